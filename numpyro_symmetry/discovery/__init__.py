@@ -1,0 +1,5 @@
+"""Prove a symmetry against a model. Knows NumPyro and symmetry."""
+
+from numpyro_symmetry.discovery.check import SymmetryCheck, check_symmetry
+
+__all__ = ["SymmetryCheck", "check_symmetry"]

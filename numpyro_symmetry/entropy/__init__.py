@@ -1,0 +1,22 @@
+"""log q^G, the mutual information of a draw and its relabelling, and bounds on it. Knows symmetry, not NumPyro."""
+
+from numpyro_symmetry.entropy.estimators import BOUNDS, ESTIMATORS, check_options, mutual_information
+from numpyro_symmetry.entropy.factorised import GaussianFactors, connected_components
+from numpyro_symmetry.entropy.information import information_of_draw, resolve_estimator, why_not_exact
+from numpyro_symmetry.entropy.permanent import log_permanent
+from numpyro_symmetry.entropy.sequential import log_proposal_of_identity, sample_proposal
+
+__all__ = [
+    "BOUNDS",
+    "ESTIMATORS",
+    "GaussianFactors",
+    "check_options",
+    "connected_components",
+    "information_of_draw",
+    "log_permanent",
+    "log_proposal_of_identity",
+    "mutual_information",
+    "resolve_estimator",
+    "sample_proposal",
+    "why_not_exact",
+]

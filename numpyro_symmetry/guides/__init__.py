@@ -1,0 +1,6 @@
+"""Guides that are symmetric by construction. Knows NumPyro, entropy and discovery."""
+
+from numpyro_symmetry.guides.auto_symmetrized import AutoSymmetrized, LogFactor
+from numpyro_symmetry.guides.evidence import EvidenceBounds
+
+__all__ = ["AutoSymmetrized", "EvidenceBounds", "LogFactor"]

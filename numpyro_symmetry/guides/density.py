@@ -1,0 +1,229 @@
+"""Densities of a base guide at moved values, and the coordinates in which it factorises (or nearly does).
+
+A guide's trace is read once per call; moved values go back into the guide as **constrained** values, because that is where
+the group acts. Knows guides and traces; no estimators, no model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpyro
+import numpyro.distributions as dist
+from jax import Array
+from numpyro import handlers
+from numpyro.distributions import constraints
+from numpyro.distributions.transforms import IndependentTransform, biject_to
+from numpyro.infer.autoguide import AutoContinuous, AutoDiagonalNormal, AutoGuideList
+
+from numpyro_symmetry.entropy import GaussianFactors
+from numpyro_symmetry.symmetry import Symmetry
+
+Trace = Mapping[str, Any]
+_NUM_MOMENT_DRAWS = 32
+_SMALLEST_SCALE = 1e-6
+
+
+class Coordinates(NamedTuple):
+    """How the touched sites are laid out for tables.
+
+    Attributes
+    ----------
+    symmetry
+        The symmetry with every axis of every site written out.
+    of_coordinates
+        The same group acting on coordinates, whose event axes may differ from the values'.
+    supports
+        Site -> support of the constrained value.
+    factorises
+        Whether independent Gaussians in these coordinates *are* the guide's density.
+    """
+
+    symmetry: Symmetry
+    of_coordinates: Symmetry
+    supports: dict[str, constraints.Constraint]
+    factorises: bool
+
+
+def parts_of(guide: object) -> Iterator[object]:
+    """The guide itself, or the parts of an `AutoGuideList`, recursively."""
+    if isinstance(guide, AutoGuideList):
+        for part in guide:
+            yield from parts_of(part)
+    else:
+        yield guide
+
+
+def latent_values(trace: Trace) -> dict[str, Array]:
+    """Constrained values of a guide's own latent sites, auxiliary ones left out."""
+    return {
+        name: site["value"]
+        for name, site in trace.items()
+        if site["type"] == "sample" and not site["is_observed"] and not site["infer"].get("is_auxiliary", False)
+    }
+
+
+def lay_out(
+    symmetry: Symmetry,
+    trace: Trace,
+    supports: Mapping[str, constraints.Constraint],
+    guide: object,
+    args: tuple,
+    kwargs: dict,
+) -> Coordinates:
+    """Choose coordinates for every touched site and see whether the guide factorises in them."""
+    padded, axes, splits_an_event = {}, {}, False
+    for site, entries in symmetry.axes.items():
+        entries = (None,) * (jnp.ndim(trace[site]["value"]) - len(entries)) + tuple(entries)
+        padded[site] = axes[site] = entries
+        support = _without_independent(supports[site])
+        if support.event_dim and all(entry is None for entry in entries[-support.event_dim :]):
+            axes[site] = entries[: -support.event_dim] + (None,) * biject_to(support).domain.event_dim
+        elif support.event_dim:
+            splits_an_event = True
+    layout = Coordinates(
+        Symmetry(padded, symmetry.kinds, symmetry.sizes),
+        Symmetry(axes, symmetry.kinds, symmetry.sizes),
+        {site: supports[site] for site in symmetry.axes},
+        factorises=False,
+    )
+    if splits_an_event or _read_factors(trace, guide, layout) is None:
+        return layout
+    return layout._replace(factorises=not _depends_on_touched(guide, trace, layout, args, kwargs))
+
+
+def coordinates_of(values: Mapping[str, Array], layout: Coordinates) -> dict[str, Array]:
+    """Constrained values -> coordinates: unconstrained ones, and logarithms for a simplex, which has none of its own."""
+
+    def one(site: str) -> Array:
+        support, value = _without_independent(layout.supports[site]), jnp.asarray(values[site])
+        entries = layout.symmetry.axes[site]
+        if support.event_dim and any(entry is not None for entry in entries[-support.event_dim :]):
+            # the group permutes inside an event: no unconstrained coordinates move along with it
+            is_simplex = support is constraints.simplex
+            return jnp.log(jnp.maximum(value, jnp.finfo(value.dtype).tiny)) if is_simplex else value
+        return value if support is constraints.real else biject_to(support).inv(value)
+
+    return {site: one(site) for site in layout.symmetry.axes}
+
+
+def factors_of(
+    rng_key: Array | None, guide: Any, trace: Trace, layout: Coordinates, args: tuple, kwargs: dict
+) -> GaussianFactors:
+    """The guide's own Gaussian factors, or Gaussians of the same moments as a few of its draws."""
+    if layout.factorises:
+        factors = _read_factors(trace, guide, layout)
+        assert factors is not None
+        return factors
+    assert rng_key is not None
+    data = _settings(trace)
+
+    def draw(key: Array) -> dict[str, Array]:
+        with handlers.block(), handlers.trace() as fresh, handlers.seed(rng_seed=key), handlers.substitute(data=data):
+            guide(*args, **kwargs)
+        return coordinates_of(latent_values(fresh), layout)
+
+    draws = jax.vmap(draw)(jax.random.split(rng_key, _NUM_MOMENT_DRAWS))
+    return GaussianFactors(
+        {site: value.mean(0) for site, value in draws.items()},
+        {site: jnp.sqrt(value.var(0, ddof=1) + _SMALLEST_SCALE**2) for site, value in draws.items()},
+    )
+
+
+def log_density_by_site(
+    guide: Any, trace: Trace, values: Mapping[str, Array], args: tuple, kwargs: dict
+) -> dict[str, Array]:
+    """Log density of the guide at given constrained values, its parameters and plates as in ``trace``.
+
+    An `AutoContinuous` guide is entered through its flat latent alone: its sites are Deltas, infinitely wrong whenever a
+    transform does not invert to the last bit.
+    """
+    data = _settings(trace) | dict(values)
+    for part in parts_of(guide):
+        if isinstance(part, AutoContinuous):
+            flat = [
+                jnp.ravel(biject_to(part.prototype_trace[name]["fn"].support).inv(data.pop(name)))  # pyright: ignore
+                for name in part._init_locs
+            ]
+            data[f"_{part.prefix}_latent"] = jnp.concatenate(flat)
+    with handlers.block(), handlers.trace() as moved, handlers.seed(rng_seed=0), handlers.substitute(data=data):
+        guide(*args, **kwargs)
+    return {
+        name: jnp.sum(site["fn"].log_prob(site["value"], *([site["intermediates"]] if site["intermediates"] else [])))
+        for name, site in moved.items()
+        if site["type"] == "sample"
+    }
+
+
+def unrecovered_sites(guide: Any, trace: Trace) -> list[str]:
+    """Latent sites of the guide that its values do not determine, so that it has no density in them."""
+    known = set(latent_values(trace))
+    known |= {f"_{part.prefix}_latent" for part in parts_of(guide) if isinstance(part, AutoContinuous)}
+    return [
+        name
+        for name, site in trace.items()
+        if site["type"] == "sample" and not site["is_observed"] and name not in known
+    ]
+
+
+def _settings(trace: Trace) -> dict[str, Any]:
+    return {
+        name: site["value"] for name, site in trace.items() if site["type"] in ("param", "mutable", "plate")
+    }
+
+
+def _without_independent(wrapped: Any) -> Any:
+    """A constraint or transform without the wrappers that only declare event dimensions."""
+    while isinstance(wrapped, constraints.independent):
+        wrapped = wrapped.base_constraint
+    while isinstance(wrapped, IndependentTransform):
+        wrapped = wrapped.base_transform
+    return wrapped
+
+
+def _read_factors(trace: Trace, guide: object, layout: Coordinates) -> GaussianFactors | None:
+    loc, scale = {}, {}
+    for part in parts_of(guide):
+        if isinstance(part, AutoDiagonalNormal):
+            posterior = trace[f"_{part.prefix}_latent"]["fn"]
+            loc |= part._unpack_latent(posterior.loc)
+            scale |= part._unpack_latent(jnp.broadcast_to(posterior.scale, jnp.shape(posterior.loc)))
+    values = {site: trace[site]["value"] for site in layout.symmetry.axes}
+    shapes = jax.eval_shape(lambda v: coordinates_of(v, layout), values)
+    for site in layout.symmetry.axes:
+        if site not in loc:
+            found = _gaussian(trace[site]["fn"], layout.supports[site])
+            if found is None or trace[site]["scale"] is not None:
+                return None
+            loc[site], scale[site] = (jnp.broadcast_to(v, shapes[site].shape) for v in found)
+    return GaussianFactors(*({site: d[site] for site in layout.symmetry.axes} for d in (loc, scale)))
+
+
+def _gaussian(fn: Any, support: Any) -> tuple[Array, Array] | None:
+    """Mean and standard deviation of a Normal, possibly pushed through the support's own bijection; else None."""
+    while True:
+        if isinstance(fn, dist.Independent | dist.ExpandedDistribution):
+            fn = fn.base_dist
+        elif isinstance(fn, dist.TransformedDistribution):
+            transforms = list(fn.transforms)
+            if len(transforms) != 1 or _without_independent(transforms[0]) != biject_to(_without_independent(support)):
+                return None
+            fn = fn.base_dist
+        else:
+            return (fn.loc, fn.scale) if type(fn) is dist.Normal else None
+
+
+def _depends_on_touched(guide: Any, trace: Trace, layout: Coordinates, args: tuple, kwargs: dict) -> bool:
+    """Whether any factor of the guide depends on a touched site: a NaN put there would show."""
+    own = {name for part in parts_of(guide) if isinstance(part, AutoContinuous) for name in part._init_locs}
+    values = {name: value for name, value in latent_values(trace).items() if name not in own}
+    poison = {name: jnp.full_like(values[name], jnp.nan) for name in layout.symmetry.axes if name in values}
+    data = _settings(trace) | values | poison
+    with handlers.block(), handlers.trace() as poisoned, handlers.seed(rng_seed=0), handlers.substitute(data=data):
+        guide(*args, **kwargs)
+    factors = _read_factors(poisoned, guide, layout)
+    rest = [poisoned[name]["fn"].log_prob(value) for name, value in values.items() if name not in poison]
+    return factors is None or not all(bool(jnp.isfinite(x).all()) for x in jax.tree.leaves((factors, rest)))

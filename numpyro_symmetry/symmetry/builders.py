@@ -1,0 +1,49 @@
+"""Axes of the symmetries people meet most. Plain dicts out; knows neither elements nor arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from numpyro_symmetry.symmetry.axes import AxisEntry
+from numpyro_symmetry.symmetry.errors import SymmetryError
+
+
+def mlp_axes(layers: Sequence[tuple[str, str | None]], layout: str) -> dict[str, tuple[AxisEntry, ...]]:
+    """Axes of a multilayer perceptron: one group a hidden layer."""
+    if layout not in ("in_out", "out_in"):
+        raise SymmetryError(f"layout must be 'in_out' (kernels (in, out)) or 'out_in'; got {layout!r}.")
+    if len(layers) < 2:
+        raise SymmetryError(
+            f"An MLP needs at least two (kernel, bias) pairs to have a hidden layer; got {len(layers)}: {list(layers)}."
+        )
+    hidden = ["hidden"] if len(layers) == 2 else [f"hidden{i + 1}" for i in range(len(layers) - 1)]
+    axes: dict[str, tuple[AxisEntry, ...]] = {}
+    for (kernel, bias), before, after in zip(layers, [None, *hidden], [*hidden, None], strict=True):
+        axes[kernel] = (before, after) if layout == "in_out" else (after, before)
+        if bias is not None and after is not None:
+            axes[bias] = (after,)
+    return axes
+
+
+def mixture_axes(sites: Sequence[str], group: str) -> dict[str, tuple[AxisEntry, ...]]:
+    """First axis of every site is the component; any further axes are free."""
+    return {site: (group, ...) for site in sites}
+
+
+def hmm_axes(
+    initial: str | None, transition: str, emissions: Sequence[str], group: str
+) -> dict[str, tuple[AxisEntry, ...]]:
+    """States along the initial distribution, both axes of the transition matrix and the emissions."""
+    axes: dict[str, tuple[AxisEntry, ...]] = {} if initial is None else {initial: (group,)}
+    axes[transition] = (group, group)
+    return axes | mixture_axes(emissions, group)
+
+
+def factor_axes(
+    loadings: str, scores: str | None, others: Mapping[str, tuple[AxisEntry, ...]], group: str
+) -> dict[str, tuple[AxisEntry, ...]]:
+    """Factors along the last axis of loadings and scores."""
+    axes: dict[str, tuple[AxisEntry, ...]] = {loadings: (None, group)}
+    if scores is not None:
+        axes[scores] = (None, group)
+    return axes | dict(others)
