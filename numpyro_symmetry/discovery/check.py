@@ -120,10 +120,11 @@ def check_symmetry(
             base = frozen.log_probs(place)
             allowed = _tolerance(base)
             for label, element in elements:
-                change = _changes(base, frozen.log_probs(_moved(symmetry, element, place)))
-                worst = max(change.values())
+                after = frozen.log_probs(_moved(symmetry, element, place))
+                worst = _gap(frozen, base, after)
                 if not worst <= allowed:
-                    raise SymmetryError(_explain(frozen, symmetry, label, element, place, change, allowed))
+                    change = _changes(frozen, base, after)
+                    raise SymmetryError(_explain(frozen, symmetry, label, place, change, allowed))
                 gap, tolerance = max(gap, worst), max(tolerance, allowed)
         control = {name: _control_gap(frozen, symmetry, name, places[0]) for name in symmetry.groups}
     blind = [
@@ -160,14 +161,20 @@ def _moved(symmetry: Symmetry, element: Element, values: Values) -> Values:
     return {name: jnp.asarray(value) for name, value in symmetry.apply(element, values).items()}
 
 
-def _changes(before: dict[str, Array], after: dict[str, Array]) -> dict[str, float]:
-    """Largest change of each site's log probability: datum by datum where shapes allow, else of its sum."""
+def _changes(frozen: FrozenModel, before: dict[str, Array], after: dict[str, Array]) -> dict[str, float]:
+    """By how much the log probability of every site changes: of its worst datum, or of its sum for latent sites."""
 
-    def one(a: Array, b: Array, per_datum: bool) -> float:
-        a, b = np.asarray(a, float), np.asarray(b, float)
-        return float(np.max(np.abs(a - b), initial=0.0) if per_datum else abs(a.sum() - b.sum()))
+    def one(name: str) -> float:
+        change = np.asarray(after[name], float) - np.asarray(before[name], float)
+        return float(np.max(np.abs(change), initial=0.0) if name in frozen.data_sites else abs(change.sum()))
 
-    return {name: one(before[name], after[name], False) for name in before}
+    return {name: one(name) for name in before}
+
+
+def _gap(frozen: FrozenModel, before: dict[str, Array], after: dict[str, Array]) -> float:
+    """Largest change among the log joint and every datum's log-likelihood: priors and factors may trade off."""
+    change = _changes(frozen, before, after)
+    return max(abs(_sum(after) - _sum(before)), *(change[name] for name in frozen.data_sites), 0.0)
 
 
 def _tolerance(log_probs: dict[str, Array]) -> float:
@@ -191,13 +198,13 @@ def _refuse_moves_off_support(
 
 def _control_gap(frozen: FrozenModel, symmetry: Symmetry, name: str, place: Values) -> float:
     """Largest change of the log joint under actions that are wrong on purpose."""
-    total = _total(frozen, place)
+    total = _sum(frozen.log_probs(place))
     wrong = [_copied(symmetry, name, place)]
     sites = [site for site in symmetry.axes if any(axis.group == name for axis in symmetry.opened(site))]
     swap = _swap(symmetry, name)
     moved = _moved(symmetry, swap, place)
     wrong += [moved | {site: place[site]} for site in sites if len(sites) > 1]
-    gaps = [abs(_total(frozen, values) - total) for values in wrong]
+    gaps = [abs(_sum(frozen.log_probs(values)) - total) for values in wrong]
     return max((gap for gap in gaps if math.isfinite(gap)), default=0.0)
 
 
@@ -222,21 +229,20 @@ def _copied(symmetry: Symmetry, name: str, place: Values) -> Values:
     return _moved(symmetry, element | {name: broken}, place)
 
 
-def _total(frozen: FrozenModel, values: Values) -> float:
-    return sum(float(np.asarray(x, float).sum()) for x in frozen.log_probs(values).values())
+def _sum(log_probs: dict[str, Array]) -> float:
+    return sum(float(np.asarray(x, float).sum()) for x in log_probs.values())
 
 
 def _explain(
     frozen: FrozenModel,
     symmetry: Symmetry,
     label: str,
-    element: Element,
     place: Values,
     change: dict[str, float],
     allowed: float,
 ) -> str:
     site = max(change, key=lambda name: change[name])
-    what = f"the likelihood at {site!r}" if site in frozen.observed else f"the prior of site {site!r}"
+    what = f"the likelihood at {site!r}" if site not in place else f"the prior of site {site!r}"
     where = ""
     if site in symmetry.axes:
         axes = symmetry.axes[site]
@@ -276,15 +282,13 @@ def _single_edit(frozen: FrozenModel, symmetry: Symmetry, label: str, place: Val
 
 
 def _repairs(frozen: FrozenModel, axes: Mapping, symmetry: Symmetry, name: str, place: Values) -> bool:
-    try:
-        edited = Symmetry(axes, symmetry.kinds, symmetry.sizes)
-    except SymmetryError:
-        return False
+    if name not in Symmetry(axes).groups:
+        return True  # it stood on this axis alone
+    edited = Symmetry(axes, symmetry.kinds, symmetry.sizes)
     base = frozen.log_probs(place)
     for key in jax.random.split(jax.random.PRNGKey(1), 2):
         element = edited.identity() | {name: edited.sample(key)[name]}
         for candidate in (element, edited.identity() | {name: _swap(edited, name)[name]}):
-            change = _changes(base, frozen.log_probs(_moved(edited, candidate, place)))
-            if not max(change.values()) <= _tolerance(base):
+            if not _gap(frozen, base, frozen.log_probs(_moved(edited, candidate, place))) <= _tolerance(base):
                 return False
     return _control_gap(frozen, edited, name, place) > _CONTROL_FACTOR * _tolerance(base)

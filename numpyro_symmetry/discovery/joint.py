@@ -13,9 +13,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from numpyro import distributions as dist
 from numpyro import handlers
 from numpyro.distributions import constraints
 from numpyro.distributions.transforms import biject_to
+from numpyro.distributions.util import scale_and_mask
+from numpyro.infer import init_to_uniform
 
 from numpyro_symmetry.symmetry import SymmetryError
 
@@ -34,14 +37,33 @@ class FrozenModel(NamedTuple):
         ``rng_key ->`` latent values from the prior.
     supports
         Latent site -> support.
-    observed
-        Names of observed sites.
+    data_sites
+        Observed sites that hold data: every one but factors.
     """
 
     log_probs: Callable[[dict[str, Array]], dict[str, Array]]
     draw: Callable[[Array], dict[str, Array]]
     supports: dict[str, constraints.Constraint]
-    observed: list[str]
+    data_sites: list[str]
+
+
+def trace_model(
+    model: Callable, args: tuple, kwargs: dict[str, Any], rng_key: Array, data: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """Trace of a model out of reach of surrounding handlers; sites with an improper prior get a value all the same."""
+    with handlers.block(), handlers.trace() as trace, handlers.substitute(substitute_fn=_start_improper):
+        with handlers.seed(rng_seed=rng_key), handlers.substitute(data=data or {}):
+            model(*args, **kwargs)
+    return dict(trace)
+
+
+def _start_improper(site: Any) -> Array | None:
+    if site["type"] != "sample" or site["value"] is not None:
+        return None
+    fn = site["fn"]
+    while isinstance(fn, dist.Independent | dist.ExpandedDistribution):
+        fn = fn.base_dist
+    return init_to_uniform(site) if isinstance(fn, dist.ImproperUniform) else None
 
 
 def freeze(model: Callable, args: tuple, kwargs: dict[str, Any], rng_key: Array) -> FrozenModel:
@@ -52,8 +74,7 @@ def freeze(model: Callable, args: tuple, kwargs: dict[str, Any], rng_key: Array)
     SymmetryError
         If the model has discrete latent sites, whose allocations would have to be relabelled as values.
     """
-    with handlers.block(), handlers.trace() as trace, handlers.seed(rng_seed=rng_key):
-        model(*args, **kwargs)
+    trace = trace_model(model, args, kwargs, rng_key)
     settings = {name: site["value"] for name, site in trace.items() if site["type"] in ("param", "mutable", "plate")}
     latent = {name: s for name, s in trace.items() if s["type"] == "sample" and not s["is_observed"]}
     if discrete := [name for name, site in latent.items() if site["fn"].support.is_discrete]:
@@ -63,15 +84,12 @@ def freeze(model: Callable, args: tuple, kwargs: dict[str, Any], rng_key: Array)
         )
 
     def run(values: dict[str, Array], key: Array) -> dict[str, Any]:
-        data = settings | values
-        with handlers.block(), handlers.trace() as result, handlers.seed(rng_seed=key):
-            handlers.substitute(model, data=data)(*args, **kwargs)
-        return result
+        return trace_model(model, args, kwargs, key, settings | values)
 
     @jax.jit
     def log_probs(values: dict[str, Array]) -> dict[str, Array]:
         return {
-            name: site["fn"].log_prob(site["value"], *([site["intermediates"]] if site["intermediates"] else []))
+            name: scale_and_mask(site["fn"].log_prob(site["value"]), site["scale"])
             for name, site in run(values, rng_key).items()
             if site["type"] == "sample"
         }
@@ -80,7 +98,11 @@ def freeze(model: Callable, args: tuple, kwargs: dict[str, Any], rng_key: Array)
         log_probs,
         lambda key: {name: site["value"] for name, site in run({}, key).items() if name in latent},
         {name: site["fn"].support for name, site in latent.items()},
-        [name for name, site in trace.items() if site["type"] == "sample" and site["is_observed"]],
+        [
+            name
+            for name, site in trace.items()
+            if site["type"] == "sample" and site["is_observed"] and not isinstance(site["fn"], dist.Unit)
+        ],
     )
 
 

@@ -21,7 +21,7 @@ from numpyro import handlers
 from numpyro.infer import Predictive
 from numpyro.infer.autoguide import AutoGuide
 
-from numpyro_symmetry.discovery import check_symmetry
+from numpyro_symmetry.discovery import check_symmetry, trace_model
 from numpyro_symmetry.entropy import ESTIMATORS, information_of_draw, resolve_estimator, why_not_exact
 from numpyro_symmetry.guides import requirements
 from numpyro_symmetry.guides.density import (
@@ -316,8 +316,7 @@ class AutoSymmetrized(AutoGuide):
 
     def _set_up(self, trace: Trace, args: tuple, kwargs: dict) -> None:
         requirements.refuse_tracers((args, kwargs, latent_values(trace)))
-        with handlers.block(), handlers.trace() as model_trace, handlers.seed(rng_seed=0):
-            self.model(*args, **kwargs)
+        model_trace = trace_model(self.model, args, kwargs, jax.random.PRNGKey(0))
         symmetry = self.symmetry.bind(latent_values(model_trace))
         requirements.refuse_nonfinite({name: s["value"] for name, s in trace.items() if s["type"] == "param"})
         requirements.refuse_absent_sites(symmetry, trace)
@@ -332,7 +331,7 @@ class AutoSymmetrized(AutoGuide):
         layout = requirements.verify_densities(self.base, trace, layout, args, kwargs)
         if self.estimator == "exact" and (why := why_not_exact(layout.of_coordinates, exact_table=layout.factorises)):
             raise SymmetryError(f"estimator='exact' is out of reach: {why}. Use 'sequential' or 'importance'.")
-        self._layout, self._model_trace = layout, dict(model_trace)
+        self._layout, self._model_trace = layout, model_trace
 
     def _information(
         self,

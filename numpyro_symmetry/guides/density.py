@@ -223,7 +223,8 @@ def _depends_on_touched(guide: Any, trace: Trace, layout: Coordinates, args: tup
     poison = {name: jnp.full_like(values[name], jnp.nan) for name in layout.symmetry.axes if name in values}
     data = _settings(trace) | values | poison
     with handlers.block(), handlers.trace() as poisoned, handlers.seed(rng_seed=0), handlers.substitute(data=data):
-        guide(*args, **kwargs)
+        with numpyro.validation_enabled(False):
+            guide(*args, **kwargs)
     factors = _read_factors(poisoned, guide, layout)
     rest = [poisoned[name]["fn"].log_prob(value) for name, value in values.items() if name not in poison]
     return factors is None or not all(bool(jnp.isfinite(x).all()) for x in jax.tree.leaves((factors, rest)))

@@ -1,0 +1,75 @@
+"""Slow, obvious twins of the fast paths: plain loops over permutations in float64."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+from scipy.special import logsumexp
+
+
+def log_permanent(log_matrix):
+    """Sum over all permutations."""
+    n = len(log_matrix)
+    return logsumexp([sum(log_matrix[i][s[i]] for i in range(n)) for s in itertools.permutations(range(n))])
+
+
+def information(log_density, flipped=None):
+    """log|G| less the log of the sum over all relabellings (and signs) of q(gθ)/q(θ)."""
+    n = len(log_density)
+    tables = [np.asarray(log_density)] if flipped is None else [np.asarray(log_density), np.asarray(flipped)]
+    own = np.trace(tables[0])
+    terms = [
+        sum(tables[c[i]][i, s[i]] for i in range(n)) - own
+        for s in itertools.permutations(range(n))
+        for c in itertools.product(range(len(tables)), repeat=n)
+    ]
+    return math.lgamma(n + 1) + n * math.log(len(tables)) - logsumexp(terms)
+
+
+def sequential_proposal(log_table, num_scaling_steps):
+    """Log probability of every permutation: rows take turns, the most certain first, each weighing what is left."""
+    log_table = np.asarray(log_table, float)
+    n = len(log_table)
+    table = np.exp(np.maximum(log_table - log_table.max(0), -40.0))
+    rows = columns = np.ones(n)
+    for _ in range(num_scaling_steps):
+        columns = 1 / (rows @ table)
+        rows = 1 / (table @ columns)
+    table = rows[:, None] * table * columns
+    order = np.argsort(-(table**2).sum(1), kind="stable")
+    result = {}
+    for permutation in itertools.permutations(range(n)):
+        log_probability, free = 0.0, set(range(n))
+        for turn, row in enumerate(order):
+            later = order[turn + 1 :]
+            weight = {j: table[row, j] / (table[later, j].sum() if len(later) else 1.0) for j in free}
+            log_probability += math.log(weight[permutation[row]] / sum(weight.values()))
+            free.remove(permutation[row])
+        result[permutation] = log_probability
+    return result
+
+
+def num_cycles(permutation):
+    """Walk every cycle."""
+    seen, cycles = set(), 0
+    for start in range(len(permutation)):
+        cycles += start not in seen
+        while start not in seen:
+            seen.add(start)
+            start = permutation[start]
+    return cycles
+
+
+def apply(axes, element, values):
+    """The action index by index, for plain permutations and unbatched values."""
+    moved = {}
+    for site, entries in axes.items():
+        value = np.asarray(values[site])
+        out = np.empty_like(value)
+        for index in np.ndindex(value.shape):
+            source = [i if e is None else int(element[e][i]) for i, e in zip(index, entries, strict=True)]
+            out[index] = value[tuple(source)]
+        moved[site] = out
+    return moved

@@ -1,0 +1,140 @@
+"""Group laws over the table of symmetries."""
+
+import itertools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from numpyro_symmetry import SignedPermutation, compose, inverse, num_transpositions
+from tests import oracles
+from tests.laws import SYMMETRIES
+
+
+@pytest.fixture(params=SYMMETRIES.values(), ids=SYMMETRIES.keys())
+def case(request):
+    return request.param
+
+
+def draws(symmetry, count=3, shape=()):
+    return [symmetry.sample(key, shape) for key in jax.random.split(jax.random.key(1), count)]
+
+
+def assert_same(a, b):
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-6), a, b)
+
+
+def key_of(element):
+    return tuple(tuple(np.asarray(leaf).tolist()) for leaf in jax.tree.leaves(element))
+
+
+def test_identity_leaves_values_alone(case):
+    symmetry, values = case
+    assert_same(symmetry.apply(symmetry.identity(), values), values)
+
+
+def test_inverse_undoes(case):
+    symmetry, values = case
+    (g, *_) = draws(symmetry)
+    assert_same(symmetry.apply(inverse(g), symmetry.apply(g, values)), values)
+    assert_same(compose(g, inverse(g)), symmetry.identity())
+    assert_same(compose(inverse(g), g), symmetry.identity())
+
+
+def test_composition_is_associative_and_acts(case):
+    symmetry, values = case
+    g, h, k = draws(symmetry)
+    assert_same(compose(compose(g, h), k), compose(g, compose(h, k)))
+    assert_same(symmetry.apply(compose(g, h), values), symmetry.apply(g, symmetry.apply(h, values)))
+
+
+def test_a_batch_is_a_loop(case):
+    symmetry, values = case
+    batch = symmetry.sample(jax.random.key(2), (4, 2))
+    together = symmetry.apply(batch, values)
+    stacked = symmetry.apply(batch, {name: np.broadcast_to(v, (4, 2, *v.shape)) for name, v in values.items()})
+    mapped = jax.vmap(jax.vmap(lambda g: symmetry.apply(g, values), axis_size=2), axis_size=4)
+    jitted = jax.jit(mapped)(batch)
+    for i, j in itertools.product(range(4), range(2)):
+        alone = symmetry.apply(jax.tree.map(lambda x, i=i, j=j: x[i, j], batch), values)
+        for site in symmetry.axes:
+            for version in (together, stacked, jitted):
+                np.testing.assert_allclose(version[site][i, j], alone[site], rtol=1e-6)
+
+
+def test_leading_dimensions_are_free(case):
+    symmetry, values = case
+    (g, *_) = draws(symmetry)
+    led = symmetry.apply(g, {name: np.stack([v, 2 * v]) for name, v in values.items()})
+    for site in symmetry.axes:
+        np.testing.assert_allclose(led[site][1], 2 * np.asarray(symmetry.apply(g, values)[site]), rtol=1e-6)
+
+
+def test_elements_are_the_whole_group(case):
+    symmetry, _ = case
+    elements = symmetry.elements()
+    count = round(math.exp(symmetry.log_order()))
+    if not symmetry.groups:
+        assert (elements, count) == ({}, 1)
+        return
+    each = [jax.tree.map(lambda x, i=i: x[i], elements) for i in range(count)]
+    assert len({key_of(element) for element in each}) == count
+    assert key_of(each[0]) == key_of(symmetry.identity())
+    assert {key_of(compose(each[-1], element)) for element in each} == {key_of(element) for element in each}
+
+
+def test_sampling_is_uniform(case):
+    symmetry, _ = case
+    order = round(math.exp(symmetry.log_order()))
+    if not 1 < order <= 48:
+        return
+    count = 200 * order
+    sample = symmetry.sample(jax.random.key(3), (count,))
+    columns = np.concatenate([np.asarray(leaf) for leaf in jax.tree.leaves(sample)], axis=1)
+    frequencies = np.unique(columns, axis=0, return_counts=True)[1]
+    assert len(frequencies) == order
+    chi_square = ((frequencies - 200) ** 2 / 200).sum()
+    # chi-square has mean order - 1 and variance twice that
+    assert abs(chi_square - (order - 1)) < 5 * math.sqrt(2 * (order - 1))
+
+
+def test_action_index_by_index():
+    symmetry, values = SYMMETRIES["mlp, two hidden layers"]
+    (g, *_) = draws(symmetry)
+    expected = oracles.apply(symmetry.axes, g, values)
+    assert_same({site: symmetry.apply(g, values)[site] for site in symmetry.axes}, expected)
+
+
+def test_both_axes_of_a_matrix_move():
+    symmetry, values = SYMMETRIES["hidden markov model"]
+    (g, *_) = draws(symmetry)
+    order = np.asarray(g["state"])
+    np.testing.assert_allclose(symmetry.apply(g, values)["move"], values["move"][np.ix_(order, order)], rtol=1e-6)
+
+
+def test_signs_spare_unsigned_axes():
+    symmetry, values = SYMMETRIES["factors"]
+    flip = {"factor": SignedPermutation(jnp.arange(2), jnp.array([-1, 1]))}
+    moved = symmetry.apply(flip, values)
+    np.testing.assert_allclose(moved["loadings"], values["loadings"] * [-1, 1], rtol=1e-6)
+    np.testing.assert_allclose(moved["scale"], values["scale"], rtol=1e-6)
+
+
+def test_num_transpositions_counts_cycles():
+    for n in (1, 2, 5, 9):
+        batch = jax.random.permutation(
+            jax.random.key(n), jnp.broadcast_to(jnp.arange(n), (20, n)), axis=1, independent=True
+        )
+        counted = num_transpositions({"g": batch})["g"]
+        assert counted.tolist() == [n - oracles.num_cycles(p) for p in np.asarray(batch).tolist()]
+        assert (num_transpositions(inverse({"g": batch}))["g"] == counted).all()
+
+
+def test_num_transpositions_of_random_permutations():
+    n, count = 512, 400
+    batch = jax.random.permutation(jax.random.key(0), jnp.tile(jnp.arange(n), (count, 1)), axis=1, independent=True)
+    counted = num_transpositions({"g": batch})["g"]
+    expected = n - sum(1 / k for k in range(1, n + 1))
+    assert abs(counted.mean() - expected) < 4 * counted.std() / math.sqrt(count)

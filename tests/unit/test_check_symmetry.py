@@ -1,0 +1,168 @@
+"""check_symmetry: what passes, what is refused and how it says so, and that it could have failed."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from jax.scipy.special import logsumexp
+
+from numpyro_symmetry import Symmetry, SymmetryError, check_symmetry
+from numpyro_symmetry.discovery import check
+
+RNG = np.random.default_rng(0)
+X = jnp.asarray(RNG.normal(size=(12, 2)))
+Y = jnp.asarray(RNG.normal(size=12))
+MLP = Symmetry.mlp([("w1", "b1"), ("w2", None)])
+
+
+def normal(name, *shape, loc=0.0, scale=1.0):
+    return numpyro.sample(name, dist.Normal(loc, scale).expand(shape).to_event(len(shape)))
+
+
+def network(x, y, activation=jnp.tanh, scale=1.0):
+    w1, b1 = normal("w1", 2, 4), normal("b1", 4)
+    w2 = numpyro.sample("w2", dist.Normal(0.0, scale * jnp.ones((4, 1))).to_event(2))
+    with numpyro.plate("data", len(y), subsample_size=6):
+        xb, yb = numpyro.subsample(x, event_dim=1), numpyro.subsample(y, event_dim=0)
+        numpyro.sample("y", dist.Normal((activation(xb @ w1 + b1) @ w2)[:, 0], 0.5), obs=yb)
+
+
+def two_layers(x, y):
+    h = jnp.tanh(x @ normal("w1", 2, 3) + normal("b1", 3))
+    h = jax.nn.relu(h @ normal("w2", 3, 4) + normal("b2", 4))
+    numpyro.sample("y", dist.Normal((h @ normal("w3", 4, 1))[:, 0], 0.5).to_event(1), obs=y)
+
+
+def mixture(x, y):
+    weights = numpyro.sample("weights", dist.Dirichlet(jnp.ones(3)))
+    loc = normal("loc", 3, scale=3.0)
+    numpyro.sample("y", dist.MixtureSameFamily(dist.Categorical(weights), dist.Normal(loc, 1.0)).expand([12]), obs=y)
+
+
+def markov(x, y):
+    transition = numpyro.sample("transition", dist.Dirichlet(jnp.ones((3, 3))).to_event(1))
+    loc = normal("loc", 3)
+    emission = dist.Normal(loc, 1.0).log_prob(y[:, None])
+
+    def forward(log_alpha, log_emission):
+        return logsumexp(log_alpha[:, None] + jnp.log(transition), axis=0) + log_emission, None
+
+    log_alpha, _ = jax.lax.scan(forward, emission[0] - jnp.log(3.0), emission[1:])
+    numpyro.factor("likelihood", logsumexp(log_alpha))
+
+
+def factors(x, y):
+    loadings, scores = normal("loadings", 2, 3), normal("scores", 12, 3)
+    scale = numpyro.sample("scale", dist.HalfNormal(1.0))
+    numpyro.sample("x", dist.Normal(scores @ loadings.T, scale).to_event(2), obs=x)
+
+
+HMM = Symmetry.hmm(transition="transition", emissions=["loc"])
+
+
+@pytest.mark.parametrize(
+    ("model", "symmetry"),
+    [
+        (network, MLP),
+        (network, Symmetry.mlp([("w1", "b1"), ("w2", None)], kind="signed")),
+        (two_layers, Symmetry.mlp([("w1", "b1"), ("w2", "b2"), ("w3", None)])),
+        (mixture, Symmetry.mixture("weights", "loc")),
+        (markov, HMM),
+        (factors, Symmetry.factor("loadings", "scores")),
+    ],
+    ids=["network", "signed", "two layers", "mixture", "markov", "factors"],
+)
+@pytest.mark.parametrize("x64", [False, True])
+def test_passes_and_could_have_failed(model, symmetry, x64):
+    with jax.enable_x64(x64):
+        verdict = check_symmetry(model, symmetry, (X, Y))
+    assert verdict.status == "passed"
+    assert verdict.largest_gap <= verdict.tolerance < 1e-5
+    assert min(verdict.control_gap.values()) > 1e3 * verdict.tolerance
+
+
+@pytest.mark.parametrize(
+    ("model", "symmetry", "message"),
+    [
+        (
+            lambda x, y: network(x, y, scale=jnp.arange(1.0, 5.0)[:, None]),
+            MLP,
+            r"group 'hidden' the prior of site 'w2' \(axis -2\) changes by .* nats; .*must be the same for every index",
+        ),
+        (network, Symmetry({"w1": (None, "h"), "w2": ("h", None)}), "Add 'h' to axis -1 of site 'b1'"),
+        (markov, Symmetry({"transition": ("s", None), "loc": ("s",)}), "Add 's' to axis -1 of site 'transition'"),
+        (
+            lambda x, y: network(x, y, jax.nn.relu),
+            Symmetry.mlp([("w1", "b1"), ("w2", None)], kind="signed"),
+            "the likelihood at 'y' changes",
+        ),
+        (network, Symmetry({"w1": ("x", "h"), "b1": ("h",), "w2": ("h", None)}), "Remove 'x' from axis -2 of site 'w1'"),
+        (network, Symmetry({"w9": ("h",)}), "'w9' is named by the symmetry but is not among"),
+        (network, Symmetry({"w1": ("h", "h")}), "size"),
+    ],
+    ids=["prior differs", "axis missing", "rows only", "relu is not odd", "extra group", "unknown site", "sizes"],
+)
+def test_refuses_and_says_where(model, symmetry, message):
+    with pytest.raises(SymmetryError, match=message):
+        check_symmetry(model, symmetry, (X, Y))
+
+
+def test_refuses_an_ordered_support():
+    def model(y):
+        loc = numpyro.sample("loc", dist.TransformedDistribution(
+            dist.Normal(0.0, 1.0).expand([3]).to_event(1), dist.transforms.OrderedTransform()))
+        numpyro.sample("y", dist.MixtureSameFamily(dist.Categorical(jnp.ones(3) / 3), dist.Normal(loc, 1.0)).expand([12]), obs=y)
+
+    with pytest.raises(SymmetryError, match="Site 'loc': .*leaves its support .*already breaks the symmetry"):
+        check_symmetry(model, Symmetry.mixture("loc"), (Y,))
+
+
+def test_refuses_discrete_latents():
+    def model(y):
+        loc = normal("loc", 2)
+        with numpyro.plate("data", len(y)):
+            z = numpyro.sample("z", dist.Categorical(jnp.ones(2) / 2))
+            numpyro.sample("y", dist.Normal(loc[z], 1.0), obs=y)
+
+    with pytest.raises(SymmetryError, match=r"discrete latent sites \['z'\].*Sum them out"):
+        check_symmetry(model, Symmetry.mixture("loc"), (Y,))
+
+
+def test_refuses_data_with_nan():
+    with pytest.raises(SymmetryError, match="not finite at prior draws .*NaN in the data"):
+        check_symmetry(mixture, Symmetry.mixture("weights", "loc"), (X, Y.at[3].set(jnp.nan)))
+
+
+def test_is_inconclusive_where_nothing_depends_on_the_group():
+    def model():
+        numpyro.sample("z", dist.ImproperUniform(dist.constraints.real, (3,), ()).to_event(1))
+
+    verdict = check_symmetry(model, Symmetry({"z": ("g",)}))
+    assert verdict.status == "inconclusive"
+    assert "no wrong action on group 'g'" in verdict.reason
+
+
+def test_a_control_that_acts_rightly_is_noticed(monkeypatch):
+    monkeypatch.setattr(check, "_copied", lambda symmetry, name, place: place)
+    monkeypatch.setattr(check, "_swap", lambda symmetry, name: symmetry.identity())
+    assert check_symmetry(network, MLP, (X, Y)).status == "inconclusive"
+
+
+def test_a_prior_that_trades_off_against_a_factor_is_invariant():
+    def model():
+        z = numpyro.sample("z", dist.Normal(jnp.array([0.0, 1.0]), 1.0).to_event(1))
+        numpyro.factor("undo", -dist.Normal(jnp.array([0.0, 1.0]), 1.0).log_prob(z).sum() - (z**2).sum())
+
+    assert check_symmetry(model, Symmetry({"z": ("g",)})).status == "passed"
+
+
+def test_trivial_symmetry_passes():
+    assert check_symmetry(network, Symmetry({}), (X, Y)).status == "passed"
+
+
+def test_session_precision_is_restored():
+    before = jnp.ones(1).dtype
+    check_symmetry(network, MLP, (X, Y))
+    assert jnp.ones(1).dtype == before

@@ -1,0 +1,60 @@
+"""Imports point down, and heavy hosts are loaded only where they are used."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[2] / "numpyro_symmetry"
+FLOOR = {
+    "symmetry": 0, "entropy": 1, "matching": 1, "discovery": 2, "guides": 2, "traces": 2, "samplers": 2, "diagnostics": 3
+}
+ROOMS = sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py"))
+HEAVY = {"arviz", "blackjax", "matplotlib", "funsor", "flax"}
+
+
+def loaded_by(statement):
+    code = f"import sys; {statement}; print(' '.join(sys.modules))"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return {name.split(".")[0] for name in result.stdout.split()}, set(result.stdout.split())
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_every_import_points_down(room):
+    for path in (PACKAGE / room).glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("numpyro_symmetry."):
+                target = node.module.split(".")[1]
+                same_floor_below = FLOOR[target] < FLOOR[room] or target == room
+                # guides verify against the model when they are set up, so discovery stands just below them
+                assert same_floor_below or (room, target) == ("guides", "discovery"), f"{path.name} imports {node.module}"
+
+
+@pytest.mark.parametrize("room", [room for room in ROOMS if FLOOR[room] <= 1])
+def test_lower_rooms_do_not_load_numpyro(room):
+    # the package's own __init__ stays below numpyro too
+    top, _ = loaded_by(f"import numpyro_symmetry.{room}")
+    assert not top & (HEAVY | {"numpyro", "optax"})
+
+
+def test_the_package_loads_no_upper_floor():
+    top, modules = loaded_by("import numpyro_symmetry")
+    assert not top & (HEAVY | {"numpyro"})
+    assert not {f"numpyro_symmetry.{room}" for room in ROOMS if FLOOR[room] >= 1} & modules
+
+
+def test_guides_load_no_sampler_and_no_plots():
+    top, _ = loaded_by("import numpyro_symmetry.guides")
+    assert not top & HEAVY
+
+
+def test_every_public_name_resolves():
+    import numpyro_symmetry
+
+    assert set(dir(numpyro_symmetry)) == set(numpyro_symmetry.__all__)
+    for name in numpyro_symmetry.__all__:
+        assert getattr(numpyro_symmetry, name).__doc__
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = numpyro_symmetry.nonsense
