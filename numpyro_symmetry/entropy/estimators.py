@@ -146,23 +146,23 @@ def _of_one_draw(key: Array | None, tables: tuple[Array, ...], estimator: str, K
     signed = len(tables) == 2
     n = tables[0].shape[-1]
     log_order = log_group_order(n, signed)
-    # a unit's sign is summed out exactly: only its label is hard
-    summed = jnp.logaddexp(*tables) if signed else tables[0]
-    own = jnp.trace(tables[0])
-    if estimator == "exact":
-        return log_order - log_permanent(summed) + own
-    own_sign = own - jnp.trace(summed)
+    # against each unit's own density, so that float32 carries differences and not the densities themselves
+    tables = tuple(table - jnp.diagonal(tables[0]) for table in tables)
     if estimator == "infonce":
         assert key is not None
         return _uniform(key, tables, K)
+    # a unit's sign is summed out exactly: only its label is hard
+    summed = jnp.logaddexp(*tables) if signed else tables[0]
+    if estimator == "exact":
+        return log_order - log_permanent(summed)
     if estimator == "sequential":
-        return log_order + log_proposal_of_identity(summed) + own_sign
+        return log_order + log_proposal_of_identity(summed) - jnp.trace(summed)
     assert key is not None
     draws = K if bound == "upper" else K - 1
     permutations, log_proposals = jax.lax.stop_gradient(sample_proposal(key, summed, draws))
-    log_ratios = summed[jnp.arange(n), permutations].sum(-1) - own
+    log_ratios = summed[jnp.arange(n), permutations].sum(-1)
     if bound == "lower":
-        log_ratios = jnp.append(log_ratios, jnp.trace(summed) - own)
+        log_ratios = jnp.append(log_ratios, jnp.trace(summed))
         log_proposals = jnp.append(log_proposals, log_proposal_of_identity(summed))
     return bound_from_ratios(log_ratios, log_proposals, log_order)
 
@@ -176,5 +176,5 @@ def _uniform(key: Array, tables: tuple[Array, ...], K: int) -> Array:
     if len(tables) == 2:
         flip = jax.random.bernoulli(key_sign, shape=moved.shape)
         moved = jnp.where(flip, tables[1][jnp.arange(n), permutations], moved)
-    log_ratios = jnp.append(moved.sum(-1) - jnp.trace(tables[0]), 0.0)
+    log_ratios = jnp.append(moved.sum(-1), 0.0)
     return bound_from_ratios(log_ratios, 0.0, 0.0)  # log|G| and the uniform proposal's log(1/|G|) cancel

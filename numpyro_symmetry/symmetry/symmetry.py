@@ -466,5 +466,7 @@ def _gather_axis(value: Array, part: Part, position: int, event_ndim: int, signe
 
     moved = jnp.take_along_axis(value, along_axis(permutation), axis) if batch else jnp.take(value, permutation, axis)
     if signed and isinstance(part, SignedPermutation):
+        if not (jnp.issubdtype(moved.dtype, jnp.inexact) or jnp.issubdtype(moved.dtype, jnp.signedinteger)):
+            raise SymmetryError(f"A sign cannot apply to values of type {moved.dtype}; wrap the group in Unsigned there.")
         moved = moved * along_axis(jnp.asarray(part.sign)).astype(moved.dtype)
     return moved

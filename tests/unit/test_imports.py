@@ -9,7 +9,14 @@ import pytest
 
 PACKAGE = Path(__file__).parents[2] / "numpyro_symmetry"
 FLOOR = {
-    "symmetry": 0, "entropy": 1, "matching": 1, "discovery": 2, "guides": 2, "traces": 2, "samplers": 2, "diagnostics": 3
+    "symmetry": 0,
+    "entropy": 1,
+    "matching": 1,
+    "discovery": 2,
+    "guides": 2,
+    "traces": 2,
+    "samplers": 2,
+    "diagnostics": 3,
 }
 ROOMS = sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py"))
 HEAVY = {"arviz", "blackjax", "matplotlib", "funsor", "flax"}
@@ -29,7 +36,9 @@ def test_every_import_points_down(room):
                 target = node.module.split(".")[1]
                 same_floor_below = FLOOR[target] < FLOOR[room] or target == room
                 # guides verify against the model when they are set up, so discovery stands just below them
-                assert same_floor_below or (room, target) == ("guides", "discovery"), f"{path.name} imports {node.module}"
+                assert same_floor_below or (room, target) == ("guides", "discovery"), (
+                    f"{path.name} imports {node.module}"
+                )
 
 
 @pytest.mark.parametrize("room", [room for room in ROOMS if FLOOR[room] <= 1])

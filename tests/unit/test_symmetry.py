@@ -29,7 +29,10 @@ def test_bind_writes_out_the_ellipsis():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: MLP.bind(VALUES | {"w2": np.ones((7, 1))}), r"Site 'w2' axis -2 has size 7, but group 'hidden' has size 8"),
+        (
+            lambda: MLP.bind(VALUES | {"w2": np.ones((7, 1))}),
+            r"Site 'w2' axis -2 has size 7, but group 'hidden' has size 8",
+        ),
         (lambda: MLP.bind({"w1": VALUES["w1"]}), r"Site 'b1' is named by the symmetry but is not among"),
         (lambda: MLP.bind(VALUES | {"w1": np.ones(8)}), r"Site 'w1' has shape \(8,\), fewer axes than"),
         (lambda: Symmetry({"a": ("g",)}, kinds={"h": "signed"}), r"kinds names \['h'\], but the groups .* \['g'\]"),
@@ -67,14 +70,24 @@ def test_repr_reads_like_a_sentence():
 
 def test_integer_and_boolean_sites_keep_their_type():
     symmetry = Symmetry({"z": ("g",), "on": ("g",)})
-    moved = symmetry.apply({"g": jnp.array([2, 0, 1])}, {"z": np.array([5, 6, 7]), "on": np.array([True, False, False])})
+    moved = symmetry.apply(
+        {"g": jnp.array([2, 0, 1])}, {"z": np.array([5, 6, 7]), "on": np.array([True, False, False])}
+    )
     assert np.asarray(moved["z"]).tolist() == [7, 5, 6]
     assert np.asarray(moved["on"]).dtype == bool
 
 
+def test_signs_are_refused_where_there_are_none():
+    symmetry = Symmetry({"on": ("g",)}, kinds={"g": "signed"})
+    with pytest.raises(SymmetryError, match="cannot apply to values of type bool; wrap the group in Unsigned"):
+        symmetry.apply(symmetry.bind({"on": np.ones(2)}).identity(), {"on": np.array([True, False])})
+
+
 def test_gradients_flow_through_the_action():
     symmetry = Symmetry({"a": ("g",)})
-    gradient = jax.grad(lambda a: jnp.asarray(symmetry.apply({"g": jnp.array([1, 2, 0])}, {"a": a})["a"])[0])(jnp.ones(3))
+    gradient = jax.grad(lambda a: jnp.asarray(symmetry.apply({"g": jnp.array([1, 2, 0])}, {"a": a})["a"])[0])(
+        jnp.ones(3)
+    )
     assert gradient.tolist() == [0.0, 1.0, 0.0]
 
 

@@ -1,0 +1,145 @@
+"""Why a model is not invariant, in words: the site, the axis, the gap, and the one edit that would repair it.
+
+Knows a frozen model and the claimed symmetry; proposes a remedy only after trying it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import jax
+
+from numpyro_symmetry.discovery.joint import FrozenModel
+from numpyro_symmetry.discovery.trials import (
+    ALL_GROUPS,
+    CONTROL_FACTOR,
+    Gap,
+    Values,
+    control_gap,
+    largest_gap,
+    movable,
+    move,
+    trial_elements,
+)
+from numpyro_symmetry.symmetry import Element, Symmetry, SymmetryError, Unsigned
+from numpyro_symmetry.symmetry.axes import AxisEntry, open_axes
+
+
+def refuse_off_support(frozen: FrozenModel, symmetry: Symmetry, label: str, place: Values, moved: Values) -> None:
+    """Refuse an element that takes a value out of its support, given the other values as moved.
+
+    Raises
+    ------
+    SymmetryError
+        Names the site and its axes.
+    """
+    before, after = frozen.inside(place), frozen.inside(moved)
+    for site in symmetry.axes:
+        if bool(before[site]) and not bool(after[site]):
+            raise SymmetryError(
+                f"Site {site!r}{_axes(symmetry, site, label)}: relabelling by {label!r} leaves its support. An ordered "
+                "or triangular support already breaks the symmetry: use an unordered prior, or drop the site's "
+                "symmetry. If the support depends on another site, that site needs the group too."
+            )
+
+
+def explain(
+    frozen: FrozenModel, symmetry: Symmetry, label: str, element: Element, places: list[Values], gap: Gap
+) -> str:
+    """The message: which log probability changes under which group, by how much, and the remedy."""
+    what = f"the prior of site {gap.site!r}" if gap.site in places[0] else f"the likelihood at {gap.site!r}"
+    where = _axes(symmetry, gap.site, label)
+    message = (
+        f"The model is not invariant: under group {label!r} {what}{where} changes by {gap.nats:.3g} nats; expected at "
+        f"most {gap.allowed:.1g}."
+    )
+    if remedies := list(_remedies(frozen, symmetry, label, places)):
+        return f"{message} {' Or: '.join(remedies)}"
+    if gap.site not in places[0] and _only_permutes(frozen, symmetry, element, places[0], gap.site):
+        return f"{message} Its entries are exchanged, their sum is not changed: write it as numpyro.factor of the sum."
+    if where:
+        return f"{message} Its prior must be the same for every index along that axis, or the axis must carry no group."
+    if len(carrying := _places_of(symmetry, label)) == 1:
+        site, axis = carrying[0]
+        return f"{message} Remove {label!r} from axis {axis} of site {site!r}: no other axis carries it."
+    return f"{message} Check the axes of {sorted(symmetry.axes)}, and whether a site that meets them is missing."
+
+
+def _places_of(symmetry: Symmetry, label: str) -> list[tuple[str, int]]:
+    """Site and axis, counted from the right, wherever a group (or any group) stands."""
+    return [
+        (site, position - len(entries))
+        for site, entries in symmetry.axes.items()
+        for position, entry in enumerate(entries)
+        if any(axis.group is not None and label in (ALL_GROUPS, axis.group) for axis in open_axes((entry,)))
+    ]
+
+
+def _axes(symmetry: Symmetry, site: str, label: str) -> str:
+    carried = [str(axis) for name, axis in _places_of(symmetry, label) if name == site]
+    return f" (axis {', '.join(carried)})" if carried else ""
+
+
+def _only_permutes(frozen: FrozenModel, symmetry: Symmetry, element: Element, place: Values, site: str) -> bool:
+    before, after = frozen.log_probs(place)[site], frozen.log_probs(move(symmetry, element, place))[site]
+    return math.isclose(float(before.sum()), float(after.sum()), rel_tol=1e-9 if frozen.exact else 1e-4)
+
+
+def _remedies(frozen: FrozenModel, symmetry: Symmetry, label: str, places: list[Values]) -> Iterator[str]:
+    """Every single edit that repairs the group, additions before removals: a removal may only be a smaller claim."""
+    name = movable(symmetry)[0] if label == ALL_GROUPS else label
+    found = False
+    for text, edited in sorted(_edits(symmetry, name, places[0]), key=lambda edit: not edit[0].startswith("Add")):
+        if found and text.startswith("Remove"):
+            return
+        if _repairs(frozen, edited, name, places):
+            found = True
+            yield text
+
+
+def _edits(symmetry: Symmetry, name: str, place: Values) -> Iterator[tuple[str, Symmetry]]:
+    size, signed = symmetry.groups[name].size, symmetry.groups[name].kind == "signed"
+    for site, value in place.items():
+        entries = tuple(symmetry.axes.get(site, ()))
+        entries = (None,) * (value.ndim - len(entries)) + entries
+        for position, entry in enumerate(entries):
+            axis = position - len(entries)
+            if entry is None and value.shape[axis] == size:
+                edits: list[tuple[AxisEntry, str]] = [(name, f"Add {name!r} to axis {axis} of site {site!r}.")]
+            elif entry == name:
+                edits = [(None, f"Remove {name!r} from axis {axis} of site {site!r}.")]
+                if signed:
+                    edits.append((Unsigned(name), f"Mark axis {axis} of site {site!r} as Unsigned({name!r})."))
+            else:
+                continue
+            for edit, text in edits:
+                axes = dict(symmetry.axes) | {site: (*entries[:position], edit, *entries[position + 1 :])}
+                if name in (kept := Symmetry(axes).groups):
+                    yield text, _with(symmetry, axes, {k: v for k, v in symmetry.kinds.items() if k in kept})
+    if signed:
+        kinds = dict(symmetry.kinds) | {name: "permutation"}
+        yield (
+            f"Drop the signs of {name!r} (kind 'permutation'): the model is not odd in it.",
+            _with(symmetry, dict(symmetry.axes), kinds),
+        )
+
+
+def _with(symmetry: Symmetry, axes: dict, kinds: dict[str, str]) -> Symmetry:
+    kept = Symmetry(axes).groups
+    return Symmetry(axes, kinds, {name: size for name, size in symmetry.sizes.items() if name in kept})
+
+
+def _repairs(frozen: FrozenModel, edited: Symmetry, name: str, places: list[Values]) -> bool:
+    for place in places:
+        base, before = frozen.log_probs(place), frozen.inside(place)
+        for label, element in trial_elements(edited, jax.random.PRNGKey(1), 1):
+            if label != name:
+                continue
+            moved = move(edited, element, place)
+            after = frozen.inside(moved)
+            if any(bool(before[site]) and not bool(after[site]) for site in edited.axes):
+                return False
+            if not largest_gap(frozen, base, frozen.log_probs(moved)).ratio <= 1.0:
+                return False
+    return control_gap(frozen, edited, name, places[0]).ratio > CONTROL_FACTOR

@@ -1,0 +1,474 @@
+"""AutoSymmetrized as users meet it: every base guide, every ELBO, minibatches, Predictive, pickling, refusals."""
+
+import itertools
+import math
+import pickle
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import optax
+import pytest
+from jax.scipy.special import logsumexp
+from numpyro import handlers
+from numpyro.distributions.transforms import biject_to
+from numpyro.infer import (
+    SVI,
+    Predictive,
+    RenyiELBO,
+    Trace_ELBO,
+    TraceGraph_ELBO,
+    TraceMeanField_ELBO,
+    autoguide,
+    init_to_sample,
+)
+
+from numpyro_symmetry import AutoSymmetrized, Symmetry, SymmetryError, UnsupportedGuideError
+from numpyro_symmetry.guides.density import log_density_by_site
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(15, 1))
+Y = np.sin(2 * X[:, 0])
+CLUSTERED = np.concatenate([RNG.normal(m, 0.5, 8) for m in (-3.0, 0.0, 3.0)])
+
+
+def normal(name, *shape, scale=1.0):
+    return numpyro.sample(name, dist.Normal(0.0, scale).expand(shape).to_event(len(shape)))
+
+
+def network(x, y=None):
+    w1, b1, w2 = normal("w1", 1, 3), normal("b1", 3), normal("w2", 3)
+    noise = numpyro.sample("noise", dist.LogNormal(0.0, 0.5))
+    with numpyro.plate("data", x.shape[0]):
+        numpyro.sample("y", dist.Normal(jnp.tanh(x @ w1 + b1) @ w2, noise), obs=y)
+
+
+def deep(x, y=None):
+    h = jnp.tanh(x @ normal("w1", 1, 3) + normal("b1", 3))
+    h = jnp.tanh(h @ normal("w2", 3, 3) + normal("b2", 3))
+    mean = h @ normal("w3", 3)
+    numpyro.sample("y", dist.Normal(mean, 0.3).to_event(1), obs=y)
+
+
+def mixture(y):
+    weights = numpyro.sample("weights", dist.Dirichlet(jnp.ones(3)))
+    with numpyro.plate("components", 3):
+        loc, scale = numpyro.sample("loc", dist.Normal(0.0, 3.0)), numpyro.sample("scale", dist.LogNormal(0.0, 0.5))
+    with numpyro.plate("data", len(y)):
+        numpyro.sample("y", dist.MixtureSameFamily(dist.Categorical(weights), dist.Normal(loc, scale)), obs=y)
+
+
+def markov(y):
+    start = numpyro.sample("start", dist.Dirichlet(jnp.ones(3)))
+    move = numpyro.sample("move", dist.Dirichlet(jnp.ones((3, 3))).to_event(1))
+    loc = normal("loc", 3, scale=3.0)
+    emission = dist.Normal(loc, 1.0).log_prob(y[:, None])
+
+    def forward(alpha, e):
+        return logsumexp(alpha[:, None] + jnp.log(move), axis=0) + e, None
+
+    alpha, _ = jax.lax.scan(forward, emission[0] + jnp.log(start), emission[1:])
+    numpyro.factor("likelihood", logsumexp(alpha))
+
+
+CASES = {
+    "network": (network, (X, Y), Symmetry({"w1": (None, "h"), "b1": ("h",), "w2": ("h",)})),
+    "two hidden layers": (
+        deep,
+        (X, Y),
+        Symmetry({"w1": (None, "g"), "b1": ("g",), "w2": ("g", "h"), "b2": ("h",), "w3": ("h",)}),
+    ),
+    "mixture": (mixture, (CLUSTERED,), Symmetry.mixture("weights", "loc", "scale")),
+    "markov": (markov, (CLUSTERED,), Symmetry.hmm(initial="start", transition="move", emissions=["loc"])),
+}
+
+
+def guide_list(model, site):
+    parts = autoguide.AutoGuideList(model)
+    parts.append(autoguide.AutoNormal(handlers.block(model, hide=[site]), init_scale=0.7))
+    parts.append(autoguide.AutoMultivariateNormal(handlers.block(model, expose=[site]), prefix="other", init_scale=0.7))
+    return parts
+
+
+BASES = {
+    "AutoNormal": lambda model, site: autoguide.AutoNormal(model, init_scale=0.7),
+    "AutoDiagonalNormal": lambda model, site: autoguide.AutoDiagonalNormal(model, init_scale=0.7),
+    "AutoMultivariateNormal": lambda model, site: autoguide.AutoMultivariateNormal(model, init_scale=0.7),
+    "AutoLowRank": lambda model, site: autoguide.AutoLowRankMultivariateNormal(model, init_scale=0.7),
+    "AutoIAFNormal": lambda model, site: autoguide.AutoIAFNormal(model, hidden_dims=[40, 40]),
+    "AutoGuideList": guide_list,
+}
+
+
+def by_hand(x, y=None):
+    """A hierarchical guide: later sites depend on earlier ones."""
+    w1 = numpyro.sample("w1", dist.Normal(numpyro.param("m1", 0.3 * jnp.ones((1, 3))), 0.7).to_event(2))
+    numpyro.sample("b1", dist.Normal(0.5 * w1[0], 0.7).to_event(1))
+    numpyro.sample("w2", dist.Normal(numpyro.param("m2", jnp.arange(3.0)), 0.7).to_event(1))
+    numpyro.sample("noise", dist.LogNormal(numpyro.param("m3", 0.0), 0.2))
+
+
+def independent_log_density(guide, trace, values, args):
+    """log q at constrained values without the package's help: AutoContinuous through its own posterior."""
+    if not isinstance(guide, autoguide.AutoContinuous):
+        total = 0.0
+        data = {k: s["value"] for k, s in trace.items() if s["type"] == "param"}
+        parts = list(guide) if isinstance(guide, autoguide.AutoGuideList) else [None]
+        if parts == [None]:
+            replayed = handlers.substitute(handlers.seed(guide, 0), data | values)
+            for site in handlers.trace(replayed).get_trace(*args).values():
+                if site["type"] == "sample":
+                    total += site["fn"].log_prob(site["value"]).sum()
+            return total
+        return sum(independent_log_density(part, trace, values, args) for part in parts)
+    data = {k: s["value"] for k, s in trace.items() if s["type"] == "param"}
+    posterior = handlers.substitute(handlers.seed(guide._get_posterior, 0), data)()
+    flat, log_jacobian = [], 0.0
+    for name in guide._init_locs:
+        transform = biject_to(guide.prototype_trace[name]["fn"].support)
+        z = transform.inv(values[name])
+        flat.append(jnp.ravel(z))
+        log_jacobian += jnp.sum(transform.log_abs_det_jacobian(z, values[name]))
+    return posterior.log_prob(jnp.concatenate(flat)).sum() - log_jacobian
+
+
+def own_sites(guide, values):
+    return {k: v for k, v in values.items() if not isinstance(guide, autoguide.AutoGuide) or k in guide.prototype_trace}
+
+
+@pytest.mark.parametrize("base", [*BASES, "by hand"])
+@pytest.mark.parametrize("case", CASES)
+def test_total_density_is_the_mean_over_the_group(case, base):
+    """Base sites plus the correction equal log q^G enumerated by other means, to 1e-9."""
+    model, args, symmetry = CASES[case]
+    if base == "by hand" and case != "network":
+        pytest.skip("the guide by hand is the network's")
+    if base == "AutoIAFNormal" and case == "two hidden layers":
+        args = tuple(a[:3] for a in args)
+    with jax.enable_x64(True):
+        args = tuple(jnp.asarray(a) for a in args)
+        inner = by_hand if base == "by hand" else BASES[base](model, next(iter(symmetry.axes)))
+        guide = AutoSymmetrized(inner, symmetry, model=model, estimator="exact")
+        handlers.trace(handlers.seed(guide, 0)).get_trace(*args)
+        trace = handlers.trace(handlers.seed(guide, 1)).get_trace(*args)
+        total = sum(s["fn"].log_prob(s["value"]).sum() for s in trace.values() if s["type"] == "sample")
+        values = {
+            k: s["value"] for k, s in trace.items() if s["type"] == "sample" and not s["infer"].get("is_auxiliary")
+        }
+        bound = symmetry.bind(values)
+        densities = []
+        per_group = [list(itertools.permutations(range(group.size))) for group in bound.groups.values()]
+        for parts in itertools.product(*per_group):
+            element = {name: jnp.array(part) for name, part in zip(bound.groups, parts, strict=True)}
+            moved = bound.apply(element, values)
+            densities.append(independent_log_density(inner, trace, moved, args))
+        expected = logsumexp(jnp.stack(densities)) - math.log(len(densities))
+        np.testing.assert_allclose(float(total), float(expected), atol=1e-9, rtol=0)
+
+
+@pytest.mark.parametrize("base", ["AutoNormal", "AutoDiagonalNormal", "AutoMultivariateNormal"])
+def test_an_invariant_guide_gains_nothing(base):
+    """No free log|G| where relabelling changes nothing (transforms that do not invert to the last bit)."""
+    for seed in range(8):
+        guide = AutoSymmetrized(BASES[base](mixture, "weights"), CASES["mixture"][2], estimator="exact", check=False)
+        guide.setup(jax.random.key(seed), CLUSTERED)
+        trace = handlers.trace(handlers.seed(guide.base, seed)).get_trace(CLUSTERED)
+        values = {k: s["value"] for k, s in trace.items() if s["type"] == "sample" and not s["infer"].get("is_auxiliary")}
+        before = log_density_by_site(guide.base, trace, values, (CLUSTERED,), {})
+        again = sum(float(v) for v in before.values())
+        direct = sum(float(s["fn"].log_prob(s["value"]).sum()) for s in trace.values() if s["type"] == "sample")
+        assert math.isfinite(again)
+        np.testing.assert_allclose(again, direct, rtol=1e-4, atol=1e-3)
+
+
+def fit(guide, args, steps=20, loss=None, model=network):
+    svi = SVI(model, guide, optax.adam(1e-2), loss or Trace_ELBO())
+    return svi.run(jax.random.key(0), steps, *args, progress_bar=False)
+
+
+def fresh(estimator="auto", base="AutoNormal", **options):
+    model, _, symmetry = CASES["network"]
+    return AutoSymmetrized(BASES[base](model, "w1"), symmetry, model=model, estimator=estimator, **options)
+
+
+@pytest.mark.parametrize("estimator", ["auto", "exact", "infonce", "sequential", "importance"])
+def test_draws_are_the_base_guides(estimator):
+    bare = autoguide.AutoNormal(network, init_scale=0.7)
+    for guide in (fresh(estimator),):
+        for seed in (0, 1):
+            a = handlers.trace(handlers.seed(guide, seed)).get_trace(X, Y)
+            b = handlers.trace(handlers.seed(bare, seed)).get_trace(X, Y)
+            for name in b:
+                if b[name]["type"] in ("sample", "param"):
+                    np.testing.assert_array_equal(a[name]["value"], b[name]["value"])
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        Trace_ELBO(),
+        Trace_ELBO(num_particles=3),
+        TraceMeanField_ELBO(num_particles=2),
+        RenyiELBO(alpha=0.0, num_particles=3),
+        TraceGraph_ELBO(),
+    ],
+    ids=["Trace", "Trace of 3", "MeanField", "Renyi", "Graph"],
+)
+@pytest.mark.parametrize("estimator", ["auto", "infonce", "sequential", "importance"])
+def test_trains_under_every_elbo(loss, estimator):
+    result = fit(fresh(estimator), (X, Y), loss=loss)
+    assert np.isfinite(np.asarray(result.losses)).all()
+    assert set(result.params) == set(fit(autoguide.AutoNormal(network), (X, Y), 1).params)
+
+
+@pytest.mark.parametrize("estimator", ["exact", "sequential"])
+def test_value_and_gradient_agree_across_elbos(estimator):
+    with jax.enable_x64(True):
+        guide = fresh(estimator)
+        svi = SVI(network, guide, optax.sgd(1.0), Trace_ELBO())
+        params = svi.get_params(svi.init(jax.random.key(0), X, Y))
+        bare = autoguide.AutoNormal(network, init_scale=0.7)
+        handlers.trace(handlers.seed(bare, 0)).get_trace(X, Y)
+
+        def loss(elbo, guide):
+            return jax.value_and_grad(lambda p: elbo.loss(jax.random.key(3), p, network, guide, X, Y))(params)
+
+        value, gradient = loss(Trace_ELBO(), guide)
+        value_graph, gradient_graph = loss(TraceGraph_ELBO(), guide)
+        base_value, base_gradient = loss(Trace_ELBO(), bare)
+        np.testing.assert_allclose(value, value_graph, rtol=1e-9)
+        for name in params:
+            np.testing.assert_allclose(gradient[name], gradient_graph[name], atol=1e-6)
+        assert 0 < float(base_value - value) <= math.log(6) + 1e-9
+        assert any(np.abs(gradient[n] - base_gradient[n]).max() > 1e-3 for n in params)
+        gain = TraceMeanField_ELBO().loss(jax.random.key(3), params, network, bare, X, Y) - TraceMeanField_ELBO().loss(
+            jax.random.key(3), params, network, guide, X, Y
+        )
+        np.testing.assert_allclose(gain, base_value - value, rtol=1e-9)
+
+
+def test_minibatches_scale_the_likelihood_and_not_the_correction():
+    def model(x, y):
+        w1, w2 = normal("w1", 1, 3), normal("w2", 3)
+        with numpyro.plate("data", 15, subsample_size=5):
+            xb, yb = numpyro.subsample(x, event_dim=1), numpyro.subsample(y, event_dim=0)
+            numpyro.sample("y", dist.Normal(jnp.tanh(xb @ w1) @ w2, 0.3), obs=yb)
+
+    symmetry = Symmetry({"w1": (None, "h"), "w2": ("h",)})
+    guide = AutoSymmetrized(autoguide.AutoNormal(model), symmetry)
+    result = fit(guide, (jnp.asarray(X), jnp.asarray(Y)), model=model)
+    assert np.isfinite(np.asarray(result.losses)).all()
+    assert "symmetry_correction" not in guide.sample_posterior(jax.random.key(0), result.params)
+
+
+def test_predictive_sees_only_draws():
+    guide = fresh()
+    params = fit(guide, (X, Y)).params
+    draws = Predictive(guide, params=params, num_samples=7)(jax.random.key(0), X, Y)
+    assert draws["w1"].shape == (7, 1, 3)
+    bare = Predictive(guide.base, params=params, num_samples=7)(jax.random.key(0), X, Y)
+    np.testing.assert_array_equal(draws["w1"], bare["w1"])
+    predicted = Predictive(network, guide=guide, params=params, num_samples=7)(jax.random.key(0), X)
+    assert predicted["y"].shape == (7, 15)
+
+
+def test_sample_posterior_and_summaries():
+    guide = fresh()
+    params = fit(guide, (X, Y)).params
+    key = jax.random.key(4)
+    one_basin = guide.sample_posterior(key, params, sample_shape=(4, 2))
+    everywhere = guide.sample_posterior(key, params, sample_shape=(4, 2), symmetrize=True)
+    assert one_basin["w1"].shape == everywhere["w1"].shape == (4, 2, 1, 3)
+    np.testing.assert_array_equal(one_basin["w1"], guide.base.sample_posterior(key, params, sample_shape=(4, 2))["w1"])
+    np.testing.assert_array_equal(np.sort(one_basin["w2"], -1), np.sort(everywhere["w2"], -1))
+    assert not np.array_equal(one_basin["w2"], everywhere["w2"])
+    order = np.argsort(one_basin["w2"], -1)
+    back = np.argsort(everywhere["w2"], -1)
+    moved = [np.take_along_axis(s["b1"], o, -1) for s, o in ((one_basin, order), (everywhere, back))]
+    np.testing.assert_array_equal(*moved)
+    np.testing.assert_array_equal(guide.median(params)["w1"], guide.base.median(params)["w1"])
+    assert guide.quantiles(params, [0.1, 0.9])["w2"].shape == (2, 3)
+    diagonal = fresh(base="AutoDiagonalNormal")
+    assert diagonal.get_posterior(fit(diagonal, (X, Y)).params).batch_shape == (10,)
+    with pytest.raises(UnsupportedGuideError, match=r"has no get_posterior\(\); compute it from sample_posterior"):
+        guide.get_posterior(params)
+
+
+def test_a_guide_by_hand_is_sampled_through_predictive():
+    guide = AutoSymmetrized(by_hand, CASES["network"][2], model=network)
+    params = fit(guide, (X, Y)).params
+    assert guide.sample_posterior(jax.random.key(0), params, X, Y, sample_shape=(3, 2))["w1"].shape == (3, 2, 1, 3)
+    assert guide.sample_posterior(jax.random.key(0), params, X, Y)["w2"].shape == (3,)
+    with pytest.raises(UnsupportedGuideError, match="has no median"):
+        guide.median(params)
+
+
+def test_pickling_keeps_a_trained_guide_working():
+    guide = fresh("sequential")
+    params = fit(guide, (X, Y)).params
+    again = pickle.loads(pickle.dumps(guide))
+    bounds = [g.evidence_bounds(jax.random.key(0), params, X, Y, num_particles=32) for g in (guide, again)]
+    assert bounds[0] == bounds[1]
+
+
+def test_warm_start_from_a_bare_fit():
+    params = fit(autoguide.AutoNormal(network), (X, Y)).params
+    svi = SVI(network, fresh(), optax.adam(1e-2), Trace_ELBO())
+    state = svi.init(jax.random.key(0), X, Y, init_params=params)
+    for name, value in svi.get_params(state).items():
+        np.testing.assert_allclose(value, params[name], rtol=1e-5)
+
+
+def test_jit_and_scan_after_setup():
+    guide = fresh("sequential").setup(jax.random.key(0), X, Y)
+    svi = SVI(network, guide, optax.adam(1e-2), Trace_ELBO())
+    state = jax.jit(svi.init)(jax.random.key(0), X, Y)
+    _, losses = jax.jit(lambda s: jax.lax.scan(lambda s, _: svi.update(s, X, Y), s, length=3))(state)
+    assert np.isfinite(np.asarray(losses)).all()
+    with pytest.raises(SymmetryError, match=r"Call guide.setup\(rng_key, \*model_args\) once before"):
+        jax.jit(SVI(network, fresh(), optax.adam(1e-2), Trace_ELBO()).init)(jax.random.key(0), X, Y)
+
+
+def test_wide_general_guide_trains_through_its_surrogate():
+    def model(x, y=None):
+        w1, w2 = normal("w1", 1, 12), normal("w2", 12)
+        numpyro.sample("y", dist.Normal(jnp.tanh(x @ w1) @ w2, 0.3).to_event(1), obs=y)
+
+    symmetry = Symmetry({"w1": (None, "h"), "w2": ("h",)})
+    guide = AutoSymmetrized(autoguide.AutoMultivariateNormal(model, init_loc_fn=init_to_sample), symmetry)
+    params = fit(guide, (X, Y), model=model).params
+    bounds = guide.evidence_bounds(jax.random.key(0), params, X, Y, num_particles=64)
+    assert bounds.lower <= bounds.upper + 4 * bounds.upper_error
+    assert bounds.lower >= bounds.base_elbo
+    assert bounds.mutual_information[1] <= math.lgamma(13) + 1e-6
+
+
+def test_evidence_bounds_enclose_the_exact_value():
+    guide = fresh("exact")
+    params = fit(guide, (X, Y), 200).params
+    exact = guide.evidence_bounds(jax.random.key(0), params, X, Y, num_particles=512)
+    assert exact.lower == exact.upper
+    assert 0 <= exact.mutual_information[0] <= exact.log_order
+    np.testing.assert_allclose(exact.log_order, math.log(6), rtol=1e-6)
+    losses = jax.vmap(lambda k: Trace_ELBO().loss(k, params, network, guide, X, Y))(
+        jax.random.split(jax.random.key(9), 4000)
+    )
+    error = math.hypot(exact.lower_error, float(losses.std()) / 4000**0.5)
+    assert abs(exact.lower + float(losses.mean())) < 4 * error
+
+
+def dais():
+    return autoguide.AutoDAIS(network)
+
+
+def ordered(y):
+    loc = numpyro.sample(
+        "loc",
+        dist.TransformedDistribution(dist.Normal(0.0, 3.0).expand([3]).to_event(1), dist.transforms.OrderedTransform()),
+    )
+    numpyro.sample(
+        "y", dist.MixtureSameFamily(dist.Categorical(jnp.ones(3) / 3), dist.Normal(loc, 1.0)).expand([len(y)]), obs=y
+    )
+
+
+def unequal(x, y=None):
+    w1 = numpyro.sample("w1", dist.Normal(0.0, jnp.arange(1.0, 4.0)).expand([1, 3]).to_event(2))
+    numpyro.sample("y", dist.Normal(jnp.tanh(x @ w1).sum(-1), 0.3).to_event(1), obs=y)
+
+
+def local(y):
+    with numpyro.plate("data", 24, subsample_size=4):
+        yb = numpyro.subsample(y, event_dim=0)
+        z = numpyro.sample("z", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+        numpyro.sample("y", dist.Normal(z.sum(-1), 1.0), obs=yb)
+
+
+def all_in_a_plate(y):
+    with numpyro.plate("data", 24):
+        z = numpyro.sample("z", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+        numpyro.sample("y", dist.Normal(z.sum(-1), 1.0), obs=y)
+
+
+def delta_inside(x, y=None):
+    numpyro.sample("w1", dist.Delta(jnp.arange(3.0)[None], event_dim=2))
+    numpyro.sample("b1", dist.Normal(numpyro.param("m", jnp.zeros(3)), 1.0).to_event(1))
+    numpyro.sample("w2", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+    numpyro.sample("noise", dist.LogNormal(0.0, 0.2))
+
+
+def auxiliary_inside(x, y=None):
+    u = numpyro.sample("u", dist.Normal(0.0, 1.0), infer={"is_auxiliary": True})
+    numpyro.sample("w1", dist.Normal(u, 1.0).expand([1, 3]).to_event(2))
+    numpyro.sample("b1", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+    numpyro.sample("w2", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+    numpyro.sample("noise", dist.LogNormal(0.0, 0.2))
+
+
+def partial(x, y=None):
+    numpyro.sample("noise", dist.LogNormal(0.0, 0.2))
+
+
+NETWORK = CASES["network"][2]
+
+
+@pytest.mark.parametrize(
+    ("make", "args", "error", "message"),
+    [
+        (lambda: AutoSymmetrized(autoguide.AutoDelta(network), NETWORK), (X, Y), UnsupportedGuideError, "AutoDelta .*point mass"),
+        (lambda: AutoSymmetrized(autoguide.AutoLaplaceApproximation(network), NETWORK), (X, Y), UnsupportedGuideError, "while it trains"),
+        (lambda: AutoSymmetrized(dais(), NETWORK), (X, Y), UnsupportedGuideError, "auxiliary momenta"),
+        (lambda: AutoSymmetrized(autoguide.AutoBNAFNormal(network), NETWORK), (X, Y), UnsupportedGuideError, "no analytic inverse"),
+        (lambda: AutoSymmetrized(autoguide.AutoNormal(unequal), Symmetry({"w1": (None, "h")})), (X, Y), SymmetryError, "prior of site 'w1'"),
+        (lambda: AutoSymmetrized(autoguide.AutoNormal(ordered), Symmetry.mixture("loc")), (CLUSTERED,), SymmetryError, "ordered"),
+        (lambda: AutoSymmetrized(autoguide.AutoNormal(local), Symmetry({"z": ("h",)})), (CLUSTERED,), SymmetryError, "plate 'data', subsampled 4 of 24"),
+        (lambda: AutoSymmetrized(autoguide.AutoNormal(all_in_a_plate), Symmetry({"z": ("h",)})), (CLUSTERED,), SymmetryError, "Every site lies in plate 'data'"),
+        (lambda: AutoSymmetrized(autoguide.AutoNormal(network), Symmetry({"w1": ("h", "h")})), (X, Y), SymmetryError, "axis -1 has size 3, but group 'h' has size 1"),
+        (lambda: AutoSymmetrized(autoguide.AutoNormal(network), Symmetry({"v": ("h",)})), (X, Y), SymmetryError, "Site 'v' is named by the symmetry"),
+        (lambda: AutoSymmetrized(delta_inside, NETWORK, model=network), (X, Y), UnsupportedGuideError, "Site 'w1'.*point mass"),
+        (lambda: AutoSymmetrized(auxiliary_inside, NETWORK, model=network), (X, Y), UnsupportedGuideError, r"auxiliary sites \['u'\]"),
+        (lambda: AutoSymmetrized(partial, NETWORK, model=network), (X, Y), UnsupportedGuideError, "does not draw"),
+    ],
+    ids=lambda value: None,
+)
+def test_refuses_at_set_up(make, args, error, message):
+    with pytest.raises(error, match=message):
+        make().setup(jax.random.key(0), *(jnp.asarray(a) for a in args))
+
+
+def test_refuses_parameters_that_are_not_finite():
+    guide = fresh()
+    params = fit(guide, (X, Y)).params
+    params["w1_auto_loc"] = params["w1_auto_loc"].at[0, 1].set(jnp.nan)
+    for call in (guide.sample_posterior, guide.evidence_bounds):
+        with pytest.raises(SymmetryError, match="'w1_auto_loc'.* holds 1 non-finite of 3"):
+            call(jax.random.key(0), params, X, Y)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"estimator": "bethe"}, "estimator must be 'auto' or one of"),
+        ({"estimator": "infonce", "num_permutations": 1}, "needs at least 2"),
+    ],
+)
+def test_refuses_bad_options(options, message):
+    with pytest.raises(ValueError, match=message):
+        fresh(**options)
+
+
+def test_refuses_what_is_no_symmetry_and_no_model():
+    with pytest.raises(TypeError, match="must be a Symmetry; got dict"):
+        AutoSymmetrized(autoguide.AutoNormal(network), {"w1": (None, "h")})
+    with pytest.raises(ValueError, match="carries no model"):
+        AutoSymmetrized(by_hand, NETWORK)
+
+
+def test_refuses_an_exact_sum_out_of_reach():
+    def wide(x, y=None):
+        numpyro.sample("y", dist.Normal(jnp.tanh(x @ normal("w1", 1, 25)).sum(-1), 0.3).to_event(1), obs=y)
+
+    guide = AutoSymmetrized(autoguide.AutoNormal(wide), Symmetry({"w1": (None, "h")}), estimator="exact")
+    with pytest.raises(SymmetryError, match="limited to 20 units and there are 25. Use 'sequential'"):
+        guide.setup(jax.random.key(0), X, Y)

@@ -1,0 +1,214 @@
+"""Estimators of the mutual information against enumeration, in every regime, in standard errors."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from numpyro_symmetry import log_permanent, mutual_information
+from numpyro_symmetry.entropy import log_proposal_of_identity, sample_proposal
+from tests import oracles, regimes
+
+
+def se(x):
+    return float(np.std(np.asarray(x, float), ddof=1) / math.sqrt(len(x)))
+
+
+def estimate(table, estimator, **options):
+    return np.asarray(mutual_information(table, estimator=estimator, rng_key=jax.random.key(7), **options), float)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 7])
+@pytest.mark.parametrize("x64", [False, True])
+def test_permanent_against_enumeration(n, x64):
+    with jax.enable_x64(x64):
+        matrices = np.random.default_rng(n).normal(scale=30.0, size=(3, n, n))
+        fast = log_permanent(jnp.asarray(matrices))
+        slow = [oracles.log_permanent(matrix) for matrix in matrices]
+        np.testing.assert_allclose(fast, slow, rtol=1e-12 if x64 else 1e-5)
+
+
+@pytest.mark.parametrize(("n", "value"), [(12, math.lgamma(13)), (16, math.lgamma(17))])
+def test_permanent_of_ones_is_a_factorial(n, value):
+    np.testing.assert_allclose(log_permanent(jnp.zeros((n, n))), value, rtol=1e-6)
+
+
+def test_permanent_gradient_is_the_marginal_of_each_assignment():
+    log_matrix = jnp.asarray(np.random.default_rng(0).normal(size=(6, 6)))
+    marginals = jax.grad(log_permanent)(log_matrix)
+    np.testing.assert_allclose(marginals.sum(0), 1.0, rtol=1e-5)
+    np.testing.assert_allclose(marginals.sum(1), 1.0, rtol=1e-5)
+    assert (marginals > 0).all()
+
+
+def test_permanent_with_zeros_and_a_wide_range():
+    assert float(log_permanent(jnp.where(jnp.eye(6, dtype=bool), 5.0, -jnp.inf))) == 30.0
+    assert float(log_permanent(jnp.where(jnp.eye(6, dtype=bool), 0.0, -2e4))) == 0.0
+
+
+@pytest.mark.parametrize("bad", [jnp.zeros(3), jnp.zeros((2, 3)), jnp.zeros((21, 21))])
+def test_permanent_refuses(bad):
+    with pytest.raises(ValueError, match=r"expects \(\.\.\., n, n\)|at most 20"):
+        log_permanent(bad)
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_exact_is_enumeration(signed):
+    with jax.enable_x64(True):
+        pair = np.random.default_rng(3).normal(size=(2, 5, 4, 4))
+        flipped = pair[1] if signed else None
+        fast = mutual_information(jnp.asarray(pair[0]), estimator="exact", log_density_flipped=flipped)
+        slow = [oracles.information(pair[0][i], pair[1][i] if signed else None) for i in range(5)]
+        np.testing.assert_allclose(fast, slow, rtol=1e-12)
+
+
+@pytest.mark.parametrize("steps", [0, 5])
+@pytest.mark.parametrize("regime", ["initial", "pairs", "half nearly"])
+def test_sequential_proposal_against_its_definition(regime, steps):
+    with jax.enable_x64(True):
+        table = regimes.tables(regime, 5, 2, 1)[0]
+        expected = oracles.sequential_proposal(table, steps)
+        assert abs(sum(map(math.exp, expected.values())) - 1) < 1e-9
+        identity = log_proposal_of_identity(table, num_scaling_steps=steps)
+        np.testing.assert_allclose(identity, expected[tuple(range(5))], rtol=1e-9)
+        drawn, log_proposals = sample_proposal(jax.random.key(0), table, 4000, num_scaling_steps=steps)
+        for permutation, log_proposal in zip(np.asarray(drawn).tolist(), log_proposals, strict=True):
+            assert abs(expected[tuple(permutation)] - float(log_proposal)) < 1e-9
+        shares = {p: 0 for p in expected}
+        for permutation in np.asarray(drawn).tolist():
+            shares[tuple(permutation)] += 1
+        for permutation, log_probability in expected.items():
+            p = math.exp(log_probability)
+            assert abs(shares[permutation] / 4000 - p) <= 5 * math.sqrt(p * (1 - p) / 4000) + 1e-3
+
+
+def test_sequential_proposal_cannot_tell_which_label_is_true():
+    """Relabelling the columns relabels the proposal and does nothing else: the reason why the bound is strict."""
+    with jax.enable_x64(True):
+        table = np.asarray(regimes.tables("initial", 4, 2, 1)[0])
+        shuffle = np.array([2, 0, 3, 1])
+        before = oracles.sequential_proposal(table, 5)
+        for permutation, log_probability in before.items():
+            # column shuffle[j] of the old table is column j of the new one
+            columns = shuffle[np.array(permutation)]
+            moved = jnp.asarray(table[:, columns])
+            np.testing.assert_allclose(log_proposal_of_identity(moved), before[tuple(columns)], rtol=1e-9)
+            assert math.isfinite(log_probability)
+
+
+@pytest.mark.parametrize("n", [2, 8, 9])
+def test_sequential_gradient_is_that_of_the_bound(n):
+    with jax.enable_x64(True):
+        table = regimes.tables("initial", n, 2, 1)[0]
+        gradient = jax.grad(log_proposal_of_identity)(table)
+        direction = jax.random.normal(jax.random.key(5), table.shape)
+        step = 1e-6
+        slope = (log_proposal_of_identity(table + step * direction) - log_proposal_of_identity(table - step * direction)) / (
+            2 * step
+        )
+        np.testing.assert_allclose((gradient * direction).sum(), slope, rtol=1e-5, atol=1e-8)
+
+
+@pytest.mark.parametrize("regime", regimes.NAMES)
+@pytest.mark.parametrize(("n", "d"), [(8, 3), (10, 3), (10, 75)])
+def test_sequential_is_within_three_percent_and_below(regime, n, d):
+    table = regimes.tables(regime, n, d, 150)
+    exact, sequential = estimate(table, "exact"), estimate(table, "sequential")
+    difference = sequential - exact
+    assert difference.mean() <= 4 * se(difference) + 1e-4
+    if exact.mean() > 1.0:
+        assert sequential.mean() >= 0.97 * exact.mean()
+
+
+@pytest.mark.parametrize("regime", regimes.NAMES)
+def test_importance_is_a_sandwich(regime):
+    table = regimes.tables(regime, 8, 3, 300)
+    exact = estimate(table, "exact")
+    below = estimate(table, "importance", num_permutations=16) - exact
+    above = estimate(table, "importance", num_permutations=16, bound="upper") - exact
+    assert below.mean() <= 4 * se(below) + 1e-4
+    assert above.mean() >= -4 * se(above) - 1e-4
+
+
+@pytest.mark.parametrize("regime", regimes.NAMES)
+def test_infonce_obeys_both_caps_and_grows(regime):
+    table = regimes.tables(regime, 5, 2, 4000)
+    exact, last = estimate(table, "exact"), -1.0
+    for count in (2, 4, 16, 64):
+        infonce = estimate(table, "infonce", num_permutations=count)
+        assert (infonce <= math.log(count) + 1e-5).all()
+        assert infonce.mean() <= exact.mean() + 4 * se(infonce - exact)
+        assert infonce.mean() >= last - 4 * se(infonce)
+        last = infonce.mean()
+
+
+def test_two_elements_and_two_permutations_give_half():
+    table = regimes.tables("initial", 2, 1, 40_000)
+    half = estimate(table, "infonce", num_permutations=2) - 0.5 * estimate(table, "exact")
+    assert abs(half.mean()) < 4 * se(half)
+
+
+def test_separated_and_collapsed_units():
+    for estimator in ("exact", "sequential"):
+        apart = estimate(regimes.tables("separated", 10, 75, 5), estimator)
+        np.testing.assert_allclose(apart, math.lgamma(11), rtol=1e-6)
+        together = estimate(regimes.tables("collapsed", 10, 3, 5), estimator)
+        np.testing.assert_allclose(together, 0.0, atol=2e-5)
+
+
+def test_float32_at_width_512_is_finite_and_close_to_float64():
+    table = regimes.tables("overlapping", 512, 6, 1)[0]
+    single = jax.value_and_grad(log_proposal_of_identity)(table)
+    with jax.enable_x64(True):
+        double = jax.value_and_grad(log_proposal_of_identity)(jnp.asarray(np.asarray(table), float))
+    np.testing.assert_allclose(single[0], double[0], rtol=1e-4)
+    np.testing.assert_allclose(single[1], double[1], atol=1e-4)
+
+
+def test_gradients_stay_finite_far_apart():
+    table = -1e5 * (1.0 - jnp.eye(64))
+    value, gradient = jax.value_and_grad(lambda t: mutual_information(t, estimator="sequential"))(table)
+    np.testing.assert_allclose(value, math.lgamma(65), rtol=1e-6)
+    assert np.isfinite(np.asarray(gradient)).all()
+
+
+def test_training_gradients_agree_with_exact_ones():
+    """With respect to means and log scales, reparametrised: cosine of the mean gradients at n = 8."""
+    for regime in ("overlapping", "initial", "pairs", "half nearly"):
+        loc, scale = regimes.factors(regime, 8, 3)
+        noise = jax.random.normal(jax.random.key(11), (1500, 8, 3))
+
+        def mean_information(parameters, estimator, noise=noise):
+            loc, log_scale = parameters
+            scale = jnp.exp(log_scale)
+            tables = jax.vmap(lambda e: regimes.log_density(loc + scale * e, loc, scale))(noise)
+            return mutual_information(tables, estimator=estimator).mean()
+
+        gradients = [
+            np.concatenate([np.ravel(g) for g in jax.grad(mean_information)((loc, jnp.log(scale)), estimator)])
+            for estimator in ("exact", "sequential")
+        ]
+        cosine = gradients[0] @ gradients[1] / np.prod([np.linalg.norm(g) for g in gradients])
+        assert cosine >= 0.98, regime
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"estimator": "bethe"}, "estimator must be one of"),
+        ({"estimator": "exact", "bound": "middle"}, "bound must be one of"),
+        ({"estimator": "sequential", "bound": "upper"}, "is a lower bound"),
+        ({"estimator": "infonce"}, "pass rng_key"),
+        ({"estimator": "importance", "rng_key": jax.random.PRNGKey(0), "num_permutations": 0}, "must be at least 1"),
+    ],
+)
+def test_bad_options(options, message):
+    with pytest.raises(ValueError, match=message):
+        mutual_information(jnp.zeros((3, 3)), **options)
+
+
+def test_bad_tables():
+    with pytest.raises(ValueError, match=r"expects a table \(\.\.\., n, n\); got shape \(2, 3\)"):
+        mutual_information(jnp.zeros((2, 3)), estimator="exact")
