@@ -1,4 +1,4 @@
-"""Mean-field Gaussians over n units of d weights, from fully separated to fully collapsed, and tables of their draws."""
+"""Mean-field Gaussians over n units of d weights, from separated to collapsed, and tables of their draws."""
 
 import jax
 import jax.numpy as jnp

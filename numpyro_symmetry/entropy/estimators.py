@@ -44,8 +44,8 @@ def mutual_information(
     estimator
         - ``"exact"``: the permanent, n at most 20.
         - ``"infonce"``: K - 1 uniform permutations and the identity; at most ``log K`` (Gelberg et al., Theorem 4.3).
-        - ``"sequential"``: :math:`\log|G| + \log\tau(\mathrm{id}\mid\theta)` under the sequential-assignment proposal, a
-          strict lower bound in :math:`O(n^2)` that samples no permutation and needs no key.
+        - ``"sequential"``: :math:`\log|G| + \log\tau(\mathrm{id}\mid\theta)` under the sequential-assignment proposal,
+          a strict lower bound in :math:`O(n^2)` that samples no permutation and needs no key.
         - ``"importance"``: K permutations from the sequential proposal, the identity among them.
     rng_key
         JAX random key; needed by ``"infonce"`` and ``"importance"``.

@@ -1,12 +1,15 @@
 r"""Unit tables and chained proposals for Gaussians that factorise over every entry of every site.
 
 For one group the table of pairwise unit log densities is two matrix products and nothing larger is ever formed. Groups
-that meet in a site (the layers of a network) are placed one after the other, :math:`\tau(g_1)\,\tau(g_2 \mid g_1)\cdots`;
-where a site also carries a group not yet placed, the factors along it are replaced by one Gaussian of their mean and
+that meet in a site (the layers of a network) are placed one after the other,
+
+.. math:: \tau(g_1)\,\tau(g_2 \mid g_1)\cdots
+
+Where a site also carries a group not yet placed, the factors along it are replaced by one Gaussian of their mean and
 variance. That sketch does not see the labels still to be chosen, so the chain stays a strict bound.
 
-Knows coordinates, means and standard deviations by site. Whether they *are* the guide's density or only resemble it, and
-which coordinates they are, is the caller's business.
+Knows coordinates, means and standard deviations by site. Whether they *are* the guide's density or only resemble it,
+and which coordinates they are, is the caller's business.
 """
 
 from __future__ import annotations
@@ -111,7 +114,7 @@ def unit_tables(
                 for value in (factors.loc[site], factors.scale[site] ** 2, coordinates[site])
             )
             repeats, flips = units.shape[-1], axis.signed and signed
-            signless = any(axes[p].signed and symmetry.groups[axes[p].group].kind == "signed" for p in unsettled)
+            signless = any(axes[p].signed and axes[p].group in symmetry.kinds for p in unsettled)
             mean, variance = _sketch(loc, variance, signless)
             if max_features is not None and mean.shape[1] > max_features:
                 best = _telling_features(mean, variance, max_features)

@@ -1,7 +1,7 @@
 r"""Mutual information :math:`I(g;\theta)` of one draw under a whole symmetry, several groups and sites at once.
 
-Two cases. If the Gaussian factors *are* the guide, groups that share no site are independent and their terms add; each is
-a table, or a chain. If they only resemble it, they propose permutations and the guide's own density weighs them.
+Two cases. If the Gaussian factors *are* the guide, groups that share no site are independent and their terms add; each
+is a table, or a chain. If they only resemble it, they propose permutations and the guide's own density weighs them.
 
 Knows no guide: densities arrive as arrays or as a function of an element.
 """
@@ -40,7 +40,7 @@ _ELEMENTS_AT_ONCE = 128
 
 def information_of_draw(
     symmetry: Symmetry,
-    factors: GaussianFactors,
+    factors: GaussianFactors | None,
     coordinates: dict[str, Array],
     *,
     estimator: str,
@@ -57,7 +57,8 @@ def information_of_draw(
     symmetry
         Bound symmetry of the coordinates.
     factors
-        Gaussian factors: the guide itself, or a surrogate if ``log_ratio_of`` is given.
+        Gaussian factors: the guide itself, or a surrogate if ``log_ratio_of`` is given; ``None`` if it is given and
+        nothing has to be proposed (enumeration, ``"infonce"``).
     coordinates
         The draw, by site.
     estimator
@@ -88,9 +89,11 @@ def information_of_draw(
     for key, component in zip(keys, components, strict=True):
         chosen = resolve_estimator(estimator, component, exact_table=exact_table)
         if chosen == "sequential":
+            assert factors is not None
             log_proposal = log_chain_of_identity(component, factors, coordinates, max_features=max_features)
             total += component.log_order() + log_proposal
-        elif exact_table and has_exact_table(component):
+        elif log_ratio_of is None and has_exact_table(component):
+            assert factors is not None
             table = unit_tables(component, factors, coordinates, next(iter(component.groups)))
             total += mutual_information(
                 table[0],
@@ -101,7 +104,10 @@ def information_of_draw(
                 log_density_flipped=table[1] if len(table) == 2 else None,
             )
         else:
-            ratio = log_ratio_of or partial(log_ratio, component, factors, coordinates)
+            ratio = log_ratio_of
+            if ratio is None:
+                assert factors is not None
+                ratio = partial(log_ratio, component, factors, coordinates)
             total += _weighed(key, component, factors, coordinates, ratio, chosen, num_permutations, bound)
     return total
 
@@ -129,7 +135,7 @@ def why_not_exact(symmetry: Symmetry, *, exact_table: bool) -> str | None:
 def _weighed(
     key: Array | None,
     symmetry: Symmetry,
-    factors: GaussianFactors,
+    factors: GaussianFactors | None,
     coordinates: dict[str, Array],
     ratio: Callable[[Element], Array],
     estimator: str,
@@ -145,6 +151,7 @@ def _weighed(
     if estimator == "infonce":
         ratios = _map_elements(ratio, symmetry.sample(key, (K - 1,)))
         return bound_from_ratios(jnp.append(ratios, 0.0), 0.0, 0.0)
+    assert factors is not None
     draws = K if bound == "upper" else K - 1
     elements, log_proposals = jax.lax.stop_gradient(sample_chain(key, symmetry, factors, coordinates, draws))
     ratios = _map_elements(ratio, elements)

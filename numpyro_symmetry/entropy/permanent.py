@@ -77,7 +77,8 @@ def _by_subsets(log_matrix: Array) -> Array:
 @functools.cache
 def _subsets_by_size(n: int) -> list[tuple[np.ndarray, np.ndarray]]:
     """For every size k: the columns of each k-subset, and the positions of those subsets without each column."""
-    levels, position = [], {(): 0}
+    levels: list[tuple[np.ndarray, np.ndarray]] = []
+    position: dict[tuple[int, ...], int] = {(): 0}
     for k in range(1, n + 1):
         subsets = list(itertools.combinations(range(n), k))
         smaller = [[position[s[:i] + s[i + 1 :]] for i in range(k)] for s in subsets]

@@ -1,7 +1,8 @@
 """The sequential-assignment proposal: a tractable distribution over permutations that tracks the posterior.
 
 Factors (rows) choose units (columns) one after the other, the most certain factor first; each weighs a free unit by how
-well it explains it against how well the factors still to come would. Knows only tables ``log_table[i, j] = log q_i(u_j)``.
+well it explains it against how well the factors still to come would. Knows only tables ``log_table[i, j] = log
+q_i(u_j)``.
 
 What makes the bounds strict is that the proposal cannot tell which permutation generated the draw: it may use the table
 only in ways that treat its columns alike. Dividing columns by their largest entry, flooring them, scaling rows by

@@ -69,8 +69,8 @@ class AutoSymmetrized(AutoGuide):
     num_permutations
         K, which counts the identity; for ``"infonce"`` and ``"importance"``.
     max_features
-        For the sequential bound, how many features of a site help to tell units apart. Fewer is faster and looser, never
-        invalid. ``None`` for all.
+        For the sequential bound, how many features of a site help to tell units apart. Fewer is faster and looser,
+        never invalid. ``None`` for all.
     check
         Whether to prove at set-up that the model is invariant (`check_symmetry`).
     prefix
@@ -79,8 +79,8 @@ class AutoSymmetrized(AutoGuide):
     Raises
     ------
     SymmetryError
-        At set-up: the model is not invariant, a site or size does not fit, a support is ordered, a relabelled latent sits in
-        a subsampled plate, a parameter is not finite.
+        At set-up: the model is not invariant, a site or size does not fit, a support is ordered, a relabelled latent
+        sits in a subsampled plate, a parameter is not finite.
     UnsupportedGuideError
         At set-up: the base guide has no density at permuted values.
     ValueError
@@ -89,8 +89,8 @@ class AutoSymmetrized(AutoGuide):
     Notes
     -----
     Set-up happens at the first call, outside `jit`: `SVI.init` and `SVI.run` do that. Call `setup` first if you jit
-    ``svi.init`` yourself. Where units are already distinct the correction is the constant ``log|G|`` and training is that
-    of the base guide; symmetrizing matters where units, components or states overlap.
+    ``svi.init`` yourself. Where units are already distinct the correction is the constant ``log|G|`` and training is
+    that of the base guide; symmetrizing matters where units, components or states overlap.
 
     References
     ----------
@@ -283,8 +283,8 @@ class AutoSymmetrized(AutoGuide):
         Returns
         -------
         EvidenceBounds
-            ``lower`` never exceeds the symmetrized ELBO, nor ``log p(data)``, in expectation; ``upper`` is never below the
-            symmetrized ELBO. Nats, with standard errors over draws.
+            ``lower`` never exceeds the symmetrized ELBO, nor ``log p(data)``, in expectation; ``upper`` is never below
+            the symmetrized ELBO. Nats, with standard errors over draws.
 
         Raises
         ------

@@ -1,7 +1,7 @@
 """Densities of a base guide at moved values, and the coordinates in which it factorises (or nearly does).
 
-A guide's trace is read once per call; moved values go back into the guide as **constrained** values, because that is where
-the group acts. Knows guides and traces; no estimators, no model.
+A guide's trace is read once per call; moved values go back into the guide as **constrained** values, because that is
+where the group acts. Knows guides and traces; no estimators, no model.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def lay_out(
 
 
 def coordinates_of(values: Mapping[str, Array], layout: Coordinates) -> dict[str, Array]:
-    """Constrained values -> coordinates: unconstrained ones, and logarithms for a simplex, which has none of its own."""
+    """Coordinates of constrained values: unconstrained ones, and logarithms for a simplex, which has none."""
 
     def one(site: str) -> Array:
         support, value = _without_independent(layout.supports[site]), jnp.asarray(values[site])
@@ -138,8 +138,8 @@ def log_density_by_site(
 ) -> dict[str, Array]:
     """Log density of the guide at given constrained values, its parameters and plates as in ``trace``.
 
-    An `AutoContinuous` guide is entered through its flat latent alone: its sites are Deltas, infinitely wrong whenever a
-    transform does not invert to the last bit.
+    An `AutoContinuous` guide is entered through its flat latent alone: its sites are Deltas, infinitely wrong whenever
+    a transform does not invert to the last bit.
     """
     data = _settings(trace) | dict(values)
     for part in parts_of(guide):
@@ -170,9 +170,7 @@ def unrecovered_sites(guide: Any, trace: Trace) -> list[str]:
 
 
 def _settings(trace: Trace) -> dict[str, Any]:
-    return {
-        name: site["value"] for name, site in trace.items() if site["type"] in ("param", "mutable", "plate")
-    }
+    return {name: site["value"] for name, site in trace.items() if site["type"] in ("param", "mutable", "plate")}
 
 
 def _without_independent(wrapped: Any) -> Any:
@@ -213,7 +211,7 @@ def _gaussian(fn: Any, support: Any) -> tuple[Array, Array] | None:
                 return None
             fn = fn.base_dist
         else:
-            return (fn.loc, fn.scale) if type(fn) is dist.Normal else None
+            return (jnp.asarray(fn.loc), jnp.asarray(fn.scale)) if type(fn) is dist.Normal else None
 
 
 def _depends_on_touched(guide: Any, trace: Trace, layout: Coordinates, args: tuple, kwargs: dict) -> bool:

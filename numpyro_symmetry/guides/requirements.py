@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from numpyro.infer import autoguide
 
 from numpyro_symmetry.entropy.factorised import log_ratio
@@ -23,12 +24,14 @@ from numpyro_symmetry.guides.density import (
     parts_of,
     unrecovered_sites,
 )
-from numpyro_symmetry.symmetry import Symmetry, SymmetryError, UnsupportedGuideError
+from numpyro_symmetry.symmetry import Element, SignedPermutation, Symmetry, SymmetryError, UnsupportedGuideError
+from numpyro_symmetry.symmetry.elements import Part, permutation_of
 
 _WITHOUT_DENSITY = {
     autoguide.AutoDelta: "is a point mass, whose copies never overlap: symmetrizing it would only add the constant "
     "log|G|. Use AutoNormal, or align point estimates instead",
-    autoguide.AutoLaplaceApproximation: "is a point mass while it trains. Train it bare, then symmetrize a Gaussian guide",
+    autoguide.AutoLaplaceApproximation: "is a point mass while it trains. Train it bare, then symmetrize a "
+    "Gaussian guide",
     autoguide.AutoDAIS: "has auxiliary momenta and no density in the model's latents. Use AutoNormal or AutoIAFNormal",
     autoguide.AutoSemiDAIS: "has auxiliary momenta and no density in the model's latents. Use AutoNormal",
     autoguide.AutoBNAFNormal: "has no analytic inverse, so no density at permuted values. Use AutoIAFNormal",
@@ -48,7 +51,7 @@ def refuse_guides_without_density(guide: object) -> None:
 
 def refuse_tracers(tree: Any) -> None:
     """Refuse to set up while something is being traced: checks need numbers."""
-    if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(tree)):
+    if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(tree)):
         raise SymmetryError(
             "AutoSymmetrized was set up under jit or vmap, where its checks cannot run. "
             "Call guide.setup(rng_key, *model_args) once before, or let SVI.init run outside jit."
@@ -58,7 +61,7 @@ def refuse_tracers(tree: Any) -> None:
 def refuse_nonfinite(params: Any) -> None:
     """Refuse parameters that hold NaN or infinity."""
     for path, leaf in jax.tree_util.tree_leaves_with_path(params):
-        if not isinstance(leaf, jax.core.Tracer) and not np.isfinite(np.asarray(leaf)).all():
+        if not isinstance(leaf, Tracer) and not np.isfinite(np.asarray(leaf)).all():
             count = int((~np.isfinite(np.asarray(leaf))).sum())
             raise SymmetryError(
                 f"Parameter {jax.tree_util.keystr(path)} holds {count} non-finite of {np.size(leaf)} values. "
@@ -101,8 +104,8 @@ def verify_densities(guide: Any, trace: Trace, layout: Coordinates, args: tuple,
     """Check numerically that the guide's density can be read at moved values, and that the fast path agrees with it."""
     if unrecovered := unrecovered_sites(guide, trace):
         raise UnsupportedGuideError(
-            f"The guide's auxiliary sites {unrecovered} are not determined by the latent values, so it has no density in "
-            "them. Marginalise them, or use a guide without auxiliary variables."
+            f"The guide's auxiliary sites {unrecovered} are not determined by the latent values, so it has no "
+            "density in them. Marginalise them, or use a guide without auxiliary variables."
         )
     values = latent_values(trace)
     own = {name: _log_prob(site) for name, site in trace.items() if site["type"] == "sample"}
@@ -110,17 +113,17 @@ def verify_densities(guide: Any, trace: Trace, layout: Coordinates, args: tuple,
     for site, expected in own.items():
         if not abs(float(before[site] - expected)) <= _TOLERANCE * (1.0 + abs(float(expected))):
             raise UnsupportedGuideError(
-                f"Site {site!r}: the guide's log density re-read at its own draw is {float(before[site]):.6g}, expected "
-                f"{float(expected):.6g}. The guide's density is not a function of its latent values."
+                f"Site {site!r}: the guide's log density re-read at its own draw is {float(before[site]):.6g}, "
+                f"expected {float(expected):.6g}. The guide's density is not a function of its latent values."
             )
-    element = layout.symmetry.sample(jax.random.PRNGKey(0))
+    element = _moving_everything(layout.symmetry)
     moved: Any = layout.symmetry.apply(element, values)
     after = log_density_by_site(guide, trace, moved, args, kwargs)
     for site, value in after.items():
         if not np.isfinite(float(value)):
             raise UnsupportedGuideError(
-                f"Site {site!r}: the guide's log density at a relabelled draw is {float(value)}. A point mass (Delta) or a "
-                "bounded distribution cannot be symmetrized; use a distribution with full support."
+                f"Site {site!r}: the guide's log density at a relabelled draw is {float(value)}. A point mass (Delta) "
+                "or a bounded distribution cannot be symmetrized; use a distribution with full support."
             )
     if not layout.factorises:
         return layout
@@ -129,6 +132,16 @@ def verify_densities(guide: Any, trace: Trace, layout: Coordinates, args: tuple,
     slow = sum(float(after[site] - before[site]) for site in after)
     scale = 1.0 + sum(abs(float(after[site])) + abs(float(before[site])) for site in after)
     return layout._replace(factorises=abs(fast - slow) <= _TOLERANCE * scale)
+
+
+def _moving_everything(symmetry: Symmetry) -> Element:
+    """One cycle through the indices of every group, every sign flipped."""
+
+    def one(part: Part) -> Part:
+        cycle = jnp.roll(permutation_of(part), 1)
+        return SignedPermutation(cycle, -jnp.asarray(part.sign)) if isinstance(part, SignedPermutation) else cycle
+
+    return {name: one(part) for name, part in symmetry.identity().items()}
 
 
 def _log_prob(site: Any) -> jax.Array:

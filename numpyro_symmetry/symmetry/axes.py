@@ -85,6 +85,33 @@ class Axis(NamedTuple):
     size: int | None
 
 
+def check_entries(site: str, entries: object) -> tuple[AxisEntry, ...]:
+    """Return a site's entries as a tuple, or say which of them cannot be read.
+
+    Raises
+    ------
+    SymmetryError
+        If the entries are not a sequence, one of them is of another type than `AxisEntry`, or ``...`` is not the last.
+    """
+    if isinstance(entries, str | Unsigned | Split) or not isinstance(entries, Sequence):
+        raise SymmetryError(
+            f"Site {site!r}: expected a tuple with one entry for each of its last axes, such as ({entries!r},); "
+            f"got {entries!r}."
+        )
+    for position, entry in enumerate(entries):
+        parts = entry.groups if isinstance(entry, Split) else (entry,)
+        if entry is ... and position < len(entries) - 1:
+            raise SymmetryError(f"Site {site!r}: '...' may only be the last entry; got {describe(tuple(entries))}.")
+        for part in parts:
+            if entry is not ... and not (part is None or isinstance(part, str | Unsigned)):
+                where = f"Site {site!r} axis {position - len(entries)}" + (" inside Split" if part is not entry else "")
+                raise SymmetryError(
+                    f"{where}: got {part!r}; expected None, the name of a group, Unsigned or Split"
+                    f"{' (no Split, no ... inside a Split)' if part is not entry else ', or ... as the last entry'}."
+                )
+    return tuple(entries)
+
+
 def open_axes(entries: Sequence[AxisEntry]) -> tuple[Axis, ...]:
     """Open every `Split` of a site's entries into separate axes."""
     opened: list[Axis] = []

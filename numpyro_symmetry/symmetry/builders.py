@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from numpyro_symmetry.symmetry.axes import AxisEntry
+from numpyro_symmetry.symmetry.axes import AxisEntry, check_entries, open_axes
 from numpyro_symmetry.symmetry.errors import SymmetryError
 
 
@@ -15,6 +15,11 @@ def mlp_axes(layers: Sequence[tuple[str, str | None]], layout: str) -> dict[str,
     if len(layers) < 2:
         raise SymmetryError(
             f"An MLP needs at least two (kernel, bias) pairs to have a hidden layer; got {len(layers)}: {list(layers)}."
+        )
+    names = [site for layer in layers for site in layer if site is not None]
+    if repeated := sorted({site for site in names if names.count(site) > 1}):
+        raise SymmetryError(
+            f"Sites {repeated} stand twice in the layers {list(layers)}; every layer has sites of its own."
         )
     hidden = ["hidden"] if len(layers) == 2 else [f"hidden{i + 1}" for i in range(len(layers) - 1)]
     axes: dict[str, tuple[AxisEntry, ...]] = {}
@@ -46,4 +51,9 @@ def factor_axes(
     axes: dict[str, tuple[AxisEntry, ...]] = {loadings: (None, group)}
     if scores is not None:
         axes[scores] = (None, group)
+    named = {axis.group for site, entries in others.items() for axis in open_axes(check_entries(site, entries))} - {
+        None
+    }
+    if unknown := sorted(map(str, named - {group})):
+        raise SymmetryError(f"others names the groups {unknown}; this symmetry has only {group!r}.")
     return axes | dict(others)

@@ -11,7 +11,10 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.core import Tracer
 from jax.typing import ArrayLike
+
+from numpyro_symmetry.symmetry.errors import SymmetryError
 
 
 class SignedPermutation(NamedTuple):
@@ -38,6 +41,28 @@ def permutation_of(part: Part) -> Array:
     return jnp.asarray(part.permutation if isinstance(part, SignedPermutation) else part)
 
 
+def check_part(name: str, part: Part, size: int | None, *, signed: bool) -> None:
+    """Refuse a part of an element that is not of the group's kind or size, or that points outside it.
+
+    Raises
+    ------
+    SymmetryError
+        Naming the group, what was expected and what came. Traced indices are not looked at.
+    """
+    if isinstance(part, SignedPermutation) != signed:
+        expected = "a SignedPermutation(permutation, sign)" if signed else "an integer array, without signs"
+        raise SymmetryError(f"Element of group {name!r}: expected {expected}; got {type(part).__name__}.")
+    permutation = permutation_of(part)
+    if not jnp.issubdtype(permutation.dtype, jnp.integer) or permutation.ndim == 0:
+        raise SymmetryError(
+            f"Element of group {name!r}: expected integers (..., {size}); got {permutation.dtype}{permutation.shape}."
+        )
+    if (n := permutation.shape[-1]) != size:
+        raise SymmetryError(f"Element of group {name!r} permutes {n} indices; expected {size}.")
+    if not isinstance(permutation, Tracer) and ((index := np.asarray(permutation)) != index % n).any():
+        raise SymmetryError(f"Element of group {name!r} points outside 0 … {n - 1}; got {index.min()} … {index.max()}.")
+
+
 def compose(g: Element, h: Element) -> Element:
     """Compose two elements: first ``h``, then ``g``, so ``apply(compose(g, h), w) == apply(g, apply(h, w))``.
 
@@ -52,6 +77,11 @@ def compose(g: Element, h: Element) -> Element:
     -------
     dict
         The element ``gh``.
+
+    Raises
+    ------
+    SymmetryError
+        If the two have different groups, kinds or sizes.
 
     Examples
     --------
@@ -69,6 +99,11 @@ def compose(g: Element, h: Element) -> Element:
             return SignedPermutation(permutation, jnp.asarray(a.sign) * _gather(jnp.asarray(b.sign), then))
         return permutation
 
+    if set(g) != set(h):
+        raise SymmetryError(f"Cannot compose elements of the groups {sorted(g)} and {sorted(h)}.")
+    for name, part in h.items():
+        size = permutation_of(g[name]).shape[-1]
+        check_part(name, part, size, signed=isinstance(g[name], SignedPermutation))
     return {name: one(g[name], h[name]) for name in g}
 
 

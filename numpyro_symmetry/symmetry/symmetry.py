@@ -9,7 +9,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,8 +18,8 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from numpyro_symmetry.symmetry import builders
-from numpyro_symmetry.symmetry.axes import Axis, AxisEntry, describe, open_axes, open_shape
-from numpyro_symmetry.symmetry.elements import Element, Part, SignedPermutation, permutation_of
+from numpyro_symmetry.symmetry.axes import Axis, AxisEntry, check_entries, describe, open_axes, open_shape
+from numpyro_symmetry.symmetry.elements import Element, Part, SignedPermutation, check_part, permutation_of
 from numpyro_symmetry.symmetry.errors import SymmetryError
 
 KINDS = ("permutation", "signed")
@@ -61,7 +61,7 @@ class Symmetry:
     Raises
     ------
     SymmetryError
-        If a site repeats ``...``, a kind is unknown, or ``kinds`` or ``sizes`` name a group no axis carries.
+        If an entry cannot be read, a kind is unknown, or ``kinds`` or ``sizes`` name a group no axis carries.
 
     See Also
     --------
@@ -85,10 +85,7 @@ class Symmetry:
     sizes: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        axes = {site: tuple(entries) for site, entries in dict(self.axes).items()}
-        for site, entries in axes.items():
-            if ... in entries[:-1]:
-                raise SymmetryError(f"Site {site!r}: '...' may only be the last entry; got {describe(entries)}.")
+        axes = {site: check_entries(site, entries) for site, entries in dict(self.axes).items()}
         object.__setattr__(self, "axes", axes)
         object.__setattr__(self, "kinds", dict(self.kinds))
         object.__setattr__(self, "sizes", dict(self.sizes))
@@ -102,6 +99,9 @@ class Symmetry:
         for name, size in self.sizes.items():
             if size < 1:
                 raise SymmetryError(f"Group {name!r} has size {size}; expected at least 1.")
+        # only what differs from the default, so that symmetries spelt differently compare equal
+        signed = {name: kind for name, kind in self.kinds.items() if kind != "permutation"}
+        object.__setattr__(self, "kinds", signed)
 
     def __hash__(self) -> int:
         return hash(tuple(tuple(sorted(d.items())) for d in (self.axes, self.kinds, self.sizes)))
@@ -161,7 +161,9 @@ class Symmetry:
         return cls(builders.mixture_axes(sites, group))
 
     @classmethod
-    def hmm(cls, *, transition: str, initial: str | None = None, emissions: Sequence[str], group: str = "state") -> Symmetry:
+    def hmm(
+        cls, *, transition: str, initial: str | None = None, emissions: Sequence[str], group: str = "state"
+    ) -> Symmetry:
         """Symmetry of a hidden Markov model: its states, on **both** axes of the transition matrix.
 
         Parameters
@@ -244,9 +246,8 @@ class Symmetry:
 
     def log_order(self) -> float:
         """Logarithm of the number of elements, ``log|G|`` in nats: ``Σ log n!``, plus ``n log 2`` if signed."""
-        return sum(
-            math.lgamma(n + 1) + (n * math.log(2.0) if kind == "signed" else 0.0)
-            for n, kind in self._bound_groups().values()
+        return math.fsum(
+            math.lgamma(n + 1) + (n * math.log(2.0) if signed else 0.0) for n, signed in self._bound_groups().values()
         )
 
     def opened(self, site: str) -> tuple[Axis, ...]:
@@ -301,7 +302,7 @@ class Symmetry:
                         _agree(axis.group, size, where, sizes, seen)
                 if (expected := getattr(entry, "size", size)) != size:
                     raise SymmetryError(
-                        f"{where.capitalize()} has size {size}, but {describe((entry,))} multiplies to {expected}. "
+                        f"{_sentence(where)} has size {size}, but {describe((entry,))} multiplies to {expected}. "
                         "Check the sizes given to Split."
                     )
                 for axis in open_axes((entry,)):
@@ -314,11 +315,11 @@ class Symmetry:
     def identity(self, shape: tuple[int, ...] = ()) -> Element:
         """Identity element, repeated to a batch ``shape``."""
 
-        def one(group: Group) -> Part:
-            n = jnp.broadcast_to(jnp.arange(group.size), (*shape, group.size or 0))
-            return SignedPermutation(n, jnp.ones_like(n)) if group.kind == "signed" else n
+        def one(n: int, signed: bool) -> Part:
+            index = jnp.broadcast_to(jnp.arange(n), (*shape, n))
+            return SignedPermutation(index, jnp.ones_like(index)) if signed else index
 
-        return {name: one(group) for name, group in self._bound_groups().items()}
+        return {name: one(n, signed) for name, (n, signed) in self._bound_groups().items()}
 
     def sample(self, rng_key: Array, shape: tuple[int, ...] = ()) -> Element:
         """Uniformly random elements.
@@ -370,23 +371,22 @@ class Symmetry:
                 f"The group has e^{self.log_order():.1f} elements; enumerating is limited to max_order={max_order}."
             )
 
-        def one(group: Group) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-            n = group.size or 0
-            signs = itertools.product((1, -1), repeat=n) if group.kind == "signed" else [(1,) * n]
+        def one(n: int, signed: bool) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+            signs = itertools.product((1, -1), repeat=n) if signed else [(1,) * n]
             return list(itertools.product(itertools.permutations(range(n)), list(signs)))
 
         groups = self._bound_groups()
-        product = list(itertools.product(*(one(group) for group in groups.values())))
+        product = list(itertools.product(*itertools.starmap(one, groups.values())))
 
-        def part(position: int, group: Group) -> Part:
+        def part(position: int, signed: bool) -> Part:
             permutation = jnp.asarray([g[position][0] for g in product], int)
-            if group.kind == "signed":
+            if signed:
                 return SignedPermutation(permutation, jnp.asarray([g[position][1] for g in product], int))
             return permutation
 
-        return {name: part(i, group) for i, (name, group) in enumerate(groups.items())}
+        return {name: part(i, signed) for i, (name, (_, signed)) in enumerate(groups.items())}
 
-    def apply(self, g: Element, values: Mapping[str, ArrayLike]) -> dict[str, ArrayLike]:
+    def apply(self, g: Element, values: Mapping[str, Any]) -> dict[str, Any]:
         """Act on values: ``(g·w)[i] = w[g[i]]`` along every axis a group stands on.
 
         Parameters
@@ -394,7 +394,7 @@ class Symmetry:
         g
             Element; its batch dimensions broadcast against the values' leading dimensions.
         values
-            Site -> array ``(*leading, *event)``. Sites the symmetry does not name pass through untouched.
+            Site -> array ``(*leading, *event)``. Sites on which no group acts pass through untouched.
 
         Returns
         -------
@@ -404,16 +404,19 @@ class Symmetry:
         Raises
         ------
         SymmetryError
-            If a site the symmetry names is missing or an element has the wrong groups or size.
+            If a site the symmetry names is missing or does not fit, if an element has the wrong groups, size, kind or
+            indices, or if a site still ends in ``...``.
         """
-        symmetry = self if self.is_bound else self.bind(values)
+        if open_ended := sorted(site for site, entries in self.axes.items() if ... in entries):
+            raise SymmetryError(
+                f"Sites {open_ended} end in '...', so their leading dimensions cannot be told from their own; "
+                "call symmetry.bind(values, num_leading_dims=...) first."
+            )
+        symmetry = self.bind(values)
         if set(g) != set(groups := symmetry.groups):
             raise SymmetryError(f"The element has groups {sorted(g)}; the symmetry has {sorted(groups)}.")
         for name, part in g.items():
-            if (n := permutation_of(part).shape[-1]) != groups[name].size:
-                raise SymmetryError(f"Element of group {name!r} permutes {n} indices; expected {groups[name].size}.")
-        if missing := sorted(set(symmetry.axes) - set(values)):
-            raise SymmetryError(f"Sites {missing} are named by the symmetry but missing from the values.")
+            check_part(name, part, groups[name].size, signed=groups[name].kind == "signed")
         return dict(values) | {site: symmetry._move(g, site, jnp.asarray(values[site])) for site in symmetry.axes}
 
     def _move(self, g: Element, site: str, value: Array) -> Array:
@@ -422,7 +425,9 @@ class Symmetry:
         for position, axis in enumerate(axes):
             if axis.group is not None:
                 opened = _gather_axis(opened, g[axis.group], position, len(axes), axis.signed)
-        return opened.reshape(opened.shape[: opened.ndim - len(axes)] + value.shape[value.ndim - len(self.axes[site]) :])
+        return opened.reshape(
+            opened.shape[: opened.ndim - len(axes)] + value.shape[value.ndim - len(self.axes[site]) :]
+        )
 
     # ---- private -----------------------------------------------------------------------------------------------
 
@@ -430,10 +435,11 @@ class Symmetry:
         opened = itertools.chain.from_iterable(open_axes(entries) for entries in self.axes.values())
         return list(dict.fromkeys(axis.group for axis in opened if axis.group is not None))
 
-    def _bound_groups(self) -> dict[str, Group]:
-        if unbound := [name for name, group in self.groups.items() if group.size is None]:
+    def _bound_groups(self) -> dict[str, tuple[int, bool]]:
+        """Group name -> its size and whether it is signed."""
+        if unbound := [name for name in self._names() if name not in self.sizes]:
             raise SymmetryError(f"Groups {unbound} have no size yet; call symmetry.bind(values) first.")
-        return self.groups
+        return {name: (self.sizes[name], group.kind == "signed") for name, group in self.groups.items()}
 
     def __repr__(self) -> str:
         names = [
@@ -445,10 +451,14 @@ class Symmetry:
         return f"Symmetry({' × '.join(names) or 'trivial'}{order}){sites}"
 
 
+def _sentence(words: str) -> str:
+    return words[:1].upper() + words[1:]
+
+
 def _agree(group: str, size: int, where: str, sizes: dict[str, int], seen: dict[str, str]) -> None:
     if sizes.setdefault(group, size) != size:
         raise SymmetryError(
-            f"{where.capitalize()} has size {size}, but group {group!r} has size {sizes[group]} ({seen[group]}). "
+            f"{_sentence(where)} has size {size}, but group {group!r} has size {sizes[group]} ({seen[group]}). "
             "Check the order of the axes, or name the groups apart."
         )
     seen.setdefault(group, where)
@@ -467,6 +477,8 @@ def _gather_axis(value: Array, part: Part, position: int, event_ndim: int, signe
     moved = jnp.take_along_axis(value, along_axis(permutation), axis) if batch else jnp.take(value, permutation, axis)
     if signed and isinstance(part, SignedPermutation):
         if not (jnp.issubdtype(moved.dtype, jnp.inexact) or jnp.issubdtype(moved.dtype, jnp.signedinteger)):
-            raise SymmetryError(f"A sign cannot apply to values of type {moved.dtype}; wrap the group in Unsigned there.")
+            raise SymmetryError(
+                f"A sign cannot apply to values of type {moved.dtype}; wrap the group in Unsigned there."
+            )
         moved = moved * along_axis(jnp.asarray(part.sign)).astype(moved.dtype)
     return moved

@@ -1,6 +1,6 @@
 """Ratio of an SVI step's time, symmetrized to bare, measured turn by turn in one run.
 
-    python -m tests.benchmarks.step_time
+python -m tests.benchmarks.step_time
 """
 
 from __future__ import annotations

@@ -175,7 +175,9 @@ def test_an_invariant_guide_gains_nothing(base):
         guide = AutoSymmetrized(BASES[base](mixture, "weights"), CASES["mixture"][2], estimator="exact", check=False)
         guide.setup(jax.random.key(seed), CLUSTERED)
         trace = handlers.trace(handlers.seed(guide.base, seed)).get_trace(CLUSTERED)
-        values = {k: s["value"] for k, s in trace.items() if s["type"] == "sample" and not s["infer"].get("is_auxiliary")}
+        values = {
+            k: s["value"] for k, s in trace.items() if s["type"] == "sample" and not s["infer"].get("is_auxiliary")
+        }
         before = log_density_by_site(guide.base, trace, values, (CLUSTERED,), {})
         again = sum(float(v) for v in before.values())
         direct = sum(float(s["fn"].log_prob(s["value"]).sum()) for s in trace.values() if s["type"] == "sample")
@@ -416,18 +418,73 @@ NETWORK = CASES["network"][2]
 @pytest.mark.parametrize(
     ("make", "args", "error", "message"),
     [
-        (lambda: AutoSymmetrized(autoguide.AutoDelta(network), NETWORK), (X, Y), UnsupportedGuideError, "AutoDelta .*point mass"),
-        (lambda: AutoSymmetrized(autoguide.AutoLaplaceApproximation(network), NETWORK), (X, Y), UnsupportedGuideError, "while it trains"),
+        (
+            lambda: AutoSymmetrized(autoguide.AutoDelta(network), NETWORK),
+            (X, Y),
+            UnsupportedGuideError,
+            "AutoDelta .*point mass",
+        ),
+        (
+            lambda: AutoSymmetrized(autoguide.AutoLaplaceApproximation(network), NETWORK),
+            (X, Y),
+            UnsupportedGuideError,
+            "while it trains",
+        ),
         (lambda: AutoSymmetrized(dais(), NETWORK), (X, Y), UnsupportedGuideError, "auxiliary momenta"),
-        (lambda: AutoSymmetrized(autoguide.AutoBNAFNormal(network), NETWORK), (X, Y), UnsupportedGuideError, "no analytic inverse"),
-        (lambda: AutoSymmetrized(autoguide.AutoNormal(unequal), Symmetry({"w1": (None, "h")})), (X, Y), SymmetryError, "prior of site 'w1'"),
-        (lambda: AutoSymmetrized(autoguide.AutoNormal(ordered), Symmetry.mixture("loc")), (CLUSTERED,), SymmetryError, "ordered"),
-        (lambda: AutoSymmetrized(autoguide.AutoNormal(local), Symmetry({"z": ("h",)})), (CLUSTERED,), SymmetryError, "plate 'data', subsampled 4 of 24"),
-        (lambda: AutoSymmetrized(autoguide.AutoNormal(all_in_a_plate), Symmetry({"z": ("h",)})), (CLUSTERED,), SymmetryError, "Every site lies in plate 'data'"),
-        (lambda: AutoSymmetrized(autoguide.AutoNormal(network), Symmetry({"w1": ("h", "h")})), (X, Y), SymmetryError, "axis -1 has size 3, but group 'h' has size 1"),
-        (lambda: AutoSymmetrized(autoguide.AutoNormal(network), Symmetry({"v": ("h",)})), (X, Y), SymmetryError, "Site 'v' is named by the symmetry"),
-        (lambda: AutoSymmetrized(delta_inside, NETWORK, model=network), (X, Y), UnsupportedGuideError, "Site 'w1'.*point mass"),
-        (lambda: AutoSymmetrized(auxiliary_inside, NETWORK, model=network), (X, Y), UnsupportedGuideError, r"auxiliary sites \['u'\]"),
+        (
+            lambda: AutoSymmetrized(autoguide.AutoBNAFNormal(network), NETWORK),
+            (X, Y),
+            UnsupportedGuideError,
+            "no analytic inverse",
+        ),
+        (
+            lambda: AutoSymmetrized(autoguide.AutoNormal(unequal), Symmetry({"w1": (None, "h")})),
+            (X, Y),
+            SymmetryError,
+            "prior of site 'w1'",
+        ),
+        (
+            lambda: AutoSymmetrized(autoguide.AutoNormal(ordered), Symmetry.mixture("loc")),
+            (CLUSTERED,),
+            SymmetryError,
+            "ordered",
+        ),
+        (
+            lambda: AutoSymmetrized(autoguide.AutoNormal(local), Symmetry({"z": ("h",)})),
+            (CLUSTERED,),
+            SymmetryError,
+            "plate 'data', subsampled 4 of 24",
+        ),
+        (
+            lambda: AutoSymmetrized(autoguide.AutoNormal(all_in_a_plate), Symmetry({"z": ("h",)})),
+            (CLUSTERED,),
+            SymmetryError,
+            "Every site lies in plate 'data'",
+        ),
+        (
+            lambda: AutoSymmetrized(autoguide.AutoNormal(network), Symmetry({"w1": ("h", "h")})),
+            (X, Y),
+            SymmetryError,
+            "axis -1 has size 3, but group 'h' has size 1",
+        ),
+        (
+            lambda: AutoSymmetrized(autoguide.AutoNormal(network), Symmetry({"v": ("h",)})),
+            (X, Y),
+            SymmetryError,
+            "Site 'v' is named by the symmetry",
+        ),
+        (
+            lambda: AutoSymmetrized(delta_inside, NETWORK, model=network),
+            (X, Y),
+            UnsupportedGuideError,
+            "Site 'w1'.*point mass",
+        ),
+        (
+            lambda: AutoSymmetrized(auxiliary_inside, NETWORK, model=network),
+            (X, Y),
+            UnsupportedGuideError,
+            r"auxiliary sites \['u'\]",
+        ),
         (lambda: AutoSymmetrized(partial, NETWORK, model=network), (X, Y), UnsupportedGuideError, "does not draw"),
     ],
     ids=lambda value: None,

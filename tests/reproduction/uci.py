@@ -127,7 +127,7 @@ def fit(data: dict[str, Any], widths, method: str, steps: int, seed: int, partic
 
 def predict(draws, x, widths):
     hidden = jnp.broadcast_to(x, (400, *x.shape))
-    for layer, width in enumerate(widths, start=1):
+    for layer in range(1, len(widths) + 1):
         scale = math.sqrt((1.0 if layer == 1 else 2.0) / hidden.shape[-1])
         hidden = jax.nn.relu(hidden @ draws[f"w{layer}"] * scale + draws[f"b{layer}"][:, None])
     last = len(widths) + 1

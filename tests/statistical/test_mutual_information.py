@@ -105,9 +105,9 @@ def test_sequential_gradient_is_that_of_the_bound(n):
         gradient = jax.grad(log_proposal_of_identity)(table)
         direction = jax.random.normal(jax.random.key(5), table.shape)
         step = 1e-6
-        slope = (log_proposal_of_identity(table + step * direction) - log_proposal_of_identity(table - step * direction)) / (
-            2 * step
-        )
+        slope = (
+            log_proposal_of_identity(table + step * direction) - log_proposal_of_identity(table - step * direction)
+        ) / (2 * step)
         np.testing.assert_allclose((gradient * direction).sum(), slope, rtol=1e-5, atol=1e-8)
 
 

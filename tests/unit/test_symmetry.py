@@ -7,10 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from numpyro_symmetry import Split, Symmetry, SymmetryError
+from numpyro_symmetry import SignedPermutation, Split, Symmetry, SymmetryError, Unsigned, compose
 
 MLP = Symmetry.mlp([("w1", "b1"), ("w2", "b2")])
 VALUES = {"w1": np.ones((3, 8)), "b1": np.arange(8.0), "w2": np.ones((8, 1))}
+SIGNED = SignedPermutation(jnp.arange(8), jnp.ones(8, int))
 
 
 def test_bind_reads_sizes_and_keeps_names():
@@ -39,15 +40,41 @@ def test_bind_writes_out_the_ellipsis():
         (lambda: Symmetry({"a": ("g",)}, kinds={"g": "cyclic"}), "has kind 'cyclic'; expected one of"),
         (lambda: Symmetry({"a": ("g",)}, sizes={"g": 0}), "has size 0"),
         (lambda: Symmetry({"a": (..., "g")}), "may only be the last entry"),
+        (lambda: Symmetry({"a": "g"}), r"Site 'a': expected a tuple .* such as \('g',\); got 'g'"),
+        (lambda: Symmetry({"a": 3}), "Site 'a': expected a tuple"),
+        (lambda: Symmetry({"a": (None, 3)}), "Site 'a' axis -1: got 3; expected None, the name of a group"),
+        (lambda: Symmetry({"a": (Split((2,), (...,)), None)}), "Site 'a' axis -2 inside Split: got Ellipsis"),
+        (lambda: Symmetry({"a": (Split((2,), (Split((2,), ("g",)),)),)}), r"inside Split: got Split\(.*no Split"),
         (lambda: Split((2, 3), ("g",)), "2 sizes .* but 1 groups"),
         (lambda: Symmetry({"a": (Split((2, 3), (None, "g")),)}).bind({"a": np.ones(7)}), "has size 7, but .* to 6"),
         (lambda: Symmetry.mlp([("w1", "b1")]), "at least two"),
         (lambda: Symmetry.mlp([("w1", "b1"), ("w2", "b2")], layout="io"), "layout must be"),
+        (lambda: Symmetry.mlp([("w1", "b"), ("w2", "b")]), r"Sites \['b'\] stand twice in the layers"),
+        (lambda: Symmetry.factor("L", others={"s": (Unsigned("factors"),)}), r"groups \['factors'\]; .* only 'factor'"),
+        (
+            lambda: Symmetry.mixture("Weights").apply({"component": jnp.arange(2)}, {"Weights": np.ones((3, 2))}),
+            r"Sites \['Weights'\] end in '...', .* call symmetry.bind",
+        ),
+        (
+            lambda: Symmetry({"Loc": ("g", "g")}).bind({"Loc": np.ones((2, 3))}),
+            "Site 'Loc' axis -1 has size 3, but group 'g' has size 2",
+        ),
+        (
+            lambda: MLP.bind(VALUES).apply(MLP.bind(VALUES).identity(), VALUES | {"b1": np.ones(7)}),
+            "Site 'b1' axis -1 has size 7",
+        ),
+        (lambda: MLP.bind(VALUES).apply({"hidden": jnp.arange(8) + 1}, VALUES), "points outside 0 … 7; got 1 … 8"),
+        (lambda: MLP.bind(VALUES).apply({"hidden": jnp.arange(8.0)}, VALUES), r"expected integers \(..., 8\)"),
+        (lambda: MLP.bind(VALUES).apply({"hidden": SIGNED}, VALUES), "without signs; got SignedPermutation"),
+        (lambda: compose({"g": jnp.arange(8)}, {"g": SIGNED}), "without signs; got SignedPermutation"),
+        (lambda: compose({"g": SIGNED}, {"g": jnp.arange(8)}), r"expected a SignedPermutation\(permutation, sign\)"),
+        (lambda: compose({"g": jnp.arange(3)}, {"g": jnp.arange(2)}), "permutes 2 indices; expected 3"),
+        (lambda: compose({"g": jnp.arange(3)}, {"h": jnp.arange(3)}), r"groups \['g'\] and \['h'\]"),
         (lambda: MLP.log_order(), r"Groups \['hidden'\] have no size yet"),
         (lambda: MLP.bind(VALUES).elements(max_order=10), "limited to max_order=10"),
         (lambda: MLP.bind(VALUES).apply({"other": jnp.arange(8)}, VALUES), r"groups \['other'\]; the symmetry has"),
         (lambda: MLP.bind(VALUES).apply({"hidden": jnp.arange(7)}, VALUES), "permutes 7 indices; expected 8"),
-        (lambda: MLP.bind(VALUES).apply({"hidden": jnp.arange(8)}, {"w1": VALUES["w1"]}), r"Sites \['b1', 'w2'\]"),
+        (lambda: MLP.bind(VALUES).apply({"hidden": jnp.arange(8)}, {"w1": VALUES["w1"]}), r"Site 'b1' is named by the"),
     ],
 )
 def test_errors_name_site_axis_expected_and_got(make, message):
@@ -60,6 +87,9 @@ def test_equality_hash_and_pickle():
     assert again == MLP.bind(VALUES)
     assert hash(again) == hash(MLP.bind(VALUES))
     assert again != MLP
+    spelt_out = Symmetry({"w1": (None, "hidden"), "b1": ["hidden"], "w2": ("hidden", None)})
+    assert spelt_out == MLP
+    assert hash(spelt_out) == hash(MLP)
 
 
 def test_repr_reads_like_a_sentence():
