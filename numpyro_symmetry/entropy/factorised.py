@@ -25,6 +25,8 @@ from jax import Array
 from numpyro_symmetry.entropy.sequential import log_proposal_of_identity, sample_proposal
 from numpyro_symmetry.symmetry import Element, SignedPermutation, Symmetry
 
+_JUDGES = 64
+
 
 class GaussianFactors(NamedTuple):
     """Independent Gaussians for every entry of every site.
@@ -99,8 +101,8 @@ def unit_tables(
     tuple of Array
         ``(L,)`` of shape ``(n, n)``, or ``(L, L_flipped)`` for a signed group.
     """
-    signed = symmetry.groups[group].kind == "signed"
-    even, odd, constant = [], [], jnp.zeros(())
+    signed, n = symmetry.groups[group].kind == "signed", symmetry.sizes[group]
+    even, odd, constant = [], [], jnp.zeros((1, n))
     for site in symmetry.axes:
         axes = symmetry.opened(site)
         for position, axis in enumerate(axes):
@@ -109,25 +111,25 @@ def unit_tables(
             unsettled = [
                 p for p, a in enumerate(axes) if p != position and a.group is not None and a.group not in placed
             ]
-            loc, variance, units = (
+            loc, scale, units = (
                 _arrange(symmetry, site, value, position, unsettled)
-                for value in (factors.loc[site], factors.scale[site] ** 2, coordinates[site])
+                for value in (factors.loc[site], factors.scale[site], coordinates[site])
             )
+            if max_features is not None and len(loc) > max_features:
+                best = _telling_features(loc, scale, max_features)
+                loc, scale, units = loc[best], scale[best], units[best]
             repeats, flips = units.shape[-1], axis.signed and signed
             signless = any(axes[p].signed and axes[p].group in symmetry.kinds for p in unsettled)
-            mean, variance = _sketch(loc, variance, signless)
-            if max_features is not None and mean.shape[1] > max_features:
-                best = _telling_features(mean, variance, max_features)
-                mean, variance, units = mean[:, best], variance[:, best], units[:, best]
+            mean, variance = _sketch(loc, scale, signless)
             if not flips:
                 # centring keeps float32 matrix products accurate; a sign flip needs the true origin
-                centre = jax.lax.stop_gradient(mean.mean(0))
-                mean, units = mean - centre, units - centre[:, None]
+                centre = jax.lax.stop_gradient(mean.mean(1, keepdims=True))
+                mean, units = mean - centre, units - centre[:, :, None]
             precision = 1.0 / variance
-            constant += repeats * (precision * mean**2 + jnp.log(variance)).sum(-1)
+            constant += repeats * (precision * mean**2 + jnp.log(variance)).sum(0)
             even.append((precision, -0.5 * (units**2).sum(-1)))
             (odd if flips else even).append((precision * mean, units.sum(-1)))
-    table = _products(even) - 0.5 * constant[:, None]
+    table = _products([*even, (-0.5 * constant, jnp.ones((1, n)))])
     if not signed:
         return (table,)
     cross = _products(odd) if odd else jnp.zeros_like(table)
@@ -146,7 +148,9 @@ def log_chain_of_identity(
     for group in symmetry.groups:
         table = unit_tables(symmetry, factors, coordinates, group, placed=placed, max_features=max_features)
         summed = sum_over_signs(table)
-        log_probability += log_proposal_of_identity(summed) + jnp.trace(table[0]) - jnp.trace(summed)
+        log_probability += log_proposal_of_identity(summed)
+        if len(table) == 2:
+            log_probability += jnp.trace(table[0]) - jnp.trace(summed)
         placed.append(group)
     return log_probability
 
@@ -195,24 +199,26 @@ def log_ratio(symmetry: Symmetry, factors: GaussianFactors, coordinates: dict[st
 
 
 def _arrange(symmetry: Symmetry, site: str, value: Array, position: int, unsettled: list[int]) -> Array:
-    """A site as ``(n, features, repeats)``: the group's axis first, axes with unsettled labels last."""
+    """A site as ``(features, n, repeats)``: the group's axis in the middle, axes with unsettled labels last."""
     opened = value.reshape(symmetry.opened_shape(site, value.shape))
     settled = [p for p in range(opened.ndim) if p != position and p not in unsettled]
     repeats = math.prod(opened.shape[p] for p in unsettled)
-    return opened.transpose(position, *settled, *unsettled).reshape(opened.shape[position], -1, repeats)
+    return opened.transpose(*settled, position, *unsettled).reshape(-1, opened.shape[position], repeats)
 
 
-def _sketch(loc: Array, variance: Array, signless: bool) -> tuple[Array, Array]:
+def _sketch(loc: Array, scale: Array, signless: bool) -> tuple[Array, Array]:
     """One Gaussian of the mean and variance of the factors along the last axis."""
     mean = jnp.zeros(loc.shape[:-1], loc.dtype) if signless else loc.mean(-1)
-    return mean, variance.mean(-1) + ((loc - mean[..., None]) ** 2).mean(-1)
+    return mean, (scale**2 + (loc - mean[..., None]) ** 2).mean(-1)
 
 
 def _products(pairs: list[tuple[Array, Array]]) -> Array:
-    factors, units = (jnp.concatenate(side, axis=1) for side in zip(*pairs, strict=True))
-    return factors @ units.T
+    factors, units = (jnp.concatenate(side) for side in zip(*pairs, strict=True))
+    return factors.T @ units
 
 
-def _telling_features(mean: Array, variance: Array, count: int) -> Array:
-    separation = jnp.var(mean, axis=0) / jnp.mean(variance, axis=0) + jnp.var(jnp.log(variance), axis=0)
-    return jax.lax.top_k(jax.lax.stop_gradient(separation), count)[1]
+def _telling_features(loc: Array, scale: Array, count: int) -> Array:
+    """Features whose factors differ most, relative to their widths, judged by a few of the factors."""
+    loc, scale = jax.lax.stop_gradient((loc[:, :_JUDGES].mean(-1), scale[:, :_JUDGES].mean(-1)))
+    separation = (jnp.var(loc, axis=1) + jnp.var(scale, axis=1)) / jnp.mean(scale, axis=1) ** 2
+    return jax.lax.top_k(separation, count)[1]

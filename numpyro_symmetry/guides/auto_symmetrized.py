@@ -37,6 +37,10 @@ from numpyro_symmetry.guides.evidence import EvidenceBounds, evidence_bounds
 from numpyro_symmetry.symmetry import Element, Symmetry, SymmetryError, SymmetryWarning, UnsupportedGuideError
 
 _ELEMENT_STREAM = 2**31 - 1
+# SVI.init calls a guide eagerly, which would compile every operation apart
+_information_of_factors = jax.jit(
+    information_of_draw, static_argnames=("symmetry", "estimator", "num_permutations", "bound", "max_features")
+)
 
 
 class LogFactor(dist.Unit):
@@ -69,8 +73,8 @@ class AutoSymmetrized(AutoGuide):
     num_permutations
         K, which counts the identity; for ``"infonce"`` and ``"importance"``.
     max_features
-        For the sequential bound, how many features of a site help to tell units apart. Fewer is faster and looser,
-        never invalid. ``None`` for all.
+        For the sequential bound, how many features of a site (inputs of a layer, say) help to tell units apart: those
+        that differ most. Fewer is faster and looser, never invalid; ``None`` for all.
     check
         Whether to prove at set-up that the model is invariant (`check_symmetry`).
     prefix
@@ -123,7 +127,7 @@ class AutoSymmetrized(AutoGuide):
         model: Callable | None = None,
         estimator: str = "auto",
         num_permutations: int = 8,
-        max_features: int | None = None,
+        max_features: int | None = 64,
         check: bool = True,
         prefix: str = "symmetry",
     ) -> None:
@@ -356,7 +360,7 @@ class AutoSymmetrized(AutoGuide):
         coordinates = coordinates_of(values, layout)
         if layout.factorises:
             factors = factors_of(None, self.base, trace, layout, args, kwargs)
-            return information_of_draw(layout.of_coordinates, factors, coordinates, rng_key=key, **options)
+            return _information_of_factors(layout.of_coordinates, factors, coordinates, rng_key=key, **options)
         before = log_density_by_site(self.base, trace, values, args, kwargs)
 
         def log_ratio_of(element: Element) -> Array:

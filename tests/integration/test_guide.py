@@ -192,6 +192,7 @@ def fit(guide, args, steps=20, loss=None, model=network):
 
 def fresh(estimator="auto", base="AutoNormal", **options):
     model, _, symmetry = CASES["network"]
+    options = {"check": False} | options  # proved once, in test_set_up_checks_the_model
     return AutoSymmetrized(BASES[base](model, "w1"), symmetry, model=model, estimator=estimator, **options)
 
 

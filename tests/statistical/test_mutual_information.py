@@ -9,6 +9,7 @@ import pytest
 
 from numpyro_symmetry import log_permanent, mutual_information
 from numpyro_symmetry.entropy import log_proposal_of_identity, sample_proposal
+from numpyro_symmetry.entropy.sequential import NUM_SCALING_STEPS
 from tests import oracles, regimes
 
 
@@ -89,7 +90,7 @@ def test_sequential_proposal_cannot_tell_which_label_is_true():
     with jax.enable_x64(True):
         table = np.asarray(regimes.tables("initial", 4, 2, 1)[0])
         shuffle = np.array([2, 0, 3, 1])
-        before = oracles.sequential_proposal(table, 5)
+        before = oracles.sequential_proposal(table, NUM_SCALING_STEPS)
         for permutation, log_probability in before.items():
             # column shuffle[j] of the old table is column j of the new one
             columns = shuffle[np.array(permutation)]
