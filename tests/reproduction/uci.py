@@ -105,8 +105,6 @@ def fit(data: dict[str, Any], widths, method: str, steps: int, seed: int, partic
     draws = judge.sample_posterior(jax.random.PRNGKey(98), params, sample_shape=(400,))
     mean = predict(draws, data["x_test"], widths)
     log_lik = dist.Normal(mean, params["noise"]).log_prob(data["y_test"])
-    # a unit is in use if its own weights have moved away from the prior
-    kl = sum(_kl(params, site, axis) for site, axis in (("w1", 0), ("b1", None), ("w2", 1)))
     return {
         "evidence_lower": bounds.lower,
         "evidence_lower_error": bounds.lower_error,
@@ -117,7 +115,7 @@ def fit(data: dict[str, Any], widths, method: str, steps: int, seed: int, partic
         "log_order": bounds.log_order,
         "test_log_likelihood": float((logsumexp(log_lik, 0) - math.log(400)).mean() - math.log(data["spread"])),
         "rmse": float(jnp.sqrt(((mean.mean(0) - data["y_test"]) ** 2).mean()) * data["spread"]),
-        "units_in_use": int((kl > 0.5).sum()),
+        "units_in_use": units_in_use(draws, data["x"]) if len(widths) == 1 else None,
         "noise": float(params["noise"]),
         "final_loss": float(np.mean(losses[-100:])),
         "compile_seconds": compiled - started,
@@ -134,10 +132,16 @@ def predict(draws, x, widths):
     return (hidden @ draws[f"w{last}"] * math.sqrt(2.0 / widths[-1]) + draws[f"b{last}"][:, None])[..., 0]
 
 
-def _kl(params, site, axis):
-    loc, scale = params[f"{site}_auto_loc"], params[f"{site}_auto_scale"]
-    kl = 0.5 * (loc**2 + scale**2 - 1.0) - jnp.log(scale)
-    return kl if axis is None else kl.sum(axis)
+def units_in_use(draws, x) -> int:
+    """Units whose mean contribution varies over the data by more than they scatter over the posterior."""
+    scale = math.sqrt(1.0 / x.shape[-1])
+
+    def of_unit(w1, b1, w2):  # one unit at a time: all of them at once would not fit
+        parts = jax.nn.relu(x @ w1.T * scale + b1) * w2
+        return parts.mean(1).var() > parts.var(1).mean()
+
+    by_unit = (jnp.moveaxis(draws["w1"], -1, 0), draws["b1"].T, draws["w2"][..., 0].T)
+    return int(jax.lax.map(lambda unit: of_unit(*unit), by_unit).sum())
 
 
 def nngp_log_evidence(data: dict[str, Any]) -> dict[str, float]:
