@@ -1,6 +1,10 @@
 """What every test shares."""
 
+import itertools
+
 import pytest
+
+_TESTS_RUN = itertools.count(1)
 
 
 def pytest_ignore_collect(collection_path):
@@ -8,6 +12,16 @@ def pytest_ignore_collect(collection_path):
     if collection_path.suffix == ".py" and not collection_path.name.startswith("test_"):
         return True
     return None
+
+
+@pytest.fixture(autouse=True)
+def _forget_compiled_code():
+    """Compiled functions hold memory maps, and a process that compiles thousands of them runs out."""
+    import jax
+
+    yield
+    if next(_TESTS_RUN) % 20 == 0:
+        jax.clear_caches()
 
 
 @pytest.fixture(params=[False, True], ids=["float32", "x64"])
