@@ -72,7 +72,7 @@ def measure(features, width, outputs, batch, *, max_features=None, rounds=15, st
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--max-features", type=int, default=None)
+    parser.add_argument("--max-features", type=lambda n: int(n) or None, default=64, help="0 for all")
     options = parser.parse_args()
     cases = {
         "784-128-10": (784, 128, 10, 100),
