@@ -109,7 +109,7 @@ def check_symmetry(
     >>> check_symmetry(model, Symmetry.mixture("loc"), (jnp.array([-1.0, 0.5, 2.0]),)).status
     'passed'
     """
-    key = jax.random.PRNGKey(0) if rng_key is None else rng_key
+    key = jax.random.key(0) if rng_key is None else rng_key
     arguments = (model, symmetry, tuple(model_args), dict(model_kwargs or {}), key, num_points, num_elements)
     try:
         with jax.enable_x64(True), jax.default_matmul_precision("highest"):

@@ -133,7 +133,7 @@ def _with(symmetry: Symmetry, axes: dict, kinds: dict[str, str]) -> Symmetry:
 def _repairs(frozen: FrozenModel, edited: Symmetry, name: str, places: list[Values]) -> bool:
     for place in places:
         base, before = frozen.log_probs(place), frozen.inside(place)
-        for label, element in trial_elements(edited, jax.random.PRNGKey(1), 1):
+        for label, element in trial_elements(edited, jax.random.key(1), 1):
             if label != name:
                 continue
             moved = move(edited, element, place)

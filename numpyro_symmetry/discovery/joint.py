@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.typing import ArrayLike
 from numpyro import distributions as dist
 from numpyro import handlers
 from numpyro.distributions.transforms import biject_to
@@ -35,7 +36,7 @@ class FrozenModel(NamedTuple):
     inside
         Latent values -> latent site -> whether the value lies in its support, given the others. Compiled.
     draw
-        ``(rng_key, jitter) ->`` latent values from the prior, each moved by ``jitter`` in unconstrained space.
+        ``(rng_key, jitter) ->`` latent values from the prior, moved by ``jitter`` in unconstrained space. Compiled.
     data_sites
         Observed sites that hold data: every one but factors.
     exact
@@ -44,7 +45,7 @@ class FrozenModel(NamedTuple):
 
     log_probs: Callable[[dict[str, Array]], dict[str, Array]]
     inside: Callable[[dict[str, Array]], dict[str, Array]]
-    draw: Callable[[Array, float], dict[str, Array]]
+    draw: Callable[[Array, ArrayLike], dict[str, Array]]
     data_sites: list[str]
     exact: bool
 
@@ -87,7 +88,8 @@ def freeze(
             "(dist.MixtureSameFamily for mixtures, a forward algorithm for HMMs)."
         )
 
-    def draw(key: Array, jitter: float) -> dict[str, Array]:
+    @jax.jit
+    def draw(key: Array, jitter: ArrayLike) -> dict[str, Array]:
         # the seed stands inside, so that whatever draws a value finds a key at its site
         with handlers.block(), handlers.trace() as drawn, handlers.substitute(data=settings):
             with handlers.substitute(substitute_fn=_draw(jitter)), handlers.seed(rng_seed=key):
@@ -130,8 +132,8 @@ def points(model: FrozenModel, rng_key: Array, count: int) -> list[dict[str, Arr
     """
     found: list[dict[str, Array]] = []
     bad: list[str] = []
-    for attempt, key in enumerate(jax.random.split(rng_key, count * _TRIES)):
-        values = model.draw(key, _JITTER * (attempt % 2))
+    for attempt in range(count * _TRIES):
+        values = model.draw(jax.random.fold_in(rng_key, attempt), _JITTER * (attempt % 2))
         bad = [name for name, x in model.log_probs(values).items() if not np.isfinite(np.asarray(x)).all()]
         if not bad:
             found.append(values)
@@ -143,7 +145,7 @@ def points(model: FrozenModel, rng_key: Array, count: int) -> list[dict[str, Arr
     )
 
 
-def _draw(jitter: float) -> Callable[[dict[str, Any]], Any]:
+def _draw(jitter: ArrayLike) -> Callable[[dict[str, Any]], Any]:
     """Draw a site inside the model's run, so that a support that depends on other sites sees their moved values."""
 
     def one(site: dict[str, Any]) -> Any:
@@ -155,14 +157,15 @@ def _draw(jitter: float) -> Callable[[dict[str, Any]], Any]:
             value = site["fn"](rng_key=key, sample_shape=site["kwargs"].get("sample_shape", ()))
         except NotImplementedError:  # improper priors cannot be drawn from
             value = init_to_uniform(drawn)
-        if jitter == 0.0 or site["fn"].support.is_discrete:
+        if site["fn"].support.is_discrete:
             return value
         try:
             transform = biject_to(site["fn"].support)
             unconstrained = transform.inv(value)
         except NotImplementedError:
             return value
-        return transform(unconstrained + jitter * jax.random.normal(key_noise, jnp.shape(unconstrained)))
+        moved = transform(unconstrained + jitter * jax.random.normal(key_noise, jnp.shape(unconstrained)))
+        return jnp.where(jitter == 0.0, value, moved)  # pyright: ignore[reportArgumentType]
 
     return one
 

@@ -12,6 +12,7 @@ Knows tables, not guides, sites or models.
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +23,7 @@ from numpyro_symmetry.entropy.permanent import log_permanent
 from numpyro_symmetry.entropy.sequential import log_proposal_of_identity, sample_proposal
 
 ESTIMATORS = ("exact", "infonce", "sequential", "importance")
-BOUNDS = ("lower", "upper")
+BOUNDS = ("lower", "upper", "both")
 
 
 def mutual_information(
@@ -53,13 +54,15 @@ def mutual_information(
         K, which counts the identity.
     bound
         ``"upper"`` drops the identity from ``"importance"``: the other half of the sandwich. Never train on it.
+        ``"both"`` weighs the same permutations either way.
     log_density_flipped
         For signed groups, ``log_density_flipped[..., i, j] = log q_i(-u_j)``.
 
     Returns
     -------
     Array
-        ``(...)``: one value a draw, nats. The mean over draws estimates I from below (``"upper"``: from above).
+        ``(...)``: one value a draw, nats. The mean over draws estimates I from below (``"upper"``: from above;
+        ``"both"``: ``(2, ...)``, lower and upper).
         Gradients are those of the value returned, except that ``"importance"`` does not differentiate the choice of
         permutations (self-normalised importance sampling, a bias of order 1/K) and ``"sequential"`` not the order in
         which it visits factors.
@@ -94,12 +97,10 @@ def mutual_information(
     batch = log_density.shape[:-2]
     flat = tuple(table.reshape(-1, *table.shape[-2:]) for table in tables)
 
-    def one(key: Array | None, *table: Array) -> Array:
-        return _of_one_draw(key, table, estimator, num_permutations, bound)
-
-    if rng_key is None:
-        return jax.vmap(lambda *table: one(None, *table))(*flat).reshape(batch)
-    return jax.vmap(one)(jax.random.split(rng_key, math.prod(batch)), *flat).reshape(batch)
+    keys = None if rng_key is None else jax.random.split(rng_key, math.prod(batch))
+    one = partial(_of_one_draw, estimator=estimator, K=num_permutations, bound=bound)
+    values = jax.vmap(one, in_axes=(None if keys is None else 0, 0), out_axes=-1)(keys, flat)
+    return values.reshape(values.shape[:-1] + batch)
 
 
 def check_options(estimator: str, rng_key: Array | None, num_permutations: int, bound: str) -> None:
@@ -108,8 +109,8 @@ def check_options(estimator: str, rng_key: Array | None, num_permutations: int, 
         raise ValueError(f"estimator must be one of {ESTIMATORS}; got {estimator!r}.")
     if bound not in BOUNDS:
         raise ValueError(f"bound must be one of {BOUNDS}; got {bound!r}.")
-    if bound == "upper" and estimator not in ("exact", "importance"):
-        raise ValueError(f"estimator {estimator!r} is a lower bound; bound='upper' needs 'importance' (or 'exact').")
+    if bound != "lower" and estimator not in ("exact", "importance"):
+        raise ValueError(f"estimator {estimator!r} is a lower bound; bound={bound!r} needs 'importance' (or 'exact').")
     if estimator in ("infonce", "importance"):
         if rng_key is None:
             raise ValueError(f"estimator {estimator!r} draws permutations: pass rng_key.")
@@ -142,6 +143,42 @@ def bound_from_ratios(log_ratios: Array, log_proposals: Array | float, log_order
     return log_order - logsumexp(log_ratios - log_proposals) + math.log(log_ratios.shape[0])
 
 
+def sandwich(
+    log_ratios: Array,
+    log_proposals: Array,
+    of_identity: tuple[Array, Array],
+    log_order: Array | float,
+    K: int,
+    bound: str,
+) -> Array:
+    r"""The lower bound, the upper one, or both, from the same permutations.
+
+    Parameters
+    ----------
+    log_ratios, log_proposals
+        Of drawn permutations, as for `bound_from_ratios`: K of them, or K - 1 if only ``"lower"`` is asked for.
+    of_identity
+        Log ratio and log proposal of the identity.
+    log_order
+        :math:`\log|G|`.
+    K
+        Number of permutations that each bound weighs; the lower one counts the identity among them.
+    bound
+        ``"lower"``, ``"upper"`` or ``"both"``.
+
+    Returns
+    -------
+    Array
+        Scalar, or ``(2,)`` for ``"both"``; nats.
+    """
+    ratio, proposal = of_identity
+    with_identity = jnp.append(log_ratios[: K - 1], ratio), jnp.append(log_proposals[: K - 1], proposal)
+    sides = {"lower": with_identity, "upper": (log_ratios, log_proposals)}
+    if bound != "both":
+        return bound_from_ratios(*sides[bound], log_order)
+    return jnp.stack([bound_from_ratios(*side, log_order) for side in sides.values()])
+
+
 def _of_one_draw(key: Array | None, tables: tuple[Array, ...], estimator: str, K: int, bound: str) -> Array:
     signed = len(tables) == 2
     n = tables[0].shape[-1]
@@ -154,17 +191,15 @@ def _of_one_draw(key: Array | None, tables: tuple[Array, ...], estimator: str, K
     # a unit's sign is summed out exactly: only its label is hard
     summed = jnp.logaddexp(*tables) if signed else tables[0]
     if estimator == "exact":
-        return log_order - log_permanent(summed)
+        exact = log_order - log_permanent(summed)
+        return jnp.stack([exact, exact]) if bound == "both" else exact
     if estimator == "sequential":
         return log_order + log_proposal_of_identity(summed) - jnp.trace(summed)
     assert key is not None
-    draws = K if bound == "upper" else K - 1
-    permutations, log_proposals = jax.lax.stop_gradient(sample_proposal(key, summed, draws))
+    permutations, log_proposals = jax.lax.stop_gradient(sample_proposal(key, summed, K - (bound == "lower")))
     log_ratios = summed[jnp.arange(n), permutations].sum(-1)
-    if bound == "lower":
-        log_ratios = jnp.append(log_ratios, jnp.trace(summed))
-        log_proposals = jnp.append(log_proposals, log_proposal_of_identity(summed))
-    return bound_from_ratios(log_ratios, log_proposals, log_order)
+    of_identity = jnp.trace(summed), log_proposal_of_identity(summed)
+    return sandwich(log_ratios, log_proposals, of_identity, log_order, K, bound)
 
 
 def _uniform(key: Array, tables: tuple[Array, ...], K: int) -> Array:

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from numpyro_symmetry.entropy.estimators import bound_from_ratios, mutual_information
+from numpyro_symmetry.entropy.estimators import bound_from_ratios, mutual_information, sandwich
 from numpyro_symmetry.entropy.factorised import (
     GaussianFactors,
     connected_components,
@@ -69,7 +69,7 @@ def information_of_draw(
     num_permutations
         K, which counts the identity.
     bound
-        ``"lower"`` or ``"upper"``.
+        ``"lower"``, ``"upper"`` or ``"both"`` (then the result is ``(2,)``, from the same permutations).
     max_features
         For the sequential bound, the number of features a site lends to the proposal; ``None`` for all.
     log_ratio_of
@@ -146,19 +146,17 @@ def _weighed(
     log_order = symmetry.log_order()
     if estimator == "exact":
         elements = symmetry.elements(max_order=MAX_ENUMERATED_ORDER)
-        return bound_from_ratios(_map_elements(ratio, elements), -log_order, log_order)
+        exact = bound_from_ratios(_map_elements(ratio, elements), -log_order, log_order)
+        return jnp.stack([exact, exact]) if bound == "both" else exact
     assert key is not None
     if estimator == "infonce":
         ratios = _map_elements(ratio, symmetry.sample(key, (K - 1,)))
         return bound_from_ratios(jnp.append(ratios, 0.0), 0.0, 0.0)
     assert factors is not None
-    draws = K if bound == "upper" else K - 1
+    draws = K - (bound == "lower")
     elements, log_proposals = jax.lax.stop_gradient(sample_chain(key, symmetry, factors, coordinates, draws))
-    ratios = _map_elements(ratio, elements)
-    if bound == "lower":
-        ratios = jnp.append(ratios, 0.0)
-        log_proposals = jnp.append(log_proposals, log_chain_of_identity(symmetry, factors, coordinates))
-    return bound_from_ratios(ratios, log_proposals, log_order)
+    of_identity = jnp.zeros(()), log_chain_of_identity(symmetry, factors, coordinates)
+    return sandwich(_map_elements(ratio, elements), log_proposals, of_identity, log_order, K, bound)
 
 
 def _map_elements(ratio: Callable[[Element], Array], elements: Element) -> Array:

@@ -30,10 +30,11 @@ from numpyro_symmetry.guides.density import (
     coordinates_of,
     factors_of,
     latent_values,
+    latents_are_independent,
     lay_out,
     log_density_by_site,
 )
-from numpyro_symmetry.guides.evidence import EvidenceBounds, evidence_bounds
+from numpyro_symmetry.guides.evidence import EvidenceBounds, compile_particles, summarise
 from numpyro_symmetry.symmetry import Element, Symmetry, SymmetryError, SymmetryWarning, UnsupportedGuideError
 
 _ELEMENT_STREAM = 2**31 - 1
@@ -133,6 +134,8 @@ class AutoSymmetrized(AutoGuide):
     ) -> None:
         if estimator not in ("auto", *ESTIMATORS):
             raise ValueError(f"estimator must be 'auto' or one of {ESTIMATORS}; got {estimator!r}.")
+        if num_permutations < 1:
+            raise ValueError(f"num_permutations counts the identity and must be at least 1; got {num_permutations}.")
         if num_permutations < 2 and estimator in ("infonce", "importance"):
             raise ValueError(f"num_permutations counts the identity; {estimator!r} needs at least 2.")
         if not isinstance(symmetry, Symmetry):
@@ -147,6 +150,8 @@ class AutoSymmetrized(AutoGuide):
         self._check = check
         self._layout: Coordinates | None = None
         self._model_trace: Trace | None = None
+        self._particles: Callable | None = None
+        self._compiled_for: tuple | None = None
         model = model if model is not None else getattr(base_guide, "model", None)
         if model is None:
             raise ValueError("base_guide carries no model: pass AutoSymmetrized(base_guide, symmetry, model=model).")
@@ -195,9 +200,7 @@ class AutoSymmetrized(AutoGuide):
         SymmetryError, UnsupportedGuideError
             As for the class.
         """
-        with handlers.block(), handlers.trace() as trace, handlers.seed(rng_seed=rng_key):
-            self.base(*args, **kwargs)
-        self._set_up(trace, args, kwargs)
+        self._set_up(self._trace_of_base(rng_key, args, kwargs), args, kwargs)
         return self
 
     def sample_posterior(
@@ -294,33 +297,46 @@ class AutoSymmetrized(AutoGuide):
         ------
         SymmetryError, UnsupportedGuideError
             As for the class, and if a parameter is not finite.
+        ValueError
+            If a number is less than one.
         """
+        if num_particles < 1 or num_permutations < 1:
+            raise ValueError(
+                f"num_particles and num_permutations must be at least 1; got {num_particles} and {num_permutations}."
+            )
         requirements.refuse_nonfinite(params)
         if self._layout is None:
             self.setup(rng_key, *args, **kwargs)
         assert self._layout is not None
 
-        def information(key: Array, trace: Trace, bound: str) -> Array:
-            return self._information(key, trace, args, kwargs, "tight", bound, num_permutations)
+        # compiled once for the same data and every parameter; NumPy arrays may have changed in place
+        leaves, structure = jax.tree.flatten((args, kwargs))
+        settings = (num_permutations, structure, *map(id, leaves))
+        lasting = all(isinstance(leaf, Array | bool | int | float | str) for leaf in leaves)
+        if self._particles is None or settings != self._compiled_for or not lasting:
+            # containers of the caller's may change too: these are our own, and keep the leaves alive and so their ids
+            args, kwargs = jax.tree.unflatten(structure, leaves)
 
-        return evidence_bounds(
-            rng_key,
-            self.model,
-            self.base,
-            params,
-            args,
-            kwargs,
-            information,
-            self._layout.symmetry.log_order(),
-            num_particles=num_particles,
-            analytic=self._layout.factorises,
-        )
+            def information(key: Array, trace: Trace) -> Array:
+                return self._information(key, trace, args, kwargs, "tight", "both", num_permutations)
+
+            independent = latents_are_independent(self.base, self._trace_of_base(rng_key, args, kwargs), args, kwargs)
+            self._particles = compile_particles(self.model, self.base, args, kwargs, information, analytic=independent)
+            self._compiled_for = settings
+        keys = jax.random.split(rng_key, num_particles)
+        elbo, information_of = self._particles(keys, params)
+        return summarise(elbo, information_of, self._layout.symmetry.log_order())
 
     # ---- private -------------------------------------------------------------------------------------------------
 
+    def _trace_of_base(self, rng_key: Array, args: tuple, kwargs: dict) -> Trace:
+        with handlers.block(), handlers.trace() as trace, handlers.seed(rng_seed=rng_key):
+            self.base(*args, **kwargs)
+        return trace
+
     def _set_up(self, trace: Trace, args: tuple, kwargs: dict) -> None:
         requirements.refuse_tracers((args, kwargs, latent_values(trace)))
-        model_trace = trace_model(self.model, args, kwargs, jax.random.PRNGKey(0))
+        model_trace = trace_model(self.model, args, kwargs, jax.random.key(0))
         symmetry = self.symmetry.bind(latent_values(model_trace))
         requirements.refuse_nonfinite({name: s["value"] for name, s in trace.items() if s["type"] == "param"})
         requirements.refuse_absent_sites(symmetry, trace)
@@ -335,7 +351,7 @@ class AutoSymmetrized(AutoGuide):
         layout = requirements.verify_densities(self.base, trace, layout, args, kwargs)
         if self.estimator == "exact" and (why := why_not_exact(layout.of_coordinates, exact_table=layout.factorises)):
             raise SymmetryError(f"estimator='exact' is out of reach: {why}. Use 'sequential' or 'importance'.")
-        self._layout, self._model_trace = layout, model_trace
+        self._layout, self._model_trace, self._compiled_for = layout, model_trace, None
 
     def _information(
         self,
@@ -353,7 +369,7 @@ class AutoSymmetrized(AutoGuide):
         values = latent_values(trace)
         options = {
             "estimator": estimator,
-            "num_permutations": num_permutations or self.num_permutations,
+            "num_permutations": self.num_permutations if num_permutations is None else num_permutations,
             "bound": bound,
             "max_features": self.max_features,
         }
@@ -390,4 +406,4 @@ class AutoSymmetrized(AutoGuide):
         return self.base  # pyright: ignore[reportReturnType]
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__.copy()
+        return self.__dict__ | {"_particles": None, "_compiled_for": None}

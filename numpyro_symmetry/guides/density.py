@@ -6,7 +6,7 @@ where the group acts. Knows guides and traces; no estimators, no model.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -200,12 +200,18 @@ def _read_factors(trace: Trace, guide: object, layout: Coordinates) -> GaussianF
     return GaussianFactors(*({site: d[site] for site in layout.symmetry.axes} for d in (loc, scale)))
 
 
+def without_wrappers(fn: Any) -> Any:
+    """A distribution without the wrappers that only declare its shape."""
+    while isinstance(fn, dist.Independent | dist.ExpandedDistribution):
+        fn = fn.base_dist
+    return fn
+
+
 def _gaussian(fn: Any, support: Any) -> tuple[Array, Array] | None:
     """Mean and standard deviation of a Normal, possibly pushed through the support's own bijection; else None."""
     while True:
-        if isinstance(fn, dist.Independent | dist.ExpandedDistribution):
-            fn = fn.base_dist
-        elif isinstance(fn, dist.TransformedDistribution):
+        fn = without_wrappers(fn)
+        if isinstance(fn, dist.TransformedDistribution):
             transforms = list(fn.transforms)
             if len(transforms) != 1 or _without_independent(transforms[0]) != biject_to(_without_independent(support)):
                 return None
@@ -214,15 +220,38 @@ def _gaussian(fn: Any, support: Any) -> tuple[Array, Array] | None:
             return (jnp.asarray(fn.loc), jnp.asarray(fn.scale)) if type(fn) is dist.Normal else None
 
 
+def latents_are_independent(guide: Any, trace: Trace, args: tuple, kwargs: dict) -> bool:
+    """Whether no latent's distribution depends on another latent."""
+    values = own_sites(guide, trace)
+    if not all(jnp.issubdtype(value.dtype, jnp.floating) for value in values.values()):
+        return False
+    poisoned = _poisoned(guide, trace, values, values, args, kwargs)
+    return all(bool(jnp.isfinite(poisoned[name]["fn"].log_prob(value)).all()) for name, value in values.items())
+
+
 def _depends_on_touched(guide: Any, trace: Trace, layout: Coordinates, args: tuple, kwargs: dict) -> bool:
-    """Whether any factor of the guide depends on a touched site: a NaN put there would show."""
-    own = {name for part in parts_of(guide) if isinstance(part, AutoContinuous) for name in part._init_locs}
-    values = {name: value for name, value in latent_values(trace).items() if name not in own}
-    poison = {name: jnp.full_like(values[name], jnp.nan) for name in layout.symmetry.axes if name in values}
-    data = _settings(trace) | values | poison
+    """Whether any factor of the guide depends on a touched site."""
+    values = own_sites(guide, trace)
+    touched = [name for name in layout.symmetry.axes if name in values]
+    poisoned = _poisoned(guide, trace, values, touched, args, kwargs)
+    factors = _read_factors(poisoned, guide, layout)
+    rest = [poisoned[name]["fn"].log_prob(value) for name, value in values.items() if name not in touched]
+    return factors is None or not all(bool(jnp.isfinite(x).all()) for x in jax.tree.leaves((factors, rest)))
+
+
+def own_sites(guide: Any, trace: Trace) -> dict[str, Array]:
+    """Latents with distributions of their own: an `AutoContinuous` draws one flat latent, its sites are read off it."""
+    read_off = {name for part in parts_of(guide) if isinstance(part, AutoContinuous) for name in part._init_locs}
+    return {name: value for name, value in latent_values(trace).items() if name not in read_off}
+
+
+def _poisoned(
+    guide: Any, trace: Trace, values: Mapping[str, Array], sites: Iterable[str], args: tuple, kwargs: dict
+) -> dict[str, Any]:
+    """Trace of the guide with NaN put at some sites: it shows in every distribution that depends on them."""
+    poison = {name: jnp.full_like(values[name], jnp.nan) for name in sites}
+    data = _settings(trace) | dict(values) | poison
     with handlers.block(), handlers.trace() as poisoned, handlers.seed(rng_seed=0), handlers.substitute(data=data):
         with numpyro.validation_enabled(False):
             guide(*args, **kwargs)
-    factors = _read_factors(poisoned, guide, layout)
-    rest = [poisoned[name]["fn"].log_prob(value) for name, value in values.items() if name not in poison]
-    return factors is None or not all(bool(jnp.isfinite(x).all()) for x in jax.tree.leaves((factors, rest)))
+    return dict(poisoned)

@@ -6,6 +6,7 @@ Knows a model, a guide and a function that estimates the mutual information of o
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -49,68 +50,68 @@ class EvidenceBounds(NamedTuple):
     num_particles: int
 
 
-def evidence_bounds(
-    rng_key: Array,
+def compile_particles(
     model: Callable,
     guide: Callable,
-    params: dict[str, Any],
     args: tuple,
     kwargs: dict,
-    information: Callable[[Array, Any, str], Array],
-    log_order: float,
+    information: Callable[[Array, Any], Array],
     *,
-    num_particles: int,
     analytic: bool,
-) -> EvidenceBounds:
-    """Sandwich the symmetrized ELBO on fresh draws of the guide.
+) -> Callable[[Array, dict[str, Any]], tuple[Array, Array]]:
+    """Compile what fresh draws of the guide are worth.
 
     Parameters
     ----------
-    rng_key
-        JAX random key.
-    model, guide, params, args, kwargs
-        As for an ELBO; parameters constrained, as from ``SVI.get_params``.
+    model, guide, args, kwargs
+        As for an ELBO.
     information
-        ``(rng_key, guide trace, bound) -> `` one draw's estimate of the mutual information, nats.
-    log_order
-        ``log|G|``.
-    num_particles
-        Draws of the guide.
+        ``(rng_key, guide trace) -> `` lower and upper estimate of one draw's mutual information, ``(2,)``, nats.
     analytic
-        Whether latents are independent under the guide, so that closed-form KL divergences may replace log ratios.
+        Whether no latent depends on another under the guide: closed-form KL divergences may then replace log ratios.
 
     Returns
     -------
-    EvidenceBounds
-        Means and standard errors.
+    Callable
+        ``(keys, params) -> `` ELBO of the base guide ``(num_particles,)`` and information ``(num_particles, 2)``;
+        parameters constrained, as from ``SVI.get_params``.
     """
 
-    def particle(key: Array) -> tuple[Array, Array, Array]:
-        key_guide, key_model, key_lower, key_upper = jax.random.split(key, 4)
+    def particle(key: Array, params: dict[str, Any]) -> tuple[Array, Array]:
+        key_guide, key_model, key_information = jax.random.split(key, 3)
         with handlers.block():
             seeded = handlers.substitute(handlers.seed(guide, key_guide), data=params)
             guide_trace = handlers.trace(seeded).get_trace(*args, **kwargs)
             replayed = handlers.replay(handlers.seed(model, key_model), trace=guide_trace)
             model_trace = handlers.trace(handlers.substitute(replayed, data=params)).get_trace(*args, **kwargs)
         elbo = _log_weight(model_trace, guide_trace, analytic)
-        return elbo, information(key_lower, guide_trace, "lower"), information(key_upper, guide_trace, "upper")
+        return elbo, information(key_information, guide_trace)
 
-    keys = jax.random.split(rng_key, num_particles)
-    run = jax.jit(lambda keys: jax.lax.map(particle, keys, batch_size=_PARTICLES_AT_ONCE))
-    elbo, below, above = (np.asarray(value, np.float64) for value in run(keys))
-    (lower, lower_error), (upper, upper_error), (base, base_error) = map(
-        _mean_and_error, (elbo + below, elbo + np.minimum(above, log_order), elbo)
+    @jax.jit
+    def particles(keys: Array, params: dict[str, Any]) -> tuple[Array, Array]:
+        return jax.lax.map(partial(particle, params=params), keys, batch_size=_PARTICLES_AT_ONCE)
+
+    return particles
+
+
+def summarise(elbo: Array, information: Array, log_order: float) -> EvidenceBounds:
+    """Means over draws, and their standard errors."""
+    base_elbo, below, above = (np.asarray(x, np.float64) for x in (elbo, information[:, 0], information[:, 1]))
+    (lower, lower_error), (_, upper_error), (base, base_error) = map(
+        _mean_and_error, (base_elbo + below, base_elbo + above, base_elbo)
     )
+    # only the mean may be cut off at log|G|: single draws scatter about it, and cutting them would bias the mean
+    mutual_information = (float(below.mean()), min(float(above.mean()), log_order))
     return EvidenceBounds(
         lower,
         lower_error,
-        upper,
+        base + mutual_information[1],
         upper_error,
         base,
         base_error,
-        (float(below.mean()), float(min(above.mean(), log_order))),
+        mutual_information,
         log_order,
-        num_particles,
+        len(elbo),
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 from jax.core import Tracer
 from numpyro.infer import autoguide
 
@@ -21,8 +22,10 @@ from numpyro_symmetry.guides.density import (
     factors_of,
     latent_values,
     log_density_by_site,
+    own_sites,
     parts_of,
     unrecovered_sites,
+    without_wrappers,
 )
 from numpyro_symmetry.symmetry import Element, SignedPermutation, Symmetry, SymmetryError, UnsupportedGuideError
 from numpyro_symmetry.symmetry.elements import Part, permutation_of
@@ -108,8 +111,16 @@ def verify_densities(guide: Any, trace: Trace, layout: Coordinates, args: tuple,
             "density in them. Marginalise them, or use a guide without auxiliary variables."
         )
     values = latent_values(trace)
+    for site in set(layout.symmetry.axes) & set(own_sites(guide, trace)):
+        if isinstance(without_wrappers(trace[site]["fn"]), dist.Delta):
+            raise UnsupportedGuideError(
+                f"Site {site!r} is a point mass (Delta) in the guide, whose copies never overlap; use a distribution "
+                "with a density, such as a Normal with a small scale."
+            )
     own = {name: _log_prob(site) for name, site in trace.items() if site["type"] == "sample"}
-    before = log_density_by_site(guide, trace, values, args, kwargs)
+    # compiled, because one by one its operations would take longer to compile than the whole
+    density_at = jax.jit(lambda values: log_density_by_site(guide, trace, values, args, kwargs))
+    before = density_at(values)
     for site, expected in own.items():
         if not abs(float(before[site] - expected)) <= _TOLERANCE * (1.0 + abs(float(expected))):
             raise UnsupportedGuideError(
@@ -118,7 +129,7 @@ def verify_densities(guide: Any, trace: Trace, layout: Coordinates, args: tuple,
             )
     element = _moving_everything(layout.symmetry)
     moved: Any = layout.symmetry.apply(element, values)
-    after = log_density_by_site(guide, trace, moved, args, kwargs)
+    after = density_at(moved)
     for site, value in after.items():
         if not np.isfinite(float(value)):
             raise UnsupportedGuideError(

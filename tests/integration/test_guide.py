@@ -316,6 +316,77 @@ def test_pickling_keeps_a_trained_guide_working():
     assert bounds[0] == bounds[1]
 
 
+def test_evidence_bounds_compile_once_for_the_same_data_and_see_new_data():
+    guide, x, y = fresh("sequential"), jnp.asarray(X), jnp.asarray(Y)
+    params = fit(guide, (x, y)).params
+
+    def bounds(x, y, params=params):
+        return guide.evidence_bounds(jax.random.key(0), params, x, y, num_particles=8), guide._particles
+
+    (first, compiled), (moved, again) = bounds(x, y), bounds(x, y, jax.tree.map(lambda p: 1.1 * p, params))
+    assert again is compiled
+    assert moved.lower != first.lower
+    mutable = np.array(Y)
+    before = bounds(x, mutable)[0]
+    mutable += 1.0
+    assert before.lower == first.lower
+    assert bounds(x, mutable)[0] == bounds(x, jnp.asarray(mutable))[0] != first
+
+
+def test_evidence_bounds_do_not_see_a_container_change():
+    def model(data):
+        z = numpyro.sample("z", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+        numpyro.sample("y", dist.Normal(z.sum(), 1.0), obs=data["y"])
+
+    guide = AutoSymmetrized(autoguide.AutoNormal(model), Symmetry({"z": ("unit",)}))
+    data, params = {"y": jnp.array(0.5)}, {"z_auto_loc": jnp.zeros(3), "z_auto_scale": jnp.ones(3)}
+    first = guide.evidence_bounds(jax.random.key(0), params, data, num_particles=8)
+    kept = {"y": data["y"]}
+    data["y"] = jnp.array(20.0)
+    assert guide.evidence_bounds(jax.random.key(0), params, kept, num_particles=9).lower > first.lower - 5.0
+    assert guide.evidence_bounds(jax.random.key(0), params, data, num_particles=8).lower < first.lower - 50.0
+
+
+def test_the_upper_bound_is_cut_off_at_the_mean_only():
+    # units are distinct but move together, so single draws scatter far about log|G| and their mean does not
+    def model():
+        z = numpyro.sample("z", dist.Normal(0.0, 10.0).expand([6]).to_event(1))
+        numpyro.sample("y", dist.Normal(z.sum(), 30.0), obs=0.0)
+
+    guide = AutoSymmetrized(autoguide.AutoMultivariateNormal(model), Symmetry({"z": ("unit",)})).setup(
+        jax.random.key(0)
+    )
+    covariance = 25.0 * jnp.ones((6, 6)) + 0.05**2 * jnp.eye(6)
+    params = {"auto_loc": jnp.arange(6.0), "auto_scale_tril": jnp.linalg.cholesky(covariance)}
+    bounds = guide.evidence_bounds(jax.random.key(1), params, num_permutations=16)
+    assert bounds.mutual_information[1] == pytest.approx(math.log(720), abs=1e-3)
+    assert bounds.upper == pytest.approx(bounds.base_elbo + bounds.mutual_information[1], abs=1e-6)
+
+
+def test_evidence_bounds_of_latents_that_depend_on_each_other():
+    def model():
+        z = numpyro.sample("z", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+        a = numpyro.sample("a", dist.Normal(0.0, 1.0))
+        b = numpyro.sample("b", dist.Normal(a, 1.0))
+        numpyro.sample("y", dist.Normal(b, 1.0), obs=0.0)
+        numpyro.sample("s", dist.Normal(z.sum(), 100.0), obs=0.0)
+
+    def by_hand():
+        numpyro.sample("z", dist.Normal(numpyro.param("loc", jnp.zeros(2)), 1.0).to_event(1))
+        b = numpyro.sample("b", dist.Normal(0.0, math.sqrt(2 / 3)))
+        numpyro.sample("a", dist.Normal(0.5 * b, math.sqrt(0.5)))  # the exact posterior, in the other order
+
+    guide = AutoSymmetrized(by_hand, Symmetry({"z": ("unit",)}), model=model)
+    bounds = guide.evidence_bounds(jax.random.key(1), {"loc": jnp.zeros(2)})
+    log_z = float(dist.Normal(0.0, math.sqrt(3)).log_prob(0.0) + dist.Normal(0.0, math.sqrt(1e4 + 2)).log_prob(0.0))
+    assert bounds.lower == pytest.approx(log_z, abs=1e-3)
+
+
+def test_any_default_random_number_generator():
+    with jax.default_prng_impl("rbg"):
+        assert fresh("sequential").setup(jax.random.key(0), X, Y)._layout is not None
+
+
 def test_warm_start_from_a_bare_fit():
     params = fit(autoguide.AutoNormal(network), (X, Y)).params
     svi = SVI(network, fresh(), optax.adam(1e-2), Trace_ELBO())
@@ -401,6 +472,13 @@ def delta_inside(x, y=None):
     numpyro.sample("noise", dist.LogNormal(0.0, 0.2))
 
 
+def delta_of_equal_values(x, y=None):
+    numpyro.sample("w1", dist.Normal(jnp.arange(3.0)[None], 1.0).to_event(2))
+    numpyro.sample("b1", dist.Delta(numpyro.param("m", jnp.zeros(3)), event_dim=1))
+    numpyro.sample("w2", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+    numpyro.sample("noise", dist.LogNormal(0.0, 0.2))
+
+
 def auxiliary_inside(x, y=None):
     u = numpyro.sample("u", dist.Normal(0.0, 1.0), infer={"is_auxiliary": True})
     numpyro.sample("w1", dist.Normal(u, 1.0).expand([1, 3]).to_event(2))
@@ -481,6 +559,12 @@ NETWORK = CASES["network"][2]
             "Site 'w1'.*point mass",
         ),
         (
+            lambda: AutoSymmetrized(delta_of_equal_values, NETWORK, model=network),
+            (X, Y),
+            UnsupportedGuideError,
+            "Site 'b1'.*point mass",
+        ),
+        (
             lambda: AutoSymmetrized(auxiliary_inside, NETWORK, model=network),
             (X, Y),
             UnsupportedGuideError,
@@ -504,11 +588,20 @@ def test_refuses_parameters_that_are_not_finite():
             call(jax.random.key(0), params, X, Y)
 
 
+def test_evidence_bounds_refuse_nothing_to_average():
+    guide = fresh()
+    params = fit(guide, (X, Y)).params
+    for options in ({"num_particles": 0}, {"num_permutations": 0}):
+        with pytest.raises(ValueError, match="must be at least 1"):
+            guide.evidence_bounds(jax.random.key(0), params, X, Y, **options)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"estimator": "bethe"}, "estimator must be 'auto' or one of"),
         ({"estimator": "infonce", "num_permutations": 1}, "needs at least 2"),
+        ({"num_permutations": 0}, "must be at least 1"),
     ],
 )
 def test_refuses_bad_options(options, message):

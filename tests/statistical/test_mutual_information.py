@@ -131,6 +131,10 @@ def test_importance_is_a_sandwich(regime):
     above = estimate(table, "importance", num_permutations=16, bound="upper") - exact
     assert below.mean() <= 4 * se(below) + 1e-4
     assert above.mean() >= -4 * se(above) - 1e-4
+    lower, upper = estimate(table, "importance", num_permutations=16, bound="both") - exact
+    assert lower.mean() <= 4 * se(lower) + 1e-4
+    assert upper.mean() >= -4 * se(upper) - 1e-4
+    np.testing.assert_allclose(upper, above, atol=1e-5)
 
 
 @pytest.mark.parametrize("regime", regimes.NAMES)
