@@ -24,6 +24,7 @@ from numpyro_symmetry.symmetry import SymmetryError
 
 _TRIES = 20
 _JITTER = 0.3
+_NUM_EDGES, _FAR = 8, 30.0
 
 
 class FrozenModel(NamedTuple):
@@ -143,6 +144,11 @@ def points(model: FrozenModel, rng_key: Array, count: int) -> list[dict[str, Arr
         f"The log joint is not finite at prior draws (site {bad[0]!r}): look for NaN in the data, or an improper prior "
         "whose draws the likelihood rejects."
     )
+
+
+def edges(model: FrozenModel, rng_key: Array) -> list[dict[str, Array]]:
+    """Latent values near the edges of their supports; the log joint need not be finite there."""
+    return [model.draw(key, _FAR) for key in jax.random.split(rng_key, _NUM_EDGES)]
 
 
 def _draw(jitter: ArrayLike) -> Callable[[dict[str, Any]], Any]:

@@ -95,8 +95,8 @@ def move(symmetry: Symmetry, element: Element, values: Values) -> Values:
 def largest_gap(frozen: FrozenModel, before: Mapping[str, Array], after: Mapping[str, Array]) -> Gap:
     """Largest change, against its own rounding, of any datum's log-likelihood or of all other terms together.
 
-    Latent sites and factors may trade off, so only their sum counts; it is held against their own magnitude, for a
-    likelihood of 1e9 nats would hide any prior.
+    Latent sites and factors may trade off, so only their sum counts. It is held against the magnitude of those that
+    change at all, for a likelihood of 1e9 nats, or a large prior elsewhere, would hide any other.
     """
     relative = _RELATIVE[frozen.exact]
     change = {name: np.asarray(after[name], float) - np.asarray(before[name], float) for name in before}
@@ -108,7 +108,8 @@ def largest_gap(frozen: FrozenModel, before: Mapping[str, Array], after: Mapping
         gaps.append(Gap(name, float(np.abs(change[name]).max(initial=0.0)), float(allowed)))
     if rest:
         sums = {name: float(change[name].sum()) for name in rest}
-        allowed = relative * (1.0 + sum(float(size[name].sum()) for name in rest))
+        changed = [size[name] for name in rest if change[name].any()]
+        allowed = relative * (1.0 + sum(float(np.linalg.norm(sizes)) for sizes in changed))
         site = max(rest, key=lambda name: abs(sums[name]) if math.isfinite(sums[name]) else math.inf)
         gaps.append(Gap(site, abs(sum(sums.values())), allowed))
     return max(gaps, key=lambda gap: gap.ratio)

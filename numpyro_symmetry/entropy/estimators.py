@@ -91,8 +91,9 @@ def mutual_information(
     """
     check_options(estimator, rng_key, num_permutations, bound)
     log_density = jnp.asarray(log_density)
-    if log_density.ndim < 2 or log_density.shape[-1] != log_density.shape[-2]:
-        raise ValueError(f"mutual_information expects a table (..., n, n); got shape {log_density.shape}.")
+    log_density = log_density.astype(jnp.result_type(log_density, float))
+    if log_density.ndim < 2 or log_density.shape[-1] != log_density.shape[-2] or not log_density.size:
+        raise ValueError(f"mutual_information expects a table (..., n, n), n at least 1; got {log_density.shape}.")
     tables = (log_density,) if log_density_flipped is None else (log_density, jnp.asarray(log_density_flipped))
     batch = log_density.shape[:-2]
     flat = tuple(table.reshape(-1, *table.shape[-2:]) for table in tables)

@@ -226,6 +226,7 @@ class AutoSymmetrized(AutoGuide):
             Leading shape of the draws.
         symmetrize
             Whether to apply a uniformly random element to every draw, which makes them draws of :math:`q^G`.
+            Deterministic sites of a guide by hand are then left out.
 
         Returns
         -------
@@ -244,6 +245,9 @@ class AutoSymmetrized(AutoGuide):
             predictive = Predictive(self.base, params=params, num_samples=math.prod(sample_shape))
             flat = predictive(rng_key, *args, **kwargs)
             draws = {name: value.reshape(sample_shape + value.shape[1:]) for name, value in flat.items()}
+            if symmetrize:  # what the guide computed from the labels it drew would not move along with them
+                drawn = self._trace_of_base(rng_key, args, kwargs)
+                draws = {name: value for name, value in draws.items() if drawn[name]["type"] == "sample"}
         if not symmetrize:
             return draws
         # one key makes the same draws with and without relabelling; no split reaches this index

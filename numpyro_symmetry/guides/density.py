@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpyro
 import numpyro.distributions as dist
 from jax import Array
 from numpyro import handlers
@@ -92,7 +91,9 @@ def lay_out(
     )
     if splits_an_event or _read_factors(trace, guide, layout) is None:
         return layout
-    return layout._replace(factorises=not _depends_on_touched(guide, trace, layout, args, kwargs))
+    values = own_sites(guide, trace)
+    touched = [site for site in layout.symmetry.axes if site in values]
+    return layout._replace(factorises=not _any_depends(guide, trace, values, touched, args, kwargs))
 
 
 def coordinates_of(values: Mapping[str, Array], layout: Coordinates) -> dict[str, Array]:
@@ -223,35 +224,30 @@ def _gaussian(fn: Any, support: Any) -> tuple[Array, Array] | None:
 def latents_are_independent(guide: Any, trace: Trace, args: tuple, kwargs: dict) -> bool:
     """Whether no latent's distribution depends on another latent."""
     values = own_sites(guide, trace)
-    if not all(jnp.issubdtype(value.dtype, jnp.floating) for value in values.values()):
-        return False
-    poisoned = _poisoned(guide, trace, values, values, args, kwargs)
-    return all(bool(jnp.isfinite(poisoned[name]["fn"].log_prob(value)).all()) for name, value in values.items())
+    return not _any_depends(guide, trace, values, values, args, kwargs)
 
 
-def _depends_on_touched(guide: Any, trace: Trace, layout: Coordinates, args: tuple, kwargs: dict) -> bool:
-    """Whether any factor of the guide depends on a touched site."""
-    values = own_sites(guide, trace)
-    touched = [name for name in layout.symmetry.axes if name in values]
-    poisoned = _poisoned(guide, trace, values, touched, args, kwargs)
-    factors = _read_factors(poisoned, guide, layout)
-    rest = [poisoned[name]["fn"].log_prob(value) for name, value in values.items() if name not in touched]
-    return factors is None or not all(bool(jnp.isfinite(x).all()) for x in jax.tree.leaves((factors, rest)))
+def _any_depends(
+    guide: Any, trace: Trace, values: Mapping[str, Array], on: Iterable[str], args: tuple, kwargs: dict
+) -> bool:
+    """Whether the distribution of any site depends on the values of some: read off the program, not off numbers."""
+    fixed, free = dict(values), {name: values[name] for name in on}
+
+    def log_probs(free: dict[str, Array]) -> list[Array]:
+        data = _settings(trace) | fixed | free
+        with handlers.block(), handlers.trace() as moved, handlers.seed(rng_seed=0), handlers.substitute(data=data):
+            guide(*args, **kwargs)
+        return [moved[name]["fn"].log_prob(value) for name, value in fixed.items()]
+
+    program = jax.make_jaxpr(log_probs)(free).jaxpr
+    reached = {id(variable) for variable in program.invars}
+    for equation in program.eqns:
+        if any(id(variable) in reached for variable in equation.invars):
+            reached |= {id(variable) for variable in equation.outvars}
+    return any(id(variable) in reached for variable in program.outvars)
 
 
 def own_sites(guide: Any, trace: Trace) -> dict[str, Array]:
     """Latents with distributions of their own: an `AutoContinuous` draws one flat latent, its sites are read off it."""
     read_off = {name for part in parts_of(guide) if isinstance(part, AutoContinuous) for name in part._init_locs}
     return {name: value for name, value in latent_values(trace).items() if name not in read_off}
-
-
-def _poisoned(
-    guide: Any, trace: Trace, values: Mapping[str, Array], sites: Iterable[str], args: tuple, kwargs: dict
-) -> dict[str, Any]:
-    """Trace of the guide with NaN put at some sites: it shows in every distribution that depends on them."""
-    poison = {name: jnp.full_like(values[name], jnp.nan) for name in sites}
-    data = _settings(trace) | dict(values) | poison
-    with handlers.block(), handlers.trace() as poisoned, handlers.seed(rng_seed=0), handlers.substitute(data=data):
-        with numpyro.validation_enabled(False):
-            guide(*args, **kwargs)
-    return dict(poisoned)

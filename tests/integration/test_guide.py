@@ -363,6 +363,33 @@ def test_the_upper_bound_is_cut_off_at_the_mean_only():
     assert bounds.upper == pytest.approx(bounds.base_elbo + bounds.mutual_information[1], abs=1e-6)
 
 
+def test_a_dependence_behind_a_comparison_is_seen():
+    def model():
+        z, v = (numpyro.sample(name, dist.Normal(0.0, 1.0).expand([3]).to_event(1)) for name in "zv")
+        numpyro.sample("y", dist.Normal((z * v).sum(), 1.0), obs=0.0)
+
+    def by_hand():
+        z = numpyro.sample("z", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+        d = numpyro.param("d", jnp.zeros(3))  # equal when the guide is set up, so numbers alone show nothing
+        numpyro.sample("v", dist.Normal(jnp.where(z[0] > 0, d, -d), 0.1).to_event(1))
+
+    guide = AutoSymmetrized(by_hand, Symmetry({"z": ("unit",), "v": ("unit",)}), model=model)
+    bounds = guide.evidence_bounds(jax.random.key(0), {"d": jnp.array([-1.0, 0.0, 1.0])}, num_particles=1000)
+    assert bounds.mutual_information[0] == pytest.approx(1.444, abs=0.03)
+
+
+def test_relabelled_draws_leave_out_what_a_guide_computed_from_its_labels():
+    def by_hand_with_extras(x, y=None):
+        by_hand(x, y)
+        numpyro.deterministic("extra", jnp.zeros(3))
+
+    guide = AutoSymmetrized(by_hand_with_extras, CASES["network"][2], model=network)
+    params = fit(guide, (X, Y)).params
+    plain = guide.sample_posterior(jax.random.key(0), params, X, Y, sample_shape=(2,))
+    moved = guide.sample_posterior(jax.random.key(0), params, X, Y, sample_shape=(2,), symmetrize=True)
+    assert set(plain) - set(moved) == {"extra"}
+
+
 def test_evidence_bounds_of_latents_that_depend_on_each_other():
     def model():
         z = numpyro.sample("z", dist.Normal(0.0, 1.0).expand([2]).to_event(1))

@@ -240,6 +240,36 @@ def test_a_model_that_computes_in_float32_is_held_to_its_own_rounding(model):
         check_symmetry(model, Symmetry({"w1": (None, "h")}), data)
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_refuses_supports_that_differ_a_little_where_densities_agree(seed):
+    def model(upper):
+        z = numpyro.sample("z", dist.Uniform(0.0, jnp.array([1.0, upper])).to_event(1))
+        numpyro.sample("y", dist.Normal(z.sum(), 0.1), obs=1.0)
+
+    def check(upper):
+        return check_symmetry(model, Symmetry({"z": ("unit",)}), (upper,), rng_key=jax.random.key(seed))
+
+    assert check(1.0).status == "passed"
+    with pytest.raises(SymmetryError, match="Site 'z'.*leaves its support"):
+        check(1.02)
+
+
+@pytest.mark.parametrize("last", [1.0, 3.0])
+def test_a_large_site_elsewhere_does_not_hide_a_prior_in_float32(last):
+    def model(y):
+        w, c, v = normal("w", 300, 100), numpyro.sample("c", dist.Normal(0.0, scales).to_event(1)), normal("v", 5)
+        f = (jnp.tanh(c) * v).sum() + 0.0 * w.sum()
+        numpyro.sample("y", dist.Normal(f.astype(jnp.float32), 0.1), obs=y)
+
+    scales = jnp.ones(5).at[-1].set(last)
+    symmetry = Symmetry({"c": ("unit",), "v": ("unit",)})
+    if last == 1.0:
+        assert check_symmetry(model, symmetry, (0.0,)).status == "passed"
+    else:
+        with pytest.raises(SymmetryError, match="prior of site 'c'"):
+            check_symmetry(model, symmetry, (0.0,))
+
+
 def test_an_error_of_the_model_itself_comes_through():
     def model():
         raise TypeError("mine")
