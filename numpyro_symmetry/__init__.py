@@ -18,14 +18,34 @@ from numpyro_symmetry.symmetry import (
 )
 
 if TYPE_CHECKING:
+    from numpyro_symmetry.diagnostics import LossBarrier, loss_barrier, plot_barrier
     from numpyro_symmetry.discovery import SymmetryCheck, check_symmetry
     from numpyro_symmetry.entropy import log_permanent, mutual_information
     from numpyro_symmetry.guides import AutoSymmetrized, EvidenceBounds
+    from numpyro_symmetry.matching import (
+        ActivationCost,
+        DiagonalGaussian,
+        FullGaussian,
+        Match,
+        NearestTransposition,
+        match,
+        nearest_transposition,
+    )
 
 __version__ = "0.1.0"
 
 # the upper floors are imported on first use, so that importing the package costs little more than importing numpyro
 _UPPER_FLOORS = {
+    "ActivationCost": "matching",
+    "DiagonalGaussian": "matching",
+    "FullGaussian": "matching",
+    "Match": "matching",
+    "LossBarrier": "diagnostics",
+    "NearestTransposition": "matching",
+    "loss_barrier": "diagnostics",
+    "match": "matching",
+    "nearest_transposition": "matching",
+    "plot_barrier": "diagnostics",
     "AutoSymmetrized": "guides",
     "EvidenceBounds": "guides",
     "SymmetryCheck": "discovery",
@@ -35,9 +55,15 @@ _UPPER_FLOORS = {
 }
 
 __all__ = [
+    "ActivationCost",
     "AutoSymmetrized",
+    "DiagonalGaussian",
     "EvidenceBounds",
+    "FullGaussian",
     "Group",
+    "LossBarrier",
+    "Match",
+    "NearestTransposition",
     "SignedPermutation",
     "Split",
     "Symmetry",
@@ -50,8 +76,12 @@ __all__ = [
     "compose",
     "inverse",
     "log_permanent",
+    "loss_barrier",
+    "match",
     "mutual_information",
+    "nearest_transposition",
     "num_transpositions",
+    "plot_barrier",
 ]
 
 

@@ -73,3 +73,59 @@ def apply(axes, element, values):
             out[index] = value[tuple(source)]
         moved[site] = out
     return moved
+
+
+def best_match(symmetry, target, source):
+    """Minus the least squared distance over all elements of a small group."""
+    return _best(symmetry, target, source, lambda m: -sum(((target[s] - m[s]) ** 2).sum() for s in target))
+
+
+def best_gaussian_match(symmetry, target, source, cost):
+    """The best objective over all elements, written out density by density."""
+
+    def objective(loc, scale):
+        total = 0.0
+        for site in target.loc:
+            m, s, a, b = (np.asarray(x[site], float) for x in (target.loc, target.scale, loc, scale))
+            if cost == "euclidean":
+                total -= ((m - a) ** 2).sum()
+            elif cost == "wasserstein":
+                total -= ((m - a) ** 2).sum() + ((s - b) ** 2).sum()
+            else:
+                total += (-0.5 * np.log(2 * np.pi * s**2) - ((a - m) ** 2 + b**2) / (2 * s**2)).sum()
+                if cost == "kl":
+                    total += (0.5 + 0.5 * np.log(2 * np.pi * b**2)).sum()
+        return total
+
+    best = -np.inf
+    for g in _each_element(symmetry):
+        best = max(best, objective(act(symmetry, g, source.loc), act(symmetry, g, source.scale, signs=False)))
+    return best
+
+
+def _best(symmetry, target, source, objective):
+    return max(objective(act(symmetry, g, source)) for g in _each_element(symmetry))
+
+
+def _each_element(symmetry):
+    choices = []
+    for group in symmetry.groups.values():
+        signs = list(itertools.product((1, -1), repeat=group.size)) if group.kind == "signed" else [(1,) * group.size]
+        choices.append(list(itertools.product(itertools.permutations(range(group.size)), signs)))
+    for choice in itertools.product(*choices):
+        yield dict(zip(symmetry.groups, choice, strict=True))
+
+
+def act(symmetry, g, values, signs=True):
+    moved = {}
+    for site, value in values.items():
+        value = np.asarray(value, float)
+        entries = symmetry.axes.get(site, ())
+        for axis, entry in enumerate(entries, value.ndim - len(entries)):
+            if isinstance(entry, str):
+                permutation, sign = g[entry]
+                value = value.take(permutation, axis)
+                if signs:
+                    value = np.moveaxis(np.moveaxis(value, axis, -1) * np.array(sign), -1, axis)
+        moved[site] = value
+    return moved

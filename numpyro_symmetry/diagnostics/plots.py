@@ -1,0 +1,54 @@
+"""Plots. Each draws on axes that are given or made, and returns them; none shows or saves anything."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from numpyro_symmetry.diagnostics.barrier import LossBarrier
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+def plot_barrier(barriers: LossBarrier | Mapping[str, LossBarrier], *, axes: Axes | None = None) -> Axes:
+    """Plot losses along paths, with two Monte Carlo standard errors and the chords they are held against.
+
+    Parameters
+    ----------
+    barriers
+        One, or several by name.
+    axes
+        Matplotlib axes to draw on; made if not given.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> from numpyro_symmetry import loss_barrier, plot_barrier
+    >>> def loss(values):
+    ...     return values["w"][None] ** 2
+    >>> axes = plot_barrier(loss_barrier(loss, {"w": jnp.array(-1.0)}, {"w": jnp.array(1.0)}))
+    >>> axes.get_xlabel()
+    'share of the way'
+    """
+    if axes is None:
+        import matplotlib.pyplot as plt
+
+        axes = plt.figure().add_subplot()
+    named: Mapping[Any, LossBarrier] = {None: barriers} if isinstance(barriers, LossBarrier) else barriers
+    for name, barrier in named.items():
+        label = None if name is None else f"{name}: {barrier.barrier:.3f} ± {barrier.error:.3f}"
+        (line,) = axes.plot(barrier.t, barrier.loss, "o-", ms=3, label=label)
+        low, high = (barrier.loss + side * 2.0 * barrier.excess_error for side in (-1, 1))
+        axes.fill_between(barrier.t, low, high, color=line.get_color(), alpha=0.25, lw=0)
+        axes.plot(barrier.t[[0, -1]], barrier.loss[[0, -1]], ":", color=line.get_color(), lw=1)
+    axes.set(xlabel="share of the way", ylabel="loss (nats per datum)")
+    axes.spines[["top", "right"]].set_visible(False)
+    if any(name is not None for name in named):
+        axes.legend(frameon=False, title="barrier")
+    return axes

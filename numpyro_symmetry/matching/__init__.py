@@ -1,0 +1,18 @@
+"""Bring one point or Gaussian into another's basin: assignment, descent, Frank–Wolfe, costs."""
+
+from numpyro_symmetry.matching.assignment import assign
+from numpyro_symmetry.matching.costs import ActivationCost
+from numpyro_symmetry.matching.gaussian import DiagonalGaussian, FullGaussian
+from numpyro_symmetry.matching.match import Match, match
+from numpyro_symmetry.matching.nearest import NearestTransposition, nearest_transposition
+
+__all__ = [
+    "ActivationCost",
+    "DiagonalGaussian",
+    "FullGaussian",
+    "Match",
+    "NearestTransposition",
+    "assign",
+    "match",
+    "nearest_transposition",
+]

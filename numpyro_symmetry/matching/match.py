@@ -1,0 +1,247 @@
+"""`match`: the element of a symmetry that brings one solution into another's basin.
+
+Reads targets and sources of every kind into arrays by site, lets the solver place a batch at once, and reports the
+objective recomputed from scratch in float64. Knows costs, Gaussians and the solver.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from numpyro_symmetry.matching.bilinear import Hard, Problem, Term, move
+from numpyro_symmetry.matching.costs import COSTS, ActivationCost, Cost
+from numpyro_symmetry.matching.gaussian import FullGaussian
+from numpyro_symmetry.matching.sides import Side, by_activations, leading_shape, read, side_of
+from numpyro_symmetry.matching.solve import METHODS, Solution, solve
+from numpyro_symmetry.symmetry import Element, SignedPermutation, Symmetry, SymmetryError
+from numpyro_symmetry.symmetry.axes import Axis
+
+# entries of cost tables held at a time, for each of several copies
+_CHUNK = 2**23
+
+Arrays = dict[str, np.ndarray]
+
+
+class Match(NamedTuple):
+    """What `match` found; arrays of the source's leading shape.
+
+    Attributes
+    ----------
+    element
+        The element ``g``: ``symmetry.apply(g, source)`` lies in the target's basin.
+    objective
+        Its objective, float64; higher is better. For ``"wasserstein"`` and ``"euclidean"`` minus the squared distance,
+        for ``"log_density"`` and ``"kl"`` in nats.
+    objective_before
+        The same at the identity; never larger.
+    exact
+        Whether ``element`` is known to be a global optimum.
+    num_sweeps
+        Sweeps of descent.
+    converged
+        Whether descent settled.
+    """
+
+    element: Element
+    objective: np.ndarray
+    objective_before: np.ndarray
+    exact: np.ndarray
+    num_sweeps: np.ndarray
+    converged: np.ndarray
+
+
+def match(
+    target: Any,
+    source: Any,
+    symmetry: Symmetry,
+    *,
+    cost: str | ActivationCost = "wasserstein",
+    method: str = "auto",
+    rng_key: Array | None = None,
+) -> Match:
+    r"""Find the element that brings a source into the basin of a target.
+
+    .. math:: \max_{g\in G} -\lVert\mu - g\mu'\rVert^2 - \lVert\sigma - g\sigma'\rVert^2
+
+    or another cost that is bilinear in the two. One group that acts once on every site is solved exactly; so are small
+    groups. Otherwise the problem is NP-hard, and the best of several local solutions is returned.
+
+    Parameters
+    ----------
+    target
+        Values by site, a `DiagonalGaussian`, a `FullGaussian`, or ``(guide, params)`` of a Gaussian autoguide.
+    source
+        The same; values may have leading (chain, draw) dimensions, each of which is matched on its own.
+    symmetry
+        What may be permuted.
+    cost
+        - ``"wasserstein"``: means and standard deviations (points have none: then the same as Euclidean).
+        - ``"euclidean"``: means alone.
+        - ``"log_density"``: expected log density of the source under the target, a Gaussian.
+        - ``"kl"``: minus the divergence of the moved source from the target, both Gaussians.
+        - `ActivationCost`: what units compute on data.
+    method
+        - ``"auto"``: the best of coordinate descent and Frank–Wolfe, and of a few restarts for narrow groups.
+        - ``"descent"``, ``"frank_wolfe"``: one of them alone.
+        - ``"thorough"``: graduated nonconvexity and restarts as well; for deep or noisy problems.
+    rng_key
+        JAX random key of the restarts; fixed by default. The same key gives the same answer.
+
+    Returns
+    -------
+    Match
+        Element and objective for every source.
+
+    Raises
+    ------
+    SymmetryError
+        If a site or size does not fit, a value is not finite, or the cost needs standard deviations there are none of.
+    ValueError
+        If ``cost`` or ``method`` is unknown.
+
+    Notes
+    -----
+    Ties keep the labels as they came, so units without influence do not move. The result does not depend on how the
+    source is labelled, except where nothing better than leaving it alone was found.
+
+    References
+    ----------
+    Rossi, Ang, Pougué-Biyong, Heinonen and Karaletsos (2023), arXiv:2310.10171, for the Wasserstein cost and its
+    descent; Crisostomi et al. (2024), *C²M³*, for Frank–Wolfe over all layers at once.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> from numpyro_symmetry import Symmetry, match
+    >>> symmetry = Symmetry({"w1": (None, "hidden"), "w2": ("hidden",)})
+    >>> source = {"w1": jnp.array([[1.0, 2.0, 3.0]]), "w2": jnp.array([1.0, -1.0, 1.0])}
+    >>> target = {"w1": jnp.array([[3.1, 0.9, 2.0]]), "w2": jnp.array([1.0, 1.0, -1.0])}
+    >>> found = match(target, source, symmetry)
+    >>> found.element["hidden"].tolist(), round(float(found.objective), 2), bool(found.exact)
+    ([2, 0, 1], -0.02, True)
+    """
+    if method not in METHODS:
+        raise ValueError(f"method must be one of {METHODS}; got {method!r}.")
+    if isinstance(cost, ActivationCost):
+        target, source, symmetry = by_activations(cost, target, source, symmetry)
+        cost = "euclidean"
+    if cost not in COSTS:
+        raise ValueError(f"cost must be one of {tuple(COSTS)} or an ActivationCost; got {cost!r}.")
+    target, source = read(target), read(source)
+    whole = target, source
+    left, right = (side_of(side, name) for side, name in ((target, "target"), (source, "source")))
+    for side, name, needed in zip((left, right), ("target", "source"), COSTS[cost].needs_scale, strict=True):
+        if needed and not (side.has_scale and all((s > 0).all() for s in side.scale.values())):
+            raise SymmetryError(f"cost={cost!r} needs positive standard deviations of the {name}: pass a Gaussian.")
+    bound = symmetry.bind(left.loc)
+    leading = leading_shape(bound, left, right)
+    seed = np.random.SeedSequence([0]) if rng_key is None else _seed(rng_key)
+    found = _in_chunks(bound, left, right, COSTS[cost], leading, method, seed)
+    if all(isinstance(side, FullGaussian) for side in whole) and cost == "wasserstein":
+        moved = whole[1].apply(bound, found.element)
+        exact = [np.array(-(whole[0].wasserstein(side) ** 2)) for side in (moved, whole[1])]
+        # the diagonals decided; correlations may disagree, and then nothing is moved
+        keep = exact[0] >= exact[1]
+        element = found.element if keep else bound.identity()
+        alone = found.exact & False
+        return found._replace(
+            element=element, objective=exact[0] if keep else exact[1], objective_before=exact[1], exact=alone
+        )
+    return found
+
+
+def _seed(rng_key: Array) -> np.random.SeedSequence:
+    data = jax.random.key_data(rng_key) if jnp.issubdtype(rng_key.dtype, jax.dtypes.prng_key) else rng_key
+    return np.random.SeedSequence(np.asarray(data).ravel().tolist())
+
+
+def _in_chunks(
+    bound: Symmetry,
+    target: Side,
+    source: Side,
+    cost: Cost,
+    leading: tuple[int, ...],
+    method: str,
+    seed: np.random.SeedSequence,
+) -> Match:
+    sites = [site for site in target.loc if site in source.loc]
+    batch = int(np.prod(leading))
+    loc, scale = (
+        {site: d[site].reshape(batch, *target.loc[site].shape) for site in sites} for d in (source.loc, source.scale)
+    )
+    step = max(1, _CHUNK // max(1, sum((g.size or 0) ** 2 for g in bound.groups.values())))
+    parts: list[tuple[Solution, np.ndarray, np.ndarray]] = []
+    for start in range(0, batch, step):
+        here = slice(start, start + step)
+        chunk = Side({s: v[here] for s, v in loc.items()}, {s: v[here] for s, v in scale.items()}, source.has_scale)
+        problem = _problem(bound, target, chunk, cost)
+        solution = solve(problem, method, np.random.default_rng(seed))
+        before, after = (
+            _objective(bound, target, chunk, cost, state) for state in (problem.identity(), solution.state)
+        )
+        parts.append((solution, before, after))
+
+    def joined(arrays: list[np.ndarray]) -> np.ndarray:
+        whole = np.concatenate(arrays)
+        return whole.reshape(leading + whole.shape[1:])
+
+    def element_of(name: str) -> Any:
+        permutation = jnp.asarray(joined([s.state[name].permutation for s, _, _ in parts]))
+        if bound.groups[name].kind != "signed":
+            return permutation
+        return SignedPermutation(permutation, jnp.asarray(joined([s.state[name].sign for s, _, _ in parts])))  # pyright: ignore
+
+    return Match(
+        {name: element_of(name) for name in bound.groups},
+        joined([after for _, _, after in parts]),
+        joined([before for _, before, _ in parts]),
+        joined([s.exact for s, _, _ in parts]),
+        joined([s.num_sweeps for s, _, _ in parts]),
+        joined([s.converged for s, _, _ in parts]),
+    )
+
+
+def _problem(bound: Symmetry, target: Side, source: Side, cost: Cost) -> Problem:
+    terms = []
+    for feature in cost.features(target.loc, target.scale, source.loc, source.scale):
+        for site in bound.axes:
+            if any(axis.group is not None for axis in bound.opened(site)):
+                terms.append(_term(bound, site, feature.target[site], feature.source[site], feature.is_even))
+    # features that are nothing (a point's standard deviations) would cost time and change nothing
+    kept = tuple(term for term in terms if term.target.any() and term.source.any())
+    return Problem(kept or tuple(terms), bound.groups)
+
+
+def _term(bound: Symmetry, site: str, target: np.ndarray, source: np.ndarray, is_even: bool) -> Term:
+    opened = bound.opened_shape(site, target.shape)
+    axes = bound.opened(site)
+    free = len(opened) - len(axes)
+    signed = {name for name, group in bound.groups.items() if group.kind == "signed"}
+    dtype = np.result_type(target, source)
+    return Term(
+        target.reshape(1, *opened).astype(dtype, copy=False),
+        source.reshape(len(source), *opened).astype(dtype, copy=False),
+        (Axis(None, False, None),) * free
+        + tuple(axis._replace(signed=axis.signed and axis.group in signed and not is_even) for axis in axes),
+    )
+
+
+def _objective(bound: Symmetry, target: Side, source: Side, cost: Cost, state: dict[str, Hard]) -> np.ndarray:
+    """From scratch, in float64, on moved copies of the source."""
+    total = np.zeros(len(next(iter(source.loc.values()))))
+    for site in source.loc:
+        moved = []
+        for is_even, by_site in ((False, source.loc), (True, source.scale)):
+            value = by_site[site].astype(float)
+            if site in bound.axes:
+                term = _term(bound, site, target.loc[site], value, is_even)
+                value = move(term, state).reshape(value.shape)
+            moved.append(value)
+        m, s = (side[site].astype(float) for side in (target.loc, target.scale))
+        total += cost.objective(m, s, *moved).reshape(len(total), -1).sum(1)
+    return total

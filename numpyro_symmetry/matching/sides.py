@@ -1,0 +1,107 @@
+"""Targets and sources of every kind, read into arrays by site.
+
+Values, Gaussians and guides with their parameters become means and standard deviations; shapes and numbers are checked
+here, once. Knows Gaussians and symmetries; no costs and no algorithms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from numpyro_symmetry.matching.costs import ActivationCost
+from numpyro_symmetry.matching.gaussian import DiagonalGaussian, FullGaussian
+from numpyro_symmetry.symmetry import Symmetry, SymmetryError
+
+Arrays = dict[str, np.ndarray]
+
+
+class Side(NamedTuple):
+    """Means and standard deviations by site, and whether there were any of the latter."""
+
+    loc: Arrays
+    scale: Arrays
+    has_scale: bool
+
+
+def read(side: Any) -> Any:
+    """Values by site or a Gaussian, as they are; ``(guide, params)`` as the Gaussian it is."""
+    if isinstance(side, tuple) and len(side) == 2 and isinstance(side[1], Mapping):
+        guide, params = side
+        prefix = getattr(getattr(guide, "base", guide), "prefix", None)
+        is_full = any(f"{prefix}_{name}" in params for name in ("scale_tril", "cov_factor"))
+        return (FullGaussian if is_full else DiagonalGaussian).from_guide(guide, params)
+    if isinstance(side, DiagonalGaussian | FullGaussian | Mapping):
+        return side
+    raise SymmetryError(
+        "match expects values by site, a DiagonalGaussian, a FullGaussian or (guide, params); "
+        f"got {type(side).__name__}."
+    )
+
+
+def side_of(side: Any, name: str) -> Side:
+    """Floating arrays, all finite; full Gaussians by their diagonal."""
+    if isinstance(side, FullGaussian):
+        side = side.diagonal()
+    if isinstance(side, DiagonalGaussian):
+        loc, scale = side.loc, side.scale
+    else:
+        loc, scale = side, {}
+    arrays = {site: _floating(value) for site, value in loc.items()}
+    stds = {site: _floating(scale[site]) if site in scale else np.zeros_like(arrays[site]) for site in arrays}
+    for by_site in (arrays, stds):
+        for site, value in by_site.items():
+            if not np.isfinite(value).all():
+                count = int((~np.isfinite(value)).sum())
+                raise SymmetryError(f"Site {site!r} of the {name} holds {count} non-finite of {value.size} values.")
+    return Side(arrays, stds, bool(scale))
+
+
+def _floating(value: Any) -> np.ndarray:
+    array = np.asarray(value)
+    return array if array.dtype in (np.float32, np.float64) else array.astype(np.float64)
+
+
+def leading_shape(bound: Symmetry, target: Side, source: Side) -> tuple[int, ...]:
+    """The source's leading dimensions: what its sites have beyond the target's shapes."""
+    if missing := sorted(set(target.loc) ^ set(source.loc)):
+        missing = [site for site in missing if site in bound.axes]
+        if missing:
+            raise SymmetryError(f"Sites {missing} are named by the symmetry but are in only one of target and source.")
+    found: dict[tuple[int, ...], str] = {}
+    for site in target.loc:
+        if site not in source.loc:
+            continue
+        shape, event = source.loc[site].shape, target.loc[site].shape
+        if shape[len(shape) - len(event) :] != event:
+            raise SymmetryError(
+                f"Site {site!r}: the source has shape {shape}, expected it to end in the target's shape {event}."
+            )
+        found.setdefault(shape[: len(shape) - len(event)], site)
+    if len(found) > 1:
+        raise SymmetryError(
+            f"Sites disagree on their leading dimensions: { ({s: lead for lead, s in found.items()}) }."
+        )
+    return next(iter(found), ())
+
+
+def by_activations(cost: ActivationCost, target: Any, source: Any, symmetry: Symmetry) -> tuple[Any, Any, Symmetry]:
+    """The units' activations in place of their weights, and the symmetry that acts on their columns."""
+    target, source = (side.loc if isinstance(side, DiagonalGaussian) else side for side in map(read, (target, source)))
+    bound = symmetry.bind(target)
+    leading = {site: np.shape(source[site])[: np.ndim(source[site]) - np.ndim(target[site])] for site in bound.axes}
+    lead = next(iter(leading.values()))
+    forward = cost.activations
+    flat = {site: jnp.reshape(jnp.asarray(value), (-1, *np.shape(target[site]))) for site, value in source.items()}
+    of_target, of_source = forward(dict(target)), jax.vmap(forward)(flat)
+    if set(of_target) != set(bound.groups):
+        raise SymmetryError(
+            f"activations returned groups {sorted(of_target)}; the symmetry has {sorted(bound.groups)}. "
+            "Return one array (num_data, n) for each."
+        )
+    columns = Symmetry({name: (None, name) for name in bound.groups}, bound.kinds, bound.sizes)
+    return of_target, {k: np.reshape(v, lead + np.shape(of_target[k])) for k, v in of_source.items()}, columns

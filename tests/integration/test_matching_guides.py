@@ -1,0 +1,125 @@
+"""Gaussians read from NumPyro guides, matched, and written back."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import optax
+import pytest
+from numpyro.infer import SVI, Trace_ELBO
+from numpyro.infer import autoguide as auto
+
+from numpyro_symmetry import (
+    AutoSymmetrized,
+    DiagonalGaussian,
+    FullGaussian,
+    Symmetry,
+    UnsupportedGuideError,
+    inverse,
+    match,
+)
+
+X = jnp.linspace(-1.0, 1.0, 12)[:, None]
+Y = jnp.sin(2.0 * X[:, 0])
+SYMMETRY = Symmetry({"w1": (None, "hidden"), "b1": ("hidden",), "w2": ("hidden",)})
+
+
+def model(x, y=None):
+    w1 = numpyro.sample("w1", dist.Normal(0.0, 1.0).expand([1, 4]).to_event(2))
+    b1 = numpyro.sample("b1", dist.Normal(0.0, 1.0).expand([4]).to_event(1))
+    w2 = numpyro.sample("w2", dist.Normal(0.0, 1.0).expand([4]).to_event(1))
+    noise = numpyro.sample("noise", dist.LogNormal(0.0, 0.5))
+    numpyro.sample("y", dist.Normal(jnp.tanh(x @ w1 + b1) @ w2, noise).to_event(1), obs=y)
+
+
+def listed(model):
+    guide = auto.AutoGuideList(model)
+    guide.append(auto.AutoNormal(numpyro.handlers.block(model, hide=["noise"]), prefix="weights"))
+    guide.append(auto.AutoDiagonalNormal(numpyro.handlers.block(model, expose=["noise"]), prefix="rest"))
+    return guide
+
+
+def fitted(make, seed=0, steps=30):
+    guide = make(model)
+    svi = SVI(model, guide, optax.adam(0.05), Trace_ELBO())
+    return guide, svi.run(jax.random.key(seed), steps, X, Y, progress_bar=False).params
+
+
+@pytest.mark.parametrize("make", [auto.AutoNormal, auto.AutoDiagonalNormal, listed])
+def test_a_mean_field_guide_is_read_and_written(make):
+    guide, params = fitted(make)
+    q = DiagonalGaussian.from_guide(guide, params)
+    again = q.to_guide_params(guide)
+    assert set(again) == set(params)
+    for name, value in params.items():
+        np.testing.assert_allclose(again[name], value, rtol=1e-6)
+    draws = guide.sample_posterior(jax.random.key(1), params, sample_shape=(4000,))
+    draws["noise"] = jnp.log(draws["noise"])  # the unconstrained coordinate
+    for site, value in draws.items():
+        error = np.asarray(q.scale[site]) / 4000**0.5
+        assert (np.abs(np.asarray(value.mean(0) - q.loc[site])) < 5 * error).all()
+
+
+def test_a_symmetrized_guide_is_read_as_its_base():
+    guide, params = fitted(lambda m: AutoSymmetrized(auto.AutoNormal(m), SYMMETRY))
+    assert set(DiagonalGaussian.from_guide(guide, params).loc) == {"w1", "b1", "w2", "noise"}
+
+
+def test_point_estimates_have_no_width():
+    guide, params = fitted(auto.AutoDelta)
+    q = DiagonalGaussian.from_guide(guide, params)
+    assert all(not np.asarray(scale).any() for scale in q.scale.values())
+    assert set(q.to_guide_params(guide)) == set(params)
+
+
+@pytest.mark.parametrize("make", [auto.AutoNormal, auto.AutoDiagonalNormal, auto.AutoMultivariateNormal])
+def test_a_relabelled_guide_is_brought_back(make):
+    guide, params = fitted(make)
+    kind = FullGaussian if make is auto.AutoMultivariateNormal else DiagonalGaussian
+    q = kind.from_guide(guide, params)
+    bound = SYMMETRY.bind(q.loc)
+    g = {"hidden": jnp.array([2, 0, 3, 1])}
+    found = match((guide, params), q.apply(bound, g), SYMMETRY)
+    assert found.element["hidden"].tolist() == inverse(g)["hidden"].tolist()
+    assert found.objective == pytest.approx(0.0, abs=1e-4)
+    assert found.objective_before < -0.01
+
+
+def test_a_full_guide_is_read():
+    guide, params = fitted(auto.AutoLowRankMultivariateNormal)
+    q = FullGaussian.from_guide(guide, params)
+    draws = guide.get_posterior(params).sample(jax.random.key(0), (20_000,))
+    np.testing.assert_allclose(np.cov(np.asarray(draws), rowvar=False), q.covariance, atol=0.06)
+    assert list(q.diagonal().loc) == list(q.loc)
+
+
+def test_a_matched_guide_predicts_as_before():
+    guide, params = fitted(auto.AutoNormal, 0)
+    _, other = fitted(auto.AutoNormal, 1)
+    q = DiagonalGaussian.from_guide(guide, other)
+    found = match((guide, params), (guide, other), SYMMETRY)
+    moved = q.apply(SYMMETRY.bind(q.loc), found.element).to_guide_params(guide)
+    loss = [float(Trace_ELBO(4000).loss(jax.random.key(0), p, model, guide, X, Y)) for p in (other, moved)]
+    assert loss[0] == pytest.approx(loss[1], rel=0.05)
+
+
+def test_refusals():
+    guide, params = fitted(auto.AutoMultivariateNormal)
+    with pytest.raises(UnsupportedGuideError, match="not mean-field"):
+        DiagonalGaussian.from_guide(guide, params)
+    guide, params = fitted(auto.AutoNormal)
+    with pytest.raises(UnsupportedGuideError, match="no joint covariance"):
+        FullGaussian.from_guide(guide, params)
+    with pytest.raises(UnsupportedGuideError, match="is not an autoguide"):
+        DiagonalGaussian.from_guide(model, params)
+    with pytest.raises(UnsupportedGuideError, match="not been set up"):
+        DiagonalGaussian.from_guide(auto.AutoNormal(model), params)
+
+    def weights():
+        numpyro.sample("p", dist.Dirichlet(jnp.ones(3)))
+
+    guide = auto.AutoNormal(weights)
+    guide_params = SVI(weights, guide, optax.adam(0.1), Trace_ELBO()).run(jax.random.key(0), 2, progress_bar=False)
+    with pytest.raises(UnsupportedGuideError, match="Site 'p' has support"):
+        DiagonalGaussian.from_guide(guide, guide_params.params)

@@ -1,0 +1,88 @@
+"""loss_barrier: closed forms, common random numbers, and what it refuses."""
+
+import jax
+import jax.numpy as jnp
+import matplotlib as mpl
+import numpy as np
+import pytest
+
+from numpyro_symmetry import DiagonalGaussian, LossBarrier, SymmetryError, loss_barrier, plot_barrier
+
+mpl.use("Agg")
+Y = jnp.array([0.3, -0.2, 1.0])
+
+
+def loss(values):
+    """A Gaussian datum of mean w and unit variance."""
+    return 0.5 * (Y - values["w"]) ** 2 + 0.5 * jnp.log(2 * jnp.pi)
+
+
+def gaussian(loc, scale):
+    return DiagonalGaussian({"w": jnp.array(loc)}, {"w": jnp.array(scale)})
+
+
+def exact(q):
+    variance = 1.0 + float(q.scale["w"]) ** 2
+    return float((0.5 * (Y - q.loc["w"]) ** 2 / variance + 0.5 * jnp.log(2 * jnp.pi * variance)).mean())
+
+
+def test_points_have_the_barrier_of_their_losses():
+    found = loss_barrier(lambda v: (v["w"] ** 2 - 1.0)[None] ** 2, {"w": jnp.array(-1.0)}, {"w": jnp.array(1.0)})
+    assert found.barrier == pytest.approx(1.0)
+    assert found.error == 0.0
+    np.testing.assert_allclose(found.t[[0, 5, 10]], [0.0, 0.5, 1.0])
+
+
+def test_gaussians_are_marginalised_along_the_geodesic():
+    a, b = gaussian(-2.0, 0.5), gaussian(1.0, 2.0)
+    found = loss_barrier(loss, a, b, num_samples=20_000, num_points=5)
+    truth = np.array([exact(a.geodesic(b, t)) for t in found.t])
+    np.testing.assert_allclose(found.loss, truth, atol=0.03)
+    chord = (1 - found.t) * truth[0] + found.t * truth[-1]
+    assert (np.abs(found.excess - (truth - chord)) <= 4 * found.excess_error + 1e-6).all()
+    assert found.excess_error[0] == pytest.approx(0.0, abs=1e-12)
+
+
+def test_the_error_is_that_of_repeated_runs():
+    a, b = gaussian(-2.0, 0.5), gaussian(2.0, 0.5)
+    runs = [loss_barrier(loss, a, b, num_samples=64, num_points=3, rng_key=jax.random.key(k)) for k in range(40)]
+    spread = np.std([run.excess[1] for run in runs], ddof=1)
+    assert spread == pytest.approx(np.mean([run.excess_error[1] for run in runs]), rel=0.35)
+
+
+def test_no_barrier_between_equal_ends():
+    found = loss_barrier(loss, gaussian(0.5, 0.3), gaussian(0.5, 0.3))
+    assert found.barrier == pytest.approx(0.0, abs=1e-6)
+
+
+def test_linear_path_of_gaussians_goes_through_their_means():
+    a, b = gaussian(-1.0, 0.5), gaussian(1.0, 3.0)
+    found = loss_barrier(loss, a, b, path="linear")
+    assert found.loss == pytest.approx(loss_barrier(loss, a.loc, b.loc).loss)
+
+
+def test_plot_shows_every_barrier():
+    found = loss_barrier(loss, gaussian(-2.0, 0.5), gaussian(2.0, 0.5))
+    axes = plot_barrier({"before": found, "after": found})
+    assert [text.get_text().split(":")[0] for text in axes.get_legend().get_texts()] == ["before", "after"]
+    assert plot_barrier(found, axes=axes) is axes
+    assert isinstance(found, LossBarrier)
+
+
+@pytest.mark.parametrize(
+    ("ends", "options", "error", "message"),
+    [
+        (({"w": 0.0}, {"v": 0.0}), {}, SymmetryError, "different sites"),
+        (({"w": 0.0}, {"w": 0.0}), {"path": "wasserstein"}, SymmetryError, "needs standard deviations"),
+        (({"w": 0.0}, {"w": 0.0}), {"path": "mixture"}, ValueError, "path must be one of"),
+        (({"w": 0.0}, {"w": 0.0}), {"num_points": 2}, ValueError, "at least 3 points"),
+    ],
+)
+def test_refuses(ends, options, error, message):
+    with pytest.raises(error, match=message):
+        loss_barrier(loss, *ends, **options)
+
+
+def test_refuses_a_loss_without_data():
+    with pytest.raises(ValueError, match="one number for each datum"):
+        loss_barrier(lambda v: v["w"] ** 2, {"w": jnp.array(0.0)}, {"w": jnp.array(1.0)})

@@ -1,0 +1,353 @@
+"""match: planted and brute-force optima, ties, equivariance, costs and what it refuses."""
+
+import itertools
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.optimize import linear_sum_assignment
+
+from numpyro_symmetry import (
+    ActivationCost,
+    DiagonalGaussian,
+    FullGaussian,
+    SignedPermutation,
+    Symmetry,
+    SymmetryError,
+    compose,
+    inverse,
+    match,
+)
+from numpyro_symmetry.matching import assign
+from tests import networks, oracles
+
+ONE = Symmetry({"w1": (None, "hidden"), "b1": ("hidden",), "w2": ("hidden", None)})
+HMM = Symmetry.hmm(initial="pi", transition="A", emissions=["loc"])
+FACTOR = Symmetry.factor("loadings", "scores")
+SHAPES = {
+    "one": (ONE, {"w1": (3, 5), "b1": (5,), "w2": (5, 2)}),
+    "two": (networks.mlp([2, 4, 3, 1])[1], networks.mlp([2, 4, 3, 1])[0]),
+    "residual": (networks.residual(2, 3, 2, 1)[1], networks.residual(2, 3, 2, 1)[0]),
+    "hmm": (HMM, {"pi": (4,), "A": (4, 4), "loc": (4, 2)}),
+    "factor": (FACTOR, {"loadings": (6, 3), "scores": (7, 3)}),
+    "apart": (Symmetry({"a": ("left", None), "b": (None, "right")}), {"a": (4, 2), "b": (3, 4)}),
+    "wide": (networks.mlp([3, 20, 18, 2])[1], networks.mlp([3, 20, 18, 2])[0]),
+}
+
+
+def draw(name, seed, lead=(), dtype=np.float64):
+    rng = np.random.default_rng(seed)
+    return {site: rng.normal(size=lead + shape).astype(dtype) for site, shape in SHAPES[name][1].items()}
+
+
+def distance(target, values):
+    """Squared distance by a plain loop over sites, float64."""
+    return sum(((np.asarray(target[s], float) - np.asarray(values[s], float)) ** 2).sum() for s in target)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 5, 6])
+@pytest.mark.parametrize("solver", ["auto", "scipy"])
+def test_assign_is_the_best_of_all(n, solver):
+    for seed in range(10):
+        benefit = np.random.default_rng(seed).normal(size=(n, n))
+        found = assign(benefit, solver=solver)
+        best = max(itertools.permutations(range(n)), key=lambda p: sum(benefit[i, p[i]] for i in range(n)))
+        assert tuple(found) == best
+        assert (found == linear_sum_assignment(benefit, maximize=True)[1]).all()
+
+
+def test_assign_is_batched_and_keeps_labels_on_ties():
+    benefit = np.zeros((2, 3, 4, 4))
+    assert (assign(benefit) == np.arange(4)).all()
+    benefit[..., 0, 2] = benefit[..., 2, 0] = 1.0
+    assert (assign(benefit.astype(np.float32)) == [2, 1, 0, 3]).all()
+
+
+@pytest.mark.parametrize(
+    ("benefit", "options", "message"),
+    [
+        (np.full((2, 2), np.nan), {}, "finite"),
+        (np.zeros((2, 3)), {}, "square"),
+        (np.zeros((2, 2)), {"solver": "jonker"}, "solver must be one of"),
+    ],
+)
+def test_assign_refuses(benefit, options, message):
+    with pytest.raises(ValueError, match=message):
+        assign(benefit, **options)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("method", ["auto", "descent", "frank_wolfe", "thorough"])
+def test_objective_is_what_it_says_and_never_falls(name, dtype, method):
+    symmetry = SHAPES[name][0]
+    target, source = draw(name, 0, dtype=dtype), draw(name, 1, (3,), dtype)
+    found = match(target, source, symmetry, method=method)
+    with jax.enable_x64():
+        wide = {s: jnp.asarray(v, jnp.float64) for s, v in source.items()}
+        moved = symmetry.bind(target).apply(found.element, wide)
+    for k in range(3):
+        scratch = -distance(target, {s: v[k] for s, v in moved.items()})
+        before = -distance(target, {s: v[k] for s, v in source.items()})
+        assert found.objective[k] == pytest.approx(scratch, rel=1e-12)
+        assert found.objective_before[k] == pytest.approx(before, rel=1e-12)
+        assert found.objective[k] >= before - 1e-9 * abs(before)
+    assert found.converged.all()
+
+
+@pytest.mark.parametrize("name", ["one", "two", "residual", "hmm", "factor", "apart"])
+def test_small_groups_are_solved_to_the_optimum(name):
+    symmetry = SHAPES[name][0].bind(draw(name, 0))
+    for seed in range(6):
+        target, source = draw(name, seed), draw(name, seed + 100)
+        found = match(target, source, symmetry)
+        best = oracles.best_match(symmetry, target, source)
+        assert found.objective == pytest.approx(best, rel=1e-6)
+        assert found.exact
+
+
+def test_two_groups_of_four_reach_the_optimum():
+    shapes, symmetry = networks.mlp([2, 4, 4, 1])
+    rng = np.random.default_rng(0)
+    target = {site: rng.normal(size=shape) for site, shape in shapes.items()}
+    source = {site: rng.normal(size=(200, *shape)) for site, shape in shapes.items()}
+    found = match(target, source, symmetry)
+    permutations = np.array(list(itertools.permutations(range(4))))
+    w1, w2, w3 = (target[f"w{k}"] for k in (1, 2, 3))
+    hits = 0
+    for k in range(200):
+        s = {site: value[k] for site, value in source.items()}
+        first = np.array([(w1 * s["w1"][:, p]).sum() + target["b1"] @ s["b1"][p] for p in permutations])
+        last = np.array([(w3 * s["w3"][p]).sum() + target["b2"] @ s["b2"][p] for p in permutations])
+        both = np.array([[(w2 * s["w2"][np.ix_(p, r)]).sum() for r in permutations] for p in permutations])
+        best = (first[:, None] + both + last).max()
+        constant = sum((target[site] ** 2).sum() + (s[site] ** 2).sum() for site in target) - 2 * target["b3"] @ s["b3"]
+        hits += found.objective[k] >= 2 * best - constant - 1e-9
+    assert hits >= 190
+
+
+PLANTED = {
+    "1-D input, no noise": (networks.mlp([1, 50, 50, 1]), 0.0),
+    "1-D input, noise": (networks.mlp([1, 50, 50, 1]), 0.3),
+    "residual, no noise": (networks.residual(8, 50, 3, 1), 0.0),
+    "residual, noise": (networks.residual(8, 50, 3, 1), 1.0),
+}
+
+
+def recovered(found, undo):
+    return np.mean([(np.asarray(found.element[name]) == undo[name]).mean() for name in undo])
+
+
+@pytest.mark.parametrize("case", PLANTED)
+@pytest.mark.parametrize("method", ["auto", "descent"])
+def test_recovers_planted_permutations(case, method):
+    (shapes, symmetry), noise = PLANTED[case]
+    target, source, undo = networks.planted(shapes, symmetry, noise, 8)
+    found = match(target, source, symmetry, method=method)
+    moved = networks.take(symmetry, undo, source)
+    planted = [-distance(target, {site: value[k] for site, value in moved.items()}) for k in range(8)]
+    assert recovered(found, undo) >= 0.99
+    assert (found.objective >= np.array(planted) - 1e-6).all()
+
+
+@pytest.mark.slow
+def test_thorough_recovers_a_deep_and_noisy_network():
+    shapes, symmetry = networks.mlp([8] + [50] * 8 + [1])
+    target, source, undo = networks.planted(shapes, symmetry, 1.5, 8)
+    found = match(target, source, symmetry, method="thorough")
+    moved = networks.take(symmetry, undo, source)
+    planted = [-distance(target, {site: value[k] for site, value in moved.items()}) for k in range(8)]
+    assert recovered(found, undo) >= 0.95
+    assert (found.objective >= np.array(planted) - 1e-6).all()
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_the_answer_does_not_depend_on_the_sources_labels(name):
+    target, source = draw(name, 2), draw(name, 3)
+    symmetry = SHAPES[name][0].bind(target)
+    with jax.enable_x64():
+        h = symmetry.sample(jax.random.key(1))
+        relabelled = {s: np.asarray(v) for s, v in symmetry.apply(h, source).items()}
+        a = symmetry.apply(match(target, source, symmetry).element, source)
+        b = symmetry.apply(match(target, relabelled, symmetry).element, relabelled)
+    for site in a:
+        np.testing.assert_allclose(a[site], b[site], rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_matching_again_changes_nothing(name, dtype):
+    target, source = draw(name, 4, dtype=dtype), draw(name, 5, dtype=dtype)
+    symmetry = SHAPES[name][0].bind(target)
+    once = symmetry.apply(match(target, source, symmetry).element, source)
+    again = match(target, {s: np.asarray(v) for s, v in once.items()}, symmetry)
+    for part, same in zip(again.element.values(), symmetry.identity().values(), strict=True):
+        for a, b in zip(jax.tree.leaves(part), jax.tree.leaves(same), strict=True):
+            assert (np.asarray(a) == np.asarray(b)).all()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("width", [20, 5])
+def test_dead_and_equal_units_keep_their_labels(dtype, width):
+    shapes, symmetry = networks.mlp([3, width, width, 2])
+    rng = np.random.default_rng(0)
+    target = {site: rng.normal(size=shape).astype(dtype) for site, shape in shapes.items()}
+    for dead in (1, 3, 4):
+        target["w1"][:, dead] = target["b1"][dead] = target["w2"][dead] = 0.0
+    for twin in (0, 2):
+        target["w2"][:, twin], target["b2"][twin], target["w3"][twin] = 0.5, 0.1, 1.0
+    source = {site: (value * (1 + 0.0 * value)).astype(dtype) for site, value in target.items()}
+    found = match(target, source, symmetry)
+    for part in found.element.values():
+        assert (np.asarray(part) == np.arange(width)).all()
+
+
+def test_the_same_key_gives_the_same_answer():
+    target, source = draw("wide", 0), draw("wide", 1, (4,))
+    answers = [match(target, source, SHAPES["wide"][0], method="thorough", rng_key=jax.random.key(7)) for _ in range(2)]
+    assert jax.tree.all(jax.tree.map(lambda a, b: bool((np.asarray(a) == np.asarray(b)).all()), *answers))
+
+
+def test_leading_dimensions_are_matched_one_by_one():
+    target, source = draw("two", 0), draw("two", 1, (2, 3))
+    found = match(target, source, SHAPES["two"][0])
+    assert found.objective.shape == (2, 3)
+    for i, j in itertools.product(range(2), range(3)):
+        alone = match(target, {s: v[i, j] for s, v in source.items()}, SHAPES["two"][0])
+        assert alone.objective == pytest.approx(found.objective[i, j], rel=1e-12)
+        for name in alone.element:
+            assert (alone.element[name] == found.element[name][i, j]).all()
+
+
+def test_chunks_change_nothing(monkeypatch):
+    target, source = draw("wide", 0), draw("wide", 1, (5,))
+    whole = match(target, source, SHAPES["wide"][0])
+    monkeypatch.setattr(sys.modules[match.__module__], "_CHUNK", 1500)
+    parts = match(target, source, SHAPES["wide"][0])
+    np.testing.assert_allclose(whole.objective, parts.objective, rtol=1e-12)
+
+
+@pytest.mark.parametrize("cost", ["wasserstein", "euclidean", "log_density", "kl"])
+@pytest.mark.parametrize("name", ["one", "hmm", "factor"])
+def test_every_cost_is_the_best_of_all_elements(cost, name):
+    rng = np.random.default_rng(0)
+
+    def gaussian(seed):
+        loc = draw(name, seed)
+        return DiagonalGaussian(loc, {s: np.exp(rng.normal(size=v.shape)) for s, v in loc.items()})
+
+    target, source = gaussian(0), gaussian(1)
+    symmetry = SHAPES[name][0].bind(target.loc)
+    found = match(target, source, symmetry, cost=cost)
+    assert found.objective == pytest.approx(oracles.best_gaussian_match(symmetry, target, source, cost), rel=1e-9)
+
+
+def test_stds_decide_where_means_tie():
+    symmetry = Symmetry({"w": ("unit",)})
+    q = DiagonalGaussian({"w": np.zeros(2)}, {"w": np.array([1.0, 4.0])})
+    p = DiagonalGaussian({"w": np.zeros(2)}, {"w": np.array([4.0, 1.0])})
+    found = match(q, p, symmetry)
+    assert found.element["unit"].tolist() == [1, 0]
+    assert found.objective == 0.0
+    assert found.objective_before == pytest.approx(-18.0)
+    kl = match(q, p, symmetry, cost="kl")
+    assert kl.objective == pytest.approx(0.0, abs=1e-12)
+    assert kl.objective_before == pytest.approx(-0.5 * (16.0 + 1.0 / 16.0 - 2.0))
+
+
+def test_stds_find_units_that_means_cannot():
+    shapes, symmetry = networks.mlp([8, 50, 50, 1])
+    rng = np.random.default_rng(0)
+    loc = {site: rng.normal(size=shape) / np.sqrt(shape[0]) for site, shape in shapes.items()}
+    scale = {s: np.sqrt((v**2).mean()) * np.exp(rng.normal(size=v.shape)) for s, v in loc.items()}
+    rate = {"means": [], "both": []}
+    for seed in range(5):
+        rng = np.random.default_rng(seed + 1)
+        noisy = {s: v + 2.0 * scale[s] * rng.normal(size=v.shape) for s, v in loc.items()}
+        spread = {s: v * np.exp(0.1 * rng.normal(size=v.shape)) for s, v in scale.items()}
+        bound = symmetry.bind(loc)
+        g = bound.sample(jax.random.key(seed))
+        undo = {name: np.asarray(part) for name, part in inverse(g).items()}
+        source = DiagonalGaussian(noisy, spread).apply(bound, g)
+        target = DiagonalGaussian(loc, scale)
+        for key, cost in (("both", "wasserstein"), ("means", "euclidean")):
+            rate[key].append(recovered(match(target, source, symmetry, cost=cost), undo))
+    assert np.mean(rate["both"]) >= 0.95
+    assert np.mean(rate["means"]) <= 0.15
+
+
+def test_activations_find_the_units():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(40, 3))
+    target = draw("one", 0)
+    symmetry = ONE.bind(target)
+    g = symmetry.sample(jax.random.key(0), (4,))
+    source = symmetry.apply(g, {s: np.repeat(v[None], 4, 0) for s, v in target.items()})
+    cost = ActivationCost(lambda v: {"hidden": jnp.tanh(x @ v["w1"] + v["b1"])})
+    found = match(target, source, symmetry, cost=cost)
+    assert (compose(found.element, g)["hidden"] == np.arange(5)).all()
+    with pytest.raises(SymmetryError, match="activations returned groups"):
+        match(target, source, symmetry, cost=ActivationCost(lambda v: {"units": v["b1"][None]}))
+
+
+def test_full_covariances_move_and_report_their_own_distance():
+    rng = np.random.default_rng(0)
+    loc = {"loadings": rng.normal(size=(2, 3)), "scores": rng.normal(size=(1, 3))}
+    root = rng.normal(size=(9, 9))
+    q = FullGaussian(loc, root @ root.T)
+    symmetry = FACTOR.bind(loc)
+    g = {"factor": SignedPermutation(jnp.array([2, 0, 1]), jnp.array([1, -1, 1]))}
+    moved = q.apply(symmetry, g)
+    # draws of the one, moved, have the covariance of the other
+    with jax.enable_x64():
+        flat = rng.multivariate_normal(np.zeros(9), q.covariance, 5)
+        values = symmetry.apply(g, {"loadings": flat[:, :6].reshape(5, 2, 3), "scores": flat[:, 6:].reshape(5, 1, 3)})
+    again = np.concatenate([np.asarray(values[s]).reshape(5, -1) for s in loc], 1)
+    solved = np.einsum("ki,ij,kj->k", again, np.linalg.inv(moved.covariance), again)
+    np.testing.assert_allclose(solved, np.einsum("ki,ij,kj->k", flat, np.linalg.inv(q.covariance), flat), rtol=1e-8)
+    found = match(q, moved, symmetry)
+    assert found.objective == pytest.approx(0.0, abs=1e-6)
+    assert q.wasserstein(q) == pytest.approx(0.0, abs=1e-5)
+    assert FullGaussian(loc, np.eye(9)).wasserstein(FullGaussian(loc, 4 * np.eye(9))) == pytest.approx(3.0)
+    diagonal = [DiagonalGaussian(loc, {s: np.full(v.shape, k) for s, v in loc.items()}) for k in (1.0, 2.0)]
+    assert float(diagonal[0].wasserstein(diagonal[1])) == pytest.approx(3.0)
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "error", "message"),
+    [
+        (lambda t, s: (t, {k: v for k, v in s.items() if k != "b1"}), {}, SymmetryError, "'b1'"),
+        (lambda t, s: (t, s | {"b1": np.full(5, np.nan)}), {}, SymmetryError, "'b1' of the source holds 5 non-finite"),
+        (lambda t, s: (t, s | {"b1": np.zeros(4)}), {}, SymmetryError, "Site 'b1': the source has shape"),
+        (lambda t, s: (t, s | {"b1": np.zeros((2, 5))}), {}, SymmetryError, "disagree on their leading dimensions"),
+        (lambda t, s: (t, s), {"cost": "kl"}, SymmetryError, "needs positive standard deviations of the target"),
+        (lambda t, s: (t, s), {"cost": "cosine"}, ValueError, "cost must be one of"),
+        (lambda t, s: (t, s), {"method": "greedy"}, ValueError, "method must be one of"),
+        (lambda t, s: (t, 3.0), {}, SymmetryError, "match expects values by site"),
+    ],
+)
+def test_refuses(change, options, error, message):
+    target, source = change(draw("one", 0), draw("one", 1))
+    with pytest.raises(error, match=message):
+        match(target, source, ONE, **options)
+
+
+def test_gaussians_are_fitted_interpolated_and_averaged():
+    draws = {"w": np.random.default_rng(0).normal(2.0, 3.0, size=(2, 4000, 3))}
+    q = DiagonalGaussian.fit(draws, num_leading_dims=2)
+    np.testing.assert_allclose(q.loc["w"], 2.0, atol=0.15)
+    np.testing.assert_allclose(q.scale["w"], 3.0, atol=0.15)
+    p = DiagonalGaussian({"w": jnp.zeros(3)}, {"w": jnp.ones(3)})
+    for t in (0.0, 0.25, 1.0):
+        between = q.geodesic(p, t)
+        assert float(q.wasserstein(between)) == pytest.approx(t * float(q.wasserstein(p)), rel=1e-5, abs=1e-6)
+    half = DiagonalGaussian.barycenter([q, p])
+    np.testing.assert_allclose(half.scale["w"], q.geodesic(p, 0.5).scale["w"], rtol=1e-6)
+    np.testing.assert_allclose(p.log_density({"w": np.ones((2, 3))}), [-1.5 - 1.5 * np.log(2 * np.pi)] * 2, rtol=1e-6)
+    assert p.sample(jax.random.key(0), (2, 5))["w"].shape == (2, 5, 3)
+    with pytest.raises(SymmetryError, match="at least two draws"):
+        DiagonalGaussian.fit({"w": np.zeros((1, 3))})
+    with pytest.raises(SymmetryError, match="they must agree"):
+        DiagonalGaussian({"w": np.zeros(3)}, {})
