@@ -57,7 +57,7 @@ def assign(benefit: np.ndarray, *, solver: str = "auto") -> np.ndarray:
     for k, table in enumerate(tables):
         # one table at a time, so that no second batch of them is ever in memory
         table = table.astype(float)
-        table[np.arange(n), np.arange(n)] += bonus * np.abs(table).max(initial=0.0)
+        table[np.arange(n), np.arange(n)] += bonus * (np.abs(table).max(initial=0.0) or 1.0)
         found[k] = solve(table)
     return found.reshape(benefit.shape[:-1])
 

@@ -1,45 +1,42 @@
 r"""Costs of placing one Gaussian (or point) on another, as bilinear features :math:`\langle R,\, gB\rangle`.
 
-A feature is a pair of arrays for each site whose inner product, summed, is the cost up to what no relabelling changes.
-Objectives are higher the better, and complete: they are recomputed from the moved source in float64. Knows arrays by
-site; no algorithms.
+An objective is a sum of inner products of target and moved source features, and offsets that no relabelling changes;
+higher is better. Knows arrays of one site; no symmetry and no algorithms.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
-Arrays = Mapping[str, np.ndarray]
-
-
-class Feature(NamedTuple):
-    """Target and source arrays by site, and whether a signed group's signs leave the source's alone."""
-
-    target: Arrays
-    source: Arrays
-    is_even: bool
+# mean and standard deviation of one site; points have none of the latter
+Moments = tuple[np.ndarray, np.ndarray | None]
 
 
 class Cost(NamedTuple):
-    """A cost between Gaussians given by site as means and standard deviations.
+    """A cost between Gaussians, site by site.
 
     Attributes
     ----------
-    features
-        ``(loc, scale) of target, (loc, scale) of source ->`` bilinear features.
-    objective
-        One site's share, summed over entries, of ``(target loc, target scale, source loc, source scale)``.
+    target, source
+        Moments -> features, paired in order; ``None`` where there is nothing to compare.
+    is_even
+        For each feature, whether a signed group's signs leave the source's alone.
+    target_offset, source_offset
+        Moments of a batch of sites -> what the objective holds beside the inner products, summed over entries.
     needs_scale
         Whether the target must have standard deviations, and whether the source must.
     """
 
-    features: Callable[[Arrays, Arrays, Arrays, Arrays], list[Feature]]
-    objective: Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray], np.ndarray]
+    target: Callable[[Moments], tuple[np.ndarray | None, ...]]
+    source: Callable[[Moments], tuple[np.ndarray | None, ...]]
+    is_even: tuple[bool, ...]
+    target_offset: Callable[[Moments], np.ndarray]
+    source_offset: Callable[[Moments], np.ndarray]
     needs_scale: tuple[bool, bool]
 
 
@@ -72,37 +69,61 @@ class ActivationCost:
     activations: Callable[[dict[str, Any]], dict[str, Any]]
 
 
-def _wasserstein(loc: Arrays, scale: Arrays, loc2: Arrays, scale2: Arrays) -> list[Feature]:
-    return [Feature(loc, loc2, False), Feature(scale, scale2, True)]
+def _twice(moments: Moments) -> tuple[np.ndarray | None, ...]:
+    loc, scale = moments
+    return 2.0 * loc, None if scale is None else 2.0 * scale
 
 
-def _euclidean(loc: Arrays, scale: Arrays, loc2: Arrays, scale2: Arrays) -> list[Feature]:
-    return [Feature(loc, loc2, False)]
+def _minus_squares(moments: Moments) -> np.ndarray:
+    return -sum((np.einsum("bi,bi->b", x, x) for x in _rows(moments) if x is not None), np.zeros(len(moments[0])))
 
 
-def _log_density(loc: Arrays, scale: Arrays, loc2: Arrays, scale2: Arrays) -> list[Feature]:
-    precision = {site: scale[site] ** -2 for site in scale}
-    return [
-        Feature({site: precision[site] * loc[site] for site in loc}, loc2, False),
-        Feature(
-            {site: -0.5 * precision[site] for site in loc},
-            {site: loc2[site] ** 2 + scale2[site] ** 2 for site in loc2},
-            True,
-        ),
-    ]
+def _natural(moments: Moments) -> tuple[np.ndarray | None, ...]:
+    loc, scale = moments
+    assert scale is not None
+    return loc / scale**2, -0.5 / scale**2
 
 
-def _log_density_objective(loc: np.ndarray, scale: np.ndarray, loc2: np.ndarray, scale2: np.ndarray) -> np.ndarray:
-    return -0.5 * ((loc2 - loc) ** 2 + scale2**2) / scale**2 - np.log(scale) - 0.5 * math.log(2 * math.pi)
+def _first_and_second(moments: Moments) -> tuple[np.ndarray | None, ...]:
+    loc, scale = moments
+    return loc, loc**2 if scale is None else loc**2 + scale**2
 
 
-def _kl_objective(loc: np.ndarray, scale: np.ndarray, loc2: np.ndarray, scale2: np.ndarray) -> np.ndarray:
-    return _log_density_objective(loc, scale, loc2, scale2) + np.log(scale2) + 0.5 * math.log(2 * math.pi * math.e)
+def _log_normaliser(moments: Moments) -> np.ndarray:
+    loc, scale = _rows(moments)
+    assert scale is not None
+    return (-0.5 * (loc / scale) ** 2 - np.log(scale) - 0.5 * math.log(2.0 * math.pi)).sum(1)
 
 
+def _entropy(moments: Moments) -> np.ndarray:
+    scale = _rows(moments)[1]
+    assert scale is not None
+    return (np.log(scale) + 0.5 * math.log(2.0 * math.pi * math.e)).sum(1)
+
+
+def _rows(moments: Moments) -> Moments:
+    loc, scale = moments
+    return loc.reshape(len(loc), -1), None if scale is None else scale.reshape(len(loc), -1)
+
+
+_OF_DENSITY = Cost(
+    _natural,
+    _first_and_second,
+    (False, True),
+    _log_normaliser,
+    lambda moments: np.zeros(len(moments[0])),
+    (True, False),
+)
 COSTS = {
-    "wasserstein": Cost(_wasserstein, lambda m, s, m2, s2: -((m - m2) ** 2) - (s - s2) ** 2, (False, False)),
-    "euclidean": Cost(_euclidean, lambda m, s, m2, s2: -((m - m2) ** 2), (False, False)),
-    "log_density": Cost(_log_density, _log_density_objective, (True, False)),
-    "kl": Cost(_log_density, _kl_objective, (True, True)),
+    "wasserstein": Cost(_twice, lambda moments: moments, (False, True), _minus_squares, _minus_squares, (False, False)),
+    "euclidean": Cost(
+        lambda moments: (2.0 * moments[0],),
+        lambda moments: (moments[0],),
+        (False,),
+        lambda moments: _minus_squares((moments[0], None)),
+        lambda moments: _minus_squares((moments[0], None)),
+        (False, False),
+    ),
+    "log_density": _OF_DENSITY,
+    "kl": _OF_DENSITY._replace(source_offset=_entropy, needs_scale=(True, True)),
 }

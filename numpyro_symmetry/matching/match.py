@@ -23,6 +23,8 @@ from numpyro_symmetry.symmetry.axes import Axis
 
 # entries of cost tables held at a time, for each of several copies
 _CHUNK = 2**23
+# entries of sources widened to float64 at a time: what fits a cache
+_BLOCK = 2**17
 
 Arrays = dict[str, np.ndarray]
 
@@ -136,7 +138,7 @@ def match(
     whole = target, source
     left, right = (side_of(side, name) for side, name in ((target, "target"), (source, "source")))
     for side, name, needed in zip((left, right), ("target", "source"), COSTS[cost].needs_scale, strict=True):
-        if needed and not (side.has_scale and all((s > 0).all() for s in side.scale.values())):
+        if needed and not (side.scale and all((scale > 0).all() for scale in side.scale.values())):
             raise SymmetryError(f"cost={cost!r} needs positive standard deviations of the {name}: pass a Gaussian.")
     bound = symmetry.bind(left.loc)
     leading = leading_shape(bound, left, right)
@@ -171,20 +173,17 @@ def _in_chunks(
 ) -> Match:
     sites = [site for site in target.loc if site in source.loc]
     batch = int(np.prod(leading))
-    loc, scale = (
-        {site: d[site].reshape(batch, *target.loc[site].shape) for site in sites} for d in (source.loc, source.scale)
-    )
+
+    def flat(by_site: Arrays) -> Arrays:
+        return {site: by_site[site].reshape(batch, *target.loc[site].shape) for site in sites}
+
+    source = Side(flat(source.loc), None if source.scale is None else flat(source.scale))
     step = max(1, _CHUNK // max(1, sum((g.size or 0) ** 2 for g in bound.groups.values())))
     parts: list[tuple[Solution, np.ndarray, np.ndarray]] = []
     for start in range(0, batch, step):
-        here = slice(start, start + step)
-        chunk = Side({s: v[here] for s, v in loc.items()}, {s: v[here] for s, v in scale.items()}, source.has_scale)
-        problem = _problem(bound, target, chunk, cost)
-        solution = solve(problem, method, np.random.default_rng(seed))
-        before, after = (
-            _objective(bound, target, chunk, cost, state) for state in (problem.identity(), solution.state)
-        )
-        parts.append((solution, before, after))
+        items = slice(start, min(start + step, batch))
+        solution = solve(_problem(bound, target, source, items, cost), method, np.random.default_rng(seed))
+        parts.append((solution, *_objectives(bound, target, source, items, cost, solution.state)))
 
     def joined(arrays: list[np.ndarray]) -> np.ndarray:
         whole = np.concatenate(arrays)
@@ -206,42 +205,61 @@ def _in_chunks(
     )
 
 
-def _problem(bound: Symmetry, target: Side, source: Side, cost: Cost) -> Problem:
+def _problem(bound: Symmetry, target: Side, source: Side, items: slice, cost: Cost) -> Problem:
     terms = []
-    for feature in cost.features(target.loc, target.scale, source.loc, source.scale):
-        for site in bound.axes:
-            if any(axis.group is not None for axis in bound.opened(site)):
-                terms.append(_term(bound, site, feature.target[site], feature.source[site], feature.is_even))
-    # features that are nothing (a point's standard deviations) would cost time and change nothing
-    kept = tuple(term for term in terms if term.target.any() and term.source.any())
-    return Problem(kept or tuple(terms), bound.groups)
+    for site in bound.axes:
+        if all(axis.group is None for axis in bound.opened(site)):
+            continue
+        pairs = zip(cost.target(target.moments(site)), cost.source(source.moments(site, items)), strict=True)
+        for (left, right), is_even in zip(pairs, cost.is_even, strict=True):
+            if left is not None and right is not None:
+                terms.append(_term(bound, site, left, right, is_even))
+    return Problem(tuple(terms), bound.groups)
 
 
 def _term(bound: Symmetry, site: str, target: np.ndarray, source: np.ndarray, is_even: bool) -> Term:
     opened = bound.opened_shape(site, target.shape)
     axes = bound.opened(site)
-    free = len(opened) - len(axes)
     signed = {name for name, group in bound.groups.items() if group.kind == "signed"}
     dtype = np.result_type(target, source)
     return Term(
         target.reshape(1, *opened).astype(dtype, copy=False),
         source.reshape(len(source), *opened).astype(dtype, copy=False),
-        (Axis(None, False, None),) * free
+        (Axis(None, False, None),) * (len(opened) - len(axes))
         + tuple(axis._replace(signed=axis.signed and axis.group in signed and not is_even) for axis in axes),
     )
 
 
-def _objective(bound: Symmetry, target: Side, source: Side, cost: Cost, state: dict[str, Hard]) -> np.ndarray:
-    """From scratch, in float64, on moved copies of the source."""
-    total = np.zeros(len(next(iter(source.loc.values()))))
+def _objectives(
+    bound: Symmetry, target: Side, source: Side, items: slice, cost: Cost, state: dict[str, Hard]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Objectives at the identity and at a state, from scratch and in float64, a few items at a time."""
+    before, after = np.zeros((2, items.stop - items.start))
     for site in source.loc:
-        moved = []
-        for is_even, by_site in ((False, source.loc), (True, source.scale)):
-            value = by_site[site].astype(float)
-            if site in bound.axes:
-                term = _term(bound, site, target.loc[site], value, is_even)
-                value = move(term, state).reshape(value.shape)
-            moved.append(value)
-        m, s = (side[site].astype(float) for side in (target.loc, target.scale))
-        total += cost.objective(m, s, *moved).reshape(len(total), -1).sum(1)
-    return total
+        loc, scale = _wide(target.moments(site))
+        offset = cost.target_offset((loc[None], None if scale is None else scale[None]))
+        left = cost.target((loc, scale))
+        step = max(1, _BLOCK // max(1, target.loc[site].size))
+        for start in range(items.start, items.stop, step):
+            block = slice(start, min(start + step, items.stop))
+            here = slice(block.start - items.start, block.stop - items.start)
+            moments = _wide(source.moments(site, block))
+            constant = offset + cost.source_offset(moments)
+            before[here] += constant
+            after[here] += constant
+            for r, b, is_even in zip(left, cost.source(moments), cost.is_even, strict=True):
+                if r is None or b is None:
+                    continue
+                at_identity = b.reshape(len(b), -1) @ r.ravel()
+                before[here] += at_identity
+                if site not in bound.axes:
+                    after[here] += at_identity
+                    continue
+                moved = move(_term(bound, site, r, b, is_even), {name: part.at(here) for name, part in state.items()})
+                after[here] += moved.reshape(len(b), -1) @ r.ravel()
+    return before, after
+
+
+def _wide(moments: tuple[np.ndarray, np.ndarray | None]) -> tuple[np.ndarray, np.ndarray | None]:
+    loc, scale = moments
+    return loc.astype(float), None if scale is None else scale.astype(float)

@@ -21,11 +21,14 @@ Arrays = dict[str, np.ndarray]
 
 
 class Side(NamedTuple):
-    """Means and standard deviations by site, and whether there were any of the latter."""
+    """Means by site, and standard deviations if there are any."""
 
     loc: Arrays
-    scale: Arrays
-    has_scale: bool
+    scale: Arrays | None
+
+    def moments(self, site: str, items: slice = slice(None)) -> tuple[np.ndarray, np.ndarray | None]:
+        """Mean and standard deviation of one site, for some of a batch."""
+        return self.loc[site][items], None if self.scale is None else self.scale[site][items]
 
 
 def read(side: Any) -> Any:
@@ -47,18 +50,14 @@ def side_of(side: Any, name: str) -> Side:
     """Floating arrays, all finite; full Gaussians by their diagonal."""
     if isinstance(side, FullGaussian):
         side = side.diagonal()
-    if isinstance(side, DiagonalGaussian):
-        loc, scale = side.loc, side.scale
-    else:
-        loc, scale = side, {}
-    arrays = {site: _floating(value) for site, value in loc.items()}
-    stds = {site: _floating(scale[site]) if site in scale else np.zeros_like(arrays[site]) for site in arrays}
-    for by_site in (arrays, stds):
+    loc, scale = (side.loc, side.scale) if isinstance(side, DiagonalGaussian) else (side, None)
+    found = Side({s: _floating(v) for s, v in loc.items()}, scale and {s: _floating(v) for s, v in scale.items()})
+    for by_site in (found.loc, found.scale or {}):
         for site, value in by_site.items():
             if not np.isfinite(value).all():
                 count = int((~np.isfinite(value)).sum())
                 raise SymmetryError(f"Site {site!r} of the {name} holds {count} non-finite of {value.size} values.")
-    return Side(arrays, stds, bool(scale))
+    return found
 
 
 def _floating(value: Any) -> np.ndarray:

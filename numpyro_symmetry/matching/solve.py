@@ -162,6 +162,9 @@ def _elements(group: Group) -> list[Hard]:
 
 
 def _enumerate(problem: Problem, names: list[str], last: str | None) -> dict[str, Hard]:
+    if not names and last is not None:
+        benefit = problem.benefit(last, {})
+        return {last: benefit.best(assign(benefit.unsigned()))}
     best, best_score = problem.identity(), np.full(problem.batch, -np.inf)
     for choice in itertools.product(*(_elements(problem.groups[name]) for name in names)):
         state = {

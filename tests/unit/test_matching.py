@@ -131,8 +131,8 @@ def test_two_groups_of_four_reach_the_optimum():
 PLANTED = {
     "1-D input, no noise": (networks.mlp([1, 50, 50, 1]), 0.0),
     "1-D input, noise": (networks.mlp([1, 50, 50, 1]), 0.3),
-    "residual, no noise": (networks.residual(8, 50, 3, 1), 0.0),
-    "residual, noise": (networks.residual(8, 50, 3, 1), 1.0),
+    "residual, no noise": (networks.residual(1, 50, 3, 1), 0.0),
+    "residual, noise": (networks.residual(1, 50, 3, 1), 1.0),
 }
 
 
