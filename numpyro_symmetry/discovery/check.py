@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from numpyro_symmetry.discovery.diagnose import explain, refuse_off_support
@@ -110,14 +112,20 @@ def check_symmetry(
     'passed'
     """
     key = jax.random.key(0) if rng_key is None else rng_key
-    arguments = (model, symmetry, tuple(model_args), dict(model_kwargs or {}), key, num_points, num_elements)
+    args, kwargs = tuple(model_args), dict(model_kwargs or {})
     try:
         with jax.enable_x64(True), jax.default_matmul_precision("highest"):
-            return _check(*arguments)
+            # compiled code is kept by NumPy's types, and may be found again in the session's other precision
+            wide_args, wide_kwargs = jax.tree.map(lambda x: jnp.asarray(x) if _is_numbers(x) else x, (args, kwargs))
+            return _check(model, symmetry, wide_args, wide_kwargs, key, num_points, num_elements)
     except TypeError:
         pass  # a scan whose carry is pinned to float32 cannot run in float64; any other TypeError comes back below
     with jax.default_matmul_precision("highest"):
-        return _check(*arguments)
+        return _check(model, symmetry, args, kwargs, key, num_points, num_elements)
+
+
+def _is_numbers(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype.kind in "biufc"
 
 
 def _check(

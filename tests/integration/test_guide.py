@@ -29,7 +29,7 @@ from numpyro_symmetry import AutoSymmetrized, Symmetry, SymmetryError, Unsupport
 from numpyro_symmetry.guides.density import log_density_by_site
 
 RNG = np.random.default_rng(0)
-X = RNG.normal(size=(15, 1))
+X = RNG.normal(size=(15, 1)).astype(np.float32)
 Y = np.sin(2 * X[:, 0])
 CLUSTERED = np.concatenate([RNG.normal(m, 0.5, 8) for m in (-3.0, 0.0, 3.0)])
 
