@@ -186,7 +186,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Bare and symmetrized variational inference on bundled data.")
     parser.add_argument("--output", type=Path, default=Path("quickstart.png"))
     output = parser.parse_args().output
-    widths, steps, mixture_steps = ([5, 10], 50, 50) if SHORT else ([25, 75, 200], 3000, 1500)
+    widths, steps, mixture_steps = ([5, 10], 50, 50) if SHORT else ([50, 200], 3000, 1500)
 
     jobs = [(fit_network, width, steps) for width in reversed(widths)] + [(fit_mixture, 3, mixture_steps)]
     # most of the time goes to compiling, on one core each
