@@ -7,6 +7,7 @@ here, once. Knows Gaussians and symmetries; no costs and no algorithms.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import EllipsisType
 from typing import Any, NamedTuple
 
 import jax
@@ -26,7 +27,7 @@ class Side(NamedTuple):
     loc: Arrays
     scale: Arrays | None
 
-    def moments(self, site: str, items: slice = slice(None)) -> tuple[np.ndarray, np.ndarray | None]:
+    def moments(self, site: str, items: slice | EllipsisType = ...) -> tuple[np.ndarray, np.ndarray | None]:
         """Mean and standard deviation of one site, for some of a batch."""
         return self.loc[site][items], None if self.scale is None else self.scale[site][items]
 
