@@ -15,6 +15,8 @@ from scipy.optimize import linear_sum_assignment
 SOLVERS = ("auto", "scipy", "lapx")
 # ties are settled by a bonus of this many units in the last place of the largest benefit
 _BONUS = 4.0
+# numbers in memory at once
+_BLOCK = 2**17
 
 
 def assign(benefit: np.ndarray, *, solver: str = "auto") -> np.ndarray:
@@ -54,11 +56,14 @@ def assign(benefit: np.ndarray, *, solver: str = "auto") -> np.ndarray:
     tables = benefit.reshape(-1, n, n)
     bonus = _BONUS * np.finfo(benefit.dtype if benefit.dtype.kind == "f" else float).eps
     found = np.empty((len(tables), n), int)
-    for k, table in enumerate(tables):
-        # one table at a time, so that no second batch of them is ever in memory
-        table = table.astype(float)
-        table[np.arange(n), np.arange(n)] += bonus * (np.abs(table).max(initial=0.0) or 1.0)
-        found[k] = solve(table)
+    step = max(1, _BLOCK // max(1, n * n))
+    for start in range(0, len(tables), step):
+        # a block at a time, so that no second batch of tables is ever in memory
+        block = tables[start : start + step].astype(float)
+        largest = np.abs(block).max((1, 2), initial=0.0)
+        block[:, np.arange(n), np.arange(n)] += bonus * np.where(largest > 0, largest, 1.0)[:, None]
+        for k, table in enumerate(block, start):
+            found[k] = solve(table)
     return found.reshape(benefit.shape[:-1])
 
 

@@ -215,7 +215,7 @@ class Problem:
                 if items is None
                 else Term(term.target if len(term.target) == 1 else term.target[items], term.source[items], term.axes)
             )
-            table = _contract(here.target, move(here, state, skip=position), position)
+            table = _contract(*_matched(here, state, position), position)
             if term.axes[position].signed:
                 odd = table if odd is None else odd + table
             else:
@@ -252,6 +252,24 @@ def move(term: Term, state: State, *, skip: int | None = None) -> np.ndarray:
             continue
         value = _move_axis(value, state.get(axis.group), position + 1, axis.signed)
     return value
+
+
+def _matched(term: Term, state: State, position: int) -> tuple[np.ndarray, np.ndarray]:
+    """Target and source with every axis but one moved: the source, or the other way round a target that all share."""
+    others = [k for k, axis in enumerate(term.axes) if k != position and axis.group is not None]
+    if len(others) == 1 and len(term.target) == 1 and term.target.ndim == 3:
+        axis = term.axes[others[0]]
+        part = state.get(axis.group)
+        if isinstance(part, Hard):
+            # rows of one small matrix are gathered faster than those of every source
+            rows = np.ascontiguousarray(term.target[0] if others[0] == 0 else term.target[0].T)
+            back = np.empty_like(part.permutation)
+            np.put_along_axis(back, part.permutation, np.arange(back.shape[-1])[None], 1)
+            moved = rows.take(back, 0)
+            if axis.signed and part.sign is not None:
+                moved *= np.take_along_axis(part.sign, back, 1)[..., None].astype(moved.dtype)
+            return moved if others[0] == 0 else moved.transpose(0, 2, 1), term.source
+    return term.target, move(term, state, skip=position)
 
 
 def _move_axis(value: np.ndarray, part: Part, axis: int, signed: bool) -> np.ndarray:

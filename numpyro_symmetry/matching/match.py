@@ -219,14 +219,19 @@ def _problem(bound: Symmetry, target: Side, source: Side, items: slice, cost: Co
 
 def _term(bound: Symmetry, site: str, target: np.ndarray, source: np.ndarray, is_even: bool) -> Term:
     opened = bound.opened_shape(site, target.shape)
-    axes = bound.opened(site)
-    signed = {name for name, group in bound.groups.items() if group.kind == "signed"}
     dtype = np.result_type(target, source)
     return Term(
         target.reshape(1, *opened).astype(dtype, copy=False),
         source.reshape(len(source), *opened).astype(dtype, copy=False),
-        (Axis(None, False, None),) * (len(opened) - len(axes))
-        + tuple(axis._replace(signed=axis.signed and axis.group in signed and not is_even) for axis in axes),
+        _axes(bound, site, opened, is_even),
+    )
+
+
+def _axes(bound: Symmetry, site: str, opened: tuple[int, ...], is_even: bool) -> tuple[Axis, ...]:
+    axes = bound.opened(site)
+    signed = {name for name, group in bound.groups.items() if group.kind == "signed"}
+    return (Axis(None, False, None),) * (len(opened) - len(axes)) + tuple(
+        axis._replace(signed=axis.signed and axis.group in signed and not is_even) for axis in axes
     )
 
 
@@ -239,24 +244,26 @@ def _objectives(
         loc, scale = _wide(target.moments(site))
         offset = cost.target_offset((loc[None], None if scale is None else scale[None]))
         left = cost.target((loc, scale))
-        step = max(1, _BLOCK // max(1, target.loc[site].size))
+        moves = site in bound.axes
+        opened = bound.opened_shape(site, loc.shape) if moves else loc.shape
+        axes = [_axes(bound, site, opened, is_even) if moves else () for is_even in cost.is_even]
+        step = max(1, _BLOCK // max(1, loc.size))
         for start in range(items.start, items.stop, step):
             block = slice(start, min(start + step, items.stop))
             here = slice(block.start - items.start, block.stop - items.start)
+            parts = {name: part.at(here) for name, part in state.items()}
             moments = _wide(source.moments(site, block))
             constant = offset + cost.source_offset(moments)
             before[here] += constant
             after[here] += constant
-            for r, b, is_even in zip(left, cost.source(moments), cost.is_even, strict=True):
+            for r, b, entries in zip(left, cost.source(moments), axes, strict=True):
                 if r is None or b is None:
                     continue
-                at_identity = b.reshape(len(b), -1) @ r.ravel()
-                before[here] += at_identity
-                if site not in bound.axes:
-                    after[here] += at_identity
-                    continue
-                moved = move(_term(bound, site, r, b, is_even), {name: part.at(here) for name, part in state.items()})
-                after[here] += moved.reshape(len(b), -1) @ r.ravel()
+                before[here] += (at_identity := b.reshape(len(b), -1) @ r.ravel())
+                if moves:
+                    b = move(Term(r, b.reshape(len(b), *opened), entries), parts)
+                    at_identity = b.reshape(len(b), -1) @ r.ravel()
+                after[here] += at_identity
     return before, after
 
 
