@@ -259,7 +259,7 @@ def _matched(term: Term, state: State, position: int) -> tuple[np.ndarray, np.nd
     others = [k for k, axis in enumerate(term.axes) if k != position and axis.group is not None]
     if len(others) == 1 and len(term.target) == 1 and term.target.ndim == 3:
         axis = term.axes[others[0]]
-        part = state.get(axis.group)
+        part = state.get(axis.group or "")
         if isinstance(part, Hard):
             # rows of one small matrix are gathered faster than those of every source
             rows = np.ascontiguousarray(term.target[0] if others[0] == 0 else term.target[0].T)
