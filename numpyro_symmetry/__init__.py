@@ -18,10 +18,31 @@ from numpyro_symmetry.symmetry import (
 )
 
 if TYPE_CHECKING:
-    from numpyro_symmetry.diagnostics import LossBarrier, loss_barrier, plot_barrier
-    from numpyro_symmetry.discovery import SymmetryCheck, check_symmetry
-    from numpyro_symmetry.entropy import log_permanent, mutual_information
-    from numpyro_symmetry.guides import AutoSymmetrized, EvidenceBounds
+    from numpyro_symmetry.diagnostics import (
+        LossBarrier,
+        Report,
+        agreement,
+        loss_barrier,
+        plot_barrier,
+        plot_null,
+        plot_relabelling,
+        plot_transpositions,
+        report,
+        to_arviz,
+        total_variation,
+    )
+    from numpyro_symmetry.discovery import (
+        SymmetryCheck,
+        check_symmetry,
+    )
+    from numpyro_symmetry.entropy import (
+        log_permanent,
+        mutual_information,
+    )
+    from numpyro_symmetry.guides import (
+        AutoSymmetrized,
+        EvidenceBounds,
+    )
     from numpyro_symmetry.matching import (
         ActivationCost,
         DiagonalGaussian,
@@ -31,47 +52,85 @@ if TYPE_CHECKING:
         match,
         nearest_transposition,
     )
+    from numpyro_symmetry.samplers import (
+        run_blackjax,
+    )
+    from numpyro_symmetry.traces import (
+        AllocationCost,
+        EuclideanCost,
+        GaussianCost,
+        Null,
+        Rebased,
+        StephensCost,
+        prune,
+        rebase,
+    )
 
 __version__ = "0.1.0"
 
 # the upper floors are imported on first use, so that importing the package costs little more than importing numpyro
 _UPPER_FLOORS = {
-    "ActivationCost": "matching",
-    "DiagonalGaussian": "matching",
-    "FullGaussian": "matching",
-    "Match": "matching",
     "LossBarrier": "diagnostics",
-    "NearestTransposition": "matching",
+    "Report": "diagnostics",
+    "agreement": "diagnostics",
     "loss_barrier": "diagnostics",
-    "match": "matching",
-    "nearest_transposition": "matching",
     "plot_barrier": "diagnostics",
-    "AutoSymmetrized": "guides",
-    "EvidenceBounds": "guides",
+    "plot_null": "diagnostics",
+    "plot_relabelling": "diagnostics",
+    "plot_transpositions": "diagnostics",
+    "report": "diagnostics",
+    "to_arviz": "diagnostics",
+    "total_variation": "diagnostics",
     "SymmetryCheck": "discovery",
     "check_symmetry": "discovery",
     "log_permanent": "entropy",
     "mutual_information": "entropy",
+    "AutoSymmetrized": "guides",
+    "EvidenceBounds": "guides",
+    "ActivationCost": "matching",
+    "DiagonalGaussian": "matching",
+    "FullGaussian": "matching",
+    "Match": "matching",
+    "NearestTransposition": "matching",
+    "match": "matching",
+    "nearest_transposition": "matching",
+    "run_blackjax": "samplers",
+    "AllocationCost": "traces",
+    "EuclideanCost": "traces",
+    "GaussianCost": "traces",
+    "Null": "traces",
+    "Rebased": "traces",
+    "StephensCost": "traces",
+    "prune": "traces",
+    "rebase": "traces",
 }
 
 __all__ = [
     "ActivationCost",
+    "AllocationCost",
     "AutoSymmetrized",
     "DiagonalGaussian",
+    "EuclideanCost",
     "EvidenceBounds",
     "FullGaussian",
+    "GaussianCost",
     "Group",
     "LossBarrier",
     "Match",
     "NearestTransposition",
+    "Null",
+    "Rebased",
+    "Report",
     "SignedPermutation",
     "Split",
+    "StephensCost",
     "Symmetry",
     "SymmetryCheck",
     "SymmetryError",
     "SymmetryWarning",
     "Unsigned",
     "UnsupportedGuideError",
+    "agreement",
     "check_symmetry",
     "compose",
     "inverse",
@@ -82,6 +141,15 @@ __all__ = [
     "nearest_transposition",
     "num_transpositions",
     "plot_barrier",
+    "plot_null",
+    "plot_relabelling",
+    "plot_transpositions",
+    "prune",
+    "rebase",
+    "report",
+    "run_blackjax",
+    "to_arviz",
+    "total_variation",
 ]
 
 

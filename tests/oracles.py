@@ -129,3 +129,53 @@ def act(symmetry, g, values, signs=True):
                     value = np.moveaxis(np.moveaxis(value, axis, -1) * np.array(sign), -1, axis)
         moved[site] = value
     return moved
+
+
+def stephens(probabilities, start, max_rounds=200):
+    """Stephens' algorithm as published, over every permutation: labels of each draw, and the final criterion."""
+    p = np.asarray(probabilities, float)
+    q, previous = p[start], np.inf
+    for _ in range(max_rounds):
+        labels = np.array([_best_permutation(lambda s, d=d, q=q: -_divergence(d[:, s], q), p.shape[2]) for d in p])
+        relabelled = np.stack([d[:, s] for d, s in zip(p, labels, strict=True)])
+        q = relabelled.mean(0)
+        criterion = sum(_divergence(d, q) for d in relabelled)
+        if previous - criterion <= 1e-9 * max(1.0, abs(criterion)):
+            break
+        previous = criterion
+    return labels, criterion / len(p)
+
+
+def _divergence(p, q):
+    p, q = np.maximum(p, 1e-10), np.maximum(q, 1e-10)
+    return (p * np.log(p / q)).sum()
+
+
+def iterated_pivot(allocations, size, start, max_rounds=200):
+    """Equivalence classes representatives, iterated, over every permutation."""
+    z = np.asarray(allocations)
+    pivot, previous = z[start], -1
+    for _ in range(max_rounds):
+        labels = np.array(
+            [_best_permutation(lambda s, d=d, pivot=pivot: (np.argsort(s)[d] == pivot).sum(), size) for d in z]
+        )
+        relabelled = np.stack([np.argsort(s)[d] for d, s in zip(z, labels, strict=True)])
+        pivot = np.array([np.bincount(column, minlength=size).argmax() for column in relabelled.T])
+        agreeing = (relabelled == pivot).sum()
+        if agreeing <= previous:
+            break
+        previous = agreeing
+    return labels, agreeing / len(z)
+
+
+def _best_permutation(worth, size):
+    """The first permutation of largest worth, the identity winning ties."""
+    best = max(itertools.permutations(range(size)), key=lambda s: round(worth(np.array(s)), 9))
+    return np.array(best)
+
+
+def second_best(worth, size, signed=False):
+    """Largest worth of any labels, less that of the next."""
+    signs = list(itertools.product((1, -1), repeat=size)) if signed else [(1,) * size]
+    found = sorted(worth(s, np.array(c)) for s in itertools.permutations(range(size)) for c in signs)
+    return found[-1] - found[-2]

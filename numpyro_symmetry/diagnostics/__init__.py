@@ -1,6 +1,22 @@
-"""Reports on what symmetry did: loss barriers and their plots."""
+"""Reports on what symmetry did: labels, barriers and predictions, as tables and plots."""
 
 from numpyro_symmetry.diagnostics.barrier import LossBarrier, loss_barrier
+from numpyro_symmetry.diagnostics.guide_draws import to_arviz
 from numpyro_symmetry.diagnostics.plots import plot_barrier
+from numpyro_symmetry.diagnostics.predictive import agreement, total_variation
+from numpyro_symmetry.diagnostics.report import Report, report
+from numpyro_symmetry.diagnostics.trace_plots import plot_null, plot_relabelling, plot_transpositions
 
-__all__ = ["LossBarrier", "loss_barrier", "plot_barrier"]
+__all__ = [
+    "LossBarrier",
+    "Report",
+    "agreement",
+    "loss_barrier",
+    "plot_barrier",
+    "plot_null",
+    "plot_relabelling",
+    "plot_transpositions",
+    "report",
+    "to_arviz",
+    "total_variation",
+]

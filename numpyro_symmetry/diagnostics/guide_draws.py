@@ -1,0 +1,86 @@
+"""A fitted guide as an ArviZ container, to be compared with other posteriors of the same data.
+
+Knows guides by NumPyro's interface and containers; nothing of symmetry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax.numpy as jnp
+from jax import Array
+
+from numpyro_symmetry.samplers.containers import log_likelihoods, observed, plate_dims, to_container, trace_of
+
+
+def to_arviz(
+    rng_key: Array,
+    guide: Any,
+    params: Mapping[str, Any],
+    model_args: tuple[Any, ...] = (),
+    model_kwargs: Mapping[str, Any] | None = None,
+    *,
+    num_draws: int = 1000,
+    model: Any = None,
+    log_likelihood: bool = True,
+    dims: Mapping[str, list[str]] | None = None,
+    coords: Mapping[str, Any] | None = None,
+) -> Any:
+    """Draw from a guide into an ArviZ container of one chain.
+
+    Parameters
+    ----------
+    rng_key
+        JAX random key.
+    guide, params
+        A NumPyro autoguide, symmetrized or not, and its parameters as from ``SVI.get_params``.
+    model_args, model_kwargs
+        The model's arguments.
+    num_draws
+        How many independent draws.
+    model
+        The model, if the guide does not know it.
+    log_likelihood
+        Whether to keep the log-likelihood of every datum in every draw, for ``az.loo`` and ``az.compare``.
+    dims, coords
+        Names and coordinates of dimensions, beside those of plates.
+
+    Returns
+    -------
+    InferenceData or DataTree
+        ``posterior``, ``log_likelihood``, ``observed_data``.
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp, numpyro, numpyro.distributions as dist, optax
+    >>> from numpyro.infer import SVI, Trace_ELBO
+    >>> from numpyro.infer.autoguide import AutoNormal
+    >>> from numpyro_symmetry import to_arviz
+    >>> def model(y):
+    ...     loc = numpyro.sample("loc", dist.Normal(0.0, 10.0))
+    ...     numpyro.sample("y", dist.Normal(loc, 1.0).expand(y.shape).to_event(1), obs=y)
+    >>> guide = AutoNormal(model)
+    >>> svi = SVI(model, guide, optax.adam(0.1), Trace_ELBO())
+    >>> result = svi.run(jax.random.key(0), 100, jnp.ones(20), progress_bar=False)
+    >>> data = to_arviz(jax.random.key(1), guide, result.params, (jnp.ones(20),), num_draws=50)
+    >>> data["posterior"]["loc"].shape
+    (1, 50)
+    """
+    kwargs = dict(model_kwargs or {})
+    model = guide.model if model is None else model
+    draws = guide.sample_posterior(rng_key, params, *model_args, sample_shape=(num_draws,), **kwargs)
+    sites = trace_of(model, model_args, kwargs)
+    posterior = {site: jnp.asarray(value)[None] for site, value in draws.items()}
+    groups: dict[str, Any] = {"posterior": posterior}
+    data = observed(sites)
+    if log_likelihood and data:
+        latent = {s: v for s, v in posterior.items() if s in sites and sites[s]["type"] == "sample"}
+        groups["log_likelihood"] = log_likelihoods(model, latent, model_args, kwargs)
+    groups["observed_data"] = data
+    return to_container(
+        groups,
+        dims=plate_dims(sites) | dict(dims or {}),
+        coords=coords,
+        attrs={"inference_library": "numpyro", "guide": type(guide).__name__},
+    )

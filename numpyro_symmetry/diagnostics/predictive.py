@@ -1,0 +1,92 @@
+"""How far two predictive distributions over classes are apart.
+
+Knows arrays of probabilities; no models.
+"""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
+
+from numpyro_symmetry.symmetry import SymmetryError
+
+
+def agreement(p: ArrayLike, q: ArrayLike) -> Array:
+    r"""Share of data for which two predictive distributions put the same class first.
+
+    .. math:: \frac1N \sum_x 1[\arg\max_y p(y|x) = \arg\max_y q(y|x)]
+
+    Parameters
+    ----------
+    p, q
+        ``(*batch, N, classes)`` probabilities, already averaged over a posterior's draws.
+
+    Returns
+    -------
+    Array
+        ``(*batch)``, from 0 to 1.
+
+    Raises
+    ------
+    SymmetryError
+        If the shapes do not go together or the probabilities do not sum to one.
+
+    References
+    ----------
+    Xiao et al. (2023), arXiv:2401.00611, section 4; Izmailov et al. (2021).
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> from numpyro_symmetry import agreement
+    >>> float(agreement(jnp.array([[0.9, 0.1], [0.2, 0.8]]), jnp.array([[0.6, 0.4], [0.7, 0.3]])))
+    0.5
+    """
+    p, q = _checked(p, q)
+    return (p.argmax(-1) == q.argmax(-1)).mean(-1)
+
+
+def total_variation(p: ArrayLike, q: ArrayLike) -> Array:
+    r"""Total variation distance of two predictive distributions, averaged over data.
+
+    .. math:: \frac1N \sum_x \tfrac12 \sum_y |p(y|x) - q(y|x)|
+
+    Parameters
+    ----------
+    p, q
+        ``(*batch, N, classes)`` probabilities.
+
+    Returns
+    -------
+    Array
+        ``(*batch)``, from 0 to 1.
+
+    Raises
+    ------
+    SymmetryError
+        If the shapes do not go together or the probabilities do not sum to one.
+
+    References
+    ----------
+    Xiao et al. (2023), arXiv:2401.00611, equation 2, with its factor of one half.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> from numpyro_symmetry import total_variation
+    >>> round(float(total_variation(jnp.array([[0.9, 0.1]]), jnp.array([[0.6, 0.4]]))), 3)
+    0.3
+    """
+    p, q = _checked(p, q)
+    return 0.5 * jnp.abs(p - q).sum(-1).mean(-1)
+
+
+def _checked(p: ArrayLike, q: ArrayLike) -> tuple[Array, Array]:
+    p, q = jnp.asarray(p), jnp.asarray(q)
+    if p.ndim < 2 or p.shape[-2:] != q.shape[-2:]:
+        raise SymmetryError(f"Expected probabilities (..., N, classes) of the same data; got {p.shape} and {q.shape}.")
+    for name, values in (("p", p), ("q", q)):
+        if bool((values < 0).any()) or float(jnp.abs(values.sum(-1) - 1.0).max()) > 1e-3:
+            raise SymmetryError(f"{name} is not a distribution over its last axis: pass probabilities, not logits.")
+    return p, q

@@ -1,0 +1,134 @@
+"""Plots of relabelled draws. Each draws on axes that are given or made, and returns them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from numpyro_symmetry.symmetry import SymmetryError, num_transpositions
+from numpyro_symmetry.symmetry.elements import permutation_of
+from numpyro_symmetry.traces import Rebased
+from numpyro_symmetry.traces.containers import read
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_MAX_POINTS = 4000
+
+
+def plot_relabelling(raw: Any, out: Rebased, sites: tuple[str, str], *, axes: Any = None) -> Any:
+    """Two sites against each other, one colour a slot, before and after relabelling.
+
+    Parameters
+    ----------
+    raw
+        The draws as given to `rebase`.
+    out
+        What it returned.
+    sites
+        Names of two sites with one value a slot, or of one, twice, to draw it against the draw's number.
+    axes
+        A pair of matplotlib axes; made if not given.
+
+    Returns
+    -------
+    numpy.ndarray of matplotlib.axes.Axes
+        Before, after.
+    """
+    if axes is None:
+        import matplotlib.pyplot as plt
+
+        axes = plt.subplots(1, 2, figsize=(9, 4), sharex=True, sharey=True, layout="constrained")[1]
+    for ax, data, title in zip(axes, (raw, out.data), ("as sampled", "relabelled"), strict=True):
+        trace = read(data, out.symmetry, out.objective.ndim)
+        flat = trace.flat(list(dict.fromkeys(sites)))
+        if any(value.ndim != 2 for value in flat.values()):
+            raise SymmetryError(f"Sites {sites}: expected one value a slot; got {[v.shape for v in flat.values()]}.")
+        step = max(1, trace.num_draws // _MAX_POINTS)
+        for slot in range(flat[sites[0]].shape[1]):
+            y = flat[sites[1]][::step, slot]
+            x = np.arange(len(y)) * step if sites[0] == sites[1] else flat[sites[0]][::step, slot]
+            ax.plot(x, y, ".", ms=2, alpha=0.35, label=f"{slot}", rasterized=True)
+        ax.set(title=title, xlabel="draw" if sites[0] == sites[1] else sites[0], ylabel=sites[1])
+        ax.spines[["top", "right"]].set_visible(False)
+    legend = axes[1].legend(title="slot", frameon=False, markerscale=5, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    for handle in legend.legend_handles:
+        handle.set_alpha(1.0)
+    return axes
+
+
+def plot_transpositions(out: Rebased, group: str | None = None, *, axes: Axes | None = None) -> Axes:
+    """Number of transpositions between consecutive draws' labels, chain by chain, with its random baseline.
+
+    Parameters
+    ----------
+    out
+        What `rebase` returned.
+    group
+        Which group; may be left out if there is only one.
+    axes
+        Matplotlib axes; made if not given.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        Flat at zero where a chain never switches labels; at ``n - H_n`` where labels are forgotten at once.
+    """
+    if axes is None:
+        import matplotlib.pyplot as plt
+
+        axes = plt.figure(figsize=(7, 3), layout="constrained").add_subplot()
+    names = list(out.elements)
+    if group is None and len(names) == 1:
+        group = names[0]
+    if group not in out.elements:
+        raise SymmetryError(f"group={group!r}: name one of {names}.")
+    permutation = np.asarray(permutation_of(out.elements[group]))
+    n = permutation.shape[-1]
+    chains = permutation.reshape(-1, *permutation.shape[-2:]) if permutation.ndim > 2 else permutation[None]
+    for k, chain in enumerate(chains):
+        # h = g_{t+1} g_t^{-1}: what was done to the labels between one draw and the next
+        step = np.take_along_axis(np.argsort(chain[:-1], -1), chain[1:], -1)
+        axes.plot(
+            np.arange(1, len(chain)), np.asarray(num_transpositions({group: step})[group]), lw=0.7, label=f"chain {k}"
+        )
+    baseline = n - np.sum(1.0 / np.arange(1, n + 1))
+    axes.axhline(baseline, color="grey", ls=":", label="random labels")
+    axes.set(xlabel="draw", ylabel=f"transpositions of {group!r}", ylim=(-0.05 * n, n))
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    return axes
+
+
+def plot_null(out: Rebased, *, axes: Axes | None = None) -> Axes:
+    """Share of variance that each slot explains, in descending order, beside slots without identity.
+
+    Parameters
+    ----------
+    out
+        What `rebase` returned, with its null.
+    axes
+        Matplotlib axes; made if not given.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        Slots at or below the null's are the relabelling's own doing.
+    """
+    if out.null is None:
+        raise SymmetryError("There is no null to plot: call rebase with null=True.")
+    if axes is None:
+        import matplotlib.pyplot as plt
+
+        axes = plt.figure(figsize=(6, 3.5), layout="constrained").add_subplot()
+    for k, (name, slots) in enumerate(out.null.explained_by_slot.items()):
+        rank = np.arange(1, len(slots) + 1)
+        axes.plot(rank, np.sort(slots)[::-1], "o-", ms=4, color=f"C{k}", label=f"{name}")
+        axes.plot(
+            rank, out.null.explained_null_by_slot[name], "o:", ms=3, color=f"C{k}", alpha=0.5, label=f"{name}, null"
+        )
+    axes.set(xlabel="slot, by rank", ylabel="variance explained", ylim=(min(0.0, axes.get_ylim()[0]), 1.0))
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False)
+    return axes

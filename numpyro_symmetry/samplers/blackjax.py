@@ -1,0 +1,269 @@
+"""BlackJAX on a NumPyro model, into an ArviZ container.
+
+Chains run side by side, one jitted step for all of them; over several devices when there are several. Knows models and
+samplers; nothing of symmetry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from numpyro.infer import init_to_uniform
+from numpyro.infer.util import constrain_fn, initialize_model
+from tqdm.auto import tqdm
+
+from numpyro_symmetry.samplers.containers import log_likelihoods, observed, plate_dims, to_container, trace_of
+
+ALGORITHMS = ("nuts", "hmc", "mclmc")
+# how often a progress bar moves
+_UPDATES = 20
+
+LogDensity = Callable[[Any], Array]
+
+
+class _Sampler(NamedTuple):
+    """One chain: ``warm(key, position) -> (state, parameters)`` and ``step(key, state, parameters)``."""
+
+    warm: Callable[[Array, Any], tuple[Any, Any]]
+    step: Callable[[Array, Any, Any], tuple[Any, dict[str, Array]]]
+
+
+def run_blackjax(
+    rng_key: Array,
+    model: Callable[..., Any],
+    model_args: tuple[Any, ...] = (),
+    model_kwargs: Mapping[str, Any] | None = None,
+    *,
+    algorithm: str = "nuts",
+    num_chains: int = 4,
+    num_warmup: int = 1000,
+    num_samples: int = 1000,
+    thinning: int = 1,
+    num_integration_steps: int = 16,
+    target_acceptance_rate: float = 0.8,
+    dense_mass: bool = False,
+    init_strategy: Any = init_to_uniform,
+    init_params: Mapping[str, Any] | None = None,
+    log_likelihood: bool = True,
+    dims: Mapping[str, list[str]] | None = None,
+    coords: Mapping[str, Any] | None = None,
+    progress_bar: bool = True,
+) -> Any:
+    """Sample a NumPyro model's posterior with BlackJAX.
+
+    Parameters
+    ----------
+    rng_key
+        JAX random key.
+    model, model_args, model_kwargs
+        A NumPyro model of continuous latent sites, and its arguments.
+    algorithm
+        ``"nuts"`` or ``"hmc"`` with window adaptation of step size and mass matrix, or ``"mclmc"``, microcanonical
+        Langevin dynamics, unadjusted, with its own tuning.
+    num_chains, num_warmup, num_samples
+        Chains run side by side, split over devices if their number divides.
+    thinning
+        Keep every so many steps; ``num_samples`` are kept.
+    num_integration_steps
+        Leapfrog steps of ``"hmc"``.
+    target_acceptance_rate, dense_mass
+        Of the window adaptation.
+    init_strategy, init_params
+        Where chains start: one of NumPyro's strategies, or constrained values by site ``(num_chains, ...)``.
+    log_likelihood
+        Whether to keep the log-likelihood of every datum in every draw.
+    dims, coords
+        Names and coordinates of dimensions, beside those of plates.
+    progress_bar
+        Whether to show a bar.
+
+    Returns
+    -------
+    InferenceData or DataTree
+        ``posterior`` (constrained, with deterministic sites), ``sample_stats`` under ArviZ's names (``diverging``,
+        ``acceptance_rate``, ``energy``, ``n_steps``, ``lp``), ``log_likelihood``, ``observed_data``.
+
+    Raises
+    ------
+    ValueError
+        If the algorithm is unknown, a number is below one, the model has discrete latent sites or none at all.
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp, numpyro, numpyro.distributions as dist
+    >>> from numpyro_symmetry import run_blackjax
+    >>> def model(y):
+    ...     loc = numpyro.sample("loc", dist.Normal(0.0, 10.0))
+    ...     with numpyro.plate("data", len(y)):
+    ...         numpyro.sample("y", dist.Normal(loc, 1.0), obs=y)
+    >>> data = run_blackjax(
+    ...     jax.random.key(0), model, (jnp.ones(50),), num_warmup=200, num_samples=200, progress_bar=False
+    ... )
+    >>> data["posterior"]["loc"].shape, data["log_likelihood"]["y"].dims
+    ((4, 200), ('chain', 'draw', 'data'))
+    """
+    if algorithm not in ALGORITHMS:
+        raise ValueError(f"algorithm must be one of {ALGORITHMS}; got {algorithm!r}.")
+    counts = {"num_chains": num_chains, "num_warmup": num_warmup, "num_samples": num_samples, "thinning": thinning}
+    if wrong := {name: count for name, count in counts.items() if count < 1}:
+        raise ValueError(f"{wrong}: each must be at least 1.")
+    kwargs = dict(model_kwargs or {})
+    sites = trace_of(model, model_args, kwargs)
+    _refuse_what_has_no_gradient(sites)
+    key_init, key_warm, key_sample = jax.random.split(rng_key, 3)
+    if init_params is not None:
+        from numpyro.infer import init_to_value
+
+        init_strategy = init_to_value(values={s: jnp.asarray(v)[0] for s, v in init_params.items()})
+    init = initialize_model(
+        jax.random.split(key_init, num_chains),
+        model,
+        init_strategy=init_strategy,
+        model_args=model_args,
+        model_kwargs=kwargs,
+        dynamic_args=True,
+    )
+    potential = init.potential_fn(*model_args, **kwargs)
+    positions = init.param_info.z
+    if init_params is not None:
+        from numpyro.infer.util import unconstrain_fn
+
+        given = {site: jnp.asarray(value) for site, value in init_params.items()}
+        moved = jax.vmap(lambda one: unconstrain_fn(model, model_args, kwargs, one))(given)
+        positions = {site: moved.get(site, value) for site, value in positions.items()}
+    sampler = _sampler(
+        algorithm, lambda z: -potential(z), num_warmup, num_integration_steps, target_acceptance_rate, dense_mass
+    )
+    with tqdm(total=num_samples, disable=not progress_bar, desc="warmup") as bar:
+        unconstrained, stats = _run(sampler, key_warm, key_sample, positions, num_chains, num_samples, thinning, bar)
+    constrain = jax.jit(lambda z: constrain_fn(model, model_args, kwargs, z, return_deterministic=True, batch_ndims=2))
+    posterior = constrain(unconstrained)
+    groups = {"posterior": posterior, "sample_stats": stats}
+    data = observed(sites)
+    if log_likelihood and data:
+        latent = {site: posterior[site] for site in unconstrained}
+        groups["log_likelihood"] = log_likelihoods(model, latent, model_args, kwargs)
+    groups["observed_data"] = data
+    return to_container(
+        groups,
+        dims=plate_dims(sites) | dict(dims or {}),
+        coords=coords,
+        attrs={"inference_library": "blackjax", "algorithm": algorithm, "num_warmup": num_warmup},
+    )
+
+
+def _refuse_what_has_no_gradient(sites: Mapping[str, Mapping[str, Any]]) -> None:
+    latent = {name: site for name, site in sites.items() if site["type"] == "sample" and not site["is_observed"]}
+    if not latent:
+        raise ValueError("The model has no latent sites to sample.")
+    if discrete := sorted(name for name, site in latent.items() if site["fn"].support.is_discrete):
+        raise ValueError(
+            f"Sites {discrete} are discrete, and BlackJAX follows gradients: sum them out of the model (for example "
+            "MixtureSameFamily), or use NumPyro's DiscreteHMCGibbs, whose draws rebase reads as well."
+        )
+
+
+def _sampler(
+    algorithm: str, log_density: LogDensity, num_warmup: int, num_integration_steps: int, rate: float, dense: bool
+) -> _Sampler:
+    import blackjax as library
+
+    # its builders are typed as what they build, not as what they return
+    blackjax: Any = library
+
+    if algorithm == "mclmc":
+        kernel = blackjax.mcmc.mclmc.build_kernel()
+
+        def tune(key: Array, position: Any) -> tuple[Any, Any]:
+            key_init, key_tune = jax.random.split(key)
+            state = blackjax.mcmc.mclmc.init(position, log_density, key_init)
+            state, parameters, _ = blackjax.mclmc_find_L_and_step_size(
+                kernel, num_warmup, state, key_tune, logdensity_fn=log_density
+            )
+            return state, parameters
+
+        def langevin(key: Array, state: Any, parameters: Any) -> tuple[Any, dict[str, Array]]:
+            state, info = kernel(
+                key, state, log_density, parameters.inverse_mass_matrix, parameters.L, parameters.step_size
+            )
+            return state, {"lp": state.logdensity, "energy_error": info.energy_change, "diverging": ~info.nonans}
+
+        return _Sampler(tune, langevin)
+
+    build = blackjax.nuts if algorithm == "nuts" else blackjax.hmc
+    extra = {} if algorithm == "nuts" else {"num_integration_steps": num_integration_steps}
+
+    def warm(key: Array, position: Any) -> tuple[Any, Any]:
+        adaptation = blackjax.window_adaptation(
+            build, log_density, is_mass_matrix_diagonal=not dense, target_acceptance_rate=rate, **extra
+        )
+        (state, parameters), _ = adaptation.run(key, position, num_warmup)
+        # what is the same for every chain is no array to be mapped over chains
+        return state, {name: value for name, value in parameters.items() if name not in extra}
+
+    def step(key: Array, state: Any, parameters: Any) -> tuple[Any, dict[str, Array]]:
+        state, info = build(log_density, **parameters, **extra).step(key, state)
+        return state, {
+            "lp": state.logdensity,
+            "diverging": info.is_divergent,
+            "acceptance_rate": info.acceptance_rate,
+            "energy": info.energy,
+            "n_steps": jnp.asarray(info.num_integration_steps),
+        }
+
+    return _Sampler(warm, step)
+
+
+def _run(
+    sampler: _Sampler,
+    key_warm: Array,
+    key_sample: Array,
+    positions: Any,
+    num_chains: int,
+    num_samples: int,
+    thinning: int,
+    bar: Any,
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Draws and statistics ``(chain, draw, ...)``, a few at a time so that the bar can move."""
+
+    def one(key: Array, state: Any, parameters: Any, count: int) -> tuple[Any, Any]:
+        def kept(state: Any, key: Array) -> tuple[Any, Any]:
+            state, stats = jax.lax.scan(
+                lambda s, k: sampler.step(k, s, parameters), state, jax.random.split(key, thinning)
+            )
+            last = jax.tree.map(lambda x: x[-1], stats)
+            if "diverging" in stats:
+                last["diverging"] = stats["diverging"].any()
+            return state, (state.position, last)
+
+        return jax.lax.scan(kept, state, jax.random.split(key, count))
+
+    keys = jax.random.split(key_warm, num_chains)
+    keys, positions = _over_devices((keys, positions), num_chains)
+    states, parameters = jax.jit(jax.vmap(sampler.warm))(keys, positions)
+    bar.set_description("sampling")
+    advance = jax.jit(jax.vmap(one, in_axes=(0, 0, 0, None)), static_argnums=3)
+    size = -(-num_samples // _UPDATES)
+    found = []
+    for start, key in enumerate(jax.random.split(key_sample, -(-num_samples // size))):
+        # every block of one length, so that it compiles once; what is too much is cut off
+        states, block = advance(
+            *_over_devices((jax.random.split(key, num_chains),), num_chains), states, parameters, size
+        )
+        found.append(jax.device_get(block))
+        bar.update(min(size, num_samples - start * size))
+    draws, stats = jax.tree.map(lambda *x: np.concatenate(x, 1)[:, :num_samples], *found)
+    return draws, stats
+
+
+def _over_devices(tree: Any, num_chains: int) -> Any:
+    devices = jax.devices()
+    if len(devices) == 1 or num_chains % len(devices):
+        return tree
+    mesh = jax.sharding.Mesh(np.array(devices), ("chain",))
+    return jax.device_put(tree, jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("chain")))

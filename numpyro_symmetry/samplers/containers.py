@@ -1,0 +1,94 @@
+"""Arrays of a NumPyro model in an ArviZ container: ``InferenceData`` before ArviZ 1, ``DataTree`` since.
+
+Dimensions are named after plates. Knows models and ArviZ; no samplers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+from jax import Array
+from numpyro import handlers
+from numpyro.infer import log_likelihood
+
+Groups = Mapping[str, Mapping[str, Any]]
+
+
+def to_container(
+    groups: Groups,
+    *,
+    dims: Mapping[str, list[str]] | None = None,
+    coords: Mapping[str, Any] | None = None,
+    attrs: Mapping[str, Any] | None = None,
+) -> Any:
+    """Groups of arrays ``(chain, draw, ...)`` as the container of the ArviZ that is installed.
+
+    Parameters
+    ----------
+    groups
+        Group -> variable -> array. Observed data and constants have no leading dimensions.
+    dims, coords
+        Names of the dimensions after chain and draw, and their coordinates.
+    attrs
+        Attributes of the posterior group.
+
+    Returns
+    -------
+    InferenceData or DataTree
+        The former before ArviZ 1.
+    """
+    import arviz
+
+    arrays = {group: {name: np.asarray(value) for name, value in one.items()} for group, one in groups.items() if one}
+    known = {name: list(names) for name, names in (dims or {}).items()}
+    if int(arviz.__version__.split(".")[0]) >= 1:
+        data = arviz.from_dict(arrays, dims=known, coords=dict(coords or {}))
+        data["posterior"].attrs.update(attrs or {})
+        return data
+    data = arviz.from_dict(**arrays, dims=known, coords=dict(coords or {}))  # pyright: ignore[reportArgumentType]
+    data.posterior.attrs.update(attrs or {})  # pyright: ignore[reportAttributeAccessIssue]
+    return data
+
+
+def trace_of(model: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Sites of one run of a model."""
+    return handlers.trace(handlers.seed(model, jax.random.key(0))).get_trace(*args, **kwargs)
+
+
+def plate_dims(sites: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:
+    """Site -> names of its dimensions: plates, and what ``infer={"event_dims": ...}`` says of a site's own."""
+    found = {}
+    for name, site in sites.items():
+        if site["type"] not in ("sample", "deterministic"):
+            continue
+        ndim = np.ndim(site["value"])
+        event = 0 if site["type"] == "deterministic" else site["fn"].event_dim
+        names = [f"{name}_dim_{k}" for k in range(ndim)]
+        frames = site.get("cond_indep_stack") or []
+        for frame in frames:
+            if ndim - event + frame.dim >= 0:
+                names[ndim - event + frame.dim] = frame.name
+        given = (site.get("infer") or {}).get("event_dims") or []
+        names[ndim - len(given) :] = list(given)
+        if frames or given:
+            found[name] = names
+    return found
+
+
+def observed(sites: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Observed values by site."""
+    return {
+        name: site["value"]
+        for name, site in sites.items()
+        if site["type"] == "sample" and site["is_observed"] and np.size(site["value"])
+    }
+
+
+def log_likelihoods(
+    model: Callable[..., Any], posterior: Mapping[str, Array], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> dict[str, Array]:
+    """Log-likelihood of every datum in every draw ``(chain, draw, ...)``."""
+    return log_likelihood(model, dict(posterior), *args, batch_ndims=2, parallel=False, **kwargs)

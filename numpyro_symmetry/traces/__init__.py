@@ -1,0 +1,9 @@
+"""Many draws into one basin: `rebase`, relabelling costs and their nulls, containers in and out."""
+
+from numpyro_symmetry.traces.compact import prune
+from numpyro_symmetry.traces.costs import AllocationCost, EuclideanCost, GaussianCost, StephensCost
+from numpyro_symmetry.traces.null import Null
+from numpyro_symmetry.traces.rebase import rebase
+from numpyro_symmetry.traces.rebased import Rebased
+
+__all__ = ["AllocationCost", "EuclideanCost", "GaussianCost", "Null", "Rebased", "StephensCost", "prune", "rebase"]

@@ -1,0 +1,63 @@
+"""One Gaussian in place of rebased draws: which of its weights are known, and what is left without the others.
+
+Knows Gaussians; no draws and no models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from numpyro_symmetry.matching import DiagonalGaussian
+from numpyro_symmetry.symmetry import SymmetryError
+
+
+def prune(gaussian: DiagonalGaussian, keep: float, *, sites: Iterable[str] | None = None) -> dict[str, Any]:
+    """Means of the entries with the smallest standard deviations, and zero for all others.
+
+    Parameters
+    ----------
+    gaussian
+        For example ``DiagonalGaussian.fit`` of rebased draws.
+    keep
+        Share of the entries to keep, from 0 to 1, all sites together.
+    sites
+        Which sites to prune; others keep their means.
+
+    Returns
+    -------
+    dict
+        Site -> values.
+
+    Raises
+    ------
+    SymmetryError
+        If ``keep`` is no share, or a site is unknown.
+
+    References
+    ----------
+    Xiao et al. (2023), arXiv:2401.00611, section 4.3.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> from numpyro_symmetry import DiagonalGaussian, prune
+    >>> q = DiagonalGaussian({"w": jnp.array([1.0, 2.0])}, {"w": jnp.array([0.1, 3.0])})
+    >>> prune(q, 0.5)["w"].tolist()
+    [1.0, 0.0]
+    """
+    if not 0.0 <= keep <= 1.0:
+        raise SymmetryError(f"keep is a share of entries, from 0 to 1; got {keep}.")
+    chosen = list(gaussian.loc if sites is None else sites)
+    if unknown := sorted(set(chosen) - set(gaussian.loc)):
+        raise SymmetryError(f"Sites {unknown} are not among the Gaussian's {sorted(gaussian.loc)}.")
+    scale = np.concatenate([np.ravel(np.asarray(gaussian.scale[site])) for site in chosen])
+    kept = np.zeros(len(scale), bool)
+    kept[np.argsort(scale, kind="stable")[: round(keep * len(scale))]] = True
+    values = {site: np.asarray(loc) for site, loc in gaussian.loc.items()}
+    ends = np.cumsum([values[site].size for site in chosen])
+    for site, part in zip(chosen, np.split(kept, ends[:-1]), strict=True):
+        values[site] = np.where(part.reshape(values[site].shape), values[site], 0)
+    return values

@@ -1,0 +1,245 @@
+"""Draws in the container they came in: read as arrays, written back as the same type.
+
+Dictionaries, lists of ensemble members, ``xarray.Dataset``, ArviZ's ``InferenceData`` and ``DataTree``, and NumPyro's
+``MCMC``. Only the posterior's own sites are ever replaced. Knows shapes; nothing of relabelling.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+
+from numpyro_symmetry.symmetry import Symmetry, SymmetryError
+from numpyro_symmetry.traces.coordinates import Arrays
+
+# the dimensions that count draws, in the order in which they lead
+SAMPLE_DIMS = ("chain", "draw", "sample")
+
+
+class Trace(NamedTuple):
+    """Draws of a posterior.
+
+    Attributes
+    ----------
+    values
+        Site -> ``(*leading, *event)``.
+    leading
+        Shape of the leading dimensions.
+    write
+        New values of some sites -> a container of the type that was read; the rest is shared.
+    log_density
+        ``(*leading)`` log density of each draw, if the container holds it.
+    dims
+        Site -> names of its event dimensions, if they have any.
+    """
+
+    values: Arrays
+    leading: tuple[int, ...]
+    write: Callable[[Arrays], Any]
+    log_density: np.ndarray | None
+    dims: dict[str, tuple[str, ...]]
+
+    @property
+    def num_draws(self) -> int:
+        """Number of draws in all."""
+        return int(np.prod(self.leading))
+
+    def flat(self, sites: Sequence[str]) -> Arrays:
+        """Some sites as ``(draw, *event)``."""
+        return {s: self.values[s].reshape(self.num_draws, *self.values[s].shape[len(self.leading) :]) for s in sites}
+
+
+def read(data: Any, symmetry: Symmetry, num_leading_dims: int | None = None) -> Trace:
+    """Read draws from any container.
+
+    Parameters
+    ----------
+    data
+        The container.
+    symmetry
+        Whose sites' ranks tell leading dimensions from a site's own, in containers that do not name them.
+    num_leading_dims
+        Says so where the symmetry cannot.
+
+    Returns
+    -------
+    Trace
+        Reading shares memory with the container.
+
+    Raises
+    ------
+    SymmetryError
+        If the container is of no known type, is empty, or its sites disagree on their leading dimensions.
+    """
+    # the containers of xarray and ArviZ are mappings too
+    if isinstance(data, xr.Dataset):
+        return _from_dataset(data, lambda dataset: dataset)
+    if isinstance(data, xr.DataTree):
+        return _from_tree(data)
+    if hasattr(data, "posterior") and type(data).__name__ == "InferenceData":
+        return _from_inference_data(data)
+    if isinstance(data, Mapping):
+        return _from_dict(data, symmetry, num_leading_dims)
+    if isinstance(data, Sequence) and data and all(isinstance(member, Mapping) for member in data):
+        return _from_members(data)
+    if hasattr(data, "get_samples") and hasattr(data, "sampler"):
+        return _from_mcmc(data)
+    raise SymmetryError(
+        f"rebase expects a dict of draws, a list of ensemble members, an xarray.Dataset, InferenceData, a DataTree "
+        f"with a posterior group, or numpyro.infer.MCMC after run; got {type(data).__name__}."
+    )
+
+
+# ---- plain containers --------------------------------------------------------------------------------------------
+
+
+def _from_dict(data: Mapping[str, Any], symmetry: Symmetry, num_leading_dims: int | None) -> Trace:
+    values = {site: np.asarray(value) for site, value in data.items()}
+    num = _num_leading(values, symmetry) if num_leading_dims is None else num_leading_dims
+    leading = _leading(values, num)
+    return Trace(values, leading, lambda new: dict(data) | {s: _like(data[s], v) for s, v in new.items()}, None, {})
+
+
+def _like(given: Any, new: np.ndarray) -> Any:
+    return jnp.asarray(new) if isinstance(given, jax.Array) else new
+
+
+def _num_leading(values: Arrays, symmetry: Symmetry) -> int:
+    known = {
+        values[site].ndim - len(symmetry.opened(site)) + _extra(symmetry, site)
+        for site, entries in symmetry.axes.items()
+        if site in values and ... not in entries
+    }
+    candidates = [num for num in (1, 2) if _fits(values, symmetry, num) and (not known or known == {num})]
+    if len(known) == 1 and not candidates:
+        return known.pop()
+    if known and len(candidates) == 1:
+        return candidates[0]
+    if set(symmetry.axes) - set(values) or any(v.ndim < 2 for v in values.values()):
+        return 1
+    first, second = next(iter(values.values())).shape[:2]
+    # chains are fewer than their draws, and labels than draws
+    if candidates and first != second and (likely := 2 if first < second else 1) in candidates:
+        return likely
+    shapes = {site: values[site].shape for site in symmetry.axes if site in values}
+    raise SymmetryError(
+        f"Cannot tell (draw, ...) from (chain, draw, ...) in sites of shapes {shapes}; say num_leading_dims=1 or 2."
+    )
+
+
+def _extra(symmetry: Symmetry, site: str) -> int:
+    """How many more opened axes a site has than written ones."""
+    return len(symmetry.opened(site)) - len(symmetry.axes[site])
+
+
+def _fits(values: Arrays, symmetry: Symmetry, num: int) -> bool:
+    if any(v.ndim < num for v in values.values()) or len({v.shape[:num] for v in values.values()}) != 1:
+        return False
+    try:
+        symmetry.bind({s: np.empty(v.shape[num:], bool) for s, v in values.items()})
+    except SymmetryError:
+        return False
+    return True
+
+
+def _leading(values: Arrays, num: int) -> tuple[int, ...]:
+    found: dict[tuple[int, ...], str] = {}
+    for site, value in values.items():
+        found.setdefault(value.shape[:num], site)
+    if len(found) != 1 or len(next(iter(found))) != num:
+        raise SymmetryError(
+            f"Sites disagree on their {num} leading dimensions: { ({s: lead for lead, s in found.items()}) }."
+        )
+    return next(iter(found))
+
+
+def _from_members(data: Sequence[Mapping[str, Any]]) -> Trace:
+    sites = set(data[0])
+    for k, member in enumerate(data):
+        if set(member) != sites:
+            raise SymmetryError(f"Member {k} has sites {sorted(member)}, the first has {sorted(sites)}.")
+        for site in sites:
+            if np.shape(member[site]) != np.shape(data[0][site]):
+                raise SymmetryError(
+                    f"Site {site!r} has shape {np.shape(member[site])} in member {k}, {np.shape(data[0][site])} in the "
+                    "first."
+                )
+    values = {site: np.stack([np.asarray(member[site]) for member in data]) for site in data[0]}
+
+    def write(new: Arrays) -> list[dict[str, Any]]:
+        return [dict(member) | {s: _like(member[s], v[k]) for s, v in new.items()} for k, member in enumerate(data)]
+
+    return Trace(values, (len(data),), write, None, {})
+
+
+# ---- xarray and ArviZ --------------------------------------------------------------------------------------------
+
+
+def _from_dataset(data: xr.Dataset, wrap: Callable[[xr.Dataset], Any], log_density: Any = None) -> Trace:
+    dims = tuple(dim for dim in SAMPLE_DIMS if dim in data.dims)
+    if not dims:
+        raise SymmetryError(f"The posterior has dimensions {tuple(data.dims)}; expected some of {SAMPLE_DIMS}.")
+    # a variable without draws (a constant) is none of the posterior's sites
+    arrays = {str(s): v.transpose(*dims, ...) for s, v in data.data_vars.items() if set(dims) <= set(v.dims)}
+    values = {site: array.values for site, array in arrays.items()}
+
+    def write(new: Arrays) -> Any:
+        def variable(site: str) -> xr.DataArray:
+            moved = arrays[site].copy(deep=False, data=new[site])
+            return moved.transpose(*data[site].dims)
+
+        return wrap(data.assign({site: variable(site) for site in new}))
+
+    density = None if log_density is None else np.asarray(log_density.transpose(*dims).values)
+    event = {site: tuple(map(str, array.dims[len(dims) :])) for site, array in arrays.items()}
+    return Trace(values, tuple(data.sizes[dim] for dim in dims), write, density, event)
+
+
+def _from_inference_data(data: Any) -> Trace:
+    def wrap(posterior: xr.Dataset) -> Any:
+        groups = {name: data[name] for name in data.groups()}
+        return type(data)(attrs=data.attrs, **{**groups, "posterior": posterior})
+
+    stats = data.sample_stats if "sample_stats" in data.groups() else {}
+    return _from_dataset(data.posterior, wrap, stats.get("lp"))
+
+
+def _from_tree(data: xr.DataTree) -> Trace:
+    if "posterior" not in data.children:
+        raise SymmetryError(f"The DataTree has groups {sorted(data.children)}; expected one named 'posterior'.")
+
+    def wrap(posterior: xr.Dataset) -> xr.DataTree:
+        new = data.copy(deep=False)
+        new["posterior"].dataset = posterior  # pyright: ignore[reportAttributeAccessIssue]
+        return new
+
+    node = data["posterior"]
+    stats = data["sample_stats"].to_dataset() if "sample_stats" in data.children else {}
+    return _from_dataset(node.to_dataset(), wrap, stats.get("lp"))  # pyright: ignore[reportAttributeAccessIssue]
+
+
+# ---- NumPyro -----------------------------------------------------------------------------------------------------
+
+
+def _from_mcmc(data: Any) -> Trace:
+    if getattr(data, "_states", None) is None:
+        raise SymmetryError("The MCMC object holds no draws: call its run method first.")
+    field = data._sample_field
+    values = {site: np.asarray(value) for site, value in data.get_samples(group_by_chain=True).items()}
+
+    def write(new: Arrays) -> Any:
+        moved = copy.copy(data)
+        before = data._states[field]
+        moved._states = {**data._states, field: {**before, **{s: _like(before[s], v) for s, v in new.items()}}}
+        moved._states_flat = None
+        return moved
+
+    energy = data._states.get("potential_energy")
+    density = None if energy is None else -np.asarray(energy)
+    return Trace(values, next(iter(values.values())).shape[:2], write, density, {})

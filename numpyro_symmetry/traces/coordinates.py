@@ -1,0 +1,121 @@
+"""Coordinates in which draws are compared: logs where values are positive, centred and scaled as a whole.
+
+Centres and scales are pooled over draws and over everything a group may exchange, so they are blind to labels. Knows
+draws and axes; no costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
+
+import numpy as np
+from scipy import stats
+
+from numpyro_symmetry.symmetry import Symmetry, SymmetryError
+from numpyro_symmetry.symmetry.axes import Axis
+
+Arrays = dict[str, np.ndarray]
+TRANSFORMS: dict[str, Callable[[np.ndarray], np.ndarray]] = {"identity": lambda x: x, "log": np.log}
+# about this many numbers are in memory at once
+CHUNK = 4_000_000
+_LOOKED_AT = 1000
+
+
+class Coordinate(NamedTuple):
+    """How one site is read: a transform by name, then centre and scale, which broadcast over its opened shape."""
+
+    transform: str
+    center: np.ndarray
+    scale: np.ndarray
+    axes: tuple[Axis, ...]
+    shape: tuple[int, ...]
+
+    def __call__(self, values: np.ndarray) -> np.ndarray:
+        """``(draw, *opened shape)``, float64."""
+        opened = values.reshape(len(values), *self.shape).astype(float)
+        return (TRANSFORMS[self.transform](opened) - self.center) / self.scale
+
+
+def axes_of(bound: Symmetry, site: str, event: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[Axis, ...]]:
+    """Opened shape of one site and an axis entry for each of its dimensions."""
+    shape = bound.opened_shape(site, event)
+    opened = bound.opened(site)
+    signed = {name for name, group in bound.groups.items() if group.kind == "signed"}
+    entries = tuple(axis._replace(signed=axis.signed and axis.group in signed) for axis in opened)
+    return shape, (Axis(None, False, None),) * (len(shape) - len(opened)) + entries
+
+
+def coordinates(
+    draws: Arrays, bound: Symmetry, transforms: Mapping[str, str] | str, *, standardize: bool
+) -> dict[str, Coordinate]:
+    """Coordinates of every site on which a group acts.
+
+    Parameters
+    ----------
+    draws
+        Site -> ``(draw, *event)``.
+    bound
+        The symmetry.
+    transforms
+        Site -> ``"identity"`` or ``"log"``; ``"auto"`` takes logs of a site whose values are all positive if a
+        log-normal describes its pooled values better than a normal does (Box and Cox's likelihood).
+    standardize
+        Whether to divide by pooled standard deviations.
+
+    Returns
+    -------
+    dict
+        Site -> `Coordinate`.
+    """
+    given = {} if isinstance(transforms, str) else dict(transforms)
+    if isinstance(transforms, str) and transforms != "auto":
+        given = dict.fromkeys(bound.axes, transforms)
+    if unknown := sorted(set(given.values()) - set(TRANSFORMS)):
+        raise ValueError(f"transforms must be among {tuple(TRANSFORMS)}; got {unknown}.")
+    if unknown := sorted(set(given) - set(bound.axes)):
+        raise SymmetryError(f"transforms names sites {unknown}; the symmetry has {sorted(bound.axes)}.")
+    found = {}
+    for site in bound.axes:
+        shape, axes = axes_of(bound, site, draws[site].shape[1:])
+        if all(axis.group is None for axis in axes):
+            continue
+        transform = given.get(site) or _transform(draws[site])
+        if transform == "log" and not (draws[site] > 0).all():
+            raise SymmetryError(f"Site {site!r} holds values that are not positive; its transform cannot be 'log'.")
+        raw = Coordinate(transform, np.zeros(()), np.ones(()), axes, shape)
+        found[site] = _standardized(draws[site], raw) if standardize else raw
+    return found
+
+
+def _transform(values: np.ndarray) -> str:
+    some = np.ravel(values[:: max(1, len(values) // _LOOKED_AT)]).astype(float)
+    if not (values > 0).all() or np.ptp(some) == 0:
+        return "identity"
+    # the likelihoods of Box and Cox's family at 0 (logarithm) and at 1 (as it is)
+    return "log" if stats.boxcox_llf(0.0, some) > stats.boxcox_llf(1.0, some) else "identity"
+
+
+def _standardized(values: np.ndarray, raw: Coordinate) -> Coordinate:
+    pooled = (0, *(1 + k for k, axis in enumerate(raw.axes) if axis.group is not None))
+    signed = any(axis.signed for axis in raw.axes)
+    # a sign must move values about zero
+    center = np.zeros(()) if signed else _mean(values, raw, pooled, lambda x: x)
+    variance = _mean(values, raw, pooled, lambda x: np.square(x - center))
+    scale = np.sqrt(np.where(variance > 0, variance, 1.0))
+    return raw._replace(center=center, scale=scale)
+
+
+def _mean(
+    values: np.ndarray, raw: Coordinate, pooled: tuple[int, ...], change: Callable[[np.ndarray], np.ndarray]
+) -> np.ndarray:
+    total = sum(change(raw(values[items])).mean(pooled, keepdims=True)[0] * size for items, size in chunks(values))
+    return np.asarray(total) / len(values)
+
+
+def chunks(values: np.ndarray) -> Iterator[tuple[slice, int]]:
+    """Slices of draws, each of bounded size, and how many draws they hold."""
+    step = max(1, CHUNK // max(1, int(np.prod(values.shape[1:]))))
+    for start in range(0, len(values), step):
+        stop = min(start + step, len(values))
+        yield slice(start, stop), stop - start

@@ -1,0 +1,268 @@
+r"""What relabelling maximises: the likelihood of the relabelled draws in an exponential family.
+
+Every cost is a family :math:`\langle\eta, g\cdot T(\theta)\rangle - A(\eta) + h(\theta)` with statistics on which the
+group acts as it acts on values. Relabelling raises it over :math:`g`, one draw at a time, and over :math:`\eta`, which
+depends on the relabelled draws only through their mean statistics; neither step ever lowers it. Gaussians, squared
+distances, Stephens' Kullback–Leibler criterion and the agreement of allocations differ in nothing but :math:`T`,
+:math:`\eta` and :math:`h`. Knows draws; no containers and no algorithms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from jax.typing import ArrayLike
+
+from numpyro_symmetry.symmetry import Symmetry, SymmetryError
+from numpyro_symmetry.symmetry.axes import Axis
+from numpyro_symmetry.traces.coordinates import Arrays, Coordinate, coordinates
+
+Statistics = tuple[np.ndarray, ...]
+_FREE = Axis(None, False, None)
+# the smallest variance of a slot, relative to the pooled one
+_MIN_VARIANCE = 1e-6
+_MIN_PROBABILITY = 1e-10
+
+
+class Family(NamedTuple):
+    r"""An exponential family over draws.
+
+    Attributes
+    ----------
+    statistics
+        Which draws -> statistics, each ``(draw, *shape)``.
+    axes
+        For each statistic one entry for each axis of its shape.
+    natural
+        Mean statistics, ``(*shape)`` each, -> natural parameters of largest likelihood and their log-partition.
+    point
+        Statistics of one draw -> natural parameters to start from, and their log-partition.
+    carrier
+        Statistics -> ``(draw,)``, the part of the log-likelihood that no label changes.
+    num_draws
+        How many draws there are.
+    """
+
+    statistics: Callable[[slice | np.ndarray], Statistics]
+    axes: tuple[tuple[Axis, ...], ...]
+    natural: Callable[[Statistics], tuple[Statistics, float]]
+    point: Callable[[Statistics], tuple[Statistics, float]]
+    carrier: Callable[[Statistics], np.ndarray]
+    num_draws: int
+
+
+@dataclass(frozen=True)
+class EuclideanCost:
+    r"""Squared distance to the average of the relabelled draws, :math:`\tfrac12\lVert g\cdot x-\mu\rVert^2`.
+
+    Parameters
+    ----------
+    transforms
+        Site -> ``"identity"`` or ``"log"``, or one of them for all; ``"auto"`` chooses.
+    standardize
+        Divide every coordinate by its standard deviation, pooled over draws and over what the groups exchange.
+
+    Examples
+    --------
+    >>> from numpyro_symmetry import EuclideanCost
+    >>> EuclideanCost(standardize=False).transforms
+    'identity'
+    """
+
+    transforms: Mapping[str, str] | str = "identity"
+    standardize: bool = True
+
+    def coordinates(self, draws: Arrays, bound: Symmetry) -> dict[str, Coordinate]:
+        """Coordinates in which distances are taken."""
+        return coordinates(draws, bound, self.transforms, standardize=self.standardize)
+
+    def family(self, draws: Arrays, bound: Symmetry, read: Mapping[str, Coordinate]) -> Family:
+        """Gaussians of unit variance."""
+        del bound
+
+        def statistics(items: slice | np.ndarray) -> Statistics:
+            return tuple(c(draws[s][items]).astype(_floating(draws[s]), copy=False) for s, c in read.items())
+
+        def natural(means: Statistics) -> tuple[Statistics, float]:
+            return means, 0.5 * sum(float(np.vdot(m, m)) for m in means)
+
+        def carrier(found: Statistics) -> np.ndarray:
+            return -0.5 * sum(np.square(x, dtype=float).reshape(len(x), -1).sum(1) for x in found)  # pyright: ignore
+
+        return Family(statistics, tuple(c.axes for c in read.values()), natural, natural, carrier, _count(draws))
+
+
+@dataclass(frozen=True)
+class GaussianCost:
+    r"""Log density of the relabelled draws under independent Gaussians, one for every entry of every slot.
+
+    :math:`-\tfrac12\sum_i\big[(g\cdot x-\mu)_i^2/\sigma_i^2 + \log\sigma_i^2\big]`: slots may differ in spread, so
+    that a site of large variance does not decide alone.
+
+    Parameters
+    ----------
+    transforms
+        Site -> ``"identity"`` or ``"log"``, or one of them for all. ``"auto"`` takes logs of positive sites where a
+        log-normal fits better.
+
+    Notes
+    -----
+    With one component for each label this is the classification likelihood of a Gaussian mixture.
+    """
+
+    transforms: Mapping[str, str] | str = "auto"
+
+    def coordinates(self, draws: Arrays, bound: Symmetry) -> dict[str, Coordinate]:
+        """Coordinates in which slots are Gaussian."""
+        return coordinates(draws, bound, self.transforms, standardize=True)
+
+    def family(self, draws: Arrays, bound: Symmetry, read: Mapping[str, Coordinate]) -> Family:
+        """Gaussians of free means and variances."""
+        del bound
+
+        def statistics(items: slice | np.ndarray) -> Statistics:
+            x = [c(draws[s][items]) for s, c in read.items()]
+            return (*x, *map(np.square, x))
+
+        def natural(means: Statistics) -> tuple[Statistics, float]:
+            first, second = means[: len(read)], means[len(read) :]
+            variance = [np.maximum(b - a * a, _MIN_VARIANCE) for a, b in zip(first, second, strict=True)]
+            linear = tuple(a / v for a, v in zip(first, variance, strict=True))
+            partition = sum(float((a * a / v + np.log(v)).sum()) for a, v in zip(first, variance, strict=True))
+            return (*linear, *(-0.5 / v for v in variance)), 0.5 * partition
+
+        def point(one: Statistics) -> tuple[Statistics, float]:
+            x = one[: len(read)]
+            return (*x, *(np.full_like(a, -0.5) for a in x)), 0.5 * sum(float(np.vdot(a, a)) for a in x)
+
+        axes = tuple(c.axes for c in read.values())
+        even = tuple(tuple(axis._replace(signed=False) for axis in site) for site in axes)
+        return Family(statistics, axes + even, natural, point, _no_carrier, _count(draws))
+
+
+@dataclass(frozen=True, eq=False)
+class StephensCost:
+    r"""Kullback–Leibler divergence of a draw's allocation probabilities from their average over relabelled draws.
+
+    .. math:: \sum_{n,k} p_{nk} \log\frac{p_{nk}}{q_{nk}}
+
+    Parameters
+    ----------
+    probabilities
+        ``(*leading, N, K)``: for each draw the probability that datum ``n`` belongs to component ``k``.
+    group
+        The group whose elements the last axis holds; may be left out if there is only one.
+
+    References
+    ----------
+    Stephens (2000), Dealing with label switching in mixture models, algorithm 2.
+    """
+
+    probabilities: ArrayLike = field(repr=False)
+    group: str | None = None
+
+    def coordinates(self, draws: Arrays, bound: Symmetry) -> dict[str, Coordinate]:
+        """None: parameters are not looked at."""
+        return {}
+
+    def family(self, draws: Arrays, bound: Symmetry, read: Mapping[str, Coordinate]) -> Family:
+        """Categorical distributions, one for each datum."""
+        del read
+        name = _group(self.group, bound, "StephensCost")
+        p = _per_draw(self.probabilities, _count(draws), bound.groups[name].size, "probabilities")
+        if (p < 0).any() or np.abs(p.sum(-1) - 1.0).max(initial=0.0) > 1e-3:
+            raise SymmetryError("StephensCost expects probabilities that are not negative and sum to one over labels.")
+
+        def natural(means: Statistics) -> tuple[Statistics, float]:
+            return (np.log(np.maximum(means[0], _MIN_PROBABILITY)),), 0.0
+
+        def carrier(found: Statistics) -> np.ndarray:
+            return -(found[0] * np.log(np.maximum(found[0], _MIN_PROBABILITY))).sum((1, 2))
+
+        axes = ((_FREE, Axis(name, False, None)),)
+        return Family(lambda items: (p[items].astype(float),), axes, natural, natural, carrier, _count(draws))
+
+
+@dataclass(frozen=True, eq=False)
+class AllocationCost:
+    """Number of data allocated otherwise than by most of the relabelled draws.
+
+    Parameters
+    ----------
+    allocations
+        ``(*leading, N)`` integers: for each draw the component of every datum.
+    group
+        The group whose elements they are; may be left out if there is only one.
+
+    References
+    ----------
+    Papastamoulis and Iliopoulos (2010); Rodríguez and Walker (2014): equivalence classes representatives, iterated.
+    """
+
+    allocations: ArrayLike = field(repr=False)
+    group: str | None = None
+
+    def coordinates(self, draws: Arrays, bound: Symmetry) -> dict[str, Coordinate]:
+        """None: parameters are not looked at."""
+        return {}
+
+    def family(self, draws: Arrays, bound: Symmetry, read: Mapping[str, Coordinate]) -> Family:
+        """Degenerate categorical distributions: the most frequent allocation of every datum."""
+        del read
+        name = _group(self.group, bound, "AllocationCost")
+        size = bound.groups[name].size or 0
+        given = np.asarray(self.allocations)
+        if not np.issubdtype(given.dtype, np.integer) or given.min(initial=0) < 0 or given.max(initial=0) >= size:
+            raise SymmetryError(f"AllocationCost expects integers from 0 to {size - 1}, the labels of group {name!r}.")
+        z = _per_draw(given[..., None], _count(draws), 1, "allocations")[..., 0]
+
+        def natural(means: Statistics) -> tuple[Statistics, float]:
+            return ((means[0].argmax(-1)[..., None] == np.arange(size)).astype(float),), 0.0
+
+        def carrier(found: Statistics) -> np.ndarray:
+            return np.full(len(found[0]), -float(z.shape[1]))
+
+        def statistics(items: slice | np.ndarray) -> Statistics:
+            return ((z[items][..., None] == np.arange(size)).astype(float),)
+
+        return Family(statistics, ((_FREE, Axis(name, False, None)),), natural, natural, carrier, _count(draws))
+
+
+Cost = EuclideanCost | GaussianCost | StephensCost | AllocationCost
+
+
+def _no_carrier(found: Statistics) -> np.ndarray:
+    return np.zeros(len(found[0]))
+
+
+def _count(draws: Arrays) -> int:
+    return len(next(iter(draws.values())))
+
+
+def _floating(values: np.ndarray) -> np.dtype:
+    return np.dtype(np.float32 if values.dtype == np.float32 else np.float64)
+
+
+def _group(name: str | None, bound: Symmetry, cost: str) -> str:
+    if name is None and len(bound.groups) == 1:
+        name = next(iter(bound.groups))
+    if name not in bound.groups:
+        raise SymmetryError(f"{cost}(group={name!r}): name one of the symmetry's groups {list(bound.groups)}.")
+    if bound.groups[name].kind == "signed":
+        raise SymmetryError(f"{cost}: group {name!r} is signed, and labels of data carry no sign.")
+    return name
+
+
+def _per_draw(given: ArrayLike, count: int, size: int | None, what: str) -> np.ndarray:
+    """``(draw, N, size)`` from any leading dimensions."""
+    array = np.asarray(given)
+    for leading in range(1, array.ndim - 1):
+        if int(np.prod(array.shape[:leading])) == count and array.shape[-1] == size:
+            return array.reshape(count, -1, array.shape[-1])
+    raise SymmetryError(
+        f"{what} has shape {array.shape}; expected the leading dimensions of the draws ({count} in all), then the data"
+        + (f", then {size} labels." if size != 1 else ".")
+    )

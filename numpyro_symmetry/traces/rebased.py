@@ -1,0 +1,222 @@
+"""`Rebased`: relabelled draws, the elements that moved them, and how to move further values of the same draws.
+
+Knows elements and how they act on arrays; not how they were found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+
+from numpyro_symmetry.matching.bilinear import Hard, Term, move
+from numpyro_symmetry.symmetry import Element, SignedPermutation, Symmetry, SymmetryError
+from numpyro_symmetry.symmetry.axes import AxisEntry
+from numpyro_symmetry.symmetry.elements import Part
+from numpyro_symmetry.traces.containers import read
+from numpyro_symmetry.traces.coordinates import Coordinate, axes_of
+from numpyro_symmetry.traces.costs import Cost, Statistics
+from numpyro_symmetry.traces.null import Null
+from numpyro_symmetry.traces.relabel import State, objective_of
+
+
+class Frame(NamedTuple):
+    """What draws were relabelled against: the cost, its coordinates, natural parameters and their log-partition."""
+
+    cost: Cost
+    read: dict[str, Coordinate]
+    natural: Statistics
+    partition: float
+
+
+class Rebased(NamedTuple):
+    """Draws in one basin, and how they got there.
+
+    Attributes
+    ----------
+    data
+        A container of the type that was given; only the sites the symmetry names are changed.
+    elements
+        Group -> ``(*leading, n)``: the element that was applied to each draw.
+    reference
+        Site -> value that the draws were brought to: their relabelled mean, or the draw or values that were named.
+    objective
+        ``(*leading)`` log-likelihood of each relabelled draw under the cost; larger is better. In nats for
+        `GaussianCost` and `StephensCost` (minus the divergence), minus half the squared distance, in pooled standard
+        deviations, for `EuclideanCost`, minus the number of other allocations for `AllocationCost`.
+    margin
+        ``(*leading)`` objective of the labels in use minus that of the next best: near zero, the labels are a guess.
+    null
+        What the relabelling made up; ``None`` if it was not asked for.
+    num_rounds, converged
+        How often the draws were relabelled, and whether the last time changed nothing.
+    symmetry
+        With sizes.
+    labels
+        Sites whose values are labels -> their group.
+    frame
+        For relabelling other draws to the same reference: ``rebase(more, symmetry, reference=out)``.
+    """
+
+    data: Any
+    elements: Element
+    reference: dict[str, Any]
+    objective: np.ndarray
+    margin: np.ndarray
+    null: Null | None
+    num_rounds: int
+    converged: bool
+    symmetry: Symmetry
+    labels: dict[str, str]
+    frame: Frame
+
+    def apply(
+        self,
+        values: Mapping[str, ArrayLike],
+        *,
+        axes: Mapping[str, tuple[AxisEntry, ...]] | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> dict[str, np.ndarray]:
+        """Relabel further values of the same draws.
+
+        Parameters
+        ----------
+        values
+            Site -> ``(*leading, ...)``.
+        axes
+            Site -> its axes, as in `Symmetry`, for sites the symmetry does not name.
+        labels
+            Site -> group, for integer sites whose *values* are labels (allocations, states): they are relabelled with
+            the inverse, so that a datum stays with its component.
+
+        Returns
+        -------
+        dict
+            Relabelled values; sites that are named nowhere as they were.
+
+        Raises
+        ------
+        SymmetryError
+            If the leading dimensions differ from the draws', or labels point outside their group.
+        """
+        return _act_on(self, values, axes or {}, {**self.labels, **(labels or {})}, states_of(self.elements))
+
+    def undo(
+        self,
+        values: Mapping[str, ArrayLike],
+        *,
+        axes: Mapping[str, tuple[AxisEntry, ...]] | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> dict[str, np.ndarray]:
+        """Give values the labels they came with: the exact inverse of `apply`."""
+        back = {name: _inverse(part) for name, part in states_of(self.elements).items()}
+        return _act_on(self, values, axes or {}, {**self.labels, **(labels or {})}, back)
+
+    def score(self, data: Any, cost: Cost) -> float:
+        """Mean objective of these labels under another cost, nats a draw, larger is better.
+
+        Parameters
+        ----------
+        data
+            The draws as they were *before* rebasing.
+        cost
+            For example `StephensCost`, whose criterion this is with the opposite sign.
+        """
+        trace = read(data, self.symmetry, len(self.objective.shape))
+        draws = trace.flat(list(self.symmetry.axes))
+        family = cost.family(draws, self.symmetry, cost.coordinates(draws, self.symmetry))
+        return objective_of(family, self.symmetry.groups, states_of(self.elements))
+
+
+def act(values: np.ndarray, symmetry: Symmetry, site: str, state: State) -> np.ndarray:
+    """Move ``(draw, *event)`` values of one site, each draw by its own element; types are kept."""
+    shape, axes = axes_of(symmetry, site, values.shape[1:])
+    opened = values.reshape(len(values), *shape)
+    if any(axis.signed for axis in axes) and values.dtype.kind not in "fi":
+        raise SymmetryError(f"Site {site!r}: a sign cannot apply to values of type {values.dtype}.")
+    return move(Term(opened, opened, axes), state).reshape(values.shape)
+
+
+def rename(values: np.ndarray, part: Hard) -> np.ndarray:
+    """Give labels ``(draw, ...)`` the names that their slots have after relabelling."""
+    back = np.empty_like(part.permutation)
+    np.put_along_axis(back, part.permutation, np.arange(back.shape[-1])[None], 1)
+    flat = values.reshape(len(values), -1).astype(int)
+    return np.take_along_axis(back, flat, 1).astype(values.dtype).reshape(values.shape)
+
+
+def states_of(elements: Element) -> State:
+    """Elements ``(*leading, n)`` as one batch of draws."""
+
+    def one(part: Part) -> Hard:
+        arrays = part if isinstance(part, SignedPermutation) else (part,)
+        return Hard(*(np.asarray(x).reshape(-1, np.shape(x)[-1]) for x in arrays))
+
+    return {name: one(part) for name, part in elements.items()}
+
+
+def elements_of(state: State, leading: tuple[int, ...]) -> Element:
+    """One batch of draws as elements ``(*leading, n)``."""
+
+    def one(part: Hard) -> Part:
+        permutation = jnp.asarray(part.permutation.reshape(*leading, -1))
+        if part.sign is None:
+            return permutation
+        return SignedPermutation(permutation, jnp.asarray(part.sign.reshape(*leading, -1)))
+
+    return {name: one(part) for name, part in state.items()}
+
+
+def _inverse(part: Hard) -> Hard:
+    back = np.empty_like(part.permutation)
+    np.put_along_axis(back, part.permutation, np.arange(back.shape[-1])[None], 1)
+    return Hard(back, None if part.sign is None else np.take_along_axis(part.sign, back, 1))
+
+
+def _act_on(
+    out: Rebased,
+    values: Mapping[str, ArrayLike],
+    axes: Mapping[str, tuple[AxisEntry, ...]],
+    labels: Mapping[str, str],
+    state: State,
+) -> dict[str, np.ndarray]:
+    leading = out.objective.shape
+    moved = {}
+    for site, value in values.items():
+        array = np.asarray(value)
+        named = site in axes or site in labels or site in out.symmetry.axes
+        if named and array.shape[: len(leading)] != leading:
+            raise SymmetryError(
+                f"Site {site!r} has shape {array.shape}; expected the draws' leading dimensions {leading} in front."
+            )
+        flat = array.reshape(-1, *array.shape[len(leading) :]) if named else array
+        if site in labels:
+            if (group := labels[site]) not in state or state[group].sign is not None:
+                raise SymmetryError(f"Site {site!r} holds labels of {group!r}, which is no permutation group here.")
+            size = state[group].permutation.shape[-1]
+            if array.dtype.kind not in "iu" or array.size and not 0 <= array.min() <= array.max() < size:
+                raise SymmetryError(
+                    f"Site {site!r} holds labels of group {group!r}; expected integers from 0 to {size - 1}, got "
+                    f"{array.dtype} from {array.min()} to {array.max()}."
+                )
+            flat = rename(flat, state[group])
+        elif named:
+            event = {site: np.empty(flat.shape[1:], bool)}
+            one = _restricted(out.symmetry, site, axes.get(site) or out.symmetry.axes[site]).bind(event)
+            flat = act(flat, one, site, state)
+        moved[site] = flat.reshape(array.shape) if named else array
+    return moved
+
+
+def _restricted(symmetry: Symmetry, site: str, entries: tuple[AxisEntry, ...]) -> Symmetry:
+    """The symmetry's groups on one site."""
+    groups = Symmetry({site: entries}).groups
+    if unknown := sorted(set(groups) - set(symmetry.groups)):
+        raise SymmetryError(
+            f"axes of site {site!r} name groups {unknown}; the draws were relabelled by {sorted(symmetry.groups)}."
+        )
+    kinds = {name: symmetry.groups[name].kind for name in groups}
+    return Symmetry({site: entries}, kinds, {name: symmetry.sizes[name] for name in groups})

@@ -1,0 +1,191 @@
+"""Raise the likelihood of draws over labels and parameters in turn, until neither moves it.
+
+Draws are read a chunk at a time. Each draw's labels are one bilinear matching against the natural parameters; the
+parameters are those of the relabelled draws' mean statistics. Knows families and matching; no containers, no costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from numpyro_symmetry.matching.bilinear import Hard, Problem, Term, identity, move
+from numpyro_symmetry.matching.solve import solve
+from numpyro_symmetry.symmetry import Group
+from numpyro_symmetry.traces.coordinates import CHUNK
+from numpyro_symmetry.traces.costs import Family, Statistics
+
+MAX_ROUNDS = 100
+# a gain below this, in nats for a draw and relative to the objective, is rounding
+_TOLERANCE = 1e-9
+
+State = dict[str, Hard]
+
+
+class Relabelling(NamedTuple):
+    """Labels of every draw, and what they are labels of.
+
+    Attributes
+    ----------
+    state
+        Group -> assignment of every draw.
+    natural
+        Natural parameters the labels were last chosen against.
+    objective
+        ``(draw,)``: log-likelihood of each relabelled draw, nats.
+    num_rounds
+        How often the draws were relabelled.
+    converged
+        Whether the last round changed nothing.
+    """
+
+    state: State
+    natural: Statistics
+    objective: np.ndarray
+    num_rounds: int
+    converged: bool
+
+
+def acting(family: Family, groups: dict[str, Group]) -> dict[str, Group]:
+    """The groups on which a family's statistics depend."""
+    named = {axis.group for axes in family.axes for axis in axes}
+    return {name: group for name, group in groups.items() if name in named}
+
+
+def relabel(
+    family: Family,
+    groups: dict[str, Group],
+    start: tuple[Statistics, float],
+    *,
+    method: str = "auto",
+    seed: int = 0,
+    max_rounds: int = MAX_ROUNDS,
+) -> Relabelling:
+    """Relabel draws against natural parameters, and those against the draws, in turn.
+
+    Parameters
+    ----------
+    family
+        What the likelihood is.
+    groups
+        The symmetry's groups; those no statistic depends on keep their labels.
+    start
+        Natural parameters and log-partition to begin with.
+    method
+        How each draw is matched.
+    seed
+        For the matching's restarts.
+    max_rounds
+        One relabels against ``start`` and leaves it there.
+
+    Returns
+    -------
+    Relabelling
+        Its mean objective never fell.
+    """
+    moving = acting(family, groups)
+    natural, partition = start
+    state: State | None = None
+    best = -np.inf
+    converged = False
+    num_rounds = 0
+    objective = np.zeros(family.num_draws)
+    for num_rounds in range(1, max_rounds + 1):
+        found, objective, means, moved = _round(family, moving, natural, partition, state, method, seed)
+        gain = objective.mean() - best
+        best, state = objective.mean(), found
+        if max_rounds == 1 or not moved or (num_rounds > 1 and gain <= _TOLERANCE * (1.0 + abs(best))):
+            converged = True
+            break
+        if num_rounds < max_rounds:
+            natural, partition = family.natural(means)
+    labels = {n: identity(g, family.num_draws) for n, g in groups.items()} | (state or {})
+    return Relabelling({name: labels[name] for name in groups}, natural, objective, num_rounds, converged)
+
+
+def _round(
+    family: Family,
+    groups: dict[str, Group],
+    natural: Statistics,
+    partition: float,
+    old: State | None,
+    method: str,
+    seed: int,
+) -> tuple[State, np.ndarray, Statistics, bool]:
+    objective = np.zeros(family.num_draws)
+    totals = [np.zeros(eta.shape) for eta in natural]
+    parts: list[State] = []
+    moved = False
+    for items in blocks(family, groups):
+        problem, found = problem_of(family, groups, natural, items)
+        solution = solve(problem, method, np.random.default_rng(seed))
+        state = solution.state
+        if old is not None:
+            before = {name: part.at(items) for name, part in old.items()}
+            if not solution.exact.all():
+                # another start may end lower than where the draw already was
+                keep = problem.score(before) >= problem.score(state)
+                for name, part in state.items():
+                    part.write(np.flatnonzero(keep), before[name].at(keep))
+            moved = moved or any(_differ(state[name], before[name]) for name in state)
+        for k, (eta, term) in enumerate(zip(natural, problem.terms, strict=True)):
+            relabelled = move(term, state)
+            objective[items] += relabelled.reshape(len(relabelled), -1) @ eta.ravel().astype(relabelled.dtype)
+            totals[k] += relabelled.sum(0, dtype=float)
+        objective[items] += family.carrier(found) - partition
+        parts.append(state)
+    state = {name: _joined([part[name] for part in parts]) for name in groups}
+    return state, objective, tuple(t / family.num_draws for t in totals), moved or old is None
+
+
+def problem_of(
+    family: Family, groups: dict[str, Group], natural: Statistics, items: slice | np.ndarray
+) -> tuple[Problem, Statistics]:
+    """The matching of some draws against natural parameters, and their statistics."""
+    found = family.statistics(items)
+    terms = [
+        Term(eta[None].astype(x.dtype, copy=False), x, axes)
+        for eta, x, axes in zip(natural, found, family.axes, strict=True)
+    ]
+    return Problem(tuple(terms), groups), found
+
+
+def blocks(family: Family, groups: dict[str, Group]) -> Iterable[slice]:
+    """Slices of draws whose statistics and tables stay within memory's bound."""
+    one = sum(x.size for x in family.statistics(slice(0, 1))) + sum((g.size or 0) ** 2 for g in groups.values())
+    step = max(1, CHUNK // max(1, one))
+    for start in range(0, family.num_draws, step):
+        yield slice(start, min(start + step, family.num_draws))
+
+
+def mean_statistics(family: Family, groups: dict[str, Group], state: State) -> Statistics:
+    """Mean statistics of draws under given labels."""
+    moving = acting(family, groups)
+    totals = [0.0] * len(family.axes)
+    for items in blocks(family, moving):
+        here = {name: state[name].at(items) for name in moving}
+        for k, (x, axes) in enumerate(zip(family.statistics(items), family.axes, strict=True)):
+            totals[k] = totals[k] + move(Term(x, x, axes), here).sum(0, dtype=float)
+    return tuple(np.asarray(t) / family.num_draws for t in totals)
+
+
+def objective_of(family: Family, groups: dict[str, Group], state: State) -> float:
+    """Mean log-likelihood of draws under given labels, at the parameters that suit them best, nats a draw."""
+    moving = acting(family, groups)
+    means = mean_statistics(family, groups, state)
+    natural, partition = family.natural(means)
+    carrier = sum(float(family.carrier(family.statistics(items)).sum()) for items in blocks(family, moving))
+    inner = sum(float(np.vdot(eta, m)) for eta, m in zip(natural, means, strict=True))
+    return inner - partition + carrier / family.num_draws
+
+
+def _differ(a: Hard, b: Hard) -> bool:
+    same = (a.permutation == b.permutation).all()
+    return not (same and (a.sign is None or b.sign is None or (a.sign == b.sign).all()))
+
+
+def _joined(parts: list[Hard]) -> Hard:
+    sign = None if parts[0].sign is None else np.concatenate([p.sign for p in parts])  # pyright: ignore
+    return Hard(np.concatenate([p.permutation for p in parts]), sign)

@@ -1,0 +1,74 @@
+"""Distances between predictions, pruning, and plots of relabelled draws."""
+
+import jax.numpy as jnp
+import matplotlib as mpl
+import numpy as np
+import pytest
+
+from numpyro_symmetry import (
+    DiagonalGaussian,
+    SymmetryError,
+    agreement,
+    plot_null,
+    plot_relabelling,
+    plot_transpositions,
+    prune,
+    rebase,
+    total_variation,
+)
+from tests import traces
+
+mpl.use("agg")
+P = jnp.array([[0.9, 0.1, 0.0], [0.2, 0.5, 0.3]])
+Q = jnp.array([[0.6, 0.3, 0.1], [0.6, 0.2, 0.2]])
+
+
+def test_agreement_and_total_variation_by_hand():
+    assert float(agreement(P, Q)) == 0.5
+    assert float(total_variation(P, Q)) == pytest.approx((0.3 + 0.4) / 2)
+    assert float(agreement(P, P)) == 1.0
+    assert float(total_variation(P, P)) == 0.0
+    assert total_variation(jnp.stack([P, Q]), Q).shape == (2,)
+
+
+@pytest.mark.parametrize("measure", [agreement, total_variation])
+def test_what_is_no_distribution_is_refused(measure):
+    with pytest.raises(SymmetryError, match="not logits"):
+        measure(P, jnp.log(Q))
+    with pytest.raises(SymmetryError, match="same data"):
+        measure(P, Q[:1])
+
+
+@pytest.mark.parametrize("keep", [0.0, 0.25, 0.5, 1.0])
+def test_pruning_keeps_what_is_known_best(keep):
+    rng = np.random.default_rng(0)
+    q = DiagonalGaussian(
+        {"a": rng.normal(size=(3, 4)), "b": rng.normal(size=8)},
+        {"a": rng.uniform(size=(3, 4)), "b": rng.uniform(size=8)},
+    )
+    values = prune(q, keep)
+    scale = np.concatenate([q.scale["a"].ravel(), q.scale["b"]])
+    kept = np.concatenate([values["a"].ravel(), values["b"]]) != 0
+    assert kept.sum() == round(20 * keep)
+    assert not kept.any() or kept.all() or scale[kept].max() < scale[~kept].min()
+    assert (prune(q, 0.0, sites=["a"])["b"] == q.loc["b"]).all()
+    with pytest.raises(SymmetryError, match="share"):
+        prune(q, 1.5)
+    with pytest.raises(SymmetryError, match="not among"):
+        prune(q, 0.5, sites=["c"])
+
+
+def test_plots():
+    values, _ = traces.mixture(draws=50)
+    out = rebase(values, traces.MIXTURE)
+    assert len(plot_relabelling(values, out, ("loc", "scale"))) == 2
+    assert plot_relabelling(values, out, ("loc", "loc"))[0].get_xlabel() == "draw"
+    axes = plot_transpositions(out)
+    lines = [line for line in axes.lines if len(line.get_ydata()) == 49]
+    assert len(lines) == 4
+    assert np.mean([line.get_ydata().mean() for line in lines]) == pytest.approx(3 - 11 / 6, abs=0.15)
+    assert plot_null(out).get_ylabel() == "variance explained"
+    with pytest.raises(SymmetryError, match="no null"):
+        plot_null(rebase(values, traces.MIXTURE, null=False))
+    with pytest.raises(SymmetryError, match="name one of"):
+        plot_transpositions(out, "state")

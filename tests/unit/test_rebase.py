@@ -1,0 +1,273 @@
+"""`rebase`: containers in and out, references, labels, undoing, and what it refuses."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import xarray as xr
+
+from numpyro_symmetry import (
+    EuclideanCost,
+    GaussianCost,
+    StephensCost,
+    Symmetry,
+    SymmetryError,
+    SymmetryWarning,
+    rebase,
+)
+from tests import networks, traces
+
+
+def container(values, dims=("component",), **extra):
+    from numpyro_symmetry.samplers.containers import to_container
+
+    shape = values["loc"].shape[:2]
+    rng = np.random.default_rng(0)
+    groups = {
+        "posterior": {**values, **extra},
+        "sample_stats": {"lp": rng.normal(size=shape), "diverging": np.zeros(shape, bool)},
+        "log_likelihood": {"y": rng.normal(size=(*shape, 7))},
+        "observed_data": {"y": np.arange(7.0)},
+    }
+    named = {site: list(dims) for site in values}
+    return to_container(groups, dims=named, coords={"component": ["a", "b", "c"]}, attrs={"made_by": "a test"})
+
+
+def dataset(data):
+    return data["posterior"].to_dataset() if isinstance(data, xr.DataTree) else data["posterior"]
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_labels_are_recovered_and_undone(seed):
+    values, labels = traces.mixture(seed=seed)
+    out = rebase(values, traces.MIXTURE, order_by="loc")
+    assert (np.asarray(out.elements["component"]) == np.argsort(labels, -1)).all()
+    assert (np.diff(out.reference["loc"]) > 0).all()
+    back = out.undo(out.data)
+    for site in values:
+        np.testing.assert_array_equal(back[site], values[site])
+    assert out.converged
+    assert (out.margin > 0).all()
+
+
+def test_a_container_keeps_its_type_and_all_that_labels_do_not_touch():
+    values, _ = traces.mixture()
+    data = container(values)
+    before = data.copy()
+    out = rebase(data, traces.MIXTURE, order_by="loc")
+    assert type(out.data) is type(data)
+    for group in ("sample_stats", "log_likelihood", "observed_data"):
+        for name in data[group].data_vars:
+            assert out.data[group][name].identical(data[group][name])
+    posterior = dataset(out.data)
+    assert posterior.attrs == dataset(data).attrs
+    assert posterior["loc"].dims == ("chain", "draw", "component")
+    assert list(posterior.coords["component"].values) == ["a", "b", "c"]
+    # what was given is as it was
+    assert dataset(data).identical(dataset(before))
+    np.testing.assert_array_equal(posterior["loc"].values, rebase(values, traces.MIXTURE, order_by="loc").data["loc"])
+
+
+def test_it_survives_a_file(tmp_path):
+    values, _ = traces.mixture(draws=20)
+    out = rebase(container(values), traces.MIXTURE)
+    posterior = dataset(out.data)
+    posterior.to_netcdf(tmp_path / "posterior.nc", engine="h5netcdf")
+    with xr.open_dataset(tmp_path / "posterior.nc", engine="h5netcdf") as again:
+        xr.testing.assert_equal(again.load(), posterior)
+
+
+def test_datasets_in_any_order_of_dimensions():
+    values, _ = traces.mixture()
+    data = dataset(container(values))
+    turned = data.transpose("component", "draw", "chain")
+    out, straight = (rebase(d, traces.MIXTURE, order_by="loc").data for d in (turned, data))
+    assert out["loc"].dims == ("component", "draw", "chain")
+    xr.testing.assert_equal(out.transpose("chain", "draw", "component"), straight)
+
+
+def test_draws_without_chains_and_jax_arrays():
+    values, _ = traces.mixture(chains=1)
+    flat = {site: jnp.asarray(value[0]) for site, value in values.items()}
+    out = rebase(flat, traces.MIXTURE, order_by="loc")
+    assert isinstance(out.data["loc"], type(flat["loc"]))
+    assert out.objective.shape == (200,)
+    assert out.elements["component"].shape == (200, 3)
+
+
+def test_members_of_an_ensemble():
+    shapes, symmetry = networks.mlp([4, 10, 10, 2])
+    _, stacked, _ = networks.planted(shapes, symmetry, 0.1, 5)
+    members = [{site: value[k] for site, value in stacked.items()} for k in range(5)]
+    out = rebase(members, symmetry)
+    assert isinstance(out.data, list)
+    assert len(out.data) == 5
+    spread = np.std([member["w2"] for member in out.data], 0).max()
+    assert spread < 0.3 * np.std([member["w2"] for member in members], 0).max()
+
+
+@pytest.mark.parametrize("reference", ["first", "map", "medoid", 3, (1, 7)])
+def test_a_draw_for_reference_keeps_its_labels(reference):
+    values, _ = traces.mixture()
+    data = container(values)
+    out = rebase(data, traces.MIXTURE, reference=reference)
+    identity = (np.asarray(out.elements["component"]) == np.arange(3)).all(-1)
+    if reference == "medoid":
+        assert identity.any()
+        return
+    lp = data["sample_stats"]["lp"].values
+    where = {"first": (0, 0), "map": np.unravel_index(lp.argmax(), lp.shape), 3: (0, 3)}.get(reference, reference)
+    assert identity[where]
+    np.testing.assert_array_equal(out.reference["loc"], values["loc"][where])
+
+
+def test_a_second_run_is_brought_to_the_first_ones_labels():
+    (first, _), (second, _) = traces.mixture(seed=0), traces.mixture(seed=1)
+    out = rebase(first, traces.MIXTURE, order_by="loc")
+    again = rebase(second, traces.MIXTURE, reference=out)
+    np.testing.assert_allclose(again.data["loc"].mean((0, 1)), out.data["loc"].mean((0, 1)), atol=0.3)
+    values = {site: np.asarray(value) for site, value in out.reference.items()}
+    by_values = rebase(second, traces.MIXTURE, reference=values)
+    np.testing.assert_array_equal(by_values.data["loc"], again.data["loc"])
+
+
+def test_allocations_are_relabelled_as_values():
+    values, labels = traces.mixture()
+    rng = np.random.default_rng(3)
+    true = rng.integers(0, 3, (4, 200, 9))
+    # a draw's label k stands for the true component labels[k]
+    z = np.take_along_axis(np.argsort(labels, -1), true, -1)
+    out = rebase(values | {"z": z}, traces.MIXTURE, order_by="loc", labels={"z": "component"})
+    np.testing.assert_array_equal(out.data["z"], true)
+    assert out.data["z"].dtype == z.dtype
+    np.testing.assert_array_equal(out.apply({"z": z})["z"], true)
+    np.testing.assert_array_equal(out.undo({"z": true})["z"], z)
+    matrix = rng.normal(size=(4, 200, 5, 3))
+    moved = out.apply({"m": matrix}, axes={"m": (None, "component")})["m"]
+    g = np.asarray(out.elements["component"])
+    np.testing.assert_array_equal(moved, np.take_along_axis(matrix, g[:, :, None], -1))
+    np.testing.assert_array_equal(out.undo({"m": moved}, axes={"m": (None, "component")})["m"], matrix)
+
+
+def test_labels_nobody_speaks_of_are_warned_of():
+    values, _ = traces.mixture(draws=30)
+    z = np.random.default_rng(0).integers(0, 3, (4, 30, 9))
+    with pytest.warns(SymmetryWarning, match="'z' holds integers from 0 to 2"):
+        rebase(values | {"z": z}, traces.MIXTURE)
+    data = container(values, extra_site=np.zeros((4, 30, 3)))
+    posterior = dataset(data)
+    posterior = posterior.assign(other=posterior["loc"] * 2)
+    with pytest.warns(SymmetryWarning, match="'other' has dimension 'component'"):
+        rebase(posterior, traces.MIXTURE)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_types_are_kept(dtype):
+    values, _ = traces.mixture(dtype=dtype)
+    out = rebase(values | {"count": np.arange(800).reshape(4, 200)}, traces.MIXTURE)
+    assert {site: value.dtype for site, value in out.data.items()} == {
+        **dict.fromkeys(values, np.dtype(dtype)),
+        "count": np.dtype(int),
+    }
+
+
+def test_integer_sites_move_too():
+    values, labels = traces.mixture()
+    values["size"] = np.take_along_axis(np.broadcast_to([5, 50, 500], labels.shape), labels, -1)
+    out = rebase(values, Symmetry.mixture("loc", "size"), order_by="loc")
+    assert (out.data["size"] == [5, 50, 500]).all()
+    assert out.data["size"].dtype == values["size"].dtype
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 2), (2, 1)])
+def test_hardly_any_draws(shape):
+    values, _ = traces.mixture(*shape)
+    out = rebase(values, traces.MIXTURE, num_leading_dims=2)
+    for site in values:
+        assert out.data[site].shape == (*shape, 3)
+    assert (out.null is None) == (shape == (1, 1))
+
+
+def test_one_key_one_answer():
+    import jax
+
+    values, _ = traces.mixture(separation=1.0)
+    key = jax.random.key(3)
+    first, second = (rebase(values, traces.MIXTURE, rng_key=key) for _ in range(2))
+    np.testing.assert_array_equal(first.data["loc"], second.data["loc"])
+    assert first.null.explained_null == second.null.explained_null
+
+
+def test_the_score_of_labels_under_another_cost():
+    values, labels = traces.mixture()
+    y = np.linspace(-3, 15, 20)
+    density = values["weights"][..., None, :] * np.exp(
+        -0.5 * ((y[:, None] - values["loc"][..., None, :]) / values["scale"][..., None, :]) ** 2
+    )
+    p = density / density.sum(-1, keepdims=True)
+    out = rebase(values, traces.MIXTURE, cost=StephensCost(p))
+    assert out.score(values, StephensCost(p)) == pytest.approx(out.objective.mean(), rel=1e-6)
+    assert rebase(values, traces.MIXTURE, cost=GaussianCost()).score(values, StephensCost(p)) <= out.objective.mean()
+    assert rebase(values, traces.MIXTURE, cost=EuclideanCost(), null=False).null is None
+
+
+def broken(site, index, value):
+    values, _ = traces.mixture(draws=10)
+    values[site][index] = value
+    return values
+
+
+VALUES = traces.mixture(draws=10)[0]
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "message"),
+    [
+        (broken("loc", (1, 4, 2), np.nan), {}, r"'loc' is not finite in 1 of 40 draws, first in draw \(1, 4\)"),
+        ({"loc": VALUES["loc"]}, {}, "'weights' is named by the symmetry but"),
+        ({**VALUES, "scale": VALUES["scale"][:, :5]}, {}, "disagree on their|Cannot tell"),
+        ({**VALUES, "scale": VALUES["scale"][..., :2]}, {}, "size|Cannot tell"),
+        ({s: v[:, :0] for s, v in VALUES.items()}, {"num_leading_dims": 2}, "no draws"),
+        ([VALUES["loc"]], {}, "expects a dict"),
+        ([{"loc": np.zeros(3)}, {"mu": np.zeros(3)}], {}, "Member 1 has sites"),
+        (VALUES, {"labels": {"z": "component"}}, "expected a site of the data"),
+        (VALUES, {"reference": (9, 9)}, "no draw of a trace"),
+        (VALUES, {"reference": {"loc": np.zeros(3)}}, "'weights' of the reference"),
+        (VALUES, {"reference": "map"}, "needs each draw's log density"),
+        (VALUES, {"order_by": "z"}, "none of the symmetry's sites"),
+        (xr.Dataset({"loc": (("a",), np.zeros(3))}), {}, "expected some of"),
+    ],
+)
+def test_bad_input_is_refused_with_its_reason(data, options, message):
+    with pytest.raises(SymmetryError, match=message):
+        rebase(data, traces.MIXTURE, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"reference": "best"}, "reference must be one of"),
+        ({"cost": "gaussian"}, "cost must be"),
+        ({"method": "best"}, "method must be one of"),
+        ({"num_starts": 0}, "at least 1"),
+        ({"reference": "first", "order_by": "loc"}, "would rename"),
+    ],
+)
+def test_bad_options_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        rebase(VALUES, traces.MIXTURE, **options)
+
+
+def test_leading_dimensions_that_could_be_either_are_asked_for():
+    with pytest.raises(SymmetryError, match="num_leading_dims"):
+        rebase({"loc": np.zeros((10, 10, 3))}, Symmetry.mixture("loc"))
+
+
+def test_apply_checks_what_it_is_given():
+    out = rebase(VALUES, traces.MIXTURE)
+    with pytest.raises(SymmetryError, match="leading dimensions"):
+        out.apply({"loc": np.zeros((4, 9, 3))})
+    with pytest.raises(SymmetryError, match="integers from 0 to 2"):
+        out.apply({"z": np.full((4, 10), 3)}, labels={"z": "component"})
+    with pytest.raises(SymmetryError, match="name groups"):
+        out.apply({"m": np.zeros((4, 10, 3))}, axes={"m": ("state",)})
+    assert out.apply({"other": np.ones(3)})["other"].tolist() == [1, 1, 1]

@@ -1,0 +1,228 @@
+"""Relabelling against twins that try every permutation, and the laws of its objective."""
+
+import jax
+import numpy as np
+import pytest
+
+from numpyro_symmetry import (
+    AllocationCost,
+    EuclideanCost,
+    GaussianCost,
+    StephensCost,
+    Symmetry,
+    SymmetryError,
+    rebase,
+)
+from numpyro_symmetry.traces.margin import margins
+from numpyro_symmetry.traces.relabel import objective_of, problem_of, relabel
+from tests import oracles, traces
+
+
+def family_of(cost, values, symmetry, num_leading_dims=2):
+    bound = symmetry.bind(values, num_leading_dims=num_leading_dims)
+    draws = {s: v.reshape(-1, *v.shape[num_leading_dims:]) for s, v in values.items()}
+    return cost.family(draws, bound, cost.coordinates(draws, bound)), bound
+
+
+def overlapping(size, draws=60, seed=0, data=25):
+    """Allocation probabilities of a few data under components that overlap."""
+    rng = np.random.default_rng(seed)
+    loc = np.arange(size) + 0.5 * rng.standard_normal((draws, size))
+    loc = rng.permuted(loc, axis=-1)
+    y = rng.uniform(-1, size, data)
+    density = np.exp(-0.5 * (y[:, None] - loc[:, None]) ** 2)
+    p = density / density.sum(-1, keepdims=True)
+    z = (rng.uniform(size=(draws, data, 1)) > p.cumsum(-1)).sum(-1)
+    return {"loc": loc}, p, np.minimum(z, size - 1)
+
+
+@pytest.mark.parametrize("size", [2, 3, 4])
+@pytest.mark.parametrize("start", [0, 7])
+def test_stephens_algorithm_over_all_permutations_gives_the_same_labels(size, start):
+    values, p, _ = overlapping(size)
+    family, bound = family_of(StephensCost(p), values, Symmetry.mixture("loc"), 1)
+    found = relabel(family, bound.groups, family.point(tuple(x[0] for x in family.statistics(np.array([start])))))
+    labels, criterion = oracles.stephens(p, start)
+    assert (found.state["component"].permutation == labels).all()
+    assert -objective_of(family, bound.groups, found.state) == pytest.approx(criterion, rel=1e-9)
+
+
+@pytest.mark.parametrize("size", [2, 3, 4])
+@pytest.mark.parametrize("start", [0, 7])
+def test_the_iterated_pivot_over_all_permutations_gives_the_same_labels(size, start):
+    # data and a seed for which no two permutations tie
+    values, _, z = overlapping(size, draws=40, data=400, seed=1)
+    family, bound = family_of(AllocationCost(z), values, Symmetry.mixture("loc"), 1)
+    found = relabel(family, bound.groups, family.point(tuple(x[0] for x in family.statistics(np.array([start])))))
+    labels, agreeing = oracles.iterated_pivot(z, size, start)
+    assert objective_of(family, bound.groups, found.state) + z.shape[1] == pytest.approx(agreeing, abs=1e-9)
+    assert (found.state["component"].permutation == labels).all()
+
+
+@pytest.mark.parametrize("cost", [EuclideanCost(), GaussianCost(), EuclideanCost("auto", standardize=False)])
+@pytest.mark.parametrize("separation", [0.0, 1.0, 6.0])
+def test_the_objective_never_falls_and_equals_the_likelihood_written_out(cost, separation):
+    values, _ = traces.mixture(separation=separation, draws=50)
+    family, bound = family_of(cost, values, traces.MIXTURE)
+    start = family.point(tuple(x[0] for x in family.statistics(np.array([0]))))
+    means = [relabel(family, bound.groups, start, max_rounds=k).objective.mean() for k in range(1, 8)]
+    assert all(b >= a - 1e-9 * abs(a) for a, b in zip(means[1:], means[2:], strict=False))
+    found = relabel(family, bound.groups, start)
+    assert found.converged
+    permutation = found.state["component"].permutation
+    draws = {s: v.reshape(-1, 3) for s, v in values.items()}
+    total = np.zeros(len(permutation))
+    for site, read in cost.coordinates(draws, bound).items():
+        x = np.take_along_axis(read(draws[site]), permutation, 1)
+        variance = x.var(0) if isinstance(cost, GaussianCost) else np.ones(3)
+        log_scale = 0.5 * np.log(variance) if isinstance(cost, GaussianCost) else 0.0
+        total += (-0.5 * (x - x.mean(0)) ** 2 / variance - log_scale).sum(1)
+    assert objective_of(family, bound.groups, found.state) == pytest.approx(total.mean(), rel=1e-9)
+
+
+@pytest.mark.parametrize("signed", [False, True])
+@pytest.mark.parametrize("cost", [EuclideanCost(), GaussianCost()])
+def test_the_margin_is_that_of_the_second_best_of_all_labels(signed, cost):
+    values, _ = traces.tanh_units(draws=12, size=3, noise=1.0)
+    symmetry = Symmetry.mlp([("w1", "b1"), ("w2", None)], kind="signed" if signed else "permutation")
+    family, bound = family_of(cost, values, symmetry, 1)
+    found = relabel(family, bound.groups, family.point(tuple(x[0] for x in family.statistics(np.array([0])))))
+    problem, _ = problem_of(family, found.state and bound.groups, found.natural, slice(None))
+    ours = margins(problem, found.state)
+    statistics = family.statistics(slice(None))
+    for k in range(12):
+
+        def worth(s, c, k=k):
+            total = 0.0
+            for eta, x, axes in zip(found.natural, statistics, family.axes, strict=True):
+                axis = next(i for i, a in enumerate(axes) if a.group)
+                moved = np.moveaxis(x[k].take(s, axis), axis, -1) * (c if axes[axis].signed else 1)
+                total += (np.moveaxis(moved, -1, axis) * eta).sum()
+            return total
+
+        assert ours[k] == pytest.approx(oracles.second_best(worth, 3, signed), rel=1e-6, abs=1e-9)
+
+
+def test_above_the_exact_size_the_margin_is_that_of_the_best_exchange(monkeypatch):
+    values, _ = traces.mixture(draws=30, separation=1.0, size=4)
+    family, bound = family_of(EuclideanCost(), values, traces.MIXTURE)
+    found = relabel(family, bound.groups, family.point(tuple(x[0] for x in family.statistics(np.array([0])))))
+    problem, _ = problem_of(family, bound.groups, found.natural, slice(None))
+    exact = margins(problem, found.state)
+    monkeypatch.setattr("numpyro_symmetry.traces.margin.MAX_EXACT", 2)
+    exchanges = margins(problem, found.state)
+    assert (exchanges >= exact - 1e-9).all()
+    assert np.isfinite(exchanges).all()
+
+
+def test_a_group_on_both_axes_of_a_site_moves_both_and_recovers_the_states():
+    switched, true, labels = traces.hmm()
+    out = rebase(switched, traces.HMM, order_by="loc")
+    for site in true:
+        np.testing.assert_array_equal(out.data[site], true[site])
+    assert (np.asarray(out.elements["state"]) == np.argsort(labels, -1)).all()
+    assert (out.margin > 0).all()
+
+
+def test_transitions_alone_tell_states_apart_too():
+    switched, true, _ = traces.hmm()
+    out = rebase({"transition": switched["transition"]}, Symmetry({"transition": ("state", "state")}))
+    within = out.data["transition"].reshape(-1, 9).std(0).max()
+    assert within < 1.05 * true["transition"].reshape(-1, 9).std(0).max()
+
+
+def test_signs_are_recovered_with_permutations():
+    switched, true = traces.tanh_units()
+    out = rebase(switched, traces.TANH)
+    for site in true:
+        np.testing.assert_allclose(out.data[site].std(0).max(), true[site].std(0).max(), rtol=1e-9)
+    unsigned = rebase(switched, Symmetry.mlp([("w1", "b1"), ("w2", None)]))
+    assert unsigned.data["w1"].std(0).max() > 2 * out.data["w1"].std(0).max()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_two_coupled_layers_are_rebased(dtype):
+    from tests import networks
+
+    shapes, symmetry = networks.mlp([3, 8, 8, 2])
+    target, draws, _ = networks.planted(shapes, symmetry, 0.2, 40, dtype=dtype)
+    out = rebase(draws, symmetry)
+    inside = np.concatenate([out.data[s].std(0).ravel() for s in shapes])
+    scales = np.concatenate([np.full(v.size, 0.2 * np.sqrt((v**2).mean())) for v in target.values()])
+    assert np.median(inside / scales) < 1.1
+    assert out.data["w1"].dtype == dtype
+
+
+def test_relabelled_sources_end_alike_whatever_labels_they_came_with():
+    values, _ = traces.mixture(separation=2.0)
+    bound = traces.MIXTURE.bind(values, num_leading_dims=2)
+    g = bound.sample(jax.random.key(5), (4, 200))
+    again = {s: np.take_along_axis(v, np.asarray(g["component"]), -1) for s, v in values.items()}
+    # the first draw names the labels, so it keeps its own
+    for s in values:
+        again[s][0, 0] = values[s][0, 0]
+    first, second = (rebase(v, traces.MIXTURE, num_starts=1) for v in (values, again))
+    assert first.objective.mean() == pytest.approx(second.objective.mean(), rel=1e-9)
+    np.testing.assert_allclose(first.data["loc"], second.data["loc"])
+
+
+def test_rebasing_what_is_rebased_changes_nothing():
+    values, _ = traces.mixture(separation=3.0)
+    once = rebase(values, traces.MIXTURE, order_by="loc")
+    twice = rebase(once.data, traces.MIXTURE, order_by="loc")
+    for s in values:
+        np.testing.assert_array_equal(once.data[s], twice.data[s])
+
+
+def test_spread_decides_where_means_do_not():
+    # two slots of one mean and different spread: only variances tell the pairs (loc, scale) apart
+    rng = np.random.default_rng(0)
+    loc = rng.standard_normal((500, 2)) * [0.1, 3.0]
+    other = rng.standard_normal((500, 2)) * [3.0, 0.1]
+    labels = rng.permuted(np.broadcast_to([0, 1], (500, 2)), axis=1)
+    values = {"a": np.take_along_axis(loc, labels, 1), "b": np.take_along_axis(other, labels, 1)}
+
+    def wrong(cost):
+        out = rebase(values, Symmetry.mixture("a", "b"), cost=cost, num_leading_dims=1)
+        same = (np.take_along_axis(labels, np.asarray(out.elements["component"]), 1) == [0, 1]).all(1).mean()
+        return min(same, 1 - same)
+
+    assert wrong(GaussianCost()) < 0.01
+    assert wrong(EuclideanCost()) > 0.2
+
+
+def test_logs_are_taken_where_they_fit():
+    values, _ = traces.mixture()
+    _, bound = family_of(GaussianCost(), values, traces.MIXTURE)
+    draws = {s: v.reshape(-1, 3) for s, v in values.items()}
+    draws["scale"] = np.exp(3 * np.log(draws["scale"]))
+    found = GaussianCost().coordinates(draws, bound)
+    assert {s: c.transform for s, c in found.items()} == {"weights": "log", "loc": "identity", "scale": "log"}
+    for site, read in found.items():
+        x = read(draws[site])
+        assert abs(x.mean()) < 1e-9
+        assert x.std() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("cost", "message"),
+    [
+        (lambda p, z: StephensCost(p * 2), "sum to one"),
+        (lambda p, z: StephensCost(p[:5]), "leading dimensions"),
+        (lambda p, z: AllocationCost(z + 1), "integers from 0 to 2"),
+        (lambda p, z: AllocationCost(z.astype(float)), "integers"),
+        (lambda p, z: StephensCost(p, group="state"), "name one of"),
+        (lambda p, z: GaussianCost({"loc": "log"}), "not positive"),
+        (lambda p, z: GaussianCost({"mean": "log"}), "names sites"),
+    ],
+)
+def test_costs_refuse_what_they_cannot_read(cost, message):
+    values, p, z = overlapping(3)
+    with pytest.raises(SymmetryError, match=message):
+        rebase({"loc": values["loc"] - 5}, Symmetry.mixture("loc"), cost=cost(p, z), num_leading_dims=1)
+
+
+def test_labels_of_data_carry_no_sign():
+    switched, _ = traces.tanh_units()
+    with pytest.raises(SymmetryError, match="carry no sign"):
+        rebase(switched, traces.TANH, cost=AllocationCost(np.zeros((300, 5), int)))
