@@ -64,6 +64,7 @@ if TYPE_CHECKING:
         StephensCost,
         prune,
         rebase,
+        varimax,
     )
 
 __version__ = "0.1.0"
@@ -103,6 +104,7 @@ _UPPER_FLOORS = {
     "StephensCost": "traces",
     "prune": "traces",
     "rebase": "traces",
+    "varimax": "traces",
 }
 
 __all__ = [
@@ -150,6 +152,7 @@ __all__ = [
     "run_blackjax",
     "to_arviz",
     "total_variation",
+    "varimax",
 ]
 
 

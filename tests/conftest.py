@@ -1,6 +1,11 @@
 """What every test shares."""
 
 import itertools
+import os
+
+# tests compile thousands of small functions and run each a few times, so compiling less thoroughly halves their time;
+# JAX_DISABLE_MOST_OPTIMIZATIONS=0 tests what users run
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 
 import pytest
 

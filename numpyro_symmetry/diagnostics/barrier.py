@@ -9,6 +9,7 @@ and a loss; no model and no plots.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -20,9 +21,10 @@ from jax.scipy.special import logsumexp
 
 from numpyro_symmetry.matching import DiagonalGaussian
 from numpyro_symmetry.matching.sides import read
-from numpyro_symmetry.symmetry import SymmetryError
+from numpyro_symmetry.symmetry import SymmetryError, SymmetryWarning
 
 PATHS = ("linear", "wasserstein")
+_FEW_DRAWS = 5.0
 
 
 class LossBarrier(NamedTuple):
@@ -38,6 +40,9 @@ class LossBarrier(NamedTuple):
         ``(num_points,)``, nats for each datum.
     excess, excess_error
         ``(num_points,)``: the loss less the chord between the two ends, and its Monte Carlo standard error.
+    effective_draws
+        ``(num_points,)``: of how many draws a datum's likelihood is in effect the average, for the worst datum in a
+        hundred. Where it is a few, the logarithm of the average is too low, and errors understate it.
     """
 
     barrier: float
@@ -46,6 +51,7 @@ class LossBarrier(NamedTuple):
     loss: np.ndarray
     excess: np.ndarray
     excess_error: np.ndarray
+    effective_draws: np.ndarray
 
 
 def loss_barrier(
@@ -65,7 +71,7 @@ def loss_barrier(
     Parameters
     ----------
     loss
-        Values of one network -> negative log likelihood of each datum, ``(num_data,)``.
+        Values of one network -> negative log likelihood of each datum, ``(num_data,)``; in JAX, for it is compiled.
     a, b
         The ends: values by site, `DiagonalGaussian`, or ``(guide, params)`` of a mean-field guide. Match them first.
     path
@@ -81,14 +87,20 @@ def loss_barrier(
     Returns
     -------
     LossBarrier
-        With Monte Carlo standard errors; a barrier within two of them is none.
+        With Monte Carlo standard errors; a barrier within two of them is none, if draws are effective.
 
     Raises
     ------
     SymmetryError
-        If the two have different sites, or one has no standard deviations and the path needs them.
+        If the two have different sites or shapes, one has no standard deviations and the path needs them, or one has
+        correlations.
     ValueError
-        If an option is out of range, or the loss is not one number for each datum.
+        If an option is out of range, or the loss is not one finite number for each datum.
+
+    Warns
+    -----
+    SymmetryWarning
+        If a datum's likelihood is in effect the average of fewer than five draws: take more of them.
 
     References
     ----------
@@ -108,6 +120,11 @@ def loss_barrier(
         raise ValueError(f"Need at least 3 points and 2 samples; got {num_points} and {num_samples}.")
     ends = [side if isinstance(side, DiagonalGaussian) else read(side) for side in (a, b)]
     are_gaussian = [isinstance(side, DiagonalGaussian) for side in ends]
+    if path != "linear" and any(hasattr(side, "covariance") for side in ends):
+        raise SymmetryError(
+            "The path between Gaussians with correlations is not one of means and standard deviations: pass "
+            ".diagonal() of both, or path='linear' for the path between their means."
+        )
     path = ("wasserstein" if all(are_gaussian) else "linear") if path is None else path
     if path not in PATHS:
         raise ValueError(f"path must be one of {PATHS}; got {path!r}.")
@@ -116,6 +133,12 @@ def loss_barrier(
     first, last = (_gaussian(side) for side in ends)
     if set(first.loc) != set(last.loc):
         raise SymmetryError(f"The ends have different sites: {sorted(first.loc)} and {sorted(last.loc)}.")
+    for site in first.loc:
+        if np.shape(first.loc[site]) != np.shape(last.loc[site]):
+            raise SymmetryError(
+                f"Site {site!r} has shape {np.shape(first.loc[site])} at one end and {np.shape(last.loc[site])} at the "
+                "other."
+            )
     key = jax.random.key(0) if rng_key is None else rng_key
     count = num_samples if path == "wasserstein" else 1
 
@@ -131,19 +154,34 @@ def loss_barrier(
 
     t = np.linspace(0.0, 1.0, num_points)
     losses, influence = np.empty(num_points), np.empty((num_points, count))
+    effective = np.full(num_points, float(count))
     for k, share in enumerate(t):
         table = log_likelihood(jnp.asarray(share))
         if table.ndim != 2:
             raise ValueError(f"loss must return one number for each datum, (num_data,); got shape {table.shape[1:]}.")
+        if not bool(jnp.isfinite(table).all()):
+            raise ValueError(
+                f"loss is not finite for {int((~jnp.isfinite(table)).any(0).sum())} data at t={share:.2f}."
+            )
         log_mean = logsumexp(table, axis=0) - math.log(count)
         losses[k] = -float(jnp.mean(log_mean))
         # what each draw contributes to the loss, to first order
-        influence[k] = -np.asarray(jnp.mean(jnp.exp(table - log_mean), axis=1), float)
+        weights = jnp.exp(table - log_mean)
+        influence[k] = -np.asarray(jnp.mean(weights, axis=1), float)
+        if count > 1:
+            effective[k] = float(jnp.quantile(count / jnp.mean(weights**2, axis=0), 0.01))
     excess = losses - (1 - t) * losses[0] - t * losses[-1]
     scatter = influence - (1 - t)[:, None] * influence[0] - t[:, None] * influence[-1]
     errors = scatter.std(1, ddof=1) / math.sqrt(count) if count > 1 else np.zeros(num_points)
     worst = int(np.argmax(excess))
-    return LossBarrier(float(excess[worst]), float(errors[worst]), t, losses, excess, errors)
+    if count > 1 and effective.min() < _FEW_DRAWS:
+        warnings.warn(
+            f"At t={t[effective.argmin()]:.2f} some likelihoods are in effect the average of {effective.min():.1f} of "
+            f"{count} draws: losses there are too high, and errors too small. Raise num_samples.",
+            SymmetryWarning,
+            stacklevel=2,
+        )
+    return LossBarrier(float(excess[worst]), float(errors[worst]), t, losses, excess, errors, effective)
 
 
 def _gaussian(side: Any) -> DiagonalGaussian:

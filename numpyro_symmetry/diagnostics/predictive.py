@@ -87,6 +87,10 @@ def _checked(p: ArrayLike, q: ArrayLike) -> tuple[Array, Array]:
     if p.ndim < 2 or p.shape[-2:] != q.shape[-2:]:
         raise SymmetryError(f"Expected probabilities (..., N, classes) of the same data; got {p.shape} and {q.shape}.")
     for name, values in (("p", p), ("q", q)):
-        if bool((values < 0).any()) or float(jnp.abs(values.sum(-1) - 1.0).max()) > 1e-3:
+        if (
+            not bool(jnp.isfinite(values).all())
+            or bool((values < 0).any())
+            or float(jnp.abs(values.sum(-1) - 1.0).max()) > 1e-3
+        ):
             raise SymmetryError(f"{name} is not a distribution over its last axis: pass probabilities, not logits.")
     return p, q

@@ -20,7 +20,8 @@ from numpyro_symmetry.traces.containers import Trace, read
 MAX_R_HAT, MIN_ESS_PER_CHAIN = 1.01, 100.0
 # labels are ambiguous where the next best are at least 1/20 as likely
 AMBIGUOUS = float(np.log(20.0))
-_NEAR_NULL = 0.05
+# below this share of what relabelling cannot explain, slots have no identity to speak of
+_NEAR_NULL = 0.15
 
 
 class Row(NamedTuple):
@@ -44,11 +45,13 @@ class Report(NamedTuple):
     share_relabelled
         Share of draws whose labels were changed, after the most frequent element is taken as no change.
     ambiguous
-        Share of draws whose next best labels are at least a twentieth as likely under the cost.
+        Share of draws whose next best labels are at least a twentieth as likely.
     null
         What relabelling alone explains.
     num_slots
         Group -> number of its labels.
+    converged
+        Whether relabelling settled.
     warnings
         Sentences that stand in the way of using the relabelled draws.
     """
@@ -58,6 +61,7 @@ class Report(NamedTuple):
     ambiguous: float
     null: Null | None
     num_slots: dict[str, int]
+    converged: bool
     warnings: tuple[str, ...]
 
     @property
@@ -130,6 +134,10 @@ def report(
                 f"Invariant {name!r} has shape {np.shape(values)}; expected the draws' leading dimensions "
                 f"{before.leading} in front."
             )
+        if not np.isfinite(values).all():
+            raise SymmetryError(
+                f"Invariant {name!r} holds {int((~np.isfinite(values)).sum())} values that are not finite."
+            )
         known[name] = np.asarray(values)
     for name, (r_hat, ess) in _statistics(known, before.leading, shape).items():
         rows.append(Row(name, r_hat, r_hat, ess, ess, True))
@@ -139,9 +147,10 @@ def report(
         float((out.margin < AMBIGUOUS).mean()),
         out.null,
         {name: group.size or 0 for name, group in out.symmetry.groups.items()},
+        out.converged,
         (),
     )
-    return found._replace(warnings=tuple(_warnings(found, shape[0])))
+    return found._replace(warnings=tuple(_warnings(found, shape)))
 
 
 def _statistics(values: Mapping[str, Any], leading: tuple[int, ...], shape: tuple[int, int]) -> dict[str, tuple]:
@@ -157,7 +166,7 @@ def _statistics(values: Mapping[str, Any], leading: tuple[int, ...], shape: tupl
     for name, value in values.items():
         flat = np.asarray(value, float).reshape(*shape, -1)
         # an entry that never moves (a fixed corner, a dead input) has no R-hat
-        moving = np.ptp(flat.reshape(-1, flat.shape[-1]), axis=0) > 0
+        moving = ~(np.ptp(flat.reshape(-1, flat.shape[-1]), axis=0) == 0)
         arrays[name] = (("chain", "draw", f"{name}_entry"), flat[..., moving])
     data = xr.Dataset(arrays)
     found = {}
@@ -231,7 +240,8 @@ def _facts(found: Report) -> list[str]:
             f"{null.explained_null:.0%}."
         )
         lines += [
-            f"{null.num_identified[name]} of {size} slots of {name!r} agree with themselves more than chance does."
+            f"{null.num_identified[name]} of {size} slots of {name!r} are clearly further from the others than chance "
+            "puts them."
             for name, size in found.num_slots.items()
             if name in null.num_identified
         ]
@@ -241,8 +251,13 @@ def _facts(found: Report) -> list[str]:
     return lines
 
 
-def _warnings(found: Report, num_chains: int) -> list[str]:
+def _warnings(found: Report, shape: tuple[int, int]) -> list[str]:
+    num_chains, num_draws = shape
     lines = []
+    if num_draws < 4:
+        lines.append(f"There are {num_draws} draws to a chain: R-hat and ESS are unknown below four.")
+    if not found.converged:
+        lines.append("WARNING: relabelling did not settle: many labellings are about as good as each other.")
     moved = [row for row in found.rows if not row.is_invariant]
     fixed = [row for row in found.rows if row.is_invariant]
     if num_chains < 2:
@@ -270,7 +285,7 @@ def _warnings(found: Report, num_chains: int) -> list[str]:
             "statements about single slots are statements about the relabelling."
         )
     null = found.null
-    if null is not None and null.explained < null.explained_null + _NEAR_NULL:
+    if null is not None and max(found.num_slots.values()) > 1 and null.share < _NEAR_NULL:
         lines.append(
             "WARNING: slots agree with themselves hardly more than draws without identity do: relabelling made up "
             "what structure there seems to be. Do not interpret single slots."

@@ -102,7 +102,7 @@ def plot_transpositions(out: Rebased, group: str | None = None, *, axes: Axes | 
 
 
 def plot_null(out: Rebased, *, axes: Axes | None = None) -> Axes:
-    """Share of variance that each slot explains, in descending order, beside slots without identity.
+    """How far each slot is from its nearest other, in descending order, beside slots without identity.
 
     Parameters
     ----------
@@ -122,13 +122,12 @@ def plot_null(out: Rebased, *, axes: Axes | None = None) -> Axes:
         import matplotlib.pyplot as plt
 
         axes = plt.figure(figsize=(6, 3.5), layout="constrained").add_subplot()
-    for k, (name, slots) in enumerate(out.null.explained_by_slot.items()):
+    for k, (name, slots) in enumerate(out.null.separation.items()):
         rank = np.arange(1, len(slots) + 1)
         axes.plot(rank, np.sort(slots)[::-1], "o-", ms=4, color=f"C{k}", label=f"{name}")
-        axes.plot(
-            rank, out.null.explained_null_by_slot[name], "o:", ms=3, color=f"C{k}", alpha=0.5, label=f"{name}, null"
-        )
-    axes.set(xlabel="slot, by rank", ylabel="variance explained", ylim=(min(0.0, axes.get_ylim()[0]), 1.0))
+        axes.plot(rank, out.null.separation_null[name], "o:", ms=3, color=f"C{k}", alpha=0.5, label=f"{name}, null")
+    axes.set(xlabel="slot, by rank", ylabel="distance to the nearest (sd)", ylim=(0.0, None))
+    axes.locator_params(axis="x", integer=True)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False)
     return axes

@@ -19,6 +19,8 @@ from jax.typing import ArrayLike
 from numpyro_symmetry.symmetry import Element, Symmetry, SymmetryError, UnsupportedGuideError
 from numpyro_symmetry.symmetry.elements import permutation_of
 
+_MEAN_FIELD = ("AutoNormal", "AutoDiagonalNormal", "AutoDelta")
+
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
@@ -127,6 +129,8 @@ class DiagonalGaussian:
                         "Use AutoNormal, AutoDiagonalNormal or AutoDelta, or DiagonalGaussian.fit(draws)."
                     )
                 loc[site] = jnp.asarray(params[f"{site}_{part.prefix}_loc"])
+                if _is_point(part):
+                    loc[site] = _unconstraining(part, site).inv(loc[site])
                 scale[site] = jnp.asarray(params.get(f"{site}_{part.prefix}_scale", jnp.zeros_like(loc[site])))
         return cls(loc, {site: jnp.broadcast_to(scale[site], loc[site].shape) for site in loc})
 
@@ -142,18 +146,32 @@ class DiagonalGaussian:
         -------
         dict
             Parameter name -> array.
+
+        Raises
+        ------
+        UnsupportedGuideError
+            If the guide is not mean-field, or is `AutoDelta` and the standard deviations are not zero.
         """
         params: dict[str, Array] = {}
         for part in _parts(guide):
+            if type(part).__name__ not in _MEAN_FIELD:
+                raise UnsupportedGuideError(f"{type(part).__name__} is not mean-field; use one of {_MEAN_FIELD}.")
             if hasattr(part, "_init_locs") and hasattr(part, "latent_dim"):
                 for what, by_site in (("loc", self.loc), ("scale", self.scale)):
                     flat = [jnp.ravel(by_site[site]) for site in part._init_locs]
                     params[f"{part.prefix}_{what}"] = jnp.concatenate(flat)
                 continue
             for site in _sites(part):
-                params[f"{site}_{part.prefix}_loc"] = jnp.asarray(self.loc[site])
-                if type(part).__name__ != "AutoDelta":
+                loc = jnp.asarray(self.loc[site])
+                if not _is_point(part):
                     params[f"{site}_{part.prefix}_scale"] = jnp.asarray(self.scale[site])
+                elif np.any(np.asarray(self.scale[site])):
+                    raise UnsupportedGuideError(
+                        f"Site {site!r} has standard deviations, which AutoDelta has no room for; use AutoNormal."
+                    )
+                else:
+                    loc = _unconstraining(part, site)(loc)
+                params[f"{site}_{part.prefix}_loc"] = loc
         return params
 
     # ---- what they are -------------------------------------------------------------------------------------------
@@ -178,11 +196,13 @@ class DiagonalGaussian:
 
     def wasserstein(self, other: DiagonalGaussian) -> Array:
         r"""2-Wasserstein distance, :math:`W_2^2 = \lVert\mu-\mu'\rVert^2 + \lVert\sigma-\sigma'\rVert^2`."""
+        _refuse_other_sites(self.loc, other.loc)
         pairs = [(a[site], b[site]) for a, b in ((self.loc, other.loc), (self.scale, other.scale)) for site in self.loc]
         return jnp.sqrt(sum((jnp.sum((jnp.asarray(x) - y) ** 2) for x, y in pairs), jnp.zeros(())))
 
     def geodesic(self, other: DiagonalGaussian, t: ArrayLike) -> DiagonalGaussian:
         """The Gaussian a share ``t`` of the way along the Wasserstein geodesic: means *and* stds are linear in it."""
+        _refuse_other_sites(self.loc, other.loc)
         return jax.tree.map(lambda a, b: (1 - t) * jnp.asarray(a) + t * jnp.asarray(b), self, other)
 
     @staticmethod
@@ -226,7 +246,7 @@ class FullGaussian:
     def from_guide(cls, guide: Any, params: Mapping[str, ArrayLike]) -> FullGaussian:
         """Read `AutoMultivariateNormal` or `AutoLowRankMultivariateNormal`, in unconstrained coordinates."""
         part, *others = _parts(guide)
-        if others or not hasattr(part, "latent_dim"):
+        if others or not any(f"{part.prefix}_{name}" in params for name in ("scale_tril", "cov_factor")):
             raise UnsupportedGuideError(
                 f"{type(part).__name__} has no joint covariance; use DiagonalGaussian.from_guide."
             )
@@ -246,7 +266,8 @@ class FullGaussian:
         .. math:: W_2^2 = \lVert\mu-\mu'\rVert^2 + \operatorname{tr}\big(\Sigma + \Sigma' - 2(\Sigma^{1/2}\Sigma'
                   \Sigma^{1/2})^{1/2}\big)
         """
-        a, b = np.asarray(self.covariance, float), np.asarray(other.covariance, float)
+        _refuse_other_sites(self.loc, other.loc)
+        a, b = np.asarray(self.covariance, float), np.asarray(other._in_order_of(self).covariance, float)
         root = _square_root(a)
         cross = np.sqrt(np.clip(np.linalg.eigvalsh(root @ b @ root), 0.0, None)).sum()
         means = sum(((np.asarray(self.loc[s], float) - np.asarray(other.loc[s], float)) ** 2).sum() for s in self.loc)
@@ -262,6 +283,12 @@ class FullGaussian:
         covariance = np.asarray(self.covariance)[np.ix_(order, order)] * sign[:, None] * sign
         return FullGaussian(symmetry.apply(element, self.loc), covariance)
 
+    def _in_order_of(self, other: FullGaussian) -> FullGaussian:
+        """The same law with its sites in another's order."""
+        index = self._unravel(np.arange(len(np.asarray(self.covariance))))
+        order = np.concatenate([np.ravel(index[site]) for site in other.loc])
+        return FullGaussian({s: self.loc[s] for s in other.loc}, np.asarray(self.covariance)[np.ix_(order, order)])
+
     def _unravel(self, flat: np.ndarray) -> dict[str, np.ndarray]:
         ends = np.cumsum([np.size(v) for v in self.loc.values()])
         parts = np.split(flat, ends[:-1])
@@ -269,6 +296,16 @@ class FullGaussian:
 
     def _ravel(self, by_site: Mapping[str, ArrayLike]) -> np.ndarray:
         return np.concatenate([np.ravel(np.asarray(by_site[site])) for site in self.loc])
+
+
+def _refuse_other_sites(a: Mapping[str, Any], b: Mapping[str, Any]) -> None:
+    if set(a) != set(b):
+        raise SymmetryError(f"The two have different sites: {sorted(a)} and {sorted(b)}.")
+    for site in a:
+        if np.shape(a[site]) != np.shape(b[site]):
+            raise SymmetryError(
+                f"Site {site!r} has shape {np.shape(a[site])} in one and {np.shape(b[site])} in the other."
+            )
 
 
 def _square_root(matrix: np.ndarray) -> np.ndarray:
@@ -295,11 +332,37 @@ def _sites(part: Any) -> list[str]:
     return [name for name, site in part.prototype_trace.items() if site["type"] == "sample" and not site["is_observed"]]
 
 
+def _is_point(part: Any) -> bool:
+    return type(part).__name__ == "AutoDelta"
+
+
+def _unconstraining(part: Any, site: str) -> Any:
+    """The bijection from unconstrained to constrained values; whoever has a guide has NumPyro loaded."""
+    from numpyro.distributions import biject_to
+
+    return biject_to(part.prototype_trace[site]["fn"].support)
+
+
+def constrained_sites(guide: Any) -> dict[str, Any]:
+    """Site -> support, of a guide's sites whose support is not all of the real line."""
+    found = {}
+    for part in _parts(guide):
+        for site in _sites(part):
+            support = _entrywise(part.prototype_trace[site]["fn"].support)
+            if type(support).__name__ not in ("_Real", "_RealVector"):
+                found[site] = support
+    return found
+
+
+def _entrywise(support: Any) -> Any:
+    while hasattr(support, "reinterpreted_batch_ndims"):
+        support = support.base_constraint
+    return support
+
+
 def _refuse_coupled_supports(part: Any) -> None:
     for site in _sites(part):
-        support = part.prototype_trace[site]["fn"].support
-        while hasattr(support, "reinterpreted_batch_ndims"):
-            support = support.base_constraint
+        support = _entrywise(part.prototype_trace[site]["fn"].support)
         if support.event_dim:
             raise UnsupportedGuideError(
                 f"Site {site!r} has support {support}, whose unconstrained coordinates do not move as its values do. "

@@ -16,7 +16,14 @@ from jax import Array
 from numpyro_symmetry.matching.bilinear import Hard, Problem, Term, move
 from numpyro_symmetry.matching.costs import COSTS, ActivationCost, Cost
 from numpyro_symmetry.matching.gaussian import FullGaussian
-from numpyro_symmetry.matching.sides import Side, by_activations, leading_shape, read, side_of
+from numpyro_symmetry.matching.sides import (
+    Side,
+    by_activations,
+    leading_shape,
+    read,
+    refuse_mixed_coordinates,
+    side_of,
+)
 from numpyro_symmetry.matching.solve import METHODS, Solution, solve
 from numpyro_symmetry.symmetry import Element, SignedPermutation, Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.axes import Axis
@@ -25,6 +32,8 @@ from numpyro_symmetry.symmetry.axes import Axis
 _CHUNK = 2**23
 # entries of sources widened to float64 at a time: what fits a cache
 _BLOCK = 2**17
+# multiplications for one draw's table up to which it is made in double precision
+_IN_DOUBLE = 50_000
 
 Arrays = dict[str, np.ndarray]
 
@@ -102,14 +111,17 @@ def match(
     Raises
     ------
     SymmetryError
-        If a site or size does not fit, a value is not finite, or the cost needs standard deviations there are none of.
+        If a site or size does not fit, a value is not finite, the cost needs standard deviations there are none of, or
+        the two are not in the same coordinates: guides are read in unconstrained ones.
     ValueError
         If ``cost`` or ``method`` is unknown.
 
     Notes
     -----
     Ties keep the labels as they came, so units without influence do not move. The result does not depend on how the
-    source is labelled, except where nothing better than leaving it alone was found.
+    source is labelled, except where nothing better than leaving it alone was found, or where units look alike from the
+    barycentre (a group that stands on nothing but both axes of a doubly stochastic matrix). Of two `FullGaussian` the
+    diagonals decide, and the objective is the exact one. ``exact`` is up to rounding.
 
     References
     ----------
@@ -134,8 +146,16 @@ def match(
         cost = "euclidean"
     if cost not in COSTS:
         raise ValueError(f"cost must be one of {tuple(COSTS)} or an ActivationCost; got {cost!r}.")
+    refuse_mixed_coordinates(target, source, symmetry)
     target, source = read(target), read(source)
     whole = target, source
+    if any(isinstance(side, FullGaussian) for side in whole) and not (
+        cost == "wasserstein" and all(isinstance(side, FullGaussian) for side in whole)
+    ):
+        raise SymmetryError(
+            f"cost={cost!r} between {type(target).__name__} and {type(source).__name__} would ignore correlations; "
+            "match two FullGaussians by 'wasserstein', or pass .diagonal() of each."
+        )
     left, right = (side_of(side, name) for side, name in ((target, "target"), (source, "source")))
     for side, name, needed in zip((left, right), ("target", "source"), COSTS[cost].needs_scale, strict=True):
         if needed and not (side.scale and all((scale > 0).all() for scale in side.scale.values())):
@@ -178,6 +198,11 @@ def _in_chunks(
         return {site: by_site[site].reshape(batch, *target.loc[site].shape) for site in sites}
 
     source = Side(flat(source.loc), None if source.scale is None else flat(source.scale))
+    if batch == 0 or not bound.groups:
+        nothing, none = np.zeros(leading), np.zeros(leading, int)
+        before = nothing if batch == 0 else _objectives(bound, target, source, slice(0, batch), cost, {})[0]
+        identity = jax.tree.map(lambda x: jnp.broadcast_to(x, (*leading, *x.shape)), bound.identity())
+        return Match(identity, before.reshape(leading), before.reshape(leading), nothing == 0, none, nothing == 0)
     step = max(1, _CHUNK // max(1, sum((g.size or 0) ** 2 for g in bound.groups.values())))
     parts: list[tuple[Solution, np.ndarray, np.ndarray]] = []
     for start in range(0, batch, step):
@@ -219,12 +244,20 @@ def _problem(bound: Symmetry, target: Side, source: Side, items: slice, cost: Co
 
 def _term(bound: Symmetry, site: str, target: np.ndarray, source: np.ndarray, is_even: bool) -> Term:
     opened = bound.opened_shape(site, target.shape)
-    dtype = np.result_type(target, source)
-    return Term(
-        target.reshape(1, *opened).astype(dtype, copy=False),
-        source.reshape(len(source), *opened).astype(dtype, copy=False),
-        _axes(bound, site, opened, is_even),
-    )
+    axes = _axes(bound, site, opened, is_even)
+    # what is cheap is done in double precision; the rest is centred, which no relabelling notices but rounding does
+    work = target.size * max(group.size or 0 for group in bound.groups.values())
+    dtype = np.dtype(float) if work <= _IN_DOUBLE else np.result_type(target, source)
+    left, right = target.reshape(1, *opened), source.reshape(len(source), *opened)
+    return Term(_centred(left, axes, dtype), _centred(right, axes, dtype), axes)
+
+
+def _centred(value: np.ndarray, axes: tuple[Axis, ...], dtype: np.dtype) -> np.ndarray:
+    """Less its mean over everything that groups exchange; signs move values about zero, so there as it is."""
+    over = tuple(k + 1 for k, axis in enumerate(axes) if axis.group is not None)
+    if any(axis.signed for axis in axes):
+        return value.astype(dtype, copy=False)
+    return (value - value.mean(over, keepdims=True, dtype=float)).astype(dtype, copy=False)
 
 
 def _axes(bound: Symmetry, site: str, opened: tuple[int, ...], is_even: bool) -> tuple[Axis, ...]:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from jax.typing import ArrayLike
 
-from numpyro_symmetry.symmetry import Symmetry
+from numpyro_symmetry.symmetry import Symmetry, SymmetryError
 
 
 class NearestTransposition(NamedTuple):
@@ -52,7 +52,7 @@ def nearest_transposition(values: Mapping[str, ArrayLike], symmetry: Symmetry) -
     Raises
     ------
     SymmetryError
-        If a site or size does not fit.
+        If a site or size does not fit, a value is not finite, or there are leading dimensions.
 
     Notes
     -----
@@ -70,6 +70,16 @@ def nearest_transposition(values: Mapping[str, ArrayLike], symmetry: Symmetry) -
     """
     arrays = {site: np.asarray(values[site], float) for site in symmetry.axes if site in values}
     bound = symmetry.bind(arrays)
+    for site, value in arrays.items():
+        if not np.isfinite(value).all():
+            raise SymmetryError(
+                f"Site {site!r} holds {int((~np.isfinite(value)).sum())} non-finite of {value.size} values."
+            )
+        if value.ndim > len(bound.axes[site]):
+            raise SymmetryError(
+                f"Site {site!r} has shape {value.shape}, more axes than its {len(bound.axes[site])} entries in the "
+                "symmetry: pass one draw at a time, or write None for axes of its own."
+            )
     return {name: _nearest(bound, arrays, name) for name, group in bound.groups.items() if (group.size or 0) > 1}
 
 
@@ -84,6 +94,8 @@ def _nearest(symmetry: Symmetry, arrays: dict[str, np.ndarray], name: str) -> Ne
     once = [np.moveaxis(x, at[0], 0).reshape(n, -1) for x, at in places if len(at) == 1]
     twice = [(x, at) for x, at in places if len(at) > 1]
     units = np.concatenate(once, 1) if once else np.zeros((n, 0))
+    # differences do not notice, and large common offsets would cancel
+    units = units - units.mean(0)
     sizes = (units**2).sum(1)
     # exchanging i and j moves both of them by their difference
     squared = 2.0 * np.maximum(sizes[:, None] + sizes - 2.0 * units @ units.T, 0.0)

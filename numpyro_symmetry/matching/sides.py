@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from numpyro_symmetry.matching.costs import ActivationCost
-from numpyro_symmetry.matching.gaussian import DiagonalGaussian, FullGaussian
+from numpyro_symmetry.matching.gaussian import DiagonalGaussian, FullGaussian, constrained_sites
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
 
 Arrays = dict[str, np.ndarray]
@@ -47,6 +47,26 @@ def read(side: Any) -> Any:
     )
 
 
+def refuse_mixed_coordinates(target: Any, source: Any, symmetry: Symmetry) -> None:
+    """Guides are read in unconstrained coordinates, values are not: refuse to compare one with the other.
+
+    Raises
+    ------
+    SymmetryError
+        Naming the site whose support is not all of the real line.
+    """
+    for guide_side, other, name in ((target, source, "source"), (source, target, "target")):
+        if not (isinstance(guide_side, tuple) and isinstance(other, Mapping)):
+            continue
+        for site, support in constrained_sites(guide_side[0]).items():
+            if site in symmetry.axes:
+                raise SymmetryError(
+                    f"Site {site!r} has support {support}: the guide is read in unconstrained coordinates, and the "
+                    f"{name} holds values. Take the {name} through numpyro.infer.util.unconstrain_fn and pass a "
+                    "Gaussian of the guide, DiagonalGaussian.from_guide."
+                )
+
+
 def side_of(side: Any, name: str) -> Side:
     """Floating arrays, all finite; full Gaussians by their diagonal."""
     if isinstance(side, FullGaussian):
@@ -58,11 +78,18 @@ def side_of(side: Any, name: str) -> Side:
             if not np.isfinite(value).all():
                 count = int((~np.isfinite(value)).sum())
                 raise SymmetryError(f"Site {site!r} of the {name} holds {count} non-finite of {value.size} values.")
+    for site, scale in (found.scale or {}).items():
+        if (scale < 0).any():
+            raise SymmetryError(
+                f"Site {site!r} of the {name} holds {int((scale < 0).sum())} negative standard deviations."
+            )
     return found
 
 
 def _floating(value: Any) -> np.ndarray:
     array = np.asarray(value)
+    if array.dtype.kind == "c":
+        raise SymmetryError(f"Expected real numbers; got values of type {array.dtype}.")
     return array if array.dtype in (np.float32, np.float64) else array.astype(np.float64)
 
 
@@ -91,10 +118,14 @@ def leading_shape(bound: Symmetry, target: Side, source: Side) -> tuple[int, ...
 
 def by_activations(cost: ActivationCost, target: Any, source: Any, symmetry: Symmetry) -> tuple[Any, Any, Symmetry]:
     """The units' activations in place of their weights, and the symmetry that acts on their columns."""
-    target, source = (side.loc if isinstance(side, DiagonalGaussian) else side for side in map(read, (target, source)))
+    target, source = (side if isinstance(side, Mapping) else side.loc for side in map(read, (target, source)))
     bound = symmetry.bind(target)
-    leading = {site: np.shape(source[site])[: np.ndim(source[site]) - np.ndim(target[site])] for site in bound.axes}
-    lead = next(iter(leading.values()))
+    if not bound.groups:
+        raise SymmetryError("The symmetry is trivial: there are no units to match by their activations.")
+    if set(target) != set(source):
+        raise SymmetryError(f"Target has sites {sorted(target)}, source {sorted(source)}; they must agree.")
+    sides = (Side({s: np.asarray(v) for s, v in side.items()}, None) for side in (target, source))
+    lead = leading_shape(bound, *sides)
     forward = cost.activations
     flat = {site: jnp.reshape(jnp.asarray(value), (-1, *np.shape(target[site]))) for site, value in source.items()}
     of_target, of_source = forward(dict(target)), jax.vmap(forward)(flat)

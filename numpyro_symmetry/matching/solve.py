@@ -166,6 +166,7 @@ def _enumerate(problem: Problem, names: list[str], last: str | None) -> dict[str
         benefit = problem.benefit(last, {})
         return {last: benefit.best(assign(benefit.unsigned()))}
     best, best_score = problem.identity(), np.full(problem.batch, -np.inf)
+    fixed = np.zeros(problem.batch, int)
     for choice in itertools.product(*(_elements(problem.groups[name]) for name in names)):
         state = {
             name: part.each(lambda x: np.repeat(x, problem.batch, 0)) for name, part in zip(names, choice, strict=True)
@@ -173,10 +174,20 @@ def _enumerate(problem: Problem, names: list[str], last: str | None) -> dict[str
         if last is not None:
             benefit = problem.benefit(last, state)
             state[last] = benefit.best(assign(benefit.unsigned()))
-        score = problem.score(state)
-        # the identity comes first, and a gain within rounding is none
-        wins = score > best_score + 1e-12 * problem.scale
+        score, stay = problem.score(state), _num_fixed(state)
+        # a gain within rounding is none, and of equally good elements that which moves the fewest labels is taken
+        gain, rounding = score - best_score, 1e-12 * problem.scale
+        wins = (gain > rounding) | ((gain >= -rounding) & (stay > fixed))
         for name, part in state.items():
             best[name].write(wins, part.at(wins))
-        best_score = np.where(wins, score, best_score)
+        best_score, fixed = np.where(wins, score, best_score), np.where(wins, stay, fixed)
     return best
+
+
+def _num_fixed(state: dict[str, Hard]) -> np.ndarray:
+    """How many labels each of the batch keeps, and keeps the sign of."""
+    total = 0
+    for part in state.values():
+        same = part.permutation == np.arange(part.permutation.shape[-1])
+        total = total + (same if part.sign is None else same & (part.sign > 0)).sum(-1)
+    return np.asarray(total)

@@ -2,8 +2,19 @@
 
 from numpyro_symmetry.traces.compact import prune
 from numpyro_symmetry.traces.costs import AllocationCost, EuclideanCost, GaussianCost, StephensCost
+from numpyro_symmetry.traces.factors import varimax
 from numpyro_symmetry.traces.null import Null
 from numpyro_symmetry.traces.rebase import rebase
 from numpyro_symmetry.traces.rebased import Rebased
 
-__all__ = ["AllocationCost", "EuclideanCost", "GaussianCost", "Null", "Rebased", "StephensCost", "prune", "rebase"]
+__all__ = [
+    "AllocationCost",
+    "EuclideanCost",
+    "GaussianCost",
+    "Null",
+    "Rebased",
+    "StephensCost",
+    "prune",
+    "rebase",
+    "varimax",
+]

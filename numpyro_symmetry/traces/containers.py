@@ -18,8 +18,8 @@ import xarray as xr
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
 from numpyro_symmetry.traces.coordinates import Arrays
 
-# the dimensions that count draws, in the order in which they lead
-SAMPLE_DIMS = ("chain", "draw", "sample")
+# groups of a container that hold the same draws in other forms, which are left as they are
+SIBLINGS = ("warmup_posterior", "unconstrained_posterior")
 
 
 class Trace(NamedTuple):
@@ -37,6 +37,8 @@ class Trace(NamedTuple):
         ``(*leading)`` log density of each draw, if the container holds it.
     dims
         Site -> names of its event dimensions, if they have any.
+    left_behind
+        Groups of the container that hold the same sites, and keep their labels.
     """
 
     values: Arrays
@@ -44,6 +46,7 @@ class Trace(NamedTuple):
     write: Callable[[Arrays], Any]
     log_density: np.ndarray | None
     dims: dict[str, tuple[str, ...]]
+    left_behind: tuple[str, ...] = ()
 
     @property
     def num_draws(self) -> int:
@@ -112,13 +115,18 @@ def _like(given: Any, new: np.ndarray) -> Any:
 
 def _num_leading(values: Arrays, symmetry: Symmetry) -> int:
     known = {
-        values[site].ndim - len(symmetry.opened(site)) + _extra(symmetry, site)
+        values[site].ndim - len(entries)
         for site, entries in symmetry.axes.items()
         if site in values and ... not in entries
     }
     candidates = [num for num in (1, 2) if _fits(values, symmetry, num) and (not known or known == {num})]
     if len(known) == 1 and not candidates:
-        return known.pop()
+        if (num := known.pop()) > 0:
+            return num
+        raise SymmetryError(
+            f"Sites have shapes { ({s: values[s].shape for s in symmetry.axes if s in values}) }, with no dimension "
+            "that counts draws; expected (draw, ...) or (chain, draw, ...)."
+        )
     if known and len(candidates) == 1:
         return candidates[0]
     if set(symmetry.axes) - set(values) or any(v.ndim < 2 for v in values.values()):
@@ -131,11 +139,6 @@ def _num_leading(values: Arrays, symmetry: Symmetry) -> int:
     raise SymmetryError(
         f"Cannot tell (draw, ...) from (chain, draw, ...) in sites of shapes {shapes}; say num_leading_dims=1 or 2."
     )
-
-
-def _extra(symmetry: Symmetry, site: str) -> int:
-    """How many more opened axes a site has than written ones."""
-    return len(symmetry.opened(site)) - len(symmetry.axes[site])
 
 
 def _fits(values: Arrays, symmetry: Symmetry, num: int) -> bool:
@@ -172,8 +175,11 @@ def _from_members(data: Sequence[Mapping[str, Any]]) -> Trace:
                 )
     values = {site: np.stack([np.asarray(member[site]) for member in data]) for site in data[0]}
 
-    def write(new: Arrays) -> list[dict[str, Any]]:
-        return [dict(member) | {s: _like(member[s], v[k]) for s, v in new.items()} for k, member in enumerate(data)]
+    def write(new: Arrays) -> Any:
+        rebuilt: Any = type(data)
+        return rebuilt(
+            dict(member) | {s: _like(member[s], v[k]) for s, v in new.items()} for k, member in enumerate(data)
+        )
 
     return Trace(values, (len(data),), write, None, {})
 
@@ -182,9 +188,9 @@ def _from_members(data: Sequence[Mapping[str, Any]]) -> Trace:
 
 
 def _from_dataset(data: xr.Dataset, wrap: Callable[[xr.Dataset], Any], log_density: Any = None) -> Trace:
-    dims = tuple(dim for dim in SAMPLE_DIMS if dim in data.dims)
+    dims = tuple(dim for dim in ("chain", "draw") if dim in data.dims) or tuple({"sample"} & set(data.dims))
     if not dims:
-        raise SymmetryError(f"The posterior has dimensions {tuple(data.dims)}; expected some of {SAMPLE_DIMS}.")
+        raise SymmetryError(f"The posterior has dimensions {tuple(data.dims)}; expected chain and draw, or sample.")
     # a variable without draws (a constant) is none of the posterior's sites
     arrays = {str(s): v.transpose(*dims, ...) for s, v in data.data_vars.items() if set(dims) <= set(v.dims)}
     values = {site: array.values for site, array in arrays.items()}
@@ -204,10 +210,12 @@ def _from_dataset(data: xr.Dataset, wrap: Callable[[xr.Dataset], Any], log_densi
 def _from_inference_data(data: Any) -> Trace:
     def wrap(posterior: xr.Dataset) -> Any:
         groups = {name: data[name] for name in data.groups()}
-        return type(data)(attrs=data.attrs, **{**groups, "posterior": posterior})
+        rebuilt: Any = type(data)
+        return rebuilt(attrs=data.attrs, **{**groups, "posterior": posterior})
 
     stats = data.sample_stats if "sample_stats" in data.groups() else {}
-    return _from_dataset(data.posterior, wrap, stats.get("lp"))
+    trace = _from_dataset(data.posterior, wrap, stats.get("lp"))
+    return trace._replace(left_behind=tuple(name for name in SIBLINGS if name in data.groups()))
 
 
 def _from_tree(data: xr.DataTree) -> Trace:
@@ -221,7 +229,8 @@ def _from_tree(data: xr.DataTree) -> Trace:
 
     node = data["posterior"]
     stats = data["sample_stats"].to_dataset() if "sample_stats" in data.children else {}
-    return _from_dataset(node.to_dataset(), wrap, stats.get("lp"))  # pyright: ignore[reportAttributeAccessIssue]
+    trace = _from_dataset(node.to_dataset(), wrap, stats.get("lp"))  # pyright: ignore[reportAttributeAccessIssue]
+    return trace._replace(left_behind=tuple(name for name in SIBLINGS if name in data.children))
 
 
 # ---- NumPyro -----------------------------------------------------------------------------------------------------

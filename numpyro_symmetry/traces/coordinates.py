@@ -84,8 +84,26 @@ def coordinates(
         if transform == "log" and not (draws[site] > 0).all():
             raise SymmetryError(f"Site {site!r} holds values that are not positive; its transform cannot be 'log'.")
         raw = Coordinate(transform, np.zeros(()), np.ones(()), axes, shape)
-        found[site] = _standardized(draws[site], raw) if standardize else raw
+        found[site] = _standardized(draws[site], raw, standardize)
     return found
+
+
+def refuse_other_coordinates(read: Mapping[str, Coordinate], values: Mapping[str, np.ndarray], what: str) -> None:
+    """Refuse values that given coordinates cannot read: of other shapes, not finite, or not positive under a log.
+
+    Raises
+    ------
+    SymmetryError
+        Naming the site.
+    """
+    for site, coordinate in read.items():
+        value = np.asarray(values[site])
+        if int(np.prod(value.shape[1:])) != int(np.prod(coordinate.shape)):
+            raise SymmetryError(f"Site {site!r} of {what} has shape {value.shape[1:]}; expected {coordinate.shape}.")
+        if not np.isfinite(value).all():
+            raise SymmetryError(f"Site {site!r} of {what} is not finite.")
+        if coordinate.transform == "log" and not (value > 0).all():
+            raise SymmetryError(f"Site {site!r} of {what} is not positive, and is compared by its logarithm.")
 
 
 def _transform(values: np.ndarray) -> str:
@@ -96,11 +114,13 @@ def _transform(values: np.ndarray) -> str:
     return "log" if stats.boxcox_llf(0.0, some) > stats.boxcox_llf(1.0, some) else "identity"
 
 
-def _standardized(values: np.ndarray, raw: Coordinate) -> Coordinate:
+def _standardized(values: np.ndarray, raw: Coordinate, standardize: bool) -> Coordinate:
     pooled = (0, *(1 + k for k, axis in enumerate(raw.axes) if axis.group is not None))
     signed = any(axis.signed for axis in raw.axes)
     # a sign must move values about zero
     center = np.zeros(()) if signed else _mean(values, raw, pooled, lambda x: x)
+    if not standardize:
+        return raw._replace(center=center)
     variance = _mean(values, raw, pooled, lambda x: np.square(x - center))
     scale = np.sqrt(np.where(variance > 0, variance, 1.0))
     return raw._replace(center=center, scale=scale)

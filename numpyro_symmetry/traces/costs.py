@@ -173,7 +173,7 @@ class StephensCost:
         del read
         name = _group(self.group, bound, "StephensCost")
         p = _per_draw(self.probabilities, _count(draws), bound.groups[name].size, "probabilities")
-        if (p < 0).any() or np.abs(p.sum(-1) - 1.0).max(initial=0.0) > 1e-3:
+        if not np.isfinite(p).all() or (p < 0).any() or np.abs(p.sum(-1) - 1.0).max(initial=0.0) > 1e-3:
             raise SymmetryError("StephensCost expects probabilities that are not negative and sum to one over labels.")
 
         def natural(means: Statistics) -> tuple[Statistics, float]:
@@ -229,6 +229,22 @@ class AllocationCost:
             return ((z[items][..., None] == np.arange(size)).astype(float),)
 
         return Family(statistics, ((_FREE, Axis(name, False, None)),), natural, natural, carrier, _count(draws))
+
+
+def refuse_other_draws(cost: Cost, leading: tuple[int, ...]) -> None:
+    """Refuse allocations or probabilities of other leading dimensions than the draws'.
+
+    Raises
+    ------
+    SymmetryError
+        Saying what was expected.
+    """
+    given = getattr(cost, "probabilities", getattr(cost, "allocations", None))
+    if given is not None and np.shape(given)[: len(leading)] != leading:
+        raise SymmetryError(
+            f"{type(cost).__name__} holds an array of shape {np.shape(given)}; expected the leading dimensions of the "
+            f"draws, {leading}, in front."
+        )
 
 
 Cost = EuclideanCost | GaussianCost | StephensCost | AllocationCost

@@ -21,10 +21,13 @@ from numpyro_symmetry.symmetry.axes import Axis
 from numpyro_symmetry.symmetry.elements import SignedPermutation
 from numpyro_symmetry.traces.coordinates import Arrays, Coordinate
 from numpyro_symmetry.traces.costs import Cost, Family, GaussianCost, Statistics
-from numpyro_symmetry.traces.relabel import State, relabel
+from numpyro_symmetry.traces.relabel import State, point_of, relabel
 
 # as many as keep chance out of the second digit, and as fit
-MAX_DRAWS, MAX_NUMBERS = 1000, 32_000_000
+MAX_DRAWS, MAX_NUMBERS, _MIN_DRAWS = 1000, 4_000_000, 50
+# how much further apart than chance puts them slots must be
+_CLEARLY = 1.5
+_MIN_VARIANCE = 1e-6
 
 
 class Null(NamedTuple):
@@ -35,10 +38,11 @@ class Null(NamedTuple):
     explained
         Share of the variance of the relabelled coordinates that lies between slots and not within them: 0 to 1.
     explained_null
-        The same of shuffled draws, which have no identity.
-    explained_by_slot
-        Group -> ``(n,)``.
-    explained_null_by_slot
+        The same of shuffled draws, which have no identity: the most that any of the searches arrived at.
+    separation
+        Group -> ``(n,)``: distance of each slot's mean from the nearest other slot's (and, where signs are exchanged,
+        from all slots' negatives), in standard deviations within the two.
+    separation_null
         Group -> ``(n,)``, in descending order: the null's slots are nobody's.
     scale_ratio
         Standard deviations within slots that relabelling leaves of simulated draws, relative to the true ones. Below
@@ -49,17 +53,22 @@ class Null(NamedTuple):
 
     explained: float
     explained_null: float
-    explained_by_slot: dict[str, np.ndarray]
-    explained_null_by_slot: dict[str, np.ndarray]
+    separation: dict[str, np.ndarray]
+    separation_null: dict[str, np.ndarray]
     scale_ratio: float
     num_draws: int
 
     @property
+    def share(self) -> float:
+        """Of what relabelling alone cannot explain, the share that slots do: about 0 without identity, at most 1."""
+        return (self.explained - self.explained_null) / max(1.0 - self.explained_null, 1e-12)
+
+    @property
     def num_identified(self) -> dict[str, int]:
-        """Group -> number of slots that agree with themselves more than any slot without identity does."""
+        """Group -> number of slots half as far again from the others as any slot without identity is."""
         return {
-            name: int((slots > self.explained_null_by_slot[name].max(initial=0.0)).sum())
-            for name, slots in self.explained_by_slot.items()
+            name: int((slots > _CLEARLY * self.separation_null[name].max(initial=0.0)).sum())
+            for name, slots in self.separation.items()
         }
 
 
@@ -72,7 +81,9 @@ def matched_null(
     state: State,
     fixed: tuple[Statistics, float] | None,
     *,
+    num_starts: int,
     method: str,
+    seed: int,
     rng: np.random.Generator,
 ) -> Null:
     """Relabel shuffled and simulated draws as the trace was, and compare.
@@ -89,51 +100,62 @@ def matched_null(
         The labels found.
     fixed
         The reference's parameters if it was held fixed; ``None`` if it was the relabelled draws' own.
-    method, rng
+    num_starts, method, seed, rng
         As for the trace.
 
     Returns
     -------
     Null
-        Of at most 1000 draws.
+        Of at most 1000 draws, fewer where draws are large.
     """
     size = sum(draws[site][:1].size for site in read)
-    count = min(family.num_draws, MAX_DRAWS, max(2, MAX_NUMBERS // max(1, size)))
-    some = rng.choice(family.num_draws, count, replace=False)
-    x = {site: c(draws[site][some]) for site, c in read.items()}
+    count = min(family.num_draws, MAX_DRAWS, max(_MIN_DRAWS, MAX_NUMBERS // max(1, size)))
+    some = np.sort(rng.choice(family.num_draws, count, replace=False))
     plain = {site: c._replace(transform="identity", center=np.zeros(()), scale=np.ones(())) for site, c in read.items()}
     axes = {site: c.axes for site, c in read.items()}
-    aligned = _moved(x, axes, {name: part.at(some) for name, part in state.items()})
-    explained, by_slot = _explained(aligned, axes)
+    own = {name: part.at(some) for name, part in state.items()}
 
-    def relabelled(of: Family, start: tuple[Statistics, float]) -> State:
-        # against a reference held fixed there is one round
-        rounds = {} if fixed is None else {"max_rounds": 1}
-        return relabel(of, bound.groups, fixed or start, method=method, **rounds).state
+    def of_draws() -> Arrays:
+        return {site: c(draws[site][some]) for site, c in read.items()}
 
     shuffle = _Shuffle(rng)
-    shuffled = {site: shuffle(value, axes[site]) for site, value in x.items()}
+    shuffled = {site: shuffle(value, axes[site]) for site, value in of_draws().items()}
     sees_coordinates = bool(cost.coordinates(draws, bound))
     of = (
         cost.family(shuffled, bound, plain)
         if sees_coordinates
         else _of_arrays(family, tuple(map(shuffle, family.statistics(some), family.axes)))
     )
-    found = relabelled(of, of.point(tuple(t[0] for t in of.statistics(slice(0, 1)))))
-    explained_null, null_by_slot = _explained(_moved(shuffled, axes, found), axes)
-    ordered = {name: np.sort(slots)[::-1] for name, slots in null_by_slot.items()}
+    # every search that a trace could have ended in counts, not only the likeliest
+    starts = [fixed] if fixed is not None else [point_of(of, int(k)) for k in rng.permutation(count)[:num_starts]]
+    rounds = {} if fixed is None else {"max_rounds": 1}
+    explained_null, separation_null = 0.0, {name: np.zeros(g.size or 0) for name, g in bound.groups.items()}
+    for start in starts:
+        found = relabel(of, bound.groups, start, method=method, seed=seed, **rounds)
+        moved = _moved(shuffled, axes, found.state)
+        explained_null = max(explained_null, _explained(moved, axes))
+        for name, slots in _separation(moved, axes).items():
+            if slots.max(initial=0.0) > separation_null[name].max(initial=0.0):
+                separation_null[name] = np.sort(slots)[::-1]
+    del shuffled, of
 
-    simulate = cost if sees_coordinates else GaussianCost("identity")
-    fixed = fixed if sees_coordinates else None
-    of = simulate.family(aligned, bound, plain)
+    aligned = _moved(of_draws(), axes, own)
+    explained, separation = _explained(aligned, axes), _separation(aligned, axes)
+    if not sees_coordinates:
+        cost, fixed = GaussianCost("identity"), None
+    of = cost.family(aligned, bound, plain)
     truth = of.natural(tuple(t.mean(0) for t in of.statistics(slice(None))))
     scale = {site: value.std(0) for site, value in aligned.items()}
     simulated = {s: v.mean(0) + scale[s] * rng.standard_normal(v.shape) for s, v in aligned.items()}
+    del aligned, of
     labels = bound.sample(jax.random.key(int(rng.integers(2**31))), (count,))
     simulated = _moved(simulated, axes, {name: _hard(part) for name, part in labels.items()})
-    found = relabelled(simulate.family(simulated, bound, plain), truth)
-    left = {site: value.std(0) for site, value in _moved(simulated, axes, found).items()}
-    return Null(explained, explained_null, by_slot, ordered, _ratio(left, scale), count)
+    rounds = {} if fixed is None else {"max_rounds": 1}
+    found = relabel(
+        cost.family(simulated, bound, plain), bound.groups, fixed or truth, method=method, seed=seed, **rounds
+    )
+    left = {site: value.std(0) for site, value in _moved(simulated, axes, found.state).items()}
+    return Null(explained, explained_null, separation, separation_null, _ratio(left, scale), count)
 
 
 class _Shuffle:
@@ -177,32 +199,56 @@ def _moved(values: Arrays, axes: Mapping[str, tuple[Axis, ...]], state: State) -
     return {site: move(Term(v, v, axes[site]), state) for site, v in values.items()}
 
 
-def _explained(values: Arrays, axes: Mapping[str, tuple[Axis, ...]]) -> tuple[float, dict[str, np.ndarray]]:
-    """Share of variance between slots, of all coordinates together and of each slot's."""
-    within, pooled = [], []
-    slots: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
+def _explained(values: Arrays, axes: Mapping[str, tuple[Axis, ...]]) -> float:
+    """Share of variance between slots, of all coordinates together."""
+    within, pooled = 0.0, 0.0
     for site, value in values.items():
-        groups = [k for k, axis in enumerate(axes[site]) if axis.group is not None]
+        exchanged = (0, *(k + 1 for k, axis in enumerate(axes[site]) if axis.group is not None))
         signed = any(axis.signed for axis in axes[site])
-        exchanged = (0, *(k + 1 for k in groups))
         center = 0.0 if signed else value.mean(exchanged, keepdims=True)
         inside = value.var(0)
         whole = np.broadcast_to(np.square(value - center).mean(exchanged, keepdims=True)[0], inside.shape)
         unit = np.where(whole > 0, whole, 1.0)
-        within.append((inside / unit).ravel())
-        pooled.append((whole / unit).ravel())
-        for k in set(groups):
-            along = tuple(j for j in range(inside.ndim) if j != k)
-            sums = (inside / unit).sum(along), (whole / unit).sum(along)
-            slots.setdefault(axes[site][k].group, []).append(sums)  # pyright: ignore[reportArgumentType]
-    share = 1.0 - sum(w.sum() for w in within) / max(sum(p.sum() for p in pooled), np.finfo(float).tiny)
-    by_slot = {name: 1.0 - sum(a for a, _ in s) / np.maximum(sum(b for _, b in s), 1e-300) for name, s in slots.items()}
-    return float(share), by_slot
+        within, pooled = within + float((inside / unit).sum()), pooled + float((whole / unit).sum())
+    return 1.0 - within / max(pooled, np.finfo(float).tiny)
+
+
+def _separation(values: Arrays, axes: Mapping[str, tuple[Axis, ...]]) -> dict[str, np.ndarray]:
+    """Distance of each slot from the nearest other, in standard deviations within the two."""
+    means: dict[str, list[np.ndarray]] = {}
+    variances: dict[str, list[np.ndarray]] = {}
+    signed: dict[str, bool] = {}
+    for site, value in values.items():
+        mean, variance = value.mean(0), value.var(0)
+        seen = set()
+        for k, axis in enumerate(axes[site]):
+            if axis.group is None or axis.group in seen:
+                continue
+            seen.add(axis.group)
+            for into, array in ((means, mean), (variances, variance)):
+                into.setdefault(axis.group, []).append(np.moveaxis(array, k, 0).reshape(array.shape[k], -1))
+            signed[axis.group] = signed.get(axis.group, False) or axis.signed
+    found = {}
+    for name, parts in means.items():
+        mean = np.concatenate(parts, 1)
+        variance = np.maximum(np.concatenate(variances[name], 1), _MIN_VARIANCE)
+        nearest = np.full(len(mean), np.inf)
+        for k in range(len(mean)):
+            spread = 0.5 * (variance + variance[k])
+            others = np.arange(len(mean)) != k
+            distance = (np.square(mean - mean[k]) / spread).sum(1)
+            nearest[k] = np.sqrt(distance[others].min(initial=np.inf))
+            if signed[name]:
+                nearest[k] = min(nearest[k], np.sqrt((np.square(mean + mean[k]) / spread).sum(1).min()))
+        found[name] = nearest
+    return found
 
 
 def _ratio(left: Arrays, true: Arrays) -> float:
     """Geometric mean of standard deviations relative to the true ones."""
-    pairs = [(left[site][true[site] > 0], true[site][true[site] > 0]) for site in left]
+    # coordinates have unit pooled variance; what is constant within slots says nothing
+    known = {site: true[site] > 1e-3 for site in true}
+    pairs = [(left[site][known[site]], true[site][known[site]]) for site in left]
     logs = np.concatenate([np.log(np.maximum(a, 1e-12) / b).ravel() for a, b in pairs])
     return float(np.exp(logs.mean())) if len(logs) else float("nan")
 

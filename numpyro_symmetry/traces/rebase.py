@@ -5,20 +5,27 @@ Knows containers, costs, relabelling and nulls, and puts them together; computes
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from numpyro_symmetry.discovery import check_symmetry
+from numpyro_symmetry.matching.bilinear import Hard
 from numpyro_symmetry.matching.solve import METHODS
-from numpyro_symmetry.symmetry import Symmetry, SymmetryError, SymmetryWarning
+from numpyro_symmetry.symmetry import Symmetry, SymmetryError
 from numpyro_symmetry.traces.containers import Trace, read
-from numpyro_symmetry.traces.coordinates import Arrays, Coordinate, axes_of
-from numpyro_symmetry.traces.costs import Cost, EuclideanCost, Family, GaussianCost, Statistics
+from numpyro_symmetry.traces.coordinates import Arrays, Coordinate, axes_of, refuse_other_coordinates
+from numpyro_symmetry.traces.costs import (
+    Cost,
+    EuclideanCost,
+    Family,
+    GaussianCost,
+    StephensCost,
+    refuse_other_draws,
+)
+from numpyro_symmetry.traces.inputs import bind, refuse_bad_draws, seed_of
 from numpyro_symmetry.traces.margin import margins
 from numpyro_symmetry.traces.null import matched_null
 from numpyro_symmetry.traces.rebased import Frame, Rebased, act, elements_of
@@ -30,12 +37,12 @@ from numpyro_symmetry.traces.relabel import (
     mean_statistics,
     problem_of,
     relabel,
+    search,
 )
 
 REFERENCES = ("mean", "medoid", "first", "map")
 # fewer draws than this say too little about variances
-_MIN_DRAWS_FOR_GAUSSIAN = 20
-_MAX_DRAWS_TO_START = 1000
+_MIN_DRAWS_FOR_GAUSSIAN, _DRAWS_PER_NUMBER = 20, 10
 # starts are cheap where labels are few
 _MANY_STARTS, _SMALL = 5, 32
 
@@ -53,6 +60,9 @@ def rebase(
     null: bool = True,
     num_starts: int | None = None,
     num_leading_dims: int | None = None,
+    model: Callable[..., Any] | None = None,
+    model_args: tuple[Any, ...] = (),
+    model_kwargs: Mapping[str, Any] | None = None,
 ) -> Rebased:
     r"""Bring all draws of a posterior into one basin, where labels mean the same thing in every draw.
 
@@ -66,12 +76,14 @@ def rebase(
     symmetry
         Whose elements leave the posterior as it is.
     reference
-        ``"mean"``: the relabelled draws' own, found in turns from several starts; ``"first"`` draw; ``"map"``, the
-        draw of largest log density; ``"medoid"``, the draw nearest to the relabelled mean; the index of a draw (an
-        integer or ``(chain, draw)``); values by site; or another `Rebased`, to compare runs.
+        Whose labels to use. ``"mean"``: those of the draw from which the best search started. The ``"first"`` draw;
+        ``"map"``, that of largest log density; ``"medoid"``, the likeliest of the relabelled draws; the index of a
+        draw (an integer or ``(chain, draw)``); or values by site. All of these name slots and no more: the slots
+        themselves are the relabelled draws' own. Another `Rebased`, to compare runs: its slots are held fixed.
     cost
         `GaussianCost`, `EuclideanCost`, `StephensCost`, `AllocationCost`. ``"auto"``: Gaussian if every site carries
-        one group (mixtures, hidden Markov models, one hidden layer) and there are draws enough, else Euclidean.
+        one group (mixtures, hidden Markov models, one hidden layer) and there are at least ten draws for every number
+        that describes a slot; else Euclidean.
     method
         How each draw is matched; see `match`.
     rng_key
@@ -88,6 +100,8 @@ def rebase(
     num_leading_dims
         For dicts. By default read off the symmetry's axes; where those end in ``...`` and shapes leave it open, the
         smaller of the first two dimensions counts chains or labels.
+    model, model_args, model_kwargs
+        The NumPyro model, if `check_symmetry` is to hold the symmetry against it first.
 
     Returns
     -------
@@ -97,7 +111,7 @@ def rebase(
     Raises
     ------
     SymmetryError
-        If sites are missing or do not fit, or draws are not finite.
+        If sites are missing or do not fit, draws are not finite, or the model does not have the symmetry.
 
     Warns
     -----
@@ -127,129 +141,69 @@ def rebase(
     """
     if method not in METHODS:
         raise ValueError(f"method must be one of {METHODS}; got {method!r}.")
+    if model is not None:
+        check_symmetry(model, symmetry, model_args, model_kwargs)
     trace = read(data, symmetry, num_leading_dims)
     labels = dict(labels or {})
-    bound = _bind(trace, symmetry, labels)
+    bound = bind(trace, symmetry, labels)
     draws = trace.flat(list(bound.axes))
-    _refuse_bad_draws(draws, trace.leading)
-    rng = np.random.default_rng(_seed(rng_key))
+    refuse_bad_draws(draws, trace.leading)
+    rng = np.random.default_rng(seed_of(rng_key))
     seed = int(rng.integers(2**31))
     frame: Frame | None = reference.frame if isinstance(reference, Rebased) else None
     chosen = _cost(cost, bound, trace, frame)
+    refuse_other_draws(chosen, trace.leading)
     coordinates = chosen.coordinates(draws, bound) if frame is None else frame.read
     family = chosen.family(draws, bound, coordinates)
 
-    fixed: tuple[Statistics, float] | None = None
-    if isinstance(reference, str) and reference in ("mean", "medoid"):
-        found = _from_starts(family, bound, _starts(trace, bound, num_starts, rng), method, seed, rng)
-        index = int(found.objective.argmax()) if reference == "medoid" else None
+    index = _index(reference, trace)
+    if order_by is not None and reference != "mean":
+        raise ValueError("order_by would rename the labels of the reference; leave it out, or use reference='mean'.")
+    if frame is not None:
+        _refuse_another_frame(frame, family, draws)
+        found = relabel(family, bound.groups, (frame.natural, frame.partition), method=method, seed=seed, max_rounds=1)
     else:
-        found, index = None, _index(reference, trace)
-    if found is None or index is not None:
-        if order_by is not None:
-            raise ValueError(
-                "order_by would rename the labels of the reference; leave it out, or use reference='mean'."
-            )
-        fixed = _fixed(reference, frame, index, trace, bound, chosen, coordinates)
-        found = relabel(family, bound.groups, fixed, method=method, seed=seed, max_rounds=1)
+        first = index if index is not None else 0 if trace.log_density is None else _index("map", trace)
+        starts = _starts(first or 0, trace.num_draws, bound, num_starts, rng)
+        found = search(family, bound.groups, starts, method=method, seed=seed, rng=rng)
+        if reference == "medoid":
+            index = int(found.objective.argmax())
+        # a reference gives its names to the slots, and has no other say
+        if index is not None:
+            found = _renamed(found, {name: part.at(np.array([index])) for name, part in found.state.items()})
+        elif isinstance(reference, Mapping):
+            found = _renamed(found, _slots_of(reference, found, draws, bound, chosen, family, coordinates))
     state = found.state if order_by is None else _ordered(draws, bound, found.state, order_by)
 
     agreed = coordinates or GaussianCost().coordinates(draws, bound)
-    made_up = null and trace.num_draws > 1 and bool(agreed)
-    means = mean_statistics(family, bound.groups, state)
+    fixed = None if frame is None else (frame.natural, frame.partition)
+    num_starts = len(_starts(0, trace.num_draws, bound, num_starts, rng))
+    made_up = (
+        matched_null(
+            chosen, family, bound, agreed, draws, state, fixed, num_starts=num_starts, method=method, seed=seed, rng=rng
+        )
+        if null and trace.num_draws > 1
+        else None
+    )
+    margin = _margin(chosen, family, bound, agreed, draws, state)
+    natural = fixed or family.natural(mean_statistics(family, bound.groups, state))
     moved = {site: act(draws[site], bound, site, state) for site in bound.axes}
     out = Rebased(
         data=None,
         elements=elements_of(state, trace.leading),
         reference=_reference(reference, index, draws, moved),
         objective=found.objective.reshape(trace.leading),
-        margin=_margin(family, bound, found).reshape(trace.leading),
-        null=matched_null(chosen, family, bound, agreed, draws, state, fixed, method=method, rng=rng)
-        if made_up
-        else None,
+        margin=margin.reshape(trace.leading),
+        null=made_up,
         num_rounds=found.num_rounds,
         converged=found.converged,
         symmetry=bound,
         labels=labels,
-        frame=Frame(chosen, coordinates, *(fixed or family.natural(means))),
+        frame=Frame(chosen, coordinates, *natural),
     )
     renamed = out.apply({site: trace.values[site] for site in labels})
     shaped = {site: value.reshape(trace.values[site].shape) for site, value in moved.items()}
     return out._replace(data=trace.write(shaped | renamed))
-
-
-# ---- what is to be relabelled ------------------------------------------------------------------------------------
-
-
-def _bind(trace: Trace, symmetry: Symmetry, labels: dict[str, str]) -> Symmetry:
-    if trace.num_draws == 0:
-        raise SymmetryError(f"There are no draws: the leading dimensions are {trace.leading}.")
-    bound = symmetry.bind(trace.values, num_leading_dims=len(trace.leading))
-    for site, entries in bound.axes.items():
-        if len(entries) > trace.values[site].ndim - len(trace.leading):
-            raise SymmetryError(
-                f"Site {site!r} has shape {trace.values[site].shape}, of which {trace.leading} count draws; its "
-                f"{len(entries)} axes in the symmetry do not fit into the rest."
-            )
-    if not bound.groups:
-        raise SymmetryError("The symmetry is trivial: there is nothing to relabel.")
-    for site, group in labels.items():
-        if site not in trace.values or group not in bound.groups or site in bound.axes:
-            raise SymmetryError(
-                f"labels={{{site!r}: {group!r}}}: expected a site of the data that the symmetry does not name, among "
-                f"{sorted(set(trace.values) - set(bound.axes))}, and one of its groups {sorted(bound.groups)}."
-            )
-    _warn_of_what_is_left_behind(trace, bound, labels)
-    return bound
-
-
-def _warn_of_what_is_left_behind(trace: Trace, bound: Symmetry, labels: dict[str, str]) -> None:
-    sizes = {group.size for group in bound.groups.values() if group.kind == "permutation"}
-    dims = {
-        dim: axis.group
-        for site in bound.axes
-        if site in trace.dims and len(bound.opened(site)) == len(bound.axes[site])
-        for dim, axis in zip(trace.dims[site][::-1], bound.opened(site)[::-1], strict=False)
-        if axis.group is not None
-    }
-    for site in sorted(set(trace.values) - set(bound.axes) - set(labels)):
-        values = trace.values[site]
-        if shared := [dim for dim in trace.dims.get(site, ()) if dim in dims]:
-            warnings.warn(
-                f"Site {site!r} has dimension {shared[0]!r}, which group {dims[shared[0]]!r} permutes elsewhere, and "
-                "keeps its old labels. Name it in the symmetry, or drop it and compute it again.",
-                SymmetryWarning,
-                stacklevel=4,
-            )
-        elif values.dtype.kind in "iu" and values.size and values.min() >= 0 and int(values.max()) + 1 in sizes:
-            warnings.warn(
-                f"Site {site!r} holds integers from 0 to {values.max()}, as labels would, and is left as it is. If "
-                f"they are labels, pass labels={{{site!r}: group}}.",
-                SymmetryWarning,
-                stacklevel=4,
-            )
-
-
-def _refuse_bad_draws(draws: Arrays, leading: tuple[int, ...]) -> None:
-    for site, values in draws.items():
-        if values.dtype.kind not in "fiub":
-            raise SymmetryError(f"Site {site!r} holds values of type {values.dtype}; expected real numbers.")
-        if values.dtype.kind != "f":
-            continue
-        bad = ~np.isfinite(values).reshape(len(values), -1).all(1)
-        if bad.any():
-            where = tuple(int(i) for i in np.unravel_index(int(bad.argmax()), leading))
-            raise SymmetryError(
-                f"Site {site!r} is not finite in {int(bad.sum())} of {len(values)} draws, first in draw {where}. "
-                "Drop those draws, or find out why the sampler made them."
-            )
-
-
-def _seed(rng_key: Array | None) -> list[int]:
-    if rng_key is None:
-        return [0]
-    data = jax.random.key_data(rng_key) if jnp.issubdtype(rng_key.dtype, jax.dtypes.prng_key) else rng_key
-    return np.asarray(data).ravel().tolist()
 
 
 # ---- against what ------------------------------------------------------------------------------------------------
@@ -265,7 +219,8 @@ def _cost(cost: Cost | str, bound: Symmetry, trace: Trace, frame: Frame | None) 
                 )
             return frame.cost
         coupled = any(len({a.group for a in bound.opened(s)} - {None}) > 1 for s in bound.axes)
-        few = trace.num_draws < _MIN_DRAWS_FOR_GAUSSIAN
+        # a variance for every number of a slot wants draws, or the first labels are never left
+        few = trace.num_draws < max(_MIN_DRAWS_FOR_GAUSSIAN, _DRAWS_PER_NUMBER * _numbers_in_a_slot(trace, bound))
         return EuclideanCost() if coupled or few else GaussianCost()
     if not isinstance(cost, Cost):
         raise ValueError(f"cost must be 'auto' or one of the costs of numpyro_symmetry; got {cost!r}.")
@@ -281,6 +236,8 @@ def _index(reference: Any, trace: Trace) -> int | None:
             raise ValueError(
                 f"reference must be one of {REFERENCES}, an index, values or a Rebased; got {reference!r}."
             )
+        if reference in ("mean", "medoid"):
+            return None
         if reference == "first":
             return 0
         if trace.log_density is None:
@@ -301,22 +258,35 @@ def _index(reference: Any, trace: Trace) -> int | None:
     raise ValueError(f"reference must be one of {REFERENCES}, an index, values or a Rebased; got {reference!r}.")
 
 
-def _fixed(
-    reference: Any,
-    frame: Frame | None,
-    index: int | None,
-    trace: Trace,
+def _numbers_in_a_slot(trace: Trace, bound: Symmetry) -> int:
+    """How many numbers describe one slot of the group that has most."""
+    count = dict.fromkeys(bound.groups, 0)
+    for site in bound.axes:
+        size = int(np.prod(trace.values[site].shape[len(trace.leading) :]))
+        for name in {axis.group for axis in bound.opened(site) if axis.group is not None}:
+            count[name] += size // (bound.groups[name].size or 1)
+    return max(count.values(), default=0)
+
+
+def _refuse_another_frame(frame: Frame, family: Family, draws: Arrays) -> None:
+    refuse_other_coordinates(frame.read, draws, "the draws")
+    for given, own in zip(frame.natural, family.statistics(slice(0, 1)), strict=True):
+        if given.shape != own.shape[1:]:
+            raise SymmetryError(
+                f"The reference was relabelled in statistics of shape {given.shape}; got {own.shape[1:]}."
+            )
+
+
+def _slots_of(
+    reference: Mapping[str, Any],
+    found: Relabelling,
+    draws: Arrays,
     bound: Symmetry,
     cost: Cost,
+    family: Family,
     coordinates: dict[str, Coordinate],
-) -> tuple[Statistics, float]:
-    """Natural parameters that are not the draws' own."""
-    if frame is not None:
-        return frame.natural, frame.partition
-    draws = trace.flat(list(bound.axes))
-    if index is not None:
-        family = cost.family(draws, bound, coordinates)
-        return family.point(tuple(x[0] for x in family.statistics(np.array([index]))))
+) -> State:
+    """The slots that given values fall into."""
     if not coordinates:
         raise SymmetryError(f"{type(cost).__name__} compares allocations: its reference is a draw's, not values.")
     one = {}
@@ -326,8 +296,22 @@ def _fixed(
             got = np.shape(reference[site]) if site in reference else "nothing"
             raise SymmetryError(f"Site {site!r} of the reference: expected shape {expected}, got {got}.")
         one[site] = np.asarray(reference[site])[None]
-    family = cost.family(one, bound, coordinates)
-    return family.point(tuple(x[0] for x in family.statistics(slice(0, 1))))
+    refuse_other_coordinates(coordinates, one, "the reference")
+    natural = family.natural(mean_statistics(family, bound.groups, found.state))
+    return relabel(cost.family(one, bound, coordinates), bound.groups, natural, max_rounds=1).state
+
+
+def _renamed(found: Relabelling, reference: State) -> Relabelling:
+    """The same labels under other names, such that the reference's own element becomes the identity."""
+
+    def one(part: Hard, named: Hard) -> Hard:
+        order = np.argsort(named.permutation[0])
+        permutation = part.permutation[:, order]
+        if part.sign is None or named.sign is None:
+            return Hard(permutation)
+        return Hard(permutation, part.sign[:, order] * named.sign[0][order])
+
+    return found._replace(state={name: one(part, reference[name]) for name, part in found.state.items()})
 
 
 def _reference(reference: Any, index: int | None, draws: Arrays, moved: Arrays) -> dict[str, np.ndarray]:
@@ -343,43 +327,28 @@ def _reference(reference: Any, index: int | None, draws: Arrays, moved: Arrays) 
 # ---- the search --------------------------------------------------------------------------------------------------
 
 
-def _starts(trace: Trace, bound: Symmetry, num_starts: int | None, rng: np.random.Generator) -> list[int]:
-    """Draws to start from: the one of largest log density or else the first, then others at random."""
+def _starts(first: int, num_draws: int, bound: Symmetry, num_starts: int | None, rng: np.random.Generator) -> list[int]:
+    """Draws to start from: a given one, and others at random."""
     if num_starts is None:
         size = sum((group.size or 0) for group in bound.groups.values())
         num_starts = _MANY_STARTS if size <= _SMALL else 1
     if num_starts < 1:
         raise ValueError(f"num_starts must be at least 1; got {num_starts}.")
-    first = 0 if trace.log_density is None else _index("map", trace)
-    others = rng.permutation(trace.num_draws)[: num_starts - 1]
-    return list(dict.fromkeys([int(first or 0), *map(int, others)]))
+    return list(dict.fromkeys([first, *map(int, rng.permutation(num_draws)[: num_starts - 1])]))
 
 
-def _from_starts(
-    family: Family, bound: Symmetry, starts: list[int], method: str, seed: int, rng: np.random.Generator
-) -> Relabelling:
-    """The best of several searches on some of the draws, then all draws from where it ended."""
-    some = np.sort(rng.permutation(family.num_draws)[:_MAX_DRAWS_TO_START])
-    thin = family._replace(statistics=lambda items: family.statistics(some[items]), num_draws=len(some))
-    best: Relabelling | None = None
-    for start in starts:
-        natural = family.point(tuple(x[0] for x in family.statistics(np.array([start]))))
-        found = relabel(thin, bound.groups, natural, method=method, seed=seed)
-        if best is None or found.objective.mean() > best.objective.mean():
-            best = found
-    assert best is not None
-    if len(some) == family.num_draws:
-        return best
-    means = mean_statistics(thin, bound.groups, best.state)
-    return relabel(family, bound.groups, family.natural(means), method=method, seed=seed)
-
-
-def _margin(family: Family, bound: Symmetry, found: Relabelling) -> np.ndarray:
+def _margin(
+    cost: Cost, family: Family, bound: Symmetry, read: dict[str, Coordinate], draws: Arrays, state: State
+) -> np.ndarray:
+    """In nats: under the cost if it is a log-likelihood, else under Gaussians fitted to the relabelled slots."""
+    if not isinstance(cost, GaussianCost | StephensCost):
+        family = GaussianCost().family(draws, bound, read)
     groups = acting(family, bound.groups)
+    natural, _ = family.natural(mean_statistics(family, bound.groups, state))
     parts = []
     for items in blocks(family, groups):
-        problem, _ = problem_of(family, groups, found.natural, items)
-        parts.append(margins(problem, {name: found.state[name].at(items) for name in groups}))
+        problem, _ = problem_of(family, groups, natural, items)
+        parts.append(margins(problem, {name: state[name].at(items) for name in groups}))
     return np.concatenate(parts)
 
 

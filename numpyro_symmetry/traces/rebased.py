@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
+import xarray as xr
 
 from numpyro_symmetry.matching.bilinear import Hard, Term, move
 from numpyro_symmetry.symmetry import Element, SignedPermutation, Symmetry, SymmetryError
@@ -18,7 +18,7 @@ from numpyro_symmetry.symmetry.axes import AxisEntry
 from numpyro_symmetry.symmetry.elements import Part
 from numpyro_symmetry.traces.containers import read
 from numpyro_symmetry.traces.coordinates import Coordinate, axes_of
-from numpyro_symmetry.traces.costs import Cost, Statistics
+from numpyro_symmetry.traces.costs import Cost, Statistics, refuse_other_draws
 from numpyro_symmetry.traces.null import Null
 from numpyro_symmetry.traces.relabel import State, objective_of
 
@@ -48,7 +48,8 @@ class Rebased(NamedTuple):
         `GaussianCost` and `StephensCost` (minus the divergence), minus half the squared distance, in pooled standard
         deviations, for `EuclideanCost`, minus the number of other allocations for `AllocationCost`.
     margin
-        ``(*leading)`` objective of the labels in use minus that of the next best: near zero, the labels are a guess.
+        ``(*leading)``, nats: log density of the draw with its labels less that with the next best, under Gaussians
+        fitted to the relabelled slots (under the divergence for `StephensCost`). Near zero, labels are a guess.
     null
         What the relabelling made up; ``None`` if it was not asked for.
     num_rounds, converged
@@ -75,17 +76,17 @@ class Rebased(NamedTuple):
 
     def apply(
         self,
-        values: Mapping[str, ArrayLike],
+        values: Any,
         *,
         axes: Mapping[str, tuple[AxisEntry, ...]] | None = None,
         labels: Mapping[str, str] | None = None,
-    ) -> dict[str, np.ndarray]:
+    ) -> Any:
         """Relabel further values of the same draws.
 
         Parameters
         ----------
         values
-            Site -> ``(*leading, ...)``.
+            Site -> ``(*leading, ...)``, or any container that `rebase` takes.
         axes
             Site -> its axes, as in `Symmetry`, for sites the symmetry does not name.
         labels
@@ -94,8 +95,8 @@ class Rebased(NamedTuple):
 
         Returns
         -------
-        dict
-            Relabelled values; sites that are named nowhere as they were.
+        dict or container
+            Relabelled values, as arrays for a dict; sites that are named nowhere as they were.
 
         Raises
         ------
@@ -106,11 +107,11 @@ class Rebased(NamedTuple):
 
     def undo(
         self,
-        values: Mapping[str, ArrayLike],
+        values: Any,
         *,
         axes: Mapping[str, tuple[AxisEntry, ...]] | None = None,
         labels: Mapping[str, str] | None = None,
-    ) -> dict[str, np.ndarray]:
+    ) -> Any:
         """Give values the labels they came with: the exact inverse of `apply`."""
         back = {name: _inverse(part) for name, part in states_of(self.elements).items()}
         return _act_on(self, values, axes or {}, {**self.labels, **(labels or {})}, back)
@@ -126,6 +127,7 @@ class Rebased(NamedTuple):
             For example `StephensCost`, whose criterion this is with the opposite sign.
         """
         trace = read(data, self.symmetry, len(self.objective.shape))
+        refuse_other_draws(cost, trace.leading)
         draws = trace.flat(list(self.symmetry.axes))
         family = cost.family(draws, self.symmetry, cost.coordinates(draws, self.symmetry))
         return objective_of(family, self.symmetry.groups, states_of(self.elements))
@@ -178,14 +180,23 @@ def _inverse(part: Hard) -> Hard:
 
 def _act_on(
     out: Rebased,
-    values: Mapping[str, ArrayLike],
+    values: Any,
     axes: Mapping[str, tuple[AxisEntry, ...]],
     labels: Mapping[str, str],
     state: State,
-) -> dict[str, np.ndarray]:
+) -> Any:
     leading = out.objective.shape
+    if not isinstance(values, dict):
+        trace = read(values, out.symmetry, len(leading))
+        if trace.leading != leading:
+            raise SymmetryError(f"The container has leading dimensions {trace.leading}; expected {leading}.")
+        named = set(axes) | set(labels) | set(out.symmetry.axes)
+        some = {site: value for site, value in trace.values.items() if site in named}
+        return trace.write(_act_on(out, some, axes, labels, state))
     moved = {}
     for site, value in values.items():
+        if isinstance(value, xr.DataArray):
+            value = value.transpose(*(dim for dim in ("chain", "draw", "sample") if dim in value.dims), ...)
         array = np.asarray(value)
         named = site in axes or site in labels or site in out.symmetry.axes
         if named and array.shape[: len(leading)] != leading:

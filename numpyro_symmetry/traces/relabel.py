@@ -6,7 +6,7 @@ parameters are those of the relabelled draws' mean statistics. Knows families an
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +18,8 @@ from numpyro_symmetry.traces.coordinates import CHUNK
 from numpyro_symmetry.traces.costs import Family, Statistics
 
 MAX_ROUNDS = 100
+# searches from several starts look at no more draws than this
+_MAX_DRAWS_TO_START = 1000
 # a gain below this, in nats for a draw and relative to the objective, is rounding
 _TOLERANCE = 1e-9
 
@@ -103,6 +105,46 @@ def relabel(
             natural, partition = family.natural(means)
     labels = {n: identity(g, family.num_draws) for n, g in groups.items()} | (state or {})
     return Relabelling({name: labels[name] for name in groups}, natural, objective, num_rounds, converged)
+
+
+def search(
+    family: Family, groups: dict[str, Group], starts: Sequence[int], *, method: str, seed: int, rng: np.random.Generator
+) -> Relabelling:
+    """Relabel from several draws, on some of the others, and all of them from where the best search ended.
+
+    Parameters
+    ----------
+    family, groups
+        As for `relabel`.
+    starts
+        Draws to start from.
+    method, seed
+        As for `relabel`.
+    rng
+        Chooses the draws.
+
+    Returns
+    -------
+    Relabelling
+        Of all draws.
+    """
+    some = np.sort(rng.permutation(family.num_draws)[:_MAX_DRAWS_TO_START])
+    thin = family._replace(statistics=lambda items: family.statistics(some[items]), num_draws=len(some))
+    best: Relabelling | None = None
+    for start in starts:
+        found = relabel(thin, groups, point_of(family, start), method=method, seed=seed)
+        if best is None or found.objective.mean() > best.objective.mean():
+            best = found
+    assert best is not None
+    if len(some) == family.num_draws:
+        return best
+    means = mean_statistics(thin, groups, best.state)
+    return relabel(family, groups, family.natural(means), method=method, seed=seed)
+
+
+def point_of(family: Family, draw: int) -> tuple[Statistics, float]:
+    """Natural parameters to start from at one draw."""
+    return family.point(tuple(x[0] for x in family.statistics(np.array([draw]))))
 
 
 def _round(

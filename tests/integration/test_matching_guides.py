@@ -15,6 +15,7 @@ from numpyro_symmetry import (
     DiagonalGaussian,
     FullGaussian,
     Symmetry,
+    SymmetryError,
     UnsupportedGuideError,
     inverse,
     match,
@@ -123,3 +124,36 @@ def test_refusals():
     guide_params = SVI(weights, guide, optax.adam(0.1), Trace_ELBO()).run(jax.random.key(0), 2, progress_bar=False)
     with pytest.raises(UnsupportedGuideError, match="Site 'p' has support"):
         DiagonalGaussian.from_guide(guide, guide_params.params)
+
+
+def positive(y=None):
+    sd = numpyro.sample("sd", dist.LogNormal(0.0, 1.0).expand([2]).to_event(1))
+    numpyro.sample("y", dist.Normal(0.0, sd).to_event(1), obs=y)
+
+
+def test_guides_and_values_of_other_coordinates_are_not_mixed():
+    guide, point = auto.AutoNormal(positive), auto.AutoDelta(positive)
+    for one in (guide, point):
+        SVI(positive, one, optax.adam(1e-2), Trace_ELBO()).init(jax.random.key(0), jnp.ones(2))
+    params = {"sd_auto_loc": jnp.array([-3.0, -1.0]), "sd_auto_scale": jnp.array([1.0, 0.1])}
+    median = jnp.exp(params["sd_auto_loc"])
+    symmetry = Symmetry({"sd": ("k",)})
+    with pytest.raises(SymmetryError, match="'sd' has support"):
+        match((guide, params), {"sd": median}, symmetry, cost="log_density")
+    # a point guide's parameters are constrained, and are read in the same coordinates as the other guide's
+    found = match((guide, params), (point, {"sd_auto_loc": median}), symmetry, cost="log_density")
+    assert found.element["k"].tolist() == [0, 1]
+    q = DiagonalGaussian.from_guide(point, {"sd_auto_loc": median})
+    np.testing.assert_allclose(q.loc["sd"], params["sd_auto_loc"], rtol=1e-5)
+    np.testing.assert_allclose(q.to_guide_params(point)["sd_auto_loc"], median, rtol=1e-5)
+    with pytest.raises(UnsupportedGuideError, match="no room"):
+        DiagonalGaussian.from_guide(guide, params).to_guide_params(point)
+
+
+@pytest.mark.parametrize("make", [auto.AutoMultivariateNormal, auto.AutoLowRankMultivariateNormal])
+def test_parameters_are_not_written_to_guides_of_another_kind(make):
+    guide = make(positive)
+    SVI(positive, guide, optax.adam(1e-2), Trace_ELBO()).init(jax.random.key(0), jnp.ones(2))
+    q = DiagonalGaussian({"sd": jnp.zeros(2)}, {"sd": jnp.ones(2)})
+    with pytest.raises(UnsupportedGuideError, match="not mean-field"):
+        q.to_guide_params(guide)

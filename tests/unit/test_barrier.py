@@ -6,7 +6,15 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 
-from numpyro_symmetry import DiagonalGaussian, LossBarrier, SymmetryError, loss_barrier, plot_barrier
+from numpyro_symmetry import (
+    DiagonalGaussian,
+    FullGaussian,
+    LossBarrier,
+    SymmetryError,
+    SymmetryWarning,
+    loss_barrier,
+    plot_barrier,
+)
 
 mpl.use("Agg")
 Y = jnp.array([0.3, -0.2, 1.0])
@@ -86,3 +94,29 @@ def test_refuses(ends, options, error, message):
 def test_refuses_a_loss_without_data():
     with pytest.raises(ValueError, match="one number for each datum"):
         loss_barrier(lambda v: v["w"] ** 2, {"w": jnp.array(0.0)}, {"w": jnp.array(1.0)})
+
+
+def test_too_few_effective_draws_are_warned_of():
+    a, b = (DiagonalGaussian({"w": jnp.array(m)}, {"w": jnp.ones(())}) for m in (-3.0, 3.0))
+
+    def narrow(values):
+        return 0.5 * (values["w"][None] / 0.05) ** 2
+
+    with pytest.warns(SymmetryWarning, match="in effect the average of"):
+        found = loss_barrier(narrow, a, b)
+    assert found.effective_draws.min() < 5
+
+
+def test_what_has_no_path_is_refused():
+    full = FullGaussian({"w": np.zeros(2)}, np.eye(2))
+
+    def loss(values):
+        return values["w"] ** 2
+
+    with pytest.raises(SymmetryError, match="diagonal"):
+        loss_barrier(loss, full, full)
+    assert loss_barrier(loss, full, full, path="linear").barrier == 0.0
+    with pytest.raises(SymmetryError, match="'w' has shape"):
+        loss_barrier(loss, {"w": jnp.zeros(1)}, {"w": jnp.ones(3)})
+    with pytest.raises(ValueError, match="not finite"):
+        loss_barrier(lambda values: jnp.log(values["w"]), {"w": -jnp.ones(1)}, {"w": jnp.ones(1)})

@@ -351,3 +351,66 @@ def test_gaussians_are_fitted_interpolated_and_averaged():
         DiagonalGaussian.fit({"w": np.zeros((1, 3))})
     with pytest.raises(SymmetryError, match="they must agree"):
         DiagonalGaussian({"w": np.zeros(3)}, {})
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_small_differences_beside_large_values_are_seen(dtype):
+    one = Symmetry({"w": ("h",)})
+    pairs = [([1000, 0.3, -0.3], [1000, -0.3, 0.3]), ([1950, 1951, 1980], [1951, 1950, 1980])]
+    for target, source in pairs:
+        found = match({"w": np.array(target, dtype)}, {"w": np.array(source, dtype)}, one)
+        assert found.objective == pytest.approx(0.0, abs=1e-6)
+    rng = np.random.default_rng(0)
+    wide = 1000.0 + rng.standard_normal((60, 40))
+    found = match(
+        {"w": wide.astype(dtype)}, {"w": wide[rng.permutation(60)].astype(dtype)}, Symmetry({"w": ("h", None)})
+    )
+    assert found.objective == pytest.approx(0.0, abs=1e-3)
+
+
+def test_of_equally_good_elements_of_enumerated_groups_the_least_is_taken():
+    hmm = Symmetry({"A": ("state", "state"), "loc": ("state",)})
+    target = {"A": np.zeros((3, 3)), "loc": np.array([5.0, 0.0, 0.0])}
+    source = {"A": np.zeros((3, 3)), "loc": np.array([0.0, 0.0, 5.0])}
+    assert match(target, source, hmm).element["state"].tolist() == [2, 1, 0]
+
+
+def test_nothing_to_match():
+    found = match({"w": np.ones(3)}, {"w": np.zeros((4, 3))}, Symmetry({"w": (None,)}))
+    assert found.element == {}
+    assert found.objective.tolist() == [-3.0] * 4
+    empty = match({"w": np.ones(3)}, {"w": np.zeros((0, 2, 3))}, Symmetry({"w": ("h",)}))
+    assert empty.objective.shape == (0, 2)
+    assert empty.element["h"].shape == (0, 2, 3)
+
+
+def test_a_law_is_the_same_in_any_order_of_sites():
+    rng = np.random.default_rng(0)
+    root = rng.standard_normal((4, 4))
+    a = FullGaussian({"w": np.arange(2.0), "v": np.ones(2)}, root @ root.T)
+    order = [2, 3, 0, 1]
+    b = FullGaussian({"v": np.ones(2), "w": np.arange(2.0)}, (root @ root.T)[np.ix_(order, order)])
+    assert a.wasserstein(b) == pytest.approx(0.0, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("target", "source", "options", "message"),
+    [
+        (FullGaussian({"w": np.zeros(2)}, np.eye(2)), {"w": np.ones(2)}, {}, "ignore correlations"),
+        (FullGaussian({"w": np.zeros(2)}, np.eye(2)),) * 2 + ({"cost": "kl"}, "ignore correlations"),
+        (DiagonalGaussian({"w": np.zeros(2)}, {"w": np.array([1.0, -1.0])}), {"w": np.ones(2)}, {}, "1 negative"),
+        ({"w": np.zeros(2)}, {"w": np.ones(2, complex)}, {}, "real numbers"),
+    ],
+)
+def test_more_that_is_refused(target, source, options, message):
+    with pytest.raises(SymmetryError, match=message):
+        match(target, source, Symmetry({"w": ("h",)}), **options)
+
+
+def test_gaussians_of_other_sites_are_not_compared():
+    a, b = (DiagonalGaussian({s: np.zeros(2)}, {s: np.ones(2)}) for s in "ab")
+    with pytest.raises(SymmetryError, match="different sites"):
+        a.wasserstein(b)
+    c = DiagonalGaussian({"a": np.zeros((3, 2))}, {"a": np.ones((3, 2))})
+    with pytest.raises(SymmetryError, match="shape"):
+        a.geodesic(c, 0.5)

@@ -49,3 +49,17 @@ def test_one_unit_has_no_neighbour_and_missing_sites_are_refused():
     assert nearest_transposition({"w": np.zeros((2, 1))}, Symmetry({"w": (None, "unit")})) == {}
     with pytest.raises(SymmetryError, match="'w' is named"):
         nearest_transposition({"v": np.zeros(2)}, Symmetry({"w": ("unit",)}))
+
+
+def test_the_pair_is_found_beside_a_large_offset():
+    values = {"w": 1e6 + np.array([0, 0.01, 0.03, 0.031])}
+    found = nearest_transposition(values, Symmetry({"w": ("h",)}))["h"]
+    assert found.pair == (2, 3)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"), [([np.nan, 1, 2], "non-finite"), (np.zeros((5, 3)), "one draw at a time")]
+)
+def test_what_is_no_single_finite_point_is_refused(value, message):
+    with pytest.raises(SymmetryError, match=message):
+        nearest_transposition({"w": np.asarray(value, float)}, Symmetry({"w": ("h",)}))

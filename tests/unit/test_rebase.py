@@ -153,8 +153,9 @@ def test_labels_nobody_speaks_of_are_warned_of():
     z = np.random.default_rng(0).integers(0, 3, (4, 30, 9))
     with pytest.warns(SymmetryWarning, match="'z' holds integers from 0 to 2"):
         rebase(values | {"z": z}, traces.MIXTURE)
-    data = container(values, extra_site=np.zeros((4, 30, 3)))
-    posterior = dataset(data)
+    with pytest.warns(SymmetryWarning, match="'extra' has shape .3,., with an axis as long"):
+        rebase(values | {"extra": np.zeros((4, 30, 3))}, traces.MIXTURE)
+    posterior = dataset(container(values))
     posterior = posterior.assign(other=posterior["loc"] * 2)
     with pytest.warns(SymmetryWarning, match="'other' has dimension 'component'"):
         rebase(posterior, traces.MIXTURE)
@@ -173,7 +174,7 @@ def test_types_are_kept(dtype):
 def test_integer_sites_move_too():
     values, labels = traces.mixture()
     values["size"] = np.take_along_axis(np.broadcast_to([5, 50, 500], labels.shape), labels, -1)
-    out = rebase(values, Symmetry.mixture("loc", "size"), order_by="loc")
+    out = rebase({s: values[s] for s in ("loc", "size")}, Symmetry.mixture("loc", "size"), order_by="loc")
     assert (out.data["size"] == [5, 50, 500]).all()
     assert out.data["size"].dtype == values["size"].dtype
 
@@ -234,7 +235,7 @@ VALUES = traces.mixture(draws=10)[0]
         (VALUES, {"reference": {"loc": np.zeros(3)}}, "'weights' of the reference"),
         (VALUES, {"reference": "map"}, "needs each draw's log density"),
         (VALUES, {"order_by": "z"}, "none of the symmetry's sites"),
-        (xr.Dataset({"loc": (("a",), np.zeros(3))}), {}, "expected some of"),
+        (xr.Dataset({"loc": (("a",), np.zeros(3))}), {}, "expected chain and draw"),
     ],
 )
 def test_bad_input_is_refused_with_its_reason(data, options, message):
@@ -271,3 +272,107 @@ def test_apply_checks_what_it_is_given():
     with pytest.raises(SymmetryError, match="name groups"):
         out.apply({"m": np.zeros((4, 10, 3))}, axes={"m": ("state",)})
     assert out.apply({"other": np.ones(3)})["other"].tolist() == [1, 1, 1]
+
+
+def test_undoing_by_container_and_by_name():
+    values, _ = traces.mixture(chains=3, draws=50)
+    data = container(values)
+    turned = dataset(data).transpose("component", "draw", "chain")
+    for given in (data, dataset(data), turned):
+        out = rebase(given, traces.MIXTURE)
+        back = out.undo(out.data)
+        assert type(back) is type(given)
+        for site in values:
+            assert (back if isinstance(back, xr.Dataset) else dataset(back))[site].identical(
+                (given if isinstance(given, xr.Dataset) else dataset(given))[site]
+            )
+    out = rebase(turned, traces.MIXTURE)
+    by_name = out.apply({"loc": turned["loc"]})["loc"]
+    np.testing.assert_array_equal(by_name, out.data["loc"].transpose("chain", "draw", "component").values)
+
+
+@pytest.mark.parametrize("kind", [list, tuple])
+def test_members_are_undone_too(kind):
+    shapes, symmetry = networks.mlp([4, 10, 2])
+    _, stacked, _ = networks.planted(shapes, symmetry, 0.1, 5)
+    members = kind({site: value[k] for site, value in stacked.items()} for k in range(5))
+    out = rebase(members, symmetry)
+    assert type(out.data) is kind
+    for given, back in zip(members, out.undo(out.data), strict=True):
+        for site in given:
+            np.testing.assert_array_equal(given[site], back[site])
+
+
+@pytest.mark.parametrize("count", [19, 20, 40])
+def test_a_few_members_of_a_wide_network_are_not_frozen_by_their_own_variances(count):
+    shapes, symmetry = networks.mlp([100, 10, 3])
+    _, draws, undo = networks.planted(shapes, symmetry, 2.0, count)
+    out = rebase(draws, symmetry)
+    g = np.asarray(out.elements["hidden"])
+    # every draw's labels agree with the planted ones up to one relabelling of all
+    relative = np.take_along_axis(np.argsort(undo["hidden"], -1), g, -1)
+    share = np.mean([np.bincount(column).max() / count for column in relative.T])
+    assert share > 0.95
+
+
+@pytest.mark.parametrize("reference", ["first", "medoid", 3])
+def test_a_draw_for_reference_does_not_change_the_criterion(reference):
+    rng = np.random.default_rng(0)
+    spread = np.array([[0.1, 3.0], [3.0, 0.1]])
+    values = {site: rng.standard_normal((500, 2)) * s for site, s in zip("ab", spread, strict=True)}
+    out = rebase(values, Symmetry.mixture("a", "b"), cost=GaussianCost(), reference=reference)
+    g = np.asarray(out.elements["component"])
+    same = (g == [0, 1]).all(1).mean()
+    assert max(same, 1 - same) > 0.99
+
+
+@pytest.mark.parametrize("cost", [EuclideanCost(), EuclideanCost(standardize=False), GaussianCost("identity")])
+def test_single_precision_beside_a_large_offset(cost):
+    rng = np.random.default_rng(0)
+    true = 1e6 + np.array([0.0, 5.0, 10.0]) + rng.standard_normal((500, 3))
+    values = {"loc": rng.permuted(true, axis=1).astype(np.float32)}
+    out = rebase(values, Symmetry.mixture("loc"), cost=cost, order_by="loc")
+    assert out.data["loc"].astype(float).std(0).max() < 1.2
+
+
+def test_a_model_is_asked_if_it_is_given():
+    import numpyro
+    import numpyro.distributions as dist
+
+    def model():
+        numpyro.sample("loc", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+        numpyro.sample("transition", dist.Dirichlet(jnp.array([[3.0, 1.0, 1.0], [1, 3, 1], [1, 1, 3]])).to_event(1))
+
+    switched, _, _ = traces.hmm()
+    del switched["initial"]
+    right = Symmetry.hmm(transition="transition", emissions=["loc"])
+    assert rebase(switched, right, model=model, null=False).converged
+    rows_only = Symmetry({"loc": ("state",), "transition": ("state", None)})
+    with pytest.raises(SymmetryError, match="'transition'"):
+        rebase(switched, rows_only, model=model)
+
+
+def test_references_that_do_not_fit_are_refused():
+    values, _ = traces.mixture(draws=30)
+    out = rebase(values, traces.MIXTURE)
+    other, _ = traces.mixture(draws=30, size=4)
+    with pytest.raises(SymmetryError, match="has shape"):
+        rebase(other, traces.MIXTURE, reference=out)
+    reference = {s: np.array(v) for s, v in out.reference.items()}
+    reference["loc"][1] = np.nan
+    with pytest.raises(SymmetryError, match="'loc' of the reference is not finite"):
+        rebase(values, traces.MIXTURE, reference=reference)
+    p = np.full((30, 4, 5, 3), 1 / 3)
+    with pytest.raises(SymmetryError, match="leading dimensions"):
+        rebase(values, traces.MIXTURE, cost=StephensCost(p))
+
+
+def test_groups_that_keep_their_labels_are_warned_of():
+    values, _ = traces.mixture(draws=20)
+    data = container(values)
+    if isinstance(data, xr.DataTree):
+        data["warmup_posterior"] = xr.DataTree(dataset(data))
+    else:
+        data.add_groups(warmup_posterior=dataset(data))
+    with pytest.warns(SymmetryWarning, match="'warmup_posterior' of the container keeps"):
+        rebase(data, traces.MIXTURE)
