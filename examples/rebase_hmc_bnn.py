@@ -51,7 +51,7 @@ def data():
 
 
 def network(values, x):
-    return (jnp.tanh(x @ values["w1"] + values["b1"]) @ values["w2"])[..., 0]
+    return (jnp.tanh(x @ values["w1"] + values["b1"][..., None, :]) @ values["w2"])[..., 0]
 
 
 def model(x, y):
