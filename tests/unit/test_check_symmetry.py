@@ -79,7 +79,8 @@ def test_passes_and_could_have_failed(model, symmetry, x64):
     with jax.enable_x64(x64):
         verdict = check_symmetry(model, symmetry, (X, Y))
     assert verdict.status == "passed"
-    assert verdict.largest_gap <= verdict.tolerance < 1e-5
+    # what counts as rounding is small beside what a wrong action changes
+    assert verdict.largest_gap <= verdict.tolerance < 1e-5 * max(1.0, min(verdict.control_gap.values()))
     assert min(verdict.control_gap.values()) > 1e3 * verdict.tolerance
 
 
