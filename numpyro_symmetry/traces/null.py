@@ -231,7 +231,8 @@ def _separation(values: Arrays, axes: Mapping[str, tuple[Axis, ...]]) -> dict[st
     found = {}
     for name, parts in means.items():
         mean = np.concatenate(parts, 1)
-        variance = np.maximum(np.concatenate(variances[name], 1), _MIN_VARIANCE)
+        variance = np.concatenate(variances[name], 1)
+        variance = np.maximum(variance, max(_MIN_VARIANCE * float(variance.mean()), np.finfo(float).tiny))
         nearest = np.full(len(mean), np.inf)
         for k in range(len(mean)):
             spread = 0.5 * (variance + variance[k])

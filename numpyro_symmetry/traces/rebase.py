@@ -185,7 +185,7 @@ def rebase(
         if null and trace.num_draws > 1
         else None
     )
-    margin = _margin(chosen, family, bound, agreed, draws, state)
+    margin = _margin(chosen, family, bound, draws, state)
     natural = fixed or family.natural(mean_statistics(family, bound.groups, state))
     moved = {site: act(draws[site], bound, site, state) for site in bound.axes}
     out = Rebased(
@@ -337,12 +337,11 @@ def _starts(first: int, num_draws: int, bound: Symmetry, num_starts: int | None,
     return list(dict.fromkeys([first, *map(int, rng.permutation(num_draws)[: num_starts - 1])]))
 
 
-def _margin(
-    cost: Cost, family: Family, bound: Symmetry, read: dict[str, Coordinate], draws: Arrays, state: State
-) -> np.ndarray:
+def _margin(cost: Cost, family: Family, bound: Symmetry, draws: Arrays, state: State) -> np.ndarray:
     """In nats: under the cost if it is a log-likelihood, else under Gaussians fitted to the relabelled slots."""
     if not isinstance(cost, GaussianCost | StephensCost):
-        family = GaussianCost().family(draws, bound, read)
+        gaussian = GaussianCost(cost.transforms) if isinstance(cost, EuclideanCost) else GaussianCost()
+        family = gaussian.family(draws, bound, gaussian.coordinates(draws, bound))
     groups = acting(family, bound.groups)
     natural, _ = family.natural(mean_statistics(family, bound.groups, state))
     parts = []
