@@ -102,7 +102,10 @@ def memory(count):
     """Peak of what `rebase` allocates, its result among it, relative to the draws."""
     shapes, symmetry = networks.mlp([784, 128, 10])
     rng = np.random.default_rng(0)
-    values = {s: rng.standard_normal((count, *shape), dtype=np.float32) for s, shape in shapes.items()}
+    values = {}
+    for site, shape in shapes.items():
+        values[site] = 0.3 * rng.standard_normal((count, *shape), dtype=np.float32)
+        values[site] += rng.standard_normal(shape, dtype=np.float32)
     size = sum(v.nbytes for v in values.values())
     tracemalloc.start()
     out = rebase(values, symmetry, cost=EuclideanCost(standardize=False))
