@@ -6,14 +6,15 @@ the objective is quadratic in it. Knows terms, groups and how elements act on th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
-from numpyro_symmetry.symmetry import Group
+from numpyro_symmetry.matching.hard import Hard, identity
+from numpyro_symmetry.symmetry import Group, Symmetry
 from numpyro_symmetry.symmetry.axes import Axis
 
 
@@ -33,27 +34,6 @@ class Term(NamedTuple):
     target: np.ndarray
     source: np.ndarray
     axes: tuple[Axis, ...]
-
-
-class Hard(NamedTuple):
-    """A permutation and signs for each of a batch: ``(batch, n)`` each; ``sign`` is ``None`` for unsigned groups."""
-
-    permutation: np.ndarray
-    sign: np.ndarray | None = None
-
-    def each(self, change: Callable[[np.ndarray], np.ndarray]) -> Hard:
-        """The same change to permutation and signs."""
-        return Hard(change(self.permutation), None if self.sign is None else change(self.sign))
-
-    def at(self, items: np.ndarray | slice) -> Hard:
-        """Some of the batch."""
-        return self.each(lambda x: x[items])
-
-    def write(self, items: np.ndarray, new: Hard) -> None:
-        """Overwrite some of the batch."""
-        self.permutation[items] = new.permutation
-        if self.sign is not None:
-            self.sign[items] = new.sign
 
 
 class Soft(NamedTuple):
@@ -197,7 +177,7 @@ class Problem:
         """``(batch,)``: the objective at a state, float64."""
         total = np.zeros(self.batch)
         for term in self.terms:
-            moved = move(term, state)
+            moved = move(term.source, term.axes, state)
             total += np.einsum("bi,bi->b", *_flat(term.target, moved), dtype=float)
         return total
 
@@ -225,12 +205,6 @@ class Problem:
         return Benefit(even, (np.zeros_like(even) if odd is None else odd) if signed else None)
 
 
-def identity(group: Group, batch: int) -> Hard:
-    """The identity of one group, for each of a batch."""
-    permutation = np.broadcast_to(np.arange(group.size or 0), (batch, group.size or 0)).copy()
-    return Hard(permutation, np.ones_like(permutation) if group.kind == "signed" else None)
-
-
 def soften(part: Hard, dtype: np.dtype) -> Soft:
     """An assignment as matrices."""
     even = (part.permutation[..., None] == np.arange(part.permutation.shape[-1])).astype(dtype)
@@ -244,10 +218,22 @@ def barycentre(group: Group, batch: int, dtype: np.dtype) -> Soft:
     return Soft(even, np.zeros_like(even) if group.kind == "signed" else None)
 
 
-def move(term: Term, state: State, *, skip: int | None = None) -> np.ndarray:
-    """The source of a term under a state, one axis left alone."""
-    value = term.source
-    for position, axis in enumerate(term.axes):
+def axes_of(bound: Symmetry, site: str, event: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[Axis, ...]]:
+    """Shape of a site's values with every `Split` opened, and an entry for each axis; signs where its group has any."""
+    shape, opened = bound.opened_shape(site, event), bound.opened(site)
+    signed = {name for name, group in bound.groups.items() if group.kind == "signed"}
+    entries = tuple(axis._replace(signed=axis.signed and axis.group in signed) for axis in opened)
+    return shape, (Axis(None, False, None),) * (len(shape) - len(opened)) + entries
+
+
+def without_signs(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
+    """The axes of what signs leave alone: squares, standard deviations."""
+    return tuple(axis._replace(signed=False) for axis in axes)
+
+
+def move(value: np.ndarray, axes: tuple[Axis, ...], state: State, *, skip: int | None = None) -> np.ndarray:
+    """Values ``(batch, *shape)`` moved by a state, each of the batch by its own part, one axis left alone."""
+    for position, axis in enumerate(axes):
         if axis.group is None or position == skip:
             continue
         value = _move_axis(value, state.get(axis.group), position + 1, axis.signed)
@@ -263,13 +249,12 @@ def _matched(term: Term, state: State, position: int) -> tuple[np.ndarray, np.nd
         if isinstance(part, Hard):
             # rows of one small matrix are gathered faster than those of every source
             rows = np.ascontiguousarray(term.target[0] if others[0] == 0 else term.target[0].T)
-            back = np.empty_like(part.permutation)
-            np.put_along_axis(back, part.permutation, np.arange(back.shape[-1])[None], 1)
-            moved = rows.take(back, 0)
-            if axis.signed and part.sign is not None:
-                moved *= np.take_along_axis(part.sign, back, 1)[..., None].astype(moved.dtype)
+            back = part.inverse()
+            moved = rows.take(back.permutation, 0)
+            if axis.signed and back.sign is not None:
+                moved *= back.sign[..., None].astype(moved.dtype)
             return moved if others[0] == 0 else moved.transpose(0, 2, 1), term.source
-    return term.target, move(term, state, skip=position)
+    return term.target, move(term.source, term.axes, state, skip=position)
 
 
 def _move_axis(value: np.ndarray, part: Part, axis: int, signed: bool) -> np.ndarray:

@@ -11,7 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from numpyro_symmetry.matching.assignment import assign
-from numpyro_symmetry.matching.bilinear import Hard, Problem
+from numpyro_symmetry.matching.bilinear import Problem
+from numpyro_symmetry.matching.hard import Hard
 
 MAX_SWEEPS = 100
 

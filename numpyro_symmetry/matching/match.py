@@ -13,9 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from numpyro_symmetry.matching.bilinear import Hard, Problem, Term, move
+from numpyro_symmetry.matching.bilinear import Problem, Term, axes_of, move, without_signs
 from numpyro_symmetry.matching.costs import COSTS, ActivationCost, Cost
 from numpyro_symmetry.matching.gaussian import FullGaussian
+from numpyro_symmetry.matching.hard import Hard, concatenate, to_element
 from numpyro_symmetry.matching.sides import (
     Side,
     by_activations,
@@ -25,14 +26,14 @@ from numpyro_symmetry.matching.sides import (
     side_of,
 )
 from numpyro_symmetry.matching.solve import METHODS, Solution, solve
-from numpyro_symmetry.symmetry import Element, SignedPermutation, Symmetry, SymmetryError
+from numpyro_symmetry.symmetry import Element, Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.axes import Axis
 
 # entries of cost tables held at a time, for each of several copies
 _CHUNK = 2**23
 # entries of sources widened to float64 at a time: what fits a cache
 _BLOCK = 2**17
-# multiplications for one draw's table up to which it is made in double precision
+# multiplications for one draw's tables up to which they are made in double precision
 _IN_DOUBLE = 50_000
 
 Arrays = dict[str, np.ndarray]
@@ -214,14 +215,8 @@ def _in_chunks(
         whole = np.concatenate(arrays)
         return whole.reshape(leading + whole.shape[1:])
 
-    def element_of(name: str) -> Any:
-        permutation = jnp.asarray(joined([s.state[name].permutation for s, _, _ in parts]))
-        if bound.groups[name].kind != "signed":
-            return permutation
-        return SignedPermutation(permutation, jnp.asarray(joined([s.state[name].sign for s, _, _ in parts])))  # pyright: ignore
-
     return Match(
-        {name: element_of(name) for name in bound.groups},
+        to_element({name: concatenate([s.state[name] for s, _, _ in parts]) for name in bound.groups}, leading),
         joined([after for _, _, after in parts]),
         joined([before for _, before, _ in parts]),
         joined([s.exact for s, _, _ in parts]),
@@ -231,41 +226,29 @@ def _in_chunks(
 
 
 def _problem(bound: Symmetry, target: Side, source: Side, items: slice, cost: Cost) -> Problem:
+    numbers = sum(target.loc[site].size for site in bound.axes)
+    in_double = numbers * max(group.size or 0 for group in bound.groups.values()) <= _IN_DOUBLE
     terms = []
     for site in bound.axes:
-        if all(axis.group is None for axis in bound.opened(site)):
+        shape, axes = axes_of(bound, site, target.loc[site].shape)
+        if all(axis.group is None for axis in axes):
             continue
         pairs = zip(cost.target(target.moments(site)), cost.source(source.moments(site, items)), strict=True)
         for (left, right), is_even in zip(pairs, cost.is_even, strict=True):
-            if left is not None and right is not None:
-                terms.append(_term(bound, site, left, right, is_even))
+            if left is None or right is None:
+                continue
+            dtype = np.dtype(float) if in_double else np.result_type(left, right)
+            entries = without_signs(axes) if is_even else axes
+            left = _centred(left.reshape(1, *shape).astype(float), entries).astype(dtype, copy=False)
+            terms.append(Term(left, right.reshape(len(right), *shape).astype(dtype, copy=False), entries))
     return Problem(tuple(terms), bound.groups)
 
 
-def _term(bound: Symmetry, site: str, target: np.ndarray, source: np.ndarray, is_even: bool) -> Term:
-    opened = bound.opened_shape(site, target.shape)
-    axes = _axes(bound, site, opened, is_even)
-    # what is cheap is done in double precision; the rest is centred, which no relabelling notices but rounding does
-    work = target.size * max(group.size or 0 for group in bound.groups.values())
-    dtype = np.dtype(float) if work <= _IN_DOUBLE else np.result_type(target, source)
-    left, right = target.reshape(1, *opened), source.reshape(len(source), *opened)
-    return Term(_centred(left, axes, dtype), _centred(right, axes, dtype), axes)
-
-
-def _centred(value: np.ndarray, axes: tuple[Axis, ...], dtype: np.dtype) -> np.ndarray:
-    """Less its mean over everything that groups exchange; signs move values about zero, so there as it is."""
-    over = tuple(k + 1 for k, axis in enumerate(axes) if axis.group is not None)
+def _centred(target: np.ndarray, axes: tuple[Axis, ...]) -> np.ndarray:
+    """Less its mean over all that groups exchange, which no relabelling of the source notices, but rounding does."""
     if any(axis.signed for axis in axes):
-        return value.astype(dtype, copy=False)
-    return (value - value.mean(over, keepdims=True, dtype=float)).astype(dtype, copy=False)
-
-
-def _axes(bound: Symmetry, site: str, opened: tuple[int, ...], is_even: bool) -> tuple[Axis, ...]:
-    axes = bound.opened(site)
-    signed = {name for name, group in bound.groups.items() if group.kind == "signed"}
-    return (Axis(None, False, None),) * (len(opened) - len(axes)) + tuple(
-        axis._replace(signed=axis.signed and axis.group in signed and not is_even) for axis in axes
-    )
+        return target  # signs move values about zero
+    return target - target.mean(tuple(k + 1 for k, axis in enumerate(axes) if axis.group is not None), keepdims=True)
 
 
 def _objectives(
@@ -278,8 +261,7 @@ def _objectives(
         offset = cost.target_offset((loc[None], None if scale is None else scale[None]))
         left = cost.target((loc, scale))
         moves = site in bound.axes
-        opened = bound.opened_shape(site, loc.shape) if moves else loc.shape
-        axes = [_axes(bound, site, opened, is_even) if moves else () for is_even in cost.is_even]
+        shape, axes = axes_of(bound, site, loc.shape) if moves else (loc.shape, ())
         step = max(1, _BLOCK // max(1, loc.size))
         for start in range(items.start, items.stop, step):
             block = slice(start, min(start + step, items.stop))
@@ -289,12 +271,12 @@ def _objectives(
             constant = offset + cost.source_offset(moments)
             before[here] += constant
             after[here] += constant
-            for r, b, entries in zip(left, cost.source(moments), axes, strict=True):
+            for r, b, is_even in zip(left, cost.source(moments), cost.is_even, strict=True):
                 if r is None or b is None:
                     continue
                 before[here] += (at_identity := b.reshape(len(b), -1) @ r.ravel())
                 if moves:
-                    b = move(Term(r, b.reshape(len(b), *opened), entries), parts)
+                    b = move(b.reshape(len(b), *shape), without_signs(axes) if is_even else axes, parts)
                     at_identity = b.reshape(len(b), -1) @ r.ravel()
                 after[here] += at_identity
     return before, after

@@ -15,9 +15,10 @@ from typing import NamedTuple
 import numpy as np
 
 from numpyro_symmetry.matching.assignment import assign
-from numpyro_symmetry.matching.bilinear import Hard, Problem, Term
+from numpyro_symmetry.matching.bilinear import Problem, Term
 from numpyro_symmetry.matching.descent import Descent, descend
 from numpyro_symmetry.matching.frank_wolfe import frank_wolfe, graduated
+from numpyro_symmetry.matching.hard import Hard
 from numpyro_symmetry.symmetry import Group
 
 METHODS = ("auto", "descent", "frank_wolfe", "thorough")

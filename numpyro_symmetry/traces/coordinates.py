@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
+from numpyro_symmetry.matching.bilinear import axes_of
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.axes import Axis
 
@@ -35,15 +36,6 @@ class Coordinate(NamedTuple):
         """``(draw, *opened shape)``, float64."""
         opened = values.reshape(len(values), *self.shape).astype(float)
         return (TRANSFORMS[self.transform](opened) - self.center) / self.scale
-
-
-def axes_of(bound: Symmetry, site: str, event: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[Axis, ...]]:
-    """Opened shape of one site and an axis entry for each of its dimensions."""
-    shape = bound.opened_shape(site, event)
-    opened = bound.opened(site)
-    signed = {name for name, group in bound.groups.items() if group.kind == "signed"}
-    entries = tuple(axis._replace(signed=axis.signed and axis.group in signed) for axis in opened)
-    return shape, (Axis(None, False, None),) * (len(shape) - len(opened)) + entries
 
 
 def coordinates(

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from jax.typing import ArrayLike
 
+from numpyro_symmetry.matching.bilinear import without_signs
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.axes import Axis
 from numpyro_symmetry.traces.coordinates import Arrays, Coordinate, coordinates
@@ -139,8 +140,7 @@ class GaussianCost:
             return (*x, *(np.full_like(a, -0.5) for a in x)), 0.5 * sum(float(np.vdot(a, a)) for a in x)
 
         axes = tuple(c.axes for c in read.values())
-        even = tuple(tuple(axis._replace(signed=False) for axis in site) for site in axes)
-        return Family(statistics, axes + even, natural, point, _no_carrier, _count(draws))
+        return Family(statistics, axes + tuple(map(without_signs, axes)), natural, point, _no_carrier, _count(draws))
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,10 +15,10 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from numpyro_symmetry.matching.bilinear import Hard, Term, move
+from numpyro_symmetry.matching.bilinear import move
+from numpyro_symmetry.matching.hard import from_element
 from numpyro_symmetry.symmetry import Symmetry
 from numpyro_symmetry.symmetry.axes import Axis
-from numpyro_symmetry.symmetry.elements import SignedPermutation
 from numpyro_symmetry.traces.coordinates import Arrays, Coordinate
 from numpyro_symmetry.traces.costs import Cost, Family, GaussianCost, Statistics
 from numpyro_symmetry.traces.relabel import State, point_of, relabel
@@ -149,7 +149,7 @@ def matched_null(
     simulated = {s: v.mean(0) + scale[s] * rng.standard_normal(v.shape) for s, v in aligned.items()}
     del aligned, of
     labels = bound.sample(jax.random.key(int(rng.integers(2**31))), (count,))
-    simulated = _moved(simulated, axes, {name: _hard(part) for name, part in labels.items()})
+    simulated = _moved(simulated, axes, from_element(labels))
     rounds = {} if fixed is None else {"max_rounds": 1}
     found = relabel(
         cost.family(simulated, bound, plain), bound.groups, fixed or truth, method=method, seed=seed, **rounds
@@ -196,7 +196,7 @@ def _of_arrays(family: Family, arrays: Statistics) -> Family:
 
 
 def _moved(values: Arrays, axes: Mapping[str, tuple[Axis, ...]], state: State) -> Arrays:
-    return {site: move(Term(v, v, axes[site]), state) for site, v in values.items()}
+    return {site: move(v, axes[site], state) for site, v in values.items()}
 
 
 def _explained(values: Arrays, axes: Mapping[str, tuple[Axis, ...]]) -> float:
@@ -252,9 +252,3 @@ def _ratio(left: Arrays, true: Arrays) -> float:
     pairs = [(left[site][known[site]], true[site][known[site]]) for site in left]
     logs = np.concatenate([np.log(np.maximum(a, 1e-12) / b).ravel() for a, b in pairs])
     return float(np.exp(logs.mean())) if len(logs) else float("nan")
-
-
-def _hard(part: object) -> Hard:
-    if isinstance(part, SignedPermutation):
-        return Hard(np.asarray(part.permutation), np.asarray(part.sign))
-    return Hard(np.asarray(part))

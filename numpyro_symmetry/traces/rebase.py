@@ -12,11 +12,12 @@ import numpy as np
 from jax import Array
 
 from numpyro_symmetry.discovery import check_symmetry
-from numpyro_symmetry.matching.bilinear import Hard
+from numpyro_symmetry.matching.bilinear import axes_of
+from numpyro_symmetry.matching.hard import Hard, to_element
 from numpyro_symmetry.matching.solve import METHODS
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
 from numpyro_symmetry.traces.containers import Trace, read
-from numpyro_symmetry.traces.coordinates import Arrays, Coordinate, axes_of, refuse_other_coordinates
+from numpyro_symmetry.traces.coordinates import Arrays, Coordinate, refuse_other_coordinates
 from numpyro_symmetry.traces.costs import (
     Cost,
     EuclideanCost,
@@ -28,7 +29,7 @@ from numpyro_symmetry.traces.costs import (
 from numpyro_symmetry.traces.inputs import bind, refuse_bad_draws, seed_of
 from numpyro_symmetry.traces.margin import margins
 from numpyro_symmetry.traces.null import matched_null
-from numpyro_symmetry.traces.rebased import Frame, Rebased, act, elements_of
+from numpyro_symmetry.traces.rebased import Frame, Rebased, act
 from numpyro_symmetry.traces.relabel import (
     Relabelling,
     State,
@@ -157,6 +158,7 @@ def rebase(
     family = chosen.family(draws, bound, coordinates)
 
     index = _index(reference, trace)
+    num_starts = _count_starts(num_starts, bound)
     if order_by is not None and reference != "mean":
         raise ValueError("order_by would rename the labels of the reference; leave it out, or use reference='mean'.")
     if frame is not None:
@@ -164,7 +166,7 @@ def rebase(
         found = relabel(family, bound.groups, (frame.natural, frame.partition), method=method, seed=seed, max_rounds=1)
     else:
         first = index if index is not None else 0 if trace.log_density is None else _index("map", trace)
-        starts = _starts(first or 0, trace.num_draws, bound, num_starts, rng)
+        starts = list(dict.fromkeys([first or 0, *map(int, rng.permutation(trace.num_draws)[: num_starts - 1])]))
         found = search(family, bound.groups, starts, method=method, seed=seed, rng=rng)
         if reference == "medoid":
             index = int(found.objective.argmax())
@@ -177,7 +179,6 @@ def rebase(
 
     agreed = coordinates or GaussianCost().coordinates(draws, bound)
     fixed = None if frame is None else (frame.natural, frame.partition)
-    num_starts = len(_starts(0, trace.num_draws, bound, num_starts, rng))
     made_up = (
         matched_null(
             chosen, family, bound, agreed, draws, state, fixed, num_starts=num_starts, method=method, seed=seed, rng=rng
@@ -190,7 +191,7 @@ def rebase(
     moved = {site: act(draws[site], bound, site, state) for site in bound.axes}
     out = Rebased(
         data=None,
-        elements=elements_of(state, trace.leading),
+        elements=to_element(state, trace.leading),
         reference=_reference(reference, index, draws, moved),
         objective=found.objective.reshape(trace.leading),
         margin=margin.reshape(trace.leading),
@@ -305,11 +306,11 @@ def _renamed(found: Relabelling, reference: State) -> Relabelling:
     """The same labels under other names, such that the reference's own element becomes the identity."""
 
     def one(part: Hard, named: Hard) -> Hard:
-        order = np.argsort(named.permutation[0])
-        permutation = part.permutation[:, order]
-        if part.sign is None or named.sign is None:
+        back = named.inverse().at(np.array([0]))
+        permutation = part.permutation[:, back.permutation[0]]
+        if part.sign is None or back.sign is None:
             return Hard(permutation)
-        return Hard(permutation, part.sign[:, order] * named.sign[0][order])
+        return Hard(permutation, part.sign[:, back.permutation[0]] * back.sign)
 
     return found._replace(state={name: one(part, reference[name]) for name, part in found.state.items()})
 
@@ -327,14 +328,12 @@ def _reference(reference: Any, index: int | None, draws: Arrays, moved: Arrays) 
 # ---- the search --------------------------------------------------------------------------------------------------
 
 
-def _starts(first: int, num_draws: int, bound: Symmetry, num_starts: int | None, rng: np.random.Generator) -> list[int]:
-    """Draws to start from: a given one, and others at random."""
+def _count_starts(num_starts: int | None, bound: Symmetry) -> int:
     if num_starts is None:
-        size = sum((group.size or 0) for group in bound.groups.values())
-        num_starts = _MANY_STARTS if size <= _SMALL else 1
+        return _MANY_STARTS if sum(group.size or 0 for group in bound.groups.values()) <= _SMALL else 1
     if num_starts < 1:
         raise ValueError(f"num_starts must be at least 1; got {num_starts}.")
-    return list(dict.fromkeys([first, *map(int, rng.permutation(num_draws)[: num_starts - 1])]))
+    return num_starts
 
 
 def _margin(cost: Cost, family: Family, bound: Symmetry, draws: Arrays, state: State) -> np.ndarray:

@@ -8,16 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 
-from numpyro_symmetry.matching.bilinear import Hard, Term, move
-from numpyro_symmetry.symmetry import Element, SignedPermutation, Symmetry, SymmetryError
+from numpyro_symmetry.matching.bilinear import axes_of, move
+from numpyro_symmetry.matching.hard import Hard, from_element
+from numpyro_symmetry.symmetry import Element, Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.axes import AxisEntry
-from numpyro_symmetry.symmetry.elements import Part
 from numpyro_symmetry.traces.containers import read
-from numpyro_symmetry.traces.coordinates import Coordinate, axes_of
+from numpyro_symmetry.traces.coordinates import Coordinate
 from numpyro_symmetry.traces.costs import Cost, Statistics, refuse_other_draws
 from numpyro_symmetry.traces.null import Null
 from numpyro_symmetry.traces.relabel import State, objective_of
@@ -103,7 +102,7 @@ class Rebased(NamedTuple):
         SymmetryError
             If the leading dimensions differ from the draws', or labels point outside their group.
         """
-        return _act_on(self, values, axes or {}, {**self.labels, **(labels or {})}, states_of(self.elements))
+        return _act_on(self, values, axes or {}, {**self.labels, **(labels or {})}, from_element(self.elements))
 
     def undo(
         self,
@@ -113,7 +112,7 @@ class Rebased(NamedTuple):
         labels: Mapping[str, str] | None = None,
     ) -> Any:
         """Give values the labels they came with: the exact inverse of `apply`."""
-        back = {name: _inverse(part) for name, part in states_of(self.elements).items()}
+        back = {name: part.inverse() for name, part in from_element(self.elements).items()}
         return _act_on(self, values, axes or {}, {**self.labels, **(labels or {})}, back)
 
     def score(self, data: Any, cost: Cost) -> float:
@@ -130,7 +129,7 @@ class Rebased(NamedTuple):
         refuse_other_draws(cost, trace.leading)
         draws = trace.flat(list(self.symmetry.axes))
         family = cost.family(draws, self.symmetry, cost.coordinates(draws, self.symmetry))
-        return objective_of(family, self.symmetry.groups, states_of(self.elements))
+        return objective_of(family, self.symmetry.groups, from_element(self.elements))
 
 
 def act(values: np.ndarray, symmetry: Symmetry, site: str, state: State) -> np.ndarray:
@@ -139,43 +138,13 @@ def act(values: np.ndarray, symmetry: Symmetry, site: str, state: State) -> np.n
     opened = values.reshape(len(values), *shape)
     if any(axis.signed for axis in axes) and values.dtype.kind not in "fi":
         raise SymmetryError(f"Site {site!r}: a sign cannot apply to values of type {values.dtype}.")
-    return move(Term(opened, opened, axes), state).reshape(values.shape)
+    return move(opened, axes, state).reshape(values.shape)
 
 
 def rename(values: np.ndarray, part: Hard) -> np.ndarray:
     """Give labels ``(draw, ...)`` the names that their slots have after relabelling."""
-    back = np.empty_like(part.permutation)
-    np.put_along_axis(back, part.permutation, np.arange(back.shape[-1])[None], 1)
     flat = values.reshape(len(values), -1).astype(int)
-    return np.take_along_axis(back, flat, 1).astype(values.dtype).reshape(values.shape)
-
-
-def states_of(elements: Element) -> State:
-    """Elements ``(*leading, n)`` as one batch of draws."""
-
-    def one(part: Part) -> Hard:
-        arrays = part if isinstance(part, SignedPermutation) else (part,)
-        return Hard(*(np.asarray(x).reshape(-1, np.shape(x)[-1]) for x in arrays))
-
-    return {name: one(part) for name, part in elements.items()}
-
-
-def elements_of(state: State, leading: tuple[int, ...]) -> Element:
-    """One batch of draws as elements ``(*leading, n)``."""
-
-    def one(part: Hard) -> Part:
-        permutation = jnp.asarray(part.permutation.reshape(*leading, -1))
-        if part.sign is None:
-            return permutation
-        return SignedPermutation(permutation, jnp.asarray(part.sign.reshape(*leading, -1)))
-
-    return {name: one(part) for name, part in state.items()}
-
-
-def _inverse(part: Hard) -> Hard:
-    back = np.empty_like(part.permutation)
-    np.put_along_axis(back, part.permutation, np.arange(back.shape[-1])[None], 1)
-    return Hard(back, None if part.sign is None else np.take_along_axis(part.sign, back, 1))
+    return np.take_along_axis(part.inverse().permutation, flat, 1).astype(values.dtype).reshape(values.shape)
 
 
 def _act_on(

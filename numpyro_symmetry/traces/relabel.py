@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from numpyro_symmetry.matching.bilinear import Hard, Problem, Term, identity, move
+from numpyro_symmetry.matching.bilinear import Problem, Term, move
+from numpyro_symmetry.matching.hard import Hard, identity
 from numpyro_symmetry.matching.solve import solve
 from numpyro_symmetry.symmetry import Group
 from numpyro_symmetry.traces.coordinates import CHUNK
@@ -173,7 +174,7 @@ def _round(
                     part.write(np.flatnonzero(keep), before[name].at(keep))
             moved = moved or any(_differ(state[name], before[name]) for name in state)
         for k, (eta, term) in enumerate(zip(natural, problem.terms, strict=True)):
-            relabelled = move(term, state)
+            relabelled = move(term.source, term.axes, state)
             objective[items] += relabelled.reshape(len(relabelled), -1) @ eta.ravel().astype(relabelled.dtype)
             totals[k] += relabelled.sum(0, dtype=float)
         objective[items] += family.carrier(found) - partition
@@ -209,7 +210,7 @@ def mean_statistics(family: Family, groups: dict[str, Group], state: State) -> S
     for items in blocks(family, moving):
         here = {name: state[name].at(items) for name in moving}
         for k, (x, axes) in enumerate(zip(family.statistics(items), family.axes, strict=True)):
-            totals[k] = totals[k] + move(Term(x, x, axes), here).sum(0, dtype=float)
+            totals[k] = totals[k] + move(x, axes, here).sum(0, dtype=float)
     return tuple(np.asarray(t) / family.num_draws for t in totals)
 
 
