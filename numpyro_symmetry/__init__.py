@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from numpyro_symmetry.symmetry import (
+    Concat,
     Group,
     SignedPermutation,
     Split,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from numpyro_symmetry.discovery import (
         SymmetryCheck,
         check_symmetry,
+        find_symmetry,
     )
     from numpyro_symmetry.entropy import (
         log_permanent,
@@ -84,6 +86,7 @@ _UPPER_FLOORS = {
     "total_variation": "diagnostics",
     "SymmetryCheck": "discovery",
     "check_symmetry": "discovery",
+    "find_symmetry": "discovery",
     "log_permanent": "entropy",
     "mutual_information": "entropy",
     "AutoSymmetrized": "guides",
@@ -111,6 +114,7 @@ __all__ = [
     "ActivationCost",
     "AllocationCost",
     "AutoSymmetrized",
+    "Concat",
     "DiagonalGaussian",
     "EuclideanCost",
     "EvidenceBounds",
@@ -135,6 +139,7 @@ __all__ = [
     "agreement",
     "check_symmetry",
     "compose",
+    "find_symmetry",
     "inverse",
     "log_permanent",
     "loss_barrier",

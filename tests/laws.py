@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from numpyro_symmetry import Split, Symmetry, Unsigned
+from numpyro_symmetry import Concat, Split, Symmetry, Unsigned
 
 
 def _values(**shapes):
@@ -16,6 +16,8 @@ def _row(symmetry, **shapes):
 
 
 LAYERS = [("w1", "b1"), ("w2", "b2"), ("w3", "b3")]
+
+FLAT = Concat((6, 3, 1), (Split((2, 3), (None, "unit")), "unit", None))
 
 SYMMETRIES = {
     "mlp, one hidden layer": _row(Symmetry.mlp(LAYERS[:2]), w1=(2, 3), b1=(3,), w2=(3, 1), b2=(1,)),
@@ -39,6 +41,40 @@ SYMMETRIES = {
         Symmetry({"kernel": (Split((2, 2, 3), (None, None, "channel")), None), "bias": ("channel",)}),
         kernel=(12, 2),
         bias=(3,),
+    ),
+    "joined axis": _row(
+        Symmetry({"kernel": (Concat((2, 3), (None, "unit")), None), "bias": ("unit",), "flat": (FLAT,)}),
+        kernel=(5, 2),
+        bias=(3,),
+        flat=(10,),
+    ),
+    "joined inside flattened": _row(
+        Symmetry({"kernel": (Split((2, 5), ("half", Concat((2, 3), (None, "unit")))),), "bias": ("unit",)}),
+        kernel=(10,),
+        bias=(3,),
+    ),
+    "orbits": _row(
+        Symmetry({"w": (None, "unit"), "v": ("unit",)}, orbits={"unit": (0, 1, 0, 1, 1)}), w=(2, 5), v=(5,)
+    ),
+    "signed orbits": _row(
+        Symmetry({"w": (None, "unit")}, kinds={"unit": "signed"}, orbits={"unit": (0, 0, 1)}), w=(2, 3)
+    ),
+    "heads of units": _row(
+        Symmetry({"q": (None, Split((2, 3), ("head", "head/unit"))), "k": ("head/unit", "head"), "o": ("head", None)}),
+        q=(2, 6),
+        k=(3, 2),
+        o=(2, 2),
+    ),
+    "units of fixed layers": _row(
+        Symmetry({"w": ("layer", None, "layer/unit"), "b": ("layer", "layer/unit")}, kinds={"layer": "fixed"}),
+        w=(2, 2, 3),
+        b=(2, 3),
+    ),
+    "units of layers of nets": _row(
+        Symmetry({"w": ("net", "net/layer", "net/layer/unit"), "b": ("net", "net/layer")}), w=(2, 2, 2), b=(2, 2)
+    ),
+    "signed units of nets": _row(
+        Symmetry({"w": ("net", "net/unit"), "b": ("net",)}, kinds={"net/unit": "signed"}), w=(2, 2), b=(2,)
     ),
     "two groups apart": _row(Symmetry({"a": ("g",), "b": ("h", None)}), a=(3,), b=(2, 2)),
     "a group of one": _row(Symmetry({"a": ("g", None)}), a=(1, 3)),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-import jax
+import numpy as np
 
 from numpyro_symmetry.discovery.joint import FrozenModel
 from numpyro_symmetry.discovery.trials import (
@@ -23,7 +23,7 @@ from numpyro_symmetry.discovery.trials import (
     trial_elements,
 )
 from numpyro_symmetry.symmetry import Element, Symmetry, SymmetryError, Unsigned
-from numpyro_symmetry.symmetry.axes import AxisEntry, open_axes
+from numpyro_symmetry.symmetry.axes import AxisEntry, labels
 
 
 def refuse_off_support(frozen: FrozenModel, symmetry: Symmetry, label: str, place: Values, moved: Values) -> None:
@@ -36,7 +36,7 @@ def refuse_off_support(frozen: FrozenModel, symmetry: Symmetry, label: str, plac
     """
     before, after = frozen.inside(place), frozen.inside(moved)
     for site in symmetry.axes:
-        if bool(before[site]) and not bool(after[site]):
+        if site in before and bool(before[site]) and not bool(after[site]):  # parameters have no support here
             raise SymmetryError(
                 f"Site {site!r}{_axes(symmetry, site, label)}: relabelling by {label!r} leaves its support. An ordered "
                 "or triangular support already breaks the symmetry: use an unordered prior, or drop the site's "
@@ -72,7 +72,7 @@ def _places_of(symmetry: Symmetry, label: str) -> list[tuple[str, int]]:
         (site, position - len(entries))
         for site, entries in symmetry.axes.items()
         for position, entry in enumerate(entries)
-        if any(axis.group is not None and label in (ALL_GROUPS, axis.group) for axis in open_axes((entry,)))
+        if any(axis.group is not None and label in (ALL_GROUPS, axis.group) for axis in labels((entry,)))
     ]
 
 
@@ -99,7 +99,9 @@ def _remedies(frozen: FrozenModel, symmetry: Symmetry, label: str, places: list[
 
 
 def _edits(symmetry: Symmetry, name: str, place: Values) -> Iterator[tuple[str, Symmetry]]:
-    size, signed = symmetry.groups[name].size, symmetry.groups[name].kind == "signed"
+    size, signed = symmetry.groups[name].size, symmetry.groups[name].signed
+    if not symmetry.is_plain:
+        return
     for site, value in place.items():
         entries = tuple(symmetry.axes.get(site, ()))
         entries = (None,) * (value.ndim - len(entries)) + entries
@@ -133,7 +135,7 @@ def _with(symmetry: Symmetry, axes: dict, kinds: dict[str, str]) -> Symmetry:
 def _repairs(frozen: FrozenModel, edited: Symmetry, name: str, places: list[Values]) -> bool:
     for place in places:
         base, before = frozen.log_probs(place), frozen.inside(place)
-        for label, element in trial_elements(edited, jax.random.key(1), 1):
+        for label, element in trial_elements(edited, np.random.default_rng(1), 1):
             if label != name:
                 continue
             moved = move(edited, element, place)

@@ -6,25 +6,24 @@ Knows NumPyro; no symmetry.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Mapping
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.typing import ArrayLike
 from numpyro import distributions as dist
 from numpyro import handlers
-from numpyro.distributions.transforms import biject_to
 from numpyro.distributions.util import scale_and_mask
 from numpyro.infer import init_to_uniform
 
-from numpyro_symmetry.symmetry import SymmetryError
+from numpyro_symmetry.discovery.enumeration import enumerated_log_density
+from numpyro_symmetry.discovery.points import substitute_points
 
-_TRIES = 20
-_JITTER = 0.3
-_NUM_EDGES, _FAR = 8, 30.0
+_VALUED = ("sample", "param", "mutable", "plate")
+# programs that run a few times are compiled for that
+QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 
 
 class FrozenModel(NamedTuple):
@@ -37,7 +36,7 @@ class FrozenModel(NamedTuple):
     inside
         Latent values -> latent site -> whether the value lies in its support, given the others. Compiled.
     draw
-        ``(rng_key, jitter) ->`` latent values from the prior, moved by ``jitter`` in unconstrained space. Compiled.
+        ``(rng, stretch) ->`` latent values about the centre of the prior, ``stretch`` times as far as it spreads.
     data_sites
         Observed sites that hold data: every one but factors.
     exact
@@ -46,7 +45,7 @@ class FrozenModel(NamedTuple):
 
     log_probs: Callable[[dict[str, Array]], dict[str, Array]]
     inside: Callable[[dict[str, Array]], dict[str, Array]]
-    draw: Callable[[Array, ArrayLike], dict[str, Array]]
+    draw: Callable[[np.random.Generator, float], dict[str, Array]]
     data_sites: list[str]
     exact: bool
 
@@ -70,110 +69,128 @@ def _start_improper(site: Any) -> Any:
     return init_to_uniform(site) if isinstance(fn, dist.ImproperUniform) else None
 
 
+def outline(model: Callable, args: tuple, kwargs: dict[str, Any], rng_key: Array) -> dict[str, Any]:
+    """`trace_model` without computing anything: shapes in place of values, tracers inside the distributions."""
+    trace: dict[str, Any] = {}
+
+    def run() -> dict[str, Any]:
+        trace.update(trace_model(model, args, kwargs, rng_key))
+        return {name: site["value"] for name, site in trace.items() if site["type"] in _VALUED}
+
+    try:
+        shapes = jax.eval_shape(run)
+    except jax.errors.JAXTypeError:  # the model looks at values of its data, which an abstract run turns into tracers
+        return trace_model(model, args, kwargs, rng_key)
+    return {name: site | {"value": shapes.get(name), "known": site["value"]} for name, site in trace.items()}
+
+
+def settings_values(model: Callable, args: tuple, kwargs: dict[str, Any], rng_key: Array) -> dict[str, Any]:
+    """Values of `settings_of` a run of the model, whose density is not computed for them."""
+    run = lambda: settings_of(trace_model(model, args, kwargs, rng_key))  # noqa: E731
+    try:
+        return jax.jit(run, compiler_options=QUICK)()
+    except jax.errors.JAXTypeError:
+        return run()
+
+
+def latent_of(trace: Mapping[str, Any]) -> dict[str, Any]:
+    """Latent sites of a trace."""
+    return {name: site for name, site in trace.items() if site["type"] == "sample" and not site["is_observed"]}
+
+
+def settings_of(trace: Mapping[str, Any]) -> dict[str, Any]:
+    """What a model's run needs beside its latent values: parameters, mutable state, plates."""
+    return {name: site["value"] for name, site in trace.items() if site["type"] in ("param", "mutable", "plate")}
+
+
+def leaves_of_parameters(trace: Mapping[str, Any]) -> dict[str, Array]:
+    """Arrays that the parameters hold, under names such as ``"net$params.Dense_0.kernel"``."""
+    found = {}
+    for name, site in trace.items():
+        if site["type"] == "param":
+            for path, leaf in jax.tree_util.tree_leaves_with_path(site["value"]):
+                if hasattr(leaf, "dtype") and not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+                    found[_leaf_name(name, path)] = leaf
+    return found
+
+
+def with_leaves(settings: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings with leaves of parameters replaced, and latent values beside them."""
+    rest = dict(values)
+
+    def replaced(name: str, tree: Any) -> Any:
+        return jax.tree_util.tree_map_with_path(lambda path, leaf: rest.pop(_leaf_name(name, path), leaf), tree)
+
+    return {name: replaced(name, tree) for name, tree in settings.items()} | rest
+
+
+def _leaf_name(site: str, path: tuple) -> str:
+    keys = [str(getattr(key, "key", getattr(key, "idx", getattr(key, "name", key)))) for key in path]
+    return ".".join([site, *keys])
+
+
 def freeze(
     model: Callable, args: tuple, kwargs: dict[str, Any], rng_key: Array, acted_on: Container[str] = ()
 ) -> FrozenModel:
     """Trace a model once and hold its plates, parameters and keys.
 
+    Discrete latent sites are summed out, unless the symmetry acts on them; parameters the symmetry acts on are moved as
+    latent sites are.
+
     Raises
     ------
     SymmetryError
-        If the model has discrete latent sites the symmetry does not act on: their values may themselves be labels.
+        If the model has discrete latent sites the symmetry does not act on, and funsor is not installed.
     """
-    trace = trace_model(model, args, kwargs, rng_key)
-    settings = {name: site["value"] for name, site in trace.items() if site["type"] in ("param", "mutable", "plate")}
-    latent = {name: s for name, s in trace.items() if s["type"] == "sample" and not s["is_observed"]}
-    if discrete := [name for name, s in latent.items() if s["fn"].support.is_discrete and name not in acted_on]:
-        raise SymmetryError(
-            f"The model draws discrete latent sites {discrete}, whose values are themselves labels. Sum them out "
-            "(dist.MixtureSameFamily for mixtures, a forward algorithm for HMMs)."
-        )
+    trace = outline(model, args, kwargs, rng_key)
+    latent, settings = latent_of(trace), settings_values(model, args, kwargs, rng_key)
+    parameters = {name: trace[name] | {"value": value} for name, value in settings.items()}
+    leaves = {name: jnp.asarray(value) for name, value in leaves_of_parameters(parameters).items() if name in acted_on}
+    discrete = [name for name, s in latent.items() if s["fn"].support.is_discrete and name not in acted_on]
+    latent = {name: site for name, site in latent.items() if name not in discrete}
 
-    @jax.jit
-    def draw(key: Array, jitter: ArrayLike) -> dict[str, Array]:
+    def draw(noise: dict[str, Array]) -> dict[str, Array]:
         # the seed stands inside, so that whatever draws a value finds a key at its site
         with handlers.block(), handlers.trace() as drawn, handlers.substitute(data=settings):
-            with handlers.substitute(substitute_fn=_draw(jitter)), handlers.seed(rng_seed=key):
+            with handlers.substitute(substitute_fn=substitute_points(noise)), handlers.seed(rng_seed=rng_key):
                 model(*args, **kwargs)
-        return {name: jnp.asarray(drawn[name]["value"]) for name in latent}
+        # parameters have no prior: noise, for what they start from may be more symmetric than the model
+        moved = {name: leaf + noise[name].reshape(leaf.shape) for name, leaf in leaves.items()}
+        return {name: jnp.asarray(drawn[name]["value"]) for name in latent} | moved
 
     def run(values: dict[str, Array]) -> dict[str, Any]:
-        return trace_model(model, args, kwargs, rng_key, settings | values)
+        return trace_model(model, args, kwargs, rng_key, with_leaves(settings, values))
 
-    @jax.jit
     def log_probs(values: dict[str, Array]) -> dict[str, Array]:
+        if discrete:
+            given = with_leaves(settings, values)
+            return {"log joint": enumerated_log_density(model, args, kwargs, given, trace, rng_key)}
         return {
             name: scale_and_mask(site["fn"].log_prob(site["value"]), site["scale"])
             for name, site in run(values).items()
             if site["type"] == "sample"
         }
 
-    @jax.jit
     def inside(values: dict[str, Array]) -> dict[str, Array]:
         result = run(values)
         return {name: jnp.all(result[name]["fn"].support(values[name])) for name in latent}
 
-    traced = log_probs.trace({name: jnp.asarray(site["value"]) for name, site in latent.items()})
+    compiled = jax.jit(log_probs, compiler_options=QUICK)
+    traced = compiled.trace({name: site["value"] for name, site in latent.items()} | leaves)
     data_sites = [
         name
         for name, site in trace.items()
-        if site["type"] == "sample" and site["is_observed"] and not isinstance(site["fn"], dist.Unit)
+        if site["type"] == "sample" and site["is_observed"] and not isinstance(site["fn"], dist.Unit) and not discrete
     ]
     exact = bool(jax.config.jax_enable_x64) and not _rounds(traced.jaxpr)  # pyright: ignore
-    return FrozenModel(log_probs, inside, draw, data_sites, exact)
+    drawn = jax.jit(draw, compiler_options=QUICK)
+    sizes = {name: int(np.prod(np.shape(site["value"]))) for name, site in latent.items()}
+    sizes |= {name: leaf.size for name, leaf in leaves.items()}
 
+    def place(rng: np.random.Generator, stretch: float) -> dict[str, Array]:
+        return drawn({name: stretch * rng.standard_normal(size) for name, size in sizes.items()})
 
-def points(model: FrozenModel, rng_key: Array, count: int) -> list[dict[str, Array]]:
-    """Latent values at which the log joint is finite: prior draws, every other one perturbed off the prior.
-
-    Raises
-    ------
-    SymmetryError
-        If the log joint is not finite at any of a bounded number of tries.
-    """
-    found: list[dict[str, Array]] = []
-    bad: list[str] = []
-    for attempt in range(count * _TRIES):
-        values = model.draw(jax.random.fold_in(rng_key, attempt), _JITTER * (attempt % 2))
-        bad = [name for name, x in model.log_probs(values).items() if not np.isfinite(np.asarray(x)).all()]
-        if not bad:
-            found.append(values)
-        if len(found) == count:
-            return found
-    raise SymmetryError(
-        f"The log joint is not finite at prior draws (site {bad[0]!r}): look for NaN in the data, or an improper prior "
-        "whose draws the likelihood rejects."
-    )
-
-
-def edges(model: FrozenModel, rng_key: Array) -> list[dict[str, Array]]:
-    """Latent values near the edges of their supports; the log joint need not be finite there."""
-    return [model.draw(key, _FAR) for key in jax.random.split(rng_key, _NUM_EDGES)]
-
-
-def _draw(jitter: ArrayLike) -> Callable[[dict[str, Any]], Any]:
-    """Draw a site inside the model's run, so that a support that depends on other sites sees their moved values."""
-
-    def one(site: dict[str, Any]) -> Any:
-        if site["type"] != "sample" or site["is_observed"] or site["value"] is not None:
-            return None
-        key, key_noise = jax.random.split(site["kwargs"]["rng_key"])
-        drawn = site | {"kwargs": site["kwargs"] | {"rng_key": key}}
-        try:
-            value = site["fn"](rng_key=key, sample_shape=site["kwargs"].get("sample_shape", ()))
-        except NotImplementedError:  # improper priors cannot be drawn from
-            value = init_to_uniform(drawn)
-        if site["fn"].support.is_discrete:
-            return value
-        try:
-            transform = biject_to(site["fn"].support)
-            unconstrained = transform.inv(value)
-        except NotImplementedError:
-            return value
-        moved = transform(unconstrained + jitter * jax.random.normal(key_noise, jnp.shape(unconstrained)))
-        return jnp.where(jitter == 0.0, value, moved)  # pyright: ignore[reportArgumentType]
-
-    return one
+    return FrozenModel(compiled, jax.jit(inside, compiler_options=QUICK), place, data_sites, exact)
 
 
 def _rounds(jaxpr: Any) -> bool:

@@ -5,6 +5,7 @@ Knows a frozen model and symmetries; decides nothing and explains nothing.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -14,8 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from numpyro_symmetry.discovery.joint import FrozenModel
-from numpyro_symmetry.symmetry import Element, SignedPermutation, Symmetry, permutation_of
+from numpyro_symmetry.discovery.joint import QUICK, FrozenModel
+from numpyro_symmetry.symmetry import Element, Group, SignedPermutation, Symmetry, permutation_of
+from numpyro_symmetry.symmetry.axes import labels
+from numpyro_symmetry.symmetry.elements import Part
 
 CONTROL_FACTOR = 1e3
 ALL_GROUPS = "all groups"
@@ -41,55 +44,80 @@ class Gap(NamedTuple):
 
 def movable(symmetry: Symmetry) -> list[str]:
     """Groups with more than one element."""
-    return [name for name, group in symmetry.groups.items() if (group.size or 0) > 1 or group.kind == "signed"]
+    return [name for name, group in symmetry.groups.items() if max(group.orbit_sizes) > 1 or group.signed]
 
 
-def trial_elements(symmetry: Symmetry, rng_key: Array, count: int) -> list[tuple[str, Element]]:
+def trial_elements(symmetry: Symmetry, rng: np.random.Generator, count: int) -> list[tuple[str, Element]]:
     """Generators of each group and ``count`` random elements, none the identity; as many of all groups at once.
 
     A cycle through all indices and a transposition of two neighbours on it generate every permutation, so a model
-    invariant under a proper subgroup only (cyclic shifts, all but one index) cannot slip through by luck.
+    invariant under a proper subgroup only (cyclic shifts, all but one index) cannot slip through by luck. In NumPy:
+    the elements of every group would have to be compiled apart.
     """
-    trials: list[tuple[str, Element]] = []
-    names = movable(symmetry)
-    for name, key in zip(names, jax.random.split(rng_key, max(len(names), 1)), strict=False):
-        parts = _generators(symmetry, name, key)
-        parts += [symmetry.sample(k)[name] for k in jax.random.split(jax.random.fold_in(key, 1), count)]
-        elements = [symmetry.identity() | {name: part} for part in parts]
-        trials += [(name, element) for element in elements if not _is_identity(symmetry, element)]
+    groups, identity = symmetry.groups, {name: _identity(group) for name, group in symmetry.groups.items()}
+    names, trials = movable(symmetry), []
+    for name in names:
+        parts = _generators(groups[name], rng) + [_random(groups[name], rng) for _ in range(count)]
+        trials += [(name, identity | {name: part}) for part in parts]
     if len(names) > 1:
-        together = [symmetry.sample(k) for k in jax.random.split(jax.random.fold_in(rng_key, 2), count)]
-        trials += [(ALL_GROUPS, element) for element in together if not _is_identity(symmetry, element)]
-    return trials
+        trials += [(ALL_GROUPS, {name: _random(group, rng) for name, group in groups.items()}) for _ in range(count)]
+    return [(label, element) for label, element in trials if not _is_same(element, identity)]
 
 
-def _generators(symmetry: Symmetry, name: str, rng_key: Array) -> list:
-    n, kind = symmetry.groups[name].size or 0, symmetry.groups[name].kind
-    order = np.asarray(jax.random.permutation(rng_key, n))
-    cycle, swap, keep = np.arange(n), np.arange(n), np.ones(n, int)
-    cycle[order] = np.roll(order, -1)
-    permutations = [cycle]
-    if n > 2:
+def _orbits(group: Group) -> list[np.ndarray]:
+    labels = np.zeros(group.size or 0, int) if group.orbits is None else np.asarray(group.orbits)
+    return [np.flatnonzero(labels == label) for label in np.unique(labels)]
+
+
+def _identity(group: Group) -> Part:
+    index = np.broadcast_to(np.arange(group.size or 0), (*group.cells, group.size or 0)).copy()
+    return SignedPermutation(index, np.ones_like(index)) if group.signed else index
+
+
+def _random(group: Group, rng: np.random.Generator) -> Part:
+    part = _identity(group)
+    permutation = np.asarray(part.permutation if isinstance(part, SignedPermutation) else part)
+    for cell in np.ndindex(*group.cells):
+        for orbit in _orbits(group):
+            permutation[cell][orbit] = rng.permutation(orbit)
+    return SignedPermutation(permutation, rng.choice([-1, 1], permutation.shape)) if group.signed else permutation
+
+
+def _generators(group: Group, rng: np.random.Generator) -> list[Part]:
+    """A cycle and a swap of every orbit and, for signed groups, one flip; in one cell of a fibred group."""
+    n = group.size or 0
+    changes = []
+    for orbit in _orbits(group):
+        order = rng.permutation(orbit)
+        cycle, swap = np.arange(n), np.arange(n)
+        cycle[order] = np.roll(order, -1)
         swap[order[:2]] = order[:2][::-1]
-        permutations.append(swap)
-    if n < 2:
-        permutations = []
-    if kind != "signed":
-        return [jnp.asarray(permutation) for permutation in permutations]
-    flip = keep.copy()
-    flip[order[0]] = -1
-    signed = [(permutation, keep) for permutation in permutations] + [(np.arange(n), flip)]
-    return [SignedPermutation(jnp.asarray(p), jnp.asarray(s)) for p, s in signed]
+        changes += [cycle] * (len(order) > 1) + [swap] * (len(order) > 2)
+    cell = tuple(int(rng.integers(size)) for size in group.cells)
+
+    def part(permutation: np.ndarray, sign: np.ndarray) -> Part:
+        index = np.broadcast_to(np.arange(n), (*group.cells, n)).copy()
+        index[cell] = permutation
+        signs = np.ones_like(index)
+        signs[cell] = sign
+        return SignedPermutation(index, signs) if group.signed else index
+
+    keep, flip = np.ones(n, int), np.where(np.arange(n) == rng.integers(n), -1, 1)
+    return [part(change, keep) for change in changes] + ([part(np.arange(n), flip)] if group.signed else [])
 
 
-def _is_identity(symmetry: Symmetry, element: Element) -> bool:
-    same = jax.tree.map(lambda a, b: bool((jnp.asarray(a) == jnp.asarray(b)).all()), element, symmetry.identity())
-    return jax.tree.all(same)
+def _is_same(a: Element, b: Element) -> bool:
+    return jax.tree.all(jax.tree.map(lambda x, y: bool((np.asarray(x) == np.asarray(y)).all()), a, b))
 
 
 def move(symmetry: Symmetry, element: Element, values: Values) -> Values:
-    """``symmetry.apply`` with arrays out."""
-    return {name: jnp.asarray(value) for name, value in symmetry.apply(element, values).items()}
+    """``symmetry.apply``, compiled once for all elements."""
+    return dict(values) | _apply(symmetry, element, {site: values[site] for site in symmetry.axes})
+
+
+@functools.partial(jax.jit, static_argnums=0, compiler_options=QUICK)
+def _apply(symmetry: Symmetry, element: Element, values: Values) -> Values:
+    return symmetry.apply(element, values)
 
 
 def largest_gap(frozen: FrozenModel, before: Mapping[str, Array], after: Mapping[str, Array]) -> Gap:
@@ -123,15 +151,23 @@ def control_gap(frozen: FrozenModel, symmetry: Symmetry, name: str, place: Value
 
 
 def wrong_actions(symmetry: Symmetry, name: str, place: Values) -> list[Values]:
-    """Index 0 copied over the last (a signed group: also doubled), and the action with one site left out."""
-    identity, n = symmetry.identity(), symmetry.groups[name].size or 0
-    copied, swapped = jnp.arange(n).at[-1].set(0), jnp.arange(n).at[: min(n, 2)].set(jnp.arange(min(n, 2))[::-1])
-    wrong, right = [copied], swapped
-    if isinstance(identity[name], SignedPermutation):
-        ones = jnp.ones(n, int)
-        wrong = [SignedPermutation(copied, ones), SignedPermutation(permutation_of(identity[name]), ones.at[0].set(2))]
-        right = SignedPermutation(swapped, ones.at[0].set(-1))
-    sites = [site for site in symmetry.axes if any(axis.group == name for axis in symmetry.opened(site))]
+    """One index copied over another (a signed group: also doubled), and the action with one site left out."""
+    identity = {other: _identity(group) for other, group in symmetry.groups.items()}
+    group, orbit = symmetry.groups[name], max(_orbits(symmetry.groups[name]), key=len)
+    same = np.asarray(permutation_of(identity[name]))
+    copied, swapped, ones = same.copy(), same.copy(), np.ones_like(same)
+    copied[..., orbit[-1]], swapped[..., orbit[:2]] = orbit[0], orbit[:2][::-1]
+    wrong: list[Part] = [copied]
+    right: Part = swapped
+    if group.signed:
+        doubled, flipped = ones.copy(), ones.copy()
+        doubled[..., 0], flipped[..., 0] = 2, -1
+        wrong = [SignedPermutation(copied, ones), SignedPermutation(same, doubled)]
+        right = SignedPermutation(swapped, flipped)
+    sites = [site for site, entries in symmetry.axes.items() if any(axis.group == name for axis in labels(entries))]
     moved = move(symmetry, identity | {name: right}, place)
     broken = [move(symmetry, identity | {name: part}, place) for part in wrong]
-    return broken + [moved | {site: place[site]} for site in sites if len(sites) > 1]
+    broken += [moved | {site: place[site]} for site in sites if len(sites) > 1]
+    # the first half of one site's entries moved, for a site on its own whose copied indices make it singular
+    half = {site: jnp.arange(place[site].size).reshape(place[site].shape) < place[site].size // 2 for site in sites}
+    return broken + [moved | {site: jnp.where(half[site], moved[site], place[site])} for site in sites]

@@ -1,6 +1,6 @@
 """What may be permuted, and how it acts. Knows numpy and jax only."""
 
-from numpyro_symmetry.symmetry.axes import Axis, Split, Unsigned
+from numpyro_symmetry.symmetry.axes import Axis, Concat, Split, Unsigned
 from numpyro_symmetry.symmetry.elements import (
     Element,
     SignedPermutation,
@@ -10,12 +10,18 @@ from numpyro_symmetry.symmetry.elements import (
     permutation_of,
 )
 from numpyro_symmetry.symmetry.errors import SymmetryError, SymmetryWarning, UnsupportedGuideError
-from numpyro_symmetry.symmetry.symmetry import Group, Symmetry
+from numpyro_symmetry.symmetry.findings import Finding
+from numpyro_symmetry.symmetry.groups import Group
+from numpyro_symmetry.symmetry.plain import PlainView
+from numpyro_symmetry.symmetry.symmetry import Symmetry
 
 __all__ = [
     "Axis",
+    "Concat",
     "Element",
+    "Finding",
     "Group",
+    "PlainView",
     "SignedPermutation",
     "Split",
     "Symmetry",

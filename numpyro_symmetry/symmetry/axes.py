@@ -1,8 +1,9 @@
 """Labels for the axes of a site: which group, if any, acts along each.
 
 An axis entry is ``None`` (no group), a group name, `Unsigned` (the group permutes but its signs do
-not apply) or `Split` (one axis that is several flattened ones). A last entry ``...`` stands for any
-number of free axes. Knows no group sizes and no arrays.
+not apply), `Split` (one axis that is several flattened ones) or `Concat` (one axis that is several
+joined end to end). A last entry ``...`` stands for any number of free axes. Knows no group sizes and
+no values.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from types import EllipsisType
 from typing import NamedTuple
+
+import numpy as np
 
 from numpyro_symmetry.symmetry.errors import SymmetryError
 
@@ -45,7 +48,7 @@ class Split:
     sizes
         Sizes of the axes before flattening; their product is the size of the flattened axis.
     groups
-        One entry (``None``, a group name or `Unsigned`) for each of ``sizes``.
+        One entry (``None``, a group name, `Unsigned`, `Split` or `Concat`) for each of ``sizes``.
 
     Examples
     --------
@@ -57,7 +60,7 @@ class Split:
     """
 
     sizes: tuple[int, ...]
-    groups: tuple[str | Unsigned | None, ...]
+    groups: tuple[str | Unsigned | Split | Concat | None, ...]
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "sizes", tuple(self.sizes))
@@ -74,7 +77,45 @@ class Split:
         return math.prod(self.sizes)
 
 
-AxisEntry = str | None | Unsigned | Split | EllipsisType
+@dataclass(frozen=True)
+class Concat:
+    """One axis that is several axes joined end to end.
+
+    Parameters
+    ----------
+    sizes
+        Sizes of the axes before joining; their sum is the size of the joined axis.
+    groups
+        One entry (``None``, a group name, `Unsigned`, `Split` or `Concat`) for each of ``sizes``.
+
+    Examples
+    --------
+    A dense kernel that reads three inputs and, beside them, the eight hidden units (a skip connection).
+
+    >>> from numpyro_symmetry import Concat
+    >>> Concat((3, 8), (None, "hidden")).size
+    11
+    """
+
+    sizes: tuple[int, ...]
+    groups: tuple[str | Unsigned | Split | Concat | None, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sizes", tuple(self.sizes))
+        object.__setattr__(self, "groups", tuple(self.groups))
+        if len(self.sizes) != len(self.groups):
+            raise SymmetryError(
+                f"Concat has {len(self.sizes)} sizes {self.sizes} but {len(self.groups)} groups {self.groups}; "
+                "give one group (or None) for each size."
+            )
+
+    @property
+    def size(self) -> int:
+        """Size of the joined axis."""
+        return sum(self.sizes)
+
+
+AxisEntry = str | None | Unsigned | Split | Concat | EllipsisType
 
 
 class Axis(NamedTuple):
@@ -85,6 +126,13 @@ class Axis(NamedTuple):
     size: int | None
 
 
+class Piece(NamedTuple):
+    """A part of a site on which every axis has one label: its axes, and where its entries stand in the flat site."""
+
+    axes: tuple[Axis, ...]
+    indices: np.ndarray
+
+
 def check_entries(site: str, entries: object) -> tuple[AxisEntry, ...]:
     """Return a site's entries as a tuple, or say which of them cannot be read.
 
@@ -93,38 +141,55 @@ def check_entries(site: str, entries: object) -> tuple[AxisEntry, ...]:
     SymmetryError
         If the entries are not a sequence, one of them is of another type than `AxisEntry`, or ``...`` is not the last.
     """
-    if isinstance(entries, str | Unsigned | Split) or not isinstance(entries, Sequence):
+    if isinstance(entries, str | Unsigned | Split | Concat) or not isinstance(entries, Sequence):
         raise SymmetryError(
             f"Site {site!r}: expected a tuple with one entry for each of its last axes, such as ({entries!r},); "
             f"got {entries!r}."
         )
     for position, entry in enumerate(entries):
-        parts = entry.groups if isinstance(entry, Split) else (entry,)
         if entry is ... and position < len(entries) - 1:
             raise SymmetryError(f"Site {site!r}: '...' may only be the last entry; got {describe(tuple(entries))}.")
-        for part in parts:
-            if entry is not ... and not (part is None or isinstance(part, str | Unsigned)):
-                where = f"Site {site!r} axis {position - len(entries)}" + (" inside Split" if part is not entry else "")
-                raise SymmetryError(
-                    f"{where}: got {part!r}; expected None, the name of a group, Unsigned or Split"
-                    f"{' (no Split, no ... inside a Split)' if part is not entry else ', or ... as the last entry'}."
-                )
+        if entry is not ...:
+            _check_entry(f"Site {site!r} axis {position - len(entries)}", entry, inside=None)
     return tuple(entries)
 
 
-def open_axes(entries: Sequence[AxisEntry]) -> tuple[Axis, ...]:
-    """Open every `Split` of a site's entries into separate axes."""
-    opened: list[Axis] = []
+def _check_entry(where: str, entry: object, inside: str | None) -> None:
+    if isinstance(entry, Split | Concat):
+        for part in entry.groups:
+            _check_entry(where, part, type(entry).__name__)
+    elif not (entry is None or isinstance(entry, str | Unsigned)):
+        raise SymmetryError(
+            f"{where}{f' inside {inside}' if inside else ''}: got {entry!r}; expected None, the name of a group, "
+            f"Unsigned, Split or Concat{' (no ... inside)' if inside else ', or ... as the last entry'}."
+        )
+
+
+def labels(entries: Sequence[AxisEntry]) -> tuple[Axis, ...]:
+    """Every label that stands anywhere in a site's entries, with its size where a `Split` or `Concat` gives it."""
+    found: list[Axis] = []
     for entry in entries:
-        if isinstance(entry, Split):
-            opened += [
-                open_axes((part,))[0]._replace(size=n) for n, part in zip(entry.sizes, entry.groups, strict=True)
-            ]
+        if isinstance(entry, Split | Concat):
+            for n, part in zip(entry.sizes, entry.groups, strict=True):
+                found += [a._replace(size=n) if a.size is None else a for a in labels((part,))]
         elif isinstance(entry, Unsigned):
-            opened.append(Axis(entry.group, False, None))
+            found.append(Axis(entry.group, False, None))
         elif entry is not ...:
-            opened.append(Axis(entry, True, None))
-    return tuple(opened)
+            found.append(Axis(entry, True, None))
+    return tuple(found)
+
+
+def has_concat(entries: Sequence[AxisEntry]) -> bool:
+    """Whether a `Concat` stands anywhere in a site's entries, so that it has more than one piece."""
+    return any(
+        isinstance(entry, Concat) or (isinstance(entry, Split) and has_concat(entry.groups)) for entry in entries
+    )
+
+
+def open_axes(entries: Sequence[AxisEntry]) -> tuple[Axis, ...]:
+    """Open every `Split` of a site's entries into separate axes; for sites of one piece."""
+    assert not has_concat(entries)
+    return labels(entries)
 
 
 def open_shape(entries: Sequence[AxisEntry], shape: Sequence[int]) -> tuple[int, ...]:
@@ -132,8 +197,28 @@ def open_shape(entries: Sequence[AxisEntry], shape: Sequence[int]) -> tuple[int,
     lead = len(shape) - len(entries)
     opened = list(shape[:lead])
     for entry, n in zip(entries, shape[lead:], strict=True):
-        opened += entry.sizes if isinstance(entry, Split) else [n]
+        opened += open_shape(entry.groups, entry.sizes) if isinstance(entry, Split) else [n]
     return tuple(opened)
+
+
+def pieces_of(entries: Sequence[AxisEntry], shape: Sequence[int]) -> list[Piece]:
+    """The pieces of a site of a shape, which together hold each of its entries once."""
+    return _open(tuple(entries), np.arange(math.prod(shape)).reshape(shape))
+
+
+def _open(entries: tuple[AxisEntry, ...], indices: np.ndarray) -> list[Piece]:
+    shape = indices.shape
+    for k, entry in enumerate(entries):
+        if isinstance(entry, Split):
+            opened = indices.reshape(*shape[:k], *entry.sizes, *shape[k + 1 :])
+            return _open(entries[:k] + entry.groups + entries[k + 1 :], opened)
+        if isinstance(entry, Concat):
+            parts = np.split(indices, np.cumsum(entry.sizes)[:-1], axis=k)
+            each = [
+                _open((*entries[:k], part, *entries[k + 1 :]), x) for part, x in zip(entry.groups, parts, strict=True)
+            ]
+            return [piece for found in each for piece in found]
+    return [Piece(labels(entries), indices)]
 
 
 def describe(entries: Sequence[AxisEntry]) -> str:
@@ -142,8 +227,9 @@ def describe(entries: Sequence[AxisEntry]) -> str:
     def one(entry: AxisEntry) -> str:
         if isinstance(entry, Unsigned):
             return f"|{entry.group}|"
-        if isinstance(entry, Split):
-            return "×".join(f"{n}:{one(g)}" for n, g in zip(entry.sizes, entry.groups, strict=True))
+        if isinstance(entry, Split | Concat):
+            parts = [f"{n}:{one(g)}" for n, g in zip(entry.sizes, entry.groups, strict=True)]
+            return "×".join(parts) if isinstance(entry, Split) else f"[{' | '.join(parts)}]"
         return "..." if entry is ... else entry or "·"
 
     return "(" + ", ".join(map(one, entries)) + ")"

@@ -1,11 +1,14 @@
 """Algebra of group elements: ``(g·w)[i] = w[g[i]]``.
 
 An element maps each group's name to an integer array ``(..., n)``; for a signed group to a
-`SignedPermutation`. Leading dimensions are a batch. Knows neither sites nor axes.
+`SignedPermutation`. Leading dimensions are a batch. A group named ``"head/unit"`` is fibred over the
+label ``"head"``: its array is ``(..., heads, n)``, a permutation of the units for each head. Knows
+neither sites nor axes.
 """
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -36,12 +39,25 @@ Part = ArrayLike | SignedPermutation
 Element = dict[str, Part]
 
 
+def over(name: str) -> tuple[str, ...]:
+    """Labels over which a group is fibred, outermost first: ``("a", "a/b")`` for ``"a/b/c"``."""
+    return tuple(accumulate(name.split("/"), "{}/{}".format))[:-1]
+
+
 def permutation_of(part: Part) -> Array:
     """The permutation of one group's part of an element, without its signs."""
     return jnp.asarray(part.permutation if isinstance(part, SignedPermutation) else part)
 
 
-def check_part(name: str, part: Part, size: int | None, *, signed: bool) -> None:
+def check_part(
+    name: str,
+    part: Part,
+    size: int | None,
+    *,
+    signed: bool,
+    cells: tuple[int, ...] = (),
+    orbits: tuple[int, ...] | None = None,
+) -> None:
     """Refuse a part of an element that is not of the group's kind or size, or that points outside it.
 
     Raises
@@ -59,8 +75,18 @@ def check_part(name: str, part: Part, size: int | None, *, signed: bool) -> None
         )
     if (n := permutation.shape[-1]) != size:
         raise SymmetryError(f"Element of group {name!r} permutes {n} indices; expected {size}.")
-    if not isinstance(permutation, Tracer) and ((index := np.asarray(permutation)) != index % n).any():
+    if permutation.ndim <= len(cells) or permutation.shape[-1 - len(cells) : -1] != cells:
+        raise SymmetryError(
+            f"Element of group {name!r} has shape {permutation.shape}; expected (..., {str((*cells, n))[1:-1]}), a "
+            f"permutation for each position of {over(name)}."
+        )
+    if isinstance(permutation, Tracer):
+        return
+    index = np.asarray(permutation)
+    if (index != index % n).any():
         raise SymmetryError(f"Element of group {name!r} points outside 0 … {n - 1}; got {index.min()} … {index.max()}.")
+    if orbits is not None and (np.asarray(orbits)[index] != np.asarray(orbits)).any():
+        raise SymmetryError(f"Element of group {name!r} moves indices between its orbits {orbits}.")
 
 
 def compose(g: Element, h: Element) -> Element:
@@ -92,11 +118,13 @@ def compose(g: Element, h: Element) -> Element:
     [0, 1, 2]
     """
 
-    def one(a: Part, b: Part) -> Part:
-        first, then = permutation_of(b), permutation_of(a)
-        permutation = _gather(first, then)
+    def one(name: str) -> Part:
+        a, b = g[name], h[name]
+        then = permutation_of(a)
+        permutation = _gather(_at_source(permutation_of(b), name, g), then)
         if isinstance(a, SignedPermutation) and isinstance(b, SignedPermutation):
-            return SignedPermutation(permutation, jnp.asarray(a.sign) * _gather(jnp.asarray(b.sign), then))
+            sign = _gather(_at_source(jnp.asarray(b.sign), name, g), then)
+            return SignedPermutation(permutation, jnp.asarray(a.sign) * sign)
         return permutation
 
     if set(g) != set(h):
@@ -104,7 +132,7 @@ def compose(g: Element, h: Element) -> Element:
     for name, part in h.items():
         size = permutation_of(g[name]).shape[-1]
         check_part(name, part, size, signed=isinstance(g[name], SignedPermutation))
-    return {name: one(g[name], h[name]) for name in g}
+    return {name: one(name) for name in g}
 
 
 def inverse(g: Element) -> Element:
@@ -127,14 +155,18 @@ def inverse(g: Element) -> Element:
     >>> inverse({"hidden": jnp.array([1, 2, 0])})["hidden"].tolist()
     [2, 0, 1]
     """
-
-    def one(part: Part) -> Part:
+    result: Element = {}
+    # a fibred group's permutations go where the labels it is fibred over came from, so those are inverted first
+    for name in sorted(g, key=lambda name: name.count("/")):
+        part = g[name]
         back = jnp.argsort(permutation_of(part), axis=-1)
+        moved = _at_source(back, name, result)
         if isinstance(part, SignedPermutation):
-            return SignedPermutation(back, _gather(jnp.asarray(part.sign), back))
-        return back
-
-    return {name: one(part) for name, part in g.items()}
+            sign = _gather(jnp.asarray(part.sign), back)
+            result[name] = SignedPermutation(moved, _at_source(sign, name, result))
+        else:
+            result[name] = moved
+    return {name: result[name] for name in g}
 
 
 def num_transpositions(g: Element) -> dict[str, np.ndarray]:
@@ -178,6 +210,18 @@ def num_transpositions(g: Element) -> dict[str, np.ndarray]:
     return {name: one(part) for name, part in g.items()}
 
 
-def _gather(values: Array, index: Array) -> Array:
-    values, index = jnp.broadcast_arrays(values, index)
-    return jnp.take_along_axis(values, index, axis=-1)
+def _gather(values: Array, index: Array, axis: int = -1) -> Array:
+    ndim = max(values.ndim, index.ndim)
+    values, index = (x.reshape((1,) * (ndim - x.ndim) + x.shape) for x in (values, index))
+    return jnp.take_along_axis(values, index, axis=axis)
+
+
+def _at_source(values: Array, name: str, g: Element) -> Array:
+    """What a fibred group holds for each cell ``(..., *cells, n)``, read at the cell that ``g`` brings there."""
+    labels = over(name)
+    for k, label in enumerate(labels):
+        if label in g:
+            depth = len(labels) - k
+            index = permutation_of(g[label])
+            values = _gather(values, index.reshape(index.shape + (1,) * depth), -1 - depth)
+    return values

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from collections.abc import Collection, Container, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,27 +17,26 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from numpyro_symmetry.symmetry import builders
-from numpyro_symmetry.symmetry.axes import Axis, AxisEntry, check_entries, describe, open_axes, open_shape
-from numpyro_symmetry.symmetry.elements import Element, Part, SignedPermutation, check_part, permutation_of
+from numpyro_symmetry.symmetry import builders, groups
+from numpyro_symmetry.symmetry.action import act
+from numpyro_symmetry.symmetry.axes import (
+    Axis,
+    AxisEntry,
+    Concat,
+    Split,
+    Unsigned,
+    check_entries,
+    describe,
+    has_concat,
+    labels,
+    open_axes,
+    open_shape,
+    pieces_of,
+)
+from numpyro_symmetry.symmetry.elements import Element, Part, SignedPermutation, check_part, over
 from numpyro_symmetry.symmetry.errors import SymmetryError
-
-KINDS = ("permutation", "signed")
-
-
-class Group(NamedTuple):
-    """One factor of the product: its size (``None`` until bound) and its kind.
-
-    Attributes
-    ----------
-    size
-        Number ``n`` of interchangeable indices, or ``None`` before `Symmetry.bind`.
-    kind
-        ``"permutation"`` (order ``n!``) or ``"signed"`` (order ``2^n n!``).
-    """
-
-    size: int | None
-    kind: str
+from numpyro_symmetry.symmetry.findings import Finding, explain
+from numpyro_symmetry.symmetry.groups import KINDS, Group
 
 
 @dataclass(frozen=True, repr=False)
@@ -51,12 +50,16 @@ class Symmetry:
     Parameters
     ----------
     axes
-        Site -> one entry for each of its last axes: ``None``, a group name, `Unsigned`, `Split`, and possibly a
-        last ``...`` for any number of free axes. A group may stand on two axes of one site.
+        Site -> one entry for each of its last axes: ``None``, a group name, `Unsigned`, `Split`, `Concat`, and
+        possibly a last ``...`` for any number of free axes. A group may stand on two axes of one site. A group named
+        ``"head/unit"`` is *fibred* over the axis ``"head"``: it permutes the units of each head on their own.
     kinds
-        Group name -> ``"permutation"`` (default) or ``"signed"`` (odd activations, factors).
+        Group name -> ``"permutation"`` (default), ``"signed"`` (odd activations, factors), or ``"fixed"`` for an axis
+        that only serves others to be fibred over.
     sizes
         Group name -> size. Usually left out and filled by `bind`, which every entry point calls.
+    orbits
+        Group name -> a label for each index, where only indices of one label may be exchanged.
 
     Raises
     ------
@@ -83,14 +86,17 @@ class Symmetry:
     axes: Mapping[str, tuple[AxisEntry, ...]]
     kinds: Mapping[str, str] = field(default_factory=dict)
     sizes: Mapping[str, int] = field(default_factory=dict)
+    orbits: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    findings: tuple[Finding, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         axes = {site: check_entries(site, entries) for site, entries in dict(self.axes).items()}
         object.__setattr__(self, "axes", axes)
         object.__setattr__(self, "kinds", dict(self.kinds))
         object.__setattr__(self, "sizes", dict(self.sizes))
+        object.__setattr__(self, "orbits", {name: tuple(map(int, x)) for name, x in self.orbits.items()})
         names = self._names()
-        for what, given in (("kinds", self.kinds), ("sizes", self.sizes)):
+        for what, given in (("kinds", self.kinds), ("sizes", self.sizes), ("orbits", self.orbits)):
             if unknown := sorted(set(given) - set(names)):
                 raise SymmetryError(f"{what} names {unknown}, but the groups on the axes are {names}.")
         for name, kind in self.kinds.items():
@@ -99,12 +105,18 @@ class Symmetry:
         for name, size in self.sizes.items():
             if size < 1:
                 raise SymmetryError(f"Group {name!r} has size {size}; expected at least 1.")
+        for name, labels_ in self.orbits.items():
+            if self.sizes.setdefault(name, len(labels_)) != len(labels_):  # pyright: ignore[reportAttributeAccessIssue]
+                raise SymmetryError(
+                    f"Group {name!r} has size {self.sizes[name]}, but its orbits label {len(labels_)} indices."
+                )
+        self._check_fibres()
         # only what differs from the default, so that symmetries spelt differently compare equal
         signed = {name: kind for name, kind in self.kinds.items() if kind != "permutation"}
         object.__setattr__(self, "kinds", signed)
 
     def __hash__(self) -> int:
-        return hash(tuple(tuple(sorted(d.items())) for d in (self.axes, self.kinds, self.sizes)))
+        return hash(tuple(tuple(sorted(d.items())) for d in (self.axes, self.kinds, self.sizes, self.orbits)))
 
     # ---- builders ----------------------------------------------------------------------------------------------
 
@@ -223,8 +235,8 @@ class Symmetry:
         Examples
         --------
         >>> from numpyro_symmetry import Symmetry
-        >>> Symmetry.factor("loadings", "scores").groups
-        {'factor': Group(size=None, kind='signed')}
+        >>> Symmetry.factor("loadings", "scores").groups["factor"].kind
+        'signed'
         """
         return cls._of_kind(builders.factor_axes(loadings, scores, others or {}, group), kind)
 
@@ -237,18 +249,39 @@ class Symmetry:
     @property
     def groups(self) -> dict[str, Group]:
         """Group name -> `Group`, in the order in which the axes name them."""
-        return {name: Group(self.sizes.get(name), self.kinds.get(name, "permutation")) for name in self._names()}
+        return {
+            name: Group(
+                self.sizes.get(name),
+                self.kinds.get(name, "permutation"),
+                self.orbits.get(name),
+                over(name),
+                tuple(self.sizes[label] for label in over(name) if label in self.sizes),
+            )
+            for name in self._names()
+            if self.kinds.get(name) != "fixed"
+        }
 
     @property
     def is_bound(self) -> bool:
         """Whether every group has a size and no site a ``...``."""
         return set(self.sizes) == set(self._names()) and all(... not in e for e in self.axes.values())
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether every group permutes all of its indices alike, and every site has one piece: no orbits, no fibres."""
+        fibred = any("/" in name for name in self._names()) or "fixed" in self.kinds.values()
+        return not self.orbits and not fibred and not any(map(has_concat, self.axes.values()))
+
     def log_order(self) -> float:
         """Logarithm of the number of elements, ``log|G|`` in nats: ``Σ log n!``, plus ``n log 2`` if signed."""
-        return math.fsum(
-            math.lgamma(n + 1) + (n * math.log(2.0) if signed else 0.0) for n, signed in self._bound_groups().values()
-        )
+        return math.fsum(group.log_order() for group in self._bound_groups().values())
+
+    def explain(self) -> str:
+        """A table of every latent axis: its group, or why it is pinned, and where in the model that was seen.
+
+        Filled by `find_symmetry`; of a symmetry written by hand it shows the axes alone.
+        """
+        return explain(self)
 
     def opened(self, site: str) -> tuple[Axis, ...]:
         """Axes of a site with every `Split` opened."""
@@ -297,29 +330,66 @@ class Symmetry:
             for position, entry in enumerate(entries):
                 size = shape[len(shape) - len(entries) + position]
                 where = f"site {site!r} axis {position - len(entries)}"
-                for axis in open_axes((entry,)):
+                for axis in labels((entry,)):
                     if axis.group is not None and axis.size is None:
                         _agree(axis.group, size, where, sizes, seen)
                 if (expected := getattr(entry, "size", size)) != size:
                     raise SymmetryError(
-                        f"{_sentence(where)} has size {size}, but {describe((entry,))} multiplies to {expected}. "
-                        "Check the sizes given to Split."
+                        f"{_sentence(where)} has size {size}, but {describe((entry,))} makes {expected}. "
+                        f"Check the sizes given to {type(entry).__name__}."
                     )
-                for axis in open_axes((entry,)):
+                for axis in labels((entry,)):
                     if axis.group is not None and axis.size is not None:
                         _agree(axis.group, axis.size, where, sizes, seen)
-        return Symmetry(axes, self.kinds, sizes)
+        return replace(self, axes=axes, sizes=sizes)
+
+    def restrict(self, names: Collection[str]) -> Symmetry:
+        """The subgroup of some of the groups; what others are fibred over stays as a fixed axis.
+
+        Parameters
+        ----------
+        names
+            Groups to keep.
+
+        Returns
+        -------
+        Symmetry
+            A symmetry on fewer axes.
+
+        Examples
+        --------
+        >>> from numpyro_symmetry import Symmetry
+        >>> Symmetry.mlp([("w1", "b1"), ("w2", "b2"), ("w3", "b3")]).restrict(["hidden2"]).axes
+        {'w2': (None, 'hidden2'), 'b2': ('hidden2',), 'w3': ('hidden2', None)}
+        """
+        if unknown := sorted(set(names) - set(self.groups)):
+            raise SymmetryError(f"restrict names {unknown}, but the groups are {sorted(self.groups)}.")
+        fixed = {label for name in names for label in over(name)} - set(names)
+
+        def kept(entry: Any, stays: Container[str]) -> Any:
+            if isinstance(entry, Split | Concat):
+                parts = tuple(kept(part, stays) for part in entry.groups)
+                return type(entry)(entry.sizes, parts) if any(parts) else None
+            group = entry.group if isinstance(entry, Unsigned) else entry
+            return entry if group is ... or group in stays else None
+
+        axes = {}
+        for site, entries in self.axes.items():
+            here = {str(axis.group) for axis in labels(entries) if axis.group in names}
+            stays = here | {label for name in here for label in over(name)}
+            if here:
+                axes[site] = tuple(kept(entry, stays) for entry in entries)
+        known = Symmetry(axes)._names()
+        kinds = {name: kind for name, kind in self.kinds.items() if name in known} | dict.fromkeys(fixed, "fixed")
+        sizes = {name: size for name, size in self.sizes.items() if name in known}
+        orbits = {name: labels_ for name, labels_ in self.orbits.items() if name in known and name not in fixed}
+        return Symmetry(axes, kinds, sizes, orbits, self.findings)
 
     # ---- elements ----------------------------------------------------------------------------------------------
 
     def identity(self, shape: tuple[int, ...] = ()) -> Element:
         """Identity element, repeated to a batch ``shape``."""
-
-        def one(n: int, signed: bool) -> Part:
-            index = jnp.broadcast_to(jnp.arange(n), (*shape, n))
-            return SignedPermutation(index, jnp.ones_like(index)) if signed else index
-
-        return {name: one(n, signed) for name, (n, signed) in self._bound_groups().items()}
+        return {name: groups.identity(group, shape) for name, group in self._bound_groups().items()}
 
     def sample(self, rng_key: Array, shape: tuple[int, ...] = ()) -> Element:
         """Uniformly random elements.
@@ -336,17 +406,9 @@ class Symmetry:
         dict
             Group name -> permutations ``(*shape, n)`` (a `SignedPermutation` for a signed group).
         """
-        identity = self.identity(shape)
-
-        def one(key: Array, part: Part) -> Part:
-            key_permutation, key_sign = jax.random.split(key)
-            permutation = jax.random.permutation(key_permutation, permutation_of(part), axis=-1, independent=True)
-            if isinstance(part, SignedPermutation):
-                return SignedPermutation(permutation, jax.random.rademacher(key_sign, permutation.shape, int))
-            return permutation
-
-        keys = jax.random.split(rng_key, len(identity)) if identity else ()
-        return {name: one(key, part) for key, (name, part) in zip(keys, identity.items(), strict=True)}
+        bound = self._bound_groups()
+        keys = jax.random.split(rng_key, len(bound)) if bound else ()
+        return {name: groups.sample(key, group, shape) for key, (name, group) in zip(keys, bound.items(), strict=True)}
 
     def elements(self, *, max_order: int = 50_000) -> Element:
         """All elements as one batch, the identity first.
@@ -371,12 +433,8 @@ class Symmetry:
                 f"The group has e^{self.log_order():.1f} elements; enumerating is limited to max_order={max_order}."
             )
 
-        def one(n: int, signed: bool) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-            signs = itertools.product((1, -1), repeat=n) if signed else [(1,) * n]
-            return list(itertools.product(itertools.permutations(range(n)), list(signs)))
-
-        groups = self._bound_groups()
-        product = list(itertools.product(*itertools.starmap(one, groups.values())))
+        bound = self._bound_groups()
+        product = list(itertools.product(*map(groups.elements, bound.values())))
 
         def part(position: int, signed: bool) -> Part:
             permutation = jnp.asarray([g[position][0] for g in product], int)
@@ -384,7 +442,7 @@ class Symmetry:
                 return SignedPermutation(permutation, jnp.asarray([g[position][1] for g in product], int))
             return permutation
 
-        return {name: part(i, signed) for i, (name, (_, signed)) in enumerate(groups.items())}
+        return {name: part(i, group.signed) for i, (name, group) in enumerate(bound.items())}
 
     def apply(self, g: Element, values: Mapping[str, Any]) -> dict[str, Any]:
         """Act on values: ``(g·w)[i] = w[g[i]]`` along every axis a group stands on.
@@ -413,40 +471,61 @@ class Symmetry:
                 "call symmetry.bind(values, num_leading_dims=...) first."
             )
         symmetry = self.bind(values)
-        if set(g) != set(groups := symmetry.groups):
-            raise SymmetryError(f"The element has groups {sorted(g)}; the symmetry has {sorted(groups)}.")
+        if set(g) != set(known := symmetry.groups):
+            raise SymmetryError(f"The element has groups {sorted(g)}; the symmetry has {sorted(known)}.")
         for name, part in g.items():
-            check_part(name, part, groups[name].size, signed=groups[name].kind == "signed")
+            group = known[name]
+            check_part(name, part, group.size, signed=group.signed, cells=group.cells, orbits=group.orbits)
         return dict(values) | {site: symmetry._move(g, site, jnp.asarray(values[site])) for site in symmetry.axes}
 
     def _move(self, g: Element, site: str, value: Array) -> Array:
-        opened = value.reshape(self.opened_shape(site, value.shape))
-        axes = self.opened(site)
-        for position, axis in enumerate(axes):
-            if axis.group is not None:
-                opened = _gather_axis(opened, g[axis.group], position, len(axes), axis.signed)
-        return opened.reshape(
-            opened.shape[: opened.ndim - len(axes)] + value.shape[value.ndim - len(self.axes[site]) :]
+        entries = self.axes[site]
+        lead, event = value.shape[: value.ndim - len(entries)], value.shape[value.ndim - len(entries) :]
+        if not has_concat(entries):
+            moved = act(g, open_axes(entries), value.reshape(self.opened_shape(site, value.shape)))
+            return moved.reshape(moved.shape[: moved.ndim - len(open_axes(entries))] + event)
+        flat, pieces = value.reshape(*lead, -1), pieces_of(entries, event)
+        moved = [act(g, piece.axes, flat[..., piece.indices]) for piece in pieces]
+        lead = jnp.broadcast_shapes(*(x.shape[: x.ndim - len(p.axes)] for x, p in zip(moved, pieces, strict=True)))
+        joined = jnp.concatenate(
+            [
+                jnp.broadcast_to(x.reshape(*x.shape[: x.ndim - len(p.axes)], -1), (*lead, p.indices.size))
+                for x, p in zip(moved, pieces, strict=True)
+            ],
+            -1,
         )
+        back = np.argsort(np.concatenate([piece.indices.ravel() for piece in pieces]))
+        return joined[..., back].reshape(*lead, *event)
 
     # ---- private -----------------------------------------------------------------------------------------------
 
     def _names(self) -> list[str]:
-        opened = itertools.chain.from_iterable(open_axes(entries) for entries in self.axes.values())
-        return list(dict.fromkeys(axis.group for axis in opened if axis.group is not None))
+        found = itertools.chain.from_iterable(labels(entries) for entries in self.axes.values())
+        return list(dict.fromkeys(axis.group for axis in found if axis.group is not None))
 
-    def _bound_groups(self) -> dict[str, tuple[int, bool]]:
-        """Group name -> its size and whether it is signed."""
+    def _check_fibres(self) -> None:
+        """Every piece with a fibred group on it has each axis it is fibred over, once."""
+        for site, entries in self.axes.items():
+            if not any("/" in (axis.group or "") for axis in labels(entries)):
+                continue
+            shape = tuple(getattr(entry, "size", 1) for entry in entries if entry is not ...)
+            for piece in pieces_of(tuple(e for e in entries if e is not ...), shape):
+                here = [axis.group for axis in piece.axes]
+                for name in filter(None, here):
+                    if missing := [label for label in over(name) if here.count(label) != 1]:
+                        raise SymmetryError(
+                            f"Site {site!r}: group {name!r} is fibred over {missing[0]!r}, which stands on "
+                            f"{here.count(missing[0])} of the site's axes {describe(entries)}; expected one."
+                        )
+
+    def _bound_groups(self) -> dict[str, Group]:
         if unbound := [name for name in self._names() if name not in self.sizes]:
             raise SymmetryError(f"Groups {unbound} have no size yet; call symmetry.bind(values) first.")
-        return {name: (self.sizes[name], group.kind == "signed") for name, group in self.groups.items()}
+        return self.groups
 
     def __repr__(self) -> str:
-        names = [
-            f"{'±' if group.kind == 'signed' else ''}S{'?' if group.size is None else group.size} on {name!r}"
-            for name, group in self.groups.items()
-        ]
-        order = f"; log|G| = {self.log_order():.1f} nats" if set(self.sizes) == set(self.groups) else ""
+        names = [f"{group} on {name!r}" for name, group in self.groups.items()]
+        order = f"; log|G| = {self.log_order():.1f} nats" if set(self.sizes) == set(self._names()) else ""
         sites = "".join(f"\n  {site}: {describe(entries)}" for site, entries in self.axes.items())
         return f"Symmetry({' × '.join(names) or 'trivial'}{order}){sites}"
 
@@ -462,23 +541,3 @@ def _agree(group: str, size: int, where: str, sizes: dict[str, int], seen: dict[
             "Check the order of the axes, or name the groups apart."
         )
     seen.setdefault(group, where)
-
-
-def _gather_axis(value: Array, part: Part, position: int, event_ndim: int, signed: bool) -> Array:
-    permutation = permutation_of(part)
-    batch = permutation.shape[:-1]
-    value = value.reshape((1,) * (len(batch) - (value.ndim - event_ndim)) + value.shape)
-    axis = value.ndim - event_ndim + position
-
-    def along_axis(index: Array) -> Array:
-        lead = (1,) * (value.ndim - event_ndim - len(batch)) + batch
-        return index.reshape(lead + (1,) * position + index.shape[-1:] + (1,) * (event_ndim - position - 1))
-
-    moved = jnp.take_along_axis(value, along_axis(permutation), axis) if batch else jnp.take(value, permutation, axis)
-    if signed and isinstance(part, SignedPermutation):
-        if not (jnp.issubdtype(moved.dtype, jnp.inexact) or jnp.issubdtype(moved.dtype, jnp.signedinteger)):
-            raise SymmetryError(
-                f"A sign cannot apply to values of type {moved.dtype}; wrap the group in Unsigned there."
-            )
-        moved = moved * along_axis(jnp.asarray(part.sign)).astype(moved.dtype)
-    return moved

@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from numpyro_symmetry import SignedPermutation, compose, inverse, num_transpositions
+from numpyro_symmetry import SignedPermutation, Symmetry, compose, inverse, num_transpositions
+from numpyro_symmetry.symmetry import PlainView
 from tests import oracles
 from tests.laws import SYMMETRIES
 
@@ -27,7 +28,7 @@ def assert_same(a, b):
 
 
 def key_of(element):
-    return tuple(tuple(np.asarray(leaf).tolist()) for leaf in jax.tree.leaves(element))
+    return tuple(tuple(np.ravel(leaf).tolist()) for leaf in jax.tree.leaves(element))
 
 
 def test_identity_leaves_values_alone(case):
@@ -92,12 +93,31 @@ def test_sampling_is_uniform(case):
         return
     count = 200 * order
     sample = symmetry.sample(jax.random.key(3), (count,))
-    columns = np.concatenate([np.asarray(leaf) for leaf in jax.tree.leaves(sample)], axis=1)
+    columns = np.concatenate([np.reshape(leaf, (count, -1)) for leaf in jax.tree.leaves(sample)], axis=1)
     frequencies = np.unique(columns, axis=0, return_counts=True)[1]
     assert len(frequencies) == order
     chi_square = ((frequencies - 200) ** 2 / 200).sum()
     # chi-square has mean order - 1 and variance twice that
     assert abs(chi_square - (order - 1)) < 5 * math.sqrt(2 * (order - 1))
+
+
+def test_a_plain_view_is_the_same_action(case):
+    symmetry, values = case
+    view = PlainView.of(symmetry, values)
+    assert view.symmetry.is_plain
+    assert_same(view.close(view.open(values)), values)
+    np.testing.assert_allclose(view.symmetry.log_order(), view.whole.log_order())
+    for g in draws(view.symmetry):
+        seen = view.close({n: np.asarray(v) for n, v in view.symmetry.apply(g, view.open(values)).items()})
+        assert_same(symmetry.apply(view.element(g, symmetry), values), dict(values) | seen)
+
+
+def test_units_of_heads_index_by_index():
+    symmetry = Symmetry({"w": ("head", None, "head/unit")}).bind({"w": np.zeros((2, 3, 4))})
+    w, g = np.random.default_rng(0).normal(size=(2, 3, 4)), symmetry.sample(jax.random.key(5))
+    moved, heads, units = symmetry.apply(g, {"w": w})["w"], g["head"], g["head/unit"]
+    for head, row, unit in itertools.product(range(2), range(3), range(4)):
+        assert moved[head, row, unit] == np.float32(w[heads[head], row, units[head, unit]])
 
 
 def test_action_index_by_index():

@@ -7,10 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from numpyro_symmetry import SignedPermutation, Split, Symmetry, SymmetryError, Unsigned, compose
+from numpyro_symmetry import Concat, SignedPermutation, Split, Symmetry, SymmetryError, Unsigned, compose
 
 MLP = Symmetry.mlp([("w1", "b1"), ("w2", "b2")])
 VALUES = {"w1": np.ones((3, 8)), "b1": np.arange(8.0), "w2": np.ones((8, 1))}
+ORBITS = Symmetry({"a": ("g",)}, orbits={"g": (0, 0, 1)})
+HEADS = Symmetry({"a": ("head", "head/unit")})
 SIGNED = SignedPermutation(jnp.arange(8), jnp.ones(8, int))
 
 
@@ -44,9 +46,18 @@ def test_bind_writes_out_the_ellipsis():
         (lambda: Symmetry({"a": 3}), "Site 'a': expected a tuple"),
         (lambda: Symmetry({"a": (None, 3)}), "Site 'a' axis -1: got 3; expected None, the name of a group"),
         (lambda: Symmetry({"a": (Split((2,), (...,)), None)}), "Site 'a' axis -2 inside Split: got Ellipsis"),
-        (lambda: Symmetry({"a": (Split((2,), (Split((2,), ("g",)),)),)}), r"inside Split: got Split\(.*no Split"),
+        (lambda: Symmetry({"a": (Concat((2,), (3,)),)}), r"Site 'a' axis -1 inside Concat: got 3"),
+        (lambda: Concat((2, 3), ("g",)), "Concat has 2 sizes .* but 1 groups"),
+        (lambda: Symmetry({"a": (Concat((2, 3), (None, "g")),)}).bind({"a": np.ones(6)}), "has size 6, but .* makes 5"),
+        (lambda: Symmetry({"a": ("head/unit",)}), "'head/unit' is fibred over 'head', which stands on 0 of the site's"),
+        (lambda: Symmetry({"a": ("g",)}, sizes={"g": 2}, orbits={"g": (0, 0, 1)}), "size 2, but its orbits label 3"),
+        (lambda: ORBITS.apply({"g": jnp.array([2, 1, 0])}, {"a": np.ones(3)}), r"moves indices between its orbits"),
+        (
+            lambda: HEADS.apply({"head": jnp.arange(2), "head/unit": jnp.arange(3)}, {"a": np.ones((2, 3))}),
+            r"'head/unit' has shape \(3,\); expected \(..., 2, 3\)",
+        ),
         (lambda: Split((2, 3), ("g",)), "2 sizes .* but 1 groups"),
-        (lambda: Symmetry({"a": (Split((2, 3), (None, "g")),)}).bind({"a": np.ones(7)}), "has size 7, but .* to 6"),
+        (lambda: Symmetry({"a": (Split((2, 3), (None, "g")),)}).bind({"a": np.ones(7)}), "has size 7, but .* makes 6"),
         (lambda: Symmetry.mlp([("w1", "b1")]), "at least two"),
         (lambda: Symmetry.mlp([("w1", "b1"), ("w2", "b2")], layout="io"), "layout must be"),
         (lambda: Symmetry.mlp([("w1", "b"), ("w2", "b")]), r"Sites \['b'\] stand twice in the layers"),

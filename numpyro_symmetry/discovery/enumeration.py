@@ -1,0 +1,44 @@
+"""Models with discrete latent sites, summed out by funsor where it is installed. Knows NumPyro; no symmetry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any
+
+import jax.numpy as jnp
+from jax import Array
+from numpyro import handlers
+
+from numpyro_symmetry.symmetry import SymmetryError
+
+
+def enumerated_log_density(
+    model: Callable, args: tuple, kwargs: dict[str, Any], values: dict[str, Any], trace: dict[str, Any], rng_key: Array
+) -> Array:
+    """Log joint of a model at given values, its discrete latent sites summed out.
+
+    Raises
+    ------
+    SymmetryError
+        If funsor is not installed.
+    """
+    if find_spec("funsor") is None:
+        discrete = [
+            name
+            for name, site in trace.items()
+            if site["type"] == "sample" and not site["is_observed"] and site["fn"].support.is_discrete
+        ]
+        raise SymmetryError(
+            f"The model draws discrete latent sites {discrete}. Install funsor to have them summed out (pip install "
+            "funsor), or sum them out in the model (dist.MixtureSameFamily, a forward algorithm)."
+        )
+    # imported here: NumPyro switches its primitives when it meets funsor
+    from numpyro.contrib.funsor import config_enumerate, enum
+    from numpyro.contrib.funsor.infer_util import log_density
+
+    plates = [frame.dim for site in trace.values() if site["type"] == "sample" for frame in site["cond_indep_stack"]]
+    nesting = max((-dim for dim in plates), default=0)
+    with handlers.block():
+        enumerated = enum(config_enumerate(handlers.seed(model, rng_key)), first_available_dim=-nesting - 1)
+        return jnp.asarray(log_density(enumerated, args, kwargs, values)[0])

@@ -1,0 +1,136 @@
+"""`find_symmetry`: the group read off a model, proved by numbers before it is given out.
+
+Typing says what may be free, numbers say what is: neither is trusted alone. Knows models and symmetries; no guides.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from numpyro_symmetry.discovery.check import Evidence, gather_evidence, in_double
+from numpyro_symmetry.discovery.interpreter import Typed
+from numpyro_symmetry.discovery.joint import freeze
+from numpyro_symmetry.discovery.program import Program, read_program
+from numpyro_symmetry.discovery.proposals import what_holds, with_blocks
+from numpyro_symmetry.discovery.reading import Reading
+from numpyro_symmetry.discovery.rules import interpreter
+from numpyro_symmetry.discovery.signs import with_signs
+from numpyro_symmetry.discovery.terms import IS_DATA, Reason, Term, axis, pinned
+from numpyro_symmetry.symmetry import Symmetry, SymmetryWarning
+
+_NUM_POINTS = 2
+_LITTLE = 1e-3
+
+
+def find_symmetry(
+    model: Callable,
+    model_args: tuple = (),
+    model_kwargs: Mapping[str, Any] | None = None,
+    *,
+    rng_key: Array | None = None,
+    signs: bool = False,
+) -> Symmetry:
+    r"""Find the permutations of latent axes that leave a model's log joint alone.
+
+    The log joint is traced with its data opaque, and every axis of every intermediate value is typed so that
+    :math:`v(g\theta) = g\,v(\theta)`; what no rule carries through is pinned. The group that remains is then proved
+    by numbers, as `check_symmetry` does; what fails is dropped with a warning.
+
+    Parameters
+    ----------
+    model
+        NumPyro model. Discrete latent sites are summed out by funsor where it is installed.
+    model_args, model_kwargs
+        Arguments of the model. Arrays among them are data: nothing depends on which of their entries coincide.
+    rng_key
+        JAX random key; fixed by default.
+    signs
+        Also look for changes of sign (odd activations, factors).
+
+    Returns
+    -------
+    Symmetry
+        Bound, and with `Symmetry.explain`; trivial if there is none.
+
+    Raises
+    ------
+    SymmetryError
+        If the model has discrete latent sites and funsor is not installed, or its log joint is nowhere finite.
+
+    Warns
+    -----
+    SymmetryWarning
+        If numbers contradict a group that the types allow; it is left out.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, numpyro, numpyro.distributions as dist
+    >>> from numpyro_symmetry import find_symmetry
+    >>> def model(x, y):
+    ...     w1 = numpyro.sample("w1", dist.Normal(0.0, 1.0).expand([1, 5]).to_event(2))
+    ...     w2 = numpyro.sample("w2", dist.Normal(0.0, 1.0).expand([5]).to_event(1))
+    ...     numpyro.sample("y", dist.Normal(jnp.tanh(x @ w1) @ w2, 0.1).to_event(1), obs=y)
+    >>> find_symmetry(model, (jnp.ones((3, 1)), jnp.zeros(3)))
+    Symmetry(S5 on 'w2'; log|G| = 4.8 nats)
+      w1: (·, w2)
+      w2: (w2)
+    """
+    key = jax.random.key(0) if rng_key is None else rng_key
+    rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
+    args, kwargs = tuple(model_args), dict(model_kwargs or {})
+    reading = type_program(read_program(model, args, kwargs, key))
+
+    claimed = reading.symmetry()
+
+    def proved(args: tuple, kwargs: dict) -> Symmetry:
+        def evidence(args: tuple, kwargs: dict) -> Evidence:
+            return gather_evidence(freeze(model, args, kwargs, key, reading.sites), rng, _NUM_POINTS)
+
+        found, dropped = what_holds(claimed, evidence(args, kwargs), rng)
+        for name in dropped:
+            warnings.warn(
+                f"The types of the model allow group {name!r}, but numbers do not prove it; it is left out.",
+                SymmetryWarning,
+                stacklevel=5,
+            )
+        if blocks := reading.blocks(found):
+            # what no rule has followed may have met data after all: those that coincide must not count
+            found = with_blocks(reading, found, blocks, evidence(*_apart((args, kwargs), rng)), rng)
+            found, _ = what_holds(found, evidence(args, kwargs), rng)
+        return with_signs(found, evidence(args, kwargs), rng) if signs else found
+
+    nothing_to_prove = not claimed.groups and not reading.blocks(claimed)
+    found = claimed if nothing_to_prove else in_double(proved, args, kwargs)
+    return replace(found, findings=reading.findings(found))
+
+
+def _apart(arguments: Any, rng: np.random.Generator) -> Any:
+    """Arguments with real numbers moved a little, each by its own amount."""
+
+    def one(x: Any) -> Any:
+        is_real = hasattr(x, "dtype") and np.ndim(x) and jnp.issubdtype(x.dtype, jnp.floating)
+        return x * (1 - _LITTLE * rng.random(np.shape(x))).astype(x.dtype) if is_real else x
+
+    return jax.tree.map(one, arguments)
+
+
+def type_program(program: Program) -> Reading:
+    """Walk through a log joint with free latent axes and pinned data."""
+    unused = Reason("nothing depends on it")
+    sites: dict[str, list[Term]] = {
+        site: [axis(n) if site in program.used else pinned(n, unused) for n in shape]
+        for site, shape in program.shapes.items()
+    }
+    data = [[pinned(n, Reason(IS_DATA)) for n in shape] for shape in program.data_shapes]
+    walk = interpreter()
+    latent = [Typed(tuple(axes)) for axes in sites.values()]
+    walk.run_closed(program.jaxpr, [*latent, *(Typed(tuple(axes), tag=k) for k, axes in enumerate(data))])
+    return Reading(sites, walk.record, walk.pointers, program.names)

@@ -1,0 +1,271 @@
+"""Walks a program and gives every value its labels, one operation at a time.
+
+The invariant: for every permutation of the atoms that respects their colours, ``value(g·θ) = g·value(θ)``. The result
+of a model's log density is a scalar, so it is then invariant. Knows jaxprs (of several versions of JAX) and terms; the
+rules for single operations are in `rules`.
+"""
+
+from __future__ import annotations
+
+import sysconfig
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend import core
+
+from numpyro_symmetry.discovery.constants import axes_of_constant, fold
+from numpyro_symmetry.discovery.terms import DIFFERS, Reason, Term, Uniform, pinned, resolve
+
+# folders whose frames are not the user's: the standard library and installed packages, and this package
+_LIBRARIES = (sysconfig.get_paths()["stdlib"], sysconfig.get_paths()["purelib"], str(Path(__file__).parents[1]))
+_CALLED = ("jaxpr", "call_jaxpr", "fun_jaxpr")
+# equations up to which a called program is looked into for choices by constants
+_SMALL = 20
+
+
+class Known(NamedTuple):
+    """A value that does not depend on latent values or data."""
+
+    value: Any
+
+    @property
+    def tag(self) -> object:
+        """The same for equal constants."""
+        return (
+            (str(self.value.dtype), self.value.shape, self.value.tobytes()) if hasattr(self.value, "tobytes") else None
+        )
+
+
+class Typed(NamedTuple):
+    """A value with a label for each of its axes.
+
+    Attributes
+    ----------
+    axes
+        The labels.
+    columns
+        What was joined along the last axis, if one column each: indices of which some are constant.
+    tag
+        The same for values that are the same function of the same data; ``None`` if latent values enter.
+    """
+
+    axes: tuple[Term, ...]
+    columns: tuple[Value, ...] | None = None
+    tag: object = None
+
+
+Value = Known | Typed
+
+
+class Operation(NamedTuple):
+    """One operation, as rules see it.
+
+    Attributes
+    ----------
+    name, params
+        Of the JAX primitive.
+    operands
+        Values going in; ``axes`` has a label for each of their axes, ``shapes`` their sizes.
+    out_shapes
+        Sizes of what comes out, for each result.
+    unused
+        Whether each result is never read.
+    source
+        Line of the user's file.
+    equation, interpreter
+        For rules that evaluate constants or walk inner programs.
+    """
+
+    name: str
+    params: dict[str, Any]
+    operands: list[Value]
+    axes: list[list[Term]]
+    shapes: list[tuple[int, ...]]
+    out_shapes: list[tuple[int, ...]]
+    unused: list[bool]
+    source: str
+    equation: Any
+    interpreter: Interpreter
+
+    def reason(self, text: str, *, soft: bool = False) -> Reason:
+        """A reason with the line at which this operation stands."""
+        return Reason(text, self.source, soft)
+
+
+Rule = Callable[[Operation], "Sequence[list[Term] | Value]"]
+
+
+@dataclass
+class Interpreter:
+    """A walk through a program.
+
+    Attributes
+    ----------
+    rules
+        Name of a primitive -> rule.
+    record
+        Labels of every value met, for telling which axes always stand together.
+    cells
+        Labels of axes over which the program being walked is repeated (`jax.lax.scan`), which its values do not show.
+    pointers
+        ``(axis, axis pointed into, tag of the indices)`` for every gather by data: each entry of the one belongs to an
+        entry of the other.
+    """
+
+    rules: dict[str, Rule]
+    record: list[tuple[Term, ...]] = field(default_factory=list)
+    cells: tuple[Term, ...] = ()
+    pointers: list[tuple[Term, Term, object]] = field(default_factory=list)
+
+    def run(self, jaxpr: Any, consts: Sequence[Value], args: Sequence[Value]) -> list[Value]:
+        """Labels of a program's results, given those of its arguments."""
+        given = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *args], strict=True))
+        known = constants_of(jaxpr, {var: value for var, value in given.items() if isinstance(value, Known)})
+        live = live_in(jaxpr, known, [True] * len(jaxpr.outvars))
+        environment = given | known
+
+        def read(atom: Any) -> Value:
+            return Known(np.asarray(atom.val)) if isinstance(atom, core.Literal) else environment[atom]
+
+        for equation in jaxpr.eqns:
+            if all(var in known or var not in live for var in equation.outvars):
+                continue
+            unused = [var not in live for var in equation.outvars]
+            values = self.step(equation, list(map(read, equation.invars)), unused)
+            for var, value in zip(equation.outvars, values, strict=True):
+                self.see(value)
+                environment[var] = value
+        return [read(var) for var in jaxpr.outvars]
+
+    def run_closed(self, closed: Any, args: Sequence[Value]) -> list[Value]:
+        """The same for a program that brings its constants."""
+        return self.run(getattr(closed, "jaxpr", closed), [known(x) for x in getattr(closed, "consts", ())], args)
+
+    def see(self, value: Value) -> None:
+        """Remember which labels stand together."""
+        if isinstance(value, Typed):
+            self.record.append(value.axes + self.cells)
+
+    def step(self, equation: Any, operands: list[Value], unused: list[bool]) -> list[Value]:
+        """Labels of one operation's results."""
+        name, params = equation.primitive.name, equation.params
+        shapes, out_shapes = (
+            [tuple(getattr(v.aval, "shape", ())) for v in side] for side in (equation.invars, equation.outvars)
+        )
+        if name not in self.rules and (inner := called(equation)) is not None:
+            return self.run_closed(inner, operands)
+        # a loop may have turned out to make constants
+        constants = [operand.value for operand in operands if isinstance(operand, Known)]
+        if len(constants) == len(operands) and (folded := fold(equation, constants)) is not None:
+            return [Known(value) for value in folded]
+        source = _source(equation)
+        axes = [self.axes(operand, shape, source) for operand, shape in zip(operands, shapes, strict=True)]
+        operation = Operation(name, params, operands, axes, shapes, out_shapes, unused, source, equation, self)
+        rule = self.rules.get(name, self.rules["unknown"])
+        tags = [operand.tag for operand in operands]
+        tag = None if None in tags else (name, str(params), *tags)
+        return [
+            value if isinstance(value, Known | Typed) else Typed(tuple(value), None, tag and (k, tag))
+            for k, value in enumerate(rule(operation))
+        ]
+
+    def axes(self, value: Value, shape: tuple[int, ...], source: str = "") -> list[Term]:
+        """Labels of a value's axes; fresh ones each time for a constant."""
+        if isinstance(value, Typed):
+            return [resolve(term) for term in value.axes]
+        reason = Reason(DIFFERS, source)
+        if not isinstance(value.value, np.ndarray):
+            return [Uniform(n) if n < 2 else pinned(n, reason) for n in shape]
+        return axes_of_constant(value.value, reason)
+
+
+def known(value: Any) -> Known:
+    """A constant as a value; random keys stay what they are."""
+    if hasattr(value, "dtype") and jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
+        return Known(value)
+    return Known(np.asarray(value))
+
+
+def called(equation: Any) -> Any:
+    """The program that an operation merely calls, if it does."""
+    inner = next((equation.params[key] for key in _CALLED if key in equation.params), None)
+    is_call = inner is not None and len(getattr(inner, "jaxpr", inner).invars) == len(equation.invars)
+    return inner if is_call and equation.primitive.name not in ("scan", "while", "cond") else None
+
+
+def constants_of(jaxpr: Any, known_: Mapping[Any, Known]) -> dict[Any, Known]:
+    """Every value of a program that constants alone determine."""
+    found = dict(known_)
+
+    def read(atom: Any) -> Known | None:
+        return Known(np.asarray(atom.val)) if isinstance(atom, core.Literal) else found.get(atom)
+
+    for equation in jaxpr.eqns:
+        operands = list(map(read, equation.invars))
+        if equation.primitive.name == "platform_index":
+            found[equation.outvars[0]] = Known(np.int32(0))
+        elif (inner := called(equation)) is not None:
+            found.update(
+                (var, value)
+                for var, value in zip(equation.outvars, constant_results(inner, operands), strict=True)
+                if value is not None
+            )
+        elif (chosen := _chosen(equation, operands)) is not None:
+            value = operands[chosen]
+            if value is not None and value.value.shape == equation.outvars[0].aval.shape:
+                found[equation.outvars[0]] = value
+        elif None not in operands:
+            folded = fold(equation, [operand.value for operand in operands if operand is not None])
+            found.update(zip(equation.outvars, map(Known, folded or ()), strict=False))
+    return found
+
+
+def constant_results(closed: Any, args: Sequence[Known | None]) -> list[Known | None]:
+    """Which of a program's results constants alone determine, and their values."""
+    body = getattr(closed, "jaxpr", closed)
+    given = dict(zip(body.constvars, map(known, getattr(closed, "consts", ())), strict=True))
+    given |= {var: value for var, value in zip(body.invars, args, strict=True) if value is not None}
+    found = constants_of(body, given)
+    return [Known(np.asarray(v.val)) if isinstance(v, core.Literal) else found.get(v) for v in body.outvars]
+
+
+def live_in(jaxpr: Any, known_: Mapping[Any, Known], wanted: Sequence[bool]) -> set[Any]:
+    """Values of a program that its wanted results are made from; not those a constant choice leaves out."""
+    live = {var for var, want in zip(jaxpr.outvars, wanted, strict=True) if want and not isinstance(var, core.Literal)}
+    for equation in reversed(jaxpr.eqns):
+        if not any(var in live for var in equation.outvars):
+            continue
+        operands = [Known(np.asarray(a.val)) if isinstance(a, core.Literal) else known_.get(a) for a in equation.invars]
+        inner, chosen = called(equation), _chosen(equation, operands)
+        body = getattr(inner, "jaxpr", inner)
+        used = equation.invars
+        if chosen is not None:
+            used = [equation.invars[chosen]]
+        elif body is not None and len(body.eqns) <= _SMALL:
+            given = {var: value for var, value in zip(body.invars, operands, strict=True) if value is not None}
+            inside = live_in(body, constants_of(body, given), [var in live for var in equation.outvars])
+            used = [a for a, var in zip(equation.invars, body.invars, strict=True) if var in inside]
+        live.update(a for a in used if not isinstance(a, core.Literal))
+    return live
+
+
+def _chosen(equation: Any, operands: Sequence[Known | None]) -> int | None:
+    """The operand that a choice by a constant takes, if it is one."""
+    if equation.primitive.name != "select_n" or operands[0] is None:
+        return None
+    which = np.unique(np.asarray(operands[0].value))
+    return 1 + int(which[0]) if len(which) == 1 else None
+
+
+def _source(equation: Any) -> str:
+    """File and line of the user's that made an equation, innermost first; empty if only libraries did."""
+    traceback = getattr(equation.source_info, "traceback", None)
+    for frame in traceback.frames if traceback is not None else ():
+        if not frame.file_name.startswith((*_LIBRARIES, "<frozen")):
+            return f"{Path(frame.file_name).name}:{frame.line_num}"
+    return ""

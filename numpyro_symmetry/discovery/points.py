@@ -1,0 +1,100 @@
+"""Points in latent space at which a model is tried. Knows distributions and frozen models; no symmetry.
+
+Noise comes from NumPy: to compile a random generator for every site takes longer than all the rest of a check.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from numpyro import distributions as dist
+from numpyro.distributions.transforms import biject_to
+
+from numpyro_symmetry.symmetry import SymmetryError
+
+if TYPE_CHECKING:
+    from numpyro_symmetry.discovery.joint import FrozenModel
+
+_TRIES = 20
+_NUM_EDGES, _FAR = 8, 30.0
+_STRETCHES = (1.0, 1.5)
+
+
+def points(model: FrozenModel, rng: np.random.Generator, count: int) -> list[dict[str, Array]]:
+    """Latent values at which the log joint is finite: about as far out as the prior, every other one further.
+
+    Raises
+    ------
+    SymmetryError
+        If the log joint is not finite at any of a bounded number of tries.
+    """
+    found: list[dict[str, Array]] = []
+    bad: list[str] = []
+    for attempt in range(count * _TRIES):
+        values = model.draw(rng, _STRETCHES[attempt % 2])
+        bad = [name for name, x in model.log_probs(values).items() if not np.isfinite(np.asarray(x)).all()]
+        if not bad:
+            found.append(values)
+        if len(found) == count:
+            return found
+    raise SymmetryError(
+        f"The log joint is not finite at points about the prior (site {bad[0]!r}): look for NaN in the data, or a "
+        "prior whose draws the likelihood rejects."
+    )
+
+
+def edges(model: FrozenModel, rng: np.random.Generator) -> list[dict[str, Array]]:
+    """Latent values near the edges of their supports; the log joint need not be finite there."""
+    return [model.draw(rng, _FAR) for _ in range(_NUM_EDGES)]
+
+
+def substitute_points(noise: Mapping[str, Array]) -> Callable[[dict[str, Any]], Any]:
+    """Values for sites inside a model's run, so that a support that depends on other sites sees their values."""
+
+    def one(site: dict[str, Any]) -> Any:
+        if site["type"] != "sample" or site["is_observed"] or site["value"] is not None:
+            return None
+        fn, key = site["fn"], site["kwargs"]["rng_key"]
+        sample_shape = tuple(site["kwargs"].get("sample_shape", ()))
+        if fn.support.is_discrete:
+            return fn(rng_key=key, sample_shape=sample_shape)
+        shape = sample_shape + tuple(fn.shape())
+        given = noise.get(site["name"])
+        if given is None or given.size != int(np.prod(shape)):
+            # a site inside a loop stands for all of its steps, which must not be alike
+            given = jax.random.normal(key, (int(np.prod(shape)),))
+        return _place(fn, given, shape)
+
+    return one
+
+
+def _place(fn: Any, noise: Array, shape: tuple[int, ...]) -> Array:
+    """A value of a distribution's shape and support: its mean, moved by noise at its own scale where that is known."""
+    if isinstance(fn, dist.TransformedDistribution):
+        base = fn.base_dist
+        lead = shape[: len(shape) - len(fn.shape())]
+        value = _place(base, noise, lead + tuple(base.shape()))
+        for transform in fn.transforms:
+            value = transform(value)
+        return value
+    try:
+        transform = biject_to(fn.support)
+        inner = transform.inverse_shape(shape)
+    except NotImplementedError:
+        return fn.sample(jax.random.key(0), shape[: len(shape) - len(fn.shape())])
+    moved = jnp.resize(noise, inner)
+    try:
+        mean, spread = jnp.broadcast_to(fn.mean, shape), jnp.sqrt(jnp.broadcast_to(fn.variance, shape))
+    except (NotImplementedError, AttributeError, ValueError, ArithmeticError):  # no closed form, or none at all
+        return jnp.asarray(transform(moved))
+    # a mean on the edge, or none (heavy tails): about the middle of the support instead
+    if inner == shape and fn.support is dist.constraints.real:
+        centre, scale = jnp.where(jnp.isfinite(mean), mean, 0.0), jnp.where(jnp.isfinite(spread), spread, 1.0)
+        return jnp.asarray(centre + scale * moved)
+    centre = transform.inv(mean)
+    return jnp.asarray(transform(jnp.where(jnp.isfinite(centre), centre, 0.0) + moved))

@@ -1,0 +1,154 @@
+"""A model's log joint as a program of latent values and data, both opaque to it.
+
+Data enter as arguments, so that nothing in the program can depend on which of them coincide. Each site's log
+probability is taken where the site stands, so that operations bear the line of the model that made them. Knows NumPyro;
+no terms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from numpyro import handlers
+from numpyro.distributions.util import scale_and_mask
+from numpyro.primitives import Messenger
+
+from numpyro_symmetry.discovery.enumeration import enumerated_log_density
+from numpyro_symmetry.discovery.joint import latent_of, leaves_of_parameters, outline, settings_of, with_leaves
+from numpyro_symmetry.symmetry import SymmetryError
+
+
+class Program(NamedTuple):
+    """A traced log joint.
+
+    Attributes
+    ----------
+    jaxpr
+        Closed; its arguments are the sites' values, then the data; its results sum to the log joint.
+    shapes
+        Site -> shape; leaves of parameters are sites of their own.
+    names
+        Site -> a name for each axis: of the plate that it is, or ``None``.
+    data_shapes
+        Shapes of the data.
+    used
+        Sites whose values the log joint depends on.
+    opaque
+        Whether data did enter as arguments; a model that looks at their values cannot be traced so.
+    """
+
+    jaxpr: Any
+    shapes: dict[str, tuple[int, ...]]
+    names: dict[str, list[str | None]]
+    data_shapes: list[tuple[int, ...]]
+    used: set[str]
+    opaque: bool
+
+
+class _LogProbs(Messenger):
+    """Sums every site's log probability at its own statement; observed values may be replaced by opaque ones."""
+
+    def __init__(self, observed: Mapping[str, Array]) -> None:
+        super().__init__()
+        self.observed = observed
+        self.log_probs: list[Array] = []
+
+    def process_message(self, msg: Any) -> None:
+        if msg["type"] == "sample" and msg["is_observed"] and msg["name"] in self.observed:
+            msg["value"] = self.observed[msg["name"]]
+
+    def postprocess_message(self, msg: Any) -> None:
+        if msg["type"] == "sample":
+            log_prob = scale_and_mask(msg["fn"].log_prob(msg["value"]), msg["scale"])
+            self.log_probs.append(jnp.sum(log_prob))
+
+
+def read_program(model: Callable, args: tuple, kwargs: dict[str, Any], rng_key: Array) -> Program:
+    """Trace a model's log joint, its discrete latent sites summed out if they can be."""
+    trace = outline(model, args, kwargs, rng_key)
+    discrete = [name for name, site in latent_of(trace).items() if site["fn"].support.is_discrete]
+    if discrete:
+        try:
+            return _read(model, args, kwargs, rng_key, trace, discrete)
+        except (SymmetryError, NotImplementedError, ValueError, AssertionError):
+            pass  # no funsor, or more than it can do: discrete values are then latent values like others
+    return _read(model, args, kwargs, rng_key, trace, [])
+
+
+def _read(
+    model: Callable, args: tuple, kwargs: dict[str, Any], rng_key: Array, trace: dict[str, Any], summed_out: list[str]
+) -> Program:
+    values = {name: site["value"] for name, site in latent_of(trace).items() if name not in summed_out}
+    values |= leaves_of_parameters(trace)
+    observed = {
+        name: site["value"]
+        for name, site in trace.items()
+        if site["type"] == "sample" and site["is_observed"] and not summed_out and _is_array(site.get("known"))
+    }
+    settings = {
+        name: value for name, value in settings_of(trace).items() if value is not None and not _is_whole(trace[name])
+    }
+    flat, structure = jax.tree.flatten((args, kwargs))
+    data = {k: _shape_of(leaf) for k, leaf in enumerate(flat) if _is_array(leaf)}
+
+    def log_joint(values: dict, data: dict, settings: dict, observed: dict) -> Any:
+        given, given_kwargs = jax.tree.unflatten(structure, [data.get(k, leaf) for k, leaf in enumerate(flat)])
+        substituted = with_leaves(settings, values)
+        if summed_out:
+            return enumerated_log_density(model, given, given_kwargs, substituted, trace, rng_key)
+        total = _LogProbs(observed)
+        with handlers.block(), total, handlers.substitute(data=substituted), handlers.seed(rng_seed=rng_key):
+            model(*given, **given_kwargs)
+        return total.log_probs
+
+    try:
+        jaxpr = jax.make_jaxpr(log_joint)(values, data, settings, observed)
+    except (jax.errors.JAXTypeError, jax.errors.JAXIndexError, TypeError, ValueError):
+        # the model looks at values of its data (shapes from labels, branches): they stay what they are
+        data = {}
+        jaxpr = jax.make_jaxpr(log_joint)(values, data, settings, observed)
+    body = getattr(jaxpr, "jaxpr", jaxpr)
+    # arguments are flattened in the order of sorted names
+    ordered = sorted(values)
+    read = {id(var) for equation in body.eqns for var in equation.invars}
+    used = {name for name, var in zip(ordered, body.invars, strict=False) if id(var) in read}
+    return Program(
+        jaxpr,
+        {name: values[name].shape for name in ordered},
+        {name: _axis_names(trace.get(name), len(values[name].shape)) for name in ordered},
+        [leaf.shape for leaf in jax.tree.leaves((data, settings, observed))],
+        used,
+        len(data) == sum(map(_is_array, flat)),
+    )
+
+
+def _shape_of(value: Any) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(np.shape(value), jax.dtypes.canonicalize_dtype(value.dtype))
+
+
+def _is_whole(site: Any) -> bool:
+    """Whether a site is a plate that is not subsampled: its indices are what they are."""
+    return site["type"] == "plate" and site["args"][0] == site["args"][1]
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, np.ndarray | jax.Array) and np.ndim(value) > 0 and _is_number(value)
+
+
+def _is_number(value: Any) -> bool:
+    return not jnp.issubdtype(value.dtype, jax.dtypes.prng_key) and np.dtype(value.dtype).kind in "biufc"
+
+
+def _axis_names(site: Any, ndim: int) -> list[str | None]:
+    names: list[str | None] = [None] * ndim
+    if site is not None and site["type"] == "sample":
+        for frame in site["cond_indep_stack"]:
+            position = ndim - site["fn"].event_dim + frame.dim
+            if 0 <= position < ndim:
+                names[position] = frame.name
+    return names

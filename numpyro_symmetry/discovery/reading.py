@@ -1,0 +1,297 @@
+"""From labelled axes to a `Symmetry`: which atoms are free, what they are fibred over, and what to call them.
+
+Knows terms and symmetries; no programs, no models.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from numpyro_symmetry.discovery.terms import (
+    DIFFERS,
+    IS_DATA,
+    MEETS_DATA,
+    Atom,
+    Joined,
+    Product,
+    Reason,
+    Term,
+    Uniform,
+    atoms_of,
+    resolve,
+)
+from numpyro_symmetry.symmetry import Concat, Finding, Split, Symmetry, SymmetryError
+from numpyro_symmetry.symmetry.axes import AxisEntry, labels
+
+# combinations of parts of joined axes looked at in one value
+_MAX_COMBINATIONS = 4096
+# blocks of axes of one size of which every set is tried
+_MAX_BLOCKS = 5
+# reasons that bind an axis whatever else is made of it
+_BINDING = (IS_DATA, MEETS_DATA, DIFFERS, "indexed by a value")
+
+Block = tuple[tuple[str, int], ...]
+
+
+@dataclass
+class Reading:
+    """Labels of the sites' axes, and how they are read.
+
+    Attributes
+    ----------
+    sites
+        Site -> a term for each axis.
+    record
+        Labels of every value of the program.
+    pointers
+        Axes whose entries belong each to an entry of another axis, and a tag of the indices that say which.
+    names
+        Site -> a name for each axis, or ``None``.
+    """
+
+    sites: dict[str, list[Term]]
+    record: list[tuple[Term, ...]]
+    pointers: list[tuple[Term, Term, object]]
+    names: Mapping[str, Sequence[str | None]]
+
+    def atoms(self) -> dict[int, Atom]:
+        """Every atom on an axis of a site, in the order of the sites."""
+        return {atom.serial: atom for axes in self.sites.values() for term in axes for atom in atoms_of(term)}
+
+    def is_free(self, atom: Atom) -> bool:
+        """Whether some indices may be exchanged."""
+        return len(np.unique(atom.colours)) < atom.size
+
+    def blocks(self, symmetry: Symmetry) -> dict[int, list[Block]]:
+        """Size -> sets of whole axes that may be free though no rule says so; none of them met data.
+
+        The axes of one atom that only the want of a rule has pinned, and each axis of which the program used parts on
+        their own. Sizes with too many to try every union of them are left out.
+        """
+        found: dict[int, dict[object, list[tuple[str, int]]]] = {}
+        for site, terms in self.sites.items():
+            for k, term in enumerate(map(resolve, terms)):
+                reasons = [reason for atom in atoms_of(term) for reason in atom.reasons]
+                if term.size < 2 or any(reason.text in _BINDING for reason in reasons):
+                    continue
+                if isinstance(term, Joined):
+                    found.setdefault(term.size, {})[site, k] = [(site, k)]
+                elif isinstance(term, Atom) and term.colours.any():
+                    found.setdefault(term.size, {}).setdefault(term.serial, []).append((site, k))
+        return {
+            size: [tuple(block) for block in blocks.values()]
+            for size, blocks in found.items()
+            if len(blocks) <= _MAX_BLOCKS
+        }
+
+    def symmetry(self) -> Symmetry:
+        """The group that the labels leave."""
+        try:
+            return self._symmetry(self._chains())
+        except SymmetryError:
+            # a site on which an axis stands without what it would be fibred over: its cells move together
+            return self._symmetry({})
+
+    def with_group(self, symmetry: Symmetry, places: Sequence[tuple[str, int]]) -> Symmetry | None:
+        """A symmetry with one more group on whole axes; groups on parts of them, and nowhere else, give way to it."""
+
+        def standing(*, at_places: bool) -> set[str]:
+            return {
+                axis.group
+                for site, entries in symmetry.axes.items()
+                for k, entry in enumerate(entries)
+                if ((site, k) in places) == at_places
+                for axis in labels((entry,))
+                if axis.group is not None
+            }
+
+        if (gone := standing(at_places=True)) & standing(at_places=False) or not gone <= set(symmetry.groups):
+            return None
+        kept = symmetry.restrict([name for name in symmetry.groups if name not in gone])
+        axes = {site: list(kept.axes.get(site, (None,) * len(terms))) for site, terms in self.sites.items()}
+        site, position = min(places, key=lambda place: len(self.sites[place[0]]))
+        name = f"{site}[{position - len(self.sites[site])}]".replace("/", ".")
+        for other, k in places:
+            axes[other][k] = name
+        sizes = dict(kept.sizes) | {name: self.sites[site][position].size}
+        used = {other: tuple(entries) for other, entries in axes.items() if any(entries)}
+        return Symmetry(used, kept.kinds, sizes, kept.orbits)
+
+    # ---- fibres --------------------------------------------------------------------------------------------------
+
+    def _chains(self) -> dict[int, list[int]]:
+        """Free atom -> the atoms it is fibred over, outermost first: they stand beside it wherever it stands."""
+        atoms = self.atoms()
+        companions: dict[int, set[int]] = {}
+        owners, seen = self._owners(), set()
+        for axes in itertools.chain(self.record, map(tuple, self.sites.values())):
+            for here in _combinations(axes):
+                if here is None:  # too many to look at: nothing is known to stand beside anything
+                    for serial in {atom.serial for term in axes for atom in atoms_of(term)}:
+                        companions[serial] = set()
+                    break
+                key = tuple(sorted(here))
+                if key in seen:
+                    continue
+                seen.add(key)
+                count = Counter(here)
+                count.update({owner for serial in here for owner in owners.get(serial, ()) if owner not in count})
+                once = {serial for serial in count if count[serial] == 1}
+                for serial in count:
+                    beside = once - {serial}
+                    companions[serial] = companions.get(serial, beside) & beside
+        free = [serial for serial, atom in atoms.items() if self.is_free(atom)]
+        chains: dict[int, list[int]] = {}
+        above: dict[int, list[int]] = {}
+        # the atom with most companions is innermost
+        for serial in sorted(free, key=lambda s: -len(companions.get(s, ()))):
+            above[serial] = [
+                other
+                for other in companions.get(serial, ())
+                if other in atoms and atoms[other].size > 1 and serial not in above.get(other, ())
+            ]
+        free_above = {serial: [other for other in above[serial] if other in above] for serial in free}
+        for serial in free:
+            chain: list[int] = []
+            for other in sorted(free_above[serial], key=lambda s: (len(free_above[s]), s)):
+                if [s for s in chain if s in free_above] == sorted(
+                    free_above[other], key=lambda s: (len(free_above[s]), s)
+                ):
+                    chain.append(other)
+            chain += sorted(other for other in above[serial] if other not in free_above)
+            if chain:
+                chains[serial] = chain
+        # labels are paths, and a fixed axis has one path only: the first chain to name it decides
+        path: dict[int, list[int]] = {}
+        for serial in sorted(chains, key=lambda s: len(chains[s])):
+            kept: list[int] = []
+            for other in chains[serial]:
+                expected = chains.get(other, []) if other in free_above else path.setdefault(other, list(kept))
+                if expected == kept:
+                    kept.append(other)
+            chains[serial] = kept
+        return chains
+
+    def _owners(self) -> dict[int, set[int]]:
+        """Axis -> axes to whose entries its own entries belong, where only one set of indices ever says to which."""
+        tags: dict[tuple[int, int], set[object]] = {}
+        for pointing, target, tag in self.pointers:
+            one, other = resolve(pointing), resolve(target)
+            if isinstance(one, Atom) and isinstance(other, Atom):
+                tags.setdefault((one.serial, other.serial), set()).add(tag)
+        owners: dict[int, set[int]] = {}
+        for (one, other), known in tags.items():
+            if len(known) == 1:
+                owners.setdefault(one, set()).add(other)
+        return owners
+
+    # ---- the symmetry ----------------------------------------------------------------------------------------------
+
+    def _symmetry(self, chains: Mapping[int, list[int]]) -> Symmetry:
+        atoms = self.atoms()
+        chains = {serial: chain for serial, chain in chains.items() if chain}
+        free = [serial for serial, atom in atoms.items() if self.is_free(atom)]
+        fixed = {s: chain[:k] for chain in chains.values() for k, s in enumerate(chain) if s not in free}
+        names = self._names([*free, *fixed])
+        label = {s: "/".join(names[x] for x in [*chains.get(s, fixed.get(s, [])), s]) for s in [*free, *fixed]}
+        axes = {}
+        for site, terms in self.sites.items():
+            here = {atom.serial for term in terms for atom in atoms_of(term)}
+            wanted = {s for inner in here for s in chains.get(inner, ())}
+            shown = {s: label[s] for s in here & set(label) if s in free or s in wanted}
+            entries = tuple(_entry(term, shown) for term in terms)
+            if any(entry is not None for entry in entries):
+                axes[site] = entries
+        used = Symmetry(axes, kinds={label[s]: "fixed" for s in fixed if _stands(label[s], axes)})
+        sizes = {label[s]: atoms[s].size for s in label if label[s] in used._names()}
+        orbits = {
+            label[s]: tuple(map(int, np.unique(atoms[s].colours, return_inverse=True)[1]))
+            for s in free
+            if atoms[s].colours.any() and label[s] in used._names()
+        }
+        return Symmetry(axes, used.kinds, sizes, orbits)
+
+    def _names(self, serials: Iterable[int]) -> dict[int, str]:
+        """A plate's name where an axis is one, else its first site (a vector if there is one) and axis."""
+        wanted, candidates = list(dict.fromkeys(serials)), {}
+        for site, terms in self.sites.items():
+            for k, term in enumerate(terms):
+                for atom in atoms_of(term):
+                    whole = isinstance(resolve(term), Atom)
+                    plate = self.names[site][k] if whole else None
+                    rank = (plate is None, len(terms) != 1, not whole)
+                    name = plate or (site if len(terms) == 1 and whole else f"{site}[{k - len(terms)}]")
+                    candidates.setdefault(atom.serial, []).append((rank, len(candidates), name.replace("/", ".")))
+        names: dict[int, str] = {}
+        for serial in wanted:
+            name = min(candidates[serial])[-1]
+            others = set(names.values())
+            names[serial] = next(
+                n for n in itertools.chain([name], (f"{name}.{k}" for k in itertools.count(2))) if n not in others
+            )
+        return names
+
+    # ---- why -------------------------------------------------------------------------------------------------------
+
+    def findings(self, symmetry: Symmetry) -> tuple[Finding, ...]:
+        """One line for every axis of every site: its group, or the reason why it has none."""
+        return tuple(
+            self._finding(site, k - len(terms), term, symmetry)
+            for site, terms in self.sites.items()
+            for k, term in enumerate(terms)
+            if term.size > 1
+        )
+
+    def _finding(self, site: str, position: int, term: Term, symmetry: Symmetry) -> Finding:
+        entry, atoms = symmetry.axes[site][position] if site in symmetry.axes else None, atoms_of(term)
+        group = _words(entry, symmetry)
+        coloured = [atom for atom in atoms if atom.colours.any()]
+        if group and not coloured:
+            return Finding(site, position, term.size, group, "", "")
+        reasons = [reason for atom in coloured for reason in atom.reasons]
+        hardest = sorted(reasons, key=lambda r: r.soft)[:1] or [Reason("numbers do not prove it")]
+        text = f"the rest {hardest[0].text}" if group else hardest[0].text
+        return Finding(site, position, term.size, group, text, hardest[0].source)
+
+
+def _words(entry: AxisEntry, symmetry: Symmetry) -> str:
+    if isinstance(entry, str):
+        return f"{symmetry.groups[entry]} {entry!r}" if entry in symmetry.groups else ""
+    parts = [_words(part, symmetry) for part in getattr(entry, "groups", ())]
+    return " and ".join(dict.fromkeys(filter(None, parts)))
+
+
+def _stands(label: str, axes: Mapping[str, tuple[AxisEntry, ...]]) -> bool:
+    return label in Symmetry(axes)._names() if axes else False
+
+
+def _combinations(axes: Sequence[Term]) -> Iterator[list[int] | None]:
+    """Serials of the atoms that stand together in a value: for joined axes, one part of each at a time."""
+    choices = []
+    for term in map(resolve, axes):
+        parts = term.parts if isinstance(term, Joined) else [term]
+        choices.append([[atom.serial for atom in atoms_of(part)] for part in parts])
+    if math.prod(map(len, choices)) > _MAX_COMBINATIONS:
+        yield None
+        return
+    for chosen in itertools.product(*choices):
+        yield [serial for part in chosen for serial in part]
+
+
+def _entry(term: Term, label: Mapping[int, str]) -> AxisEntry:
+    term = resolve(term)
+    if isinstance(term, Uniform):
+        return None
+    if isinstance(term, Atom):
+        return label.get(term.serial)
+    entries = tuple(_entry(part, label) for part in term.parts)
+    if all(entry is None for entry in entries):
+        return None
+    sizes = tuple(part.size for part in term.parts)
+    return Split(sizes, entries) if isinstance(term, Product) else Concat(sizes, entries)  # pyright: ignore

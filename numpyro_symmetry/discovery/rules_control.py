@@ -1,0 +1,111 @@
+"""Rules for loops and branches, which walk inner programs. Knows terms and single operations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import jax
+import numpy as np
+
+from numpyro_symmetry.discovery.interpreter import Known, Operation, Rule, Typed, Value, constant_results
+from numpyro_symmetry.discovery.terms import Term, axis, pin, unify
+
+
+def scan(op: Operation) -> list[Value]:
+    """A loop over the first axis of some operands. Its order matters only to what is carried along."""
+    params = op.params
+    if "num_consts" in params:
+        num_consts, num_carry = params["num_consts"], params["num_carry"]
+    else:
+        # jax 0.12 keeps trees of (constants, carry, scanned) instead of their numbers
+        trees = (jax.tree.leaves(tree, is_leaf=lambda leaf: leaf is None) for tree in params["ft_in"][:2])
+        num_consts, num_carry = map(len, trees)
+    walk, start = op.interpreter, num_consts + num_carry
+    kept = _kept_constants(op, num_consts, num_carry)
+    carry = [kept.get(k) or _fresh(op, k) for k in range(num_consts, start)]
+    steps: Term = axis(params["length"])
+    for axes in op.axes[start:]:
+        steps = unify(steps, axes[0], op.reason("two axes meet"))
+    pin(steps, op.reason("a loop goes through it in order"))
+    before = walk.cells
+    # within the loop every value stands for one step, except what is carried from one to the next
+    for value in carry:
+        walk.see(value)
+    walk.cells = (*before, steps)
+    scanned = [Typed(tuple(axes[1:])) for axes in op.axes[start:]]
+    out = walk.run_closed(params["jaxpr"], [*op.operands[:num_consts], *carry, *scanned])
+    walk.cells = before
+    _join(op, carry, out[:num_carry])
+    stacked = [
+        Known(np.broadcast_to(value.value, shape))
+        if isinstance(value, Known)
+        else Typed((steps, *walk.axes(value, shape[1:], op.source)))
+        for value, shape in zip(out[num_carry:], op.out_shapes[num_carry:], strict=True)
+    ]
+    return [*carry, *stacked]
+
+
+def while_(op: Operation) -> list[Value]:
+    """A loop until a condition fails."""
+    walk, params = op.interpreter, op.params
+    num_condition, num_body = params["cond_nconsts"], params["body_nconsts"]
+    start = num_condition + num_body
+    carry = [_fresh(op, k) for k in range(start, len(op.operands))]
+    out = walk.run_closed(params["body_jaxpr"], [*op.operands[num_condition:start], *carry])
+    _join(op, carry, out)
+    walk.run_closed(params["cond_jaxpr"], [*op.operands[:num_condition], *carry])
+    return list(carry)
+
+
+def conditional(op: Operation) -> list[list[Term]]:
+    """Branches: each must give the same labels."""
+    walk, branches = op.interpreter, op.params["branches"]
+    which, *operands = op.operands
+    if isinstance(which, Known):
+        chosen = int(np.clip(int(which.value), 0, len(branches) - 1))
+        branches = branches[chosen : chosen + 1]
+    result: list[list[Term]] = []
+    for branch in branches:
+        out = walk.run_closed(branch, operands)
+        axes = [walk.axes(value, shape, op.source) for value, shape in zip(out, op.out_shapes, strict=True)]
+        reason = op.reason("two axes meet")
+        result = (
+            [[unify(a, b, reason) for a, b in zip(x, y, strict=True)] for x, y in zip(result, axes, strict=True)]
+            if result
+            else axes
+        )
+    return result
+
+
+def _fresh(op: Operation, position: int) -> Typed:
+    """What a loop carries: it varies as soon as the loop makes it."""
+    reason = op.reason("two axes meet")
+    return Typed(tuple(unify(axis(term.size), term, reason) for term in op.axes[position]))
+
+
+def _kept_constants(op: Operation, num_consts: int, num_carry: int) -> dict[int, Known]:
+    """What a loop carries as it came: constants that every step makes anew, such as the values of a label."""
+    kept = {k: v for k, v in enumerate(op.operands) if k < num_consts + num_carry and isinstance(v, Known)}
+    while True:
+        results = constant_results(op.params["jaxpr"], [kept.get(k) for k in range(len(op.operands))])
+        changed = [
+            k
+            for k, result in enumerate(results[:num_carry], num_consts)
+            if k in kept and (result is None or result.tag != kept[k].tag)
+        ]
+        if not changed:
+            return {k: value for k, value in kept.items() if k >= num_consts}
+        for k in changed:
+            del kept[k]
+
+
+def _join(op: Operation, carry: Sequence[Value], out: list[Value]) -> None:
+    for before, after in zip(carry, out, strict=True):
+        if isinstance(before, Known):
+            continue
+        shape = tuple(term.size for term in before.axes)
+        for a, b in zip(before.axes, op.interpreter.axes(after, shape, op.source), strict=True):
+            unify(a, b, op.reason("two axes meet"))
+
+
+CONTROL: dict[str, Rule] = {"cond": conditional, "scan": scan, "while": while_}

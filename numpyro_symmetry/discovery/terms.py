@@ -1,0 +1,347 @@
+"""Terms: what labels an axis, and how two labels are made one.
+
+Equivariance typing gives every axis of every intermediate value a term. An `Atom` is an axis whose indices may be
+permuted; a `Product` is several axes flattened into one; `Joined` is several put end to end; a `Uniform` axis is one
+along which the value does not vary, so that any permutation leaves it alone. Operations *unify* the terms of their
+operands. What breaks a symmetry *colours* an atom: only indices of one colour may still be exchanged, and an atom whose
+colours all differ is pinned. Knows neither programs nor models.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+_serial = itertools.count()
+_MAX_REASONS = 4
+IS_DATA, MEETS_DATA, DIFFERS = "is data", "meets data", "a constant differs along the axis"
+_FEW = 64
+_ROUNDING = {"rtol": 2e-6, "atol": 0.0, "equal_nan": True}
+
+
+class Reason(NamedTuple):
+    """Why an axis was pinned or coloured, and the line of the user's file where that was seen.
+
+    ``soft`` where it is only that no rule is known: such an axis may yet be proved free by numbers.
+    """
+
+    text: str
+    source: str = ""
+    soft: bool = False
+
+
+class Uniform:
+    """An axis along which the value does not vary."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+
+class Atom:
+    """An axis of its own: its colours, and what it was found to be made of (``link``)."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.link: Term | None = None
+        self.hard: np.ndarray | None = None
+        self.soft: np.ndarray | None = None
+        self.reasons: list[Reason] = []
+        self.serial = next(_serial)
+
+    @property
+    def colours(self) -> np.ndarray:
+        """A label for each index; indices of different labels are never exchanged."""
+        return _refine(self.hard, self.soft, self.size)
+
+    @property
+    def is_pinned(self) -> bool:
+        """Whether no two indices may be exchanged."""
+        return len(np.unique(self.colours)) == self.size
+
+    def note(self, reason: Reason) -> None:
+        """Remember a reason, unless there are enough."""
+        if len(self.reasons) < _MAX_REASONS and reason not in self.reasons:
+            self.reasons.append(reason)
+
+
+class Product:
+    """Several axes flattened into one, row-major."""
+
+    def __init__(self, parts: Iterable[Term]) -> None:
+        self.parts = list(parts)
+        self.size = math.prod(part.size for part in self.parts)
+
+
+class Joined:
+    """Several axes put end to end."""
+
+    def __init__(self, parts: Iterable[Term]) -> None:
+        self.parts = list(parts)
+        self.size = sum(part.size for part in self.parts)
+
+
+Term = Uniform | Atom | Product | Joined
+
+
+def axis(size: int) -> Term:
+    """A fresh axis whose indices may be permuted."""
+    return Atom(size) if size > 1 else Uniform(size)
+
+
+def pinned(size: int, reason: Reason) -> Term:
+    """A fresh axis none of whose indices may be exchanged."""
+    return coloured(size, np.arange(size), reason)
+
+
+def coloured(size: int, colours: np.ndarray, reason: Reason) -> Term:
+    """A fresh axis of which only indices of one colour may be exchanged."""
+    term = axis(size)
+    impose(term, colours, reason)
+    return term
+
+
+def resolve(term: Term) -> Term:
+    """The term with links followed, nested products and joins made flat, and what is trivial left out."""
+    if isinstance(term, Uniform):
+        return term
+    if isinstance(term, Atom):
+        if term.link is None:
+            return term
+        term.link = resolve(term.link)
+        return term.link
+    parts: list[Term] = []
+    if isinstance(term, Product):
+        for part in map(resolve, term.parts):
+            if part.size != 1:
+                parts += part.parts if isinstance(part, Product) else [part]
+        if all(isinstance(part, Uniform) for part in parts):
+            return Uniform(term.size)
+        if len(parts) == 1:
+            return parts[0]
+        if isinstance(parts[0], Joined):
+            return resolve(Joined(Product([part, *parts[1:]]) for part in parts[0].parts))
+        return Product(parts)
+    for part in map(resolve, term.parts):
+        if part.size:
+            parts += part.parts if isinstance(part, Joined) else [part]
+    if not parts:
+        return Uniform(0)
+    return parts[0] if len(parts) == 1 else Joined(parts)
+
+
+def atoms_of(term: Term) -> list[Atom]:
+    """Every atom that a term is made of."""
+    term = resolve(term)
+    if isinstance(term, Atom):
+        return [term]
+    return [] if isinstance(term, Uniform) else [atom for part in term.parts for atom in atoms_of(part)]
+
+
+def is_uniform(term: Term) -> bool:
+    """Whether a value does not vary along this axis."""
+    return isinstance(resolve(term), Uniform)
+
+
+def impose(term: Term, colours: np.ndarray | None, reason: Reason) -> None:
+    """Allow only exchanges of indices of one colour."""
+    term = resolve(term)
+    if colours is None or isinstance(term, Uniform):
+        return
+    if isinstance(term, Atom):
+        before = len(np.unique(term.colours))
+        if reason.soft:
+            term.soft = _refine(term.soft, colours, term.size)
+        else:
+            term.hard = _refine(term.hard, colours, term.size)
+        if len(np.unique(term.colours)) > before or (not reason.soft and any(r.soft for r in term.reasons)):
+            term.note(reason)
+    elif isinstance(term, Product):
+        grid = colours.reshape([part.size for part in term.parts])
+        for k, part in enumerate(term.parts):
+            impose(part, slice_colours(grid, k), reason)
+    else:
+        start = 0
+        for part in term.parts:
+            impose(part, colours[start : start + part.size], reason)
+            start += part.size
+
+
+def pin(term: Term, reason: Reason) -> None:
+    """Allow no exchange at all."""
+    for atom in atoms_of(term):
+        impose(atom, np.arange(atom.size), reason)
+
+
+def slice_colours(array: np.ndarray, position: int) -> np.ndarray | None:
+    """A colour for each index of an axis, equal where the slices are; ``None`` if all are."""
+    rows = np.moveaxis(array, position, 0).reshape(array.shape[position], -1)
+    if len(rows) < 2 or (rows == rows[:1]).all():
+        return None
+    seen: dict[bytes, int] = {}
+    colours = np.array([seen.setdefault(np.ascontiguousarray(row).tobytes(), len(seen)) for row in rows])
+    if rows.dtype.kind == "f" and len(seen) <= _FEW:
+        first = rows[np.unique(colours, return_index=True)[1]]
+        # folded constants differ by the order of rounding
+        same = [next(k for k, other in enumerate(first) if np.allclose(row, other, **_ROUNDING)) for row in first]
+        colours = np.unique(np.array(same)[colours], return_inverse=True)[1]
+    return None if not colours.any() else colours
+
+
+def unify(a: Term, b: Term, reason: Reason) -> Term:
+    """Make two labels of axes of one size the same; what cannot be made so is pinned."""
+    a, b = resolve(a), resolve(b)
+    assert a.size == b.size, (a.size, b.size, reason)
+    if a is b or isinstance(b, Uniform):
+        return a
+    if isinstance(a, Uniform):
+        return b
+    if isinstance(b, Atom):
+        return _bind(b, a, reason)
+    if isinstance(a, Atom):
+        return _bind(a, b, reason)
+    if isinstance(a, Product) and isinstance(b, Product):
+        return _unify_products(a, b, reason)
+    return _unify_joined(a, b, reason)
+
+
+def cut(term: Term, start: int, stop: int, reason: Reason) -> Term:
+    """The label of a slice of an axis; the axis itself becomes several, put end to end."""
+    term = resolve(term)
+    if isinstance(term, Uniform):
+        return Uniform(stop - start)
+    if (start, stop) == (0, term.size):
+        return term
+    if all(atom.is_pinned for atom in atoms_of(term)) or stop == start:
+        return pinned(stop - start, _first_reason(term, reason))
+    halves = _split_at(term, stop, reason)
+    if halves is not None and start:
+        halves = _split_at(halves[0], start, reason)
+        halves = None if halves is None else halves[::-1]
+    if halves is None:
+        pin(term, reason)
+        return pinned(stop - start, reason)
+    return resolve(halves[0])
+
+
+def _first_reason(term: Term, otherwise: Reason) -> Reason:
+    return next((reason for atom in atoms_of(term) for reason in atom.reasons), otherwise)
+
+
+def _refine(a: np.ndarray | None, b: np.ndarray | None, size: int) -> np.ndarray:
+    given = [colours for colours in (a, b) if colours is not None]
+    if not given:
+        return np.zeros(size, int)
+    return np.unique(np.stack(given), axis=1, return_inverse=True)[1].reshape(-1)
+
+
+def _instantiate(term: Term) -> Term:
+    """The same label for an axis along which something varies: fresh atoms in place of what is uniform."""
+    term = resolve(term)
+    if isinstance(term, Uniform):
+        return axis(term.size)
+    return term if isinstance(term, Atom) else type(term)(map(_instantiate, term.parts))
+
+
+def _bind(atom: Atom, term: Term, reason: Reason) -> Term:
+    term = _instantiate(term)
+    if atom is resolve(term):
+        return atom
+    if any(other is atom for other in atoms_of(term)):
+        pin(term, reason)
+        return atom
+    for one in (atom, *atoms_of(term)):
+        # what touches data is told where
+        met = Reason(MEETS_DATA, reason.source)
+        one.reasons = [met if past.text == IS_DATA else past for past in one.reasons]
+    atom.link = term
+    soft = next((r for r in atom.reasons if r.soft), reason._replace(soft=True))
+    hard = next((r for r in atom.reasons if not r.soft), reason)
+    impose(term, atom.soft, soft)
+    impose(term, atom.hard, hard)
+    for other in atoms_of(term):
+        for past in atom.reasons:
+            other.note(past)
+    return resolve(term)
+
+
+def _split_at(term: Term, position: int, reason: Reason) -> tuple[Term, Term] | None:
+    term = resolve(term)
+    if isinstance(term, Uniform):
+        return Uniform(position), Uniform(term.size - position)
+    if isinstance(term, Atom):
+        left, right = axis(position), axis(term.size - position)
+        _bind(term, Joined([left, right]), reason)
+        return left, right
+    if isinstance(term, Joined):
+        start = 0
+        for k, part in enumerate(term.parts):
+            if position == start:
+                return Joined(term.parts[:k]), Joined(term.parts[k:])
+            if start < position < start + part.size:
+                halves = _split_at(part, position - start, reason)
+                if halves is None:
+                    return None
+                return Joined([*term.parts[:k], halves[0]]), Joined([halves[1], *term.parts[k + 1 :]])
+            start += part.size
+        return term, Uniform(0)
+    rest = math.prod(part.size for part in term.parts[1:])
+    if position % rest:
+        return None
+    halves = _split_at(term.parts[0], position // rest, reason)
+    return None if halves is None else (Product([halves[0], *term.parts[1:]]), Product([halves[1], *term.parts[1:]]))
+
+
+def split_factor(atom: Atom, outer: int, reason: Reason) -> tuple[Term, Term]:
+    """Make an axis two flattened ones, the outer of a given size."""
+    high, low = axis(outer), axis(atom.size // outer)
+    _bind(atom, Product([high, low]), reason)
+    return high, low
+
+
+def _unify_products(a: Product, b: Product, reason: Reason) -> Term:
+    left, right, out = list(a.parts), list(b.parts), []
+    while left and right:
+        x, y = resolve(left.pop()), resolve(right.pop())
+        if isinstance(x, Product):
+            left += x.parts
+            right.append(y)
+        elif isinstance(y, Product):
+            right += y.parts
+            left.append(x)
+        elif x.size == y.size:
+            out.append(unify(x, y, reason))
+        else:
+            if x.size < y.size:
+                left, right, x, y = right, left, y, x
+            if x.size % y.size or isinstance(x, Joined):
+                for term in (*left, *right, x, y):
+                    pin(term, reason)
+                return a
+            outer = x.size // y.size
+            high, low = (Uniform(outer), Uniform(y.size)) if isinstance(x, Uniform) else split_factor(x, outer, reason)
+            left += [high, low]
+            right.append(y)
+    return resolve(Product(out[::-1]))
+
+
+def _unify_joined(a: Term, b: Term, reason: Reason) -> Term:
+    out: list[Term] = []
+    while a.size:
+        a, b = resolve(a), resolve(b)
+        head = min(term.parts[0].size if isinstance(term, Joined) else term.size for term in (a, b))
+        if head == a.size:
+            out.append(unify(a, b, reason))
+            break
+        halves = _split_at(a, head, reason), _split_at(b, head, reason)
+        if halves[0] is None or halves[1] is None:
+            pin(a, reason)
+            pin(b, reason)
+            out.append(a)
+            break
+        out.append(unify(halves[0][0], halves[1][0], reason))
+        a, b = halves[0][1], halves[1][1]
+    return resolve(Joined(out))

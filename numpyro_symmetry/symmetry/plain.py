@@ -1,0 +1,185 @@
+"""A symmetry taken apart until every group permutes all of its indices alike: no orbits, no fibres, no joined axes.
+
+Algorithms see only this view of it. Values are cut into pieces, and elements put together again. Knows symmetries and
+arrays; no densities.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from numpyro_symmetry.symmetry.axes import Axis, AxisEntry, Piece, Unsigned, pieces_of
+from numpyro_symmetry.symmetry.elements import Element, Part, SignedPermutation, over, permutation_of
+from numpyro_symmetry.symmetry.groups import Group, identity
+from numpyro_symmetry.symmetry.symmetry import Symmetry
+
+
+def untangled(symmetry: Symmetry) -> Symmetry:
+    """A large subgroup in which no group is fibred over one that moves.
+
+    Units of heads that move themselves form a wreath product, ``S_d ≀ S_h``, whose factors do not act one apart from
+    the other. Either the outer groups are held still or the inner ones, whichever leaves more elements.
+    """
+    groups = symmetry.groups
+    outer = {label for name in groups for label in over(name) if label in groups}
+    inner = {name for name in groups if any(label in groups for label in over(name))}
+    if not outer:
+        return symmetry
+    choices = [symmetry.restrict([n for n in groups if n not in gone]) for gone in (outer, inner)]
+    return max(choices, key=Symmetry.log_order)
+
+
+@dataclass(frozen=True)
+class PlainView:
+    """A bound and untangled symmetry as one that is plain, on pieces of its sites.
+
+    Attributes
+    ----------
+    whole
+        The symmetry that is viewed.
+    shapes
+        Site -> shape of an event, as long as its entries.
+    """
+
+    whole: Symmetry
+    shapes: dict[str, tuple[int, ...]]
+
+    @staticmethod
+    def of(symmetry: Symmetry, values: Mapping[str, Any]) -> PlainView:
+        """The view of a symmetry, bound, with the sizes of values."""
+        shapes = {}
+        for site, entries in symmetry.axes.items():
+            shape = np.shape(values[site])
+            shapes[site] = tuple(shape[len(shape) - len(entries) :])
+        return PlainView(untangled(symmetry), {site: shapes[site] for site in untangled(symmetry).axes})
+
+    @cached_property
+    def symmetry(self) -> Symmetry:
+        """The plain symmetry."""
+        axes = {name: tuple(map(_plain_entry, piece.axes)) for name, (_, piece) in self._pieces.items()}
+        axes = {name: entries for name, entries in axes.items() if any(entry is not None for entry in entries)}
+        groups = self.whole.groups
+        kinds = {plain: groups[name].kind for plain, (name, _, _) in self._cells.items()}
+        return Symmetry(axes, kinds, {plain: len(members) for plain, (_, _, members) in self._cells.items()})
+
+    def open(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Values ``(*leading, *event)`` by piece; sites on which no group acts as they are."""
+        opened = {site: value for site, value in values.items() if site not in self.shapes}
+        for name, (site, piece) in self._pieces.items():
+            if site in values:
+                value = values[site]
+                lead = value.shape[: value.ndim - len(self.shapes[site])]
+                opened[name] = value.reshape(*lead, -1)[..., piece.indices]
+        return opened
+
+    def close(self, opened: Mapping[str, Any]) -> dict[str, Any]:
+        """The inverse of `open`."""
+        values = {name: value for name, value in opened.items() if name not in self._pieces}
+        for site, shape in self.shapes.items():
+            here = [(name, piece) for name, (owner, piece) in self._pieces.items() if owner == site and name in opened]
+            if not here:
+                continue
+            flat = [(opened[n], opened[n].shape[: opened[n].ndim - p.indices.ndim], p) for n, p in here]
+            lead = flat[0][1]
+            xp = np if all(isinstance(value, np.ndarray) for value, _, _ in flat) else jnp
+            joined = xp.concatenate([value.reshape(*lead, -1) for value, _, _ in flat], -1)
+            back = np.argsort(np.concatenate([piece.indices.ravel() for _, _, piece in flat]))
+            values[site] = joined[..., back].reshape(*lead, *shape)
+        return values
+
+    def element(self, plain: Element, symmetry: Symmetry | None = None) -> Element:
+        """An element of the plain symmetry as one of the whole, or of a symmetry of which the whole is a subgroup."""
+        batch = next((permutation_of(part).shape[:-1] for part in plain.values()), ())
+        groups = (symmetry or self.whole).groups
+        parts: Element = {name: identity(group, batch) for name, group in groups.items()}
+        for name, (group, cell, members) in self._cells.items():
+            parts[group] = _write(parts[group], cell, members, plain[name])
+        return parts
+
+    # ---- private -----------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _cells(self) -> dict[str, tuple[str, tuple[int, ...], np.ndarray]]:
+        """Plain group -> the group it is of, its cell, and the indices it permutes."""
+        return {
+            plain: (name, cell, members)
+            for name, group in self.whole.groups.items()
+            for cell in np.ndindex(*group.cells)
+            for plain, members in _orbits(name, group, cell)
+            if plain is not None
+        }
+
+    @cached_property
+    def _pieces(self) -> dict[str, tuple[str, Piece]]:
+        """Name -> the site it is cut from, and where."""
+        found: dict[str, tuple[str, Piece]] = {}
+        for site, entries in self.whole.axes.items():
+            pieces = [part for piece in pieces_of(entries, self.shapes[site]) for part in self._cut(piece)]
+            for k, piece in enumerate(pieces):
+                found[site if len(pieces) == 1 else f"{site}#{k}"] = (site, piece)
+        return found
+
+    def _cut(self, piece: Piece) -> list[Piece]:
+        """A piece cut further, until each of its axes has one plain label: cell by cell, and orbit by orbit."""
+        groups, names = self.whole.groups, [axis.group or "" for axis in piece.axes]
+        needed = {label for name in names if name in groups for label in groups[name].over}
+        fixed = [k for k, name in enumerate(names) if name in needed]
+        found = []
+        for cell in np.ndindex(*(piece.indices.shape[k] for k in fixed)):
+            where = dict(zip((names[k] for k in fixed), cell, strict=True))
+            choices: list[list[tuple[str | None, np.ndarray]]] = []
+            for name, n in zip(names, piece.indices.shape, strict=True):
+                if name in where:
+                    choices.append([(None, np.array([where[name]]))])
+                elif name in groups:
+                    choices.append(_orbits(name, groups[name], tuple(where[label] for label in groups[name].over)))
+                else:
+                    choices.append([(None, np.arange(n))])
+            for chosen in itertools.product(*choices):
+                axes = tuple(
+                    axis._replace(group=group, size=None) for axis, (group, _) in zip(piece.axes, chosen, strict=True)
+                )
+                found.append(Piece(axes, piece.indices[np.ix_(*(members for _, members in chosen))]))
+        return found
+
+
+def _orbits(name: str, group: Group, cell: tuple[int, ...]) -> list[tuple[str | None, np.ndarray]]:
+    """The plain groups of one cell with the indices they permute, and those that nothing moves."""
+    assert group.size is not None
+    labels = np.zeros(group.size, int) if group.orbits is None else np.asarray(group.orbits)
+    count = np.bincount(labels)
+    parts: list[tuple[str | None, np.ndarray]] = [
+        (_plain_name(name, group, cell, int(label)), np.flatnonzero(labels == label))
+        for label in np.unique(labels)
+        if count[label] > 1 or group.signed
+    ]
+    alone = np.flatnonzero(count[labels] == 1)
+    return parts + ([(None, alone)] if len(alone) and not group.signed else [])
+
+
+def _plain_name(name: str, group: Group, cell: tuple[int, ...], label: int) -> str:
+    where = f"{list(cell)}" if cell else ""
+    return f"{name}{where}{f':{label}' if group.orbits is not None else ''}".replace("/", ".")
+
+
+def _plain_entry(axis: Axis) -> AxisEntry:
+    if axis.group is None:
+        return None
+    return axis.group if axis.signed else Unsigned(axis.group)
+
+
+def _write(part: Part, cell: tuple[int, ...], members: np.ndarray, plain: Part) -> Part:
+    """Put a permutation of some indices of one cell into a group's part."""
+    at = (..., *cell, members)
+    moved = jnp.asarray(members)[permutation_of(plain)]
+    if isinstance(part, SignedPermutation) and isinstance(plain, SignedPermutation):
+        sign = jnp.asarray(part.sign).at[at].set(jnp.asarray(plain.sign))
+        return SignedPermutation(jnp.asarray(part.permutation).at[at].set(moved), sign)
+    return permutation_of(part).at[at].set(moved)

@@ -1,0 +1,35 @@
+"""Models labelled by hand with their symmetry: what ``find_symmetry`` should find, and should refuse to find."""
+
+from tests.gallery import (
+    factors,
+    features,
+    flax_networks,
+    latent,
+    markov,
+    mixtures,
+    networks,
+    operations,
+    prototypes,
+    prototypes_latent,
+    refused,
+    sequences,
+)
+from tests.gallery.case import Case
+
+MODULES = (
+    prototypes,
+    prototypes_latent,
+    networks,
+    operations,
+    sequences,
+    flax_networks,
+    mixtures,
+    markov,
+    factors,
+    latent,
+    features,
+    refused,
+)
+CASES: tuple[Case, ...] = tuple(case for module in MODULES for case in module.CASES)
+
+__all__ = ["CASES", "Case"]
