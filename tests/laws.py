@@ -53,9 +53,7 @@ SYMMETRIES = {
         kernel=(10,),
         bias=(3,),
     ),
-    "orbits": _row(
-        Symmetry({"w": (None, "unit"), "v": ("unit",)}, orbits={"unit": (0, 1, 0, 1, 1)}), w=(2, 5), v=(5,)
-    ),
+    "orbits": _row(Symmetry({"w": (None, "unit"), "v": ("unit",)}, orbits={"unit": (0, 1, 0, 1, 1)}), w=(2, 5), v=(5,)),
     "signed orbits": _row(
         Symmetry({"w": (None, "unit")}, kinds={"unit": "signed"}, orbits={"unit": (0, 0, 1)}), w=(2, 3)
     ),

@@ -81,7 +81,7 @@ def _place(fn: Any, noise: Array, shape: tuple[int, ...]) -> Array:
         value = _place(base, noise, lead + tuple(base.shape()))
         for transform in fn.transforms:
             value = transform(value)
-        return value
+        return jnp.asarray(value)
     try:
         transform = biject_to(fn.support)
         inner = transform.inverse_shape(shape)

@@ -6,13 +6,12 @@ Knows terms and symmetries; no programs, no models.
 from __future__ import annotations
 
 import itertools
-import math
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from numpyro_symmetry.discovery.fibres import Pointer, chains
 from numpyro_symmetry.discovery.terms import (
     DIFFERS,
     IS_DATA,
@@ -26,11 +25,9 @@ from numpyro_symmetry.discovery.terms import (
     atoms_of,
     resolve,
 )
-from numpyro_symmetry.symmetry import Concat, Finding, Split, Symmetry, SymmetryError
+from numpyro_symmetry.symmetry import Concat, Finding, Split, Symmetry, SymmetryError, Unsigned
 from numpyro_symmetry.symmetry.axes import AxisEntry, labels
 
-# combinations of parts of joined axes looked at in one value
-_MAX_COMBINATIONS = 4096
 # blocks of axes of one size of which every set is tried
 _MAX_BLOCKS = 5
 # reasons that bind an axis whatever else is made of it
@@ -57,7 +54,7 @@ class Reading:
 
     sites: dict[str, list[Term]]
     record: list[tuple[Term, ...]]
-    pointers: list[tuple[Term, Term, object]]
+    pointers: list[Pointer]
     names: Mapping[str, Sequence[str | None]]
 
     def atoms(self) -> dict[int, Atom]:
@@ -92,11 +89,14 @@ class Reading:
 
     def symmetry(self) -> Symmetry:
         """The group that the labels leave."""
+        atoms = self.atoms()
+        free = [serial for serial, atom in atoms.items() if self.is_free(atom)]
+        values = itertools.chain(self.record, self.sites.values())
         try:
-            return self._symmetry(self._chains())
+            return self._with_chains(chains(values, self.pointers, atoms, free))
         except SymmetryError:
             # a site on which an axis stands without what it would be fibred over: its cells move together
-            return self._symmetry({})
+            return self._with_chains({})
 
     def with_group(self, symmetry: Symmetry, places: Sequence[tuple[str, int]]) -> Symmetry | None:
         """A symmetry with one more group on whole axes; groups on parts of them, and nowhere else, give way to it."""
@@ -123,87 +123,18 @@ class Reading:
         used = {other: tuple(entries) for other, entries in axes.items() if any(entries)}
         return Symmetry(used, kept.kinds, sizes, kept.orbits)
 
-    # ---- fibres --------------------------------------------------------------------------------------------------
-
-    def _chains(self) -> dict[int, list[int]]:
-        """Free atom -> the atoms it is fibred over, outermost first: they stand beside it wherever it stands."""
-        atoms = self.atoms()
-        companions: dict[int, set[int]] = {}
-        owners, seen = self._owners(), set()
-        for axes in itertools.chain(self.record, map(tuple, self.sites.values())):
-            for here in _combinations(axes):
-                if here is None:  # too many to look at: nothing is known to stand beside anything
-                    for serial in {atom.serial for term in axes for atom in atoms_of(term)}:
-                        companions[serial] = set()
-                    break
-                key = tuple(sorted(here))
-                if key in seen:
-                    continue
-                seen.add(key)
-                count = Counter(here)
-                count.update({owner for serial in here for owner in owners.get(serial, ()) if owner not in count})
-                once = {serial for serial in count if count[serial] == 1}
-                for serial in count:
-                    beside = once - {serial}
-                    companions[serial] = companions.get(serial, beside) & beside
-        free = [serial for serial, atom in atoms.items() if self.is_free(atom)]
-        chains: dict[int, list[int]] = {}
-        above: dict[int, list[int]] = {}
-        # the atom with most companions is innermost
-        for serial in sorted(free, key=lambda s: -len(companions.get(s, ()))):
-            above[serial] = [
-                other
-                for other in companions.get(serial, ())
-                if other in atoms and atoms[other].size > 1 and serial not in above.get(other, ())
-            ]
-        free_above = {serial: [other for other in above[serial] if other in above] for serial in free}
-        for serial in free:
-            chain: list[int] = []
-            for other in sorted(free_above[serial], key=lambda s: (len(free_above[s]), s)):
-                if [s for s in chain if s in free_above] == sorted(
-                    free_above[other], key=lambda s: (len(free_above[s]), s)
-                ):
-                    chain.append(other)
-            chain += sorted(other for other in above[serial] if other not in free_above)
-            if chain:
-                chains[serial] = chain
-        # labels are paths, and a fixed axis has one path only: the first chain to name it decides
-        path: dict[int, list[int]] = {}
-        for serial in sorted(chains, key=lambda s: len(chains[s])):
-            kept: list[int] = []
-            for other in chains[serial]:
-                expected = chains.get(other, []) if other in free_above else path.setdefault(other, list(kept))
-                if expected == kept:
-                    kept.append(other)
-            chains[serial] = kept
-        return chains
-
-    def _owners(self) -> dict[int, set[int]]:
-        """Axis -> axes to whose entries its own entries belong, where only one set of indices ever says to which."""
-        tags: dict[tuple[int, int], set[object]] = {}
-        for pointing, target, tag in self.pointers:
-            one, other = resolve(pointing), resolve(target)
-            if isinstance(one, Atom) and isinstance(other, Atom):
-                tags.setdefault((one.serial, other.serial), set()).add(tag)
-        owners: dict[int, set[int]] = {}
-        for (one, other), known in tags.items():
-            if len(known) == 1:
-                owners.setdefault(one, set()).add(other)
-        return owners
-
     # ---- the symmetry ----------------------------------------------------------------------------------------------
 
-    def _symmetry(self, chains: Mapping[int, list[int]]) -> Symmetry:
+    def _with_chains(self, above: Mapping[int, list[int]]) -> Symmetry:
         atoms = self.atoms()
-        chains = {serial: chain for serial, chain in chains.items() if chain}
         free = [serial for serial, atom in atoms.items() if self.is_free(atom)]
-        fixed = {s: chain[:k] for chain in chains.values() for k, s in enumerate(chain) if s not in free}
+        fixed = {s: chain[:k] for chain in above.values() for k, s in enumerate(chain) if s not in free}
         names = self._names([*free, *fixed])
-        label = {s: "/".join(names[x] for x in [*chains.get(s, fixed.get(s, [])), s]) for s in [*free, *fixed]}
+        label = {s: "/".join(names[x] for x in [*above.get(s, fixed.get(s, [])), s]) for s in [*free, *fixed]}
         axes = {}
         for site, terms in self.sites.items():
             here = {atom.serial for term in terms for atom in atoms_of(term)}
-            wanted = {s for inner in here for s in chains.get(inner, ())}
+            wanted = {s for inner in here for s in above.get(inner, ())}
             shown = {s: label[s] for s in here & set(label) if s in free or s in wanted}
             entries = tuple(_entry(term, shown) for term in terms)
             if any(entry is not None for entry in entries):
@@ -252,6 +183,10 @@ class Reading:
         entry, atoms = symmetry.axes[site][position] if site in symmetry.axes else None, atoms_of(term)
         group = _words(entry, symmetry)
         coloured = [atom for atom in atoms if atom.colours.any()]
+        if isinstance(entry, str | Unsigned) and group and symmetry.groups[_name(entry)].orbits is None:
+            # what the labels alone would not have freed
+            text = "numbers prove it" if coloured or not isinstance(resolve(term), Atom) else ""
+            return Finding(site, position, term.size, group, text, "")
         if group and not coloured:
             return Finding(site, position, term.size, group, "", "")
         reasons = [reason for atom in coloured for reason in atom.reasons]
@@ -260,28 +195,20 @@ class Reading:
         return Finding(site, position, term.size, group, text, hardest[0].source)
 
 
+def _name(entry: str | Unsigned) -> str:
+    return entry.group if isinstance(entry, Unsigned) else entry
+
+
 def _words(entry: AxisEntry, symmetry: Symmetry) -> str:
-    if isinstance(entry, str):
-        return f"{symmetry.groups[entry]} {entry!r}" if entry in symmetry.groups else ""
+    if isinstance(entry, str | Unsigned):
+        name = _name(entry)
+        return f"{symmetry.groups[name]} {name!r}" if name in symmetry.groups else ""
     parts = [_words(part, symmetry) for part in getattr(entry, "groups", ())]
     return " and ".join(dict.fromkeys(filter(None, parts)))
 
 
 def _stands(label: str, axes: Mapping[str, tuple[AxisEntry, ...]]) -> bool:
     return label in Symmetry(axes)._names() if axes else False
-
-
-def _combinations(axes: Sequence[Term]) -> Iterator[list[int] | None]:
-    """Serials of the atoms that stand together in a value: for joined axes, one part of each at a time."""
-    choices = []
-    for term in map(resolve, axes):
-        parts = term.parts if isinstance(term, Joined) else [term]
-        choices.append([[atom.serial for atom in atoms_of(part)] for part in parts])
-    if math.prod(map(len, choices)) > _MAX_COMBINATIONS:
-        yield None
-        return
-    for chosen in itertools.product(*choices):
-        yield [serial for part in chosen for serial in part]
 
 
 def _entry(term: Term, label: Mapping[int, str]) -> AxisEntry:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import jax
 import numpy as np
 
 from numpyro_symmetry.discovery.interpreter import Known, Operation, Rule, Typed, Value, constant_results
@@ -18,8 +17,7 @@ def scan(op: Operation) -> list[Value]:
         num_consts, num_carry = params["num_consts"], params["num_carry"]
     else:
         # jax 0.12 keeps trees of (constants, carry, scanned) instead of their numbers
-        trees = (jax.tree.leaves(tree, is_leaf=lambda leaf: leaf is None) for tree in params["ft_in"][:2])
-        num_consts, num_carry = map(len, trees)
+        num_consts, num_carry = map(len, params["ft_in"].unpack()[:2])
     walk, start = op.interpreter, num_consts + num_carry
     kept = _kept_constants(op, num_consts, num_carry)
     carry = [kept.get(k) or _fresh(op, k) for k in range(num_consts, start)]

@@ -83,7 +83,7 @@ def pad(op: Operation) -> list[list[Term]]:
         if between == 0 and low >= 0 and high >= 0:
             out.append(resolve(Joined([Uniform(low), term, Uniform(high)])))
         else:
-            out.append(_other(op, term, n, "padded between"))
+            out.append(_other(op, term, n, "padded between", varies=True))
     return [out]
 
 

@@ -21,7 +21,7 @@ from numpyro import handlers
 from numpyro.infer import Predictive
 from numpyro.infer.autoguide import AutoGuide
 
-from numpyro_symmetry.discovery import check_symmetry, trace_model
+from numpyro_symmetry.discovery import check_symmetry, find_symmetry, trace_model
 from numpyro_symmetry.entropy import ESTIMATORS, information_of_draw, resolve_estimator, why_not_exact
 from numpyro_symmetry.guides import requirements
 from numpyro_symmetry.guides.density import (
@@ -36,6 +36,8 @@ from numpyro_symmetry.guides.density import (
 )
 from numpyro_symmetry.guides.evidence import EvidenceBounds, compile_particles, summarise
 from numpyro_symmetry.symmetry import Element, Symmetry, SymmetryError, SymmetryWarning, UnsupportedGuideError
+from numpyro_symmetry.symmetry.axes import names_in
+from numpyro_symmetry.symmetry.plain import untangled
 
 _ELEMENT_STREAM = 2**31 - 1
 # SVI.init calls a guide eagerly, which would compile every operation apart
@@ -65,7 +67,8 @@ class AutoSymmetrized(AutoGuide):
     base_guide
         Any guide with a tractable density: an autoguide, an `AutoGuideList`, or a function of the model's arguments.
     symmetry
-        What may be permuted. Checked against the model at set-up.
+        What may be permuted, checked against the model at set-up; by default what `find_symmetry` finds there. Of units
+        of heads that move themselves, either the units or the heads are symmetrized, whichever are more.
     model
         The model; needed only if ``base_guide`` does not carry one.
     estimator
@@ -123,7 +126,7 @@ class AutoSymmetrized(AutoGuide):
     def __init__(
         self,
         base_guide: Callable,
-        symmetry: Symmetry,
+        symmetry: Symmetry | None = None,
         *,
         model: Callable | None = None,
         estimator: str = "auto",
@@ -138,7 +141,7 @@ class AutoSymmetrized(AutoGuide):
             raise ValueError(f"num_permutations counts the identity and must be at least 1; got {num_permutations}.")
         if num_permutations < 2 and estimator in ("infonce", "importance"):
             raise ValueError(f"num_permutations counts the identity; {estimator!r} needs at least 2.")
-        if not isinstance(symmetry, Symmetry):
+        if not (symmetry is None or isinstance(symmetry, Symmetry)):
             raise TypeError(f"symmetry must be a Symmetry; got {type(symmetry).__name__}.")
         requirements.refuse_guides_without_density(base_guide)
         self.base = base_guide
@@ -252,7 +255,10 @@ class AutoSymmetrized(AutoGuide):
             return draws
         # one key makes the same draws with and without relabelling; no split reaches this index
         key_element = jax.random.fold_in(rng_key, _ELEMENT_STREAM)
-        symmetry = self.symmetry.bind(draws, num_leading_dims=len(sample_shape))
+        if self._layout is None:
+            self.setup(rng_key, *args, **kwargs)
+        assert self._layout is not None
+        symmetry = self._layout.symmetry
         return symmetry.apply(symmetry.sample(key_element, sample_shape), draws)  # pyright: ignore[reportReturnType]
 
     def median(self, params: dict[str, Any]) -> dict[str, Array]:
@@ -341,12 +347,13 @@ class AutoSymmetrized(AutoGuide):
     def _set_up(self, trace: Trace, args: tuple, kwargs: dict) -> None:
         requirements.refuse_tracers((args, kwargs, latent_values(trace)))
         model_trace = trace_model(self.model, args, kwargs, jax.random.key(0))
-        symmetry = self.symmetry.bind(latent_values(model_trace))
+        given = self.symmetry if self.symmetry is not None else self._find(trace, args, kwargs)
+        symmetry = untangled(given.bind(latent_values(model_trace)))
         requirements.refuse_nonfinite({name: s["value"] for name, s in trace.items() if s["type"] == "param"})
         requirements.refuse_absent_sites(symmetry, trace)
         requirements.refuse_subsampled_latents(symmetry, model_trace)
         requirements.refuse_plate_around_everything(model_trace)
-        if self._check:
+        if self._check and self.symmetry is not None:
             verdict = check_symmetry(self.model, symmetry, args, kwargs)
             if verdict.status == "inconclusive":
                 warnings.warn(f"The symmetry could not be proved: {verdict.reason}", SymmetryWarning, stacklevel=4)
@@ -355,7 +362,17 @@ class AutoSymmetrized(AutoGuide):
         layout = requirements.verify_densities(self.base, trace, layout, args, kwargs)
         if self.estimator == "exact" and (why := why_not_exact(layout.of_coordinates, exact_table=layout.factorises)):
             raise SymmetryError(f"estimator='exact' is out of reach: {why}. Use 'sequential' or 'importance'.")
-        self._layout, self._model_trace, self._compiled_for = layout, model_trace, None
+        self.symmetry, self._layout, self._model_trace, self._compiled_for = given, layout, model_trace, None
+
+    def _find(self, trace: Trace, args: tuple, kwargs: dict) -> Symmetry:
+        """What the model's symmetry is on the sites that the guide draws."""
+        found, drawn = find_symmetry(self.model, args, kwargs), latent_values(trace)
+        here = [name for name in found.groups if all(s in drawn for s, e in found.axes.items() if name in names_in(e))]
+        if not here:
+            warnings.warn(
+                f"No symmetry was found, so the guide stays as it is:\n{found.explain()}", SymmetryWarning, stacklevel=5
+            )
+        return found.restrict(here)
 
     def _information(
         self,
@@ -384,7 +401,7 @@ class AutoSymmetrized(AutoGuide):
         before = log_density_by_site(self.base, trace, values, args, kwargs)
 
         def log_ratio_of(element: Element) -> Array:
-            moved: Any = layout.symmetry.apply(element, values)
+            moved: Any = layout.apply(element, values)
             after = log_density_by_site(self.base, trace, moved, args, kwargs)
             # site by site, so that what a relabelling leaves alone cancels exactly
             return sum((after[site] - before[site] for site in before), jnp.zeros(()))
@@ -400,7 +417,7 @@ class AutoSymmetrized(AutoGuide):
         assert self._layout is not None
         if self._layout.factorises:
             return self.estimator in ("infonce", "importance")
-        return resolve_estimator(self.estimator, self._layout.symmetry, exact_table=False) != "exact"
+        return resolve_estimator(self.estimator, self._layout.of_coordinates, exact_table=False) != "exact"
 
     def _autoguide(self, what: str) -> AutoGuide:
         if not hasattr(self.base, what):

@@ -7,6 +7,7 @@ where the group acts. Knows guides and traces; no estimators, no model.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
@@ -19,7 +20,7 @@ from numpyro.distributions.transforms import IndependentTransform, biject_to
 from numpyro.infer.autoguide import AutoContinuous, AutoDiagonalNormal, AutoGuideList
 
 from numpyro_symmetry.entropy import GaussianFactors
-from numpyro_symmetry.symmetry import Symmetry
+from numpyro_symmetry.symmetry import Element, PlainView, Symmetry
 
 Trace = Mapping[str, Any]
 _NUM_MOMENT_DRAWS = 32
@@ -34,7 +35,9 @@ class Coordinates(NamedTuple):
     symmetry
         The symmetry with every axis of every site written out.
     of_coordinates
-        The same group acting on coordinates, whose event axes may differ from the values'.
+        The same group acting on coordinates, whose event axes may differ from the values', every group plain.
+    view
+        How coordinates are cut into the pieces on which ``of_coordinates`` acts.
     supports
         Site -> support of the constrained value.
     factorises
@@ -43,8 +46,13 @@ class Coordinates(NamedTuple):
 
     symmetry: Symmetry
     of_coordinates: Symmetry
+    view: PlainView
     supports: dict[str, constraints.Constraint]
     factorises: bool
+
+    def apply(self, element: Element, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Act on values with an element of ``of_coordinates``."""
+        return self.symmetry.apply(self.view.element(element), values)
 
 
 def parts_of(guide: object) -> Iterator[object]:
@@ -83,12 +91,11 @@ def lay_out(
             axes[site] = entries[: -support.event_dim] + (None,) * biject_to(support).domain.event_dim
         elif support.event_dim:
             splits_an_event = True
-    layout = Coordinates(
-        Symmetry(padded, symmetry.kinds, symmetry.sizes),
-        Symmetry(axes, symmetry.kinds, symmetry.sizes),
-        {site: supports[site] for site in symmetry.axes},
-        factorises=False,
-    )
+    supports = {site: supports[site] for site in symmetry.axes}
+    values = {site: trace[site]["value"] for site in symmetry.axes}
+    shapes = jax.eval_shape(lambda v: _by_site(v, symmetry, supports), values)
+    view = PlainView.of(replace(symmetry, axes=axes), shapes)
+    layout = Coordinates(replace(symmetry, axes=padded), view.symmetry, view, supports, factorises=False)
     if splits_an_event or _read_factors(trace, guide, layout) is None:
         return layout
     values = own_sites(guide, trace)
@@ -98,17 +105,22 @@ def lay_out(
 
 def coordinates_of(values: Mapping[str, Array], layout: Coordinates) -> dict[str, Array]:
     """Coordinates of constrained values: unconstrained ones, and logarithms for a simplex, which has none."""
+    return layout.view.open(_by_site(values, layout.symmetry, layout.supports))
 
+
+def _by_site(
+    values: Mapping[str, Array], symmetry: Symmetry, supports: Mapping[str, constraints.Constraint]
+) -> dict[str, Array]:
     def one(site: str) -> Array:
-        support, value = _without_independent(layout.supports[site]), jnp.asarray(values[site])
-        entries = layout.symmetry.axes[site]
+        support, value = _without_independent(supports[site]), jnp.asarray(values[site])
+        entries = symmetry.axes[site]
         if support.event_dim and any(entry is not None for entry in entries[-support.event_dim :]):
             # the group permutes inside an event: no unconstrained coordinates move along with it
             is_simplex = support is constraints.simplex
             return jnp.log(jnp.maximum(value, jnp.finfo(value.dtype).tiny)) if is_simplex else value
         return value if support is constraints.real else biject_to(support).inv(value)
 
-    return {site: one(site) for site in layout.symmetry.axes}
+    return {site: one(site) for site in symmetry.axes}
 
 
 def factors_of(
@@ -191,14 +203,14 @@ def _read_factors(trace: Trace, guide: object, layout: Coordinates) -> GaussianF
             loc |= part._unpack_latent(posterior.loc)
             scale |= part._unpack_latent(jnp.broadcast_to(posterior.scale, jnp.shape(posterior.loc)))
     values = {site: trace[site]["value"] for site in layout.symmetry.axes}
-    shapes = jax.eval_shape(lambda v: coordinates_of(v, layout), values)
+    shapes = jax.eval_shape(lambda v: _by_site(v, layout.symmetry, layout.supports), values)
     for site in layout.symmetry.axes:
         if site not in loc:
             found = _gaussian(trace[site]["fn"], layout.supports[site])
             if found is None or trace[site]["scale"] is not None:
                 return None
             loc[site], scale[site] = (jnp.broadcast_to(v, shapes[site].shape) for v in found)
-    return GaussianFactors(*({site: d[site] for site in layout.symmetry.axes} for d in (loc, scale)))
+    return GaussianFactors(*(layout.view.open({site: d[site] for site in layout.symmetry.axes}) for d in (loc, scale)))
 
 
 def without_wrappers(fn: Any) -> Any:

@@ -124,6 +124,7 @@ def _log_weight(model_trace: Any, guide_trace: Any, analytic: bool) -> Array:
         try:
             divergence = kl_divergence(site["fn"], model_trace[name]["fn"])
         except NotImplementedError:
+            # no closed form for this pair: the draw's own log densities below estimate it
             continue
         total -= jnp.sum(scale_and_mask(divergence, site["scale"]))
         done.add(name)

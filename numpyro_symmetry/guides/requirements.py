@@ -127,8 +127,8 @@ def verify_densities(guide: Any, trace: Trace, layout: Coordinates, args: tuple,
                 f"Site {site!r}: the guide's log density re-read at its own draw is {float(before[site]):.6g}, "
                 f"expected {float(expected):.6g}. The guide's density is not a function of its latent values."
             )
-    element = _moving_everything(layout.symmetry)
-    moved: Any = layout.symmetry.apply(element, values)
+    element = _moving_everything(layout.of_coordinates)
+    moved: Any = layout.apply(element, values)
     after = density_at(moved)
     for site, value in after.items():
         if not np.isfinite(float(value)):

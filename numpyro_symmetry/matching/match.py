@@ -26,7 +26,7 @@ from numpyro_symmetry.matching.sides import (
     side_of,
 )
 from numpyro_symmetry.matching.solve import METHODS, Solution, solve
-from numpyro_symmetry.symmetry import Element, Symmetry, SymmetryError
+from numpyro_symmetry.symmetry import Element, PlainView, Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.axes import Axis
 
 # entries of cost tables held at a time, for each of several copies
@@ -90,7 +90,8 @@ def match(
     source
         The same; values may have leading (chain, draw) dimensions, each of which is matched on its own.
     symmetry
-        What may be permuted.
+        What may be permuted. Of units of heads that move themselves, either the units or the heads are matched,
+        whichever are more.
     cost
         - ``"wasserstein"``: means and standard deviations (points have none: then the same as Euclidean).
         - ``"euclidean"``: means alone.
@@ -164,7 +165,15 @@ def match(
     bound = symmetry.bind(left.loc)
     leading = leading_shape(bound, left, right)
     seed = np.random.SeedSequence([0]) if rng_key is None else _seed(rng_key)
-    found = _in_chunks(bound, left, right, COSTS[cost], leading, method, seed)
+    if bound.is_plain:
+        found = _in_chunks(bound, left, right, COSTS[cost], leading, method, seed)
+    else:
+        view = PlainView.of(bound, left.loc)
+        left, right = (
+            Side(view.open(side.loc), None if side.scale is None else view.open(side.scale)) for side in (left, right)
+        )
+        found = _in_chunks(view.symmetry, left, right, COSTS[cost], leading, method, seed)
+        found = found._replace(element=view.element(found.element, bound))
     if all(isinstance(side, FullGaussian) for side in whole) and cost == "wasserstein":
         moved = whole[1].apply(bound, found.element)
         exact = [np.array(-(whole[0].wasserstein(side) ** 2)) for side in (moved, whole[1])]

@@ -179,6 +179,11 @@ def labels(entries: Sequence[AxisEntry]) -> tuple[Axis, ...]:
     return tuple(found)
 
 
+def names_in(entries: Sequence[AxisEntry]) -> set[str]:
+    """Names of the groups that stand anywhere in a site's entries."""
+    return {axis.group for axis in labels(entries) if axis.group is not None}
+
+
 def has_concat(entries: Sequence[AxisEntry]) -> bool:
     """Whether a `Concat` stands anywhere in a site's entries, so that it has more than one piece."""
     return any(

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from numpyro_symmetry.symmetry import Symmetry, SymmetryError, SymmetryWarning
+from numpyro_symmetry.symmetry import Symmetry, SymmetryError, SymmetryWarning, Unsigned
 from numpyro_symmetry.traces.containers import Trace
 from numpyro_symmetry.traces.coordinates import Arrays
 
@@ -44,11 +44,10 @@ def _warn_of_what_is_left_behind(trace: Trace, bound: Symmetry, labels: dict[str
     sizes = {group.size or 0 for group in bound.groups.values() if group.kind == "permutation"} - {1}
     largest = max(sizes, default=0)
     dims = {
-        dim: axis.group
-        for site in bound.axes
-        if site in trace.dims and len(bound.opened(site)) == len(bound.axes[site])
-        for dim, axis in zip(trace.dims[site][::-1], bound.opened(site)[::-1], strict=False)
-        if axis.group is not None
+        dim: getattr(entry, "group", entry)
+        for site, entries in bound.axes.items()
+        for dim, entry in zip(trace.dims.get(site, ())[::-1], entries[::-1], strict=False)
+        if isinstance(entry, str | Unsigned)
     }
     for site in sorted(set(trace.values) - set(bound.axes) - set(labels)):
         values = trace.values[site]

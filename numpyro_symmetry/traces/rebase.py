@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 from jax import Array
+from numpyro.infer import MCMC
 
-from numpyro_symmetry.discovery import check_symmetry
+from numpyro_symmetry.discovery import check_symmetry, find_symmetry
 from numpyro_symmetry.matching.bilinear import axes_of
 from numpyro_symmetry.matching.hard import Hard, to_element
 from numpyro_symmetry.matching.solve import METHODS
-from numpyro_symmetry.symmetry import Symmetry, SymmetryError
+from numpyro_symmetry.symmetry import PlainView, Symmetry, SymmetryError
 from numpyro_symmetry.traces.containers import Trace, read
 from numpyro_symmetry.traces.coordinates import Arrays, Coordinate, refuse_other_coordinates
 from numpyro_symmetry.traces.costs import (
@@ -50,7 +51,7 @@ _MANY_STARTS, _SMALL = 5, 32
 
 def rebase(
     data: Any,
-    symmetry: Symmetry,
+    symmetry: Symmetry | None = None,
     *,
     reference: Any = "mean",
     cost: Cost | str = "auto",
@@ -75,7 +76,7 @@ def rebase(
         Draws: a dict of ``(draw, ...)`` or ``(chain, draw, ...)`` arrays, ``xarray.Dataset``, ArviZ's
         ``InferenceData`` or ``DataTree``, ``numpyro.infer.MCMC`` after its run, or a list of ensemble members.
     symmetry
-        Whose elements leave the posterior as it is.
+        Whose elements leave the posterior as it is; by default what `find_symmetry` finds in ``model``.
     reference
         Whose labels to use. ``"mean"``: those of the draw from which the best search started. The ``"first"`` draw;
         ``"map"``, that of largest log density; ``"medoid"``, the likeliest of the relabelled draws; the index of a
@@ -102,7 +103,8 @@ def rebase(
         For dicts. By default read off the symmetry's axes; where those end in ``...`` and shapes leave it open, the
         smaller of the first two dimensions counts chains or labels.
     model, model_args, model_kwargs
-        The NumPyro model, if `check_symmetry` is to hold the symmetry against it first.
+        The NumPyro model, in which the symmetry is found, or against which it is checked if one is given. The model of
+        an ``MCMC`` is its own.
 
     Returns
     -------
@@ -142,11 +144,16 @@ def rebase(
     """
     if method not in METHODS:
         raise ValueError(f"method must be one of {METHODS}; got {method!r}.")
-    if model is not None:
+    if symmetry is None:
+        symmetry = _found(data, model, model_args, model_kwargs)
+    elif model is not None:
         check_symmetry(model, symmetry, model_args, model_kwargs)
     trace = read(data, symmetry, num_leading_dims)
     labels = dict(labels or {})
     bound = bind(trace, symmetry, labels)
+    if not bound.is_plain:
+        options = {"cost": cost, "method": method, "rng_key": rng_key, "null": null, "num_starts": num_starts}
+        return _rebase_pieces(trace, bound, reference, order_by, labels, options)
     draws = trace.flat(list(bound.axes))
     refuse_bad_draws(draws, trace.leading)
     rng = np.random.default_rng(seed_of(rng_key))
@@ -205,6 +212,47 @@ def rebase(
     renamed = out.apply({site: trace.values[site] for site in labels})
     shaped = {site: value.reshape(trace.values[site].shape) for site, value in moved.items()}
     return out._replace(data=trace.write(shaped | renamed))
+
+
+def _found(data: Any, model: Callable[..., Any] | None, args: tuple[Any, ...], kwargs: Any) -> Symmetry:
+    """The symmetry of a model, on sites that the data hold."""
+    if model is None and isinstance(data, MCMC):
+        model, args, kwargs = data.sampler.model, data._args, data._kwargs
+    if model is None:
+        raise ValueError(
+            "Without a symmetry, rebase finds one in the model: pass model= and model_args=, or a symmetry such as "
+            "Symmetry.mixture('weights', 'loc')."
+        )
+    found = find_symmetry(model, args, kwargs)
+    if not found.groups:
+        raise SymmetryError(f"The model has no symmetry that could be found:\n{found.explain()}")
+    return found
+
+
+def _rebase_pieces(
+    trace: Trace, bound: Symmetry, reference: Any, order_by: str | None, labels: dict[str, str], options: dict[str, Any]
+) -> Rebased:
+    """Rebase draws of a symmetry with orbits, fibres or joined axes: through its plain view."""
+    if labels or order_by is not None:
+        raise SymmetryError(
+            "labels= and order_by= need groups that permute all of their indices alike; this symmetry has orbits, "
+            f"fibres or joined axes: {bound}. Use symmetry.restrict(...) to keep the groups that do."
+        )
+    draws = {site: trace.values[site] for site in bound.axes}
+    view = PlainView.of(bound, draws)
+    if isinstance(reference, Rebased):
+        reference = reference.plain
+    elif isinstance(reference, Mapping):
+        reference = view.open({site: np.asarray(value) for site, value in reference.items()})
+    plain = rebase(view.open(draws), view.symmetry, reference=reference, num_leading_dims=len(trace.leading), **options)
+    return plain._replace(
+        data=trace.write(view.close(plain.data)),
+        elements=view.element(plain.elements, bound),
+        reference=view.close(plain.reference),
+        symmetry=bound,
+        plain=plain,
+        view=view,
+    )
 
 
 # ---- against what ------------------------------------------------------------------------------------------------

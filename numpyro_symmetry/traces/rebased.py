@@ -13,7 +13,7 @@ import xarray as xr
 
 from numpyro_symmetry.matching.bilinear import axes_of, move
 from numpyro_symmetry.matching.hard import Hard, from_element
-from numpyro_symmetry.symmetry import Element, Symmetry, SymmetryError
+from numpyro_symmetry.symmetry import Element, PlainView, Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.axes import AxisEntry
 from numpyro_symmetry.traces.containers import read
 from numpyro_symmetry.traces.coordinates import Coordinate
@@ -59,6 +59,9 @@ class Rebased(NamedTuple):
         Sites whose values are labels -> their group.
     frame
         For relabelling other draws to the same reference: ``rebase(more, symmetry, reference=out)``.
+    plain, view
+        For symmetries with orbits, fibres or joined axes: the same of the pieces that were relabelled, and how the
+        sites are cut into them.
     """
 
     data: Any
@@ -72,6 +75,8 @@ class Rebased(NamedTuple):
     symmetry: Symmetry
     labels: dict[str, str]
     frame: Frame
+    plain: Rebased | None = None
+    view: PlainView | None = None
 
     def apply(
         self,
@@ -102,7 +107,7 @@ class Rebased(NamedTuple):
         SymmetryError
             If the leading dimensions differ from the draws', or labels point outside their group.
         """
-        return _act_on(self, values, axes or {}, {**self.labels, **(labels or {})}, from_element(self.elements))
+        return _act_on(self, values, axes or {}, {**self.labels, **(labels or {})}, self._states())
 
     def undo(
         self,
@@ -112,7 +117,7 @@ class Rebased(NamedTuple):
         labels: Mapping[str, str] | None = None,
     ) -> Any:
         """Give values the labels they came with: the exact inverse of `apply`."""
-        back = {name: part.inverse() for name, part in from_element(self.elements).items()}
+        back = {name: part.inverse() for name, part in self._states().items()}
         return _act_on(self, values, axes or {}, {**self.labels, **(labels or {})}, back)
 
     def score(self, data: Any, cost: Cost) -> float:
@@ -127,9 +132,14 @@ class Rebased(NamedTuple):
         """
         trace = read(data, self.symmetry, len(self.objective.shape))
         refuse_other_draws(cost, trace.leading)
+        if self.view is not None and self.plain is not None:
+            return self.plain.score(self.view.open({site: trace.values[site] for site in self.view.shapes}), cost)
         draws = trace.flat(list(self.symmetry.axes))
         family = cost.family(draws, self.symmetry, cost.coordinates(draws, self.symmetry))
         return objective_of(family, self.symmetry.groups, from_element(self.elements))
+
+    def _states(self) -> State:
+        return from_element((self.plain or self).elements)
 
 
 def act(values: np.ndarray, symmetry: Symmetry, site: str, state: State) -> np.ndarray:
@@ -155,6 +165,9 @@ def _act_on(
     state: State,
 ) -> Any:
     leading = out.objective.shape
+    if isinstance(values, dict) and out.view is not None and out.plain is not None:
+        cut = out.view.open({site: np.asarray(v) if site in out.view.shapes else v for site, v in values.items()})
+        return out.view.close(_act_on(out.plain, cut, axes, labels, state))
     if not isinstance(values, dict):
         trace = read(values, out.symmetry, len(leading))
         if trace.leading != leading:

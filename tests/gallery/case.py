@@ -10,7 +10,7 @@ It is a product of factors, sorted as strings and joined by ``" x "``:
     independent permutations of five indices for each of four positions of another axis (the units of each net of an
     ensemble), or of several other axes together
 ``±S5``
-    permutations and changes of sign, only in labels that count signs
+    permutations and changes of sign, on all or some of the axes (positive sites keep theirs); only in signed labels
 ``trivial``
     nothing
 

@@ -46,8 +46,8 @@ CASES += [
         "model-conditioned",
         handlers.condition(network, {"out": jnp.array([1.0, 1.0, -1.0, -1.0, -1.0])}),
         (X, Y),
-        "S2 x S3",
-        why="output weights are given, with two values",
+        "trivial",
+        why="output weights are given: what coincides in given values creates nothing",
     ),
     Case(
         "model-conditioned-on-distinct",

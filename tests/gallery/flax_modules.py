@@ -76,7 +76,7 @@ class ResNet(nn.Module):
                 if strides == (2, 2):
                     x = self.widened(x, width)
                 x = nn.relu(x + h)
-        return nn.Dense(2)(x.mean((1, 2)))
+        return nn.Dense(3)(x.mean((1, 2)))
 
     def widened(self, x, width):
         if self.shortcut == "pad":

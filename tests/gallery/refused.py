@@ -63,9 +63,9 @@ def components_of_given_tails(y):
     numpyro.sample("obs", dist.MixtureSameFamily(dist.Categorical(weights(3)), components), obs=y)
 
 
-@CASES.add("assignments-not-summed-out", "trivial", Y, why="values of the assignments name the components")
-def assignments_not_summed_out(y):
-    """A mixture with its discrete assignments as latent sites: no axis carries their values."""
+@CASES.add("assignments-unmarked", "S3", Y, enumerated=True, needs=("funsor",))
+def assignments_unmarked(y):
+    """A mixture with discrete assignments that nobody marked for summing out; they are all the same."""
     loc, weight = normal("loc", 3, scale=3), weights(3)
     with numpyro.plate("data", len(y)):
         z = numpyro.sample("z", dist.Categorical(weight))

@@ -52,7 +52,7 @@ VIEWS = {
         "nn/Conv_0.kernel": reshaped(3, 3, 3, 2, 4),
         "nn/Conv_1.kernel": reshaped(3, 3, 2, 4, 2, 4),
         "nn/Conv_2.kernel": reshaped(3, 3, 2, 4, 2, 4),
-        "nn/Dense_0.kernel": reshaped(2, 4, 2),
+        "nn/Dense_0.kernel": reshaped(2, 4, 3),
     },
     "resnet-padded-shortcut": {"nn/Conv_4.kernel": split(3, 4, 2), "nn/Dense_0.kernel": split(0, 4, 2)},
     "grouped-convolution": {

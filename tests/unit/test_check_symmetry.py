@@ -9,7 +9,7 @@ import pytest
 from jax.scipy.special import logsumexp
 
 from numpyro_symmetry import Symmetry, SymmetryError, check_symmetry, compose
-from numpyro_symmetry.discovery import trials
+from numpyro_symmetry.discovery import enumeration, trials
 
 RNG = np.random.default_rng(0)
 X = jnp.asarray(RNG.normal(size=(12, 2)))
@@ -130,19 +130,26 @@ def test_refuses_an_ordered_support():
         check_symmetry(model, Symmetry.mixture("loc"), (Y,))
 
 
-def test_refuses_discrete_latents():
-    def model(y):
-        loc = normal("loc", 2)
-        with numpyro.plate("data", len(y)):
-            z = numpyro.sample("z", dist.Categorical(jnp.ones(2) / 2))
-            numpyro.sample("y", dist.Normal(loc[z], 1.0), obs=y)
+def with_assignments(y):
+    loc = normal("loc", 2)
+    with numpyro.plate("data", len(y)):
+        z = numpyro.sample("z", dist.Categorical(jnp.ones(2) / 2))
+        numpyro.sample("y", dist.Normal(loc[z], 1.0), obs=y)
 
-    with pytest.raises(SymmetryError, match=r"discrete latent sites \['z'\].*Sum them out"):
-        check_symmetry(model, Symmetry.mixture("loc"), (Y,))
+
+def test_sums_out_discrete_latents():
+    pytest.importorskip("funsor")
+    assert check_symmetry(with_assignments, Symmetry.mixture("loc"), (Y,)).status == "passed"
+
+
+def test_refuses_discrete_latents_without_funsor(monkeypatch):
+    monkeypatch.setattr(enumeration, "find_spec", lambda name: None)
+    with pytest.raises(SymmetryError, match=r"discrete latent sites \['z'\].*Install funsor"):
+        check_symmetry(with_assignments, Symmetry.mixture("loc"), (Y,))
 
 
 def test_refuses_data_with_nan():
-    with pytest.raises(SymmetryError, match="not finite at prior draws .*NaN in the data"):
+    with pytest.raises(SymmetryError, match="not finite at points about the prior .*NaN in the data"):
         check_symmetry(mixture, Symmetry.mixture("weights", "loc"), (X, Y.at[3].set(jnp.nan)))
 
 
@@ -316,7 +323,7 @@ def test_generators_generate_the_whole_group(size, kind):
     def code(part):
         return tuple(np.asarray(part).ravel()) if kind == "permutation" else tuple(np.concatenate(part))
 
-    trials_ = trials.trial_elements(symmetry, jax.random.PRNGKey(0), 0)
+    trials_ = trials.trial_elements(symmetry, np.random.default_rng(0), 0)
     seen = {code(symmetry.identity()["g"]): symmetry.identity()}
     frontier = list(seen.values())
     while frontier:
