@@ -158,16 +158,18 @@ def gather_evidence(frozen: FrozenModel, rng: np.random.Generator, num_points: i
     return Evidence(frozen, points(frozen, rng, num_points), edges(frozen, rng))
 
 
-def _is_firmly_inside(frozen: FrozenModel, place: dict[str, Array]) -> bool:
+def _is_firmly_inside(frozen: FrozenModel, place: dict[str, Any]) -> bool:
     """Whether a point stays in its supports when rounded otherwise: else a relabelling may seem to leave them."""
     nudged = {
-        name: x * (1.0 + _ROUNDING * (-1) ** (np.arange(x.size).reshape(x.shape) % 2)) if _is_real(x) else x
+        name: np.asarray(x) * (1.0 + _ROUNDING * (-1) ** (np.arange(x.size).reshape(x.shape) % 2)).astype(x.dtype)
+        if _is_real(x)
+        else x
         for name, x in place.items()
     }
     return all(bool(inside) for point in (place, nudged) for inside in frozen.inside(point).values())
 
 
-def _is_real(value: Array) -> bool:
+def _is_real(value: Any) -> bool:
     return jnp.issubdtype(value.dtype, jnp.floating)
 
 
@@ -182,7 +184,7 @@ def prove(evidence: Evidence, symmetry: Symmetry, rng: np.random.Generator, num_
     frozen, places = evidence.frozen, evidence.places
     elements = trial_elements(symmetry, rng, num_elements)
     # densities may agree where supports differ: those are compared near their edges, where prior draws seldom come
-    for place in evidence.edges:
+    for place in evidence.edges if frozen.constrained & set(symmetry.axes) else ():
         if not _is_firmly_inside(frozen, place):
             continue
         for label, element in elements:

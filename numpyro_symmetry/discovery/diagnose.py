@@ -140,7 +140,7 @@ def _repairs(frozen: FrozenModel, edited: Symmetry, name: str, places: list[Valu
                 continue
             moved = move(edited, element, place)
             after = frozen.inside(moved)
-            if any(bool(before[site]) and not bool(after[site]) for site in edited.axes):
+            if any(bool(before[site]) and not bool(after[site]) for site in before):
                 return False
             if not largest_gap(frozen, base, frozen.log_probs(moved)).ratio <= 1.0:
                 return False

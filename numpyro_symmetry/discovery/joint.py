@@ -34,7 +34,9 @@ class FrozenModel(NamedTuple):
     log_probs
         Latent values -> site -> scaled log probability, an array per datum for observed sites. Compiled.
     inside
-        Latent values -> latent site -> whether the value lies in its support, given the others. Compiled.
+        Latent values -> constrained site -> whether the value lies in its support, given the others. Compiled.
+    constrained
+        Latent sites that cannot hold every real number.
     draw
         ``(rng, stretch) ->`` latent values about the centre of the prior, ``stretch`` times as far as it spreads.
     data_sites
@@ -45,6 +47,7 @@ class FrozenModel(NamedTuple):
 
     log_probs: Callable[[dict[str, Array]], dict[str, Array]]
     inside: Callable[[dict[str, Array]], dict[str, Array]]
+    constrained: set[str]
     draw: Callable[[np.random.Generator, float], dict[str, Array]]
     data_sites: list[str]
     exact: bool
@@ -173,8 +176,9 @@ def freeze(
 
     def inside(values: dict[str, Array]) -> dict[str, Array]:
         result = run(values)
-        return {name: jnp.all(result[name]["fn"].support(values[name])) for name in latent}
+        return {name: jnp.all(result[name]["fn"].support(values[name])) for name in constrained}
 
+    constrained = {name for name, site in latent.items() if _base(site["fn"].support) is not dist.constraints.real}
     compiled = jax.jit(log_probs, compiler_options=QUICK)
     traced = compiled.trace({name: site["value"] for name, site in latent.items()} | leaves)
     data_sites = [
@@ -190,7 +194,14 @@ def freeze(
     def place(rng: np.random.Generator, stretch: float) -> dict[str, Array]:
         return drawn({name: stretch * rng.standard_normal(size) for name, size in sizes.items()})
 
-    return FrozenModel(compiled, jax.jit(inside, compiler_options=QUICK), place, data_sites, exact)
+    inside_of = jax.jit(inside, compiler_options=QUICK) if constrained else lambda values: {}
+    return FrozenModel(compiled, inside_of, constrained, place, data_sites, exact)
+
+
+def _base(support: Any) -> Any:
+    while isinstance(support, dist.constraints.independent):
+        support = support.base_constraint
+    return support
 
 
 def _rounds(jaxpr: Any) -> bool:

@@ -95,6 +95,14 @@ def reverse(op: Operation) -> list[list[Term]]:
     return [out]
 
 
+def unstack(op: Operation) -> list[list[Term]]:
+    """Each index of an axis on its own."""
+    position = op.params["axis"]
+    for index in range(len(op.out_shapes)):
+        cut(op.axes[0][position], index, index + 1, op.reason("sliced"))
+    return [[term for k, term in enumerate(op.axes[0]) if k != position] for _ in op.out_shapes]
+
+
 def tile(op: Operation) -> list[list[Term]]:
     """An axis repeated as a whole."""
     repeats = op.params["reps"]
@@ -302,4 +310,5 @@ INDEXING: dict[str, Rule] = {
     "split": split,
     "stack": stack,
     "tile": tile,
+    "unstack": unstack,
 }

@@ -169,5 +169,8 @@ def wrong_actions(symmetry: Symmetry, name: str, place: Values) -> list[Values]:
     broken = [move(symmetry, identity | {name: part}, place) for part in wrong]
     broken += [moved | {site: place[site]} for site in sites if len(sites) > 1]
     # the first half of one site's entries moved, for a site on its own whose copied indices make it singular
-    half = {site: jnp.arange(place[site].size).reshape(place[site].shape) < place[site].size // 2 for site in sites}
-    return broken + [moved | {site: jnp.where(half[site], moved[site], place[site])} for site in sites]
+    half = {site: np.arange(place[site].size).reshape(place[site].shape) < place[site].size // 2 for site in sites}
+    return broken + [
+        moved | {site: jnp.asarray(np.where(half[site], np.asarray(moved[site]), np.asarray(place[site])))}
+        for site in sites
+    ]
