@@ -131,12 +131,18 @@ _ROUNDING = 1e-13
 
 def in_double(function: Callable[[tuple, dict], Result], args: tuple, kwargs: dict) -> Result:
     """Call a function of a model's arguments in double precision, or in the session's if the model cannot."""
-    try:
-        with jax.enable_x64(True), jax.default_matmul_precision("highest"):
-            # compiled code is kept by NumPy's types, and may be found again in the session's other precision
-            return function(*jax.tree.map(lambda x: jnp.asarray(x) if _is_numbers(x) else x, (args, kwargs)))
-    except TypeError:
-        pass  # a scan whose carry is pinned to float32 cannot run in float64; any other TypeError comes back below
+
+    def converted(given: Any) -> Any:
+        return jax.tree.map(lambda x: jnp.asarray(x) if _is_numbers(x) else x, given)
+
+    # compiled code is kept by NumPy's types, and may be found again in the session's other precision; but a model may
+    # read sizes off NumPy data, which are then left alone
+    for prepare in (converted, lambda given: given):
+        try:
+            with jax.enable_x64(True), jax.default_matmul_precision("highest"):
+                return function(prepare(args), prepare(kwargs))
+        except TypeError:
+            pass  # nor can a scan whose carry is pinned to float32 run in float64; any other TypeError comes back below
     with jax.default_matmul_precision("highest"):
         return function(args, kwargs)
 

@@ -99,7 +99,7 @@ def find_symmetry(
             warnings.warn(
                 f"The types of the model allow group {name!r}, but numbers do not prove it; it is left out.",
                 SymmetryWarning,
-                stacklevel=5,
+                stacklevel=4,
             )
         if blocks := reading.blocks(found):
             # what no rule has followed may have met data after all: those that coincide must not count

@@ -115,12 +115,15 @@ class Interpreter:
     pointers
         ``(axis, axis pointed into, tag of the indices)`` for every gather by data: each entry of the one belongs to an
         entry of the other.
+    line
+        The user's line at which the walk stands.
     """
 
     rules: dict[str, Rule]
     record: list[tuple[Term, ...]] = field(default_factory=list)
     cells: tuple[Term, ...] = ()
     pointers: list[tuple[Term, Term, object]] = field(default_factory=list)
+    line: str = ""
 
     def run(self, jaxpr: Any, consts: Sequence[Value], args: Sequence[Value]) -> list[Value]:
         """Labels of a program's results, given those of its arguments."""
@@ -153,6 +156,14 @@ class Interpreter:
 
     def step(self, equation: Any, operands: list[Value], unused: list[bool]) -> list[Value]:
         """Labels of one operation's results."""
+        # what stands in a compiled function of a library bears no line of the user's but its caller's
+        outside, self.line = self.line, _source(equation) or self.line
+        try:
+            return self._step(equation, operands, unused)
+        finally:
+            self.line = outside
+
+    def _step(self, equation: Any, operands: list[Value], unused: list[bool]) -> list[Value]:
         name, params = equation.primitive.name, equation.params
         shapes, out_shapes = (
             [tuple(getattr(v.aval, "shape", ())) for v in side] for side in (equation.invars, equation.outvars)
@@ -163,7 +174,7 @@ class Interpreter:
         constants = [operand.value for operand in operands if isinstance(operand, Known)]
         if len(constants) == len(operands) and (folded := fold(equation, constants)) is not None:
             return [Known(value) for value in folded]
-        source = _source(equation)
+        source = self.line
         axes = [self.axes(operand, shape, source) for operand, shape in zip(operands, shapes, strict=True)]
         operation = Operation(name, params, operands, axes, shapes, out_shapes, unused, source, equation, self)
         rule = self.rules.get(name, self.rules["unknown"])

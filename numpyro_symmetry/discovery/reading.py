@@ -185,12 +185,13 @@ class Reading:
         coloured = [atom for atom in atoms if atom.colours.any()]
         if isinstance(entry, str | Unsigned) and group and symmetry.groups[_name(entry)].orbits is None:
             # what the labels alone would not have freed
-            text = "numbers prove it" if coloured or not isinstance(resolve(term), Atom) else ""
+            text = "proved by numbers alone" if coloured or not isinstance(resolve(term), Atom) else ""
             return Finding(site, position, term.size, group, text, "")
         if group and not coloured:
             return Finding(site, position, term.size, group, "", "")
         reasons = [reason for atom in coloured for reason in atom.reasons]
-        hardest = sorted(reasons, key=lambda r: r.soft)[:1] or [Reason("numbers do not prove it")]
+        apart = "taken apart index by index" if isinstance(resolve(term), Joined) else "numbers do not prove it"
+        hardest = sorted(reasons, key=lambda r: r.soft)[:1] or [Reason(apart)]
         text = f"the rest {hardest[0].text}" if group else hardest[0].text
         return Finding(site, position, term.size, group, text, hardest[0].source)
 

@@ -164,7 +164,8 @@ def convolution(op: Operation) -> Axes:
     else:
         group = axis(groups)
         unify(image[channel], resolve(Product([group, kernel[kernel_in]])), reason)
-        unify(kernel[kernel_out], resolve(Product([group, axis(op.shapes[1][kernel_out] // groups)])), reason)
+        channels = resolve(Product([group, axis(op.shapes[1][kernel_out] // groups)]))
+        out[numbers.out_spec[1]] = unify(kernel[kernel_out], channels, reason)
     for place, window, result in zip(places, windows, numbers.out_spec[2:], strict=True):
         for term in (image[place], kernel[window]):
             pin(term, op.reason("its order matters to a convolution"))
@@ -240,10 +241,11 @@ _VARIES = ("cumsum", "cumprod", "cumlogsumexp", "reduce_window", "reduce_window_
 _ELEMENTWISE = """
 abs acos acosh add add_any and asin asinh atan atan2 atanh bessel_i0e bessel_i1e bitcast_convert_type cbrt ceil
 clamp clz complex conj convert_element_type copy copy_p cos cosh device_put digamma div eq erf erf_inv erfc exp
-exp2 expm1 floor ge gt igamma igamma_grad_a igammac imag integer_pow is_finite le le_to lgamma log log1p logistic
-lt lt_to max min mul ne neg nextafter not or polygamma population_count pow pvary random_gamma_grad real
-reduce_precision regularized_incomplete_beta rem round rsqrt select_n sharding_constraint shift_left
-shift_right_arithmetic shift_right_logical sign sin sinh sqrt square stop_gradient sub tan tanh xor zeta
+exp2 expm1 floor ge gt igamma igamma_grad_a igammac imag integer_pow is_finite le le_to lgamma log log1p log2
+logistic lt lt_to max min mul name ne neg nextafter not one_minus_square or polygamma population_count pow pvary
+random_gamma_grad real reduce_precision regularized_incomplete_beta rem round rsqrt select_n sharding_constraint
+shift_left shift_right_arithmetic shift_right_logical sign sin sinh sqrt square stop_gradient sub tan tanh xor
+zeta
 """.split()
 _REDUCTIONS = "reduce_and reduce_max reduce_min reduce_or reduce_prod reduce_sum reduce_xor".split()
 _RUNNING = "cumlogsumexp cummax cummin cumprod cumsum".split()

@@ -302,6 +302,7 @@ INDEXING: dict[str, Rule] = {
     "scatter-max": scatter,
     "scatter-min": scatter,
     "scatter-mul": scatter,
+    "scatter-sub": scatter,
     "scatter_add": scatter,
     "scatter_max": scatter,
     "scatter_min": scatter,

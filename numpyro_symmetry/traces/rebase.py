@@ -245,10 +245,12 @@ def _rebase_pieces(
     elif isinstance(reference, Mapping):
         reference = view.open({site: np.asarray(value) for site, value in reference.items()})
     plain = rebase(view.open(draws), view.symmetry, reference=reference, num_leading_dims=len(trace.leading), **options)
+    # what lies beside the groups on their sites is no part of the plain symmetry, and was brought to nothing
+    still = {name: value.mean(tuple(range(len(trace.leading)))) for name, value in plain.data.items()}
     return plain._replace(
         data=trace.write(view.close(plain.data)),
         elements=view.element(plain.elements, bound),
-        reference=view.close(plain.reference),
+        reference=view.close(still | plain.reference),
         symmetry=bound,
         plain=plain,
         view=view,
