@@ -143,7 +143,7 @@ def main() -> None:
         random = width - sum(1 / k for k in range(1, width + 1))
         print(f"{width:5} {' '.join(cells)} {lower:9.0%}  {list(moved.values())} (random: {random:.0f})")
 
-    figure, axes = plt.subplots(1, len(rows), figsize=(4 * len(rows), 3.4), layout="constrained", squeeze=False)
+    figure, axes = plt.subplots(1, len(rows), figsize=(4 * len(rows), 4), layout="constrained", squeeze=False)
     for axis, (width, row) in zip(axes[0], rows.items(), strict=True):
         plot(dict(zip(names, row[:3], strict=True)), axes=axis)
         axis.set_title(f"{width} units a layer")

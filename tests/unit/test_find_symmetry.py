@@ -1,0 +1,215 @@
+"""What `find_symmetry` says of a model beside the group: reasons, refusals, and what numbers overrule."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from jax.extend import core
+
+from numpyro_symmetry import SymmetryError, SymmetryWarning, check_symmetry, find_symmetry
+from numpyro_symmetry.discovery import enumeration, rules
+from numpyro_symmetry.discovery.interpreter import Interpreter, Typed
+from numpyro_symmetry.discovery.terms import IS_DATA, Reason, atoms_of, axis, pinned
+
+RNG = np.random.default_rng(0)
+X, Y = RNG.normal(size=(12, 3)), RNG.normal(size=12)
+
+
+def normal(name, *shape, scale=1.0):
+    return numpyro.sample(name, dist.Normal(0.0, scale).expand(list(shape)).to_event(len(shape)))
+
+
+def network(activation):
+    def model(x, y):
+        hidden = activation(x @ normal("w1", 3, 4) + normal("b1", 4))
+        numpyro.sample("y", dist.Normal(hidden @ normal("w2", 4), 0.1).to_event(1), obs=y)
+
+    return model
+
+
+def per_datum(y):
+    """A latent value for each datum."""
+    spread = numpyro.sample("spread", dist.HalfNormal(1.0))
+    with numpyro.plate("data", len(y)):
+        effect = numpyro.sample("effect", dist.Normal(0.0, spread))
+        numpyro.sample("y", dist.Normal(effect, 1.0), obs=y)
+
+
+def assignments(y):
+    loc = normal("loc", 3)
+    with numpyro.plate("data", len(y)):
+        z = numpyro.sample("z", dist.Categorical(jnp.ones(3) / 3))
+        numpyro.sample("y", dist.Normal(loc[z], 1.0), obs=y)
+
+
+def test_explain_names_group_reason_and_line():
+    def model(x, y):
+        w1 = normal("w1", 3, 4)
+        w2 = numpyro.sample("w2", dist.Normal(0.0, jnp.array([1.0, 1.0, 1.0, 0.1])).to_event(1))
+        numpyro.sample("y", dist.Normal(jnp.tanh(x @ w1) @ w2, 0.1).to_event(1), obs=y)
+
+    found = find_symmetry(model, (X, Y))
+    by_axis = {(f.site, f.axis): f for f in found.findings}
+    assert found.orbits == {"w2": (0, 0, 0, 1)}
+    assert by_axis["w1", -2].reason == "meets data"
+    assert by_axis["w1", -2].source.startswith("test_find_symmetry.py:")
+    assert by_axis["w2", -1].group == "S3 'w2'"
+    assert "a constant differs along the axis" in by_axis["w2", -1].reason
+    assert "w1    -2    3     ·" in found.explain()
+
+
+def test_what_is_found_passes_the_check_and_says_the_same_again():
+    model = network(jnp.tanh)
+    found = find_symmetry(model, (X,), {"y": Y})
+    assert check_symmetry(model, found, (X, Y)).status == "passed"
+    assert found == find_symmetry(model, (X, Y), rng_key=jax.random.key(7))
+    with jax.enable_x64(True):
+        assert found == find_symmetry(model, (X, Y))
+
+
+def test_groups_are_named_by_their_plate():
+    def model(x, y):
+        with numpyro.plate("unit", 4):
+            v = numpyro.sample("v", dist.Normal(0.0, 1.0))
+            with numpyro.plate("input", 3):
+                w = numpyro.sample("w", dist.Normal(0.0, 1.0))
+        numpyro.sample("y", dist.Normal(jnp.tanh(x @ w) @ v, 0.1).to_event(1), obs=y)
+
+    assert find_symmetry(model, (X, Y)).axes == {"v": ("unit",), "w": (None, "unit")}
+
+
+@pytest.mark.parametrize("closed_over", [True, False])
+def test_data_that_coincide_create_nothing(closed_over):
+    same = np.ones(5)
+    found = find_symmetry(lambda: per_datum(same)) if closed_over else find_symmetry(per_datum, (same,))
+    assert not found.groups
+    assert {f.reason for f in found.findings} == {"meets data"}
+
+
+@pytest.mark.parametrize(
+    ("activation", "kind"), [(jnp.tanh, "signed"), (jax.nn.relu, "permutation"), (jax.nn.gelu, "permutation")]
+)
+def test_signs_of_odd_activations(activation, kind):
+    found = find_symmetry(network(activation), (X, Y), signs=True)
+    assert {group.kind for group in found.groups.values()} == {kind}
+
+
+def test_signs_leave_alone_what_is_even():
+    def model(y):
+        scale = numpyro.sample("scale", dist.HalfNormal(1.0).expand([2]).to_event(1))
+        loadings, scores = normal("loadings", 3, 2), normal("scores", 12, 2)
+        numpyro.sample("y", dist.Normal((scores * scale) @ loadings.T, 0.1).to_event(2), obs=y)
+
+    found = find_symmetry(model, (X,), signs=True)
+    assert found.kinds == {"scale": "signed"}
+    assert {axis.signed for axis in found.opened("loadings") + found.opened("scores") if axis.group} == {True}
+    assert {axis.signed for axis in found.opened("scale")} == {False}
+
+
+def test_discrete_sites_are_summed_out_or_are_values_like_others(monkeypatch):
+    pytest.importorskip("funsor")
+    assert find_symmetry(assignments, (Y,)).axes == {"loc": ("loc",)}
+    monkeypatch.setattr(enumeration, "find_spec", lambda name: None)
+    without = find_symmetry(assignments, (Y,))
+    assert not without.groups
+    assert {f.reason for f in without.findings if f.site == "loc"} == {"indexed by a value"}
+
+
+def test_a_model_may_look_at_its_data():
+    def model(x, y, group):
+        offset = normal("offset", int(group.max()) + 1)
+        out = jnp.tanh(x @ normal("w1", 3, 4)) @ normal("w2", 4)
+        numpyro.sample("y", dist.Normal(out + offset[group], 0.1).to_event(1), obs=y)
+
+    found = find_symmetry(model, (X, 30 * Y, RNG.integers(0, 5, 12)))
+    assert found.axes == {"w1": (None, "w2"), "w2": ("w2",)}
+
+
+def test_numbers_overrule_a_rule_that_lies(monkeypatch):
+    monkeypatch.setitem(rules.RULES, "cumsum", rules.elementwise)
+
+    def model(x, y):
+        hidden = jnp.cumsum(jnp.tanh(x @ normal("w1", 3, 4)), axis=1)
+        numpyro.sample("y", dist.Normal(hidden @ normal("w2", 4), 0.1).to_event(1), obs=y)
+
+    with pytest.warns(SymmetryWarning, match="'w2', but numbers do not prove it"):
+        found = find_symmetry(model, (X, Y))
+    assert not found.groups
+    assert "numbers do not prove it" in found.explain()
+
+
+def test_components_that_a_loop_takes_apart_are_found_by_numbers():
+    def model(y):
+        weights, loc = numpyro.sample("weights", dist.Dirichlet(jnp.ones(3))), normal("loc", 3)
+        terms = [jnp.log(weights[k]) + dist.Normal(loc[k], 1.0).log_prob(y) for k in range(3)]
+        numpyro.factor("likelihood", jax.nn.logsumexp(jnp.stack(terms), axis=0).sum())
+
+    found = find_symmetry(model, (Y,))
+    assert len({entries for entries in found.axes.values()}) == 1
+    assert set(found.axes) == {"weights", "loc"}
+    assert "proved by numbers alone" in found.explain()
+
+
+def test_an_operation_without_a_rule_is_no_end(monkeypatch):
+    monkeypatch.delitem(rules.RULES, "tanh")
+    found = find_symmetry(network(jnp.tanh), (X, Y))
+    assert [str(group) for group in found.groups.values()] == ["S4"]
+
+
+def test_log_joint_that_is_nowhere_finite():
+    with pytest.raises(SymmetryError, match="not finite at points about the prior"):
+        find_symmetry(network(jnp.tanh), (X, np.full(12, np.nan)))
+
+
+def test_parameters_count_as_sites():
+    def model(x, y):
+        weights = numpyro.param("net", {"w1": jnp.zeros((3, 4)), "w2": jnp.zeros(4)})
+        numpyro.sample("y", dist.Normal(jnp.tanh(x @ weights["w1"]) @ weights["w2"], 0.1).to_event(1), obs=y)
+
+    assert find_symmetry(model, (X, Y)).axes == {"net.w1": (None, "net.w2"), "net.w2": ("net.w2",)}
+
+
+@pytest.mark.parametrize(
+    ("function", "shapes", "expected"),
+    [
+        (lambda w, v: jnp.tanh(w).sum(0) @ v, [(3, 4), (4,)], [[True, True], [True]]),
+        (lambda w, v: (w[:, ::-1] * v).sum(), [(3, 4), (4,)], [[True, False], [False]]),
+        (lambda w, v: (w[0] * v).sum(), [(3, 4), (4,)], [[None, True], [True]]),
+        (lambda w, v: jnp.cumsum(v).max() + w.sum(), [(3, 4), (4,)], [[True, True], [False]]),
+        (lambda w, v: jnp.sort(v)[0] + w.sum(), [(3, 4), (4,)], [[True, True], [True]]),
+        (lambda w, v: jnp.argmax(v) + w.sum(), [(3, 4), (4,)], [[True, True], [False]]),
+        (lambda w, v: (w * jnp.arange(4.0)).sum() + v.sum(), [(3, 4), (4,)], [[True, False], [True]]),
+        (lambda w, v: (jnp.tril(w @ w.T)).sum() + v.sum(), [(3, 4), (4,)], [[False, True], [True]]),
+    ],
+    ids=["sums", "reversed", "one row", "running sum", "sorted", "argmax", "counted", "triangle"],
+)
+def test_what_pins_and_what_does_not(function, shapes, expected):
+    jaxpr = jax.make_jaxpr(function)(*map(np.ones, shapes))
+    terms = [[axis(n) for n in shape] for shape in shapes]
+    rules.interpreter().run_closed(jaxpr, [Typed(tuple(axes)) for axes in terms])
+    free = [
+        [None if len(atoms_of(t)) != 1 or atoms_of(t)[0].size != t.size else not atoms_of(t)[0].is_pinned for t in axes]
+        for axes in terms
+    ]
+    assert free == expected
+
+
+def test_a_rule_takes_a_line():
+    squash = core.Primitive("squash")
+    squash.def_abstract_eval(lambda x: x)
+    jaxpr = jax.make_jaxpr(lambda w: squash.bind(w).sum())(np.ones(4))
+    for table, pins in ((rules.RULES, True), (rules.RULES | {"squash": rules.elementwise}, False)):
+        term = axis(4)
+        Interpreter(table).run_closed(jaxpr, [Typed((term,))])
+        assert atoms_of(term)[0].is_pinned == pins
+
+
+def test_data_pin_what_they_meet_and_say_so():
+    data, weights = pinned(4, Reason(IS_DATA)), axis(4)
+    jaxpr = jax.make_jaxpr(lambda x, w: (x * w).sum())(np.ones(4), np.ones(4))
+    rules.interpreter().run_closed(jaxpr, [Typed((data,)), Typed((weights,))])
+    (atom,) = atoms_of(weights)
+    assert atom.is_pinned
+    assert atom.reasons[0].text == "meets data"
