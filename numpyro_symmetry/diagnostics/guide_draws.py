@@ -11,7 +11,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array
 
-from numpyro_symmetry.samplers.containers import log_likelihoods, observed, plate_dims, to_container, trace_of
+from numpyro_symmetry.samplers.containers import posterior_container
 
 
 def to_arviz(
@@ -68,19 +68,14 @@ def to_arviz(
     (1, 50)
     """
     kwargs = dict(model_kwargs or {})
-    model = guide.model if model is None else model
     draws = guide.sample_posterior(rng_key, params, *model_args, sample_shape=(num_draws,), **kwargs)
-    sites = trace_of(model, model_args, kwargs)
-    posterior = {site: jnp.asarray(value)[None] for site, value in draws.items()}
-    groups: dict[str, Any] = {"posterior": posterior}
-    data = observed(sites)
-    if log_likelihood and data:
-        latent = {s: v for s, v in posterior.items() if s in sites and sites[s]["type"] == "sample"}
-        groups["log_likelihood"] = log_likelihoods(model, latent, model_args, kwargs)
-    groups["observed_data"] = data
-    return to_container(
-        groups,
-        dims=plate_dims(sites) | dict(dims or {}),
+    return posterior_container(
+        guide.model if model is None else model,
+        model_args,
+        kwargs,
+        {site: jnp.asarray(value)[None] for site, value in draws.items()},
+        log_likelihood=log_likelihood,
+        dims=dims,
         coords=coords,
         attrs={"inference_library": "numpyro", "guide": type(guide).__name__},
     )

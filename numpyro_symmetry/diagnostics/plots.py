@@ -50,5 +50,6 @@ def plot_barrier(barriers: LossBarrier | Mapping[str, LossBarrier], *, axes: Axe
     axes.set(xlabel="share of the way", ylabel="loss (nats per datum)")
     axes.spines[["top", "right"]].set_visible(False)
     if any(name is not None for name in named):
-        axes.legend(frameon=False, title="barrier", loc="upper center", bbox_to_anchor=(0.5, -0.18))
+        # below the axes, where it hides no curve
+        axes.legend(frameon=False, title="barrier", alignment="left", loc="upper center", bbox_to_anchor=(0.5, -0.18))
     return axes

@@ -127,7 +127,7 @@ def report(
     sites = list(out.symmetry.axes)
     tables = [_statistics({s: t.values[s] for s in sites}, before.leading, shape) for t in (before, after)]
     rows = [Row(s, tables[0][s][0], tables[1][s][0], tables[0][s][1], tables[1][s][1], False) for s in sites]
-    known = _invariants(raw, before, out)
+    known = _invariants(before, out)
     for name, values in (invariants or {}).items():
         if np.shape(values)[: len(before.leading)] != before.leading:
             raise SymmetryError(
@@ -146,7 +146,7 @@ def report(
         _share_relabelled(out),
         float((out.margin < AMBIGUOUS).mean()),
         out.null,
-        {name: group.size or 0 for name, group in out.symmetry.groups.items()},
+        {name: group.size or 0 for name, group in (out.plain or out).symmetry.groups.items()},
         out.converged,
         (),
     )
@@ -183,22 +183,22 @@ def _statistics(values: Mapping[str, Any], leading: tuple[int, ...], shape: tupl
     return found
 
 
-def _invariants(raw: Any, trace: Trace, out: Rebased) -> dict[str, np.ndarray]:
+def _invariants(trace: Trace, out: Rebased) -> dict[str, np.ndarray]:
     """What is at hand without asking: log density, log-likelihood, and sums over labels of values and squares."""
     found: dict[str, np.ndarray] = {}
     if trace.log_density is not None:
         found["log density"] = trace.log_density
-    groups = raw.groups() if callable(getattr(raw, "groups", None)) else getattr(raw, "children", ())
-    if "log_likelihood" in [str(g).strip("/") for g in groups]:
-        for name, value in raw["log_likelihood"].data_vars.items():
-            found[f"log likelihood of {name}"] = value.transpose("chain", "draw", ...).values
+    found |= {f"log likelihood of {name}": value.values for name, value in trace.log_likelihood.items()}
     lead = len(trace.leading)
-    for site in out.symmetry.axes:
-        value = trace.values[site].astype(float)
-        opened = value.reshape(*trace.leading, *out.symmetry.opened_shape(site, value.shape[lead:]))
-        axes = out.symmetry.opened(site)
+    symmetry, values = out.symmetry, {site: trace.values[site] for site in out.symmetry.axes}
+    if out.view is not None and out.plain is not None:
+        symmetry, values = out.plain.symmetry, out.view.open(values)
+    for site in symmetry.axes:
+        value = values[site].astype(float)
+        opened = value.reshape(*trace.leading, *symmetry.opened_shape(site, value.shape[lead:]))
+        axes = symmetry.opened(site)
         summed = tuple(k - len(axes) for k, axis in enumerate(axes) if axis.group is not None)
-        if not any(axis.signed and out.symmetry.groups[axis.group].kind == "signed" for axis in axes if axis.group):
+        if not any(axis.signed and symmetry.groups[axis.group].signed for axis in axes if axis.group):
             if np.ptp(opened.sum(summed)) > 1e-5 * np.abs(opened).max(initial=0.0):
                 found[f"Σ {site}"] = opened.sum(summed)
         found[f"Σ {site}²"] = np.square(opened).sum(summed)
@@ -207,7 +207,7 @@ def _invariants(raw: Any, trace: Trace, out: Rebased) -> dict[str, np.ndarray]:
 
 def _share_relabelled(out: Rebased) -> float:
     parts = []
-    for part in out.elements.values():
+    for part in (out.plain or out).elements.values():
         arrays = part if isinstance(part, tuple) else (part,)
         parts += [np.asarray(a).reshape(-1, np.shape(a)[-1]) for a in arrays]
     _, counts = np.unique(np.concatenate(parts, 1), axis=0, return_counts=True)
@@ -222,13 +222,17 @@ def _table(rows: tuple[Row, ...]) -> str:
         if kind and some:
             lines.append("what no label changes")
         for row in some:
-            left = (
-                f"{row.r_hat_raw:12.3f}{row.r_hat:12.3f}{row.ess_raw:13.0f}{row.ess:12.0f}"
-                if not kind
-                else f"{row.r_hat:24.3f}{row.ess:25.0f}"
-            )
-            lines.append(f"{row.name:{width}}{left}".replace("nan", "  –"))
+            if kind:
+                cells = _number(row.r_hat, 24, 3) + _number(row.ess, 25, 0)
+            else:
+                cells = _number(row.r_hat_raw, 12, 3) + _number(row.r_hat, 12, 3)
+                cells += _number(row.ess_raw, 13, 0) + _number(row.ess, 12, 0)
+            lines.append(f"{row.name:{width}}{cells}")
     return "\n".join(lines)
+
+
+def _number(value: float, width: int, digits: int) -> str:
+    return f"{'–':>{width}}" if np.isnan(value) else f"{value:{width}.{digits}f}"
 
 
 def _facts(found: Report) -> list[str]:

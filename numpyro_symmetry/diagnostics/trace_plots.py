@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from numpyro_symmetry.symmetry import SymmetryError, num_transpositions
+from numpyro_symmetry.symmetry import SymmetryError, compose, inverse, num_transpositions
 from numpyro_symmetry.symmetry.elements import permutation_of
 from numpyro_symmetry.traces import Rebased
 from numpyro_symmetry.traces.containers import read
@@ -35,6 +35,21 @@ def plot_relabelling(raw: Any, out: Rebased, sites: tuple[str, str], *, axes: An
     -------
     numpy.ndarray of matplotlib.axes.Axes
         Before, after.
+
+    Raises
+    ------
+    SymmetryError
+        If a site has more than one value a slot.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from numpyro_symmetry import Symmetry, plot_relabelling, rebase
+    >>> rng = np.random.default_rng(0)
+    >>> raw = {"loc": rng.permuted([0.0, 5.0] + rng.standard_normal((200, 2)), axis=1)}
+    >>> before, after = plot_relabelling(raw, rebase(raw, Symmetry.mixture("loc")), ("loc", "loc"))
+    >>> after.get_xlabel(), after.get_ylabel(), len(after.lines)
+    ('draw', 'loc', 2)
     """
     if axes is None:
         import matplotlib.pyplot as plt
@@ -59,7 +74,10 @@ def plot_relabelling(raw: Any, out: Rebased, sites: tuple[str, str], *, axes: An
 
 
 def plot_transpositions(out: Rebased, group: str | None = None, *, axes: Axes | None = None) -> Axes:
-    """Number of transpositions between consecutive draws' labels, chain by chain, with its random baseline.
+    r"""Number of transpositions between consecutive draws' labels, chain by chain, with its random baseline.
+
+    .. math:: \operatorname{NoT}(g_{t+1}\, g_t^{-1}), \qquad
+              \operatorname{E} \operatorname{NoT} = n - \sum_{k=1}^n \tfrac1k \text{ for labels at random}
 
     Parameters
     ----------
@@ -73,26 +91,43 @@ def plot_transpositions(out: Rebased, group: str | None = None, *, axes: Axes | 
     Returns
     -------
     matplotlib.axes.Axes
-        Flat at zero where a chain never switches labels; at ``n - H_n`` where labels are forgotten at once.
+        Flat at zero where a chain never switches labels; at the baseline where labels are forgotten at once.
+
+    Raises
+    ------
+    SymmetryError
+        If the group is unknown, or left out where there are several.
+
+    References
+    ----------
+    Xiao et al. (2023), arXiv:2401.00611: the number of transpositions.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from numpyro_symmetry import Symmetry, plot_transpositions, rebase
+    >>> loc = [0.0, 5.0] + np.random.default_rng(0).standard_normal((200, 2))
+    >>> loc[100:] = loc[100:, ::-1]
+    >>> axes = plot_transpositions(rebase({"loc": loc}, Symmetry.mixture("loc")))
+    >>> np.flatnonzero(axes.lines[0].get_ydata()).tolist()
+    [99]
     """
     if axes is None:
         import matplotlib.pyplot as plt
 
         axes = plt.figure(figsize=(7, 3), layout="constrained").add_subplot()
-    names = list(out.elements)
+    elements = (out.plain or out).elements
+    names = list(elements)
     if group is None and len(names) == 1:
         group = names[0]
-    if group not in out.elements:
+    if group not in elements:
         raise SymmetryError(f"group={group!r}: name one of {names}.")
-    permutation = np.asarray(permutation_of(out.elements[group]))
+    permutation = permutation_of(elements[group])
     n = permutation.shape[-1]
-    chains = permutation.reshape(-1, *permutation.shape[-2:]) if permutation.ndim > 2 else permutation[None]
-    for k, chain in enumerate(chains):
-        # h = g_{t+1} g_t^{-1}: what was done to the labels between one draw and the next
-        step = np.take_along_axis(np.argsort(chain[:-1], -1), chain[1:], -1)
-        axes.plot(
-            np.arange(1, len(chain)), np.asarray(num_transpositions({group: step})[group]), lw=0.7, label=f"chain {k}"
-        )
+    for k, chain in enumerate(permutation.reshape(-1, *permutation.shape[-2:])):
+        # what was done to the labels between one draw and the next
+        step = compose({group: chain[1:]}, inverse({group: chain[:-1]}))
+        axes.plot(np.arange(1, len(chain)), num_transpositions(step)[group], lw=0.7, label=f"chain {k}")
     baseline = n - np.sum(1.0 / np.arange(1, n + 1))
     axes.axhline(baseline, color="grey", ls=":", label="random labels")
     axes.set(xlabel="draw", ylabel=f"transpositions of {group!r}", ylim=(-0.05 * n, n))
@@ -102,7 +137,12 @@ def plot_transpositions(out: Rebased, group: str | None = None, *, axes: Axes | 
 
 
 def plot_null(out: Rebased, *, axes: Axes | None = None) -> Axes:
-    """How far each slot is from its nearest other, in descending order, beside slots without identity.
+    r"""How far each slot is from its nearest other, in descending order, beside slots without identity.
+
+    .. math:: d_i = \min_{j \ne i} \Big[\sum_x \frac{(\mu_{ix} - \mu_{jx})^2}
+              {(\sigma_{ix}^2 + \sigma_{jx}^2) / 2}\Big]^{1/2}
+
+    over all numbers :math:`x` that describe a slot, with means and standard deviations over relabelled draws.
 
     Parameters
     ----------
@@ -115,6 +155,21 @@ def plot_null(out: Rebased, *, axes: Axes | None = None) -> Axes:
     -------
     matplotlib.axes.Axes
         Slots at or below the null's are the relabelling's own doing.
+
+    Raises
+    ------
+    SymmetryError
+        If there is no null.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from numpyro_symmetry import Symmetry, plot_null, rebase
+    >>> rng = np.random.default_rng(0)
+    >>> raw = {"loc": rng.permuted([0.0, 5.0] + rng.standard_normal((200, 2)), axis=1)}
+    >>> slots, null = plot_null(rebase(raw, Symmetry.mixture("loc"))).lines
+    >>> bool(slots.get_ydata().min() > 2 * null.get_ydata().max())
+    True
     """
     if out.null is None:
         raise SymmetryError("There is no null to plot: call rebase with null=True.")

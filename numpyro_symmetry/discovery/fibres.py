@@ -38,7 +38,12 @@ def chains(
     free
         Serials of atoms that move.
     """
-    beside = _companions(values, _owners(pointers))
+    pointers = list(pointers)
+    mixed = {
+        one.serial for one, other in (map(resolve, p[:2]) for p in pointers) if isinstance(one, Atom) and one is other
+    }
+    # entries of an axis that point at others of its own do not stand each by itself
+    beside = {serial: s - mixed for serial, s in _companions(values, _owners(pointers)).items()}
     above: dict[int, set[int]] = {}
     for serial in sorted(free, key=lambda s: -len(beside.get(s, ()))):
         # of two that always stand together, the one met first is the inner one
@@ -79,7 +84,7 @@ def _companions(values: Iterable[Sequence[Term]], owners: Mapping[int, set[int]]
                 continue
             seen.add(here)
             count = Counter(here)
-            count.update({owner for serial in here for owner in owners.get(serial, ()) if owner not in count})
+            count.update([owner for serial in here for owner in owners.get(serial, ())])
             once = {serial for serial in count if count[serial] == 1}
             for serial in count:
                 companions[serial] = companions.get(serial, once) & once - {serial}

@@ -94,7 +94,10 @@ def find_symmetry(
         def evidence(args: tuple, kwargs: dict) -> Evidence:
             return gather_evidence(freeze(model, args, kwargs, key, reading.sites), rng, _NUM_POINTS)
 
-        found, dropped = what_holds(claimed, evidence(args, kwargs), rng)
+        proof = evidence(args, kwargs)
+        found, dropped = what_holds(claimed, proof, rng)
+        if any(claimed.groups[name].over for name in dropped):
+            found, dropped = what_holds(reading.without_fibres(), proof, rng)
         for name in dropped:
             warnings.warn(
                 f"The types of the model allow group {name!r}, but numbers do not prove it; it is left out.",

@@ -60,6 +60,7 @@ class Typed(NamedTuple):
 
 
 Value = Known | Typed
+_LEFT_OUT = Typed(())
 
 
 class Operation(NamedTuple):
@@ -91,6 +92,10 @@ class Operation(NamedTuple):
     source: str
     equation: Any
     interpreter: Interpreter
+
+    def mix(self, *terms: Term) -> None:
+        """Record that entries along these axes of the first operand are mixed: the others then stand without them."""
+        self.interpreter.see(Typed(tuple(t for t in self.axes[0] if not any(t is term for term in terms))))
 
     def reason(self, text: str, *, soft: bool = False) -> Reason:
         """A reason with the line at which this operation stands."""
@@ -133,13 +138,18 @@ class Interpreter:
         environment = given | known
 
         def read(atom: Any) -> Value:
-            return Known(np.asarray(atom.val)) if isinstance(atom, core.Literal) else environment[atom]
+            if isinstance(atom, core.Literal):
+                return Known(np.asarray(atom.val))
+            # what a choice by a constant leaves out was never walked, and is never looked at
+            return environment.get(atom, _LEFT_OUT)
 
         for equation in jaxpr.eqns:
             if all(var in known or var not in live for var in equation.outvars):
                 continue
+            operands = list(map(read, equation.invars))
+            chosen = _chosen(equation, [x if isinstance(x, Known) else None for x in operands])
             unused = [var not in live for var in equation.outvars]
-            values = self.step(equation, list(map(read, equation.invars)), unused)
+            values = self.step(equation, operands, unused) if chosen is None else [operands[chosen]]
             for var, value in zip(equation.outvars, values, strict=True):
                 self.see(value)
                 environment[var] = value

@@ -98,6 +98,10 @@ class Reading:
             # a site on which an axis stands without what it would be fibred over: its cells move together
             return self._with_chains({})
 
+    def without_fibres(self) -> Symmetry:
+        """The subgroup in which the cells of what is fibred move together."""
+        return self._with_chains({})
+
     def with_group(self, symmetry: Symmetry, places: Sequence[tuple[str, int]]) -> Symmetry | None:
         """A symmetry with one more group on whole axes; groups on parts of them, and nowhere else, give way to it."""
 

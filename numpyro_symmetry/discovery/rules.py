@@ -62,6 +62,8 @@ def sort(op: Operation) -> Axes:
     """Sorted values are the same whatever the order; what is carried along is not."""
     position, reason = op.params["dimension"], op.reason("its order becomes values")
     (out, *_) = elementwise(op)
+    for axes in op.axes:
+        op._replace(axes=[axes]).mix(axes[position])
     if any(not unused for unused in op.unused[op.params.get("num_keys", 1) :]):
         pin(out[position], reason)
     out[position] = pinned(out[position].size, reason)
@@ -71,6 +73,7 @@ def sort(op: Operation) -> Axes:
 def top_k(op: Operation) -> Axes:
     """The largest values are the same whatever the order; their positions are labels."""
     *rest, last = op.axes[0]
+    op.mix(last)
     reason = op.reason("its order becomes values")
     if not op.unused[1]:
         pin(last, reason)
@@ -138,13 +141,12 @@ def contraction(op: Operation) -> Axes:
     (left_gone, right_gone), (left_batch, right_batch) = op.params["dimension_numbers"]
     left, right = op.axes
     reason = op.reason("two axes meet")
-    for a, b in zip(left_gone, right_gone, strict=True):
-        unify(left[a], right[b], reason)
+    gone = [unify(left[a], right[b], reason) for a, b in zip(left_gone, right_gone, strict=True)]
     batch = [unify(left[a], right[b], reason) for a, b in zip(left_batch, right_batch, strict=True)]
     free = [t for k, t in enumerate(left) if k not in (*left_gone, *left_batch)]
     free += [t for k, t in enumerate(right) if k not in (*right_gone, *right_batch)]
     # the products that are summed stand nowhere in the program
-    op.interpreter.see(Typed((*batch, *free, *(left[a] for a in left_gone))))
+    op.interpreter.see(Typed((*batch, *free, *gone)))
     return [batch + free]
 
 
@@ -159,8 +161,9 @@ def convolution(op: Operation) -> Axes:
     batch, channel, *places = numbers.lhs_spec
     kernel_out, kernel_in, *windows = numbers.rhs_spec
     out[numbers.out_spec[0]], out[numbers.out_spec[1]] = image[batch], kernel[kernel_out]
+    summed = kernel[kernel_in]
     if groups == 1:
-        unify(image[channel], kernel[kernel_in], reason)
+        summed = unify(image[channel], kernel[kernel_in], reason)
     else:
         group = axis(groups)
         unify(image[channel], resolve(Product([group, kernel[kernel_in]])), reason)
@@ -170,7 +173,8 @@ def convolution(op: Operation) -> Axes:
         for term in (image[place], kernel[window]):
             pin(term, op.reason("its order matters to a convolution"))
         out[result] = pinned(out[result].size, op.reason("its order matters to a convolution"))
-    op.interpreter.see(Typed((*out, kernel[kernel_in])))
+    # what is summed stands nowhere in the program, and places are mixed
+    op.interpreter.see(Typed((out[numbers.out_spec[0]], out[numbers.out_spec[1]], summed)))
     return [out]
 
 
@@ -189,7 +193,12 @@ def window(op: Operation) -> Axes:
 def factorisation(op: Operation) -> Axes:
     """Factors of a matrix: a relabelled matrix has other ones, though what is made of them may be the same."""
     reason = op.reason(f"goes through {op.name}, for which there is no rule", soft=True)
+    if len({len(axes) for axes in op.axes}) > 1:
+        return unknown(op)
     batch: list[Term] = op.axes[0][:-2]
+    for axes in op.axes:
+        for term in axes[-2:]:
+            op._replace(axes=[axes]).mix(term)
     for axes in op.axes[1:]:
         batch = [unify(a, b, op.reason("two axes meet")) for a, b in zip(batch, axes[:-2], strict=True)]
     if op.name == "triangular_solve":
@@ -221,6 +230,7 @@ def _pin_axis(op: Operation, term: Term, text: str, size: int | None = None) -> 
     size = term.size if size is None else size
     if isinstance(resolve(term), Uniform) and size == term.size and op.name not in _VARIES:
         return Uniform(size)
+    op.mix(term)
     pin(term, op.reason(text))
     return pinned(size, op.reason(text))
 

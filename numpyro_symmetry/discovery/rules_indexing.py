@@ -192,7 +192,9 @@ def _counted(indices: Value | None, size: int) -> int | None:
 def _point(op: Operation, index_axes: list[Term], target: Term, indices: Value) -> None:
     """Remember that each entry of the one axis along which data indices vary belongs to an entry of the target."""
     varying = [term for term in index_axes if not is_uniform(term)]
-    if len(varying) == 1 and indices.tag is not None:
+    if len(varying) != 1 or indices.tag is None:
+        op.mix(target)
+    else:
         for _, other, tag in op.interpreter.pointers:
             if tag == indices.tag and other.size == target.size:
                 target = unify(target, other, op.reason("indexed by a value"))
@@ -210,7 +212,13 @@ def _follow(op: Operation) -> list[Term]:
         places = np.arange(n, dtype=np.int32).reshape([-1 if j == k else 1 for j in range(len(shape))])
         source = evaluate(op.equation, [np.broadcast_to(places, shape), indices])
         moving = [j for j in range(source.ndim) if source.shape[j] > 1 and slice_colours(source, j) is not None]
-        if not moving:
+        if ((source < 0) | (source >= n)).any():
+            # entries that are filled in come from nowhere
+            op.mix(operand[k])
+            pin(operand[k], reason)
+            for j, size in enumerate(op.out_shapes[0]):
+                out[j] = unify(out[j], pinned(size, reason), reason)
+        elif not moving:
             colours = np.zeros(n, int)
             if source.size:
                 colours[source.reshape(-1)[0]] = 1
@@ -223,6 +231,7 @@ def _follow(op: Operation) -> list[Term]:
             else:
                 out[j] = unify(out[j], _other(op, operand[k], len(line), "indexed in another order"), reason)
         else:
+            op.mix(operand[k])
             pin(operand[k], reason)
             for j in moving:
                 out[j] = unify(out[j], pinned(op.out_shapes[0][j], reason), reason)
@@ -262,6 +271,7 @@ def scatter(op: Operation) -> list[list[Term]]:
         out[k] = _other(op, operand[k], operand[k].size, "written at an index", varies=True)
     for j, term in enumerate(update):
         if j not in numbers.update_window_dims:
+            op._replace(axes=[update]).mix(term)
             pin(term, op.reason("written at an index"))
     return [out]
 
@@ -286,6 +296,7 @@ def _other(op: Operation, term: Term, size: int, text: str, *, varies: bool = Fa
     """An axis of which something is taken in an order of its own: pinned, unless nothing varies along it."""
     if is_uniform(term) and not varies:
         return Uniform(size)
+    op.mix(term)
     pin(term, op.reason(text))
     return pinned(size, op.reason(text))
 

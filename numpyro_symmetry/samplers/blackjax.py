@@ -13,11 +13,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from numpyro.infer import init_to_uniform
-from numpyro.infer.util import constrain_fn, initialize_model
+from numpyro.infer import init_to_uniform, init_to_value
+from numpyro.infer.util import constrain_fn, initialize_model, unconstrain_fn
 from tqdm.auto import tqdm
 
-from numpyro_symmetry.samplers.containers import log_likelihoods, observed, plate_dims, to_container, trace_of
+from numpyro_symmetry.samplers.containers import posterior_container, trace_of
 
 ALGORITHMS = ("nuts", "hmc", "mclmc")
 # how often a progress bar moves
@@ -91,7 +91,8 @@ def run_blackjax(
     Raises
     ------
     ValueError
-        If the algorithm is unknown, a number is below one, the model has discrete latent sites or none at all.
+        If the algorithm is unknown, a number is below one, the model has discrete latent sites or none at all, or
+        ``init_params`` names other sites, has other shapes or lies outside a support.
 
     Examples
     --------
@@ -114,12 +115,14 @@ def run_blackjax(
         raise ValueError(f"{wrong}: each must be at least 1.")
     kwargs = dict(model_kwargs or {})
     sites = trace_of(model, model_args, kwargs)
-    _refuse_what_has_no_gradient(sites)
+    latent = {name: site for name, site in sites.items() if site["type"] == "sample" and not site["is_observed"]}
+    _refuse_what_has_no_gradient(latent)
+    starts = {site: jnp.asarray(value) for site, value in (init_params or {}).items()}
+    moved = _unconstrained(starts, latent, num_chains, lambda one: unconstrain_fn(model, model_args, kwargs, one))
     key_init, key_warm, key_sample = jax.random.split(rng_key, 3)
-    if init_params is not None:
-        from numpyro.infer import init_to_value
-
-        init_strategy = init_to_value(values={s: jnp.asarray(v)[0] for s, v in init_params.items()})
+    if starts:
+        # of one chain, for NumPyro to find its way; each chain's own replace it below
+        init_strategy = init_to_value(values={site: value[0] for site, value in starts.items()})
     init = initialize_model(
         jax.random.split(key_init, num_chains),
         model,
@@ -129,36 +132,27 @@ def run_blackjax(
         dynamic_args=True,
     )
     potential = init.potential_fn(*model_args, **kwargs)
-    positions = init.param_info.z
-    if init_params is not None:
-        from numpyro.infer.util import unconstrain_fn
-
-        given = {site: jnp.asarray(value) for site, value in init_params.items()}
-        moved = jax.vmap(lambda one: unconstrain_fn(model, model_args, kwargs, one))(given)
-        positions = {site: moved.get(site, value) for site, value in positions.items()}
+    positions = {site: moved.get(site, value) for site, value in init.param_info.z.items()}
     sampler = _sampler(
         algorithm, lambda z: -potential(z), num_warmup, num_integration_steps, target_acceptance_rate, dense_mass
     )
     with tqdm(total=num_samples, disable=not progress_bar, desc="warmup") as bar:
         unconstrained, stats = _run(sampler, key_warm, key_sample, positions, num_chains, num_samples, thinning, bar)
     constrain = jax.jit(lambda z: constrain_fn(model, model_args, kwargs, z, return_deterministic=True, batch_ndims=2))
-    posterior = constrain(unconstrained)
-    groups = {"posterior": posterior, "sample_stats": stats}
-    data = observed(sites)
-    if log_likelihood and data:
-        latent = {site: posterior[site] for site in unconstrained}
-        groups["log_likelihood"] = log_likelihoods(model, latent, model_args, kwargs)
-    groups["observed_data"] = data
-    return to_container(
-        groups,
-        dims=plate_dims(sites) | dict(dims or {}),
+    return posterior_container(
+        model,
+        model_args,
+        kwargs,
+        constrain(unconstrained),
+        sample_stats=stats,
+        log_likelihood=log_likelihood,
+        dims=dims,
         coords=coords,
         attrs={"inference_library": "blackjax", "algorithm": algorithm, "num_warmup": num_warmup},
     )
 
 
-def _refuse_what_has_no_gradient(sites: Mapping[str, Mapping[str, Any]]) -> None:
-    latent = {name: site for name, site in sites.items() if site["type"] == "sample" and not site["is_observed"]}
+def _refuse_what_has_no_gradient(latent: Mapping[str, Mapping[str, Any]]) -> None:
     if not latent:
         raise ValueError("The model has no latent sites to sample.")
     if discrete := sorted(name for name, site in latent.items() if site["fn"].support.is_discrete):
@@ -166,6 +160,34 @@ def _refuse_what_has_no_gradient(sites: Mapping[str, Mapping[str, Any]]) -> None
             f"Sites {discrete} are discrete, and BlackJAX follows gradients: sum them out of the model (for example "
             "MixtureSameFamily), or use NumPyro's DiscreteHMCGibbs, whose draws rebase reads as well."
         )
+
+
+def _unconstrained(
+    starts: Mapping[str, Array],
+    latent: Mapping[str, Mapping[str, Any]],
+    num_chains: int,
+    unconstrain: Callable[[Mapping[str, Array]], dict[str, Array]],
+) -> dict[str, Array]:
+    """What the user says of where chains start, checked, in the coordinates chains move in."""
+    if unknown := sorted(set(starts) - set(latent)):
+        raise ValueError(
+            f"init_params names sites {unknown}; expected some of the model's latent sites {list(latent)}."
+        )
+    for site, value in starts.items():
+        expected = (num_chains, *np.shape(latent[site]["value"]))
+        if value.shape != expected:
+            raise ValueError(
+                f"Site {site!r} of init_params has shape {value.shape}; expected {expected}, a start for each of "
+                f"{num_chains} chains. Stack as many along a new first axis, or change num_chains."
+            )
+    moved = jax.vmap(unconstrain)(starts) if starts else {}
+    for site, value in moved.items():
+        if not bool(jnp.isfinite(value).all()):
+            raise ValueError(
+                f"Site {site!r} of init_params holds values outside its support, {latent[site]['fn'].support}. Give "
+                "values as the model sees them, not unconstrained ones."
+            )
+    return moved
 
 
 def _sampler(

@@ -11,10 +11,58 @@ from typing import Any
 import jax
 import numpy as np
 from jax import Array
-from numpyro import handlers
-from numpyro.infer import log_likelihood
+from numpyro import handlers, infer
 
 Groups = Mapping[str, Mapping[str, Any]]
+
+
+def posterior_container(
+    model: Callable[..., Any],
+    model_args: tuple[Any, ...],
+    model_kwargs: Mapping[str, Any],
+    posterior: Mapping[str, Array],
+    *,
+    sample_stats: Mapping[str, Any] | None = None,
+    log_likelihood: bool = True,
+    dims: Mapping[str, list[str]] | None = None,
+    coords: Mapping[str, Any] | None = None,
+    attrs: Mapping[str, Any] | None = None,
+) -> Any:
+    """Draws of a model's posterior, whoever made them, beside the model's data and how likely they make each datum.
+
+    Parameters
+    ----------
+    model, model_args, model_kwargs
+        The model and its arguments.
+    posterior
+        Site -> ``(chain, draw, ...)``.
+    sample_stats
+        What a sampler has to say of its draws, ``(chain, draw, ...)``.
+    log_likelihood
+        Whether to keep the log-likelihood of every datum in every draw.
+    dims, coords
+        Names and coordinates of dimensions, beside those of plates.
+    attrs
+        Attributes of the posterior group.
+
+    Returns
+    -------
+    InferenceData or DataTree
+        ``posterior``, ``sample_stats``, ``log_likelihood``, ``observed_data``; groups without variables are left out.
+    """
+    sites = trace_of(model, model_args, model_kwargs)
+    data = _observed(sites)
+    likelihood: Mapping[str, Array] = {}
+    if log_likelihood and data:
+        latent = {name: value for name, value in posterior.items() if sites.get(name, {}).get("type") == "sample"}
+        likelihood = infer.log_likelihood(model, latent, *model_args, batch_ndims=2, parallel=False, **model_kwargs)
+    groups = {
+        "posterior": posterior,
+        "sample_stats": sample_stats or {},
+        "log_likelihood": likelihood,
+        "observed_data": data,
+    }
+    return to_container(groups, dims=plate_dims(sites) | dict(dims or {}), coords=coords, attrs=attrs)
 
 
 def to_container(
@@ -78,17 +126,10 @@ def plate_dims(sites: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:
     return found
 
 
-def observed(sites: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def _observed(sites: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Observed values by site."""
     return {
         name: site["value"]
         for name, site in sites.items()
         if site["type"] == "sample" and site["is_observed"] and np.size(site["value"])
     }
-
-
-def log_likelihoods(
-    model: Callable[..., Any], posterior: Mapping[str, Array], args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> dict[str, Array]:
-    """Log-likelihood of every datum in every draw ``(chain, draw, ...)``."""
-    return log_likelihood(model, dict(posterior), *args, batch_ndims=2, parallel=False, **kwargs)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
@@ -33,10 +34,12 @@ class Trace(NamedTuple):
         Shape of the leading dimensions.
     write
         New values of some sites -> a container of the type that was read; the rest is shared.
-    log_density
-        ``(*leading)`` log density of each draw, if the container holds it.
     dims
         Site -> names of its event dimensions, if they have any.
+    log_density
+        ``(*leading)`` log density of each draw, if the container holds it.
+    log_likelihood
+        Observed site -> ``(*leading, ...)``, as far as the container holds it; not loaded before it is looked at.
     left_behind
         Groups of the container that hold the same sites, and keep their labels.
     """
@@ -44,8 +47,9 @@ class Trace(NamedTuple):
     values: Arrays
     leading: tuple[int, ...]
     write: Callable[[Arrays], Any]
-    log_density: np.ndarray | None
-    dims: dict[str, tuple[str, ...]]
+    dims: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+    log_density: np.ndarray | None = None
+    log_likelihood: Mapping[str, xr.DataArray] = MappingProxyType({})
     left_behind: tuple[str, ...] = ()
 
     @property
@@ -106,7 +110,7 @@ def _from_dict(data: Mapping[str, Any], symmetry: Symmetry, num_leading_dims: in
     values = {site: np.asarray(value) for site, value in data.items()}
     num = _num_leading(values, symmetry) if num_leading_dims is None else num_leading_dims
     leading = _leading(values, num)
-    return Trace(values, leading, lambda new: dict(data) | {s: _like(data[s], v) for s, v in new.items()}, None, {})
+    return Trace(values, leading, lambda new: dict(data) | {s: _like(data[s], v) for s, v in new.items()})
 
 
 def _like(given: Any, new: np.ndarray) -> Any:
@@ -181,19 +185,20 @@ def _from_members(data: Sequence[Mapping[str, Any]]) -> Trace:
             dict(member) | {s: _like(member[s], v[k]) for s, v in new.items()} for k, member in enumerate(data)
         )
 
-    return Trace(values, (len(data),), write, None, {})
+    return Trace(values, (len(data),), write)
 
 
 # ---- xarray and ArviZ --------------------------------------------------------------------------------------------
 
 
-def _from_dataset(data: xr.Dataset, wrap: Callable[[xr.Dataset], Any], log_density: Any = None) -> Trace:
+def _from_dataset(
+    data: xr.Dataset, wrap: Callable[[xr.Dataset], Any], beside: Mapping[str, xr.Dataset] = MappingProxyType({})
+) -> Trace:
     dims = tuple(dim for dim in ("chain", "draw") if dim in data.dims) or tuple({"sample"} & set(data.dims))
     if not dims:
         raise SymmetryError(f"The posterior has dimensions {tuple(data.dims)}; expected chain and draw, or sample.")
-    # a variable without draws (a constant) is none of the posterior's sites
-    arrays = {str(s): v.transpose(*dims, ...) for s, v in data.data_vars.items() if set(dims) <= set(v.dims)}
-    values = {site: array.values for site, array in arrays.items()}
+    arrays = _of_draws(data, dims)
+    stats, likelihood = (_of_draws(beside.get(group, {}), dims) for group in ("sample_stats", "log_likelihood"))
 
     def write(new: Arrays) -> Any:
         def variable(site: str) -> xr.DataArray:
@@ -202,20 +207,30 @@ def _from_dataset(data: xr.Dataset, wrap: Callable[[xr.Dataset], Any], log_densi
 
         return wrap(data.assign({site: variable(site) for site in new}))
 
-    density = None if log_density is None else np.asarray(log_density.transpose(*dims).values)
-    event = {site: tuple(map(str, array.dims[len(dims) :])) for site, array in arrays.items()}
-    return Trace(values, tuple(data.sizes[dim] for dim in dims), write, density, event)
+    return Trace(
+        {site: array.values for site, array in arrays.items()},
+        tuple(data.sizes[dim] for dim in dims),
+        write,
+        dims={site: tuple(map(str, array.dims[len(dims) :])) for site, array in arrays.items()},
+        log_density=stats["lp"].values if "lp" in stats else None,
+        log_likelihood=likelihood,
+        left_behind=tuple(group for group in SIBLINGS if group in beside),
+    )
+
+
+def _of_draws(group: Mapping[Any, xr.DataArray], dims: tuple[str, ...]) -> dict[str, xr.DataArray]:
+    """Variables with the draws' dimensions in front; what lacks them (a constant) says nothing of draws."""
+    return {str(name): group[name].transpose(*dims, ...) for name in group if set(dims) <= set(group[name].dims)}
 
 
 def _from_inference_data(data: Any) -> Trace:
+    groups = {name: data[name] for name in data.groups()}
+
     def wrap(posterior: xr.Dataset) -> Any:
-        groups = {name: data[name] for name in data.groups()}
         rebuilt: Any = type(data)
         return rebuilt(attrs=data.attrs, **{**groups, "posterior": posterior})
 
-    stats = data.sample_stats if "sample_stats" in data.groups() else {}
-    trace = _from_dataset(data.posterior, wrap, stats.get("lp"))
-    return trace._replace(left_behind=tuple(name for name in SIBLINGS if name in data.groups()))
+    return _from_dataset(data.posterior, wrap, groups)
 
 
 def _from_tree(data: xr.DataTree) -> Trace:
@@ -227,10 +242,8 @@ def _from_tree(data: xr.DataTree) -> Trace:
         new["posterior"].dataset = posterior  # pyright: ignore[reportAttributeAccessIssue]
         return new
 
-    node = data["posterior"]
-    stats = data["sample_stats"].to_dataset() if "sample_stats" in data.children else {}
-    trace = _from_dataset(node.to_dataset(), wrap, stats.get("lp"))  # pyright: ignore[reportAttributeAccessIssue]
-    return trace._replace(left_behind=tuple(name for name in SIBLINGS if name in data.children))
+    groups = {name: node.to_dataset() for name, node in data.children.items()}
+    return _from_dataset(groups["posterior"], wrap, groups)
 
 
 # ---- NumPyro -----------------------------------------------------------------------------------------------------
@@ -251,4 +264,4 @@ def _from_mcmc(data: Any) -> Trace:
 
     energy = data._states.get("potential_energy")
     density = None if energy is None else -np.asarray(energy)
-    return Trace(values, next(iter(values.values())).shape[:2], write, density, {})
+    return Trace(values, next(iter(values.values())).shape[:2], write, log_density=density)

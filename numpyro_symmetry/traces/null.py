@@ -118,7 +118,7 @@ def matched_null(
     def of_draws() -> Arrays:
         return {site: c(draws[site][some]) for site, c in read.items()}
 
-    shuffle = _Shuffle(rng)
+    shuffle = Shuffle(rng)
     shuffled = {site: shuffle(value, axes[site]) for site, value in of_draws().items()}
     sees_coordinates = bool(cost.coordinates(draws, bound))
     of = (
@@ -158,7 +158,7 @@ def matched_null(
     return Null(explained, explained_null, separation, separation_null, _ratio(left, scale), count)
 
 
-class _Shuffle:
+class Shuffle:
     """The same exchange of units for every array on which the same groups stand."""
 
     def __init__(self, rng: np.random.Generator) -> None:
@@ -166,6 +166,7 @@ class _Shuffle:
         self.orders: dict[tuple[str, ...], tuple[np.ndarray, np.ndarray]] = {}
 
     def __call__(self, value: np.ndarray, axes: tuple[Axis, ...]) -> np.ndarray:
+        """Exchange units of ``(draw, *shape)`` as wholes, over slots and draws alike, with random signs if signed."""
         at = [k + 1 for k, axis in enumerate(axes) if axis.group is not None]
         front = np.moveaxis(value, at, range(1, len(at) + 1))
         shape = front.shape[: len(at) + 1]

@@ -1,5 +1,11 @@
 """From a NumPyro model through BlackJAX, NumPyro or a guide to ArviZ, relabelled in between."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
 import arviz as az
 import jax
 import jax.numpy as jnp
@@ -10,6 +16,7 @@ import optax
 import pytest
 from numpyro.infer import MCMC, NUTS, SVI, Trace_ELBO
 from numpyro.infer.autoguide import AutoNormal
+from tqdm.auto import tqdm
 
 from numpyro_symmetry import (
     AutoSymmetrized,
@@ -21,6 +28,8 @@ from numpyro_symmetry import (
     run_blackjax,
     to_arviz,
 )
+from numpyro_symmetry.samplers.blackjax import _run, _Sampler
+from numpyro_symmetry.samplers.containers import plate_dims, posterior_container, trace_of
 
 SYMMETRY = Symmetry.mixture("weights", "loc")
 Y = jnp.concatenate([jnp.linspace(-4.0, -2.0, 15), jnp.linspace(2.0, 4.0, 25)])
@@ -86,6 +95,41 @@ def test_everything_has_its_name_and_dimensions(data):
     np.testing.assert_allclose(data["log_likelihood"]["y"].values, expected, rtol=1e-4, atol=1e-4)
 
 
+class Count(NamedTuple):
+    """A chain that counts its steps."""
+
+    position: dict
+
+
+def test_every_so_many_steps_are_kept_and_no_divergence_between_them_is_lost():
+    def step(key, state, parameters):
+        n = state.position["n"] + 1
+        return Count({"n": n}), {"lp": 1.0 * n, "diverging": n % 7 == 1}
+
+    sampler = _Sampler(lambda key, position: (Count(position), None), step)
+    key, start = jax.random.key(0), {"n": jnp.array([0, 1000])}
+    # blocks of three draws, the last of them too long
+    draws, stats = _run(sampler, key, key, start, num_chains=2, num_samples=45, thinning=4, bar=tqdm(disable=True))
+    steps = np.array([[0], [1000]]) + np.arange(1, 181)
+    np.testing.assert_array_equal(draws["n"], steps[:, 3::4])
+    np.testing.assert_array_equal(stats["lp"], steps[:, 3::4])
+    np.testing.assert_array_equal(stats["diverging"], (steps % 7 == 1).reshape(2, 45, 4).any(-1))
+
+
+def test_names_and_coordinates_may_be_given_and_the_likelihood_left_out():
+    draws = {"loc": jnp.zeros((2, 3, 2)), "extra": jnp.ones((2, 3))}
+    given = {"dims": {"loc": ["side"]}, "coords": {"side": ["left", "right"]}, "attrs": {"made_by": "a test"}}
+    data = posterior_container(normal, (jnp.zeros((4, 2)),), {"scale": 2.0}, draws, log_likelihood=False, **given)
+    assert list(data["posterior"]["loc"].coords["side"].values) == ["left", "right"]
+    assert data["posterior"]["extra"].shape == (2, 3)
+    assert data["posterior"].attrs["made_by"] == "a test"
+    groups = set(getattr(data, "children", None) or data.groups())
+    assert groups == {"posterior", "observed_data"}
+    data = posterior_container(normal, (jnp.zeros((4, 2)),), {"scale": 2.0}, draws)
+    expected = dist.Normal(0.0, 2.0).log_prob(0.0) * 8
+    np.testing.assert_allclose(data["log_likelihood"]["y"].values, np.full((2, 3), expected), rtol=1e-6)
+
+
 def test_one_key_one_trace():
     options = {"algorithm": "hmc", "num_warmup": 20, "num_samples": 10, "progress_bar": False}
     first, second = (run_blackjax(jax.random.key(0), normal, (jnp.zeros((3, 2)),), **options) for _ in range(2))
@@ -107,6 +151,61 @@ def test_chains_start_where_they_are_told():
         progress_bar=False,
     )
     assert (np.sign(data["posterior"]["loc"].values[:, 0, 0]) == [1, -1]).all()
+
+
+def few_draws():
+    draws = run_blackjax(
+        jax.random.key(0), normal, (jnp.zeros((3, 2)),), num_chains=2, num_warmup=20, num_samples=10, progress_bar=False
+    )
+    return draws["posterior"]["loc"].values
+
+
+ON_TWO_DEVICES = """
+import sys, jax, numpy as np
+jax.config.update("jax_enable_x64", True)
+from numpyro_symmetry.samplers.blackjax import _over_devices
+from tests.integration.test_arviz import few_draws
+assert [len(_over_devices(jax.numpy.zeros(n), n).sharding.device_set) for n in (2, 3)] == [2, 1]
+np.save(sys.argv[1], few_draws())
+"""
+
+
+def test_chains_over_two_devices_are_those_of_one(tmp_path):
+    # devices must be asked for before JAX starts
+    environment = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    subprocess.run(
+        [sys.executable, "-c", ON_TWO_DEVICES, str(tmp_path / "draws.npy")],
+        env=environment,
+        cwd=Path(__file__).parents[2],
+        check=True,
+    )
+    draws = np.load(tmp_path / "draws.npy")
+    # in single precision rounding grows until trajectories part
+    with jax.enable_x64(True):
+        np.testing.assert_allclose(draws, few_draws(), rtol=1e-6)
+    assert draws.shape == (2, 10, 2)
+    assert np.isfinite(draws).all()
+    assert (draws[0] != draws[1]).all()
+
+
+def positive(y):
+    scale = numpyro.sample("scale", dist.LogNormal(0.0, 1.0))
+    numpyro.sample("y", dist.Normal(0.0, scale).expand(y.shape).to_event(2), obs=y)
+
+
+@pytest.mark.parametrize(
+    ("start", "message"),
+    [
+        ({"mu": jnp.ones(2)}, r"names sites \['mu'\]; expected some of the model's latent sites \['scale'\]"),
+        ({"y": jnp.ones((2, 3, 2))}, r"names sites \['y'\]"),
+        ({"scale": 1.0}, r"'scale' of init_params has shape \(\); expected \(2,\), a start for each of 2 chains"),
+        ({"scale": jnp.ones(3)}, r"has shape \(3,\); expected \(2,\)"),
+        ({"scale": jnp.array([1.0, -1.0])}, "'scale' of init_params holds values outside its support"),
+    ],
+)
+def test_starts_that_do_not_fit_are_refused(start, message):
+    with pytest.raises(ValueError, match=message):
+        run_blackjax(jax.random.key(0), positive, (jnp.zeros((3, 2)),), num_chains=2, init_params=start)
 
 
 def discrete(y):
@@ -153,6 +252,8 @@ def test_numpyros_own_mcmc():
     mcmc.run(jax.random.key(2), Y, extra_fields=("potential_energy",))
     before = {site: np.asarray(value) for site, value in mcmc.get_samples().items()}
     out = rebase(mcmc, SYMMETRY, reference="map")
+    likeliest = np.argmin(mcmc.get_extra_fields()["potential_energy"])
+    np.testing.assert_array_equal(out.reference["loc"], before["loc"][likeliest])
     assert isinstance(out.data, MCMC)
     grouped, flat = out.data.get_samples(group_by_chain=True), out.data.get_samples()
     np.testing.assert_array_equal(grouped["loc"].reshape(-1, 2), flat["loc"])
@@ -177,6 +278,28 @@ def test_a_guide_beside_a_trace_in_one_comparison(data):
         num_leading_dims=2,
     )
     np.testing.assert_allclose(fitted.loc["loc"], [-3.0, 3.0], atol=0.4)
+
+
+def test_plates_name_dimensions_of_batches_and_never_of_events():
+    def model():
+        total = jnp.zeros(())
+        with numpyro.plate("state", 3, dim=-1):
+            rows = numpyro.sample("rows", dist.Dirichlet(jnp.ones(4)))
+            numpyro.sample("given", dist.Dirichlet(jnp.ones(4)), infer={"event_dims": ["column"]})
+            numpyro.deterministic("inside", rows.sum(-1))
+            numpyro.deterministic("total", total)
+        with numpyro.plate("outer", 2, dim=-2), numpyro.plate("inner", 5, dim=-1):
+            numpyro.sample("both", dist.MultivariateNormal(jnp.zeros(2), jnp.eye(2)))
+        numpyro.sample("plain", dist.Normal().expand([4]).to_event(1))
+
+    found = plate_dims(trace_of(model, (), {}))
+    assert found.pop("total", []) == []
+    assert found == {
+        "rows": ["state", "rows_dim_1"],
+        "given": ["state", "column"],
+        "inside": ["state"],
+        "both": ["outer", "inner", "both_dim_2"],
+    }
 
 
 def test_plates_and_declared_dimensions_name_dimensions():

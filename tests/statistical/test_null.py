@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
-from numpyro_symmetry import EuclideanCost, GaussianCost, StephensCost, Symmetry, rebase, report
+from numpyro_symmetry import EuclideanCost, GaussianCost, Null, StephensCost, Symmetry, rebase, report
+from numpyro_symmetry.symmetry.axes import Axis
+from numpyro_symmetry.traces.null import Shuffle
 from tests import traces
 
 
@@ -108,12 +110,31 @@ def test_one_chain_says_nothing_of_chains():
     assert "–" in str(found)
 
 
+def test_a_missing_number_is_a_dash_and_a_name_stays_what_it_is():
+    values, _ = traces.mixture(chains=1, draws=20)
+    values = {"resonance": values["loc"]}
+    found = str(report(values, rebase(values, Symmetry.mixture("resonance"), null=False)))
+    assert found.splitlines()[1].split()[:3] == ["resonance", "–", "–"]
+    assert "nan" not in found.replace("resonance", "")
+
+
 def test_other_criteria_have_nulls_of_their_own():
     values, _ = traces.mixture(draws=100)
     y = np.linspace(-3, 15, 30)
     density = np.exp(-0.5 * (y[:, None] - values["loc"][..., None, :]) ** 2)
     out = rebase(values, traces.MIXTURE, cost=StephensCost(density / density.sum(-1, keepdims=True)))
     assert out.null.explained > out.null.explained_null + 0.1
+
+
+def test_against_fixed_slots_the_null_is_relabelled_once_as_the_draws_are():
+    # slots that differ in one of two numbers sort the draws by that one, and would find better slots if they could move
+    rng = np.random.default_rng(0)
+    first = rng.standard_normal((4, 250, 5, 2)) + 4.0 * np.arange(5)[:, None] * [1.0, 0.0]
+    out = rebase({"unit": first}, UNITS, cost=EuclideanCost(standardize=False))
+    null = rebase(independent(columns=2, seed=1), UNITS, reference=out).null
+    ordered = np.sort(independent(5, 40_000)["unit"][..., 0], -1).reshape(-1, 5)
+    assert null.explained == pytest.approx((1.0 - ordered.var(0).mean()) / 2, abs=0.02)
+    assert null.explained_null == pytest.approx(null.explained, abs=0.03)
 
 
 def test_groups_on_two_axes_have_nulls_too():
@@ -181,3 +202,145 @@ def test_what_is_not_known_is_said():
     assert "did not settle" in report(values, out._replace(converged=False)).reading
     out = rebase(few, traces.MIXTURE, num_leading_dims=2)
     assert "unknown below four" in report(few, out, num_leading_dims=2).reading
+
+
+def separation(slots, signed):
+    """Distance of every slot ``(draw, slot, number)`` from the nearest other, or from a negative, pair by pair."""
+    mean, variance = slots.mean(0), slots.var(0)
+
+    def distance(i, j, sign):
+        return np.sqrt(((mean[i] - sign * mean[j]) ** 2 / ((variance[i] + variance[j]) / 2)).sum())
+
+    n = len(mean)
+    others = [[distance(i, j, 1) for j in range(n) if j != i] for i in range(n)]
+    negatives = [[distance(i, j, -1) for j in range(n)] for i in range(n)] if signed else [[]] * n
+    return np.array([min(a + b) for a, b in zip(others, negatives, strict=True)])
+
+
+@pytest.mark.parametrize(("kind", "size"), [("permutation", 4), ("signed", 4), ("signed", 1)])
+def test_slots_are_as_far_apart_as_the_nearest_pair_says(kind, size):
+    switched, _ = traces.tanh_units(noise=0.4, inputs=1, size=size)
+    symmetry = Symmetry.mlp([("w1", "b1"), ("w2", None)], kind=kind)
+    out = rebase(switched, symmetry, cost=EuclideanCost())
+    slots = np.concatenate([out.data["w1"], out.data["b1"][:, None], out.data["w2"].transpose(0, 2, 1)], 1)
+    slots = slots.transpose(0, 2, 1)
+    np.testing.assert_allclose(out.null.separation["hidden"], separation(slots, kind == "signed"), rtol=1e-9)
+    center = 0.0 if kind == "signed" else slots.mean((0, 1))
+    pooled = np.square(slots - center).mean((0, 1))
+    assert out.null.explained == pytest.approx(1.0 - (slots.var(0) / pooled).mean(), rel=1e-9)
+
+
+def test_slots_are_identified_from_half_as_far_again_as_the_furthest_without_identity():
+    apart, null = {"unit": np.array([1.4, 1.6, 2.0, 4.0])}, {"unit": np.array([1.0, 0.5, 0.5, 0.2])}
+    assert Null(0.5, 0.4, apart, null, 1.0, 100).num_identified == {"unit": 3}
+
+
+def test_the_null_is_the_most_that_any_search_explains():
+    # the same key starts more searches from the same draws and some more
+    values = {"loc": traces.mixture(draws=50, separation=0.0, size=6)[0]["loc"]}
+    nulls = [rebase(values, Symmetry.mixture("loc"), cost=GaussianCost(), num_starts=k).null for k in range(1, 7)]
+    explained = [null.explained_null for null in nulls]
+    furthest = [null.separation_null["component"].max() for null in nulls]
+    assert explained == sorted(explained)
+    assert furthest == sorted(furthest)
+    assert explained[0] < explained[-1]
+
+
+def test_shuffling_exchanges_units_and_nothing_else():
+    rng = np.random.default_rng(0)
+    one, both = Axis("unit", True, None), (Axis("state", False, None),) * 2
+    shuffle = Shuffle(rng)
+    units = np.arange(1.0, 61.0).reshape(10, 3, 2)
+    moved = shuffle(units, (one, Axis(None, False, None)))
+    # units stay whole, each is taken once, and signs are even
+    pairs = sorted(map(tuple, np.abs(moved).reshape(-1, 2).tolist()))
+    assert pairs == sorted(map(tuple, units.reshape(-1, 2).tolist()))
+    assert (moved < 0).any(-1).sum() == (moved < 0).all(-1).sum()
+    assert 5 < (moved[..., 0] < 0).sum() < 25
+    # and other numbers of the same units go with them
+    np.testing.assert_array_equal(shuffle(10 * units[..., 0], (one,)), 10 * moved[..., 0])
+    # a group on both axes keeps what lies on the diagonal there
+    matrices = np.where(np.eye(4, dtype=bool), 1.0, 0.0) * 1000 + np.arange(320.0).reshape(20, 4, 4)
+    moved = shuffle(matrices, both)
+    np.testing.assert_array_equal(np.sort(moved.ravel()), np.sort(matrices.ravel()))
+    diagonal = np.diagonal(moved, axis1=1, axis2=2)
+    assert (diagonal >= 1000).all()
+    assert (diagonal != np.diagonal(matrices, axis1=1, axis2=2)).mean() > 0.8
+
+
+def with_r_hat(excess):
+    """Four chains of 1000 independent draws, moved apart so that R-hat is about one and as much."""
+    noise = np.random.default_rng(0).standard_normal((4, 1000))
+    noise = (noise - noise.mean(1, keepdims=True)) / noise.std(1, keepdims=True)
+    apart = np.array([-1.0, 1.0, -1.0, 1.0])
+    return noise + np.sqrt(2.0 * excess * 3.0 / 4.0) * apart[:, None]
+
+
+def with_sample_size(size):
+    """Four chains of 1000 draws, each worth as much as ``size`` in all: every draw is repeated."""
+    rng = np.random.default_rng(0)
+    each = size // 4
+    return np.repeat(rng.standard_normal((4, each)), 1000 // each, axis=1)
+
+
+@pytest.fixture(scope="module")
+def clean():
+    values = {"loc": traces.mixture(draws=1000, separation=12.0)[0]["loc"]}
+    return values, rebase(values, Symmetry.mixture("loc"))
+
+
+@pytest.mark.parametrize(
+    ("what", "below", "above", "message"),
+    [
+        ("invariant", with_r_hat(0.006), with_r_hat(0.016), "chains disagree on f"),
+        ("invariant", with_sample_size(1000), with_sample_size(200), "f has an effective sample size of"),
+        ("margin", (0.04, 3.1), (0.06, 2.9), "next best labels are at least a twentieth"),
+        ("margin", (0.04, 0.0), (0.06, 0.0), "next best labels are at least a twentieth"),
+        ("margin", (0.5, 3.1), (0.5, 2.9), "next best labels are at least a twentieth"),
+        ("null", {"explained": 0.60, "explained_null": 0.5}, {"explained": 0.56, "explained_null": 0.5}, "made up"),
+        ("null", {"scale_ratio": 0.96}, {"scale_ratio": 0.94}, "shrinks standard deviations"),
+    ],
+)
+def test_a_report_warns_from_where_it_says_and_not_before(clean, what, below, above, message):
+    values, out = clean
+
+    def warnings_of(change):
+        if what == "invariant":
+            return report(values, out, {"f": change}).warnings
+        if what == "null":
+            return report(values, out._replace(null=out.null._replace(**change))).warnings
+        share, nats = change
+        ambiguous = np.arange(out.margin.size).reshape(out.margin.shape) < share * out.margin.size
+        return report(values, out._replace(margin=np.where(ambiguous, nats, 10.0))).warnings
+
+    assert report(values, out).warnings == ()
+    assert not any(message in warning for warning in warnings_of(below))
+    assert any(message in warning for warning in warnings_of(above))
+
+
+def test_of_many_entries_the_worst_is_reported(clean):
+    values, out = clean
+    entries = {"far": with_r_hat(0.016), "few": with_sample_size(200), "good": with_r_hat(0.0)}
+    together = np.stack(list(entries.values()), -1)
+    rows = {row.name: row for row in report(values, out, entries | {"all": together}).rows}
+    assert rows["all"].r_hat == max(rows[name].r_hat for name in entries) > rows["good"].r_hat
+    assert rows["all"].ess == min(rows[name].ess for name in entries) < rows["good"].ess
+
+
+def test_draws_of_the_most_frequent_labels_are_not_counted_as_relabelled(clean):
+    values, out = clean
+    elements = np.where(np.arange(1000)[:, None] < 700, [2, 1, 0], [0, 1, 2])
+    kept = out._replace(elements={"component": np.broadcast_to(elements, (4, 1000, 3))})
+    assert report(values, kept).share_relabelled == pytest.approx(0.3)
+
+
+def test_sums_over_labels_are_invariants_where_signs_and_constants_leave_them():
+    switched, _ = traces.tanh_units()
+    draws = {site: value[None] for site, value in switched.items()}
+    out = rebase(draws, traces.TANH, num_leading_dims=2, null=False)
+    names = {row.name for row in report(draws, out, num_leading_dims=2).rows if row.is_invariant}
+    assert names == {"Σ w1²", "Σ b1²", "Σ w2²"}
+    values, _ = traces.mixture(draws=20)
+    names = {row.name for row in report(values, rebase(values, traces.MIXTURE, null=False)).rows if row.is_invariant}
+    # weights sum to one
+    assert names == {"Σ weights²", "Σ loc", "Σ loc²", "Σ scale", "Σ scale²"}

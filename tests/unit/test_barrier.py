@@ -107,6 +107,15 @@ def test_too_few_effective_draws_are_warned_of():
     assert found.effective_draws.min() < 5
 
 
+def test_effective_draws_are_those_of_weighted_averages():
+    # where a log-likelihood is a times a normal, likelihoods are in effect the average of exp(-a^2) of their draws
+    slopes = jnp.zeros(101).at[:2].set(jnp.array([1.2, 0.8]))
+    q = DiagonalGaussian({"w": jnp.zeros(())}, {"w": jnp.ones(())})
+    found = loss_barrier(lambda values: -slopes * values["w"], q, q, num_points=3, num_samples=20_000)
+    # of 101 data, one in a hundred is worse than the second worst
+    np.testing.assert_allclose(found.effective_draws / 20_000, np.exp(-(0.8**2)), rtol=0.05)
+
+
 def test_what_has_no_path_is_refused():
     full = FullGaussian({"w": np.zeros(2)}, np.eye(2))
 

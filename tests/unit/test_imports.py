@@ -16,6 +16,7 @@ FLOOR = {
     "guides": 2,
     "traces": 2,
     "samplers": 2,
+    "testing": 2,
     "diagnostics": 3,
 }
 ROOMS = sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py"))

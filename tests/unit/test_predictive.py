@@ -67,6 +67,9 @@ def test_plots():
     lines = [line for line in axes.lines if len(line.get_ydata()) == 49]
     assert len(lines) == 4
     assert np.mean([line.get_ydata().mean() for line in lines]) == pytest.approx(3 - 11 / 6, abs=0.15)
+    # a chain that keeps to one labelling, whatever that is, switches nothing
+    kept = out._replace(elements={"component": np.broadcast_to([1, 2, 0], (4, 50, 3))})
+    assert all((line.get_ydata() == 0).all() for line in plot_transpositions(kept).lines[:4])
     assert "nearest" in plot_null(out).get_ylabel()
     with pytest.raises(SymmetryError, match="no null"):
         plot_null(rebase(values, traces.MIXTURE, null=False))

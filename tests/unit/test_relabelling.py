@@ -1,5 +1,7 @@
 """Relabelling against twins that try every permutation, and the laws of its objective."""
 
+import itertools
+
 import jax
 import numpy as np
 import pytest
@@ -14,7 +16,7 @@ from numpyro_symmetry import (
     rebase,
 )
 from numpyro_symmetry.traces.margin import margins
-from numpyro_symmetry.traces.relabel import objective_of, problem_of, relabel
+from numpyro_symmetry.traces.relabel import mean_statistics, objective_of, point_of, problem_of, relabel, search
 from tests import oracles, traces
 
 
@@ -80,6 +82,62 @@ def test_the_objective_never_falls_and_equals_the_likelihood_written_out(cost, s
     assert objective_of(family, bound.groups, found.state) == pytest.approx(total.mean(), rel=1e-9)
 
 
+@pytest.mark.parametrize("size", [1, 4])
+def test_what_has_settled_is_what_the_likeliest_parameters_say(size):
+    # with one unit, nothing but signs can change
+    values, _ = traces.tanh_units(size=size, noise=3.0)
+    family, bound = family_of(EuclideanCost(), values, traces.TANH, 1)
+    found = relabel(family, bound.groups, point_of(family, 0))
+    assert found.converged
+    assert found.num_rounds > 3
+    own = family.natural(mean_statistics(family, bound.groups, found.state))
+    again = relabel(family, bound.groups, own, max_rounds=1)
+    for now, then in zip(again.state["hidden"], found.state["hidden"], strict=True):
+        np.testing.assert_array_equal(now, then)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_where_matching_is_local_no_draw_gets_worse_either(seed):
+    from tests import networks
+
+    shapes, symmetry = networks.mlp([2, 10, 10, 1])
+    _, draws, _ = networks.planted(shapes, symmetry, 3.0, 60, seed=seed)
+    family, bound = family_of(EuclideanCost(), draws, symmetry, 1)
+    start = point_of(family, 0)
+    rounds = [relabel(family, bound.groups, start, method="descent", max_rounds=k) for k in range(2, 9)]
+    for before, after in itertools.pairwise(rounds):
+        assert after.objective.mean() >= before.objective.mean() - 1e-9
+        problem, _ = problem_of(family, bound.groups, after.natural, slice(None))
+        assert (problem.score(after.state) >= problem.score(before.state) - 1e-9).all()
+
+
+def test_of_several_starts_the_likeliest_end_is_taken():
+    values, _ = traces.mixture(chains=1, draws=200, separation=1.0, size=5)
+    family, bound = family_of(GaussianCost(), values, traces.MIXTURE)
+    starts = [3, 50, 120]
+    ends = [relabel(family, bound.groups, point_of(family, k)).objective.mean() for k in starts]
+    assert max(ends) > min(ends) + 1e-3
+    for order in (starts, starts[::-1]):
+        found = search(family, bound.groups, order, method="auto", seed=0, rng=np.random.default_rng(0))
+        assert found.objective.mean() == pytest.approx(max(ends), rel=1e-9)
+
+
+def test_searches_look_at_some_draws_and_the_best_ends_labels_all(monkeypatch):
+    values, _ = traces.mixture(chains=1, draws=300, separation=1.0, size=4)
+    cost, starts = EuclideanCost(), [3, 50, 120]
+    family, bound = family_of(cost, values, traces.MIXTURE)
+    draws = {site: value[0] for site, value in values.items()}
+    some = np.sort(np.random.default_rng(0).permutation(300)[:20])
+    thin = cost.family({s: v[some] for s, v in draws.items()}, bound, cost.coordinates(draws, bound))
+    ends = [relabel(thin, bound.groups, point_of(family, k)) for k in starts]
+    best = max(ends, key=lambda end: end.objective.mean())
+    expected = relabel(family, bound.groups, family.natural(mean_statistics(thin, bound.groups, best.state)))
+    monkeypatch.setattr("numpyro_symmetry.traces.relabel._MAX_DRAWS_TO_START", 20)
+    found = search(family, bound.groups, starts, method="auto", seed=0, rng=np.random.default_rng(0))
+    assert len(found.objective) == 300
+    np.testing.assert_array_equal(found.state["component"].permutation, expected.state["component"].permutation)
+
+
 @pytest.mark.parametrize("signed", [False, True])
 @pytest.mark.parametrize("cost", [EuclideanCost(), GaussianCost()])
 def test_the_margin_is_that_of_the_second_best_of_all_labels(signed, cost):
@@ -101,6 +159,31 @@ def test_the_margin_is_that_of_the_second_best_of_all_labels(signed, cost):
             return total
 
         assert ours[k] == pytest.approx(oracles.second_best(worth, 3, signed), rel=1e-6, abs=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["permutation", "signed"])
+def test_on_two_axes_the_margin_is_that_of_the_best_exchange_or_flip(kind):
+    rng = np.random.default_rng(0)
+    centre = {"loc": rng.normal(size=3), "coupling": rng.normal(size=(3, 3))}
+    values = {site: value + rng.normal(size=(12, *value.shape)) for site, value in centre.items()}
+    symmetry = Symmetry({"loc": ("unit",), "coupling": ("unit", "unit")}, {"unit": kind})
+    family, bound = family_of(EuclideanCost(), values, symmetry, 1)
+    found = relabel(family, bound.groups, point_of(family, 0))
+    problem, (loc, coupling) = problem_of(family, bound.groups, found.natural, slice(None))
+    ours = margins(problem, found.state)
+
+    def worth(k, s, c):
+        eta_loc, eta_coupling = found.natural
+        return (eta_loc * c * loc[k, s]).sum() + (eta_coupling * np.outer(c, c) * coupling[k][np.ix_(s, s)]).sum()
+
+    for k in range(12):
+        s = found.state["unit"].permutation[k]
+        c = np.ones(3) if kind == "permutation" else found.state["unit"].sign[k]
+        orders = ([1, 0, 2], [2, 1, 0], [0, 2, 1])
+        others = [worth(k, s[order], c[order]) for order in orders]
+        if kind == "signed":
+            others += [worth(k, s, c * flip) for flip in 1 - 2 * np.eye(3)]
+        assert ours[k] == pytest.approx(worth(k, s, c) - max(others), rel=1e-9, abs=1e-9)
 
 
 def test_above_the_exact_size_the_margin_is_that_of_the_best_exchange(monkeypatch):
@@ -138,6 +221,17 @@ def test_signs_are_recovered_with_permutations():
         np.testing.assert_allclose(out.data[site].std(0).max(), true[site].std(0).max(), rtol=1e-9)
     unsigned = rebase(switched, Symmetry.mlp([("w1", "b1"), ("w2", None)]))
     assert unsigned.data["w1"].std(0).max() > 2 * out.data["w1"].std(0).max()
+
+
+@pytest.mark.parametrize("reference", ["first", "medoid", 7, "values of 7"])
+def test_a_draw_for_reference_keeps_its_signs_too(reference):
+    switched, true = traces.tanh_units()
+    values_of_7 = {site: value[7] for site, value in switched.items()}
+    out = rebase(switched, traces.TANH, reference=values_of_7 if reference == "values of 7" else reference)
+    index = {"first": 0, "medoid": out.objective.argmax()}.get(reference, 7)
+    for site in true:
+        np.testing.assert_array_equal(out.data[site][index], switched[site][index])
+        np.testing.assert_allclose(out.data[site].std(0).max(), true[site].std(0).max(), rtol=1e-9)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -196,12 +290,21 @@ def test_logs_are_taken_where_they_fit():
     _, bound = family_of(GaussianCost(), values, traces.MIXTURE)
     draws = {s: v.reshape(-1, 3) for s, v in values.items()}
     draws["scale"] = np.exp(3 * np.log(draws["scale"]))
+    # positive, and not the more normal for a logarithm
+    draws["loc"] = draws["loc"] - draws["loc"].min() + 1.0
     found = GaussianCost().coordinates(draws, bound)
     assert {s: c.transform for s, c in found.items()} == {"weights": "log", "loc": "identity", "scale": "log"}
     for site, read in found.items():
         x = read(draws[site])
         assert abs(x.mean()) < 1e-9
         assert x.std() == pytest.approx(1.0)
+
+
+def test_a_sign_moves_coordinates_about_zero():
+    values = {site: value + 3.0 for site, value in traces.tanh_units()[0].items()}
+    for cost in (EuclideanCost(), GaussianCost("identity")):
+        for site, read in cost.coordinates(values, traces.TANH.bind(values, num_leading_dims=1)).items():
+            np.testing.assert_array_equal(read(-values[site]), -read(values[site]))
 
 
 @pytest.mark.parametrize(

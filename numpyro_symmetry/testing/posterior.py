@@ -1,0 +1,32 @@
+"""What is known of a posterior. Knows symmetries; no models of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from numpyro_symmetry.symmetry import Symmetry
+
+
+class Posterior(NamedTuple):
+    """A model together with what is known of its posterior.
+
+    Attributes
+    ----------
+    model
+        NumPyro model.
+    model_args
+        Its positional arguments.
+    symmetry
+        Its full permutation symmetry, bound to sizes.
+    log_evidence
+        Exact log evidence in nats, or ``None`` where it has no closed form.
+    description
+        One line for reports.
+    """
+
+    model: Callable[..., Any]
+    model_args: tuple[Any, ...]
+    symmetry: Symmetry
+    log_evidence: float | None
+    description: str

@@ -1,0 +1,174 @@
+"""`find_symmetry` on models that are made to mislead it, and every line of what it explains."""
+
+import linecache
+import warnings
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+
+from numpyro_symmetry import SymmetryError, SymmetryWarning, check_symmetry, find_symmetry
+from tests.equivariance import text_of_group
+
+RNG = np.random.default_rng(0)
+X, Y, PAIRS = RNG.normal(size=(6, 2)), RNG.normal(size=6), RNG.normal(size=(6, 3))
+TWICE = np.array([1.0, 1.0, 2.0, 3.0])
+NEIGHBOURS = np.array([1, 2, 3, 4, 0])
+
+
+def normal(name, *shape, scale=1.0):
+    return numpyro.sample(name, dist.Normal(0.0, scale).expand(shape).to_event(len(shape)))
+
+
+def observe(mean, value):
+    numpyro.sample("y", dist.Normal(mean, 0.5).to_event(jnp.ndim(mean)), obs=value)
+
+
+def network(x, y):
+    h = jnp.tanh(x @ normal("w", 2, 4) + normal("b", 4))
+    out = numpyro.sample("out", dist.Normal(0.0, jnp.array([1.0, 1.0, 1.0, 2.0])).to_event(1))
+    observe(h @ out, y)
+
+
+def scale_of_each(y):
+    """A noise of each datum, which only a Cholesky factor joins with its datum."""
+    scale = numpyro.sample("scale", dist.HalfNormal(1.0).expand([4]).to_event(1))
+    numpyro.sample("y", dist.MultivariateNormal(jnp.zeros(4), jnp.diag(scale**2) + 0.5), obs=y)
+
+
+# ---- every line of what it explains ----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def found():
+    return find_symmetry(network, (X, Y))
+
+
+def test_every_axis_has_its_group_or_a_reason(found):
+    sizes = {(f.site, f.axis): f.size for f in found.findings}
+    assert sizes == {("w", -2): 2, ("w", -1): 4, ("b", -1): 4, ("out", -1): 4}
+    for finding in found.findings:
+        pinned = (finding.site, finding.axis) == ("w", -2)
+        assert finding.group == ("" if pinned else "S3 'b'")
+        assert finding.reason.endswith("meets data" if pinned else "a constant differs along the axis")
+
+
+def test_a_reason_names_the_line_of_the_model(found):
+    for finding in found.findings:
+        file, line = finding.source.split(":")
+        assert file == Path(__file__).name
+        expected = "x @" if finding.reason == "meets data" else "jnp.array([1.0, 1.0, 1.0, 2.0])"
+        assert expected in linecache.getline(__file__, int(line))
+
+
+def test_the_table_shows_every_finding(found):
+    head, names, *lines = found.explain().splitlines()
+    assert head == "Symmetry(S3 on 'b'; log|G| = 1.8 nats)"
+    assert names.split() == ["site", "axis", "size", "group", "because", "seen", "at"]
+    for line, finding in zip(lines, found.findings, strict=True):
+        assert line.split()[:3] == [finding.site, str(finding.axis), str(finding.size)]
+        assert all(text in line for text in (finding.group, finding.reason, finding.source))
+
+
+def test_what_is_found_can_be_used_at_once(found):
+    values = {"w": RNG.normal(size=(2, 4)), "b": np.arange(4.0), "out": np.arange(4.0) + 4.0}
+    moved = found.apply({"b": np.array([1, 2, 0, 3])}, values)
+    np.testing.assert_array_equal(moved["out"], [5.0, 6.0, 4.0, 7.0])
+    np.testing.assert_allclose(moved["w"], values["w"][:, [1, 2, 0, 3]], rtol=1e-6)
+    with pytest.raises(SymmetryError, match="orbit"):
+        found.apply({"b": np.array([3, 1, 2, 0])}, values)
+    verdict = check_symmetry(network, found, (X, Y))
+    assert verdict.status == "passed"
+    # that it could have failed is not by the skin of its teeth
+    assert min(verdict.control_gap.values()) > 1e3 * verdict.tolerance
+
+
+# ---- what is trivial, and raises nothing -----------------------------------------------------------------------------
+
+TRIVIAL = {
+    "nothing": (lambda: None, ()),
+    "a number": (lambda: numpyro.sample("a", dist.Normal(0, 1)), ()),
+    "an axis of one": (lambda: normal("a", 1, 1), ()),
+    "only data": (lambda y: observe(jnp.zeros(4), y), (TWICE,)),
+    "an ordered support": (
+        lambda: numpyro.sample("a", dist.ImproperUniform(dist.constraints.ordered_vector, (), (3,))),
+        (),
+    ),
+    "an error of each row": (lambda y: observe(normal("error", 4, 1) * jnp.ones(2), y), (np.tile(TWICE[:, None], 2),)),
+    "equal inputs": (lambda x: observe(x @ normal("w", 4), 0.0), (TWICE,)),
+    "equal groups": (lambda k, y: observe(normal("effect", 3)[k], y), (np.array([0, 1, 1, 2]), np.ones(4))),
+    "a noise of each datum": (scale_of_each, (TWICE,)),
+    "a noise of each datum closed over": (lambda: scale_of_each(TWICE), ()),
+    "a noise of each whole number": (scale_of_each, (TWICE.astype(int),)),
+}
+COINCIDE = "what no rule follows is tried at the data as they are, unless they are real arguments"
+BUGS = {"a noise of each datum closed over": COINCIDE, "a noise of each whole number": COINCIDE}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.xfail(strict=True, reason=BUGS[name])] if name in BUGS else ())
+        for name in TRIVIAL
+    ],
+)
+def test_what_is_trivial_raises_nothing(name):
+    model, args = TRIVIAL[name]
+    symmetry = find_symmetry(model, args)
+    assert not symmetry.groups
+    assert symmetry.log_order() == 0.0
+    assert symmetry.explain().startswith("Symmetry(trivial")
+
+
+# ---- numbers ---------------------------------------------------------------------------------------------------------
+
+
+def test_what_no_wrong_action_changes_is_left_out():
+    def model():
+        numpyro.sample("flat", dist.ImproperUniform(dist.constraints.real_vector, (), (4,)))
+        normal("w", 3)
+
+    with pytest.warns(SymmetryWarning, match="'flat', but numbers do not prove it") as caught:
+        symmetry = find_symmetry(model)
+    assert symmetry.axes == {"w": ("w",)}
+    assert Path(caught[0].filename).name == Path(__file__).name
+
+
+def test_a_group_behind_a_factor_of_a_matrix():
+    def model(x, y):
+        h = jnp.tanh(x @ normal("w", 2, 3))
+        factor = jnp.linalg.cholesky(h.T @ h + jnp.eye(3))
+        observe(h @ jax.scipy.linalg.cho_solve((factor, True), h.T @ y), y)
+
+    symmetry = find_symmetry(model, (X, Y))
+    (name,) = symmetry.groups
+    assert symmetry.axes == {"w": (None, name)}
+
+
+def test_orbits_behind_an_inverse():
+    def model():
+        scale = numpyro.sample("scale", dist.HalfNormal(1.0).expand([5]).to_event(1))
+        precision = jnp.linalg.inv(jnp.diag(scale**2) + 0.5)
+        numpyro.factor("precision", -precision[:2, :2].sum() - 3.0 * precision[2:, 2:].sum())
+
+    assert text_of_group(find_symmetry(model)) == "S2 x S3"
+
+
+@pytest.mark.parametrize("name", ["series", "neighbours"])
+def test_columns_whose_rows_meet_each_other_move_as_a_whole(name):
+    def series():
+        steps = normal("steps", 5, 3)
+        numpyro.factor("walk", jnp.tanh(jnp.cumsum(steps, 0) * steps).sum())
+
+    def neighbours(k):
+        field = normal("field", 5, 3)
+        numpyro.factor("smooth", -jnp.sum(jnp.abs(field[k] - field)))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SymmetryWarning)
+        found = find_symmetry(series) if name == "series" else find_symmetry(neighbours, (NEIGHBOURS,))
+    assert text_of_group(found) == "S3"
