@@ -211,6 +211,13 @@ row("flattened", "reshape", lambda x: x.reshape(6, 4), ((2, 3, 4),), "a b c -> (
 row("flattened and back", "reshape", lambda x: jnp.tanh(x.reshape(24)).reshape(2, 12), ((2, 3, 4),), "a b c -> a (bc)")
 row("taken apart", "reshape", lambda x: x.reshape(2, 3, 4), ((6, 4),), "(ab) c -> a b c")
 row(
+    "two axes of one label taken apart",
+    "reshape",
+    lambda x: (x + x.T).reshape(2, 3, 2, 3),
+    ((6, 6),),
+    "(ab) (ab) -> a b a b",
+)
+row(
     "taken apart two ways", "reshape", lambda x: [x.reshape(2, 6), x.reshape(6, 2)], ((12,),), "(abc) -> a (bc), (ab) c"
 )
 row(
