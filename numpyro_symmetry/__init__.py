@@ -20,9 +20,11 @@ from numpyro_symmetry.symmetry import (
 
 if TYPE_CHECKING:
     from numpyro_symmetry.diagnostics import (
+        LogEvidence,
         LossBarrier,
         Report,
         agreement,
+        log_evidence,
         loss_barrier,
         plot_barrier,
         plot_null,
@@ -73,9 +75,11 @@ __version__ = "0.1.0"
 
 # the upper floors are imported on first use, so that importing the package costs little more than importing numpyro
 _UPPER_FLOORS = {
+    "LogEvidence": "diagnostics",
     "LossBarrier": "diagnostics",
     "Report": "diagnostics",
     "agreement": "diagnostics",
+    "log_evidence": "diagnostics",
     "loss_barrier": "diagnostics",
     "plot_barrier": "diagnostics",
     "plot_null": "diagnostics",
@@ -121,6 +125,7 @@ __all__ = [
     "FullGaussian",
     "GaussianCost",
     "Group",
+    "LogEvidence",
     "LossBarrier",
     "Match",
     "NearestTransposition",
@@ -141,6 +146,7 @@ __all__ = [
     "compose",
     "find_symmetry",
     "inverse",
+    "log_evidence",
     "log_permanent",
     "loss_barrier",
     "match",

@@ -177,7 +177,7 @@ class AutoSymmetrized(AutoGuide):
             self._set_up(trace, args, kwargs)
         # drawn after the base guide, which therefore sees the same keys as when it runs alone
         key = numpyro.prng_key() if self._draws_permutations() else None
-        correction = -self._information(key, trace, args, kwargs, self.estimator)
+        correction = -self.information_at(key, trace, args, kwargs, self.estimator)
         numpyro.sample(
             f"_{self.prefix}_correction", LogFactor(correction), obs=jnp.empty((0,)), infer={"is_auxiliary": True}
         )
@@ -328,7 +328,7 @@ class AutoSymmetrized(AutoGuide):
             args, kwargs = jax.tree.unflatten(structure, leaves)
 
             def information(key: Array, trace: Trace) -> Array:
-                return self._information(key, trace, args, kwargs, "tight", "both", num_permutations)
+                return self.information_at(key, trace, args, kwargs, "tight", "both", num_permutations)
 
             independent = latents_are_independent(self.base, self._trace_of_base(rng_key, args, kwargs), args, kwargs)
             self._particles = compile_particles(self.model, self.base, args, kwargs, information, analytic=independent)
@@ -374,7 +374,7 @@ class AutoSymmetrized(AutoGuide):
             )
         return found.restrict(here)
 
-    def _information(
+    def information_at(
         self,
         key: Array | None,
         trace: Trace,

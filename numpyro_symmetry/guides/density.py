@@ -146,10 +146,8 @@ def factors_of(
     )
 
 
-def log_density_by_site(
-    guide: Any, trace: Trace, values: Mapping[str, Array], args: tuple, kwargs: dict
-) -> dict[str, Array]:
-    """Log density of the guide at given constrained values, its parameters and plates as in ``trace``.
+def trace_at(guide: Any, trace: Trace, values: Mapping[str, Array], args: tuple, kwargs: dict) -> Trace:
+    """Trace of the guide at given constrained values, its parameters and plates as in ``trace``.
 
     An `AutoContinuous` guide is entered through its flat latent alone: its sites are Deltas, infinitely wrong whenever
     a transform does not invert to the last bit.
@@ -164,9 +162,16 @@ def log_density_by_site(
             data[f"_{part.prefix}_latent"] = jnp.concatenate(flat)
     with handlers.block(), handlers.trace() as moved, handlers.seed(rng_seed=0), handlers.substitute(data=data):
         guide(*args, **kwargs)
+    return moved
+
+
+def log_density_by_site(
+    guide: Any, trace: Trace, values: Mapping[str, Array], args: tuple, kwargs: dict
+) -> dict[str, Array]:
+    """Log density of the guide at given constrained values, its parameters and plates as in ``trace``."""
     return {
         name: jnp.sum(site["fn"].log_prob(site["value"], *([site["intermediates"]] if site["intermediates"] else [])))
-        for name, site in moved.items()
+        for name, site in trace_at(guide, trace, values, args, kwargs).items()
         if site["type"] == "sample"
     }
 

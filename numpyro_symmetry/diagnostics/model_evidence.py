@@ -1,0 +1,429 @@
+r"""`log_evidence`: the evidence of a model from draws whose labels mean nothing, or from one labelled mode.
+
+One density is compared with the posterior throughout: a Gaussian in one basin, symmetrized. Knows containers, rebasing
+and symmetrized guides, and puts them together.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from numpyro import handlers
+from numpyro.distributions.transforms import biject_to
+from numpyro.infer import MCMC
+from numpyro.infer.autoguide import AutoDiagonalNormal, AutoLaplaceApproximation, AutoMultivariateNormal
+from numpyro.infer.util import unconstrain_fn
+
+from numpyro_symmetry.diagnostics.bridge import Estimate, bridge, effective_weights, importance
+from numpyro_symmetry.discovery import find_symmetry, trace_model
+from numpyro_symmetry.guides import AutoSymmetrized
+from numpyro_symmetry.guides.weights import log_weights
+from numpyro_symmetry.symmetry import Symmetry, SymmetryError, SymmetryWarning, UnsupportedGuideError
+from numpyro_symmetry.traces import rebase
+from numpyro_symmetry.traces.containers import Trace, read
+from numpyro_symmetry.traces.coordinates import Arrays
+from numpyro_symmetry.traces.inputs import refuse_bad_draws
+
+METHODS = ("bridge", "importance", "laplace")
+_SAMPLES, _FEWEST = 2000, 4
+# a covariance matrix wants draws
+_DRAWS_PER_NUMBER = 10
+_LARGE_ERROR, _NO_WIDTH = 0.5, 1e-10
+
+
+class _Fitted(NamedTuple):
+    """A symmetrized guide, its parameters, and draws of the posterior that it was not fitted to, if there are any."""
+
+    guide: AutoSymmetrized
+    params: Mapping[str, Any]
+    sites: list[str]
+    rest: Trace | None = None
+
+
+class LogEvidence(NamedTuple):
+    r"""An estimate of :math:`\log p(\text{data})`, nats.
+
+    Attributes
+    ----------
+    value
+        The estimate.
+    error
+        Its standard error; ``nan`` for ``"laplace"``, whose error is not one of sampling.
+    correction
+        What symmetrizing the Gaussian does, :math:`I(g;\theta)`: :math:`\log|G|` where all copies are distinct, less
+        where they overlap. The value holds it already.
+    log_order
+        :math:`\log|G|`.
+    effective
+        Effective number of the proposal's draws, :math:`(\sum w)^2 / \sum w^2`; one for ``"laplace"``.
+    method
+        How it was found.
+    """
+
+    value: float
+    error: float
+    correction: float
+    log_order: float
+    effective: float
+    method: str
+
+
+def log_evidence(
+    data: Any,
+    model: Callable[..., Any] | None = None,
+    model_args: tuple[Any, ...] = (),
+    model_kwargs: Mapping[str, Any] | None = None,
+    *,
+    symmetry: Symmetry | None = None,
+    method: str = "auto",
+    num_samples: int | None = None,
+    num_permutations: int = 16,
+    rng_key: Array | None = None,
+) -> LogEvidence:
+    r"""Estimate a model's log evidence with a symmetrized Gaussian, so that label switching does no harm.
+
+    .. math:: p(\text{data}) = \operatorname{E}_{\theta\sim q^G}\frac{p(\theta, \text{data})}{q^G(\theta)},
+              \qquad q^G(\theta) = \frac1{|G|}\sum_{g\in G} q(g\theta)
+
+    A Gaussian fitted to draws under one set of labels misses all other copies of the posterior, a factor of up to
+    :math:`|G|`; one fitted to draws of switching labels fits none. The symmetrized one covers every copy, and weighs
+    them as far as they are distinct, which is what adding :math:`\log|G|` by hand does not.
+
+    Parameters
+    ----------
+    data
+        Draws of the posterior, labels switching or not: any container that `rebase` takes. Or ``(guide, params)``, a
+        guide fitted by SVI, symmetrized or not, which then stands in place of the Gaussian.
+    model, model_args, model_kwargs
+        The NumPyro model and the whole data. An ``MCMC`` and a guide know their model, an ``MCMC`` its arguments.
+        Parameters of the model are held where ``params`` has them, or where they start.
+    symmetry
+        By default what `find_symmetry` finds in the model. It may be trivial.
+    method
+        ``"bridge"``: bridge sampling between draws and symmetrized Gaussian, the default for draws: the Gaussian is
+        fitted to the first half of every chain, rebased; the second half is bridged. ``"importance"``: the mean weight
+        of the Gaussian's draws, the default for a guide. ``"laplace"``: the weight at the Gaussian's centre, Laplace's
+        method for an `AutoLaplaceApproximation` and its Metropolis variant for draws; crude, and without an error.
+    num_samples
+        Number of draws of the proposal; by default as many as are bridged, and at least 2000.
+    num_permutations
+        K, for groups too large to be summed: more makes the estimate less noisy, and it is right for any.
+    rng_key
+        JAX random key; without one it is a fixed one.
+
+    Returns
+    -------
+    LogEvidence
+        Nats.
+
+    Raises
+    ------
+    SymmetryError
+        If the model lacks the symmetry, sites are missing or of other shapes, data are subsampled, or draws are not
+        finite, do not vary, or lie on the border of their support.
+    ValueError
+        If an option does not fit.
+
+    Warns
+    -----
+    SymmetryWarning
+        If the error is above half a nat, or few draws are effective (25 of the posterior for ``"bridge"``, 100 of the
+        Gaussian for ``"importance"``), or the bridge did not settle, or a weight was not finite and was left out.
+
+    See Also
+    --------
+    AutoSymmetrized.evidence_bounds : bounds from a guide alone, in expectation.
+
+    References
+    ----------
+    Frühwirth-Schnatter (2004), for bridge sampling of mixtures with a symmetrized proposal; Meng and Wong (1996);
+    Lewis and Raftery (1997), *Estimating Bayes factors via posterior simulation with the Laplace-Metropolis estimator*.
+
+    Examples
+    --------
+    Draws of three exchangeable units around fixed centres, with labels that switch; the evidence is :math:`e^{-3}`.
+
+    >>> import numpy as np
+    >>> from numpyro_symmetry import log_evidence, testing
+    >>> posterior = testing.exchangeable_gaussian(num_units=3, separation=2.0, log_evidence=-3.0)
+    >>> rng, (centres,) = np.random.default_rng(0), posterior.model_args
+    >>> draws = centres + 0.3 * rng.standard_normal((400, 3, 2))
+    >>> switching = np.stack([rng.permutation(draw) for draw in draws])
+    >>> found = log_evidence({"units": switching}, posterior.model, (centres,), num_samples=200)
+    >>> round(found.value, 1), round(found.correction, 1)
+    (-3.0, 1.8)
+    """
+    if method not in ("auto", *METHODS):
+        raise ValueError(f"method must be 'auto' or one of {METHODS}; got {method!r}.")
+    if num_samples is not None and num_samples < 2:
+        raise ValueError(f"num_samples must be at least 2; got {num_samples}.")
+    if num_permutations < 1:
+        raise ValueError(f"num_permutations counts the identity and must be at least 1; got {num_permutations}.")
+    rng_key = jax.random.key(0) if rng_key is None else rng_key
+    key_fit, key_draw, key_weigh = jax.random.split(rng_key, 3)
+    kwargs = dict(model_kwargs or {})
+    if isinstance(data, MCMC) and model is None:
+        model, model_args, kwargs = data.sampler.model, data._args, data._kwargs
+
+    if isinstance(data, tuple) and len(data) == 2 and callable(data[0]):
+        if method == "bridge":
+            raise ValueError(
+                "method='bridge' needs draws of the posterior; a guide has only its own: use 'importance'."
+            )
+        method = "importance" if method == "auto" else method
+        fitted = _of_guide(*data, model, symmetry, key_fit, model_args, kwargs)
+    elif model is None:
+        raise ValueError("Draws do not know their model: pass model= and model_args=.")
+    else:
+        method = "bridge" if method == "auto" else method
+        fitted = _of_draws(data, model, symmetry, key_fit, model_args, kwargs, halve=method == "bridge")
+    guide, params, sites, rest = fitted
+
+    if method == "laplace":
+        own: Mapping[str, Any] = jax.tree.map(lambda x: x[None], _centre(guide, params))
+    else:
+        count = num_samples or max(_SAMPLES, 0 if rest is None else rest.num_draws)
+        own = guide.sample_posterior(key_draw, dict(params), *model_args, sample_shape=(count,), **kwargs)
+    draws = [own] if rest is None else [own, rest.flat(sites)]
+    both = {site: np.concatenate([np.asarray(part[site]) for part in draws]) for site in sites}
+    num_own = len(own[sites[0]])
+    is_own = np.arange(len(both[sites[0]])) < num_own
+    weights = log_weights(guide, key_weigh, params, both, is_own, model_args, kwargs, num_permutations=num_permutations)
+    log_w = np.asarray(weights.total, np.float64)
+    of_own, of_rest = log_w[is_own], log_w[~is_own]
+    correction = float(np.asarray(weights.information)[is_own].mean())
+    log_order = guide.symmetry.log_order() if guide.symmetry is not None else 0.0
+
+    if method == "laplace":
+        return LogEvidence(float(of_own[0]), np.nan, correction, log_order, 1.0, method)
+    of_own = _finite(of_own)
+    if rest is None:
+        found = importance(of_own)
+    else:
+        _refuse_border(of_rest)
+        found = bridge(of_rest.reshape(rest.leading), of_own)
+    _warn(found, method, len(of_own))
+    return LogEvidence(found.value, found.error, correction, log_order, effective_weights(of_own), method)
+
+
+def _centre(guide: AutoSymmetrized, params: Mapping[str, Any]) -> dict[str, Array]:
+    try:
+        return guide.median(dict(params))
+    except (NotImplementedError, UnsupportedGuideError) as error:
+        raise ValueError(
+            f"method='laplace' needs a Gaussian guide; {type(guide.base).__name__} has no median. Use 'importance'."
+        ) from error
+
+
+# ---- the Gaussian ------------------------------------------------------------------------------------------------
+
+
+def _of_guide(
+    guide: Any,
+    params: Mapping[str, Any],
+    model: Callable[..., Any] | None,
+    symmetry: Symmetry | None,
+    rng_key: Array,
+    args: tuple,
+    kwargs: dict[str, Any],
+) -> _Fitted:
+    """A guide as it was fitted, symmetrized; Laplace's approximation as the Gaussian that it stands for."""
+    model = model if model is not None else getattr(guide, "model", None)
+    if model is None:
+        raise ValueError(f"{type(guide).__name__} does not know its model: pass model=.")
+    sites = _latents(trace_model(model, args, kwargs, rng_key))
+    if isinstance(guide, AutoLaplaceApproximation):
+        gaussian: Any = guide.get_posterior(dict(params))
+        _refuse_no_volume(np.diagonal(gaussian.scale_tril), "Laplace's approximation, at its mode,")
+        names = f"{guide.prefix}_loc", f"{guide.prefix}_scale_tril"
+        params = {**params, names[0]: gaussian.loc, names[1]: gaussian.scale_tril}
+        guide = AutoMultivariateNormal(model, prefix=guide.prefix)
+    if not isinstance(guide, AutoSymmetrized):
+        guide = _symmetrized(guide, model, symmetry, args, kwargs)
+    elif symmetry is not None:
+        raise ValueError("An AutoSymmetrized has its own symmetry: leave symmetry= out.")
+    if guide._model_trace is None:
+        guide.setup(rng_key, *args, **kwargs)
+    return _Fitted(guide, params, sites)
+
+
+def _of_draws(
+    data: Any,
+    model: Callable[..., Any],
+    symmetry: Symmetry | None,
+    rng_key: Array,
+    args: tuple,
+    kwargs: dict[str, Any],
+    *,
+    halve: bool,
+) -> _Fitted:
+    """A Gaussian fitted to draws under one set of labels, symmetrized; and draws that it was not fitted to."""
+    model_trace = trace_model(model, args, kwargs, rng_key)
+    sites = _latents(model_trace)
+    size = sum(_unconstrained_size(model_trace[site]) for site in sites)
+    trace = _read(data, model_trace, sites)
+    half = trace.leading[1] // 2 if halve else trace.leading[1]
+    is_full = half * trace.leading[0] >= _DRAWS_PER_NUMBER * size
+    # discrete sites are summed out of the joint, and are none of the Gaussian's
+    discrete = [name for name, site in model_trace.items() if _is_latent(site) and name not in sites]
+    continuous = handlers.block(handlers.seed(model, rng_key), hide=discrete) if discrete else model
+    base = (AutoMultivariateNormal if is_full else AutoDiagonalNormal)(continuous)
+    guide = _symmetrized(base, model, symmetry, args, kwargs).setup(rng_key, *args, **kwargs)
+
+    first, rest = _part(trace, slice(None, half)), _part(trace, slice(half, None))
+    first, rest = _rebased(first, rest if halve else None, guide.symmetry, rng_key)
+
+    def unconstrain(draw: dict[str, Array]) -> dict[str, Array]:
+        return unconstrain_fn(handlers.seed(model, rng_key), args, kwargs, draw)
+
+    by_site = jax.jit(jax.vmap(unconstrain))(first.flat(sites))
+    flat = np.concatenate([np.reshape(by_site[site], (first.num_draws, -1)) for site in base._init_locs], 1)
+    return _Fitted(guide, _gaussian(flat.astype(np.float64), is_full), sites, rest)
+
+
+def _symmetrized(
+    base: Any, model: Callable[..., Any], symmetry: Symmetry | None, args: tuple, kwargs: dict[str, Any]
+) -> AutoSymmetrized:
+    """With the symmetry that is given, held against the model, or that which is found there, even if there is none."""
+    if symmetry is not None:
+        return AutoSymmetrized(base, symmetry, model=model)
+    return AutoSymmetrized(base, find_symmetry(model, args, kwargs), model=model, check=False)
+
+
+def _rebased(first: Trace, rest: Trace | None, symmetry: Symmetry | None, rng_key: Array) -> tuple[Trace, Trace | None]:
+    """Both parts of the draws under the labels that are found in the first: the second must not shape the Gaussian.
+
+    Weights are blind to labels. The second part is relabelled only because differences of small numbers are exact.
+    """
+    if symmetry is None or not symmetry.groups:
+        return first, rest
+    reference: Any = "mean"
+    moved = []
+    for part in (first,) if rest is None else (first, rest):
+        acted_on = {site: part.values[site] for site in symmetry.axes}
+        reference = rebase(acted_on, symmetry, reference=reference, rng_key=rng_key, null=False, num_leading_dims=2)
+        moved.append(part._replace(values={**part.values, **reference.data}))
+    return moved[0], None if rest is None else moved[1]
+
+
+def _gaussian(flat: np.ndarray, is_full: bool) -> dict[str, Array]:
+    """Moments of draws ``(draw, number)``, as the autoguide's parameters."""
+    _refuse_border(flat)
+    loc, scale = flat.mean(0), flat.std(0, ddof=1)
+    _refuse_no_volume(scale, "The Gaussian fitted to the draws")
+    if not is_full:
+        return {"auto_loc": jnp.asarray(loc), "auto_scale": jnp.asarray(scale)}
+    correlation = np.corrcoef(flat.T).reshape(len(loc), len(loc))
+    _refuse_no_volume(np.linalg.eigvalsh(correlation), "The Gaussian fitted to the draws")
+    scale_tril = scale[:, None] * np.linalg.cholesky(correlation)
+    return {"auto_loc": jnp.asarray(loc), "auto_scale_tril": jnp.asarray(scale_tril)}
+
+
+# ---- draws -------------------------------------------------------------------------------------------------------
+
+
+def _is_latent(site: Mapping[str, Any]) -> bool:
+    return site["type"] == "sample" and not site["is_observed"]
+
+
+def _latents(model_trace: Mapping[str, Any]) -> list[str]:
+    """Sites that draws must hold, of a model that sees all data: discrete ones are summed out."""
+    for name, site in model_trace.items():
+        if site["type"] == "plate" and site["args"][1] is not None and site["args"][1] < site["args"][0]:
+            raise SymmetryError(
+                f"Plate {name!r} takes {site['args'][1]} of {site['args'][0]}: the evidence is that of all data. Pass "
+                "them all, and let the plate's subsample_size be its size."
+            )
+    sites = [name for name, site in model_trace.items() if _is_latent(site) and not site["fn"].support.is_discrete]
+    if not sites:
+        raise SymmetryError("The model has no continuous latent site, so there is nothing to integrate over.")
+    return sites
+
+
+def _unconstrained_size(site: Mapping[str, Any]) -> int:
+    return int(np.prod(biject_to(site["fn"].support).inverse_shape(np.shape(site["value"]))))
+
+
+def _part(trace: Trace, which: slice) -> Trace:
+    """Some draws of every chain."""
+    values = {site: value[:, which] for site, value in trace.values.items()}
+    return trace._replace(values=values, leading=next(iter(values.values())).shape[:2])
+
+
+def _read(data: Any, model_trace: Mapping[str, Any], sites: list[str]) -> Trace:
+    """Draws of every latent site of the model, by chain and draw."""
+    shapes = {site: np.shape(model_trace[site]["value"]) for site in sites}
+    held = data if isinstance(data, Mapping) else {}
+    extra = {np.ndim(held[site]) - len(shapes[site]) for site in sites if site in held}
+    trace = read(data, Symmetry({}), extra.pop() if len(extra) == 1 and min(extra) > 0 else None)
+    if missing := [site for site in sites if site not in trace.values]:
+        raise SymmetryError(f"The draws lack sites {missing} of the model; they hold {sorted(trace.values)}.")
+    for site in sites:
+        if len(trace.leading) > 2 or trace.values[site].shape != trace.leading + shapes[site]:
+            raise SymmetryError(
+                f"Site {site!r} has draws of shape {trace.values[site].shape}; expected {shapes[site]} after "
+                "one or two dimensions that count draws, the same for all sites."
+            )
+    refuse_bad_draws(trace.flat(sites), trace.leading)
+    leading = trace.leading if len(trace.leading) == 2 else (1, trace.num_draws)
+    if leading[1] < _FEWEST:
+        raise SymmetryError(f"There are {leading[1]} draws a chain; fitting and bridging need at least {_FEWEST}.")
+    values: Arrays = {site: trace.values[site].reshape(leading + shapes[site]) for site in sites}
+    return trace._replace(values=values, leading=leading)
+
+
+# ---- refusals ----------------------------------------------------------------------------------------------------
+
+
+def _refuse_no_volume(widths: np.ndarray, what: str) -> None:
+    if not (np.asarray(widths) > _NO_WIDTH).all():
+        raise SymmetryError(f"{what} has no volume: some numbers do not vary, or vary only together.")
+
+
+def _refuse_border(values: np.ndarray) -> None:
+    bad = ~np.isfinite(values).reshape(len(values), -1).all(1)
+    if bad.any():
+        raise SymmetryError(
+            f"{int(bad.sum())} of {len(values)} draws have no finite density in unconstrained space: they lie on the "
+            "border of a support, where float32 rounds to. Sample in float64 (numpyro.enable_x64())."
+        )
+
+
+def _finite(log_w: np.ndarray) -> np.ndarray:
+    """Weights of the proposal's draws, with zeros, and a warning, for those that are no numbers."""
+    bad = np.isnan(log_w) | np.isposinf(log_w)
+    if bad.any():
+        warnings.warn(
+            f"{int(bad.sum())} of {len(log_w)} draws of the proposal have a weight that is not finite, and are taken "
+            "to have none: float32 may have rounded them to the border of a support (numpyro.enable_x64()).",
+            SymmetryWarning,
+            stacklevel=3,
+        )
+    log_w = np.where(bad, -np.inf, log_w)
+    if np.isneginf(log_w).all():
+        raise SymmetryError("No draw of the proposal has a positive density under the model: they share no support.")
+    return log_w
+
+
+def _warn(found: Estimate, method: str, num_samples: int) -> None:
+    # an error from so few draws is a guess; heavy weights ask for more draws than a chain does
+    of, few = ("the posterior's", 25.0) if method == "bridge" else ("the proposal's", min(100.0, num_samples / 2))
+    if not found.converged:
+        why = f"the bridge did not settle in {found.num_rounds} rounds"
+    elif not found.error < _LARGE_ERROR:
+        why = f"its error is {found.error:.1f} nats, because the Gaussian hardly meets the posterior"
+    elif found.effective < few:
+        why = f"only {found.effective:.0f} of {of} draws are effective, so that the error is itself a guess"
+    else:
+        return
+    warnings.warn(
+        f"The evidence is not reliable: {why}. Sample longer, or draw more (num_samples).",
+        SymmetryWarning,
+        stacklevel=3,
+    )

@@ -1,0 +1,133 @@
+r"""Importance weights of given draws under a symmetrized guide: :math:`\log p(\theta, \text{data}) - \log q^G(\theta)`.
+
+Knows a model and a symmetrized guide; not what the weights are for, nor where the draws come from but for one bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.typing import ArrayLike
+from numpyro import handlers
+from numpyro.infer.util import log_density
+
+from numpyro_symmetry.discovery import enumerated_log_density
+from numpyro_symmetry.guides.density import trace_at
+
+if TYPE_CHECKING:
+    from numpyro_symmetry.guides.auto_symmetrized import AutoSymmetrized
+
+_DRAWS_AT_ONCE = 16
+
+
+class LogWeights(NamedTuple):
+    r"""Log weights of draws, ``(num_draws,)`` each, nats.
+
+    Attributes
+    ----------
+    base
+        :math:`\log p(\theta, \text{data}) - \log q(\theta)`.
+    information
+        :math:`\log q(\theta) - \log q^G(\theta)`.
+    """
+
+    base: Array
+    information: Array
+
+    @property
+    def total(self) -> Array:
+        r""":math:`\log p(\theta, \text{data}) - \log q^G(\theta)`."""
+        return self.base + self.information
+
+
+def log_weights(
+    guide: AutoSymmetrized,
+    rng_key: Array,
+    params: Mapping[str, Any],
+    draws: Mapping[str, ArrayLike],
+    is_own: ArrayLike,
+    args: tuple = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    num_permutations: int = 16,
+) -> LogWeights:
+    r"""Weigh draws of a symmetrized guide, and of anything that does not know its labels, in one go.
+
+    Small groups are summed exactly. For others :math:`q^G` is estimated by K relabellings :math:`g_k` from the
+    sequential proposal :math:`\tau`,
+
+    .. math:: \hat q(\theta) = \frac1K\sum_k \frac{q(g_k\theta)}{|G|\,\tau(g_k\mid\theta)},
+
+    with the identity among them for the guide's own draws, and for no others. Then p over this estimate is *exactly* a
+    ratio of two densities of the draw and its K relabellings together, whose normalisers are the evidence and one: a
+    mean of weights is unbiased for the evidence, and bridge sampling consistent, for groups of any size. It rests on
+    :math:`\tau` treating all labels of a draw alike, as `sample_proposal` does.
+
+    Parameters
+    ----------
+    guide
+        The guide, set up.
+    rng_key
+        JAX random key.
+    params
+        The guide's parameters, and the model's.
+    draws
+        Latent site -> ``(num_draws, *event)``, constrained.
+    is_own
+        ``(num_draws,)``: which draws are the base guide's own.
+    args, kwargs
+        The model's arguments: the whole data.
+    num_permutations
+        K.
+
+    Returns
+    -------
+    LogWeights
+        Nats.
+    """
+    kwargs = dict(kwargs or {})
+    model_trace: Any = guide._model_trace
+    discrete = any(
+        site["type"] == "sample" and not site["is_observed"] and site["fn"].support.is_discrete
+        for site in model_trace.values()
+    )
+
+    def weigh(key: Array, values: dict[str, Array], own: Array, params: Mapping[str, Any]) -> LogWeights:
+        key_guide, key_information = jax.random.split(key)
+        if discrete:
+            log_joint = enumerated_log_density(guide.model, args, kwargs, {**params, **values}, model_trace, key_guide)
+        else:
+            log_joint = log_density(handlers.seed(guide.model, key_guide), args, kwargs, {**params, **values})[0]
+        base = handlers.substitute(guide.base, data=dict(params))
+        with handlers.block(), handlers.trace() as trace, handlers.seed(rng_seed=key_guide):
+            base(*args, **kwargs)
+        at = trace_at(guide.base, trace, values, args, kwargs)
+        log_q = sum((_log_prob(site) for site in at.values() if site["type"] == "sample"), jnp.zeros(()))
+        both = guide.information_at(key_information, at, args, kwargs, "tight", "both", num_permutations)
+        with_identity, without = jnp.broadcast_to(both, (2,))
+        return LogWeights(log_joint - log_q, jnp.where(own, with_identity, without))
+
+    @jax.jit
+    def weigh_all(
+        keys: Array, draws: dict[str, np.ndarray], is_own: np.ndarray, params: Mapping[str, Any]
+    ) -> LogWeights:
+        return jax.lax.map(
+            lambda one: weigh(one[0], one[1], one[2], params), (keys, draws, is_own), batch_size=_DRAWS_AT_ONCE
+        )
+
+    num_draws = np.shape(is_own)[0]
+    # whole batches: a remainder would be compiled apart
+    index = np.arange(num_draws + -num_draws % _DRAWS_AT_ONCE) % num_draws
+    whole = {site: np.asarray(value)[index] for site, value in draws.items()}
+    weights = weigh_all(jax.random.split(rng_key, len(index)), whole, np.asarray(is_own)[index], dict(params))
+    return LogWeights(weights.base[:num_draws], weights.information[:num_draws])
+
+
+def _log_prob(site: Any) -> Array:
+    extra = [site["intermediates"]] if site["intermediates"] else []
+    return jnp.sum(site["fn"].log_prob(site["value"], *extra))
