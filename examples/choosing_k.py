@@ -27,6 +27,7 @@ from numpyro_symmetry import LogEvidence, SymmetryWarning, log_evidence
 
 SHORT = os.environ.get("NUMPYRO_SYMMETRY_SHORT") == "1"
 CHAINS, DRAWS = (1, 100) if SHORT else (4, 1000)
+WITHIN = 16.0  # nats that the figure shows
 
 
 class Result(NamedTuple):
@@ -114,21 +115,23 @@ def print_probabilities(results: list[Result]) -> None:
 def plot(results: list[Result], path: Path) -> None:
     of, components = estimates(results), np.array([r.components for r in results])
     figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
-    styles = {"one basin": ("C1", "v:"), "+ log K!": ("C3", "^--"), "+ I": ("C2", "s-.")}
-    for name, (color, style) in styles.items():
-        left.plot(components, of[name], style, color=color, mfc="none", label=f"Laplace–Metropolis, {name}")
-    errors = [2 * r.bridge.error for r in results]
-    left.errorbar(components, of["bridge"], errors, fmt="o-", color="C0", capsize=3, label="bridge sampling, ± 2 s.e.")
-    left.set(xlabel="number of components K", ylabel="log evidence (nats)", xticks=components)
-    left.legend(fontsize=8)
+    looks = {"one basin": ("C1", "v:"), "+ log K!": ("C3", "^--"), "+ I": ("C2", ".-")}
+    two_errors = [2 * r.bridge.error for r in results]
+    left.errorbar(
+        components, of["bridge"], two_errors, fmt="o-", color="C0", capsize=3, label="bridge sampling, ± 2 s.e."
+    )
+    for name, (color, look) in looks.items():
+        left.plot(components, of[name], look, color=color, mfc="none", ms=9, label=f"Laplace–Metropolis, {name}")
     width = 0.2
-    for k, (name, color) in enumerate({"bridge": "C0", "one basin": "C1", "+ log K!": "C3", "+ I": "C2"}.items()):
-        label = "bridge sampling" if name == "bridge" else f"Laplace–Metropolis, {name}"
-        right.bar(components + (k - 1.5) * width, probabilities(of[name]), width, color=color, label=label)
-    right.set(xlabel="number of components K", ylabel="posterior probability of K", xticks=components)
-    right.legend(fontsize=8)
+    for k, (name, color) in enumerate([("bridge", "C0"), *((name, color) for name, (color, _) in looks.items())]):
+        right.bar(components + (k - 1.5) * width, probabilities(of[name]), width, color=color)
+    best = of["bridge"].max()
+    left.set(ylabel=f"log evidence (nats), from {WITHIN:.0f} below the best", ylim=(best - WITHIN, best + 2))
+    right.set(ylabel="posterior probability of K")
     for ax in (left, right):
+        ax.set(xlabel="number of components K", xticks=components)
         ax.spines[["top", "right"]].set_visible(False)
+    figure.legend(loc="outside upper center", ncols=4, fontsize=9, frameon=False)
     figure.savefig(path, dpi=150)
 
 
