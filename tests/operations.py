@@ -194,6 +194,20 @@ row(
 )
 row("largest values", "top_k", lambda x: lax.top_k(x, 2)[0], ((3, 4),), "a b -> a .")
 row("where the largest are", "top_k", lambda x: lax.top_k(x, 2)[1], ((3, 4),), "a . -> a .")
+row(
+    "folded by a function",
+    "reduce",
+    lambda x: lax.reduce(x, 0.0, lambda a, b: jnp.maximum(0.5 * a, b), (1,)),
+    ((2, 3),),
+    "a . -> a",
+)
+row(
+    "two arrays folded at once",
+    "reduce",
+    lambda x, y: lax.reduce((x, y), (0.0, 1.0), lambda a, b: (a[0] + b[0], a[1] * b[1] + 0.0 * a[0]), (0,)),
+    ((2, 3), (2, 3)),
+    ". a, . a -> 2 × a",
+)
 
 # ---- shapes ----------------------------------------------------------------------------------------------------------
 
@@ -419,6 +433,13 @@ row(
     ((3, 2),),
     ". a -> .",
 )
+row(
+    "parts of numbers",
+    "bitcast_convert_type",
+    lambda x: lax.bitcast_convert_type(x.astype(jnp.float32), jnp.uint8) * 1.0,
+    ((2, 3),),
+    ". . -> . . .",
+)
 row("what has no rule", "fft", lambda x: jnp.abs(jnp.fft.fft(x, axis=1)), ((2, 3),), ". . -> . .")
 
 # ---- slices, joins, indices ------------------------------------------------------------------------------------------
@@ -547,6 +568,42 @@ row(
     PLACES,
 )
 row("summed by segments", "scatter-add", lambda x, k: jax.ops.segment_sum(x, k, 3), ((4, 2),), ". a -> . a", PLACES)
+row(
+    "summed by labels of its own",
+    "scatter-add",
+    lambda x, y: jnp.zeros(3).at[jnp.argmax(x, 1)].add(y),
+    ((4, 3), (4,)),
+    "a ., a -> .",
+)
+row(
+    "data summed by latent labels",
+    "scatter-add",
+    lambda x, y: jnp.zeros(3).at[jnp.argmax(x, 1)].add(y),
+    ((4, 3),),
+    ". . -> .",
+    np.arange(4.0),
+)
+row(
+    "one place of each row written",
+    "scatter",
+    lambda x: jax.vmap(lambda row: jnp.zeros(3).at[jnp.argmax(row)].set(1.0))(x),
+    ((4, 3),),
+    "a . -> a .",
+)
+row(
+    "each written where its label says",
+    "scatter",
+    lambda x, y: jnp.zeros(4).at[jnp.argmax(x, 1)].set(y),
+    ((4, 3), (4,)),
+    ". ., . -> .",
+)
+row(
+    "marks where labels say",
+    "scatter",
+    lambda x: jnp.zeros(3).at[jnp.argmax(x, 1)].set(1.0),
+    ((4, 3),),
+    "a . -> .",
+)
 row("a constant added at an index", "scatter-add", lambda x: x.at[1].add(0.5), ((4,),), "a[1,3] -> a[1,3]")
 row(
     "a constant added to a diagonal",

@@ -227,6 +227,14 @@ trap(
     "., -",
 )
 trap("a recurrence", lambda x: lax.scan(lambda c, e: (jnp.tanh(c + e), None), 0.0, x)[0], ((4,),), ".")
+trap(
+    "data summed by a latent label",
+    lambda x, y: total(jax.ops.segment_sum(y, (x > 0.5).astype(int), 2)),
+    ((4,),),
+    ".",
+    np.array([1.0, 3.0, 4.0, 9.0]),
+)
+trap("folded from one side", lambda x: lax.reduce(x, 0.0, lambda a, b: 0.5 * a + b, (0,)), ((4,),), ".")
 trap("segments", lambda x, k: total(jax.ops.segment_sum(x, k, 3) ** 2), ((4,),), ".", PLACES)
 trap("gaps", lambda x: total(jnp.diff(x) ** 2), ((4,),), "1+1+1+1")
 trap("a Fourier transform", lambda x: total(jnp.abs(jnp.fft.rfft(x))), ((5,),), ".")

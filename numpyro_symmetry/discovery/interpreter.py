@@ -175,9 +175,7 @@ class Interpreter:
 
     def _step(self, equation: Any, operands: list[Value], unused: list[bool]) -> list[Value]:
         name, params = equation.primitive.name, equation.params
-        shapes, out_shapes = (
-            [tuple(getattr(v.aval, "shape", ())) for v in side] for side in (equation.invars, equation.outvars)
-        )
+        shapes, out_shapes = _shapes(equation.invars), _shapes(equation.outvars)
         if name not in self.rules and (inner := called(equation)) is not None:
             return self.run_closed(inner, operands)
         # a loop may have turned out to make constants
@@ -215,8 +213,16 @@ def known(value: Any) -> Known:
 def called(equation: Any) -> Any:
     """The program that an operation merely calls, if it does."""
     inner = next((equation.params[key] for key in _CALLED if key in equation.params), None)
-    is_call = inner is not None and len(getattr(inner, "jaxpr", inner).invars) == len(equation.invars)
-    return inner if is_call and equation.primitive.name not in ("scan", "while", "cond") else None
+    if inner is None or equation.primitive.name in ("scan", "while", "cond"):
+        return None
+    body = getattr(inner, "jaxpr", inner)
+    # what runs a program on parts of its operands (a fold on single entries, a kernel on blocks) is no call
+    same = _shapes(body.invars) == _shapes(equation.invars) and _shapes(body.outvars) == _shapes(equation.outvars)
+    return inner if same else None
+
+
+def _shapes(variables: Sequence[Any]) -> list[tuple[int, ...]]:
+    return [tuple(getattr(variable.aval, "shape", ())) for variable in variables]
 
 
 def constants_of(jaxpr: Any, known_: Mapping[Any, Known]) -> dict[Any, Known]:

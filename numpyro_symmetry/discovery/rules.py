@@ -8,6 +8,7 @@ be proved free by numbers. Knows terms and single operations; rules for indexing
 from __future__ import annotations
 
 from numpyro_symmetry.discovery.interpreter import Interpreter, Operation, Rule, Typed, Value
+from numpyro_symmetry.discovery.rules_basic import Axes, elementwise, pin_all, unknown
 from numpyro_symmetry.discovery.rules_control import CONTROL
 from numpyro_symmetry.discovery.rules_indexing import INDEXING
 from numpyro_symmetry.discovery.terms import (
@@ -15,7 +16,6 @@ from numpyro_symmetry.discovery.terms import (
     Product,
     Term,
     Uniform,
-    atoms_of,
     axis,
     pin,
     pinned,
@@ -24,24 +24,22 @@ from numpyro_symmetry.discovery.terms import (
     unify,
 )
 
-Axes = list[list[Term]]
-
-
-def elementwise(op: Operation) -> Axes:
-    """One entry at a time: the axes of all operands become the same. Axes of size one are repeated."""
-    out: list[Term] = [Uniform(n) for n in op.out_shapes[0]]
-    for axes in op.axes:
-        if len(axes) == len(out):
-            for k, n in enumerate(op.out_shapes[0]):
-                if axes[k].size == n:
-                    out[k] = unify(out[k], axes[k], op.reason("two axes meet"))
-    return [out for _ in op.out_shapes]
-
 
 def reduction(op: Operation) -> Axes:
     """Sums, products, extremes: the same whatever the order, so the axes simply go."""
     gone = op.params["axes"]
     return [[term for k, term in enumerate(op.axes[0]) if k not in gone]]
+
+
+def fold(op: Operation) -> Axes:
+    """A reduction by a function of the user's own, of which nothing says whether the order matters to it."""
+    count, reason = len(op.out_shapes), op.reason("folded by a function for which there is no rule", soft=True)
+    (out, *_) = elementwise(op._replace(axes=op.axes[:count], shapes=op.shapes[:count], out_shapes=op.shapes[:count]))
+    for k in op.params["dimensions"]:
+        for axes in op.axes[:count]:
+            op._replace(axes=[axes]).mix(axes[k])
+        pin(out[k], reason)
+    return [[term for k, term in enumerate(out) if k not in op.params["dimensions"]] for _ in op.out_shapes]
 
 
 def order_matters(op: Operation) -> Axes:
@@ -72,12 +70,14 @@ def sort(op: Operation) -> Axes:
 
 def top_k(op: Operation) -> Axes:
     """The largest values are the same whatever the order; their positions are labels."""
-    *rest, last = op.axes[0]
-    op.mix(last)
-    reason = op.reason("its order becomes values")
+    position, reason = op.params.get("axis", -1) % len(op.axes[0]), op.reason("its order becomes values")
+    ranked = op.axes[0][position]
+    op.mix(ranked)
     if not op.unused[1]:
-        pin(last, reason)
-    return [[*rest, pinned(shape[-1], reason)] for shape in op.out_shapes]
+        pin(ranked, reason)
+    return [
+        [pinned(n, reason) if k == position else op.axes[0][k] for k, n in enumerate(shape)] for shape in op.out_shapes
+    ]
 
 
 def transpose(op: Operation) -> Axes:
@@ -112,7 +112,7 @@ def reshape(op: Operation) -> Axes:
         need = n
         while need > 1:
             if not factors:
-                return _pin_all(op, reason)
+                return pin_all(op, reason)
             term = resolve(factors.pop())
             if isinstance(term, Product):
                 factors += term.parts[::-1]
@@ -131,7 +131,7 @@ def reshape(op: Operation) -> Axes:
                 taken.append(high)
                 need = 1
             else:
-                return _pin_all(op, reason)
+                return pin_all(op, reason)
         out.append(resolve(Product(taken)) if taken else Uniform(n))
     return [out]
 
@@ -221,11 +221,6 @@ def barrier(op: Operation) -> list[Value]:
     return op.operands
 
 
-def unknown(op: Operation) -> Axes:
-    """No rule: everything that enters is pinned, softly."""
-    return _pin_all(op, op.reason(f"goes through {op.name}, for which there is no rule", soft=True))
-
-
 def _pin_axis(op: Operation, term: Term, text: str, size: int | None = None) -> Term:
     size = term.size if size is None else size
     if isinstance(resolve(term), Uniform) and size == term.size and op.name not in _VARIES:
@@ -233,16 +228,6 @@ def _pin_axis(op: Operation, term: Term, text: str, size: int | None = None) -> 
     op.mix(term)
     pin(term, op.reason(text))
     return pinned(size, op.reason(text))
-
-
-def _pin_all(op: Operation, reason) -> Axes:
-    for axes in op.axes:
-        for term in axes:
-            pin(term, reason)
-    inherited = next(
-        (r for axes in op.axes for t in axes for a in atoms_of(t) for r in a.reasons if not r.soft), reason
-    )
-    return [[pinned(n, inherited if not reason.soft else reason) for n in shape] for shape in op.out_shapes]
 
 
 # a running sum of equal entries is not uniform
@@ -279,6 +264,7 @@ RULES: dict[str, Rule] = (
         "dot_general": contraction,
         "expand_dims": broadcast,
         "optimization_barrier": barrier,
+        "reduce": fold,
         "reshape": reshape,
         "sort": sort,
         "squeeze": squeeze,

@@ -8,6 +8,7 @@ import numpy as np
 
 from numpyro_symmetry.discovery.constants import evaluate
 from numpyro_symmetry.discovery.interpreter import Known, Operation, Rule, Typed, Value
+from numpyro_symmetry.discovery.rules_basic import elementwise
 from numpyro_symmetry.discovery.terms import (
     Joined,
     Product,
@@ -240,15 +241,13 @@ def _follow(op: Operation) -> list[Term]:
 
 def scatter(op: Operation) -> list[list[Term]]:
     """Writing at indices: whole windows pass, the axes pointed into are pinned."""
-    from numpyro_symmetry.discovery.rules import elementwise  # the table of rules is built from this module
-
     indices, updates = op.operands[1:3]
     is_small, is_sum = math.prod(op.shapes[0]) <= _MAX_FOLLOWED, op.name in ("scatter-add", "scatter_add")
     if isinstance(indices, Known) and isinstance(updates, Known) and is_small and is_sum:
         zeros = np.zeros(op.shapes[0], np.asarray(updates.value).dtype)
         added = Known(evaluate(op.equation, [zeros, indices.value, updates.value]))
         terms = op.interpreter.axes(added, op.shapes[0], op.source)
-        return elementwise(op._replace(axes=[op.axes[0], terms]))
+        return elementwise(op._replace(axes=[op.axes[0], terms], shapes=op.shapes[:1] * 2))
     numbers, operand, update = op.params["dimension_numbers"], op.axes[0], op.axes[2]
     if isinstance(indices, Known) and (written := _written(op)) is not None:
         position, colours = written
@@ -258,8 +257,8 @@ def scatter(op: Operation) -> list[list[Term]]:
         alone = coloured(operand[position].size, colours, op.reason("one index is written to"))
         operand[position] = unify(alone, operand[position], op.reason("one index is written to"))
         return [operand]
-    inserted = {*numbers.inserted_window_dims, *getattr(numbers, "operand_batching_dims", ())}
-    windows = [k for k in range(len(operand)) if k not in inserted]
+    batching = tuple(getattr(numbers, "operand_batching_dims", ()))
+    windows = [k for k in range(len(operand)) if k not in (*numbers.inserted_window_dims, *batching)]
     out = list(operand)
     for k, j in zip(windows, numbers.update_window_dims, strict=True):
         if operand[k].size == update[j].size:
@@ -267,12 +266,22 @@ def scatter(op: Operation) -> list[list[Term]]:
         else:
             pin(update[j], op.reason("overwrites a part"))
             out[k] = _other(op, operand[k], operand[k].size, "overwritten in part", varies=True)
-    for k in inserted:
+    for k in numbers.inserted_window_dims:
         out[k] = _other(op, operand[k], operand[k].size, "written at an index", varies=True)
-    for j, term in enumerate(update):
-        if j not in numbers.update_window_dims:
-            op._replace(axes=[update]).mix(term)
-            pin(term, op.reason("written at an index"))
+    # every index says where its own update goes
+    batches = dict(zip(getattr(numbers, "scatter_indices_batching_dims", ()), batching, strict=True))
+    along = [j for j in range(len(update)) if j not in numbers.update_window_dims]
+    for i, (j, index) in enumerate(zip(along, op.axes[1][:-1], strict=True)):
+        varies = not is_uniform(update[j])
+        if i not in batches:
+            op._replace(axes=[op.axes[1]]).mix(index)
+            op._replace(axes=[update]).mix(update[j])
+        both = unify(index, update[j], op.reason("two axes meet"))
+        if i in batches:
+            out[batches[i]] = unify(out[batches[i]], both, op.reason("two axes meet"))
+        elif op.name == "scatter" and varies and not op.params.get("unique_indices"):
+            # of two updates of one place, the last one stays
+            pin(both, op.reason("written at an index"))
     return [out]
 
 
