@@ -49,7 +49,7 @@ def logits(values, x):
 
 def fit_two(x, y, width, prior_variance, temperature, steps):
     """Two fits that share nothing but model and data."""
-    sizes = (784, width, width, width, 10)
+    sizes = (x.shape[1], width, width, width, 10)
 
     def model(xb, yb):
         values = {}

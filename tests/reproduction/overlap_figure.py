@@ -1,0 +1,93 @@
+"""Where symmetrizing helps, and by how much: gain in evidence against how far copies overlap in the bare fit.
+
+python -m tests.reproduction.overlap_figure docs/images/overlap.png
+
+Every point is a pair of recorded fits from one start, bare and symmetrized, scored alike.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from tests.reproduction.records import load
+
+COLOURS = {
+    "UCI, 25–100 units": "#1f5fa8",
+    "UCI, 200–400 units": "#12385f",
+    "UCI, 50-50 units": "#6fa3d8",
+    "MNIST": "#b5651d",
+    "two weights": "#5b8c3a",
+}
+
+
+def uci() -> dict[str, list[tuple[float, float]]]:
+    """Overlap and gain of every recorded pair of UCI fits."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    for file in ("50", "200", "deep", "width"):
+        fits = load(file)
+        for key, row in fits.items():
+            data, width, *rest = key.split("/")
+            if width == "nngp" or rest[1] != "sequential":
+                continue
+            bare = fits["/".join((data, width, rest[0], "bare", rest[2]))]
+            label = "UCI, 50-50 units" if "-" in width else f"UCI, {'25–100' if int(width) <= 100 else '200–400'} units"
+            overlap = 1 - bare["information_lower"] / bare["log_order"]
+            found.setdefault(label, []).append((overlap, row["evidence_lower"] - bare["evidence_lower"]))
+    return found
+
+
+def recorded() -> dict[str, list[tuple[float, float]]]:
+    """The same of MNIST and of the network of two weights."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    fits = load("gelberg")
+    for key, row in fits.items():
+        name, *rest = key.split("/")
+        if name == "mnist" and rest[-1] == "sequential":
+            bare = fits["/".join((name, *rest[:-1], "bare"))]
+            for a, b in zip(bare["fits"], row["fits"], strict=True):
+                gain = sum(b[q] - a[q] for q in ("base_elbo", "information"))
+                found.setdefault("MNIST", []).append((1 - a["information"] / row["log_order"], gain))
+        if name == "two_weights" and rest[-1] == "exact":
+            bare = fits["/".join((name, *rest[:-1], "bare"))]
+            for a, b in zip(bare["fits"], row["fits"], strict=True):
+                overlap = 1 - a["information"] / np.log(2)
+                found.setdefault("two weights", []).append((overlap, b["evidence"] - a["evidence"]))
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("output", type=Path)
+    options = parser.parse_args()
+    pairs = uci() | recorded()
+    figure, axis = plt.subplots(figsize=(7, 4), layout="constrained")
+    for label, colour in COLOURS.items():
+        if label in pairs:
+            overlap, gain = np.array(pairs[label]).T
+            axis.plot(overlap, gain, "o", color=colour, alpha=0.7, markersize=5, label=f"{label} ({len(gain)} pairs)")
+    axis.axhline(0, color="grey", linewidth=0.8)
+    axis.set_yscale("symlog", linthresh=1)
+    ticks = (-100, -10, -1, 0, 1, 10, 100)
+    axis.set_yticks(ticks, ticks)
+    axis.set_yticks([], minor=True)
+    axis.set(
+        xlabel="overlap of copies in the bare fit, 1 − I / log |G|",
+        ylabel="gain of symmetric training (nats)",
+        xlim=(-0.03, 1.03),
+        ylim=(-100, 300),
+    )
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.legend(frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
+    figure.savefig(options.output, dpi=150)
+    for label, values in pairs.items():
+        overlap, gain = np.array(values).T
+        reach = f"{overlap.min():.2f}–{overlap.max():.2f}"
+        print(f"{label}: overlap {reach}, gain {gain.mean():.1f}, {gain.min():.1f} to {gain.max():.1f}")
+
+
+if __name__ == "__main__":
+    main()
