@@ -81,7 +81,7 @@ def information_of_draw(
         Scalar.
     """
     if not symmetry.groups:
-        return jnp.zeros(())
+        return jnp.zeros((2,) if bound == "both" else ())
     exact_table = log_ratio_of is None
     components = connected_components(symmetry) if exact_table and estimator != "infonce" else [symmetry]
     keys = [None] * len(components) if rng_key is None else list(jax.random.split(rng_key, len(components)))

@@ -107,7 +107,7 @@ def dirichlet_draws(count=1000):
 # ---- draws -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("separation", [2.0, 0.3], ids=["apart", "overlapping"])
+@pytest.mark.parametrize("separation", [pytest.param(2.0, marks=SLOW, id="apart"), pytest.param(0.3, id="overlapping")])
 def test_switching_draws(separation):
     posterior, draws = exchangeable(3, separation)
     found = log_evidence(draws, posterior.model, posterior.model_args)
@@ -129,8 +129,14 @@ def test_labels_make_no_difference_and_without_symmetry_log_order_is_missing():
     assert bare.correction == bare.log_order == 0.0
 
 
-@pytest.mark.parametrize("num_permutations", [pytest.param(1, marks=SLOW), 4, pytest.param(16, marks=SLOW)])
-@pytest.mark.parametrize("method", ["bridge", pytest.param("importance", marks=SLOW)])
+@pytest.mark.parametrize(
+    ("method", "num_permutations"),
+    [
+        ("importance", 4),
+        *(pytest.param("importance", K, marks=SLOW) for K in (1, 16)),
+        *(pytest.param("bridge", K, marks=SLOW) for K in (1, 4, 16)),
+    ],
+)
 def test_a_group_too_large_to_sum(method, num_permutations):
     posterior, draws = exchangeable(6, 0.5, seed=2)
     options = {"method": method, "num_permutations": num_permutations, "num_samples": 600}
@@ -167,6 +173,7 @@ def test_mixture(num_components):
 
 
 @SLOW
+@SLOW
 def test_network():
     posterior, draws = two_weights()
     found = log_evidence(draws, posterior.model, posterior.model_args, symmetry=posterior.symmetry)
@@ -186,7 +193,7 @@ def test_discrete_sites_are_summed_out():
     assert agrees(found, truth)
 
 
-@pytest.mark.parametrize("method", ["bridge", "importance", "laplace"])
+@pytest.mark.parametrize("method", ["bridge", pytest.param("importance", marks=SLOW), "laplace"])
 def test_no_symmetry_at_all(method):
     found = log_evidence({"loc": DRAWS}, normal, (Y,), method=method, num_samples=500)
     assert found.method == method
@@ -201,7 +208,7 @@ def test_few_draws_of_many_numbers_are_fitted_entry_by_entry():
     assert agrees(found, -3.0)
 
 
-@pytest.mark.parametrize("kind", ["flat", "InferenceData", "Dataset"])
+@pytest.mark.parametrize("kind", ["flat", "InferenceData", pytest.param("Dataset", marks=SLOW)])
 def test_containers(kind):
     data = {
         "flat": lambda: {"loc": DRAWS.reshape(-1)},
