@@ -172,16 +172,25 @@ def by_svi(scale: float, dim: int, ratio: float) -> dict[str, Any]:
 def two_weights(slope: float, estimator: str) -> dict[str, Any]:
     """Evidence bounds of fits from ten starts, all scored as symmetrized guides, beside the exact log evidence."""
     posterior = testing.two_weight_network(slope=slope)
+    base = AutoNormal(posterior.model, init_loc_fn=init_to_sample, init_scale=0.1)
+    judge = AutoSymmetrized(base, posterior.symmetry, estimator="exact")
+    options = {"num_permutations": 2} if estimator == "infonce" else {}
+    guide = base if estimator == "bare" else AutoSymmetrized(base, posterior.symmetry, estimator=estimator, **options)
+    svi = SVI(posterior.model, guide, optax.adam(optax.cosine_decay_schedule(1e-2, 3000)), Trace_ELBO(10))
+    template = svi.init(jax.random.key(0), *posterior.model_args)
+
+    @jax.jit
+    @jax.vmap
+    def fit(key):
+        params = dict(svi.optim.get_params(template.optim_state)) | {"w_auto_loc": jax.random.normal(key, (2,))}
+        state = template._replace(optim_state=svi.optim.init(params), rng_key=jax.random.fold_in(key, 1))
+        state, _ = jax.lax.scan(lambda state, _: svi.update(state, *posterior.model_args), state, length=3000)
+        return svi.get_params(state)
+
+    fits = fit(jax.random.split(jax.random.key(0), len(SEEDS)))
     rows = []
     for seed in SEEDS:
-        base = AutoNormal(posterior.model, init_loc_fn=init_to_sample, init_scale=0.1)
-        judge = AutoSymmetrized(base, posterior.symmetry, estimator="exact")
-        options = {"num_permutations": 2} if estimator == "infonce" else {}
-        guide = (
-            base if estimator == "bare" else AutoSymmetrized(base, posterior.symmetry, estimator=estimator, **options)
-        )
-        svi = SVI(posterior.model, guide, optax.adam(optax.cosine_decay_schedule(1e-2, 3000)), Trace_ELBO(10))
-        params = svi.run(jax.random.key(seed), 3000, *posterior.model_args, progress_bar=False).params
+        params = {name: value[seed] for name, value in fits.items()}
         bounds = judge.evidence_bounds(jax.random.key(100), params, *posterior.model_args, num_particles=4096)
         rows.append(
             {
@@ -192,7 +201,6 @@ def two_weights(slope: float, estimator: str) -> dict[str, Any]:
                 "loc": np.sort(np.asarray(params["w_auto_loc"])).tolist(),
             }
         )
-        jax.clear_caches()
     return {"log_evidence": posterior.log_evidence, "fits": rows}
 
 
@@ -299,7 +307,7 @@ def mnist_jobs(folder: Path) -> dict[str, Any]:
     settings = [(h, 0.05, method, 3) for h in (5, 10, 20, 30) for method in methods]
     settings += [(h, 0.5, method, 3) for h in (5, 30) for method in methods]
     settings += [(30, 0.05, "infonce5", 3), (30, 0.05, "infonce10", 3)]
-    settings += [(h, 0.05, method, epochs) for h, epochs in ((128, 2), (512, 1)) for method in ("bare", "sequential")]
+    settings += [(h, 0.05, method, epochs) for h, epochs in ((128, 1), (512, 1)) for method in ("bare", "sequential")]
     return {
         f"mnist/{width}/{scale}/{epochs}/{method}": partial(classify, folder, width, method, scale, epochs)
         for width, scale, method, epochs in settings
