@@ -47,7 +47,10 @@ def type_function(function, latent, data=(), rules=RULES):
     walk = Interpreter({name: heard(name, rule) for name, rule in rules.items()})
     inputs = [[axis(n) for n in np.shape(x)] for x in latent]
     given = [Typed(tuple(axes)) for axes in inputs]
-    given += [Typed(tuple(pinned(n, Reason(IS_DATA)) for n in np.shape(x)), tag=k) for k, x in enumerate(data)]
+    given += [
+        Typed(tuple(pinned(n, Reason(IS_DATA, strength="data")) for n in np.shape(x)), tag=("data", k))
+        for k, x in enumerate(data)
+    ]
     outputs = walk.run_closed(jax.make_jaxpr(function)(*latent, *data), given)
     sites = {f"x{k}": axes for k, axes in enumerate(inputs)}
     names = {site: [None] * len(axes) for site, axes in sites.items()}

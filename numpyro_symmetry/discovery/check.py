@@ -14,18 +14,20 @@ import numpy as np
 from jax import Array
 
 from numpyro_symmetry.discovery.diagnose import explain, refuse_off_support
-from numpyro_symmetry.discovery.joint import FrozenModel, freeze
-from numpyro_symmetry.discovery.points import edges, points
+from numpyro_symmetry.discovery.joint import FrozenModel, arguments, freeze
+from numpyro_symmetry.discovery.points import edges, far_points, points
 from numpyro_symmetry.discovery.trials import (
     CONTROL_FACTOR,
     Gap,
+    Values,
     control_gap,
     largest_gap,
     movable,
     move,
+    random_elements,
     trial_elements,
 )
-from numpyro_symmetry.symmetry import Symmetry, SymmetryError
+from numpyro_symmetry.symmetry import Element, Symmetry, SymmetryError
 
 
 class SymmetryCheck(NamedTuple):
@@ -44,7 +46,7 @@ class SymmetryCheck(NamedTuple):
         Group -> largest change under a deliberately wrong action, nats; far above ``tolerance`` when the check means
         something.
     num_points, num_elements
-        Points in latent space, and elements tried at each.
+        Points about the prior, and elements tried at each.
     reason
         Why it is inconclusive; empty if passed.
     """
@@ -71,9 +73,9 @@ def check_symmetry(
     r"""Check numerically that a model's joint density is invariant: :math:`\log p(x, g\theta) = \log p(x, \theta)`.
 
     Elements that generate each group, random ones, and random ones of all groups together are applied to points about
-    the prior and near the edges of its support, in float64 whatever the session's precision. The prior and the
-    likelihood of **every datum** must stay put. Then, for every group, deliberately wrong actions (one site left out,
-    an index copied instead of exchanged) must *not* pass.
+    the prior, far out in its tails and near the edges of its support, in float64 whatever the session's precision. The
+    prior and the likelihood of **every datum** must stay put. Then, for every group, deliberately wrong actions (one
+    site left out, an index copied instead of exchanged) must *not* pass.
 
     Parameters
     ----------
@@ -86,7 +88,7 @@ def check_symmetry(
     rng_key
         JAX random key; fixed by default, so the verdict is reproducible.
     num_points
-        Points in latent space.
+        Points about the prior.
     num_elements
         Random elements tried for each group, and for all together, at each point, beside the generators.
 
@@ -100,6 +102,8 @@ def check_symmetry(
     SymmetryError
         If the model is not invariant (the message names site, axis, gap and, where one edit repairs it, the remedy), an
         element moves a value off its support, a site or size does not fit, or the log joint is not finite.
+    TypeError
+        If ``model_args`` is an array.
 
     Examples
     --------
@@ -120,13 +124,17 @@ def check_symmetry(
         bound = symmetry.bind(frozen.draw(rng, 1.0))
         if not movable(bound):
             return SymmetryCheck("passed", 0.0, 0.0, {}, 0, 0, "")
-        return prove(gather_evidence(frozen, rng, num_points), bound, rng, num_elements)
+        return prove(gather_evidence(frozen, rng, num_points), bound, rng, num_elements, num_elements)
 
-    return in_double(check, tuple(model_args), dict(model_kwargs or {}))
+    return in_double(check, *arguments(model_args, model_kwargs))
 
 
 Result = TypeVar("Result")
 _ROUNDING = 1e-13
+# a point far out is of use where this relative change moves its log joint by less than a part of what a gap may be
+_FAR_ROUNDING, _HARDLY = 1e-12, 0.1
+# spacing of single precision, and how much more another order of rounding may do than a nudge was seen to
+_SINGLE, _MARGIN = 1.2e-7, 10.0
 
 
 def in_double(function: Callable[[tuple, dict], Result], args: tuple, kwargs: dict) -> Result:
@@ -152,35 +160,97 @@ def _is_numbers(value: Any) -> bool:
 
 
 class Evidence(NamedTuple):
-    """A frozen model, points at which its log joint is finite, and points near the edges of its supports."""
+    """A frozen model, and points: about its prior, near the edges of its supports, and far out.
+
+    Attributes
+    ----------
+    frozen
+        The model.
+    places
+        Points about the prior at which its log joint is finite.
+    edges
+        Points near the edges of its supports.
+    far
+        Points far from the prior at which its log joint is finite, and known to more digits than a gap is held against.
+    """
 
     frozen: FrozenModel
-    places: list[dict[str, Array]]
-    edges: list[dict[str, Array]]
+    places: list[Values]
+    edges: list[Values]
+    far: list[Values]
 
 
 def gather_evidence(frozen: FrozenModel, rng: np.random.Generator, num_points: int) -> Evidence:
     """Points at which symmetries of a model are tried."""
-    return Evidence(frozen, points(frozen, rng, num_points), edges(frozen, rng))
+    (apart,) = rng.spawn(1)
+    tried = far_points(frozen, apart)
+    return Evidence(
+        frozen, points(frozen, rng, num_points), edges(frozen, rng), [p for p in tried if _is_exact(frozen, p)]
+    )
 
 
-def _is_firmly_inside(frozen: FrozenModel, place: dict[str, Any]) -> bool:
+def _nudged(place: Values, size: float, absolute: float = 0.0) -> Values:
+    """A point as another order of rounding might give it: moved by a part of every value, and by as much of all."""
+
+    def one(x: Any) -> Array:
+        value, sign = np.asarray(x), (-1.0) ** np.arange(x.size).reshape(x.shape)
+        return jnp.asarray((value + sign * (size * value + absolute)).astype(value.dtype))
+
+    return {name: one(x) if jnp.issubdtype(x.dtype, jnp.floating) else x for name, x in place.items()}
+
+
+def _is_exact(frozen: FrozenModel, place: Values) -> bool:
+    """Whether the log joint of a point is finite, and hardly depends on how it is rounded."""
+    base = frozen.log_probs(place)
+    if not all(np.isfinite(np.asarray(x)).all() for x in base.values()):
+        return False
+    return largest_gap(frozen, base, frozen.log_probs(_nudged(place, _FAR_ROUNDING, _FAR_ROUNDING))).ratio < _HARDLY
+
+
+def measured(evidence: Evidence) -> Evidence:
+    """Evidence of a model that rounds to single precision, with the rounding that is seen in place of what may be."""
+    frozen = evidence.frozen
+    if frozen.exact:
+        return evidence
+    seen = _SINGLE
+    for place in (*evidence.places, *evidence.far):
+        base = frozen.log_probs(place)
+        gaps = [largest_gap(frozen, base, frozen.log_probs(_nudged(place, s * _SINGLE))).ratio for s in (-2, -1, 1, 2)]
+        seen = max(seen, _MARGIN * max(gaps) * frozen.rounding)
+    return evidence._replace(frozen=frozen._replace(rounding=min(seen, frozen.rounding)))
+
+
+def _is_firmly_inside(frozen: FrozenModel, place: Values) -> bool:
     """Whether a point stays in its supports when rounded otherwise: else a relabelling may seem to leave them."""
-    nudged = {
-        name: np.asarray(x) * (1.0 + _ROUNDING * (-1) ** (np.arange(x.size).reshape(x.shape) % 2)).astype(x.dtype)
-        if _is_real(x)
-        else x
-        for name, x in place.items()
-    }
-    return all(bool(inside) for point in (place, nudged) for inside in frozen.inside(point).values())
+    both = (place, _nudged(place, _ROUNDING))
+    return all(bool(inside) for point in both for inside in frozen.inside(point).values())
 
 
-def _is_real(value: Any) -> bool:
-    return jnp.issubdtype(value.dtype, jnp.floating)
+def _refuse_outside(frozen: FrozenModel, symmetry: Symmetry, label: str, place: Values, moved: Values) -> None:
+    """Refuse an element that takes a value out of its support, unless rounding alone may have done it."""
+    near = (moved, _nudged(moved, _ROUNDING), _nudged(moved, -_ROUNDING))
+    if all(not all(map(bool, frozen.inside(point).values())) for point in near if frozen.constrained):
+        refuse_off_support(frozen, symmetry, label, place, moved)
 
 
-def prove(evidence: Evidence, symmetry: Symmetry, rng: np.random.Generator, num_elements: int) -> SymmetryCheck:
-    """Try a bound symmetry.
+def _try(evidence: Evidence, symmetry: Symmetry, elements: list[tuple[str, Element]], place: Values) -> Gap:
+    """The largest change under some elements at a point, none of them more than rounding."""
+    frozen = evidence.frozen
+    base, worst = frozen.log_probs(place), Gap("", 0.0, 0.0)
+    for label, element in elements:
+        after = move(symmetry, element, place)
+        _refuse_outside(frozen, symmetry, label, place, after)
+        gap = largest_gap(frozen, base, frozen.log_probs(after))
+        if not gap.ratio <= 1.0:
+            raise SymmetryError(explain(frozen, symmetry, label, element, [*evidence.places, place], gap))
+        worst = max(worst, gap, key=lambda gap: gap.ratio)
+    return worst
+
+
+def prove(
+    evidence: Evidence, symmetry: Symmetry, rng: np.random.Generator, num_elements: int, num_far: int = 1
+) -> SymmetryCheck:
+    """Try a bound symmetry, with a number of random elements, and of all groups at once at each point far out.
 
     Raises
     ------
@@ -194,17 +264,12 @@ def prove(evidence: Evidence, symmetry: Symmetry, rng: np.random.Generator, num_
         if not _is_firmly_inside(frozen, place):
             continue
         for label, element in elements:
-            refuse_off_support(frozen, symmetry, label, place, move(symmetry, element, place))
+            _refuse_outside(frozen, symmetry, label, place, move(symmetry, element, place))
     worst = Gap("", 0.0, 0.0)
     for place in places:
-        base = frozen.log_probs(place)
-        for label, element in elements:
-            after = move(symmetry, element, place)
-            refuse_off_support(frozen, symmetry, label, place, after)
-            gap = largest_gap(frozen, base, frozen.log_probs(after))
-            if not gap.ratio <= 1.0:
-                raise SymmetryError(explain(frozen, symmetry, label, element, places, gap))
-            worst = max(worst, gap, key=lambda g: g.ratio)
+        worst = max(worst, _try(evidence, symmetry, elements, place), key=lambda gap: gap.ratio)
+    for place in evidence.far:
+        _try(evidence, symmetry, random_elements(symmetry, rng, num_far), place)
     control = {name: control_gap(frozen, symmetry, name, places[0]) for name in movable(symmetry)}
     blind = [name for name, gap in control.items() if not gap.ratio > CONTROL_FACTOR]
     reason = (

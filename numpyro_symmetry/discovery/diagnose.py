@@ -83,7 +83,7 @@ def _axes(symmetry: Symmetry, site: str, label: str) -> str:
 
 def _only_permutes(frozen: FrozenModel, symmetry: Symmetry, element: Element, place: Values, site: str) -> bool:
     before, after = frozen.log_probs(place)[site], frozen.log_probs(move(symmetry, element, place))[site]
-    return math.isclose(float(before.sum()), float(after.sum()), rel_tol=1e-9 if frozen.exact else 1e-4)
+    return math.isclose(float(before.sum()), float(after.sum()), rel_tol=frozen.rounding)
 
 
 def _remedies(frozen: FrozenModel, symmetry: Symmetry, label: str, places: list[Values]) -> Iterator[str]:

@@ -15,9 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from numpyro_symmetry.discovery.check import Evidence, gather_evidence, in_double
-from numpyro_symmetry.discovery.interpreter import Typed
-from numpyro_symmetry.discovery.joint import freeze
+from numpyro_symmetry.discovery.check import Evidence, gather_evidence, in_double, measured
+from numpyro_symmetry.discovery.interpreter import Origin, Typed
+from numpyro_symmetry.discovery.joint import arguments, freeze
 from numpyro_symmetry.discovery.program import Program, read_program
 from numpyro_symmetry.discovery.proposals import what_holds, with_blocks
 from numpyro_symmetry.discovery.reading import Reading
@@ -64,6 +64,8 @@ def find_symmetry(
     ------
     SymmetryError
         If the model has discrete latent sites and funsor is not installed, or its log joint is nowhere finite.
+    TypeError
+        If ``model_args`` is an array.
 
     Warns
     -----
@@ -85,7 +87,7 @@ def find_symmetry(
     """
     key = jax.random.key(0) if rng_key is None else rng_key
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
-    args, kwargs = tuple(model_args), dict(model_kwargs or {})
+    args, kwargs = arguments(model_args, model_kwargs)
     reading = type_program(read_program(model, args, kwargs, key))
 
     claimed = reading.symmetry()
@@ -106,9 +108,9 @@ def find_symmetry(
             )
         if blocks := reading.blocks(found):
             # what no rule has followed may have met data after all: those that coincide must not count
-            found = with_blocks(reading, found, blocks, evidence(*_apart((args, kwargs), rng)), rng)
-            found, _ = what_holds(found, evidence(args, kwargs), rng)
-        return with_signs(found, evidence(args, kwargs), rng) if signs else found
+            told_apart = measured(evidence(*_apart((args, kwargs), rng)))
+            found = with_blocks(reading, found, blocks, [told_apart, proof], rng)
+        return with_signs(found, proof, rng) if signs else found
 
     nothing_to_prove = not claimed.groups and not reading.blocks(claimed)
     found = claimed if nothing_to_prove else in_double(proved, args, kwargs)
@@ -120,7 +122,12 @@ def _apart(arguments: Any, rng: np.random.Generator) -> Any:
 
     def one(x: Any) -> Any:
         is_real = hasattr(x, "dtype") and np.ndim(x) and jnp.issubdtype(x.dtype, jnp.floating)
-        return x * (1 - _LITTLE * rng.random(np.shape(x))).astype(x.dtype) if is_real else x
+        if not is_real:
+            return x
+        # zeros as well, by a part of the others' size
+        little = _LITTLE * np.asarray(rng.random(np.shape(x)))
+        size = np.abs(np.nan_to_num(np.asarray(x), posinf=0.0, neginf=0.0)).max(initial=0.0) or 1.0
+        return jnp.asarray(np.where(np.asarray(x) == 0, little * size, np.asarray(x) * (1 - little)).astype(x.dtype))
 
     return jax.tree.map(one, arguments)
 
@@ -132,8 +139,12 @@ def type_program(program: Program) -> Reading:
         site: [axis(n) if site in program.used else pinned(n, unused) for n in shape]
         for site, shape in program.shapes.items()
     }
-    data = [[pinned(n, Reason(IS_DATA)) for n in shape] for shape in program.data_shapes]
+    data = [[pinned(n, Reason(IS_DATA, strength="data")) for n in shape] for shape in program.data_shapes]
     walk = interpreter()
     latent = [Typed(tuple(axes)) for axes in sites.values()]
-    walk.run_closed(program.jaxpr, [*latent, *(Typed(tuple(axes), tag=k) for k, axes in enumerate(data))])
-    return Reading(sites, walk.record, walk.pointers, program.names)
+    given = [
+        Typed(tuple(axes), tag=walk.tag("data", k), origin=Origin.REAL if is_real else Origin.WHOLE)
+        for k, (axes, is_real) in enumerate(zip(data, program.real, strict=True))
+    ]
+    walk.run_closed(program.jaxpr, [*latent, *given])
+    return Reading(sites, walk.record, walk.pointers, program.names, walk.meetings, walk.shadows)

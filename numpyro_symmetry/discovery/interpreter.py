@@ -10,6 +10,7 @@ from __future__ import annotations
 import sysconfig
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +20,7 @@ import numpy as np
 from jax.extend import core
 
 from numpyro_symmetry.discovery.constants import axes_of_constant, fold
-from numpyro_symmetry.discovery.terms import DIFFERS, Reason, Term, Uniform, pinned, resolve
+from numpyro_symmetry.discovery.terms import DIFFERS, Reason, Strength, Term, Uniform, pinned, resolve, unify
 
 # folders whose frames are not the user's: the standard library and installed packages, and this package
 _LIBRARIES = (sysconfig.get_paths()["stdlib"], sysconfig.get_paths()["purelib"], str(Path(__file__).parents[1]))
@@ -28,10 +29,36 @@ _CALLED = ("jaxpr", "call_jaxpr", "fun_jaxpr")
 _SMALL = 20
 
 
+class Origin(IntEnum):
+    """What a value is made of, at most: constants and counters of loops, real data, other data, latent values.
+
+    Numbers can tell real data apart by moving them a little; not so whole numbers, of which two may coincide.
+    """
+
+    COUNTED = 0
+    REAL = 1
+    WHOLE = 2
+    LATENT = 3
+
+
+# part of an axis that was used on its own: the axis, the first index, and the one behind the last
+Piece = tuple[Term, int, int]
+
+
 class Known(NamedTuple):
     """A value that does not depend on latent values or data."""
 
     value: Any
+
+    @property
+    def origin(self) -> Origin:
+        """Made of constants."""
+        return Origin.COUNTED
+
+    @property
+    def pieces(self) -> frozenset[Piece]:
+        """Made of no part of a latent axis."""
+        return frozenset()
 
     @property
     def tag(self) -> object:
@@ -52,11 +79,17 @@ class Typed(NamedTuple):
         What was joined along the last axis, if one column each: indices of which some are constant.
     tag
         The same for values that are the same function of the same data; ``None`` if latent values enter.
+    origin
+        What it is made of.
+    pieces
+        Parts of latent axes, taken on their own, that it is made of.
     """
 
     axes: tuple[Term, ...]
     columns: tuple[Value, ...] | None = None
     tag: object = None
+    origin: Origin = Origin.LATENT
+    pieces: frozenset[Piece] = frozenset()
 
 
 Value = Known | Typed
@@ -97,9 +130,15 @@ class Operation(NamedTuple):
         """Record that entries along these axes of the first operand are mixed: the others then stand without them."""
         self.interpreter.see(Typed(tuple(t for t in self.axes[0] if not any(t is term for term in terms))))
 
-    def reason(self, text: str, *, soft: bool = False) -> Reason:
+    def reason(self, text: str, strength: Strength = "order") -> Reason:
         """A reason with the line at which this operation stands."""
-        return Reason(text, self.source, soft)
+        return Reason(text, self.source, strength)
+
+    def by_index(self, text: str, *indices: Value) -> Reason:
+        """A reason where indices say which entries are meant: of data, of latent values, or only a loop's counter."""
+        origin = max((index.origin for index in indices), default=Origin.COUNTED)
+        strength: Strength = "moved" if origin == Origin.COUNTED else "order" if origin == Origin.LATENT else "data"
+        return Reason(text, self.source, strength)
 
 
 Rule = Callable[[Operation], "Sequence[list[Term] | Value]"]
@@ -120,6 +159,12 @@ class Interpreter:
     pointers
         ``(axis, axis pointed into, tag of the indices)`` for every gather by data: each entry of the one belongs to an
         entry of the other.
+    meetings
+        Part of a latent axis -> tags of the data, other than real ones, that values made of it meet.
+    shadows
+        Pairs of an axis of a matrix and one that its factorisation made of it, or solved for with it, index by index.
+    counted
+        Axes that counters of the loop being walked point into; ``None`` outside of loops.
     line
         The user's line at which the walk stands.
     """
@@ -128,7 +173,11 @@ class Interpreter:
     record: list[tuple[Term, ...]] = field(default_factory=list)
     cells: tuple[Term, ...] = ()
     pointers: list[tuple[Term, Term, object]] = field(default_factory=list)
+    meetings: dict[Piece, set[object]] = field(default_factory=dict)
+    shadows: list[tuple[Term, Term]] = field(default_factory=list)
+    counted: list[Term] | None = None
     line: str = ""
+    _tags: dict[tuple, tuple[str, int]] = field(default_factory=dict)
 
     def run(self, jaxpr: Any, consts: Sequence[Value], args: Sequence[Value]) -> list[Value]:
         """Labels of a program's results, given those of its arguments."""
@@ -186,12 +235,38 @@ class Interpreter:
         axes = [self.axes(operand, shape, source) for operand, shape in zip(operands, shapes, strict=True)]
         operation = Operation(name, params, operands, axes, shapes, out_shapes, unused, source, equation, self)
         rule = self.rules.get(name, self.rules["unknown"])
+        self._meet(operands)
         tags = [operand.tag for operand in operands]
-        tag = None if None in tags else (name, str(params), *tags)
-        return [
-            value if isinstance(value, Known | Typed) else Typed(tuple(value), None, tag and (k, tag))
-            for k, value in enumerate(rule(operation))
-        ]
+        tag = None if None in tags else self.tag(name, str(params), *tags)
+        origin = max((operand.origin for operand in operands), default=Origin.COUNTED)
+        pieces = frozenset().union(*(operand.pieces for operand in operands))
+        results: list[Value] = []
+        for k, result in enumerate(rule(operation)):
+            value = result if isinstance(result, Known | Typed) else Typed(tuple(result))
+            if isinstance(value, Typed) and value.tag is None:
+                own = value.origin if value.origin != Origin.LATENT else origin
+                value = value._replace(tag=tag and (k, tag), origin=own, pieces=value.pieces | pieces)
+            results.append(value)
+        return results
+
+    def tag(self, *parts: object) -> tuple[str, int]:
+        """One name for equal parts: tags of functions of functions stay short."""
+        return self._tags.setdefault(parts, ("tag", len(self._tags)))
+
+    def _meet(self, operands: Sequence[Value]) -> None:
+        """Remember which parts of latent axes meet which data."""
+        pieces = frozenset().union(*(operand.pieces for operand in operands))
+        data = {x.tag for x in operands if pieces and x.origin == Origin.WHOLE and x.tag is not None}
+        for piece in pieces if data else ():
+            self.meetings.setdefault(piece, set()).update(data)
+
+    def count_through(self, target: Term, reason: Reason) -> None:
+        """Axes of one size that counters of a loop point into stand together, as those that `jax.lax.scan` takes."""
+        for other in self.counted or ():
+            if other.size == target.size:
+                target = unify(target, other, reason)
+        if self.counted is not None:
+            self.counted.append(target)
 
     def axes(self, value: Value, shape: tuple[int, ...], source: str = "") -> list[Term]:
         """Labels of a value's axes; fresh ones each time for a constant."""

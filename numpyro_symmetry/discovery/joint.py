@@ -21,6 +21,8 @@ from numpyro.infer import init_to_uniform
 from numpyro_symmetry.discovery.enumeration import enumerated_log_density
 from numpyro_symmetry.discovery.points import substitute_points
 
+# how far out matrices of a constrained support are drawn
+_FAR_MATRIX = 3.0
 _VALUED = ("sample", "param", "mutable", "plate")
 # programs that run a few times are compiled for that
 QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
@@ -38,19 +40,37 @@ class FrozenModel(NamedTuple):
     constrained
         Latent sites that cannot hold every real number.
     draw
-        ``(rng, stretch) ->`` latent values about the centre of the prior, ``stretch`` times as far as it spreads.
+        ``(rng, stretch, bound, one_sided) ->`` latent values about the centre of the prior, ``stretch`` times as far as
+        it spreads, and constrained ones at most ``bound`` times (by default as far as any); if one-sided, all values
+        of a site in the same direction.
     data_sites
         Observed sites that hold data: every one but factors.
     exact
         Whether the arithmetic is float64 throughout.
+    rounding
+        How much of a log probability may be rounding.
     """
 
     log_probs: Callable[[dict[str, Array]], dict[str, Array]]
     inside: Callable[[dict[str, Array]], dict[str, Array]]
     constrained: set[str]
-    draw: Callable[[np.random.Generator, float], dict[str, Array]]
+    draw: Callable[..., dict[str, Array]]
     data_sites: list[str]
     exact: bool
+    rounding: float
+
+
+def arguments(args: Any, kwargs: Mapping[str, Any] | None) -> tuple[tuple, dict[str, Any]]:
+    """A model's arguments as they are passed on.
+
+    Raises
+    ------
+    TypeError
+        If an array stands where a tuple of arguments is expected: its rows would be taken for arguments.
+    """
+    if hasattr(args, "shape"):
+        raise TypeError(f"model_args must be a tuple of the model's arguments, not an array {args.shape}: write (y,).")
+    return tuple(args), dict(kwargs or {})
 
 
 def trace_model(
@@ -188,14 +208,23 @@ def freeze(
     ]
     exact = bool(jax.config.jax_enable_x64) and not _rounds(traced.jaxpr)  # pyright: ignore
     drawn = jax.jit(draw, compiler_options=QUICK)
+    # matrices far out are singular to rounding: whether they lie in their support is then a matter of luck
+    nearer = {name for name, site in latent.items() if site["fn"].support.event_dim == 2 and name in constrained}
     sizes = {name: int(np.prod(np.shape(site["value"]))) for name, site in latent.items()}
     sizes |= {name: leaf.size for name, leaf in leaves.items()}
 
-    def place(rng: np.random.Generator, stretch: float) -> dict[str, Array]:
-        return drawn({name: stretch * rng.standard_normal(size) for name, size in sizes.items()})
+    def place(
+        rng: np.random.Generator, stretch: float, bound: float = np.inf, one_sided: bool = False
+    ) -> dict[str, Array]:
+        most = dict.fromkeys(sizes, np.inf) | dict.fromkeys(constrained, bound) | dict.fromkeys(nearer, _FAR_MATRIX)
+        far = {name: min(stretch, most[name]) for name in sizes}
+        noise = {name: rng.standard_normal(size) for name, size in sizes.items()}
+        if one_sided:
+            noise = {name: rng.choice([-1, 1]) * np.abs(z) for name, z in noise.items()}
+        return drawn({name: far[name] * z for name, z in noise.items()})
 
     inside_of = jax.jit(inside, compiler_options=QUICK) if constrained else lambda values: {}
-    return FrozenModel(compiled, inside_of, constrained, place, data_sites, exact)
+    return FrozenModel(compiled, inside_of, constrained, place, data_sites, exact, 1e-9 if exact else 1e-4)
 
 
 def _base(support: Any) -> Any:

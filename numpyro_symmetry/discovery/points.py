@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _TRIES = 20
 _NUM_EDGES, _FAR = 8, 30.0
+# where tails are compared: how far out, and at how many points
+_TAILS = ((5.0, 4), (30.0, 6))
 _STRETCHES = (1.0, 1.5)
 
 
@@ -51,6 +53,15 @@ def points(model: FrozenModel, rng: np.random.Generator, count: int) -> list[dic
 def edges(model: FrozenModel, rng: np.random.Generator) -> list[dict[str, Array]]:
     """Latent values near the edges of their supports; the log joint need not be finite there."""
     return [model.draw(rng, _FAR) for _ in range(_NUM_EDGES)]
+
+
+def far_points(model: FrozenModel, rng: np.random.Generator) -> list[dict[str, Array]]:
+    """Latent values far from where the prior has its mass; the log joint need not be finite there.
+
+    Constrained values are stretched less: a scale of ``exp(30)`` beside one of ``exp(-30)`` shows nothing but rounding.
+    At every other point all values of a site are in one tail: a mixture does not see one far component among near ones.
+    """
+    return [model.draw(rng, stretch, _TAILS[0][0], k % 2 == 1) for stretch, count in _TAILS for k in range(count)]
 
 
 def substitute_points(noise: Mapping[str, Array]) -> Callable[[dict[str, Any]], Any]:

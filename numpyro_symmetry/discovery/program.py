@@ -38,8 +38,8 @@ class Program(NamedTuple):
         Shapes of the data.
     used
         Sites whose values the log joint depends on.
-    opaque
-        Whether data did enter as arguments; a model that looks at their values cannot be traced so.
+    real
+        Whether each of the data is an argument of real numbers, which can be told apart by moving them a little.
     """
 
     jaxpr: Any
@@ -47,7 +47,7 @@ class Program(NamedTuple):
     names: dict[str, list[str | None]]
     data_shapes: list[tuple[int, ...]]
     used: set[str]
-    opaque: bool
+    real: list[bool]
 
 
 class _LogProbs(Messenger):
@@ -123,7 +123,8 @@ def _read(
         {name: _axis_names(trace.get(name), len(values[name].shape)) for name in ordered},
         [leaf.shape for leaf in jax.tree.leaves((data, settings, observed))],
         used,
-        len(data) == sum(map(_is_array, flat)),
+        [jnp.issubdtype(leaf.dtype, jnp.floating) for leaf in data.values()]
+        + [False] * len(jax.tree.leaves((settings, observed))),
     )
 
 

@@ -8,6 +8,7 @@ symmetries; no terms.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -17,7 +18,7 @@ from numpyro_symmetry.discovery.reading import Block, Reading
 from numpyro_symmetry.discovery.trials import largest_gap, move
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
 
-_NUM_ELEMENTS = 1
+_NUM_ELEMENTS, _NUM_FAR = 1, 4
 # axes up to this size are searched for sets of indices that may be exchanged among themselves
 _MAX_ORBITS = 32
 
@@ -33,12 +34,12 @@ def what_holds(symmetry: Symmetry, evidence: Evidence, rng: np.random.Generator)
     return kept, dropped
 
 
-def holds(symmetry: Symmetry, evidence: Evidence, rng: np.random.Generator) -> bool:
-    """Whether numbers prove a symmetry."""
+def holds(symmetry: Symmetry, evidence: Evidence, rng: np.random.Generator, num_far: int = 1) -> bool:
+    """Whether numbers prove a symmetry; of what only they speak for, more is asked far from the prior."""
     if not symmetry.groups:
         return True
     try:
-        return prove(evidence, symmetry, rng, _NUM_ELEMENTS).status == "passed"
+        return prove(evidence, symmetry, rng, _NUM_ELEMENTS, num_far).status == "passed"
     except SymmetryError:
         return False
 
@@ -47,10 +48,10 @@ def with_blocks(
     reading: Reading,
     symmetry: Symmetry,
     blocks: dict[int, list[Block]],
-    evidence: Evidence,
+    evidence: Sequence[Evidence],
     rng: np.random.Generator,
 ) -> Symmetry:
-    """The symmetry with groups on sets of blocks of axes of one size, the largest sets first."""
+    """The symmetry with groups on sets of blocks of axes of one size, the largest sets first; all evidence agrees."""
     for known in blocks.values():
         left = list(known)
         for count in range(len(known), 0, -1):
@@ -69,34 +70,55 @@ def _claim(
     reading: Reading,
     symmetry: Symmetry,
     places: list[tuple[str, int]],
-    evidence: Evidence,
+    evidence: Sequence[Evidence],
     rng: np.random.Generator,
 ) -> Symmetry | None:
     """One more group on whole axes, of all indices or else of what orbits there are; ``None`` if that does not hold."""
-    claimed = reading.with_group(symmetry, places)
-    if claimed is None or holds(claimed, evidence, rng):
-        return claimed
-    (name,) = set(claimed.groups) - set(symmetry.groups) or {None}
-    if name is None or (orbits := _orbits(claimed.restrict([name]), name, evidence)) is None:
+
+    def held(symmetry: Symmetry) -> bool:
+        return all(holds(symmetry, one, rng, _NUM_FAR) for one in evidence)
+
+    claimed, kinds = reading.with_group(symmetry, places), reading.kinds(places)
+    if claimed is None or len(set(kinds)) == len(kinds):
         return None
-    claimed = replace(claimed, orbits=dict(claimed.orbits) | {name: orbits})
-    return claimed if holds(claimed, evidence, rng) else None
+    (name,) = set(claimed.groups) - set(symmetry.groups) or {None}
+    if name is None:
+        return claimed if held(claimed) else None
+    for orbits in (kinds, None):
+        orbits = orbits or _orbits(claimed.restrict([name]), name, kinds, evidence)
+        if orbits is None:
+            return None
+        one = replace(claimed, orbits=dict(claimed.orbits) | ({name: orbits} if any(orbits) else {}))
+        if held(one):
+            return one
+    return None
 
 
-def _orbits(symmetry: Symmetry, name: str, evidence: Evidence) -> tuple[int, ...] | None:
-    """A label for each index, the same where an exchange changes nothing; ``None`` if no two may be exchanged."""
+def _orbits(
+    symmetry: Symmetry, name: str, kinds: tuple[int, ...], evidence: Sequence[Evidence]
+) -> tuple[int, ...] | None:
+    """A label for each index, the same where an exchange changes nothing; ``None`` if no two may be exchanged.
+
+    Indices of different kinds are not tried.
+    """
     n = symmetry.sizes[name]
     if n > _MAX_ORBITS:
         return None
-    (place, *_), frozen = evidence.places, evidence.frozen
-    base = frozen.log_probs(place)
+    known = [(one.frozen, p, one.frozen.log_probs(p)) for one in evidence for p in (one.places[0], *one.far)]
+
+    def changes_nothing(swap: np.ndarray) -> bool:
+        return all(
+            largest_gap(frozen, base, frozen.log_probs(move(symmetry, {name: swap}, place))).ratio <= 1.0
+            for frozen, place, base in known
+        )
+
     labels: list[int] = []
     first: list[int] = []
     for index in range(n):
         for label, other in enumerate(first):
             swap = np.arange(n)
             swap[[index, other]] = other, index
-            if largest_gap(frozen, base, frozen.log_probs(move(symmetry, {name: swap}, place))).ratio <= 1.0:
+            if kinds[index] == kinds[other] and changes_nothing(swap):
                 labels.append(label)
                 break
         else:

@@ -7,15 +7,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from numpyro_symmetry.discovery.fibres import Pointer, chains
 from numpyro_symmetry.discovery.terms import (
-    DIFFERS,
-    IS_DATA,
-    MEETS_DATA,
     Atom,
     Joined,
     Product,
@@ -23,6 +20,7 @@ from numpyro_symmetry.discovery.terms import (
     Term,
     Uniform,
     atoms_of,
+    indices_of,
     resolve,
 )
 from numpyro_symmetry.symmetry import Concat, Finding, Split, Symmetry, SymmetryError, Unsigned
@@ -30,9 +28,6 @@ from numpyro_symmetry.symmetry.axes import AxisEntry, labels
 
 # blocks of axes of one size of which every set is tried
 _MAX_BLOCKS = 5
-# reasons that bind an axis whatever else is made of it
-_BINDING = (IS_DATA, MEETS_DATA, DIFFERS, "indexed by a value")
-
 Block = tuple[tuple[str, int], ...]
 
 
@@ -50,12 +45,19 @@ class Reading:
         Axes whose entries belong each to an entry of another axis, and a tag of the indices that say which.
     names
         Site -> a name for each axis, or ``None``.
+    meetings
+        Part of an axis (a label, the first index, the one behind the last) that was used on its own -> the data, other
+        than real ones, that it meets.
+    shadows
+        Pairs of an axis and one whose indices are the same, though no rule makes their labels so.
     """
 
     sites: dict[str, list[Term]]
     record: list[tuple[Term, ...]]
     pointers: list[Pointer]
     names: Mapping[str, Sequence[str | None]]
+    meetings: Mapping[tuple[Term, int, int], set[object]] = field(default_factory=dict)
+    shadows: Sequence[tuple[Term, Term]] = ()
 
     def atoms(self) -> dict[int, Atom]:
         """Every atom on an axis of a site, in the order of the sites."""
@@ -66,16 +68,16 @@ class Reading:
         return len(np.unique(atom.colours)) < atom.size
 
     def blocks(self, symmetry: Symmetry) -> dict[int, list[Block]]:
-        """Size -> sets of whole axes that may be free though no rule says so; none of them met data.
+        """Size -> sets of whole axes that may be free though no rule says so; nothing harder has coloured them.
 
         The axes of one atom that only the want of a rule has pinned, and each axis of which the program used parts on
         their own. Sizes with too many to try every union of them are left out.
         """
         found: dict[int, dict[object, list[tuple[str, int]]]] = {}
+        bound = self._bound()
         for site, terms in self.sites.items():
             for k, term in enumerate(map(resolve, terms)):
-                reasons = [reason for atom in atoms_of(term) for reason in atom.reasons]
-                if term.size < 2 or any(reason.text in _BINDING for reason in reasons):
+                if term.size < 2 or any(atom.hard is not None or atom.serial in bound for atom in atoms_of(term)):
                     continue
                 if isinstance(term, Joined):
                     found.setdefault(term.size, {})[site, k] = [(site, k)]
@@ -86,6 +88,33 @@ class Reading:
             for size, blocks in found.items()
             if len(blocks) <= _MAX_BLOCKS
         }
+
+    def _bound(self) -> set[int]:
+        """Atoms whose shadows meet data."""
+        bound: set[int] = set()
+        while True:
+            more = {
+                atom.serial
+                for term, shadow in self.shadows
+                if any(a.serial in bound or any(r.strength == "data" for r in a.reasons) for a in atoms_of(shadow))
+                for atom in atoms_of(term)
+            }
+            if more <= bound:
+                return bound
+            bound |= more
+
+    def kinds(self, places: Sequence[tuple[str, int]]) -> tuple[int, ...]:
+        """A label for each index of whole axes, the same where parts on their own met the same data.
+
+        Numbers would take two indices for alike of which each has its own datum, where those data coincide.
+        """
+        met: dict[tuple, set[object]] = {}
+        for (term, start, stop), data in self.meetings.items():
+            for index in indices_of(term)[start:stop]:
+                met.setdefault(index, set()).update(data)
+        rows = zip(*(indices_of(self.sites[site][k]) for site, k in places), strict=True)
+        seen: dict[tuple, int] = {}
+        return tuple(seen.setdefault(tuple(frozenset(met.get(i, ())) for i in row), len(seen)) for row in rows)
 
     def symmetry(self) -> Symmetry:
         """The group that the labels leave."""
@@ -144,11 +173,11 @@ class Reading:
             if any(entry is not None for entry in entries):
                 axes[site] = entries
         used = Symmetry(axes, kinds={label[s]: "fixed" for s in fixed if _stands(label[s], axes)})
-        sizes = {label[s]: atoms[s].size for s in label if label[s] in used._names()}
+        sizes = {label[s]: atoms[s].size for s in label if label[s] in used.group_names()}
         orbits = {
             label[s]: tuple(map(int, np.unique(atoms[s].colours, return_inverse=True)[1]))
             for s in free
-            if atoms[s].colours.any() and label[s] in used._names()
+            if atoms[s].colours.any() and label[s] in used.group_names()
         }
         return Symmetry(axes, used.kinds, sizes, orbits)
 
@@ -187,10 +216,12 @@ class Reading:
         entry, atoms = symmetry.axes[site][position] if site in symmetry.axes else None, atoms_of(term)
         group = _words(entry, symmetry)
         coloured = [atom for atom in atoms if atom.colours.any()]
-        if isinstance(entry, str | Unsigned) and group and symmetry.groups[_name(entry)].orbits is None:
-            # what the labels alone would not have freed
-            text = "proved by numbers alone" if coloured or not isinstance(resolve(term), Atom) else ""
-            return Finding(site, position, term.size, group, text, "")
+        if group and isinstance(entry, str | Unsigned):
+            orbits = symmetry.groups[_name(entry)].orbits
+            if not isinstance(resolve(term), Atom) or _is_coarser(orbits, atoms[0].colours):
+                # what the labels alone would not have freed
+                text = "proved by numbers alone" + ("; the rest is not" if orbits is not None else "")
+                return Finding(site, position, term.size, group, text, "")
         if group and not coloured:
             return Finding(site, position, term.size, group, "", "")
         reasons = [reason for atom in coloured for reason in atom.reasons]
@@ -198,6 +229,11 @@ class Reading:
         hardest = sorted(reasons, key=lambda r: r.soft)[:1] or [Reason(apart)]
         text = f"the rest {hardest[0].text}" if group else hardest[0].text
         return Finding(site, position, term.size, group, text, hardest[0].source)
+
+
+def _is_coarser(orbits: Sequence[int] | None, colours: np.ndarray) -> bool:
+    """Whether a group moves more than labels of these colours allow."""
+    return (1 if orbits is None else len(set(orbits))) < len(np.unique(colours))
 
 
 def _name(entry: str | Unsigned) -> str:
@@ -213,7 +249,7 @@ def _words(entry: AxisEntry, symmetry: Symmetry) -> str:
 
 
 def _stands(label: str, axes: Mapping[str, tuple[AxisEntry, ...]]) -> bool:
-    return label in Symmetry(axes)._names() if axes else False
+    return label in Symmetry(axes).group_names() if axes else False
 
 
 def _entry(term: Term, label: Mapping[int, str]) -> AxisEntry:

@@ -33,7 +33,7 @@ def reduction(op: Operation) -> Axes:
 
 def fold(op: Operation) -> Axes:
     """A reduction by a function of the user's own, of which nothing says whether the order matters to it."""
-    count, reason = len(op.out_shapes), op.reason("folded by a function for which there is no rule", soft=True)
+    count, reason = len(op.out_shapes), op.reason("folded by a function for which there is no rule", "no rule")
     (out, *_) = elementwise(op._replace(axes=op.axes[:count], shapes=op.shapes[:count], out_shapes=op.shapes[:count]))
     for k in op.params["dimensions"]:
         for axes in op.axes[:count]:
@@ -101,7 +101,7 @@ def broadcast(op: Operation) -> Axes:
 
 def reshape(op: Operation) -> Axes:
     """Axes flattened, or one taken for several flattened ones."""
-    reason = op.reason("reshaped so that its parts do not fit")
+    reason = op.reason("reshaped so that its parts do not fit", "moved")
     factors: list[Term] = []
     for term in map(resolve, op.axes[0]):
         factors += term.parts if isinstance(term, Product) else [term] if term.size > 1 else []
@@ -140,7 +140,7 @@ def contraction(op: Operation) -> Axes:
     """Matrix products: contracted axes become the same and go, as do those of a batch, which stay."""
     (left_gone, right_gone), (left_batch, right_batch) = op.params["dimension_numbers"]
     left, right = op.axes
-    reason = op.reason("two axes meet")
+    reason = op.reason("two axes meet", "moved")
     gone = [unify(left[a], right[b], reason) for a, b in zip(left_gone, right_gone, strict=True)]
     batch = [unify(left[a], right[b], reason) for a, b in zip(left_batch, right_batch, strict=True)]
     free = [t for k, t in enumerate(left) if k not in (*left_gone, *left_batch)]
@@ -156,7 +156,7 @@ def convolution(op: Operation) -> Axes:
     image, kernel = op.axes
     if op.params["batch_group_count"] != 1:
         return unknown(op)
-    reason = op.reason("two axes meet")
+    reason = op.reason("two axes meet", "moved")
     out: list[Term] = [Uniform(n) for n in op.out_shapes[0]]
     batch, channel, *places = numbers.lhs_spec
     kernel_out, kernel_in, *windows = numbers.rhs_spec
@@ -192,7 +192,7 @@ def window(op: Operation) -> Axes:
 
 def factorisation(op: Operation) -> Axes:
     """Factors of a matrix: a relabelled matrix has other ones, though what is made of them may be the same."""
-    reason = op.reason(f"goes through {op.name}, for which there is no rule", soft=True)
+    reason = op.reason(f"goes through {op.name}, for which there is no rule", "no rule")
     if len({len(axes) for axes in op.axes}) > 1:
         return unknown(op)
     batch: list[Term] = op.axes[0][:-2]
@@ -200,7 +200,7 @@ def factorisation(op: Operation) -> Axes:
         for term in axes[-2:]:
             op._replace(axes=[axes]).mix(term)
     for axes in op.axes[1:]:
-        batch = [unify(a, b, op.reason("two axes meet")) for a, b in zip(batch, axes[:-2], strict=True)]
+        batch = [unify(a, b, op.reason("two axes meet", "moved")) for a, b in zip(batch, axes[:-2], strict=True)]
     if op.name == "triangular_solve":
         # each column of the right-hand side is solved on its own
         matrix, side = op.axes
@@ -209,11 +209,15 @@ def factorisation(op: Operation) -> Axes:
             pin(term, reason)
         out = [*batch, side[-2], side[-1]]
         out[solved] = pinned(side[solved].size, reason)
+        op.interpreter.shadows += [(term, other) for term in matrix[-2:] for other in (side[solved], out[solved])]
         return [out]
     for axes in op.axes:
         for term in axes[-2:]:
             pin(term, reason)
-    return [batch + [pinned(n, reason) for n in shape[len(batch) :]] for shape in op.out_shapes]
+    results = [batch + [pinned(n, reason) for n in shape[len(batch) :]] for shape in op.out_shapes]
+    if op.name == "cholesky":
+        op.interpreter.shadows += zip(op.axes[0][-2:], results[0][-2:], strict=True)
+    return results
 
 
 def barrier(op: Operation) -> list[Value]:

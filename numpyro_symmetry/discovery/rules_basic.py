@@ -16,13 +16,13 @@ def elementwise(op: Operation) -> Axes:
     for axes in filter(None, op.axes):
         for k, n in enumerate(op.out_shapes[0]):
             if axes[k].size == n:
-                out[k] = unify(out[k], axes[k], op.reason("two axes meet"))
+                out[k] = unify(out[k], axes[k], op.reason("two axes meet", "moved"))
     return [out for _ in op.out_shapes]
 
 
 def unknown(op: Operation) -> Axes:
     """No rule: everything that enters is pinned, softly."""
-    return pin_all(op, op.reason(f"goes through {op.name}, for which there is no rule", soft=True))
+    return pin_all(op, op.reason(f"goes through {op.name}, for which there is no rule", "no rule"))
 
 
 def pin_all(op: Operation, reason: Reason) -> Axes:

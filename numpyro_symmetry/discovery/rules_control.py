@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+from jax.extend import core
 
-from numpyro_symmetry.discovery.interpreter import Known, Operation, Rule, Typed, Value, constant_results
+from numpyro_symmetry.discovery.interpreter import Known, Operation, Origin, Rule, Typed, Value, constant_results
 from numpyro_symmetry.discovery.terms import Term, axis, pin, unify
 
 
@@ -20,19 +22,28 @@ def scan(op: Operation) -> list[Value]:
         num_consts, num_carry = map(len, params["ft_in"].unpack()[:2])
     walk, start = op.interpreter, num_consts + num_carry
     kept = _kept_constants(op, num_consts, num_carry)
+    counters = _counters(op, num_consts, num_carry)
     carry = [kept.get(k) or _fresh(op, k) for k in range(num_consts, start)]
+    carry = [
+        value._replace(origin=Origin.COUNTED) if k in counters and isinstance(value, Typed) else value
+        for k, value in enumerate(carry, num_consts)
+    ]
     steps: Term = axis(params["length"])
     for axes in op.axes[start:]:
-        steps = unify(steps, axes[0], op.reason("two axes meet"))
-    pin(steps, op.reason("a loop goes through it in order"))
-    before = walk.cells
+        steps = unify(steps, axes[0], op.reason("two axes meet", "moved"))
+    pin(steps, op.reason("a loop goes through it in order", "moved"))
+    before, counted = walk.cells, walk.counted
     # within the loop every value stands for one step, except what is carried from one to the next
     for value in carry:
         walk.see(value)
-    walk.cells = (*before, steps)
-    scanned = [Typed(tuple(axes[1:])) for axes in op.axes[start:]]
+    walk.cells, walk.counted = (*before, steps), [] if counted is None else counted
+    # a step's part of a constant is one constant, though not a known one
+    scanned = [
+        Typed(tuple(axes[1:]), origin=operand.origin)
+        for axes, operand in zip(op.axes[start:], op.operands[start:], strict=True)
+    ]
     out = walk.run_closed(params["jaxpr"], [*op.operands[:num_consts], *carry, *scanned])
-    walk.cells = before
+    walk.cells, walk.counted = before, counted
     _join(op, carry, out[:num_carry])
     stacked = [
         Known(np.broadcast_to(value.value, shape))
@@ -40,7 +51,7 @@ def scan(op: Operation) -> list[Value]:
         else Typed((steps, *walk.axes(value, shape[1:], op.source)))
         for value, shape in zip(out[num_carry:], op.out_shapes[num_carry:], strict=True)
     ]
-    return [*carry, *stacked]
+    return [*(_without_origin(value) for value in carry), *stacked]
 
 
 def while_(op: Operation) -> list[Value]:
@@ -66,7 +77,7 @@ def conditional(op: Operation) -> list[list[Term]]:
     for branch in branches:
         out = walk.run_closed(branch, operands)
         axes = [walk.axes(value, shape, op.source) for value, shape in zip(out, op.out_shapes, strict=True)]
-        reason = op.reason("two axes meet")
+        reason = op.reason("two axes meet", "moved")
         result = (
             [[unify(a, b, reason) for a, b in zip(x, y, strict=True)] for x, y in zip(result, axes, strict=True)]
             if result
@@ -77,7 +88,7 @@ def conditional(op: Operation) -> list[list[Term]]:
 
 def _fresh(op: Operation, position: int) -> Typed:
     """What a loop carries: it varies as soon as the loop makes it."""
-    reason = op.reason("two axes meet")
+    reason = op.reason("two axes meet", "moved")
     return Typed(tuple(unify(axis(term.size), term, reason) for term in op.axes[position]))
 
 
@@ -97,13 +108,37 @@ def _kept_constants(op: Operation, num_consts: int, num_carry: int) -> dict[int,
             del kept[k]
 
 
+def _counters(op: Operation, num_consts: int, num_carry: int) -> set[int]:
+    """What a loop carries that constants and the number of the step determine."""
+    body = getattr(op.params["jaxpr"], "jaxpr", op.params["jaxpr"])
+    made_of: dict[Any, frozenset[int]] = {var: frozenset([k]) for k, var in enumerate(body.invars)}
+    for equation in body.eqns:
+        inputs = [made_of.get(var, frozenset()) for var in equation.invars if not isinstance(var, core.Literal)]
+        made_of.update(dict.fromkeys(equation.outvars, frozenset().union(*inputs)))
+    counted = {k for k, operand in enumerate(op.operands) if operand.origin == Origin.COUNTED}
+    while True:
+        wrong = {
+            k
+            for k, var in enumerate(body.outvars[:num_carry], num_consts)
+            if k in counted and not isinstance(var, core.Literal) and not made_of.get(var, frozenset()) <= counted
+        }
+        if not wrong:
+            return {k for k in counted if num_consts <= k < num_consts + num_carry}
+        counted -= wrong
+
+
+def _without_origin(value: Value) -> Value:
+    """What a loop has carried, for the operation as a whole to say what it is made of."""
+    return value._replace(origin=Origin.LATENT) if isinstance(value, Typed) else value
+
+
 def _join(op: Operation, carry: Sequence[Value], out: list[Value]) -> None:
     for before, after in zip(carry, out, strict=True):
         if isinstance(before, Known):
             continue
         shape = tuple(term.size for term in before.axes)
         for a, b in zip(before.axes, op.interpreter.axes(after, shape, op.source), strict=True):
-            unify(a, b, op.reason("two axes meet"))
+            unify(a, b, op.reason("two axes meet", "moved"))
 
 
 CONTROL: dict[str, Rule] = {"cond": conditional, "scan": scan, "while": while_}

@@ -7,13 +7,15 @@ import math
 import numpy as np
 
 from numpyro_symmetry.discovery.constants import evaluate
-from numpyro_symmetry.discovery.interpreter import Known, Operation, Rule, Typed, Value
+from numpyro_symmetry.discovery.interpreter import Known, Operation, Origin, Piece, Rule, Typed, Value
 from numpyro_symmetry.discovery.rules_basic import elementwise
 from numpyro_symmetry.discovery.terms import (
     Joined,
     Product,
+    Reason,
     Term,
     Uniform,
+    atoms_of,
     coloured,
     cut,
     impose,
@@ -29,28 +31,34 @@ from numpyro_symmetry.discovery.terms import (
 _MAX_FOLLOWED = 500_000
 
 
-def slice_(op: Operation) -> list[list[Term]]:
+def slice_(op: Operation) -> list[Value]:
     """A slice makes an axis several put end to end."""
     strides = op.params["strides"] or (1,) * len(op.shapes[0])
     out: list[Term] = []
+    pieces: list[Piece] = []
     for term, start, stop, stride, n in zip(
         op.axes[0], op.params["start_indices"], op.params["limit_indices"], strides, op.out_shapes[0], strict=True
     ):
-        out.append(
-            cut(term, start, stop, op.reason("sliced")) if stride == 1 else _other(op, term, n, "sliced by steps")
-        )
-    return [out]
+        out.append(_cut(op, term, start, stop, pieces) if stride == 1 else _other(op, term, n, "sliced by steps"))
+    return [Typed(tuple(out), pieces=frozenset(pieces))]
 
 
-def split(op: Operation) -> list[list[Term]]:
+def split(op: Operation) -> list[Value]:
     """Several slices at once."""
     position, start, results = op.params["axis"], 0, []
     for n in op.params["sizes"]:
-        axes = list(op.axes[0])
-        axes[position] = cut(axes[position], start, start + n, op.reason("sliced"))
-        results.append(axes)
+        axes, pieces = list(op.axes[0]), []
+        axes[position] = _cut(op, axes[position], start, start + n, pieces)
+        results.append(Typed(tuple(axes), pieces=frozenset(pieces)))
         start += n
     return results
+
+
+def _cut(op: Operation, term: Term, start: int, stop: int, pieces: list[Piece]) -> Term:
+    """The label of a slice, which is noted as a piece if the value is latent."""
+    if (start, stop) != (0, term.size) and op.operands[0].origin == Origin.LATENT and not is_uniform(term):
+        pieces.append((term, start, stop))
+    return cut(term, start, stop, op.reason("sliced", "moved"))
 
 
 def concatenate(op: Operation) -> list[Value]:
@@ -60,11 +68,10 @@ def concatenate(op: Operation) -> list[Value]:
     for axes in op.axes:
         for k in range(len(out)):
             if k != position:
-                out[k] = unify(out[k], axes[k], op.reason("two axes meet"))
+                out[k] = unify(out[k], axes[k], op.reason("two axes meet", "moved"))
     out[position] = resolve(Joined(axes[position] for axes in op.axes))
     columns = tuple(op.operands) if position == len(out) - 1 and all(s[-1] == 1 for s in op.shapes) else None
-    tags = [operand.tag for operand in op.operands]
-    return [Typed(tuple(out), columns, None if None in tags else ("concatenate", position, *tags))]
+    return [Typed(tuple(out), columns)]
 
 
 def stack(op: Operation) -> list[list[Term]]:
@@ -72,8 +79,8 @@ def stack(op: Operation) -> list[list[Term]]:
     position = op.params.get("axis", op.params.get("dimension", 0))
     out: list[Term] = [Uniform(n) for n in op.shapes[0]]
     for axes in op.axes:
-        out = [unify(a, b, op.reason("two axes meet")) for a, b in zip(out, axes, strict=True)]
-    out.insert(position, pinned(op.out_shapes[0][position], op.reason("stacked from several values")))
+        out = [unify(a, b, op.reason("two axes meet", "moved")) for a, b in zip(out, axes, strict=True)]
+    out.insert(position, pinned(op.out_shapes[0][position], op.reason("stacked from several values", "moved")))
     return [out]
 
 
@@ -96,12 +103,15 @@ def reverse(op: Operation) -> list[list[Term]]:
     return [out]
 
 
-def unstack(op: Operation) -> list[list[Term]]:
+def unstack(op: Operation) -> list[Value]:
     """Each index of an axis on its own."""
-    position = op.params["axis"]
+    position, results = op.params["axis"], []
     for index in range(len(op.out_shapes)):
-        cut(op.axes[0][position], index, index + 1, op.reason("sliced"))
-    return [[term for k, term in enumerate(op.axes[0]) if k != position] for _ in op.out_shapes]
+        pieces: list[Piece] = []
+        _cut(op, op.axes[0][position], index, index + 1, pieces)
+        axes = tuple(term for k, term in enumerate(op.axes[0]) if k != position)
+        results.append(Typed(axes, pieces=frozenset(pieces)))
+    return results
 
 
 def tile(op: Operation) -> list[list[Term]]:
@@ -111,19 +121,23 @@ def tile(op: Operation) -> list[list[Term]]:
     return [[resolve(Product([Uniform(n), term])) for n, term in zip(repeats, [*new, *op.axes[0]], strict=True)]]
 
 
-def dynamic_slice(op: Operation) -> list[list[Term]]:
+def dynamic_slice(op: Operation) -> list[Value]:
     """A slice whose start may depend on the data."""
     out: list[Term] = []
+    pieces: list[Piece] = []
     starts = op.operands[1:]
     for term, n, start in zip(op.axes[0], op.out_shapes[0], starts, strict=True):
         if n == term.size:
             out.append(term)
         elif isinstance(start, Known):
             first = int(np.clip(int(start.value), 0, term.size - n))
-            out.append(cut(term, first, first + n, op.reason("indexed")))
+            out.append(_cut(op, term, first, first + n, pieces))
         else:
-            out.append(_other(op, term, n, "indexed by a value"))
-    return [out]
+            reason = _pointed(op, start)
+            out.append(_other(op, term, n, reason))
+            if start.origin == Origin.COUNTED:
+                op.interpreter.count_through(term, reason)
+    return [Typed(tuple(out), pieces=frozenset(pieces))]
 
 
 def dynamic_update_slice(op: Operation) -> list[list[Term]]:
@@ -131,40 +145,44 @@ def dynamic_update_slice(op: Operation) -> list[list[Term]]:
     out: list[Term] = []
     for whole, update in zip(op.axes[0], op.axes[1], strict=True):
         if whole.size == update.size:
-            out.append(unify(whole, update, op.reason("two axes meet")))
+            out.append(unify(whole, update, op.reason("two axes meet", "moved")))
         else:
-            pin(whole, op.reason("overwritten in part"))
-            pin(update, op.reason("overwrites a part"))
-            out.append(pinned(whole.size, op.reason("overwritten in part")))
+            reason = op.by_index("overwritten in part", *op.operands[2:])
+            pin(whole, reason)
+            pin(update, reason)
+            out.append(pinned(whole.size, reason))
     return [out]
 
 
-def gather(op: Operation) -> list[list[Term]]:
+def gather(op: Operation) -> list[Value]:
     """Indexing: constant indices are followed; others pin the axis they point into."""
     indices = op.operands[1]
     if isinstance(indices, Known) and math.prod(op.out_shapes[0]) <= _MAX_FOLLOWED:
         return [_follow(op)]
     numbers, sizes = op.params["dimension_numbers"], op.params["slice_sizes"]
     operand, shape = op.axes[0], op.shapes[0]
+    pointed = _pointed(op, indices)
     batching = tuple(getattr(numbers, "operand_batching_dims", ()))
     columns = dict(zip(numbers.start_index_map, getattr(indices, "columns", None) or (), strict=False))
     index_axes = _index_axes(op, list(columns.values()))
     for k, b in zip(batching, getattr(numbers, "start_indices_batching_dims", ()), strict=True):
-        index_axes[b] = unify(index_axes[b], operand[k], op.reason("two axes meet"))
+        index_axes[b] = unify(index_axes[b], operand[k], op.reason("two axes meet", "moved"))
     out: list[Term] = [Uniform(n) for n in op.out_shapes[0]]
     batch = [k for k in range(len(out)) if k not in numbers.offset_dims]
     for k, term in zip(batch, index_axes, strict=True):
         out[k] = term
     windows = [k for k in range(len(shape)) if k not in (*numbers.collapsed_slice_dims, *batching)]
     for k, j in zip(windows, numbers.offset_dims, strict=True):
-        out[j] = operand[k] if sizes[k] == shape[k] else _other(op, operand[k], out[j].size, "indexed by a value")
+        out[j] = operand[k] if sizes[k] == shape[k] else _other(op, operand[k], out[j].size, pointed)
     for k in numbers.collapsed_slice_dims:
         if (axis := _counted(columns.get(k), shape[k])) is not None:
-            out[batch[axis]] = unify(out[batch[axis]], operand[k], op.reason("two axes meet"))
+            out[batch[axis]] = unify(out[batch[axis]], operand[k], op.reason("two axes meet", "moved"))
         else:
-            pin(operand[k], op.reason("indexed by a value"))
-            _point(op, index_axes, operand[k], columns.get(k, indices))
-    return [out]
+            pin(operand[k], pointed)
+            _point(op, index_axes, operand[k], columns.get(k, indices), pointed)
+            if indices.origin == Origin.COUNTED:
+                op.interpreter.count_through(operand[k], pointed)
+    return [Typed(tuple(out))]
 
 
 def _index_axes(op: Operation, columns: list[Value]) -> list[Term]:
@@ -174,7 +192,7 @@ def _index_axes(op: Operation, columns: list[Value]) -> list[Term]:
     out: list[Term] = [Uniform(n) for n in op.shapes[1][:-1]]
     for column in columns:
         if isinstance(column, Typed):
-            out = [unify(a, b, op.reason("two axes meet")) for a, b in zip(out, column.axes[:-1], strict=True)]
+            out = [unify(a, b, op.reason("two axes meet", "moved")) for a, b in zip(out, column.axes[:-1], strict=True)]
     return out
 
 
@@ -190,7 +208,13 @@ def _counted(indices: Value | None, size: int) -> int | None:
     return moving[0] if (line == np.arange(size)).all() else None
 
 
-def _point(op: Operation, index_axes: list[Term], target: Term, indices: Value) -> None:
+def _pointed(op: Operation, indices: Value) -> Reason:
+    """Why an axis that indices point into is pinned."""
+    counted = indices.origin == Origin.COUNTED
+    return op.by_index("indexed by the counter of a loop" if counted else "indexed by a value", indices)
+
+
+def _point(op: Operation, index_axes: list[Term], target: Term, indices: Value, reason: Reason) -> None:
     """Remember that each entry of the one axis along which data indices vary belongs to an entry of the target."""
     varying = [term for term in index_axes if not is_uniform(term)]
     if len(varying) != 1 or indices.tag is None:
@@ -198,14 +222,15 @@ def _point(op: Operation, index_axes: list[Term], target: Term, indices: Value) 
     else:
         for _, other, tag in op.interpreter.pointers:
             if tag == indices.tag and other.size == target.size:
-                target = unify(target, other, op.reason("indexed by a value"))
+                target = unify(target, other, reason)
         op.interpreter.pointers.append((varying[0], target, indices.tag))
 
 
-def _follow(op: Operation) -> list[Term]:
+def _follow(op: Operation) -> Value:
     """Where each entry of the result comes from, one axis of the operand at a time."""
-    operand, shape, reason = op.axes[0], op.shapes[0], op.reason("indexed")
+    operand, shape, reason = op.axes[0], op.shapes[0], op.reason("indexed", "moved")
     out: list[Term] = [Uniform(n) for n in op.out_shapes[0]]
+    pieces: list[Piece] = []
     indices = np.asarray(op.operands[1].value)  # pyright: ignore[reportAttributeAccessIssue]
     for k, n in enumerate(shape):
         if n == 1:
@@ -222,13 +247,15 @@ def _follow(op: Operation) -> list[Term]:
         elif not moving:
             colours = np.zeros(n, int)
             if source.size:
-                colours[source.reshape(-1)[0]] = 1
+                index = int(source.reshape(-1)[0])
+                colours[index] = 1
+                pieces.append((operand[k], index, index + 1))
             impose(operand[k], colours, reason)
         elif len(moving) == 1:
             (j,) = moving
             line = np.moveaxis(source, j, 0).reshape(source.shape[j], -1)[:, 0]
             if (np.diff(line) == 1).all() and line[0] >= 0 and line[-1] < n:
-                out[j] = unify(out[j], cut(operand[k], int(line[0]), int(line[-1]) + 1, reason), reason)
+                out[j] = unify(out[j], _cut(op, operand[k], int(line[0]), int(line[-1]) + 1, pieces), reason)
             else:
                 out[j] = unify(out[j], _other(op, operand[k], len(line), "indexed in another order"), reason)
         else:
@@ -236,7 +263,7 @@ def _follow(op: Operation) -> list[Term]:
             pin(operand[k], reason)
             for j in moving:
                 out[j] = unify(out[j], pinned(op.out_shapes[0][j], reason), reason)
-    return out
+    return Typed(tuple(out), pieces=frozenset(pieces if op.operands[0].origin == Origin.LATENT else ()))
 
 
 def scatter(op: Operation) -> list[list[Term]]:
@@ -253,21 +280,21 @@ def scatter(op: Operation) -> list[list[Term]]:
         position, colours = written
         rest = [k for k, term in enumerate(operand) if k != position and term.size > 1]
         for k, term in zip(rest, [term for term in update if term.size > 1], strict=True):
-            operand[k] = unify(operand[k], term, op.reason("two axes meet"))
-        alone = coloured(operand[position].size, colours, op.reason("one index is written to"))
-        operand[position] = unify(alone, operand[position], op.reason("one index is written to"))
+            operand[k] = unify(operand[k], term, op.reason("two axes meet", "moved"))
+        alone = coloured(operand[position].size, colours, op.reason("one index is written to", "moved"))
+        operand[position] = unify(alone, operand[position], op.reason("one index is written to", "moved"))
         return [operand]
     batching = tuple(getattr(numbers, "operand_batching_dims", ()))
     windows = [k for k in range(len(operand)) if k not in (*numbers.inserted_window_dims, *batching)]
-    out = list(operand)
+    out, written = list(operand), op.by_index("written at an index", indices)
     for k, j in zip(windows, numbers.update_window_dims, strict=True):
         if operand[k].size == update[j].size:
-            out[k] = unify(operand[k], update[j], op.reason("two axes meet"))
+            out[k] = unify(operand[k], update[j], op.reason("two axes meet", "moved"))
         else:
-            pin(update[j], op.reason("overwrites a part"))
-            out[k] = _other(op, operand[k], operand[k].size, "overwritten in part", varies=True)
+            pin(update[j], written)
+            out[k] = _other(op, operand[k], operand[k].size, written, varies=True)
     for k in numbers.inserted_window_dims:
-        out[k] = _other(op, operand[k], operand[k].size, "written at an index", varies=True)
+        out[k] = _other(op, operand[k], operand[k].size, written, varies=True)
     # every index says where its own update goes
     batches = dict(zip(getattr(numbers, "scatter_indices_batching_dims", ()), batching, strict=True))
     along = [j for j in range(len(update)) if j not in numbers.update_window_dims]
@@ -276,12 +303,12 @@ def scatter(op: Operation) -> list[list[Term]]:
         if i not in batches:
             op._replace(axes=[op.axes[1]]).mix(index)
             op._replace(axes=[update]).mix(update[j])
-        both = unify(index, update[j], op.reason("two axes meet"))
+        both = unify(index, update[j], op.reason("two axes meet", "moved"))
         if i in batches:
-            out[batches[i]] = unify(out[batches[i]], both, op.reason("two axes meet"))
+            out[batches[i]] = unify(out[batches[i]], both, op.reason("two axes meet", "moved"))
         elif op.name == "scatter" and varies and not op.params.get("unique_indices"):
             # of two updates of one place, the last one stays
-            pin(both, op.reason("written at an index"))
+            pin(both, written)
     return [out]
 
 
@@ -301,13 +328,16 @@ def _written(op: Operation) -> tuple[int, np.ndarray] | None:
     return (moving[0], line.astype(int)) if line.sum() == 1 and [n for n in update if n > 1] == rest else None
 
 
-def _other(op: Operation, term: Term, size: int, text: str, *, varies: bool = False) -> Term:
+def _other(op: Operation, term: Term, size: int, why: str | Reason, *, varies: bool = False) -> Term:
     """An axis of which something is taken in an order of its own: pinned, unless nothing varies along it."""
     if is_uniform(term) and not varies:
         return Uniform(size)
+    reason = op.reason(why, "moved") if isinstance(why, str) else why
+    # data in another order are data
+    met = next((r for atom in atoms_of(term) for r in atom.reasons if r.strength == "data"), reason)
     op.mix(term)
-    pin(term, op.reason(text))
-    return pinned(size, op.reason(text))
+    pin(term, reason)
+    return pinned(size, met)
 
 
 INDEXING: dict[str, Rule] = {

@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -23,15 +23,24 @@ _FEW = 64
 _ROUNDING = {"rtol": 2e-6, "atol": 0.0, "equal_nan": True}
 
 
+Strength = Literal["data", "constant", "order", "moved", "no rule"]
+
+
 class Reason(NamedTuple):
     """Why an axis was pinned or coloured, and the line of the user's file where that was seen.
 
-    ``soft`` where it is only that no rule is known: such an axis may yet be proved free by numbers.
+    ``strength`` says what tells its indices apart: data, a constant, their order (or that a label becomes a value);
+    or only that their entries were moved or taken apart as no label can say, or that no rule is known.
     """
 
     text: str
     source: str = ""
-    soft: bool = False
+    strength: Strength = "order"
+
+    @property
+    def soft(self) -> bool:
+        """Whether an axis that this pins may yet be proved free by numbers."""
+        return self.strength in ("moved", "no rule")
 
 
 class Uniform:
@@ -42,7 +51,10 @@ class Uniform:
 
 
 class Atom:
-    """An axis of its own: its colours, and what it was found to be made of (``link``)."""
+    """An axis of its own: its colours, and what it was found to be made of (``link``).
+
+    Numbers may overrule the ``soft`` colours, never the ``hard`` ones.
+    """
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -139,6 +151,16 @@ def atoms_of(term: Term) -> list[Atom]:
     if isinstance(term, Atom):
         return [term]
     return [] if isinstance(term, Uniform) else [atom for part in term.parts for atom in atoms_of(part)]
+
+
+def indices_of(term: Term) -> list[tuple]:
+    """What stands at each index of an axis: the same for two labels where they share an atom's entry."""
+    term = resolve(term)
+    if isinstance(term, Joined):
+        return [index for part in term.parts for index in indices_of(part)]
+    if isinstance(term, Product):
+        return list(itertools.product(*map(indices_of, term.parts)))
+    return [(term, index) for index in range(term.size)]
 
 
 def is_uniform(term: Term) -> bool:
@@ -255,11 +277,11 @@ def _bind(atom: Atom, term: Term, reason: Reason) -> Term:
         return atom
     for one in (atom, *atoms_of(term)):
         # what touches data is told where
-        met = Reason(MEETS_DATA, reason.source)
+        met = Reason(MEETS_DATA, reason.source, "data")
         one.reasons = [met if past.text == IS_DATA else past for past in one.reasons]
     atom.link = term
-    soft = next((r for r in atom.reasons if r.soft), reason._replace(soft=True))
-    hard = next((r for r in atom.reasons if not r.soft), reason)
+    soft = next((r for r in atom.reasons if r.soft), reason._replace(strength="no rule"))
+    hard = next((r for r in atom.reasons if not r.soft), reason._replace(strength="order"))
     impose(term, atom.soft, soft)
     impose(term, atom.hard, hard)
     for other in atoms_of(term):

@@ -22,7 +22,6 @@ from numpyro_symmetry.symmetry.elements import Part
 
 CONTROL_FACTOR = 1e3
 ALL_GROUPS = "all groups"
-_RELATIVE = {True: 1e-9, False: 1e-4}
 
 Values = dict[str, Array]
 
@@ -62,6 +61,18 @@ def trial_elements(symmetry: Symmetry, rng: np.random.Generator, count: int) -> 
     if len(names) > 1:
         trials += [(ALL_GROUPS, {name: _random(group, rng) for name, group in groups.items()}) for _ in range(count)]
     return [(label, element) for label, element in trials if not _is_same(element, identity)]
+
+
+def random_elements(symmetry: Symmetry, rng: np.random.Generator, count: int) -> list[tuple[str, Element]]:
+    """Random elements of all groups at once, none the identity."""
+    groups, names = symmetry.groups, movable(symmetry)
+    label, identity = names[0] if len(names) == 1 else ALL_GROUPS, {n: _identity(g) for n, g in groups.items()}
+    found: list[tuple[str, Element]] = []
+    while len(found) < count and names:
+        element: Element = {name: _random(group, rng) for name, group in groups.items()}
+        if not _is_same(element, identity):
+            found.append((label, element))
+    return found
 
 
 def _orbits(group: Group) -> list[np.ndarray]:
@@ -126,7 +137,7 @@ def largest_gap(frozen: FrozenModel, before: Mapping[str, Array], after: Mapping
     Latent sites and factors may trade off, so only their sum counts. It is held against the magnitude of those that
     change at all, for a likelihood of 1e9 nats, or a large prior elsewhere, would hide any other.
     """
-    relative = _RELATIVE[frozen.exact]
+    relative = frozen.rounding
     change = {name: np.asarray(after[name], float) - np.asarray(before[name], float) for name in before}
     size = {name: np.abs(np.asarray(before[name], float)) for name in before}
     rest = [name for name in before if name not in frozen.data_sites]

@@ -95,7 +95,7 @@ class Symmetry:
         object.__setattr__(self, "kinds", dict(self.kinds))
         object.__setattr__(self, "sizes", dict(self.sizes))
         object.__setattr__(self, "orbits", {name: tuple(map(int, x)) for name, x in self.orbits.items()})
-        names = self._names()
+        names = self.group_names()
         for what, given in (("kinds", self.kinds), ("sizes", self.sizes), ("orbits", self.orbits)):
             if unknown := sorted(set(given) - set(names)):
                 raise SymmetryError(f"{what} names {unknown}, but the groups on the axes are {names}.")
@@ -242,7 +242,7 @@ class Symmetry:
 
     @classmethod
     def _of_kind(cls, axes: dict[str, tuple[AxisEntry, ...]], kind: str) -> Symmetry:
-        return cls(axes, kinds=dict.fromkeys(cls(axes)._names(), kind))
+        return cls(axes, kinds=dict.fromkeys(cls(axes).group_names(), kind))
 
     # ---- what it is --------------------------------------------------------------------------------------------
 
@@ -257,19 +257,19 @@ class Symmetry:
                 over(name),
                 tuple(self.sizes[label] for label in over(name) if label in self.sizes),
             )
-            for name in self._names()
+            for name in self.group_names()
             if self.kinds.get(name) != "fixed"
         }
 
     @property
     def is_bound(self) -> bool:
         """Whether every group has a size and no site a ``...``."""
-        return set(self.sizes) == set(self._names()) and all(... not in e for e in self.axes.values())
+        return set(self.sizes) == set(self.group_names()) and all(... not in e for e in self.axes.values())
 
     @property
     def is_plain(self) -> bool:
         """Whether every group permutes all of its indices alike, and every site has one piece: no orbits, no fibres."""
-        fibred = any("/" in name for name in self._names()) or "fixed" in self.kinds.values()
+        fibred = any("/" in name for name in self.group_names()) or "fixed" in self.kinds.values()
         return not self.orbits and not fibred and not any(map(has_concat, self.axes.values()))
 
     def log_order(self) -> float:
@@ -379,7 +379,7 @@ class Symmetry:
             stays = here | {label for name in here for label in over(name)}
             if here:
                 axes[site] = tuple(kept(entry, stays) for entry in entries)
-        known = Symmetry(axes)._names()
+        known = Symmetry(axes).group_names()
         kinds = {name: kind for name, kind in self.kinds.items() if name in known} | dict.fromkeys(fixed, "fixed")
         sizes = {name: size for name, size in self.sizes.items() if name in known}
         orbits = {name: labels_ for name, labels_ in self.orbits.items() if name in known and name not in fixed}
@@ -497,11 +497,12 @@ class Symmetry:
         back = np.argsort(np.concatenate([piece.indices.ravel() for piece in pieces]))
         return joined[..., back].reshape(*lead, *event)
 
-    # ---- private -----------------------------------------------------------------------------------------------
-
-    def _names(self) -> list[str]:
+    def group_names(self) -> list[str]:
+        """Names of the groups that stand on some axis, bound to a size or not."""
         found = itertools.chain.from_iterable(labels(entries) for entries in self.axes.values())
         return list(dict.fromkeys(axis.group for axis in found if axis.group is not None))
+
+    # ---- private -----------------------------------------------------------------------------------------------
 
     def _check_fibres(self) -> None:
         """Every piece with a fibred group on it has each axis it is fibred over, once."""
@@ -519,13 +520,13 @@ class Symmetry:
                         )
 
     def _bound_groups(self) -> dict[str, Group]:
-        if unbound := [name for name in self._names() if name not in self.sizes]:
+        if unbound := [name for name in self.group_names() if name not in self.sizes]:
             raise SymmetryError(f"Groups {unbound} have no size yet; call symmetry.bind(values) first.")
         return self.groups
 
     def __repr__(self) -> str:
         names = [f"{group} on {name!r}" for name, group in self.groups.items()]
-        order = f"; log|G| = {self.log_order():.1f} nats" if set(self.sizes) == set(self._names()) else ""
+        order = f"; log|G| = {self.log_order():.1f} nats" if set(self.sizes) == set(self.group_names()) else ""
         sites = "".join(f"\n  {site}: {describe(entries)}" for site, entries in self.axes.items())
         return f"Symmetry({' × '.join(names) or 'trivial'}{order}){sites}"
 

@@ -1,6 +1,7 @@
 """Models labelled by hand with their symmetry: what ``find_symmetry`` should find, and should refuse to find."""
 
 from tests.gallery import (
+    adversarial,
     factors,
     features,
     flax_networks,
@@ -13,6 +14,7 @@ from tests.gallery import (
     prototypes_latent,
     refused,
     sequences,
+    styles,
 )
 from tests.gallery.case import Case
 
@@ -29,6 +31,8 @@ MODULES = (
     latent,
     features,
     refused,
+    styles,
+    adversarial,
 )
 CASES: tuple[Case, ...] = tuple(case for module in MODULES for case in module.CASES)
 

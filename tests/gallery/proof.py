@@ -31,6 +31,21 @@ KNOWN = {
     "resnet-group-norm": "too many axes to search; the swaps in the label were tested one by one",
     "resnet-20": "too many axes to search; the swaps in the label were tested one by one",
 }
+KNOWN |= dict.fromkeys(
+    """
+    all-ones capture-histories condition-coincide factor-of-equal-counts factor-of-zeros loop-enumerated-answers
+    loop-of-equal-counts random-effects-by-factor-loop
+    """.split(),
+    "equal data may be exchanged with what belongs to them",
+)
+KNOWN |= dict.fromkeys(
+    """
+    argmax-far branch-in-the-tail cumulative-in-the-tail enumerated-far loop-clipped-in-the-tail
+    outliers-counted-by-class pure-callback-prefers reduced-by-own-rule-far served-in-order signs-clipped-far
+    truncated-far
+    """.split(),
+    "what breaks it stands further out than the points of a search",
+)
 CHUNK = 256
 MAX_TRIALS = 8_000
 MAX_LENGTH = 9

@@ -207,7 +207,7 @@ def test_a_rule_takes_a_line():
 
 
 def test_data_pin_what_they_meet_and_say_so():
-    data, weights = pinned(4, Reason(IS_DATA)), axis(4)
+    data, weights = pinned(4, Reason(IS_DATA, strength="data")), axis(4)
     jaxpr = jax.make_jaxpr(lambda x, w: (x * w).sum())(np.ones(4), np.ones(4))
     rules.interpreter().run_closed(jaxpr, [Typed((data,)), Typed((weights,))])
     (atom,) = atoms_of(weights)
