@@ -34,7 +34,7 @@ def what_holds(symmetry: Symmetry, evidence: Evidence, rng: np.random.Generator)
     return kept, dropped
 
 
-def holds(symmetry: Symmetry, evidence: Evidence, rng: np.random.Generator, num_far: int = 1) -> bool:
+def holds(symmetry: Symmetry, evidence: Evidence, rng: np.random.Generator, num_far: int = 0) -> bool:
     """Whether numbers prove a symmetry; of what only they speak for, more is asked far from the prior."""
     if not symmetry.groups:
         return True

@@ -63,6 +63,6 @@ def _is_even(symmetry: Symmetry, name: str, evidence: Evidence) -> bool:
 
 def _holds(symmetry: Symmetry, evidence: Evidence, rng: np.random.Generator) -> bool:
     try:
-        return prove(evidence, symmetry, rng, 1).status == "passed"
+        return prove(evidence, symmetry, rng, 1, 1).status == "passed"
     except SymmetryError:
         return False

@@ -331,13 +331,3 @@ def test_generators_generate_the_whole_group(size, kind):
         frontier = [h for h in reached if code(h["g"]) not in seen]
         seen |= {code(h["g"]): h for h in frontier}
     assert len(seen) == round(np.exp(symmetry.log_order()))
-
-
-def test_what_breaks_only_in_the_tails_is_refused():
-    def model(y):
-        loc = normal("loc", 3)
-        numpyro.factor("far", -jnp.maximum(loc[0] - 15.0, 0.0))
-        numpyro.sample("y", dist.MixtureSameFamily(dist.Categorical(jnp.ones(3) / 3), dist.Normal(loc, 1.0)), obs=y)
-
-    with pytest.raises(SymmetryError, match="not invariant: under group 'component'"):
-        check_symmetry(model, Symmetry.mixture("loc"), (Y,))
