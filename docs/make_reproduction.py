@@ -37,7 +37,9 @@ TAIL = """## Where symmetrizing helps, and by how much
 
 Every point is one pair of fits from the same start, bare and trained with the sequential (or exact) bound, scored by the same
 bounds. Left, copies are distinct in the bare fit: I is log |G|, a constant, and training gains nothing. To the right units
-overlap, and the gain grows to a hundred nats and more (`python -m tests.reproduction.overlap_figure`).
+overlap, and the gain grows to a hundred nats and more. The exceptions are one UCI split, another local optimum ({doc}`when`), and
+MNIST from a large initial standard deviation, where no fit had learned anything after three epochs and the symmetrized ones were
+behind (`python -m tests.reproduction.overlap_figure`).
 
 ## Where the papers are wrong, or say less than they seem to
 

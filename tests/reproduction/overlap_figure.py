@@ -19,7 +19,8 @@ COLOURS = {
     "UCI, 25–100 units": "#1f5fa8",
     "UCI, 200–400 units": "#12385f",
     "UCI, 50-50 units": "#6fa3d8",
-    "MNIST": "#b5651d",
+    "MNIST, σ starts at 0.05": "#b5651d",
+    "MNIST, σ starts at 0.5": "#e0a15e",
     "two weights": "#5b8c3a",
 }
 
@@ -50,7 +51,9 @@ def recorded() -> dict[str, list[tuple[float, float]]]:
             bare = fits["/".join((name, *rest[:-1], "bare"))]
             for a, b in zip(bare["fits"], row["fits"], strict=True):
                 gain = sum(b[q] - a[q] for q in ("base_elbo", "information"))
-                found.setdefault("MNIST", []).append((1 - a["information"] / row["log_order"], gain))
+                found.setdefault(f"MNIST, σ starts at {rest[1]}", []).append(
+                    (1 - a["information"] / row["log_order"], gain)
+                )
         if name == "two_weights" and rest[-1] == "exact":
             bare = fits["/".join((name, *rest[:-1], "bare"))]
             for a, b in zip(bare["fits"], row["fits"], strict=True):
