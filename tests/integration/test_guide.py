@@ -173,7 +173,14 @@ def test_total_density_is_the_mean_over_the_group(case, base):
         np.testing.assert_allclose(float(total), float(expected), atol=1e-9, rtol=0)
 
 
-@pytest.mark.parametrize("base", ["AutoNormal", "AutoDiagonalNormal", "AutoMultivariateNormal"])
+@pytest.mark.parametrize(
+    "base",
+    [
+        "AutoNormal",
+        pytest.param("AutoDiagonalNormal", marks=pytest.mark.slow),
+        pytest.param("AutoMultivariateNormal", marks=pytest.mark.slow),
+    ],
+)
 def test_an_invariant_guide_gains_nothing(base):
     """No free log|G| where relabelling changes nothing (transforms that do not invert to the last bit)."""
     for seed in range(8):

@@ -70,7 +70,7 @@ def test_no_elbo_exceeds_the_evidence(base, estimator):
 
 
 @pytest.mark.parametrize("base", ["AutoNormal", "AutoIAFNormal"])
-@pytest.mark.parametrize("estimator", ["auto", "infonce"])
+@pytest.mark.parametrize("estimator", ["auto", pytest.param("infonce", marks=pytest.mark.slow)])
 def test_nor_after_training(base, estimator):
     mean, error = elbo(base, estimator, steps=1000)
     assert mean <= OVERLAPPING.log_evidence + 4 * error + 1e-4

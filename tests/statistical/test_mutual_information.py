@@ -13,6 +13,11 @@ from numpyro_symmetry.entropy.sequential import NUM_SCALING_STEPS
 from tests import oracles, regimes
 
 
+def some(*names):
+    """Regimes, of which only the named ones are in the fast suite."""
+    return [name if name in names else pytest.param(name, marks=pytest.mark.slow) for name in regimes.NAMES]
+
+
 def se(x):
     return float(np.std(np.asarray(x, float), ddof=1) / math.sqrt(len(x)))
 
@@ -31,7 +36,9 @@ def test_permanent_against_enumeration(n, x64):
         np.testing.assert_allclose(fast, slow, rtol=1e-12 if x64 else 1e-5)
 
 
-@pytest.mark.parametrize(("n", "value"), [(12, math.lgamma(13)), (16, math.lgamma(17))])
+@pytest.mark.parametrize(
+    ("n", "value"), [pytest.param(12, math.lgamma(13), marks=pytest.mark.slow), (16, math.lgamma(17))]
+)
 def test_permanent_of_ones_is_a_factorial(n, value):
     np.testing.assert_allclose(log_permanent(jnp.zeros((n, n))), value, rtol=1e-6)
 
@@ -113,7 +120,7 @@ def test_sequential_gradient_is_that_of_the_bound(n):
 
 
 @pytest.mark.parametrize("regime", regimes.NAMES)
-@pytest.mark.parametrize(("n", "d"), [(8, 3), (10, 3), (10, 75)])
+@pytest.mark.parametrize(("n", "d"), [(8, 3), pytest.param(10, 3, marks=pytest.mark.slow), (10, 75)])
 def test_sequential_is_within_three_percent_and_below(regime, n, d):
     table = regimes.tables(regime, n, d, 150)
     exact, sequential = estimate(table, "exact"), estimate(table, "sequential")
@@ -123,7 +130,7 @@ def test_sequential_is_within_three_percent_and_below(regime, n, d):
         assert sequential.mean() >= 0.97 * exact.mean()
 
 
-@pytest.mark.parametrize("regime", regimes.NAMES)
+@pytest.mark.parametrize("regime", some("overlapping", "initial", "half nearly", "pairs"))
 def test_importance_is_a_sandwich(regime):
     table = regimes.tables(regime, 8, 3, 300)
     exact = estimate(table, "exact")
@@ -137,7 +144,7 @@ def test_importance_is_a_sandwich(regime):
     np.testing.assert_allclose(upper, above, atol=1e-5)
 
 
-@pytest.mark.parametrize("regime", regimes.NAMES)
+@pytest.mark.parametrize("regime", some("separated", "initial", "pairs"))
 def test_infonce_obeys_both_caps_and_grows(regime):
     table = regimes.tables(regime, 5, 2, 4000)
     exact, last = estimate(table, "exact"), -1.0

@@ -51,6 +51,7 @@ def test_gaussians_are_marginalised_along_the_geodesic():
     assert found.excess_error[0] == pytest.approx(0.0, abs=1e-12)
 
 
+@pytest.mark.slow
 def test_the_error_is_that_of_repeated_runs():
     a, b = gaussian(-2.0, 0.5), gaussian(2.0, 0.5)
     runs = [loss_barrier(loss, a, b, num_samples=64, num_points=3, rng_key=jax.random.key(k)) for k in range(40)]
