@@ -214,7 +214,7 @@ def test_containers(kind):
         "flat": lambda: {"loc": DRAWS.reshape(-1)},
         "InferenceData": lambda: (
             az.from_dict(**{"posterior": {"loc": DRAWS}})
-            if hasattr(az, "InferenceData")
+            if int(az.__version__.split(".")[0]) == 0
             else az.from_dict({"posterior": {"loc": DRAWS}})
         ),
         "Dataset": lambda: xr.Dataset({"loc": (("chain", "draw"), DRAWS)}),
