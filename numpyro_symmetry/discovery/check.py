@@ -14,8 +14,9 @@ import numpy as np
 from jax import Array
 
 from numpyro_symmetry.discovery.diagnose import explain, refuse_off_support
+from numpyro_symmetry.discovery.evidence import Evidence, gather_evidence, nudged
 from numpyro_symmetry.discovery.joint import FrozenModel, arguments, freeze
-from numpyro_symmetry.discovery.points import edges, far_points, points
+from numpyro_symmetry.discovery.points import draw
 from numpyro_symmetry.discovery.trials import (
     CONTROL_FACTOR,
     Gap,
@@ -121,7 +122,7 @@ def check_symmetry(
 
     def check(args: tuple, kwargs: dict) -> SymmetryCheck:
         frozen = freeze(model, args, kwargs, key, symmetry.axes)
-        bound = symmetry.bind(frozen.draw(rng, 1.0))
+        bound = symmetry.bind(draw(frozen, rng, 1.0))
         if not movable(bound):
             return SymmetryCheck("passed", 0.0, 0.0, {}, 0, 0, "")
         return prove(gather_evidence(frozen, rng, num_points), bound, rng, num_elements)
@@ -131,10 +132,6 @@ def check_symmetry(
 
 Result = TypeVar("Result")
 _ROUNDING = 1e-13
-# a point far out is of use where this relative change moves its log joint by less than a part of what a gap may be
-_FAR_ROUNDING, _HARDLY = 1e-12, 0.1
-# spacing of single precision, and how much more another order of rounding may do than a nudge was seen to
-_SINGLE, _MARGIN = 1.2e-7, 10.0
 
 
 def in_double(function: Callable[[tuple, dict], Result], args: tuple, kwargs: dict) -> Result:
@@ -159,77 +156,20 @@ def _is_numbers(value: Any) -> bool:
     return isinstance(value, np.ndarray) and value.dtype.kind in "biufc"
 
 
-class Evidence(NamedTuple):
-    """A frozen model, and points: about its prior, near the edges of its supports, and far out.
-
-    Attributes
-    ----------
-    frozen
-        The model.
-    places
-        Points about the prior at which its log joint is finite.
-    edges
-        Points near the edges of its supports.
-    far
-        Points far from the prior at which its log joint is finite, and known to more digits than a gap is held against.
-    """
-
-    frozen: FrozenModel
-    places: list[Values]
-    edges: list[Values]
-    far: list[Values]
-
-
-def gather_evidence(frozen: FrozenModel, rng: np.random.Generator, num_points: int) -> Evidence:
-    """Points at which symmetries of a model are tried."""
-    (apart,) = rng.spawn(1)
-    tried = far_points(frozen, apart)
-    return Evidence(
-        frozen, points(frozen, rng, num_points), edges(frozen, rng), [p for p in tried if _is_exact(frozen, p)]
-    )
-
-
-def _nudged(place: Values, size: float, absolute: float = 0.0) -> Values:
-    """A point as another order of rounding might give it: moved by a part of every value, and by as much of all."""
-
-    def one(x: Any) -> Array:
-        value, sign = np.asarray(x), (-1.0) ** np.arange(x.size).reshape(x.shape)
-        return jnp.asarray((value + sign * (size * value + absolute)).astype(value.dtype))
-
-    return {name: one(x) if jnp.issubdtype(x.dtype, jnp.floating) else x for name, x in place.items()}
-
-
-def _is_exact(frozen: FrozenModel, place: Values) -> bool:
-    """Whether the log joint of a point is finite, and hardly depends on how it is rounded."""
-    base = frozen.log_probs(place)
-    if not all(np.isfinite(np.asarray(x)).all() for x in base.values()):
-        return False
-    return largest_gap(frozen, base, frozen.log_probs(_nudged(place, _FAR_ROUNDING, _FAR_ROUNDING))).ratio < _HARDLY
-
-
-def measured(evidence: Evidence) -> Evidence:
-    """Evidence of a model that rounds to single precision, with the rounding that is seen in place of what may be."""
-    frozen = evidence.frozen
-    if frozen.exact:
-        return evidence
-    seen = _SINGLE
-    for place in (*evidence.places, *evidence.far):
-        base = frozen.log_probs(place)
-        gaps = [largest_gap(frozen, base, frozen.log_probs(_nudged(place, s * _SINGLE))).ratio for s in (-2, -1, 1, 2)]
-        seen = max(seen, _MARGIN * max(gaps) * frozen.rounding)
-    return evidence._replace(frozen=frozen._replace(rounding=min(seen, frozen.rounding)))
-
-
 def _is_firmly_inside(frozen: FrozenModel, place: Values) -> bool:
     """Whether a point stays in its supports when rounded otherwise: else a relabelling may seem to leave them."""
-    both = (place, _nudged(place, _ROUNDING))
+    both = (place, nudged(place, _ROUNDING))
     return all(bool(inside) for point in both for inside in frozen.inside(point).values())
 
 
 def _refuse_outside(frozen: FrozenModel, symmetry: Symmetry, label: str, place: Values, moved: Values) -> None:
     """Refuse an element that takes a value out of its support, unless rounding alone may have done it."""
-    near = (moved, _nudged(moved, _ROUNDING), _nudged(moved, -_ROUNDING))
-    if all(not all(map(bool, frozen.inside(point).values())) for point in near if frozen.constrained):
+
+    def lies_inside(nudge: float) -> bool:
+        point = nudged(moved, nudge) if nudge else moved
+        return all(map(bool, frozen.inside(point).values()))
+
+    if not any(map(lies_inside, (0.0, _ROUNDING, -_ROUNDING))):
         refuse_off_support(frozen, symmetry, label, place, moved)
 
 
@@ -245,6 +185,17 @@ def _try(evidence: Evidence, symmetry: Symmetry, elements: list[tuple[str, Eleme
             raise SymmetryError(explain(frozen, symmetry, label, element, [*evidence.places, place], gap))
         worst = max(worst, gap, key=lambda gap: gap.ratio)
     return worst
+
+
+def refusal(
+    evidence: Evidence, symmetry: Symmetry, rng: np.random.Generator, num_elements: int, num_far: int = 0
+) -> SymmetryError | None:
+    """Why numbers do not prove a symmetry, as `prove` would say it; ``None`` if they do."""
+    try:
+        reason = prove(evidence, symmetry, rng, num_elements, num_far).reason
+    except SymmetryError as error:
+        return error
+    return SymmetryError(reason) if reason else None
 
 
 def prove(

@@ -22,8 +22,9 @@ from numpyro_symmetry.discovery.trials import (
     move,
     trial_elements,
 )
-from numpyro_symmetry.symmetry import Element, Symmetry, SymmetryError, Unsigned
+from numpyro_symmetry.symmetry import Element, Symmetry, Unsigned
 from numpyro_symmetry.symmetry.axes import AxisEntry, labels
+from numpyro_symmetry.symmetry.errors import OffSupportError
 
 
 def refuse_off_support(frozen: FrozenModel, symmetry: Symmetry, label: str, place: Values, moved: Values) -> None:
@@ -31,13 +32,13 @@ def refuse_off_support(frozen: FrozenModel, symmetry: Symmetry, label: str, plac
 
     Raises
     ------
-    SymmetryError
+    OffSupportError
         Names the site and its axes.
     """
     before, after = frozen.inside(place), frozen.inside(moved)
     for site in symmetry.axes:
         if site in before and bool(before[site]) and not bool(after[site]):  # parameters have no support here
-            raise SymmetryError(
+            raise OffSupportError(
                 f"Site {site!r}{_axes(symmetry, site, label)}: relabelling by {label!r} leaves its support. An ordered "
                 "or triangular support already breaks the symmetry: use an unordered prior, or drop the site's "
                 "symmetry. If the support depends on another site, that site needs the group too."

@@ -15,7 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from numpyro_symmetry.discovery.check import Evidence, gather_evidence, in_double, measured
+from numpyro_symmetry.discovery.check import in_double
+from numpyro_symmetry.discovery.evidence import Evidence, gather_evidence, measured, with_far_points
 from numpyro_symmetry.discovery.interpreter import Origin, Typed
 from numpyro_symmetry.discovery.joint import arguments, freeze
 from numpyro_symmetry.discovery.program import Program, read_program
@@ -96,25 +97,31 @@ def find_symmetry(
         def evidence(args: tuple, kwargs: dict) -> Evidence:
             return gather_evidence(freeze(model, args, kwargs, key, reading.sites), rng, _NUM_POINTS)
 
-        proof = evidence(args, kwargs)
-        found, dropped = what_holds(claimed, proof, rng)
-        if any(claimed.groups[name].over for name in dropped):
-            found, dropped = what_holds(reading.without_fibres(), proof, rng)
-        for name in dropped:
+        tried, proof = claimed, evidence(args, kwargs)
+        found, refused = what_holds(tried, proof, rng)
+        if any(tried.groups[name].over for name in refused):
+            tried = reading.without_fibres()
+            found, refused = what_holds(tried, proof, rng)
+        for name, why in refused.items():
             warnings.warn(
-                f"The types of the model allow group {name!r}, but numbers do not prove it; it is left out.",
+                f"The types of the model allow group {name!r}, but numbers do not prove it; it is left out. {why}",
                 SymmetryWarning,
                 stacklevel=4,
             )
-        if blocks := reading.blocks(found):
+        blocks = reading.blocks(found)
+        if blocks or signs:
+            proof = with_far_points(proof, rng)
+        if blocks:
             # what no rule has followed may have met data after all: those that coincide must not count
-            told_apart = measured(evidence(*_apart((args, kwargs), rng)))
+            told_apart = measured(with_far_points(evidence(*_apart((args, kwargs), rng)), rng))
             found = with_blocks(reading, found, blocks, [told_apart, proof], rng)
-        return with_signs(found, proof, rng) if signs else found
+        if signs:
+            found = with_signs(found, proof, rng)
+        return replace(found, findings=reading.findings(found, tried, refused))
 
-    nothing_to_prove = not claimed.groups and not reading.blocks(claimed)
-    found = claimed if nothing_to_prove else in_double(proved, args, kwargs)
-    return replace(found, findings=reading.findings(found))
+    if not claimed.groups and not reading.blocks(claimed):
+        return replace(claimed, findings=reading.findings(claimed, claimed, {}))
+    return in_double(proved, args, kwargs)
 
 
 def _apart(arguments: Any, rng: np.random.Generator) -> Any:

@@ -6,7 +6,7 @@ Knows NumPyro; no symmetry.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -21,8 +21,8 @@ from numpyro.infer import init_to_uniform
 from numpyro_symmetry.discovery.enumeration import enumerated_log_density
 from numpyro_symmetry.discovery.points import substitute_points
 
-# how far out matrices of a constrained support are drawn
-_FAR_MATRIX = 3.0
+# numbers in a program from which on, and how many, its behaviour is looked at
+_NO_LIMIT, _MAX_LIMITS = 1e4, 6
 _VALUED = ("sample", "param", "mutable", "plate")
 # programs that run a few times are compiled for that
 QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
@@ -37,12 +37,17 @@ class FrozenModel(NamedTuple):
         Latent values -> site -> scaled log probability, an array per datum for observed sites. Compiled.
     inside
         Latent values -> constrained site -> whether the value lies in its support, given the others. Compiled.
+    place
+        Site -> noise ``(size,)`` -> latent values, about the centre of the prior, and as far from it as the noise
+        says in units of its spread. Compiled.
+    sizes
+        Latent site -> number of its values.
     constrained
         Latent sites that cannot hold every real number.
-    draw
-        ``(rng, stretch, bound, one_sided) ->`` latent values about the centre of the prior, ``stretch`` times as far as
-        it spreads, and constrained ones at most ``bound`` times (by default as far as any); if one-sided, all values
-        of a site in the same direction.
+    matrices
+        Constrained sites whose values are matrices.
+    limits
+        Numbers that stand in the program, where it may change its ways; the largest of them.
     data_sites
         Observed sites that hold data: every one but factors.
     exact
@@ -53,8 +58,11 @@ class FrozenModel(NamedTuple):
 
     log_probs: Callable[[dict[str, Array]], dict[str, Array]]
     inside: Callable[[dict[str, Array]], dict[str, Array]]
+    place: Callable[[dict[str, Any]], dict[str, Array]]
+    sizes: dict[str, int]
     constrained: set[str]
-    draw: Callable[..., dict[str, Array]]
+    matrices: set[str]
+    limits: list[float]
     data_sites: list[str]
     exact: bool
     rounding: float
@@ -109,7 +117,10 @@ def outline(model: Callable, args: tuple, kwargs: dict[str, Any], rng_key: Array
 
 def settings_values(model: Callable, args: tuple, kwargs: dict[str, Any], rng_key: Array) -> dict[str, Any]:
     """Values of `settings_of` a run of the model, whose density is not computed for them."""
-    run = lambda: settings_of(trace_model(model, args, kwargs, rng_key))  # noqa: E731
+
+    def run() -> dict[str, Any]:
+        return settings_of(trace_model(model, args, kwargs, rng_key))
+
     try:
         return jax.jit(run, compiler_options=QUICK)()
     except jax.errors.JAXTypeError:
@@ -166,13 +177,14 @@ def freeze(
         If the model has discrete latent sites the symmetry does not act on, and funsor is not installed.
     """
     trace = outline(model, args, kwargs, rng_key)
-    latent, settings = latent_of(trace), settings_values(model, args, kwargs, rng_key)
+    latent = latent_of(trace)
+    settings = settings_values(model, args, kwargs, rng_key) if settings_of(trace) else {}
     parameters = {name: trace[name] | {"value": value} for name, value in settings.items()}
     leaves = {name: jnp.asarray(value) for name, value in leaves_of_parameters(parameters).items() if name in acted_on}
     discrete = [name for name, s in latent.items() if s["fn"].support.is_discrete and name not in acted_on]
     latent = {name: site for name, site in latent.items() if name not in discrete}
 
-    def draw(noise: dict[str, Array]) -> dict[str, Array]:
+    def place(noise: dict[str, Array]) -> dict[str, Array]:
         # the seed stands inside, so that whatever draws a value finds a key at its site
         with handlers.block(), handlers.trace() as drawn, handlers.substitute(data=settings):
             with handlers.substitute(substitute_fn=substitute_points(noise)), handlers.seed(rng_seed=rng_key):
@@ -207,24 +219,20 @@ def freeze(
         if site["type"] == "sample" and site["is_observed"] and not isinstance(site["fn"], dist.Unit) and not discrete
     ]
     exact = bool(jax.config.jax_enable_x64) and not _rounds(traced.jaxpr)  # pyright: ignore
-    drawn = jax.jit(draw, compiler_options=QUICK)
-    # matrices far out are singular to rounding: whether they lie in their support is then a matter of luck
-    nearer = {name for name, site in latent.items() if site["fn"].support.event_dim == 2 and name in constrained}
     sizes = {name: int(np.prod(np.shape(site["value"]))) for name, site in latent.items()}
     sizes |= {name: leaf.size for name, leaf in leaves.items()}
-
-    def place(
-        rng: np.random.Generator, stretch: float, bound: float = np.inf, one_sided: bool = False
-    ) -> dict[str, Array]:
-        most = dict.fromkeys(sizes, np.inf) | dict.fromkeys(constrained, bound) | dict.fromkeys(nearer, _FAR_MATRIX)
-        far = {name: min(stretch, most[name]) for name in sizes}
-        noise = {name: rng.standard_normal(size) for name, size in sizes.items()}
-        if one_sided:
-            noise = {name: rng.choice([-1, 1]) * np.abs(z) for name, z in noise.items()}
-        return drawn({name: far[name] * z for name, z in noise.items()})
-
-    inside_of = jax.jit(inside, compiler_options=QUICK) if constrained else lambda values: {}
-    return FrozenModel(compiled, inside_of, constrained, place, data_sites, exact, 1e-9 if exact else 1e-4)
+    return FrozenModel(
+        log_probs=compiled,
+        inside=jax.jit(inside, compiler_options=QUICK) if constrained else lambda values: {},
+        place=jax.jit(place, compiler_options=QUICK),
+        sizes=sizes,
+        constrained=constrained,
+        limits=_limits(traced.jaxpr),  # pyright: ignore
+        matrices={name for name in constrained if latent[name]["fn"].support.event_dim == 2},
+        data_sites=data_sites,
+        exact=exact,
+        rounding=1e-9 if exact else 1e-4,
+    )
 
 
 def _base(support: Any) -> Any:
@@ -233,16 +241,29 @@ def _base(support: Any) -> Any:
     return support
 
 
+def _equations(jaxpr: Any) -> Iterator[Any]:
+    """Equations of a program and of those within it."""
+    for equation in jaxpr.eqns:
+        yield equation
+        for parameter in equation.params.values():
+            for inner in parameter if isinstance(parameter, tuple | list) else (parameter,):
+                inner = getattr(inner, "jaxpr", inner)
+                if hasattr(inner, "eqns"):
+                    yield from _equations(inner)
+
+
 def _rounds(jaxpr: Any) -> bool:
     """Whether a program casts float64 to less anywhere: then its last digits are noise."""
-    for equation in jaxpr.eqns:
+    for equation in _equations(jaxpr):
         if equation.primitive.name == "convert_element_type":
             old, new = equation.invars[0].aval.dtype, equation.outvars[0].aval.dtype
             if old == np.float64 and jnp.issubdtype(new, jnp.floating) and new != np.float64:
                 return True
-        for parameter in equation.params.values():
-            for inner in parameter if isinstance(parameter, tuple | list) else (parameter,):
-                inner = getattr(inner, "jaxpr", inner)
-                if hasattr(inner, "eqns") and _rounds(inner):
-                    return True
     return False
+
+
+def _limits(jaxpr: Any) -> list[float]:
+    """Numbers in a program, the largest that are no mere bounds of arithmetic."""
+    numbers = [getattr(var, "val", None) for equation in _equations(jaxpr) for var in equation.invars]
+    sizes = {abs(float(x)) for x in numbers if x is not None and np.ndim(x) == 0}
+    return sorted((size for size in sizes if 1.0 < size < _NO_LIMIT), reverse=True)[:_MAX_LIMITS]

@@ -22,9 +22,33 @@ if TYPE_CHECKING:
 
 _TRIES = 20
 _NUM_EDGES, _FAR = 8, 30.0
-# where tails are compared: how far out, and at how many points
-_TAILS = ((5.0, 4), (30.0, 6))
+# where tails are compared: how far out, and at how many points scattered there; as many times two stay together
+_TAILS = ((5.0, 2), (30.0, 2))
+# points about a number of the program and about its opposite, each
+_NUM_ABOUT = 3
 _STRETCHES = (1.0, 1.5)
+# matrices far out are singular to rounding: whether they lie in their support is then a matter of luck
+_FAR_MATRIX = 3.0
+
+
+def draw(
+    model: FrozenModel,
+    rng: np.random.Generator,
+    stretch: float,
+    bound: float = np.inf,
+    sides: Mapping[str, int] | None = None,
+) -> dict[str, Array]:
+    """Latent values about the centre of the prior, ``stretch`` times as far as it spreads.
+
+    Constrained ones at most ``bound`` times. With sides, all values of a site lie about as far to its side as that.
+    """
+
+    def noise(site: str, size: int) -> np.ndarray:
+        most = np.inf if site not in model.constrained else _FAR_MATRIX if site in model.matrices else bound
+        reach, z = min(stretch, most), rng.standard_normal(size)
+        return reach * z if sides is None else sides[site] * reach + z
+
+    return model.place({site: noise(site, size) for site, size in model.sizes.items()})
 
 
 def points(model: FrozenModel, rng: np.random.Generator, count: int) -> list[dict[str, Array]]:
@@ -38,7 +62,7 @@ def points(model: FrozenModel, rng: np.random.Generator, count: int) -> list[dic
     found: list[dict[str, Array]] = []
     bad: list[str] = []
     for attempt in range(count * _TRIES):
-        values = model.draw(rng, _STRETCHES[attempt % 2])
+        values = draw(model, rng, _STRETCHES[attempt % 2])
         bad = [name for name, x in model.log_probs(values).items() if not np.isfinite(np.asarray(x)).all()]
         if not bad:
             found.append(values)
@@ -52,16 +76,36 @@ def points(model: FrozenModel, rng: np.random.Generator, count: int) -> list[dic
 
 def edges(model: FrozenModel, rng: np.random.Generator) -> list[dict[str, Array]]:
     """Latent values near the edges of their supports; the log joint need not be finite there."""
-    return [model.draw(rng, _FAR) for _ in range(_NUM_EDGES)]
+    return [draw(model, rng, _FAR) for _ in range(_NUM_EDGES)]
 
 
 def far_points(model: FrozenModel, rng: np.random.Generator) -> list[dict[str, Array]]:
     """Latent values far from where the prior has its mass; the log joint need not be finite there.
 
     Constrained values are stretched less: a scale of ``exp(30)`` beside one of ``exp(-30)`` shows nothing but rounding.
-    At every other point all values of a site are in one tail: a mixture does not see one far component among near ones.
+    At every other point the values of a site stay together: a mixture does not see one far component among near ones,
+    nor among others as far apart. And a model that changes its ways somewhere, a clip or a branch, has a number for it.
     """
-    return [model.draw(rng, stretch, _TAILS[0][0], k % 2 == 1) for stretch, count in _TAILS for k in range(count)]
+    found = []
+    for stretch, count in _TAILS:
+        for _ in range(count):
+            found.append(draw(model, rng, stretch, _TAILS[0][0]))
+            side = {site: int(rng.choice([-1, 1])) for site in model.sizes}
+            for direction in (1, -1):
+                sides = {site: direction * one for site, one in side.items()}
+                found.append(draw(model, rng, stretch, _TAILS[0][0], sides))
+    return found + [at for limit in model.limits for at in _about(model, rng, limit)]
+
+
+def _about(model: FrozenModel, rng: np.random.Generator, limit: float) -> list[dict[str, Array]]:
+    """Latent values about a number and its opposite, those of them that may be any."""
+
+    def one(centre: float) -> dict[str, Array]:
+        free = {name: x for name, x in draw(model, rng, 1.0).items() if name not in model.constrained}
+        moved = {name: jnp.asarray(centre + rng.standard_normal(x.shape), x.dtype) for name, x in free.items()}
+        return draw(model, rng, 1.0) | moved
+
+    return [one(centre) for centre in (limit, -limit) for _ in range(_NUM_ABOUT)]
 
 
 def substitute_points(noise: Mapping[str, Array]) -> Callable[[dict[str, Any]], Any]:

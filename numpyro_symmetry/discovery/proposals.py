@@ -13,7 +13,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from numpyro_symmetry.discovery.check import Evidence, prove
+from numpyro_symmetry.discovery.check import refusal
+from numpyro_symmetry.discovery.evidence import Evidence
 from numpyro_symmetry.discovery.reading import Block, Reading
 from numpyro_symmetry.discovery.trials import largest_gap, move
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
@@ -23,25 +24,22 @@ _NUM_ELEMENTS, _NUM_FAR = 1, 4
 _MAX_ORBITS = 32
 
 
-def what_holds(symmetry: Symmetry, evidence: Evidence, rng: np.random.Generator) -> tuple[Symmetry, list[str]]:
-    """The groups that numbers prove, and the names of the others."""
-    if holds(symmetry, evidence, rng):
-        return symmetry, []
-    dropped = [name for name in symmetry.groups if not holds(symmetry.restrict([name]), evidence, rng)]
-    kept = symmetry.restrict([name for name in symmetry.groups if name not in dropped])
-    if not holds(kept, evidence, rng):
-        return symmetry.restrict([]), list(symmetry.groups)
-    return kept, dropped
+def what_holds(
+    symmetry: Symmetry, evidence: Evidence, rng: np.random.Generator
+) -> tuple[Symmetry, dict[str, SymmetryError]]:
+    """The groups that numbers prove, and why they do not prove the others."""
 
+    def why_not(symmetry: Symmetry) -> SymmetryError | None:
+        return refusal(evidence, symmetry, rng, _NUM_ELEMENTS) if symmetry.groups else None
 
-def holds(symmetry: Symmetry, evidence: Evidence, rng: np.random.Generator, num_far: int = 0) -> bool:
-    """Whether numbers prove a symmetry; of what only they speak for, more is asked far from the prior."""
-    if not symmetry.groups:
-        return True
-    try:
-        return prove(evidence, symmetry, rng, _NUM_ELEMENTS, num_far).status == "passed"
-    except SymmetryError:
-        return False
+    if why_not(symmetry) is None:
+        return symmetry, {}
+    tried = {name: why_not(symmetry.restrict([name])) for name in symmetry.groups}
+    refused = {name: why for name, why in tried.items() if why is not None}
+    kept = symmetry.restrict([name for name in symmetry.groups if name not in refused])
+    if (together := why_not(kept)) is not None:
+        return symmetry.restrict([]), dict.fromkeys(kept.groups, together) | refused
+    return kept, refused
 
 
 def with_blocks(
@@ -76,7 +74,7 @@ def _claim(
     """One more group on whole axes, of all indices or else of what orbits there are; ``None`` if that does not hold."""
 
     def held(symmetry: Symmetry) -> bool:
-        return all(holds(symmetry, one, rng, _NUM_FAR) for one in evidence)
+        return all(refusal(one, symmetry, rng, _NUM_ELEMENTS, _NUM_FAR) is None for one in evidence)
 
     claimed, kinds = reading.with_group(symmetry, places), reading.kinds(places)
     if claimed is None or len(set(kinds)) == len(kinds):
@@ -112,16 +110,17 @@ def _orbits(
             for frozen, place, base in known
         )
 
-    labels: list[int] = []
-    first: list[int] = []
+    def may_be_exchanged(index: int, other: int) -> bool:
+        swap = np.arange(n)
+        swap[[index, other]] = other, index
+        return kinds[index] == kinds[other] and changes_nothing(swap)
+
+    orbits: list[list[int]] = []
     for index in range(n):
-        for label, other in enumerate(first):
-            swap = np.arange(n)
-            swap[[index, other]] = other, index
-            if kinds[index] == kinds[other] and changes_nothing(swap):
-                labels.append(label)
-                break
-        else:
-            labels.append(len(first))
-            first.append(index)
-    return tuple(labels) if len(first) < n else None
+        # with every member: where a change is seen at few points, one of them may seem to be like two that differ
+        home = next((orbit for orbit in orbits if all(may_be_exchanged(index, other) for other in orbit)), None)
+        if home is None:
+            orbits.append(home := [])
+        home.append(index)
+    label = {index: k for k, orbit in enumerate(orbits) for index in orbit}
+    return tuple(label[index] for index in range(n)) if len(orbits) < n else None

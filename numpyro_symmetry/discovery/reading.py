@@ -25,6 +25,7 @@ from numpyro_symmetry.discovery.terms import (
 )
 from numpyro_symmetry.symmetry import Concat, Finding, Split, Symmetry, SymmetryError, Unsigned
 from numpyro_symmetry.symmetry.axes import AxisEntry, labels
+from numpyro_symmetry.symmetry.errors import OffSupportError
 
 # blocks of axes of one size of which every set is tried
 _MAX_BLOCKS = 5
@@ -203,16 +204,29 @@ class Reading:
 
     # ---- why -------------------------------------------------------------------------------------------------------
 
-    def findings(self, symmetry: Symmetry) -> tuple[Finding, ...]:
-        """One line for every axis of every site: its group, or the reason why it has none."""
+    def findings(
+        self, symmetry: Symmetry, tried: Symmetry, refused: Mapping[str, SymmetryError]
+    ) -> tuple[Finding, ...]:
+        """One line for every axis of every site: its group, or the reason why it has none.
+
+        Groups of another symmetry were tried, and some of them refused.
+        """
+
+        def refusal(site: str, k: int) -> str:
+            standing = labels((tried.axes[site][k],)) if site in tried.axes else ()
+            errors = [error for axis in standing if axis.group and (error := refused.get(axis.group))]
+            if any(isinstance(error, OffSupportError) for error in errors):
+                return "refused for a support"
+            return "numbers do not prove it" if errors else ""
+
         return tuple(
-            self._finding(site, k - len(terms), term, symmetry)
+            self._finding(site, k - len(terms), term, symmetry, refusal(site, k))
             for site, terms in self.sites.items()
             for k, term in enumerate(terms)
             if term.size > 1
         )
 
-    def _finding(self, site: str, position: int, term: Term, symmetry: Symmetry) -> Finding:
+    def _finding(self, site: str, position: int, term: Term, symmetry: Symmetry, refusal: str) -> Finding:
         entry, atoms = symmetry.axes[site][position] if site in symmetry.axes else None, atoms_of(term)
         group = _words(entry, symmetry)
         coloured = [atom for atom in atoms if atom.colours.any()]
@@ -225,8 +239,8 @@ class Reading:
         if group and not coloured:
             return Finding(site, position, term.size, group, "", "")
         reasons = [reason for atom in coloured for reason in atom.reasons]
-        apart = "taken apart index by index" if isinstance(resolve(term), Joined) else "numbers do not prove it"
-        hardest = sorted(reasons, key=lambda r: r.soft)[:1] or [Reason(apart)]
+        apart = "taken apart index by index" if isinstance(resolve(term), Joined) else "nothing may be exchanged"
+        hardest = [Reason(refusal)] if refusal else sorted(reasons, key=lambda r: r.soft)[:1] or [Reason(apart)]
         text = f"the rest {hardest[0].text}" if group else hardest[0].text
         return Finding(site, position, term.size, group, text, hardest[0].source)
 

@@ -9,9 +9,10 @@ from dataclasses import replace
 import jax.numpy as jnp
 import numpy as np
 
-from numpyro_symmetry.discovery.check import Evidence, prove
+from numpyro_symmetry.discovery.check import refusal
+from numpyro_symmetry.discovery.evidence import Evidence
 from numpyro_symmetry.discovery.trials import largest_gap
-from numpyro_symmetry.symmetry import Concat, Split, Symmetry, SymmetryError, Unsigned
+from numpyro_symmetry.symmetry import Concat, Split, Symmetry, Unsigned
 from numpyro_symmetry.symmetry.axes import AxisEntry, labels, pieces_of
 
 # places where a group stands up to which every set of them is tried
@@ -22,7 +23,7 @@ def with_signs(symmetry: Symmetry, evidence: Evidence, rng: np.random.Generator)
     """Make signed every group with a set of axes whose entries may be negated index by index; the smallest such set."""
     for name in list(symmetry.groups):
         signed = next((s for s in _signed(symmetry, name) if _is_even(s, name, evidence)), None)
-        if signed is not None and _holds(signed, evidence, rng):
+        if signed is not None and refusal(evidence, signed, rng, 1, 1) is None:
             symmetry = signed
     return symmetry
 
@@ -59,10 +60,3 @@ def _is_even(symmetry: Symmetry, name: str, evidence: Evidence) -> bool:
         moved[site] = jnp.asarray(value * factor.reshape(event))
     base = evidence.frozen.log_probs(place)
     return largest_gap(evidence.frozen, base, evidence.frozen.log_probs(moved)).ratio <= 1.0
-
-
-def _holds(symmetry: Symmetry, evidence: Evidence, rng: np.random.Generator) -> bool:
-    try:
-        return prove(evidence, symmetry, rng, 1, 1).status == "passed"
-    except SymmetryError:
-        return False

@@ -8,10 +8,9 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
@@ -23,7 +22,8 @@ from numpyro_symmetry.symmetry.elements import Part
 CONTROL_FACTOR = 1e3
 ALL_GROUPS = "all groups"
 
-Values = dict[str, Array]
+# arrays of JAX, or of NumPy where JAX would compile their way to it
+Values = dict[str, Any]
 
 
 class Gap(NamedTuple):
@@ -182,6 +182,5 @@ def wrong_actions(symmetry: Symmetry, name: str, place: Values) -> list[Values]:
     # the first half of one site's entries moved, for a site on its own whose copied indices make it singular
     half = {site: np.arange(place[site].size).reshape(place[site].shape) < place[site].size // 2 for site in sites}
     return broken + [
-        moved | {site: jnp.asarray(np.where(half[site], np.asarray(moved[site]), np.asarray(place[site])))}
-        for site in sites
+        moved | {site: np.where(half[site], np.asarray(moved[site]), np.asarray(place[site]))} for site in sites
     ]

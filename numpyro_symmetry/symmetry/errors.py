@@ -5,6 +5,10 @@ class SymmetryError(ValueError):
     """A symmetry does not fit the model, the values or the element it was given."""
 
 
+class OffSupportError(SymmetryError):
+    """An element moves a value off its support."""
+
+
 class UnsupportedGuideError(ValueError):
     """A base guide has no tractable density at permuted values, so it cannot be symmetrized."""
 

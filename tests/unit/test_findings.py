@@ -143,7 +143,10 @@ def test_a_loop_tells_whole_numbers_apart_but_not_components():
 
     def in_a_loop(y):
         rate = normal("rate", 4)
-        add = lambda k, total: total + poisson(rate[k], jnp.asarray(y)[k])  # noqa: E731
+
+        def add(k, total):
+            return total + poisson(rate[k], jnp.asarray(y)[k])
+
         numpyro.factor("y", jax.lax.fori_loop(0, 4, add, 0.0))
 
     assert text_of_group(find_symmetry(of_each, (counts,))) == "trivial"
@@ -163,6 +166,40 @@ def test_what_no_wrong_action_changes_is_left_out():
         symmetry = find_symmetry(model)
     assert symmetry.axes == {"w": ("w",)}
     assert Path(caught[0].filename).name == Path(__file__).name
+
+
+def test_a_group_refused_for_a_support_says_so():
+    class Increasing(dist.Distribution):
+        support = dist.constraints.ordered_vector
+
+        def sample(self, key, sample_shape=()):
+            return jnp.sort(jax.random.normal(key, (*sample_shape, 3)))
+
+        def log_prob(self, value):
+            return -0.5 * (value**2).sum(-1)
+
+    def model(y):
+        loc = numpyro.sample("loc", Increasing(event_shape=(3,)))
+        mixture = dist.MixtureSameFamily(dist.Categorical(jnp.ones(3) / 3), dist.Normal(loc, 1.0))
+        numpyro.sample("y", mixture.expand([4]).to_event(1), obs=y)
+
+    with pytest.warns(SymmetryWarning, match="'loc' leaves its support"):
+        symmetry = find_symmetry(model, (jnp.arange(4.0),))
+    (finding,) = symmetry.findings
+    assert not finding.group
+    assert finding.reason == "refused for a support"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_clip_that_no_draw_of_the_prior_reaches_is_seen(seed):
+    def model(y):
+        loc = normal("loc", 3)
+        locs = jnp.stack([loc[0], loc[1], jnp.minimum(loc[2], 23.0)])
+        mixture = dist.MixtureSameFamily(dist.Categorical(jnp.ones(3) / 3), dist.Normal(locs, 1.0))
+        numpyro.sample("y", mixture.expand([4]).to_event(1), obs=y)
+
+    symmetry = find_symmetry(model, (jnp.arange(4.0),), rng_key=jax.random.key(seed))
+    assert text_of_group(symmetry) == "S2"
 
 
 def test_a_group_behind_a_factor_of_a_matrix():

@@ -1,0 +1,81 @@
+"""Where a symmetry of a model is tried: the model held fixed, and points in latent space. Knows no symmetry."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from numpyro_symmetry.discovery.joint import FrozenModel
+from numpyro_symmetry.discovery.points import edges, far_points, points
+from numpyro_symmetry.discovery.trials import Values, largest_gap
+
+# a point far out is of use where this relative change moves its log joint by less than a part of what a gap may be
+_FAR_ROUNDING, _HARDLY = 1e-12, 0.1
+# spacing of single precision, and how much more another order of rounding may do than a nudge was seen to
+_SINGLE, _MARGIN = 1.2e-7, 10.0
+
+
+class Evidence(NamedTuple):
+    """A frozen model, and points: about its prior, near the edges of its supports, and far out.
+
+    Attributes
+    ----------
+    frozen
+        The model.
+    places
+        Points about the prior at which its log joint is finite.
+    edges
+        Points near the edges of its supports.
+    far
+        Points far from the prior at which its log joint is finite, and known to more digits than a gap is held against;
+        none unless asked for.
+    """
+
+    frozen: FrozenModel
+    places: list[Values]
+    edges: list[Values]
+    far: list[Values]
+
+
+def gather_evidence(frozen: FrozenModel, rng: np.random.Generator, num_points: int) -> Evidence:
+    """Points at which symmetries of a model are tried, none of them far out."""
+    return Evidence(frozen, points(frozen, rng, num_points), edges(frozen, rng), [])
+
+
+def with_far_points(evidence: Evidence, rng: np.random.Generator) -> Evidence:
+    """Evidence that reaches into the tails as well."""
+    frozen = evidence.frozen
+    return evidence._replace(far=[place for place in far_points(frozen, rng) if _is_exact(frozen, place)])
+
+
+def nudged(place: Values, size: float, absolute: float = 0.0) -> Values:
+    """A point as another order of rounding might give it: moved by a part of every value, and by as much of all."""
+
+    def one(x: Any) -> np.ndarray:
+        value, sign = np.asarray(x), (-1.0) ** np.arange(x.size).reshape(x.shape)
+        return (value + sign * (size * value + absolute)).astype(value.dtype)
+
+    return {name: one(x) if jnp.issubdtype(x.dtype, jnp.floating) else x for name, x in place.items()}
+
+
+def _is_exact(frozen: FrozenModel, place: Values) -> bool:
+    """Whether the log joint of a point is finite, and hardly depends on how it is rounded."""
+    base = frozen.log_probs(place)
+    if not all(np.isfinite(np.asarray(x)).all() for x in base.values()):
+        return False
+    return largest_gap(frozen, base, frozen.log_probs(nudged(place, _FAR_ROUNDING, _FAR_ROUNDING))).ratio < _HARDLY
+
+
+def measured(evidence: Evidence) -> Evidence:
+    """Evidence of a model that rounds to single precision, with the rounding that is seen in place of what may be."""
+    frozen = evidence.frozen
+    if frozen.exact:
+        return evidence
+    seen = _SINGLE
+    for place in (*evidence.places, *evidence.far):
+        base = frozen.log_probs(place)
+        gaps = [largest_gap(frozen, base, frozen.log_probs(nudged(place, s * _SINGLE))).ratio for s in (-2, -1, 1, 2)]
+        seen = max(seen, _MARGIN * max(gaps) * frozen.rounding)
+    return evidence._replace(frozen=frozen._replace(rounding=min(seen, frozen.rounding)))
