@@ -11,39 +11,18 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from numpyro import handlers
-from numpyro.distributions.transforms import biject_to
 from numpyro.infer import MCMC
-from numpyro.infer.autoguide import AutoDiagonalNormal, AutoLaplaceApproximation, AutoMultivariateNormal
-from numpyro.infer.util import unconstrain_fn
 
 from numpyro_symmetry.diagnostics.bridge import Estimate, bridge, effective_weights, importance
-from numpyro_symmetry.discovery import find_symmetry, trace_model
+from numpyro_symmetry.diagnostics.proposal import proposal_of_draws, proposal_of_guide, refuse_border
 from numpyro_symmetry.guides import AutoSymmetrized
 from numpyro_symmetry.guides.weights import log_weights
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError, SymmetryWarning, UnsupportedGuideError
-from numpyro_symmetry.traces import rebase
-from numpyro_symmetry.traces.containers import Trace, read
-from numpyro_symmetry.traces.coordinates import Arrays
-from numpyro_symmetry.traces.inputs import refuse_bad_draws
 
 METHODS = ("bridge", "importance", "laplace")
-_SAMPLES, _FEWEST = 2000, 4
-# a covariance matrix wants draws
-_DRAWS_PER_NUMBER = 10
-_LARGE_ERROR, _NO_WIDTH = 0.5, 1e-10
-
-
-class _Fitted(NamedTuple):
-    """A symmetrized guide, its parameters, and draws of the posterior that it was not fitted to, if there are any."""
-
-    guide: AutoSymmetrized
-    params: Mapping[str, Any]
-    sites: list[str]
-    rest: Trace | None = None
+_SAMPLES, _LARGE_ERROR = 2000, 0.5
 
 
 class LogEvidence(NamedTuple):
@@ -177,13 +156,13 @@ def log_evidence(
                 "method='bridge' needs draws of the posterior; a guide has only its own: use 'importance'."
             )
         method = "importance" if method == "auto" else method
-        fitted = _of_guide(*data, model, symmetry, key_fit, model_args, kwargs)
+        proposal = proposal_of_guide(*data, model, symmetry, key_fit, model_args, kwargs)
     elif model is None:
         raise ValueError("Draws do not know their model: pass model= and model_args=.")
     else:
         method = "bridge" if method == "auto" else method
-        fitted = _of_draws(data, model, symmetry, key_fit, model_args, kwargs, halve=method == "bridge")
-    guide, params, sites, rest = fitted
+        proposal = proposal_of_draws(data, model, symmetry, key_fit, model_args, kwargs, halve=method == "bridge")
+    guide, params, sites, rest = proposal
 
     if method == "laplace":
         own: Mapping[str, Any] = jax.tree.map(lambda x: x[None], _centre(guide, params))
@@ -206,7 +185,7 @@ def log_evidence(
     if rest is None:
         found = importance(of_own)
     else:
-        _refuse_border(of_rest)
+        refuse_border(of_rest)
         found = bridge(of_rest.reshape(rest.leading), of_own)
     _warn(found, method, len(of_own))
     return LogEvidence(found.value, found.error, correction, log_order, effective_weights(of_own), method)
@@ -219,180 +198,6 @@ def _centre(guide: AutoSymmetrized, params: Mapping[str, Any]) -> dict[str, Arra
         raise ValueError(
             f"method='laplace' needs a Gaussian guide; {type(guide.base).__name__} has no median. Use 'importance'."
         ) from error
-
-
-# ---- the Gaussian ------------------------------------------------------------------------------------------------
-
-
-def _of_guide(
-    guide: Any,
-    params: Mapping[str, Any],
-    model: Callable[..., Any] | None,
-    symmetry: Symmetry | None,
-    rng_key: Array,
-    args: tuple,
-    kwargs: dict[str, Any],
-) -> _Fitted:
-    """A guide as it was fitted, symmetrized; Laplace's approximation as the Gaussian that it stands for."""
-    model = model if model is not None else getattr(guide, "model", None)
-    if model is None:
-        raise ValueError(f"{type(guide).__name__} does not know its model: pass model=.")
-    sites = _latents(trace_model(model, args, kwargs, rng_key))
-    if isinstance(guide, AutoLaplaceApproximation):
-        gaussian: Any = guide.get_posterior(dict(params))
-        _refuse_no_volume(np.diagonal(gaussian.scale_tril), "Laplace's approximation, at its mode,")
-        names = f"{guide.prefix}_loc", f"{guide.prefix}_scale_tril"
-        params = {**params, names[0]: gaussian.loc, names[1]: gaussian.scale_tril}
-        guide = AutoMultivariateNormal(model, prefix=guide.prefix)
-    if not isinstance(guide, AutoSymmetrized):
-        guide = _symmetrized(guide, model, symmetry, args, kwargs)
-    elif symmetry is not None:
-        raise ValueError("An AutoSymmetrized has its own symmetry: leave symmetry= out.")
-    if guide._model_trace is None:
-        guide.setup(rng_key, *args, **kwargs)
-    return _Fitted(guide, params, sites)
-
-
-def _of_draws(
-    data: Any,
-    model: Callable[..., Any],
-    symmetry: Symmetry | None,
-    rng_key: Array,
-    args: tuple,
-    kwargs: dict[str, Any],
-    *,
-    halve: bool,
-) -> _Fitted:
-    """A Gaussian fitted to draws under one set of labels, symmetrized; and draws that it was not fitted to."""
-    model_trace = trace_model(model, args, kwargs, rng_key)
-    sites = _latents(model_trace)
-    size = sum(_unconstrained_size(model_trace[site]) for site in sites)
-    trace = _read(data, model_trace, sites)
-    half = trace.leading[1] // 2 if halve else trace.leading[1]
-    is_full = half * trace.leading[0] >= _DRAWS_PER_NUMBER * size
-    # discrete sites are summed out of the joint, and are none of the Gaussian's
-    discrete = [name for name, site in model_trace.items() if _is_latent(site) and name not in sites]
-    continuous = handlers.block(handlers.seed(model, rng_key), hide=discrete) if discrete else model
-    base = (AutoMultivariateNormal if is_full else AutoDiagonalNormal)(continuous)
-    guide = _symmetrized(base, model, symmetry, args, kwargs).setup(rng_key, *args, **kwargs)
-
-    first, rest = _part(trace, slice(None, half)), _part(trace, slice(half, None))
-    first, rest = _rebased(first, rest if halve else None, guide.symmetry, rng_key)
-
-    def unconstrain(draw: dict[str, Array]) -> dict[str, Array]:
-        return unconstrain_fn(handlers.seed(model, rng_key), args, kwargs, draw)
-
-    by_site = jax.jit(jax.vmap(unconstrain))(first.flat(sites))
-    flat = np.concatenate([np.reshape(by_site[site], (first.num_draws, -1)) for site in base._init_locs], 1)
-    return _Fitted(guide, _gaussian(flat.astype(np.float64), is_full), sites, rest)
-
-
-def _symmetrized(
-    base: Any, model: Callable[..., Any], symmetry: Symmetry | None, args: tuple, kwargs: dict[str, Any]
-) -> AutoSymmetrized:
-    """With the symmetry that is given, held against the model, or that which is found there, even if there is none."""
-    if symmetry is not None:
-        return AutoSymmetrized(base, symmetry, model=model)
-    return AutoSymmetrized(base, find_symmetry(model, args, kwargs), model=model, check=False)
-
-
-def _rebased(first: Trace, rest: Trace | None, symmetry: Symmetry | None, rng_key: Array) -> tuple[Trace, Trace | None]:
-    """Both parts of the draws under the labels that are found in the first: the second must not shape the Gaussian.
-
-    Weights are blind to labels. The second part is relabelled only because differences of small numbers are exact.
-    """
-    if symmetry is None or not symmetry.groups:
-        return first, rest
-    reference: Any = "mean"
-    moved = []
-    for part in (first,) if rest is None else (first, rest):
-        acted_on = {site: part.values[site] for site in symmetry.axes}
-        reference = rebase(acted_on, symmetry, reference=reference, rng_key=rng_key, null=False, num_leading_dims=2)
-        moved.append(part._replace(values={**part.values, **reference.data}))
-    return moved[0], None if rest is None else moved[1]
-
-
-def _gaussian(flat: np.ndarray, is_full: bool) -> dict[str, Array]:
-    """Moments of draws ``(draw, number)``, as the autoguide's parameters."""
-    _refuse_border(flat)
-    loc, scale = flat.mean(0), flat.std(0, ddof=1)
-    _refuse_no_volume(scale, "The Gaussian fitted to the draws")
-    if not is_full:
-        return {"auto_loc": jnp.asarray(loc), "auto_scale": jnp.asarray(scale)}
-    correlation = np.corrcoef(flat.T).reshape(len(loc), len(loc))
-    _refuse_no_volume(np.linalg.eigvalsh(correlation), "The Gaussian fitted to the draws")
-    scale_tril = scale[:, None] * np.linalg.cholesky(correlation)
-    return {"auto_loc": jnp.asarray(loc), "auto_scale_tril": jnp.asarray(scale_tril)}
-
-
-# ---- draws -------------------------------------------------------------------------------------------------------
-
-
-def _is_latent(site: Mapping[str, Any]) -> bool:
-    return site["type"] == "sample" and not site["is_observed"]
-
-
-def _latents(model_trace: Mapping[str, Any]) -> list[str]:
-    """Sites that draws must hold, of a model that sees all data: discrete ones are summed out."""
-    for name, site in model_trace.items():
-        if site["type"] == "plate" and site["args"][1] is not None and site["args"][1] < site["args"][0]:
-            raise SymmetryError(
-                f"Plate {name!r} takes {site['args'][1]} of {site['args'][0]}: the evidence is that of all data. Pass "
-                "them all, and let the plate's subsample_size be its size."
-            )
-    sites = [name for name, site in model_trace.items() if _is_latent(site) and not site["fn"].support.is_discrete]
-    if not sites:
-        raise SymmetryError("The model has no continuous latent site, so there is nothing to integrate over.")
-    return sites
-
-
-def _unconstrained_size(site: Mapping[str, Any]) -> int:
-    return int(np.prod(biject_to(site["fn"].support).inverse_shape(np.shape(site["value"]))))
-
-
-def _part(trace: Trace, which: slice) -> Trace:
-    """Some draws of every chain."""
-    values = {site: value[:, which] for site, value in trace.values.items()}
-    return trace._replace(values=values, leading=next(iter(values.values())).shape[:2])
-
-
-def _read(data: Any, model_trace: Mapping[str, Any], sites: list[str]) -> Trace:
-    """Draws of every latent site of the model, by chain and draw."""
-    shapes = {site: np.shape(model_trace[site]["value"]) for site in sites}
-    held = data if isinstance(data, Mapping) else {}
-    extra = {np.ndim(held[site]) - len(shapes[site]) for site in sites if site in held}
-    trace = read(data, Symmetry({}), extra.pop() if len(extra) == 1 and min(extra) > 0 else None)
-    if missing := [site for site in sites if site not in trace.values]:
-        raise SymmetryError(f"The draws lack sites {missing} of the model; they hold {sorted(trace.values)}.")
-    for site in sites:
-        if len(trace.leading) > 2 or trace.values[site].shape != trace.leading + shapes[site]:
-            raise SymmetryError(
-                f"Site {site!r} has draws of shape {trace.values[site].shape}; expected {shapes[site]} after "
-                "one or two dimensions that count draws, the same for all sites."
-            )
-    refuse_bad_draws(trace.flat(sites), trace.leading)
-    leading = trace.leading if len(trace.leading) == 2 else (1, trace.num_draws)
-    if leading[1] < _FEWEST:
-        raise SymmetryError(f"There are {leading[1]} draws a chain; fitting and bridging need at least {_FEWEST}.")
-    values: Arrays = {site: trace.values[site].reshape(leading + shapes[site]) for site in sites}
-    return trace._replace(values=values, leading=leading)
-
-
-# ---- refusals ----------------------------------------------------------------------------------------------------
-
-
-def _refuse_no_volume(widths: np.ndarray, what: str) -> None:
-    if not (np.asarray(widths) > _NO_WIDTH).all():
-        raise SymmetryError(f"{what} has no volume: some numbers do not vary, or vary only together.")
-
-
-def _refuse_border(values: np.ndarray) -> None:
-    bad = ~np.isfinite(values).reshape(len(values), -1).all(1)
-    if bad.any():
-        raise SymmetryError(
-            f"{int(bad.sum())} of {len(values)} draws have no finite density in unconstrained space: they lie on the "
-            "border of a support, where float32 rounds to. Sample in float64 (numpyro.enable_x64())."
-        )
 
 
 def _finite(log_w: np.ndarray) -> np.ndarray:

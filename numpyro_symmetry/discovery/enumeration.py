@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from typing import Any
 
@@ -14,7 +14,12 @@ from numpyro_symmetry.symmetry import SymmetryError
 
 
 def enumerated_log_density(
-    model: Callable, args: tuple, kwargs: dict[str, Any], values: dict[str, Any], trace: dict[str, Any], rng_key: Array
+    model: Callable,
+    args: tuple,
+    kwargs: dict[str, Any],
+    values: dict[str, Any],
+    trace: Mapping[str, Any],
+    rng_key: Array,
 ) -> Array:
     """Log joint of a model at given values, its discrete latent sites summed out.
 

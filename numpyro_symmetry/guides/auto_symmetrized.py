@@ -22,28 +22,22 @@ from numpyro.infer import Predictive
 from numpyro.infer.autoguide import AutoGuide
 
 from numpyro_symmetry.discovery import check_symmetry, find_symmetry, trace_model
-from numpyro_symmetry.entropy import ESTIMATORS, information_of_draw, resolve_estimator, why_not_exact
+from numpyro_symmetry.entropy import ESTIMATORS, why_not_exact
 from numpyro_symmetry.guides import requirements
 from numpyro_symmetry.guides.density import (
     Coordinates,
     Trace,
-    coordinates_of,
-    factors_of,
     latent_values,
     latents_are_independent,
     lay_out,
-    log_density_by_site,
 )
 from numpyro_symmetry.guides.evidence import EvidenceBounds, compile_particles, summarise
-from numpyro_symmetry.symmetry import Element, Symmetry, SymmetryError, SymmetryWarning, UnsupportedGuideError
+from numpyro_symmetry.guides.information import draws_permutations, information_at
+from numpyro_symmetry.symmetry import Symmetry, SymmetryError, SymmetryWarning, UnsupportedGuideError
 from numpyro_symmetry.symmetry.axes import names_in
 from numpyro_symmetry.symmetry.plain import untangled
 
 _ELEMENT_STREAM = 2**31 - 1
-# SVI.init calls a guide eagerly, which would compile every operation apart
-_information_of_factors = jax.jit(
-    information_of_draw, static_argnames=("symmetry", "estimator", "num_permutations", "bound", "max_features")
-)
 
 
 class LogFactor(dist.Unit):
@@ -83,6 +77,15 @@ class AutoSymmetrized(AutoGuide):
         Whether to prove at set-up that the model is invariant (`check_symmetry`).
     prefix
         Prefix of the auxiliary site's name.
+
+    Attributes
+    ----------
+    base, model
+        The base guide and the model.
+    symmetry
+        What is symmetrized, once set up.
+    layout, model_trace
+        How the guide's density is read at relabelled values, and a trace of the model; ``None`` until set up.
 
     Raises
     ------
@@ -151,8 +154,8 @@ class AutoSymmetrized(AutoGuide):
         self.max_features = max_features
         self.prefix = prefix
         self._check = check
-        self._layout: Coordinates | None = None
-        self._model_trace: Trace | None = None
+        self.layout: Coordinates | None = None
+        self.model_trace: Trace | None = None
         self._particles: Callable | None = None
         self._compiled_for: tuple | None = None
         model = model if model is not None else getattr(base_guide, "model", None)
@@ -165,7 +168,7 @@ class AutoSymmetrized(AutoGuide):
     @property
     def prototype_trace(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Prototype trace of the base guide, or of the model if the base guide keeps none."""
-        return getattr(self.base, "prototype_trace", None) or self._model_trace
+        return getattr(self.base, "prototype_trace", None) or self.model_trace
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the base guide, then add the correction as one auxiliary observed site."""
@@ -173,13 +176,17 @@ class AutoSymmetrized(AutoGuide):
             result = self.base(*args, **kwargs)
         if numpyro.get_mask() is False:  # Predictive asks for draws only
             return result
-        if self._layout is None:
+        if self.layout is None:
             self._set_up(trace, args, kwargs)
+        assert self.layout is not None
         # drawn after the base guide, which therefore sees the same keys as when it runs alone
-        key = numpyro.prng_key() if self._draws_permutations() else None
-        correction = -self.information_at(key, trace, args, kwargs, self.estimator)
+        key = numpyro.prng_key() if draws_permutations(self.estimator, self.layout) else None
+        options = {"num_permutations": self.num_permutations, "max_features": self.max_features}
+        information = information_at(
+            self.base, self.layout, trace, args, kwargs, rng_key=key, estimator=self.estimator, **options
+        )
         numpyro.sample(
-            f"_{self.prefix}_correction", LogFactor(correction), obs=jnp.empty((0,)), infer={"is_auxiliary": True}
+            f"_{self.prefix}_correction", LogFactor(-information), obs=jnp.empty((0,)), infer={"is_auxiliary": True}
         )
         return result
 
@@ -255,10 +262,10 @@ class AutoSymmetrized(AutoGuide):
             return draws
         # one key makes the same draws with and without relabelling; no split reaches this index
         key_element = jax.random.fold_in(rng_key, _ELEMENT_STREAM)
-        if self._layout is None:
+        if self.layout is None:
             self.setup(rng_key, *args, **kwargs)
-        assert self._layout is not None
-        symmetry = self._layout.symmetry
+        assert self.layout is not None
+        symmetry = self.layout.symmetry
         return symmetry.apply(symmetry.sample(key_element, sample_shape), draws)  # pyright: ignore[reportReturnType]
 
     def median(self, params: dict[str, Any]) -> dict[str, Array]:
@@ -315,9 +322,10 @@ class AutoSymmetrized(AutoGuide):
                 f"num_particles and num_permutations must be at least 1; got {num_particles} and {num_permutations}."
             )
         requirements.refuse_nonfinite(params)
-        if self._layout is None:
+        if self.layout is None:
             self.setup(rng_key, *args, **kwargs)
-        assert self._layout is not None
+        layout = self.layout
+        assert layout is not None
 
         # compiled once for the same data and every parameter; NumPy arrays may have changed in place
         leaves, structure = jax.tree.flatten((args, kwargs))
@@ -328,14 +336,15 @@ class AutoSymmetrized(AutoGuide):
             args, kwargs = jax.tree.unflatten(structure, leaves)
 
             def information(key: Array, trace: Trace) -> Array:
-                return self.information_at(key, trace, args, kwargs, "tight", "both", num_permutations)
+                options = {"estimator": "tight", "bound": "both", "num_permutations": num_permutations}
+                return information_at(self.base, layout, trace, args, kwargs, rng_key=key, **options)
 
             independent = latents_are_independent(self.base, self._trace_of_base(rng_key, args, kwargs), args, kwargs)
             self._particles = compile_particles(self.model, self.base, args, kwargs, information, analytic=independent)
             self._compiled_for = settings
         keys = jax.random.split(rng_key, num_particles)
         elbo, information_of = self._particles(keys, params)
-        return summarise(elbo, information_of, self._layout.symmetry.log_order())
+        return summarise(elbo, information_of, layout.symmetry.log_order())
 
     # ---- private -------------------------------------------------------------------------------------------------
 
@@ -362,7 +371,7 @@ class AutoSymmetrized(AutoGuide):
         layout = requirements.verify_densities(self.base, trace, layout, args, kwargs)
         if self.estimator == "exact" and (why := why_not_exact(layout.of_coordinates, exact_table=layout.factorises)):
             raise SymmetryError(f"estimator='exact' is out of reach: {why}. Use 'sequential' or 'importance'.")
-        self.symmetry, self._layout, self._model_trace, self._compiled_for = given, layout, model_trace, None
+        self.symmetry, self.layout, self.model_trace, self._compiled_for = given, layout, model_trace, None
 
     def _find(self, trace: Trace, args: tuple, kwargs: dict) -> Symmetry:
         """What the model's symmetry is on the sites that the guide draws."""
@@ -373,51 +382,6 @@ class AutoSymmetrized(AutoGuide):
                 f"No symmetry was found, so the guide stays as it is:\n{found.explain()}", SymmetryWarning, stacklevel=5
             )
         return found.restrict(here)
-
-    def information_at(
-        self,
-        key: Array | None,
-        trace: Trace,
-        args: tuple,
-        kwargs: dict,
-        estimator: str,
-        bound: str = "lower",
-        num_permutations: int | None = None,
-    ) -> Array:
-        """One draw's estimate of the mutual information, nats."""
-        assert self._layout is not None
-        layout = self._layout
-        values = latent_values(trace)
-        options = {
-            "estimator": estimator,
-            "num_permutations": self.num_permutations if num_permutations is None else num_permutations,
-            "bound": bound,
-            "max_features": self.max_features,
-        }
-        coordinates = coordinates_of(values, layout)
-        if layout.factorises:
-            factors = factors_of(None, self.base, trace, layout, args, kwargs)
-            return _information_of_factors(layout.of_coordinates, factors, coordinates, rng_key=key, **options)
-        before = log_density_by_site(self.base, trace, values, args, kwargs)
-
-        def log_ratio_of(element: Element) -> Array:
-            moved: Any = layout.apply(element, values)
-            after = log_density_by_site(self.base, trace, moved, args, kwargs)
-            # site by site, so that what a relabelling leaves alone cancels exactly
-            return sum((after[site] - before[site] for site in before), jnp.zeros(()))
-
-        # enumeration needs no proposal, and so neither a key nor the draws that a surrogate's moments cost
-        key_factors, key = (None, None) if key is None else jax.random.split(key)
-        factors = None if key is None else factors_of(key_factors, self.base, trace, layout, args, kwargs)
-        return information_of_draw(
-            layout.of_coordinates, factors, coordinates, rng_key=key, log_ratio_of=log_ratio_of, **options
-        )
-
-    def _draws_permutations(self) -> bool:
-        assert self._layout is not None
-        if self._layout.factorises:
-            return self.estimator in ("infonce", "importance")
-        return resolve_estimator(self.estimator, self._layout.of_coordinates, exact_table=False) != "exact"
 
     def _autoguide(self, what: str) -> AutoGuide:
         if not hasattr(self.base, what):

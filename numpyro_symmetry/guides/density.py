@@ -170,10 +170,16 @@ def log_density_by_site(
 ) -> dict[str, Array]:
     """Log density of the guide at given constrained values, its parameters and plates as in ``trace``."""
     return {
-        name: jnp.sum(site["fn"].log_prob(site["value"], *([site["intermediates"]] if site["intermediates"] else [])))
+        name: jnp.sum(log_prob_of(site))
         for name, site in trace_at(guide, trace, values, args, kwargs).items()
         if site["type"] == "sample"
     }
+
+
+def log_prob_of(site: Any) -> Array:
+    """Log density of a site's value under its distribution, unscaled; a flow reuses what it computed when it drew."""
+    intermediates = [site["intermediates"]] if site["intermediates"] else []
+    return site["fn"].log_prob(site["value"], *intermediates)
 
 
 def unrecovered_sites(guide: Any, trace: Trace) -> list[str]:

@@ -17,6 +17,8 @@ from numpyro import handlers
 from numpyro.distributions.kl import kl_divergence
 from numpyro.distributions.util import scale_and_mask
 
+from numpyro_symmetry.guides.density import log_prob_of
+
 _PARTICLES_AT_ONCE = 16
 
 
@@ -131,8 +133,7 @@ def _log_weight(model_trace: Any, guide_trace: Any, analytic: bool) -> Array:
     for sign, trace in ((1.0, model_trace), (-1.0, guide_trace)):
         for name, site in trace.items():
             if site["type"] == "sample" and name not in done:
-                extra = [site["intermediates"]] if site["intermediates"] else []
-                total += sign * jnp.sum(scale_and_mask(site["fn"].log_prob(site["value"], *extra), site["scale"]))
+                total += sign * jnp.sum(scale_and_mask(log_prob_of(site), site["scale"]))
     return total
 
 

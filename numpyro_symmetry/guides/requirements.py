@@ -22,6 +22,7 @@ from numpyro_symmetry.guides.density import (
     factors_of,
     latent_values,
     log_density_by_site,
+    log_prob_of,
     own_sites,
     parts_of,
     unrecovered_sites,
@@ -117,7 +118,7 @@ def verify_densities(guide: Any, trace: Trace, layout: Coordinates, args: tuple,
                 f"Site {site!r} is a point mass (Delta) in the guide, whose copies never overlap; use a distribution "
                 "with a density, such as a Normal with a small scale."
             )
-    own = {name: _log_prob(site) for name, site in trace.items() if site["type"] == "sample"}
+    own = {name: jnp.sum(log_prob_of(site)) for name, site in trace.items() if site["type"] == "sample"}
     # compiled, because one by one its operations would take longer to compile than the whole
     density_at = jax.jit(lambda values: log_density_by_site(guide, trace, values, args, kwargs))
     before = density_at(values)
@@ -153,8 +154,3 @@ def _moving_everything(symmetry: Symmetry) -> Element:
         return SignedPermutation(cycle, -jnp.asarray(part.sign)) if isinstance(part, SignedPermutation) else cycle
 
     return {name: one(part) for name, part in symmetry.identity().items()}
-
-
-def _log_prob(site: Any) -> jax.Array:
-    extra = [site["intermediates"]] if site["intermediates"] else []
-    return jnp.sum(site["fn"].log_prob(site["value"], *extra))

@@ -6,7 +6,7 @@ Knows a model and a symmetrized guide; not what the weights are for, nor where t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,10 +17,9 @@ from numpyro import handlers
 from numpyro.infer.util import log_density
 
 from numpyro_symmetry.discovery import enumerated_log_density
-from numpyro_symmetry.guides.density import trace_at
-
-if TYPE_CHECKING:
-    from numpyro_symmetry.guides.auto_symmetrized import AutoSymmetrized
+from numpyro_symmetry.guides.auto_symmetrized import AutoSymmetrized
+from numpyro_symmetry.guides.density import log_prob_of, trace_at
+from numpyro_symmetry.guides.information import information_at
 
 _DRAWS_AT_ONCE = 16
 
@@ -91,7 +90,9 @@ def log_weights(
         Nats.
     """
     kwargs = dict(kwargs or {})
-    model_trace: Any = guide._model_trace
+    layout, model_trace = guide.layout, guide.model_trace
+    assert layout is not None
+    assert model_trace is not None
     discrete = any(
         site["type"] == "sample" and not site["is_observed"] and site["fn"].support.is_discrete
         for site in model_trace.values()
@@ -107,9 +108,11 @@ def log_weights(
         with handlers.block(), handlers.trace() as trace, handlers.seed(rng_seed=key_guide):
             base(*args, **kwargs)
         at = trace_at(guide.base, trace, values, args, kwargs)
-        log_q = sum((_log_prob(site) for site in at.values() if site["type"] == "sample"), jnp.zeros(()))
-        both = guide.information_at(key_information, at, args, kwargs, "tight", "both", num_permutations)
-        with_identity, without = jnp.broadcast_to(both, (2,))
+        log_q = sum((jnp.sum(log_prob_of(site)) for site in at.values() if site["type"] == "sample"), jnp.zeros(()))
+        options = {"estimator": "tight", "bound": "both", "num_permutations": num_permutations}
+        with_identity, without = information_at(
+            guide.base, layout, at, args, kwargs, rng_key=key_information, **options
+        )
         return LogWeights(log_joint - log_q, jnp.where(own, with_identity, without))
 
     @jax.jit
@@ -126,8 +129,3 @@ def log_weights(
     whole = {site: np.asarray(value)[index] for site, value in draws.items()}
     weights = weigh_all(jax.random.split(rng_key, len(index)), whole, np.asarray(is_own)[index], dict(params))
     return LogWeights(weights.base[:num_draws], weights.information[:num_draws])
-
-
-def _log_prob(site: Any) -> Array:
-    extra = [site["intermediates"]] if site["intermediates"] else []
-    return jnp.sum(site["fn"].log_prob(site["value"], *extra))

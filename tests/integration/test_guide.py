@@ -434,7 +434,7 @@ def test_evidence_bounds_of_latents_that_depend_on_each_other():
 
 def test_any_default_random_number_generator():
     with jax.default_prng_impl("rbg"):
-        assert fresh("sequential").setup(jax.random.key(0), X, Y)._layout is not None
+        assert fresh("sequential").setup(jax.random.key(0), X, Y).layout is not None
 
 
 def test_warm_start_from_a_bare_fit():
