@@ -6,12 +6,13 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from numpyro_symmetry.discovery.check import refusal
 from numpyro_symmetry.discovery.evidence import Evidence
-from numpyro_symmetry.discovery.trials import largest_gap
+from numpyro_symmetry.discovery.trials import largest_gap, move
 from numpyro_symmetry.symmetry import Concat, Split, Symmetry, Unsigned
 from numpyro_symmetry.symmetry.axes import AxisEntry, labels, pieces_of
 
@@ -21,9 +22,10 @@ _MAX_PLACES = 10
 
 def with_signs(symmetry: Symmetry, evidence: Evidence, rng: np.random.Generator) -> Symmetry:
     """Make signed every group with a set of axes whose entries may be negated index by index; the smallest such set."""
-    for name in list(symmetry.groups):
+    # units before the heads that hold them, whose sign is that of all their units
+    for name in sorted(symmetry.groups, key=lambda name: -len(symmetry.groups[name].cells)):
         signed = next((s for s in _signed(symmetry, name) if _is_even(s, name, evidence)), None)
-        if signed is not None and refusal(evidence, signed, rng, 1, 1) is None:
+        if signed is not None and _is_new(signed, name, evidence) and refusal(evidence, signed, rng, 1, 1) is None:
             symmetry = signed
     return symmetry
 
@@ -60,3 +62,35 @@ def _is_even(symmetry: Symmetry, name: str, evidence: Evidence) -> bool:
         moved[site] = jnp.asarray(value * factor.reshape(event))
     base = evidence.frozen.log_probs(place)
     return largest_gap(evidence.frozen, base, evidence.frozen.log_probs(moved)).ratio <= 1.0
+
+
+def _is_new(symmetry: Symmetry, name: str, evidence: Evidence) -> bool:
+    """Whether negating an index of a signed group is more than negating indices of others: all units of a head, say.
+
+    What a change of sign negates is a vector over GF(2), and the question is whether it lies in the others' span.
+    """
+    others = [other for other, group in symmetry.groups.items() if group.signed and other != name]
+    basis: list[int] = []
+    for flip in (flip for other in others for flip in _flips(symmetry, other, evidence)):
+        if left := _reduced(flip, basis):
+            basis.append(left)
+    return _reduced(next(_flips(symmetry, name, evidence)), basis) != 0
+
+
+def _reduced(flip: int, basis: list[int]) -> int:
+    for known in basis:
+        flip = min(flip, flip ^ known)
+    return flip
+
+
+def _flips(symmetry: Symmetry, name: str, evidence: Evidence) -> Iterator[int]:
+    """What negating each index of a group negates: a bit for every number of every site."""
+    ones = {site: np.ones(np.shape(value)) for site, value in evidence.places[0].items()}
+    identity = jax.tree.map(np.asarray, symmetry.identity())
+    part = identity[name]
+    for index in np.ndindex(part.sign.shape):
+        sign = part.sign.copy()
+        sign[index] = -1
+        moved = move(symmetry, identity | {name: part._replace(sign=sign)}, ones)
+        negated = np.concatenate([np.ravel(moved[site]) < 0 for site in symmetry.axes])
+        yield int.from_bytes(np.packbits(negated).tobytes(), "big")
