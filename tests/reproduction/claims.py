@@ -5,7 +5,6 @@ Every claim has an id, where it stands, what was run, and a function from record
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -13,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.stats import spearmanr
 
-from tests.reproduction.records import RESULTS, load
+from tests.reproduction.records import load
 
 
 class Verdict(NamedTuple):
@@ -43,7 +42,10 @@ def judge(claim: Claim) -> Verdict:
 
 
 def _rows(name: str) -> list[dict[str, Any]]:
-    return json.loads((RESULTS / f"{name}.json").read_text())
+    found = load(name)
+    if not found:
+        raise FileNotFoundError(name)
+    return list(found.values())
 
 
 def _mean(values: Sequence[float], digits: int = 3) -> str:
@@ -230,7 +232,7 @@ def mnist_sequential() -> Verdict:
 
 def _uci(file: str, method: str) -> dict[str, np.ndarray]:
     """Paired gains in evidence by data set."""
-    fits = {k: v for k, v in load(file).items() if "nngp" not in k}
+    fits = {k: v for k, v in load(f"uci_{file}").items() if "nngp" not in k}
     found: dict[str, list[float]] = {}
     for key, row in fits.items():
         data, width, split, how, steps = key.split("/")
@@ -428,7 +430,7 @@ def _table(file: str, name: str, quantity: str) -> np.ndarray:
 def _rebasing(source: str) -> Verdict:
     parts, holds = [], True
     for file, title in (("xiao", "MNIST"), ("xiao_digits", "digits")):
-        if not (RESULTS / f"{file}.json").exists():
+        if not load(file):
             continue
         before, after = (_table(file, f"{source}_{q}", "agreement") for q in ("q_d", "q_r"))
         mean = [_table(file, f"{source}_{q}", "accuracy_of_mean").mean() for q in ("q_d", "q_r")]
@@ -458,7 +460,7 @@ def rebasing_ensemble() -> Verdict:
 
 def one_basin() -> Verdict:
     """The reading that all solutions lie in one basin."""
-    rows = _rows("xiao") + (_rows("xiao_digits") if (RESULTS / "xiao_digits.json").exists() else [])
+    rows = _rows("xiao") + list(load("xiao_digits").values())
     units = [r["hmc_null"]["identified"] for r in rows]
     vi, q_r = (np.mean([r[n]["agreement"][0] for r in rows]) for n in ("vi", "hmc_q_r"))
     return Verdict(

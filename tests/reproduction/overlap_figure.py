@@ -28,7 +28,7 @@ COLOURS = {
 def uci() -> dict[str, list[tuple[float, float]]]:
     """Overlap and gain of every recorded pair of UCI fits."""
     found: dict[str, list[tuple[float, float]]] = {}
-    for file in ("50", "200", "deep", "width"):
+    for file in ("uci_50", "uci_200", "uci_deep", "uci_width"):
         fits = load(file)
         for key, row in fits.items():
             data, width, *rest = key.split("/")

@@ -11,6 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import jax
 from tqdm import tqdm
 
 RESULTS = Path(__file__).parent / "results"
@@ -40,6 +41,7 @@ def run(name: str, jobs: Mapping[str, Callable[[], dict[str, Any]]], *, only: It
     for key in tqdm([key for key in wanted if key not in load(name)], desc=name):
         start = time.perf_counter()
         record = jobs[key]() | {"seconds": round(time.perf_counter() - start, 1)} | provenance()
+        jax.clear_caches()
         # read again: another process may have recorded meanwhile
         path.write_text(json.dumps(load(name) | {key: record}, indent=1) + "\n")
 

@@ -10,8 +10,8 @@ and test images. PATH holds mnist.npz. Results go to tests/reproduction/results/
 from __future__ import annotations
 
 import argparse
-import json
 import time
+from functools import partial
 from pathlib import Path
 
 import jax
@@ -22,12 +22,10 @@ import numpyro.distributions as dist
 import optax
 from numpyro.infer import SVI, Predictive, Trace_ELBO
 from numpyro.infer.autoguide import AutoNormal
-from tqdm import tqdm
 
-import numpyro_symmetry
 from numpyro_symmetry import DiagonalGaussian, Symmetry, loss_barrier, match, num_transpositions
+from tests.reproduction import records
 
-RESULTS = Path(__file__).parent / "results" / "rossi.json"
 SYMMETRY = Symmetry.mlp([(f"w{layer}", f"b{layer}") for layer in (1, 2, 3, 4)])
 BATCH = 128
 
@@ -132,24 +130,12 @@ def main():
     parser.add_argument("--num-samples", type=int, default=32)
     parser.add_argument("--num-images", type=int, default=2000)
     options = parser.parse_args()
-    done = json.loads(RESULTS.read_text()) if RESULTS.exists() else []
     settings = [(width, 1.0, 1.0) for width in options.widths]
     settings += [(options.sweep_width, variance, 1.0) for variance in options.prior_variances]
     settings += [(options.sweep_width, 1.0, temperature) for temperature in options.temperatures]
-    seen = {(row["width"], row["prior_variance"], row["temperature"]) for row in done}
     data = read_mnist(options.data)
-    for setting in tqdm([s for s in settings if s not in seen], desc="fitting and matching"):
-        start = time.perf_counter()
-        row = run(
-            data,
-            *setting,
-            steps=options.steps,
-            num_samples=options.num_samples,
-            num_images=options.num_images,
-        )
-        row |= {"seconds": time.perf_counter() - start, "jax": jax.__version__, "numpyro": numpyro.__version__}
-        done.append(row | {"numpyro_symmetry": numpyro_symmetry.__version__})
-        RESULTS.write_text(json.dumps(done, indent=1) + "\n")
+    sizes = {"steps": options.steps, "num_samples": options.num_samples, "num_images": options.num_images}
+    records.run("rossi", {"/".join(map(str, setting)): partial(run, data, *setting, **sizes) for setting in settings})
 
 
 if __name__ == "__main__":

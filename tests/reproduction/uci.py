@@ -1,17 +1,18 @@
 """UCI regression: a Bayesian network fitted by stock SVI, bare, with InfoNCE and with the sequential bound.
 
 Every fit of a split starts from the same key and is scored by the same two-sided evaluator, so differences are paired.
-Resumable: fits already in the output file are not run again.
+Results go to tests/reproduction/results/uci_50.json, or another name, and are not run again.
 
-    python -m tests.reproduction.uci --data uci_regression.npz --dataset yacht --width 50 --output yacht.json
+    python -m tests.reproduction.uci --data uci_regression.npz --dataset yacht --width 50 --name uci_50
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import itertools
 import math
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,9 @@ from numpyro.infer import SVI, Trace_ELBO, init_to_sample
 from numpyro.infer.autoguide import AutoNormal
 from scipy.linalg import cho_factor, cho_solve
 from scipy.optimize import minimize_scalar
-from tqdm import tqdm
 
 from numpyro_symmetry import AutoSymmetrized, Symmetry
+from tests.reproduction import records
 
 INITIAL_SCALE = math.exp(-2.5)
 
@@ -177,29 +178,16 @@ def main() -> None:
     parser.add_argument("--splits", type=int, nargs="+", default=[0, 1, 2, 3, 4])
     parser.add_argument("--methods", nargs="+", default=["bare", "infonce64", "sequential"])
     parser.add_argument("--steps", type=int, default=6000)
-    parser.add_argument("--output", type=Path, required=True)
-    parser.add_argument("--compilation-cache", default=None, help="folder in which compiled steps are kept")
+    parser.add_argument("--name", default="uci_50", help="of the file of records")
     options = parser.parse_args()
-    jax.config.update("jax_compilation_cache_dir", options.compilation_cache)
-    done = json.loads(options.output.read_text()) if options.output.exists() else {}
-    versions = {"jax": jax.__version__, "numpyro": numpyro.__version__}
-    jobs = [
-        (dataset, width, split, method)
-        for split in options.splits
-        for dataset in options.dataset
-        for width in options.width
-        for method in options.methods
-    ]
-    for dataset, width, split, method in tqdm(jobs):
-        name = f"{dataset}/{'-'.join([str(width)] * options.depth)}/{split}/{method}/{options.steps}"
-        if name in done:
-            continue
+    jobs: dict[str, Any] = {}
+    for dataset, split in itertools.product(options.dataset, options.splits):
         data = load_split(options.data, dataset, split)
-        done[name] = fit(data, (width,) * options.depth, method, options.steps, seed=split) | versions
-        if (limit := f"{dataset}/nngp/{split}") not in done:
-            done[limit] = nngp_log_evidence(data)
-        options.output.write_text(json.dumps(done, indent=1, sort_keys=True))
-        jax.clear_caches()
+        jobs[f"{dataset}/nngp/{split}"] = partial(nngp_log_evidence, data)
+        for width, method in itertools.product(options.width, options.methods):
+            name = f"{dataset}/{'-'.join([str(width)] * options.depth)}/{split}/{method}/{options.steps}"
+            jobs[name] = partial(fit, data, (width,) * options.depth, method, options.steps, seed=split)
+    records.run(options.name, jobs)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Evidence, error and units in use against width on yacht, from recorded fits; prints the table the figure shows.
 
-python -m tests.reproduction.width_figure tests/reproduction/results/width.json docs/images/width.png
+python -m tests.reproduction.width_figure tests/reproduction/results/uci_width.json docs/images/width.png
 """
 
 import argparse

@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import argparse
 import gzip
-import json
-import time
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 
@@ -27,9 +26,7 @@ import numpyro.distributions as dist
 import optax
 from numpyro.infer import SVI, Trace_ELBO, init_to_sample
 from numpyro.infer.autoguide import AutoDelta, AutoNormal
-from tqdm import tqdm
 
-import numpyro_symmetry
 from numpyro_symmetry import (
     DiagonalGaussian,
     Symmetry,
@@ -41,8 +38,8 @@ from numpyro_symmetry import (
     run_blackjax,
     total_variation,
 )
+from tests.reproduction import records
 
-RESULTS = Path(__file__).parent / "results"
 SYMMETRY = Symmetry.mlp([("w1", "b1"), ("w2", "b2")])
 SITES = ("w1", "b1", "w2", "b2")
 WIDTH, TRAIN, TEST = 16, 1000, 2000
@@ -198,15 +195,10 @@ def main():
     parser.add_argument("--samples", type=int, default=300)
     parser.add_argument("--steps", type=int, default=1000)
     options = parser.parse_args()
-    results = RESULTS / ("xiao.json" if options.data else "xiao_digits.json")
-    done = json.loads(results.read_text()) if results.exists() else []
     data = read(options.data) if options.data else digits()
-    for seed in tqdm([s for s in options.seeds if s not in {row["seed"] for row in done}], desc="seeds"):
-        start = time.perf_counter()
-        row = run(seed, data, warmup=options.warmup, samples=options.samples, steps=options.steps)
-        row |= {"seconds": time.perf_counter() - start, "jax": jax.__version__, "numpyro": numpyro.__version__}
-        done.append(row | {"numpyro_symmetry": numpyro_symmetry.__version__})
-        results.write_text(json.dumps(done, indent=1) + "\n")
+    sizes = {"warmup": options.warmup, "samples": options.samples, "steps": options.steps}
+    jobs = {str(seed): partial(run, seed, data, **sizes) for seed in options.seeds}
+    records.run("xiao" if options.data else "xiao_digits", jobs)
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ def main() -> None:
     parser.add_argument("results", type=Path)
     parser.add_argument("output", type=Path)
     options = parser.parse_args()
-    rows = json.loads(options.results.read_text())
+    rows = list(json.loads(options.results.read_text()).values())
     baseline = WIDTH - sum(1 / k for k in range(1, WIDTH + 1))
 
     figure, axes = plt.subplots(1, 3, figsize=(11, 3.4), layout="constrained")
