@@ -264,6 +264,6 @@ def _rounds(jaxpr: Any) -> bool:
 
 def _limits(jaxpr: Any) -> list[float]:
     """Numbers in a program, the largest that are no mere bounds of arithmetic."""
-    numbers = [getattr(var, "val", None) for equation in _equations(jaxpr) for var in equation.invars]
-    sizes = {abs(float(x)) for x in numbers if np.ndim(x) == 0 and np.isrealobj(x) and x is not None}
+    literals = [var.val for equation in _equations(jaxpr) for var in equation.invars if hasattr(var, "val")]
+    sizes = {abs(float(x)) for x in literals if np.ndim(x) == 0 and np.isrealobj(x)}
     return sorted((size for size in sizes if 1.0 < size < _NO_LIMIT), reverse=True)[:_MAX_LIMITS]
