@@ -2,12 +2,21 @@
 
 import itertools
 import os
+import tempfile
 
 # tests compile thousands of small functions and run each a few times, so compiling less thoroughly halves their time;
 # JAX_DISABLE_MOST_OPTIMIZATIONS=0 tests what users run
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 
-import pytest
+# many compile the same ones, which are forgotten now and then (below): each process keeps its own
+_COMPILED = tempfile.TemporaryDirectory(prefix="compiled-")
+os.environ |= {
+    "JAX_COMPILATION_CACHE_DIR": _COMPILED.name,
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+}
+
+import pytest  # noqa: E402
 
 _TESTS_RUN = itertools.count(1)
 

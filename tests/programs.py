@@ -23,7 +23,10 @@ class Program:
     def __init__(self, seed, length):
         self.rng = np.random.default_rng(seed)
         sizes = self.rng.choice(_SIZES, 3)
-        draw = lambda most: tuple(map(int, self.rng.choice(sizes, self.rng.integers(1, most + 1))))  # noqa: E731
+
+        def draw(most):
+            return tuple(map(int, self.rng.choice(sizes, self.rng.integers(1, most + 1))))
+
         self.latent = [draw(3) for _ in range(self.rng.integers(1, 4))]
         self.data = [draw(2) for _ in range(self.rng.integers(0, 3))]
         self.shapes, self.steps = [*self.latent, *self.data], []
@@ -248,8 +251,11 @@ def tiled(p):
 def scanned(p):
     k, which = p.pick(some), int(p.rng.integers(2))
     rest = p.shapes[k][1:]
-    step = lambda w: lambda c, x: (jnp.tanh(c * w + x), c * x + w)  # noqa: E731
-    return lambda x, w: lax.scan(step(w), jnp.ones(rest), x)[which], k, p.pick(lambda shape: fits(shape, rest))
+
+    def run(x, w):
+        return lax.scan(lambda c, x: (jnp.tanh(c * w + x), c * x + w), jnp.ones(rest), x)[which]
+
+    return run, k, p.pick(lambda shape: fits(shape, rest))
 
 
 def looped(p):

@@ -75,11 +75,6 @@ def random_elements(symmetry: Symmetry, rng: np.random.Generator, count: int) ->
     return found
 
 
-def _orbits(group: Group) -> list[np.ndarray]:
-    labels = np.zeros(group.size or 0, int) if group.orbits is None else np.asarray(group.orbits)
-    return [np.flatnonzero(labels == label) for label in np.unique(labels)]
-
-
 def _identity(group: Group) -> Part:
     index = np.broadcast_to(np.arange(group.size or 0), (*group.cells, group.size or 0)).copy()
     return SignedPermutation(index, np.ones_like(index)) if group.signed else index
@@ -89,7 +84,7 @@ def _random(group: Group, rng: np.random.Generator) -> Part:
     part = _identity(group)
     permutation = np.asarray(part.permutation if isinstance(part, SignedPermutation) else part)
     for cell in np.ndindex(*group.cells):
-        for orbit in _orbits(group):
+        for orbit in group.members():
             permutation[cell][orbit] = rng.permutation(orbit)
     return SignedPermutation(permutation, rng.choice([-1, 1], permutation.shape)) if group.signed else permutation
 
@@ -98,7 +93,7 @@ def _generators(group: Group, rng: np.random.Generator) -> list[Part]:
     """A cycle and a swap of every orbit and, for signed groups, one flip; in one cell of a fibred group."""
     n = group.size or 0
     changes = []
-    for orbit in _orbits(group):
+    for orbit in group.members():
         order = rng.permutation(orbit)
         cycle, swap = np.arange(n), np.arange(n)
         cycle[order] = np.roll(order, -1)
@@ -164,7 +159,7 @@ def control_gap(frozen: FrozenModel, symmetry: Symmetry, name: str, place: Value
 def wrong_actions(symmetry: Symmetry, name: str, place: Values) -> list[Values]:
     """One index copied over another (a signed group: also doubled), and the action with one site left out."""
     identity = {other: _identity(group) for other, group in symmetry.groups.items()}
-    group, orbit = symmetry.groups[name], max(_orbits(symmetry.groups[name]), key=len)
+    group, orbit = symmetry.groups[name], max(symmetry.groups[name].members(), key=len)
     same = np.asarray(permutation_of(identity[name]))
     copied, swapped, ones = same.copy(), same.copy(), np.ones_like(same)
     copied[..., orbit[-1]], swapped[..., orbit[:2]] = orbit[0], orbit[:2][::-1]

@@ -1,18 +1,40 @@
-"""How an element moves one array: a gather along every axis that carries a group. Knows no sites."""
+"""How an element moves one array: piece by piece, a gather along every axis that carries a group. Knows no sites."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
-from numpyro_symmetry.symmetry.axes import Axis
+from numpyro_symmetry.symmetry.axes import Axis, AxisEntry, has_concat, open_axes, open_shape, pieces_of
 from numpyro_symmetry.symmetry.elements import Element, Part, SignedPermutation, over, permutation_of
 from numpyro_symmetry.symmetry.errors import SymmetryError
 
 
-def act(g: Element, axes: Sequence[Axis], value: Array) -> Array:
+def move(g: Element, entries: tuple[AxisEntry, ...], value: Array) -> Array:
+    """Move a value ``(*leading, *event)`` whose last axes have these entries."""
+    lead, event = value.shape[: value.ndim - len(entries)], value.shape[value.ndim - len(entries) :]
+    if not has_concat(entries):
+        axes = open_axes(entries)
+        moved = _act(g, axes, value.reshape(open_shape(entries, value.shape)))
+        return moved.reshape(moved.shape[: moved.ndim - len(axes)] + event)
+    flat, pieces = value.reshape(*lead, -1), pieces_of(entries, event)
+    moved = [_act(g, piece.axes, flat[..., piece.indices]) for piece in pieces]
+    lead = jnp.broadcast_shapes(*(x.shape[: x.ndim - len(p.axes)] for x, p in zip(moved, pieces, strict=True)))
+    joined = jnp.concatenate(
+        [
+            jnp.broadcast_to(x.reshape(*x.shape[: x.ndim - len(p.axes)], -1), (*lead, p.indices.size))
+            for x, p in zip(moved, pieces, strict=True)
+        ],
+        -1,
+    )
+    back = np.argsort(np.concatenate([piece.indices.ravel() for piece in pieces]))
+    return joined[..., back].reshape(*lead, *event)
+
+
+def _act(g: Element, axes: Sequence[Axis], value: Array) -> Array:
     """Move a value ``(*leading, *opened)`` whose last axes carry these labels."""
     names = [axis.group for axis in axes]
     # a fibred group reads its permutation at the cell of the result, so what it is fibred over moves first

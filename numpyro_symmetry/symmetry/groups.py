@@ -44,11 +44,16 @@ class Group(NamedTuple):
         """Whether elements carry signs."""
         return self.kind == "signed"
 
+    def members(self) -> list[np.ndarray]:
+        """Indices of each orbit: what is interchangeable."""
+        assert self.size is not None
+        labels = np.zeros(self.size, int) if self.orbits is None else np.asarray(self.orbits)
+        return [np.flatnonzero(labels == label) for label in np.unique(labels)]
+
     @property
     def orbit_sizes(self) -> tuple[int, ...]:
         """Sizes of the sets of interchangeable indices."""
-        assert self.size is not None
-        return (self.size,) if self.orbits is None else tuple(int(n) for n in np.bincount(self.orbits) if n)
+        return tuple(map(len, self.members()))
 
     def log_order(self) -> float:
         """Logarithm of the number of elements, nats."""
@@ -90,8 +95,7 @@ def sample(rng_key: Array, group: Group, shape: tuple[int, ...]) -> Part:
 def elements(group: Group) -> list[tuple[np.ndarray, np.ndarray]]:
     """Every element as ``(permutation, sign)``, each ``(*cells, n)``; the identity first."""
     assert group.size is not None
-    n, labels = group.size, np.zeros(group.size, int) if group.orbits is None else np.asarray(group.orbits)
-    orbits = [np.flatnonzero(labels == label) for label in np.unique(labels)]
+    n, orbits = group.size, group.members()
     signs = list(itertools.product((1, -1), repeat=n)) if group.signed else [(1,) * n]
     one = []
     for orders in itertools.product(*(itertools.permutations(orbit) for orbit in orbits)):

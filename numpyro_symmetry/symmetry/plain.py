@@ -152,16 +152,14 @@ class PlainView:
 
 def _orbits(name: str, group: Group, cell: tuple[int, ...]) -> list[tuple[str | None, np.ndarray]]:
     """The plain groups of one cell with the indices they permute, and those that nothing moves."""
-    assert group.size is not None
-    labels = np.zeros(group.size, int) if group.orbits is None else np.asarray(group.orbits)
-    count = np.bincount(labels)
+    orbits = group.members()
     parts: list[tuple[str | None, np.ndarray]] = [
-        (_plain_name(name, group, cell, int(label)), np.flatnonzero(labels == label))
-        for label in np.unique(labels)
-        if count[label] > 1 or group.signed
+        (_plain_name(name, group, cell, label), members)
+        for label, members in enumerate(orbits)
+        if len(members) > 1 or group.signed
     ]
-    alone = np.flatnonzero(count[labels] == 1)
-    return parts + ([(None, alone)] if len(alone) and not group.signed else [])
+    alone = [members for members in orbits if len(members) == 1 and not group.signed]
+    return parts + ([(None, np.sort(np.concatenate(alone)))] if alone else [])
 
 
 def _plain_name(name: str, group: Group, cell: tuple[int, ...], label: int) -> str:

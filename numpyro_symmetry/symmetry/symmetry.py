@@ -13,12 +13,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
 from numpyro_symmetry.symmetry import builders, groups
-from numpyro_symmetry.symmetry.action import act
+from numpyro_symmetry.symmetry.action import move
 from numpyro_symmetry.symmetry.axes import (
     Axis,
     AxisEntry,
@@ -33,6 +32,7 @@ from numpyro_symmetry.symmetry.axes import (
     open_shape,
     pieces_of,
 )
+from numpyro_symmetry.symmetry.binding import bind_axes
 from numpyro_symmetry.symmetry.elements import Element, Part, SignedPermutation, check_part, over
 from numpyro_symmetry.symmetry.errors import SymmetryError
 from numpyro_symmetry.symmetry.findings import Finding, explain
@@ -311,36 +311,7 @@ class Symmetry:
         SymmetryError
             If a site is missing, has too few axes, or two axes of one group differ in size.
         """
-        axes, sizes = {}, dict(self.sizes)
-        seen = {name: f"sizes[{name!r}]" for name in sizes}
-        for site, entries in self.axes.items():
-            if site not in values:
-                raise SymmetryError(
-                    f"Site {site!r} is named by the symmetry but is not among the values {sorted(values)}. "
-                    "Correct the name, or drop it from axes."
-                )
-            shape = np.shape(values[site])
-            if ... in entries:
-                entries = entries[:-1] + (None,) * (len(shape) - num_leading_dims - len(entries) + 1)
-            if len(shape) < len(entries):
-                raise SymmetryError(
-                    f"Site {site!r} has shape {shape}, fewer axes than its entries {describe(entries)} in the symmetry."
-                )
-            axes[site] = entries
-            for position, entry in enumerate(entries):
-                size = shape[len(shape) - len(entries) + position]
-                where = f"site {site!r} axis {position - len(entries)}"
-                for axis in labels((entry,)):
-                    if axis.group is not None and axis.size is None:
-                        _agree(axis.group, size, where, sizes, seen)
-                if (expected := getattr(entry, "size", size)) != size:
-                    raise SymmetryError(
-                        f"{_sentence(where)} has size {size}, but {describe((entry,))} makes {expected}. "
-                        f"Check the sizes given to {type(entry).__name__}."
-                    )
-                for axis in labels((entry,)):
-                    if axis.group is not None and axis.size is not None:
-                        _agree(axis.group, axis.size, where, sizes, seen)
+        axes, sizes = bind_axes(self.axes, self.sizes, values, num_leading_dims)
         return replace(self, axes=axes, sizes=sizes)
 
     def restrict(self, names: Collection[str]) -> Symmetry:
@@ -476,26 +447,9 @@ class Symmetry:
         for name, part in g.items():
             group = known[name]
             check_part(name, part, group.size, signed=group.signed, cells=group.cells, orbits=group.orbits)
-        return dict(values) | {site: symmetry._move(g, site, jnp.asarray(values[site])) for site in symmetry.axes}
-
-    def _move(self, g: Element, site: str, value: Array) -> Array:
-        entries = self.axes[site]
-        lead, event = value.shape[: value.ndim - len(entries)], value.shape[value.ndim - len(entries) :]
-        if not has_concat(entries):
-            moved = act(g, open_axes(entries), value.reshape(self.opened_shape(site, value.shape)))
-            return moved.reshape(moved.shape[: moved.ndim - len(open_axes(entries))] + event)
-        flat, pieces = value.reshape(*lead, -1), pieces_of(entries, event)
-        moved = [act(g, piece.axes, flat[..., piece.indices]) for piece in pieces]
-        lead = jnp.broadcast_shapes(*(x.shape[: x.ndim - len(p.axes)] for x, p in zip(moved, pieces, strict=True)))
-        joined = jnp.concatenate(
-            [
-                jnp.broadcast_to(x.reshape(*x.shape[: x.ndim - len(p.axes)], -1), (*lead, p.indices.size))
-                for x, p in zip(moved, pieces, strict=True)
-            ],
-            -1,
-        )
-        back = np.argsort(np.concatenate([piece.indices.ravel() for piece in pieces]))
-        return joined[..., back].reshape(*lead, *event)
+        return dict(values) | {
+            site: move(g, entries, jnp.asarray(values[site])) for site, entries in symmetry.axes.items()
+        }
 
     def group_names(self) -> list[str]:
         """Names of the groups that stand on some axis, bound to a size or not."""
@@ -529,16 +483,3 @@ class Symmetry:
         order = f"; log|G| = {self.log_order():.1f} nats" if set(self.sizes) == set(self.group_names()) else ""
         sites = "".join(f"\n  {site}: {describe(entries)}" for site, entries in self.axes.items())
         return f"Symmetry({' × '.join(names) or 'trivial'}{order}){sites}"
-
-
-def _sentence(words: str) -> str:
-    return words[:1].upper() + words[1:]
-
-
-def _agree(group: str, size: int, where: str, sizes: dict[str, int], seen: dict[str, str]) -> None:
-    if sizes.setdefault(group, size) != size:
-        raise SymmetryError(
-            f"{_sentence(where)} has size {size}, but group {group!r} has size {sizes[group]} ({seen[group]}). "
-            "Check the order of the axes, or name the groups apart."
-        )
-    seen.setdefault(group, where)

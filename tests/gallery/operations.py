@@ -91,7 +91,10 @@ def custom_derivative(x, y):
 
     clipped.defvjp(lambda x: (clipped(x), x), lambda x, g: (g * (x > 0),))
     kernel, bias, out = normal("kernel", 3, 5), normal("bias", 5), normal("out", 5)
-    network = lambda row: clipped(row @ kernel + bias) @ out  # noqa: E731
+
+    def network(row):
+        return clipped(row @ kernel + bias) @ out
+
     observe(jax.vmap(network)(x), y)
     numpyro.factor("smooth", -jnp.sum(jax.vmap(jax.grad(network))(x) ** 2))
 

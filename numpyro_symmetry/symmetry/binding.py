@@ -1,0 +1,70 @@
+"""How axes meet values: sizes of groups read off shapes, every ``...`` written out, what does not fit refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from jax.typing import ArrayLike
+
+from numpyro_symmetry.symmetry.axes import AxisEntry, describe, labels
+from numpyro_symmetry.symmetry.errors import SymmetryError
+
+
+def bind_axes(
+    axes: Mapping[str, tuple[AxisEntry, ...]],
+    sizes: Mapping[str, int],
+    values: Mapping[str, ArrayLike],
+    num_leading_dims: int,
+) -> tuple[dict[str, tuple[AxisEntry, ...]], dict[str, int]]:
+    """Axes with every ``...`` written out, and the size of every group.
+
+    Raises
+    ------
+    SymmetryError
+        If a site is missing, has too few axes, or two axes of one group differ in size.
+    """
+    bound, sizes = {}, dict(sizes)
+    seen = {name: f"sizes[{name!r}]" for name in sizes}
+    for site, entries in axes.items():
+        if site not in values:
+            raise SymmetryError(
+                f"Site {site!r} is named by the symmetry but is not among the values {sorted(values)}. "
+                "Correct the name, or drop it from axes."
+            )
+        shape = np.shape(values[site])
+        if ... in entries:
+            entries = entries[:-1] + (None,) * (len(shape) - num_leading_dims - len(entries) + 1)
+        if len(shape) < len(entries):
+            raise SymmetryError(
+                f"Site {site!r} has shape {shape}, fewer axes than its entries {describe(entries)} in the symmetry."
+            )
+        bound[site] = entries
+        for position, entry in enumerate(entries):
+            size = shape[len(shape) - len(entries) + position]
+            where = f"site {site!r} axis {position - len(entries)}"
+            for axis in labels((entry,)):
+                if axis.group is not None and axis.size is None:
+                    _agree(axis.group, size, where, sizes, seen)
+            if (expected := getattr(entry, "size", size)) != size:
+                raise SymmetryError(
+                    f"{_sentence(where)} has size {size}, but {describe((entry,))} makes {expected}. "
+                    f"Check the sizes given to {type(entry).__name__}."
+                )
+            for axis in labels((entry,)):
+                if axis.group is not None and axis.size is not None:
+                    _agree(axis.group, axis.size, where, sizes, seen)
+    return bound, sizes
+
+
+def _sentence(words: str) -> str:
+    return words[:1].upper() + words[1:]
+
+
+def _agree(group: str, size: int, where: str, sizes: dict[str, int], seen: dict[str, str]) -> None:
+    if sizes.setdefault(group, size) != size:
+        raise SymmetryError(
+            f"{_sentence(where)} has size {size}, but group {group!r} has size {sizes[group]} ({seen[group]}). "
+            "Check the order of the axes, or name the groups apart."
+        )
+    seen.setdefault(group, where)
