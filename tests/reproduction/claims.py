@@ -227,7 +227,13 @@ def mnist_sequential() -> Verdict:
     found = [(h, e) for h, e in settings if f"mnist/{h}/0.05/{e}/sequential" in load("gelberg")]
     missing = [str(h) for h, e in settings if (h, e) not in found]
     text = "; ".join(f"{h}: {_gains(h, 0.05, e, 'sequential')}" for h, e in found)
-    return Verdict("tested", f"over bare, by width: {text}" + (f"; not run: {', '.join(missing)}" if missing else ""))
+    text = f"over bare, by width: {text}" + (f"; not run: {', '.join(missing)}" if missing else "")
+    if start := load("gelberg").get("start/512"):
+        short = ", ".join(f"{k}: {max(start['log_order'] - v, 0.0):.0f}" for k, v in start["by_features"].items())
+        text += (
+            f". Nats by which the bound is loose at the start of 512 units, by the number of inputs it sees: {short}"
+        )
+    return Verdict("tested", text)
 
 
 def _uci(file: str, method: str) -> dict[str, np.ndarray]:

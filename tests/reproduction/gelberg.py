@@ -1,6 +1,6 @@
 """Gelberg et al. (2024, arXiv:2408.05496): mode-seeking, identities, the network of two weights, MNIST.
 
-    python -m tests.reproduction.gelberg [--only identities threshold two_weights mnist] [--data PATH]
+    python -m tests.reproduction.gelberg [--only identities threshold two_weights start mnist] [--data PATH]
 
 UCI regression is `tests.reproduction.uci`. PATH holds mnist.npz. Results go to
 tests/reproduction/results/gelberg.json and are not run again.
@@ -301,6 +301,30 @@ def classify(folder: Path, width: int, method: str, scale: float, epochs: int) -
     return {"log_order": bounds.log_order, "fits": fits}
 
 
+def bound_at_the_start(width: int) -> dict[str, Any]:
+    """The sequential bound before training, by the number of inputs that it looks at; I is log|G| there."""
+    symmetry = Symmetry.mlp([("w1", "b1"), ("w2", "b2")])
+    shapes = {"w1": (784, width), "b1": (width,), "w2": (width, 10), "b2": (10,)}
+    fan_in = {"w1": 784, "b1": 784, "w2": width, "b2": width}
+    keys = dict(zip(shapes, jax.random.split(jax.random.key(0), 4), strict=True))
+
+    def model():
+        for site, shape in shapes.items():
+            numpyro.sample(site, dist.Normal().expand(shape).to_event(len(shape)))
+
+    start = {s: jax.random.uniform(keys[s], shapes[s], minval=-1, maxval=1) / math.sqrt(fan_in[s]) for s in shapes}
+    base = AutoNormal(model, init_loc_fn=init_to_value(values=start), init_scale=0.05)
+    elbo, found = Trace_ELBO(num_particles=8), {}
+    for count in (16, 64, 128, 256, None):
+        guide = AutoSymmetrized(base, symmetry, estimator="sequential", max_features=count, check=False)
+        svi = SVI(model, guide, optax.adam(1e-3), elbo)
+        params = svi.get_params(svi.init(jax.random.key(1)))
+        # the same draws with and without the correction
+        losses = [elbo.loss(jax.random.key(2), params, model, g) for g in (base, guide)]
+        found[str(count or "all")] = float(losses[0] - losses[1])
+    return {"log_order": math.lgamma(width + 1), "by_features": found}
+
+
 def mnist_jobs(folder: Path) -> dict[str, Any]:
     """Every setting of width, initial standard deviation and method."""
     methods = ("bare", "infonce20", "sequential")
@@ -324,6 +348,8 @@ def jobs(folder: Path | None) -> dict[str, Any]:
         found["identities/3.1/" + "-".join(map(str, sizes))] = partial(theorem_3_1, *sizes)
     for hidden in ((6,), (6, 5)):
         found["identities/invariance/" + "-".join(map(str, hidden))] = partial(invariance, hidden)
+    for width in (128, 512):
+        found[f"start/{width}"] = partial(bound_at_the_start, width)
     found["threshold/quadrature"] = threshold
     for dim, ratio in itertools.product((1, 5, 30), (4.5, 5.0)):
         found[f"threshold/svi/1.0/{dim}/{ratio}"] = partial(by_svi, 1.0, dim, ratio)

@@ -19,7 +19,8 @@ COLOURS = {
     "UCI, 25–100 units": "#1f5fa8",
     "UCI, 200–400 units": "#12385f",
     "UCI, 50-50 units": "#6fa3d8",
-    "MNIST, σ starts at 0.05": "#b5651d",
+    "MNIST, 5–30 units": "#b5651d",
+    "MNIST, 128–512 units": "#6e3b0d",
     "MNIST, σ starts at 0.5": "#e0a15e",
     "two weights": "#5b8c3a",
 }
@@ -51,9 +52,11 @@ def recorded() -> dict[str, list[tuple[float, float]]]:
             bare = fits["/".join((name, *rest[:-1], "bare"))]
             for a, b in zip(bare["fits"], row["fits"], strict=True):
                 gain = sum(b[q] - a[q] for q in ("base_elbo", "information"))
-                found.setdefault(f"MNIST, σ starts at {rest[1]}", []).append(
-                    (1 - a["information"] / row["log_order"], gain)
+                label = (
+                    f"{'5–30' if int(rest[0]) <= 30 else '128–512'} units" if rest[1] == "0.05" else "σ starts at 0.5"
                 )
+                overlap = 1 - a["information"] / row["log_order"]
+                found.setdefault(f"MNIST, {label}", []).append((overlap, gain))
         if name == "two_weights" and rest[-1] == "exact":
             bare = fits["/".join((name, *rest[:-1], "bare"))]
             for a, b in zip(bare["fits"], row["fits"], strict=True):
@@ -81,7 +84,7 @@ def main() -> None:
         xlabel="overlap of copies in the bare fit, 1 − I / log |G|",
         ylabel="gain of symmetric training (nats)",
         xlim=(-0.03, 1.03),
-        ylim=(-100, 300),
+        ylim=(-400, 400),
     )
     axis.spines[["top", "right"]].set_visible(False)
     axis.legend(frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
