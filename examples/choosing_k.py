@@ -3,8 +3,8 @@
 python examples/choosing_k.py [--components 1 2 3 4 5 6] [--output choosing_k.png]
 
 Samples each mixture with NumPyro's NUTS and estimates its log evidence by bridge sampling with a symmetrized Gaussian.
-Beside it stands what one labelled mode says: Laplace-Metropolis of one basin as it is, with log K! added, and with what
-the copies are worth where they overlap. Set NUMPYRO_SYMMETRY_SHORT=1 for a few draws of two models only.
+Beside it stands what one labelled mode says: Laplace-Metropolis of one basin as it is, with log K! added, and of all
+copies together, which overlap. Set NUMPYRO_SYMMETRY_SHORT=1 for a few draws of two models only.
 """
 
 import argparse
@@ -85,7 +85,7 @@ def estimates(results: list[Result]) -> dict[str, np.ndarray]:
         "bridge": bridge,
         "one basin": laplace,
         "+ log K!": laplace + log_order,
-        "+ I": np.array([r.laplace.value for r in results]),
+        "all basins": np.array([r.laplace.value for r in results]),
     }
 
 
@@ -99,7 +99,7 @@ def print_row(r: Result) -> None:
     print(
         f"{r.components:>2}  {r.bridge.value:8.2f} ± {r.bridge.error:4.2f}  "
         f"{r.bridge.correction:5.2f} of {r.bridge.log_order:4.2f}  {of['one basin']:>18.2f}  "
-        f"{of['+ log K!']:8.2f}  {of['+ I']:8.2f}" + f"\n    {r.warned}" * bool(r.warned),
+        f"{of['+ log K!']:8.2f}  {of['all basins']:10.2f}" + f"\n    {r.warned}" * bool(r.warned),
         flush=True,
     )
 
@@ -115,7 +115,7 @@ def print_probabilities(results: list[Result]) -> None:
 def plot(results: list[Result], path: Path) -> None:
     of, components = estimates(results), np.array([r.components for r in results])
     figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
-    looks = {"one basin": ("C1", "v:"), "+ log K!": ("C3", "^--"), "+ I": ("C2", ".-")}
+    looks = {"one basin": ("C1", "v:"), "+ log K!": ("C3", "^--"), "all basins": ("C2", ".-")}
     two_errors = [2 * r.bridge.error for r in results]
     left.errorbar(
         components, of["bridge"], two_errors, fmt="o-", color="C0", capsize=3, label="bridge sampling, ± 2 s.e."
@@ -141,7 +141,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--output", type=Path, default=Path("choosing_k.png"))
     options = parser.parse_args()
-    print(f"{'K':>2}  {'bridge':>15}  {'I of log K!':>13}  {'Laplace: one basin':>18}  {'+ log K!':>8}  {'+ I':>8}")
+    of_one = f"{'Laplace: one basin':>18}  {'+ log K!':>8}  {'all basins':>10}"
+    print(f"{'K':>2}  {'bridge':>15}  {'I of log K!':>13}  {of_one}")
     results = []
     for components in options.components:
         results.append(estimate(components, galaxies(), options.seed))

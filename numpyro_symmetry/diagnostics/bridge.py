@@ -82,6 +82,9 @@ def bridge(of_target: NDArray[np.float64], of_proposal: NDArray[np.float64]) -> 
     Frühwirth-Schnatter (2004), *Estimating marginal likelihoods for mixture and Markov switching models using bridge
     sampling techniques*, eq. 22, for the error.
     """
+    # about zero, for float64 has no digits left for small changes of large numbers
+    offset = float(np.median(of_target))
+    of_target, of_proposal = of_target - offset, of_proposal - offset
     flat = of_target.ravel()
     effective = _effective(of_target)
     log_share_target = np.log(effective / (effective + len(of_proposal)))
@@ -90,7 +93,7 @@ def bridge(of_target: NDArray[np.float64], of_proposal: NDArray[np.float64]) -> 
     def mixed(log_weights: NDArray[np.float64], value: float) -> NDArray[np.float64]:
         return np.logaddexp(log_share_target + log_weights, log_share_proposal + value)
 
-    value, rounds, change = float(np.median(flat)), 0, np.inf
+    value, rounds, change = 0.0, 0, np.inf
     while change > _TOLERANCE and rounds < _MAX_ROUNDS:
         above = np.logaddexp.reduce(of_proposal - mixed(of_proposal, value)) - np.log(len(of_proposal))
         below = np.logaddexp.reduce(-mixed(flat, value)) - np.log(len(flat))
@@ -100,7 +103,7 @@ def bridge(of_target: NDArray[np.float64], of_proposal: NDArray[np.float64]) -> 
     from_target = np.exp(value - mixed(of_target, value))
     of_target_alone = from_target.var() / from_target.mean() ** 2 / _effective(from_target)
     error = float(np.sqrt(_relative_error(from_proposal) ** 2 + of_target_alone))
-    return Estimate(value, error, effective, rounds, bool(change <= _TOLERANCE))
+    return Estimate(offset + value, error, effective, rounds, bool(change <= _TOLERANCE))
 
 
 def _effective(values: NDArray[np.float64]) -> float:

@@ -16,7 +16,7 @@ from jax import Array
 from numpyro.infer import MCMC
 
 from numpyro_symmetry.diagnostics.bridge import Estimate, bridge, effective_weights, importance
-from numpyro_symmetry.diagnostics.proposal import proposal_of_draws, proposal_of_guide, refuse_border
+from numpyro_symmetry.diagnostics.proposal import proposal_of_draws, proposal_of_guide
 from numpyro_symmetry.guides import AutoSymmetrized
 from numpyro_symmetry.guides.weights import log_weights
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError, SymmetryWarning, UnsupportedGuideError
@@ -36,7 +36,8 @@ class LogEvidence(NamedTuple):
         Its standard error; ``nan`` for ``"laplace"``, whose error is not one of sampling.
     correction
         What symmetrizing the Gaussian does, :math:`I(g;\theta)`: :math:`\log|G|` where all copies are distinct, less
-        where they overlap. The value holds it already.
+        where they overlap. For ``"laplace"`` :math:`\log q - \log q^G` at the centre, where copies overlap least. The
+        value holds it already.
     log_order
         :math:`\log|G|`.
     effective
@@ -56,7 +57,7 @@ class LogEvidence(NamedTuple):
 def log_evidence(
     data: Any,
     model: Callable[..., Any] | None = None,
-    model_args: tuple[Any, ...] = (),
+    model_args: tuple[Any, ...] | None = None,
     model_kwargs: Mapping[str, Any] | None = None,
     *,
     symmetry: Symmetry | None = None,
@@ -80,7 +81,9 @@ def log_evidence(
         Draws of the posterior, labels switching or not: any container that `rebase` takes. Or ``(guide, params)``, a
         guide fitted by SVI, symmetrized or not, which then stands in place of the Gaussian.
     model, model_args, model_kwargs
-        The NumPyro model and the whole data. An ``MCMC`` and a guide know their model, an ``MCMC`` its arguments.
+        The NumPyro model and the whole data. An ``MCMC`` and a guide know their model, an ``MCMC`` its arguments: each
+        of the three that is left out is taken from there. The density of an ``ImproperUniform`` is one, as in NumPyro:
+        then the evidence is the integral of the joint, and means something beside no other model's.
         Parameters of the model are held where ``params`` has them, or where they start.
     symmetry
         By default what `find_symmetry` finds in the model. It may be trivial.
@@ -146,9 +149,13 @@ def log_evidence(
         raise ValueError(f"num_permutations counts the identity and must be at least 1; got {num_permutations}.")
     rng_key = jax.random.key(0) if rng_key is None else rng_key
     key_fit, key_draw, key_weigh = jax.random.split(rng_key, 3)
-    kwargs = dict(model_kwargs or {})
-    if isinstance(data, MCMC) and model is None:
-        model, model_args, kwargs = data.sampler.model, data._args, data._kwargs
+    if isinstance(data, MCMC):
+        if not hasattr(data, "_args"):
+            raise ValueError("The MCMC holds no draws: call its run() first.")
+        model = data.sampler.model if model is None else model
+        model_args = data._args if model_args is None else model_args
+        model_kwargs = data._kwargs if model_kwargs is None else model_kwargs
+    args, kwargs = tuple(model_args or ()), dict(model_kwargs or {})
 
     if isinstance(data, tuple) and len(data) == 2 and callable(data[0]):
         if method == "bridge":
@@ -156,27 +163,29 @@ def log_evidence(
                 "method='bridge' needs draws of the posterior; a guide has only its own: use 'importance'."
             )
         method = "importance" if method == "auto" else method
-        proposal = proposal_of_guide(*data, model, symmetry, key_fit, model_args, kwargs)
+        proposal = proposal_of_guide(*data, model, symmetry, key_fit, args, kwargs)
     elif model is None:
         raise ValueError("Draws do not know their model: pass model= and model_args=.")
     else:
         method = "bridge" if method == "auto" else method
-        proposal = proposal_of_draws(data, model, symmetry, key_fit, model_args, kwargs, halve=method == "bridge")
+        proposal = proposal_of_draws(data, model, symmetry, key_fit, args, kwargs, halve=method == "bridge")
     guide, params, sites, rest = proposal
 
     if method == "laplace":
         own: Mapping[str, Any] = jax.tree.map(lambda x: x[None], _centre(guide, params))
     else:
         count = num_samples or max(_SAMPLES, 0 if rest is None else rest.num_draws)
-        own = guide.sample_posterior(key_draw, dict(params), *model_args, sample_shape=(count,), **kwargs)
+        own = guide.sample_posterior(key_draw, dict(params), *args, sample_shape=(count,), **kwargs)
     draws = [own] if rest is None else [own, rest.flat(sites)]
     both = {site: np.concatenate([np.asarray(part[site]) for part in draws]) for site in sites}
     num_own = len(own[sites[0]])
-    is_own = np.arange(len(both[sites[0]])) < num_own
-    weights = log_weights(guide, key_weigh, params, both, is_own, model_args, kwargs, num_permutations=num_permutations)
+    is_first = np.arange(len(both[sites[0]])) < num_own
+    # a centre is no draw of the Gaussian's
+    is_own = is_first & (method != "laplace")
+    weights = log_weights(guide, key_weigh, params, both, is_own, args, kwargs, num_permutations=num_permutations)
     log_w = np.asarray(weights.total, np.float64)
-    of_own, of_rest = log_w[is_own], log_w[~is_own]
-    correction = float(np.asarray(weights.information)[is_own].mean())
+    of_own, of_rest = log_w[is_first], log_w[~is_first]
+    correction = float(np.asarray(weights.information)[is_first].mean())
     log_order = guide.symmetry.log_order() if guide.symmetry is not None else 0.0
 
     if method == "laplace":
@@ -185,7 +194,7 @@ def log_evidence(
     if rest is None:
         found = importance(of_own)
     else:
-        refuse_border(of_rest)
+        _refuse_no_density(of_rest)
         found = bridge(of_rest.reshape(rest.leading), of_own)
     _warn(found, method, len(of_own))
     return LogEvidence(found.value, found.error, correction, log_order, effective_weights(of_own), method)
@@ -198,6 +207,15 @@ def _centre(guide: AutoSymmetrized, params: Mapping[str, Any]) -> dict[str, Arra
         raise ValueError(
             f"method='laplace' needs a Gaussian guide; {type(guide.base).__name__} has no median. Use 'importance'."
         ) from error
+
+
+def _refuse_no_density(log_w: np.ndarray) -> None:
+    if bad := int((~np.isfinite(log_w)).sum()):
+        raise SymmetryError(
+            f"The model gives {bad} of the {len(log_w)} draws that are bridged no density: are these the data and the "
+            "model that they were drawn with? float32 may also have rounded them to the border of a support "
+            "(numpyro.enable_x64())."
+        )
 
 
 def _finite(log_w: np.ndarray) -> np.ndarray:

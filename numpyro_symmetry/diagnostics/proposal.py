@@ -19,8 +19,9 @@ from numpyro.infer.util import unconstrain_fn
 
 from numpyro_symmetry.discovery import find_symmetry, trace_model
 from numpyro_symmetry.guides import AutoSymmetrized
+from numpyro_symmetry.guides.density import latent_values
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
-from numpyro_symmetry.traces import rebase
+from numpyro_symmetry.traces import Rebased, rebase
 from numpyro_symmetry.traces.containers import Trace, read
 from numpyro_symmetry.traces.coordinates import Arrays
 from numpyro_symmetry.traces.inputs import refuse_bad_draws
@@ -56,7 +57,7 @@ def proposal_of_guide(
     model = model if model is not None else getattr(guide, "model", None)
     if model is None:
         raise ValueError(f"{type(guide).__name__} does not know its model: pass model=.")
-    sites = _latents(trace_model(model, args, kwargs, rng_key))
+    sites = list(_latents(model, args, kwargs, rng_key))
     if isinstance(guide, AutoLaplaceApproximation):
         gaussian: Any = guide.get_posterior(dict(params))
         _refuse_no_volume(np.diagonal(gaussian.scale_tril), "Laplace's approximation, at its mode,")
@@ -65,10 +66,11 @@ def proposal_of_guide(
         guide = AutoMultivariateNormal(model, prefix=guide.prefix)
     if not isinstance(guide, AutoSymmetrized):
         guide = _symmetrized(guide, model, symmetry, args, kwargs)
-    elif symmetry is not None:
-        raise ValueError("An AutoSymmetrized has its own symmetry: leave symmetry= out.")
+    elif symmetry is not None or model is not guide.model:
+        raise ValueError("An AutoSymmetrized has its own symmetry and model: leave symmetry= and model= out.")
     if guide.layout is None:
         guide.setup(rng_key, *args, **kwargs)
+    _refuse_other_sites(guide, params, sites, rng_key, args, kwargs)
     return Proposal(guide, params, sites)
 
 
@@ -83,13 +85,13 @@ def proposal_of_draws(
     halve: bool,
 ) -> Proposal:
     """A Gaussian fitted to draws under one set of labels, symmetrized; and draws that it was not fitted to."""
-    model_trace = trace_model(model, args, kwargs, rng_key)
-    sites = _latents(model_trace)
-    size = sum(_unconstrained_size(model_trace[site]) for site in sites)
-    trace = _read(data, model_trace, sites)
+    latents = _latents(model, args, kwargs, rng_key)
+    sites, size = list(latents), sum(map(_unconstrained_size, latents.values()))
+    trace = _read(data, latents)
     half = trace.leading[1] // 2 if halve else trace.leading[1]
     is_full = half * trace.leading[0] >= _DRAWS_PER_NUMBER * size
     # discrete sites are summed out of the joint, and are none of the Gaussian's
+    model_trace = trace_model(model, args, kwargs, rng_key)
     discrete = [name for name, site in model_trace.items() if _is_latent(site) and name not in sites]
     continuous = handlers.block(handlers.seed(model, rng_key), hide=discrete) if discrete else model
     base = (AutoMultivariateNormal if is_full else AutoDiagonalNormal)(continuous)
@@ -103,6 +105,7 @@ def proposal_of_draws(
 
     by_site = jax.jit(jax.vmap(unconstrain))(first.flat(sites))
     flat = np.concatenate([np.reshape(by_site[site], (first.num_draws, -1)) for site in base._init_locs], 1)
+    _refuse_outside(first, by_site, latents)
     return Proposal(guide, _gaussian(flat.astype(np.float64), is_full), sites, rest)
 
 
@@ -123,18 +126,18 @@ def _rebased(first: Trace, rest: Trace | None, symmetry: Symmetry | None, rng_ke
     """
     if symmetry is None or not symmetry.groups:
         return first, rest
-    reference: Any = "mean"
-    moved = []
-    for part in (first,) if rest is None else (first, rest):
+
+    def relabelled(part: Trace, reference: Any) -> tuple[Trace, Rebased]:
         acted_on = {site: part.values[site] for site in symmetry.axes}
-        reference = rebase(acted_on, symmetry, reference=reference, rng_key=rng_key, null=False, num_leading_dims=2)
-        moved.append(part._replace(values={**part.values, **reference.data}))
-    return moved[0], None if rest is None else moved[1]
+        out = rebase(acted_on, symmetry, reference=reference, rng_key=rng_key, null=False, num_leading_dims=2)
+        return part._replace(values={**part.values, **out.data}), out
+
+    first, reference = relabelled(first, "mean")
+    return first, None if rest is None else relabelled(rest, reference)[0]
 
 
 def _gaussian(flat: np.ndarray, is_full: bool) -> dict[str, Array]:
     """Moments of draws ``(draw, number)``, as the autoguide's parameters."""
-    refuse_border(flat)
     loc, scale = flat.mean(0), flat.std(0, ddof=1)
     _refuse_no_volume(scale, "The Gaussian fitted to the draws")
     if not is_full:
@@ -152,18 +155,28 @@ def _is_latent(site: Mapping[str, Any]) -> bool:
     return site["type"] == "sample" and not site["is_observed"]
 
 
-def _latents(model_trace: Mapping[str, Any]) -> list[str]:
+def _latents(model: Callable[..., Any], args: tuple, kwargs: dict[str, Any], rng_key: Array) -> dict[str, Any]:
     """Sites that draws must hold, of a model that sees all data: discrete ones are summed out."""
+    model_trace, other = (trace_model(model, args, kwargs, key) for key in jax.random.split(rng_key))
     for name, site in model_trace.items():
         if site["type"] == "plate" and site["args"][1] is not None and site["args"][1] < site["args"][0]:
             raise SymmetryError(
                 f"Plate {name!r} takes {site['args'][1]} of {site['args'][0]}: the evidence is that of all data. Pass "
                 "them all, and let the plate's subsample_size be its size."
             )
-    sites = [name for name, site in model_trace.items() if _is_latent(site) and not site["fn"].support.is_discrete]
-    if not sites:
+    latents = {
+        name: site for name, site in model_trace.items() if _is_latent(site) and not site["fn"].support.is_discrete
+    }
+    if not latents:
         raise SymmetryError("The model has no continuous latent site, so there is nothing to integrate over.")
-    return sites
+    for name, site in latents.items():
+        if site["fn"].support != other[name]["fn"].support:
+            raise SymmetryError(
+                f"Site {name!r} has a support that depends on other sites, {site['fn'].support} at one draw of the "
+                "prior: a Gaussian in unconstrained space is another density at each of their values. Write it as a "
+                "function of a variable of fixed support (b = a * u), or reparametrise it (TransformReparam)."
+            )
+    return latents
 
 
 def _unconstrained_size(site: Mapping[str, Any]) -> int:
@@ -176,9 +189,10 @@ def _part(trace: Trace, which: slice) -> Trace:
     return trace._replace(values=values, leading=next(iter(values.values())).shape[:2])
 
 
-def _read(data: Any, model_trace: Mapping[str, Any], sites: list[str]) -> Trace:
+def _read(data: Any, latents: Mapping[str, Any]) -> Trace:
     """Draws of every latent site of the model, by chain and draw."""
-    shapes = {site: np.shape(model_trace[site]["value"]) for site in sites}
+    sites = list(latents)
+    shapes = {site: np.shape(latents[site]["value"]) for site in sites}
     held = data if isinstance(data, Mapping) else {}
     extra = {np.ndim(held[site]) - len(shapes[site]) for site in sites if site in held}
     trace = read(data, Symmetry({}), extra.pop() if len(extra) == 1 and min(extra) > 0 else None)
@@ -203,11 +217,27 @@ def _refuse_no_volume(widths: np.ndarray, what: str) -> None:
         raise SymmetryError(f"{what} has no volume: some numbers do not vary, or vary only together.")
 
 
-def refuse_border(values: np.ndarray) -> None:
-    """Refuse draws, or weights of draws, that float32 has rounded to where there is no density."""
-    bad = ~np.isfinite(values).reshape(len(values), -1).all(1)
-    if bad.any():
+def _refuse_outside(trace: Trace, unconstrained: Mapping[str, Any], latents: Mapping[str, Any]) -> None:
+    """Refuse draws that have no finite unconstrained values."""
+    for site, values in unconstrained.items():
+        if bad := int((~np.isfinite(np.asarray(values)).reshape(trace.num_draws, -1).all(1)).sum()):
+            raise SymmetryError(
+                f"Site {site!r}: {bad} of {trace.num_draws} draws lie outside its support "
+                f"{latents[site]['fn'].support}, or on the border of it. Are they draws of this model, in its "
+                "constrained space? float32 rounds draws to the border: sample in float64 then (numpyro.enable_x64())."
+            )
+
+
+def _refuse_other_sites(
+    guide: AutoSymmetrized, params: Mapping[str, Any], sites: list[str], rng_key: Array, args: tuple, kwargs: dict
+) -> None:
+    """Refuse a guide that draws other sites than the model has, or whose parameters are not all there."""
+    with handlers.block(), handlers.trace() as drawn, handlers.seed(rng_seed=rng_key):
+        guide.base(*args, **kwargs)
+    if set(own := latent_values(drawn)) != set(sites):
         raise SymmetryError(
-            f"{int(bad.sum())} of {len(values)} draws have no finite density in unconstrained space: they lie on the "
-            "border of a support, where float32 rounds to. Sample in float64 (numpyro.enable_x64())."
+            f"The guide draws {sorted(own)}; expected the model's continuous latent sites {sorted(sites)}, no more and "
+            "no fewer: others would have to be integrated out."
         )
+    if missing := [name for name, site in drawn.items() if site["type"] == "param" and name not in params]:
+        raise SymmetryError(f"The guide has parameters {missing}, which are not among those given: {sorted(params)}.")

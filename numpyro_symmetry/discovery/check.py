@@ -132,24 +132,42 @@ def check_symmetry(
 
 Result = TypeVar("Result")
 _ROUNDING = 1e-13
+# beyond which single precision has no numbers
+_LARGEST = 1e38
 
 
 def in_double(function: Callable[[tuple, dict], Result], args: tuple, kwargs: dict) -> Result:
     """Call a function of a model's arguments in double precision, or in the session's if the model cannot."""
 
-    def converted(given: Any) -> Any:
-        return jax.tree.map(lambda x: jnp.asarray(x) if _is_numbers(x) else x, given)
+    def prepared(given: Any, kinds: str) -> Any:
+        return jax.tree.map(lambda x: _for_double(x, kinds) if kinds and _is_numbers(x) else x, given)
 
-    # compiled code is kept by NumPy's types, and may be found again in the session's other precision; but a model may
-    # read sizes off NumPy data, which are then left alone
-    for prepare in (converted, lambda given: given):
+    # a model may read sizes off NumPy data, of labels mostly, which then stay with NumPy; or of any, which stay so too
+    for kinds in ("biufc", "fc", ""):
         try:
             with jax.enable_x64(True), jax.default_matmul_precision("highest"):
-                return function(prepare(args), prepare(kwargs))
+                return function(prepared(args, kinds), prepared(kwargs, kinds))
         except TypeError:
             pass  # nor can a scan whose carry is pinned to float32 run in float64; any other TypeError comes back below
     with jax.default_matmul_precision("highest"):
         return function(args, kwargs)
+
+
+def _for_double(x: np.ndarray, kinds: str) -> Any:
+    """An array for double precision, through types of 32 bits.
+
+    Compiled code is kept by NumPy's types, and may be found again in the session's other precision: of numbers of 64
+    bits it would make ones of 32 there, or worse.
+    """
+    if x.dtype.kind in "iu" and x.size and -(2**31) <= x.min() and x.max() < 2**31:
+        x = x.astype(np.int32)
+    if x.dtype.kind not in kinds:
+        return x
+    if x.dtype != np.float64 or np.abs(np.nan_to_num(x, posinf=0.0, neginf=0.0)).max(initial=0.0) > _LARGEST:
+        return jnp.asarray(x)
+    high = x.astype(np.float32)
+    low = np.where(np.isfinite(x), x - np.where(np.isfinite(x), high, 0.0), 0.0).astype(np.float32)
+    return jnp.asarray(high).astype(np.float64) + jnp.asarray(low).astype(np.float64)
 
 
 def _is_numbers(value: Any) -> bool:
@@ -224,7 +242,8 @@ def prove(
         worst = max(worst, _try(evidence, symmetry, elements, place), key=lambda gap: gap.ratio)
     for place in evidence.far:
         _try(evidence, symmetry, random_elements(symmetry, rng, num_far), place)
-    control = {name: control_gap(frozen, symmetry, name, places[0]) for name in movable(symmetry)}
+    watched = movable(symmetry) if evidence.controls else []
+    control = {name: control_gap(frozen, symmetry, name, places[0]) for name in watched}
     blind = [name for name, gap in control.items() if not gap.ratio > CONTROL_FACTOR]
     reason = (
         f"no wrong action on group {blind[0]!r} changes the log joint either, so invariance shows nothing; "

@@ -31,12 +31,15 @@ class Evidence(NamedTuple):
     far
         Points far from the prior at which its log joint is finite, and known to more digits than a gap is held against;
         none unless asked for.
+    controls
+        Whether wrong actions must be seen to change something: on a model's own data.
     """
 
     frozen: FrozenModel
     places: list[Values]
     edges: list[Values]
     far: list[Values]
+    controls: bool = True
 
 
 def gather_evidence(frozen: FrozenModel, rng: np.random.Generator, num_points: int) -> Evidence:

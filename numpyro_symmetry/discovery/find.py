@@ -5,30 +5,31 @@ Typing says what may be free, numbers say what is: neither is trusted alone. Kno
 
 from __future__ import annotations
 
+import functools
+import itertools
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
 from numpyro_symmetry.discovery.check import in_double
+from numpyro_symmetry.discovery.data import apart, observing, redrawn
 from numpyro_symmetry.discovery.evidence import Evidence, gather_evidence, measured, with_far_points
 from numpyro_symmetry.discovery.interpreter import Origin, Typed
-from numpyro_symmetry.discovery.joint import arguments, freeze
+from numpyro_symmetry.discovery.joint import arguments, freeze, trace_model
 from numpyro_symmetry.discovery.program import Program, read_program
 from numpyro_symmetry.discovery.proposals import what_holds, with_blocks
 from numpyro_symmetry.discovery.reading import Reading
 from numpyro_symmetry.discovery.rules import interpreter
 from numpyro_symmetry.discovery.signs import with_signs
 from numpyro_symmetry.discovery.terms import IS_DATA, Reason, Term, axis, pinned
-from numpyro_symmetry.symmetry import Symmetry, SymmetryWarning
+from numpyro_symmetry.symmetry import Symmetry, SymmetryError, SymmetryWarning
 
-_NUM_POINTS = 2
-_LITTLE = 1e-3
+_NUM_POINTS, _NUM_REDRAWN = 2, 5
 
 
 def find_symmetry(
@@ -89,19 +90,47 @@ def find_symmetry(
     key = jax.random.key(0) if rng_key is None else rng_key
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
     args, kwargs = arguments(model_args, model_kwargs)
-    reading = type_program(read_program(model, args, kwargs, key))
+    program = read_program(model, args, kwargs, key)
+    reading = type_program(program)
 
     claimed = reading.symmetry()
 
     def proved(args: tuple, kwargs: dict) -> Symmetry:
-        def evidence(args: tuple, kwargs: dict) -> Evidence:
-            return gather_evidence(freeze(model, args, kwargs, key, reading.sites), rng, _NUM_POINTS)
+        def evidence(args: tuple, kwargs: dict, observed: Mapping[str, Any]) -> Evidence:
+            shown = observing(model, observed) if observed else model
+            return gather_evidence(freeze(shown, args, kwargs, key, reading.sites), rng, _NUM_POINTS)
 
-        tried, proof = claimed, evidence(args, kwargs)
-        found, refused = what_holds(tried, proof, rng)
+        proof = evidence(args, kwargs, {})
+
+        @functools.cache
+        def on_other_data(k: int) -> Evidence | None:
+            if k == 0:
+                return measured(with_far_points(evidence(*apart((args, kwargs, {}), rng)), rng))
+            try:
+                trace = trace_model(model, args, kwargs, key)
+                observed = {name: site["value"] for name, site in trace.items() if site.get("is_observed")}
+                other = evidence(*redrawn((args, kwargs, observed), rng))
+            except Exception:  # whatever a model says of data it was not made for
+                return None
+            if other.frozen.sizes != proof.frozen.sizes:
+                return None
+            return measured(with_far_points(other, rng))._replace(controls=False)
+
+        def others(start: int = 0) -> Iterator[Evidence]:
+            yield from filter(None, map(on_other_data, range(start, 1 + _NUM_REDRAWN)))
+
+        def holding(tried: Symmetry) -> tuple[Symmetry, dict[str, SymmetryError]]:
+            found, refused = what_holds(tried, proof, rng)
+            for one in others(1) if not program.opaque else ():
+                found, more = what_holds(found, one, rng)
+                refused |= more
+            return found, refused
+
+        tried = claimed
+        found, refused = holding(tried)
         if any(tried.groups[name].over for name in refused):
             tried = reading.without_fibres()
-            found, refused = what_holds(tried, proof, rng)
+            found, refused = holding(tried)
         for name, why in refused.items():
             warnings.warn(
                 f"The types of the model allow group {name!r}, but numbers do not prove it; it is left out. {why}",
@@ -113,8 +142,7 @@ def find_symmetry(
             proof = with_far_points(proof, rng)
         if blocks:
             # what no rule has followed may have met data after all: those that coincide must not count
-            told_apart = measured(with_far_points(evidence(*_apart((args, kwargs), rng)), rng))
-            found = with_blocks(reading, found, blocks, [told_apart, proof], rng)
+            found = with_blocks(reading, found, blocks, lambda: itertools.chain([proof], others()), rng)
         if signs:
             found = with_signs(found, proof, rng)
         return replace(found, findings=reading.findings(found, tried, refused))
@@ -122,21 +150,6 @@ def find_symmetry(
     if not claimed.groups and not reading.blocks(claimed):
         return replace(claimed, findings=reading.findings(claimed, claimed, {}))
     return in_double(proved, args, kwargs)
-
-
-def _apart(arguments: Any, rng: np.random.Generator) -> Any:
-    """Arguments with real numbers moved a little, each by its own amount."""
-
-    def one(x: Any) -> Any:
-        is_real = hasattr(x, "dtype") and np.ndim(x) and jnp.issubdtype(x.dtype, jnp.floating)
-        if not is_real:
-            return x
-        # zeros as well, by a part of the others' size
-        little = _LITTLE * np.asarray(rng.random(np.shape(x)))
-        size = np.abs(np.nan_to_num(np.asarray(x), posinf=0.0, neginf=0.0)).max(initial=0.0) or 1.0
-        return jnp.asarray(np.where(np.asarray(x) == 0, little * size, np.asarray(x) * (1 - little)).astype(x.dtype))
-
-    return jax.tree.map(one, arguments)
 
 
 def type_program(program: Program) -> Reading:

@@ -23,6 +23,7 @@ from numpyro_symmetry.discovery.points import substitute_points
 
 # numbers in a program from which on, and how many, its behaviour is looked at
 _NO_LIMIT, _MAX_LIMITS = 1e4, 6
+_COMPARISONS = ("lt", "le", "gt", "ge", "max", "min", "clamp")
 _VALUED = ("sample", "param", "mutable", "plate")
 # programs that run a few times are compiled for that
 QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
@@ -263,7 +264,13 @@ def _rounds(jaxpr: Any) -> bool:
 
 
 def _limits(jaxpr: Any) -> list[float]:
-    """Numbers in a program, the largest that are no mere bounds of arithmetic."""
-    literals = [var.val for equation in _equations(jaxpr) for var in equation.invars if hasattr(var, "val")]
-    sizes = {abs(float(x)) for x in literals if np.ndim(x) == 0 and np.isrealobj(x)}
-    return sorted((size for size in sizes if 1.0 < size < _NO_LIMIT), reverse=True)[:_MAX_LIMITS]
+    """Numbers in a program, those of comparisons first and then the largest, that are no mere bounds of arithmetic."""
+    ranked = {}
+    for equation in _equations(jaxpr):
+        for var in equation.invars:
+            value = getattr(var, "val", None)
+            if value is not None and np.ndim(value) == 0 and np.isrealobj(value):
+                size = abs(float(value))
+                ranked[size] = ranked.get(size, False) or equation.primitive.name in _COMPARISONS
+    sizes = sorted((size for size in ranked if 1.0 < size < _NO_LIMIT), key=lambda size: (ranked[size], size))
+    return sizes[::-1][:_MAX_LIMITS]

@@ -7,7 +7,7 @@ no terms.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -18,6 +18,7 @@ from numpyro import handlers
 from numpyro.distributions.util import scale_and_mask
 from numpyro.primitives import Messenger
 
+from numpyro_symmetry.discovery.data import is_array, observing
 from numpyro_symmetry.discovery.enumeration import enumerated_log_density
 from numpyro_symmetry.discovery.joint import latent_of, leaves_of_parameters, outline, settings_of, with_leaves
 from numpyro_symmetry.symmetry import SymmetryError
@@ -40,6 +41,8 @@ class Program(NamedTuple):
         Sites whose values the log joint depends on.
     real
         Whether each of the data is an argument of real numbers, which can be told apart by moving them a little.
+    opaque
+        Whether the arguments are arguments of the program too: not where the model looks at their values.
     """
 
     jaxpr: Any
@@ -48,19 +51,15 @@ class Program(NamedTuple):
     data_shapes: list[tuple[int, ...]]
     used: set[str]
     real: list[bool]
+    opaque: bool
 
 
 class _LogProbs(Messenger):
-    """Sums every site's log probability at its own statement; observed values may be replaced by opaque ones."""
+    """Sums every site's log probability at its own statement."""
 
-    def __init__(self, observed: Mapping[str, Array]) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.observed = observed
         self.log_probs: list[Array] = []
-
-    def process_message(self, msg: Any) -> None:
-        if msg["type"] == "sample" and msg["is_observed"] and msg["name"] in self.observed:
-            msg["value"] = self.observed[msg["name"]]
 
     def postprocess_message(self, msg: Any) -> None:
         if msg["type"] == "sample":
@@ -88,29 +87,30 @@ def _read(
     observed = {
         name: site["value"]
         for name, site in trace.items()
-        if site["type"] == "sample" and site["is_observed"] and not summed_out and _is_array(site.get("known"))
+        if site["type"] == "sample" and site["is_observed"] and is_array(site.get("known"))
     }
     settings = {
         name: value for name, value in settings_of(trace).items() if value is not None and not _is_whole(trace[name])
     }
     flat, structure = jax.tree.flatten((args, kwargs))
-    data = {k: _shape_of(leaf) for k, leaf in enumerate(flat) if _is_array(leaf)}
+    data = {k: _shape_of(leaf) for k, leaf in enumerate(flat) if is_array(leaf)}
 
     def log_joint(values: dict, data: dict, settings: dict, observed: dict) -> Any:
         given, given_kwargs = jax.tree.unflatten(structure, [data.get(k, leaf) for k, leaf in enumerate(flat)])
-        substituted = with_leaves(settings, values)
+        substituted, shown = with_leaves(settings, values), observing(model, observed)
         if summed_out:
-            return enumerated_log_density(model, given, given_kwargs, substituted, trace, rng_key)
-        total = _LogProbs(observed)
+            return enumerated_log_density(shown, given, given_kwargs, substituted, trace, rng_key)
+        total = _LogProbs()
         with handlers.block(), total, handlers.substitute(data=substituted), handlers.seed(rng_seed=rng_key):
-            model(*given, **given_kwargs)
+            shown(*given, **given_kwargs)
         return total.log_probs
 
+    opaque = True
     try:
         jaxpr = jax.make_jaxpr(log_joint)(values, data, settings, observed)
     except (jax.errors.JAXTypeError, jax.errors.JAXIndexError, TypeError, ValueError):
         # the model looks at values of its data (shapes from labels, branches): they stay what they are
-        data = {}
+        opaque, data = False, {}
         jaxpr = jax.make_jaxpr(log_joint)(values, data, settings, observed)
     body = getattr(jaxpr, "jaxpr", jaxpr)
     # arguments are flattened in the order of sorted names
@@ -125,6 +125,7 @@ def _read(
         used,
         [jnp.issubdtype(leaf.dtype, jnp.floating) for leaf in data.values()]
         + [False] * len(jax.tree.leaves((settings, observed))),
+        opaque,
     )
 
 
@@ -135,14 +136,6 @@ def _shape_of(value: Any) -> jax.ShapeDtypeStruct:
 def _is_whole(site: Any) -> bool:
     """Whether a site is a plate that is not subsampled: its indices are what they are."""
     return site["type"] == "plate" and site["args"][0] == site["args"][1]
-
-
-def _is_array(value: Any) -> bool:
-    return isinstance(value, np.ndarray | jax.Array) and np.ndim(value) > 0 and _is_number(value)
-
-
-def _is_number(value: Any) -> bool:
-    return not jnp.issubdtype(value.dtype, jax.dtypes.prng_key) and np.dtype(value.dtype).kind in "biufc"
 
 
 def _axis_names(site: Any, ndim: int) -> list[str | None]:

@@ -8,15 +8,16 @@ symmetries; no terms.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 import numpy as np
 
 from numpyro_symmetry.discovery.check import refusal
 from numpyro_symmetry.discovery.evidence import Evidence
+from numpyro_symmetry.discovery.joint import FrozenModel
 from numpyro_symmetry.discovery.reading import Block, Reading
-from numpyro_symmetry.discovery.trials import largest_gap, move
+from numpyro_symmetry.discovery.trials import Values, largest_gap, move
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
 
 _NUM_ELEMENTS, _NUM_FAR = 1, 4
@@ -46,7 +47,7 @@ def with_blocks(
     reading: Reading,
     symmetry: Symmetry,
     blocks: dict[int, list[Block]],
-    evidence: Sequence[Evidence],
+    evidence: Callable[[], Iterable[Evidence]],
     rng: np.random.Generator,
 ) -> Symmetry:
     """The symmetry with groups on sets of blocks of axes of one size, the largest sets first; all evidence agrees."""
@@ -68,13 +69,13 @@ def _claim(
     reading: Reading,
     symmetry: Symmetry,
     places: list[tuple[str, int]],
-    evidence: Sequence[Evidence],
+    evidence: Callable[[], Iterable[Evidence]],
     rng: np.random.Generator,
 ) -> Symmetry | None:
     """One more group on whole axes, of all indices or else of what orbits there are; ``None`` if that does not hold."""
 
     def held(symmetry: Symmetry) -> bool:
-        return all(refusal(one, symmetry, rng, _NUM_ELEMENTS, _NUM_FAR) is None for one in evidence)
+        return all(refusal(one, symmetry, rng, _NUM_ELEMENTS, _NUM_FAR) is None for one in evidence())
 
     claimed, kinds = reading.with_group(symmetry, places), reading.kinds(places)
     if claimed is None or len(set(kinds)) == len(kinds):
@@ -93,7 +94,7 @@ def _claim(
 
 
 def _orbits(
-    symmetry: Symmetry, name: str, kinds: tuple[int, ...], evidence: Sequence[Evidence]
+    symmetry: Symmetry, name: str, kinds: tuple[int, ...], evidence: Callable[[], Iterable[Evidence]]
 ) -> tuple[int, ...] | None:
     """A label for each index, the same where an exchange changes nothing; ``None`` if no two may be exchanged.
 
@@ -102,12 +103,20 @@ def _orbits(
     n = symmetry.sizes[name]
     if n > _MAX_ORBITS:
         return None
-    known = [(one.frozen, p, one.frozen.log_probs(p)) for one in evidence for p in (one.places[0], *one.far)]
+    known: list[tuple[FrozenModel, list[tuple[Values, Values]]]] = []
+
+    def seen() -> Iterator[tuple[FrozenModel, list[tuple[Values, Values]]]]:
+        # what is dear to come by is asked for only where all before it has said yes
+        for k, one in enumerate(evidence()):
+            if k == len(known):
+                known.append((one.frozen, [(p, one.frozen.log_probs(p)) for p in (one.places[0], *one.far)]))
+            yield known[k]
 
     def changes_nothing(swap: np.ndarray) -> bool:
         return all(
             largest_gap(frozen, base, frozen.log_probs(move(symmetry, {name: swap}, place))).ratio <= 1.0
-            for frozen, place, base in known
+            for frozen, places in seen()
+            for place, base in places
         )
 
     def may_be_exchanged(index: int, other: int) -> bool:

@@ -20,6 +20,8 @@ from numpyro_symmetry.symmetry.axes import labels
 from numpyro_symmetry.symmetry.elements import Part
 
 CONTROL_FACTOR = 1e3
+# nats that are a change however large what changes is, but for what float64 cannot tell of it
+_MOST, _DOUBLE = 1e-3, 1e-13
 ALL_GROUPS = "all groups"
 
 # arrays of JAX, or of NumPy where JAX would compile their way to it
@@ -132,18 +134,22 @@ def largest_gap(frozen: FrozenModel, before: Mapping[str, Array], after: Mapping
     Latent sites and factors may trade off, so only their sum counts. It is held against the magnitude of those that
     change at all, for a likelihood of 1e9 nats, or a large prior elsewhere, would hide any other.
     """
-    relative = frozen.rounding
+
+    def allowed_of(size: float) -> float:
+        relative = frozen.rounding * (1.0 + size)
+        return min(relative, max(_MOST, _DOUBLE * size)) if frozen.exact else relative
+
     change = {name: np.asarray(after[name], float) - np.asarray(before[name], float) for name in before}
     size = {name: np.abs(np.asarray(before[name], float)) for name in before}
     rest = [name for name in before if name not in frozen.data_sites]
     gaps = [Gap("", 0.0, 0.0)]
     for name in frozen.data_sites:
-        allowed = relative * (1.0 + size[name].max(initial=0.0))
-        gaps.append(Gap(name, float(np.abs(change[name]).max(initial=0.0)), float(allowed)))
+        allowed = allowed_of(float(size[name].max(initial=0.0)))
+        gaps.append(Gap(name, float(np.abs(change[name]).max(initial=0.0)), allowed))
     if rest:
         sums = {name: float(change[name].sum()) for name in rest}
         changed = [size[name] for name in rest if change[name].any()]
-        allowed = relative * (1.0 + sum(float(np.linalg.norm(sizes)) for sizes in changed))
+        allowed = allowed_of(sum(float(np.linalg.norm(sizes)) for sizes in changed))
         site = max(rest, key=lambda name: abs(sums[name]) if math.isfinite(sums[name]) else math.inf)
         gaps.append(Gap(site, abs(sum(sums.values())), allowed))
     return max(gaps, key=lambda gap: gap.ratio)

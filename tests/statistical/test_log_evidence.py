@@ -263,8 +263,10 @@ def test_a_symmetrized_guide_has_its_correction():
     found = log_evidence((guide, params), model_args=(centres,), num_samples=100)
     assert found.value == pytest.approx(-3.0, abs=1e-4)
     assert found.error < 1e-4
-    with pytest.raises(ValueError, match="its own symmetry"):
+    with pytest.raises(ValueError, match="its own symmetry and model"):
         log_evidence((guide, params), model_args=(centres,), symmetry=posterior.symmetry)
+    with pytest.raises(ValueError, match="its own symmetry and model"):
+        log_evidence((guide, params), normal, model_args=(centres,))
 
 
 # ---- what is refused -------------------------------------------------------------------------------------------------
@@ -306,8 +308,40 @@ def test_the_border_of_a_support_is_refused():
 
     draws = np.exp(DRAWS)
     draws[0, 3] = 0.0
-    with pytest.raises(SymmetryError, match="1 of 200 draws have no finite density"):
+    with pytest.raises(SymmetryError, match="'scale': 1 of 200 draws lie outside its support"):
         log_evidence({"scale": draws}, model, (Y,))
+
+
+def test_draws_of_other_data_are_refused():
+    def model(limit):
+        loc = numpyro.sample("loc", dist.Normal(0.0, 2.0))
+        numpyro.factor("below", jnp.where(loc < limit, 0.0, -jnp.inf))
+
+    assert np.isfinite(log_evidence({"loc": DRAWS}, model, (100.0,), symmetry=NO_SYMMETRY).value)
+    with pytest.raises(SymmetryError, match="draws that are bridged no density"):
+        log_evidence({"loc": DRAWS}, model, (0.3,), symmetry=NO_SYMMETRY)
+
+
+def test_a_support_that_depends_on_another_site_is_refused():
+    def model(y):
+        a = numpyro.sample("a", dist.LogNormal(0.0, 1.0))
+        b = numpyro.sample("b", dist.Uniform(0.0, a))
+        numpyro.sample("y", dist.Normal(b, 2.0).expand([4]).to_event(1), obs=y)
+
+    draws = {"a": np.exp(DRAWS), "b": 0.5 * np.exp(DRAWS)}
+    with pytest.raises(SymmetryError, match="'b' has a support that depends on other sites"):
+        log_evidence(draws, model, (Y,))
+
+
+def test_an_mcmc_lends_what_is_left_out():
+    mcmc = MCMC(NUTS(normal), num_warmup=100, num_samples=200, progress_bar=False)
+    with pytest.raises(ValueError, match="holds no draws"):
+        log_evidence(mcmc)
+    mcmc.run(jax.random.key(0), Y)
+    own, given = log_evidence(mcmc), log_evidence(mcmc, normal)
+    assert own.value == given.value
+    # other data are other evidence, and not silently the run's own
+    assert log_evidence(mcmc, model_args=(Y + 0.1,)).value != own.value
 
 
 def test_a_wrong_symmetry_is_refused():
@@ -346,6 +380,18 @@ def test_what_a_guide_cannot_do():
     assert agrees(log_evidence((by_hand, {}), normal, (Y,)), NORMAL)
     with pytest.raises(ValueError, match="function has no median"):
         log_evidence((by_hand, {}), normal, (Y,), method="laplace")
+
+    def with_more(y):
+        numpyro.sample("loc", dist.Normal(numpyro.sample("more", dist.Normal()), 1.0))
+
+    def with_less(y):
+        pass
+
+    for other in (with_more, with_less):
+        with pytest.raises(SymmetryError, match=r"expected the model's continuous latent sites \['loc'\]"):
+            log_evidence((other, {}), normal, (Y,))
+    with pytest.raises(SymmetryError, match=r"parameters \['loc_auto_scale'\], which are not among"):
+        log_evidence((AutoNormal(normal), {"loc_auto_loc": LOC}), model_args=(Y,))
 
 
 def test_a_poor_proposal_is_warned_of():

@@ -77,10 +77,12 @@ def test_the_same_density_has_no_error():
     assert importance(np.full(100, LOG_RATIO)).effective == pytest.approx(100.0)
 
 
-def test_a_constant_moves_the_value_and_nothing_else():
+@pytest.mark.parametrize("constant", [1e5, 3e6, 1e8])
+def test_a_constant_moves_the_value_and_nothing_else(constant):
     of_target, of_proposal = draws(np.random.default_rng(5), 200, 0.7, 0.8)
-    found, moved = bridge(of_target, of_proposal), bridge(of_target - 1e5, of_proposal - 1e5)
-    assert moved.value == pytest.approx(found.value - 1e5, abs=1e-6)
+    found, moved = bridge(of_target, of_proposal), bridge(of_target - constant, of_proposal - constant)
+    assert moved.converged
+    assert moved.value == pytest.approx(found.value - constant, abs=1e-6)
     assert moved.error == pytest.approx(found.error, rel=1e-4)
 
 

@@ -1,0 +1,89 @@
+"""Data that are not a model's own: its symmetry must hold on them as well. Knows NumPyro; no symmetry.
+
+Nothing may depend on which of the data coincide. Typing makes sure of that; where only numbers speak, they have to be
+asked about other data, drawn from the entries of the model's own, so that labels stay labels and counts stay counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpyro.primitives import Messenger
+
+_LITTLE = 1e-3
+
+
+class ObservedAs(Messenger):
+    """Replaces the values of observed sites, those that a model closes over or is conditioned on as well."""
+
+    def __init__(self, observed: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.observed = observed
+
+    def process_message(self, msg: Any) -> None:
+        """Replace one value."""
+        if msg["type"] == "sample" and msg["is_observed"] and msg["name"] in self.observed:
+            msg["value"] = self.observed[msg["name"]]
+
+
+def observing(model: Callable, observed: Mapping[str, Any]) -> Callable:
+    """A model with other values at its observed sites."""
+
+    def observes(*args: Any, **kwargs: Any) -> Any:
+        with ObservedAs(observed):
+            return model(*args, **kwargs)
+
+    return observes
+
+
+def is_array(value: Any) -> bool:
+    """Whether a value is an array of numbers that has entries: data, and not a setting."""
+    return isinstance(value, np.ndarray | jax.Array) and np.ndim(value) > 0 and is_number(value)
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value has a type of numbers, random keys not among them."""
+    return not jnp.issubdtype(value.dtype, jax.dtypes.prng_key) and np.dtype(value.dtype).kind in "biufc"
+
+
+def apart(data: Any, rng: np.random.Generator) -> Any:
+    """Data with real numbers moved a little, each by its own amount."""
+
+    def one(x: Any) -> Any:
+        if not (is_array(x) and jnp.issubdtype(x.dtype, jnp.floating)):
+            return x
+        # zeros as well, by a part of the others' size
+        little = _LITTLE * np.asarray(rng.random(np.shape(x)))
+        size = np.abs(np.nan_to_num(np.asarray(x), posinf=0.0, neginf=0.0)).max(initial=0.0) or 1.0
+        return _as(x, np.where(np.asarray(x) == 0, little * size, np.asarray(x) * (1 - little)))
+
+    return jax.tree.map(one, data)
+
+
+def redrawn(data: Any, rng: np.random.Generator) -> Any:
+    """Data whose entries are drawn from the own ones of each array, with replacement; real ones are moved apart too.
+
+    Entries that are all alike would stay so: they go up by one at random, or a part of the way to zero.
+    """
+
+    def one(x: Any) -> Any:
+        if not is_array(x) or not np.size(x):
+            return x
+        value = np.asarray(x)
+        drawn, up = rng.choice(value.ravel(), value.shape), rng.integers(0, 2, value.shape)
+        if (value == value.ravel()[0]).all():
+            moved = {"b": value != up, "f": value * (1 - 0.5 * up)}
+            drawn = moved.get(value.dtype.kind, value + up)
+        return _as(x, drawn)
+
+    return apart(jax.tree.map(one, data), rng)
+
+
+def _as(given: Any, value: np.ndarray) -> Any:
+    value = value.astype(given.dtype)
+
+    return value if isinstance(given, np.ndarray) else jnp.asarray(value)
