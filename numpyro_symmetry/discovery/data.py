@@ -25,9 +25,11 @@ class ObservedAs(Messenger):
         self.observed = observed
 
     def process_message(self, msg: Any) -> None:
-        """Replace one value."""
+        """Replace one value; of a step of a loop, which sees its own share of it, none."""
         if msg["type"] == "sample" and msg["is_observed"] and msg["name"] in self.observed:
-            msg["value"] = self.observed[msg["name"]]
+            value = self.observed[msg["name"]]
+            if np.shape(value) == np.shape(msg["value"]):
+                msg["value"] = value
 
 
 def observing(model: Callable, observed: Mapping[str, Any]) -> Callable:
@@ -65,7 +67,7 @@ def apart(data: Any, rng: np.random.Generator) -> Any:
 
 
 def redrawn(data: Any, rng: np.random.Generator) -> Any:
-    """Data whose entries are drawn from the own ones of each array, with replacement; real ones are moved apart too.
+    """Data drawn afresh: real ones from the own entries of each array, and moved apart; whole ones from their range.
 
     Entries that are all alike would stay so: they go up by one at random, or a part of the way to zero.
     """
@@ -74,10 +76,13 @@ def redrawn(data: Any, rng: np.random.Generator) -> Any:
         if not is_array(x) or not np.size(x):
             return x
         value = np.asarray(x)
-        drawn, up = rng.choice(value.ravel(), value.shape), rng.integers(0, 2, value.shape)
-        if (value == value.ravel()[0]).all():
-            moved = {"b": value != up, "f": value * (1 - 0.5 * up)}
-            drawn = moved.get(value.dtype.kind, value + up)
+        up, is_constant = rng.integers(0, 2, value.shape), (value == value.ravel()[0]).all()
+        if value.dtype == bool:
+            drawn = up
+        elif value.dtype.kind in "iu":
+            drawn = value + up if is_constant else rng.integers(value.min(), value.max() + 1, value.shape)
+        else:
+            drawn = value * (1 - 0.5 * up) if is_constant else rng.choice(value.ravel(), value.shape)
         return _as(x, drawn)
 
     return apart(jax.tree.map(one, data), rng)

@@ -90,8 +90,7 @@ def find_symmetry(
     key = jax.random.key(0) if rng_key is None else rng_key
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
     args, kwargs = arguments(model_args, model_kwargs)
-    program = read_program(model, args, kwargs, key)
-    reading = type_program(program)
+    reading, opaque = _typed(model, args, kwargs, key)
 
     claimed = reading.symmetry()
 
@@ -121,7 +120,7 @@ def find_symmetry(
 
         def holding(tried: Symmetry) -> tuple[Symmetry, dict[str, SymmetryError]]:
             found, refused = what_holds(tried, proof, rng)
-            for one in others(1) if not program.opaque else ():
+            for one in others(1) if not opaque else ():
                 found, more = what_holds(found, one, rng)
                 refused |= more
             return found, refused
@@ -150,6 +149,15 @@ def find_symmetry(
     if not claimed.groups and not reading.blocks(claimed):
         return replace(claimed, findings=reading.findings(claimed, claimed, {}))
     return in_double(proved, args, kwargs)
+
+
+def _typed(model: Callable, args: tuple, kwargs: dict[str, Any], key: Array) -> tuple[Reading, bool]:
+    """Labels of a model's axes, and whether its arguments were opaque.
+
+    The program itself is let go: while it lives JAX may find its parts, in single precision, when asked for double.
+    """
+    program = read_program(model, args, kwargs, key)
+    return type_program(program), program.opaque
 
 
 def type_program(program: Program) -> Reading:

@@ -238,3 +238,77 @@ def test_columns_whose_rows_meet_each_other_move_as_a_whole(name):
         warnings.simplefilter("ignore", SymmetryWarning)
         found = find_symmetry(series) if name == "series" else find_symmetry(neighbours, (NEIGHBOURS,))
     assert text_of_group(found) == "S3"
+
+
+# ---- data that coincide ----------------------------------------------------------------------------------------------
+
+
+def stacked(n):
+    effect = normal("effect", 4)
+    rate = jnp.stack([jnp.exp(effect[k]) for k in range(4)])
+    numpyro.factor("n", dist.Poisson(rate).log_prob(n).sum())
+
+
+def written(n):
+    effect, rate = normal("effect", 4), jnp.zeros(4)
+    for k in range(4):
+        rate = rate.at[k].set(jnp.exp(effect[k]))
+    numpyro.sample("n", dist.Poisson(rate).to_event(1), obs=n)
+
+
+def mapped(n):
+    effect = normal("effect", 4)
+    rate = jax.lax.map(lambda i: jnp.exp(effect[i]), jnp.arange(4))
+    numpyro.sample("n", dist.Poisson(rate).to_event(1), obs=n)
+
+
+def counted_with_more(n):
+    effect = normal("effect", 3)
+
+    def add(k, total):
+        return total + dist.Poisson(jnp.exp(effect[k])).log_prob(jnp.asarray(n)[k + 1])
+
+    numpyro.factor("n", jax.lax.fori_loop(0, 3, add, 0.0))
+
+
+def chosen(n):
+    skill = normal("skill", 4)
+    strength = jnp.array([jnp.tanh(skill[k]) for k in range(4)])
+    numpyro.factor("n", jax.nn.log_softmax(strength)[n].sum())
+
+
+def looked_at(n):
+    effect = normal("effect", int(n.max() * 0) + 4)
+    numpyro.sample("n", dist.Poisson(jnp.exp(effect)).to_event(1), obs=n)
+
+
+@pytest.mark.parametrize("model", [stacked, written, mapped, counted_with_more, chosen, looked_at])
+def test_equal_counts_that_no_rule_follows_are_an_accident(model):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SymmetryWarning)  # where types were misled, and numbers were not
+        assert text_of_group(find_symmetry(model, (np.array([3, 3, 3, 0]),))) == "trivial"
+
+
+def test_observations_of_an_enumerated_model_are_data():
+    pytest.importorskip("funsor")
+    y = np.array([1.0, 1.0, 0.3, -0.7])
+
+    def model():
+        with numpyro.plate("row", 4):
+            effect = numpyro.sample("effect", dist.Normal(0.0, 1.0))
+            outlier = numpyro.sample("outlier", dist.Bernoulli(0.2), infer={"enumerate": "parallel"})
+            numpyro.sample("y", dist.Normal(effect, jnp.where(outlier == 1, 3.0, 0.5)), obs=y)
+
+    assert text_of_group(find_symmetry(model)) == "trivial"
+
+
+def test_a_change_of_a_nat_is_one_beside_a_likelihood_of_billions():
+    x = np.linspace(-2.0, 2.0, 12)
+
+    def model(y):
+        loc = numpyro.sample("loc", dist.ImproperUniform(dist.constraints.real_vector, (), (3,)))
+        mean = sum(jnp.exp(-((x - loc[k]) ** 2)) for k in range(3))
+        prior = sum(dist.Cauchy(0.0, scale).log_prob(loc[k]) for k, scale in enumerate((1.0, 1.0, 2.0)))
+        numpyro.factor("both", prior + dist.Normal(mean, 1e-5).log_prob(y).sum())
+
+    assert text_of_group(find_symmetry(model, (np.exp(-(x**2)),))) in ("S2", "trivial")
