@@ -15,10 +15,11 @@ HEAD = """# What holds of the papers
 Claims of Gelberg et al. (2024, [arXiv:2408.05496](https://arxiv.org/abs/2408.05496)), Rossi et al. (2023,
 [arXiv:2310.10171](https://arxiv.org/abs/2310.10171)) and Xiao et al. (2023,
 [arXiv:2401.00611](https://arxiv.org/abs/2401.00611)), each with what was run here and what came out. This page is written by
-`docs/make_reproduction.py` from the runs recorded in `tests/reproduction/results`, with versions, commit and day; nothing
-on it was typed in. Runs are the size of a laptop: where a paper's own setting is out of reach or not given, the settings
-column says what was taken instead, and a verdict is one on that setting. Numbers after ± are standard errors over seeds, or
-Monte Carlo errors where one pair of fits was run.
+`docs/make_reproduction.py` from the runs recorded in `tests/reproduction/results`, with versions and, but for the oldest (Rossi,
+Xiao, UCI), commit and day. Numbers in the tables are computed from them, and so are verdicts where a rule can say them
+(`tests/reproduction/claims.py`); words are ours. Runs are the size of a laptop: where a paper's own setting is out of reach or
+not given, the settings column says what was taken instead, and a verdict is one on that setting. Numbers after ± are
+standard errors over seeds or splits, or Monte Carlo errors where one pair of fits was run: these do not tell how two pairs differ.
 
 *Tier 1* are identities, which must hold; *tier 2* are effects that we expected to see; *tier 3* was tested without promise.
 
@@ -38,16 +39,15 @@ TAIL = """## Where symmetrizing helps, and by how much
 Every point is one pair of fits from the same start, bare and trained with the sequential (or exact) bound, scored by the same
 bounds. Left, copies are distinct in the bare fit: I is log |G|, a constant, and training gains nothing. To the right units
 overlap, and the gain grows to a hundred nats and more. The exceptions are one UCI split, another local optimum ({doc}`when`), and
-MNIST: from a large initial standard deviation no fit had learned anything after three epochs, and the symmetrized ones were
+MNIST: from a large initial standard deviation fits had hardly learned anything after three epochs, and the symmetrized ones were
 behind; and at 512 units the bound sees 64 of 784 inputs (`max_features`), which do not tell all units apart at the start, so it
-spends a part of the first epoch on that. The evidence of MNIST fits is a few hundred thousand nats below zero, and differences
-of ten are within its Monte Carlo error (`python -m tests.reproduction.overlap_figure`).
+spends a part of the first epoch on that (`python -m tests.reproduction.overlap_figure`).
 
 ## Where the papers are wrong, or say less than they seem to
 
 - *Gelberg et al., equation 11*: the constant printed is smaller than the one the packing argument gives, and either exceeds 2,
-  the trivial bound, at every width in use. $2\\lVert\\omega\\rVert/\\sqrt{n-1}$ is shorter to prove and says something
-  ({doc}`when`).
+  the trivial bound, at every width in use but for the smallest network (1-50-1). $2\\lVert\\omega\\rVert/\\sqrt{n-1}$ is shorter
+  to prove and says something ({doc}`when`).
 - *Gelberg et al., page 6*: the estimator's objective prints $+\\mathrm{KL}$ for $-\\mathrm{KL}$.
 - *Gelberg et al., Table 1*: the spread given fits that of test sampling for one trained network; over training seeds it is
   larger than every gain in the table. With K uniform permutations the estimator is saturated and has no gradient.

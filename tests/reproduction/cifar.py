@@ -163,7 +163,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--only", nargs="*", default=[])
-    parser.add_argument("--steps", type=int, default=3000)
+    parser.add_argument("--steps", type=int, default=2000)
     options = parser.parse_args()
     jobs: dict[str, Any] = {f"mlp/{w}": partial(mlp, options.data, w, options.steps) for w in (64, 128, 256)}
     jobs["resnet/8"] = partial(resnet, options.data, 8, options.steps)

@@ -37,15 +37,28 @@ def judge(claim: Claim) -> Verdict:
     """The verdict on a claim; a claim whose runs are missing is not run."""
     try:
         return claim.judge()
-    except (KeyError, FileNotFoundError):
+    except NoRecord:
         return Verdict("not run", "no record")
 
 
-def _rows(name: str) -> list[dict[str, Any]]:
-    found = load(name)
+class NoRecord(LookupError):
+    """Nothing was recorded of what a claim needs."""
+
+
+def _records(name: str, prefix: str = "") -> dict[str, dict[str, Any]]:
+    """Records of a file whose keys begin like that, by the rest of the key."""
+    found = {key.removeprefix(prefix): row for key, row in load(name).items() if key.startswith(prefix)}
     if not found:
-        raise FileNotFoundError(name)
-    return list(found.values())
+        raise NoRecord(f"{name}.json: {prefix}")
+    return found
+
+
+def _record(name: str, key: str) -> dict[str, Any]:
+    return _records(name, key)[""]
+
+
+def _rows(name: str) -> list[dict[str, Any]]:
+    return list(_records(name).values())
 
 
 def _mean(values: Sequence[float], digits: int = 3) -> str:
@@ -63,7 +76,7 @@ def _yes(condition: bool) -> str:
 
 def entropy_identity() -> Verdict:
     """Theorem 4.1."""
-    rows = {k: v for k, v in load("gelberg").items() if k.startswith("identities/4.1/")}
+    rows = _records("gelberg", "identities/4.1/")
     gaps = [abs(row["entropy_gain"] - row["information"]) for row in rows.values()]
     bounded = all(0 <= row["information"] <= row["log_order"] for row in rows.values())
     values = ", ".join(f"{row['information']:.3f} of {row['log_order']:.3f}" for row in rows.values())
@@ -72,7 +85,7 @@ def entropy_identity() -> Verdict:
 
 def infonce_bound() -> Verdict:
     """Theorem 4.3."""
-    rows = {k: v for k, v in load("gelberg").items() if k.startswith("identities/4.3/")}
+    rows = _records("gelberg", "identities/4.3/")
     holds = True
     for row in rows.values():
         exact, exact_error = row["exact"]
@@ -84,8 +97,7 @@ def infonce_bound() -> Verdict:
         holds &= all(
             b - a > -3 * math.hypot(e, f) for a, b, e, f in zip(means, means[1:], errors, errors[1:], strict=False)
         )
-    four = rows["identities/4.3/4/2.0"]
-    half = rows["identities/4.3/2/0.2"]
+    four, half = rows["4/2.0"], rows["2/0.2"]
     shown = ", ".join(f"{four['infonce'][K][0]:.2f}" for K in ("2", "5", "10", "50", "200"))
     return Verdict(
         _yes(holds),
@@ -96,7 +108,7 @@ def infonce_bound() -> Verdict:
 
 def nearest_copy() -> Verdict:
     """Theorem 3.1."""
-    rows = {k.rsplit("/", 1)[1]: v for k, v in load("gelberg").items() if k.startswith("identities/3.1/")}
+    rows = _records("gelberg", "identities/3.1/")
     holds = all(row["relative_distance"] <= min(row["our_bound"], row["packing_bound"]) for row in rows.values())
     text = "; ".join(
         f"{sizes}: {r['relative_distance']:.3f} (packing {r['packing_bound']:.3g}, ours {r['our_bound']:.3f})"
@@ -107,7 +119,7 @@ def nearest_copy() -> Verdict:
 
 def printed_constant() -> Verdict:
     """Equation 11 as printed."""
-    rows = {k.rsplit("/", 1)[1]: v for k, v in load("gelberg").items() if k.startswith("identities/3.1/")}
+    rows = _records("gelberg", "identities/3.1/")
     smaller = [s for s, row in rows.items() if row["printed_bound"] < row["packing_bound"]]
     row = rows["1-50-1"]
     return Verdict(
@@ -119,7 +131,7 @@ def printed_constant() -> Verdict:
 
 def function_invariance() -> Verdict:
     """Section 2."""
-    rows = {k: v for k, v in load("gelberg").items() if k.startswith("identities/invariance/")}
+    rows = _records("gelberg", "identities/invariance/")
     return Verdict(
         _yes(all(row["status"] == "passed" for row in rows.values())),
         "largest change of a log probability "
@@ -129,9 +141,8 @@ def function_invariance() -> Verdict:
 
 def mode_threshold() -> Verdict:
     """Section 3."""
-    d = load("gelberg")
-    exact = d["threshold/quadrature"]
-    svi = {k: v["location"] for k, v in d.items() if k.startswith("threshold/svi/")}
+    exact = _record("gelberg", "threshold/quadrature")
+    svi = {k: v["location"] for k, v in _records("gelberg", "threshold/svi/").items()}
     below = [v for k, v in svi.items() if float(k.rsplit("/", 1)[1]) < 4.8]
     above = [v for k, v in svi.items() if float(k.rsplit("/", 1)[1]) > 4.85]
     holds = all(abs(v - 0.5) < 0.01 for v in below) and all(v < 0.05 for v in above)
@@ -144,22 +155,22 @@ def mode_threshold() -> Verdict:
 
 def mode_plateau() -> Verdict:
     """Figure 3, and what "the threshold" is of."""
-    exact = load("gelberg")["threshold/quadrature"]
+    exact = _record("gelberg", "threshold/quadrature")
     middle = [row["location"] for row in exact["from_the_middle"].values()]
     return Verdict(
         "in part",
         f"divergence far apart {exact['far']['kl']:.4f} = log 2 (the figure's is divided by the dimension); the best "
-        f"optimum changes at {exact['best']:.3f} σ, not at 4.824; from the middle SVI never leaves it "
-        f"(location {min(middle):.3f}–{max(middle):.3f} up to 10 σ)",
+        f"optimum changes at {exact['best']:.3f} σ, not at 4.824; started in the middle, where "
+        f"the gradient is zero by symmetry, a descent by quadrature stays (location {min(middle):.3f}–{max(middle):.3f} up to 10 σ)",
     )
 
 
 def two_weights() -> Verdict:
     """Section 5.1."""
-    d = load("gelberg")
+    d = _records("gelberg", "two_weights/")
     parts, holds = [], True
     for slope in (0.05, 0.1, 0.15, 0.2):
-        fits = {m: d[f"two_weights/{slope}/{m}"] for m in ("bare", "infonce", "exact")}
+        fits = {m: d[f"{slope}/{m}"] for m in ("bare", "infonce", "exact")}
         exact = fits["exact"]["log_evidence"]
         gap = {m: np.array([f["evidence"] for f in row["fits"]]) - exact for m, row in fits.items()}
         gain = gap["exact"] - gap["bare"]
@@ -173,7 +184,7 @@ def two_weights() -> Verdict:
 
 
 def _mnist(width: int, scale: float, epochs: int, method: str, quantity: str) -> np.ndarray:
-    return np.array([fit[quantity] for fit in load("gelberg")[f"mnist/{width}/{scale}/{epochs}/{method}"]["fits"]])
+    return np.array([fit[quantity] for fit in _record("gelberg", f"mnist/{width}/{scale}/{epochs}/{method}")["fits"]])
 
 
 def _paired(width: int, scale: float, epochs: int, method: str) -> str:
@@ -205,13 +216,10 @@ def mnist_large_scale() -> Verdict:
     """Table 1, from a large initial standard deviation."""
     parts = []
     for h in (5, 30):
-        bare = 100 * _mnist(h, 0.5, 3, "bare", "accuracy").mean()
+        bare = 100 * _mnist(h, 0.5, 3, "bare", "accuracy")
         gains = ", ".join(f"{m} {_gains(h, 0.5, 3, m)}" for m in ("infonce20", "sequential"))
-        parts.append(f"{h} units (bare accuracy {bare:.1f} %): {gains}")
-    return Verdict(
-        "tested",
-        "; ".join(parts) + ". No fit classifies above chance after three epochs from there",
-    )
+        parts.append(f"{h} units (bare accuracy {bare.min():.0f}–{bare.max():.0f} %): {gains}")
+    return Verdict("tested", "; ".join(parts))
 
 
 def _gains(width: int, scale: float, epochs: int, method: str) -> str:
@@ -223,8 +231,8 @@ def _gains(width: int, scale: float, epochs: int, method: str) -> str:
 
 def mnist_sequential() -> Verdict:
     """Our own bound on MNIST."""
-    settings = ((5, 3), (10, 3), (20, 3), (30, 3), (128, 1), (512, 1))
-    found = [(h, e) for h, e in settings if f"mnist/{h}/0.05/{e}/sequential" in load("gelberg")]
+    settings, recorded = ((5, 3), (10, 3), (20, 3), (30, 3), (128, 1), (512, 1)), _records("gelberg", "mnist/")
+    found = [(h, e) for h, e in settings if f"{h}/0.05/{e}/sequential" in recorded]
     missing = [str(h) for h, e in settings if (h, e) not in found]
     text = "; ".join(f"{h}: {_gains(h, 0.05, e, 'sequential')}" for h, e in found)
     text = f"over bare, by width: {text}" + (f"; not run: {', '.join(missing)}" if missing else "")
@@ -238,7 +246,7 @@ def mnist_sequential() -> Verdict:
 
 def _uci(file: str, method: str) -> dict[str, np.ndarray]:
     """Paired gains in evidence by data set."""
-    fits = {k: v for k, v in load(f"uci_{file}").items() if "nngp" not in k}
+    fits = {k: v for k, v in _records(f"uci_{file}").items() if "nngp" not in k}
     found: dict[str, list[float]] = {}
     for key, row in fits.items():
         data, width, split, how, steps = key.split("/")
@@ -262,8 +270,10 @@ def uci_sequential() -> Verdict:
     up = sum(int((v > 0).sum()) for v in gains.values())
     total = sum(len(v) for v in gains.values())
     text = "; ".join(f"{k}: {_mean(v, 1)}" for k, v in gains.items())
+    clear = all(v.mean() > 3 * v.std(ddof=1) / len(v) ** 0.5 for v in gains.values())
     return Verdict(
-        _yes(all(v.mean() > 0 for v in gains.values())), f"nats over bare: {text}; up on {up} of {total} splits"
+        "yes" if clear else "in part" if all(v.mean() > 0 for v in gains.values()) else "no",
+        f"nats over bare: {text}; up on {up} of {total} splits",
     )
 
 
@@ -272,18 +282,19 @@ def uci_sequential() -> Verdict:
 
 def wasserstein_assignment() -> Verdict:
     """Section 4.2, one hidden layer."""
-    row = load("rossi_identities")["assignment"]
+    row = _record("rossi_identities", "assignment")
     return Verdict(
         _yes(row["agree"] == row["problems"] and row["planted"] == row["planted_recovered"]),
         f"equal to all 720 relabellings in {row['agree']} of {row['problems']} problems; planted relabellings of 1, 2 and 3 "
         f"layers recovered {row['planted_recovered']} of {row['planted']}; the distance never rose in {row['monotone']} of "
-        f"{row['problems']} descents",
+        f"{row['problems']} "
+        "assignments of one layer (several: tests/unit/test_matching.py)",
     )
 
 
 def deviations_decide() -> Verdict:
     """Appendix A."""
-    row = load("rossi_identities")["deviations"]
+    row = _record("rossi_identities", "deviations")
     found = {True: "finds the exchange", False: "does not"}
     return Verdict(
         _yes(row["wasserstein_swaps"] and not row["kl_swaps"]),
@@ -358,11 +369,9 @@ def alignment_time() -> Verdict:
 
 def barrier_cifar() -> Verdict:
     """MLP on CIFAR-10."""
-    rows = {k: v for k, v in load("cifar").items() if k.startswith("mlp/")}
-    if not rows:
-        raise KeyError("mlp")
+    rows = _records("cifar", "mlp/")
     text = "; ".join(
-        f"{k[4:]}: {r['barrier_test_before'][0]:.3f} → {r['barrier_test_means_and_stds'][0]:.3f} ± "
+        f"{k}: {r['barrier_test_before'][0]:.3f} → {r['barrier_test_means_and_stds'][0]:.3f} ± "
         f"{r['barrier_test_means_and_stds'][1]:.3f} (accuracy {r['test_accuracy']:.0%})"
         for k, r in rows.items()
     )
@@ -372,7 +381,7 @@ def barrier_cifar() -> Verdict:
 
 def barrier_resnet() -> Verdict:
     """ResNet20 on CIFAR-10."""
-    row = load("cifar")["resnet/8"]
+    row = _record("cifar", "resnet/8")
     return Verdict(
         "tested",
         f"reduced: 8, 16, 32 channels, 16 × 16 pixels, {row['steps']} steps, accuracy {row['test_accuracy']:.0%}: barrier "
@@ -387,7 +396,7 @@ def barrier_resnet() -> Verdict:
 
 def transposition_facts() -> Verdict:
     """Section 3.1."""
-    row = load("rossi_identities")["transpositions"]
+    row = _record("rossi_identities", "transpositions")
     holds = row["example"] == 3 and abs(row["mean_512"] - row["expected_512"]) < 4 * row["error_512"]
     return Verdict(
         _yes(holds and row["inverse_agrees"]),
@@ -398,12 +407,12 @@ def transposition_facts() -> Verdict:
 
 def transpositions_stay() -> Verdict:
     """Figure 2."""
-    rows = load("transpositions")
+    rows = _records("transpositions")
     off = {c: [abs(r[f"found_{c}"] - r["planted"]) for r in rows.values()] for c in ("activations", "weights")}
     share = {c: np.mean(np.array(v) <= 2) for c, v in off.items()}
     units = {c: np.mean([r[f"units_recovered_{c}"] for r in rows.values()]) for c in off}
     return Verdict(
-        _yes(max(share.values()) >= 0.9),
+        "yes" if share["activations"] >= 0.9 else "in part" if share["weights"] >= 0.9 else "no",
         "transpositions within 2 of the planted: "
         + ", ".join(f"{share[c]:.0%} of {len(rows)} pairs by {c} ({units[c]:.0%} of units)" for c in off),
     )
@@ -411,7 +420,7 @@ def transpositions_stay() -> Verdict:
 
 def transpositions_barrier() -> Verdict:
     """Figure 2, barriers."""
-    rows = load("transpositions").values()
+    rows = _rows("transpositions")
     levels = sorted({r["planted"] for r in rows})
     parts, holds = [], {}
     for side in ("train", "test"):
@@ -446,7 +455,7 @@ def _rebasing(source: str) -> Verdict:
             f"{sampled:.2f} (draws {draws:.2f}); explained {explained:.3f}, null {null:.3f}"
         )
     if not parts:
-        raise KeyError(source)
+        raise NoRecord(source)
     return Verdict(_yes(holds), "; ".join(parts))
 
 
@@ -476,7 +485,7 @@ def pruning() -> Verdict:
     """Figure 3."""
     rows = [r for r in _rows("xiao_digits") if "pruned_ensemble_by_hmc" in r]
     if not rows:
-        raise KeyError("pruned")
+        raise NoRecord("pruned")
     shares = (1.0, 0.9, 0.7, 0.5, 0.3, 0.1, 0.05)
     own, by_hmc = (np.mean([r[f"pruned_{n}"] for r in rows], 0) for n in ("ensemble_q_r", "ensemble_by_hmc"))
     at = {s: (own[k], by_hmc[k]) for k, s in enumerate(shares)}

@@ -55,6 +55,7 @@ def information(width: int, spread: float, estimator: str, K: int, draws: int = 
     return float(values.mean()), float(values.std(ddof=1) / draws**0.5)
 
 
+@jax.enable_x64(True)
 def theorem_4_1(width: int, spread: float) -> dict[str, Any]:
     """H[q^G] - H[q] by enumerating the group, against the exact estimator on the same draws."""
     rng = np.random.default_rng(width)
@@ -101,7 +102,7 @@ def theorem_3_1(inputs: int, width: int, outputs: int) -> dict[str, Any]:
 
 
 def invariance(hidden: tuple[int, ...]) -> dict[str, Any]:
-    """Whether outputs, prior and likelihood stay the same under random relabellings, in float32."""
+    """Whether outputs, prior and likelihood stay the same under random relabellings."""
     posterior = testing.tiny_network(hidden=hidden)
     check = check_symmetry(posterior.model, posterior.symmetry, posterior.model_args)
     return {"status": check.status, "gap": check.largest_gap, "tolerance": check.tolerance}

@@ -49,5 +49,5 @@ def run(name: str, jobs: Mapping[str, Callable[[], dict[str, Any]]], *, only: It
 def provenance() -> dict[str, str]:
     """Versions, commit and day."""
     found = {package: version(package) for package in PACKAGES}
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=RESULTS)
+    commit = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, cwd=RESULTS)
     return found | {"commit": commit.stdout.strip() or "unknown", "day": date.today().isoformat()}

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.reproduction import records
 from tests.reproduction.claims import CLAIMS, judge
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -30,6 +31,12 @@ def test_every_claim_has_a_verdict(claim):
     # identities hold, unless the claim is one that we say is wrong
     if claim.tier == 1 and claim.name not in ("G-eq11", "R-KL"):
         assert verdict.holds == "yes"
+
+
+@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.name)
+def test_without_records_nothing_is_claimed(claim, tmp_path, monkeypatch):
+    monkeypatch.setattr(records, "RESULTS", tmp_path)
+    assert judge(claim).holds == "not run"
 
 
 def test_names_are_unique():
