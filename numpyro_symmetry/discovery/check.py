@@ -132,15 +132,22 @@ def check_symmetry(
 
 Result = TypeVar("Result")
 _ROUNDING = 1e-13
-# beyond which single precision has no numbers
-_LARGEST = 1e38
+# what JAX says of a program of both precisions
+_MIXED = "Cannot lower jaxpr"
 
 
 def in_double(function: Callable[[tuple, dict], Result], args: tuple, kwargs: dict) -> Result:
     """Call a function of a model's arguments in double precision, or in the session's if the model cannot."""
 
     def prepared(given: Any, kinds: str) -> Any:
-        return jax.tree.map(lambda x: _for_double(x, kinds) if kinds and _is_numbers(x) else x, given)
+        # copies: while a program in the session's precision lives, JAX keeps its constants by the arrays they are, and
+        # finds them again in single precision when asked for double
+        def one(x: Any) -> Any:
+            if not _is_numbers(x):
+                return x
+            return jnp.asarray(x.copy()) if x.dtype.kind in kinds else x.copy()
+
+        return jax.tree.map(one, given)
 
     # a model may read sizes off NumPy data, of labels mostly, which then stay with NumPy; or of any, which stay so too
     for kinds in ("biufc", "fc", ""):
@@ -149,25 +156,12 @@ def in_double(function: Callable[[tuple, dict], Result], args: tuple, kwargs: di
                 return function(prepared(args, kinds), prepared(kwargs, kinds))
         except TypeError:
             pass  # nor can a scan whose carry is pinned to float32 run in float64; any other TypeError comes back below
+        except ValueError as error:
+            if not str(error).startswith(_MIXED):
+                raise
+            break  # the arrays that the model closes over were not ours to copy
     with jax.default_matmul_precision("highest"):
         return function(args, kwargs)
-
-
-def _for_double(x: np.ndarray, kinds: str) -> Any:
-    """An array for double precision, through types of 32 bits.
-
-    Compiled code is kept by NumPy's types, and may be found again in the session's other precision: of numbers of 64
-    bits it would make ones of 32 there, or worse.
-    """
-    if x.dtype.kind in "iu" and x.size and -(2**31) <= x.min() and x.max() < 2**31:
-        x = x.astype(np.int32)
-    if x.dtype.kind not in kinds:
-        return x
-    if x.dtype != np.float64 or np.abs(np.nan_to_num(x, posinf=0.0, neginf=0.0)).max(initial=0.0) > _LARGEST:
-        return jnp.asarray(x)
-    high = x.astype(np.float32)
-    low = np.where(np.isfinite(x), x - np.where(np.isfinite(x), high, 0.0), 0.0).astype(np.float32)
-    return jnp.asarray(high).astype(np.float64) + jnp.asarray(low).astype(np.float64)
 
 
 def _is_numbers(value: Any) -> bool:

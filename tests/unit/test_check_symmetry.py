@@ -1,5 +1,7 @@
 """check_symmetry: what passes, what is refused and how it says so, and that it could have failed."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,6 +9,8 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 from jax.scipy.special import logsumexp
+from numpyro import handlers
+from numpyro.infer.util import log_density
 
 from numpyro_symmetry import Symmetry, SymmetryError, check_symmetry, compose
 from numpyro_symmetry.discovery import enumeration, trials
@@ -331,3 +335,25 @@ def test_generators_generate_the_whole_group(size, kind):
         frontier = [h for h in reached if code(h["g"]) not in seen]
         seen |= {code(h["g"]): h for h in frontier}
     assert len(seen) == round(np.exp(symmetry.log_order()))
+
+
+def test_a_program_in_single_precision_that_lives_on_does_no_harm():
+    x = np.linspace(-2.0, 2.0, 12)
+
+    def closing_over(y):
+        loc = numpyro.sample("loc", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+        numpyro.sample("y", dist.Normal(sum(x - loc[k] for k in range(3)), 1.0).to_event(1), obs=y)
+
+    def taking(x, y):
+        loc = numpyro.sample("loc", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+        numpyro.sample("y", dist.Normal(sum(x - loc[k] for k in range(3)), 1.0).to_event(1), obs=y)
+
+    def log_joint(loc, model, args):
+        return log_density(handlers.seed(model, 0), args, {}, {"loc": loc})[0]
+
+    for model, args, tolerance in ((closing_over, (np.sin(x),), 1e-2), (taking, (x, np.sin(x)), 1e-6)):
+        alive = jax.make_jaxpr(partial(log_joint, model=model, args=args))(jnp.zeros(3))
+        checked = check_symmetry(model, Symmetry({"loc": ("component",)}), args)
+        assert alive
+        assert checked.status == "passed"
+        assert checked.tolerance < tolerance
