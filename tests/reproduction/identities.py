@@ -42,7 +42,7 @@ def distances(bound: Symmetry, a: DiagonalGaussian, b: DiagonalGaussian, permuta
 
 
 def assignment() -> dict[str, Any]:
-    """One hidden layer against all relabellings; several layers against a planted one; descents that never rise."""
+    """One hidden layer against all relabellings; several layers against a planted one."""
     rng, symmetry = np.random.default_rng(0), Symmetry.mlp([("w1", "b1"), ("w2", "b2")])
     agree = monotone = 0
     everything = jnp.asarray(list(itertools.permutations(range(WIDTH))))
@@ -73,6 +73,21 @@ def assignment() -> dict[str, Any]:
     }
 
 
+def descent() -> dict[str, Any]:
+    """Squared distances of random pairs of two and three hidden layers: before, and after one and two descents."""
+    rows = []
+    for depth, seed in itertools.product((2, 3), range(PROBLEMS // 2)):
+        rng = np.random.default_rng([depth, seed])
+        layers = Symmetry.mlp([(f"w{k}", f"b{k}") for k in range(1, depth + 2)])
+        a, b = (gaussian(rng, (3, *[WIDTH] * depth, 2)) for _ in range(2))
+        row = [float(a.wasserstein(b) ** 2)]
+        for _ in range(2):
+            b = b.apply(layers.bind(a.loc), match(a, b, layers, method="descent").element)
+            row.append(float(a.wasserstein(b) ** 2))
+        rows.append(row)
+    return {"squared_distances": rows}
+
+
 def deviations() -> dict[str, Any]:
     """Equal means, standard deviations exchanged."""
     symmetry = Symmetry({"w": ("unit",)})
@@ -99,7 +114,7 @@ def transpositions() -> dict[str, Any]:
 
 def main() -> None:
     """Run what has not been run."""
-    jobs = {"assignment": assignment, "deviations": deviations, "transpositions": transpositions}
+    jobs = {"assignment": assignment, "descent": descent, "deviations": deviations, "transpositions": transpositions}
     records.run("rossi_identities", jobs)
 
 
