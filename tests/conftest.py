@@ -4,6 +4,8 @@ import itertools
 import os
 import tempfile
 
+import pytest
+
 # tests compile thousands of small functions and run each a few times, so compiling less thoroughly halves their time;
 # JAX_DISABLE_MOST_OPTIMIZATIONS=0 tests what users run
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
@@ -15,8 +17,6 @@ os.environ |= {
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
 }
-
-import pytest  # noqa: E402
 
 _TESTS_RUN = itertools.count(1)
 

@@ -203,7 +203,7 @@ def log_evidence(
 def _centre(guide: AutoSymmetrized, params: Mapping[str, Any]) -> dict[str, Array]:
     try:
         return guide.median(dict(params))
-    except (NotImplementedError, UnsupportedGuideError) as error:
+    except (NotImplementedError, UnsupportedGuideError) as error:  # flows say the one, guides by hand the other
         raise ValueError(
             f"method='laplace' needs a Gaussian guide; {type(guide.base).__name__} has no median. Use 'importance'."
         ) from error

@@ -90,5 +90,4 @@ def redrawn(data: Any, rng: np.random.Generator) -> Any:
 
 def _as(given: Any, value: np.ndarray) -> Any:
     value = value.astype(given.dtype)
-
     return value if isinstance(given, np.ndarray) else jnp.asarray(value)

@@ -103,12 +103,10 @@ def find_symmetry(
 
         @functools.cache
         def on_other_data(k: int) -> Evidence | None:
-            if k == 0:
-                return measured(with_far_points(evidence(*apart((args, kwargs, {}), rng)), rng))
             try:
                 trace = trace_model(model, args, kwargs, key)
                 observed = {name: site["value"] for name, site in trace.items() if site.get("is_observed")}
-                other = evidence(*redrawn((args, kwargs, observed), rng))
+                other = evidence(*(redrawn if k else apart)((args, kwargs, observed), rng))
             except Exception:  # whatever a model says of data it was not made for
                 return None
             if other.frozen.sizes != proof.frozen.sizes:

@@ -140,7 +140,7 @@ def _place(fn: Any, noise: Array, shape: tuple[int, ...]) -> Array:
     try:
         transform = biject_to(fn.support)
         inner = transform.inverse_shape(shape)
-    except NotImplementedError:
+    except NotImplementedError:  # no way to it from the real line, as to a sphere
         return fn.sample(jax.random.key(0), shape[: len(shape) - len(fn.shape())])
     moved = jnp.resize(noise, inner)
     try:

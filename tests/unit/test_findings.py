@@ -202,6 +202,28 @@ def test_a_clip_that_no_draw_of_the_prior_reaches_is_seen(seed):
     assert text_of_group(symmetry) == "S2"
 
 
+def test_a_branch_is_seen_among_many_larger_numbers():
+    def model(y):
+        a = normal("a", 3)
+        third = jnp.where((a[2] > 12.0) & (a[2] < 14.0), 12.0, a[2])
+        total = sum(jnp.tanh(v / 9.0) for v in (a[0], a[1], third))
+        kelvin = total * 1440.0 / 459.67 + 365.25 - 273.15 / 60.0 + 24.0
+        numpyro.sample("y", dist.Normal(kelvin, 1.0).expand([4]).to_event(1), obs=y)
+
+    assert text_of_group(find_symmetry(model, (jnp.arange(4.0),))) == "S2"
+
+
+def test_the_sign_of_a_head_is_not_counted_beside_the_signs_of_its_units():
+    def of_heads(x, y):
+        w, v = normal("w", 3, 2, 5), normal("v", 3, 5)
+        heads = jnp.einsum("nhu,hu->nh", jnp.tanh(jnp.einsum("nd,hdu->nhu", x, w)), v)
+        numpyro.sample("y", dist.Normal((heads**3).sum(1), 0.3).to_event(1), obs=y)
+
+    signed = find_symmetry(of_heads, (X, Y), signs=True)
+    assert [group.signed for group in signed.groups.values() if group.cells] == [True]
+    assert [group.signed for group in signed.groups.values() if not group.cells] == [False]
+
+
 def test_a_group_behind_a_factor_of_a_matrix():
     def model(x, y):
         h = jnp.tanh(x @ normal("w", 2, 3))
