@@ -344,14 +344,15 @@ def test_a_program_in_single_precision_that_lives_on_does_no_harm():
         loc = numpyro.sample("loc", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
         numpyro.sample("y", dist.Normal(sum(x - loc[k] for k in range(3)), 1.0).to_event(1), obs=y)
 
-    def taking(x, y):
+    def taking(row, y):
         loc = numpyro.sample("loc", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
-        numpyro.sample("y", dist.Normal(sum(x - loc[k] for k in range(3)), 1.0).to_event(1), obs=y)
+        offset = numpyro.sample("offset", dist.Normal(0.0, 1.0).expand([int(row.max()) + 1]).to_event(1))
+        numpyro.sample("y", dist.Normal(offset[row] + jnp.sin(loc).sum(), 1.0).to_event(1), obs=y)
 
     def log_joint(loc, model, args):
-        return log_density(handlers.seed(model, 0), args, {}, {"loc": loc})[0]
+        return log_density(handlers.seed(model, 0), args, {}, {"loc": loc, "offset": jnp.ones(12)})[0]
 
-    for model, args, tolerance in ((closing_over, (np.sin(x),), 1e-2), (taking, (x, np.sin(x)), 1e-6)):
+    for model, args, tolerance in ((closing_over, (np.sin(x),), 1e-2), (taking, (np.arange(12), np.sin(x)), 1e-6)):
         alive = jax.make_jaxpr(partial(log_joint, model=model, args=args))(jnp.zeros(3))
         checked = check_symmetry(model, Symmetry({"loc": ("component",)}), args)
         assert alive

@@ -194,7 +194,7 @@ def test_a_group_refused_for_a_support_says_so():
 def test_a_clip_that_no_draw_of_the_prior_reaches_is_seen(seed):
     def model(y):
         loc = normal("loc", 3)
-        locs = jnp.stack([loc[0], loc[1], jnp.minimum(loc[2], 23.0)])
+        locs = jnp.stack([loc[0], loc[1], jnp.minimum(loc[2], 47.0)])
         mixture = dist.MixtureSameFamily(dist.Categorical(jnp.ones(3) / 3), dist.Normal(locs, 1.0))
         numpyro.sample("y", mixture.expand([4]).to_event(1), obs=y)
 
@@ -205,7 +205,7 @@ def test_a_clip_that_no_draw_of_the_prior_reaches_is_seen(seed):
 def test_a_branch_is_seen_among_many_larger_numbers():
     def model(y):
         a = normal("a", 3)
-        third = jnp.where((a[2] > 12.0) & (a[2] < 14.0), 12.0, a[2])
+        third = jnp.where((a[2] > 12.0) & (a[2] < 12.7), 12.0, a[2])
         total = sum(jnp.tanh(v / 9.0) for v in (a[0], a[1], third))
         kelvin = total * 1440.0 / 459.67 + 365.25 - 273.15 / 60.0 + 24.0
         numpyro.sample("y", dist.Normal(kelvin, 1.0).expand([4]).to_event(1), obs=y)
@@ -301,7 +301,7 @@ def chosen(n):
 
 def looked_at(n):
     effect = normal("effect", int(n.max() * 0) + 4)
-    numpyro.sample("n", dist.Poisson(jnp.exp(effect)).to_event(1), obs=n)
+    numpyro.factor("n", dist.Poisson(jnp.exp(effect)).log_prob(n).sum())
 
 
 @pytest.mark.parametrize("model", [stacked, written, mapped, counted_with_more, chosen, looked_at])
