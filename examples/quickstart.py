@@ -28,7 +28,7 @@ from numpyro.infer import SVI, Predictive, Trace_ELBO, init_to_sample
 from numpyro.infer.autoguide import AutoNormal
 from tqdm import tqdm
 
-from numpyro_symmetry import AutoSymmetrized, EvidenceBounds, Symmetry
+from numpyro_symmetry import AutoSymmetrized, ElboBounds, Symmetry
 
 SHORT = os.environ.get("NUMPYRO_SYMMETRY_SHORT") == "1"
 COLOURS = {"bare": "#b5651d", "symmetrized": "#1f5fa8"}
@@ -37,7 +37,7 @@ COLOURS = {"bare": "#b5651d", "symmetrized": "#1f5fa8"}
 class Fit(NamedTuple):
     """One fit, and what it is worth."""
 
-    bounds: EvidenceBounds
+    bounds: ElboBounds
     test_log_likelihood: float
     rmse: float
     units_in_use: int
@@ -88,7 +88,7 @@ def fit_network(width: int, steps: int) -> dict[str, Fit]:
         params = svi.run(jax.random.key(0), steps, *train, progress_bar=False).params
 
         # a bare fit too may be read as a symmetric posterior, so both are scored as one: the difference is the training
-        bounds = symmetrized.evidence_bounds(jax.random.key(1), params, *train)
+        bounds = symmetrized.elbo_bounds(jax.random.key(1), params, *train)
         draws = symmetrized.sample_posterior(jax.random.key(2), params, sample_shape=(400,))
         predictive = Predictive(model, draws, params=params, return_sites=["parts"])
         parts = predictive(jax.random.key(3), jnp.concatenate([train[0], test[0]]))["parts"]
@@ -120,7 +120,7 @@ def mixture(y, components):
         numpyro.sample("y", dist.MixtureSameFamily(dist.Categorical(weights), dist.Normal(loc, scale)), obs=y)
 
 
-def fit_mixture(components: int, steps: int) -> dict[str, EvidenceBounds]:
+def fit_mixture(components: int, steps: int) -> dict[str, ElboBounds]:
     velocities = jnp.asarray(read_data("galaxy.csv") / 1000.0)
     bare = AutoNormal(mixture, init_loc_fn=init_to_sample)
     symmetrized = AutoSymmetrized(bare, Symmetry.mixture("weights", "loc", "scale"))
@@ -128,18 +128,18 @@ def fit_mixture(components: int, steps: int) -> dict[str, EvidenceBounds]:
     for method, guide in {"bare": bare, "symmetrized": symmetrized}.items():
         svi = SVI(mixture, guide, optax.adam(optax.cosine_decay_schedule(3e-2, steps)), Trace_ELBO(num_particles=8))
         params = svi.run(jax.random.key(4), steps, velocities, components, progress_bar=False).params
-        bounds[method] = symmetrized.evidence_bounds(jax.random.key(1), params, velocities, components)
+        bounds[method] = symmetrized.elbo_bounds(jax.random.key(1), params, velocities, components)
     return bounds
 
 
 # ---- what came out ---------------------------------------------------------------------------------------------------
 
 
-def evidence(bounds: EvidenceBounds) -> str:
+def evidence(bounds: ElboBounds) -> str:
     return f"{bounds.lower:8.1f} ± {bounds.lower_error:.1f} … {bounds.upper:8.1f} ± {bounds.upper_error:.1f}"
 
 
-def verdict(bare: EvidenceBounds, symmetrized: EvidenceBounds) -> str:
+def verdict(bare: ElboBounds, symmetrized: ElboBounds) -> str:
     gain = symmetrized.lower - bare.lower
     error = math.hypot(symmetrized.lower_error, bare.lower_error)
     if gain > 3 * error and gain > 0.5:

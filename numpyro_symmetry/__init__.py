@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     )
     from numpyro_symmetry.guides import (
         AutoSymmetrized,
-        EvidenceBounds,
+        ElboBounds,
     )
     from numpyro_symmetry.matching import (
         ActivationCost,
@@ -94,7 +94,7 @@ _UPPER_FLOORS = {
     "log_permanent": "entropy",
     "mutual_information": "entropy",
     "AutoSymmetrized": "guides",
-    "EvidenceBounds": "guides",
+    "ElboBounds": "guides",
     "ActivationCost": "matching",
     "DiagonalGaussian": "matching",
     "FullGaussian": "matching",
@@ -121,7 +121,7 @@ __all__ = [
     "Concat",
     "DiagonalGaussian",
     "EuclideanCost",
-    "EvidenceBounds",
+    "ElboBounds",
     "FullGaussian",
     "GaussianCost",
     "Group",

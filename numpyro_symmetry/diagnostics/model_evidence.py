@@ -120,7 +120,7 @@ def log_evidence(
 
     See Also
     --------
-    AutoSymmetrized.evidence_bounds : bounds from a guide alone, in expectation.
+    AutoSymmetrized.elbo_bounds : bounds from a guide alone, in expectation.
 
     References
     ----------

@@ -31,7 +31,7 @@ from numpyro_symmetry.guides.density import (
     latents_are_independent,
     lay_out,
 )
-from numpyro_symmetry.guides.evidence import EvidenceBounds, compile_particles, summarise
+from numpyro_symmetry.guides.elbo import ElboBounds, compile_particles, summarise
 from numpyro_symmetry.guides.information import draws_permutations, information_at
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError, SymmetryWarning, UnsupportedGuideError
 from numpyro_symmetry.symmetry.axes import names_in
@@ -280,7 +280,7 @@ class AutoSymmetrized(AutoGuide):
         """Posterior of the base guide in its unconstrained space: one labelled component of :math:`q^G`."""
         return self._autoguide("get_posterior").get_posterior(params)  # pyright: ignore[reportAttributeAccessIssue]
 
-    def evidence_bounds(
+    def elbo_bounds(
         self,
         rng_key: Array,
         params: dict[str, Any],
@@ -288,7 +288,7 @@ class AutoSymmetrized(AutoGuide):
         num_particles: int = 256,
         num_permutations: int = 16,
         **kwargs: Any,
-    ) -> EvidenceBounds:
+    ) -> ElboBounds:
         r"""Bound the symmetrized ELBO from both sides: :math:`\mathrm{ELBO}(q) + I` with I sandwiched.
 
         Parameters
@@ -306,7 +306,7 @@ class AutoSymmetrized(AutoGuide):
 
         Returns
         -------
-        EvidenceBounds
+        ElboBounds
             ``lower`` never exceeds the symmetrized ELBO, nor ``log p(data)``, in expectation; ``upper`` is never below
             the symmetrized ELBO. Nats, with standard errors over draws.
 
@@ -345,6 +345,11 @@ class AutoSymmetrized(AutoGuide):
         keys = jax.random.split(rng_key, num_particles)
         elbo, information_of = self._particles(keys, params)
         return summarise(elbo, information_of, layout.symmetry.log_order())
+
+    def evidence_bounds(self, *args: Any, **kwargs: Any) -> ElboBounds:
+        """Former name of `elbo_bounds`: the symmetrized guide has an ELBO, and the evidence is the model's."""
+        warnings.warn("evidence_bounds is now called elbo_bounds.", FutureWarning, stacklevel=2)
+        return self.elbo_bounds(*args, **kwargs)
 
     # ---- private -------------------------------------------------------------------------------------------------
 

@@ -335,16 +335,16 @@ def test_pickling_keeps_a_trained_guide_working():
     guide = fresh("sequential")
     params = fit(guide, (X, Y)).params
     again = pickle.loads(pickle.dumps(guide))
-    bounds = [g.evidence_bounds(jax.random.key(0), params, X, Y, num_particles=32) for g in (guide, again)]
+    bounds = [g.elbo_bounds(jax.random.key(0), params, X, Y, num_particles=32) for g in (guide, again)]
     assert bounds[0] == bounds[1]
 
 
-def test_evidence_bounds_compile_once_for_the_same_data_and_see_new_data():
+def test_elbo_bounds_compile_once_for_the_same_data_and_see_new_data():
     guide, x, y = fresh("sequential"), jnp.asarray(X), jnp.asarray(Y)
     params = fit(guide, (x, y)).params
 
     def bounds(x, y, params=params):
-        return guide.evidence_bounds(jax.random.key(0), params, x, y, num_particles=8), guide._particles
+        return guide.elbo_bounds(jax.random.key(0), params, x, y, num_particles=8), guide._particles
 
     (first, compiled), (moved, again) = bounds(x, y), bounds(x, y, jax.tree.map(lambda p: 1.1 * p, params))
     assert again is compiled
@@ -356,18 +356,18 @@ def test_evidence_bounds_compile_once_for_the_same_data_and_see_new_data():
     assert bounds(x, mutable)[0] == bounds(x, jnp.asarray(mutable))[0] != first
 
 
-def test_evidence_bounds_do_not_see_a_container_change():
+def test_elbo_bounds_do_not_see_a_container_change():
     def model(data):
         z = numpyro.sample("z", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
         numpyro.sample("y", dist.Normal(z.sum(), 1.0), obs=data["y"])
 
     guide = AutoSymmetrized(autoguide.AutoNormal(model), Symmetry({"z": ("unit",)}))
     data, params = {"y": jnp.array(0.5)}, {"z_auto_loc": jnp.zeros(3), "z_auto_scale": jnp.ones(3)}
-    first = guide.evidence_bounds(jax.random.key(0), params, data, num_particles=8)
+    first = guide.elbo_bounds(jax.random.key(0), params, data, num_particles=8)
     kept = {"y": data["y"]}
     data["y"] = jnp.array(20.0)
-    assert guide.evidence_bounds(jax.random.key(0), params, kept, num_particles=9).lower > first.lower - 5.0
-    assert guide.evidence_bounds(jax.random.key(0), params, data, num_particles=8).lower < first.lower - 50.0
+    assert guide.elbo_bounds(jax.random.key(0), params, kept, num_particles=9).lower > first.lower - 5.0
+    assert guide.elbo_bounds(jax.random.key(0), params, data, num_particles=8).lower < first.lower - 50.0
 
 
 def test_the_upper_bound_is_cut_off_at_the_mean_only():
@@ -381,7 +381,7 @@ def test_the_upper_bound_is_cut_off_at_the_mean_only():
     )
     covariance = 25.0 * jnp.ones((6, 6)) + 0.05**2 * jnp.eye(6)
     params = {"auto_loc": jnp.arange(6.0), "auto_scale_tril": jnp.linalg.cholesky(covariance)}
-    bounds = guide.evidence_bounds(jax.random.key(1), params, num_permutations=16)
+    bounds = guide.elbo_bounds(jax.random.key(1), params, num_permutations=16)
     assert bounds.mutual_information[1] == pytest.approx(math.log(720), abs=1e-3)
     assert bounds.upper == pytest.approx(bounds.base_elbo + bounds.mutual_information[1], abs=1e-6)
 
@@ -397,7 +397,7 @@ def test_a_dependence_behind_a_comparison_is_seen():
         numpyro.sample("v", dist.Normal(jnp.where(z[0] > 0, d, -d), 0.1).to_event(1))
 
     guide = AutoSymmetrized(by_hand, Symmetry({"z": ("unit",), "v": ("unit",)}), model=model)
-    bounds = guide.evidence_bounds(jax.random.key(0), {"d": jnp.array([-1.0, 0.0, 1.0])}, num_particles=1000)
+    bounds = guide.elbo_bounds(jax.random.key(0), {"d": jnp.array([-1.0, 0.0, 1.0])}, num_particles=1000)
     assert bounds.mutual_information[0] == pytest.approx(1.444, abs=0.03)
 
 
@@ -413,7 +413,7 @@ def test_relabelled_draws_leave_out_what_a_guide_computed_from_its_labels():
     assert set(plain) - set(moved) == {"extra"}
 
 
-def test_evidence_bounds_of_latents_that_depend_on_each_other():
+def test_elbo_bounds_of_latents_that_depend_on_each_other():
     def model():
         z = numpyro.sample("z", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
         a = numpyro.sample("a", dist.Normal(0.0, 1.0))
@@ -427,7 +427,7 @@ def test_evidence_bounds_of_latents_that_depend_on_each_other():
         numpyro.sample("a", dist.Normal(0.5 * b, math.sqrt(0.5)))  # the exact posterior, in the other order
 
     guide = AutoSymmetrized(by_hand, Symmetry({"z": ("unit",)}), model=model)
-    bounds = guide.evidence_bounds(jax.random.key(1), {"loc": jnp.zeros(2)})
+    bounds = guide.elbo_bounds(jax.random.key(1), {"loc": jnp.zeros(2)})
     log_z = float(dist.Normal(0.0, math.sqrt(3)).log_prob(0.0) + dist.Normal(0.0, math.sqrt(1e4 + 2)).log_prob(0.0))
     assert bounds.lower == pytest.approx(log_z, abs=1e-3)
 
@@ -463,16 +463,16 @@ def test_wide_general_guide_trains_through_its_surrogate():
     symmetry = Symmetry({"w1": (None, "h"), "w2": ("h",)})
     guide = AutoSymmetrized(autoguide.AutoMultivariateNormal(model, init_loc_fn=init_to_sample), symmetry)
     params = fit(guide, (X, Y), model=model).params
-    bounds = guide.evidence_bounds(jax.random.key(0), params, X, Y, num_particles=64)
+    bounds = guide.elbo_bounds(jax.random.key(0), params, X, Y, num_particles=64)
     assert bounds.lower <= bounds.upper + 4 * bounds.upper_error
     assert bounds.lower >= bounds.base_elbo
     assert bounds.mutual_information[1] <= math.lgamma(13) + 1e-6
 
 
-def test_evidence_bounds_enclose_the_exact_value():
+def test_elbo_bounds_enclose_the_exact_value():
     guide = fresh("exact")
     params = fit(guide, (X, Y), 200).params
-    exact = guide.evidence_bounds(jax.random.key(0), params, X, Y, num_particles=512)
+    exact = guide.elbo_bounds(jax.random.key(0), params, X, Y, num_particles=512)
     assert exact.lower == exact.upper
     assert 0 <= exact.mutual_information[0] <= exact.log_order
     np.testing.assert_allclose(exact.log_order, math.log(6), rtol=1e-6)
@@ -633,17 +633,17 @@ def test_refuses_parameters_that_are_not_finite():
     guide = fresh()
     params = fit(guide, (X, Y)).params
     params["w1_auto_loc"] = params["w1_auto_loc"].at[0, 1].set(jnp.nan)
-    for call in (guide.sample_posterior, guide.evidence_bounds):
+    for call in (guide.sample_posterior, guide.elbo_bounds):
         with pytest.raises(SymmetryError, match="'w1_auto_loc'.* holds 1 non-finite of 3"):
             call(jax.random.key(0), params, X, Y)
 
 
-def test_evidence_bounds_refuse_nothing_to_average():
+def test_elbo_bounds_refuse_nothing_to_average():
     guide = fresh()
     params = fit(guide, (X, Y)).params
     for options in ({"num_particles": 0}, {"num_permutations": 0}):
         with pytest.raises(ValueError, match="must be at least 1"):
-            guide.evidence_bounds(jax.random.key(0), params, X, Y, **options)
+            guide.elbo_bounds(jax.random.key(0), params, X, Y, **options)
 
 
 @pytest.mark.parametrize(

@@ -192,7 +192,7 @@ def two_weights(slope: float, estimator: str) -> dict[str, Any]:
     rows = []
     for seed in SEEDS:
         params = {name: value[seed] for name, value in fits.items()}
-        bounds = judge.evidence_bounds(jax.random.key(100), params, *posterior.model_args, num_particles=4096)
+        bounds = judge.elbo_bounds(jax.random.key(100), params, *posterior.model_args, num_particles=4096)
         rows.append(
             {
                 "evidence": bounds.lower,
@@ -295,7 +295,7 @@ def classify(folder: Path, width: int, method: str, scale: float, epochs: int) -
         params = svi.get_params(state)
         # the evidence is estimated on a sixth of the images
         found = score(params, x[:10_000], y[:10_000], test_x, test_y)
-        bounds = judge.evidence_bounds(jax.random.key(2), params, *some, num_particles=16)
+        bounds = judge.elbo_bounds(jax.random.key(2), params, *some, num_particles=16)
         fits.append(
             {name: float(value) for name, value in found.items()} | {"information": bounds.mutual_information[0]}
         )

@@ -102,7 +102,7 @@ def fit(data: dict[str, Any], widths, method: str, steps: int, seed: int, partic
     trained = time.perf_counter()
     params = svi.get_params(state)
     judge = AutoSymmetrized(base(), symmetry)
-    bounds = judge.evidence_bounds(jax.random.PRNGKey(99), params, data["x"], data["y"], num_particles=400)
+    bounds = judge.elbo_bounds(jax.random.PRNGKey(99), params, data["x"], data["y"], num_particles=400)
     draws = judge.sample_posterior(jax.random.PRNGKey(98), params, sample_shape=(400,))
     mean = predict(draws, data["x_test"], widths)
     log_lik = dist.Normal(mean, params["noise"]).log_prob(data["y_test"])

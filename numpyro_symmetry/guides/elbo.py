@@ -22,7 +22,7 @@ from numpyro_symmetry.guides.density import log_prob_of
 _PARTICLES_AT_ONCE = 16
 
 
-class EvidenceBounds(NamedTuple):
+class ElboBounds(NamedTuple):
     """Bounds on the symmetrized ELBO, in nats; each a mean over draws of the guide, with its standard error.
 
     Attributes
@@ -96,7 +96,7 @@ def compile_particles(
     return particles
 
 
-def summarise(elbo: Array, information: Array, log_order: float) -> EvidenceBounds:
+def summarise(elbo: Array, information: Array, log_order: float) -> ElboBounds:
     """Means over draws, and their standard errors."""
     base_elbo, below, above = (np.asarray(x, np.float64) for x in (elbo, information[:, 0], information[:, 1]))
     (lower, lower_error), (_, upper_error), (base, base_error) = map(
@@ -104,7 +104,7 @@ def summarise(elbo: Array, information: Array, log_order: float) -> EvidenceBoun
     )
     # only the mean may be cut off at log|G|: single draws scatter about it, and cutting them would bias the mean
     mutual_information = (float(below.mean()), min(float(above.mean()), log_order))
-    return EvidenceBounds(
+    return ElboBounds(
         lower,
         lower_error,
         base + mutual_information[1],

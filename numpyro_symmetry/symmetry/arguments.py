@@ -1,0 +1,156 @@
+"""Arguments that every layer takes: keys, counts, options, a model's arguments, arrays, and what cannot run under jit.
+
+A check returns the argument as the package uses it, or says which argument it was, what is expected, what came, and
+what to write instead. Knows neither symmetries nor models.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.core import Tracer
+
+from numpyro_symmetry.symmetry.errors import SymmetryError
+
+
+def as_key(rng_key: Any, name: str = "rng_key") -> Array:
+    """A single JAX random key, of the new kind or of the old.
+
+    Raises
+    ------
+    TypeError
+        If it is no key: an integer, say.
+    """
+    remedy = f"{name} must be one JAX random key, such as jax.random.key(0)"
+    dtype = getattr(rng_key, "dtype", None)
+    if dtype is None or isinstance(rng_key, np.generic):
+        raise TypeError(f"{remedy}; got {_short(rng_key)}.")
+    if jnp.issubdtype(dtype, jax.dtypes.prng_key):
+        if rng_key.shape:
+            raise TypeError(f"{remedy}; got keys of shape {rng_key.shape}.")
+        return rng_key
+    if dtype != np.uint32 or rng_key.ndim != 1:
+        raise TypeError(f"{remedy}; got an array of {dtype}{tuple(rng_key.shape)}.")
+    return jnp.asarray(rng_key)
+
+
+def seed_of(rng_key: Any, name: str = "rng_key") -> list[int]:
+    """Entropy for NumPy's generators from a JAX key; a fixed one where there is none."""
+    if rng_key is None:
+        return [0]
+    key = as_key(rng_key, name)
+    refuse_tracers("A search that a key steers", key)
+    data = jax.random.key_data(key) if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else key
+    return np.asarray(data).ravel().tolist()
+
+
+def as_count(value: Any, name: str, *, minimum: int = 1, meaning: str = "") -> int:
+    """A whole number that is at least ``minimum``.
+
+    Raises
+    ------
+    TypeError
+        If it is no whole number.
+    ValueError
+        If it is too small.
+    """
+    why = f" ({meaning})" if meaning else ""
+    if isinstance(value, bool | np.bool_) or isinstance(value, Tracer):
+        raise TypeError(f"{name} must be a whole number{why}; got {_short(value)}.")
+    try:
+        count = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} must be a whole number{why}; got {_short(value)}.") from None
+    if count < minimum:
+        raise ValueError(f"{name} must be at least {minimum}{why}; got {count}.")
+    return count
+
+
+def as_flag(value: Any, name: str) -> bool:
+    """True or False, and nothing that merely counts as one of them.
+
+    Raises
+    ------
+    TypeError
+        If it is neither.
+    """
+    if not isinstance(value, bool | np.bool_):
+        raise TypeError(f"{name} must be True or False; got {_short(value)}.")
+    return bool(value)
+
+
+def as_names(value: Any, name: str, *, example: str) -> tuple[str, ...]:
+    """Several names, as a tuple.
+
+    Raises
+    ------
+    TypeError
+        If it is a bare string, or holds anything but strings.
+    """
+    names = () if isinstance(value, str) or not isinstance(value, Iterable) else tuple(value)
+    if isinstance(value, str) or not isinstance(value, Iterable) or not all(isinstance(x, str) for x in names):
+        raise TypeError(f"{name} must be a tuple of names, such as {example}; got {_short(value)}.")
+    return names
+
+
+def as_model_arguments(args: Any, kwargs: Any) -> tuple[tuple, dict[str, Any]]:
+    """A model's positional and keyword arguments.
+
+    Raises
+    ------
+    TypeError
+        If ``model_args`` is one argument and not a tuple of them, or ``model_kwargs`` is no mapping.
+    """
+    if not isinstance(args, tuple | list):
+        what = f"an array {tuple(args.shape)}" if hasattr(args, "shape") else _short(args)
+        raise TypeError(f"model_args must be a tuple of the model's arguments, not {what}: write (y,).")
+    if not (kwargs is None or isinstance(kwargs, Mapping)):
+        raise TypeError(f"model_kwargs must be a mapping from names to the model's arguments; got {_short(kwargs)}.")
+    return tuple(args), dict(kwargs or {})
+
+
+def refuse_masked(values: Mapping[str, Any], what: str = "Site") -> None:
+    """Refuse masked arrays: what lies under a mask would be taken for a value.
+
+    Raises
+    ------
+    SymmetryError
+        Naming the site and the remedy.
+    """
+    for site, value in values.items():
+        if isinstance(value, np.ma.MaskedArray):
+            count = int(np.ma.count_masked(value))
+            raise SymmetryError(
+                f"{what} {site!r} is a masked array ({count} of {value.size} entries masked), and masks are not looked "
+                "at. Pass values.filled(...), or drop those draws."
+            )
+
+
+def refuse_tracers(what: str, *trees: Any) -> None:
+    """Refuse to go on where something is being traced and numbers are needed.
+
+    Raises
+    ------
+    TypeError
+        Naming what cannot run under `jit`.
+    """
+    if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(trees)):
+        raise TypeError(
+            f"{what} needs numbers and cannot run under jit, vmap or grad. Call it outside, and pass its result in."
+        )
+
+
+def _short(value: Any) -> str:
+    """What came, in a few words."""
+    if isinstance(value, type):
+        return f"the class {value.__name__} (an instance is expected)"
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        return f"an array of {value.dtype}{tuple(value.shape)}"
+    text = repr(value)
+    return f"{text if len(text) <= 60 else text[:57] + '...'} ({type(value).__name__})"
