@@ -198,7 +198,7 @@ def main() -> None:
     fits = dict(zip(widths, reversed(of_width), strict=True))
 
     print("\nA Bayesian network on yacht resistance: 277 rows to learn from, 31 held out\n")
-    print(f"{'units':>5} {'guide':12} {'log evidence of q^G, in nats':>36} {'log-lik':>8} {'RMSE':>6} {'in use':>7}")
+    print(f"{'units':>5} {'guide':12} {'ELBO of q^G (lower … upper)':>36} {'log-lik':>8} {'RMSE':>6} {'in use':>7}")
     for width, by_method in fits.items():
         for method, fit in by_method.items():
             print(

@@ -104,9 +104,10 @@ def judged(probabilities, reference, y):
     ]
 
 
-def of_gaussian(q, reference, x, y):
-    """Means and standard errors over sets of networks drawn from one Gaussian."""
-    rows = [judged(predict(q.sample(jax.random.key(k), (NETWORKS,)), x), reference, y) for k in range(SETS)]
+def of_gaussian(rng_key, q, reference, x, y):
+    """Means and standard errors over sets of networks drawn from one Gaussian; keys of their own for every seed."""
+    keys = jax.random.split(rng_key, SETS)
+    rows = [judged(predict(q.sample(key, (NETWORKS,)), x), reference, y) for key in keys]
     columns = np.array(rows).T
     names = ("agreement", "total_variation", "accuracy")
     found = {n: [float(c.mean()), float(c.std(ddof=1) / SETS**0.5)] for n, c in zip(names, columns, strict=True)}
@@ -143,6 +144,8 @@ def run(seed, data, *, warmup, samples, steps):
     posterior = {site: jnp.asarray(trace["posterior"][site].values) for site in SITES}
     hmc = {site: value.reshape(-1, *value.shape[2:]) for site, value in posterior.items()}
     reference = predict(hmc, test_x)
+    # the same sets for every Gaussian of a run, and others in another run
+    key_sets = jax.random.fold_in(jax.random.key(seed), SETS)
     result = {"seed": seed, "divergent": float(trace["sample_stats"]["diverging"].values.mean())}
     members = []
     for k in range(10):
@@ -154,11 +157,11 @@ def run(seed, data, *, warmup, samples, steps):
     rebased = {}
     for name, draws in (("hmc", hmc), ("ensemble", stack(members))):
         result[f"{name}_draws"] = of_draws(draws, reference, test_x, test_y)
-        result[f"{name}_q_d"] = of_gaussian(DiagonalGaussian.fit(draws), reference, test_x, test_y)
+        result[f"{name}_q_d"] = of_gaussian(key_sets, DiagonalGaussian.fit(draws), reference, test_x, test_y)
         for label, how in (("q_r_first", "first"), ("q_r", "mean")):
             out = rebase(draws, SYMMETRY, reference=how)
             q = rebased[name] = DiagonalGaussian.fit(out.data)
-            result[f"{name}_{label}"] = of_gaussian(q, reference, test_x, test_y)
+            result[f"{name}_{label}"] = of_gaussian(key_sets, q, reference, test_x, test_y)
         result[f"{name}_null"] = {"explained": out.null.explained, "explained_null": out.null.explained_null} | {
             "identified": out.null.num_identified["hidden"]
         }
@@ -170,7 +173,7 @@ def run(seed, data, *, warmup, samples, steps):
             result["hmc_transpositions_between_draws"] = float(
                 np.asarray(num_transpositions({"hidden": step})["hidden"]).mean()
             )
-    result["vi"] = of_gaussian(vi, reference, test_x, test_y)
+    result["vi"] = of_gaussian(key_sets, vi, reference, test_x, test_y)
     shares = (1.0, 0.9, 0.7, 0.5, 0.3, 0.1, 0.05)
     for name, q in (("hmc_q_r", rebased["hmc"]), ("ensemble_q_r", rebased["ensemble"]), ("vi", vi)):
         result[f"pruned_{name}"] = [accuracy(jax.nn.softmax(logits(prune(q, keep), test_x)), test_y) for keep in shares]

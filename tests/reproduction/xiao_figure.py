@@ -35,9 +35,15 @@ def by_seed(rows: list[dict], name: str, quantity: str | int) -> np.ndarray:
     return np.array([x[0] if isinstance(x, list) else x for x in found])
 
 
-def cell(values: np.ndarray) -> str:
-    """Mean and standard error over seeds."""
-    return f"{values.mean():.3f} ± {values.std(ddof=1) / len(values) ** 0.5:.3f}"
+def cell(values: np.ndarray, shared_error: float = 0.0) -> str:
+    """Mean over seeds, and its error over seeds together with one that they share."""
+    return f"{values.mean():.3f} ± {np.hypot(values.std(ddof=1) / len(values) ** 0.5, shared_error):.3f}"
+
+
+def cell_of(rows: list[dict], name: str, quantity: str) -> str:
+    """The same of a recorded quantity, whose Monte Carlo errors old records share between seeds."""
+    errors = [x[1] if isinstance(x := row[name][quantity], list) else 0.0 for row in rows]
+    return cell(by_seed(rows, name, quantity), float(np.mean(errors)))
 
 
 def dots(axis, position: float, values: np.ndarray, colour: str, label: str | None = None) -> None:
@@ -91,7 +97,7 @@ def main() -> None:
     print(f"| | {' | '.join(COLUMNS.values())} |")
     print("|---" * (len(COLUMNS) + 1) + "|")
     for name, label in ROWS.items():
-        cells = [cell(by_seed(rows, name, q)) if q in rows[0][name] else "" for q in COLUMNS]
+        cells = [cell_of(rows, name, q) if q in rows[0][name] else "" for q in COLUMNS]
         print(f"| {label} | {' | '.join(cells)} |")
     for source in ("hmc", "ensemble"):
         moved, (real, null) = (
