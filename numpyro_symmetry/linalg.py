@@ -1,0 +1,153 @@
+"""Cholesky factors and triangular solves that cannot hang on a CPU. Knows jax only.
+
+XLA splits a batched LAPACK call over the threads of a pool and blocks the thread that asks for it, so that as many such
+calls at once as there are threads wait for each other for ever. Here a batch is taken apart into single calls on a CPU;
+on an accelerator it stays a batch. Reverse mode only, as the rules of differentiation are written by hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+# longer batches would make programs that take long to compile
+_UNROLLED = 16
+
+
+def _one_by_one(function: Callable[..., Array]) -> Callable[..., Array]:
+    """A function of arrays whose batches are single calls on a CPU, one after the other."""
+    single = jax.custom_batching.custom_vmap(function)
+
+    @single.def_vmap
+    def _(size: int, batched: Sequence[bool], *args: Array) -> tuple[Array, bool]:
+        if jax.default_backend() != "cpu":
+            return jax.vmap(function, [0 if is_batched else None for is_batched in batched])(*args), True
+
+        # the rule itself and not the function, so that a batch of batches is taken apart too
+        def one(batch: list[Array]) -> Array:
+            own = iter(batch)
+            return single(*(next(own) if is_batched else x for x, is_batched in zip(args, batched, strict=True)))
+
+        batches = [x for x, is_batched in zip(args, batched, strict=True) if is_batched]
+        if size > _UNROLLED:
+            return lax.map(one, batches), True
+        return jnp.stack([one([x[k] for x in batches]) for k in range(size)]), True
+
+    return single
+
+
+def _solver(transposed: bool) -> Callable[[Array, Array], Array]:
+    solve = partial(lax.linalg.triangular_solve, left_side=True, lower=True, transpose_a=transposed)
+    single = _one_by_one(solve)
+
+    @jax.custom_batching.custom_vmap
+    def solver(factor: Array, right: Array) -> Array:
+        return single(factor, right)
+
+    @solver.def_vmap
+    def _(size: int, batched: Sequence[bool], factor: Array, right: Array) -> tuple[Array, bool]:
+        if batched[0]:
+            return jax.vmap(single, [0 if is_batched else None for is_batched in batched])(factor, right), True
+        # many right sides of one factor are columns of one call
+        columns = jnp.moveaxis(right, 0, 1)
+        solved = solver(factor, columns.reshape(columns.shape[0], -1)).reshape(columns.shape)
+        return jnp.moveaxis(solved, 1, 0), True
+
+    return solver
+
+
+_factor = _one_by_one(partial(lax.linalg.cholesky, symmetrize_input=False))
+_forward, _backward = _solver(False), _solver(True)
+
+
+@jax.custom_vjp
+def cholesky(matrix: Array) -> Array:
+    r"""Lower triangular factor :math:`L` of a positive definite :math:`A = LL^\top`.
+
+    Parameters
+    ----------
+    matrix
+        ``(n, n)``; only its lower triangle is read.
+
+    Returns
+    -------
+    Array
+        ``(n, n)``; NaN where the matrix is not positive definite.
+    """
+    return _factor(matrix)
+
+
+def _cholesky_forward(matrix: Array) -> tuple[Array, Array]:
+    factor = _factor(matrix)
+    return factor, factor
+
+
+def _cholesky_backward(factor: Array, cotangent: Array) -> tuple[Array]:
+    # Murray (2016), arXiv:1602.07527, equation 10
+    inner = jnp.tril(_product(factor.T, cotangent))
+    inner = inner - 0.5 * jnp.diag(jnp.diagonal(inner))
+    outer = _backward(factor, _backward(factor, inner).T).T
+    return (0.5 * (outer + outer.T),)
+
+
+cholesky.defvjp(_cholesky_forward, _cholesky_backward)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(2,))
+def _solve(factor: Array, right: Array, transposed: bool) -> Array:
+    return (_backward if transposed else _forward)(factor, right)
+
+
+def _solve_forward(factor: Array, right: Array, transposed: bool) -> tuple[Array, tuple[Array, Array]]:
+    solution = _solve(factor, right, transposed)
+    return solution, (factor, solution)
+
+
+def _solve_backward(transposed: bool, residuals: tuple[Array, Array], cotangent: Array) -> tuple[Array, Array]:
+    factor, solution = residuals
+    to_right = (_forward if transposed else _backward)(factor, cotangent)
+    outer = _product(solution, to_right.T) if transposed else _product(to_right, solution.T)
+    return -jnp.tril(outer), to_right
+
+
+_solve.defvjp(_solve_forward, _solve_backward)
+
+
+def solve_triangular(factor: Array, right: Array, *, transposed: bool = False) -> Array:
+    r"""Solve :math:`Lx = b`, or :math:`L^\top x = b`.
+
+    Parameters
+    ----------
+    factor
+        Lower triangular ``(n, n)``.
+    right
+        ``(n,)`` or ``(n, k)``.
+    transposed
+        Whether the factor is transposed.
+
+    Returns
+    -------
+    Array
+        Of the shape of ``right``.
+    """
+    columns = right[:, None] if right.ndim == 1 else right
+    return _solve(factor, columns, transposed).reshape(right.shape)
+
+
+def solve_positive(factor: Array, right: Array) -> Array:
+    r"""Solve :math:`LL^\top x = b` from the factor."""
+    return solve_triangular(factor, solve_triangular(factor, right), transposed=True)
+
+
+def log_determinant(factor: Array) -> Array:
+    r""":math:`\log\det LL^\top` from the factor."""
+    return 2.0 * jnp.log(jnp.diagonal(factor)).sum()
+
+
+def _product(a: Array, b: Array) -> Any:
+    return jnp.matmul(a, b, precision=lax.Precision.HIGHEST)

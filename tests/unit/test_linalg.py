@@ -1,0 +1,107 @@
+"""Factors and solves against jax's own, batched and not, with their gradients; and that they do not hang."""
+
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from numpyro_symmetry.linalg import cholesky, log_determinant, solve_positive, solve_triangular
+
+STOCK = (
+    jnp.linalg.cholesky,
+    lambda factor, right, transposed=False: jax.scipy.linalg.solve_triangular(
+        factor, right, lower=True, trans=int(transposed)
+    ),
+)
+
+
+def positive(*batch, n=5):
+    a = np.random.default_rng(0).normal(size=(*batch, n, n))
+    return jnp.asarray(a @ np.swapaxes(a, -1, -2) + n * np.eye(n))
+
+
+def total(matrix, functions):
+    factor_of, solve = functions
+    factor, right = factor_of(matrix), jnp.stack([jnp.sin(matrix[0]), jnp.cos(matrix[1])], 1)
+    solved = solve(factor, solve(factor, right), transposed=True)
+    return jnp.sin(solved).sum() + jnp.log(jnp.diagonal(factor)).sum() + solve(factor, right[:, 0]).sum()
+
+
+@pytest.mark.parametrize("batch", [(), (3,), (2, 3)], ids=str)
+def test_value_and_gradient_are_the_stock_ones(batch):
+    with jax.enable_x64(True):
+        matrix, ours, stock = positive(*batch), (cholesky, solve_triangular), STOCK
+
+        def differentiated(functions):
+            one = jax.value_and_grad(lambda m: total(m, functions))
+            for _ in batch:
+                one = jax.vmap(one)
+            return one(matrix)
+
+        def of_mean(functions):
+            one = lambda m: total(m, functions)  # noqa: E731
+            for _ in batch:
+                one = jax.vmap(one)
+            return jax.grad(lambda m: one(m).mean())(matrix)
+
+        symmetric = lambda g: g + jnp.swapaxes(g, -1, -2)  # noqa: E731
+        (value, gradient), (expected, expected_gradient) = differentiated(ours), differentiated(stock)
+        np.testing.assert_allclose(value, expected, rtol=1e-12)
+        np.testing.assert_allclose(symmetric(gradient), symmetric(expected_gradient), rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(symmetric(of_mean(ours)), symmetric(of_mean(stock)), rtol=1e-9, atol=1e-12)
+
+
+def test_solves_and_determinants():
+    with jax.enable_x64(True):
+        matrix, right = positive(), jnp.arange(5.0)
+        factor = cholesky(matrix)
+        np.testing.assert_allclose(solve_positive(factor, right), np.linalg.solve(matrix, right), rtol=1e-12)
+        np.testing.assert_allclose(log_determinant(factor), np.linalg.slogdet(matrix)[1], rtol=1e-12)
+
+
+def test_a_batch_makes_no_batched_call_on_a_cpu():
+    program = jax.make_jaxpr(jax.vmap(lambda m: cholesky(m)))(positive(3))
+    shapes = [
+        e.outvars[0].aval.shape for e in jax.tree.leaves(_equations(program.jaxpr)) if e.primitive.name == "cholesky"
+    ]
+    assert shapes == [(5, 5)] * 3
+
+
+def _equations(jaxpr):
+    found = []
+    for equation in jaxpr.eqns:
+        found.append(equation)
+        for value in equation.params.values():
+            inner = getattr(value, "jaxpr", value)
+            found += _equations(inner) if hasattr(inner, "eqns") else []
+    return found
+
+
+HANGS = """
+import sys, jax, jax.numpy as jnp
+from jax import lax
+if sys.argv[1] == "ours":
+    from numpyro_symmetry.linalg import cholesky, solve_positive
+else:
+    from jax.numpy.linalg import cholesky
+    solve_positive = lambda l, b: jax.scipy.linalg.cho_solve((l, True), b)
+z = jax.random.normal(jax.random.key(0), (10, 31, 31)); a = z @ z.mT + 31 * jnp.eye(31)
+def one(m, r):
+    return solve_positive(cholesky(m), r)
+def body(carry, _):
+    x = sum(jax.vmap(one)(carry + 0.1 * i, a) for i in range(6))
+    return carry + 1e-9 * x.mean(), None
+jax.block_until_ready(jax.jit(lambda a: lax.scan(body, a, None, length=300)[0])(a))
+print("finished")
+"""
+
+
+def test_loops_with_many_factors_finish():
+    # with jax's own functions this stands still for ever on two cores
+    done = subprocess.run(
+        [sys.executable, "-c", HANGS, "ours"], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert done.stdout == "finished\n"
