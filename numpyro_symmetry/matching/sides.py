@@ -17,6 +17,7 @@ import numpy as np
 from numpyro_symmetry.matching.costs import ActivationCost
 from numpyro_symmetry.matching.gaussian import DiagonalGaussian, FullGaussian, constrained_sites
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
+from numpyro_symmetry.symmetry.arguments import refuse_masked
 
 Arrays = dict[str, np.ndarray]
 
@@ -39,7 +40,15 @@ def read(side: Any) -> Any:
         prefix = getattr(getattr(guide, "base", guide), "prefix", None)
         is_full = any(f"{prefix}_{name}" in params for name in ("scale_tril", "cov_factor"))
         return (FullGaussian if is_full else DiagonalGaussian).from_guide(guide, params)
-    if isinstance(side, DiagonalGaussian | FullGaussian | Mapping):
+    if isinstance(side, DiagonalGaussian | FullGaussian):
+        return side
+    if isinstance(side, Mapping):
+        if nested := sorted(str(site) for site, value in side.items() if isinstance(value, Mapping)):
+            raise SymmetryError(
+                f"Values hold mappings at {nested}, and sites hold arrays: flatten nested parameters to one level, one "
+                "name for each array."
+            )
+        refuse_masked(side)
         return side
     raise SymmetryError(
         "match expects values by site, a DiagonalGaussian, a FullGaussian or (guide, params); "
@@ -67,12 +76,48 @@ def refuse_mixed_coordinates(target: Any, source: Any, symmetry: Symmetry) -> No
                 )
 
 
+def as_symmetry(symmetry: Any) -> Symmetry:
+    """A symmetry, and nothing else.
+
+    Raises
+    ------
+    TypeError
+        If it is something else.
+    """
+    if not isinstance(symmetry, Symmetry):
+        raise TypeError(
+            "symmetry must be a Symmetry: of a builder, such as Symmetry.mlp([('w1', 'b1'), ('w2', None)]), or what "
+            f"find_symmetry(model, model_args) returns; got {type(symmetry).__name__}."
+        )
+    return symmetry
+
+
+def real_array(value: Any, where: str) -> np.ndarray:
+    """Real numbers in NumPy, as they are.
+
+    Raises
+    ------
+    SymmetryError
+        If they are complex, or no numbers.
+    """
+    array = np.asarray(value)
+    if array.dtype.kind == "c":
+        raise SymmetryError(f"{where}: expected real numbers; got values of type {array.dtype}.")
+    if array.dtype.kind in "OSUMm":
+        raise SymmetryError(f"{where}: expected an array of numbers; got values of type {array.dtype}.")
+    return array
+
+
 def side_of(side: Any, name: str) -> Side:
     """Floating arrays, all finite; full Gaussians by their diagonal."""
     if isinstance(side, FullGaussian):
         side = side.diagonal()
     loc, scale = (side.loc, side.scale) if isinstance(side, DiagonalGaussian) else (side, None)
-    found = Side({s: _floating(v) for s, v in loc.items()}, scale and {s: _floating(v) for s, v in scale.items()})
+
+    def floating(by_site: Mapping[str, Any]) -> Arrays:
+        return {site: _floating(value, f"Site {site!r} of the {name}") for site, value in by_site.items()}
+
+    found = Side(floating(loc), scale and floating(scale))
     for by_site in (found.loc, found.scale or {}):
         for site, value in by_site.items():
             if not np.isfinite(value).all():
@@ -86,10 +131,8 @@ def side_of(side: Any, name: str) -> Side:
     return found
 
 
-def _floating(value: Any) -> np.ndarray:
-    array = np.asarray(value)
-    if array.dtype.kind == "c":
-        raise SymmetryError(f"Expected real numbers; got values of type {array.dtype}.")
+def _floating(value: Any, where: str) -> np.ndarray:
+    array = real_array(value, where)
     return array if array.dtype in (np.float32, np.float64) else array.astype(np.float64)
 
 
