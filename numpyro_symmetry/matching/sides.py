@@ -15,7 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from numpyro_symmetry.matching.costs import ActivationCost
-from numpyro_symmetry.matching.gaussian import DiagonalGaussian, FullGaussian, constrained_sites
+from numpyro_symmetry.matching.gaussian import DiagonalGaussian, FullGaussian
+from numpyro_symmetry.matching.guide_parameters import constrained_sites, has_covariance
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import refuse_masked
 
@@ -37,9 +38,7 @@ def read(side: Any) -> Any:
     """Values by site or a Gaussian, as they are; ``(guide, params)`` as the Gaussian it is."""
     if isinstance(side, tuple) and len(side) == 2 and isinstance(side[1], Mapping):
         guide, params = side
-        prefix = getattr(getattr(guide, "base", guide), "prefix", None)
-        is_full = any(f"{prefix}_{name}" in params for name in ("scale_tril", "cov_factor"))
-        return (FullGaussian if is_full else DiagonalGaussian).from_guide(guide, params)
+        return (FullGaussian if has_covariance(guide, params) else DiagonalGaussian).from_guide(guide, params)
     if isinstance(side, DiagonalGaussian | FullGaussian):
         return side
     if isinstance(side, Mapping):
