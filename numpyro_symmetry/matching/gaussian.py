@@ -273,7 +273,7 @@ class DiagonalGaussian:
     def apply(self, symmetry: Symmetry, element: Element) -> DiagonalGaussian:
         """Law of ``g·θ``: means move as values do, standard deviations without the signs."""
         loc = symmetry.apply(element, self.loc)
-        return DiagonalGaussian(loc, _without_signs(symmetry).apply(_permutations(element), self.scale))
+        return DiagonalGaussian(loc, unsigned(symmetry).apply(_permutations(element), self.scale))
 
 
 @jax.tree_util.register_pytree_with_keys_class
@@ -354,7 +354,7 @@ class FullGaussian:
         """Law of ``g·θ``: rows and columns of the covariance move together."""
         refuse_tracers("FullGaussian.apply", element, self)
         index = self._unravel(np.arange(len(np.asarray(self.covariance))))
-        order = self._ravel(_without_signs(symmetry).apply(_permutations(element), index)).astype(int)
+        order = self._ravel(unsigned(symmetry).apply(_permutations(element), index)).astype(int)
         sign = self._ravel(symmetry.apply(element, self._unravel(np.ones(len(order)))))
         covariance = np.asarray(self.covariance)[np.ix_(order, order)] * sign[:, None] * sign
         return FullGaussian(symmetry.apply(element, self.loc), covariance)
@@ -419,7 +419,8 @@ def _refuse_what_is_no_covariance(value: Any) -> None:
         ) from None
 
 
-def _without_signs(symmetry: Symmetry) -> Symmetry:
+def unsigned(symmetry: Symmetry) -> Symmetry:
+    """The same action without its signs, which is that on standard deviations."""
     fixed = {name: kind for name, kind in symmetry.kinds.items() if kind == "fixed"}
     return Symmetry(symmetry.axes, fixed, symmetry.sizes, symmetry.orbits)
 

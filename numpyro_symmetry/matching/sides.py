@@ -21,6 +21,8 @@ from numpyro_symmetry.symmetry import Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import refuse_masked
 
 Arrays = dict[str, np.ndarray]
+# sums of squares, of a great many numbers, stay finite, and do not vanish
+_LARGEST, _SMALLEST = 1e140, 1e-140
 
 
 class Side(NamedTuple):
@@ -122,6 +124,17 @@ def side_of(side: Any, name: str) -> Side:
             if not np.isfinite(value).all():
                 count = int((~np.isfinite(value)).sum())
                 raise SymmetryError(f"Site {site!r} of the {name} holds {count} non-finite of {value.size} values.")
+            if (largest := float(np.abs(value).max(initial=0.0))) > _LARGEST:
+                raise SymmetryError(
+                    f"Site {site!r} of the {name} holds values up to {largest:.3g}, whose squares are too large for "
+                    "double precision: divide both sides by a common scale."
+                )
+    largest = max((np.abs(x).max(initial=0.0) for by_site in found if by_site for x in by_site.values()), default=0.0)
+    if 0.0 < largest < _SMALLEST:
+        raise SymmetryError(
+            f"All values of the {name} are smaller than {_SMALLEST:g}, and their squares vanish in double precision: "
+            "multiply both sides by a common scale."
+        )
     for site, scale in (found.scale or {}).items():
         if (scale < 0).any():
             raise SymmetryError(
