@@ -2,6 +2,7 @@
 
 import itertools
 import sys
+import types
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +21,10 @@ from numpyro_symmetry import (
     inverse,
     match,
 )
-from numpyro_symmetry.matching import assign
+from numpyro_symmetry.matching import assign, solve
+from numpyro_symmetry.matching.costs import COSTS
+from numpyro_symmetry.matching.descent import descend
+from numpyro_symmetry.matching.sides import Side
 from tests import networks, oracles
 
 ONE = Symmetry({"w1": (None, "hidden"), "b1": ("hidden",), "w2": ("hidden", None)})
@@ -202,6 +206,96 @@ def test_dead_and_equal_units_keep_their_labels(dtype, width):
     found = match(target, source, symmetry)
     for part in found.element.values():
         assert (np.asarray(part) == np.arange(width)).all()
+
+
+def test_where_descent_ends_lower_than_it_could_have_stayed_labels_stay():
+    # descent from the barycentre decides the first layer by biases that mislead, and ends below the identity
+    rng = np.random.default_rng(0)
+    shapes, symmetry = networks.mlp([2, 5, 5, 1])
+    count = 300
+    source = {site: rng.normal(size=(count, *shape)) for site, shape in shapes.items()}
+    noise = {site: rng.normal(size=shape) for site, shape in shapes.items()}
+    target = {site: value[0] + 0.9 * noise[site] for site, value in source.items()}
+    near = {site: 0.5 * value + target[site] for site, value in source.items()}
+    found = match(target, near, symmetry, method="descent")
+    assert (found.objective >= found.objective_before).all()
+    bound = symmetry.bind(target)
+    problem = sys.modules[match.__module__]._problem(
+        bound, Side(target, None), Side(near, None), slice(0, count), COSTS["euclidean"]
+    )
+    worse = problem.score(descend(problem).state) < problem.score(problem.identity()) - 1e-6
+    # there are such cases, so that going back is needed
+    assert worse.any()
+    assert (found.objective[worse] >= found.objective_before[worse]).all()
+    assert found.converged.all()
+
+
+def test_enumeration_is_limited(monkeypatch):
+    target, source = draw("two", 0), draw("two", 1)
+    assert match(target, source, SHAPES["two"][0]).exact
+    monkeypatch.setattr(solve, "_MAX_ENUMERATED", 5)
+    found = match(target, source, SHAPES["two"][0])
+    assert not found.exact
+    assert found.num_sweeps > 1
+
+
+def test_a_match_is_printed_in_a_line():
+    target, source = draw("one", 0), draw("one", 1)
+    assert repr(match(target, source, ONE)).startswith("Match(objective -")
+    text = repr(match(target, {s: np.stack([v, v + 1]) for s, v in source.items()}, ONE))
+    assert "sources (2,)" in text
+    assert "exact: 2 of 2" in text
+    assert "array" not in text
+    assert len(text) < 200
+
+
+@pytest.mark.parametrize("size", [1e200, 1e-170])
+def test_values_whose_squares_are_no_numbers_are_refused(size):
+    one = Symmetry({"w": ("h",)})
+    target, source = {"w": size * np.array([1.0, 2.0, 3.0])}, {"w": size * np.array([3.0, 1.0, 2.0])}
+    with pytest.raises(SymmetryError, match="(too large for|vanish in) double precision: (di|mu).* a common scale"):
+        match(target, source, one)
+    moderate = {s: 1e120 / size * v for s, v in target.items()}, {s: 1e120 / size * v for s, v in source.items()}
+    assert match(*moderate, one).element["h"].tolist() == [1, 2, 0]
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda t, s: match(t, s, None), TypeError, "symmetry must be a Symmetry.*got NoneType"),
+        (lambda t, s: match(t, s, "mlp"), TypeError, "symmetry must be a Symmetry.*got str"),
+        (lambda t, s: match(t, s, ONE, rng_key=3), TypeError, "rng_key must be one JAX random key"),
+        (lambda t, s: match(t, s, ONE, cost=ActivationCost), ValueError, "cost must be one of"),
+        (lambda t, s: match(t, s, ONE, cost=["kl"]), ValueError, "cost must be one of"),
+        (
+            lambda t, s: match(t, s | {"b1": np.ma.array(s["b1"], mask=[1, 0, 0, 0, 0])}, ONE),
+            SymmetryError,
+            "Site 'b1' is a masked array",
+        ),
+        (lambda t, s: match({"p": t}, {"p": s}, ONE), SymmetryError, r"mappings at \['p'\].*flatten nested"),
+        (
+            lambda t, s: match(t, s | {"b1": np.array(list("abcde"))}, ONE),
+            SymmetryError,
+            "'b1' of the source: expected",
+        ),
+        (
+            lambda t, s: jax.jit(lambda w: match(t, s | {"b1": w}, ONE).objective)(jnp.zeros(5)),
+            TypeError,
+            "match needs numbers and cannot run under jit",
+        ),
+    ],
+)
+def test_bad_arguments_are_named(call, error, message):
+    with pytest.raises(error, match=message):
+        call(draw("one", 0), draw("one", 1))
+
+
+def test_another_package_called_lap_is_not_taken_for_lapx(monkeypatch):
+    monkeypatch.setitem(sys.modules, "lap", types.ModuleType("lap"))
+    benefit = np.random.default_rng(0).normal(size=(4, 4))
+    assert (assign(benefit) == linear_sum_assignment(benefit, maximize=True)[1]).all()
+    with pytest.raises(ValueError, match="'lapx' is not installed"):
+        assign(benefit, solver="lapx")
 
 
 def test_the_same_key_gives_the_same_answer():
