@@ -114,6 +114,9 @@ _UPPER_FLOORS = {
     "varimax": "traces",
 }
 
+# subpackages that are attributes without being imported by name
+_SUBPACKAGES = {*_UPPER_FLOORS.values(), "testing"}
+
 __all__ = [
     "ActivationCost",
     "AllocationCost",
@@ -170,6 +173,8 @@ __all__ = [
 def __getattr__(name: str) -> object:
     if name in _UPPER_FLOORS:
         return getattr(import_module(f"{__name__}.{_UPPER_FLOORS[name]}"), name)
+    if name in _SUBPACKAGES:
+        return import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -39,7 +39,8 @@ def plot_barrier(barriers: LossBarrier | Mapping[str, LossBarrier], *, axes: Axe
     if axes is None:
         import matplotlib.pyplot as plt
 
-        axes = plt.figure().add_subplot()
+        # makes room for the legend below
+        axes = plt.figure(layout="constrained").add_subplot()
     named: Mapping[Any, LossBarrier] = {None: barriers} if isinstance(barriers, LossBarrier) else barriers
     for name, barrier in named.items():
         label = None if name is None else f"{name}: {barrier.barrier:.3f} ± {barrier.error:.3f}"

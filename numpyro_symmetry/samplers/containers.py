@@ -11,7 +11,9 @@ from typing import Any
 import jax
 import numpy as np
 from jax import Array
-from numpyro import handlers, infer
+from numpyro import infer
+
+from numpyro_symmetry.discovery import trace_model
 
 Groups = Mapping[str, Mapping[str, Any]]
 
@@ -50,7 +52,7 @@ def posterior_container(
     InferenceData or DataTree
         ``posterior``, ``sample_stats``, ``log_likelihood``, ``observed_data``; groups without variables are left out.
     """
-    sites = trace_of(model, model_args, model_kwargs)
+    sites = trace_model(model, model_args, dict(model_kwargs), jax.random.key(0))
     data = _observed(sites)
     likelihood: Mapping[str, Array] = {}
     if log_likelihood and data:
@@ -99,11 +101,6 @@ def to_container(
     data = arviz.from_dict(**arrays, dims=known, coords=dict(coords or {}))  # pyright: ignore[reportArgumentType]
     data.posterior.attrs.update(attrs or {})  # pyright: ignore[reportAttributeAccessIssue]
     return data
-
-
-def trace_of(model: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Sites of one run of a model."""
-    return handlers.trace(handlers.seed(model, jax.random.key(0))).get_trace(*args, **kwargs)
 
 
 def plate_dims(sites: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:

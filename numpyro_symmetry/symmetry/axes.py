@@ -9,13 +9,14 @@ no values.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from types import EllipsisType
 from typing import NamedTuple
 
 import numpy as np
 
+from numpyro_symmetry.symmetry.arguments import as_count
 from numpyro_symmetry.symmetry.errors import SymmetryError
 
 
@@ -37,6 +38,10 @@ class Unsigned:
     """
 
     group: str
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.group, str):
+            raise TypeError(f"Unsigned takes the name of a group, such as Unsigned('factor'); got {self.group!r}.")
 
 
 @dataclass(frozen=True)
@@ -63,8 +68,7 @@ class Split:
     groups: tuple[str | Unsigned | Split | Concat | None, ...]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "sizes", tuple(self.sizes))
-        object.__setattr__(self, "groups", tuple(self.groups))
+        _as_parts(self)
         if len(self.sizes) != len(self.groups):
             raise SymmetryError(
                 f"Split has {len(self.sizes)} sizes {self.sizes} but {len(self.groups)} groups {self.groups}; "
@@ -101,8 +105,7 @@ class Concat:
     groups: tuple[str | Unsigned | Split | Concat | None, ...]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "sizes", tuple(self.sizes))
-        object.__setattr__(self, "groups", tuple(self.groups))
+        _as_parts(self)
         if len(self.sizes) != len(self.groups):
             raise SymmetryError(
                 f"Concat has {len(self.sizes)} sizes {self.sizes} but {len(self.groups)} groups {self.groups}; "
@@ -116,6 +119,17 @@ class Concat:
 
 
 AxisEntry = str | None | Unsigned | Split | Concat | EllipsisType
+
+
+def _as_parts(entry: Split | Concat) -> None:
+    """Sizes as whole numbers and groups as a tuple, in the frozen entry itself."""
+    what = type(entry).__name__
+    for name, value in (("sizes", entry.sizes), ("groups", entry.groups)):
+        if isinstance(value, str) or not isinstance(value, Iterable):
+            raise TypeError(f"{what} takes tuples, such as {what}((2, 3), (None, 'unit')); got {name}={value!r}.")
+    sizes = tuple(as_count(size, f"A size of {what}") for size in entry.sizes)
+    object.__setattr__(entry, "sizes", sizes)
+    object.__setattr__(entry, "groups", tuple(entry.groups))
 
 
 class Axis(NamedTuple):

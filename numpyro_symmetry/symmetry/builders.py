@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from numpyro_symmetry.symmetry.arguments import as_names
 from numpyro_symmetry.symmetry.axes import AxisEntry, check_entries, open_axes
 from numpyro_symmetry.symmetry.errors import SymmetryError
 
@@ -12,6 +13,17 @@ def mlp_axes(layers: Sequence[tuple[str, str | None]], layout: str) -> dict[str,
     """Axes of a multilayer perceptron: one group a hidden layer."""
     if layout not in ("in_out", "out_in"):
         raise SymmetryError(f"layout must be 'in_out' (kernels (in, out)) or 'out_in'; got {layout!r}.")
+    if isinstance(layers, str) or not isinstance(layers, Sequence):
+        raise TypeError(f"layers must be a list of (kernel, bias) pairs, such as [('w1', 'b1'), ...]; got {layers!r}.")
+    for layer in layers:
+        if isinstance(layer, str) or not isinstance(layer, Sequence) or len(layer) != 2:
+            raise SymmetryError(
+                f"Each layer is a pair (kernel site, bias site or None); got {layer!r}. Name the axes of others in "
+                "Symmetry({...})."
+            )
+        kernel, bias = layer
+        if not isinstance(kernel, str) or not (bias is None or isinstance(bias, str)):
+            raise TypeError(f"Each layer is a pair of the names of sites (kernel, bias or None); got {layer!r}.")
     if len(layers) < 2:
         raise SymmetryError(
             f"An MLP needs at least two (kernel, bias) pairs to have a hidden layer; got {len(layers)}: {list(layers)}."
@@ -32,6 +44,10 @@ def mlp_axes(layers: Sequence[tuple[str, str | None]], layout: str) -> dict[str,
 
 def mixture_axes(sites: Sequence[str], group: str) -> dict[str, tuple[AxisEntry, ...]]:
     """First axis of every site is the component; any further axes are free."""
+    if wrong := [site for site in sites if not isinstance(site, str)]:
+        raise TypeError(f"Sites are names, one argument each, such as mixture('weights', 'loc'); got {wrong[0]!r}.")
+    if not sites:
+        raise SymmetryError("A mixture needs at least one site whose first axis is the component; none was named.")
     return {site: (group, ...) for site in sites}
 
 
@@ -41,7 +57,7 @@ def hmm_axes(
     """States along the initial distribution, both axes of the transition matrix and the emissions."""
     axes: dict[str, tuple[AxisEntry, ...]] = {} if initial is None else {initial: (group,)}
     axes[transition] = (group, group)
-    return axes | mixture_axes(emissions, group)
+    return axes | mixture_axes(as_names(emissions, "emissions", example="('loc',)"), group)
 
 
 def factor_axes(

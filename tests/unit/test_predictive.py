@@ -1,5 +1,6 @@
 """Distances between predictions, pruning, and plots of relabelled draws."""
 
+import jax
 import jax.numpy as jnp
 import matplotlib as mpl
 import numpy as np
@@ -75,6 +76,36 @@ def test_plots():
         plot_null(rebase(values, traces.MIXTURE, null=False))
     with pytest.raises(SymmetryError, match="name one of"):
         plot_transpositions(out, "state")
+
+
+def test_both_work_under_jit_vmap_grad_and_in_batches():
+    p, q = (jax.nn.softmax(jax.random.normal(jax.random.key(k), (4, 6, 3))) for k in (0, 1))
+    for measure in (agreement, total_variation):
+        each = [float(measure(a, b)) for a, b in zip(p, q, strict=True)]
+        np.testing.assert_allclose(measure(p, q), each, rtol=1e-6)
+        np.testing.assert_allclose(jax.jit(measure)(p, q), each, rtol=1e-6)
+        np.testing.assert_allclose(jax.vmap(measure)(p, q), each, rtol=1e-6)
+        np.testing.assert_allclose(measure(p, q[0])[0], each[0], rtol=1e-6)
+    slope = jax.grad(lambda x: total_variation(jax.nn.softmax(x), q[0]))(jnp.zeros((6, 3)))
+    assert bool(jnp.isfinite(slope).all())
+    assert bool((slope != 0).any())
+
+
+@pytest.mark.parametrize(
+    ("p", "q", "message"),
+    [
+        (np.ones((0, 2)), np.ones((0, 2)), "There are no data"),
+        (np.ones((2, 0)), np.ones((2, 0)), "or no classes"),
+        (np.full((3, 2, 2), 0.5), np.full((4, 2, 2), 0.5), "of the same data"),
+        (np.ma.array([[0.5, 0.5]], mask=[[0, 1]]), [[0.5, 0.5]], "Argument 'p' is a masked array"),
+        ([[0.5, 0.5]], [["a", "b"]], "q must hold probabilities, real numbers"),
+        ([[1j, 0.5]], [[0.5, 0.5]], "p must hold probabilities, real numbers"),
+    ],
+)
+def test_bad_probabilities_are_named(p, q, message):
+    for measure in (agreement, total_variation):
+        with pytest.raises(SymmetryError, match=message):
+            measure(p, q)
 
 
 def test_probabilities_that_are_not_finite_are_refused():
