@@ -20,6 +20,9 @@ from numpyro_symmetry.symmetry.elements import Element, Part, SignedPermutation,
 from numpyro_symmetry.symmetry.groups import Group, identity
 from numpyro_symmetry.symmetry.symmetry import Symmetry
 
+# JAX keeps constants by identity, and an int64 array that has met single precision breaks in double
+_INDEX = np.int32
+
 
 def untangled(symmetry: Symmetry) -> Symmetry:
     """A large subgroup in which no group is fibred over one that moves.
@@ -109,7 +112,7 @@ class PlainView:
     def _cells(self) -> dict[str, tuple[str, tuple[int, ...], np.ndarray]]:
         """Plain group -> the group it is of, its cell, and the indices it permutes."""
         return {
-            plain: (name, cell, members)
+            plain: (name, cell, members.astype(_INDEX))
             for name, group in self.whole.groups.items()
             for cell in np.ndindex(*group.cells)
             for plain, members in _orbits(name, group, cell)
@@ -123,7 +126,8 @@ class PlainView:
         for site, entries in self.whole.axes.items():
             pieces = [part for piece in pieces_of(entries, self.shapes[site]) for part in self._cut(piece)]
             for k, piece in enumerate(pieces):
-                found[site if len(pieces) == 1 else f"{site}#{k}"] = (site, piece)
+                narrow = piece._replace(indices=piece.indices.astype(_INDEX))
+                found[site if len(pieces) == 1 else f"{site}#{k}"] = (site, narrow)
         return found
 
     def _cut(self, piece: Piece) -> list[Piece]:

@@ -339,21 +339,44 @@ def test_pickling_keeps_a_trained_guide_working():
     assert bounds[0] == bounds[1]
 
 
-def test_elbo_bounds_compile_once_for_the_same_data_and_see_new_data():
+def test_elbo_bounds_compile_once_for_data_of_one_shape_and_see_new_data():
     guide, x, y = fresh("sequential"), jnp.asarray(X), jnp.asarray(Y)
     params = fit(guide, (x, y)).params
 
     def bounds(x, y, params=params):
-        return guide.elbo_bounds(jax.random.key(0), params, x, y, num_particles=8), guide._particles
+        found = guide.elbo_bounds(jax.random.key(0), params, x, y, num_particles=8)
+        return found, guide._compiled.run
 
     (first, compiled), (moved, again) = bounds(x, y), bounds(x, y, jax.tree.map(lambda p: 1.1 * p, params))
-    assert again is compiled
     assert moved.lower != first.lower
     mutable = np.array(Y)
-    before = bounds(x, mutable)[0]
+    before = bounds(X, mutable)[0]
     mutable += 1.0
-    assert before.lower == first.lower
-    assert bounds(x, mutable)[0] == bounds(x, jnp.asarray(mutable))[0] != first
+    assert before == first
+    after, at_last = bounds(X, mutable)
+    assert after == bounds(x, jnp.asarray(mutable))[0] != first
+    assert again is compiled is at_last
+    assert compiled._cache_size() == 1
+
+
+def test_elbo_bounds_of_a_model_that_looks_at_its_data():
+    def model(y, group):
+        z = numpyro.sample("z", dist.Normal(0.0, 1.0).expand([int(group.max()) + 1]).to_event(1))
+        numpyro.sample("y", dist.Normal(z[group], 1.0).to_event(1), obs=y)
+        numpyro.sample("s", dist.Normal(z.sum(), 1.0), obs=0.0)
+
+    guide = AutoSymmetrized(autoguide.AutoNormal(model), Symmetry({}), check=False)
+    params = {"z_auto_loc": jnp.zeros(2), "z_auto_scale": jnp.ones(2)}
+    y, group = np.zeros(4, np.float32), np.array([0, 1, 1, 0])
+
+    def bounds():
+        return guide.elbo_bounds(jax.random.key(0), params, y, group, num_particles=8), guide._compiled.run
+
+    (first, compiled), (second, again) = bounds(), bounds()
+    assert first == second
+    assert again is compiled
+    y += 5.0
+    assert bounds()[0].lower < first.lower - 10.0
 
 
 def test_elbo_bounds_do_not_see_a_container_change():
@@ -644,6 +667,12 @@ def test_elbo_bounds_refuse_nothing_to_average():
     for options in ({"num_particles": 0}, {"num_permutations": 0}):
         with pytest.raises(ValueError, match="must be at least 1"):
             guide.elbo_bounds(jax.random.key(0), params, X, Y, **options)
+    with pytest.raises(TypeError, match=r"num_particles must be a whole number \(draws of the guide\); got 2.5"):
+        guide.elbo_bounds(jax.random.key(0), params, X, Y, num_particles=2.5)
+    with pytest.raises(TypeError, match="rng_key must be one JAX random key"):
+        guide.elbo_bounds(0, params, X, Y)
+    with pytest.raises(TypeError, match="elbo_bounds needs numbers and cannot run under jit"):
+        jax.jit(lambda p: guide.elbo_bounds(jax.random.key(0), p, X, Y))(params)
 
 
 @pytest.mark.parametrize(
@@ -651,17 +680,32 @@ def test_elbo_bounds_refuse_nothing_to_average():
     [
         ({"estimator": "bethe"}, "estimator must be 'auto' or one of"),
         ({"estimator": "infonce", "num_permutations": 1}, "needs at least 2"),
-        ({"num_permutations": 0}, "must be at least 1"),
+        ({"num_permutations": 0}, "num_permutations must be at least 1"),
+        ({"num_permutations": 2.5}, "num_permutations must be a whole number"),
+        ({"max_features": -3}, "max_features must be at least 1; got -3"),
+        ({"max_features": 2.5}, "max_features must be a whole number"),
+        ({"prefix": ""}, "prefix must be a name"),
+        ({"prefix": 5}, "prefix must be a name"),
+        ({"check": "no"}, "check must be True or False"),
+        ({"signs": 1}, "signs must be True or False"),
     ],
 )
 def test_refuses_bad_options(options, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((ValueError, TypeError), match=message):
         fresh(**options)
 
 
 def test_refuses_what_is_no_symmetry_and_no_model():
     with pytest.raises(TypeError, match="must be a Symmetry; got dict"):
         AutoSymmetrized(autoguide.AutoNormal(network), {"w1": (None, "h")})
+    with pytest.raises(TypeError, match="must be a Symmetry; got the class Symmetry"):
+        AutoSymmetrized(autoguide.AutoNormal(network), Symmetry)
+    with pytest.raises(TypeError, match=r"the class AutoNormal; pass a guide: AutoNormal\(model\)"):
+        AutoSymmetrized(autoguide.AutoNormal)
+    with pytest.raises(UnsupportedGuideError, match="symmetrized already"):
+        AutoSymmetrized(fresh())
+    with pytest.raises(TypeError, match="model must be a NumPyro model"):
+        AutoSymmetrized(by_hand, NETWORK, model=3)
     with pytest.raises(ValueError, match="carries no model"):
         AutoSymmetrized(by_hand, NETWORK)
 
