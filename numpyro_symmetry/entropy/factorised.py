@@ -14,31 +14,13 @@ and which coordinates they are, is the caller's business.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection
-from typing import NamedTuple
-
 import jax
 import jax.numpy as jnp
 from jax import Array
 
 from numpyro_symmetry.entropy.sequential import log_proposal_of_identity, sample_proposal
+from numpyro_symmetry.entropy.tables import GaussianFactors, unit_tables
 from numpyro_symmetry.symmetry import Element, SignedPermutation, Symmetry
-
-_JUDGES = 64
-
-
-class GaussianFactors(NamedTuple):
-    """Independent Gaussians for every entry of every site.
-
-    Attributes
-    ----------
-    loc, scale
-        Site -> mean and standard deviation, of the site's event shape.
-    """
-
-    loc: dict[str, Array]
-    scale: dict[str, Array]
 
 
 def connected_components(symmetry: Symmetry) -> list[Symmetry]:
@@ -65,75 +47,6 @@ def has_exact_table(component: Symmetry) -> bool:
     return len(component.groups) == 1 and all(
         sum(axis.group is not None for axis in component.opened(site)) == 1 for site in component.axes
     )
-
-
-def unit_tables(
-    symmetry: Symmetry,
-    factors: GaussianFactors,
-    coordinates: dict[str, Array],
-    group: str,
-    *,
-    placed: Collection[str] = (),
-    max_features: int | None = None,
-) -> tuple[Array, ...]:
-    r"""Pairwise log densities of units under factors, up to constants that no relabelling changes.
-
-    .. math:: L_{ij} = \sum_f \log\mathcal N(u_{jf};\,\mu_{if}, \sigma_{if})
-
-    Parameters
-    ----------
-    symmetry
-        Bound symmetry of the coordinates.
-    factors
-        Means and standard deviations by site.
-    coordinates
-        One draw, by site, without leading dimensions.
-    group
-        Group whose n units are compared.
-    placed
-        Groups whose labels are settled; others that share a site are sketched.
-    max_features
-        If given, use at most this many features of each site, those that tell the factors apart best. Any choice made
-        from the factors alone gives a valid proposal, but no longer the exact table.
-
-    Returns
-    -------
-    tuple of Array
-        ``(L,)`` of shape ``(n, n)``, or ``(L, L_flipped)`` for a signed group.
-    """
-    signed, n = symmetry.groups[group].kind == "signed", symmetry.sizes[group]
-    even, odd, constant = [], [], jnp.zeros((1, n))
-    for site in symmetry.axes:
-        axes = symmetry.opened(site)
-        for position, axis in enumerate(axes):
-            if axis.group != group:
-                continue
-            unsettled = [
-                p for p, a in enumerate(axes) if p != position and a.group is not None and a.group not in placed
-            ]
-            loc, scale, units = (
-                _arrange(symmetry, site, value, position, unsettled)
-                for value in (factors.loc[site], factors.scale[site], coordinates[site])
-            )
-            if max_features is not None and len(loc) > max_features:
-                best = _telling_features(loc, scale, max_features)
-                loc, scale, units = loc[best], scale[best], units[best]
-            repeats, flips = units.shape[-1], axis.signed and signed
-            signless = any(axes[p].signed and axes[p].group in symmetry.kinds for p in unsettled)
-            mean, variance = _sketch(loc, scale, signless)
-            if not flips:
-                # centring keeps float32 matrix products accurate; a sign flip needs the true origin
-                centre = jax.lax.stop_gradient(mean.mean(1, keepdims=True))
-                mean, units = mean - centre, units - centre[:, :, None]
-            precision = 1.0 / variance
-            constant += repeats * (precision * mean**2 + jnp.log(variance)).sum(0)
-            even.append((precision, -0.5 * (units**2).sum(-1)))
-            (odd if flips else even).append((precision * mean, units.sum(-1)))
-    table = _products([*even, (-0.5 * constant, jnp.ones((1, n)))])
-    if not signed:
-        return (table,)
-    cross = _products(odd) if odd else jnp.zeros_like(table)
-    return table + cross, table - cross
 
 
 def log_chain_of_identity(
@@ -196,29 +109,3 @@ def log_ratio(symmetry: Symmetry, factors: GaussianFactors, coordinates: dict[st
         before, after = (coordinates[site] - loc) / scale, (moved[site] - loc) / scale
         total += 0.5 * jnp.sum((before - after) * (before + after))
     return total
-
-
-def _arrange(symmetry: Symmetry, site: str, value: Array, position: int, unsettled: list[int]) -> Array:
-    """A site as ``(features, n, repeats)``: the group's axis in the middle, axes with unsettled labels last."""
-    opened = value.reshape(symmetry.opened_shape(site, value.shape))
-    settled = [p for p in range(opened.ndim) if p != position and p not in unsettled]
-    repeats = math.prod(opened.shape[p] for p in unsettled)
-    return opened.transpose(*settled, position, *unsettled).reshape(-1, opened.shape[position], repeats)
-
-
-def _sketch(loc: Array, scale: Array, signless: bool) -> tuple[Array, Array]:
-    """One Gaussian of the mean and variance of the factors along the last axis."""
-    mean = jnp.zeros(loc.shape[:-1], loc.dtype) if signless else loc.mean(-1)
-    return mean, (scale**2 + (loc - mean[..., None]) ** 2).mean(-1)
-
-
-def _products(pairs: list[tuple[Array, Array]]) -> Array:
-    factors, units = (jnp.concatenate(side) for side in zip(*pairs, strict=True))
-    return factors.T @ units
-
-
-def _telling_features(loc: Array, scale: Array, count: int) -> Array:
-    """Features whose factors differ most, relative to their widths, judged by a few of the factors."""
-    loc, scale = jax.lax.stop_gradient((loc[:, :_JUDGES].mean(-1), scale[:, :_JUDGES].mean(-1)))
-    separation = (jnp.var(loc, axis=1) + jnp.var(scale, axis=1)) / jnp.mean(scale, axis=1) ** 2
-    return jax.lax.top_k(separation, count)[1]
