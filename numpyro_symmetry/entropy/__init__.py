@@ -1,10 +1,11 @@
 """log q^G, the mutual information of a draw and its relabelling, and bounds on it. Knows symmetry, not NumPyro."""
 
 from numpyro_symmetry.entropy.estimators import BOUNDS, ESTIMATORS, check_options, mutual_information
-from numpyro_symmetry.entropy.factorised import GaussianFactors, connected_components
+from numpyro_symmetry.entropy.factorised import connected_components
 from numpyro_symmetry.entropy.information import information_of_draw, resolve_estimator, why_not_exact
 from numpyro_symmetry.entropy.permanent import log_permanent
 from numpyro_symmetry.entropy.sequential import log_proposal_of_identity, sample_proposal
+from numpyro_symmetry.entropy.tables import GaussianFactors
 
 __all__ = [
     "BOUNDS",

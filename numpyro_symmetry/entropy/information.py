@@ -18,15 +18,14 @@ from jax import Array
 
 from numpyro_symmetry.entropy.estimators import bound_from_ratios, mutual_information, sandwich
 from numpyro_symmetry.entropy.factorised import (
-    GaussianFactors,
     connected_components,
     has_exact_table,
     log_chain_of_identity,
     log_ratio,
     sample_chain,
-    unit_tables,
 )
 from numpyro_symmetry.entropy.permanent import MAX_EXACT_WIDTH
+from numpyro_symmetry.entropy.tables import GaussianFactors, unit_tables
 from numpyro_symmetry.symmetry import Element, Symmetry
 
 MAX_ENUMERATED_ORDER = 50_000

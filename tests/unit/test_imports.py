@@ -9,6 +9,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[2] / "numpyro_symmetry"
 FLOOR = {
+    "linalg": 0,
     "symmetry": 0,
     "entropy": 1,
     "matching": 1,
