@@ -15,7 +15,7 @@ def of_arviz(log_weights):
     except ImportError:
         from arviz_stats.base import array_stats
 
-        return float(array_stats.psislw(log_weights)[1])
+        return float(array_stats.psislw(-log_weights)[1])  # it takes log likelihoods
     return float(psislw(log_weights)[1])
 
 
