@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from numpyro_symmetry.diagnostics.bridge import bridge, effective_weights, importance
+from numpyro_symmetry.diagnostics.bridge import bridge, importance, lower_bound, upper_bound
+from numpyro_symmetry.entropy.importance import effective_number
 
 LOG_RATIO = 3.7
 LOG_NORMAL = -0.5 * np.log(2 * np.pi)
@@ -37,7 +38,7 @@ def test_importance_finds_the_ratio():
     found = importance(of_proposal)
     assert abs(found.value - LOG_RATIO) < 3 * found.error
     assert 0 < found.error < 0.1
-    assert found.effective == effective_weights(of_proposal) < len(of_proposal)
+    assert found.effective == effective_number(of_proposal) < len(of_proposal)
 
 
 @pytest.mark.parametrize("memory", [0.0, 0.8])
