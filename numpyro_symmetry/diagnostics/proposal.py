@@ -141,8 +141,8 @@ def _warn_of_part(guide: AutoSymmetrized) -> None:
     whole = guide.symmetry.bind(latent_values(guide.model_trace)).log_order()
     if (beyond := whole - guide.layout.symmetry.log_order()) > _NO_ORDER:
         warnings.warn(
-            f"Of log|G| = {whole:.1f} nats the Gaussian is averaged over {whole - beyond:.1f}: units are exchanged within "
-            f"groups that are exchanged themselves. The estimate and both bounds are low by up to {beyond:.1f} nats "
+            f"Of log|G| = {whole:.1f} nats the Gaussian is averaged over {whole - beyond:.1f}: units are exchanged "
+            f"within groups that are exchanged themselves. The estimate and both bounds are low by up to {beyond:.1f} nats "
             "where chains have not visited all of the other copies.",
             SymmetryWarning,
             stacklevel=4,
@@ -227,8 +227,8 @@ def _refuse_bad_data(traces: list[dict[str, Any]], args: tuple, kwargs: dict[str
     ]
     if undefined and bad:
         raise SymmetryError(
-            f"The model has no density at its observed sites {undefined}: there is NaN in {', '.join(bad)}. Leave those "
-            "data out, or mask them (numpyro.handlers.mask)."
+            f"The model has no density at its observed sites {undefined}: there is NaN in {', '.join(bad)}. Leave "
+            "those data out, or mask them (numpyro.handlers.mask)."
         )
 
 
@@ -294,8 +294,8 @@ def _read(data: Any, latents: Mapping[str, Any]) -> Trace:
     leading = trace.leading if len(trace.leading) == 2 else (1, trace.num_draws)
     if not leading[0] or leading[1] < _FEWEST:
         raise SymmetryError(
-            f"There are {leading[0]} chains of {leading[1]} draws; fitting and bridging need at least {_FEWEST} draws a "
-            "chain."
+            f"There are {leading[0]} chains of {leading[1]} draws; fitting and bridging need at least {_FEWEST} draws "
+            "a chain."
         )
     refuse_bad_draws(trace.flat(sites), trace.leading)
     values: Arrays = {site: trace.values[site].reshape(leading + shapes[site]) for site in sites}
