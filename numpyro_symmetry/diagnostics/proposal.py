@@ -142,8 +142,8 @@ def _warn_of_part(guide: AutoSymmetrized) -> None:
     if (beyond := whole - guide.layout.symmetry.log_order()) > _NO_ORDER:
         warnings.warn(
             f"Of log|G| = {whole:.1f} nats the Gaussian is averaged over {whole - beyond:.1f}: units are exchanged "
-            f"within groups that are exchanged themselves. The estimate and both bounds are low by up to {beyond:.1f} nats "
-            "where chains have not visited all of the other copies.",
+            f"within groups that are exchanged themselves. The estimate and both bounds are low by up to "
+            f"{beyond:.1f} nats where chains have not visited all of the other copies.",
             SymmetryWarning,
             stacklevel=4,
         )
