@@ -70,10 +70,10 @@ def log_weights(
               \qquad \hat q \prod_k \tau(g_k\mid\theta)
               = \frac1K \sum_k \frac{q(g_k\theta)}{|G|} \prod_{j \ne k} \tau(g_j\mid\theta).
 
-    Draws of the posterior with K relabellings from :math:`\tau` are draws of the former. For those of the latter, pick k
-    and :math:`g_k` uniformly, a draw of the guide moved by :math:`g_k^{-1}`, and the others from :math:`\tau`; which is
-    the guide's own draw with the identity among the K, moved as a whole, and that changes no weight. So whatever is true
-    of weights is true of these, for groups of any size and any K: their mean is unbiased for the evidence, bridge
+    Draws of the posterior with K relabellings from :math:`\tau` are draws of the former. For those of the latter, pick
+    k and :math:`g_k` uniformly, a draw of the guide moved by :math:`g_k^{-1}`, and the others from :math:`\tau`; which
+    is the guide's own draw with the identity among the K, moved as a whole, and that changes no weight. So whatever is
+    true of weights is true of these, for groups of any size and any K: their mean is unbiased for the evidence, bridge
     sampling is consistent, and the log of a mean of J weights, of which none is the posterior's, or one, bounds the log
     evidence from below, or from above. It rests on :math:`\tau` treating all labels of a draw alike, as
     `sample_proposal` does.
