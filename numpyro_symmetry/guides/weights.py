@@ -63,9 +63,20 @@ def log_weights(
     .. math:: \hat q(\theta) = \frac1K\sum_k \frac{q(g_k\theta)}{|G|\,\tau(g_k\mid\theta)},
 
     with the identity among them for the guide's own draws, and for no others. Then p over this estimate is *exactly* a
-    ratio of two densities of the draw and its K relabellings together, whose normalisers are the evidence and one: a
-    mean of weights is unbiased for the evidence, and bridge sampling consistent, for groups of any size. It rests on
-    :math:`\tau` treating all labels of a draw alike, as `sample_proposal` does.
+    ratio of two densities of the draw and its K relabellings together, whose normalisers are the evidence and one,
+
+    .. math:: \frac{p(\theta, \text{data})}{\hat q(\theta)}
+              = \frac{p(\theta, \text{data}) \prod_k \tau(g_k\mid\theta)}{\hat q(\theta) \prod_k \tau(g_k\mid\theta)},
+              \qquad \hat q \prod_k \tau(g_k\mid\theta)
+              = \frac1K \sum_k \frac{q(g_k\theta)}{|G|} \prod_{j \ne k} \tau(g_j\mid\theta).
+
+    Draws of the posterior with K relabellings from :math:`\tau` are draws of the former. For those of the latter, pick
+    k and :math:`g_k` uniformly, a draw of the guide moved by :math:`g_k^{-1}`, and the others from :math:`\tau`; which
+    is the guide's own draw with the identity among the K, moved as a whole, and that changes no weight. So whatever is
+    true of weights is true of these, for groups of any size and any K: their mean is unbiased for the evidence, bridge
+    sampling is consistent, and the log of a mean of J weights, of which none is the posterior's, or one, bounds the log
+    evidence from below, or from above. It rests on :math:`\tau` treating all labels of a draw alike, as
+    `sample_proposal` does.
 
     Parameters
     ----------

@@ -132,6 +132,23 @@ def refuse_masked(values: Mapping[str, Any], what: str = "Site") -> None:
             )
 
 
+def refuse_masked_arguments(args: tuple, kwargs: Mapping[str, Any]) -> None:
+    """Refuse masked arrays among a model's arguments.
+
+    Raises
+    ------
+    SymmetryError
+        Naming the argument and the remedy.
+    """
+    leaves = jax.tree_util.tree_leaves_with_path({"model_args": args, "model_kwargs": dict(kwargs)})
+    named = {_path(path): leaf for path, leaf in leaves if isinstance(leaf, np.ma.MaskedArray)}
+    for name, leaf in named.items():
+        raise SymmetryError(
+            f"{name} is a masked array ({int(np.ma.count_masked(leaf))} of {leaf.size} entries masked), and masks are "
+            "not looked at. Pass its values filled, and the mask to the model as an argument (numpyro.handlers.mask)."
+        )
+
+
 def refuse_tracers(what: str, *trees: Any) -> None:
     """Refuse to go on where something is being traced and numbers are needed.
 
@@ -144,6 +161,11 @@ def refuse_tracers(what: str, *trees: Any) -> None:
         raise TypeError(
             f"{what} needs numbers and cannot run under jit, vmap or grad. Call it outside, and pass its result in."
         )
+
+
+def _path(path: tuple[Any, ...]) -> str:
+    """A leaf of a model's arguments as one would write it: ``model_args[0]['x']``."""
+    return path[0].key + jax.tree_util.keystr(path[1:])
 
 
 def _short(value: Any) -> str:
