@@ -5,7 +5,7 @@ import pytest
 
 from numpyro_symmetry import EuclideanCost, GaussianCost, Null, StephensCost, Symmetry, rebase, report
 from numpyro_symmetry.symmetry.axes import Axis
-from numpyro_symmetry.traces.null import Shuffle
+from numpyro_symmetry.traces.shuffle import Shuffle
 from tests import traces
 
 
