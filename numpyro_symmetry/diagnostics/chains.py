@@ -22,9 +22,9 @@ from numpyro_symmetry.traces.coordinates import CHUNK
 from numpyro_symmetry.traces.mixing import autocorrelation_time, autocovariance, integrated
 
 # blocks to a chain: as many as four autocorrelation times each leave room for
-_BLOCKS, _TIMES = (20, 16, 12, 10, 8, 6, 4, 2), 4.0
-# R-hat and ESS need halves of two draws
-MIN_DRAWS = 4
+_BLOCKS, _TIMES = (20, 16, 12, 10, 8, 6, 4), 4.0
+# R-hat and ESS need halves of two draws; above this R-hat chains differ by more than matters (Vehtari et al. 2021)
+MIN_DRAWS, MAX_R_HAT = 4, 1.01
 
 
 class Chains(NamedTuple):
@@ -40,6 +40,8 @@ class Chains(NamedTuple):
     chance
         Smallest probability, over values and folded values, with which chains that agree differ as much in one number
         that was chosen beforehand. NaN where chains are too short for how slowly they forget.
+    r_hat_undecided
+        Largest R-hat above 1.01 of which this cannot be told; NaN if there is none.
     num_judged, num_still, num_undefined
         How many numbers have an R-hat; how many are the same in every draw of every chain; how many are not numbers
         (NaN) in some draw.
@@ -53,6 +55,7 @@ class Chains(NamedTuple):
     ess: float
     tail_ess: float
     chance: float
+    r_hat_undecided: float
     num_judged: int
     num_still: int
     num_undefined: int
@@ -87,7 +90,7 @@ def chains_of(values: np.ndarray) -> Chains:
 
 
 def _worst(parts: Iterable[Chains], num_chains: int) -> Chains:
-    found = [*parts, Chains(np.nan, np.nan, np.nan, np.nan, 0, 0, 0, (0,) * num_chains, (0,) * num_chains)]
+    found = [*parts, Chains(np.nan, np.nan, np.nan, np.nan, np.nan, 0, 0, 0, (0,) * num_chains, (0,) * num_chains)]
 
     def counted(name: str) -> tuple[int, ...]:
         # of draws that several chunks find fault with it is not known whether they are the same
@@ -98,6 +101,7 @@ def _worst(parts: Iterable[Chains], num_chains: int) -> Chains:
         -_most([-part.ess for part in found]),
         -_most([-part.tail_ess for part in found]),
         -_most([-part.chance for part in found]),
+        _most([part.r_hat_undecided for part in found]),
         sum(part.num_judged for part in found),
         sum(part.num_still for part in found),
         sum(part.num_undefined for part in found),
@@ -123,16 +127,15 @@ def _chunk(values: np.ndarray) -> Chains:
     counts = (judged.shape[2], int(still.sum()), int(unknown.sum()))
     counts = (*counts, tuple(infinite.tolist()), tuple(undefined.any(2).sum(1).tolist()))
     if not judged.size or num_draws < MIN_DRAWS:
-        return Chains(np.nan, np.nan, np.nan, np.nan, *counts)
-    scores, folded = normal_scores(judged), normal_scores(_folded(judged))
-    several = num_chains > 1
-    return Chains(
-        _most(np.maximum(r_hat(scores), r_hat(folded))) if several else np.nan,
-        float(effective_size(scores).min()),
-        float(tail_size(judged).min()),
-        -_most(-np.fmin(chance(scores), chance(folded))) if several else np.nan,
-        *counts,
-    )
+        return Chains(np.nan, np.nan, np.nan, np.nan, np.nan, *counts)
+    scores = normal_scores(judged)
+    sizes = float(effective_size(scores).min()), float(tail_size(judged).min())
+    if num_chains < 2:
+        return Chains(np.nan, *sizes, np.nan, np.nan, *counts)
+    both = (scores, normal_scores(_folded(judged)))
+    r_hats, chances = np.array([r_hat(x) for x in both]), np.array([chance(x) for x in both])
+    undecided = r_hats[np.isnan(chances) & (r_hats > MAX_R_HAT)]
+    return Chains(_most(r_hats), *sizes, -_most(-chances), _most(undecided), *counts)
 
 
 # ---- statistics --------------------------------------------------------------------------------------------------
@@ -198,7 +201,7 @@ def chance(values: np.ndarray) -> np.ndarray:
     .. math:: F = \frac{b \operatorname{var}_h \bar x_h}{\operatorname{mean}_h \operatorname{var}_{k \in h} \bar x_k}
               \sim F_{H - 1,\, H(b - 1)}
 
-    over the :math:`H` halves of chains, of :math:`b` blocks each; over chains where there is room for two blocks only.
+    over the :math:`H` halves of chains, of :math:`b` blocks each, two at least.
 
     Parameters
     ----------
@@ -208,7 +211,7 @@ def chance(values: np.ndarray) -> np.ndarray:
     Returns
     -------
     numpy.ndarray
-        NaN where a chain is shorter than eight of its autocorrelation times.
+        NaN where a chain is shorter than sixteen of its autocorrelation times.
     """
     num_chains, num_draws, size = values.shape
     time = autocorrelation_time(values)
@@ -220,7 +223,7 @@ def chance(values: np.ndarray) -> np.ndarray:
             continue
         length = num_draws // blocks
         means = values[:, : blocks * length, at].reshape(num_chains, blocks, length, -1).mean(2)
-        groups = means.reshape(2 * num_chains, blocks // 2, -1) if blocks > 2 else means
+        groups = means.reshape(2 * num_chains, blocks // 2, -1)
         between, within = groups.mean(1).var(0, ddof=1), groups.var(1, ddof=1).mean(0)
         degrees = len(groups) - 1, len(groups) * (groups.shape[1] - 1)
         with np.errstate(divide="ignore", invalid="ignore"):

@@ -106,7 +106,8 @@ def invariants_of(given: Any, leading: tuple[int, ...]) -> dict[str, np.ndarray]
             raise TypeError(f"Invariant {name!r} holds values of type {array.dtype}; expected real numbers.")
         if array.shape[: len(leading)] != leading:
             raise SymmetryError(
-                f"Invariant {name!r} has shape {array.shape}; expected the draws' leading dimensions {leading} in front."
+                f"Invariant {name!r} has shape {array.shape}; expected the draws' leading dimensions {leading} in "
+                "front."
             )
         if not array.size:
             raise SymmetryError(f"Invariant {name!r} has shape {array.shape}, and so no entries to judge chains by.")

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from numpyro_symmetry.diagnostics.chains import MAX_R_HAT
 from numpyro_symmetry.traces.null import CannotTell, Null
 
 if TYPE_CHECKING:
     from numpyro_symmetry.diagnostics.chains import Chains
     from numpyro_symmetry.diagnostics.report import Report, Row
 
-# above this R-hat chains differ by more than matters (Vehtari et al. 2021); below this probability by more than chance;
-# below this effective size, for every chain, nothing is known
-MAX_R_HAT, MIN_CHANCE, MIN_ESS_PER_CHAIN = 1.01, 0.01, 100.0
+# below this probability chains differ by more than chance; below this effective size a chain, quantiles are rough
+MIN_CHANCE, MIN_ESS_PER_CHAIN = 0.01, 100.0
 # below this share of what relabelling cannot explain, slots have no identity to speak of
 _NEAR_NULL = 0.15
 # a chain that stays for so many draws, and for half of all, is stuck
@@ -33,7 +33,7 @@ def is_alarm(row: Row | Chains) -> bool:
 
 def warnings_of(found: Report) -> list[str]:
     """Sentences that stand in the way of using the draws, the gravest first."""
-    lines = [*_stuck(found), *_undefined(found), *_disagreeing(found), *_few(found), *_ambiguous(found)]
+    lines = [*_stuck(found), *_undefined(found), *_disagreeing(found), *_slow(found), *_few(found), *_ambiguous(found)]
     lines = [f"WARNING: {line}" for line in lines]
     if found.are_members:
         return lines
@@ -50,17 +50,19 @@ def facts(found: Report) -> list[str]:
     noun = "members" if found.are_members else "draws"
     lines = [f"{found.share_relabelled:.0%} of {noun} were labelled differently from the majority."]
     if found.are_members:
-        lines += [
-            f"From one member to the next it is {mean:.1f} transpositions of {name!r}; "
-            f"{found.num_slots[name] - np.sum(1.0 / np.arange(1, found.num_slots[name] + 1)):.1f} between labels at random."
-            for name, mean in found.transpositions.items()
-        ]
+        for name, mean in found.transpositions.items():
+            size = found.num_slots[name]
+            random = size - np.sum(1.0 / np.arange(1, size + 1))
+            lines.append(
+                f"From one member to the next, labels of {name!r} are {mean:.1f} transpositions apart; labels at "
+                f"random, {random:.1f}."
+            )
     if found.null is not None:
         lines += _of_null(found.null, found.num_slots)
     invariant = [row.r_hat for row in found.rows if row.is_invariant and not np.isnan(row.r_hat)]
     if invariant:
         lines.append(f"The largest R-hat of what no label changes is {max(invariant):.3f}.")
-    by_chance = [row for row in found.rows if row.r_hat > MAX_R_HAT and row.chance >= MIN_CHANCE]
+    by_chance = [row for row in found.rows if row.r_hat > MAX_R_HAT and row.chance >= MIN_CHANCE and not _is_slow(row)]
     if by_chance:
         most = max(by_chance, key=lambda row: row.r_hat)
         lines.append(
@@ -77,8 +79,8 @@ def facts(found: Report) -> list[str]:
 
 def _of_null(null: Null, num_slots: dict[str, int]) -> Iterator[str]:
     yield (
-        f"Slots explain {null.explained:.0%} of the variance ({null.explained_null:.0%} for shuffled draws relabelled in "
-        "the same way)."
+        f"Slots explain {null.explained:.0%} of the variance ({null.explained_null:.0%} for shuffled draws relabelled "
+        "in the same way)."
     )
     unlike = [site for site, one in null.by_site.items() if one.share < _NEAR_NULL]
     if null.can_tell and max(num_slots.values()) > 1 and 0 < len(unlike) < len(null.by_site):
@@ -113,8 +115,8 @@ def _stuck(found: Report) -> Iterator[str]:
         return
     if len(never) == num_chains:
         yield (
-            f"the sampler never moved: in {'every' if num_chains > 1 else 'the only'} chain all {num_draws} draws are the "
-            "same, labels apart. That relabelled chains agree means nothing; start it again."
+            f"the sampler never moved: in {'every' if num_chains > 1 else 'the only'} chain all {num_draws} draws are "
+            "the same, labels apart. That relabelled chains agree means nothing; start it again."
         )
     elif len(never):
         yield f"{_chains(never)} never moved: all {num_draws} draws are the same, labels apart."
@@ -149,10 +151,10 @@ def _disagreeing(found: Report) -> Iterator[str]:
     alarms = sorted((row for row in found.rows if is_alarm(row)), key=lambda row: -row.r_hat)
     if alarms and found.sign_suspected:
         yield (
-            f"chains disagree on {_names(alarms)} (R-hat {alarms[0].r_hat:.3f}), but not on squares and absolute values: "
-            "it may be a sign that chains have changed, which is a matter of labels. Relabel with signs: "
-            "find_symmetry(..., signs=True), or kind='signed' in the symmetry. If the model has no such symmetry, chains are "
-            "in different modes."
+            f"chains disagree on {_names(alarms)} (R-hat {alarms[0].r_hat:.3f}), but not on squares and absolute "
+            "values: it may be a sign that chains have changed, which is a matter of labels. Relabel with signs: "
+            "find_symmetry(..., signs=True), or kind='signed' in the symmetry. If the model has no such symmetry, "
+            "chains are in different modes."
         )
         return
     fixed = [row for row in alarms if row.is_invariant and row.r_hat < np.inf]
@@ -169,26 +171,40 @@ def _disagreeing(found: Report) -> Iterator[str]:
         )
 
 
+def _is_slow(row: Row) -> bool:
+    """Whether chains differ by more than matters, and are too short to tell whether by more than chance."""
+    return not np.isnan(row.chains.r_hat_undecided) and not is_alarm(row)
+
+
+def _slow(found: Report) -> Iterator[str]:
+    slow = sorted((row for row in found.rows if _is_slow(row)), key=lambda row: -row.chains.r_hat_undecided)
+    if slow:
+        smallest = min(row.ess for row in slow)
+        yield (
+            f"chains forget too slowly to tell whether they agree on {_names(slow)} (R-hat "
+            f"{slow[0].chains.r_hat_undecided:.3f}, effective sample size {smallest:.0f}): run longer."
+        )
+
+
 def _few(found: Report) -> Iterator[str]:
     num_chains, _ = found.shape
 
     def smallest(row: Row) -> float:
         return float(np.fmin(row.ess, row.tail_ess))
 
-    # of chains that do not move more has been said
-    few = [row for row in found.rows if smallest(row) < MIN_ESS_PER_CHAIN * num_chains and row.r_hat != np.inf]
+    # of chains that do not move, or hardly, more has been said
+    few = [
+        row
+        for row in found.rows
+        if smallest(row) < MIN_ESS_PER_CHAIN * num_chains and row.r_hat != np.inf and not _is_slow(row)
+    ]
     if few:
         worst = min(few, key=smallest)
         where = " in its tails" if worst.tail_ess < worst.ess else ""
-        apart = f" (R-hat {worst.r_hat:.3f})" if worst.r_hat > MAX_R_HAT else ""
-        why = (
-            "too few to tell whether chains agree"
-            if np.isnan(worst.chance) and num_chains > 1
-            else f"fewer than {MIN_ESS_PER_CHAIN:.0f} to a chain: run longer before relying on its quantiles"
-        )
         yield (
             f"{worst.name} has an effective sample size of {smallest(worst):.0f}{where} from {num_chains} "
-            f"chain{'s' if num_chains > 1 else ''}{apart}, {why}."
+            f"chain{'s' if num_chains > 1 else ''}, fewer than {MIN_ESS_PER_CHAIN:.0f} to a chain: run longer before "
+            "relying on its quantiles."
         )
 
 

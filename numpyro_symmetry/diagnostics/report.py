@@ -39,8 +39,8 @@ class Row(NamedTuple):
     is_invariant
         Whether no label changes it.
     chance
-        Probability with which chains that agree differ as much in *any* of the numbers the report looks at (Bonferroni's
-        bound). NaN where chains are too short for how slowly they forget.
+        Probability with which chains that agree differ as much in *any* of the numbers that are looked at
+        (Bonferroni's bound). NaN where chains are too short for how slowly they forget.
     chains
         All that was counted, relabelled.
     """

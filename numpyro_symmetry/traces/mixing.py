@@ -88,7 +88,7 @@ def blocks_of(values: Mapping[str, np.ndarray], shape: tuple[int, int]) -> Block
     num_chains, num_draws = shape
     time = max(_memory(value.reshape(*shape, -1)) for value in values.values())
     # what independent draws have by chance
-    chance = 1.0 + max(0.5, 4.0 / np.sqrt(num_chains * num_draws))
+    chance = 1.0 + max(0.5, 8.0 / np.sqrt(num_chains * num_draws))
     length = 1 if time < chance else int(np.ceil(_TIMES * min(time, num_draws)))
     if num_draws < 2 * length:
         length = num_draws
@@ -156,15 +156,15 @@ def integrated(correlation: np.ndarray) -> np.ndarray:
     ----------
     Geyer (1992), Practical Markov chain Monte Carlo.
     """
-    lags = correlation.shape[0] // 2 * 2
-    even, odd = correlation[:lags:2], correlation[1:lags:2]
-    pairs = even + odd
+    even, odd = correlation[0::2], correlation[1::2]
+    pairs = even[: len(odd)] + odd
     positive = np.logical_and.accumulate(pairs > 0, axis=0)
+    # the last lags are means of too few
+    positive[max(0, (len(correlation) - 3) // 2) :] = False
     end = positive.sum(0)
     monotone = np.minimum.accumulate(pairs, axis=0)
     # of the pair that ends the sum its even half still counts, if it is positive
-    padded = np.concatenate([even, np.zeros_like(even[:1])])
-    last = np.take_along_axis(padded, end[None], 0)[0]
+    last = np.take_along_axis(even, end[None], 0)[0]
     return -1.0 + 2.0 * np.where(positive, monotone, 0.0).sum(0) + np.maximum(last, 0.0)
 
 

@@ -198,28 +198,17 @@ def matched_null(
     explained_null, by_site_null, separation_null = _of_shuffles(
         shuffled, bound, axes, fixed, blocks, num_starts=num_starts, method=method, seed=seed, rng=rng
     )
-    shares, separation = _shares(aligned, axes), _separation(aligned, axes)
+    shares = _shares(aligned, axes)
     if not sees_coordinates:
         cost, fixed = GaussianCost("identity"), None
-    of = cost.family(aligned, bound, plain)
-    truth = of.natural(tuple(t.mean(0) for t in of.statistics(slice(None))))
-    scale = {site: value.std(0) for site, value in aligned.items()}
-    simulated = {s: v.mean(0) + scale[s] * rng.standard_normal(v.shape) for s, v in aligned.items()}
-    del aligned, of
-    labels = bound.sample(jax.random.key(int(rng.integers(2**31))), (count,))
-    simulated = _moved(simulated, axes, from_element(labels))
-    rounds = {} if fixed is None else {"max_rounds": 1}
-    found = relabel(
-        cost.family(simulated, bound, plain), bound.groups, fixed or truth, method=method, seed=seed, **rounds
-    )
-    left = {site: value.std(0) for site, value in _moved(simulated, axes, found.state).items()}
+    ratio = _shrinkage(cost.family, bound, plain, aligned, fixed, method=method, seed=seed, rng=rng)
     by_site = {site: Explained(_share([share]), by_site_null[site]) for site, share in shares.items()}
     return Null(
         _share(shares.values()),
         explained_null,
-        separation,
+        _separation(aligned, axes),
         separation_null,
-        _ratio(left, scale),
+        ratio,
         count,
         blocks.number,
         by_site,
@@ -260,6 +249,32 @@ def _of_shuffles(
         most.append(max(here, key=lambda shares: _share(shares.values())))
     by_site = {site: float(np.mean([_share([shares[site]]) for shares in most])) for site in axes}
     return float(np.mean([_share(shares.values()) for shares in most])), by_site, separation
+
+
+def _shrinkage(
+    family: Callable[[Arrays, Symmetry, Mapping[str, Coordinate]], Family],
+    bound: Symmetry,
+    plain: Mapping[str, Coordinate],
+    aligned: Arrays,
+    fixed: tuple[Statistics, float] | None,
+    *,
+    method: str,
+    seed: int,
+    rng: np.random.Generator,
+) -> float:
+    """By how much relabelling shrinks deviations of draws simulated from the Gaussians that were found."""
+    axes = {site: c.axes for site, c in plain.items()}
+    of = family(aligned, bound, plain)
+    truth = of.natural(tuple(t.mean(0) for t in of.statistics(slice(None))))
+    scale = {site: value.std(0) for site, value in aligned.items()}
+    simulated = {s: v.mean(0) + scale[s] * rng.standard_normal(v.shape) for s, v in aligned.items()}
+    labels = bound.sample(jax.random.key(int(rng.integers(2**31))), (of.num_draws,))
+    simulated = _moved(simulated, axes, from_element(labels))
+    rounds = {} if fixed is None else {"max_rounds": 1}
+    again = family(simulated, bound, plain)
+    found = relabel(again, bound.groups, fixed or truth, method=method, seed=seed, **rounds)
+    left = {site: value.std(0) for site, value in _moved(simulated, axes, found.state).items()}
+    return _ratio(left, scale)
 
 
 def _of_arrays(family: Family, arrays: Statistics) -> Family:
