@@ -188,7 +188,18 @@ def rebase(
     fixed = None if frame is None else (frame.natural, frame.partition)
     made_up = (
         matched_null(
-            chosen, family, bound, agreed, draws, state, fixed, num_starts=num_starts, method=method, seed=seed, rng=rng
+            chosen,
+            family,
+            bound,
+            agreed,
+            draws,
+            state,
+            fixed,
+            leading=trace.leading,
+            num_starts=num_starts,
+            method=method,
+            seed=seed,
+            rng=rng,
         )
         if null and trace.num_draws > 1
         else None

@@ -163,7 +163,7 @@ def run(seed, data, *, warmup, samples, steps):
             q = rebased[name] = DiagonalGaussian.fit(out.data)
             result[f"{name}_{label}"] = of_gaussian(key_sets, q, reference, test_x, test_y)
         result[f"{name}_null"] = {"explained": out.null.explained, "explained_null": out.null.explained_null} | {
-            "identified": out.null.num_identified["hidden"]
+            "identified": number if isinstance(number := out.null.num_identified["hidden"], int) else str(number)
         }
         moved = np.asarray(num_transpositions(out.elements)["hidden"])
         result[f"{name}_transpositions"] = [float(moved.mean()), float(moved.max())]

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import matplotlib as mpl
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
@@ -76,6 +77,24 @@ def test_plot_shows_every_barrier():
     assert [text.get_text().split(":")[0] for text in axes.get_legend().get_texts()] == ["before", "after"]
     assert plot_barrier(found, axes=axes) is axes
     assert isinstance(found, LossBarrier)
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_the_legend_of_barriers_lies_on_the_canvas(given):
+    found = loss_barrier(loss, gaussian(-2.0, 0.5), gaussian(2.0, 0.5))
+    axes = plot_barrier({"before": found, "after": found}, axes=plt.figure().add_subplot() if given else None)
+    axes.figure.canvas.draw()
+    legend, canvas = axes.get_legend().get_window_extent(), axes.figure.bbox
+    assert canvas.x0 <= legend.x0 < legend.x1 <= canvas.x1
+    assert canvas.y0 <= legend.y0 < legend.y1 <= canvas.y1
+    # and hides no curve where there is room for it
+    assert given or legend.y1 < axes.get_window_extent().y0
+
+
+@pytest.mark.parametrize("given", [None, {}, 1.0, {"before": 1.0}, [1.0]])
+def test_what_is_no_barrier_is_not_plotted(given):
+    with pytest.raises(TypeError, match="plot_barrier expects what loss_barrier returned"):
+        plot_barrier(given)
 
 
 @pytest.mark.parametrize(

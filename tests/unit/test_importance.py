@@ -9,21 +9,14 @@ from scipy.stats import genpareto
 from numpyro_symmetry.entropy.importance import effective_number, pareto_shape
 
 
-def of_arviz(log_weights):
-    try:
-        from arviz.stats import psislw
-    except ImportError:
-        from arviz_stats.base import array_stats
-
-        return float(array_stats.psislw(-log_weights)[1])  # it takes log likelihoods
-    return float(psislw(log_weights)[1])
-
-
 @pytest.mark.parametrize("size", [30, 257, 4000])
 @pytest.mark.parametrize("scale", [0.1, 1.0, 3.0])
 def test_pareto_shape_is_that_of_arviz(size, scale):
+    psislw = getattr(pytest.importorskip("arviz"), "psislw", None)
+    if psislw is None:
+        pytest.skip("ArviZ 1 fits the tail by another rule")
     log_weights = scale * np.random.default_rng(size).normal(size=size)
-    assert pareto_shape(log_weights - 400.0) == pytest.approx(of_arviz(log_weights), abs=1e-6)
+    assert pareto_shape(log_weights - 400.0) == pytest.approx(float(psislw(log_weights)[1]), abs=1e-6)
 
 
 @pytest.mark.parametrize("shape", [-0.3, 0.2, 0.7, 1.2])

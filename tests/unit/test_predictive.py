@@ -8,6 +8,7 @@ import pytest
 
 from numpyro_symmetry import (
     DiagonalGaussian,
+    Symmetry,
     SymmetryError,
     agreement,
     plot_null,
@@ -106,6 +107,60 @@ def test_bad_probabilities_are_named(p, q, message):
     for measure in (agreement, total_variation):
         with pytest.raises(SymmetryError, match=message):
             measure(p, q)
+
+
+def test_relabelled_draws_are_plotted_by_default_by_one_site_and_by_many_values_a_slot():
+    values, _ = traces.mixture(draws=50)
+    out = rebase(values, traces.MIXTURE, null=False)
+    names = [(axes.get_xlabel(), axes.get_ylabel()) for axes in plot_relabelling(out)]
+    assert names == [("weights", "loc")] * 2
+    for site in ("loc", ("loc",), ["loc"], ("loc", "loc")):
+        before, after = plot_relabelling(values, out, site)
+        assert (after.get_xlabel(), after.get_ylabel()) == ("draw", "loc")
+        np.testing.assert_array_equal(before.lines[1].get_ydata(), values["loc"].reshape(-1, 3)[:, 1])
+        np.testing.assert_array_equal(after.lines[1].get_ydata(), out.data["loc"].reshape(-1, 3)[:, 1])
+    units = np.random.default_rng(0).standard_normal((4, 50, 2, 3)) + 5.0 * np.arange(3)
+    out = rebase({"w": units}, Symmetry({"w": (None, "unit")}), null=False)
+    after = plot_relabelling(out)[1]
+    assert (after.get_xlabel(), after.get_ylabel(), len(after.lines)) == ("w, value 0", "w, value 1", 3)
+    np.testing.assert_array_equal(after.lines[2].get_ydata(), out.data["w"][:, :, 1, 2].ravel())
+
+
+HMM_DRAWS = traces.hmm()[0]
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda v, o: plot_relabelling(v, o, ("loc", "scale", "weights")), SymmetryError, "one site or two; got 3"),
+        (lambda v, o: plot_relabelling(v, o, ()), SymmetryError, "one site or two; got 0"),
+        (lambda v, o: plot_relabelling(v, o, "mu"), SymmetryError, r"\['mu'\] are none of the symmetry's sites"),
+        (lambda v, o: plot_relabelling(v, o, 3), TypeError, "sites must be a tuple of names"),
+        (lambda v, o: plot_relabelling(v, o.data, "loc"), TypeError, "out must be what rebase returned"),
+        (lambda v, o: plot_relabelling({"loc": v["loc"]}, o), SymmetryError, "raw has no sites"),
+        (lambda v, o: plot_transpositions(o.data), TypeError, r"plot_transpositions\(out\): out must be what rebase"),
+        (lambda v, o: plot_null(None), TypeError, "got NoneType"),
+        (
+            lambda v, o: plot_relabelling(rebase(HMM_DRAWS, traces.HMM, null=False), sites="transition"),
+            SymmetryError,
+            "'transition' has axes .* other than one group",
+        ),
+        (
+            lambda v, o: plot_relabelling(
+                rebase({"a": np.ones((50, 3, 2)), "b": np.ones((50, 3))}, AB, null=False), sites=("b", "a")
+            ),
+            SymmetryError,
+            "'a' has 2 values a slot",
+        ),
+    ],
+)
+def test_what_cannot_be_plotted_is_said(call, error, message):
+    values, _ = traces.mixture(draws=50)
+    with pytest.raises(error, match=message):
+        call(values, rebase(values, traces.MIXTURE, null=False))
+
+
+AB = Symmetry({"a": ("u", None), "b": ("u",)})
 
 
 def test_probabilities_that_are_not_finite_are_refused():
