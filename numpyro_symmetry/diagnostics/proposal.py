@@ -17,7 +17,7 @@ from numpyro.distributions.transforms import biject_to
 from numpyro.infer.autoguide import AutoDiagonalNormal, AutoLaplaceApproximation, AutoMultivariateNormal
 from numpyro.infer.util import unconstrain_fn
 
-from numpyro_symmetry.discovery import find_symmetry, trace_model
+from numpyro_symmetry.discovery import find_symmetry, refuse_no_sites, trace_model
 from numpyro_symmetry.guides import AutoSymmetrized
 from numpyro_symmetry.guides.density import latent_values
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
@@ -167,6 +167,8 @@ def _latents(model: Callable[..., Any], args: tuple, kwargs: dict[str, Any], rng
     latents = {
         name: site for name, site in model_trace.items() if _is_latent(site) and not site["fn"].support.is_discrete
     }
+    if not any(map(_is_latent, model_trace.values())):
+        refuse_no_sites(model, args, kwargs)
     if not latents:
         raise SymmetryError("The model has no continuous latent site, so there is nothing to integrate over.")
     for name, site in latents.items():

@@ -12,15 +12,15 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-import jax
 import numpy as np
 from jax import Array
 
 from numpyro_symmetry.discovery.check import in_double
-from numpyro_symmetry.discovery.data import apart, observing, redrawn
+from numpyro_symmetry.discovery.data import apart, holds_nan, observing, redrawn
 from numpyro_symmetry.discovery.evidence import Evidence, gather_evidence, measured, with_far_points
+from numpyro_symmetry.discovery.inputs import asking, read_question
 from numpyro_symmetry.discovery.interpreter import Origin, Typed
-from numpyro_symmetry.discovery.joint import arguments, freeze, trace_model
+from numpyro_symmetry.discovery.joint import freeze, observations, outline, trace_model
 from numpyro_symmetry.discovery.program import Program, read_program
 from numpyro_symmetry.discovery.proposals import what_holds, with_blocks
 from numpyro_symmetry.discovery.reading import Reading
@@ -28,6 +28,8 @@ from numpyro_symmetry.discovery.rules import interpreter
 from numpyro_symmetry.discovery.signs import with_signs
 from numpyro_symmetry.discovery.terms import IS_DATA, Reason, Term, axis, pinned
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError, SymmetryWarning
+from numpyro_symmetry.symmetry.arguments import as_flag
+from numpyro_symmetry.symmetry.errors import NotFiniteError
 
 _NUM_POINTS, _NUM_REDRAWN = 2, 5
 
@@ -65,14 +67,16 @@ def find_symmetry(
     Raises
     ------
     SymmetryError
-        If the model has discrete latent sites and funsor is not installed, or its log joint is nowhere finite.
+        If the model has no latent sites (a log density, say), branches on their values, has discrete ones and funsor
+        is not installed, or its data hold NaN.
     TypeError
-        If ``model_args`` is an array.
+        If ``model_args`` is no tuple or does not fit the model, an argument has a wrong type, or this runs under `jit`.
 
     Warns
     -----
     SymmetryWarning
-        If numbers contradict a group that the types allow; it is left out.
+        If numbers contradict a group that the types allow; it is left out. If the log joint is finite hardly anywhere,
+        so that nothing can be verified.
 
     Examples
     --------
@@ -87,9 +91,16 @@ def find_symmetry(
       w1: (·, w2)
       w2: (w2)
     """
-    key = jax.random.key(0) if rng_key is None else rng_key
-    rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
-    args, kwargs = arguments(model_args, model_kwargs)
+    asked = read_question("find_symmetry", model, model_args, model_kwargs, rng_key)
+    signs = as_flag(signs, "signs")
+    with asking():
+        return _found(*asked, signs)
+
+
+def _found(
+    model: Callable, args: tuple, kwargs: dict[str, Any], key: Array, rng: np.random.Generator, signs: bool
+) -> Symmetry:
+    """The symmetry of a model."""
     reading, opaque = _typed(model, args, kwargs, key)
 
     claimed = reading.symmetry()
@@ -104,8 +115,7 @@ def find_symmetry(
         @functools.cache
         def on_other_data(k: int) -> Evidence | None:
             try:
-                trace = trace_model(model, args, kwargs, key)
-                observed = {name: site["value"] for name, site in trace.items() if site.get("is_observed")}
+                observed = observations(trace_model(model, args, kwargs, key))
                 other = evidence(*(redrawn if k else apart)((args, kwargs, observed), rng))
             except Exception:  # whatever a model says of data it was not made for
                 return None
@@ -132,7 +142,7 @@ def find_symmetry(
             warnings.warn(
                 f"The types of the model allow group {name!r}, but numbers do not prove it; it is left out. {why}",
                 SymmetryWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
         blocks = reading.blocks(found)
         if blocks or signs:
@@ -146,7 +156,15 @@ def find_symmetry(
 
     if not claimed.groups and not reading.blocks(claimed):
         return replace(claimed, findings=reading.findings(claimed, claimed, {}))
-    return in_double(proved, args, kwargs)
+    try:
+        return in_double(proved, args, kwargs)
+    except NotFiniteError as error:
+        if holds_nan((args, kwargs, observations(outline(model, args, kwargs, key), "known"))):
+            raise
+        # a model that NUTS may well run, for it starts where the log joint is finite
+        warnings.warn(f"No symmetry could be verified. {error}", SymmetryWarning, stacklevel=3)
+        nothing = claimed.restrict([])
+        return replace(nothing, findings=reading.findings(nothing, claimed, dict.fromkeys(claimed.groups, error)))
 
 
 def _typed(model: Callable, args: tuple, kwargs: dict[str, Any], key: Array) -> tuple[Reading, bool]:

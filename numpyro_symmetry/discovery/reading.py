@@ -25,7 +25,7 @@ from numpyro_symmetry.discovery.terms import (
 )
 from numpyro_symmetry.symmetry import Concat, Finding, Split, Symmetry, SymmetryError, Unsigned
 from numpyro_symmetry.symmetry.axes import AxisEntry, labels
-from numpyro_symmetry.symmetry.errors import OffSupportError
+from numpyro_symmetry.symmetry.errors import NotFiniteError, OffSupportError
 
 # blocks of axes of one size of which every set is tried
 _MAX_BLOCKS = 5
@@ -217,6 +217,8 @@ class Reading:
             errors = [error for axis in standing if axis.group and (error := refused.get(axis.group))]
             if any(isinstance(error, OffSupportError) for error in errors):
                 return "refused for a support"
+            if any(isinstance(error, NotFiniteError) for error in errors):
+                return "the log joint is not finite about the prior"
             return "numbers do not prove it" if errors else ""
 
         return tuple(
