@@ -18,6 +18,7 @@ from jax import Array
 from numpyro_symmetry.discovery.check import in_double
 from numpyro_symmetry.discovery.data import apart, holds_nan, observing, redrawn
 from numpyro_symmetry.discovery.evidence import Evidence, gather_evidence, measured, with_far_points
+from numpyro_symmetry.discovery.exchange import Suspects, is_plausible, out_of_reach, suspects_of
 from numpyro_symmetry.discovery.inputs import asking, read_question
 from numpyro_symmetry.discovery.interpreter import Origin, Typed
 from numpyro_symmetry.discovery.joint import freeze, observations, outline, trace_model
@@ -76,7 +77,8 @@ def find_symmetry(
     -----
     SymmetryWarning
         If numbers contradict a group that the types allow; it is left out. If the log joint is finite hardly anywhere,
-        so that nothing can be verified.
+        so that nothing can be verified. If components may be exchanged that no group on axes moves: one site for each
+        of them, or weights ``(p, 1 - p)``; the message says what to write instead.
 
     Examples
     --------
@@ -94,14 +96,17 @@ def find_symmetry(
     asked = read_question("find_symmetry", model, model_args, model_kwargs, rng_key)
     signs = as_flag(signs, "signs")
     with asking():
-        return _found(*asked, signs)
+        found = _found(*asked, signs)
+    for one in found.out_of_reach:
+        warnings.warn(str(one), SymmetryWarning, stacklevel=2)
+    return found
 
 
 def _found(
     model: Callable, args: tuple, kwargs: dict[str, Any], key: Array, rng: np.random.Generator, signs: bool
 ) -> Symmetry:
     """The symmetry of a model."""
-    reading, opaque = _typed(model, args, kwargs, key)
+    reading, opaque, suspects = _typed(model, args, kwargs, key)
 
     claimed = reading.symmetry()
 
@@ -152,13 +157,30 @@ def _found(
             found = with_blocks(reading, found, blocks, lambda: itertools.chain([proof], others()), rng)
         if signs:
             found = with_signs(found, proof, rng)
-        return replace(found, findings=reading.findings(found, tried, refused))
 
-    if not claimed.groups and not reading.blocks(claimed):
-        return replace(claimed, findings=reading.findings(claimed, claimed, {}))
+        @functools.cache
+        def further() -> Evidence:
+            return with_far_points(proof, rng)
+
+        def all_evidence() -> Iterator[Evidence]:
+            yield proof
+            yield further()
+            yield from others()
+
+        missed = out_of_reach(suspects, reading, found, all_evidence)
+        return replace(found, findings=reading.findings(found, tried, refused), out_of_reach=missed)
+
+    nothing_claimed = not claimed.groups and not reading.blocks(claimed)
+    trivial = replace(claimed, findings=reading.findings(claimed, claimed, {}))
+    if nothing_claimed and not is_plausible(suspects, reading):
+        return trivial
     try:
         return in_double(proved, args, kwargs)
-    except NotFiniteError as error:
+    except SymmetryError as error:
+        if nothing_claimed:
+            return trivial
+        if not isinstance(error, NotFiniteError):
+            raise
         if holds_nan((args, kwargs, observations(outline(model, args, kwargs, key), "known"))):
             raise
         # a model that NUTS may well run, for it starts where the log joint is finite
@@ -167,13 +189,13 @@ def _found(
         return replace(nothing, findings=reading.findings(nothing, claimed, dict.fromkeys(claimed.groups, error)))
 
 
-def _typed(model: Callable, args: tuple, kwargs: dict[str, Any], key: Array) -> tuple[Reading, bool]:
-    """Labels of a model's axes, and whether its arguments were opaque.
+def _typed(model: Callable, args: tuple, kwargs: dict[str, Any], key: Array) -> tuple[Reading, bool, Suspects]:
+    """Labels of a model's axes, whether its arguments were opaque, and what might be exchanged between sites.
 
     The program itself is let go: while it lives JAX may find its parts, in single precision, when asked for double.
     """
     program = read_program(model, args, kwargs, key)
-    return type_program(program), program.opaque
+    return type_program(program), program.opaque, suspects_of(program)
 
 
 def type_program(program: Program) -> Reading:

@@ -145,7 +145,7 @@ def refuse_misfit(model: Callable, args: tuple, kwargs: Mapping[str, Any], error
         takes = ", ".join(map(str, signature.parameters.values()))
         raise TypeError(
             f"The model {_name_of(inner)}({takes}) does not fit its arguments: {why}. It got {len(args)} from "
-            f"model_args and {sorted(kwargs)} from model_kwargs; pass all that it is called with, such as model_args=(x, y)."
+            f"model_args and {sorted(kwargs)} from model_kwargs; pass all that it takes, such as model_args=(x, y)."
         ) from error
 
 

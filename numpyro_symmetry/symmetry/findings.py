@@ -19,13 +19,24 @@ class Finding(NamedTuple):
     source: str
 
 
+class OutOfReach(NamedTuple):
+    """What no `Symmetry` can carry of a model's own: the sites, what may be exchanged, and what to write instead."""
+
+    sites: tuple[str, ...]
+    exchange: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"The model has a symmetry that this version cannot carry: {self.exchange}. {self.remedy}"
+
+
 def explain(symmetry: Symmetry) -> str:
     """The findings of a symmetry as a table for a person; its axes alone if there are none."""
     head = repr(symmetry).partition("\n")[0]
     if not symmetry.findings:
-        return repr(symmetry)
+        return "\n".join([repr(symmetry), *map(str, symmetry.out_of_reach)])
     rows = [("site", "axis", "size", "group", "because", "seen at")]
     rows += [(f.site, str(f.axis), str(f.size), f.group or "·", f.reason, f.source) for f in symmetry.findings]
     widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    return "\n".join([head, *lines])
+    return "\n".join([head, *lines, *map(str, symmetry.out_of_reach)])
