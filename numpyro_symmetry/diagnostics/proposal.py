@@ -17,7 +17,7 @@ from numpyro.distributions.transforms import biject_to
 from numpyro.infer.autoguide import AutoDiagonalNormal, AutoLaplaceApproximation, AutoMultivariateNormal
 from numpyro.infer.util import unconstrain_fn
 
-from numpyro_symmetry.discovery import find_symmetry, refuse_no_sites, trace_model
+from numpyro_symmetry.discovery import find_symmetry, refuse_no_sites, trace_model, without_parameters
 from numpyro_symmetry.guides import AutoSymmetrized
 from numpyro_symmetry.guides.density import latent_values
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
@@ -115,7 +115,7 @@ def _symmetrized(
     """With the symmetry that is given, held against the model, or that which is found there, even if there is none."""
     if symmetry is not None:
         return AutoSymmetrized(base, symmetry, model=model)
-    return AutoSymmetrized(base, find_symmetry(model, args, kwargs), model=model, check=False)
+    return AutoSymmetrized(base, without_parameters(find_symmetry(model, args, kwargs)), model=model, check=False)
 
 
 def _rebased(first: Trace, rest: Trace | None, symmetry: Symmetry | None, rng_key: Array) -> tuple[Trace, Trace | None]:

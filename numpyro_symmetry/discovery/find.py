@@ -28,8 +28,9 @@ from numpyro_symmetry.discovery.reading import Reading
 from numpyro_symmetry.discovery.rules import interpreter
 from numpyro_symmetry.discovery.signs import with_signs
 from numpyro_symmetry.discovery.terms import IS_DATA, Reason, Term, axis, pinned
-from numpyro_symmetry.symmetry import Symmetry, SymmetryError, SymmetryWarning
+from numpyro_symmetry.symmetry import Finding, Symmetry, SymmetryError, SymmetryWarning
 from numpyro_symmetry.symmetry.arguments import as_flag
+from numpyro_symmetry.symmetry.axes import names_in
 from numpyro_symmetry.symmetry.errors import NotFiniteError
 
 _NUM_POINTS, _NUM_REDRAWN = 2, 5
@@ -102,6 +103,13 @@ def find_symmetry(
     return found
 
 
+def without_parameters(found: Symmetry) -> Symmetry:
+    """The groups of a symmetry that was found which stand on latent sites alone: what draws of those sites have."""
+    parameters = {finding.site for finding in found.findings if finding.is_parameter}
+    held = {name for site, entries in found.axes.items() if site in parameters for name in names_in(entries)}
+    return found.restrict([name for name in found.groups if name not in held]) if held else found
+
+
 def _found(
     model: Callable, args: tuple, kwargs: dict[str, Any], key: Array, rng: np.random.Generator, signs: bool
 ) -> Symmetry:
@@ -109,6 +117,10 @@ def _found(
     reading, opaque, suspects = _typed(model, args, kwargs, key)
 
     claimed = reading.symmetry()
+
+    def findings(found: Symmetry, tried: Symmetry, refused: Mapping[str, SymmetryError]) -> tuple[Finding, ...]:
+        found_so = reading.findings(found, tried, refused)
+        return tuple(finding._replace(is_parameter=finding.site not in suspects.batches) for finding in found_so)
 
     def proved(args: tuple, kwargs: dict) -> Symmetry:
         def evidence(args: tuple, kwargs: dict, observed: Mapping[str, Any]) -> Evidence:
@@ -168,10 +180,10 @@ def _found(
             yield from others()
 
         missed = out_of_reach(suspects, reading, found, all_evidence)
-        return replace(found, findings=reading.findings(found, tried, refused), out_of_reach=missed)
+        return replace(found, findings=findings(found, tried, refused), out_of_reach=missed)
 
     nothing_claimed = not claimed.groups and not reading.blocks(claimed)
-    trivial = replace(claimed, findings=reading.findings(claimed, claimed, {}))
+    trivial = replace(claimed, findings=findings(claimed, claimed, {}))
     if nothing_claimed and not is_plausible(suspects, reading):
         return trivial
     try:
@@ -186,7 +198,7 @@ def _found(
         # a model that NUTS may well run, for it starts where the log joint is finite
         warnings.warn(f"No symmetry could be verified. {error}", SymmetryWarning, stacklevel=3)
         nothing = claimed.restrict([])
-        return replace(nothing, findings=reading.findings(nothing, claimed, dict.fromkeys(claimed.groups, error)))
+        return replace(nothing, findings=findings(nothing, claimed, dict.fromkeys(claimed.groups, error)))
 
 
 def _typed(model: Callable, args: tuple, kwargs: dict[str, Any], key: Array) -> tuple[Reading, bool, Suspects]:

@@ -9,7 +9,10 @@ if TYPE_CHECKING:
 
 
 class Finding(NamedTuple):
-    """One axis of a latent site, counted from the right: its group, or why it has none and where that was seen."""
+    """One axis of a site, counted from the right: its group, or why it has none and where that was seen.
+
+    The site is a latent one, or an array of `numpyro.param`.
+    """
 
     site: str
     axis: int
@@ -17,6 +20,7 @@ class Finding(NamedTuple):
     group: str
     reason: str
     source: str
+    is_parameter: bool = False
 
 
 class OutOfReach(NamedTuple):
@@ -36,7 +40,28 @@ def explain(symmetry: Symmetry) -> str:
     if not symmetry.findings:
         return "\n".join([repr(symmetry), *map(str, symmetry.out_of_reach)])
     rows = [("site", "axis", "size", "group", "because", "seen at")]
-    rows += [(f.site, str(f.axis), str(f.size), f.group or "·", f.reason, f.source) for f in symmetry.findings]
+    rows += [
+        (
+            f"{f.site} (param)" if f.is_parameter else f.site,
+            str(f.axis),
+            str(f.size),
+            f.group or "·",
+            f.reason,
+            f.source,
+        )
+        for f in symmetry.findings
+    ]
     widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    return "\n".join([head, *lines, *map(str, symmetry.out_of_reach)])
+    return "\n".join([head, *lines, *_of_parameters(symmetry), *map(str, symmetry.out_of_reach)])
+
+
+def _of_parameters(symmetry: Symmetry) -> list[str]:
+    """What groups on parameters are good for."""
+    acted_on = sorted({f.site for f in symmetry.findings if f.is_parameter and f.group})
+    if not acted_on:
+        return []
+    return [
+        f"{', '.join(map(repr, acted_on))}: of numpyro.param. Its groups are symmetries of parameters and latent sites "
+        "together; draws of latent sites alone, with the parameters held, do not have them."
+    ]
