@@ -21,6 +21,7 @@ from numpyro_symmetry.discovery.terms import (
     Uniform,
     atoms_of,
     indices_of,
+    line_of_cut,
     resolve,
 )
 from numpyro_symmetry.symmetry import Concat, Finding, Split, Symmetry, SymmetryError, Unsigned
@@ -241,8 +242,9 @@ class Reading:
         if group and not coloured:
             return Finding(site, position, term.size, group, "", "")
         reasons = [reason for atom in coloured for reason in atom.reasons]
-        apart = "taken apart index by index" if isinstance(resolve(term), Joined) else "nothing may be exchanged"
-        hardest = [Reason(refusal)] if refusal else sorted(reasons, key=lambda r: r.soft)[:1] or [Reason(apart)]
+        taken_apart = isinstance(resolve(term), Joined)
+        apart = Reason("taken apart index by index" if taken_apart else "nothing may be exchanged", line_of_cut(term))
+        hardest = [Reason(refusal)] if refusal else sorted(reasons, key=lambda r: r.soft)[:1] or [apart]
         text = f"the rest {hardest[0].text}" if group else hardest[0].text
         return Finding(site, position, term.size, group, text, hardest[0].source)
 

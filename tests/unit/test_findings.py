@@ -166,6 +166,20 @@ def test_what_no_wrong_action_changes_is_left_out():
     assert Path(caught[0].filename).name == Path(__file__).name
 
 
+def test_what_is_taken_apart_says_at_which_line():
+    def model(y):
+        weight, loc, slope = numpyro.sample("weight", dist.Beta(2.0, 3.0)), normal("loc", 2), normal("slope", 3)
+        mean = slope[0] + slope[1] * y + slope[2] * y**2
+        parts = dist.Normal(loc + mean[:, None], 1.0)
+        numpyro.sample("y", dist.MixtureSameFamily(dist.Categorical(jnp.array([weight, 1 - weight])), parts), obs=y)
+
+    found = {f.site: f for f in find_symmetry(model, (np.arange(4.0),)).findings}
+    assert {f.reason for f in found.values()} == {"taken apart index by index"}
+    first = model.__code__.co_firstlineno
+    assert found["slope"].source == f"test_findings.py:{first + 2}"
+    assert found["loc"].source == f"test_findings.py:{first + 4}"
+
+
 def test_a_group_refused_for_a_support_says_so():
     class Increasing(dist.Distribution):
         support = dist.constraints.ordered_vector
