@@ -1,4 +1,4 @@
-"""Find the symmetry of a model, and prove one against it. Knows NumPyro and symmetry."""
+"""Find the symmetry of a model, and check one numerically. Knows NumPyro and symmetry."""
 
 from numpyro_symmetry.discovery.check import SymmetryCheck, check_symmetry
 from numpyro_symmetry.discovery.enumeration import enumerated_log_density

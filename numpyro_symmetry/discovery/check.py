@@ -1,4 +1,4 @@
-r"""A numeric proof that a model is invariant under a symmetry, with controls that show the proof could have failed.
+r"""A numerical check that a model is invariant under a symmetry, with controls that show it could have failed.
 
 Knows models and symmetries; no guides, and nothing of how a symmetry was found.
 """
@@ -211,7 +211,7 @@ def _try(evidence: Evidence, symmetry: Symmetry, elements: list[tuple[str, Eleme
 def refusal(
     evidence: Evidence, symmetry: Symmetry, rng: np.random.Generator, num_elements: int, num_far: int = 0
 ) -> SymmetryError | None:
-    """Why numbers do not prove a symmetry, as `prove` would say it; ``None`` if they do."""
+    """Why a symmetry fails the numerical check, as `prove` would say it; ``None`` if it does not."""
     try:
         reason = prove(evidence, symmetry, rng, num_elements, num_far).reason
     except SymmetryError as error:
@@ -224,8 +224,8 @@ def prove(
 ) -> SymmetryCheck:
     """Try a bound symmetry, with a number of random elements, and of all groups at once at each point far out.
 
-    Far out a likelihood may saturate, and then show an order of rounding as a change: such points are for what has no
-    other proof, and for signs, which are not to be given out in doubt.
+    Far out a likelihood may saturate, and then show an order of rounding as a change: such points are for what has
+    nothing else to speak for it, and for signs, which are not to be given out in doubt.
 
     Raises
     ------

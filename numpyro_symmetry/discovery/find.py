@@ -1,4 +1,4 @@
-"""`find_symmetry`: the group read off a model, proved by numbers before it is given out.
+"""`find_symmetry`: the group read off a model, verified numerically before it is given out.
 
 Typing says what may be free, numbers say what is: neither is trusted alone. Knows models and symmetries; no guides.
 """
@@ -47,8 +47,8 @@ def find_symmetry(
     r"""Find the permutations of latent axes that leave a model's log joint alone.
 
     The log joint is traced with its data opaque, and every axis of every intermediate value is typed so that
-    :math:`v(g\theta) = g\,v(\theta)`; what no rule carries through is pinned. The group that remains is then proved
-    by numbers, as `check_symmetry` does; what fails is dropped with a warning.
+    :math:`v(g\theta) = g\,v(\theta)`; what no rule carries through is pinned. The group that remains is then verified
+    numerically, as `check_symmetry` does; what fails is dropped with a warning.
 
     Parameters
     ----------
@@ -77,9 +77,9 @@ def find_symmetry(
     Warns
     -----
     SymmetryWarning
-        If numbers contradict a group that the types allow; it is left out. If the log joint is finite hardly anywhere,
-        so that nothing can be verified. If components may be exchanged that no group on axes moves: one site for each
-        of them, or weights ``(p, 1 - p)``; the message says what to write instead.
+        If a group that the structure of the model allows fails the numerical check; it is left out. If the log joint is
+        finite hardly anywhere, so that nothing can be verified. If components may be exchanged that no group on axes
+        moves, one site for each of them or weights ``(p, 1 - p)``; the message says what to write instead.
 
     Examples
     --------
@@ -157,7 +157,8 @@ def _found(
             found, refused = holding(tried)
         for name, why in refused.items():
             warnings.warn(
-                f"The types of the model allow group {name!r}, but numbers do not prove it; it is left out. {why}",
+                f"Group {name!r} looked possible from the structure of the model, but failed the numerical check, and "
+                f"is left out. {why}",
                 SymmetryWarning,
                 stacklevel=5,
             )

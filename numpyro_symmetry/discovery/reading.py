@@ -220,7 +220,7 @@ class Reading:
                 return "refused for a support"
             if any(isinstance(error, NotFiniteError) for error in errors):
                 return "the log joint is not finite about the prior"
-            return "numbers do not prove it" if errors else ""
+            return "failed the numerical check" if errors else ""
 
         return tuple(
             self._finding(site, k - len(terms), term, symmetry, refusal(site, k))
@@ -237,7 +237,7 @@ class Reading:
             orbits = symmetry.groups[_name(entry)].orbits
             if not isinstance(resolve(term), Atom) or _is_coarser(orbits, atoms[0].colours):
                 # what the labels alone would not have freed
-                text = "proved by numbers alone" + ("; the rest is not" if orbits is not None else "")
+                text = "verified numerically only" + ("; the rest is not" if orbits is not None else "")
                 return Finding(site, position, term.size, group, text, "")
         if group and not coloured:
             return Finding(site, position, term.size, group, "", "")
