@@ -19,7 +19,7 @@ from numpyro.distributions.transforms import biject_to
 from numpyro.infer.autoguide import AutoDiagonalNormal, AutoLaplaceApproximation, AutoMultivariateNormal
 from numpyro.infer.util import unconstrain_fn
 
-from numpyro_symmetry.discovery import find_symmetry, trace_model
+from numpyro_symmetry.discovery import find_symmetry, refuse_no_sites, trace_model, without_parameters
 from numpyro_symmetry.guides import AutoSymmetrized
 from numpyro_symmetry.guides.density import latent_values, log_prob_of
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError, SymmetryWarning
@@ -130,7 +130,8 @@ def _symmetrized(
     """With the symmetry that is given, held against the model, or that which is found there, even if there is none."""
     if symmetry is not None:
         return AutoSymmetrized(base, symmetry, model=model)
-    return AutoSymmetrized(base, find_symmetry(model, args, kwargs, signs=signs), model=model, check=False)
+    found = without_parameters(find_symmetry(model, args, kwargs, signs=signs))
+    return AutoSymmetrized(base, found, model=model, check=False)
 
 
 def _warn_of_part(guide: AutoSymmetrized) -> None:
@@ -249,6 +250,8 @@ def _latents(model: Callable[..., Any], args: tuple, kwargs: dict[str, Any], rng
     latents = {
         name: site for name, site in model_trace.items() if _is_latent(site) and not site["fn"].support.is_discrete
     }
+    if not any(map(_is_latent, model_trace.values())):
+        refuse_no_sites(model, args, kwargs)
     if not latents:
         raise SymmetryError(
             f"The model has no continuous latent site, so there is nothing to integrate over. {_A_MODEL}."

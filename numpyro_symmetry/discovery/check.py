@@ -1,4 +1,4 @@
-r"""A numeric proof that a model is invariant under a symmetry, with controls that show the proof could have failed.
+r"""A numerical check that a model is invariant under a symmetry, with controls that show it could have failed.
 
 Knows models and symmetries; no guides, and nothing of how a symmetry was found.
 """
@@ -15,7 +15,8 @@ from jax import Array
 
 from numpyro_symmetry.discovery.diagnose import explain, refuse_off_support
 from numpyro_symmetry.discovery.evidence import Evidence, gather_evidence, nudged
-from numpyro_symmetry.discovery.joint import FrozenModel, arguments, freeze
+from numpyro_symmetry.discovery.inputs import asking, read_question
+from numpyro_symmetry.discovery.joint import FrozenModel, freeze
 from numpyro_symmetry.discovery.points import draw
 from numpyro_symmetry.discovery.trials import (
     CONTROL_FACTOR,
@@ -29,6 +30,7 @@ from numpyro_symmetry.discovery.trials import (
     trial_elements,
 )
 from numpyro_symmetry.symmetry import Element, Symmetry, SymmetryError
+from numpyro_symmetry.symmetry.arguments import as_count
 
 
 class SymmetryCheck(NamedTuple):
@@ -102,9 +104,12 @@ def check_symmetry(
     ------
     SymmetryError
         If the model is not invariant (the message names site, axis, gap and, where one edit repairs it, the remedy), an
-        element moves a value off its support, a site or size does not fit, or the log joint is not finite.
+        element moves a value off its support, a site or size does not fit, the log joint is not finite, or the model
+        has no latent sites or branches on their values.
     TypeError
-        If ``model_args`` is an array.
+        If ``model_args`` is no tuple or does not fit the model, an argument has a wrong type, or this runs under `jit`.
+    ValueError
+        If ``num_points`` or ``num_elements`` is too small.
 
     Examples
     --------
@@ -117,17 +122,21 @@ def check_symmetry(
     >>> check_symmetry(model, Symmetry.mixture("loc"), (jnp.array([-1.0, 0.5, 2.0]),)).status
     'passed'
     """
-    key = jax.random.key(0) if rng_key is None else rng_key
-    rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
+    asked = read_question("check_symmetry", model, model_args, model_kwargs, rng_key)
+    if not isinstance(symmetry, Symmetry):
+        raise TypeError(f"symmetry must be a Symmetry; got {type(symmetry).__name__}.")
+    num_points = as_count(num_points, "num_points")
+    num_elements = as_count(num_elements, "num_elements", minimum=0)
 
     def check(args: tuple, kwargs: dict) -> SymmetryCheck:
-        frozen = freeze(model, args, kwargs, key, symmetry.axes)
-        bound = symmetry.bind(draw(frozen, rng, 1.0))
+        frozen = freeze(asked.model, args, kwargs, asked.key, symmetry.axes)
+        bound = symmetry.bind(draw(frozen, asked.rng, 1.0))
         if not movable(bound):
             return SymmetryCheck("passed", 0.0, 0.0, {}, 0, 0, "")
-        return prove(gather_evidence(frozen, rng, num_points), bound, rng, num_elements)
+        return prove(gather_evidence(frozen, asked.rng, num_points), bound, asked.rng, num_elements)
 
-    return in_double(check, *arguments(model_args, model_kwargs))
+    with asking():
+        return in_double(check, asked.args, asked.kwargs)
 
 
 Result = TypeVar("Result")
@@ -202,7 +211,7 @@ def _try(evidence: Evidence, symmetry: Symmetry, elements: list[tuple[str, Eleme
 def refusal(
     evidence: Evidence, symmetry: Symmetry, rng: np.random.Generator, num_elements: int, num_far: int = 0
 ) -> SymmetryError | None:
-    """Why numbers do not prove a symmetry, as `prove` would say it; ``None`` if they do."""
+    """Why a symmetry fails the numerical check, as `prove` would say it; ``None`` if it does not."""
     try:
         reason = prove(evidence, symmetry, rng, num_elements, num_far).reason
     except SymmetryError as error:
@@ -215,8 +224,8 @@ def prove(
 ) -> SymmetryCheck:
     """Try a bound symmetry, with a number of random elements, and of all groups at once at each point far out.
 
-    Far out a likelihood may saturate, and then show an order of rounding as a change: such points are for what has no
-    other proof, and for signs, which are not to be given out in doubt.
+    Far out a likelihood may saturate, and then show an order of rounding as a change: such points are for what has
+    nothing else to speak for it, and for signs, which are not to be given out in doubt.
 
     Raises
     ------

@@ -52,6 +52,12 @@ def is_number(value: Any) -> bool:
     return not jnp.issubdtype(value.dtype, jax.dtypes.prng_key) and np.dtype(value.dtype).kind in "biufc"
 
 
+def holds_nan(data: Any) -> bool:
+    """Whether a number among data is none; what is being traced tells nothing."""
+    known = [x for x in jax.tree.leaves(data) if is_array(x) and not isinstance(x, jax.core.Tracer)]
+    return any(x.dtype.kind == "f" and bool(np.isnan(np.asarray(x)).any()) for x in known)
+
+
 def apart(data: Any, rng: np.random.Generator) -> Any:
     """Data with real numbers moved a little, each by its own amount."""
 

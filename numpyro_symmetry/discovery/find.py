@@ -1,4 +1,4 @@
-"""`find_symmetry`: the group read off a model, proved by numbers before it is given out.
+"""`find_symmetry`: the group read off a model, verified numerically before it is given out.
 
 Typing says what may be free, numbers say what is: neither is trusted alone. Knows models and symmetries; no guides.
 """
@@ -12,22 +12,26 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-import jax
 import numpy as np
 from jax import Array
 
 from numpyro_symmetry.discovery.check import in_double
-from numpyro_symmetry.discovery.data import apart, observing, redrawn
+from numpyro_symmetry.discovery.data import apart, holds_nan, observing, redrawn
 from numpyro_symmetry.discovery.evidence import Evidence, gather_evidence, measured, with_far_points
+from numpyro_symmetry.discovery.exchange import Suspects, is_plausible, out_of_reach, suspects_of
+from numpyro_symmetry.discovery.inputs import asking, read_question
 from numpyro_symmetry.discovery.interpreter import Origin, Typed
-from numpyro_symmetry.discovery.joint import arguments, freeze, trace_model
+from numpyro_symmetry.discovery.joint import freeze, observations, outline, trace_model
 from numpyro_symmetry.discovery.program import Program, read_program
 from numpyro_symmetry.discovery.proposals import what_holds, with_blocks
 from numpyro_symmetry.discovery.reading import Reading
 from numpyro_symmetry.discovery.rules import interpreter
 from numpyro_symmetry.discovery.signs import with_signs
 from numpyro_symmetry.discovery.terms import IS_DATA, Reason, Term, axis, pinned
-from numpyro_symmetry.symmetry import Symmetry, SymmetryError, SymmetryWarning
+from numpyro_symmetry.symmetry import Finding, Symmetry, SymmetryError, SymmetryWarning
+from numpyro_symmetry.symmetry.arguments import as_flag
+from numpyro_symmetry.symmetry.axes import names_in
+from numpyro_symmetry.symmetry.errors import NotFiniteError
 
 _NUM_POINTS, _NUM_REDRAWN = 2, 5
 
@@ -43,8 +47,8 @@ def find_symmetry(
     r"""Find the permutations of latent axes that leave a model's log joint alone.
 
     The log joint is traced with its data opaque, and every axis of every intermediate value is typed so that
-    :math:`v(g\theta) = g\,v(\theta)`; what no rule carries through is pinned. The group that remains is then proved
-    by numbers, as `check_symmetry` does; what fails is dropped with a warning.
+    :math:`v(g\theta) = g\,v(\theta)`; what no rule carries through is pinned. The group that remains is then verified
+    numerically, as `check_symmetry` does; what fails is dropped with a warning.
 
     Parameters
     ----------
@@ -65,14 +69,17 @@ def find_symmetry(
     Raises
     ------
     SymmetryError
-        If the model has discrete latent sites and funsor is not installed, or its log joint is nowhere finite.
+        If the model has no latent sites (a log density, say), branches on their values, has discrete ones and funsor
+        is not installed, or its data hold NaN.
     TypeError
-        If ``model_args`` is an array.
+        If ``model_args`` is no tuple or does not fit the model, an argument has a wrong type, or this runs under `jit`.
 
     Warns
     -----
     SymmetryWarning
-        If numbers contradict a group that the types allow; it is left out.
+        If a group that the structure of the model allows fails the numerical check; it is left out. If the log joint is
+        finite hardly anywhere, so that nothing can be verified. If components may be exchanged that no group on axes
+        moves, one site for each of them or weights ``(p, 1 - p)``; the message says what to write instead.
 
     Examples
     --------
@@ -87,12 +94,33 @@ def find_symmetry(
       w1: (·, w2)
       w2: (w2)
     """
-    key = jax.random.key(0) if rng_key is None else rng_key
-    rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
-    args, kwargs = arguments(model_args, model_kwargs)
-    reading, opaque = _typed(model, args, kwargs, key)
+    asked = read_question("find_symmetry", model, model_args, model_kwargs, rng_key)
+    signs = as_flag(signs, "signs")
+    with asking():
+        found = _found(*asked, signs)
+    for one in found.out_of_reach:
+        warnings.warn(str(one), SymmetryWarning, stacklevel=2)
+    return found
+
+
+def without_parameters(found: Symmetry) -> Symmetry:
+    """The groups of a symmetry that was found which stand on latent sites alone: what draws of those sites have."""
+    parameters = {finding.site for finding in found.findings if finding.is_parameter}
+    held = {name for site, entries in found.axes.items() if site in parameters for name in names_in(entries)}
+    return found.restrict([name for name in found.groups if name not in held]) if held else found
+
+
+def _found(
+    model: Callable, args: tuple, kwargs: dict[str, Any], key: Array, rng: np.random.Generator, signs: bool
+) -> Symmetry:
+    """The symmetry of a model."""
+    reading, opaque, suspects = _typed(model, args, kwargs, key)
 
     claimed = reading.symmetry()
+
+    def findings(found: Symmetry, tried: Symmetry, refused: Mapping[str, SymmetryError]) -> tuple[Finding, ...]:
+        found_so = reading.findings(found, tried, refused)
+        return tuple(finding._replace(is_parameter=finding.site not in suspects.batches) for finding in found_so)
 
     def proved(args: tuple, kwargs: dict) -> Symmetry:
         def evidence(args: tuple, kwargs: dict, observed: Mapping[str, Any]) -> Evidence:
@@ -104,8 +132,7 @@ def find_symmetry(
         @functools.cache
         def on_other_data(k: int) -> Evidence | None:
             try:
-                trace = trace_model(model, args, kwargs, key)
-                observed = {name: site["value"] for name, site in trace.items() if site.get("is_observed")}
+                observed = observations(trace_model(model, args, kwargs, key))
                 other = evidence(*(redrawn if k else apart)((args, kwargs, observed), rng))
             except Exception:  # whatever a model says of data it was not made for
                 return None
@@ -130,9 +157,10 @@ def find_symmetry(
             found, refused = holding(tried)
         for name, why in refused.items():
             warnings.warn(
-                f"The types of the model allow group {name!r}, but numbers do not prove it; it is left out. {why}",
+                f"Group {name!r} looked possible from the structure of the model, but failed the numerical check, and "
+                f"is left out. {why}",
                 SymmetryWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
         blocks = reading.blocks(found)
         if blocks or signs:
@@ -142,20 +170,45 @@ def find_symmetry(
             found = with_blocks(reading, found, blocks, lambda: itertools.chain([proof], others()), rng)
         if signs:
             found = with_signs(found, proof, rng)
-        return replace(found, findings=reading.findings(found, tried, refused))
 
-    if not claimed.groups and not reading.blocks(claimed):
-        return replace(claimed, findings=reading.findings(claimed, claimed, {}))
-    return in_double(proved, args, kwargs)
+        @functools.cache
+        def further() -> Evidence:
+            return with_far_points(proof, rng)
+
+        def all_evidence() -> Iterator[Evidence]:
+            yield proof
+            yield further()
+            yield from others()
+
+        missed = out_of_reach(suspects, reading, found, all_evidence)
+        return replace(found, findings=findings(found, tried, refused), out_of_reach=missed)
+
+    nothing_claimed = not claimed.groups and not reading.blocks(claimed)
+    trivial = replace(claimed, findings=findings(claimed, claimed, {}))
+    if nothing_claimed and not is_plausible(suspects, reading):
+        return trivial
+    try:
+        return in_double(proved, args, kwargs)
+    except SymmetryError as error:
+        if nothing_claimed:
+            return trivial
+        if not isinstance(error, NotFiniteError):
+            raise
+        if holds_nan((args, kwargs, observations(outline(model, args, kwargs, key), "known"))):
+            raise
+        # a model that NUTS may well run, for it starts where the log joint is finite
+        warnings.warn(f"No symmetry could be verified. {error}", SymmetryWarning, stacklevel=3)
+        nothing = claimed.restrict([])
+        return replace(nothing, findings=findings(nothing, claimed, dict.fromkeys(claimed.groups, error)))
 
 
-def _typed(model: Callable, args: tuple, kwargs: dict[str, Any], key: Array) -> tuple[Reading, bool]:
-    """Labels of a model's axes, and whether its arguments were opaque.
+def _typed(model: Callable, args: tuple, kwargs: dict[str, Any], key: Array) -> tuple[Reading, bool, Suspects]:
+    """Labels of a model's axes, whether its arguments were opaque, and what might be exchanged between sites.
 
     The program itself is let go: while it lives JAX may find its parts, in single precision, when asked for double.
     """
     program = read_program(model, args, kwargs, key)
-    return type_program(program), program.opaque
+    return type_program(program), program.opaque, suspects_of(program)
 
 
 def type_program(program: Program) -> Reading:

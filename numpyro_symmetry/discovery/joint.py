@@ -19,6 +19,7 @@ from numpyro.distributions.util import scale_and_mask
 from numpyro.infer import init_to_uniform
 
 from numpyro_symmetry.discovery.enumeration import enumerated_log_density
+from numpyro_symmetry.discovery.inputs import refuse_misfit, refuse_no_sites
 from numpyro_symmetry.discovery.points import substitute_points
 
 # numbers in a program from which on, and how many, its behaviour is looked at
@@ -69,26 +70,17 @@ class FrozenModel(NamedTuple):
     rounding: float
 
 
-def arguments(args: Any, kwargs: Mapping[str, Any] | None) -> tuple[tuple, dict[str, Any]]:
-    """A model's arguments as they are passed on.
-
-    Raises
-    ------
-    TypeError
-        If an array stands where a tuple of arguments is expected: its rows would be taken for arguments.
-    """
-    if hasattr(args, "shape"):
-        raise TypeError(f"model_args must be a tuple of the model's arguments, not an array {args.shape}: write (y,).")
-    return tuple(args), dict(kwargs or {})
-
-
 def trace_model(
     model: Callable, args: tuple, kwargs: dict[str, Any], rng_key: Array, data: dict[str, Any] | None = None
 ) -> dict[str, Any]:
     """Trace of a model out of reach of surrounding handlers; sites with an improper prior get a value all the same."""
     with handlers.block(), handlers.trace() as trace, handlers.substitute(substitute_fn=_start_improper):
         with handlers.seed(rng_seed=rng_key), handlers.substitute(data=data or {}):
-            model(*args, **kwargs)
+            try:
+                model(*args, **kwargs)
+            except TypeError as error:
+                refuse_misfit(model, args, kwargs, error)
+                raise
     return dict(trace)
 
 
@@ -102,7 +94,13 @@ def _start_improper(site: Any) -> Any:
 
 
 def outline(model: Callable, args: tuple, kwargs: dict[str, Any], rng_key: Array) -> dict[str, Any]:
-    """`trace_model` without computing anything: shapes in place of values, tracers inside the distributions."""
+    """`trace_model` without computing anything: shapes in place of values, tracers inside the distributions.
+
+    Raises
+    ------
+    SymmetryError
+        If there are neither latent sites nor parameters.
+    """
     trace: dict[str, Any] = {}
 
     def run() -> dict[str, Any]:
@@ -112,7 +110,11 @@ def outline(model: Callable, args: tuple, kwargs: dict[str, Any], rng_key: Array
     try:
         shapes = jax.eval_shape(run)
     except jax.errors.JAXTypeError:  # the model looks at values of its data, which an abstract run turns into tracers
-        return trace_model(model, args, kwargs, rng_key)
+        trace, shapes = trace_model(model, args, kwargs, rng_key), None
+    if not latent_of(trace) and not leaves_of_parameters(trace):
+        refuse_no_sites(model, args, kwargs)
+    if shapes is None:
+        return trace
     return {name: site | {"value": shapes.get(name), "known": site["value"]} for name, site in trace.items()}
 
 
@@ -131,6 +133,11 @@ def settings_values(model: Callable, args: tuple, kwargs: dict[str, Any], rng_ke
 def latent_of(trace: Mapping[str, Any]) -> dict[str, Any]:
     """Latent sites of a trace."""
     return {name: site for name, site in trace.items() if site["type"] == "sample" and not site["is_observed"]}
+
+
+def observations(trace: Mapping[str, Any], key: str = "value") -> dict[str, Any]:
+    """Values of the observed sites of a trace, or of an outline (``"known"``)."""
+    return {name: site.get(key) for name, site in trace.items() if site.get("is_observed")}
 
 
 def settings_of(trace: Mapping[str, Any]) -> dict[str, Any]:

@@ -43,6 +43,8 @@ class Program(NamedTuple):
         Whether each of the data is an argument of real numbers, which can be told apart by moving them a little.
     opaque
         Whether the arguments are arguments of the program too: not where the model looks at their values.
+    priors
+        Latent site -> its distribution, which may hold what was traced; parameters have none.
     """
 
     jaxpr: Any
@@ -52,6 +54,7 @@ class Program(NamedTuple):
     used: set[str]
     real: list[bool]
     opaque: bool
+    priors: dict[str, Any]
 
 
 class _LogProbs(Messenger):
@@ -126,6 +129,7 @@ def _read(
         [jnp.issubdtype(leaf.dtype, jnp.floating) for leaf in data.values()]
         + [False] * len(jax.tree.leaves((settings, observed))),
         opaque,
+        {name: trace[name]["fn"] for name in ordered if name in trace and trace[name]["type"] == "sample"},
     )
 
 

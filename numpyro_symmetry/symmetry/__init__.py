@@ -10,7 +10,7 @@ from numpyro_symmetry.symmetry.elements import (
     permutation_of,
 )
 from numpyro_symmetry.symmetry.errors import SymmetryError, SymmetryWarning, UnsupportedGuideError
-from numpyro_symmetry.symmetry.findings import Finding
+from numpyro_symmetry.symmetry.findings import Finding, OutOfReach
 from numpyro_symmetry.symmetry.groups import Group
 from numpyro_symmetry.symmetry.plain import PlainView
 from numpyro_symmetry.symmetry.symmetry import Symmetry
@@ -20,6 +20,7 @@ __all__ = [
     "Concat",
     "Element",
     "Finding",
+    "OutOfReach",
     "Group",
     "PlainView",
     "SignedPermutation",

@@ -9,7 +9,10 @@ if TYPE_CHECKING:
 
 
 class Finding(NamedTuple):
-    """One axis of a latent site, counted from the right: its group, or why it has none and where that was seen."""
+    """One axis of a site, counted from the right: its group, or why it has none and where that was seen.
+
+    The site is a latent one, or an array of `numpyro.param`.
+    """
 
     site: str
     axis: int
@@ -17,15 +20,48 @@ class Finding(NamedTuple):
     group: str
     reason: str
     source: str
+    is_parameter: bool = False
+
+
+class OutOfReach(NamedTuple):
+    """What no `Symmetry` can carry of a model's own: the sites, what may be exchanged, and what to write instead."""
+
+    sites: tuple[str, ...]
+    exchange: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"The model has a symmetry that this version cannot carry: {self.exchange}. {self.remedy}"
 
 
 def explain(symmetry: Symmetry) -> str:
     """The findings of a symmetry as a table for a person; its axes alone if there are none."""
     head = repr(symmetry).partition("\n")[0]
     if not symmetry.findings:
-        return repr(symmetry)
+        return "\n".join([repr(symmetry), *map(str, symmetry.out_of_reach)])
     rows = [("site", "axis", "size", "group", "because", "seen at")]
-    rows += [(f.site, str(f.axis), str(f.size), f.group or "·", f.reason, f.source) for f in symmetry.findings]
+    rows += [
+        (
+            f"{f.site} (param)" if f.is_parameter else f.site,
+            str(f.axis),
+            str(f.size),
+            f.group or "·",
+            f.reason,
+            f.source,
+        )
+        for f in symmetry.findings
+    ]
     widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    return "\n".join([head, *lines])
+    return "\n".join([head, *lines, *_of_parameters(symmetry), *map(str, symmetry.out_of_reach)])
+
+
+def _of_parameters(symmetry: Symmetry) -> list[str]:
+    """What groups on parameters are good for."""
+    acted_on = sorted({f.site for f in symmetry.findings if f.is_parameter and f.group})
+    if not acted_on:
+        return []
+    return [
+        f"{', '.join(map(repr, acted_on))}: of numpyro.param. Its groups are symmetries of parameters and latent sites "
+        "together; draws of latent sites alone, with the parameters held, do not have them."
+    ]

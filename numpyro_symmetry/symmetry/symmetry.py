@@ -49,7 +49,7 @@ from numpyro_symmetry.symmetry.checks import (
 )
 from numpyro_symmetry.symmetry.elements import Element, Part, SignedPermutation, over
 from numpyro_symmetry.symmetry.errors import SymmetryError
-from numpyro_symmetry.symmetry.findings import Finding, explain
+from numpyro_symmetry.symmetry.findings import Finding, OutOfReach, explain
 from numpyro_symmetry.symmetry.groups import KINDS, Group
 
 _MAPPINGS = ("axes", "kinds", "sizes", "orbits")
@@ -111,6 +111,7 @@ class Symmetry:
     sizes: Mapping[str, int] = field(default_factory=dict)
     orbits: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     findings: tuple[Finding, ...] = field(default=(), compare=False)
+    out_of_reach: tuple[OutOfReach, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         given = {name: as_mapping(name, getattr(self, name)) for name in _MAPPINGS}
@@ -385,7 +386,7 @@ class Symmetry:
         kinds = {name: kind for name, kind in self.kinds.items() if name in known} | dict.fromkeys(fixed, "fixed")
         sizes = {name: size for name, size in self.sizes.items() if name in known}
         orbits = {name: labels_ for name, labels_ in self.orbits.items() if name in known and name not in fixed}
-        return Symmetry(axes, kinds, sizes, orbits, self.findings)
+        return Symmetry(axes, kinds, sizes, orbits, self.findings, self.out_of_reach)
 
     # ---- elements ----------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ import numpy as np
 from jax import Array
 from numpyro.infer import MCMC
 
-from numpyro_symmetry.discovery import check_symmetry, find_symmetry
+from numpyro_symmetry.discovery import check_symmetry, find_symmetry, without_parameters
 from numpyro_symmetry.matching.bilinear import axes_of
 from numpyro_symmetry.matching.hard import Hard, to_element
 from numpyro_symmetry.matching.solve import METHODS
@@ -234,7 +234,7 @@ def _found(data: Any, model: Callable[..., Any] | None, args: tuple[Any, ...], k
             "Without a symmetry, rebase finds one in the model: pass model= and model_args=, or a symmetry such as "
             "Symmetry.mixture('weights', 'loc')."
         )
-    found = find_symmetry(model, args, kwargs)
+    found = without_parameters(find_symmetry(model, args, kwargs))
     if not found.groups:
         raise SymmetryError(f"The model has no symmetry that could be found:\n{found.explain()}")
     return found

@@ -319,6 +319,18 @@ def test_refuses_data_that_would_be_exchanged_and_says_what_to_write():
         check_symmetry(model, Symmetry({"z": ("g",)}))
 
 
+@pytest.mark.parametrize("each", [True, False])
+@pytest.mark.parametrize("data", [np.zeros(3), 10 * np.linspace(-3, 3, 30)])
+def test_a_break_that_a_sum_would_hide_is_not_remedied_by_a_sum(each, data):
+    def model(y):
+        loc = normal("loc", 3)
+        noise = dist.Normal(loc.sum() + 1e-7 * loc[0], 1.0).expand([len(y)])
+        numpyro.sample("y", noise if each else noise.to_event(1), obs=y)
+
+    with pytest.raises(SymmetryError, match="Remove 'g' from axis -1 of site 'loc'"):
+        check_symmetry(model, Symmetry({"loc": ("g",)}), (data,))
+
+
 @pytest.mark.parametrize("size", [1, 2, 3])
 @pytest.mark.parametrize("kind", ["permutation", "signed"])
 def test_generators_generate_the_whole_group(size, kind):

@@ -8,8 +8,8 @@ import numpyro.distributions as dist
 import pytest
 from jax.extend import core
 
-from numpyro_symmetry import SymmetryError, SymmetryWarning, check_symmetry, find_symmetry
-from numpyro_symmetry.discovery import enumeration, rules
+from numpyro_symmetry import SymmetryError, SymmetryWarning, check_symmetry, find_symmetry, rebase
+from numpyro_symmetry.discovery import enumeration, rules, without_parameters
 from numpyro_symmetry.discovery.interpreter import Interpreter, Typed
 from numpyro_symmetry.discovery.terms import IS_DATA, Reason, atoms_of, axis, pinned
 
@@ -134,10 +134,10 @@ def test_numbers_overrule_a_rule_that_lies(monkeypatch):
         hidden = jnp.cumsum(jnp.tanh(x @ normal("w1", 3, 4)), axis=1)
         numpyro.sample("y", dist.Normal(hidden @ normal("w2", 4), 0.1).to_event(1), obs=y)
 
-    with pytest.warns(SymmetryWarning, match="'w2', but numbers do not prove it"):
+    with pytest.warns(SymmetryWarning, match="'w2' looked possible .* failed the numerical check"):
         found = find_symmetry(model, (X, Y))
     assert not found.groups
-    assert "numbers do not prove it" in found.explain()
+    assert "failed the numerical check" in found.explain()
 
 
 def test_components_that_a_loop_takes_apart_are_found_by_numbers():
@@ -149,7 +149,7 @@ def test_components_that_a_loop_takes_apart_are_found_by_numbers():
     found = find_symmetry(model, (Y,))
     assert len({entries for entries in found.axes.values()}) == 1
     assert set(found.axes) == {"weights", "loc"}
-    assert "proved by numbers alone" in found.explain()
+    assert "verified numerically only" in found.explain()
 
 
 def test_an_operation_without_a_rule_is_no_end(monkeypatch):
@@ -168,7 +168,27 @@ def test_parameters_count_as_sites():
         weights = numpyro.param("net", {"w1": jnp.zeros((3, 4)), "w2": jnp.zeros(4)})
         numpyro.sample("y", dist.Normal(jnp.tanh(x @ weights["w1"]) @ weights["w2"], 0.1).to_event(1), obs=y)
 
-    assert find_symmetry(model, (X, Y)).axes == {"net.w1": (None, "net.w2"), "net.w2": ("net.w2",)}
+    found = find_symmetry(model, (X, Y))
+    assert found.axes == {"net.w1": (None, "net.w2"), "net.w2": ("net.w2",)}
+    assert all(finding.is_parameter for finding in found.findings)
+    assert "net.w2 (param)  -1    4     S4 'net.w2'" in found.explain()
+    assert "'net.w1', 'net.w2': of numpyro.param. Its groups are symmetries of parameters and latent" in found.explain()
+
+
+def test_latent_sites_are_told_from_parameters():
+    def principal_components(y):
+        weights = numpyro.param("W", jnp.ones((2, 3)))
+        with numpyro.plate("data", len(y)):
+            scores = numpyro.sample("scores", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+            numpyro.sample("y", dist.Normal(scores @ weights, 1.0).to_event(1), obs=y)
+
+    draws = {"scores": RNG.normal(size=(2, 200, 12, 2))}
+    with pytest.raises(SymmetryError, match="(?s)no symmetry that could be found.*'W': of numpyro.param"):
+        rebase(draws, model=principal_components, model_args=(X,))
+    found = find_symmetry(principal_components, (X,))
+    assert not without_parameters(found).groups
+    assert {finding.site: finding.is_parameter for finding in found.findings} == {"W": True, "scores": False}
+    assert "(param)" not in find_symmetry(network(jnp.tanh), (X, Y)).explain()
 
 
 @pytest.mark.parametrize(

@@ -90,10 +90,8 @@ def test_what_is_found_can_be_used_at_once(found):
 # ---- what is trivial, and raises nothing -----------------------------------------------------------------------------
 
 TRIVIAL = {
-    "nothing": (lambda: None, ()),
     "a number": (lambda: numpyro.sample("a", dist.Normal(0, 1)), ()),
     "an axis of one": (lambda: normal("a", 1, 1), ()),
-    "only data": (lambda y: observe(jnp.zeros(4), y), (TWICE,)),
     "an ordered support": (
         lambda: numpyro.sample("a", dist.ImproperUniform(dist.constraints.ordered_vector, (), (3,))),
         (),
@@ -123,7 +121,7 @@ def test_an_array_is_no_tuple_of_arguments():
 
 
 def found_nothing():
-    return find_symmetry(lambda: None)
+    return find_symmetry(*TRIVIAL["a number"])
 
 
 def test_a_loop_tells_whole_numbers_apart_but_not_components():
@@ -162,10 +160,24 @@ def test_what_no_wrong_action_changes_is_left_out():
         numpyro.sample("flat", dist.ImproperUniform(dist.constraints.real_vector, (), (4,)))
         normal("w", 3)
 
-    with pytest.warns(SymmetryWarning, match="'flat', but numbers do not prove it") as caught:
+    with pytest.warns(SymmetryWarning, match="'flat' looked possible .* failed the numerical check") as caught:
         symmetry = find_symmetry(model)
     assert symmetry.axes == {"w": ("w",)}
     assert Path(caught[0].filename).name == Path(__file__).name
+
+
+def test_what_is_taken_apart_says_at_which_line():
+    def model(y):
+        weight, loc, slope = numpyro.sample("weight", dist.Beta(2.0, 3.0)), normal("loc", 2), normal("slope", 3)
+        mean = slope[0] + slope[1] * y + slope[2] * y**2
+        parts = dist.Normal(loc + mean[:, None], 1.0)
+        numpyro.sample("y", dist.MixtureSameFamily(dist.Categorical(jnp.array([weight, 1 - weight])), parts), obs=y)
+
+    found = {f.site: f for f in find_symmetry(model, (np.arange(4.0),)).findings}
+    assert {f.reason for f in found.values()} == {"taken apart index by index"}
+    first = model.__code__.co_firstlineno
+    assert found["slope"].source == f"test_findings.py:{first + 2}"
+    assert found["loc"].source == f"test_findings.py:{first + 4}"
 
 
 def test_a_group_refused_for_a_support_says_so():
@@ -243,7 +255,7 @@ def test_orbits_behind_an_inverse():
 
     found = find_symmetry(model)
     assert text_of_group(found) == "S2 x S3"
-    assert {f.reason for f in found.findings} == {"proved by numbers alone; the rest is not"}
+    assert {f.reason for f in found.findings} == {"verified numerically only; the rest is not"}
 
 
 @pytest.mark.parametrize("name", ["series", "neighbours"])
