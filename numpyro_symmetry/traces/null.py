@@ -22,6 +22,7 @@ from numpyro_symmetry.symmetry.axes import Axis
 from numpyro_symmetry.traces.coordinates import Arrays, Coordinate
 from numpyro_symmetry.traces.costs import Cost, Family, GaussianCost, Statistics
 from numpyro_symmetry.traces.relabel import State, point_of, relabel
+from numpyro_symmetry.traces.summary import as_html, describe_null
 
 # as many as keep chance out of the second digit, and as fit
 MAX_DRAWS, MAX_NUMBERS, _MIN_DRAWS = 1000, 4_000_000, 50
@@ -57,6 +58,12 @@ class Null(NamedTuple):
     separation_null: dict[str, np.ndarray]
     scale_ratio: float
     num_draws: int
+
+    def __repr__(self) -> str:
+        return f"Null of {self.num_draws} draws: {describe_null(self)}"
+
+    def _repr_html_(self) -> str:
+        return as_html(repr(self))
 
     @property
     def share(self) -> float:
