@@ -26,6 +26,7 @@ from numpyro_symmetry.traces.costs import Cost, Family, GaussianCost, Statistics
 from numpyro_symmetry.traces.mixing import Blocks, blocks_of, evenly
 from numpyro_symmetry.traces.relabel import State, point_of, relabel
 from numpyro_symmetry.traces.shuffle import Shuffle
+from numpyro_symmetry.traces.summary import as_html, describe_null
 
 # as many as keep chance out of the second digit, and as fit
 MAX_DRAWS, MAX_NUMBERS, _MIN_DRAWS = 1000, 4_000_000, 50
@@ -101,6 +102,12 @@ class Null(NamedTuple):
     num_draws: int
     num_effective: int
     by_site: dict[str, Explained]
+
+    def __repr__(self) -> str:
+        return f"Null of {self.num_draws} draws: {describe_null(self)}"
+
+    def _repr_html_(self) -> str:
+        return as_html(repr(self))
 
     @property
     def share(self) -> float:
