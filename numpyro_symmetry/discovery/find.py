@@ -103,10 +103,15 @@ def find_symmetry(
 
         @functools.cache
         def on_other_data(k: int) -> Evidence | None:
+            # a number on its own may be a size, without which there are no other data at all
+            ways = [redrawn, functools.partial(redrawn, scalars=False)] if k else [apart]
+            return next(filter(None, map(as_drawn, ways)), None)
+
+        def as_drawn(way: Callable[[Any, np.random.Generator], Any]) -> Evidence | None:
             try:
                 trace = trace_model(model, args, kwargs, key)
                 observed = {name: site["value"] for name, site in trace.items() if site.get("is_observed")}
-                other = evidence(*(redrawn if k else apart)((args, kwargs, observed), rng))
+                other = evidence(*way((args, kwargs, observed), rng))
             except Exception:  # whatever a model says of data it was not made for
                 return None
             if other.frozen.sizes != proof.frozen.sizes:

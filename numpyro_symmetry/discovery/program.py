@@ -42,7 +42,7 @@ class Program(NamedTuple):
     real
         Whether each of the data is an argument of real numbers, which can be told apart by moving them a little.
     opaque
-        Whether the arguments are arguments of the program too: not where the model looks at their values.
+        Whether all arrays among the arguments are arguments of the program too: not where the model looks at values.
     """
 
     jaxpr: Any
@@ -93,7 +93,7 @@ def _read(
         name: value for name, value in settings_of(trace).items() if value is not None and not _is_whole(trace[name])
     }
     flat, structure = jax.tree.flatten((args, kwargs))
-    data = {k: _shape_of(leaf) for k, leaf in enumerate(flat) if is_array(leaf)}
+    arrays = {k: _shape_of(leaf) for k, leaf in enumerate(flat) if is_array(leaf)}
 
     def log_joint(values: dict, data: dict, settings: dict, observed: dict) -> Any:
         given, given_kwargs = jax.tree.unflatten(structure, [data.get(k, leaf) for k, leaf in enumerate(flat)])
@@ -105,13 +105,16 @@ def _read(
             shown(*given, **given_kwargs)
         return total.log_probs
 
-    opaque = True
-    try:
-        jaxpr = jax.make_jaxpr(log_joint)(values, data, settings, observed)
-    except (jax.errors.JAXTypeError, jax.errors.JAXIndexError, TypeError, ValueError):
-        # the model looks at values of its data (shapes from labels, branches): they stay what they are
-        opaque, data = False, {}
-        jaxpr = jax.make_jaxpr(log_joint)(values, data, settings, observed)
+    def traced() -> tuple[Any, dict[int, jax.ShapeDtypeStruct]]:
+        # a model may look at values of its data (sizes, shapes from labels, branches): those stay what they are
+        for data in (arrays, {k: leaf for k, leaf in arrays.items() if leaf.ndim}):
+            try:
+                return jax.make_jaxpr(log_joint)(values, data, settings, observed), data
+            except (jax.errors.JAXTypeError, jax.errors.JAXIndexError, TypeError, ValueError):
+                continue
+        return jax.make_jaxpr(log_joint)(values, {}, settings, observed), {}
+
+    jaxpr, data = traced()
     body = getattr(jaxpr, "jaxpr", jaxpr)
     # arguments are flattened in the order of sorted names
     ordered = sorted(values)
@@ -125,7 +128,7 @@ def _read(
         used,
         [jnp.issubdtype(leaf.dtype, jnp.floating) for leaf in data.values()]
         + [False] * len(jax.tree.leaves((settings, observed))),
-        opaque,
+        len(data) == len(arrays),
     )
 
 

@@ -28,7 +28,7 @@ from numpyro_symmetry.symmetry.axes import AxisEntry, labels
 from numpyro_symmetry.symmetry.errors import OffSupportError
 
 # blocks of axes of one size of which every set is tried
-_MAX_BLOCKS = 5
+_MAX_BLOCKS = 8
 Block = tuple[tuple[str, int], ...]
 
 
