@@ -21,11 +21,12 @@ from numpyro_symmetry.discovery.data import apart, observing, redrawn
 from numpyro_symmetry.discovery.evidence import Evidence, gather_evidence, measured, with_far_points
 from numpyro_symmetry.discovery.interpreter import Origin, Typed
 from numpyro_symmetry.discovery.joint import arguments, freeze, trace_model
+from numpyro_symmetry.discovery.parity import even_sets
 from numpyro_symmetry.discovery.program import Program, read_program
 from numpyro_symmetry.discovery.proposals import what_holds, with_blocks
 from numpyro_symmetry.discovery.reading import Reading
 from numpyro_symmetry.discovery.rules import interpreter
-from numpyro_symmetry.discovery.signs import with_signs
+from numpyro_symmetry.discovery.signs import may_have_signs, with_signs
 from numpyro_symmetry.discovery.terms import IS_DATA, Reason, Term, axis, pinned
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError, SymmetryWarning
 
@@ -38,9 +39,9 @@ def find_symmetry(
     model_kwargs: Mapping[str, Any] | None = None,
     *,
     rng_key: Array | None = None,
-    signs: bool = False,
+    signs: bool = True,
 ) -> Symmetry:
-    r"""Find the permutations of latent axes that leave a model's log joint alone.
+    r"""Find the permutations of latent axes, and the changes of sign, that leave a model's log joint alone.
 
     The log joint is traced with its data opaque, and every axis of every intermediate value is typed so that
     :math:`v(g\theta) = g\,v(\theta)`; what no rule carries through is pinned. The group that remains is then proved
@@ -55,7 +56,8 @@ def find_symmetry(
     rng_key
         JAX random key; fixed by default.
     signs
-        Also look for changes of sign (odd activations, factors).
+        Also look for changes of sign: of indices of the groups that were found (odd activations, factors), and of sites
+        as a whole, numbers without axes among them. Without it, permutations alone.
 
     Returns
     -------
@@ -83,14 +85,14 @@ def find_symmetry(
     ...     w2 = numpyro.sample("w2", dist.Normal(0.0, 1.0).expand([5]).to_event(1))
     ...     numpyro.sample("y", dist.Normal(jnp.tanh(x @ w1) @ w2, 0.1).to_event(1), obs=y)
     >>> find_symmetry(model, (jnp.ones((3, 1)), jnp.zeros(3)))
-    Symmetry(S5 on 'w2'; log|G| = 4.8 nats)
+    Symmetry(±S5 on 'w2'; log|G| = 8.3 nats)
       w1: (·, w2)
       w2: (w2)
     """
     key = jax.random.key(0) if rng_key is None else rng_key
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
     args, kwargs = arguments(model_args, model_kwargs)
-    reading, opaque = _typed(model, args, kwargs, key)
+    reading, even, opaque = _typed(model, args, kwargs, key, signs)
 
     claimed = reading.symmetry()
 
@@ -140,27 +142,32 @@ def find_symmetry(
                 stacklevel=4,
             )
         blocks = reading.blocks(found)
-        if blocks or signs:
+        if blocks or (signs and may_have_signs(found, even)):
             proof = with_far_points(proof, rng)
         if blocks:
             # what no rule has followed may have met data after all: those that coincide must not count
             found = with_blocks(reading, found, blocks, lambda: itertools.chain([proof], others()), rng)
-        if signs:
-            found = with_signs(found, proof, rng)
+        if signs and may_have_signs(found, even):
+            # what is even may be so for these data alone
+            found = with_signs(found, even, [proof, *itertools.islice(others(1), 1)], rng)
         return replace(found, findings=reading.findings(found, tried, refused))
 
-    if not claimed.groups and not reading.blocks(claimed):
+    if not claimed.groups and not reading.blocks(claimed) and not even:
         return replace(claimed, findings=reading.findings(claimed, claimed, {}))
     return in_double(proved, args, kwargs)
 
 
-def _typed(model: Callable, args: tuple, kwargs: dict[str, Any], key: Array) -> tuple[Reading, bool]:
-    """Labels of a model's axes, and whether its arguments were opaque.
+def _typed(
+    model: Callable, args: tuple, kwargs: dict[str, Any], key: Array, signs: bool
+) -> tuple[Reading, list[frozenset[str]], bool]:
+    """Labels of a model's axes, sets of sites that may be negated, and whether its arguments were opaque.
 
     The program itself is let go: while it lives JAX may find its parts, in single precision, when asked for double.
     """
     program = read_program(model, args, kwargs, key)
-    return type_program(program), program.opaque
+    sites = list(program.shapes)
+    even = even_sets(program.jaxpr, program.signs) if signs else []
+    return type_program(program), [frozenset(sites[k] for k in one) for one in even], program.opaque
 
 
 def type_program(program: Program) -> Reading:

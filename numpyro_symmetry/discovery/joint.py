@@ -211,7 +211,7 @@ def freeze(
         result = run(values)
         return {name: jnp.all(result[name]["fn"].support(values[name])) for name in constrained}
 
-    constrained = {name for name, site in latent.items() if _base(site["fn"].support) is not dist.constraints.real}
+    constrained = {name for name, site in latent.items() if not is_unconstrained(site["fn"].support)}
     compiled = jax.jit(log_probs, compiler_options=QUICK)
     traced = compiled.trace({name: site["value"] for name, site in latent.items()} | leaves)
     data_sites = [
@@ -236,10 +236,11 @@ def freeze(
     )
 
 
-def _base(support: Any) -> Any:
+def is_unconstrained(support: Any) -> bool:
+    """Whether a support is that of any real numbers."""
     while isinstance(support, dist.constraints.independent):
         support = support.base_constraint
-    return support
+    return support is dist.constraints.real
 
 
 def _equations(jaxpr: Any) -> Iterator[Any]:

@@ -15,12 +15,20 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from numpyro import handlers
+from numpyro.distributions import constraints
 from numpyro.distributions.util import scale_and_mask
 from numpyro.primitives import Messenger
 
 from numpyro_symmetry.discovery.data import is_array, observing
 from numpyro_symmetry.discovery.enumeration import enumerated_log_density
-from numpyro_symmetry.discovery.joint import latent_of, leaves_of_parameters, outline, settings_of, with_leaves
+from numpyro_symmetry.discovery.joint import (
+    is_unconstrained,
+    latent_of,
+    leaves_of_parameters,
+    outline,
+    settings_of,
+    with_leaves,
+)
 from numpyro_symmetry.symmetry import SymmetryError
 
 
@@ -43,6 +51,8 @@ class Program(NamedTuple):
         Whether each of the data is an argument of real numbers, which can be told apart by moving them a little.
     opaque
         Whether all arrays among the arguments are arguments of the program too: not where the model looks at values.
+    signs
+        Whether each site may hold any real number, so that a value of it can be negated.
     """
 
     jaxpr: Any
@@ -52,6 +62,7 @@ class Program(NamedTuple):
     used: set[str]
     real: list[bool]
     opaque: bool
+    signs: list[bool]
 
 
 class _LogProbs(Messenger):
@@ -129,7 +140,16 @@ def _read(
         [jnp.issubdtype(leaf.dtype, jnp.floating) for leaf in data.values()]
         + [False] * len(jax.tree.leaves((settings, observed))),
         len(data) == len(arrays),
+        [_is_real(trace, name) for name in ordered],
     )
+
+
+def _is_real(trace: dict[str, Any], name: str) -> bool:
+    """Whether a latent site, or the parameter that a leaf is of, has no constraint."""
+    if name in trace and trace[name]["type"] == "sample":
+        return is_unconstrained(trace[name]["fn"].support)
+    owner = next(site for other, site in trace.items() if name == other or name.startswith(f"{other}."))
+    return is_unconstrained(owner["kwargs"].get("constraint", constraints.real))
 
 
 def _shape_of(value: Any) -> jax.ShapeDtypeStruct:

@@ -14,6 +14,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
+from numpyro_symmetry.symmetry.axes import num_axes
 
 
 class NearestTransposition(NamedTuple):
@@ -75,9 +76,9 @@ def nearest_transposition(values: Mapping[str, ArrayLike], symmetry: Symmetry) -
             raise SymmetryError(
                 f"Site {site!r} holds {int((~np.isfinite(value)).sum())} non-finite of {value.size} values."
             )
-        if value.ndim > len(bound.axes[site]):
+        if value.ndim > num_axes(bound.axes[site]):
             raise SymmetryError(
-                f"Site {site!r} has shape {value.shape}, more axes than its {len(bound.axes[site])} entries in the "
+                f"Site {site!r} has shape {value.shape}, more axes than its {num_axes(bound.axes[site])} entries in the "
                 "symmetry: pass one draw at a time, or write None for axes of its own."
             )
     return {name: _nearest(bound, arrays, name) for name, group in bound.groups.items() if (group.size or 0) > 1}

@@ -15,7 +15,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from numpyro_symmetry.symmetry.axes import Axis, AxisEntry, Piece, Unsigned, pieces_of
+from numpyro_symmetry.symmetry.axes import Axis, AxisEntry, Piece, Unsigned, num_axes, pieces_of
 from numpyro_symmetry.symmetry.elements import Element, Part, SignedPermutation, over, permutation_of
 from numpyro_symmetry.symmetry.groups import Group, identity
 from numpyro_symmetry.symmetry.symmetry import Symmetry
@@ -45,7 +45,7 @@ class PlainView:
     whole
         The symmetry that is viewed.
     shapes
-        Site -> shape of an event, as long as its entries.
+        Site -> shape of an event: the axes that its entries describe.
     """
 
     whole: Symmetry
@@ -57,7 +57,7 @@ class PlainView:
         shapes = {}
         for site, entries in symmetry.axes.items():
             shape = np.shape(values[site])
-            shapes[site] = tuple(shape[len(shape) - len(entries) :])
+            shapes[site] = tuple(shape[len(shape) - num_axes(entries) :])
         return PlainView(untangled(symmetry), {site: shapes[site] for site in untangled(symmetry).axes})
 
     @cached_property

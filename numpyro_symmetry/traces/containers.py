@@ -17,6 +17,7 @@ import numpy as np
 import xarray as xr
 
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
+from numpyro_symmetry.symmetry.axes import num_axes
 from numpyro_symmetry.traces.coordinates import Arrays
 
 # groups of a container that hold the same draws in other forms, which are left as they are
@@ -119,7 +120,7 @@ def _like(given: Any, new: np.ndarray) -> Any:
 
 def _num_leading(values: Arrays, symmetry: Symmetry) -> int:
     known = {
-        values[site].ndim - len(entries)
+        values[site].ndim - num_axes(entries)
         for site, entries in symmetry.axes.items()
         if site in values and ... not in entries
     }
