@@ -53,6 +53,14 @@ def with_far_points(evidence: Evidence, rng: np.random.Generator) -> Evidence:
     return evidence._replace(far=[place for place in far_points(frozen, rng) if _is_exact(frozen, place)])
 
 
+def with_model(evidence: Evidence, frozen: FrozenModel, rng: np.random.Generator) -> Evidence:
+    """The same points for a model of other data, without controls; fresh ones if its log joint is finite at none."""
+    finite = [place for place in evidence.places if _is_finite(frozen, place)]
+    places = finite or points(frozen, rng, len(evidence.places))
+    far = [place for place in evidence.far if _is_exact(frozen, place)]
+    return Evidence(frozen, places, evidence.edges, far, controls=False)
+
+
 def nudged(place: Values, size: float, absolute: float = 0.0) -> Values:
     """A point as another order of rounding might give it: moved by a part of every value, and by as much of all."""
 
@@ -65,10 +73,14 @@ def nudged(place: Values, size: float, absolute: float = 0.0) -> Values:
 
 def _is_exact(frozen: FrozenModel, place: Values) -> bool:
     """Whether the log joint of a point is finite, and hardly depends on how it is rounded."""
-    base = frozen.log_probs(place)
-    if not all(np.isfinite(np.asarray(x)).all() for x in base.values()):
+    if not _is_finite(frozen, place):
         return False
+    base = frozen.log_probs(place)
     return largest_gap(frozen, base, frozen.log_probs(nudged(place, _FAR_ROUNDING, _FAR_ROUNDING))).ratio < _HARDLY
+
+
+def _is_finite(frozen: FrozenModel, place: Values) -> bool:
+    return all(np.isfinite(np.asarray(x)).all() for x in frozen.log_probs(place).values())
 
 
 def measured(evidence: Evidence) -> Evidence:

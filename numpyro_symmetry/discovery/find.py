@@ -18,9 +18,9 @@ from jax import Array
 
 from numpyro_symmetry.discovery.check import in_double
 from numpyro_symmetry.discovery.data import apart, observing, redrawn
-from numpyro_symmetry.discovery.evidence import Evidence, gather_evidence, measured, with_far_points
+from numpyro_symmetry.discovery.evidence import Evidence, gather_evidence, measured, with_far_points, with_model
 from numpyro_symmetry.discovery.interpreter import Origin, Typed
-from numpyro_symmetry.discovery.joint import arguments, freeze, trace_model
+from numpyro_symmetry.discovery.joint import FrozenModel, arguments, freeze, observed_values
 from numpyro_symmetry.discovery.parity import even_sets
 from numpyro_symmetry.discovery.program import Program, read_program
 from numpyro_symmetry.discovery.proposals import what_holds, with_blocks
@@ -97,11 +97,12 @@ def find_symmetry(
     claimed = reading.symmetry()
 
     def proved(args: tuple, kwargs: dict) -> Symmetry:
-        def evidence(args: tuple, kwargs: dict, observed: Mapping[str, Any]) -> Evidence:
-            shown = observing(model, observed) if observed else model
-            return gather_evidence(freeze(shown, args, kwargs, key, reading.sites), rng, _NUM_POINTS)
+        def frozen(args: tuple, kwargs: dict, observed: Mapping[str, Any]) -> FrozenModel:
+            return freeze(observing(model, observed) if observed else model, args, kwargs, key, reading.sites)
 
-        proof = evidence(args, kwargs, {})
+        proof = gather_evidence(frozen(args, kwargs, {}), rng, _NUM_POINTS)
+        if not opaque or reading.blocks(claimed) or (signs and may_have_signs(claimed, even)):
+            proof = with_far_points(proof, rng)
 
         @functools.cache
         def on_other_data(k: int) -> Evidence | None:
@@ -111,14 +112,11 @@ def find_symmetry(
 
         def as_drawn(way: Callable[[Any, np.random.Generator], Any]) -> Evidence | None:
             try:
-                trace = trace_model(model, args, kwargs, key)
-                observed = {name: site["value"] for name, site in trace.items() if site.get("is_observed")}
-                other = evidence(*way((args, kwargs, observed), rng))
+                observed = observed_values(model, args, kwargs, key)
+                other = frozen(*way((args, kwargs, observed), rng))
+                return measured(with_model(proof, other, rng)) if other.sizes == proof.frozen.sizes else None
             except Exception:  # whatever a model says of data it was not made for
                 return None
-            if other.frozen.sizes != proof.frozen.sizes:
-                return None
-            return measured(with_far_points(other, rng))._replace(controls=False)
 
         def others(start: int = 0) -> Iterator[Evidence]:
             yield from filter(None, map(on_other_data, range(start, 1 + _NUM_REDRAWN)))
@@ -142,8 +140,6 @@ def find_symmetry(
                 stacklevel=4,
             )
         blocks = reading.blocks(found)
-        if blocks or (signs and may_have_signs(found, even)):
-            proof = with_far_points(proof, rng)
         if blocks:
             # what no rule has followed may have met data after all: those that coincide must not count
             found = with_blocks(reading, found, blocks, lambda: itertools.chain([proof], others()), rng)

@@ -118,9 +118,29 @@ def outline(model: Callable, args: tuple, kwargs: dict[str, Any], rng_key: Array
 
 def settings_values(model: Callable, args: tuple, kwargs: dict[str, Any], rng_key: Array) -> dict[str, Any]:
     """Values of `settings_of` a run of the model, whose density is not computed for them."""
+    return _of_a_run(settings_of, model, args, kwargs, rng_key)
+
+
+def observed_values(model: Callable, args: tuple, kwargs: dict[str, Any], rng_key: Array) -> dict[str, Any]:
+    """Values at the observed sites of a model, for which no latent value is drawn."""
+
+    def observed(trace: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: site["value"] for name, site in trace.items() if site.get("is_observed")}
+
+    return _of_a_run(observed, model, args, kwargs, rng_key)
+
+
+def _of_a_run(
+    part: Callable[[Mapping[str, Any]], dict[str, Any]],
+    model: Callable,
+    args: tuple,
+    kwargs: dict[str, Any],
+    rng_key: Array,
+) -> dict[str, Any]:
+    """A part of a model's trace, compiled, so that nothing else is computed."""
 
     def run() -> dict[str, Any]:
-        return settings_of(trace_model(model, args, kwargs, rng_key))
+        return part(trace_model(model, args, kwargs, rng_key))
 
     try:
         return jax.jit(run, compiler_options=QUICK)()

@@ -7,17 +7,15 @@ negates those sites on which it stands an odd number of times.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from numpyro_symmetry.discovery.check import refusal
 from numpyro_symmetry.discovery.evidence import Evidence
 from numpyro_symmetry.discovery.parity import combinations_of, reduced_basis
-from numpyro_symmetry.discovery.trials import largest_gap, move
+from numpyro_symmetry.discovery.trials import Values, largest_gap
 from numpyro_symmetry.symmetry import Concat, Split, Symmetry, Unsigned, Whole
 from numpyro_symmetry.symmetry.axes import AxisEntry, has_concat, labels, num_axes, padded, pieces_of
 
@@ -50,14 +48,19 @@ def with_signs(symmetry: Symmetry, even: Even, evidence: Sequence[Evidence], rng
     def held(signed: Symmetry) -> bool:
         return all(refusal(one, signed, rng, 1, 1) is None for one in evidence)
 
+    likely = _grown(symmetry, even, evidence[0], lambda signed: True)
+    return likely if likely == symmetry or held(likely) else _grown(symmetry, even, evidence[0], held)
+
+
+def _grown(symmetry: Symmetry, even: Even, evidence: Evidence, accepted: Callable[[Symmetry], bool]) -> Symmetry:
+    """The symmetry with all signs that look right at one point and are accepted."""
     # units before the heads that hold them, whose sign is that of all their units
     for name in sorted(symmetry.groups, key=lambda name: -len(symmetry.groups[name].cells)):
-        signed = next((s for s in _signed(symmetry, name, even) if _is_even(s, name, evidence[0])), None)
-        if signed is not None and _is_new(signed, name, evidence[0]) and held(signed):
+        signed = next((s for s in _signed(symmetry, name, even) if _is_even(s, name, evidence)), None)
+        if signed is not None and _is_new(signed, name, evidence) and accepted(signed):
             symmetry = signed
     for sites in _beside(symmetry, even):
-        signed = _with_whole(symmetry, sites, evidence[0].places[0])
-        if held(signed):
+        if accepted(signed := _with_whole(symmetry, sites, evidence.places[0])):
             symmetry = signed
     return symmetry
 
@@ -100,50 +103,58 @@ def _sets_of_places(symmetry: Symmetry, places: list[str], even: Even) -> Iterat
 
 
 def _is_even(symmetry: Symmetry, name: str, evidence: Evidence) -> bool:
-    """Whether negating index 0 of a signed group changes nothing, to see quickly which claims are worth a proof."""
+    """Whether negating one index of a signed group changes nothing, to see quickly which claims are worth a proof."""
     (place, *_) = evidence.places
-    moved = dict(place)
-    for site, entries in symmetry.axes.items():
-        value = np.array(place[site])
-        event = value.shape[value.ndim - num_axes(entries) :]
-        factor = np.ones(int(np.prod(event)), value.dtype)
-        for piece in pieces_of(entries, event):
-            for k, axis in enumerate(piece.axes):
-                if axis.group == name and axis.signed:
-                    factor[piece.indices.take([0], axis=k)] *= -1
-        moved[site] = jnp.asarray(value * factor.reshape(event))
+    moved = place | {site: np.asarray(place[site]) * f for site, f in next(_flips(symmetry, name, place)).items()}
     base = evidence.frozen.log_probs(place)
     return largest_gap(evidence.frozen, base, evidence.frozen.log_probs(moved)).ratio <= 1.0
 
 
 def _is_new(symmetry: Symmetry, name: str, evidence: Evidence) -> bool:
-    """Whether negating an index of a signed group is more than negating indices of others: all units of a head, say.
+    """Whether negating an index of a signed group is more than negating all indices of others within it: of a head.
 
     What a change of sign negates is a vector over GF(2), and the question is whether it lies in the others' span.
     """
-    others = [other for other, group in symmetry.groups.items() if group.signed and other != name]
-    known = reduced_basis([flip for other in others for flip in _flips(symmetry, other, evidence)])
-    return len(reduced_basis([*known, next(_flips(symmetry, name, evidence))])) > len(known)
+
+    def vector(factors: Mapping[str, np.ndarray]) -> int:
+        negated = np.concatenate([np.ravel(factors[site]) < 0 for site in symmetry.axes])
+        return int.from_bytes(np.packbits(negated).tobytes(), "big")
+
+    place = evidence.places[0]
+    others = [other for other, group in symmetry.groups.items() if group.signed and name in group.over]
+    if not others:
+        return True
+    known = reduced_basis([vector(flip) for other in others for flip in _flips(symmetry, other, place)])
+    return len(reduced_basis([*known, vector(next(_flips(symmetry, name, place)))])) > len(known)
 
 
-def _flips(symmetry: Symmetry, name: str, evidence: Evidence) -> Iterator[int]:
-    """What negating each index of a group negates: a bit for every number of every site."""
-    ones = {site: np.ones(np.shape(value)) for site, value in evidence.places[0].items()}
-    identity = jax.tree.map(np.asarray, symmetry.identity())
-    part = identity[name]
-    for index in np.ndindex(part.sign.shape):
-        sign = part.sign.copy()
-        sign[index] = -1
-        moved = move(symmetry, identity | {name: part._replace(sign=sign)}, ones)
-        negated = np.concatenate([np.ravel(moved[site]) < 0 for site in symmetry.axes])
-        yield int.from_bytes(np.packbits(negated).tobytes(), "big")
+def _flips(symmetry: Symmetry, name: str, place: Values) -> Iterator[dict[str, np.ndarray]]:
+    """What negating each index of a group, in each of its cells, multiplies sites by; in NumPy, to compile nothing."""
+    group = symmetry.groups[name]
+    for index in np.ndindex((*group.cells, group.size or 0)):
+        at = dict(zip((*group.over, name), index, strict=True))
+        found = {}
+        for site, entries in symmetry.axes.items():
+            shape = np.shape(place[site])
+            event = shape[len(shape) - num_axes(entries) :]
+            factor = np.ones(int(np.prod(event)))
+            for piece in pieces_of(entries, event):
+                for k, axis in enumerate(piece.axes):
+                    if axis.group == name and axis.signed:
+                        here = [
+                            at.get(a.group or "") if a.group != name or j == k else None
+                            for j, a in enumerate(piece.axes)
+                        ]
+                        factor[piece.indices[tuple(slice(None) if i is None else i for i in here)]] *= -1
+            found[site] = factor.reshape(event)
+        yield found
 
 
 # ---- signs of whole sites --------------------------------------------------------------------------------------------
 
 
 def _beside(symmetry: Symmetry, even: Even) -> list[frozenset[str]]:
-    """Sets of sites on which no group stands that may be negated as a whole, independent and each as small as can be."""
+    """Independent sets of sites without groups that may be negated as a whole, each as small as can be."""
     free = _within(even, {site for sites in even for site in sites} - set(symmetry.axes))
     found: list[frozenset[str]] = []
     for sites in _products(free):

@@ -78,8 +78,8 @@ def nearest_transposition(values: Mapping[str, ArrayLike], symmetry: Symmetry) -
             )
         if value.ndim > num_axes(bound.axes[site]):
             raise SymmetryError(
-                f"Site {site!r} has shape {value.shape}, more axes than its {num_axes(bound.axes[site])} entries in the "
-                "symmetry: pass one draw at a time, or write None for axes of its own."
+                f"Site {site!r} has shape {value.shape}, more axes than its {num_axes(bound.axes[site])} entries in "
+                "the symmetry: pass one draw at a time, or write None for axes of its own."
             )
     return {name: _nearest(bound, arrays, name) for name, group in bound.groups.items() if (group.size or 0) > 1}
 

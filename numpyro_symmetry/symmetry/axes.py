@@ -177,7 +177,7 @@ def check_entries(site: str, entries: object) -> tuple[AxisEntry, ...]:
         if entry is ... and position < len(entries) - 1:
             raise SymmetryError(f"Site {site!r}: '...' may only be the last entry; got {describe(tuple(entries))}.")
         if isinstance(entry, Whole) and any(not isinstance(before, Whole) for before in entries[:position]):
-            raise SymmetryError(f"Site {site!r}: Whole stands before the site's own axes; got {describe(tuple(entries))}.")
+            raise SymmetryError(f"Site {site!r}: Whole stands before its own axes; got {describe(tuple(entries))}.")
         if entry is not ...:
             _check_entry(f"Site {site!r} axis {position - len(entries)}", entry, inside=None)
     return tuple(entries)

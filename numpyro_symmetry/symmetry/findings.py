@@ -9,7 +9,10 @@ if TYPE_CHECKING:
 
 
 class Finding(NamedTuple):
-    """One axis of a latent site, counted from the right: its group, or why it has none and where that was seen."""
+    """One axis of a latent site, counted from the right: its group, or why it has none and where that was seen.
+
+    Axis 0 is the site as a whole, which has only signs.
+    """
 
     site: str
     axis: int
@@ -25,7 +28,9 @@ def explain(symmetry: Symmetry) -> str:
     if not symmetry.findings:
         return repr(symmetry)
     rows = [("site", "axis", "size", "group", "because", "seen at")]
-    rows += [(f.site, str(f.axis), str(f.size), f.group or "·", f.reason, f.source) for f in symmetry.findings]
+    rows += [
+        (f.site, str(f.axis or "whole"), str(f.size), f.group or "·", f.reason, f.source) for f in symmetry.findings
+    ]
     widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     return "\n".join([head, *lines])

@@ -53,8 +53,9 @@ class Symmetry:
     ----------
     axes
         Site -> one entry for each of its last axes: ``None``, a group name, `Unsigned`, `Split`, `Concat`, and
-        possibly a last ``...`` for any number of free axes. `Whole` before them is for signs of the site as a whole. A group may stand on two axes of one site. A group named
-        ``"head/unit"`` is *fibred* over the axis ``"head"``: it permutes the units of each head on their own.
+        possibly a last ``...`` for any number of free axes. `Whole` before them is for signs of the site as a whole.
+        A group may stand on two axes of one site. A group named ``"head/unit"`` is *fibred* over the axis ``"head"``:
+        it permutes the units of each head on their own.
     kinds
         Group name -> ``"permutation"`` (default), ``"signed"`` (odd activations, factors), or ``"fixed"`` for an axis
         that only serves others to be fibred over.
