@@ -53,14 +53,6 @@ def with_far_points(evidence: Evidence, rng: np.random.Generator) -> Evidence:
     return evidence._replace(far=[place for place in far_points(frozen, rng) if _is_exact(frozen, place)])
 
 
-def with_model(evidence: Evidence, frozen: FrozenModel, rng: np.random.Generator) -> Evidence:
-    """The same points for a model of other data, without controls; fresh ones if its log joint is finite at none."""
-    finite = [place for place in evidence.places if _is_finite(frozen, place)]
-    places = finite or points(frozen, rng, len(evidence.places))
-    far = [place for place in evidence.far if _is_exact(frozen, place)]
-    return Evidence(frozen, places, evidence.edges, far, controls=False)
-
-
 def nudged(place: Values, size: float, absolute: float = 0.0) -> Values:
     """A point as another order of rounding might give it: moved by a part of every value, and by as much of all."""
 

@@ -18,7 +18,7 @@ from jax import Array
 
 from numpyro_symmetry.discovery.check import in_double
 from numpyro_symmetry.discovery.data import apart, observing, redrawn
-from numpyro_symmetry.discovery.evidence import Evidence, gather_evidence, measured, with_far_points, with_model
+from numpyro_symmetry.discovery.evidence import Evidence, gather_evidence, measured, with_far_points
 from numpyro_symmetry.discovery.interpreter import Origin, Typed
 from numpyro_symmetry.discovery.joint import FrozenModel, arguments, freeze, observed_values
 from numpyro_symmetry.discovery.parity import even_sets
@@ -113,8 +113,12 @@ def find_symmetry(
         def as_drawn(way: Callable[[Any, np.random.Generator], Any]) -> Evidence | None:
             try:
                 observed = observed_values(model, args, kwargs, key)
-                other = frozen(*way((args, kwargs, observed), rng))
-                return measured(with_model(proof, other, rng)) if other.sizes == proof.frozen.sizes else None
+                # where a prior depends on data, points about another are as good, and need not be compiled
+                other = frozen(*way((args, kwargs, observed), rng))._replace(place=proof.frozen.place)
+                if other.sizes != proof.frozen.sizes:
+                    return None
+                found = with_far_points(gather_evidence(other, rng, _NUM_POINTS), rng)
+                return measured(found)._replace(controls=False)
             except Exception:  # whatever a model says of data it was not made for
                 return None
 

@@ -91,7 +91,7 @@ class PlainView:
             xp = np if all(isinstance(value, np.ndarray) for value, _, _ in flat) else jnp
             joined = xp.concatenate([value.reshape(*lead, -1) for value, _, _ in flat], -1)
             back = np.argsort(np.concatenate([piece.indices.ravel() for _, _, piece in flat]))
-            values[site] = joined[..., back].reshape(*lead, *shape)
+            values[site] = joined[..., back].reshape((*lead, *shape))
         return values
 
     def element(self, plain: Element, symmetry: Symmetry | None = None) -> Element:

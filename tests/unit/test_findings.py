@@ -45,7 +45,7 @@ def scale_of_each(y):
 
 @pytest.fixture(scope="module")
 def found():
-    return find_symmetry(network, (X, Y))
+    return find_symmetry(network, (X, Y), signs=False)
 
 
 def test_every_axis_has_its_group_or_a_reason(found):
@@ -110,7 +110,7 @@ TRIVIAL = {
 @pytest.mark.parametrize("name", TRIVIAL)
 def test_what_is_trivial_raises_nothing(name):
     model, args = TRIVIAL[name]
-    symmetry = find_symmetry(model, args)
+    symmetry = find_symmetry(model, args, signs=False)
     assert not symmetry.groups
     assert symmetry.log_order() == 0.0
     assert symmetry.explain().startswith("Symmetry(trivial")
@@ -219,7 +219,7 @@ def test_the_sign_of_a_head_is_not_counted_beside_the_signs_of_its_units():
         heads = jnp.einsum("nhu,hu->nh", jnp.tanh(jnp.einsum("nd,hdu->nhu", x, w)), v)
         numpyro.sample("y", dist.Normal((heads**3).sum(1), 0.3).to_event(1), obs=y)
 
-    signed = find_symmetry(of_heads, (X, Y), signs=True)
+    signed = find_symmetry(of_heads, (X, Y))
     assert [group.signed for group in signed.groups.values() if group.cells] == [True]
     assert [group.signed for group in signed.groups.values() if not group.cells] == [False]
 
@@ -258,7 +258,8 @@ def test_columns_whose_rows_meet_each_other_move_as_a_whole(name):
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SymmetryWarning)
-        found = find_symmetry(series) if name == "series" else find_symmetry(neighbours, (NEIGHBOURS,))
+        model, args = {"series": (series, ()), "neighbours": (neighbours, (NEIGHBOURS,))}[name]
+        found = find_symmetry(model, args, signs=False)
     assert text_of_group(found) == "S3"
 
 
