@@ -15,7 +15,7 @@ from jax import Array
 
 from numpyro_symmetry.discovery.diagnose import explain, refuse_off_support
 from numpyro_symmetry.discovery.evidence import Evidence, gather_evidence, nudged
-from numpyro_symmetry.discovery.joint import FrozenModel, arguments, freeze
+from numpyro_symmetry.discovery.joint import FrozenModel, NotWidenedError, arguments, freeze
 from numpyro_symmetry.discovery.points import draw
 from numpyro_symmetry.discovery.trials import (
     CONTROL_FACTOR,
@@ -120,8 +120,8 @@ def check_symmetry(
     key = jax.random.key(0) if rng_key is None else rng_key
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
 
-    def check(args: tuple, kwargs: dict) -> SymmetryCheck:
-        frozen = freeze(model, args, kwargs, key, symmetry.axes)
+    def check(args: tuple, kwargs: dict, single: bool) -> SymmetryCheck:
+        frozen = freeze(model, args, kwargs, key, symmetry.axes, single=single)
         bound = symmetry.bind(draw(frozen, rng, 1.0))
         if not movable(bound):
             return SymmetryCheck("passed", 0.0, 0.0, {}, 0, 0, "")
@@ -136,8 +136,11 @@ _ROUNDING = 1e-13
 _MIXED = "Cannot lower jaxpr"
 
 
-def in_double(function: Callable[[tuple, dict], Result], args: tuple, kwargs: dict) -> Result:
-    """Call a function of a model's arguments in double precision, or in the session's if the model cannot."""
+def in_double(function: Callable[[tuple, dict, bool], Result], args: tuple, kwargs: dict) -> Result:
+    """Call a function of a model's arguments in double precision, or in the session's if the model cannot.
+
+    The function is told whether to trace the model in single precision all the same, and to compute it in double.
+    """
 
     def prepared(given: Any, kinds: str) -> Any:
         # copies: while a program in the session's precision lives, JAX keeps its constants by the arrays they are, and
@@ -153,15 +156,19 @@ def in_double(function: Callable[[tuple, dict], Result], args: tuple, kwargs: di
     for kinds in ("biufc", "fc", ""):
         try:
             with jax.enable_x64(True), jax.default_matmul_precision("highest"):
-                return function(prepared(args, kinds), prepared(kwargs, kinds))
+                return function(prepared(args, kinds), prepared(kwargs, kinds), False)
         except TypeError:
-            pass  # nor can a scan whose carry is pinned to float32 run in float64; any other TypeError comes back below
+            pass  # nor can a scan whose carry is pinned to 32 bits run in 64; any other TypeError comes back below
         except ValueError as error:
             if not str(error).startswith(_MIXED):
                 raise
             break  # the arrays that the model closes over were not ours to copy
     with jax.default_matmul_precision("highest"):
-        return function(args, kwargs)
+        try:
+            with jax.enable_x64(True):
+                return function(args, kwargs, True)
+        except NotWidenedError:
+            return function(args, kwargs, False)
 
 
 def _is_numbers(value: Any) -> bool:

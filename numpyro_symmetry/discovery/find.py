@@ -20,7 +20,7 @@ from numpyro_symmetry.discovery.check import in_double
 from numpyro_symmetry.discovery.data import apart, observing, redrawn
 from numpyro_symmetry.discovery.evidence import Evidence, gather_evidence, measured, with_far_points
 from numpyro_symmetry.discovery.interpreter import Origin, Typed
-from numpyro_symmetry.discovery.joint import FrozenModel, arguments, freeze, observed_values
+from numpyro_symmetry.discovery.joint import FrozenModel, arguments, freeze, observed_values, traced_in
 from numpyro_symmetry.discovery.parity import even_sets
 from numpyro_symmetry.discovery.program import Program, read_program
 from numpyro_symmetry.discovery.proposals import what_holds, with_blocks
@@ -96,9 +96,10 @@ def find_symmetry(
 
     claimed = reading.symmetry()
 
-    def proved(args: tuple, kwargs: dict) -> Symmetry:
+    def proved(args: tuple, kwargs: dict, single: bool) -> Symmetry:
         def frozen(args: tuple, kwargs: dict, observed: Mapping[str, Any]) -> FrozenModel:
-            return freeze(observing(model, observed) if observed else model, args, kwargs, key, reading.sites)
+            shown = observing(model, observed) if observed else model
+            return freeze(shown, args, kwargs, key, reading.sites, single=single)
 
         proof = gather_evidence(frozen(args, kwargs, {}), rng, _NUM_POINTS)
         if not opaque or reading.blocks(claimed) or (signs and may_have_signs(claimed, even)):
@@ -112,7 +113,8 @@ def find_symmetry(
 
         def as_drawn(way: Callable[[Any, np.random.Generator], Any]) -> Evidence | None:
             try:
-                observed = observed_values(model, args, kwargs, key)
+                with traced_in(single):
+                    observed = observed_values(model, args, kwargs, key)
                 # where a prior depends on data, points about another are as good, and need not be compiled
                 other = frozen(*way((args, kwargs, observed), rng))._replace(place=proof.frozen.place)
                 if other.sizes != proof.frozen.sizes:
