@@ -17,9 +17,8 @@ from jax.extend import core
 
 from numpyro_symmetry.discovery.interpreter import called
 
-_WIDE = {np.dtype(np.complex64): np.dtype(np.complex128)}
 # what looks at the bits of numbers, or leaves JAX, gets numbers as they were
-_NARROW = ("bitcast_convert_type", "pure_callback", "io_callback", "debug_callback", "ffi_call", "nextafter")
+_BY_BITS = ("bitcast_convert_type", "pure_callback", "io_callback", "debug_callback", "ffi_call", "nextafter")
 
 
 def widened(function: Callable, example: Any) -> Callable:
@@ -58,23 +57,24 @@ def evaluated(closed: Any, args: Sequence[Any]) -> list[Any]:
 
 def _step(equation: Any, operands: list[Any]) -> list[Any]:
     primitive, params = equation.primitive, equation.params
-    if primitive.name in _NARROW:
+    if primitive.name in _BY_BITS:
         operands = [
             jnp.asarray(x, v.aval.dtype) if _is_real(v.aval) else x
             for x, v in zip(operands, equation.invars, strict=True)
         ]
     else:
-        params = {name: _param(value, name) for name, value in params.items()}
+        params = {name: _param(value) for name, value in params.items()}
     found = primitive.get_bind_params(params)
     subfuns, params = found if isinstance(found, tuple) else ((), found)
     results = primitive.bind(*subfuns, *operands, **params)
     return list(map(_wide, results if primitive.multiple_results else [results]))
 
 
-def _param(value: Any, name: str) -> Any:
+def _param(value: Any) -> Any:
     """A parameter of an operation for double precision: types, and programs within it."""
-    if isinstance(value, tuple | list) and not hasattr(value, "_fields"):
-        return type(value)(_param(one, name) for one in value)
+    if isinstance(value, tuple | list):
+        make = getattr(type(value), "_make", type(value))
+        return make(map(_param, value))
     if hasattr(getattr(value, "jaxpr", value), "eqns"):
         return _program(value)
     return _wide_type(value) if isinstance(value, np.dtype) else value
@@ -101,7 +101,7 @@ def _narrow(dtype: Any) -> Any:
 def _wide_type(dtype: Any) -> Any:
     if jnp.issubdtype(dtype, jnp.floating):
         return np.dtype(np.float64)
-    return _WIDE.get(dtype, dtype) if jnp.issubdtype(dtype, jnp.complexfloating) else dtype
+    return np.dtype(np.complex128) if jnp.issubdtype(dtype, jnp.complexfloating) else dtype
 
 
 def _wide(value: Any, dtype: Any = None) -> Any:
