@@ -16,7 +16,7 @@ from jax import Array
 from numpyro_symmetry.discovery.diagnose import explain, refuse_off_support
 from numpyro_symmetry.discovery.evidence import Evidence, gather_evidence, nudged
 from numpyro_symmetry.discovery.inputs import asking, read_question
-from numpyro_symmetry.discovery.joint import FrozenModel, freeze
+from numpyro_symmetry.discovery.joint import FrozenModel, NotWidenedError, freeze
 from numpyro_symmetry.discovery.points import draw
 from numpyro_symmetry.discovery.trials import (
     CONTROL_FACTOR,
@@ -128,8 +128,8 @@ def check_symmetry(
     num_points = as_count(num_points, "num_points")
     num_elements = as_count(num_elements, "num_elements", minimum=0)
 
-    def check(args: tuple, kwargs: dict) -> SymmetryCheck:
-        frozen = freeze(asked.model, args, kwargs, asked.key, symmetry.axes)
+    def check(args: tuple, kwargs: dict, single: bool) -> SymmetryCheck:
+        frozen = freeze(asked.model, args, kwargs, asked.key, symmetry.axes, single=single)
         bound = symmetry.bind(draw(frozen, asked.rng, 1.0))
         if not movable(bound):
             return SymmetryCheck("passed", 0.0, 0.0, {}, 0, 0, "")
@@ -145,8 +145,11 @@ _ROUNDING = 1e-13
 _MIXED = "Cannot lower jaxpr"
 
 
-def in_double(function: Callable[[tuple, dict], Result], args: tuple, kwargs: dict) -> Result:
-    """Call a function of a model's arguments in double precision, or in the session's if the model cannot."""
+def in_double(function: Callable[[tuple, dict, bool], Result], args: tuple, kwargs: dict) -> Result:
+    """Call a function of a model's arguments in double precision, or in the session's if the model cannot.
+
+    The function is told whether to trace the model in single precision all the same, and to compute it in double.
+    """
 
     def prepared(given: Any, kinds: str) -> Any:
         # copies: while a program in the session's precision lives, JAX keeps its constants by the arrays they are, and
@@ -162,15 +165,19 @@ def in_double(function: Callable[[tuple, dict], Result], args: tuple, kwargs: di
     for kinds in ("biufc", "fc", ""):
         try:
             with jax.enable_x64(True), jax.default_matmul_precision("highest"):
-                return function(prepared(args, kinds), prepared(kwargs, kinds))
+                return function(prepared(args, kinds), prepared(kwargs, kinds), False)
         except TypeError:
-            pass  # nor can a scan whose carry is pinned to float32 run in float64; any other TypeError comes back below
+            pass  # nor can a scan whose carry is pinned to 32 bits run in 64; any other TypeError comes back below
         except ValueError as error:
             if not str(error).startswith(_MIXED):
                 raise
             break  # the arrays that the model closes over were not ours to copy
     with jax.default_matmul_precision("highest"):
-        return function(args, kwargs)
+        try:
+            with jax.enable_x64(True):
+                return function(args, kwargs, True)
+        except NotWidenedError:
+            return function(args, kwargs, False)
 
 
 def _is_numbers(value: Any) -> bool:

@@ -10,7 +10,7 @@ import itertools
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jax import Array
@@ -21,12 +21,13 @@ from numpyro_symmetry.discovery.evidence import Evidence, gather_evidence, measu
 from numpyro_symmetry.discovery.exchange import Suspects, is_plausible, out_of_reach, suspects_of
 from numpyro_symmetry.discovery.inputs import asking, read_question
 from numpyro_symmetry.discovery.interpreter import Origin, Typed
-from numpyro_symmetry.discovery.joint import freeze, observations, outline, trace_model
+from numpyro_symmetry.discovery.joint import FrozenModel, freeze, observations, observed_values, outline, traced_in
+from numpyro_symmetry.discovery.parity import even_sets
 from numpyro_symmetry.discovery.program import Program, read_program
 from numpyro_symmetry.discovery.proposals import what_holds, with_blocks
 from numpyro_symmetry.discovery.reading import Reading
 from numpyro_symmetry.discovery.rules import interpreter
-from numpyro_symmetry.discovery.signs import with_signs
+from numpyro_symmetry.discovery.signs import may_have_signs, with_signs
 from numpyro_symmetry.discovery.terms import IS_DATA, Reason, Term, axis, pinned
 from numpyro_symmetry.symmetry import Finding, Symmetry, SymmetryError, SymmetryWarning
 from numpyro_symmetry.symmetry.arguments import as_flag
@@ -42,9 +43,9 @@ def find_symmetry(
     model_kwargs: Mapping[str, Any] | None = None,
     *,
     rng_key: Array | None = None,
-    signs: bool = False,
+    signs: bool = True,
 ) -> Symmetry:
-    r"""Find the permutations of latent axes that leave a model's log joint alone.
+    r"""Find the permutations of latent axes, and the changes of sign, that leave a model's log joint alone.
 
     The log joint is traced with its data opaque, and every axis of every intermediate value is typed so that
     :math:`v(g\theta) = g\,v(\theta)`; what no rule carries through is pinned. The group that remains is then verified
@@ -59,7 +60,8 @@ def find_symmetry(
     rng_key
         JAX random key; fixed by default.
     signs
-        Also look for changes of sign (odd activations, factors).
+        Also look for changes of sign: of indices of the groups that were found (odd activations, factors), and of sites
+        as a whole, numbers without axes among them. Without it, permutations alone.
 
     Returns
     -------
@@ -90,7 +92,7 @@ def find_symmetry(
     ...     w2 = numpyro.sample("w2", dist.Normal(0.0, 1.0).expand([5]).to_event(1))
     ...     numpyro.sample("y", dist.Normal(jnp.tanh(x @ w1) @ w2, 0.1).to_event(1), obs=y)
     >>> find_symmetry(model, (jnp.ones((3, 1)), jnp.zeros(3)))
-    Symmetry(S5 on 'w2'; log|G| = 4.8 nats)
+    Symmetry(±S5 on 'w2'; log|G| = 8.3 nats)
       w1: (·, w2)
       w2: (w2)
     """
@@ -114,7 +116,7 @@ def _found(
     model: Callable, args: tuple, kwargs: dict[str, Any], key: Array, rng: np.random.Generator, signs: bool
 ) -> Symmetry:
     """The symmetry of a model."""
-    reading, opaque, suspects = _typed(model, args, kwargs, key)
+    reading, even, opaque, suspects = _typed(model, args, kwargs, key, signs)
 
     claimed = reading.symmetry()
 
@@ -122,23 +124,33 @@ def _found(
         found_so = reading.findings(found, tried, refused)
         return tuple(finding._replace(is_parameter=finding.site not in suspects.batches) for finding in found_so)
 
-    def proved(args: tuple, kwargs: dict) -> Symmetry:
-        def evidence(args: tuple, kwargs: dict, observed: Mapping[str, Any]) -> Evidence:
+    def proved(args: tuple, kwargs: dict, single: bool) -> Symmetry:
+        def frozen(args: tuple, kwargs: dict, observed: Mapping[str, Any]) -> FrozenModel:
             shown = observing(model, observed) if observed else model
-            return gather_evidence(freeze(shown, args, kwargs, key, reading.sites), rng, _NUM_POINTS)
+            return freeze(shown, args, kwargs, key, reading.sites, single=single)
 
-        proof = evidence(args, kwargs, {})
+        proof = gather_evidence(frozen(args, kwargs, {}), rng, _NUM_POINTS)
+        if not opaque or reading.blocks(claimed) or (signs and may_have_signs(claimed, even)):
+            proof = with_far_points(proof, rng)
 
         @functools.cache
         def on_other_data(k: int) -> Evidence | None:
+            # a number on its own may be a size, without which there are no other data at all
+            ways = [redrawn, functools.partial(redrawn, scalars=False)] if k else [apart]
+            return next(filter(None, map(as_drawn, ways)), None)
+
+        def as_drawn(way: Callable[[Any, np.random.Generator], Any]) -> Evidence | None:
             try:
-                observed = observations(trace_model(model, args, kwargs, key))
-                other = evidence(*(redrawn if k else apart)((args, kwargs, observed), rng))
+                with traced_in(single):
+                    observed = observed_values(model, args, kwargs, key)
+                # where a prior depends on data, points about another are as good, and need not be compiled
+                other = frozen(*way((args, kwargs, observed), rng))._replace(place=proof.frozen.place)
+                if other.sizes != proof.frozen.sizes:
+                    return None
+                found = with_far_points(gather_evidence(other, rng, _NUM_POINTS), rng)
+                return measured(found)._replace(controls=False)
             except Exception:  # whatever a model says of data it was not made for
                 return None
-            if other.frozen.sizes != proof.frozen.sizes:
-                return None
-            return measured(with_far_points(other, rng))._replace(controls=False)
 
         def others(start: int = 0) -> Iterator[Evidence]:
             yield from filter(None, map(on_other_data, range(start, 1 + _NUM_REDRAWN)))
@@ -163,17 +175,16 @@ def _found(
                 stacklevel=5,
             )
         blocks = reading.blocks(found)
-        if blocks or signs:
-            proof = with_far_points(proof, rng)
         if blocks:
             # what no rule has followed may have met data after all: those that coincide must not count
             found = with_blocks(reading, found, blocks, lambda: itertools.chain([proof], others()), rng)
-        if signs:
-            found = with_signs(found, proof, rng)
+        if signs and may_have_signs(found, even):
+            # what is even may be so for these data alone
+            found = with_signs(found, even, [proof, *itertools.islice(others(1), 1)], rng)
 
         @functools.cache
         def further() -> Evidence:
-            return with_far_points(proof, rng)
+            return proof if proof.far else with_far_points(proof, rng)
 
         def all_evidence() -> Iterator[Evidence]:
             yield proof
@@ -185,7 +196,7 @@ def _found(
 
     nothing_claimed = not claimed.groups and not reading.blocks(claimed)
     trivial = replace(claimed, findings=findings(claimed, claimed, {}))
-    if nothing_claimed and not is_plausible(suspects, reading):
+    if nothing_claimed and not even and not is_plausible(suspects, reading):
         return trivial
     try:
         return in_double(proved, args, kwargs)
@@ -202,13 +213,37 @@ def _found(
         return replace(nothing, findings=findings(nothing, claimed, dict.fromkeys(claimed.groups, error)))
 
 
-def _typed(model: Callable, args: tuple, kwargs: dict[str, Any], key: Array) -> tuple[Reading, bool, Suspects]:
-    """Labels of a model's axes, whether its arguments were opaque, and what might be exchanged between sites.
+class _Read(NamedTuple):
+    """What the program of a model says.
+
+    Attributes
+    ----------
+    reading
+        Labels of its axes.
+    even
+        Sets of sites that may be negated.
+    opaque
+        Whether its arguments were opaque.
+    suspects
+        What might be exchanged between sites.
+    """
+
+    reading: Reading
+    even: list[frozenset[str]]
+    opaque: bool
+    suspects: Suspects
+
+
+def _typed(model: Callable, args: tuple, kwargs: dict[str, Any], key: Array, signs: bool) -> _Read:
+    """What the types of a model say.
 
     The program itself is let go: while it lives JAX may find its parts, in single precision, when asked for double.
     """
     program = read_program(model, args, kwargs, key)
-    return type_program(program), program.opaque, suspects_of(program)
+    sites = list(program.shapes)
+    even = even_sets(program.jaxpr, program.signs) if signs else []
+    negated = [frozenset(sites[k] for k in one) for one in even]
+    return _Read(type_program(program), negated, program.opaque, suspects_of(program))
 
 
 def type_program(program: Program) -> Reading:

@@ -7,6 +7,7 @@ Knows NumPyro; no symmetry.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import jax
@@ -21,6 +22,7 @@ from numpyro.infer import init_to_uniform
 from numpyro_symmetry.discovery.enumeration import enumerated_log_density
 from numpyro_symmetry.discovery.inputs import refuse_misfit, refuse_no_sites
 from numpyro_symmetry.discovery.points import substitute_points
+from numpyro_symmetry.discovery.widened import widened
 
 # numbers in a program from which on, and how many, its behaviour is looked at
 _NO_LIMIT, _MAX_LIMITS = 1e4, 6
@@ -120,9 +122,29 @@ def outline(model: Callable, args: tuple, kwargs: dict[str, Any], rng_key: Array
 
 def settings_values(model: Callable, args: tuple, kwargs: dict[str, Any], rng_key: Array) -> dict[str, Any]:
     """Values of `settings_of` a run of the model, whose density is not computed for them."""
+    return _of_a_run(settings_of, model, args, kwargs, rng_key)
+
+
+def observed_values(model: Callable, args: tuple, kwargs: dict[str, Any], rng_key: Array) -> dict[str, Any]:
+    """Values at the observed sites of a model, for which no latent value is drawn."""
+
+    def observed(trace: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: site["value"] for name, site in trace.items() if site.get("is_observed")}
+
+    return _of_a_run(observed, model, args, kwargs, rng_key)
+
+
+def _of_a_run(
+    part: Callable[[Mapping[str, Any]], dict[str, Any]],
+    model: Callable,
+    args: tuple,
+    kwargs: dict[str, Any],
+    rng_key: Array,
+) -> dict[str, Any]:
+    """A part of a model's trace, compiled, so that nothing else is computed."""
 
     def run() -> dict[str, Any]:
-        return settings_of(trace_model(model, args, kwargs, rng_key))
+        return part(trace_model(model, args, kwargs, rng_key))
 
     try:
         return jax.jit(run, compiler_options=QUICK)()
@@ -171,22 +193,40 @@ def _leaf_name(site: str, path: tuple) -> str:
     return ".".join([site, *keys])
 
 
+class NotWidenedError(Exception):
+    """A program that cannot be traced in single precision and computed in double."""
+
+
+def traced_in(single: bool) -> AbstractContextManager:
+    """In single precision, or in that of the context."""
+    return jax.enable_x64(False) if single else nullcontext()
+
+
 def freeze(
-    model: Callable, args: tuple, kwargs: dict[str, Any], rng_key: Array, acted_on: Container[str] = ()
+    model: Callable,
+    args: tuple,
+    kwargs: dict[str, Any],
+    rng_key: Array,
+    acted_on: Container[str] = (),
+    *,
+    single: bool = False,
 ) -> FrozenModel:
     """Trace a model once and hold its plates, parameters and keys.
 
     Discrete latent sites are summed out, unless the symmetry acts on them; parameters the symmetry acts on are moved as
-    latent sites are.
+    latent sites are. A model that JAX can trace in single precision only is computed in double all the same.
 
     Raises
     ------
     SymmetryError
         If the model has discrete latent sites the symmetry does not act on, and funsor is not installed.
+    NotWidenedError
+        If what was traced in single precision cannot be computed in double.
     """
-    trace = outline(model, args, kwargs, rng_key)
-    latent = latent_of(trace)
-    settings = settings_values(model, args, kwargs, rng_key) if settings_of(trace) else {}
+    with traced_in(single):
+        trace = outline(model, args, kwargs, rng_key)
+        latent = latent_of(trace)
+        settings = settings_values(model, args, kwargs, rng_key) if settings_of(trace) else {}
     parameters = {name: trace[name] | {"value": value} for name, value in settings.items()}
     leaves = {name: jnp.asarray(value) for name, value in leaves_of_parameters(parameters).items() if name in acted_on}
     discrete = [name for name, s in latent.items() if s["fn"].support.is_discrete and name not in acted_on]
@@ -218,17 +258,23 @@ def freeze(
         result = run(values)
         return {name: jnp.all(result[name]["fn"].support(values[name])) for name in constrained}
 
-    constrained = {name for name, site in latent.items() if _base(site["fn"].support) is not dist.constraints.real}
+    constrained = {name for name, site in latent.items() if not is_unconstrained(site["fn"].support)}
+    sizes = {name: int(np.prod(np.shape(site["value"]))) for name, site in latent.items()}
+    sizes |= {name: leaf.size for name, leaf in leaves.items()}
+    noise = {name: np.zeros(size) for name, size in sizes.items()}
+    values = {name: site["value"] for name, site in latent.items()} | leaves
+    if single:
+        place = _widened(place, noise)
+        values = jax.eval_shape(place, noise)
+        log_probs, inside = _widened(log_probs, values), _widened(inside, values)
     compiled = jax.jit(log_probs, compiler_options=QUICK)
-    traced = compiled.trace({name: site["value"] for name, site in latent.items()} | leaves)
+    traced = compiled.trace(values)
     data_sites = [
         name
         for name, site in trace.items()
         if site["type"] == "sample" and site["is_observed"] and not isinstance(site["fn"], dist.Unit) and not discrete
     ]
     exact = bool(jax.config.jax_enable_x64) and not _rounds(traced.jaxpr)  # pyright: ignore
-    sizes = {name: int(np.prod(np.shape(site["value"]))) for name, site in latent.items()}
-    sizes |= {name: leaf.size for name, leaf in leaves.items()}
     return FrozenModel(
         log_probs=compiled,
         inside=jax.jit(inside, compiler_options=QUICK) if constrained else lambda values: {},
@@ -243,10 +289,21 @@ def freeze(
     )
 
 
-def _base(support: Any) -> Any:
+def _widened(function: Callable, example: Any) -> Callable:
+    """A function of a model in double precision, seen to be one that can be compiled."""
+    try:
+        wide = widened(function, example)
+        jax.jit(wide).lower(example)
+    except Exception as error:  # whatever an operation says of numbers it was not traced for, or the model of itself
+        raise NotWidenedError(str(error)) from error
+    return wide
+
+
+def is_unconstrained(support: Any) -> bool:
+    """Whether a support is that of any real numbers."""
     while isinstance(support, dist.constraints.independent):
         support = support.base_constraint
-    return support
+    return support is dist.constraints.real
 
 
 def _equations(jaxpr: Any) -> Iterator[Any]:

@@ -24,12 +24,12 @@ from numpyro_symmetry.discovery.terms import (
     line_of_cut,
     resolve,
 )
-from numpyro_symmetry.symmetry import Concat, Finding, Split, Symmetry, SymmetryError, Unsigned
+from numpyro_symmetry.symmetry import Concat, Finding, Split, Symmetry, SymmetryError, Unsigned, Whole
 from numpyro_symmetry.symmetry.axes import AxisEntry, labels
 from numpyro_symmetry.symmetry.errors import NotFiniteError, OffSupportError
 
 # blocks of axes of one size of which every set is tried
-_MAX_BLOCKS = 5
+_MAX_BLOCKS = 8
 Block = tuple[tuple[str, int], ...]
 
 
@@ -222,11 +222,20 @@ class Reading:
                 return "the log joint is not finite about the prior"
             return "failed the numerical check" if errors else ""
 
+        def as_a_whole(site: str) -> list[Finding]:
+            names = [entry.group for entry in symmetry.axes.get(site, ()) if isinstance(entry, Whole)]
+            words = " and ".join(f"{symmetry.groups[name]} {name!r}" for name in names)
+            return [Finding(site, 0, 1, words, "", "")] if names else []
+
+        def by_axis(site: str, terms: list[Term]) -> list[Finding]:
+            return [
+                self._finding(site, k - len(terms), term, symmetry, refusal(site, k))
+                for k, term in enumerate(terms)
+                if term.size > 1
+            ]
+
         return tuple(
-            self._finding(site, k - len(terms), term, symmetry, refusal(site, k))
-            for site, terms in self.sites.items()
-            for k, term in enumerate(terms)
-            if term.size > 1
+            finding for site, terms in self.sites.items() for finding in [*as_a_whole(site), *by_axis(site, terms)]
         )
 
     def _finding(self, site: str, position: int, term: Term, symmetry: Symmetry, refusal: str) -> Finding:

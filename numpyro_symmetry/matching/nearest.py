@@ -19,6 +19,7 @@ from jax.typing import ArrayLike
 from numpyro_symmetry.matching.sides import as_symmetry, real_array
 from numpyro_symmetry.symmetry import Element, PlainView, SignedPermutation, Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import refuse_masked, refuse_tracers
+from numpyro_symmetry.symmetry.axes import num_axes
 from numpyro_symmetry.symmetry.elements import Part
 
 
@@ -101,10 +102,10 @@ def nearest_transposition(values: Mapping[str, ArrayLike], symmetry: Symmetry) -
             raise SymmetryError(
                 f"Site {site!r} holds {int((~np.isfinite(value)).sum())} non-finite of {value.size} values."
             )
-        if value.ndim > len(bound.axes[site]):
+        if value.ndim > num_axes(bound.axes[site]):
             raise SymmetryError(
-                f"Site {site!r} has shape {value.shape}, more axes than its {len(bound.axes[site])} entries in the "
-                "symmetry: pass one draw at a time, or write None for axes of its own."
+                f"Site {site!r} has shape {value.shape}, more axes than its {num_axes(bound.axes[site])} entries in "
+                "the symmetry: pass one draw at a time, or write None for axes of its own."
             )
     moving = [name for name, group in bound.groups.items() if group.signed or max(group.orbit_sizes) > 1]
     return {name: _nearest(bound, arrays, name) for name in moving}

@@ -1,6 +1,6 @@
 """What may be permuted, and how it acts. Knows numpy and jax only."""
 
-from numpyro_symmetry.symmetry.axes import Axis, Concat, Split, Unsigned
+from numpyro_symmetry.symmetry.axes import Axis, Concat, Split, Unsigned, Whole
 from numpyro_symmetry.symmetry.elements import (
     Element,
     SignedPermutation,
@@ -30,6 +30,7 @@ __all__ = [
     "SymmetryWarning",
     "Unsigned",
     "UnsupportedGuideError",
+    "Whole",
     "compose",
     "inverse",
     "num_transpositions",

@@ -8,7 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from numpyro_symmetry.symmetry.axes import Axis, AxisEntry, has_concat, open_axes, open_shape, pieces_of
+from numpyro_symmetry.symmetry.axes import Axis, AxisEntry, has_concat, num_axes, open_axes, open_shape, pieces_of
 from numpyro_symmetry.symmetry.elements import Element, Part, SignedPermutation, over, permutation_of
 from numpyro_symmetry.symmetry.errors import SymmetryError
 
@@ -16,7 +16,8 @@ from numpyro_symmetry.symmetry.errors import SymmetryError
 def move(g: Element, entries: tuple[AxisEntry, ...], value: Any) -> Any:
     """Move a value ``(*leading, *event)`` whose last axes have these entries, in NumPy if it is of NumPy."""
     xp = np if isinstance(value, np.ndarray) else jnp
-    lead, event = value.shape[: value.ndim - len(entries)], value.shape[value.ndim - len(entries) :]
+    first = value.ndim - num_axes(entries)
+    lead, event = value.shape[:first], value.shape[first:]
     if not has_concat(entries):
         axes = open_axes(entries)
         moved = _act(g, axes, value.reshape(open_shape(entries, value.shape)))

@@ -2,8 +2,8 @@
 
 An axis entry is ``None`` (no group), a group name, `Unsigned` (the group permutes but its signs do
 not apply), `Split` (one axis that is several flattened ones) or `Concat` (one axis that is several
-joined end to end). A last entry ``...`` stands for any number of free axes. Knows no group sizes and
-no values.
+joined end to end). `Whole` stands for an axis of size one that the site does not have. A last entry
+``...`` stands for any number of free axes. Knows no group sizes and no values.
 """
 
 from __future__ import annotations
@@ -118,7 +118,34 @@ class Concat:
         return sum(self.sizes)
 
 
-AxisEntry = str | None | Unsigned | Split | Concat | EllipsisType
+@dataclass(frozen=True)
+class Whole:
+    """The whole site as the one index of a group, along an axis of size one that the site does not have.
+
+    For signs of numbers without axes, and of sites that are negated as a whole: written before a site's own axes.
+
+    Parameters
+    ----------
+    group
+        Name of a group of size one, of kind ``"signed"``.
+
+    Examples
+    --------
+    ``w2 * tanh(w1 * x)`` with two numbers, and loadings of one factor with its scores.
+
+    >>> from numpyro_symmetry import Symmetry, Whole
+    >>> Symmetry({"w1": (Whole("unit"),), "w2": (Whole("unit"),)}, kinds={"unit": "signed"}).groups["unit"].kind
+    'signed'
+    >>> Symmetry({"loadings": (Whole("factor"), None), "scores": (Whole("factor"), None)}, kinds={"factor": "signed"})
+    Symmetry(±S? on 'factor')
+      loadings: (whole factor, ·)
+      scores: (whole factor, ·)
+    """
+
+    group: str
+
+
+AxisEntry = str | None | Unsigned | Split | Concat | Whole | EllipsisType
 
 
 def _as_parts(entry: Split | Concat) -> None:
@@ -155,7 +182,7 @@ def check_entries(site: str, entries: object) -> tuple[AxisEntry, ...]:
     SymmetryError
         If the entries are not a sequence, one of them is of another type than `AxisEntry`, or ``...`` is not the last.
     """
-    if isinstance(entries, str | Unsigned | Split | Concat) or not isinstance(entries, Sequence):
+    if isinstance(entries, str | Unsigned | Split | Concat | Whole) or not isinstance(entries, Sequence):
         raise SymmetryError(
             f"Site {site!r}: expected a tuple with one entry for each of its last axes, such as ({entries!r},); "
             f"got {entries!r}."
@@ -163,6 +190,8 @@ def check_entries(site: str, entries: object) -> tuple[AxisEntry, ...]:
     for position, entry in enumerate(entries):
         if entry is ... and position < len(entries) - 1:
             raise SymmetryError(f"Site {site!r}: '...' may only be the last entry; got {describe(tuple(entries))}.")
+        if isinstance(entry, Whole) and any(not isinstance(before, Whole) for before in entries[:position]):
+            raise SymmetryError(f"Site {site!r}: Whole stands before its own axes; got {describe(tuple(entries))}.")
         if entry is not ...:
             _check_entry(f"Site {site!r} axis {position - len(entries)}", entry, inside=None)
     return tuple(entries)
@@ -172,10 +201,10 @@ def _check_entry(where: str, entry: object, inside: str | None) -> None:
     if isinstance(entry, Split | Concat):
         for part in entry.groups:
             _check_entry(where, part, type(entry).__name__)
-    elif not (entry is None or isinstance(entry, str | Unsigned)):
+    elif not (entry is None or isinstance(entry, str | Unsigned) or (isinstance(entry, Whole) and inside is None)):
         raise SymmetryError(
             f"{where}{f' inside {inside}' if inside else ''}: got {entry!r}; expected None, the name of a group, "
-            f"Unsigned, Split or Concat{' (no ... inside)' if inside else ', or ... as the last entry'}."
+            f"Unsigned, Split or Concat{' (no Whole and no ... inside)' if inside else ', or ... as the last entry'}."
         )
 
 
@@ -188,9 +217,22 @@ def labels(entries: Sequence[AxisEntry]) -> tuple[Axis, ...]:
                 found += [a._replace(size=n) if a.size is None else a for a in labels((part,))]
         elif isinstance(entry, Unsigned):
             found.append(Axis(entry.group, False, None))
+        elif isinstance(entry, Whole):
+            found.append(Axis(entry.group, True, 1))
         elif entry is not ...:
             found.append(Axis(entry, True, None))
     return tuple(found)
+
+
+def num_axes(entries: Sequence[AxisEntry]) -> int:
+    """How many of a site's own axes its entries describe: every entry but `Whole`."""
+    return sum(not isinstance(entry, Whole) for entry in entries)
+
+
+def padded(entries: Sequence[AxisEntry], ndim: int) -> tuple[AxisEntry, ...]:
+    """The entries with one for each axis of a site that has so many."""
+    first = len(entries) - num_axes(entries)
+    return (*entries[:first], *(None,) * (ndim - num_axes(entries)), *entries[first:])
 
 
 def names_in(entries: Sequence[AxisEntry]) -> set[str]:
@@ -213,10 +255,14 @@ def open_axes(entries: Sequence[AxisEntry]) -> tuple[Axis, ...]:
 
 def open_shape(entries: Sequence[AxisEntry], shape: Sequence[int]) -> tuple[int, ...]:
     """Shape of a site after every `Split` is opened; leading dimensions come first, unchanged."""
-    lead = len(shape) - len(entries)
-    opened = list(shape[:lead])
-    for entry, n in zip(entries, shape[lead:], strict=True):
-        opened += open_shape(entry.groups, entry.sizes) if isinstance(entry, Split) else [n]
+    lead = len(shape) - num_axes(entries)
+    opened, rest = list(shape[:lead]), iter(shape[lead:])
+    for entry in entries:
+        if isinstance(entry, Whole):
+            opened.append(1)
+        else:
+            n = next(rest)
+            opened += open_shape(entry.groups, entry.sizes) if isinstance(entry, Split) else [n]
     return tuple(opened)
 
 
@@ -228,6 +274,8 @@ def pieces_of(entries: Sequence[AxisEntry], shape: Sequence[int]) -> list[Piece]
 def _open(entries: tuple[AxisEntry, ...], indices: np.ndarray) -> list[Piece]:
     shape = indices.shape
     for k, entry in enumerate(entries):
+        if isinstance(entry, Whole):
+            return _open((*entries[:k], entry.group, *entries[k + 1 :]), np.expand_dims(indices, k))
         if isinstance(entry, Split):
             opened = indices.reshape(*shape[:k], *entry.sizes, *shape[k + 1 :])
             return _open(entries[:k] + entry.groups + entries[k + 1 :], opened)
@@ -246,6 +294,8 @@ def describe(entries: Sequence[AxisEntry]) -> str:
     def one(entry: AxisEntry) -> str:
         if isinstance(entry, Unsigned):
             return f"|{entry.group}|"
+        if isinstance(entry, Whole):
+            return f"whole {entry.group}"
         if isinstance(entry, Split | Concat):
             parts = [f"{n}:{one(g)}" for n, g in zip(entry.sizes, entry.groups, strict=True)]
             return "×".join(parts) if isinstance(entry, Split) else f"[{' | '.join(parts)}]"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 from jax.typing import ArrayLike
 
-from numpyro_symmetry.symmetry.axes import AxisEntry, describe, labels
+from numpyro_symmetry.symmetry.axes import AxisEntry, Whole, describe, labels, num_axes
 from numpyro_symmetry.symmetry.errors import SymmetryError
 
 
@@ -34,15 +34,18 @@ def bind_axes(
             )
         shape = np.shape(values[site])
         if ... in entries:
-            entries = entries[:-1] + (None,) * (len(shape) - num_leading_dims - len(entries) + 1)
-        if len(shape) < len(entries):
+            entries = entries[:-1] + (None,) * (len(shape) - num_leading_dims - num_axes(entries) + 1)
+        if len(shape) < num_axes(entries):
             raise SymmetryError(
                 f"Site {site!r} has shape {shape}, fewer axes than its entries {describe(entries)} in the symmetry."
             )
         bound[site] = entries
         for position, entry in enumerate(entries):
-            size = shape[len(shape) - len(entries) + position]
             where = f"site {site!r} axis {position - len(entries)}"
+            if isinstance(entry, Whole):
+                _agree(entry.group, 1, f"whole site {site!r}", sizes, seen)
+                continue
+            size = shape[len(shape) - len(entries) + position]
             for axis in labels((entry,)):
                 if axis.group is not None and axis.size is None:
                     _agree(axis.group, size, where, sizes, seen)

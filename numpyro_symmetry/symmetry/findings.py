@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 class Finding(NamedTuple):
     """One axis of a site, counted from the right: its group, or why it has none and where that was seen.
 
-    The site is a latent one, or an array of `numpyro.param`.
+    The site is a latent one, or an array of `numpyro.param`. Axis 0 is the site as a whole, which has only signs.
     """
 
     site: str
@@ -43,7 +43,7 @@ def explain(symmetry: Symmetry) -> str:
     rows += [
         (
             f"{f.site} (param)" if f.is_parameter else f.site,
-            str(f.axis),
+            str(f.axis or "whole"),
             str(f.size),
             f.group or "·",
             f.reason,

@@ -15,7 +15,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from numpyro_symmetry.symmetry.axes import Axis, AxisEntry, Piece, Unsigned, pieces_of
+from numpyro_symmetry.symmetry.axes import Axis, AxisEntry, Piece, Unsigned, num_axes, pieces_of
 from numpyro_symmetry.symmetry.elements import Element, Part, SignedPermutation, over, permutation_of
 from numpyro_symmetry.symmetry.groups import Group, identity
 from numpyro_symmetry.symmetry.symmetry import Symmetry
@@ -48,7 +48,7 @@ class PlainView:
     whole
         The symmetry that is viewed.
     shapes
-        Site -> shape of an event, as long as its entries.
+        Site -> shape of an event: the axes that its entries describe.
     """
 
     whole: Symmetry
@@ -60,7 +60,7 @@ class PlainView:
         shapes = {}
         for site, entries in symmetry.axes.items():
             shape = np.shape(values[site])
-            shapes[site] = tuple(shape[len(shape) - len(entries) :])
+            shapes[site] = tuple(shape[len(shape) - num_axes(entries) :])
         return PlainView(untangled(symmetry), {site: shapes[site] for site in untangled(symmetry).axes})
 
     @cached_property
@@ -94,7 +94,7 @@ class PlainView:
             xp = np if all(isinstance(value, np.ndarray) for value, _, _ in flat) else jnp
             joined = xp.concatenate([value.reshape(*lead, -1) for value, _, _ in flat], -1)
             back = np.argsort(np.concatenate([piece.indices.ravel() for _, _, piece in flat]))
-            values[site] = joined[..., back].reshape(*lead, *shape)
+            values[site] = joined[..., back].reshape((*lead, *shape))
         return values
 
     def element(self, plain: Element, symmetry: Symmetry | None = None) -> Element:

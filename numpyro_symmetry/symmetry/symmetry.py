@@ -28,10 +28,12 @@ from numpyro_symmetry.symmetry.axes import (
     Concat,
     Split,
     Unsigned,
+    Whole,
     check_entries,
     describe,
     has_concat,
     labels,
+    num_axes,
     open_axes,
     open_shape,
     pieces_of,
@@ -67,8 +69,9 @@ class Symmetry:
     ----------
     axes
         Site -> one entry for each of its last axes: ``None``, a group name, `Unsigned`, `Split`, `Concat`, and
-        possibly a last ``...`` for any number of free axes. A group may stand on two axes of one site. A group named
-        ``"head/unit"`` is *fibred* over the axis ``"head"``: it permutes the units of each head on their own.
+        possibly a last ``...`` for any number of free axes. `Whole` before them is for signs of the site as a whole.
+        A group may stand on two axes of one site. A group named ``"head/unit"`` is *fibred* over the axis ``"head"``:
+        it permutes the units of each head on their own.
     kinds
         Group name -> ``"permutation"`` (default), ``"signed"`` (odd activations, factors), or ``"fixed"`` for an axis
         that only serves others to be fibred over.
@@ -296,7 +299,8 @@ class Symmetry:
     def is_plain(self) -> bool:
         """Whether every group permutes all of its indices alike, and every site has one piece: no orbits, no fibres."""
         fibred = any("/" in name for name in self.group_names()) or "fixed" in self.kinds.values()
-        return not self.orbits and not fibred and not any(map(has_concat, self.axes.values()))
+        plainly = all(not has_concat(e) and num_axes(e) == len(e) for e in self.axes.values())
+        return not self.orbits and not fibred and plainly
 
     def log_order(self) -> float:
         """Logarithm of the number of elements, ``log|G|`` in nats: ``Σ log n!``, plus ``n log 2`` if signed."""
@@ -373,7 +377,7 @@ class Symmetry:
             if isinstance(entry, Split | Concat):
                 parts = tuple(kept(part, stays) for part in entry.groups)
                 return type(entry)(entry.sizes, parts) if any(parts) else None
-            group = entry.group if isinstance(entry, Unsigned) else entry
+            group = entry.group if isinstance(entry, Unsigned | Whole) else entry
             return entry if group is ... or group in stays else None
 
         axes = {}
@@ -381,7 +385,8 @@ class Symmetry:
             here = {str(axis.group) for axis in labels(entries) if axis.group in names}
             stays = here | {label for name in here for label in over(name)}
             if here:
-                axes[site] = tuple(kept(entry, stays) for entry in entries)
+                left = ((entry, kept(entry, stays)) for entry in entries)
+                axes[site] = tuple(now for was, now in left if now is not None or not isinstance(was, Whole))
         known = Symmetry(axes).group_names()
         kinds = {name: kind for name, kind in self.kinds.items() if name in known} | dict.fromkeys(fixed, "fixed")
         sizes = {name: size for name, size in self.sizes.items() if name in known}
@@ -498,7 +503,7 @@ class Symmetry:
         for site, entries in self.axes.items():
             if not any("/" in (axis.group or "") for axis in labels(entries)):
                 continue
-            shape = tuple(getattr(entry, "size", 1) for entry in entries if entry is not ...)
+            shape = tuple(getattr(e, "size", 1) for e in entries if e is not ... and not isinstance(e, Whole))
             for piece in pieces_of(tuple(e for e in entries if e is not ...), shape):
                 here = [axis.group for axis in piece.axes]
                 for name in filter(None, here):

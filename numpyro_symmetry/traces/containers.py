@@ -19,6 +19,7 @@ import xarray as xr
 
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_count, refuse_masked
+from numpyro_symmetry.symmetry.axes import num_axes
 from numpyro_symmetry.traces.coordinates import Arrays
 from numpyro_symmetry.traces.strangers import as_arrays, refuse
 
@@ -152,7 +153,7 @@ def _like(given: Any, new: np.ndarray) -> Any:
 
 def _num_leading(values: Arrays, symmetry: Symmetry) -> int:
     known = {
-        values[site].ndim - len(entries)
+        values[site].ndim - num_axes(entries)
         for site, entries in symmetry.axes.items()
         if site in values and ... not in entries
     }

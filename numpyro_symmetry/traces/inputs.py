@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError, SymmetryWarning, Unsigned
-from numpyro_symmetry.symmetry.axes import AxisEntry
+from numpyro_symmetry.symmetry.axes import AxisEntry, num_axes
 from numpyro_symmetry.traces.acting import MISSING, on_site, refuse_no_labels
 from numpyro_symmetry.traces.containers import Trace
 from numpyro_symmetry.traces.coordinates import Arrays
@@ -32,10 +32,10 @@ def bind(trace: Trace, symmetry: Symmetry, labels: Mapping[str, str], axes: Mapp
         raise SymmetryError(f"There are no draws: the leading dimensions are {trace.leading}.")
     bound = symmetry.bind(trace.values, num_leading_dims=len(trace.leading))
     for site, entries in bound.axes.items():
-        if len(entries) > trace.values[site].ndim - len(trace.leading):
+        if num_axes(entries) > trace.values[site].ndim - len(trace.leading):
             raise SymmetryError(
                 f"Site {site!r} has shape {trace.values[site].shape}, of which {trace.leading} count draws; its "
-                f"{len(entries)} axes in the symmetry do not fit into the rest."
+                f"{num_axes(entries)} axes in the symmetry do not fit into the rest."
             )
     if not bound.groups:
         raise SymmetryError("The symmetry is trivial: there is nothing to relabel.")

@@ -50,7 +50,7 @@ def test_explain_names_group_reason_and_line():
         w2 = numpyro.sample("w2", dist.Normal(0.0, jnp.array([1.0, 1.0, 1.0, 0.1])).to_event(1))
         numpyro.sample("y", dist.Normal(jnp.tanh(x @ w1) @ w2, 0.1).to_event(1), obs=y)
 
-    found = find_symmetry(model, (X, Y))
+    found = find_symmetry(model, (X, Y), signs=False)
     by_axis = {(f.site, f.axis): f for f in found.findings}
     assert found.orbits == {"w2": (0, 0, 0, 1)}
     assert by_axis["w1", -2].reason == "meets data"
@@ -92,7 +92,7 @@ def test_data_that_coincide_create_nothing(closed_over):
     ("activation", "kind"), [(jnp.tanh, "signed"), (jax.nn.relu, "permutation"), (jax.nn.gelu, "permutation")]
 )
 def test_signs_of_odd_activations(activation, kind):
-    found = find_symmetry(network(activation), (X, Y), signs=True)
+    found = find_symmetry(network(activation), (X, Y))
     assert {group.kind for group in found.groups.values()} == {kind}
 
 
@@ -102,7 +102,7 @@ def test_signs_leave_alone_what_is_even():
         loadings, scores = normal("loadings", 3, 2), normal("scores", 12, 2)
         numpyro.sample("y", dist.Normal((scores * scale) @ loadings.T, 0.1).to_event(2), obs=y)
 
-    found = find_symmetry(model, (X,), signs=True)
+    found = find_symmetry(model, (X,))
     assert found.kinds == {"scale": "signed"}
     assert {axis.signed for axis in found.opened("loadings") + found.opened("scores") if axis.group} == {True}
     assert {axis.signed for axis in found.opened("scale")} == {False}
@@ -135,7 +135,7 @@ def test_numbers_overrule_a_rule_that_lies(monkeypatch):
         numpyro.sample("y", dist.Normal(hidden @ normal("w2", 4), 0.1).to_event(1), obs=y)
 
     with pytest.warns(SymmetryWarning, match="'w2' looked possible .* failed the numerical check"):
-        found = find_symmetry(model, (X, Y))
+        found = find_symmetry(model, (X, Y), signs=False)
     assert not found.groups
     assert "failed the numerical check" in found.explain()
 
@@ -154,7 +154,7 @@ def test_components_that_a_loop_takes_apart_are_found_by_numbers():
 
 def test_an_operation_without_a_rule_is_no_end(monkeypatch):
     monkeypatch.delitem(rules.RULES, "tanh")
-    found = find_symmetry(network(jnp.tanh), (X, Y))
+    found = find_symmetry(network(jnp.tanh), (X, Y), signs=False)
     assert [str(group) for group in found.groups.values()] == ["S4"]
 
 
