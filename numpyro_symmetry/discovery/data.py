@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from numpyro.primitives import Messenger
 
 _LITTLE = 1e-3
@@ -54,7 +55,7 @@ def is_number(value: Any) -> bool:
 
 def holds_nan(data: Any) -> bool:
     """Whether a number among data is none; what is being traced tells nothing."""
-    known = [x for x in jax.tree.leaves(data) if is_array(x) and not isinstance(x, jax.core.Tracer)]
+    known = [x for x in jax.tree.leaves(data) if is_array(x) and not isinstance(x, Tracer)]
     return any(x.dtype.kind == "f" and bool(np.isnan(np.asarray(x)).any()) for x in known)
 
 

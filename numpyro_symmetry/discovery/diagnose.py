@@ -22,7 +22,7 @@ from numpyro_symmetry.discovery.trials import (
     trial_elements,
 )
 from numpyro_symmetry.symmetry import Element, Symmetry, Unsigned
-from numpyro_symmetry.symmetry.axes import AxisEntry, labels
+from numpyro_symmetry.symmetry.axes import AxisEntry, labels, padded
 from numpyro_symmetry.symmetry.errors import OffSupportError
 
 
@@ -120,7 +120,7 @@ def _edits(symmetry: Symmetry, name: str, place: Values) -> Iterator[tuple[str, 
         return
     for site, value in place.items():
         entries = tuple(symmetry.axes.get(site, ()))
-        entries = (None,) * (value.ndim - len(entries)) + entries
+        entries = padded(entries, value.ndim)
         for position, entry in enumerate(entries):
             axis = position - len(entries)
             if entry is None and value.shape[axis] == size:

@@ -29,8 +29,8 @@ class Evidence(NamedTuple):
     edges
         Points near the edges of its supports.
     far
-        Points far from the prior at which its log joint is finite, and known to more digits than a gap has to have;
-        none unless asked for.
+        Points far from the prior at which its log joint is finite, and known to more digits than a gap needs; none
+        unless asked for.
     controls
         Whether wrong actions must be seen to change something: on a model's own data.
     """

@@ -25,12 +25,15 @@ from numpyro_symmetry.discovery.terms import atoms_of
 from numpyro_symmetry.discovery.trials import CONTROL_FACTOR, Values, largest_gap
 from numpyro_symmetry.discovery.usage import marks_of_usage
 from numpyro_symmetry.symmetry import OutOfReach, Symmetry
+from numpyro_symmetry.symmetry.axes import padded
 
 # sites of one family, parts of one exchange of which every set is tried, and tries of a model in all
 _MAX_FAMILY, _MAX_PARTS, _MAX_TRIES = 12, 6, 300
 _DIGITS = re.compile(r"\d+")
 
 Family = tuple[str, ...]
+# what one set of an exchange is made of: "family", "axis" or "flip", and which
+Part = tuple[str, Any]
 
 
 class Suspects(NamedTuple):
@@ -142,31 +145,29 @@ def out_of_reach(
 # ---- what to try -----------------------------------------------------------------------------------------------------
 
 
-def _tasks(
-    suspects: Suspects, axes: Mapping[int, Sequence[tuple[str, int]]]
-) -> Iterator[tuple[int, int, list[tuple[str, Any]]]]:
+def _tasks(suspects: Suspects, axes: Mapping[int, Sequence[tuple[str, int]]]) -> Iterator[tuple[int, int, list[Part]]]:
     """Two positions, and what might be exchanged there: families, axes of as many indices, reflections of two."""
     sizes = {len(family) for family in suspects.families} | ({2} if suspects.flips else set())
     for size in sorted(sizes):
         here = {family: set(suspects.pairs(family)) for family in suspects.families if len(family) == size}
         for pair in itertools.combinations(range(size), 2):
-            families = [("family", family) for family, pairs in here.items() if pair in pairs]
+            families: list[Part] = [("family", family) for family, pairs in here.items() if pair in pairs]
             # a site that is exchanged does not have its own entries exchanged as well
             sites = set(itertools.chain(*(family for _, family in families)))
-            moved = families + [("axis", place) for place in axes.get(size, ()) if place[0] not in sites]
-            flips = [("flip", site) for site in suspects.flips if size == 2]
+            moved: list[Part] = families + [("axis", place) for place in axes.get(size, ()) if place[0] not in sites]
+            flips: list[Part] = [("flip", site) for site in suspects.flips if size == 2]
             if families or (flips and moved):
                 yield (*pair, moved + flips)
 
 
-def _sets(parts: list[tuple[str, Any]]) -> Iterator[tuple[tuple[str, Any], ...]]:
+def _sets(parts: list[Part]) -> Iterator[tuple[Part, ...]]:
     """Sets of parts, small ones first; of many parts, single ones and all."""
     counts = range(1, len(parts) + 1) if len(parts) <= _MAX_PARTS else (1, len(parts))
     for count in counts:
         yield from itertools.combinations(parts, count)
 
 
-def _exchange(first: int, second: int, chosen: Sequence[tuple[str, Any]]) -> Exchange:
+def _exchange(first: int, second: int, chosen: Sequence[Part]) -> Exchange:
     def of(kind: str) -> tuple[Any, ...]:
         return tuple(part for name, part in chosen if name == kind)
 
@@ -177,9 +178,10 @@ def _free_axes(reading: Reading, found: Symmetry | None) -> dict[int, list[tuple
     """Size -> axes that carry no group and meet no data."""
     axes: dict[int, list[tuple[str, int]]] = {}
     for site, terms in reading.sites.items():
-        entries = found.axes.get(site, ()) if found is not None else ()
+        entries = padded(found.axes.get(site, ()) if found is not None else (), len(terms))
+        own = entries[len(entries) - len(terms) :]
         for k, term in enumerate(terms):
-            carries = k < len(entries) and entries[k] is not None
+            carries = own[k] is not None
             meets_data = any(reason.strength == "data" for atom in atoms_of(term) for reason in atom.reasons)
             if not carries and not meets_data:
                 axes.setdefault(term.size, []).append((site, k))
@@ -194,7 +196,7 @@ def _base(support: Any) -> Any:
 
 def _is_unit(support: Any) -> bool:
     """Whether a support is the unit interval; bounds that were computed are not looked at."""
-    bounds = [getattr(support, f"{side}_bound", None) for side in ("lower", "upper")]
+    bounds: list[Any] = [getattr(support, f"{side}_bound", None) for side in ("lower", "upper")]
     return not any(isinstance(x, Tracer) or np.ndim(x) for x in bounds) and bounds == [0, 1]
 
 

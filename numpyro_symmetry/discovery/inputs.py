@@ -19,6 +19,7 @@ import numpy as np
 import numpyro
 from jax import Array
 from numpyro.infer.autoguide import AutoGuide
+from numpyro.primitives import Messenger
 
 from numpyro_symmetry.symmetry.arguments import (
     as_key,
@@ -133,7 +134,7 @@ def refuse_misfit(model: Callable, args: tuple, kwargs: Mapping[str, Any], error
         Naming what the model takes and what it got.
     """
     inner: Any = model
-    while isinstance(inner, numpyro.primitives.Messenger) and callable(inner.fn):
+    while isinstance(inner, Messenger) and callable(inner.fn):
         inner = inner.fn
     try:
         signature = inspect.signature(inner)

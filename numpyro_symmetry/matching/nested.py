@@ -20,7 +20,7 @@ from numpyro_symmetry.matching.assignment import assign
 from numpyro_symmetry.matching.gaussian import unsigned
 from numpyro_symmetry.matching.sides import Side
 from numpyro_symmetry.symmetry import Element, Symmetry, SymmetryWarning, Unsigned, compose, permutation_of
-from numpyro_symmetry.symmetry.axes import Axis, AxisEntry, Piece, pieces_of
+from numpyro_symmetry.symmetry.axes import Axis, AxisEntry, Piece, num_axes, pieces_of
 from numpyro_symmetry.symmetry.elements import over
 from numpyro_symmetry.symmetry.plain import untangled
 
@@ -142,7 +142,7 @@ class _Task(NamedTuple):
         """The pieces of one site."""
         entries = symmetry.axes[site]
         shape = self.target.loc[site].shape
-        return pieces_of(entries, shape[len(shape) - len(entries) :])
+        return pieces_of(entries, shape[len(shape) - num_axes(entries) :])
 
     def separates(self, family: Family) -> bool:
         """Whether blocks can be paired one by one: they carry no signs, and stand on one axis at a time."""

@@ -487,7 +487,7 @@ class Symmetry:
         moved = dict(values)
         for site, entries in symmetry.axes.items():
             value = values[site]
-            check_batch(site, np.shape(value)[: np.ndim(value) - len(entries)], entries, g)
+            check_batch(site, np.shape(value)[: np.ndim(value) - num_axes(entries)], entries, g)
             in_jax = traced or isinstance(value, jax.Array)
             moved[site] = move(g, entries, jnp.asarray(value) if in_jax else np.asarray(value))
         return moved

@@ -171,7 +171,7 @@ def test_parameters_count_as_sites():
     found = find_symmetry(model, (X, Y))
     assert found.axes == {"net.w1": (None, "net.w2"), "net.w2": ("net.w2",)}
     assert all(finding.is_parameter for finding in found.findings)
-    assert "net.w2 (param)  -1    4     S4 'net.w2'" in found.explain()
+    assert "net.w2 (param)  -1    4     ±S4 'net.w2'" in found.explain()
     assert "'net.w1', 'net.w2': of numpyro.param. Its groups are symmetries of parameters and latent" in found.explain()
 
 
