@@ -227,8 +227,8 @@ def _place(
         return _in_chunks(bound, left, right, cost, leading, method, seed)
     if not families(bound) or 0 in leading:
         view = PlainView.of(bound, left.loc)
-        opened = (Side(view.open(side.loc), side.scale and view.open(side.scale)) for side in (left, right))
-        found = _in_chunks(view.symmetry, *opened, cost, leading, method, seed)
+        left, right = (Side(view.open(side.loc), side.scale and view.open(side.scale)) for side in (left, right))
+        found = _in_chunks(view.symmetry, left, right, cost, leading, method, seed)
         return found._replace(element=view.element(found.element, bound))
 
     def place(symmetry: Symmetry, target: Side, source: Side, lead: tuple[int, ...]) -> Placed:

@@ -197,7 +197,7 @@ def _candidates(units: _Units, signed: bool) -> Iterator[tuple[float, tuple[int,
     tables = {1: apart}
     if signed:
         tables[-1] = _squared(units.even, 1) + _squared(units.odd, -1)
-    for signs in itertools.product(tables, repeat=2):
+    for signs in itertools.product(tables, tables):
         squared = np.array([tables[s][pairs[:, 0], pairs[:, 1]] for s in signs]).sum(0)
         for k in range(len(pairs)) if units.repeated else [int(np.argmin(squared))] if len(pairs) else []:
             i, j = pairs[k].tolist()

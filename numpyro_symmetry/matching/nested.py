@@ -131,7 +131,7 @@ class _Task(NamedTuple):
         loc = self.bound.apply(element, self.source.loc)
         if self.source.scale is None:
             return Side(loc, None)
-        permutations = {name: permutation_of(part) for name, part in element.items()}
+        permutations: Element = {name: permutation_of(part) for name, part in element.items()}
         return Side(loc, unsigned(self.bound).apply(permutations, self.source.scale))
 
     def score(self, side: Side) -> np.ndarray:
@@ -237,7 +237,7 @@ class _Task(NamedTuple):
             left, right = blocks.cut(self.target, cell, 0), blocks.cut(source, cell, 1)
             worth, units = np.empty((self.batch, size, size)), []
             for i in range(size):
-                one = Side(*(None if x is None else {site: value[i] for site, value in x.items()} for x in left))
+                one = Side(_at(left.loc, i), left.scale and _at(left.scale, i))
                 pair = self.place(blocks.symmetry.bind(one.loc), one, right, (self.batch, size))
                 worth[:, i] = pair.objective
                 units.append(pair.element)
@@ -297,6 +297,10 @@ class _Blocks(NamedTuple):
             return {name: one(by_site[site], piece, at) for name, (site, piece, at) in self.places.items()}
 
         return Side(cut(side.loc), None if side.scale is None else cut(side.scale))
+
+
+def _at(by_site: Mapping[str, np.ndarray], i: int) -> dict[str, np.ndarray]:
+    return {site: value[i] for site, value in by_site.items()}
 
 
 def _entry(axis: Axis, prefix: str) -> AxisEntry:

@@ -74,8 +74,8 @@ def check_leading(values: Mapping[str, Any], axes: Mapping[str, tuple[AxisEntry,
     """Number of leading dimensions, which values have to have beside the axes that entries are for."""
     count = as_count(num_leading_dims, "num_leading_dims", minimum=0)
     for site, entries in axes.items():
-        shape, least = np.shape(values.get(site)), len([entry for entry in entries if entry is not ...])
-        if count and site in values and len(shape) - count < least:
+        shape = np.shape(values[site]) if site in values else None
+        if count and shape is not None and len(shape) - count < len([entry for entry in entries if entry is not ...]):
             raise SymmetryError(
                 f"Site {site!r} has shape {shape}: {count} leading dimensions leave {max(len(shape) - count, 0)} axes, "
                 f"fewer than its entries {describe(entries)} in the symmetry. Check num_leading_dims."

@@ -211,7 +211,7 @@ def test_dead_and_equal_units_keep_their_labels(dtype, width):
 def test_where_descent_ends_lower_than_it_could_have_stayed_labels_stay():
     # descent from the barycentre decides the first layer by biases that mislead, and ends below the identity
     rng = np.random.default_rng(0)
-    shapes, symmetry = networks.mlp([2, 5, 5, 1])
+    shapes, symmetry = networks.mlp([2, 8, 8, 1])
     count = 300
     source = {site: rng.normal(size=(count, *shape)) for site, shape in shapes.items()}
     noise = {site: rng.normal(size=shape) for site, shape in shapes.items()}
