@@ -22,6 +22,7 @@ from scipy.stats import multivariate_normal
 
 from numpyro_symmetry import Symmetry, testing
 
+PAIRS = tuple(itertools.product([(0, 1), (1, 0)], repeat=2))
 LOG_2_PI = np.log(2 * np.pi)
 
 
@@ -190,6 +191,23 @@ def one_cloud(num_units):
     return Known(model, (y,), Symmetry.mixture("units"), truth, draws)
 
 
+def heads():
+    """Units of heads, and the heads, in any order: eight copies, far apart. Draws switch units and keep their heads."""
+    centres = np.array([[0.0, 3.0], [10.0, 14.0]])
+    orders = [(0, 1), (1, 0)]
+    copies = [[centres[h][list(p)] for h, p in zip(o, ps, strict=True)] for o in orders for ps in PAIRS]
+
+    def model(copies):
+        units = numpyro.sample("units", dist.ImproperUniform(constraints.independent(constraints.real, 2), (), (2, 2)))
+        placed = dist.Normal(jnp.asarray(copies), 0.3).log_prob(units).sum((-1, -2))
+        numpyro.factor("density", jax_logsumexp(placed) - jnp.log(8.0) - 3.0)
+
+    def draws(count, rng):
+        return {"units": rng.permuted(centres + 0.3 * rng.standard_normal((count, 2, 2)), axis=2)}
+
+    return Known(model, (np.array(copies),), Symmetry({"units": ("head", "head/unit")}), -3.0, draws)
+
+
 # ---- networks, their first layer on a grid and their second integrated out -------------------------------------------
 
 
@@ -297,6 +315,7 @@ KNOWN: dict[str, Callable[[], Known]] = {
     "5 units in one cloud": lambda: one_cloud(5),
     "10 units in one cloud": lambda: one_cloud(10),
     "50 units in one cloud": lambda: one_cloud(50),
+    "heads of units": heads,
     "1 signed Gaussian": lambda: signed(1, 0.5),
     "2 signed Gaussians": lambda: signed(2, 1.0),
     "3 signed Gaussians": lambda: signed(3, 0.5),

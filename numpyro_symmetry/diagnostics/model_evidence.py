@@ -20,7 +20,7 @@ from numpyro_symmetry.diagnostics.bridge import Bound, Estimate, bridge, importa
 from numpyro_symmetry.diagnostics.proposal import Proposal, proposal_of_draws, proposal_of_guide, refuse_no_model
 from numpyro_symmetry.entropy.importance import effective_number, pareto_shape
 from numpyro_symmetry.guides import AutoSymmetrized
-from numpyro_symmetry.guides.weights import LogWeights, log_weights
+from numpyro_symmetry.guides.weights import LogWeights, averaged_over, log_weights
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError, SymmetryWarning, UnsupportedGuideError
 from numpyro_symmetry.symmetry.arguments import (
     as_count,
@@ -245,8 +245,7 @@ def log_evidence(
 
     weights, of_rest = _weigh(proposal, method, num_samples, num_permutations, key_draw, key_weigh, args, kwargs)
     correction = float(np.asarray(weights.information).mean())
-    assert proposal.guide.layout is not None
-    log_order = proposal.guide.layout.symmetry.log_order()
+    log_order = averaged_over(proposal.guide)[0].log_order()
     of_own = np.asarray(weights.total, np.float64)
     if method == "laplace":
         unbounded = Bound(-math.inf, math.nan), Bound(math.inf, math.nan)

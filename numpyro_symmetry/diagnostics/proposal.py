@@ -22,6 +22,7 @@ from numpyro.infer.util import unconstrain_fn
 from numpyro_symmetry.discovery import find_symmetry, refuse_no_sites, trace_model, without_parameters
 from numpyro_symmetry.guides import AutoSymmetrized
 from numpyro_symmetry.guides.density import latent_values, log_prob_of
+from numpyro_symmetry.guides.weights import averaged_over
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError, SymmetryWarning
 from numpyro_symmetry.symmetry.arguments import refuse_masked
 from numpyro_symmetry.traces import Rebased, rebase
@@ -109,11 +110,10 @@ def proposal_of_draws(
     continuous = handlers.block(handlers.seed(model, rng_key), hide=discrete) if discrete else model
     base = (AutoMultivariateNormal if is_full else AutoDiagonalNormal)(continuous)
     guide = _symmetrized(base, model, symmetry, signs, args, kwargs).setup(rng_key, *args, **kwargs)
-    assert guide.layout is not None
 
     _warn_of_part(guide)
     first, rest = _part(trace, slice(None, half)), _part(trace, slice(half, None))
-    first, rest = _rebased(first, rest if halve else None, guide.layout.symmetry, rng_key)
+    first, rest = _rebased(first, rest if halve else None, averaged_over(guide)[0], rng_key)
 
     def unconstrain(draw: dict[str, Array]) -> dict[str, Array]:
         return unconstrain_fn(handlers.seed(model, rng_key), args, kwargs, draw)
@@ -136,11 +136,10 @@ def _symmetrized(
 
 def _warn_of_part(guide: AutoSymmetrized) -> None:
     """Say so if the Gaussian is averaged over a part of the symmetry only."""
-    assert guide.layout is not None
     assert guide.model_trace is not None
     assert guide.symmetry is not None
     whole = guide.symmetry.bind(latent_values(guide.model_trace)).log_order()
-    if (beyond := whole - guide.layout.symmetry.log_order()) > _NO_ORDER:
+    if (beyond := whole - averaged_over(guide)[0].log_order()) > _NO_ORDER:
         warnings.warn(
             f"Of log|G| = {whole:.1f} nats the Gaussian is averaged over {whole - beyond:.1f}: units are exchanged "
             f"within groups that are exchanged themselves. The estimate and both bounds are low by up to "

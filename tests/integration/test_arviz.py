@@ -377,3 +377,32 @@ def test_plates_and_declared_dimensions_name_dimensions():
     )
     assert data["posterior"]["x"].dims == ("chain", "draw", "row", "column")
     assert data["posterior"]["v"].dims == ("chain", "draw", "place")
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        ({"num_draws": 0}, ValueError, "num_draws must be at least 1; got 0"),
+        ({"num_draws": 2.5}, TypeError, "num_draws must be a whole number"),
+        ({"rng_key": 0}, TypeError, "rng_key must be one JAX random key"),
+        ({"model_args": jnp.ones(4)}, TypeError, r"model_args must be a tuple .* an array \(4,\)"),
+        ({"guide": lambda y: None}, TypeError, "guide must be a NumPyro autoguide"),
+        ({"params": None}, TypeError, "params must be a mapping"),
+        ({"params": {"loc_auto_loc": 0.0}}, ValueError, r"parameters \['loc_auto_scale'\], which are not among"),
+        ({"log_likelihood": "no"}, TypeError, "log_likelihood must be True or False"),
+        ({"dims": "abc"}, TypeError, "dims must be a mapping"),
+    ],
+)
+def test_what_a_guides_draws_cannot_be_made_of(change, error, words):
+    def model(y):
+        loc = numpyro.sample("loc", dist.Normal(0.0, 2.0))
+        numpyro.sample("y", dist.Normal(loc, 1.0).expand([4]).to_event(1), obs=y)
+
+    given = {
+        "rng_key": jax.random.key(0),
+        "guide": AutoNormal(model),
+        "params": {"loc_auto_loc": 0.0, "loc_auto_scale": 1.0},
+        "model_args": (jnp.ones(4),),
+    }
+    with pytest.raises(error, match=words):
+        to_arviz(**{**given, **change})

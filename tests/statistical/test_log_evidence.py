@@ -139,7 +139,7 @@ def in_chains(draws, num_chains=4):
     return {site: value.reshape(num_chains, -1, *value.shape[1:]) for site, value in draws.items()}
 
 
-FAST = ("mixture of 2, together", "1 signed Gaussian", "10 units apart")
+FAST = ("mixture of 2, together", "1 signed Gaussian", "10 units apart", "heads of units")
 # units that all are in one place: a Gaussian of sorted ones is a poor likeness, and sixteen permutations of 50! say
 # little of where its copies are; the bounds are wide, and right
 WIDE = {"5 units in one cloud": 1.0, "10 units in one cloud": 3.0, "50 units in one cloud": np.inf}
