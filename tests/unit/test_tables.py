@@ -50,9 +50,7 @@ def value_and_gradient(problem, estimator, x64):
             scale = {s: scale0[s] * jnp.exp(log_scales[s]) for s in loc0}
 
             def of_draw(draw, noise):
-                moving = {
-                    s: draw[s] + loc[s] - still(loc[s]) + noise[s] * (scale[s] - still(scale[s])) for s in draw
-                }
+                moving = {s: draw[s] + loc[s] - still(loc[s]) + noise[s] * (scale[s] - still(scale[s])) for s in draw}
                 return information_of_draw(symmetry, GaussianFactors(loc, scale), moving, estimator=estimator)
 
             values = jax.vmap(of_draw)(draws, noise)
