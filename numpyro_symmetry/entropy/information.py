@@ -16,7 +16,13 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from numpyro_symmetry.entropy.estimators import bound_from_ratios, mutual_information, sandwich
+from numpyro_symmetry.entropy.estimators import (
+    bound_from_ratios,
+    check_options,
+    mutual_information,
+    refuse_unknown_estimator,
+    sandwich,
+)
 from numpyro_symmetry.entropy.factorised import (
     connected_components,
     has_exact_table,
@@ -78,8 +84,16 @@ def information_of_draw(
     -------
     Array
         Scalar.
+
+    Raises
+    ------
+    ValueError
+        If an option is unknown, or the estimator needs a key and there is none.
+    TypeError
+        If a key is no key or a count no whole number.
     """
     if not symmetry.groups:
+        refuse_unknown_estimator(estimator, tuple(_OTHERWISE))
         return jnp.zeros((2,) if bound == "both" else ())
     exact_table = log_ratio_of is None
     components = connected_components(symmetry) if exact_table and estimator != "infonce" else [symmetry]
@@ -87,6 +101,7 @@ def information_of_draw(
     total = jnp.zeros(())
     for key, component in zip(keys, components, strict=True):
         chosen = resolve_estimator(estimator, component, exact_table=exact_table)
+        check_options(chosen, key, num_permutations, bound)
         if chosen == "sequential":
             assert factors is not None
             log_proposal = log_chain_of_identity(component, factors, coordinates, max_features=max_features)
@@ -113,6 +128,7 @@ def information_of_draw(
 
 def resolve_estimator(estimator: str, component: Symmetry, *, exact_table: bool) -> str:
     """What ``"auto"`` and ``"tight"`` mean for a component: exact where that is cheap, else a bound."""
+    refuse_unknown_estimator(estimator, tuple(_OTHERWISE))
     if estimator not in _OTHERWISE:
         return estimator
     narrow = exact_table and has_exact_table(component) and max(component.sizes.values()) <= _AUTO_TABLE_WIDTH
