@@ -168,7 +168,7 @@ def _in_batches(
     """All keys, some at a time, the last of them filled up: a remainder would be compiled apart."""
     n = len(keys)
     size = min(n, _KEYS_A_CALL)
-    padded = keys[jnp.arange(n + -n % size) % n]
+    padded, arrays = keys[jnp.arange(n + -n % size) % n], [jnp.asarray(array) for array in arrays]
     parts = []
     with tqdm(total=n, disable=not progress_bar, desc="compiling", leave=False) as bar:
         for start in range(0, n, size):
