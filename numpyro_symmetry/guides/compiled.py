@@ -63,9 +63,9 @@ class Arguments(NamedTuple):
         remaining = iter(arrays)
         return jax.tree.unflatten(self.structure, [next(remaining) if x is None else x for x in self.rest])
 
-    def digest(self) -> tuple[str, ...]:
+    def digest(self) -> tuple:
         """What the numbers in the arrays are known by."""
-        return tuple(hashlib.blake2b(np.ascontiguousarray(array)).hexdigest() for array in self.arrays)
+        return tuple((a.shape, str(a.dtype), hashlib.blake2b(np.asarray(a).tobytes()).digest()) for a in self.arrays)
 
 
 class Compiled(NamedTuple):
@@ -84,7 +84,7 @@ class Compiled(NamedTuple):
     """
 
     settings: tuple | None
-    digest: tuple[str, ...] | None
+    digest: tuple | None
     function: Any
     run: Callable[[Array, Any, list[Any]], Any]
 
