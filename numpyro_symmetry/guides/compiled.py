@@ -63,9 +63,9 @@ class Arguments(NamedTuple):
         remaining = iter(arrays)
         return jax.tree.unflatten(self.structure, [next(remaining) if x is None else x for x in self.rest])
 
-    def digest(self) -> tuple[str, ...]:
+    def digest(self) -> tuple:
         """What the numbers in the arrays are known by."""
-        return tuple(hashlib.blake2b(np.ascontiguousarray(array)).hexdigest() for array in self.arrays)
+        return tuple((a.shape, str(a.dtype), hashlib.blake2b(np.asarray(a).tobytes()).digest()) for a in self.arrays)
 
 
 class Compiled(NamedTuple):
@@ -84,7 +84,7 @@ class Compiled(NamedTuple):
     """
 
     settings: tuple | None
-    digest: tuple[str, ...] | None
+    digest: tuple | None
     function: Any
     run: Callable[[Array, Any, list[Any]], Any]
 
@@ -168,7 +168,7 @@ def _in_batches(
     """All keys, some at a time, the last of them filled up: a remainder would be compiled apart."""
     n = len(keys)
     size = min(n, _KEYS_A_CALL)
-    padded = keys[jnp.arange(n + -n % size) % n]
+    padded, arrays = keys[jnp.arange(n + -n % size) % n], [jnp.asarray(array) for array in arrays]
     parts = []
     with tqdm(total=n, disable=not progress_bar, desc="compiling", leave=False) as bar:
         for start in range(0, n, size):

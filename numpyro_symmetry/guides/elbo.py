@@ -107,7 +107,7 @@ class Target(NamedTuple):
     def _model_trace(
         self, key: Array, guide_trace: Trace, params: Mapping[str, Any], args: tuple, kwargs: dict[str, Any]
     ) -> Trace:
-        replayed = handlers.replay(handlers.seed(self.model, key), trace=guide_trace)
+        replayed = handlers.replay(handlers.seed(self.model, key), trace=guide_trace)  # pyright: ignore[reportArgumentType]
         with handlers.block():
             return handlers.trace(handlers.substitute(replayed, data=dict(params))).get_trace(*args, **kwargs)
 
@@ -116,7 +116,7 @@ class Target(NamedTuple):
     ) -> Array:
         """Log joint with discrete sites summed out, less the guide's log density."""
         latents = latent_values(guide_trace)
-        whole = {name: value for name, value in latents.items() if not jnp.issubdtype(value.dtype, jnp.inexact)}
+        whole: dict[str, Any] = {n: v for n, v in latents.items() if not jnp.issubdtype(v.dtype, jnp.inexact)}
         # what the guide draws is not to be summed out
         model = handlers.condition(self.model, data=whole) if whole else self.model
         # plates as the guide has drawn them: the model sees the same minibatch

@@ -87,18 +87,24 @@ def test_the_exact_guide_attains_the_evidence_on_every_draw():
     assert svi.evaluate(state, *OVERLAPPING.model_args) > -OVERLAPPING.log_evidence + 0.5
 
 
-def bounds_at(posterior, scales, *, num_particles=512, num_permutations=2):
-    guide = AutoSymmetrized(autoguide.AutoNormal(posterior.model), posterior.symmetry, check=False)
+def bounds_at(posterior, scales, *, num_particles=512):
+    """Bounds of Gaussians about the centres, by key and scale; weighed by two permutations where there are many."""
+    many = posterior is MANY
+    base = (autoguide.AutoMultivariateNormal if many else autoguide.AutoNormal)(posterior.model)
+    guide = AutoSymmetrized(base, posterior.symmetry, model=posterior.model, check=False)
     (centres,) = (jnp.asarray(a, jnp.float32) for a in posterior.model_args)
     guide.setup(jax.random.key(0), centres)
     for key, scale in scales:
-        params = {"units_auto_loc": centres, "units_auto_scale": jnp.full_like(centres, scale)}
-        options = {"num_particles": num_particles, "num_permutations": num_permutations}
+        if many:
+            params = {"auto_loc": centres.ravel(), "auto_scale_tril": scale * jnp.eye(centres.size)}
+        else:
+            params = {"units_auto_loc": centres, "units_auto_scale": jnp.full_like(centres, scale)}
+        options = {"num_particles": num_particles, "num_permutations": 2}
         yield guide.elbo_bounds(jax.random.key(key), params, centres, **options)
 
 
-# too many units to be summed over, so that weights hold two relabellings, one of which is the identity
-MANY = testing.exchangeable_gaussian(num_units=12, separation=0.4, scale=0.3, log_evidence=-3.0)
+# no table and 720 elements: weights hold two relabellings, one of which is the identity
+MANY = testing.exchangeable_gaussian(num_units=6, separation=0.4, scale=0.3, log_evidence=-3.0)
 
 
 def test_importance_weights_have_the_evidence_as_their_mean():
@@ -129,7 +135,6 @@ def test_width_and_information_have_errors_of_their_own():
         assert np.std([value(b) for b in repeated], ddof=1) / np.mean([error(b) for b in repeated]) == pytest.approx(
             1.0, abs=0.7
         )
-    assert all(b.width_error < b.lower_error for b in repeated)
     assert all(b.upper - b.lower == pytest.approx(b.width, abs=1e-9) for b in repeated)
 
 
