@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from numpyro_symmetry.diagnostics.chains import Chains
     from numpyro_symmetry.diagnostics.report import Report, Row
 
-# below this probability chains differ by more than chance; below this effective size a chain, quantiles are rough
-MIN_CHANCE, MIN_ESS_PER_CHAIN = 0.01, 100.0
+# below this probability chains differ by more than chance
+MIN_CHANCE = 0.01
+# below these effective sizes a chain, estimates are rough; of tails, sizes are themselves, and the least of many is low
+MIN_ESS_PER_CHAIN, MIN_TAIL_PER_CHAIN = 100.0, 50.0
 # below this share of what relabelling cannot explain, slots have no identity to speak of
 _NEAR_NULL = 0.15
 # a chain that stays for so many draws, and for half of all, is stuck
@@ -189,22 +191,17 @@ def _slow(found: Report) -> Iterator[str]:
 def _few(found: Report) -> Iterator[str]:
     num_chains, _ = found.shape
 
-    def smallest(row: Row) -> float:
-        return float(np.fmin(row.ess, row.tail_ess))
-
     # of chains that do not move, or hardly, more has been said
-    few = [
-        row
-        for row in found.rows
-        if smallest(row) < MIN_ESS_PER_CHAIN * num_chains and row.r_hat != np.inf and not _is_slow(row)
-    ]
+    rows = [row for row in found.rows if row.r_hat != np.inf and not _is_slow(row)]
+    sizes = [(row.ess, MIN_ESS_PER_CHAIN, row.name, "") for row in rows]
+    sizes += [(row.tail_ess, MIN_TAIL_PER_CHAIN, row.name, " in its tails") for row in rows]
+    few = [one for one in sizes if one[0] < one[1] * num_chains]
     if few:
-        worst = min(few, key=smallest)
-        where = " in its tails" if worst.tail_ess < worst.ess else ""
+        size, least, name, where = min(few)
         yield (
-            f"{worst.name} has an effective sample size of {smallest(worst):.0f}{where} from {num_chains} "
-            f"chain{'s' if num_chains > 1 else ''}, fewer than {MIN_ESS_PER_CHAIN:.0f} to a chain: run longer before "
-            "relying on its quantiles."
+            f"{name} has an effective sample size of {size:.0f}{where} from {num_chains} "
+            f"chain{'s' if num_chains > 1 else ''}, fewer than {least:.0f} to a chain: run longer before relying on "
+            "its quantiles."
         )
 
 
