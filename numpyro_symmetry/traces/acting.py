@@ -128,8 +128,9 @@ def on_site(symmetry: Symmetry, site: str, entries: tuple[AxisEntry, ...]) -> Sy
         raise SymmetryError(
             f"axes of site {site!r} name groups {unknown}; the draws were relabelled by {sorted(symmetry.groups)}."
         )
-    kinds, sizes, orbits = (
-        {name: value for name, value in given.items() if name in names}
-        for given in (symmetry.kinds, symmetry.sizes, symmetry.orbits)
+    return Symmetry(
+        {site: entries},
+        {name: kind for name, kind in symmetry.kinds.items() if name in names},
+        {name: size for name, size in symmetry.sizes.items() if name in names},
+        {name: orbits for name, orbits in symmetry.orbits.items() if name in names},
     )
-    return Symmetry({site: entries}, kinds, sizes, orbits)

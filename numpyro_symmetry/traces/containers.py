@@ -123,8 +123,8 @@ def read(data: Any, symmetry: Symmetry, num_leading_dims: int | None = None) -> 
 
 
 def _is_inference_data(data: Any) -> bool:
-    # whoever holds one has loaded ArviZ, which is slow to load
-    kind = getattr(sys.modules.get("arviz"), "InferenceData", None)
+    # whoever holds one has loaded ArviZ, which is slow to load; since its first version it warns who asks for the name
+    kind = getattr(sys.modules.get("arviz"), "__dict__", {}).get("InferenceData")
     return isinstance(kind, type) and isinstance(data, kind)
 
 
