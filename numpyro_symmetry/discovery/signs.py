@@ -163,7 +163,7 @@ def _beside(symmetry: Symmetry, even: Even) -> list[frozenset[str]]:
     return found
 
 
-def _with_whole(symmetry: Symmetry, sites: frozenset[str], place: Mapping[str, object]) -> Symmetry:
+def _with_whole(symmetry: Symmetry, sites: frozenset[str], place: Values) -> Symmetry:
     """The symmetry with one more group of a single index, which is all of these sites."""
     first = min(sites, key=lambda site: (np.ndim(place[site]), site)).replace("/", ".")
     names = itertools.chain([first], (f"{first}.{k}" for k in itertools.count(2)))

@@ -45,7 +45,9 @@ def evaluated(closed: Any, args: Sequence[Any]) -> list[Any]:
     )
 
     def read(atom: Any) -> Any:
-        return _wide(atom.val, atom.aval.dtype) if isinstance(atom, core.Literal) else environment[atom]
+        return (
+            _wide(atom.val, getattr(atom.aval, "dtype", None)) if isinstance(atom, core.Literal) else environment[atom]
+        )
 
     for equation in body.eqns:
         operands = list(map(read, equation.invars))

@@ -1,5 +1,6 @@
 """check_symmetry: what passes, what is refused and how it says so, and that it could have failed."""
 
+import contextlib
 from functools import partial
 
 import jax
@@ -206,6 +207,31 @@ def test_refuses_scales_that_differ_by_unit():
 
     with pytest.raises(SymmetryError, match=r"prior of site 'z' \(axis -1\)"):
         check_symmetry(model, Symmetry({"z": ("g",)}))
+
+
+@pytest.mark.parametrize("where", ["first", "second"])
+@pytest.mark.parametrize("handler", ["scale", "mask"])
+@pytest.mark.parametrize("breaks", [True, False])
+def test_scales_and_masks_are_part_of_the_log_joint(where, handler, breaks):
+    last = {("scale", True): 2.0, ("mask", True): False, ("scale", False): 1.0, ("mask", False): True}[handler, breaks]
+    weighed = np.array([type(last)(1), type(last)(1), last])
+
+    def model(y):
+        around = handlers.scale(scale=weighed) if handler == "scale" else handlers.mask(mask=weighed)
+        alone = contextlib.nullcontext()
+        with numpyro.plate("unit", 3):
+            with around if where == "first" else alone:
+                z = numpyro.sample("z", dist.Normal(0.0, 1.0))
+            with around if where == "second" else alone:
+                numpyro.sample("more", dist.Normal(z, 1.0))
+        numpyro.sample("y", dist.Normal(z.sum(), 1.0), obs=y)
+
+    symmetry = Symmetry({"z": ("unit",), "more": ("unit",)})
+    if not breaks:
+        assert check_symmetry(model, symmetry, (0.3,)).status == "passed"
+    else:
+        with pytest.raises(SymmetryError, match="not invariant"):
+            check_symmetry(model, symmetry, (0.3,))
 
 
 def test_a_huge_likelihood_does_not_hide_the_prior():
