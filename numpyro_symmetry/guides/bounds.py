@@ -6,7 +6,7 @@ Knows numbers, one of each kind a draw; not where they come from.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -63,7 +63,7 @@ class ElboDifference(NamedTuple):
     __repr__ = __str__
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class ElboBounds:
     r"""Bounds on the symmetrized ELBO, in nats; each a mean over draws of the guide, with its standard error.
 
@@ -114,7 +114,7 @@ class ElboBounds:
     effective_number: float
     log_order: float
     num_particles: int
-    particles: Particles = field(compare=False)
+    particles: Particles
 
     def minus(self, other: ElboBounds) -> ElboDifference:
         """How much higher this symmetrized ELBO is than another, with errors of paired draws.
@@ -170,6 +170,18 @@ class ElboBounds:
             *_mean_and_error(base),
             self.num_particles,
         )
+
+    def __eq__(self, other: object) -> bool:
+        """Whether the same draws are worth the same; what nothing is known of (NaN) does not differ."""
+        if not isinstance(other, ElboBounds):
+            return NotImplemented
+        alike = (np.array_equal(a, b) for a, b in zip(self.particles, other.particles, strict=True))
+        weighed = math.isnan(self.importance_weighted) == math.isnan(other.importance_weighted)
+        return self.log_order == other.log_order and weighed and all(alike)
+
+    def __hash__(self) -> int:
+        """Of both ends."""
+        return hash((self.lower, self.upper, self.num_particles))
 
     def __str__(self) -> str:
         """Both ends, what lies between them, and the importance-weighted bound, in one line."""
