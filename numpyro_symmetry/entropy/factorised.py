@@ -191,7 +191,7 @@ def _sample_signs_first(
     )
     permutations, _ = _sample_chain(key_chain, _without_signs(symmetry), factors, turned)
     return {
-        name: SignedPermutation(part, signs[name][part]) if name in signs else part
+        name: SignedPermutation(permutation_of(part), signs[name][permutation_of(part)]) if name in signs else part
         for name, part in permutations.items()
     }
 

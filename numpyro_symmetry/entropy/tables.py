@@ -120,7 +120,8 @@ def unit_tables(
                 common -= 0.5 * product(precision.T, jnp.mean((units - average[..., None]) ** 2, -1))
             parts.append((mean, precision, average))
             flips += [axis.signed and signed] * len(mean)
-    features = _Features(*(jnp.concatenate(part) for part in zip(*parts, strict=True)), np.array(flips))
+    mean, precision, average = (jnp.concatenate(part) for part in zip(*parts, strict=True))
+    features = _Features(mean, precision, average, np.array(flips))
     distances, rounding = _multiplied_out(features, signed)
     tables = tuple(common + distance for distance in distances)
     return jax.lax.cond(
