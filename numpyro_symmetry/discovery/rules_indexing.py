@@ -163,8 +163,8 @@ def gather(op: Operation) -> list[Value]:
         each = [gather(_at(op, constant)) for constant in indices.choice[1]]
         reason = op.reason("two axes meet", "moved")
         found = [op.interpreter.axes(value, op.out_shapes[0]) for (value,) in each]
-        same = functools.partial(functools.reduce, lambda a, b: unify(a, b, reason))
-        return [Typed(tuple(map(same, zip(*found, strict=True))))]
+        meet = functools.partial(unify, reason=reason)
+        return [Typed(tuple(functools.reduce(meet, terms) for terms in zip(*found, strict=True)))]
     if isinstance(indices, Known) and math.prod(op.out_shapes[0]) <= _MAX_FOLLOWED:
         return [_follow(op)]
     numbers, sizes = op.params["dimension_numbers"], op.params["slice_sizes"]

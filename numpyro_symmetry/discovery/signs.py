@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -105,7 +106,7 @@ def _sets_of_places(symmetry: Symmetry, places: list[str], even: Even) -> Iterat
 def _is_even(symmetry: Symmetry, name: str, evidence: Evidence) -> bool:
     """Whether negating one index of a signed group changes nothing, to see quickly which claims are worth a proof."""
     (place, *_) = evidence.places
-    moved = place | {site: np.asarray(place[site]) * f for site, f in next(_flips(symmetry, name, place)).items()}
+    moved: Any = place | {site: np.asarray(place[site]) * f for site, f in next(_flips(symmetry, name, place)).items()}
     base = evidence.frozen.log_probs(place)
     return largest_gap(evidence.frozen, base, evidence.frozen.log_probs(moved)).ratio <= 1.0
 

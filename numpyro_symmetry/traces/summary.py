@@ -50,7 +50,9 @@ def describe(out: Rebased) -> str:
 def describe_null(null: Null) -> str:
     """A `Null` in one line."""
     slots = ", ".join(
-        f"{_count(count)} of {len(null.separation[name])} slots of {name!r} identified"
+        f"{count} of {len(null.separation[name])} slots of {name!r} identified"
+        if isinstance(count, int)
+        else f"identified slots of {name!r}: {count}"
         for name, count in null.num_identified.items()
     )
     return (
@@ -72,7 +74,3 @@ def share_relabelled(elements: Element, num_leading_dims: int) -> float:
     num_draws = int(np.prod(arrays[0].shape[:num_leading_dims]))
     rows = np.concatenate([array.reshape(num_draws, -1) for array in arrays], 1)
     return 1.0 - float(np.unique(rows, axis=0, return_counts=True)[1].max()) / num_draws
-
-
-def _count(count: int | None) -> str:
-    return "an unknown number" if count is None else str(count)

@@ -5,6 +5,7 @@ argument or site, what came, or the remedy. Nothing here may pass in silence.
 """
 
 from functools import cache
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -663,6 +664,6 @@ def test_bad_input_is_refused_in_words(bad):
 
 
 def test_the_table_names_every_public_function():
-    source = open(__file__).read()
+    source = Path(__file__).read_text()
     functions = [name for name in ns.__all__ if name[0].islower()]
     assert [name for name in functions if f"ns.{name}" not in source] == []
