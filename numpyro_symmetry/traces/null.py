@@ -34,8 +34,9 @@ MAX_DRAWS, MAX_NUMBERS, _MIN_DRAWS = 1000, 4_000_000, 50
 _CLEARLY = 1.5
 # with fewer independent draws, some slot of nobody's is as far from the others as any can be
 MIN_EFFECTIVE = 10
-# as many shuffles of few draws as put the furthest of their slots where one in twenty traces would not
-_MAX_SHUFFLES = 20
+# as many shuffles of few draws as put the furthest of their slots where one in twenty traces would not; fewer for groups
+# that meet in a site, each search of which takes seconds
+_MAX_SHUFFLES, _MAX_COUPLED_SHUFFLES = 20, 4
 _MIN_VARIANCE = 1e-6
 
 
@@ -238,8 +239,10 @@ def _of_shuffles(
     rounds = {} if fixed is None else {"max_rounds": 1}
     separation = {name: np.zeros(g.size or 0) for name, g in bound.groups.items()}
     most = []
-    # where nothing will be told, one is enough
-    most_shuffles = _MAX_SHUFFLES if blocks.number >= MIN_EFFECTIVE else 1
+    coupled = any(len({axis.group for axis in here if axis.group is not None}) > 1 for here in axes.values())
+    most_shuffles = _MAX_COUPLED_SHUFFLES if coupled else _MAX_SHUFFLES
+    if blocks.number < MIN_EFFECTIVE:
+        most_shuffles = 1  # nothing will be told
     for _ in range(int(np.clip(MAX_DRAWS // blocks.num_draws, 1, most_shuffles))):
         of, values = shuffled()
         # every search that a trace could have ended in counts, not only the likeliest
