@@ -174,7 +174,7 @@ def _subtracted_first(features: _Features, signed: bool) -> tuple[Array, ...]:
         return tuple(total - term for total, term in zip(totals, terms, strict=True)), None
 
     n = mean.shape[1]
-    nothing = (jnp.zeros((n, n), mean.dtype),) * len(moved)
+    nothing = (jnp.zeros((n, n), jnp.result_type(mean, precision, units)),) * len(moved)
     # checkpointed, so that training keeps the features and not a table for each
     add = jax.checkpoint(add, prevent_cse=False)
     return jax.lax.scan(add, nothing, (mean, precision, moved))[0]
