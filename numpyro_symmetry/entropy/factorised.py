@@ -78,7 +78,8 @@ def log_chain_of_identity(
     :math:`S = \sum_j I(s_j; u_j)`, because each factor is the posterior of a sign given its unit alone. A mixture in
     which it has the weight :math:`e^{-b}` costs it no more than b, so that with :math:`b\le S + 10^{-3}` the bound is
     nowhere lower than without signs, but for a thousandth of a nat. S is judged by the factors' means, which do not
-    depend on the draw: the mixture stays blind.
+    depend on the draw, so that the mixture stays blind; b is half of that, and so small enough wherever the judgement
+    is at most twice too high.
     """
     options = {"max_features": max_features}
     signs_last = _log_chain(symmetry, factors, coordinates, **options)

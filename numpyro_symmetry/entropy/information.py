@@ -96,7 +96,7 @@ def information_of_draw(
         refuse_unknown_estimator(estimator, tuple(_OTHERWISE))
         return jnp.zeros((2,) if bound == "both" else ())
     exact_table = log_ratio_of is None
-    components = connected_components(symmetry) if exact_table and estimator != "infonce" else [symmetry]
+    components = _treated_apart(symmetry, exact_table) if estimator != "infonce" else [symmetry]
     keys = [None] * len(components) if rng_key is None else list(jax.random.split(rng_key, len(components)))
     total = jnp.zeros(())
     for key, component in zip(keys, components, strict=True):
@@ -126,6 +126,17 @@ def information_of_draw(
     return total
 
 
+def sequential_components(symmetry: Symmetry, estimator: str, *, exact_table: bool) -> list[Symmetry]:
+    """The parts of a symmetry whose information is bounded sequentially: those that ``max_features`` concerns."""
+    components = _treated_apart(symmetry, exact_table) if symmetry.groups else []
+    return [c for c in components if resolve_estimator(estimator, c, exact_table=exact_table) == "sequential"]
+
+
+def _treated_apart(symmetry: Symmetry, exact_table: bool) -> list[Symmetry]:
+    """Parts whose terms add: only where the factors *are* the guide."""
+    return connected_components(symmetry) if exact_table else [symmetry]
+
+
 def resolve_estimator(estimator: str, component: Symmetry, *, exact_table: bool) -> str:
     """What ``"auto"`` and ``"tight"`` mean for a component: exact where that is cheap, else a bound."""
     refuse_unknown_estimator(estimator, tuple(_OTHERWISE))
@@ -138,7 +149,7 @@ def resolve_estimator(estimator: str, component: Symmetry, *, exact_table: bool)
 
 def why_not_exact(symmetry: Symmetry, *, exact_table: bool) -> str | None:
     """Why ``"exact"`` cannot be had, or ``None``."""
-    for component in connected_components(symmetry) if exact_table else [symmetry]:
+    for component in _treated_apart(symmetry, exact_table):
         if exact_table and has_exact_table(component):
             if (size := max(component.sizes.values())) > MAX_EXACT_WIDTH:
                 return f"an exact permanent is limited to {MAX_EXACT_WIDTH} units and there are {size}"

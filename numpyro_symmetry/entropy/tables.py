@@ -11,7 +11,7 @@ Knows arrays by site and which of their axes move; no estimators.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
 import jax
@@ -96,30 +96,24 @@ def unit_tables(
     """
     signed, n = symmetry.groups[group].kind == "signed", symmetry.sizes[group]
     parts, flips, common = [], [], jnp.zeros((n, 1))
-    for site in symmetry.axes:
+    for site, position, unsettled in _readings(symmetry, group, placed):
         axes = symmetry.opened(site)
-        for position, axis in enumerate(axes):
-            if axis.group != group:
-                continue
-            unsettled = [
-                p for p, a in enumerate(axes) if p != position and a.group is not None and a.group not in placed
-            ]
-            loc, scale, units = (
-                _arrange(symmetry, site, value, position, unsettled)
-                for value in (factors.loc[site], factors.scale[site], coordinates[site])
-            )
-            if max_features is not None and len(loc) > max_features:
-                best = _telling_features(loc, scale, max_features)
-                loc, scale, units = loc[best], scale[best], units[best]
-            signless = any(axes[p].signed and axes[p].group in symmetry.kinds for p in unsettled)
-            mean, variance = _sketch(loc, scale, signless)
-            repeats, average = units.shape[-1], _mean(units)
-            precision = repeats / variance
-            common -= 0.5 * repeats * jnp.log(variance).sum(0)[:, None]
-            if repeats > 1:
-                common -= 0.5 * product(precision.T, jnp.mean((units - average[..., None]) ** 2, -1))
-            parts.append((mean, precision, average))
-            flips += [axis.signed and signed] * len(mean)
+        loc, scale, units = (
+            _arrange(symmetry, site, value, position, unsettled)
+            for value in (factors.loc[site], factors.scale[site], coordinates[site])
+        )
+        if max_features is not None and len(loc) > max_features:
+            best = _telling_features(loc, scale, max_features)
+            loc, scale, units = loc[best], scale[best], units[best]
+        signless = any(axes[p].signed and axes[p].group in symmetry.kinds for p in unsettled)
+        mean, variance = _sketch(loc, scale, signless)
+        repeats, average = units.shape[-1], _mean(units)
+        precision = repeats / variance
+        common -= 0.5 * repeats * jnp.log(variance).sum(0)[:, None]
+        if repeats > 1:
+            common -= 0.5 * product(precision.T, jnp.mean((units - average[..., None]) ** 2, -1))
+        parts.append((mean, precision, average))
+        flips += [axes[position].signed and signed] * len(mean)
     mean, precision, average = (jnp.concatenate(part) for part in zip(*parts, strict=True))
     features = _Features(mean, precision, average, np.array(flips))
     distances, rounding = _multiplied_out(features, signed)
@@ -129,6 +123,27 @@ def unit_tables(
         lambda: tuple(common + distance for distance in _subtracted_first(features, signed)),
         lambda: tables,
     )
+
+
+def most_features(
+    symmetry: Symmetry, shapes: Mapping[str, tuple[int, ...]], group: str, placed: Collection[str] = ()
+) -> int:
+    """Features that the widest site has of a group's units: what ``max_features`` would have to reach to leave all."""
+    found = [0]
+    for site, position, unsettled in _readings(symmetry, group, placed):
+        shape = symmetry.opened_shape(site, shapes[site])
+        found.append(math.prod(n for p, n in enumerate(shape) if p != position and p not in unsettled))
+    return max(found)
+
+
+def _readings(symmetry: Symmetry, group: str, placed: Collection[str]) -> Iterator[tuple[str, int, list[int]]]:
+    """Every axis on which a group's units lie: its site, its position, and positions of axes with unsettled labels."""
+    for site in symmetry.axes:
+        axes = symmetry.opened(site)
+        for position, axis in enumerate(axes):
+            if axis.group == group:
+                others = ((p, a.group) for p, a in enumerate(axes) if p != position)
+                yield site, position, [p for p, name in others if name is not None and name not in placed]
 
 
 def _multiplied_out(features: _Features, signed: bool) -> tuple[tuple[Array, ...], Array]:
@@ -159,7 +174,7 @@ def _subtracted_first(features: _Features, signed: bool) -> tuple[Array, ...]:
         return tuple(total - term for total, term in zip(totals, terms, strict=True)), None
 
     n = mean.shape[1]
-    nothing = (jnp.zeros((n, n), mean.dtype),) * len(moved)
+    nothing = (jnp.zeros((n, n), jnp.result_type(mean, precision, units)),) * len(moved)
     # checkpointed, so that training keeps the features and not a table for each
     add = jax.checkpoint(add, prevent_cse=False)
     return jax.lax.scan(add, nothing, (mean, precision, moved))[0]

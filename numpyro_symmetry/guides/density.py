@@ -133,6 +133,17 @@ def factors_of(
         assert factors is not None
         return factors
     assert rng_key is not None
+    draws = draws_of(rng_key, guide, trace, layout, args, kwargs, _NUM_MOMENT_DRAWS)
+    return GaussianFactors(
+        {site: value.mean(0) for site, value in draws.items()},
+        {site: jnp.sqrt(value.var(0, ddof=1) + _SMALLEST_SCALE**2) for site, value in draws.items()},
+    )
+
+
+def draws_of(
+    rng_key: Array, guide: Any, trace: Trace, layout: Coordinates, args: tuple, kwargs: dict, num_draws: int
+) -> dict[str, Array]:
+    """Coordinates of fresh draws of the guide, ``(num_draws, *event)``, its parameters and plates as in ``trace``."""
     data = _settings(trace)
 
     def draw(key: Array) -> dict[str, Array]:
@@ -140,11 +151,7 @@ def factors_of(
             guide(*args, **kwargs)
         return coordinates_of(latent_values(fresh), layout)
 
-    draws = jax.vmap(draw)(jax.random.split(rng_key, _NUM_MOMENT_DRAWS))
-    return GaussianFactors(
-        {site: value.mean(0) for site, value in draws.items()},
-        {site: jnp.sqrt(value.var(0, ddof=1) + _SMALLEST_SCALE**2) for site, value in draws.items()},
-    )
+    return jax.vmap(draw)(jax.random.split(rng_key, num_draws))
 
 
 def trace_at(guide: Any, trace: Trace, values: Mapping[str, Array], args: tuple, kwargs: dict) -> Trace:

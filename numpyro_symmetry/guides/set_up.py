@@ -7,15 +7,33 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+from jax import Array
 
 from numpyro_symmetry.discovery import check_symmetry, find_symmetry, trace_model
-from numpyro_symmetry.entropy import why_not_exact
+from numpyro_symmetry.entropy import (
+    FEWEST_FEATURES,
+    GaussianFactors,
+    enough_features,
+    sequential_components,
+    why_not_exact,
+    widest_site,
+)
 from numpyro_symmetry.guides import requirements
-from numpyro_symmetry.guides.density import Coordinates, Trace, latent_values, lay_out
+from numpyro_symmetry.guides.density import (
+    Coordinates,
+    Trace,
+    coordinates_of,
+    draws_of,
+    factors_of,
+    latent_values,
+    lay_out,
+)
 from numpyro_symmetry.guides.parameters import parameter_sites, refuse_nonfinite
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError, SymmetryWarning
 from numpyro_symmetry.symmetry.axes import names_in
 from numpyro_symmetry.symmetry.plain import untangled
+
+_NUM_FEATURE_DRAWS = 8
 
 
 class Options(NamedTuple):
@@ -23,6 +41,7 @@ class Options(NamedTuple):
 
     symmetry: Symmetry | None
     estimator: str
+    max_features: int | str | None
     check: bool
     signs: bool
     model_is_given: bool
@@ -41,12 +60,15 @@ class SetUp(NamedTuple):
         A trace of the model.
     parameters
         Parameters of the guide, and of the model.
+    max_features
+        How many features of a site the sequential bound sees, ``None`` for all.
     """
 
     symmetry: Symmetry
     layout: Coordinates
     model_trace: Trace
     parameters: tuple[Trace, Trace]
+    max_features: int | None
 
 
 def set_up(base: Any, model: Callable, options: Options, trace: Trace, args: tuple, kwargs: dict[str, Any]) -> SetUp:
@@ -76,7 +98,30 @@ def set_up(base: Any, model: Callable, options: Options, trace: Trace, args: tup
         layout = requirements.verify_densities(base, trace, layout, args, kwargs)
     if options.estimator == "exact" and (why := why_not_exact(layout.of_coordinates, exact_table=layout.factorises)):
         raise SymmetryError(f"estimator='exact' is out of reach: {why}. Use 'sequential' or 'importance'.")
-    return SetUp(symmetry, layout, model_trace, (parameter_sites(trace), parameter_sites(model_trace)))
+    count = options.max_features
+    max_features = _enough_features(base, options.estimator, trace, layout, args, kwargs) if count == "auto" else count
+    parameters = parameter_sites(trace), parameter_sites(model_trace)
+    return SetUp(symmetry, layout, model_trace, parameters, max_features)  # pyright: ignore[reportArgumentType]
+
+
+def _enough_features(
+    base: Any, estimator: str, trace: Trace, layout: Coordinates, args: tuple, kwargs: dict[str, Any]
+) -> int | None:
+    """As many features as the sequential bound needs where the guide starts; all, undrawn, of narrow sites."""
+    symmetry = layout.of_coordinates
+    components = sequential_components(symmetry, estimator, exact_table=layout.factorises)
+    values = {site: trace[site]["value"] for site in layout.symmetry.axes}
+    shapes = jax.eval_shape(lambda v: coordinates_of(v, layout), values)
+    if widest_site(components, {site: value.shape for site, value in shapes.items()}) <= FEWEST_FEATURES:
+        return None
+
+    @jax.jit
+    def factors_and_draws(key: Array) -> tuple[GaussianFactors, dict[str, Array]]:
+        key_factors, key_draws = jax.random.split(key)
+        factors = factors_of(key_factors, base, trace, layout, args, kwargs)
+        return factors, draws_of(key_draws, base, trace, layout, args, kwargs, _NUM_FEATURE_DRAWS)
+
+    return enough_features(components, *factors_and_draws(jax.random.key(0)))
 
 
 def _refuse(

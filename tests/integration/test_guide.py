@@ -23,6 +23,7 @@ from numpyro.infer import (
     TraceMeanField_ELBO,
     autoguide,
     init_to_sample,
+    init_to_value,
 )
 
 from numpyro_symmetry import AutoSymmetrized, Symmetry, SymmetryError, UnsupportedGuideError
@@ -684,6 +685,7 @@ def test_elbo_bounds_refuse_nothing_to_average():
         ({"num_permutations": 2.5}, "num_permutations must be a whole number"),
         ({"max_features": -3}, "max_features must be at least 1; got -3"),
         ({"max_features": 2.5}, "max_features must be a whole number"),
+        ({"max_features": "all"}, "max_features must be 'auto', a whole number, or None for all; got 'all'"),
         ({"prefix": ""}, "prefix must be a name"),
         ({"prefix": 5}, "prefix must be a name"),
         ({"check": "no"}, "check must be True or False"),
@@ -693,6 +695,64 @@ def test_elbo_bounds_refuse_nothing_to_average():
 def test_refuses_bad_options(options, message):
     with pytest.raises((ValueError, TypeError), match=message):
         fresh(**options)
+
+
+def wide_guide(separation, *, num_inputs=200, num_units=24, base=autoguide.AutoNormal, **options):
+    """Units whose weights differ by a multiple of their standard deviation, .1, where the guide starts."""
+    means = jnp.asarray(0.1 * separation * np.random.default_rng(0).normal(size=(num_inputs, num_units)), jnp.float32)
+
+    def wide(x, y=None):
+        numpyro.sample("y", dist.Normal(jnp.tanh(x @ normal("w", num_inputs, num_units)).sum(-1), 0.3), obs=y)
+
+    start = {"init_loc_fn": init_to_value(values={"w": means}), "init_scale": 0.1}
+    data = jnp.zeros((3, num_inputs)), jnp.zeros(3)
+    guide = AutoSymmetrized(base(wide, **start), Symmetry({"w": (None, "unit")}), check=False, **options)
+    return guide, data
+
+
+def test_features_are_chosen_where_the_guide_starts():
+    guide, data = wide_guide(0.3)
+    assert guide.max_features == "auto"
+    guide.setup(jax.random.key(0), *data)
+    assert guide.max_features == 128
+    assert "estimator='auto', max_features=128)" in repr(guide)
+    again = wide_guide(0.3)[0].setup(jax.random.key(1), *data)
+    assert again.max_features == guide.max_features
+    assert wide_guide(3.0)[0].setup(jax.random.key(0), *data).max_features == 64
+
+
+def test_features_that_are_chosen_lose_nothing_of_the_elbo():
+    elbo, losses = Trace_ELBO(num_particles=16), {}
+    for count in (64, "auto", None):
+        guide, data = wide_guide(0.3, max_features=count)
+        svi = SVI(guide.model, guide, optax.sgd(0.0), elbo)
+        params = svi.get_params(svi.init(jax.random.key(0), *data))
+        losses[count] = float(elbo.loss(jax.random.key(2), params, guide.model, guide, *data))
+    assert losses[64] > losses[None] + 2.0
+    assert losses["auto"] == pytest.approx(losses[None], abs=0.5)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"max_features": 16}, 16),
+        ({"max_features": None}, None),
+        ({"num_inputs": 64}, None),
+        ({"estimator": "infonce"}, None),
+        ({"estimator": "importance"}, None),
+        ({"num_units": 5}, None),  # summed exactly
+    ],
+)
+def test_features_are_not_chosen_where_there_is_no_choice(options, expected):
+    guide, data = wide_guide(0.3, **options)
+    assert guide.setup(jax.random.key(0), *data).max_features is expected
+
+
+def test_features_are_chosen_for_guides_that_do_not_factorise():
+    guide, data = wide_guide(4.0, num_units=6, base=autoguide.AutoLowRankMultivariateNormal)
+    guide.setup(jax.random.key(0), *data)
+    assert not guide.layout.factorises
+    assert guide.max_features == 64
 
 
 def test_refuses_what_is_no_symmetry_and_no_model():

@@ -278,6 +278,12 @@ GUIDES = [
         ("max_features", "-3"),
     ),
     Bad(
+        "features by another word",
+        lambda w: ns.AutoSymmetrized(AutoNormal(mixture), max_features="all"),
+        ValueError,
+        ("max_features", "'auto'", "'all'"),
+    ),
+    Bad(
         "features of a fraction",
         lambda w: ns.AutoSymmetrized(AutoNormal(mixture), max_features=2.5),
         TypeError,
