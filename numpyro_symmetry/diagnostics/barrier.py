@@ -20,9 +20,9 @@ from jax import Array
 from jax.scipy.special import logsumexp
 
 from numpyro_symmetry.matching import DiagonalGaussian
-from numpyro_symmetry.matching.sides import read, real_array
+from numpyro_symmetry.matching.sides import read
 from numpyro_symmetry.symmetry import SymmetryError, SymmetryWarning
-from numpyro_symmetry.symmetry.arguments import as_count, as_key, refuse_tracers
+from numpyro_symmetry.symmetry.arguments import as_count, as_key, as_real_array, refuse_tracers
 
 PATHS = ("linear", "wasserstein")
 _FEW_DRAWS = 5.0
@@ -166,7 +166,7 @@ def loss_barrier(
 
         def one(draw_key: Array) -> Array:
             values = here.sample(draw_key) if path == "wasserstein" else here.loc
-            return -jnp.asarray(loss(values))
+            return -jnp.asarray(as_real_array(loss(values), "What loss returned", TypeError))
 
         return jax.lax.map(one, jax.random.split(key, count))
 
@@ -214,6 +214,6 @@ def _gaussian(side: Any) -> DiagonalGaussian:
         return side
     if hasattr(side, "diagonal"):
         return side.diagonal()
-    loc = {site: jnp.asarray(real_array(value, f"Site {site!r}")) for site, value in side.items()}
+    loc = {site: jnp.asarray(as_real_array(value, f"Site {site!r}")) for site, value in side.items()}
     # checked where it is known which end it is
     return DiagonalGaussian.tree_unflatten(None, (loc, {site: jnp.zeros_like(value) for site, value in loc.items()}))

@@ -97,9 +97,6 @@ def to_arviz(
         )
     if not isinstance(params, Mapping):
         raise TypeError(f"params must be a mapping from names to values, as SVI.get_params has them; got {params!r}.")
-    for name, value in {"dims": dims, "coords": coords}.items():
-        if not (value is None or isinstance(value, Mapping)):
-            raise TypeError(f"{name} must be a mapping from names; got {type(value).__name__}.")
     _refuse_missing(rng_key, guide, params, model_args, kwargs)
     draws = guide.sample_posterior(rng_key, dict(params), *model_args, sample_shape=(num_draws,), **kwargs)
     return posterior_container(

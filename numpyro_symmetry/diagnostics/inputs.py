@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from numpyro_symmetry.symmetry import SymmetryError
-from numpyro_symmetry.symmetry.arguments import refuse_masked
+from numpyro_symmetry.symmetry.arguments import as_array, refuse_masked
 from numpyro_symmetry.traces import Rebased
 from numpyro_symmetry.traces.containers import Trace, read
 
@@ -101,7 +101,7 @@ def invariants_of(given: Any, leading: tuple[int, ...]) -> dict[str, np.ndarray]
     refuse_masked(given, "Invariant")
     found = {}
     for name, values in given.items():
-        array = np.asarray(values)
+        array = np.asarray(as_array(values, f"Invariant {name!r}", TypeError))
         if array.dtype.kind not in "fiub":
             raise TypeError(f"Invariant {name!r} holds values of type {array.dtype}; expected real numbers.")
         if array.shape[: len(leading)] != leading:

@@ -11,6 +11,26 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
+def as_axes(axes: Any, name: str = "axes") -> Any:
+    """Matplotlib axes, if any are given.
+
+    Raises
+    ------
+    TypeError
+        If it is anything else: a figure, say, or an array of axes.
+    """
+    if axes is None:
+        return None
+    from matplotlib.axes import Axes
+
+    if not isinstance(axes, Axes):
+        raise TypeError(
+            f"{name} must be matplotlib axes, such as plt.subplots()[1]; got {type(axes).__module__.split('.')[0]}'s "
+            f"{type(axes).__name__}."
+        )
+    return axes
+
+
 def plot_barrier(barriers: LossBarrier | Mapping[str, LossBarrier], *, axes: Axes | None = None) -> Axes:
     """Plot losses along paths, with two Monte Carlo standard errors and the chords they are held against.
 
@@ -47,6 +67,7 @@ def plot_barrier(barriers: LossBarrier | Mapping[str, LossBarrier], *, axes: Axe
             "plot_barrier expects what loss_barrier returned, or a mapping from names to several of them; got "
             f"{type(barriers).__name__}."
         )
+    axes = as_axes(axes)
     if axes is None:
         import matplotlib.pyplot as plt
 

@@ -5,7 +5,6 @@ Knows arrays of probabilities; no models.
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -13,7 +12,7 @@ from jax.core import Tracer
 from jax.typing import ArrayLike
 
 from numpyro_symmetry.symmetry import SymmetryError
-from numpyro_symmetry.symmetry.arguments import refuse_masked
+from numpyro_symmetry.symmetry.arguments import as_real_array, refuse_masked
 from numpyro_symmetry.symmetry.elements import broadcast
 
 _TOLERANCE = 1e-3
@@ -94,10 +93,7 @@ def total_variation(p: ArrayLike, q: ArrayLike) -> Array:
 def _checked(p: ArrayLike, q: ArrayLike) -> tuple[Array, Array]:
     refuse_masked({"p": p, "q": q}, "Argument")
     for name, values in (("p", p), ("q", q)):
-        if not isinstance(values, jax.Array) and np.asarray(values).dtype.kind not in "biuf":
-            raise SymmetryError(
-                f"{name} must hold probabilities, real numbers; got values of type {np.asarray(values).dtype}."
-            )
+        as_real_array(values, f"{name}, of probabilities")
     p, q = jnp.asarray(p), jnp.asarray(q)
     same = p.ndim >= 2 and p.shape[-2:] == q.shape[-2:]
     if not same or not broadcast(p.shape[:-2], q.shape[:-2]):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from numpyro_symmetry.diagnostics.inputs import as_rebased, pair_of, same_draws
+from numpyro_symmetry.diagnostics.plots import as_axes
 from numpyro_symmetry.symmetry import SymmetryError, compose, inverse, num_transpositions
 from numpyro_symmetry.symmetry.arguments import as_names
 from numpyro_symmetry.symmetry.elements import permutation_of
@@ -63,6 +64,7 @@ def plot_relabelling(
     raw, out = pair_of(raw, out, "plot_relabelling")
     traces = same_draws(raw, out)
     pair = _sites_to_plot(sites, out, traces[0])
+    axes = _as_pair(axes)
     if axes is None:
         import matplotlib.pyplot as plt
 
@@ -79,6 +81,17 @@ def plot_relabelling(
     for handle in legend.legend_handles:
         handle.set_alpha(1.0)
     return axes
+
+
+def _as_pair(axes: Any) -> Any:
+    """Two matplotlib axes, if any are given."""
+    if axes is None:
+        return None
+    if not isinstance(axes, Sequence | np.ndarray) or len(np.ravel(np.asarray(axes, object))) != 2:
+        raise TypeError(
+            f"axes must be a pair of matplotlib axes, such as plt.subplots(1, 2)[1]; got {type(axes).__name__}."
+        )
+    return np.array([as_axes(one, "Each of axes") for one in np.ravel(np.asarray(axes, object))], object)
 
 
 def _sites_to_plot(sites: str | Sequence[str] | None, out: Rebased, trace: Trace) -> tuple[str, ...]:
@@ -181,6 +194,7 @@ def plot_transpositions(out: Rebased, group: str | None = None, *, axes: Axes | 
     [99]
     """
     as_rebased(out, "plot_transpositions(out)")
+    axes = as_axes(axes)
     if axes is None:
         import matplotlib.pyplot as plt
 
@@ -243,6 +257,7 @@ def plot_null(out: Rebased, *, axes: Axes | None = None) -> Axes:
     as_rebased(out, "plot_null(out)")
     if out.null is None:
         raise SymmetryError("There is no null to plot: call rebase with null=True.")
+    axes = as_axes(axes)
     if axes is None:
         import matplotlib.pyplot as plt
 

@@ -23,6 +23,8 @@ from numpyro_symmetry.discovery.enumeration import enumerated_log_density
 from numpyro_symmetry.discovery.inputs import refuse_misfit, refuse_no_sites
 from numpyro_symmetry.discovery.points import substitute_points
 from numpyro_symmetry.discovery.widened import widened
+from numpyro_symmetry.symmetry.arguments import as_real_array
+from numpyro_symmetry.symmetry.errors import SymmetryError
 
 # numbers in a program from which on, and how many, its behaviour is looked at
 _NO_LIMIT, _MAX_LIMITS = 1e4, 6
@@ -107,6 +109,7 @@ def outline(model: Callable, args: tuple, kwargs: dict[str, Any], rng_key: Array
 
     def run() -> dict[str, Any]:
         trace.update(trace_model(model, args, kwargs, rng_key))
+        _refuse_what_is_no_data(trace)
         return {name: site["value"] for name, site in trace.items() if site["type"] in _VALUED}
 
     try:
@@ -144,12 +147,31 @@ def _of_a_run(
     """A part of a model's trace, compiled, so that nothing else is computed."""
 
     def run() -> dict[str, Any]:
-        return part(trace_model(model, args, kwargs, rng_key))
+        trace = trace_model(model, args, kwargs, rng_key)
+        _refuse_what_is_no_data(trace)
+        return part(trace)
 
     try:
         return jax.jit(run, compiler_options=QUICK)()
     except jax.errors.JAXTypeError:
         return run()
+
+
+def _refuse_what_is_no_data(trace: Mapping[str, Any]) -> None:
+    """Refuse observed values that JAX takes for no array: series, data frames, lists, text, complex numbers.
+
+    Raises
+    ------
+    SymmetryError
+        Naming the site.
+    """
+    for name, value in observations(trace).items():
+        if not isinstance(value, jax.Array | np.ndarray | np.generic | int | float | complex):
+            raise SymmetryError(
+                f"Observed site {name!r} of the model holds a {type(value).__name__}; expected an array of real "
+                "numbers. Pass the model arrays: frame['y'].to_numpy() of a data frame, np.asarray(...) of a list."
+            )
+        as_real_array(value, f"Observed site {name!r} of the model")
 
 
 def latent_of(trace: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from jax.core import Tracer
 from jax.scipy.special import logsumexp
 from jax.typing import ArrayLike
 
-from numpyro_symmetry.symmetry.arguments import refuse_masked
+from numpyro_symmetry.symmetry.arguments import as_real_array, refuse_masked
 
 MAX_EXACT_WIDTH = 20
 _ENUMERATED_WIDTH = 4
@@ -77,7 +77,7 @@ def as_log_table(value: ArrayLike, name: str) -> Array:
         If it is not square, is empty, or holds NaN or ``+inf``, which no logarithm of a density is.
     """
     refuse_masked({name: value}, "Argument")
-    table = jnp.asarray(value)
+    table = jnp.asarray(as_real_array(value, name, TypeError))
     if not (jnp.issubdtype(table.dtype, jnp.floating) or jnp.issubdtype(table.dtype, jnp.integer)):
         raise TypeError(f"{name} must hold real numbers, logarithms; got {table.dtype}.")
     if table.ndim < 2 or table.shape[-1] != table.shape[-2] or not table.size:

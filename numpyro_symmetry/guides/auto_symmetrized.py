@@ -13,15 +13,18 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpyro
 import numpyro.distributions as dist
 from jax import Array
+from jax.core import Tracer
 from jax.typing import ArrayLike
 from numpyro import handlers
 from numpyro.infer import Predictive
 from numpyro.infer.autoguide import AutoGuide
 
 from numpyro_symmetry.discovery import trace_model
+from numpyro_symmetry.discovery.inputs import refuse_misfit
 from numpyro_symmetry.entropy import ESTIMATORS
 from numpyro_symmetry.guides import requirements
 from numpyro_symmetry.guides.bounds import ElboBounds, Particles, summarise
@@ -32,7 +35,7 @@ from numpyro_symmetry.guides.information import draws_permutations, information_
 from numpyro_symmetry.guides.parameters import parameter_sites, refuse_wrong_parameters
 from numpyro_symmetry.guides.set_up import Options, set_up
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError, UnsupportedGuideError
-from numpyro_symmetry.symmetry.arguments import as_count, as_flag, as_key, refuse_tracers
+from numpyro_symmetry.symmetry.arguments import as_count, as_flag, as_key, as_real_array, as_shape, refuse_tracers
 
 _ELEMENT_STREAM = 2**31 - 1
 
@@ -275,7 +278,8 @@ class AutoSymmetrized(AutoGuide):
         SymmetryError
             If a parameter is missing, not the guide's, of another shape, not finite or outside of its constraint.
         """
-        rng_key = as_key(rng_key)
+        rng_key, sample_shape = as_key(rng_key), as_shape(sample_shape, "sample_shape")
+        symmetrize = as_flag(symmetrize, "symmetrize")
         self._refuse_wrong_parameters(params, args, kwargs)
         if isinstance(self.base, AutoGuide):
             draws = self.base.sample_posterior(rng_key, params, *args, sample_shape=sample_shape, **kwargs)
@@ -301,7 +305,16 @@ class AutoSymmetrized(AutoGuide):
         return self._autoguide("median", params).median(params)
 
     def quantiles(self, params: dict[str, Any], quantiles: ArrayLike) -> dict[str, Array]:
-        """Quantiles of the base guide: of one labelled component."""
+        """Quantiles of the base guide: of one labelled component.
+
+        Raises
+        ------
+        ValueError
+            If a quantile is not from 0 to 1.
+        """
+        levels = as_real_array(quantiles, "quantiles", TypeError)
+        if not isinstance(levels, Tracer) and not ((np.asarray(levels) >= 0) & (np.asarray(levels) <= 1)).all():
+            raise ValueError(f"quantiles must be probabilities, from 0 to 1; got {quantiles!r}.")
         return self._autoguide("quantiles", params).quantiles(params, quantiles)  # pyright: ignore[reportArgumentType]
 
     def get_posterior(self, params: dict[str, Any]) -> dist.Distribution:
@@ -388,7 +401,11 @@ class AutoSymmetrized(AutoGuide):
 
     def _trace_of_base(self, rng_key: Array, args: tuple, kwargs: dict) -> Trace:
         with handlers.block(), handlers.trace() as trace, handlers.seed(rng_seed=rng_key):
-            self.base(*args, **kwargs)
+            try:
+                self.base(*args, **kwargs)
+            except TypeError as error:
+                refuse_misfit(self.model, args, kwargs, error)
+                raise
         return trace
 
     def _set_up(self, trace: Trace, args: tuple, kwargs: dict) -> None:

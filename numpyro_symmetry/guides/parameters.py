@@ -18,7 +18,7 @@ from numpyro.distributions.transforms import biject_to
 
 from numpyro_symmetry.guides.density import Trace
 from numpyro_symmetry.symmetry import SymmetryError
-from numpyro_symmetry.symmetry.arguments import refuse_masked
+from numpyro_symmetry.symmetry.arguments import as_real_array, refuse_masked
 
 _REMEDY = "Pass svi.get_params(state), or the params of svi.run's result"
 # how far there and back again may round
@@ -91,8 +91,11 @@ def refuse_wrong_parameters(
 def refuse_nonfinite(params: Any) -> None:
     """Refuse parameters that hold NaN or infinity."""
     for path, leaf in jax.tree_util.tree_leaves_with_path(params):
-        if not isinstance(leaf, Tracer) and not np.isfinite(np.asarray(leaf)).all():
-            count = int((~np.isfinite(np.asarray(leaf))).sum())
+        if isinstance(leaf, Tracer):
+            continue
+        array = np.asarray(as_real_array(leaf, f"Parameter {jax.tree_util.keystr(path)}"))
+        if not np.isfinite(array).all():
+            count = int((~np.isfinite(array)).sum())
             raise SymmetryError(
                 f"Parameter {jax.tree_util.keystr(path)} holds {count} non-finite of {np.size(leaf)} values. "
                 "The fit diverged: lower the learning rate or the initial scale."

@@ -6,7 +6,7 @@ them; what JAX makes of one as a pytree, such as its gradient, need be no Gaussi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,8 +19,8 @@ from jax.typing import ArrayLike
 
 from numpyro_symmetry.matching import guide_parameters
 from numpyro_symmetry.symmetry import Element, Symmetry, SymmetryError
-from numpyro_symmetry.symmetry.arguments import as_count, as_key, refuse_masked, refuse_tracers
-from numpyro_symmetry.symmetry.elements import permutation_of
+from numpyro_symmetry.symmetry.arguments import as_count, as_key, as_real_array, as_shape, refuse_masked, refuse_tracers
+from numpyro_symmetry.symmetry.elements import broadcast, permutation_of
 
 
 @jax.tree_util.register_pytree_with_keys_class
@@ -127,7 +127,8 @@ class DiagonalGaussian:
         xp: Any = jnp if any(isinstance(value, Tracer) for value in values.values()) else np
         flat, leading = {}, {}
         for site, value in values.items():
-            array = jnp.asarray(value) if xp is jnp else _real(value, f"Site {site!r}").astype(float)
+            array = as_real_array(value, f"Site {site!r}")
+            array = jnp.asarray(array) if xp is jnp else np.asarray(array).astype(float)
             if array.ndim < lead:
                 raise SymmetryError(f"Site {site!r} has shape {array.shape}, fewer than {lead} leading dimensions.")
             leading.setdefault(array.shape[:lead], site)
@@ -194,10 +195,15 @@ class DiagonalGaussian:
         Raises
         ------
         SymmetryError
-            If a site is missing, or a standard deviation is zero: a point has no density.
+            If a site is missing, masked or of another shape, or a standard deviation is zero: a point has no density.
         """
+        if not isinstance(values, Mapping):
+            raise TypeError(f"log_density takes values by site, {{'w': (..., n)}}; got {type(values).__name__}.")
         if missing := sorted(set(self.loc) - set(values)):
-            raise SymmetryError(f"Sites {missing} of the Gaussian are not among the values {sorted(values)}.")
+            raise SymmetryError(f"Sites {missing} of the Gaussian are not among the values {sorted(values, key=str)}.")
+        refuse_masked({site: values[site] for site in self.loc})
+        values = {site: as_real_array(values[site], f"Site {site!r}") for site in self.loc}
+        _refuse_other_shapes(values, self.loc)
         xp = _module_of((self, [values[site] for site in self.loc]))
         total: Any = xp.zeros(())
         for site, loc in self.loc.items():
@@ -210,6 +216,7 @@ class DiagonalGaussian:
 
     def sample(self, rng_key: Array, shape: tuple[int, ...] = ()) -> dict[str, Array]:
         """Draws, site -> ``(*shape, *event)``."""
+        shape = as_shape(shape)
         keys = dict(zip(self.loc, jax.random.split(as_key(rng_key), len(self.loc)), strict=True))
 
         def one(site: str) -> Any:
@@ -258,11 +265,14 @@ class DiagonalGaussian:
         ValueError
             If there are no Gaussians, or weights are negative, not finite, all zero, or not one for each.
         """
+        if not isinstance(gaussians, Iterable):
+            raise TypeError(f"gaussians must be a list of DiagonalGaussian; got one {type(gaussians).__name__}.")
+        gaussians = list(gaussians)
         if not gaussians:
             raise ValueError("barycenter needs at least one Gaussian; got none.")
         for one in gaussians:
             _refuse_other_sites(gaussians[0], one)
-        share = np.ones(len(gaussians)) if weights is None else np.asarray(weights, float)
+        share = np.ones(len(gaussians)) if weights is None else np.asarray(as_real_array(weights, "weights")) * 1.0
         if share.shape != (len(gaussians),):
             raise ValueError(f"weights must hold one number for each of {len(gaussians)} Gaussians; got {weights!r}.")
         if not (np.isfinite(share).all() and (share >= 0).all() and share.sum() > 0):
@@ -272,6 +282,7 @@ class DiagonalGaussian:
 
     def apply(self, symmetry: Symmetry, element: Element) -> DiagonalGaussian:
         """Law of ``g·θ``: means move as values do, standard deviations without the signs."""
+        _refuse_no_symmetry(symmetry)
         loc = symmetry.apply(element, self.loc)
         return DiagonalGaussian(loc, unsigned(symmetry).apply(_permutations(element), self.scale))
 
@@ -352,6 +363,7 @@ class FullGaussian:
 
     def apply(self, symmetry: Symmetry, element: Element) -> FullGaussian:
         """Law of ``g·θ``: rows and columns of the covariance move together."""
+        _refuse_no_symmetry(symmetry)
         refuse_tracers("FullGaussian.apply", element, self)
         index = self._unravel(np.arange(len(np.asarray(self.covariance))))
         order = self._ravel(unsigned(symmetry).apply(_permutations(element), index)).astype(int)
@@ -386,18 +398,10 @@ def _module_of(tree: Any) -> Any:
     return jnp if any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(tree)) else np
 
 
-def _real(value: Any, where: str) -> np.ndarray:
-    array = np.asarray(value)
-    # extension types such as bfloat16 are numbers too
-    if array.dtype.kind in "cOSUMm":
-        raise SymmetryError(f"{where}: expected real numbers; got values of type {array.dtype}.")
-    return array
-
-
 def _refuse_what_is_not_finite(value: Any, where: str) -> None:
     if isinstance(value, Tracer):
         return
-    array = _real(value, where).astype(float)
+    array = np.asarray(as_real_array(value, where)).astype(float)
     if not np.isfinite(array).all():
         raise SymmetryError(f"{where} holds {int((~np.isfinite(array)).sum())} non-finite of {array.size} values.")
 
@@ -440,6 +444,26 @@ def _refuse_other_sites(one: Any, other: Any) -> None:
             raise SymmetryError(
                 f"Site {site!r} has shape {np.shape(a[site])} in one and {np.shape(b[site])} in the other."
             )
+
+
+def _refuse_other_shapes(values: Mapping[str, Any], loc: Mapping[str, Any]) -> None:
+    """Refuse values that do not end in the shapes of the means, or whose leading dimensions differ."""
+    leading = {}
+    for site, value in values.items():
+        event = np.shape(loc[site])
+        lead = value.shape[: max(value.ndim - len(event), 0)]
+        if value.shape[len(lead) :] != event:
+            raise SymmetryError(
+                f"Site {site!r} has shape {value.shape}; expected it to end in {event}, the shape of its means."
+            )
+        leading[site] = lead
+    if not broadcast(*leading.values()):
+        raise SymmetryError(f"Sites have leading dimensions {leading}, which do not broadcast: take the same draws.")
+
+
+def _refuse_no_symmetry(symmetry: Any) -> None:
+    if not isinstance(symmetry, Symmetry):
+        raise TypeError(f"apply(symmetry, element): symmetry must be a Symmetry; got {type(symmetry).__name__}.")
 
 
 def _square_root(matrix: np.ndarray) -> np.ndarray:

@@ -16,9 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from numpyro_symmetry.matching.sides import as_symmetry, real_array
+from numpyro_symmetry.matching.sides import as_symmetry
 from numpyro_symmetry.symmetry import Element, PlainView, SignedPermutation, Symmetry, SymmetryError
-from numpyro_symmetry.symmetry.arguments import refuse_masked, refuse_tracers
+from numpyro_symmetry.symmetry.arguments import as_real_array, refuse_masked, refuse_tracers
 from numpyro_symmetry.symmetry.axes import num_axes
 from numpyro_symmetry.symmetry.elements import Part
 
@@ -96,7 +96,7 @@ def nearest_transposition(values: Mapping[str, ArrayLike], symmetry: Symmetry) -
     refuse_tracers("nearest_transposition", values)
     bound = symmetry.bind(values)
     refuse_masked({site: values[site] for site in symmetry.axes})
-    arrays = {site: real_array(values[site], f"Site {site!r}").astype(float) for site in symmetry.axes}
+    arrays = {site: np.asarray(as_real_array(values[site], f"Site {site!r}")).astype(float) for site in symmetry.axes}
     for site, value in arrays.items():
         if not np.isfinite(value).all():
             raise SymmetryError(

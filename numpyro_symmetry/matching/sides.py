@@ -18,7 +18,7 @@ from numpyro_symmetry.matching.costs import ActivationCost
 from numpyro_symmetry.matching.gaussian import DiagonalGaussian, FullGaussian
 from numpyro_symmetry.matching.guide_parameters import constrained_sites, has_covariance
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
-from numpyro_symmetry.symmetry.arguments import refuse_masked
+from numpyro_symmetry.symmetry.arguments import as_real_array, refuse_masked
 
 Arrays = dict[str, np.ndarray]
 # sums of squares, of a great many numbers, stay finite, and do not vanish
@@ -93,22 +93,6 @@ def as_symmetry(symmetry: Any) -> Symmetry:
     return symmetry
 
 
-def real_array(value: Any, where: str) -> np.ndarray:
-    """Real numbers in NumPy, as they are.
-
-    Raises
-    ------
-    SymmetryError
-        If they are complex, or no numbers.
-    """
-    array = np.asarray(value)
-    if array.dtype.kind == "c":
-        raise SymmetryError(f"{where}: expected real numbers; got values of type {array.dtype}.")
-    if array.dtype.kind in "OSUMm":
-        raise SymmetryError(f"{where}: expected an array of numbers; got values of type {array.dtype}.")
-    return array
-
-
 def side_of(side: Any, name: str) -> Side:
     """Floating arrays, all finite; full Gaussians by their diagonal."""
     if isinstance(side, FullGaussian):
@@ -144,7 +128,7 @@ def side_of(side: Any, name: str) -> Side:
 
 
 def _floating(value: Any, where: str) -> np.ndarray:
-    array = real_array(value, where)
+    array = np.asarray(as_real_array(value, where))
     return array if array.dtype in (np.float32, np.float64) else array.astype(np.float64)
 
 
@@ -183,7 +167,13 @@ def by_activations(cost: ActivationCost, target: Any, source: Any, symmetry: Sym
     lead = leading_shape(bound, *sides)
     forward = cost.activations
     flat = {site: jnp.reshape(jnp.asarray(value), (-1, *np.shape(target[site]))) for site, value in source.items()}
-    of_target, of_source = forward(dict(target)), jax.vmap(forward)(flat)
+    of_target = forward(dict(target))
+    if not isinstance(of_target, Mapping):
+        raise TypeError(
+            "activations must return a mapping from groups to arrays, "
+            f"{{{next(iter(bound.groups))!r}: (num_data, n)}}; got {type(of_target).__name__}."
+        )
+    of_source = jax.vmap(forward)(flat)
     if set(of_target) != set(bound.groups):
         raise SymmetryError(
             f"activations returned groups {sorted(of_target)}; the symmetry has {sorted(bound.groups)}. "

@@ -18,7 +18,7 @@ from numpyro.infer.util import constrain_fn, initialize_model, unconstrain_fn
 from tqdm.auto import tqdm
 
 from numpyro_symmetry.discovery import trace_model
-from numpyro_symmetry.samplers.containers import posterior_container
+from numpyro_symmetry.samplers.containers import check_dims, posterior_container
 from numpyro_symmetry.symmetry.arguments import (
     as_count,
     as_flag,
@@ -129,9 +129,15 @@ def run_blackjax(
     log_likelihood, rng_key = as_flag(log_likelihood, "log_likelihood"), as_key(rng_key)
     if not 0.0 < target_acceptance_rate < 1.0:
         raise ValueError(f"target_acceptance_rate must lie between 0 and 1; got {target_acceptance_rate}.")
+    if not callable(init_strategy) or isinstance(init_strategy, type):
+        raise TypeError(
+            f"init_strategy must be one of NumPyro's strategies, such as numpyro.infer.init_to_median; got "
+            f"{init_strategy!r}."
+        )
     model_args, kwargs = as_model_arguments(model_args, model_kwargs)
     refuse_tracers("run_blackjax", model_args, kwargs, init_params)
     sites = trace_model(model, model_args, kwargs, jax.random.key(0))
+    check_dims(dims, coords, sites)
     latent = {name: site for name, site in sites.items() if site["type"] == "sample" and not site["is_observed"]}
     _refuse_what_has_no_gradient(latent)
     if not (init_params is None or isinstance(init_params, Mapping)):

@@ -115,6 +115,67 @@ def as_model_arguments(args: Any, kwargs: Any) -> tuple[tuple, dict[str, Any]]:
     return tuple(args), dict(kwargs or {})
 
 
+def as_shape(value: Any, name: str = "shape") -> tuple[int, ...]:
+    """Shape of a batch.
+
+    Raises
+    ------
+    TypeError
+        If it is no tuple of whole numbers.
+    ValueError
+        If one of them is negative.
+    """
+    if not isinstance(value, tuple | list):
+        raise TypeError(f"{name} must be a tuple of whole numbers, such as (3,); got {value!r}.")
+    return tuple(as_count(n, name, minimum=0) for n in value)
+
+
+def as_array(value: Any, where: str, error: type[Exception] = SymmetryError) -> Any:
+    """Whatever stands for an array, as one of JAX where it is of JAX, and of NumPy else.
+
+    Raises
+    ------
+    SymmetryError or ``error``
+        If NumPy can make no array of it: ragged lists, containers of several arrays, tensors of other libraries.
+    """
+    if isinstance(value, jax.Array | np.ndarray):
+        return value
+    if isinstance(value, list | tuple) and any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(value)):
+        return jnp.asarray(value)
+    try:
+        return np.asarray(value)
+    except Exception as why:  # each library has its own word for it
+        raise error(f"{where}: expected an array of real numbers; got {type(value).__name__} ({why}).") from why
+
+
+def as_real_array(value: Any, where: str, error: type[Exception] = SymmetryError) -> Any:
+    """Real numbers, as they are, as an array of JAX where they are of JAX, and of NumPy else.
+
+    Raises
+    ------
+    SymmetryError or ``error``
+        If they are complex, or no numbers.
+    """
+    array = as_array(value, where, error)
+    # extension types such as bfloat16 are numbers too
+    if array.dtype.kind in "cOSUMm" or jnp.issubdtype(array.dtype, jax.dtypes.extended):
+        got = "" if isinstance(value, jax.Array | np.ndarray) else f" of a {type(value).__name__}"
+        raise error(f"{where}: expected real numbers; got values of type {array.dtype}{got}.")
+    return array
+
+
+def shape_of(value: Any, where: str) -> tuple[int, ...]:
+    """Shape of an array, or of whatever NumPy can make one of.
+
+    Raises
+    ------
+    SymmetryError
+        If it has no shape: a ragged list.
+    """
+    shape = getattr(value, "shape", None)
+    return tuple(shape) if isinstance(shape, tuple) else tuple(as_array(value, where).shape)
+
+
 def refuse_masked(values: Mapping[str, Any], what: str = "Site") -> None:
     """Refuse masked arrays: what lies under a mask would be taken for a value.
 

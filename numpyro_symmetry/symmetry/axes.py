@@ -40,8 +40,7 @@ class Unsigned:
     group: str
 
     def __post_init__(self) -> None:
-        if not isinstance(self.group, str):
-            raise TypeError(f"Unsigned takes the name of a group, such as Unsigned('factor'); got {self.group!r}.")
+        object.__setattr__(self, "group", _as_group(self.group, "Unsigned takes"))
 
 
 @dataclass(frozen=True)
@@ -144,8 +143,20 @@ class Whole:
 
     group: str
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "group", _as_group(self.group, "Whole takes"))
+
 
 AxisEntry = str | None | Unsigned | Split | Concat | Whole | EllipsisType
+
+
+def _as_group(name: object, what: str) -> str:
+    """Name of a group, as a plain string; those of NumPy have a size of their own."""
+    if not isinstance(name, str):
+        raise TypeError(f"{what} the name of a group, such as 'hidden'; got {name!r} ({type(name).__name__}).")
+    if not name:
+        raise SymmetryError(f"{what} the name of a group; got an empty one. Write None for an axis without a group.")
+    return str(name)
 
 
 def _as_parts(entry: Split | Concat) -> None:
@@ -156,7 +167,8 @@ def _as_parts(entry: Split | Concat) -> None:
             raise TypeError(f"{what} takes tuples, such as {what}((2, 3), (None, 'unit')); got {name}={value!r}.")
     sizes = tuple(as_count(size, f"A size of {what}") for size in entry.sizes)
     object.__setattr__(entry, "sizes", sizes)
-    object.__setattr__(entry, "groups", tuple(entry.groups))
+    groups = (_as_group(part, f"{what} takes") if isinstance(part, str) else part for part in entry.groups)
+    object.__setattr__(entry, "groups", tuple(groups))
 
 
 class Axis(NamedTuple):
@@ -182,6 +194,8 @@ def check_entries(site: str, entries: object) -> tuple[AxisEntry, ...]:
     SymmetryError
         If the entries are not a sequence, one of them is of another type than `AxisEntry`, or ``...`` is not the last.
     """
+    if not isinstance(site, str):
+        raise TypeError(f"axes maps names of sites to their entries; got {site!r} ({type(site).__name__}) for a site.")
     if isinstance(entries, str | Unsigned | Split | Concat | Whole) or not isinstance(entries, Sequence):
         raise SymmetryError(
             f"Site {site!r}: expected a tuple with one entry for each of its last axes, such as ({entries!r},); "
@@ -194,7 +208,8 @@ def check_entries(site: str, entries: object) -> tuple[AxisEntry, ...]:
             raise SymmetryError(f"Site {site!r}: Whole stands before its own axes; got {describe(tuple(entries))}.")
         if entry is not ...:
             _check_entry(f"Site {site!r} axis {position - len(entries)}", entry, inside=None)
-    return tuple(entries)
+    where = f"Site {site!r}: an entry that is a string is"
+    return tuple(_as_group(entry, where) if isinstance(entry, str) else entry for entry in entries)
 
 
 def _check_entry(where: str, entry: object, inside: str | None) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import numpy as np
 from jax.typing import ArrayLike
 
+from numpyro_symmetry.symmetry.arguments import shape_of
 from numpyro_symmetry.symmetry.axes import AxisEntry, Whole, describe, labels, num_axes
 from numpyro_symmetry.symmetry.errors import SymmetryError
 
@@ -32,7 +32,7 @@ def bind_axes(
                 f"Site {site!r} is named by the symmetry but is not among the values {sorted(values)}. "
                 "Correct the name, or drop it from axes."
             )
-        shape = np.shape(values[site])
+        shape = shape_of(values[site], f"Site {site!r}")
         if ... in entries:
             entries = entries[:-1] + (None,) * (len(shape) - num_leading_dims - num_axes(entries) + 1)
         if len(shape) < num_axes(entries):

@@ -9,9 +9,7 @@ import operator
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
-from numpyro_symmetry.symmetry.arguments import as_count
+from numpyro_symmetry.symmetry.arguments import as_count, shape_of
 from numpyro_symmetry.symmetry.axes import AxisEntry, describe, labels
 from numpyro_symmetry.symmetry.elements import Element, batch_of, broadcast, check_element, check_part
 from numpyro_symmetry.symmetry.errors import SymmetryError
@@ -48,13 +46,6 @@ def as_labels(name: str, orbits: Any) -> tuple[int, ...]:
         raise TypeError(f"orbits[{name!r}] must hold a whole number for each index; got {orbits!r}.") from None
 
 
-def as_shape(shape: Any) -> tuple[int, ...]:
-    """Shape of a batch of elements."""
-    if not isinstance(shape, tuple | list):
-        raise TypeError(f"shape must be a tuple of whole numbers, such as (3,); got {shape!r}.")
-    return tuple(as_count(n, "shape", minimum=0) for n in shape)
-
-
 def check_values(values: Any, axes: Mapping[str, Any]) -> None:
     """Refuse what does not map sites to arrays."""
     if not isinstance(values, Mapping):
@@ -74,7 +65,7 @@ def check_leading(values: Mapping[str, Any], axes: Mapping[str, tuple[AxisEntry,
     """Number of leading dimensions, which values have to have beside the axes that entries are for."""
     count = as_count(num_leading_dims, "num_leading_dims", minimum=0)
     for site, entries in axes.items():
-        shape = np.shape(values[site]) if site in values else None
+        shape = shape_of(values[site], f"Site {site!r}") if site in values else None
         if count and shape is not None and len(shape) - count < len([entry for entry in entries if entry is not ...]):
             raise SymmetryError(
                 f"Site {site!r} has shape {shape}: {count} leading dimensions leave {max(len(shape) - count, 0)} axes, "

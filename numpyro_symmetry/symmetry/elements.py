@@ -18,6 +18,7 @@ from jax import Array
 from jax.core import Tracer
 from jax.typing import ArrayLike
 
+from numpyro_symmetry.symmetry.arguments import as_real_array
 from numpyro_symmetry.symmetry.errors import SymmetryError
 
 
@@ -69,6 +70,7 @@ def check_part(
     if isinstance(part, SignedPermutation) != signed:
         expected = "a SignedPermutation(permutation, sign)" if signed else "an integer array, without signs"
         raise SymmetryError(f"Element of group {name!r}: expected {expected}; got {type(part).__name__}.")
+    _refuse_no_array(name, part)
     permutation = permutation_of(part)
     if not jnp.issubdtype(permutation.dtype, jnp.integer) or permutation.ndim == 0:
         raise SymmetryError(
@@ -100,6 +102,12 @@ def check_part(
         raise SymmetryError(f"Element of group {name!r} moves indices between its orbits {orbits}.")
 
 
+def _refuse_no_array(name: str, part: Any) -> Any:
+    """The permutations of a part, which have to be numbers before JAX can look at them."""
+    permutation = part.permutation if isinstance(part, SignedPermutation) else part
+    return as_real_array(permutation, f"Element of group {name!r}")
+
+
 def _check_signs(name: str, sign: ArrayLike, shape: tuple[int, ...]) -> None:
     if np.shape(sign) != shape:
         raise SymmetryError(
@@ -108,7 +116,7 @@ def _check_signs(name: str, sign: ArrayLike, shape: tuple[int, ...]) -> None:
         )
     if isinstance(sign, Tracer):
         return
-    signs = np.asarray(sign)
+    signs = as_real_array(sign, f"Element of group {name!r}: sign")
     wrong = signs[~((signs == 1) | (signs == -1))] if signs.dtype != bool else signs.ravel()
     if wrong.size:
         raise SymmetryError(f"Element of group {name!r}: signs must be 1 or -1; got {wrong[0]}.")
@@ -139,7 +147,7 @@ def check_element(g: Any) -> None:
             f"{type(g).__name__}."
         )
     for name, part in g.items():
-        shape = np.shape(part.permutation if isinstance(part, SignedPermutation) else part)
+        shape = np.shape(_refuse_no_array(name, part))
         labels = over(name)
         cells = shape[max(len(shape) - 1 - len(labels), 0) : -1]
         known = tuple(

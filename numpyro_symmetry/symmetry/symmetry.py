@@ -14,14 +14,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 from jax.core import Tracer
 from jax.typing import ArrayLike
 
 from numpyro_symmetry.symmetry import builders, groups
 from numpyro_symmetry.symmetry.action import move
-from numpyro_symmetry.symmetry.arguments import as_count, as_key, as_names, refuse_masked
+from numpyro_symmetry.symmetry.arguments import as_array, as_count, as_key, as_names, as_shape, refuse_masked
 from numpyro_symmetry.symmetry.axes import (
     Axis,
     AxisEntry,
@@ -42,7 +41,6 @@ from numpyro_symmetry.symmetry.binding import bind_axes
 from numpyro_symmetry.symmetry.checks import (
     as_labels,
     as_mapping,
-    as_shape,
     as_size,
     check_batch,
     check_leading,
@@ -315,11 +313,16 @@ class Symmetry:
 
     def opened(self, site: str) -> tuple[Axis, ...]:
         """Axes of a site with every `Split` opened."""
-        return open_axes(self.axes[site])
+        return open_axes(self._entries_of_one_piece(site))
 
     def opened_shape(self, site: str, shape: Sequence[int]) -> tuple[int, ...]:
         """Shape of a value of a site with every `Split` opened; leading dimensions stay."""
-        return open_shape(self.axes[site], shape)
+        entries, given = self._entries_of_one_piece(site), as_shape(shape)
+        if len(given) < num_axes(entries):
+            raise SymmetryError(
+                f"Site {site!r} has shape {given}, fewer axes than its entries {describe(entries)} in the symmetry."
+            )
+        return open_shape(entries, given)
 
     def bind(self, values: Mapping[str, ArrayLike], *, num_leading_dims: int = 0) -> Symmetry:
         """Read the groups' sizes off values and check that they fit.
@@ -486,10 +489,9 @@ class Symmetry:
         traced = any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(g))
         moved = dict(values)
         for site, entries in symmetry.axes.items():
-            value = values[site]
-            check_batch(site, np.shape(value)[: np.ndim(value) - num_axes(entries)], entries, g)
-            in_jax = traced or isinstance(value, jax.Array)
-            moved[site] = move(g, entries, jnp.asarray(value) if in_jax else np.asarray(value))
+            value = as_array(values[site], f"Site {site!r}")
+            check_batch(site, value.shape[: value.ndim - num_axes(entries)], entries, g)
+            moved[site] = move(g, entries, jnp.asarray(value) if traced else value)
         return moved
 
     def group_names(self) -> list[str]:
@@ -497,6 +499,16 @@ class Symmetry:
         return _group_names(self.axes)
 
     # ---- private -----------------------------------------------------------------------------------------------
+
+    def _entries_of_one_piece(self, site: str) -> tuple[AxisEntry, ...]:
+        if site not in self.axes:
+            raise SymmetryError(f"Site {site!r} is none of the symmetry's sites {list(self.axes)}.")
+        if has_concat(self.axes[site]):
+            raise SymmetryError(
+                f"Site {site!r} has axes {describe(self.axes[site])}: joined axes open into several arrays, not into "
+                "one. Use symmetry.apply, which acts on the site as it is."
+            )
+        return self.axes[site]
 
     def _check_fibres(self) -> None:
         """Every piece with a fibred group on it has each axis it is fibred over, once."""

@@ -6,14 +6,16 @@ Knows arrays; no sites and no containers.
 from __future__ import annotations
 
 import itertools
+import math
 import warnings
 from collections.abc import Mapping
+from numbers import Real
 
 import numpy as np
 from jax.typing import ArrayLike
 
 from numpyro_symmetry.symmetry import SymmetryError, SymmetryWarning
-from numpyro_symmetry.symmetry.arguments import as_flag, refuse_masked
+from numpyro_symmetry.symmetry.arguments import as_array, as_flag, refuse_masked
 
 _MAX_SWEEPS = 1000
 
@@ -67,6 +69,8 @@ def varimax(loadings: ArrayLike, *, normalize: bool = False, tolerance: float = 
     """
     given = _checked(loadings)
     as_flag(normalize, "normalize")
+    if isinstance(tolerance, bool) or not isinstance(tolerance, Real) or not 0.0 <= tolerance < math.inf:
+        raise ValueError(f"tolerance must be an angle in radians, at least 0; got {tolerance!r}.")
     flat = given.reshape(-1, *given.shape[-2:]).astype(float)
     # fourth powers of what is very large or small are no numbers to compute with, and no rotation depends on units
     unit = np.abs(flat).max((1, 2), keepdims=True)
@@ -104,7 +108,7 @@ def _checked(loadings: ArrayLike) -> np.ndarray:
             "them, and their scores by the rotation that comes back: scores @ rotation."
         )
     refuse_masked({"loadings": loadings}, "Argument")
-    given = np.asarray(loadings)
+    given = np.asarray(as_array(loadings, "loadings"))
     real = given.dtype.kind in "fiub"
     if not real or given.ndim < 2 or 0 in given.shape or not np.isfinite(given).all():
         raise SymmetryError(

@@ -81,6 +81,11 @@ def _likeliest(log_density: np.ndarray | None) -> int:
 
 def refuse_another_frame(frame: Frame, family: Family, draws: Arrays) -> None:
     """Refuse a reference that was relabelled in other statistics than these draws have."""
+    if frame.read and set(frame.read) != set(draws):
+        raise SymmetryError(
+            f"The reference was relabelled by its sites {sorted(frame.read)}; the symmetry of these draws has "
+            f"{sorted(draws)}. Use one symmetry for both."
+        )
     refuse_other_coordinates(frame.read, draws, "the draws")
     for given, own in zip(frame.natural, family.statistics(slice(0, 1)), strict=True):
         if given.shape != own.shape[1:]:

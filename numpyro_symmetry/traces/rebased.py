@@ -13,7 +13,7 @@ import xarray as xr
 
 from numpyro_symmetry.matching.hard import from_element
 from numpyro_symmetry.symmetry import Element, PlainView, Symmetry, SymmetryError
-from numpyro_symmetry.symmetry.arguments import refuse_masked
+from numpyro_symmetry.symmetry.arguments import as_array, refuse_masked
 from numpyro_symmetry.symmetry.axes import AxisEntry
 from numpyro_symmetry.symmetry.elements import inverse
 from numpyro_symmetry.traces.acting import act, act_by, on_site, refuse_no_labels, rename
@@ -140,9 +140,19 @@ class Rebased(NamedTuple):
             The draws as they were *before* rebasing.
         cost
             For example `StephensCost`, whose criterion this is with the opposite sign.
+
+        Raises
+        ------
+        SymmetryError
+            If the draws are not as many as were rebased.
         """
         refuse_no_cost(cost)
         trace = read(data, self.symmetry, len(self.objective.shape))
+        if trace.leading != self.objective.shape:
+            raise SymmetryError(
+                f"data has leading dimensions {trace.leading}, and the labels are of draws {self.objective.shape}: "
+                "pass the draws as they were before rebasing."
+            )
         refuse_other_draws(cost, trace.leading)
         if self.view is not None and self.plain is not None:
             return self.plain.score(self.view.open({site: trace.values[site] for site in self.view.shapes}), cost)
@@ -210,7 +220,7 @@ class _Move:
                 )
             if isinstance(value, xr.DataArray):
                 value = value.transpose(*(dim for dim in ("chain", "draw", "sample") if dim in value.dims), ...)
-            array = np.asarray(value)
+            array = np.asarray(as_array(value, f"Site {site!r}"))
             if not self._is_named(site):
                 moved[site] = array
                 continue

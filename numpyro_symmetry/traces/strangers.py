@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
-from numpyro_symmetry.symmetry.arguments import refuse_masked, refuse_tracers
+from numpyro_symmetry.symmetry.arguments import as_array, refuse_masked, refuse_tracers
 from numpyro_symmetry.traces.coordinates import Arrays
 
 _EXPECTED = (
@@ -73,9 +73,11 @@ def as_arrays(data: Mapping[str, Any], symmetry: Symmetry) -> Arrays:
                 "flax.traverse_util.flatten_dict(data, sep='.'), and back by unflatten_dict."
             )
         try:
-            values[site] = np.asarray(value)
-        except ValueError as error:
-            raise SymmetryError(_of_ragged(site, value)) from error
+            values[site] = np.asarray(as_array(value, f"Site {site!r}"))
+        except SymmetryError as error:
+            if isinstance(value, list | tuple) and isinstance(error.__cause__, ValueError):
+                raise SymmetryError(_of_ragged(site, value)) from error
+            raise
     if not values:
         raise SymmetryError("There are no draws: the dict is empty.")
     _refuse_columns(values, symmetry)

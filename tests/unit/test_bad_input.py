@@ -46,6 +46,18 @@ def branching(y):
     numpyro.sample("y", dist.Normal(loc.sum(), 1.0).expand([len(y)]).to_event(1), obs=y)
 
 
+class Tensor:
+    """Another library's array, which NumPy cannot read."""
+
+    def __array__(self, dtype=None, copy=None):
+        raise RuntimeError("Can't call numpy() on Tensor that requires grad.")
+
+
+def other(y):
+    mu = numpyro.sample("mu", dist.Normal(0.0, 5.0))
+    numpyro.sample("y", dist.Normal(mu, 1.0).expand([len(y)]).to_event(1), obs=y)
+
+
 def log_joint(position):
     return -0.5 * jnp.sum(position["loc"] ** 2)
 
@@ -159,6 +171,28 @@ SYMMETRY = [
     ),
     Bad("sample, integer key", lambda w: w.symmetry.bind(w.values).sample(3), TypeError, INTEGER_KEY),
     Bad("sample, unbound", lambda w: w.symmetry.sample(KEY), ns.SymmetryError, ("'component'", "bind")),
+    Bad("site a number", lambda w: ns.Symmetry({0: ("u",)}), TypeError, ("axes", "0 (int)")),
+    Bad("group without a name", lambda w: ns.Symmetry({"w": ("",)}), ns.SymmetryError, ("'w'", "empty", "None")),
+    Bad("part without a name", lambda w: ns.Split((2, 3), ("", None)), ns.SymmetryError, ("Split", "empty")),
+    Bad("whole of a number", lambda w: ns.Whole(3), TypeError, ("Whole", "3 (int)")),
+    Bad("opened, site absent", lambda w: w.symmetry.opened("mu"), ns.SymmetryError, ("'mu'", "'loc'")),
+    Bad(
+        "opened, joined axes",
+        lambda w: ns.Symmetry({"w": (ns.Concat((1, 2), (None, "u")),)}).opened("w"),
+        ns.SymmetryError,
+        ("'w'", "joined", "apply"),
+    ),
+    Bad("opened shape of a number", lambda w: w.bound.opened_shape("loc", 3), TypeError, ("shape", "(3,)")),
+    Bad("opened shape too short", lambda w: w.bound.opened_shape("loc", ()), ns.SymmetryError, ("'loc'", "()")),
+    Bad("bind, ragged", lambda w: w.symmetry.bind({"loc": [[1.0], [1.0, 2.0]]}), ns.SymmetryError, ("'loc'", "list")),
+    Bad(
+        "apply, no array",
+        lambda w: ns.Symmetry({"w": ("u",)}, sizes={"u": 3}).apply({"u": np.arange(3)}, {"w": Tensor()}),
+        ns.SymmetryError,
+        ("'w'", "Tensor", "requires grad"),
+    ),
+    Bad("element of words", lambda w: ns.inverse({"u": np.array(["a", "b"])}), ns.SymmetryError, ("'u'", "<U1")),
+    Bad("element ragged", lambda w: ns.compose({"u": [[0], [0, 1]]}, {"u": [0]}), ns.SymmetryError, ("'u'", "list")),
 ]
 
 ENTROPY = [
@@ -191,6 +225,14 @@ ENTROPY = [
     Bad("permanent, not square", lambda w: ns.log_permanent(jnp.zeros((2, 3))), ValueError, ("(2, 3)",)),
     Bad("permanent, empty", lambda w: ns.log_permanent(jnp.zeros((0, 0))), ValueError, ("(0, 0)",)),
     Bad("permanent, too wide", lambda w: ns.log_permanent(jnp.zeros((21, 21))), ValueError, ("21", "sequential")),
+    Bad("table ragged", lambda w: ns.log_permanent([[1.0, 2.0], [3.0]]), TypeError, ("log_matrix", "list")),
+    Bad("table of words", lambda w: ns.log_permanent([["a"]]), TypeError, ("log_matrix", "real numbers", "<U1")),
+    Bad(
+        "a guide for a table",
+        lambda w: ns.mutual_information(w.guide, estimator="exact"),
+        TypeError,
+        ("log_density", "AutoSymmetrized"),
+    ),
 ]
 
 DISCOVERY = [
@@ -241,6 +283,13 @@ DISCOVERY = [
         ("'mu'", "'loc'"),
     ),
     Bad("check, no symmetry", lambda w: ns.check_symmetry(mixture, None, (w.y,)), TypeError, ("symmetry", "None")),
+    Bad("data in a list", lambda w: ns.find_symmetry(mixture, ([0.0, 1.0],)), ns.SymmetryError, ("'y'", "list")),
+    Bad(
+        "data complex",
+        lambda w: ns.check_symmetry(mixture, w.symmetry, (w.y + 0j,)),
+        ns.SymmetryError,
+        ("'y'", "complex64"),
+    ),
 ]
 
 GUIDES = [
@@ -348,6 +397,57 @@ GUIDES = [
         "to_arviz, no parameters", lambda w: ns.to_arviz(KEY, w.guide, {}, (w.y,)), ns.SymmetryError, ("loc_auto_loc",)
     ),
     Bad("to_arviz, integer key", lambda w: ns.to_arviz(3, w.guide, w.params, (w.y,)), TypeError, INTEGER_KEY),
+    Bad("set up without data", lambda w: w.guide.setup(KEY), TypeError, ("mixture(y)", "missing", "model_args")),
+    Bad(
+        "draws, shape a number",
+        lambda w: w.guide.sample_posterior(KEY, w.params, w.y, sample_shape=5),
+        TypeError,
+        ("sample_shape", "(3,)", "5"),
+    ),
+    Bad(
+        "draws, shape of a fraction",
+        lambda w: w.guide.sample_posterior(KEY, w.params, w.y, sample_shape=(2.5,)),
+        TypeError,
+        ("sample_shape", *FRACTION),
+    ),
+    Bad(
+        "draws, symmetrize a number",
+        lambda w: w.guide.sample_posterior(KEY, w.params, w.y, symmetrize=2),
+        TypeError,
+        ("symmetrize", "2 (int)"),
+    ),
+    Bad("quantiles beyond one", lambda w: w.guide.quantiles(w.params, [1.5]), ValueError, ("quantiles", "1.5")),
+    Bad("quantiles a word", lambda w: w.guide.quantiles(w.params, "median"), TypeError, ("quantiles", "str")),
+    Bad(
+        "parameter of objects",
+        lambda w: w.guide.median(w.params | {"loc_auto_loc": np.full(3, None)}),
+        ns.SymmetryError,
+        ("loc_auto_loc", "object"),
+    ),
+    Bad(
+        "to_arviz, another model",
+        lambda w: ns.to_arviz(KEY, w.guide, w.params, (w.y,), num_draws=2, model=other),
+        ns.SymmetryError,
+        ("'mu'", "not drawn"),
+    ),
+    Bad(
+        "to_arviz, dims of no site",
+        lambda w: ns.to_arviz(KEY, w.guide, w.params, (w.y,), num_draws=2, dims={"lok": ["a"]}),
+        ValueError,
+        ("dims", "'lok'", "'loc'"),
+    ),
+    Bad(
+        "to_arviz, too many dims",
+        lambda w: ns.to_arviz(KEY, w.guide, w.params, (w.y,), num_draws=2, dims={"loc": ["a", "b"]}),
+        ValueError,
+        ("dims['loc']", "2 names", "(3,)"),
+    ),
+    Bad(
+        "to_arviz, coordinates too few",
+        lambda w: ns.to_arviz(KEY, w.guide, w.params, (w.y,), num_draws=2, dims={"loc": ["a"]}, coords={"a": [1, 2]}),
+        ValueError,
+        ("coords['a']", "2 entries", "'loc'", "3"),
+    ),
 ]
 
 MATCHING = [
@@ -469,6 +569,56 @@ MATCHING = [
         ValueError,
         ("(4, 3)", "(4, 2)"),
     ),
+    Bad("fit to no arrays", lambda w: ns.DiagonalGaussian.fit({"w": Tensor()}), ns.SymmetryError, ("'w'", "Tensor")),
+    Bad("match no arrays", lambda w: ns.match({"loc": Tensor()}, w.values, w.symmetry), ns.SymmetryError, ("Tensor",)),
+    Bad("one for a list", lambda w: ns.DiagonalGaussian.barycenter(w.gaussian), TypeError, ("gaussians", "list")),
+    Bad(
+        "weights of words",
+        lambda w: ns.DiagonalGaussian.barycenter([w.gaussian], ["a"]),
+        ns.SymmetryError,
+        ("weights", "<U1"),
+    ),
+    Bad(
+        "density of another shape",
+        lambda w: w.gaussian.log_density({"loc": np.zeros(1)}),
+        ns.SymmetryError,
+        ("'loc'", "(1,)", "(3,)"),
+    ),
+    Bad("density of an array", lambda w: w.gaussian.log_density(np.zeros(3)), TypeError, ("by site", "ndarray")),
+    Bad(
+        "density of other draws",
+        lambda w: ns.DiagonalGaussian({"a": 0.0, "b": 0.0}, {"a": 1.0, "b": 1.0}).log_density(
+            {"a": np.zeros(4), "b": np.zeros(5)}
+        ),
+        ns.SymmetryError,
+        ("(4,)", "(5,)"),
+    ),
+    Bad("draws, shape a word", lambda w: w.gaussian.sample(KEY, "10"), TypeError, ("shape", "'10'")),
+    Bad(
+        "apply, swapped",
+        lambda w: w.gaussian.apply({"component": np.arange(3)}, w.symmetry),
+        TypeError,
+        ("apply(symmetry, element)", "dict"),
+    ),
+    Bad(
+        "activations, an array",
+        lambda w: ns.match(w.values, w.values, w.symmetry, cost=ns.ActivationCost(lambda v: v["loc"][None])),
+        TypeError,
+        ("activations", "'component'", "mapping"),
+    ),
+    Bad(
+        "barrier, complex loss",
+        lambda w: ns.loss_barrier(lambda v: v["loc"] * 1j, w.values, w.values),
+        TypeError,
+        ("loss", "complex"),
+    ),
+    Bad(
+        "barrier, loss a dict",
+        lambda w: ns.loss_barrier(lambda v: {"l": v["loc"]}, w.values, w.values),
+        TypeError,
+        ("loss", "dict"),
+    ),
+    Bad("variation of no array", lambda w: ns.total_variation(Tensor(), np.ones((1, 1))), ns.SymmetryError, ("p,",)),
 ]
 
 TRACES = [
@@ -554,6 +704,22 @@ TRACES = [
     ),
     Bad("varimax, empty", lambda w: ns.varimax(np.ones((0, 2))), ValueError, ("(0, 2)",)),
     Bad("varimax of a dict", lambda w: ns.varimax({"w": np.ones((5, 2))}), (TypeError, ValueError), ("array",)),
+    Bad("varimax, tolerance", lambda w: ns.varimax(np.eye(3), tolerance=-1.0), ValueError, ("tolerance", "-1")),
+    Bad("varimax, ragged", lambda w: ns.varimax([[1.0], [1.0, 2.0]]), ns.SymmetryError, ("loadings", "list")),
+    Bad("no array", lambda w: ns.rebase({"loc": Tensor()}, w.symmetry), ns.SymmetryError, ("'loc'", "Tensor")),
+    Bad("apply to no array", lambda w: w.out.apply({"loc": Tensor()}), ns.SymmetryError, ("'loc'", "Tensor")),
+    Bad(
+        "score of other draws",
+        lambda w: w.out.score({"loc": w.draws["loc"][:, :5]}, ns.GaussianCost()),
+        ns.SymmetryError,
+        ("(2, 5)", "(2, 30)"),
+    ),
+    Bad(
+        "reference of other sites",
+        lambda w: ns.rebase({"mu": w.draws["loc"]}, ns.Symmetry.mixture("mu"), reference=w.out),
+        ns.SymmetryError,
+        ("reference", "'loc'", "'mu'"),
+    ),
 ]
 
 REPORTS = [
@@ -587,6 +753,9 @@ REPORTS = [
         ("'mu'",),
     ),
     Bad("plot of a barrier of numbers", lambda w: ns.plot_barrier(3.0), TypeError, ("loss_barrier", "float")),
+    Bad("invariant of no array", lambda w: ns.report(w.draws, w.out, {"f": Tensor()}), TypeError, ("'f'", "Tensor")),
+    Bad("axes a word", lambda w: ns.plot_transpositions(w.out, axes="a"), TypeError, ("axes", "str")),
+    Bad("pair of axes a word", lambda w: ns.plot_relabelling(w.draws, w.out, axes="ab"), TypeError, ("axes", "pair")),
 ]
 
 EVIDENCE = [
@@ -644,6 +813,18 @@ SAMPLERS = [
         lambda w: ns.run_blackjax(KEY, log_joint, (w.values,), progress_bar=False),
         (ns.SymmetryError, ValueError),
         ("sample",),
+    ),
+    Bad(
+        "strategy a word",
+        lambda w: ns.run_blackjax(KEY, mixture, (w.y,), init_strategy="median", progress_bar=False),
+        TypeError,
+        ("init_strategy", "'median'"),
+    ),
+    Bad(
+        "dims a bare name",
+        lambda w: ns.run_blackjax(KEY, mixture, (w.y,), dims={"loc": "component"}, progress_bar=False),
+        TypeError,
+        ("dims['loc']", "'component'"),
     ),
 ]
 

@@ -122,7 +122,7 @@ def test_the_pair_is_found_beside_a_large_offset():
         (np.zeros((5, 3)), "one draw at a time"),
         (np.ma.array([0.0, 1, 2], mask=[0, 1, 0]), "Site 'w' is a masked array"),
         (np.array([1j, 1, 2]), "Site 'w': expected real numbers"),
-        (np.array(["a", "b"]), "Site 'w': expected an array of numbers"),
+        (np.array(["a", "b"]), "Site 'w': expected real numbers"),
     ],
 )
 def test_what_is_no_single_finite_point_is_refused(value, message):

@@ -99,8 +99,8 @@ def test_both_work_under_jit_vmap_grad_and_in_batches():
         (np.ones((2, 0)), np.ones((2, 0)), "or no classes"),
         (np.full((3, 2, 2), 0.5), np.full((4, 2, 2), 0.5), "of the same data"),
         (np.ma.array([[0.5, 0.5]], mask=[[0, 1]]), [[0.5, 0.5]], "Argument 'p' is a masked array"),
-        ([[0.5, 0.5]], [["a", "b"]], "q must hold probabilities, real numbers"),
-        ([[1j, 0.5]], [[0.5, 0.5]], "p must hold probabilities, real numbers"),
+        ([[0.5, 0.5]], [["a", "b"]], "q, of probabilities: expected real numbers"),
+        ([[1j, 0.5]], [[0.5, 0.5]], "p, of probabilities: expected real numbers"),
     ],
 )
 def test_bad_probabilities_are_named(p, q, message):

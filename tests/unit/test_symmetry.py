@@ -307,3 +307,9 @@ def test_gradients_flow_through_the_action():
 def test_other_sites_pass_through():
     other = object()
     assert MLP.apply({"hidden": jnp.arange(8)}, VALUES | {"name": other})["name"] is other
+
+
+def test_names_of_numpy_are_names():
+    symmetry = Symmetry({"w": (np.str_("u"), Split((2, 3), (np.str_("v"), None)))}).bind({"w": np.zeros((4, 6))})
+    assert symmetry == Symmetry({"w": ("u", Split((2, 3), ("v", None)))}).bind({"w": np.zeros((4, 6))})
+    assert all(type(name) is str for name in symmetry.groups)
