@@ -115,7 +115,7 @@ def test_tables_are_the_densities(kind, ratio):
 
 @pytest.mark.parametrize("kind", ["layer", "signed chain"])
 def test_factors_in_single_precision_weigh_draws_in_double(kind):
-    symmetry, loc, scale, _, draws = clusters_far_apart(kind, 2, 3, 1e-4)
+    symmetry, loc, scale, _, draws = clusters_far_apart(kind, 6, 2, 1e-4)
     with jax.enable_x64(True):
         draw = {site: np.float64(value[0]) for site, value in draws.items()}
         factors = GaussianFactors(*(jax.tree.map(jnp.asarray, x) for x in (loc, scale)))
