@@ -174,6 +174,7 @@ def _subtracted_first(features: _Features, signed: bool) -> tuple[Array, ...]:
         return tuple(total - term for total, term in zip(totals, terms, strict=True)), None
 
     n = mean.shape[1]
+    # a guide that was set up in single precision may be asked in double
     nothing = (jnp.zeros((n, n), jnp.result_type(mean, precision, units)),) * len(moved)
     # checkpointed, so that training keeps the features and not a table for each
     add = jax.checkpoint(add, prevent_cse=False)

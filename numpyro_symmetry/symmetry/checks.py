@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from numpyro_symmetry.symmetry.arguments import as_count, shape_of
-from numpyro_symmetry.symmetry.axes import AxisEntry, describe, labels
+from numpyro_symmetry.symmetry.axes import AxisEntry, describe, labels, num_axes
 from numpyro_symmetry.symmetry.elements import Element, batch_of, broadcast, check_element, check_part
 from numpyro_symmetry.symmetry.errors import SymmetryError
 from numpyro_symmetry.symmetry.groups import Group
@@ -66,7 +66,8 @@ def check_leading(values: Mapping[str, Any], axes: Mapping[str, tuple[AxisEntry,
     count = as_count(num_leading_dims, "num_leading_dims", minimum=0)
     for site, entries in axes.items():
         shape = shape_of(values[site], f"Site {site!r}") if site in values else None
-        if count and shape is not None and len(shape) - count < len([entry for entry in entries if entry is not ...]):
+        own = num_axes([entry for entry in entries if entry is not ...])
+        if count and shape is not None and len(shape) - count < own:
             raise SymmetryError(
                 f"Site {site!r} has shape {shape}: {count} leading dimensions leave {max(len(shape) - count, 0)} axes, "
                 f"fewer than its entries {describe(entries)} in the symmetry. Check num_leading_dims."

@@ -52,8 +52,8 @@ def coordinates(
     bound
         The symmetry.
     transforms
-        Site -> ``"identity"`` or ``"log"``; ``"auto"`` takes logs of a site whose values are all positive if a
-        log-normal describes its pooled values better than a normal does (Box and Cox's likelihood).
+        Site -> ``"identity"`` or ``"log"``; ``"auto"`` takes logs of a site whose values are all positive, and that no
+        sign changes, if a log-normal describes its pooled values better than a normal does (Box and Cox's likelihood).
     standardize
         Whether to divide by pooled standard deviations.
 
@@ -73,7 +73,11 @@ def coordinates(
         shape, axes = axes_of(bound, site, draws[site].shape[1:])
         if all(axis.group is None for axis in axes):
             continue
-        transform = given.get(site) or _transform(draws[site])
+        # values that are all positive may be those of one sign, and a logarithm does not change its own with them
+        signed = any(axis.signed for axis in axes)
+        transform = given.get(site) or ("identity" if signed else _transform(draws[site]))
+        if transform == "log" and signed:
+            raise SymmetryError(f"Site {site!r} may change its sign in this symmetry; its transform cannot be 'log'.")
         if transform == "log" and not (draws[site] > 0).all():
             raise SymmetryError(f"Site {site!r} holds values that are not positive; its transform cannot be 'log'.")
         raw = Coordinate(transform, np.zeros(()), np.ones(()), axes, shape)

@@ -118,7 +118,7 @@ class GaussianCost:
     ----------
     transforms
         Site -> ``"identity"`` or ``"log"``, or one of them for all. ``"auto"`` takes logs of positive sites where a
-        log-normal fits better.
+        log-normal fits better; never of one that a sign changes.
 
     Raises
     ------
@@ -126,7 +126,7 @@ class GaussianCost:
         When draws are read: if a transform is unknown.
     SymmetryError
         When draws are read: if ``transforms`` names other sites than the symmetry, or takes logs of values that are not
-        positive.
+        positive, or that a sign changes.
 
     Notes
     -----

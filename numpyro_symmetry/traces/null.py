@@ -34,8 +34,8 @@ MAX_DRAWS, MAX_NUMBERS, _MIN_DRAWS = 1000, 4_000_000, 50
 _CLEARLY = 1.5
 # with fewer independent draws, some slot of nobody's is as far from the others as any can be
 MIN_EFFECTIVE = 10
-# as many shuffles of few draws as put the furthest of their slots where one in twenty traces would not; fewer for groups
-# that meet in a site, each search of which takes seconds
+# as many shuffles of few draws as put the furthest of their slots where one in twenty traces would not; fewer for
+# groups that meet in a site, each search of which takes seconds
 _MAX_SHUFFLES, _MAX_COUPLED_SHUFFLES = 20, 4
 _MIN_VARIANCE = 1e-6
 

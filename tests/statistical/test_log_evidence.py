@@ -241,6 +241,20 @@ def test_draws_of_one_sign_are_the_evidence_of_both(method):
     assert abs(bare.value - exact.truth + np.log(2)) < 3 * bare.error + 0.01
 
 
+def test_scalar_sites_have_signs():
+    exact = known("1 tanh unit")
+    both = exact.draws(1200, np.random.default_rng(3))
+    draws = in_chains({site: (np.sign(both["w1"]) * value)[:, 0] for site, value in both.items()})
+
+    def model(x, y):
+        first, last = (numpyro.sample(site, dist.Normal(0.0, 1.0)) for site in ("w1", "w2"))
+        numpyro.sample("y", dist.Normal(jnp.tanh(jnp.asarray(x) * first) * last, 0.3), obs=y)
+
+    found = log_evidence(draws, model, exact.args)
+    assert agrees(found, exact.truth)
+    assert found.log_order == pytest.approx(np.log(2))
+
+
 @pytest.mark.parametrize("side", ["one", pytest.param("both", marks=SLOW)])
 def test_signs_are_looked_for_by_default(side):
     exact = known("2 tanh units")

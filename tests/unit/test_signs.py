@@ -116,6 +116,9 @@ def test_a_whole_site_moves_with_draws_in_front():
     values = {"a": RNG.normal(size=(2, 5)), "b": RNG.normal(size=(2, 5, 3)), "c": np.ones(2)}
     bound = symmetry.bind({"a": 0.0, "b": np.zeros(3)})
     assert bound.sizes == {"s": 1}
+    assert symmetry.bind(values, num_leading_dims=2) == bound
+    with pytest.raises(SymmetryError, match="3 leading dimensions leave 0 axes"):
+        symmetry.bind(values, num_leading_dims=3)
     assert bound.log_order() == pytest.approx(np.log(2))
     element = bound.sample(jax.random.key(1), (2, 5))
     moved = bound.apply(element, values)

@@ -113,6 +113,18 @@ def test_tables_are_the_densities(kind, ratio):
         assert (np.asarray(table)[negligible] < np.broadcast_to(expected.max(0) - 40, (4, 4))[negligible]).all()
 
 
+@pytest.mark.parametrize("kind", ["layer", "signed chain"])
+def test_factors_in_single_precision_weigh_draws_in_double(kind):
+    symmetry, loc, scale, _, draws = clusters_far_apart(kind, 6, 2, 1e-4)
+    with jax.enable_x64(True):
+        draw = {site: np.float64(value[0]) for site, value in draws.items()}
+        factors = GaussianFactors(*(jax.tree.map(jnp.asarray, x) for x in (loc, scale)))
+        of_double = GaussianFactors(*(jax.tree.map(np.float64, x) for x in (loc, scale)))
+        tables, expected = (unit_tables(symmetry, f, draw, "a") for f in (factors, of_double))
+        for table, other in zip(tables, expected, strict=True):
+            np.testing.assert_allclose(table, other, rtol=1e-5)
+
+
 def products_in(program):
     """Every matrix product of a program, those of inner programs too."""
     for equation in program.eqns:
