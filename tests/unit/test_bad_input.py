@@ -17,7 +17,7 @@ import numpyro.distributions as dist
 import optax
 import pytest
 from numpyro.infer import SVI, Trace_ELBO
-from numpyro.infer.autoguide import AutoDelta, AutoNormal
+from numpyro.infer.autoguide import AutoDelta, AutoLaplaceApproximation, AutoNormal
 
 import numpyro_symmetry as ns
 
@@ -67,6 +67,14 @@ def world():
     masked = {"loc": np.ma.masked_array(draws["loc"], mask=draws["loc"] > 4.0)}
     network = ns.Symmetry.mlp([("w1", "b1"), ("w2", "b2")])
     return SimpleNamespace(**locals())
+
+
+def misspelt(w):
+    return {"loc_auto_locs": w.params["loc_auto_loc"], "loc_auto_scale": w.params["loc_auto_scale"]}
+
+
+def unconstrained(w):
+    return w.params | {"loc_auto_scale": jnp.log(w.params["loc_auto_scale"])}
 
 
 INTEGER_KEY = ("rng_key", "jax.random.key(0)", "3")
@@ -340,6 +348,24 @@ GUIDES = [
     ),
     Bad(
         "to_arviz, no parameters", lambda w: ns.to_arviz(KEY, w.guide, {}, (w.y,)), ns.SymmetryError, ("loc_auto_loc",)
+    ),
+    Bad(
+        "to_arviz, misspelt",
+        lambda w: ns.to_arviz(KEY, w.guide, misspelt(w), (w.y,)),
+        ns.SymmetryError,
+        ("loc_auto_loc", "loc_auto_locs"),
+    ),
+    Bad(
+        "to_arviz, misshapen",
+        lambda w: ns.to_arviz(KEY, AutoNormal(mixture), w.params | {"loc_auto_loc": jnp.ones(1)}, (w.y,)),
+        ns.SymmetryError,
+        ("loc_auto_loc", "(1,)", "(3,)"),
+    ),
+    Bad(
+        "to_arviz, unconstrained",
+        lambda w: ns.to_arviz(KEY, AutoNormal(mixture), unconstrained(w), (w.y,)),
+        ns.SymmetryError,
+        ("loc_auto_scale", "get_params"),
     ),
     Bad("to_arviz, integer key", lambda w: ns.to_arviz(3, w.guide, w.params, (w.y,)), TypeError, INTEGER_KEY),
 ]
@@ -615,6 +641,48 @@ EVIDENCE = [
         lambda w: ns.log_evidence((w.guide, {}), mixture, (w.y,)),
         ns.SymmetryError,
         ("loc_auto_loc",),
+    ),
+    Bad(
+        "guide, misspelt",
+        lambda w: ns.log_evidence((w.guide, misspelt(w)), mixture, (w.y,)),
+        ns.SymmetryError,
+        ("loc_auto_loc", "loc_auto_locs"),
+    ),
+    Bad(
+        "guide, too many",
+        lambda w: ns.log_evidence((w.guide, w.params | {"weights_auto_loc": jnp.ones(3)}), mixture, (w.y,)),
+        ns.SymmetryError,
+        ("weights_auto_loc", "loc_auto_loc"),
+    ),
+    Bad(
+        "guide, misshapen",
+        lambda w: ns.log_evidence((w.guide, w.params | {"loc_auto_loc": jnp.ones(1)}), mixture, (w.y,)),
+        ns.SymmetryError,
+        ("loc_auto_loc", "(1,)", "(3,)"),
+    ),
+    Bad(
+        "guide, unconstrained",
+        lambda w: ns.log_evidence((AutoNormal(mixture), unconstrained(w)), mixture, (w.y,)),
+        ns.SymmetryError,
+        ("loc_auto_scale", "get_params"),
+    ),
+    Bad(
+        "guide, not finite",
+        lambda w: ns.log_evidence((w.guide, w.params | {"loc_auto_loc": jnp.full(3, jnp.nan)}), mixture, (w.y,)),
+        ns.SymmetryError,
+        ("loc_auto_loc", "finite"),
+    ),
+    Bad(
+        "guide of Laplace, no parameters",
+        lambda w: ns.log_evidence((AutoLaplaceApproximation(mixture), {}), mixture, (w.y,)),
+        ns.SymmetryError,
+        ("auto_loc",),
+    ),
+    Bad(
+        "guide of Laplace, misshapen",
+        lambda w: ns.log_evidence((AutoLaplaceApproximation(mixture), {"auto_loc": jnp.ones(2)}), mixture, (w.y,)),
+        ns.SymmetryError,
+        ("auto_loc", "(2,)", "(3,)"),
     ),
 ]
 
