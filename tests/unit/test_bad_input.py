@@ -107,6 +107,8 @@ SYMMETRY = [
         ns.SymmetryError,
         ("layer", "'c'"),
     ),
+    Bad("restrict to a site as text", lambda w: w.symmetry.restrict(sites="loc"), TypeError, ("sites", "'loc'")),
+    Bad("restrict to no site", lambda w: w.symmetry.restrict(sites=["mu"]), ns.SymmetryError, ("'mu'", "'loc'")),
     Bad("restrict to text", lambda w: w.symmetry.restrict("component"), TypeError, ("names", "'component'")),
     Bad("apply, site absent", lambda w: w.bound.apply({"component": [0, 1, 2]}, {}), ns.SymmetryError, ("'loc'",)),
     Bad(
@@ -557,6 +559,24 @@ TRACES = [
         lambda w: ns.rebase({"loc": w.draws["loc"], "s": np.ones((2, 20))}, w.symmetry, num_leading_dims=2),
         ns.SymmetryError,
         ("'s'", "20", "30"),
+    ),
+    Bad(
+        "other numbers of draws, leading dimensions to be told",
+        lambda w: ns.rebase({"loc": w.draws["loc"], "s": np.ones((2, 20))}, w.symmetry),
+        ns.SymmetryError,
+        ("'s'", "20", "30", "disagree"),
+    ),
+    Bad(
+        "nested members",
+        lambda w: ns.rebase([{"params": {"loc": np.ones(3)}}] * 4, w.symmetry),
+        ns.SymmetryError,
+        ("Member 0", "'params'", "flatten_dict"),
+    ),
+    Bad(
+        "draws of another model",
+        lambda w: ns.rebase({"mu": w.draws["loc"]}, model=mixture, model_args=(w.y,)),
+        ns.SymmetryError,
+        ("'loc'", "'mu'"),
     ),
     Bad("array for arguments", lambda w: ns.rebase(w.draws, model=mixture, model_args=w.y), TypeError, ARRAY),
     Bad(

@@ -307,3 +307,21 @@ def test_gradients_flow_through_the_action():
 def test_other_sites_pass_through():
     other = object()
     assert MLP.apply({"hidden": jnp.arange(8)}, VALUES | {"name": other})["name"] is other
+
+
+def test_a_symmetry_is_restricted_to_sites():
+    factors = Symmetry.factor("loadings", "scores", others={"scales": (Unsigned("factor"),)})
+    assert factors.restrict(sites=["loadings", "scales"]).groups["factor"].signed
+    # no sign is left where it moves anything
+    assert not factors.restrict(sites=["scales"]).groups["factor"].signed
+    network = Symmetry.mlp([("w1", "b1"), ("w2", "b2"), ("w3", "b3")]).bind(
+        {"w1": np.ones((2, 4)), "b1": np.ones(4), "w2": np.ones((4, 3)), "b2": np.ones(3), "w3": np.ones((3, 1))}
+    )
+    assert dict(network.restrict(sites=["b1"]).sizes) == {"hidden1": 4}
+    assert dict(network.restrict(["hidden2"], sites=["w2", "b2"]).axes) == {
+        "w2": (None, "hidden2"),
+        "b2": ("hidden2",),
+    }
+    assert network.restrict() == network
+    heads = Symmetry({"q": ("head", "head/unit"), "out": ("head",)}, orbits={"head": (0, 0, 1)})
+    assert heads.restrict(sites=["out"]) == Symmetry({"out": ("head",)}, orbits={"head": (0, 0, 1)})
