@@ -13,8 +13,8 @@ import numpyro
 from jax import Array
 from numpyro.infer.autoguide import AutoGuide
 
+from numpyro_symmetry.guides.parameters import refuse_wrong_parameters
 from numpyro_symmetry.samplers.containers import posterior_container
-from numpyro_symmetry.symmetry import SymmetryError
 from numpyro_symmetry.symmetry.arguments import (
     as_count,
     as_flag,
@@ -65,7 +65,7 @@ def to_arviz(
     Raises
     ------
     SymmetryError
-        If parameters are missing.
+        If a parameter is missing, of another shape, not finite or outside of its constraint.
     TypeError, ValueError
         If an argument is of the wrong type or out of range, or something is traced.
 
@@ -97,7 +97,10 @@ def to_arviz(
         )
     if not isinstance(params, Mapping):
         raise TypeError(f"params must be a mapping from names to values, as SVI.get_params has them; got {params!r}.")
-    _refuse_missing(rng_key, guide, params, model_args, kwargs)
+    for name, value in {"dims": dims, "coords": coords}.items():
+        if not (value is None or isinstance(value, Mapping)):
+            raise TypeError(f"{name} must be a mapping from names; got {type(value).__name__}.")
+    _refuse_wrong(rng_key, guide, params, model_args, kwargs)
     draws = guide.sample_posterior(rng_key, dict(params), *model_args, sample_shape=(num_draws,), **kwargs)
     return posterior_container(
         guide.model if model is None else model,
@@ -111,12 +114,10 @@ def to_arviz(
     )
 
 
-def _refuse_missing(
+def _refuse_wrong(
     rng_key: Array, guide: AutoGuide, params: Mapping[str, Any], args: tuple, kwargs: dict[str, Any]
 ) -> None:
-    """Refuse parameters that are not all there; a guide that has not been set up is set up by this run of it."""
+    """Refuse parameters that are not the guide's; a guide that has not been set up is set up by this run of it."""
     with numpyro.handlers.block(), numpyro.handlers.trace() as trace, numpyro.handlers.seed(rng_seed=rng_key):
         guide(*args, **kwargs)
-    names = [name for name, site in trace.items() if site["type"] == "param"]
-    if missing := [name for name in names if name not in params]:
-        raise SymmetryError(f"The guide has parameters {missing}, which are not among those given: {sorted(params)}.")
+    refuse_wrong_parameters(trace, None, params, model_too=False)

@@ -22,6 +22,7 @@ from numpyro.infer.util import unconstrain_fn
 from numpyro_symmetry.discovery import find_symmetry, refuse_no_sites, trace_model, without_parameters
 from numpyro_symmetry.guides import AutoSymmetrized
 from numpyro_symmetry.guides.density import latent_values, log_prob_of
+from numpyro_symmetry.guides.parameters import refuse_wrong_parameters
 from numpyro_symmetry.guides.weights import averaged_over
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError, SymmetryWarning
 from numpyro_symmetry.symmetry.arguments import refuse_masked
@@ -73,6 +74,7 @@ def proposal_of_guide(
         )
     sites = list(_latents(model, args, kwargs, rng_key))
     if isinstance(guide, AutoLaplaceApproximation):
+        refuse_wrong_parameters(_run_of(guide, rng_key, args, kwargs), None, params, model_too=False)
         gaussian: Any = guide.get_posterior(dict(params))
         _refuse_no_volume(np.diagonal(gaussian.scale_tril), "Laplace's approximation, at its mode,")
         names = f"{guide.prefix}_loc", f"{guide.prefix}_scale_tril"
@@ -323,13 +325,19 @@ def _refuse_outside(trace: Trace, unconstrained: Mapping[str, Any], latents: Map
 def _refuse_other_sites(
     guide: AutoSymmetrized, params: Mapping[str, Any], sites: list[str], rng_key: Array, args: tuple, kwargs: dict
 ) -> None:
-    """Refuse a guide that draws other sites than the model has, or whose parameters are not all there."""
-    with handlers.block(), handlers.trace() as drawn, handlers.seed(rng_seed=rng_key):
-        guide.base(*args, **kwargs)
+    """Refuse a guide that draws other sites than the model has, or parameters that are of neither."""
+    drawn = _run_of(guide.base, rng_key, args, kwargs)
     if set(own := latent_values(drawn)) != set(sites):
         raise SymmetryError(
             f"The guide draws {sorted(own)}; expected the model's continuous latent sites {sorted(sites)}, no more and "
             "no fewer: others would have to be integrated out."
         )
-    if missing := [name for name, site in drawn.items() if site["type"] == "param" and name not in params]:
-        raise SymmetryError(f"The guide has parameters {missing}, which are not among those given: {sorted(params)}.")
+    # parameters of the model are held where they start unless they are given
+    refuse_wrong_parameters(drawn, guide.model_trace, params, model_too=False)
+
+
+def _run_of(guide: Any, rng_key: Array, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Trace of a guide, which an autoguide that has not been set up is by this run of it."""
+    with handlers.block(), handlers.trace() as trace, handlers.seed(rng_seed=rng_key):
+        guide(*args, **kwargs)
+    return dict(trace)

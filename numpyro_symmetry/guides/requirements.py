@@ -166,7 +166,7 @@ def refuse_subsampled_latents(symmetry: Symmetry, model_trace: Trace) -> None:
         raise SymmetryError(
             f"Site {site!r} is relabelled and lies in plate {plate!r}, subsampled {shown} of {size}: no bound holds "
             f"there. Train a guide of all data (no subsample_size), or pass what touches no such plate: {elsewhere}. "
-            "rebase and match take the global sites of such a model as they are."
+            "rebase and match take the global sites of such a model: symmetry.restrict(sites=...)."
         )
 
 

@@ -30,7 +30,7 @@ def bind_axes(
         if site not in values:
             raise SymmetryError(
                 f"Site {site!r} is named by the symmetry but is not among the values {sorted(values)}. "
-                "Correct the name, or drop it from axes."
+                "Correct the name, or drop it from axes (symmetry.restrict(sites=...))."
             )
         shape = shape_of(values[site], f"Site {site!r}")
         if ... in entries:

@@ -352,13 +352,16 @@ class Symmetry:
         axes, sizes = bind_axes(self.axes, self.sizes, values, lead)
         return replace(self, axes=axes, sizes=sizes)
 
-    def restrict(self, names: Collection[str]) -> Symmetry:
+    def restrict(self, names: Collection[str] | None = None, *, sites: Collection[str] | None = None) -> Symmetry:
         """The subgroup of some of the groups; what others are fibred over stays as a fixed axis.
 
         Parameters
         ----------
         names
-            Groups to keep.
+            Groups to keep; by default all.
+        sites
+            Sites on which to keep them, where the others are integrated out (local ones of a minibatch, say): what is
+            left of a posterior has the symmetry still. By default all.
 
         Returns
         -------
@@ -370,7 +373,13 @@ class Symmetry:
         >>> from numpyro_symmetry import Symmetry
         >>> dict(Symmetry.mlp([("w1", "b1"), ("w2", "b2"), ("w3", "b3")]).restrict(["hidden2"]).axes)
         {'w2': (None, 'hidden2'), 'b2': ('hidden2',), 'w3': ('hidden2', None)}
+        >>> dict(Symmetry.mixture("weights", "loc", "z").restrict(sites=["weights", "loc"]).axes)
+        {'weights': ('component', Ellipsis), 'loc': ('component', Ellipsis)}
         """
+        if sites is not None:
+            return self._on(as_names(sites, "sites", example=str(tuple(self.axes)[:1] or ("loc",)))).restrict(names)
+        if names is None:
+            return self
         names = as_names(names, "names", example=str(tuple(self.groups)[:1] or ("hidden",)))
         if unknown := sorted(set(names) - set(self.groups)):
             raise SymmetryError(f"restrict names {unknown}, but the groups are {sorted(self.groups)}.")
@@ -509,6 +518,17 @@ class Symmetry:
                 "one. Use symmetry.apply, which acts on the site as it is."
             )
         return self.axes[site]
+
+    def _on(self, sites: Collection[str]) -> Symmetry:
+        """The same groups on some of the sites."""
+        if unknown := sorted(set(sites) - set(self.axes)):
+            raise SymmetryError(f"restrict names sites {unknown}, but the symmetry acts on {sorted(self.axes)}.")
+        axes = {site: entries for site, entries in self.axes.items() if site in sites}
+        here = [axis for entries in axes.values() for axis in labels(entries)]
+        known, signed = {axis.group for axis in here}, {axis.group for axis in here if axis.signed}
+        kinds = {n: kind for n, kind in self.kinds.items() if n in (signed if kind == "signed" else known)}
+        sizes, orbits = ({n: x for n, x in given.items() if n in known} for given in (self.sizes, self.orbits))
+        return Symmetry(axes, kinds, sizes, orbits, self.findings, self.out_of_reach)
 
     def _check_fibres(self) -> None:
         """Every piece with a fibred group on it has each axis it is fibred over, once."""

@@ -21,7 +21,7 @@ from numpyro_symmetry.symmetry import Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_count, refuse_masked
 from numpyro_symmetry.symmetry.axes import num_axes
 from numpyro_symmetry.traces.coordinates import Arrays
-from numpyro_symmetry.traces.strangers import as_arrays, refuse
+from numpyro_symmetry.traces.strangers import as_arrays, refuse, refuse_nested
 
 # groups of a container that hold the same draws in other forms, which are left as they are
 SIBLINGS = ("warmup_posterior", "unconstrained_posterior")
@@ -177,6 +177,8 @@ def _num_leading(values: Arrays, symmetry: Symmetry) -> int:
     # chains are fewer than their draws, and labels than draws
     if first != second and likely in candidates:
         return likely
+    if len({value.shape[:likely] for value in values.values()}) > 1:
+        return likely  # sites differ in length, and that is said when they are read so
     shapes = {site: values[site].shape for site in symmetry.axes if site in values}
     raise SymmetryError(
         f"Cannot tell (draw, ...) from (chain, draw, ...) in sites of shapes {shapes}; say num_leading_dims=1 or 2."
@@ -215,6 +217,7 @@ def _from_members(data: Sequence[Mapping[str, Any]]) -> Trace:
     sites = set(data[0])
     for k, member in enumerate(data):
         refuse_masked(member, f"Member {k}: site")
+        refuse_nested(member, f"Member {k}: site")
         if set(member) != sites:
             raise SymmetryError(f"Member {k} has sites {sorted(member)}, the first has {sorted(sites)}.")
         for site in sites:

@@ -58,6 +58,29 @@ def bind(trace: Trace, symmetry: Symmetry, labels: Mapping[str, str], axes: Mapp
     return bound
 
 
+def of_what_is_there(found: Symmetry, trace: Trace) -> Symmetry:
+    """A symmetry of a model on those of its sites that the trace holds: without the others, the posterior has it still.
+
+    Raises
+    ------
+    SymmetryError
+        If the trace holds none of them.
+    """
+    here, absent = ([s for s in found.axes if (s in trace.values) == there] for there in (True, False))
+    if not here:
+        raise SymmetryError(
+            f"The symmetry of the model acts on {absent}, and the draws hold {sorted(trace.values)}: they are of another "
+            "model, or have other names."
+        )
+    if absent:
+        _warn(
+            f"The symmetry of the model acts on {absent} as well, which the draws do not hold: labels are told by {here} "
+            "alone. That is right if the others were drawn and left out. If they were held fixed, the draws do not have "
+            "this symmetry: pass the model that was sampled, in which they are data (handlers.condition)."
+        )
+    return found.restrict(sites=here)
+
+
 def warn_of_what_keeps_its_labels(trace: Trace, bound: Symmetry, settled: Collection[str]) -> None:
     """Warn of sites that look as if labels moved them, and that nobody speaks of.
 

@@ -34,6 +34,7 @@ from numpyro_symmetry.traces.costs import (
 from numpyro_symmetry.traces.deterministic import NOTHING, Carried, Model, Roles, carry, roles_of
 from numpyro_symmetry.traces.inputs import (
     bind,
+    of_what_is_there,
     refuse_bad_draws,
     warn_of_what_is_left_out,
     warn_of_what_keeps_its_labels,
@@ -148,7 +149,7 @@ def rebase(
     -----
     SymmetryWarning
         If sites look like labels, or share a dimension or its length with a group, and nobody says so; if a
-        deterministic site of the model is left out.
+        deterministic site of the model is left out; if the draws do not hold all sites of a symmetry that was found.
 
     See Also
     --------
@@ -177,6 +178,7 @@ def rebase(
         _by_site(axes, "axes", "{'f': (None, 'component')}"),
     )
     known = _model_of(data, model, model_args, model_kwargs)
+    was_found = symmetry is None
     if symmetry is None:
         symmetry = _found(known, signs=as_flag(signs, "signs"))
     elif not isinstance(symmetry, Symmetry):
@@ -184,6 +186,8 @@ def rebase(
     elif model is not None:
         check_symmetry(model, symmetry, *as_model_arguments(model_args, model_kwargs))
     trace = read(data, symmetry, num_leading_dims)
+    if was_found:
+        symmetry = of_what_is_there(symmetry, trace)
     bound = bind(trace, symmetry, labels, axes)
     out = (_relabelled if bound.is_plain else _in_pieces)(trace, bound, labels, options)
 

@@ -64,14 +64,10 @@ def as_arrays(data: Mapping[str, Any], symmetry: Symmetry) -> Arrays:
         If a site is a tracer: draws are read outside of `jit`.
     """
     refuse_masked(data)
+    refuse_nested(data)
     refuse_tracers("rebase", *data.values())
     values = {}
     for site, value in data.items():
-        if isinstance(value, Mapping):
-            raise SymmetryError(
-                f"Site {site!r} is itself a dict of {sorted(map(str, value))}; expected arrays by site. Join the keys: "
-                "flax.traverse_util.flatten_dict(data, sep='.'), and back by unflatten_dict."
-            )
         try:
             values[site] = np.asarray(as_array(value, f"Site {site!r}"))
         except SymmetryError as error:
@@ -82,6 +78,16 @@ def as_arrays(data: Mapping[str, Any], symmetry: Symmetry) -> Arrays:
         raise SymmetryError("There are no draws: the dict is empty.")
     _refuse_columns(values, symmetry)
     return values
+
+
+def refuse_nested(data: Mapping[str, Any], what: str = "Site") -> None:
+    """Refuse dicts within dicts, as networks keep their parameters."""
+    for site, value in data.items():
+        if isinstance(value, Mapping):
+            raise SymmetryError(
+                f"{what} {site!r} is itself a dict of {sorted(map(str, value))}; expected arrays by site. Join the "
+                "keys: flax.traverse_util.flatten_dict(data, sep='.'), and back by unflatten_dict."
+            )
 
 
 def _of_ragged(site: str, value: Any) -> str:

@@ -17,7 +17,7 @@ import numpyro.distributions as dist
 import optax
 import pytest
 from numpyro.infer import SVI, Trace_ELBO
-from numpyro.infer.autoguide import AutoDelta, AutoNormal
+from numpyro.infer.autoguide import AutoDelta, AutoLaplaceApproximation, AutoNormal
 
 import numpyro_symmetry as ns
 
@@ -81,6 +81,14 @@ def world():
     return SimpleNamespace(**locals())
 
 
+def misspelt(w):
+    return {"loc_auto_locs": w.params["loc_auto_loc"], "loc_auto_scale": w.params["loc_auto_scale"]}
+
+
+def unconstrained(w):
+    return w.params | {"loc_auto_scale": jnp.log(w.params["loc_auto_scale"])}
+
+
 INTEGER_KEY = ("rng_key", "jax.random.key(0)", "3")
 ARRAY = ("model_args", "tuple", "write (y,)")
 FRACTION = ("whole number", "2.5")
@@ -111,6 +119,8 @@ SYMMETRY = [
         ns.SymmetryError,
         ("layer", "'c'"),
     ),
+    Bad("restrict to a site as text", lambda w: w.symmetry.restrict(sites="loc"), TypeError, ("sites", "'loc'")),
+    Bad("restrict to no site", lambda w: w.symmetry.restrict(sites=["mu"]), ns.SymmetryError, ("'mu'", "'loc'")),
     Bad("restrict to text", lambda w: w.symmetry.restrict("component"), TypeError, ("names", "'component'")),
     Bad("apply, site absent", lambda w: w.bound.apply({"component": [0, 1, 2]}, {}), ns.SymmetryError, ("'loc'",)),
     Bad(
@@ -395,6 +405,24 @@ GUIDES = [
     ),
     Bad(
         "to_arviz, no parameters", lambda w: ns.to_arviz(KEY, w.guide, {}, (w.y,)), ns.SymmetryError, ("loc_auto_loc",)
+    ),
+    Bad(
+        "to_arviz, misspelt",
+        lambda w: ns.to_arviz(KEY, w.guide, misspelt(w), (w.y,)),
+        ns.SymmetryError,
+        ("loc_auto_loc", "loc_auto_locs"),
+    ),
+    Bad(
+        "to_arviz, misshapen",
+        lambda w: ns.to_arviz(KEY, AutoNormal(mixture), w.params | {"loc_auto_loc": jnp.ones(1)}, (w.y,)),
+        ns.SymmetryError,
+        ("loc_auto_loc", "(1,)", "(3,)"),
+    ),
+    Bad(
+        "to_arviz, unconstrained",
+        lambda w: ns.to_arviz(KEY, AutoNormal(mixture), unconstrained(w), (w.y,)),
+        ns.SymmetryError,
+        ("loc_auto_scale", "get_params"),
     ),
     Bad("to_arviz, integer key", lambda w: ns.to_arviz(3, w.guide, w.params, (w.y,)), TypeError, INTEGER_KEY),
     Bad("set up without data", lambda w: w.guide.setup(KEY), TypeError, ("mixture(y)", "missing", "model_args")),
@@ -688,6 +716,24 @@ TRACES = [
         ns.SymmetryError,
         ("'s'", "20", "30"),
     ),
+    Bad(
+        "other numbers of draws, leading dimensions to be told",
+        lambda w: ns.rebase({"loc": w.draws["loc"], "s": np.ones((2, 20))}, w.symmetry),
+        ns.SymmetryError,
+        ("'s'", "20", "30", "disagree"),
+    ),
+    Bad(
+        "nested members",
+        lambda w: ns.rebase([{"params": {"loc": np.ones(3)}}] * 4, w.symmetry),
+        ns.SymmetryError,
+        ("Member 0", "'params'", "flatten_dict"),
+    ),
+    Bad(
+        "draws of another model",
+        lambda w: ns.rebase({"mu": w.draws["loc"]}, model=mixture, model_args=(w.y,)),
+        ns.SymmetryError,
+        ("'loc'", "'mu'"),
+    ),
     Bad("array for arguments", lambda w: ns.rebase(w.draws, model=mixture, model_args=w.y), TypeError, ARRAY),
     Bad(
         "a log density for a model",
@@ -790,6 +836,48 @@ EVIDENCE = [
         lambda w: ns.log_evidence((w.guide, {}), mixture, (w.y,)),
         ns.SymmetryError,
         ("loc_auto_loc",),
+    ),
+    Bad(
+        "guide, misspelt",
+        lambda w: ns.log_evidence((w.guide, misspelt(w)), mixture, (w.y,)),
+        ns.SymmetryError,
+        ("loc_auto_loc", "loc_auto_locs"),
+    ),
+    Bad(
+        "guide, too many",
+        lambda w: ns.log_evidence((w.guide, w.params | {"weights_auto_loc": jnp.ones(3)}), mixture, (w.y,)),
+        ns.SymmetryError,
+        ("weights_auto_loc", "loc_auto_loc"),
+    ),
+    Bad(
+        "guide, misshapen",
+        lambda w: ns.log_evidence((w.guide, w.params | {"loc_auto_loc": jnp.ones(1)}), mixture, (w.y,)),
+        ns.SymmetryError,
+        ("loc_auto_loc", "(1,)", "(3,)"),
+    ),
+    Bad(
+        "guide, unconstrained",
+        lambda w: ns.log_evidence((AutoNormal(mixture), unconstrained(w)), mixture, (w.y,)),
+        ns.SymmetryError,
+        ("loc_auto_scale", "get_params"),
+    ),
+    Bad(
+        "guide, not finite",
+        lambda w: ns.log_evidence((w.guide, w.params | {"loc_auto_loc": jnp.full(3, jnp.nan)}), mixture, (w.y,)),
+        ns.SymmetryError,
+        ("loc_auto_loc", "finite"),
+    ),
+    Bad(
+        "guide of Laplace, no parameters",
+        lambda w: ns.log_evidence((AutoLaplaceApproximation(mixture), {}), mixture, (w.y,)),
+        ns.SymmetryError,
+        ("auto_loc",),
+    ),
+    Bad(
+        "guide of Laplace, misshapen",
+        lambda w: ns.log_evidence((AutoLaplaceApproximation(mixture), {"auto_loc": jnp.ones(2)}), mixture, (w.y,)),
+        ns.SymmetryError,
+        ("auto_loc", "(2,)", "(3,)"),
     ),
 ]
 

@@ -4,6 +4,8 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 import pandas as pd
 import pytest
 import xarray as xr
@@ -766,3 +768,33 @@ def test_signs_are_looked_for_unless_they_are_not_wanted():
     without = rebase(values, signs=False, **data)
     assert [group.kind for group in without.symmetry.groups.values()] == ["permutation"]
     assert without.data["loadings"].std((0, 1)).max() > 1.0
+
+
+def topics(counts, batch=None):
+    phi = numpyro.sample("phi", dist.Dirichlet(jnp.ones((3, 5))).to_event(1))
+    with numpyro.plate("documents", 6, subsample_size=batch) as index:
+        theta = numpyro.sample("theta", dist.Dirichlet(jnp.ones(3)))
+        numpyro.deterministic("rates", theta @ phi)
+        numpyro.sample("y", dist.Multinomial(10, probs=theta @ phi), obs=counts[index])
+
+
+@pytest.mark.parametrize("batch", [None, 4])
+def test_globals_alone_are_relabelled_by_the_symmetry_of_the_model(batch):
+    rng = np.random.default_rng(0)
+    planted = rng.dirichlet(np.ones(5), 3)
+    labels = np.stack([rng.permutation(3) for _ in range(60)]).reshape(3, 20, 3)
+    phi = planted[labels] * np.exp(0.01 * rng.normal(size=(3, 20, 3, 5)))
+    phi /= phi.sum(-1, keepdims=True)
+    rates = rng.dirichlet(np.ones(3), (3, 20, 6)) @ phi
+    counts = jnp.asarray(rng.multinomial(10, np.ones(5) / 5, size=6))
+    # what depends on sites that are not there cannot be computed again
+    with (
+        pytest.warns(SymmetryWarning, match=r"\['theta'\] as well.*\['phi'\] alone"),
+        pytest.warns(SymmetryWarning, match="'rates' is computed by the model.*left out"),
+    ):
+        out = rebase({"phi": phi, "rates": rates}, model=topics, model_args=(counts, batch), null=False)
+    assert set(out.data) == {"phi"}
+    assert out.data["phi"].std((0, 1)).max() < 0.02 < phi.std((0, 1)).max()
+    (found,) = out.elements.values()
+    relative = np.take_along_axis(labels, np.asarray(found), -1)
+    assert (relative == relative[0, 0]).all()

@@ -313,3 +313,21 @@ def test_names_of_numpy_are_names():
     symmetry = Symmetry({"w": (np.str_("u"), Split((2, 3), (np.str_("v"), None)))}).bind({"w": np.zeros((4, 6))})
     assert symmetry == Symmetry({"w": ("u", Split((2, 3), ("v", None)))}).bind({"w": np.zeros((4, 6))})
     assert all(type(name) is str for name in symmetry.groups)
+
+
+def test_a_symmetry_is_restricted_to_sites():
+    factors = Symmetry.factor("loadings", "scores", others={"scales": (Unsigned("factor"),)})
+    assert factors.restrict(sites=["loadings", "scales"]).groups["factor"].signed
+    # no sign is left where it moves anything
+    assert not factors.restrict(sites=["scales"]).groups["factor"].signed
+    network = Symmetry.mlp([("w1", "b1"), ("w2", "b2"), ("w3", "b3")]).bind(
+        {"w1": np.ones((2, 4)), "b1": np.ones(4), "w2": np.ones((4, 3)), "b2": np.ones(3), "w3": np.ones((3, 1))}
+    )
+    assert dict(network.restrict(sites=["b1"]).sizes) == {"hidden1": 4}
+    assert dict(network.restrict(["hidden2"], sites=["w2", "b2"]).axes) == {
+        "w2": (None, "hidden2"),
+        "b2": ("hidden2",),
+    }
+    assert network.restrict() == network
+    heads = Symmetry({"q": ("head", "head/unit"), "out": ("head",)}, orbits={"head": (0, 0, 1)})
+    assert heads.restrict(sites=["out"]) == Symmetry({"out": ("head",)}, orbits={"head": (0, 0, 1)})
