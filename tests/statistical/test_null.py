@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from numpyro_symmetry import EuclideanCost, GaussianCost, Null, StephensCost, Symmetry, rebase, report
+from numpyro_symmetry.matching.hard import identity
 from numpyro_symmetry.symmetry.axes import Axis
-from numpyro_symmetry.traces.null import MIN_EFFECTIVE, CannotTell, Explained
+from numpyro_symmetry.traces.null import MIN_EFFECTIVE, CannotTell, Explained, matched_null
 from numpyro_symmetry.traces.shuffle import Shuffle
 from tests import traces
 from tests.traces import autoregressive
@@ -297,10 +298,17 @@ def test_slots_are_identified_from_half_as_far_again_as_the_furthest_without_ide
 
 
 def test_the_null_is_the_most_that_any_search_explains():
-    # the same key starts more searches from the same draws and some more
-    values = {"w": np.random.default_rng(0).normal(size=(4, 50, 6, 3))}
-    symmetry = Symmetry({"w": ("unit", None)})
-    nulls = [rebase(values, symmetry, cost=GaussianCost(), num_starts=k).null for k in range(1, 7)]
+    # the same generator starts more searches from the same shuffles, the first of which are the same
+    draws, cost = {"w": np.random.default_rng(0).normal(size=(200, 6, 3))}, GaussianCost()
+    bound = Symmetry({"w": ("unit", None)}).bind(draws, num_leading_dims=1)
+    read = cost.coordinates(draws, bound)
+    family, state = cost.family(draws, bound, read), {"unit": identity(bound.groups["unit"], 200)}
+
+    def null_of(num_starts):
+        options = {"leading": (200,), "method": "auto", "seed": 0, "rng": np.random.default_rng(1)}
+        return matched_null(cost, family, bound, read, draws, state, None, num_starts=num_starts, **options)
+
+    nulls = [null_of(num_starts) for num_starts in range(1, 7)]
     explained = [null.explained_null for null in nulls]
     furthest = [null.separation_null["unit"].max() for null in nulls]
     assert explained == sorted(explained)
