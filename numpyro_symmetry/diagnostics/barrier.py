@@ -22,7 +22,7 @@ from jax.scipy.special import logsumexp
 from numpyro_symmetry.matching import DiagonalGaussian
 from numpyro_symmetry.matching.sides import read
 from numpyro_symmetry.symmetry import SymmetryError, SymmetryWarning
-from numpyro_symmetry.symmetry.arguments import as_count, as_key, as_real_array, refuse_tracers
+from numpyro_symmetry.symmetry.arguments import as_count, as_key, as_real_array, is_option, refuse_tracers
 
 PATHS = ("linear", "wasserstein")
 _FEW_DRAWS = 5.0
@@ -133,6 +133,8 @@ def loss_barrier(
     num_samples = as_count(num_samples, "num_samples", minimum=2, meaning="draws at each point")
     if not callable(loss):
         raise TypeError(f"loss must be a function of values by site; got {type(loss).__name__}.")
+    if path is not None and not is_option(path, PATHS):
+        raise ValueError(f"path must be one of {PATHS}; got {path!r}.")
     refuse_tracers("loss_barrier", a, b)
     ends = [side if isinstance(side, DiagonalGaussian) else read(side) for side in (a, b)]
     are_gaussian = [isinstance(side, DiagonalGaussian) for side in ends]
@@ -142,8 +144,6 @@ def loss_barrier(
             ".diagonal() of both, or path='linear' for the path between their means."
         )
     path = ("wasserstein" if all(are_gaussian) else "linear") if path is None else path
-    if path not in PATHS:
-        raise ValueError(f"path must be one of {PATHS}; got {path!r}.")
     if path == "wasserstein" and not all(are_gaussian):
         raise SymmetryError("path='wasserstein' needs standard deviations of both ends: pass Gaussians or guides.")
     first, last = (_gaussian(side) for side in ends)

@@ -27,6 +27,7 @@ from numpyro_symmetry.symmetry.arguments import (
     as_flag,
     as_key,
     as_model_arguments,
+    is_option,
     refuse_masked_arguments,
     refuse_tracers,
 )
@@ -209,7 +210,7 @@ def log_evidence(
     >>> found.lower < -3.0 < found.upper
     True
     """
-    if method not in ("auto", *METHODS):
+    if not is_option(method, ("auto", *METHODS)):
         raise ValueError(f"method must be 'auto' or one of {METHODS}; got {method!r}.")
     if num_samples is not None:
         num_samples = as_count(num_samples, "num_samples", minimum=2)

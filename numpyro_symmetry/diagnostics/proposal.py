@@ -25,7 +25,7 @@ from numpyro_symmetry.guides.density import latent_values, log_prob_of
 from numpyro_symmetry.guides.parameters import refuse_wrong_parameters
 from numpyro_symmetry.guides.weights import averaged_over
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError, SymmetryWarning
-from numpyro_symmetry.symmetry.arguments import refuse_masked
+from numpyro_symmetry.symmetry.arguments import refuse_masked, shape_of
 from numpyro_symmetry.traces import Rebased, rebase
 from numpyro_symmetry.traces.containers import Trace, read
 from numpyro_symmetry.traces.coordinates import Arrays
@@ -285,7 +285,7 @@ def _read(data: Any, latents: Mapping[str, Any]) -> Trace:
     if isinstance(data, Mapping) and not len(data):
         raise SymmetryError(f"There are no draws: {type(data).__name__} is empty; expected sites {sites}.")
     refuse_masked(held)
-    extra = {np.ndim(held[site]) - len(shapes[site]) for site in sites if site in held}
+    extra = {len(shape_of(held[site], f"Site {site!r}")) - len(shapes[site]) for site in sites if site in held}
     trace = read(data, Symmetry({}), extra.pop() if len(extra) == 1 and min(extra) > 0 else None)
     if missing := [site for site in sites if site not in trace.values]:
         raise SymmetryError(f"The draws lack sites {missing} of the model; they hold {sorted(trace.values)}.")

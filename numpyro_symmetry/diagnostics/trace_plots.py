@@ -10,7 +10,7 @@ import numpy as np
 from numpyro_symmetry.diagnostics.inputs import as_rebased, pair_of, same_draws
 from numpyro_symmetry.diagnostics.plots import as_axes
 from numpyro_symmetry.symmetry import SymmetryError, compose, inverse, num_transpositions
-from numpyro_symmetry.symmetry.arguments import as_names
+from numpyro_symmetry.symmetry.arguments import as_names, is_option
 from numpyro_symmetry.symmetry.elements import permutation_of
 from numpyro_symmetry.traces import Rebased
 from numpyro_symmetry.traces.containers import Trace
@@ -203,7 +203,7 @@ def plot_transpositions(out: Rebased, group: str | None = None, *, axes: Axes | 
     names = list(elements)
     if group is None and len(names) == 1:
         group = names[0]
-    if group not in elements:
+    if not is_option(group, names):
         raise SymmetryError(f"group={group!r}: name one of {names}.")
     permutation = permutation_of(elements[group])
     n = permutation.shape[-1]

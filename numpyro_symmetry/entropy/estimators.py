@@ -24,7 +24,7 @@ from jax.typing import ArrayLike
 
 from numpyro_symmetry.entropy.permanent import as_log_table, log_permanent, log_sum
 from numpyro_symmetry.entropy.sequential import log_proposal_of_identity, sample_proposal
-from numpyro_symmetry.symmetry.arguments import as_count, as_key
+from numpyro_symmetry.symmetry.arguments import as_count, as_key, is_option
 
 ESTIMATORS = ("exact", "infonce", "sequential", "importance")
 BOUNDS = ("lower", "upper", "both")
@@ -125,7 +125,7 @@ def _of_all_draws(key: Array | None, tables: tuple[Array, ...], estimator: str, 
 def check_options(estimator: str, rng_key: Array | None, num_permutations: int, bound: str) -> None:
     """Raise for options no estimator has: ValueError, or TypeError for a key or a count that is none."""
     refuse_unknown_estimator(estimator)
-    if bound not in BOUNDS:
+    if not is_option(bound, BOUNDS):
         raise ValueError(f"bound must be one of {BOUNDS}; got {bound!r}.")
     if bound != "lower" and estimator not in ("exact", "importance"):
         raise ValueError(f"estimator {estimator!r} is a lower bound; bound={bound!r} needs 'importance' (or 'exact').")
@@ -138,7 +138,7 @@ def check_options(estimator: str, rng_key: Array | None, num_permutations: int, 
 
 def refuse_unknown_estimator(estimator: str, others: tuple[str, ...] = ()) -> None:
     """Raise ValueError for a name that is no estimator's, nor one of others that choose an estimator."""
-    if estimator not in (known := (*others, *ESTIMATORS)):
+    if not is_option(estimator, known := (*others, *ESTIMATORS)):
         raise ValueError(f"estimator must be one of {known}; got {estimator!r}.")
 
 

@@ -35,7 +35,15 @@ from numpyro_symmetry.guides.information import draws_permutations, information_
 from numpyro_symmetry.guides.parameters import parameter_sites, refuse_wrong_parameters
 from numpyro_symmetry.guides.set_up import Options, set_up
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError, UnsupportedGuideError
-from numpyro_symmetry.symmetry.arguments import as_count, as_flag, as_key, as_real_array, as_shape, refuse_tracers
+from numpyro_symmetry.symmetry.arguments import (
+    as_count,
+    as_flag,
+    as_key,
+    as_real_array,
+    as_shape,
+    is_option,
+    refuse_tracers,
+)
 
 _ELEMENT_STREAM = 2**31 - 1
 
@@ -149,7 +157,7 @@ class AutoSymmetrized(AutoGuide):
         signs: bool = True,
         prefix: str = "symmetry",
     ) -> None:
-        if estimator not in ("auto", *ESTIMATORS):
+        if not is_option(estimator, ("auto", *ESTIMATORS)):
             raise ValueError(f"estimator must be 'auto' or one of {ESTIMATORS}; got {estimator!r}.")
         fewest = 2 if estimator in ("infonce", "importance") else 1
         meaning = "K, which counts the identity" + (f"; {estimator!r} needs at least 2" if fewest == 2 else "")

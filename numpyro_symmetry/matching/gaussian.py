@@ -19,7 +19,15 @@ from jax.typing import ArrayLike
 
 from numpyro_symmetry.matching import guide_parameters
 from numpyro_symmetry.symmetry import Element, Symmetry, SymmetryError
-from numpyro_symmetry.symmetry.arguments import as_count, as_key, as_real_array, as_shape, refuse_masked, refuse_tracers
+from numpyro_symmetry.symmetry.arguments import (
+    as_count,
+    as_key,
+    as_real_array,
+    as_shape,
+    refuse_masked,
+    refuse_tracers,
+    shape_of,
+)
 from numpyro_symmetry.symmetry.elements import broadcast, permutation_of
 
 
@@ -74,10 +82,11 @@ class DiagonalGaussian:
         if set(self.loc) != set(self.scale):
             raise SymmetryError(f"loc has sites {sorted(self.loc)}, scale has {sorted(self.scale)}; they must agree.")
         for site, loc in self.loc.items():
-            if np.shape(loc) != np.shape(self.scale[site]):
+            means, deviations = (shape_of(by[site], f"Site {site!r}{where}") for by in (self.loc, self.scale))
+            if means != deviations:
                 raise SymmetryError(
-                    f"Site {site!r}{where}: loc has shape {np.shape(loc)} and scale {np.shape(self.scale[site])}; "
-                    "give one standard deviation for each mean."
+                    f"Site {site!r}{where}: loc has shape {means} and scale {deviations}; give one standard deviation "
+                    "for each mean."
                 )
             _refuse_what_is_not_finite(loc, f"loc of site {site!r}{where}")
             _refuse_what_is_not_finite(self.scale[site], f"scale of site {site!r}{where}")
@@ -244,7 +253,8 @@ class DiagonalGaussian:
             If ``t`` is not from 0 to 1: beyond its ends a geodesic is none, and standard deviations turn negative.
         """
         _refuse_other_sites(self, other)
-        if np.ndim(t) or not (isinstance(t, Tracer) or 0.0 <= float(np.asarray(t)) <= 1.0):
+        share = as_real_array(t, "t", TypeError)
+        if share.ndim or not (isinstance(t, Tracer) or 0.0 <= float(share) <= 1.0):
             raise ValueError(f"t must be one number from 0 to 1, the share of the way; got {t!r}.")
         xp = _module_of((self, other, t))
         return jax.tree.map(lambda a, b: (1 - t) * xp.asarray(a) + t * xp.asarray(b), self, other)
@@ -317,10 +327,10 @@ class FullGaussian:
         for site, loc in self.loc.items():
             _refuse_what_is_not_finite(loc, f"loc of site {site!r}")
         size = sum(int(np.size(v)) for v in self.loc.values())
-        if np.shape(self.covariance) != (size, size):
+        if (shape := shape_of(self.covariance, "covariance")) != (size, size):
             raise SymmetryError(
-                f"The sites {list(self.loc)} have {size} entries; covariance has shape {np.shape(self.covariance)}, "
-                f"expected ({size}, {size})."
+                f"The sites {list(self.loc)} have {size} entries; covariance has shape {shape}, expected "
+                f"({size}, {size})."
             )
         if size and not isinstance(self.covariance, Tracer):
             _refuse_what_is_no_covariance(self.covariance)

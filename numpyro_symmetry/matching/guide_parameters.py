@@ -14,6 +14,7 @@ import numpy as np
 from jax import Array
 
 from numpyro_symmetry.symmetry import UnsupportedGuideError
+from numpyro_symmetry.symmetry.arguments import as_real_array
 
 Arrays = dict[str, Any]
 
@@ -166,7 +167,7 @@ def _parameter(part: Any, params: Mapping[str, Any], name: str, shape: tuple[int
             f"{type(part).__name__} has a parameter {name!r}, which is not among {sorted(params)}. Pass what "
             "SVI.get_params or SVI.run(...).params returned for this guide."
         )
-    value = jnp.asarray(params[name])
+    value = jnp.asarray(as_real_array(params[name], f"Parameter {name!r}"))
     if value.shape != shape:
         raise UnsupportedGuideError(f"Parameter {name!r} has shape {value.shape}; the guide has {shape}.")
     return value

@@ -30,7 +30,7 @@ from numpyro_symmetry.matching.sides import (
 )
 from numpyro_symmetry.matching.solve import METHODS, Solution, solve
 from numpyro_symmetry.symmetry import Element, PlainView, Symmetry, SymmetryError, num_transpositions
-from numpyro_symmetry.symmetry.arguments import refuse_tracers, seed_of
+from numpyro_symmetry.symmetry.arguments import is_option, refuse_tracers, seed_of
 from numpyro_symmetry.symmetry.axes import Axis
 
 # entries of cost tables held at a time, for each of several copies
@@ -170,7 +170,7 @@ def match(
     >>> found.element["hidden"].tolist(), round(float(found.objective), 2), bool(found.exact)
     ([2, 0, 1], -0.02, True)
     """
-    if method not in METHODS:
+    if not is_option(method, METHODS):
         raise ValueError(f"method must be one of {METHODS}; got {method!r}.")
     symmetry = as_symmetry(symmetry)
     seed = np.random.SeedSequence(seed_of(rng_key))
@@ -181,7 +181,7 @@ def match(
     if isinstance(cost, ActivationCost):
         target, source, symmetry = by_activations(cost, target, source, symmetry)
         cost = "euclidean"
-    if not isinstance(cost, str) or cost not in COSTS:
+    if not is_option(cost, COSTS):
         raise ValueError(f"cost must be one of {tuple(COSTS)} or an ActivationCost(...); got {cost!r}.")
     refuse_mixed_coordinates(target, source, symmetry)
     target, source = read(target), read(source)

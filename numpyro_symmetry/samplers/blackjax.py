@@ -7,6 +7,7 @@ samplers; nothing of symmetry.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from numbers import Real
 from typing import Any, NamedTuple
 
 import jax
@@ -24,6 +25,8 @@ from numpyro_symmetry.symmetry.arguments import (
     as_flag,
     as_key,
     as_model_arguments,
+    as_real_array,
+    is_option,
     refuse_masked,
     refuse_tracers,
 )
@@ -120,15 +123,15 @@ def run_blackjax(
     >>> data["posterior"]["loc"].shape, data["log_likelihood"]["y"].dims
     ((4, 200), ('chain', 'draw', 'data'))
     """
-    if algorithm not in ALGORITHMS:
+    if not is_option(algorithm, ALGORITHMS):
         raise ValueError(f"algorithm must be one of {ALGORITHMS}; got {algorithm!r}.")
     num_chains, num_warmup = as_count(num_chains, "num_chains"), as_count(num_warmup, "num_warmup")
     num_samples, thinning = as_count(num_samples, "num_samples"), as_count(thinning, "thinning")
     num_integration_steps = as_count(num_integration_steps, "num_integration_steps")
     dense_mass, progress_bar = as_flag(dense_mass, "dense_mass"), as_flag(progress_bar, "progress_bar")
     log_likelihood, rng_key = as_flag(log_likelihood, "log_likelihood"), as_key(rng_key)
-    if not 0.0 < target_acceptance_rate < 1.0:
-        raise ValueError(f"target_acceptance_rate must lie between 0 and 1; got {target_acceptance_rate}.")
+    if not isinstance(target_acceptance_rate, Real) or not 0.0 < target_acceptance_rate < 1.0:
+        raise ValueError(f"target_acceptance_rate must lie between 0 and 1; got {target_acceptance_rate!r}.")
     if not callable(init_strategy) or isinstance(init_strategy, type):
         raise TypeError(
             f"init_strategy must be one of NumPyro's strategies, such as numpyro.infer.init_to_median; got "
@@ -143,7 +146,10 @@ def run_blackjax(
     if not (init_params is None or isinstance(init_params, Mapping)):
         raise TypeError(f"init_params maps sites to starts (num_chains, ...); got {type(init_params).__name__}.")
     refuse_masked(init_params or {})
-    starts = {site: jnp.asarray(value) for site, value in (init_params or {}).items()}
+    starts = {
+        site: jnp.asarray(as_real_array(value, f"Site {site!r} of init_params"))
+        for site, value in (init_params or {}).items()
+    }
     # every site has a value, because one with an improper prior has no draw
     values = {name: site["value"] for name, site in latent.items()}
     moved = _unconstrained(

@@ -15,7 +15,7 @@ from numpyro import infer
 
 from numpyro_symmetry.discovery import trace_model
 from numpyro_symmetry.symmetry import SymmetryError
-from numpyro_symmetry.symmetry.arguments import as_names
+from numpyro_symmetry.symmetry.arguments import as_names, shape_of
 
 _KEPT = ("sample", "deterministic")
 
@@ -136,10 +136,12 @@ def check_dims(
             )
     for name, dimensions in (plate_dims(sites) | dict(dims or {})).items():
         for dimension, size in zip(dimensions, shapes[name], strict=False):
-            if dimension in (coords or {}) and np.size((coords or {})[dimension]) != size:
+            if dimension not in (coords or {}):
+                continue
+            count = shape_of((coords or {})[dimension], f"coords[{dimension!r}]")
+            if count != (size,):
                 raise ValueError(
-                    f"coords[{dimension!r}] has {np.size((coords or {})[dimension])} entries; site {name!r} has {size} "
-                    "along that dimension."
+                    f"coords[{dimension!r}] has shape {count}; site {name!r} has {size} along that dimension."
                 )
 
 

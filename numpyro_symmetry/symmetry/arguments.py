@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 import jax
 import jax.numpy as jnp
@@ -83,6 +83,11 @@ def as_flag(value: Any, name: str) -> bool:
     if not isinstance(value, bool | np.bool_):
         raise TypeError(f"{name} must be True or False; got {_short(value)}.")
     return bool(value)
+
+
+def is_option(value: Any, options: Iterable[str]) -> TypeGuard[str]:
+    """Whether a value is one of several words; frames and arrays are asked for no equality, which they spread."""
+    return isinstance(value, str) and value in tuple(options)
 
 
 def as_names(value: Any, name: str, *, example: str) -> tuple[str, ...]:

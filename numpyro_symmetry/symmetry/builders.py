@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from numpyro_symmetry.symmetry.arguments import as_names
+from numpyro_symmetry.symmetry.arguments import as_names, is_option
 from numpyro_symmetry.symmetry.axes import AxisEntry, check_entries, open_axes
 from numpyro_symmetry.symmetry.errors import SymmetryError
 
 
 def mlp_axes(layers: Sequence[tuple[str, str | None]], layout: str) -> dict[str, tuple[AxisEntry, ...]]:
     """Axes of a multilayer perceptron: one group a hidden layer."""
-    if layout not in ("in_out", "out_in"):
+    if not is_option(layout, ("in_out", "out_in")):
         raise SymmetryError(f"layout must be 'in_out' (kernels (in, out)) or 'out_in'; got {layout!r}.")
     if isinstance(layers, str) or not isinstance(layers, Sequence):
         raise TypeError(f"layers must be a list of (kernel, bias) pairs, such as [('w1', 'b1'), ...]; got {layers!r}.")
@@ -48,6 +48,7 @@ def mixture_axes(sites: Sequence[str], group: str) -> dict[str, tuple[AxisEntry,
         raise TypeError(f"Sites are names, one argument each, such as mixture('weights', 'loc'); got {wrong[0]!r}.")
     if not sites:
         raise SymmetryError("A mixture needs at least one site whose first axis is the component; none was named.")
+    as_names((group,), "group", example="'component'")
     return {site: (group, ...) for site in sites}
 
 
@@ -55,6 +56,7 @@ def hmm_axes(
     initial: str | None, transition: str, emissions: Sequence[str], group: str
 ) -> dict[str, tuple[AxisEntry, ...]]:
     """States along the initial distribution, both axes of the transition matrix and the emissions."""
+    as_names((transition,) if initial is None else (transition, initial), "transition, initial", example="('A', 'pi')")
     axes: dict[str, tuple[AxisEntry, ...]] = {} if initial is None else {initial: (group,)}
     axes[transition] = (group, group)
     return axes | mixture_axes(as_names(emissions, "emissions", example="('loc',)"), group)
@@ -64,6 +66,9 @@ def factor_axes(
     loadings: str, scores: str | None, others: Mapping[str, tuple[AxisEntry, ...]], group: str
 ) -> dict[str, tuple[AxisEntry, ...]]:
     """Factors along the last axis of loadings and scores."""
+    as_names(
+        (loadings, group) if scores is None else (loadings, scores, group), "loadings, scores, group", example="('L',)"
+    )
     axes: dict[str, tuple[AxisEntry, ...]] = {loadings: (None, group)}
     if scores is not None:
         axes[scores] = (None, group)

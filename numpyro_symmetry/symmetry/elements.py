@@ -18,7 +18,7 @@ from jax import Array
 from jax.core import Tracer
 from jax.typing import ArrayLike
 
-from numpyro_symmetry.symmetry.arguments import as_real_array
+from numpyro_symmetry.symmetry.arguments import as_real_array, shape_of
 from numpyro_symmetry.symmetry.errors import SymmetryError
 
 
@@ -109,7 +109,7 @@ def _refuse_no_array(name: str, part: Any) -> Any:
 
 
 def _check_signs(name: str, sign: ArrayLike, shape: tuple[int, ...]) -> None:
-    if np.shape(sign) != shape:
+    if shape_of(sign, f"Element of group {name!r}: sign") != shape:
         raise SymmetryError(
             f"Element of group {name!r}: the permutation has shape {shape} and the sign {np.shape(sign)}; give one "
             "sign for each index."

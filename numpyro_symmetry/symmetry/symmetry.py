@@ -20,7 +20,7 @@ from jax.typing import ArrayLike
 
 from numpyro_symmetry.symmetry import builders, groups
 from numpyro_symmetry.symmetry.action import move
-from numpyro_symmetry.symmetry.arguments import as_array, as_count, as_key, as_names, as_shape, refuse_masked
+from numpyro_symmetry.symmetry.arguments import as_array, as_count, as_key, as_names, as_shape, is_option, refuse_masked
 from numpyro_symmetry.symmetry.axes import (
     Axis,
     AxisEntry,
@@ -124,7 +124,7 @@ class Symmetry:
             if unknown := sorted(set(by_name) - set(names), key=str):
                 raise SymmetryError(f"{what} names {unknown}, but the groups on the axes are {names}.")
         for name, kind in kinds.items():
-            if kind not in KINDS:
+            if not is_option(kind, KINDS):
                 raise SymmetryError(f"Group {name!r} has kind {kind!r}; expected one of {KINDS}.")
         for name, labels_ in orbits.items():
             if sizes.setdefault(name, len(labels_)) != len(labels_):

@@ -18,7 +18,7 @@ import numpy as np
 import xarray as xr
 
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
-from numpyro_symmetry.symmetry.arguments import as_count, refuse_masked
+from numpyro_symmetry.symmetry.arguments import as_array, as_count, refuse_masked, shape_of
 from numpyro_symmetry.symmetry.axes import num_axes
 from numpyro_symmetry.traces.coordinates import Arrays
 from numpyro_symmetry.traces.strangers import as_arrays, refuse, refuse_nested
@@ -221,12 +221,14 @@ def _from_members(data: Sequence[Mapping[str, Any]]) -> Trace:
         if set(member) != sites:
             raise SymmetryError(f"Member {k} has sites {sorted(member)}, the first has {sorted(sites)}.")
         for site in sites:
-            if np.shape(member[site]) != np.shape(data[0][site]):
+            if shape_of(member[site], where := f"Member {k}: site {site!r}") != shape_of(data[0][site], where):
                 raise SymmetryError(
                     f"Site {site!r} has shape {np.shape(member[site])} in member {k}, {np.shape(data[0][site])} in the "
                     "first."
                 )
-    values = {site: np.stack([np.asarray(member[site]) for member in data]) for site in data[0]}
+    values = {
+        site: np.stack([as_array(member[site], f"Site {site!r} of a member") for member in data]) for site in data[0]
+    }
 
     def write(new: Arrays, without: Collection[str] = ()) -> Any:
         rebuilt: Any = type(data)

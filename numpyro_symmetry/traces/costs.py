@@ -18,7 +18,7 @@ from jax.typing import ArrayLike
 
 from numpyro_symmetry.matching.bilinear import without_signs
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
-from numpyro_symmetry.symmetry.arguments import as_flag, refuse_masked
+from numpyro_symmetry.symmetry.arguments import as_array, as_flag, as_real_array, is_option, refuse_masked, shape_of
 from numpyro_symmetry.symmetry.axes import Axis
 from numpyro_symmetry.traces.coordinates import TRANSFORMS, Arrays, Coordinate, coordinates
 
@@ -289,9 +289,9 @@ class AllocationCost:
         del read
         name = _group(self.group, bound, "AllocationCost")
         size = bound.groups[name].size or 0
-        given = np.asarray(self.allocations)
+        given = np.asarray(as_array(self.allocations, "AllocationCost"))
         if not np.issubdtype(given.dtype, np.integer) or given.min(initial=0) < 0 or given.max(initial=0) >= size:
-            from_one = given.size and given.min() >= 1 and given.max() == size
+            from_one = given.dtype.kind in "iuf" and given.size and given.min() >= 1 and given.max() == size
             got = (
                 f"{given.dtype} from {given.min():g} to {given.max():g}"
                 if given.dtype.kind in "iuf" and given.size
@@ -325,9 +325,12 @@ def refuse_other_draws(cost: Cost, leading: tuple[int, ...]) -> None:
     """
     given = getattr(cost, "probabilities", getattr(cost, "allocations", None))
     refuse_masked({type(cost).__name__: given}, "The array of")
-    if given is not None and np.shape(given)[: len(leading)] != leading:
+    if not hasattr(cost, "probabilities") and not hasattr(cost, "allocations"):
+        return
+    shape = shape_of(given, type(cost).__name__)
+    if shape[: len(leading)] != leading:
         raise SymmetryError(
-            f"{type(cost).__name__} holds an array of shape {np.shape(given)}; expected the leading dimensions of the "
+            f"{type(cost).__name__} holds an array of shape {shape}; expected the leading dimensions of the "
             f"draws, {leading}, in front."
         )
 
@@ -356,10 +359,10 @@ def refuse_no_cost(cost: object, or_else: str = "") -> None:
 
 def _check_transforms(transforms: object) -> None:
     names = (*TRANSFORMS, "auto")
-    given = [transforms] if isinstance(transforms, str) else list(getattr(transforms, "values", tuple)())
     if not isinstance(transforms, str | Mapping):
         raise TypeError(f"transforms must be one of {names}, or a mapping from sites to them; got {transforms!r}.")
-    if unknown := [name for name in given if name not in names]:
+    given = [transforms] if isinstance(transforms, str) else list(transforms.values())
+    if unknown := [name for name in given if not is_option(name, names)]:
         raise ValueError(f"transforms must be among {names}; got {unknown}.")
 
 
@@ -387,7 +390,7 @@ def _group(name: str | None, bound: Symmetry, cost: str) -> str:
 
 def _per_draw(given: ArrayLike, count: int, size: int | None, what: str) -> np.ndarray:
     """``(draw, N, size)`` from any leading dimensions."""
-    array = np.asarray(given)
+    array = np.asarray(as_real_array(given, what))
     for leading in range(1, array.ndim - 1):
         if int(np.prod(array.shape[:leading])) == count and array.shape[-1] == size:
             return array.reshape(count, -1, array.shape[-1])

@@ -13,7 +13,7 @@ import numpy as np
 from numpyro_symmetry.matching.bilinear import axes_of
 from numpyro_symmetry.matching.hard import Hard
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
-from numpyro_symmetry.symmetry.arguments import refuse_masked
+from numpyro_symmetry.symmetry.arguments import as_real_array, refuse_masked, shape_of
 from numpyro_symmetry.traces.acting import act
 from numpyro_symmetry.traces.coordinates import Arrays, Coordinate, refuse_other_coordinates
 from numpyro_symmetry.traces.costs import Cost, Family
@@ -110,10 +110,11 @@ def slots_of(
     one = {}
     for site in bound.axes:
         expected = draws[site].shape[1:]
-        if site not in reference or np.shape(reference[site]) != expected:
-            got = np.shape(reference[site]) if site in reference else "nothing"
+        where = f"Site {site!r} of the reference"
+        if site not in reference or shape_of(reference[site], where) != expected:
+            got = shape_of(reference[site], where) if site in reference else "nothing"
             raise SymmetryError(f"Site {site!r} of the reference: expected shape {expected}, got {got}.")
-        one[site] = np.asarray(reference[site])[None]
+        one[site] = np.asarray(as_real_array(reference[site], where))[None]
     refuse_other_coordinates(coordinates, one, "the reference")
     natural = family.natural(mean_statistics(family, bound.groups, found.state))
     return relabel(cost.family(one, bound, coordinates), bound.groups, natural, max_rounds=1).state

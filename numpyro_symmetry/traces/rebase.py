@@ -16,7 +16,7 @@ from numpyro_symmetry.discovery import check_symmetry, find_symmetry, without_pa
 from numpyro_symmetry.matching.hard import to_element
 from numpyro_symmetry.matching.solve import METHODS
 from numpyro_symmetry.symmetry import PlainView, Symmetry, SymmetryError
-from numpyro_symmetry.symmetry.arguments import as_count, as_flag, as_key, as_model_arguments, seed_of
+from numpyro_symmetry.symmetry.arguments import as_count, as_flag, as_key, as_model_arguments, is_option, seed_of
 from numpyro_symmetry.symmetry.axes import AxisEntry
 from numpyro_symmetry.traces.acting import act
 from numpyro_symmetry.traces.choices import chosen_cost, chosen_starts
@@ -209,7 +209,7 @@ def rebase(
 
 def _checked(options: _Options) -> _Options:
     """The options, if each of them can be one."""
-    if options.method not in METHODS:
+    if not is_option(options.method, METHODS):
         raise ValueError(f"method must be one of {METHODS}; got {options.method!r}.")
     if options.cost != "auto":
         refuse_no_cost(options.cost, "'auto', ")

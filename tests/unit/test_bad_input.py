@@ -203,6 +203,10 @@ SYMMETRY = [
     ),
     Bad("element of words", lambda w: ns.inverse({"u": np.array(["a", "b"])}), ns.SymmetryError, ("'u'", "<U1")),
     Bad("element ragged", lambda w: ns.compose({"u": [[0], [0, 1]]}, {"u": [0]}), ns.SymmetryError, ("'u'", "list")),
+    Bad("group a None", lambda w: ns.Symmetry.mixture("w", group=None), TypeError, ("group", "None")),
+    Bad("hmm of an array", lambda w: ns.Symmetry.hmm(transition=w.y, emissions=()), TypeError, ("transition",)),
+    Bad("layout an array", lambda w: ns.Symmetry.mlp([("a", "b")], layout=w.y), ns.SymmetryError, ("layout",)),
+    Bad("kind an array", lambda w: ns.Symmetry.factor("a", kind=w.y), ns.SymmetryError, ("kind",)),
 ]
 
 ENTROPY = [
@@ -243,6 +247,7 @@ ENTROPY = [
         TypeError,
         ("log_density", "AutoSymmetrized"),
     ),
+    Bad("estimator an array", lambda w: ns.mutual_information(w.y, estimator=w.y), ValueError, ("estimator",)),
 ]
 
 DISCOVERY = [
@@ -474,7 +479,7 @@ GUIDES = [
         "to_arviz, coordinates too few",
         lambda w: ns.to_arviz(KEY, w.guide, w.params, (w.y,), num_draws=2, dims={"loc": ["a"]}, coords={"a": [1, 2]}),
         ValueError,
-        ("coords['a']", "2 entries", "'loc'", "3"),
+        ("coords['a']", "(2,)", "'loc'", "3"),
     ),
 ]
 
@@ -647,6 +652,16 @@ MATCHING = [
         ("loss", "dict"),
     ),
     Bad("variation of no array", lambda w: ns.total_variation(Tensor(), np.ones((1, 1))), ns.SymmetryError, ("p,",)),
+    Bad("deviation ragged", lambda w: ns.DiagonalGaussian({"w": [0.0]}, {"w": [[0], [0, 1]]}), ValueError, ("'w'",)),
+    Bad("method an array", lambda w: ns.match(w.values, w.values, w.symmetry, method=w.y), ValueError, ("method",)),
+    Bad("share of nothing", lambda w: w.gaussian.geodesic(w.gaussian, None), TypeError, ("t:",)),
+    Bad("activations no function", lambda w: ns.ActivationCost(w.values), TypeError, ("activations", "dict")),
+    Bad(
+        "guide, parameter of words",
+        lambda w: ns.DiagonalGaussian.from_guide(w.guide, w.params | {"loc_auto_loc": ["a"] * 3}),
+        ns.SymmetryError,
+        ("loc_auto_loc", "<U1"),
+    ),
 ]
 
 TRACES = [
@@ -766,6 +781,26 @@ TRACES = [
         ns.SymmetryError,
         ("reference", "'loc'", "'mu'"),
     ),
+    Bad("transforms of a tensor", lambda w: ns.GaussianCost(Tensor()), TypeError, ("transforms", "Tensor")),
+    Bad(
+        "allocations, no array",
+        lambda w: ns.rebase(w.draws, w.symmetry, cost=ns.AllocationCost(None)),
+        ns.SymmetryError,
+        ("AllocationCost", "()"),
+    ),
+    Bad(
+        "probabilities ragged",
+        lambda w: ns.rebase(w.draws, w.symmetry, cost=ns.StephensCost([[1.0], [0.5, 0.5]])),
+        ns.SymmetryError,
+        ("StephensCost", "list"),
+    ),
+    Bad(
+        "reference ragged",
+        lambda w: ns.rebase(w.draws, w.symmetry, reference={"loc": [[1.0], [1.0, 2.0]]}),
+        ns.SymmetryError,
+        ("'loc' of the reference", "list"),
+    ),
+    Bad("member, no array", lambda w: ns.rebase([{"loc": Tensor()}], w.symmetry), ns.SymmetryError, ("Member 0",)),
 ]
 
 REPORTS = [
@@ -802,6 +837,12 @@ REPORTS = [
     Bad("invariant of no array", lambda w: ns.report(w.draws, w.out, {"f": Tensor()}), TypeError, ("'f'", "Tensor")),
     Bad("axes a word", lambda w: ns.plot_transpositions(w.out, axes="a"), TypeError, ("axes", "str")),
     Bad("pair of axes a word", lambda w: ns.plot_relabelling(w.draws, w.out, axes="ab"), TypeError, ("axes", "pair")),
+    Bad(
+        "group a list",
+        lambda w: ns.plot_transpositions(w.out, ["component"]),
+        ns.SymmetryError,
+        ("group", "['component']"),
+    ),
 ]
 
 EVIDENCE = [
@@ -879,6 +920,12 @@ EVIDENCE = [
         ns.SymmetryError,
         ("auto_loc", "(2,)", "(3,)"),
     ),
+    Bad(
+        "ragged",
+        lambda w: ns.log_evidence({"loc": [[1.0], [1.0, 2.0]]}, mixture, (w.y,)),
+        ns.SymmetryError,
+        ("'loc'", "list"),
+    ),
 ]
 
 SAMPLERS = [
@@ -913,6 +960,18 @@ SAMPLERS = [
         lambda w: ns.run_blackjax(KEY, mixture, (w.y,), dims={"loc": "component"}, progress_bar=False),
         TypeError,
         ("dims['loc']", "'component'"),
+    ),
+    Bad(
+        "acceptance a word",
+        lambda w: ns.run_blackjax(KEY, mixture, (w.y,), target_acceptance_rate="0.8", progress_bar=False),
+        ValueError,
+        ("target_acceptance_rate", "'0.8'"),
+    ),
+    Bad(
+        "starts of words",
+        lambda w: ns.run_blackjax(KEY, mixture, (w.y,), init_params={"loc": ["a"] * 3}, progress_bar=False),
+        ns.SymmetryError,
+        ("'loc' of init_params", "<U1"),
     ),
 ]
 
