@@ -69,14 +69,14 @@ def of_what_is_there(found: Symmetry, trace: Trace) -> Symmetry:
     here, absent = ([s for s in found.axes if (s in trace.values) == there] for there in (True, False))
     if not here:
         raise SymmetryError(
-            f"The symmetry of the model acts on {absent}, and the draws hold {sorted(trace.values)}: they are of another "
-            "model, or have other names."
+            f"The symmetry of the model acts on {absent}, and the draws hold {sorted(trace.values)}: they are of "
+            "another model, or have other names."
         )
     if absent:
         _warn(
-            f"The symmetry of the model acts on {absent} as well, which the draws do not hold: labels are told by {here} "
-            "alone. That is right if the others were drawn and left out. If they were held fixed, the draws do not have "
-            "this symmetry: pass the model that was sampled, in which they are data (handlers.condition)."
+            f"The symmetry of the model acts on {absent} as well, which the draws do not hold: labels are told by "
+            f"{here} alone. That is right if the others were drawn and left out. If they were held fixed, the draws do "
+            "not have this symmetry: pass the model that was sampled, in which they are data (handlers.condition)."
         )
     return found.restrict(sites=here)
 
