@@ -31,6 +31,7 @@ from numpyro_symmetry.discovery.trials import (
 )
 from numpyro_symmetry.symmetry import Element, Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_count
+from numpyro_symmetry.symmetry.axes import names_in
 
 
 class SymmetryCheck(NamedTuple):
@@ -47,7 +48,7 @@ class SymmetryCheck(NamedTuple):
         datum, or for priors and factors of one plus the norms of those log probabilities that change.
     control_gap
         Group -> largest change under a deliberately wrong action, nats; far above ``tolerance`` when the check means
-        something.
+        something. It may be 0 where a site has a flat prior, and nothing else reads it.
     num_points, num_elements
         Points about the prior, and elements tried at each.
     reason
@@ -254,7 +255,9 @@ def prove(
         _try(evidence, symmetry, random_elements(symmetry, rng, num_far), place)
     watched = movable(symmetry) if evidence.controls else []
     control = {name: control_gap(frozen, symmetry, name, places[0]) for name in watched}
-    blind = [name for name, gap in control.items() if not gap.ratio > CONTROL_FACTOR]
+    # a prior that is flat is invariant whatever is done to it: where nothing else reads a site, there is no more to see
+    empty = {name for name in watched if _sites_of(symmetry, name) <= frozen.unread}
+    blind = [name for name, gap in control.items() if name not in empty and not gap.ratio > CONTROL_FACTOR]
     reason = (
         f"no wrong action on group {blind[0]!r} changes the log joint either, so invariance shows nothing; "
         "does the model use these sites?"
@@ -270,3 +273,7 @@ def prove(
         len(elements),
         reason,
     )
+
+
+def _sites_of(symmetry: Symmetry, name: str) -> set[str]:
+    return {site for site, entries in symmetry.axes.items() if name in names_in(entries)}

@@ -192,7 +192,8 @@ def _found(
             yield from others()
 
         missed = out_of_reach(suspects, reading, found, all_evidence)
-        return replace(found, findings=findings(found, tried, refused), out_of_reach=missed)
+        said = tuple(_of_a_prior(one, proof.frozen.unread) for one in findings(found, tried, refused))
+        return replace(found, findings=said, out_of_reach=missed)
 
     nothing_claimed = not claimed.groups and not reading.blocks(claimed)
     trivial = replace(claimed, findings=findings(claimed, claimed, {}))
@@ -211,6 +212,13 @@ def _found(
         warnings.warn(f"No symmetry could be verified. {error}", SymmetryWarning, stacklevel=3)
         nothing = claimed.restrict([])
         return replace(nothing, findings=findings(nothing, claimed, dict.fromkeys(claimed.groups, error)))
+
+
+def _of_a_prior(finding: Finding, unread: set[str]) -> Finding:
+    """A finding, with a word on a group that says nothing of the data."""
+    if not finding.group or finding.is_parameter or finding.site not in unread:
+        return finding
+    return finding._replace(reason="; ".join(filter(None, [finding.reason, "nothing but its prior reads it"])))
 
 
 class _Read(NamedTuple):

@@ -60,6 +60,8 @@ class FrozenModel(NamedTuple):
         Whether the arithmetic is float64 throughout.
     rounding
         How much of a log probability may be rounding.
+    unread
+        Latent sites that nothing but their own prior reads, a proper one.
     """
 
     log_probs: Callable[[dict[str, Array]], dict[str, Array]]
@@ -72,6 +74,7 @@ class FrozenModel(NamedTuple):
     data_sites: list[str]
     exact: bool
     rounding: float
+    unread: set[str]
 
 
 def trace_model(
@@ -91,10 +94,13 @@ def trace_model(
 def _start_improper(site: Any) -> Any:
     if site["type"] != "sample" or site["value"] is not None:
         return None
-    fn = site["fn"]
+    return init_to_uniform(site) if _is_improper(site["fn"]) else None
+
+
+def _is_improper(fn: Any) -> bool:
     while isinstance(fn, dist.Independent | dist.ExpandedDistribution):
         fn = fn.base_dist
-    return init_to_uniform(site) if isinstance(fn, dist.ImproperUniform) else None
+    return isinstance(fn, dist.ImproperUniform)
 
 
 def outline(model: Callable, args: tuple, kwargs: dict[str, Any], rng_key: Array) -> dict[str, Any]:
@@ -296,6 +302,7 @@ def freeze(
         for name, site in trace.items()
         if site["type"] == "sample" and site["is_observed"] and not isinstance(site["fn"], dist.Unit) and not discrete
     ]
+    proper = {name for name, site in latent.items() if not _is_improper(site["fn"])}
     exact = bool(jax.config.jax_enable_x64) and not _rounds(traced.jaxpr)  # pyright: ignore
     return FrozenModel(
         log_probs=compiled,
@@ -308,7 +315,21 @@ def freeze(
         data_sites=data_sites,
         exact=exact,
         rounding=1e-9 if exact else 1e-4,
+        unread=_unread(traced.jaxpr, sorted(values), sorted(traced.out_info)) & proper,  # pyright: ignore
     )
+
+
+def _unread(closed: Any, given: list[str], scored: list[str]) -> set[str]:
+    """Values on which no log probability depends but that of their own name: by the program, not by its numbers."""
+    reads: dict[Any, frozenset[str]] = {v: frozenset({n}) for n, v in zip(given, closed.jaxpr.invars, strict=True)}
+
+    def read_by(variables: Any) -> frozenset[str]:
+        return frozenset().union(*(reads.get(v, frozenset()) for v in variables if not hasattr(v, "val")))
+
+    for equation in closed.jaxpr.eqns:
+        reads |= dict.fromkeys(equation.outvars, read_by(equation.invars))
+    read = {name: read_by([var]) for name, var in zip(scored, closed.jaxpr.outvars, strict=True)}
+    return {name for name in given if all(name not in sites for other, sites in read.items() if other != name)}
 
 
 def _widened(function: Callable, example: Any) -> Callable:

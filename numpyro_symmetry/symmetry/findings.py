@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from numpyro_symmetry.symmetry.axes import names_in
+
 if TYPE_CHECKING:
     from numpyro_symmetry.symmetry.symmetry import Symmetry
 
@@ -58,10 +60,29 @@ def explain(symmetry: Symmetry) -> str:
 
 def _of_parameters(symmetry: Symmetry) -> list[str]:
     """What groups on parameters are good for."""
-    acted_on = sorted({f.site for f in symmetry.findings if f.is_parameter and f.group})
-    if not acted_on:
-        return []
+    parameters = {f.site for f in symmetry.findings if f.is_parameter}
+    moved = {n: [s for s, entries in symmetry.axes.items() if n in names_in(entries)] for n in symmetry.groups}
+    acted_on = {name: sorted(parameters & set(sites)) for name, sites in moved.items() if parameters & set(sites)}
+    alone = [name for name in acted_on if set(moved[name]) <= parameters]
+    together = [name for name in acted_on if name not in alone]
+
+    left_out = sorted({f.site for f in symmetry.findings if f.is_parameter and f.group} - set(symmetry.axes))
+
+    def sites_of(names: list[str]) -> list[str]:
+        return sorted({site for name in names for site in acted_on[name]})
+
+    def said(sites: list[str], what: str) -> list[str]:
+        return [f"{', '.join(map(repr, sites))}: of numpyro.param. {what}"] if sites else []
+
     return [
-        f"{', '.join(map(repr, acted_on))}: of numpyro.param. Its groups are symmetries of parameters and latent sites "
-        "together; draws of latent sites alone, with the parameters held, do not have them."
+        *said(
+            sites_of(together),
+            f"Groups {together} are symmetries of parameters and latent sites together; draws of latent sites alone, "
+            "with the parameters held, do not have them.",
+        ),
+        *said(
+            sites_of(alone),
+            f"Groups {alone} move parameters alone, and no latent site: there is nothing in draws to relabel.",
+        ),
+        *said(left_out, "Groups that move these are left out: draws do not."),
     ]

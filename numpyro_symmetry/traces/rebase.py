@@ -250,9 +250,11 @@ def _found(known: Model | None, *, signs: bool) -> Symmetry:
             "Without a symmetry, rebase finds one in the model: pass model= and model_args=, or a symmetry such as "
             "Symmetry.mixture('weights', 'loc')."
         )
-    found = without_parameters(find_symmetry(*known, signs=signs))
+    whole = find_symmetry(*known, signs=signs)
+    found = without_parameters(whole)
     if not found.groups:
-        raise SymmetryError(f"The model has no symmetry that could be found:\n{found.explain()}")
+        but = " but for one that moves parameters" if whole.groups else ""
+        raise SymmetryError(f"The model has no symmetry that could be found{but}:\n{whole.explain()}")
     return found
 
 

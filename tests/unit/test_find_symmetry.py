@@ -8,7 +8,7 @@ import numpyro.distributions as dist
 import pytest
 from jax.extend import core
 
-from numpyro_symmetry import SymmetryError, SymmetryWarning, check_symmetry, find_symmetry, rebase
+from numpyro_symmetry import Symmetry, SymmetryError, SymmetryWarning, check_symmetry, find_symmetry, rebase
 from numpyro_symmetry.discovery import enumeration, rules, without_parameters
 from numpyro_symmetry.discovery.interpreter import Interpreter, Typed
 from numpyro_symmetry.discovery.terms import IS_DATA, Reason, atoms_of, axis, pinned
@@ -172,7 +172,8 @@ def test_parameters_count_as_sites():
     assert found.axes == {"net.w1": (None, "net.w2"), "net.w2": ("net.w2",)}
     assert all(finding.is_parameter for finding in found.findings)
     assert "net.w2 (param)  -1    4     ±S4 'net.w2'" in found.explain()
-    assert "'net.w1', 'net.w2': of numpyro.param. Its groups are symmetries of parameters and latent" in found.explain()
+    assert "'net.w1', 'net.w2': of numpyro.param. Groups ['net.w2'] move parameters alone" in found.explain()
+    assert "'net.w1', 'net.w2': of numpyro.param. Groups that move these are left out" in found.restrict([]).explain()
 
 
 def test_latent_sites_are_told_from_parameters():
@@ -183,7 +184,7 @@ def test_latent_sites_are_told_from_parameters():
             numpyro.sample("y", dist.Normal(scores @ weights, 1.0).to_event(1), obs=y)
 
     draws = {"scores": RNG.normal(size=(2, 200, 12, 2))}
-    with pytest.raises(SymmetryError, match="(?s)no symmetry that could be found.*'W': of numpyro.param"):
+    with pytest.raises(SymmetryError, match="(?s)found but for one that moves parameters.*'W': of.*together"):
         rebase(draws, model=principal_components, model_args=(X,))
     found = find_symmetry(principal_components, (X,))
     assert not without_parameters(found).groups
@@ -233,3 +234,49 @@ def test_data_pin_what_they_meet_and_say_so():
     (atom,) = atoms_of(weights)
     assert atom.is_pinned
     assert atom.reasons[0].text == "meets data"
+
+
+FLAT, CURVED = dist.Dirichlet(jnp.ones(5)), dist.Dirichlet(jnp.full(5, 2.0))
+
+
+@pytest.mark.parametrize(
+    ("prior", "expected"),
+    [
+        (FLAT, "S5"),
+        (CURVED, "S5"),
+        (dist.Uniform(0.0, 1.0).expand([5]).to_event(1), "S5"),
+        (dist.Normal(jnp.zeros(5), 1.0), "±S5"),
+        (dist.Normal(jnp.zeros(5), 1.0).to_event(1), "±S5"),
+        (dist.Dirichlet(jnp.array([1.0, 2.0, 3.0, 4.0, 5.0])), ""),
+    ],
+)
+def test_a_site_that_only_its_prior_reads_has_the_symmetry_of_its_prior(prior, expected, recwarn):
+    def model(y):
+        numpyro.sample("unread", prior)
+        loc = numpyro.sample("loc", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+        numpyro.sample("y", dist.Normal(loc.sum(), 1.0), obs=y)
+
+    found = find_symmetry(model, (jnp.array(1.0),))
+    by_site = {finding.site: finding for finding in found.findings}
+    assert by_site["unread"].group.partition(" ")[0] == expected
+    assert ("nothing but its prior reads it" in by_site["unread"].reason) == bool(expected)
+    assert by_site["loc"].reason == ""
+    assert not recwarn.list
+
+
+def test_a_flat_prior_hides_no_support_that_differs():
+    def model():
+        numpyro.sample("u", dist.Uniform(0.0, jnp.array([1.0, 1.0, 3.0])).to_event(1))
+
+    with pytest.raises(SymmetryError, match="leaves its support"):
+        check_symmetry(model, Symmetry({"u": ("unit",)}))
+
+
+def test_a_flat_site_that_something_reads_is_not_taken_on_trust():
+    def model(y):
+        weights = numpyro.sample("weights", FLAT)
+        # so little that no wrong action can be told from a right one
+        numpyro.sample("y", dist.Normal(1e-30 * weights[0], 1.0), obs=y)
+
+    verdict = check_symmetry(model, Symmetry({"weights": ("unit",)}), (jnp.array(1.0),))
+    assert verdict.status == "inconclusive"
