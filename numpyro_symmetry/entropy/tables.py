@@ -24,8 +24,8 @@ from numpyro_symmetry.linalg import product
 from numpyro_symmetry.symmetry import Symmetry
 
 _JUDGES = 64
-# nats: what rounding may leave in an entry at the very worst, hundreds of times what it leaves on average
-_MOST_ROUNDING = 0.05
+# nats: what one rounding of the largest squares is worth; entries hold a few, and gradients feel them more than values
+_MOST_ROUNDING = 0.002
 
 
 class GaussianFactors(NamedTuple):
