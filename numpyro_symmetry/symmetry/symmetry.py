@@ -515,7 +515,8 @@ class Symmetry:
         here = [axis for entries in axes.values() for axis in labels(entries)]
         known, signed = {axis.group for axis in here}, {axis.group for axis in here if axis.signed}
         kinds = {n: kind for n, kind in self.kinds.items() if n in (signed if kind == "signed" else known)}
-        sizes, orbits = ({n: x for n, x in given.items() if n in known} for given in (self.sizes, self.orbits))
+        sizes = {name: size for name, size in self.sizes.items() if name in known}
+        orbits = {name: labels_ for name, labels_ in self.orbits.items() if name in known}
         return Symmetry(axes, kinds, sizes, orbits, self.findings, self.out_of_reach)
 
     def _check_fibres(self) -> None:
