@@ -59,7 +59,8 @@ def hmm_axes(
     as_names((transition,) if initial is None else (transition, initial), "transition, initial", example="('A', 'pi')")
     axes: dict[str, tuple[AxisEntry, ...]] = {} if initial is None else {initial: (group,)}
     axes[transition] = (group, group)
-    return axes | mixture_axes(as_names(emissions, "emissions", example="('loc',)"), group)
+    # none is the transition matrix on its own
+    return axes | {site: (group, ...) for site in as_names(emissions, "emissions", example="('loc',)")}
 
 
 def factor_axes(
