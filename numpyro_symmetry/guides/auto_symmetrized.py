@@ -1,7 +1,7 @@
 """`AutoSymmetrized`: any NumPyro guide with a density, made permutation-symmetric.
 
 The base guide runs untouched; one auxiliary observed site adds what symmetrizing does to its log density, so every ELBO
-works unchanged. Knows guides and the model; the entropy itself is computed on the floor below.
+works unchanged. Knows guides and the model; the entropy itself is computed in the layer below.
 """
 
 from __future__ import annotations
