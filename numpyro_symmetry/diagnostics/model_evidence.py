@@ -34,6 +34,8 @@ from numpyro_symmetry.symmetry.arguments import (
 
 METHODS = ("bridge", "importance", "laplace")
 _SAMPLES, _LARGE_ERROR = 2000, 0.5
+# standard errors between an estimate and a bound on the wrong side of it that chance does not put there
+_CONTRADICTION = 4.0
 
 
 class LogEvidence(NamedTuple):
@@ -182,7 +184,8 @@ def log_evidence(
     SymmetryWarning
         If the error is above half a nat, or few draws are effective (25 of the posterior for ``"bridge"``, 100 of the
         Gaussian for ``"importance"``), or the bridge did not settle, or a weight was not finite and was left out, or
-        not all of the symmetry can be averaged over.
+        not all of the symmetry can be averaged over, or the estimate lies beyond one of its bounds, as it does where
+        the draws are not the posterior's.
 
     See Also
     --------
@@ -254,8 +257,10 @@ def log_evidence(
     of_own = _finite(of_own)
     found = importance(of_own) if method == "importance" or of_rest is None else bridge(of_rest, of_own)
     upper = Bound(math.inf, math.nan) if of_rest is None else upper_bound(of_rest, of_own)
+    lower = lower_bound(of_own)
     _warn(found, method, len(of_own))
-    return _assembled(found, lower_bound(of_own), upper, correction, log_order, of_own, method)
+    _warn_of_contradiction(found, lower, upper)
+    return _assembled(found, lower, upper, correction, log_order, of_own, method)
 
 
 def _of_run(
@@ -381,3 +386,19 @@ def _warn(found: Estimate, method: str, num_samples: int) -> None:
         SymmetryWarning,
         stacklevel=3,
     )
+
+
+def _warn_of_contradiction(found: Estimate, lower: Bound, upper: Bound) -> None:
+    """Say so if the estimate lies beyond a bound, as it does where the draws are not the posterior's."""
+    for gap, error, where in (
+        (lower.value - found.value, lower.error, "below its lower bound"),
+        (found.value - upper.value, upper.error, "above its upper bound"),
+    ):
+        if gap > _CONTRADICTION * math.hypot(found.error, error):
+            warnings.warn(
+                f"The evidence is not reliable: the estimate lies {gap:.1f} nats {where}. The draws are not those of "
+                "this model's posterior: look whether they are of the same data and parameters, untransformed, and "
+                "whether chains have converged. The lower bound holds whatever they are.",
+                SymmetryWarning,
+                stacklevel=3,
+            )

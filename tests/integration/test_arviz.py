@@ -388,7 +388,7 @@ def test_plates_and_declared_dimensions_name_dimensions():
         ({"model_args": jnp.ones(4)}, TypeError, r"model_args must be a tuple .* an array \(4,\)"),
         ({"guide": lambda y: None}, TypeError, "guide must be a NumPyro autoguide"),
         ({"params": None}, TypeError, "params must be a mapping"),
-        ({"params": {"loc_auto_loc": 0.0}}, ValueError, r"parameters \['loc_auto_scale'\], which are not among"),
+        ({"params": {"loc_auto_loc": 0.0}}, ValueError, r"Parameters \['loc_auto_scale'\] are missing"),
         ({"log_likelihood": "no"}, TypeError, "log_likelihood must be True or False"),
         ({"dims": "abc"}, TypeError, "dims must be a mapping"),
     ],
