@@ -46,8 +46,10 @@ Every point is one pair of fits from the same start, bare and trained with the s
 bounds. Left, copies are distinct in the bare fit: I is log |G|, a constant, and training gains nothing. To the right units
 overlap, and the gain grows to a hundred nats and more. The exceptions are one UCI split, another local optimum ({doc}`when`), and
 MNIST: from a large initial standard deviation fits had hardly learned anything after three epochs, and the symmetrized ones were
-behind; and at 512 units the bound sees 64 of 784 inputs (`max_features`), which do not tell all units apart at the start, so it
-spends a part of the first epoch on that (`python -m tests.reproduction.overlap_figure`).
+behind; and at 512 units, where the runs were recorded with a bound that sees 64 of 784 inputs (`max_features=64`, the default then),
+these do not tell all units apart at the start, so it spends a part of the first epoch on that. The default now chooses the number
+at set-up, by how loose the bound is there: 256 for 512 units and 128 for 128. Those runs were not repeated
+(`python -m tests.reproduction.overlap_figure`).
 
 ## Where the papers are wrong, or say less than they seem to
 

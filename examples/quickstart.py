@@ -88,7 +88,7 @@ def fit_network(width: int, steps: int) -> dict[str, Fit]:
         params = svi.run(jax.random.key(0), steps, *train, progress_bar=False).params
 
         # a bare fit too may be read as a symmetric posterior, so both are scored as one: the difference is the training
-        bounds = symmetrized.elbo_bounds(jax.random.key(1), params, *train)
+        bounds = symmetrized.elbo_bounds(jax.random.key(1), params, *train, progress_bar=False)
         draws = symmetrized.sample_posterior(jax.random.key(2), params, sample_shape=(400,))
         predictive = Predictive(model, draws, params=params, return_sites=["parts"])
         parts = predictive(jax.random.key(3), jnp.concatenate([train[0], test[0]]))["parts"]
@@ -128,7 +128,7 @@ def fit_mixture(components: int, steps: int) -> dict[str, ElboBounds]:
     for method, guide in {"bare": bare, "symmetrized": symmetrized}.items():
         svi = SVI(mixture, guide, optax.adam(optax.cosine_decay_schedule(3e-2, steps)), Trace_ELBO(num_particles=8))
         params = svi.run(jax.random.key(4), steps, velocities, components, progress_bar=False).params
-        bounds[method] = symmetrized.elbo_bounds(jax.random.key(1), params, velocities, components)
+        bounds[method] = symmetrized.elbo_bounds(jax.random.key(1), params, velocities, components, progress_bar=False)
     return bounds
 
 

@@ -13,6 +13,7 @@ from numpyro_symmetry.symmetry import (
     SymmetryWarning,
     Unsigned,
     UnsupportedGuideError,
+    Whole,
     compose,
     inverse,
     num_transpositions,
@@ -114,6 +115,9 @@ _UPPER_FLOORS = {
     "varimax": "traces",
 }
 
+# subpackages that are attributes without being imported by name
+_SUBPACKAGES = {*_UPPER_FLOORS.values(), "testing"}
+
 __all__ = [
     "ActivationCost",
     "AllocationCost",
@@ -141,6 +145,7 @@ __all__ = [
     "SymmetryWarning",
     "Unsigned",
     "UnsupportedGuideError",
+    "Whole",
     "agreement",
     "check_symmetry",
     "compose",
@@ -170,6 +175,8 @@ __all__ = [
 def __getattr__(name: str) -> object:
     if name in _UPPER_FLOORS:
         return getattr(import_module(f"{__name__}.{_UPPER_FLOORS[name]}"), name)
+    if name in _SUBPACKAGES:
+        return import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -1,4 +1,4 @@
-"""Cholesky factors and triangular solves that cannot hang on a CPU. Knows jax only.
+"""Matrix products at full precision; Cholesky factors and triangular solves that cannot hang on a CPU. Knows only arrays.
 
 XLA splits a batched LAPACK call over the threads of a pool and blocks the thread that asks for it, so that as many such
 calls at once as there are threads wait for each other for ever. Here a batch is taken apart into single calls on a CPU;
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -61,6 +60,11 @@ def _solver(transposed: bool) -> Callable[[Array, Array], Array]:
     return solver
 
 
+def product(left: Array, right: Array) -> Array:
+    """Matrix product in the precision of its arguments: accelerators round them to fewer bits unless told not to."""
+    return jnp.matmul(left, right, precision=lax.Precision.HIGHEST)
+
+
 _factor = _one_by_one(partial(lax.linalg.cholesky, symmetrize_input=False))
 _forward, _backward = _solver(False), _solver(True)
 
@@ -89,7 +93,7 @@ def _cholesky_forward(matrix: Array) -> tuple[Array, Array]:
 
 def _cholesky_backward(factor: Array, cotangent: Array) -> tuple[Array]:
     # Murray (2016), arXiv:1602.07527, equation 10
-    inner = jnp.tril(_product(factor.T, cotangent))
+    inner = jnp.tril(product(factor.T, cotangent))
     inner = inner - 0.5 * jnp.diag(jnp.diagonal(inner))
     outer = _backward(factor, _backward(factor, inner).T).T
     return (0.5 * (outer + outer.T),)
@@ -111,7 +115,7 @@ def _solve_forward(factor: Array, right: Array, transposed: bool) -> tuple[Array
 def _solve_backward(transposed: bool, residuals: tuple[Array, Array], cotangent: Array) -> tuple[Array, Array]:
     factor, solution = residuals
     to_right = (_forward if transposed else _backward)(factor, cotangent)
-    outer = _product(solution, to_right.T) if transposed else _product(to_right, solution.T)
+    outer = product(solution, to_right.T) if transposed else product(to_right, solution.T)
     return -jnp.tril(outer), to_right
 
 
@@ -147,7 +151,3 @@ def solve_positive(factor: Array, right: Array) -> Array:
 def log_determinant(factor: Array) -> Array:
     r""":math:`\log\det LL^\top` from the factor."""
     return 2.0 * jnp.log(jnp.diagonal(factor)).sum()
-
-
-def _product(a: Array, b: Array) -> Any:
-    return jnp.matmul(a, b, precision=lax.Precision.HIGHEST)

@@ -83,24 +83,27 @@ def best_match(symmetry, target, source):
 def best_gaussian_match(symmetry, target, source, cost):
     """The best objective over all elements, written out density by density."""
 
-    def objective(loc, scale):
-        total = 0.0
-        for site in target.loc:
-            m, s, a, b = (np.asarray(x[site], float) for x in (target.loc, target.scale, loc, scale))
-            if cost == "euclidean":
-                total -= ((m - a) ** 2).sum()
-            elif cost == "wasserstein":
-                total -= ((m - a) ** 2).sum() + ((s - b) ** 2).sum()
-            else:
-                total += (-0.5 * np.log(2 * np.pi * s**2) - ((a - m) ** 2 + b**2) / (2 * s**2)).sum()
-                if cost == "kl":
-                    total += (0.5 + 0.5 * np.log(2 * np.pi * b**2)).sum()
-        return total
-
     best = -np.inf
     for g in _each_element(symmetry):
-        best = max(best, objective(act(symmetry, g, source.loc), act(symmetry, g, source.scale, signs=False)))
+        moved = type(source)(act(symmetry, g, source.loc), act(symmetry, g, source.scale, signs=False))
+        best = max(best, gaussian_objective(target, moved, cost))
     return best
+
+
+def gaussian_objective(target, source, cost):
+    """The objective of one Gaussian beside another, written out density by density."""
+    total = 0.0
+    for site in target.loc:
+        m, s, a, b = (np.asarray(x[site], float) for x in (target.loc, target.scale, source.loc, source.scale))
+        if cost == "euclidean":
+            total -= ((m - a) ** 2).sum()
+        elif cost == "wasserstein":
+            total -= ((m - a) ** 2).sum() + ((s - b) ** 2).sum()
+        else:
+            total += (-0.5 * np.log(2 * np.pi * s**2) - ((a - m) ** 2 + b**2) / (2 * s**2)).sum()
+            if cost == "kl":
+                total += (0.5 + 0.5 * np.log(2 * np.pi * b**2)).sum()
+    return total
 
 
 def _best(symmetry, target, source, objective):

@@ -58,3 +58,11 @@ def tanh_units(draws=300, size=4, inputs=2, noise=0.1, seed=0):
         "w2": np.take_along_axis(values["w2"], labels[..., None], 1) * signs[..., None],
     }
     return moved, values
+
+
+def autoregressive(rng, shape, correlation):
+    """Stationary chains of unit variance, each number for itself: ``(chain, draw, entry)``."""
+    values = rng.standard_normal(shape)
+    for t in range(1, shape[1]):
+        values[:, t] = correlation * values[:, t - 1] + np.sqrt(1.0 - correlation**2) * values[:, t]
+    return values

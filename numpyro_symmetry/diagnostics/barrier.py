@@ -22,6 +22,7 @@ from jax.scipy.special import logsumexp
 from numpyro_symmetry.matching import DiagonalGaussian
 from numpyro_symmetry.matching.sides import read
 from numpyro_symmetry.symmetry import SymmetryError, SymmetryWarning
+from numpyro_symmetry.symmetry.arguments import as_count, as_key, as_real_array, is_option, refuse_tracers
 
 PATHS = ("linear", "wasserstein")
 _FEW_DRAWS = 5.0
@@ -52,6 +53,15 @@ class LossBarrier(NamedTuple):
     excess: np.ndarray
     excess_error: np.ndarray
     effective_draws: np.ndarray
+
+    def __repr__(self) -> str:
+        at = float(self.t[int(np.argmax(self.excess))])
+        draws = float(np.min(self.effective_draws))
+        averaged = f", at least {draws:.1f} effective draws" if np.max(self.effective_draws) > 1 else ""
+        return (
+            f"LossBarrier({self.barrier:.4g} ± {self.error:.2g} nats a datum at t={at:.2f}; loss {self.loss[0]:.4g} "
+            f"and {self.loss[-1]:.4g} at the ends{averaged})"
+        )
 
 
 def loss_barrier(
@@ -92,10 +102,13 @@ def loss_barrier(
     Raises
     ------
     SymmetryError
-        If the two have different sites or shapes, one has no standard deviations and the path needs them, or one has
-        correlations.
+        If the two have different sites or shapes, hold numbers that are not finite, masks or nested parameters, one has
+        no standard deviations and the path needs them, or one has correlations.
     ValueError
         If an option is out of range, or the loss is not one finite number for each datum.
+    TypeError
+        If the loss cannot be compiled because it leaves JAX, a number is no whole number or the key none, or under
+        `jit`.
 
     Warns
     -----
@@ -116,8 +129,13 @@ def loss_barrier(
     >>> round(loss_barrier(loss, *ends).barrier, 3)
     0.316
     """
-    if num_points < 3 or num_samples < 2:
-        raise ValueError(f"Need at least 3 points and 2 samples; got {num_points} and {num_samples}.")
+    num_points = as_count(num_points, "num_points", minimum=3, meaning="the ends and at least one between them")
+    num_samples = as_count(num_samples, "num_samples", minimum=2, meaning="draws at each point")
+    if not callable(loss):
+        raise TypeError(f"loss must be a function of values by site; got {type(loss).__name__}.")
+    if path is not None and not is_option(path, PATHS):
+        raise ValueError(f"path must be one of {PATHS}; got {path!r}.")
+    refuse_tracers("loss_barrier", a, b)
     ends = [side if isinstance(side, DiagonalGaussian) else read(side) for side in (a, b)]
     are_gaussian = [isinstance(side, DiagonalGaussian) for side in ends]
     if path != "linear" and any(hasattr(side, "covariance") for side in ends):
@@ -126,8 +144,6 @@ def loss_barrier(
             ".diagonal() of both, or path='linear' for the path between their means."
         )
     path = ("wasserstein" if all(are_gaussian) else "linear") if path is None else path
-    if path not in PATHS:
-        raise ValueError(f"path must be one of {PATHS}; got {path!r}.")
     if path == "wasserstein" and not all(are_gaussian):
         raise SymmetryError("path='wasserstein' needs standard deviations of both ends: pass Gaussians or guides.")
     first, last = (_gaussian(side) for side in ends)
@@ -139,7 +155,9 @@ def loss_barrier(
                 f"Site {site!r} has shape {np.shape(first.loc[site])} at one end and {np.shape(last.loc[site])} at the "
                 "other."
             )
-    key = jax.random.key(0) if rng_key is None else rng_key
+    for side, name in ((first, " of the first end"), (last, " of the second end")):
+        side.check(name)
+    key = jax.random.key(0) if rng_key is None else as_key(rng_key)
     count = num_samples if path == "wasserstein" else 1
 
     @jax.jit
@@ -148,7 +166,7 @@ def loss_barrier(
 
         def one(draw_key: Array) -> Array:
             values = here.sample(draw_key) if path == "wasserstein" else here.loc
-            return -jnp.asarray(loss(values))
+            return -jnp.asarray(as_real_array(loss(values), "What loss returned", TypeError))
 
         return jax.lax.map(one, jax.random.split(key, count))
 
@@ -156,9 +174,16 @@ def loss_barrier(
     losses, influence = np.empty(num_points), np.empty((num_points, count))
     effective = np.full(num_points, float(count))
     for k, share in enumerate(t):
-        table = log_likelihood(jnp.asarray(share))
+        try:
+            table = log_likelihood(jnp.asarray(share))
+        except (jax.errors.TracerArrayConversionError, jax.errors.ConcretizationTypeError) as error:
+            raise TypeError(
+                "loss is compiled, and left JAX: write it in jax.numpy, without numpy, float() or branches on values."
+            ) from error
         if table.ndim != 2:
             raise ValueError(f"loss must return one number for each datum, (num_data,); got shape {table.shape[1:]}.")
+        if not table.shape[1]:
+            raise ValueError("loss is one over no data: it returned shape (0,).")
         if not bool(jnp.isfinite(table).all()):
             raise ValueError(
                 f"loss is not finite for {int((~jnp.isfinite(table)).any(0).sum())} data at t={share:.2f}."
@@ -189,5 +214,6 @@ def _gaussian(side: Any) -> DiagonalGaussian:
         return side
     if hasattr(side, "diagonal"):
         return side.diagonal()
-    loc = {site: jnp.asarray(value) for site, value in side.items()}
-    return DiagonalGaussian(loc, {site: jnp.zeros_like(value) for site, value in loc.items()})
+    loc = {site: jnp.asarray(as_real_array(value, f"Site {site!r}")) for site, value in side.items()}
+    # checked where it is known which end it is
+    return DiagonalGaussian.tree_unflatten(None, (loc, {site: jnp.zeros_like(value) for site, value in loc.items()}))

@@ -1,4 +1,4 @@
-r"""The ratio of two normalising constants from draws of both densities, and its standard error.
+r"""The ratio of two normalising constants from draws of both densities: estimates, bounds, and their standard errors.
 
 Knows log weights; no models, no guides.
 """
@@ -11,7 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 from numpyro.diagnostics import effective_sample_size
 
+from numpyro_symmetry.entropy.importance import effective_number
+
 _TOLERANCE, _MAX_ROUNDS = 1e-10, 1000
+# more blocks know their own scatter better, fewer and longer ones make tighter bounds
+_NUM_BLOCKS = 20
 
 
 class Estimate(NamedTuple):
@@ -34,6 +38,13 @@ class Estimate(NamedTuple):
     converged: bool = True
 
 
+class Bound(NamedTuple):
+    """A bound in expectation on a log normalising constant, and its standard error; nats."""
+
+    value: float
+    error: float
+
+
 def importance(log_weights: NDArray[np.float64]) -> Estimate:
     r"""Log of the mean weight of independent draws of the proposal, :math:`\log\frac1N\sum_n w_n`.
 
@@ -48,12 +59,7 @@ def importance(log_weights: NDArray[np.float64]) -> Estimate:
         Its mean weight is unbiased; the error is that of its logarithm to first order.
     """
     value = float(np.logaddexp.reduce(log_weights) - np.log(len(log_weights)))
-    return Estimate(value, _relative_error(np.exp(log_weights - value)), effective_weights(log_weights))
-
-
-def effective_weights(log_weights: NDArray[np.float64]) -> float:
-    r"""Effective number of weighted draws, :math:`(\sum w)^2 / \sum w^2`."""
-    return float(np.exp(2 * float(np.logaddexp.reduce(log_weights)) - float(np.logaddexp.reduce(2 * log_weights))))
+    return Estimate(value, _relative_error(np.exp(log_weights - value)), effective_number(log_weights))
 
 
 def bridge(of_target: NDArray[np.float64], of_proposal: NDArray[np.float64]) -> Estimate:
@@ -104,6 +110,81 @@ def bridge(of_target: NDArray[np.float64], of_proposal: NDArray[np.float64]) -> 
     of_target_alone = from_target.var() / from_target.mean() ** 2 / _effective(from_target)
     error = float(np.sqrt(_relative_error(from_proposal) ** 2 + of_target_alone))
     return Estimate(offset + value, error, effective, rounds, bool(change <= _TOLERANCE))
+
+
+def lower_bound(of_proposal: NDArray[np.float64]) -> Bound:
+    r"""Bound a log normalising constant Z from below by log means of J weights, averaged over blocks of draws.
+
+    .. math:: \operatorname{E}_{x_1, \dots, x_J \sim q} \log \frac1J \sum_{j=1}^J w(x_j) \le \log Z
+
+    With :math:`\pi` the normalised target and :math:`r = \frac1J \sum_j \pi(x_j) \prod_{i \ne j} q(x_i)`, the density
+    of J draws of which a random one is the target's, :math:`\frac1J \sum_j w(x_j) / Z = r / \prod_j q(x_j)`. So the
+    gap is :math:`\operatorname{KL}(\prod q \,\|\, r) \ge 0`, and for `upper_bound` it is
+    :math:`\operatorname{KL}(r \,\|\, \prod q)`.
+
+    Parameters
+    ----------
+    of_proposal
+        ``(N,)``: log weights of independent draws of the proposal, nats.
+
+    Returns
+    -------
+    Bound
+        Valid for any N; minus infinity if a whole block has no weight.
+
+    References
+    ----------
+    Burda, Grosse and Salakhutdinov (2016), *Importance Weighted Autoencoders*.
+    """
+    sums, counts = _blocks(of_proposal)
+    each = sums - np.log(counts)
+    return Bound(float(each.mean()), _error_of_mean(each))
+
+
+def upper_bound(of_target: NDArray[np.float64], of_proposal: NDArray[np.float64]) -> Bound:
+    r"""Bound a log normalising constant Z from above by log means of one weight of the target's and J - 1 others.
+
+    .. math:: \operatorname{E}_{x_1 \sim \pi,\; x_2, \dots, x_J \sim q} \log \frac1J \sum_{j=1}^J w(x_j) \ge \log Z
+
+    See `lower_bound` for the proof: all J weights enter alike, so that it does not matter which of them is the
+    target's. Every draw of the target is put beside every block of the proposal's.
+
+    Parameters
+    ----------
+    of_target
+        ``(chain, draw)``: log weights of the target's draws, nats, in the order they were drawn: their autocorrelation
+        counts in the error.
+    of_proposal
+        ``(N,)``: log weights of independent draws of the proposal.
+
+    Returns
+    -------
+    Bound
+        Valid for any N, and whatever the autocorrelation.
+
+    References
+    ----------
+    Brekelmans et al. (2022), *Improving Mutual Information Estimation with Annealed and Energy-Based Bounds*; Sobolev
+    and Vetrov (2019), *Importance Weighted Hierarchical Variational Inference*; Grosse, Ghahramani and Adams (2015),
+    *Sandwiching the marginal likelihood using bidirectional Monte Carlo*.
+    """
+    sums, counts = _blocks(of_proposal)
+    table = np.logaddexp(of_target[..., None], sums) - np.log(counts + 1)
+    of_draws, of_blocks = table.mean(-1), table.mean((0, 1))
+    error = np.hypot(of_draws.std() / np.sqrt(_effective(of_draws)), _error_of_mean(of_blocks))
+    return Bound(float(of_draws.mean()), float(error))
+
+
+def _blocks(log_weights: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Log sums of weights over blocks of draws, and how many draws each holds."""
+    blocks = np.array_split(log_weights, min(_NUM_BLOCKS, len(log_weights)))
+    return np.array([np.logaddexp.reduce(block) for block in blocks]), np.array([len(block) for block in blocks])
+
+
+def _error_of_mean(values: NDArray[np.float64]) -> float:
+    # a block without any weight is infinitely low, and its error is not a number
+    with np.errstate(invalid="ignore"):
+        return float(values.std(ddof=1) / np.sqrt(len(values)))
 
 
 def _effective(values: NDArray[np.float64]) -> float:

@@ -9,9 +9,20 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax.numpy as jnp
+import numpyro
 from jax import Array
+from numpyro.infer.autoguide import AutoGuide
 
+from numpyro_symmetry.guides.parameters import refuse_wrong_parameters
 from numpyro_symmetry.samplers.containers import posterior_container
+from numpyro_symmetry.symmetry.arguments import (
+    as_count,
+    as_flag,
+    as_key,
+    as_model_arguments,
+    refuse_masked_arguments,
+    refuse_tracers,
+)
 
 
 def to_arviz(
@@ -51,6 +62,13 @@ def to_arviz(
     InferenceData or DataTree
         ``posterior``, ``log_likelihood``, ``observed_data``.
 
+    Raises
+    ------
+    SymmetryError
+        If a parameter is missing, of another shape, not finite or outside of its constraint.
+    TypeError, ValueError
+        If an argument is of the wrong type or out of range, or something is traced.
+
     Examples
     --------
     >>> import jax, jax.numpy as jnp, numpyro, numpyro.distributions as dist, optax
@@ -67,8 +85,23 @@ def to_arviz(
     >>> data["posterior"]["loc"].shape
     (1, 50)
     """
-    kwargs = dict(model_kwargs or {})
-    draws = guide.sample_posterior(rng_key, params, *model_args, sample_shape=(num_draws,), **kwargs)
+    rng_key, num_draws = as_key(rng_key), as_count(num_draws, "num_draws")
+    log_likelihood = as_flag(log_likelihood, "log_likelihood")
+    model_args, kwargs = as_model_arguments(model_args, model_kwargs)
+    refuse_masked_arguments(model_args, kwargs)
+    refuse_tracers("to_arviz", rng_key, params, model_args, kwargs)
+    if not isinstance(guide, AutoGuide):
+        raise TypeError(
+            f"guide must be a NumPyro autoguide, or a guide by hand as AutoSymmetrized(guide, symmetry, model=model), "
+            f"which draws from it; got {getattr(guide, '__name__', type(guide).__name__)}."
+        )
+    if not isinstance(params, Mapping):
+        raise TypeError(f"params must be a mapping from names to values, as SVI.get_params has them; got {params!r}.")
+    for name, value in {"dims": dims, "coords": coords}.items():
+        if not (value is None or isinstance(value, Mapping)):
+            raise TypeError(f"{name} must be a mapping from names; got {type(value).__name__}.")
+    _refuse_wrong(rng_key, guide, params, model_args, kwargs)
+    draws = guide.sample_posterior(rng_key, dict(params), *model_args, sample_shape=(num_draws,), **kwargs)
     return posterior_container(
         guide.model if model is None else model,
         model_args,
@@ -79,3 +112,12 @@ def to_arviz(
         coords=coords,
         attrs={"inference_library": "numpyro", "guide": type(guide).__name__},
     )
+
+
+def _refuse_wrong(
+    rng_key: Array, guide: AutoGuide, params: Mapping[str, Any], args: tuple, kwargs: dict[str, Any]
+) -> None:
+    """Refuse parameters that are not the guide's; a guide that has not been set up is set up by this run of it."""
+    with numpyro.handlers.block(), numpyro.handlers.trace() as trace, numpyro.handlers.seed(rng_seed=rng_key):
+        guide(*args, **kwargs)
+    refuse_wrong_parameters(trace, None, params, model_too=False)

@@ -6,6 +6,7 @@ and symmetrized guides, and puts them together.
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -15,18 +16,30 @@ import numpy as np
 from jax import Array
 from numpyro.infer import MCMC
 
-from numpyro_symmetry.diagnostics.bridge import Estimate, bridge, effective_weights, importance
-from numpyro_symmetry.diagnostics.proposal import proposal_of_draws, proposal_of_guide
+from numpyro_symmetry.diagnostics.bridge import Bound, Estimate, bridge, importance, lower_bound, upper_bound
+from numpyro_symmetry.diagnostics.proposal import Proposal, proposal_of_draws, proposal_of_guide, refuse_no_model
+from numpyro_symmetry.entropy.importance import effective_number, pareto_shape
 from numpyro_symmetry.guides import AutoSymmetrized
-from numpyro_symmetry.guides.weights import log_weights
+from numpyro_symmetry.guides.weights import LogWeights, averaged_over, log_weights
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError, SymmetryWarning, UnsupportedGuideError
+from numpyro_symmetry.symmetry.arguments import (
+    as_count,
+    as_flag,
+    as_key,
+    as_model_arguments,
+    is_option,
+    refuse_masked_arguments,
+    refuse_tracers,
+)
 
 METHODS = ("bridge", "importance", "laplace")
 _SAMPLES, _LARGE_ERROR = 2000, 0.5
+# standard errors between an estimate and a bound on the wrong side of it that chance does not put there
+_CONTRADICTION = 4.0
 
 
 class LogEvidence(NamedTuple):
-    r"""An estimate of :math:`\log p(\text{data})`, nats.
+    r"""An estimate of :math:`\log p(\text{data})` and bounds on it from both sides, nats.
 
     Attributes
     ----------
@@ -34,6 +47,12 @@ class LogEvidence(NamedTuple):
         The estimate.
     error
         Its standard error; ``nan`` for ``"laplace"``, whose error is not one of sampling.
+    lower, lower_error
+        At most :math:`\log p(\text{data})` in expectation, and its standard error: from draws of the proposal, and so
+        right whatever the posterior's draws are. ``-inf`` for ``"laplace"``.
+    upper, upper_error
+        At least :math:`\log p(\text{data})` in expectation, if the draws are the posterior's, under any labels. ``inf``
+        where there are none: for a guide and for ``"laplace"``.
     correction
         What symmetrizing the Gaussian does, :math:`I(g;\theta)`: :math:`\log|G|` where all copies are distinct, less
         where they overlap. For ``"laplace"`` :math:`\log q - \log q^G` at the centre, where copies overlap least. The
@@ -42,16 +61,44 @@ class LogEvidence(NamedTuple):
         :math:`\log|G|`.
     effective
         Effective number of the proposal's draws, :math:`(\sum w)^2 / \sum w^2`; one for ``"laplace"``.
+    pareto_shape
+        Shape :math:`\hat k` of the tail of these weights: above 0.7 few of them are all of the mean. ``nan`` where
+        fewer than 25 are there to tell.
     method
         How it was found.
+
+    Examples
+    --------
+    >>> from numpyro_symmetry import LogEvidence
+    >>> print(LogEvidence(-3.0, 0.01, -3.02, 0.01, -2.97, 0.02, 1.71, 1.79, 1800.0, 0.12, "bridge"))
+    log p(data) = -3.00 ± 0.01 nats by bridge; -3.02 ± 0.01 ≤ log p(data) ≤ -2.97 ± 0.02 in expectation
+    I = 1.71 of log|G| = 1.79 nats; 1800 of the proposal's draws are effective, Pareto shape 0.12
     """
 
     value: float
     error: float
+    lower: float
+    lower_error: float
+    upper: float
+    upper_error: float
     correction: float
     log_order: float
     effective: float
+    pareto_shape: float
     method: str
+
+    def __str__(self) -> str:
+        """Two lines: the estimate between its bounds, and what it rests on."""
+        information = f"I = {self.correction:.2f} of log|G| = {self.log_order:.2f} nats"
+        if self.method == "laplace":
+            return f"log p(data) = {self.value:.2f} nats by laplace, with no error and no bounds; {information}"
+        below = f"{self.lower:.2f} ± {self.lower_error:.2f} ≤ log p(data)"
+        above = f" ≤ {self.upper:.2f} ± {self.upper_error:.2f}" if math.isfinite(self.upper) else ""
+        return (
+            f"log p(data) = {self.value:.2f} ± {self.error:.2f} nats by {self.method}; {below}{above} in expectation\n"
+            f"{information}; {self.effective:.0f} of the proposal's draws are effective, "
+            f"Pareto shape {self.pareto_shape:.2f}"
+        )
 
 
 def log_evidence(
@@ -61,12 +108,13 @@ def log_evidence(
     model_kwargs: Mapping[str, Any] | None = None,
     *,
     symmetry: Symmetry | None = None,
+    signs: bool = True,
     method: str = "auto",
     num_samples: int | None = None,
     num_permutations: int = 16,
     rng_key: Array | None = None,
 ) -> LogEvidence:
-    r"""Estimate a model's log evidence with a symmetrized Gaussian, so that label switching does no harm.
+    r"""Estimate a model's log evidence, and bound it, with a Gaussian symmetrized over permutations and signs.
 
     .. math:: p(\text{data}) = \operatorname{E}_{\theta\sim q^G}\frac{p(\theta, \text{data})}{q^G(\theta)},
               \qquad q^G(\theta) = \frac1{|G|}\sum_{g\in G} q(g\theta)
@@ -74,6 +122,18 @@ def log_evidence(
     A Gaussian fitted to draws under one set of labels misses all other copies of the posterior, a factor of up to
     :math:`|G|`; one fitted to draws of switching labels fits none. The symmetrized one covers every copy, and weighs
     them as far as they are distinct, which is what adding :math:`\log|G|` by hand does not.
+
+    With :math:`w = p(\theta, \text{data}) / q^G(\theta)`, and J weights of which either none or one is that of a draw
+    of the posterior,
+
+    .. math:: \operatorname{E}_{\theta_{1:J} \sim q^G} \log \frac1J \sum_j w(\theta_j)
+              \;\le\; \log p(\text{data}) \;\le\;
+              \operatorname{E}_{\theta_1 \sim p(\theta\mid\text{data}),\; \theta_{2:J} \sim q^G}
+              \log \frac1J \sum_j w(\theta_j).
+
+    The lower side holds for any proposal. The upper one assumes that ``data`` are draws of the posterior, of all its
+    labels or of one basin, for w does not know them apart: a mode beyond labels that no chain has visited, or chains
+    that have not converged, can put it too low. Both hold for groups of any size (`log_weights`).
 
     Parameters
     ----------
@@ -87,15 +147,20 @@ def log_evidence(
         Parameters of the model are held where ``params`` has them, or where they start.
     symmetry
         By default what `find_symmetry` finds in the model. It may be trivial.
+    signs
+        Whether changes of sign (odd activations, factors) are looked for too. A sign that is left out makes the
+        evidence low by up to log 2 if the chains have stayed on one side of it.
     method
-        ``"bridge"``: bridge sampling between draws and symmetrized Gaussian, the default for draws: the Gaussian is
-        fitted to the first half of every chain, rebased; the second half is bridged. ``"importance"``: the mean weight
-        of the Gaussian's draws, the default for a guide. ``"laplace"``: the weight at the Gaussian's centre, Laplace's
-        method for an `AutoLaplaceApproximation` and its Metropolis variant for draws; crude, and without an error.
+        ``"bridge"``: bridge sampling between draws and symmetrized Gaussian, the default for draws. ``"importance"``:
+        the mean weight of the Gaussian's draws, the default for a guide. For either, the Gaussian is fitted to the
+        first half of every chain, rebased; the second half is bridged, and bounds from above. ``"laplace"``: the weight
+        at the Gaussian's centre, Laplace's method for an `AutoLaplaceApproximation` and its Metropolis variant for
+        draws; crude, and without an error or bounds.
     num_samples
         Number of draws of the proposal; by default as many as are bridged, and at least 2000.
     num_permutations
-        K, for groups too large to be summed: more makes the estimate less noisy, and it is right for any.
+        K, for groups too large to be summed: more makes the estimate less noisy and bounds tighter, and they are right
+        for any.
     rng_key
         JAX random key; without one it is a fixed one.
 
@@ -111,21 +176,26 @@ def log_evidence(
         finite, do not vary, or lie on the border of their support.
     ValueError
         If an option does not fit.
+    TypeError
+        If an argument is of the wrong type, the model cannot be called with its arguments, or something is traced.
 
     Warns
     -----
     SymmetryWarning
         If the error is above half a nat, or few draws are effective (25 of the posterior for ``"bridge"``, 100 of the
-        Gaussian for ``"importance"``), or the bridge did not settle, or a weight was not finite and was left out.
+        Gaussian for ``"importance"``), or the bridge did not settle, or a weight was not finite and was left out, or
+        not all of the symmetry can be averaged over, or the estimate lies beyond one of its bounds, as it does where
+        the draws are not the posterior's.
 
     See Also
     --------
-    AutoSymmetrized.elbo_bounds : bounds from a guide alone, in expectation.
+    AutoSymmetrized.elbo_bounds : bounds of a guide's ELBO, which is below the evidence.
 
     References
     ----------
     Frühwirth-Schnatter (2004), for bridge sampling of mixtures with a symmetrized proposal; Meng and Wong (1996);
-    Lewis and Raftery (1997), *Estimating Bayes factors via posterior simulation with the Laplace-Metropolis estimator*.
+    Lewis and Raftery (1997), *Estimating Bayes factors via posterior simulation with the Laplace-Metropolis estimator*;
+    Brekelmans et al. (2022), *Improving Mutual Information Estimation with Annealed and Energy-Based Bounds*.
 
     Examples
     --------
@@ -140,22 +210,24 @@ def log_evidence(
     >>> found = log_evidence({"units": switching}, posterior.model, (centres,), num_samples=200)
     >>> round(found.value, 1), round(found.correction, 1)
     (-3.0, 1.8)
+    >>> found.lower < -3.0 < found.upper
+    True
     """
-    if method not in ("auto", *METHODS):
+    if not is_option(method, ("auto", *METHODS)):
         raise ValueError(f"method must be 'auto' or one of {METHODS}; got {method!r}.")
-    if num_samples is not None and num_samples < 2:
-        raise ValueError(f"num_samples must be at least 2; got {num_samples}.")
-    if num_permutations < 1:
-        raise ValueError(f"num_permutations counts the identity and must be at least 1; got {num_permutations}.")
-    rng_key = jax.random.key(0) if rng_key is None else rng_key
+    if num_samples is not None:
+        num_samples = as_count(num_samples, "num_samples", minimum=2)
+    num_permutations = as_count(num_permutations, "num_permutations", meaning="it counts the identity")
+    signs = as_flag(signs, "signs")
+    rng_key = jax.random.key(0) if rng_key is None else as_key(rng_key)
+    if not (symmetry is None or isinstance(symmetry, Symmetry)):
+        raise TypeError(f"symmetry must be a Symmetry; got {type(symmetry).__name__}.")
+    refuse_tracers("log_evidence", data, model_args, model_kwargs, rng_key)
     key_fit, key_draw, key_weigh = jax.random.split(rng_key, 3)
     if isinstance(data, MCMC):
-        if not hasattr(data, "_args"):
-            raise ValueError("The MCMC holds no draws: call its run() first.")
-        model = data.sampler.model if model is None else model
-        model_args = data._args if model_args is None else model_args
-        model_kwargs = data._kwargs if model_kwargs is None else model_kwargs
-    args, kwargs = tuple(model_args or ()), dict(model_kwargs or {})
+        model, model_args, model_kwargs = _of_run(data, model, model_args, model_kwargs)
+    args, kwargs = as_model_arguments(() if model_args is None else model_args, model_kwargs)
+    refuse_masked_arguments(args, kwargs)
 
     if isinstance(data, tuple) and len(data) == 2 and callable(data[0]):
         if method == "bridge":
@@ -163,14 +235,64 @@ def log_evidence(
                 "method='bridge' needs draws of the posterior; a guide has only its own: use 'importance'."
             )
         method = "importance" if method == "auto" else method
-        proposal = proposal_of_guide(*data, model, symmetry, key_fit, args, kwargs)
+        proposal = proposal_of_guide(*data, model, symmetry, signs, key_fit, args, kwargs)
+    elif callable(data):
+        name = getattr(data, "__name__", type(data).__name__)
+        raise TypeError(f"A guide is passed with its parameters, (guide, params); got {name} alone.")
     elif model is None:
         raise ValueError("Draws do not know their model: pass model= and model_args=.")
     else:
+        refuse_no_model(model, args, kwargs)
         method = "bridge" if method == "auto" else method
-        proposal = proposal_of_draws(data, model, symmetry, key_fit, args, kwargs, halve=method == "bridge")
-    guide, params, sites, rest = proposal
+        halve = method != "laplace"
+        proposal = proposal_of_draws(data, model, symmetry, signs, key_fit, args, kwargs, halve=halve)
 
+    weights, of_rest = _weigh(proposal, method, num_samples, num_permutations, key_draw, key_weigh, args, kwargs)
+    correction = float(np.asarray(weights.information).mean())
+    log_order = averaged_over(proposal.guide)[0].log_order()
+    of_own = np.asarray(weights.total, np.float64)
+    if method == "laplace":
+        unbounded = Bound(-math.inf, math.nan), Bound(math.inf, math.nan)
+        return _assembled(Estimate(float(of_own[0]), math.nan, 1.0), *unbounded, correction, log_order, of_own, method)
+    of_own = _finite(of_own)
+    found = importance(of_own) if method == "importance" or of_rest is None else bridge(of_rest, of_own)
+    upper = Bound(math.inf, math.nan) if of_rest is None else upper_bound(of_rest, of_own)
+    lower = lower_bound(of_own)
+    _warn(found, method, len(of_own))
+    _warn_of_contradiction(found, lower, upper)
+    return _assembled(found, lower, upper, correction, log_order, of_own, method)
+
+
+def _of_run(
+    mcmc: MCMC, model: Any, model_args: Any, model_kwargs: Any
+) -> tuple[Callable[..., Any], tuple[Any, ...], Mapping[str, Any]]:
+    """What an MCMC lends of the model and its arguments: that which is left out."""
+    if mcmc.last_state is None:
+        raise ValueError("The MCMC holds no draws: call its run() first.")
+    # NumPyro keeps them under private names, which may change
+    model = getattr(mcmc.sampler, "model", None) if model is None else model
+    model_args = getattr(mcmc, "_args", None) if model_args is None else model_args
+    model_kwargs = getattr(mcmc, "_kwargs", None) if model_kwargs is None else model_kwargs
+    if model is None or model_args is None or model_kwargs is None:
+        raise ValueError(
+            "The MCMC does not say which model it ran, or with what: pass model=, model_args= and model_kwargs= ({} if "
+            "there are none)."
+        )
+    return model, model_args, model_kwargs
+
+
+def _weigh(
+    proposal: Proposal,
+    method: str,
+    num_samples: int | None,
+    num_permutations: int,
+    key_draw: Array,
+    key_weigh: Array,
+    args: tuple,
+    kwargs: dict[str, Any],
+) -> tuple[LogWeights, np.ndarray | None]:
+    """Weights of the proposal's own draws, or of its centre; and ``(chain, draw)`` those of draws it has not seen."""
+    guide, params, sites, rest = proposal
     if method == "laplace":
         own: Mapping[str, Any] = jax.tree.map(lambda x: x[None], _centre(guide, params))
     else:
@@ -179,25 +301,39 @@ def log_evidence(
     draws = [own] if rest is None else [own, rest.flat(sites)]
     both = {site: np.concatenate([np.asarray(part[site]) for part in draws]) for site in sites}
     num_own = len(own[sites[0]])
-    is_first = np.arange(len(both[sites[0]])) < num_own
     # a centre is no draw of the Gaussian's
-    is_own = is_first & (method != "laplace")
+    is_own = (np.arange(len(both[sites[0]])) < num_own) & (method != "laplace")
     weights = log_weights(guide, key_weigh, params, both, is_own, args, kwargs, num_permutations=num_permutations)
-    log_w = np.asarray(weights.total, np.float64)
-    of_own, of_rest = log_w[is_first], log_w[~is_first]
-    correction = float(np.asarray(weights.information)[is_first].mean())
-    log_order = guide.symmetry.log_order() if guide.symmetry is not None else 0.0
-
-    if method == "laplace":
-        return LogEvidence(float(of_own[0]), np.nan, correction, log_order, 1.0, method)
-    of_own = _finite(of_own)
+    own_weights = LogWeights(weights.base[:num_own], weights.information[:num_own])
     if rest is None:
-        found = importance(of_own)
-    else:
-        _refuse_no_density(of_rest)
-        found = bridge(of_rest.reshape(rest.leading), of_own)
-    _warn(found, method, len(of_own))
-    return LogEvidence(found.value, found.error, correction, log_order, effective_weights(of_own), method)
+        return own_weights, None
+    of_rest = np.asarray(weights.total, np.float64)[num_own:]
+    _refuse_no_density(of_rest)
+    return own_weights, of_rest.reshape(rest.leading)
+
+
+def _assembled(
+    found: Estimate,
+    lower: Bound,
+    upper: Bound,
+    correction: float,
+    log_order: float,
+    of_own: np.ndarray,
+    method: str,
+) -> LogEvidence:
+    return LogEvidence(
+        value=found.value,
+        error=found.error,
+        lower=lower.value,
+        lower_error=lower.error,
+        upper=upper.value,
+        upper_error=upper.error,
+        correction=correction,
+        log_order=log_order,
+        effective=effective_number(of_own),
+        pareto_shape=pareto_shape(of_own),
+        method=method,
+    )
 
 
 def _centre(guide: AutoSymmetrized, params: Mapping[str, Any]) -> dict[str, Array]:
@@ -250,3 +386,19 @@ def _warn(found: Estimate, method: str, num_samples: int) -> None:
         SymmetryWarning,
         stacklevel=3,
     )
+
+
+def _warn_of_contradiction(found: Estimate, lower: Bound, upper: Bound) -> None:
+    """Say so if the estimate lies beyond a bound, as it does where the draws are not the posterior's."""
+    for gap, error, where in (
+        (lower.value - found.value, lower.error, "below its lower bound"),
+        (found.value - upper.value, upper.error, "above its upper bound"),
+    ):
+        if gap > _CONTRADICTION * math.hypot(found.error, error):
+            warnings.warn(
+                f"The evidence is not reliable: the estimate lies {gap:.1f} nats {where}. The draws are not those of "
+                "this model's posterior: look whether they are of the same data and parameters, untransformed, and "
+                "whether chains have converged. The lower bound holds whatever they are.",
+                SymmetryWarning,
+                stacklevel=3,
+            )

@@ -11,6 +11,26 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
+def as_axes(axes: Any, name: str = "axes") -> Any:
+    """Matplotlib axes, if any are given.
+
+    Raises
+    ------
+    TypeError
+        If it is anything else: a figure, say, or an array of axes.
+    """
+    if axes is None:
+        return None
+    from matplotlib.axes import Axes
+
+    if not isinstance(axes, Axes):
+        raise TypeError(
+            f"{name} must be matplotlib axes, such as plt.subplots()[1]; got {type(axes).__module__.split('.')[0]}'s "
+            f"{type(axes).__name__}."
+        )
+    return axes
+
+
 def plot_barrier(barriers: LossBarrier | Mapping[str, LossBarrier], *, axes: Axes | None = None) -> Axes:
     """Plot losses along paths, with two Monte Carlo standard errors and the chords they are held against.
 
@@ -26,6 +46,11 @@ def plot_barrier(barriers: LossBarrier | Mapping[str, LossBarrier], *, axes: Axe
     matplotlib.axes.Axes
         The axes.
 
+    Raises
+    ------
+    TypeError
+        If a barrier is not what `loss_barrier` returned.
+
     Examples
     --------
     >>> import jax.numpy as jnp
@@ -36,11 +61,18 @@ def plot_barrier(barriers: LossBarrier | Mapping[str, LossBarrier], *, axes: Axe
     >>> axes.get_xlabel()
     'share of the way'
     """
+    named: Mapping[Any, LossBarrier] = {None: barriers} if isinstance(barriers, LossBarrier) else barriers
+    if not isinstance(named, Mapping) or not named or not all(isinstance(x, LossBarrier) for x in named.values()):
+        raise TypeError(
+            "plot_barrier expects what loss_barrier returned, or a mapping from names to several of them; got "
+            f"{type(barriers).__name__}."
+        )
+    axes = as_axes(axes)
     if axes is None:
         import matplotlib.pyplot as plt
 
-        axes = plt.figure().add_subplot()
-    named: Mapping[Any, LossBarrier] = {None: barriers} if isinstance(barriers, LossBarrier) else barriers
+        # makes space for the legend below
+        axes = plt.figure(layout="constrained").add_subplot()
     for name, barrier in named.items():
         label = None if name is None else f"{name}: {barrier.barrier:.3f} ± {barrier.error:.3f}"
         (line,) = axes.plot(barrier.t, barrier.loss, "o-", ms=3, label=label)
@@ -50,6 +82,10 @@ def plot_barrier(barriers: LossBarrier | Mapping[str, LossBarrier], *, axes: Axe
     axes.set(xlabel="share of the way", ylabel="loss (nats per datum)")
     axes.spines[["top", "right"]].set_visible(False)
     if any(name is not None for name in named):
-        # below the axes, where it hides no curve
-        axes.legend(frameon=False, title="barrier", alignment="left", loc="upper center", bbox_to_anchor=(0.5, -0.18))
+        # below the axes, where it hides no curve, if the layout makes room for it there
+        figure = axes.get_figure(root=True)
+        room = figure is not None and figure.get_layout_engine() is not None
+        legend = axes.legend(frameon=False, title="barrier", alignment="left", loc="upper center" if room else "best")
+        if room:
+            legend.set_bbox_to_anchor((0.5, -0.18), transform=axes.transAxes)
     return axes

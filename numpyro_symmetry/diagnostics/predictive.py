@@ -6,10 +6,16 @@ Knows arrays of probabilities; no models.
 from __future__ import annotations
 
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
+from jax.core import Tracer
 from jax.typing import ArrayLike
 
 from numpyro_symmetry.symmetry import SymmetryError
+from numpyro_symmetry.symmetry.arguments import as_real_array, refuse_masked
+from numpyro_symmetry.symmetry.elements import broadcast
+
+_TOLERANCE = 1e-3
 
 
 def agreement(p: ArrayLike, q: ArrayLike) -> Array:
@@ -30,7 +36,8 @@ def agreement(p: ArrayLike, q: ArrayLike) -> Array:
     Raises
     ------
     SymmetryError
-        If the shapes do not go together or the probabilities do not sum to one.
+        If the shapes do not go together, there are no data or the probabilities do not sum to one; the last is not
+        looked at under `jit`, `vmap` and `grad`.
 
     References
     ----------
@@ -65,7 +72,8 @@ def total_variation(p: ArrayLike, q: ArrayLike) -> Array:
     Raises
     ------
     SymmetryError
-        If the shapes do not go together or the probabilities do not sum to one.
+        If the shapes do not go together, there are no data or the probabilities do not sum to one; the last is not
+        looked at under `jit`, `vmap` and `grad`.
 
     References
     ----------
@@ -83,14 +91,21 @@ def total_variation(p: ArrayLike, q: ArrayLike) -> Array:
 
 
 def _checked(p: ArrayLike, q: ArrayLike) -> tuple[Array, Array]:
-    p, q = jnp.asarray(p), jnp.asarray(q)
-    if p.ndim < 2 or p.shape[-2:] != q.shape[-2:]:
-        raise SymmetryError(f"Expected probabilities (..., N, classes) of the same data; got {p.shape} and {q.shape}.")
+    refuse_masked({"p": p, "q": q}, "Argument")
     for name, values in (("p", p), ("q", q)):
-        if (
-            not bool(jnp.isfinite(values).all())
-            or bool((values < 0).any())
-            or float(jnp.abs(values.sum(-1) - 1.0).max()) > 1e-3
-        ):
+        as_real_array(values, f"{name}, of probabilities")
+    p, q = jnp.asarray(p), jnp.asarray(q)
+    same = p.ndim >= 2 and p.shape[-2:] == q.shape[-2:]
+    if not same or not broadcast(p.shape[:-2], q.shape[:-2]):
+        raise SymmetryError(f"Expected probabilities (..., N, classes) of the same data; got {p.shape} and {q.shape}.")
+    if 0 in p.shape[-2:]:
+        raise SymmetryError(f"There are no data, or no classes: p and q have shape {p.shape[-2:]}.")
+    for name, values in (("p", p), ("q", q)):
+        if not isinstance(values, Tracer) and not _is_distribution(np.asarray(values, float)):
             raise SymmetryError(f"{name} is not a distribution over its last axis: pass probabilities, not logits.")
     return p, q
+
+
+def _is_distribution(values: np.ndarray) -> bool:
+    sums = values.sum(-1)
+    return bool(np.isfinite(values).all() and (values >= 0).all() and (np.abs(sums - 1.0) <= _TOLERANCE).all())

@@ -5,6 +5,8 @@ Knows containers, rebasing and symmetrized guides; not what the density is for.
 
 from __future__ import annotations
 
+import inspect
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -17,10 +19,13 @@ from numpyro.distributions.transforms import biject_to
 from numpyro.infer.autoguide import AutoDiagonalNormal, AutoLaplaceApproximation, AutoMultivariateNormal
 from numpyro.infer.util import unconstrain_fn
 
-from numpyro_symmetry.discovery import find_symmetry, trace_model
+from numpyro_symmetry.discovery import find_symmetry, refuse_no_sites, trace_model, without_parameters
 from numpyro_symmetry.guides import AutoSymmetrized
-from numpyro_symmetry.guides.density import latent_values
-from numpyro_symmetry.symmetry import Symmetry, SymmetryError
+from numpyro_symmetry.guides.density import latent_values, log_prob_of
+from numpyro_symmetry.guides.parameters import refuse_wrong_parameters
+from numpyro_symmetry.guides.weights import averaged_over
+from numpyro_symmetry.symmetry import Symmetry, SymmetryError, SymmetryWarning
+from numpyro_symmetry.symmetry.arguments import refuse_masked, shape_of
 from numpyro_symmetry.traces import Rebased, rebase
 from numpyro_symmetry.traces.containers import Trace, read
 from numpyro_symmetry.traces.coordinates import Arrays
@@ -29,7 +34,7 @@ from numpyro_symmetry.traces.inputs import refuse_bad_draws
 _FEWEST = 4
 # a covariance matrix wants draws
 _DRAWS_PER_NUMBER = 10
-_NO_WIDTH = 1e-10
+_NO_WIDTH = _NO_ORDER = 1e-10
 
 
 class Proposal(NamedTuple):
@@ -49,6 +54,7 @@ def proposal_of_guide(
     params: Mapping[str, Any],
     model: Callable[..., Any] | None,
     symmetry: Symmetry | None,
+    signs: bool,
     rng_key: Array,
     args: tuple,
     kwargs: dict[str, Any],
@@ -57,20 +63,29 @@ def proposal_of_guide(
     model = model if model is not None else getattr(guide, "model", None)
     if model is None:
         raise ValueError(f"{type(guide).__name__} does not know its model: pass model=.")
+    if isinstance(guide, AutoSymmetrized) and (symmetry is not None or model is not guide.model):
+        raise ValueError("An AutoSymmetrized has its own symmetry and model: leave symmetry= and model= out.")
+    refuse_no_model(model, args, kwargs)
+    if not isinstance(params, Mapping):
+        remedy = " Pass result.params." if hasattr(params, "params") else ""
+        raise TypeError(
+            f"A guide's parameters are a mapping from names to values, as SVI.get_params has them; got "
+            f"{type(params).__name__}.{remedy}"
+        )
     sites = list(_latents(model, args, kwargs, rng_key))
     if isinstance(guide, AutoLaplaceApproximation):
+        refuse_wrong_parameters(_run_of(guide, rng_key, args, kwargs), None, params, model_too=False)
         gaussian: Any = guide.get_posterior(dict(params))
         _refuse_no_volume(np.diagonal(gaussian.scale_tril), "Laplace's approximation, at its mode,")
         names = f"{guide.prefix}_loc", f"{guide.prefix}_scale_tril"
         params = {**params, names[0]: gaussian.loc, names[1]: gaussian.scale_tril}
         guide = AutoMultivariateNormal(model, prefix=guide.prefix)
     if not isinstance(guide, AutoSymmetrized):
-        guide = _symmetrized(guide, model, symmetry, args, kwargs)
-    elif symmetry is not None or model is not guide.model:
-        raise ValueError("An AutoSymmetrized has its own symmetry and model: leave symmetry= and model= out.")
+        guide = _symmetrized(guide, model, symmetry, signs, args, kwargs)
     if guide.layout is None:
         guide.setup(rng_key, *args, **kwargs)
     _refuse_other_sites(guide, params, sites, rng_key, args, kwargs)
+    _warn_of_part(guide)
     return Proposal(guide, params, sites)
 
 
@@ -78,6 +93,7 @@ def proposal_of_draws(
     data: Any,
     model: Callable[..., Any],
     symmetry: Symmetry | None,
+    signs: bool,
     rng_key: Array,
     args: tuple,
     kwargs: dict[str, Any],
@@ -95,10 +111,11 @@ def proposal_of_draws(
     discrete = [name for name, site in model_trace.items() if _is_latent(site) and name not in sites]
     continuous = handlers.block(handlers.seed(model, rng_key), hide=discrete) if discrete else model
     base = (AutoMultivariateNormal if is_full else AutoDiagonalNormal)(continuous)
-    guide = _symmetrized(base, model, symmetry, args, kwargs).setup(rng_key, *args, **kwargs)
+    guide = _symmetrized(base, model, symmetry, signs, args, kwargs).setup(rng_key, *args, **kwargs)
 
+    _warn_of_part(guide)
     first, rest = _part(trace, slice(None, half)), _part(trace, slice(half, None))
-    first, rest = _rebased(first, rest if halve else None, guide.symmetry, rng_key)
+    first, rest = _rebased(first, rest if halve else None, averaged_over(guide)[0], rng_key)
 
     def unconstrain(draw: dict[str, Array]) -> dict[str, Array]:
         return unconstrain_fn(handlers.seed(model, rng_key), args, kwargs, draw)
@@ -110,21 +127,38 @@ def proposal_of_draws(
 
 
 def _symmetrized(
-    base: Any, model: Callable[..., Any], symmetry: Symmetry | None, args: tuple, kwargs: dict[str, Any]
+    base: Any, model: Callable[..., Any], symmetry: Symmetry | None, signs: bool, args: tuple, kwargs: dict[str, Any]
 ) -> AutoSymmetrized:
     """With the symmetry that is given, held against the model, or that which is found there, even if there is none."""
     if symmetry is not None:
         return AutoSymmetrized(base, symmetry, model=model)
-    return AutoSymmetrized(base, find_symmetry(model, args, kwargs), model=model, check=False)
+    found = without_parameters(find_symmetry(model, args, kwargs, signs=signs))
+    return AutoSymmetrized(base, found, model=model, check=False)
 
 
-def _rebased(first: Trace, rest: Trace | None, symmetry: Symmetry | None, rng_key: Array) -> tuple[Trace, Trace | None]:
+def _warn_of_part(guide: AutoSymmetrized) -> None:
+    """Say so if the Gaussian is averaged over a part of the symmetry only."""
+    assert guide.model_trace is not None
+    assert guide.symmetry is not None
+    whole = guide.symmetry.bind(latent_values(guide.model_trace)).log_order()
+    if (beyond := whole - averaged_over(guide)[0].log_order()) > _NO_ORDER:
+        warnings.warn(
+            f"Of log|G| = {whole:.1f} nats the Gaussian is averaged over {whole - beyond:.1f}: units are exchanged "
+            f"within groups that are exchanged themselves. The estimate and both bounds are low by up to "
+            f"{beyond:.1f} nats where chains have not visited all of the other copies.",
+            SymmetryWarning,
+            stacklevel=4,
+        )
+
+
+def _rebased(first: Trace, rest: Trace | None, symmetry: Symmetry, rng_key: Array) -> tuple[Trace, Trace | None]:
     """Both parts of the draws under the labels that are found in the first: the second must not shape the Gaussian.
 
     Weights are blind to labels, but far from the Gaussian they are small differences of large numbers in float32: the
-    second part is relabelled to lie near it.
+    second part is relabelled to lie near it. By elements that the Gaussian is averaged over, and no others: weights
+    are blind to these alone.
     """
-    if symmetry is None or not symmetry.groups:
+    if not symmetry.groups:
         return first, rest
 
     def relabelled(part: Trace, reference: Any) -> tuple[Trace, Rebased]:
@@ -151,6 +185,55 @@ def _gaussian(flat: np.ndarray, is_full: bool) -> dict[str, Array]:
 # ---- draws -------------------------------------------------------------------------------------------------------
 
 
+_A_MODEL = (
+    "A model draws its parameters by numpyro.sample; a log density of given values becomes one by drawing them from "
+    "dist.ImproperUniform and adding numpyro.factor('log_density', ...)"
+)
+
+
+def refuse_no_model(model: Any, args: tuple, kwargs: dict[str, Any]) -> None:
+    """Refuse what is no model, or cannot be called with these arguments: a log density of given values, say."""
+    if not callable(model):
+        raise TypeError(f"model must be a NumPyro model, a function; got {type(model).__name__}.")
+    try:
+        signature = inspect.signature(model)
+    except (TypeError, ValueError):  # callables in C have none
+        return
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        raise TypeError(
+            f"The model {getattr(model, '__name__', type(model).__name__)}{signature} cannot be called with "
+            f"{len(args)} model_args and model_kwargs {sorted(kwargs)}: {error}. {_A_MODEL}."
+        ) from None
+
+
+def _refuse_bad_data(traces: list[dict[str, Any]], args: tuple, kwargs: dict[str, Any]) -> None:
+    """Refuse data that are no numbers where the model has a use for them: a mask may well hide some."""
+    observed = [name for name, site in traces[0].items() if site["type"] == "sample" and site["is_observed"]]
+    with warnings.catch_warnings():
+        # NumPyro warns of values outside a support, but does not say which
+        warnings.simplefilter("ignore", UserWarning)
+        undefined = [
+            name
+            for name in observed
+            if all(not np.isfinite(np.asarray(log_prob_of(trace[name]))).all() for trace in traces if name in trace)
+        ]
+    given = {"model_args": args, "model_kwargs": kwargs}
+    given |= {f"observed site {name!r}": traces[0][name]["value"] for name in undefined}
+    bad = [
+        f"{path[0].key}{jax.tree_util.keystr(path[1:])} ({int(np.isnan(leaf).sum())} of {np.size(leaf)})"
+        for path, leaf in jax.tree_util.tree_leaves_with_path(given)
+        if isinstance(leaf, np.ndarray | Array | float) and np.asarray(leaf).dtype.kind == "f"
+        if np.isnan(leaf).any()
+    ]
+    if undefined and bad:
+        raise SymmetryError(
+            f"The model has no density at its observed sites {undefined}: there is NaN in {', '.join(bad)}. Leave "
+            "those data out, or mask them (numpyro.handlers.mask)."
+        )
+
+
 def _is_latent(site: Mapping[str, Any]) -> bool:
     return site["type"] == "sample" and not site["is_observed"]
 
@@ -164,11 +247,16 @@ def _latents(model: Callable[..., Any], args: tuple, kwargs: dict[str, Any], rng
                 f"Plate {name!r} takes {site['args'][1]} of {site['args'][0]}: the evidence is that of all data. Pass "
                 "them all, and let the plate's subsample_size be its size."
             )
+    _refuse_bad_data([model_trace, other], args, kwargs)
     latents = {
         name: site for name, site in model_trace.items() if _is_latent(site) and not site["fn"].support.is_discrete
     }
+    if not any(map(_is_latent, model_trace.values())):
+        refuse_no_sites(model, args, kwargs)
     if not latents:
-        raise SymmetryError("The model has no continuous latent site, so there is nothing to integrate over.")
+        raise SymmetryError(
+            f"The model has no continuous latent site, so there is nothing to integrate over. {_A_MODEL}."
+        )
     for name, site in latents.items():
         if site["fn"].support != other[name]["fn"].support:
             raise SymmetryError(
@@ -194,7 +282,10 @@ def _read(data: Any, latents: Mapping[str, Any]) -> Trace:
     sites = list(latents)
     shapes = {site: np.shape(latents[site]["value"]) for site in sites}
     held = data if isinstance(data, Mapping) else {}
-    extra = {np.ndim(held[site]) - len(shapes[site]) for site in sites if site in held}
+    if isinstance(data, Mapping) and not len(data):
+        raise SymmetryError(f"There are no draws: {type(data).__name__} is empty; expected sites {sites}.")
+    refuse_masked(held)
+    extra = {len(shape_of(held[site], f"Site {site!r}")) - len(shapes[site]) for site in sites if site in held}
     trace = read(data, Symmetry({}), extra.pop() if len(extra) == 1 and min(extra) > 0 else None)
     if missing := [site for site in sites if site not in trace.values]:
         raise SymmetryError(f"The draws lack sites {missing} of the model; they hold {sorted(trace.values)}.")
@@ -204,10 +295,13 @@ def _read(data: Any, latents: Mapping[str, Any]) -> Trace:
                 f"Site {site!r} has draws of shape {trace.values[site].shape}; expected {shapes[site]} after "
                 "one or two dimensions that count draws, the same for all sites."
             )
-    refuse_bad_draws(trace.flat(sites), trace.leading)
     leading = trace.leading if len(trace.leading) == 2 else (1, trace.num_draws)
-    if leading[1] < _FEWEST:
-        raise SymmetryError(f"There are {leading[1]} draws a chain; fitting and bridging need at least {_FEWEST}.")
+    if not leading[0] or leading[1] < _FEWEST:
+        raise SymmetryError(
+            f"There are {leading[0]} chains of {leading[1]} draws; fitting and bridging need at least {_FEWEST} draws "
+            "a chain."
+        )
+    refuse_bad_draws(trace.flat(sites), trace.leading)
     values: Arrays = {site: trace.values[site].reshape(leading + shapes[site]) for site in sites}
     return trace._replace(values=values, leading=leading)
 
@@ -231,13 +325,19 @@ def _refuse_outside(trace: Trace, unconstrained: Mapping[str, Any], latents: Map
 def _refuse_other_sites(
     guide: AutoSymmetrized, params: Mapping[str, Any], sites: list[str], rng_key: Array, args: tuple, kwargs: dict
 ) -> None:
-    """Refuse a guide that draws other sites than the model has, or whose parameters are not all there."""
-    with handlers.block(), handlers.trace() as drawn, handlers.seed(rng_seed=rng_key):
-        guide.base(*args, **kwargs)
+    """Refuse a guide that draws other sites than the model has, or parameters that are of neither."""
+    drawn = _run_of(guide.base, rng_key, args, kwargs)
     if set(own := latent_values(drawn)) != set(sites):
         raise SymmetryError(
             f"The guide draws {sorted(own)}; expected the model's continuous latent sites {sorted(sites)}, no more and "
             "no fewer: others would have to be integrated out."
         )
-    if missing := [name for name, site in drawn.items() if site["type"] == "param" and name not in params]:
-        raise SymmetryError(f"The guide has parameters {missing}, which are not among those given: {sorted(params)}.")
+    # parameters of the model are held where they start unless they are given
+    refuse_wrong_parameters(drawn, guide.model_trace, params, model_too=False)
+
+
+def _run_of(guide: Any, rng_key: Array, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Trace of a guide, which an autoguide that has not been set up is by this run of it."""
+    with handlers.block(), handlers.trace() as trace, handlers.seed(rng_seed=rng_key):
+        guide(*args, **kwargs)
+    return dict(trace)

@@ -1,6 +1,6 @@
 """What of R-hat and ESS was labels: a trace as it came, relabelled, and in what no label can change, side by side.
 
-Knows containers and ArviZ's statistics; relabels nothing.
+Puts together draws, invariants, statistics of chains and the null; what they say in words is in `reading`.
 """
 
 from __future__ import annotations
@@ -9,39 +9,61 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-import xarray as xr
 from jax.typing import ArrayLike
 
-from numpyro_symmetry.symmetry import SymmetryError
+from numpyro_symmetry.diagnostics.chains import Chains, chains_of, longest_stay
+from numpyro_symmetry.diagnostics.inputs import are_members, invariants_of, pair_of, same_draws
+from numpyro_symmetry.diagnostics.invariants import has_both_signs, invariants
+from numpyro_symmetry.diagnostics.reading import facts, is_alarm, warnings_of
+from numpyro_symmetry.symmetry import Symmetry, SymmetryError, compose, inverse, num_transpositions
+from numpyro_symmetry.symmetry.elements import permutation_of
 from numpyro_symmetry.traces import Null, Rebased
-from numpyro_symmetry.traces.containers import Trace, read
+from numpyro_symmetry.traces.containers import Trace
 
-# above this R-hat chains differ (Vehtari et al. 2021); below this effective size, for every chain, nothing is known
-MAX_R_HAT, MIN_ESS_PER_CHAIN = 1.01, 100.0
 # labels are ambiguous where the next best are at least 1/20 as likely
 AMBIGUOUS = float(np.log(20.0))
-# below this share of what relabelling cannot explain, slots have no identity to speak of
-_NEAR_NULL = 0.15
 
 
 class Row(NamedTuple):
-    """Diagnostics of one site or invariant: the worst of its entries, before and after."""
+    """Diagnostics of one site or invariant: the worst of its entries, before and after.
+
+    Attributes
+    ----------
+    name
+        Of the site or invariant.
+    r_hat_raw, r_hat
+        Largest rank-normalised split R-hat, as sampled and relabelled. Infinite where chains do not move and differ;
+        NaN where there is none.
+    ess_raw, ess, tail_ess
+        Smallest effective sample sizes: as sampled, relabelled, and relabelled for the 5 % and 95 % quantiles.
+    is_invariant
+        Whether no label changes it.
+    chance
+        Probability with which chains that agree differ as much in *any* of the numbers that are looked at
+        (Bonferroni's bound). NaN where chains are too short for how slowly they forget.
+    chains
+        All that was counted, relabelled.
+    """
 
     name: str
     r_hat_raw: float
     r_hat: float
     ess_raw: float
     ess: float
+    tail_ess: float
     is_invariant: bool
+    chance: float
+    chains: Chains
 
 
 class Report(NamedTuple):
-    """What relabelling did, and what it cannot tell. Prints as a table and a reading.
+    """What relabelling did, and what it cannot tell. Prints as warnings, a table and a reading.
 
     Attributes
     ----------
     rows
-        One for each site the symmetry moves, then one for each invariant, whose two columns agree by definition.
+        One for each site the symmetry moves, then one for each invariant, whose two columns agree by definition. None
+        for members of an ensemble, which are independent by construction.
     share_relabelled
         Share of draws whose labels were changed, after the most frequent element is taken as no change.
     ambiguous
@@ -50,10 +72,20 @@ class Report(NamedTuple):
         What relabelling alone explains.
     num_slots
         Group -> number of its labels.
+    transpositions
+        Group -> mean number of exchanges of two labels from one draw of a chain, or one member, to the next.
     converged
         Whether relabelling settled.
+    shape
+        Numbers of chains and of draws in each.
+    are_members
+        Whether the draws are members of an ensemble.
+    longest_stay
+        For each chain, the longest run of draws that are the same, labels apart.
+    sign_suspected
+        Whether chains differ only in what a change of sign could make differ, in a symmetry without signs.
     warnings
-        Sentences that stand in the way of using the relabelled draws.
+        Sentences that stand in the way of using the relabelled draws, the gravest first.
     """
 
     rows: tuple[Row, ...]
@@ -61,40 +93,61 @@ class Report(NamedTuple):
     ambiguous: float
     null: Null | None
     num_slots: dict[str, int]
+    transpositions: dict[str, float]
     converged: bool
+    shape: tuple[int, int]
+    are_members: bool
+    longest_stay: tuple[int, ...]
+    sign_suspected: bool
     warnings: tuple[str, ...]
 
     @property
     def worst(self) -> Row:
-        """The relabelled site or the invariant of largest R-hat."""
-        known = [row for row in self.rows if np.isfinite(row.r_hat)] or list(self.rows)
+        """The relabelled site or the invariant of largest R-hat, infinite ones included."""
+        if not self.rows:
+            raise SymmetryError("Members of an ensemble are no chains: the report has no R-hat.")
+        known = [row for row in self.rows if not np.isnan(row.r_hat)] or list(self.rows)
         return max(known, key=lambda row: row.r_hat)
+
+    @property
+    def num_judged(self) -> int:
+        """How many numbers were looked at."""
+        return sum(row.chains.num_judged for row in self.rows)
 
     @property
     def reading(self) -> str:
         """The table in words."""
-        return "\n".join((*_facts(self), *self.warnings))
+        return "\n".join((*self.warnings, *facts(self)))
 
     def __str__(self) -> str:
-        return f"{_table(self.rows)}\n\n{self.reading}"
+        parts = ("\n".join(self.warnings), _table(self.rows), "\n".join(facts(self)))
+        return "\n\n".join(part for part in parts if part)
 
 
 def report(
-    raw: Any, out: Rebased, invariants: Mapping[str, ArrayLike] | None = None, *, num_leading_dims: int | None = None
+    raw: Any,
+    out: Rebased | None = None,
+    invariants: Mapping[str, ArrayLike] | None = None,
+    *,
+    num_leading_dims: int | None = None,
 ) -> Report:
     """R-hat and effective sample sizes raw, relabelled and of invariants, with the null and what all that means.
+
+    Chains are said to disagree where R-hat exceeds 1.01 *and* chains that agree would differ as much in any of the
+    numbers that were looked at with a probability below 1 %, at the rate at which they forget.
 
     Parameters
     ----------
     raw
-        The draws as they were given to `rebase`.
+        The draws as they were given to `rebase`; or what it returned, alone.
     out
         What it returned.
     invariants
         Name -> ``(chain, draw, ...)`` of what no label changes: predictions at some points, say. The log-likelihood
-        and log density of the container, and sums over labels, are always among them.
+        and log density of the container, and moments, order statistics and sums across sites that share a group, are
+        always among them.
     num_leading_dims
-        For dicts, as in `rebase`.
+        Known from ``out``; may be given, and must agree.
 
     Returns
     -------
@@ -104,7 +157,14 @@ def report(
     Raises
     ------
     SymmetryError
-        If an invariant has other leading dimensions than the draws.
+        If ``raw`` is not what was rebased, or an invariant is empty, masked, or has other leading dimensions than the
+        draws.
+    TypeError
+        If ``out`` is not what `rebase` returned, or an invariant holds no real numbers.
+
+    References
+    ----------
+    Vehtari, Gelman, Simpson, Carpenter and Bürkner (2021), Rank-normalization, folding, and localization.
 
     Examples
     --------
@@ -116,93 +176,99 @@ def report(
     >>> raw["loc"][0] = raw["loc"][0][:, [1, 2, 0]]
     >>> out = rebase(raw, Symmetry.mixture("loc"))
     >>> found = report(raw, out)
-    >>> found.rows[0].r_hat_raw > 1.5, found.rows[0].r_hat < 1.01
-    (True, True)
+    >>> found.rows[0].r_hat_raw > 1.5, found.rows[0].r_hat < 1.01, found.warnings
+    (True, True, ())
     """
-    before, after = read(raw, out.symmetry, num_leading_dims), read(out.data, out.symmetry, num_leading_dims)
-    if before.leading != out.objective.shape:
-        raise SymmetryError(f"raw has leading dimensions {before.leading}; rebase saw {out.objective.shape}.")
-    # a trace without chains is one chain
-    shape = before.leading if len(before.leading) == 2 else (1, before.num_draws)
-    sites = list(out.symmetry.axes)
-    tables = [_statistics({s: t.values[s] for s in sites}, before.leading, shape) for t in (before, after)]
-    rows = [Row(s, tables[0][s][0], tables[1][s][0], tables[0][s][1], tables[1][s][1], False) for s in sites]
-    known = _invariants(before, out)
-    for name, values in (invariants or {}).items():
-        if np.shape(values)[: len(before.leading)] != before.leading:
-            raise SymmetryError(
-                f"Invariant {name!r} has shape {np.shape(values)}; expected the draws' leading dimensions "
-                f"{before.leading} in front."
-            )
-        if not np.isfinite(values).all():
-            raise SymmetryError(
-                f"Invariant {name!r} holds {int((~np.isfinite(values)).sum())} values that are not finite."
-            )
-        known[name] = np.asarray(values)
-    for name, (r_hat, ess) in _statistics(known, before.leading, shape).items():
-        rows.append(Row(name, r_hat, r_hat, ess, ess, True))
+    raw, out = pair_of(raw, out, "report")
+    leading = out.objective.shape
+    if num_leading_dims is not None and num_leading_dims != len(leading):
+        raise SymmetryError(f"num_leading_dims={num_leading_dims}, but rebase saw leading dimensions {leading}.")
+    given = invariants_of(invariants, leading)
+    before, after = same_draws(raw, out)
+    # draws without chains are one chain
+    shape = (int(np.prod(leading[:-1], dtype=int)), leading[-1])
+    members = are_members(out.data)
+    rows = () if members else _rows(before, after, out, given, shape)
+    plain = out.plain or out
     found = Report(
-        tuple(rows),
-        _share_relabelled(out),
-        float((out.margin < AMBIGUOUS).mean()),
-        out.null,
-        {name: group.size or 0 for name, group in (out.plain or out).symmetry.groups.items()},
-        out.converged,
-        (),
+        rows=rows,
+        share_relabelled=_share_relabelled(out),
+        ambiguous=float((out.margin < AMBIGUOUS).mean()),
+        null=out.null,
+        num_slots={name: group.size or 0 for name, group in plain.symmetry.groups.items()},
+        transpositions=_transpositions(plain),
+        converged=out.converged,
+        shape=shape,
+        are_members=members,
+        longest_stay=tuple(longest_stay(_entries(after.values[site], shape) for site in out.symmetry.axes).tolist()),
+        sign_suspected=False,
+        warnings=(),
     )
-    return found._replace(warnings=tuple(_warnings(found, shape)))
+    found = found._replace(sign_suspected=_only_signs(found, before, out, given))
+    return found._replace(warnings=tuple(warnings_of(found)))
 
 
-def _statistics(values: Mapping[str, Any], leading: tuple[int, ...], shape: tuple[int, int]) -> dict[str, tuple]:
-    """Name -> largest R-hat and smallest bulk ESS of its entries."""
-    import arviz as library
-
-    arviz: Any = library
-
-    def largest(entries: xr.DataArray) -> float:
-        return float(entries.max())
-
-    arrays = {}
-    for name, value in values.items():
-        flat = np.asarray(value, float).reshape(*shape, -1)
-        # an entry that never moves (a fixed corner, a dead input) has no R-hat
-        moving = ~(np.ptp(flat.reshape(-1, flat.shape[-1]), axis=0) == 0)
-        arrays[name] = (("chain", "draw", f"{name}_entry"), flat[..., moving])
-    data = xr.Dataset(arrays)
-    found = {}
-    for name in arrays:
-        one = data[[name]]
-        if not one[name].size:
-            found[name] = (float("nan"), float("nan"))
-            continue
-        # R-hat needs two chains, and both need four draws
-        enough = shape[1] >= 4
-        r_hat = largest(arviz.rhat(one)[name]) if enough and shape[0] > 1 else float("nan")
-        ess = -largest(-arviz.ess(one)[name]) if enough else float("nan")
-        found[name] = (r_hat, ess)
-    return found
+def _entries(values: Any, shape: tuple[int, int]) -> np.ndarray:
+    """``(chain, draw, entry)``."""
+    return np.asarray(values).reshape(*shape, -1)
 
 
-def _invariants(trace: Trace, out: Rebased) -> dict[str, np.ndarray]:
-    """What is at hand without asking: log density, log-likelihood, and sums over labels of values and squares."""
-    found: dict[str, np.ndarray] = {}
-    if trace.log_density is not None:
-        found["log density"] = trace.log_density
-    found |= {f"log likelihood of {name}": value.values for name, value in trace.log_likelihood.items()}
-    lead = len(trace.leading)
-    symmetry, values = out.symmetry, {site: trace.values[site] for site in out.symmetry.axes}
-    if out.view is not None and out.plain is not None:
-        symmetry, values = out.plain.symmetry, out.view.open(values)
-    for site in symmetry.axes:
-        value = values[site].astype(float)
-        opened = value.reshape(*trace.leading, *symmetry.opened_shape(site, value.shape[lead:]))
-        axes = symmetry.opened(site)
-        summed = tuple(k - len(axes) for k, axis in enumerate(axes) if axis.group is not None)
-        if not any(axis.signed and symmetry.groups[axis.group].signed for axis in axes if axis.group):
-            if np.ptp(opened.sum(summed)) > 1e-5 * np.abs(opened).max(initial=0.0):
-                found[f"Σ {site}"] = opened.sum(summed)
-        found[f"Σ {site}²"] = np.square(opened).sum(summed)
-    return found
+def _rows(
+    before: Trace, after: Trace, out: Rebased, given: Mapping[str, np.ndarray], shape: tuple[int, int]
+) -> tuple[Row, ...]:
+    found: list[tuple[str, Chains, Chains, bool]] = []
+    for site in out.symmetry.axes:
+        raw, relabelled = (chains_of(_entries(trace.values[site], shape)) for trace in (before, after))
+        found.append((site, raw, relabelled, False))
+    whole: dict[str, Any] = {} if before.log_density is None else {"log density": before.log_density}
+    whole |= {f"log likelihood of {name}": value.values for name, value in before.log_likelihood.items()}
+    for name, values in {**whole, **_own_invariants(before, out), **given}.items():
+        chains = chains_of(_entries(values, shape))
+        found.append((name, chains, chains, True))
+    # each number is looked at twice, as it is and folded
+    looks = 2 * sum(chains.num_judged for _, _, chains, _ in found)
+    return tuple(
+        Row(
+            name,
+            raw.r_hat,
+            chains.r_hat,
+            raw.ess,
+            chains.ess,
+            chains.tail_ess,
+            is_invariant,
+            chains.chance if np.isnan(chains.chance) else min(1.0, chains.chance * looks),
+            chains,
+        )
+        for name, raw, chains, is_invariant in found
+    )
+
+
+def _own_invariants(trace: Trace, out: Rebased, *, absolute: bool = False) -> dict[str, np.ndarray]:
+    symmetry, values = _plain(trace, out)
+    return invariants(symmetry, values, out.view, absolute=absolute)
+
+
+def _plain(trace: Trace, out: Rebased) -> tuple[Symmetry, dict[str, np.ndarray]]:
+    """Draws ``(draw, *event)`` by site, or by the pieces in which groups permute all of their indices alike."""
+    values = trace.flat(list(out.symmetry.axes))
+    if out.view is None or out.plain is None:
+        return out.symmetry, values
+    return out.plain.symmetry, out.view.open(values)
+
+
+def _only_signs(found: Report, trace: Trace, out: Rebased, given: Mapping[str, np.ndarray]) -> bool:
+    """Whether chains differ in values and sums, and neither in likelihood nor in squares and absolute values."""
+    symmetry, values = _plain(trace, out)
+    if any(group.signed for group in symmetry.groups.values()) or not any(is_alarm(row) for row in found.rows):
+        return False
+    if not any(has_both_signs(value) for value in values.values()):
+        return False
+    blind = {"log density", *given} | {f"log likelihood of {name}" for name in trace.log_likelihood}
+    if any(is_alarm(row) for row in found.rows if row.name in blind):
+        return False
+    even = [chains_of(_entries(value, found.shape)) for value in _own_invariants(trace, out, absolute=True).values()]
+    looks = 2 * sum(chains.num_judged for chains in even)
+    return not any(is_alarm(chains._replace(chance=chains.chance * looks)) for chains in even)
 
 
 def _share_relabelled(out: Rebased) -> float:
@@ -214,94 +280,31 @@ def _share_relabelled(out: Rebased) -> float:
     return 1.0 - float(counts.max()) / float(counts.sum())
 
 
+def _transpositions(plain: Rebased) -> dict[str, float]:
+    found = {}
+    for name, part in plain.elements.items():
+        permutation = permutation_of(part)
+        if permutation.shape[-2] > 1:
+            step = compose({name: permutation[..., 1:, :]}, inverse({name: permutation[..., :-1, :]}))
+            found[name] = float(np.mean(num_transpositions(step)[name]))
+    return found
+
+
 def _table(rows: tuple[Row, ...]) -> str:
+    if not rows:
+        return ""
     width = max(len(row.name) for row in rows) + 2
-    lines = [f"{'':{width}}   R-hat raw  relabelled      ESS raw  relabelled"]
+    lines = [f"{'':{width}}   R-hat raw  relabelled      ESS raw  relabelled    tail"]
     for kind in (False, True):
         some = [row for row in rows if row.is_invariant is kind]
         if kind and some:
             lines.append("what no label changes")
         for row in some:
-            if kind:
-                cells = _number(row.r_hat, 24, 3) + _number(row.ess, 25, 0)
-            else:
-                cells = _number(row.r_hat_raw, 12, 3) + _number(row.r_hat, 12, 3)
-                cells += _number(row.ess_raw, 13, 0) + _number(row.ess, 12, 0)
-            lines.append(f"{row.name:{width}}{cells}")
+            cells = _number(row.r_hat, 24, 3) if kind else _number(row.r_hat_raw, 12, 3) + _number(row.r_hat, 12, 3)
+            cells += _number(row.ess, 25, 0) if kind else _number(row.ess_raw, 13, 0) + _number(row.ess, 12, 0)
+            lines.append(f"{row.name:{width}}{cells}{_number(row.tail_ess, 8, 0)}")
     return "\n".join(lines)
 
 
 def _number(value: float, width: int, digits: int) -> str:
     return f"{'–':>{width}}" if np.isnan(value) else f"{value:{width}.{digits}f}"
-
-
-def _facts(found: Report) -> list[str]:
-    lines = [f"{found.share_relabelled:.0%} of draws had other labels than most."]
-    if found.null is not None:
-        null = found.null
-        lines.append(
-            f"Slots explain {null.explained:.0%} of the variance; draws without any identity, relabelled likewise, "
-            f"{null.explained_null:.0%}."
-        )
-        lines += [
-            f"{null.num_identified[name]} of {size} slots of {name!r} are clearly further from the others than chance "
-            "puts them."
-            for name, size in found.num_slots.items()
-            if name in null.num_identified
-        ]
-    invariant = [row.r_hat for row in found.rows if row.is_invariant and np.isfinite(row.r_hat)]
-    if invariant:
-        lines.append(f"The largest R-hat of what no label changes is {max(invariant):.3f}.")
-    return lines
-
-
-def _warnings(found: Report, shape: tuple[int, int]) -> list[str]:
-    num_chains, num_draws = shape
-    lines = []
-    if num_draws < 4:
-        lines.append(f"There are {num_draws} draws to a chain: R-hat and ESS are unknown below four.")
-    if not found.converged:
-        lines.append("WARNING: relabelling did not settle: many labellings are about as good as each other.")
-    moved = [row for row in found.rows if not row.is_invariant]
-    fixed = [row for row in found.rows if row.is_invariant]
-    if num_chains < 2:
-        lines.append("There is one chain: nothing can be said about chains that disagree.")
-    if (bad := _largest(fixed)) is not None and bad.r_hat > MAX_R_HAT:
-        lines.append(
-            f"WARNING: chains disagree on {bad.name}, which no label changes (R-hat {bad.r_hat:.3f}): this is not a "
-            "matter of labels. Run longer, or look for modes that chains do not leave."
-        )
-    if (bad := _largest(moved)) is not None and bad.r_hat > MAX_R_HAT:
-        lines.append(
-            f"WARNING: chains still disagree on {bad.name} after relabelling (R-hat {bad.r_hat:.3f}): what remains is "
-            "not labels either."
-        )
-    few = [row for row in found.rows if row.ess < MIN_ESS_PER_CHAIN * num_chains]
-    if few:
-        worst = min(few, key=lambda row: row.ess)
-        lines.append(
-            f"WARNING: {worst.name} has an effective sample size of {worst.ess:.0f} from {num_chains} chains, too few "
-            "to judge them by."
-        )
-    if found.ambiguous > 0.05:
-        lines.append(
-            f"WARNING: in {found.ambiguous:.0%} of draws the next best labels are at least a twentieth as likely: "
-            "statements about single slots are statements about the relabelling."
-        )
-    null = found.null
-    if null is not None and max(found.num_slots.values()) > 1 and null.share < _NEAR_NULL:
-        lines.append(
-            "WARNING: slots agree with themselves hardly more than draws without identity do: relabelling made up "
-            "what structure there seems to be. Do not interpret single slots."
-        )
-    if null is not None and null.scale_ratio < 0.95:
-        lines.append(
-            f"WARNING: relabelling shrinks standard deviations within slots to about {null.scale_ratio:.0%} of the "
-            "truth, where slots overlap."
-        )
-    return lines
-
-
-def _largest(rows: list[Row]) -> Row | None:
-    known = [row for row in rows if np.isfinite(row.r_hat)]
-    return max(known, key=lambda row: row.r_hat) if known else None

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from numpyro_symmetry.diagnostics.inputs import as_rebased, pair_of, same_draws
+from numpyro_symmetry.diagnostics.plots import as_axes
 from numpyro_symmetry.symmetry import SymmetryError, compose, inverse, num_transpositions
+from numpyro_symmetry.symmetry.arguments import as_names, is_option
 from numpyro_symmetry.symmetry.elements import permutation_of
 from numpyro_symmetry.traces import Rebased
-from numpyro_symmetry.traces.containers import read
+from numpyro_symmetry.traces.containers import Trace
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -17,17 +21,20 @@ if TYPE_CHECKING:
 _MAX_POINTS = 4000
 
 
-def plot_relabelling(raw: Any, out: Rebased, sites: tuple[str, str], *, axes: Any = None) -> Any:
+def plot_relabelling(
+    raw: Any, out: Rebased | None = None, sites: str | Sequence[str] | None = None, *, axes: Any = None
+) -> Any:
     """Two sites against each other, one colour a slot, before and after relabelling.
 
     Parameters
     ----------
     raw
-        The draws as given to `rebase`.
+        The draws as given to `rebase`; or what it returned, alone.
     out
         What it returned.
     sites
-        Names of two sites with one value a slot, or of one, twice, to draw it against the draw's number.
+        Two sites with one value a slot. Or one site: drawn against the draw's number if it has one value a slot, else
+        the first two of its values against each other. By default the first two with one value a slot, or the first.
     axes
         A pair of matplotlib axes; made if not given.
 
@@ -39,7 +46,10 @@ def plot_relabelling(raw: Any, out: Rebased, sites: tuple[str, str], *, axes: An
     Raises
     ------
     SymmetryError
-        If a site has more than one value a slot.
+        If a site is not the symmetry's, stands under other than one group, or has more values a slot than can be drawn;
+        or if ``raw`` is not what was rebased.
+    TypeError
+        If ``out`` is not what `rebase` returned, or ``sites`` are no names.
 
     Examples
     --------
@@ -47,30 +57,101 @@ def plot_relabelling(raw: Any, out: Rebased, sites: tuple[str, str], *, axes: An
     >>> from numpyro_symmetry import Symmetry, plot_relabelling, rebase
     >>> rng = np.random.default_rng(0)
     >>> raw = {"loc": rng.permuted([0.0, 5.0] + rng.standard_normal((200, 2)), axis=1)}
-    >>> before, after = plot_relabelling(raw, rebase(raw, Symmetry.mixture("loc")), ("loc", "loc"))
+    >>> before, after = plot_relabelling(raw, rebase(raw, Symmetry.mixture("loc")), "loc")
     >>> after.get_xlabel(), after.get_ylabel(), len(after.lines)
     ('draw', 'loc', 2)
     """
+    raw, out = pair_of(raw, out, "plot_relabelling")
+    traces = same_draws(raw, out)
+    pair = _sites_to_plot(sites, out, traces[0])
+    axes = _as_pair(axes)
     if axes is None:
         import matplotlib.pyplot as plt
 
         axes = plt.subplots(1, 2, figsize=(9, 4), sharex=True, sharey=True, layout="constrained")[1]
-    for ax, data, title in zip(axes, (raw, out.data), ("as sampled", "relabelled"), strict=True):
-        trace = read(data, out.symmetry, out.objective.ndim)
-        flat = trace.flat(list(dict.fromkeys(sites)))
-        if any(value.ndim != 2 for value in flat.values()):
-            raise SymmetryError(f"Sites {sites}: expected one value a slot; got {[v.shape for v in flat.values()]}.")
+    for ax, trace, title in zip(axes, traces, ("as sampled", "relabelled"), strict=True):
         step = max(1, trace.num_draws // _MAX_POINTS)
-        for slot in range(flat[sites[0]].shape[1]):
-            y = flat[sites[1]][::step, slot]
-            x = np.arange(len(y)) * step if sites[0] == sites[1] else flat[sites[0]][::step, slot]
-            ax.plot(x, y, ".", ms=2, alpha=0.35, label=f"{slot}", rasterized=True)
-        ax.set(title=title, xlabel="draw" if sites[0] == sites[1] else sites[0], ylabel=sites[1])
+        (x_name, x), (y_name, y) = _points(pair, out, trace)
+        for slot in range(y.shape[1]):
+            across = np.arange(len(y)) if x is None else x[:, slot]
+            ax.plot(across[::step], y[::step, slot], ".", ms=2, alpha=0.35, label=f"{slot}", rasterized=True)
+        ax.set(title=title, xlabel=x_name, ylabel=y_name)
         ax.spines[["top", "right"]].set_visible(False)
     legend = axes[1].legend(title="slot", frameon=False, markerscale=5, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     for handle in legend.legend_handles:
         handle.set_alpha(1.0)
     return axes
+
+
+def _as_pair(axes: Any) -> Any:
+    """Two matplotlib axes, if any are given."""
+    if axes is None:
+        return None
+    if not isinstance(axes, Sequence | np.ndarray) or len(np.ravel(np.asarray(axes, object))) != 2:
+        raise TypeError(
+            f"axes must be a pair of matplotlib axes, such as plt.subplots(1, 2)[1]; got {type(axes).__name__}."
+        )
+    return np.array([as_axes(one, "Each of axes") for one in np.ravel(np.asarray(axes, object))], object)
+
+
+def _sites_to_plot(sites: str | Sequence[str] | None, out: Rebased, trace: Trace) -> tuple[str, ...]:
+    """One site or two, which can be drawn."""
+    known = list(out.symmetry.axes)
+    slots = {site: array for site in known if (array := _slots(out, trace, site)) is not None}
+    if sites is None:
+        single = [site for site, array in slots.items() if array.shape[2] == 1]
+        chosen = tuple([s for s in single if _group(out, s) == _group(out, single[0])][:2]) or tuple(slots)[:1]
+        if not chosen:
+            raise SymmetryError(f"None of the sites {known} stands under one group alone: there are no slots to draw.")
+    else:
+        chosen = (sites,) if isinstance(sites, str) else as_names(sites, "sites", example="('loc', 'scale')")
+    if unknown := [site for site in chosen if site not in known]:
+        raise SymmetryError(f"sites={sites!r}: {unknown} are none of the symmetry's sites {known}.")
+    if len(chosen) not in (1, 2):
+        raise SymmetryError(f"sites={sites!r}: expected one site or two; got {len(chosen)}.")
+    chosen = tuple(dict.fromkeys(chosen))
+    for site in chosen:
+        if site not in slots:
+            raise SymmetryError(
+                f"Site {site!r} has axes {out.symmetry.axes[site]}: it stands under other than one group, and has no "
+                "slots to draw."
+            )
+        if len(chosen) == 2 and slots[site].shape[2] != 1:
+            raise SymmetryError(
+                f"Site {site!r} has {slots[site].shape[2]} values a slot; two sites are drawn with one value a slot "
+                f"each. Pass sites={site!r} to draw its first two values."
+            )
+    if len(chosen) == 2 and _group(out, chosen[0]) != _group(out, chosen[1]):
+        raise SymmetryError(f"Sites {chosen} stand under different groups: their slots are not the same.")
+    return chosen
+
+
+def _group(out: Rebased, site: str) -> str | None:
+    return next((axis.group for axis in out.symmetry.opened(site) if axis.group is not None), None)
+
+
+def _slots(out: Rebased, trace: Trace, site: str) -> np.ndarray | None:
+    """``(draw, slot, value)`` of a site under one group."""
+    value = trace.flat([site])[site]
+    axes = out.symmetry.opened(site)
+    at = [k + 1 for k, axis in enumerate(axes) if axis.group is not None]
+    if len(at) != 1 or axes[at[0] - 1].group not in out.symmetry.groups:
+        return None
+    opened = value.reshape(len(value), *out.symmetry.opened_shape(site, value.shape[1:]))
+    front = np.moveaxis(opened, at[0], 1)
+    return front.reshape(*front.shape[:2], -1)
+
+
+def _points(
+    sites: tuple[str, ...], out: Rebased, trace: Trace
+) -> tuple[tuple[str, np.ndarray | None], tuple[str, np.ndarray]]:
+    """Names and values ``(draw, slot)`` of what goes across and of what goes up; none against the draw's number."""
+    values = [slots for site in sites if (slots := _slots(out, trace, site)) is not None]
+    if len(sites) == 2:
+        return (sites[0], values[0][..., 0]), (sites[1], values[1][..., 0])
+    if values[0].shape[2] == 1:
+        return ("draw", None), (sites[0], values[0][..., 0])
+    return (f"{sites[0]}, value 0", values[0][..., 0]), (f"{sites[0]}, value 1", values[0][..., 1])
 
 
 def plot_transpositions(out: Rebased, group: str | None = None, *, axes: Axes | None = None) -> Axes:
@@ -112,6 +193,8 @@ def plot_transpositions(out: Rebased, group: str | None = None, *, axes: Axes | 
     >>> np.flatnonzero(axes.lines[0].get_ydata()).tolist()
     [99]
     """
+    as_rebased(out, "plot_transpositions(out)")
+    axes = as_axes(axes)
     if axes is None:
         import matplotlib.pyplot as plt
 
@@ -120,7 +203,7 @@ def plot_transpositions(out: Rebased, group: str | None = None, *, axes: Axes | 
     names = list(elements)
     if group is None and len(names) == 1:
         group = names[0]
-    if group not in elements:
+    if not is_option(group, names):
         raise SymmetryError(f"group={group!r}: name one of {names}.")
     permutation = permutation_of(elements[group])
     n = permutation.shape[-1]
@@ -171,8 +254,10 @@ def plot_null(out: Rebased, *, axes: Axes | None = None) -> Axes:
     >>> bool(slots.get_ydata().min() > 2 * null.get_ydata().max())
     True
     """
+    as_rebased(out, "plot_null(out)")
     if out.null is None:
         raise SymmetryError("There is no null to plot: call rebase with null=True.")
+    axes = as_axes(axes)
     if axes is None:
         import matplotlib.pyplot as plt
 

@@ -1,4 +1,4 @@
-r"""A numeric proof that a model is invariant under a symmetry, with controls that show the proof could have failed.
+r"""A numerical check that a model is invariant under a symmetry, with controls that show it could have failed.
 
 Knows models and symmetries; no guides, and nothing of how a symmetry was found.
 """
@@ -15,7 +15,8 @@ from jax import Array
 
 from numpyro_symmetry.discovery.diagnose import explain, refuse_off_support
 from numpyro_symmetry.discovery.evidence import Evidence, gather_evidence, nudged
-from numpyro_symmetry.discovery.joint import FrozenModel, arguments, freeze
+from numpyro_symmetry.discovery.inputs import asking, read_question
+from numpyro_symmetry.discovery.joint import FrozenModel, NotWidenedError, freeze
 from numpyro_symmetry.discovery.points import draw
 from numpyro_symmetry.discovery.trials import (
     CONTROL_FACTOR,
@@ -29,6 +30,8 @@ from numpyro_symmetry.discovery.trials import (
     trial_elements,
 )
 from numpyro_symmetry.symmetry import Element, Symmetry, SymmetryError
+from numpyro_symmetry.symmetry.arguments import as_count
+from numpyro_symmetry.symmetry.axes import names_in
 
 
 class SymmetryCheck(NamedTuple):
@@ -45,7 +48,7 @@ class SymmetryCheck(NamedTuple):
         datum, or for priors and factors of one plus the norms of those log probabilities that change.
     control_gap
         Group -> largest change under a deliberately wrong action, nats; far above ``tolerance`` when the check means
-        something.
+        something. It may be 0 where a site has a flat prior, and nothing else reads it.
     num_points, num_elements
         Points about the prior, and elements tried at each.
     reason
@@ -102,9 +105,12 @@ def check_symmetry(
     ------
     SymmetryError
         If the model is not invariant (the message names site, axis, gap and, where one edit repairs it, the remedy), an
-        element moves a value off its support, a site or size does not fit, or the log joint is not finite.
+        element moves a value off its support, a site or size does not fit, the log joint is not finite, or the model
+        has no latent sites or branches on their values.
     TypeError
-        If ``model_args`` is an array.
+        If ``model_args`` is no tuple or does not fit the model, an argument has a wrong type, or this runs under `jit`.
+    ValueError
+        If ``num_points`` or ``num_elements`` is too small.
 
     Examples
     --------
@@ -117,17 +123,21 @@ def check_symmetry(
     >>> check_symmetry(model, Symmetry.mixture("loc"), (jnp.array([-1.0, 0.5, 2.0]),)).status
     'passed'
     """
-    key = jax.random.key(0) if rng_key is None else rng_key
-    rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
+    asked = read_question("check_symmetry", model, model_args, model_kwargs, rng_key)
+    if not isinstance(symmetry, Symmetry):
+        raise TypeError(f"symmetry must be a Symmetry; got {type(symmetry).__name__}.")
+    num_points = as_count(num_points, "num_points")
+    num_elements = as_count(num_elements, "num_elements", minimum=0)
 
-    def check(args: tuple, kwargs: dict) -> SymmetryCheck:
-        frozen = freeze(model, args, kwargs, key, symmetry.axes)
-        bound = symmetry.bind(draw(frozen, rng, 1.0))
+    def check(args: tuple, kwargs: dict, single: bool) -> SymmetryCheck:
+        frozen = freeze(asked.model, args, kwargs, asked.key, symmetry.axes, single=single)
+        bound = symmetry.bind(draw(frozen, asked.rng, 1.0))
         if not movable(bound):
             return SymmetryCheck("passed", 0.0, 0.0, {}, 0, 0, "")
-        return prove(gather_evidence(frozen, rng, num_points), bound, rng, num_elements)
+        return prove(gather_evidence(frozen, asked.rng, num_points), bound, asked.rng, num_elements)
 
-    return in_double(check, *arguments(model_args, model_kwargs))
+    with asking():
+        return in_double(check, asked.args, asked.kwargs)
 
 
 Result = TypeVar("Result")
@@ -136,8 +146,11 @@ _ROUNDING = 1e-13
 _MIXED = "Cannot lower jaxpr"
 
 
-def in_double(function: Callable[[tuple, dict], Result], args: tuple, kwargs: dict) -> Result:
-    """Call a function of a model's arguments in double precision, or in the session's if the model cannot."""
+def in_double(function: Callable[[tuple, dict, bool], Result], args: tuple, kwargs: dict) -> Result:
+    """Call a function of a model's arguments in double precision, or in the session's if the model cannot.
+
+    The function is told whether to trace the model in single precision all the same, and to compute it in double.
+    """
 
     def prepared(given: Any, kinds: str) -> Any:
         # copies: while a program in the session's precision lives, JAX keeps its constants by the arrays they are, and
@@ -153,15 +166,19 @@ def in_double(function: Callable[[tuple, dict], Result], args: tuple, kwargs: di
     for kinds in ("biufc", "fc", ""):
         try:
             with jax.enable_x64(True), jax.default_matmul_precision("highest"):
-                return function(prepared(args, kinds), prepared(kwargs, kinds))
+                return function(prepared(args, kinds), prepared(kwargs, kinds), False)
         except TypeError:
-            pass  # nor can a scan whose carry is pinned to float32 run in float64; any other TypeError comes back below
+            pass  # nor can a scan whose carry is pinned to 32 bits run in 64; any other TypeError comes back below
         except ValueError as error:
             if not str(error).startswith(_MIXED):
                 raise
             break  # the arrays that the model closes over were not ours to copy
     with jax.default_matmul_precision("highest"):
-        return function(args, kwargs)
+        try:
+            with jax.enable_x64(True):
+                return function(args, kwargs, True)
+        except NotWidenedError:
+            return function(args, kwargs, False)
 
 
 def _is_numbers(value: Any) -> bool:
@@ -202,7 +219,7 @@ def _try(evidence: Evidence, symmetry: Symmetry, elements: list[tuple[str, Eleme
 def refusal(
     evidence: Evidence, symmetry: Symmetry, rng: np.random.Generator, num_elements: int, num_far: int = 0
 ) -> SymmetryError | None:
-    """Why numbers do not prove a symmetry, as `prove` would say it; ``None`` if they do."""
+    """Why a symmetry fails the numerical check, as `prove` would say it; ``None`` if it does not."""
     try:
         reason = prove(evidence, symmetry, rng, num_elements, num_far).reason
     except SymmetryError as error:
@@ -215,8 +232,8 @@ def prove(
 ) -> SymmetryCheck:
     """Try a bound symmetry, with a number of random elements, and of all groups at once at each point far out.
 
-    Far out a likelihood may saturate, and then show an order of rounding as a change: such points are for what has no
-    other proof, and for signs, which are not to be given out in doubt.
+    Far out a likelihood may saturate, and then show an order of rounding as a change: such points are for what has
+    nothing else to speak for it, and for signs, which are not to be given out in doubt.
 
     Raises
     ------
@@ -238,7 +255,9 @@ def prove(
         _try(evidence, symmetry, random_elements(symmetry, rng, num_far), place)
     watched = movable(symmetry) if evidence.controls else []
     control = {name: control_gap(frozen, symmetry, name, places[0]) for name in watched}
-    blind = [name for name, gap in control.items() if not gap.ratio > CONTROL_FACTOR]
+    # a prior that is flat is invariant whatever is done to it: where nothing else reads a site, there is no more to see
+    empty = {name for name in watched if _sites_of(symmetry, name) <= frozen.unread}
+    blind = [name for name, gap in control.items() if name not in empty and not gap.ratio > CONTROL_FACTOR]
     reason = (
         f"no wrong action on group {blind[0]!r} changes the log joint either, so invariance shows nothing; "
         "does the model use these sites?"
@@ -254,3 +273,7 @@ def prove(
         len(elements),
         reason,
     )
+
+
+def _sites_of(symmetry: Symmetry, name: str) -> set[str]:
+    return {site for site, entries in symmetry.axes.items() if name in names_in(entries)}

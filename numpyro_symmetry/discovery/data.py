@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from numpyro.primitives import Messenger
 
 _LITTLE = 1e-3
@@ -43,13 +44,19 @@ def observing(model: Callable, observed: Mapping[str, Any]) -> Callable:
 
 
 def is_array(value: Any) -> bool:
-    """Whether a value is an array of numbers that has entries: data, and not a setting."""
-    return isinstance(value, np.ndarray | jax.Array) and np.ndim(value) > 0 and is_number(value)
+    """Whether a value is an array of numbers, one without axes and a NumPy scalar as well: data, and not a setting."""
+    return isinstance(value, np.ndarray | np.generic | jax.Array) and is_number(value)
 
 
 def is_number(value: Any) -> bool:
     """Whether a value has a type of numbers, random keys not among them."""
     return not jnp.issubdtype(value.dtype, jax.dtypes.prng_key) and np.dtype(value.dtype).kind in "biufc"
+
+
+def holds_nan(data: Any) -> bool:
+    """Whether a number among data is none; what is being traced tells nothing."""
+    known = [x for x in jax.tree.leaves(data) if is_array(x) and not isinstance(x, Tracer)]
+    return any(x.dtype.kind == "f" and bool(np.isnan(np.asarray(x)).any()) for x in known)
 
 
 def apart(data: Any, rng: np.random.Generator) -> Any:
@@ -66,19 +73,21 @@ def apart(data: Any, rng: np.random.Generator) -> Any:
     return jax.tree.map(one, data)
 
 
-def redrawn(data: Any, rng: np.random.Generator) -> Any:
+def redrawn(data: Any, rng: np.random.Generator, *, scalars: bool = True) -> Any:
     """Data drawn afresh: real ones from the own entries of each array, and moved apart; whole ones from their range.
 
-    Entries that are all alike would stay so: they go up by one at random, or a part of the way to zero.
+    Entries that are all alike would stay so: they go up by one at random, or a part of the way to zero. Arrays without
+    axes may be left as they are, for those that a model takes for a size.
     """
 
     def one(x: Any) -> Any:
-        if not is_array(x) or not np.size(x):
+        if not is_array(x) or not np.size(x) or not (scalars or np.ndim(x)):
             return x
         value = np.asarray(x)
-        up, is_constant = rng.integers(0, 2, value.shape), (value == value.ravel()[0]).all()
+        # a number on its own has no other that could move in its place
+        up, is_constant = rng.integers(0 if value.ndim else 1, 2, value.shape), (value == value.ravel()[0]).all()
         if value.dtype == bool:
-            drawn = up
+            drawn = up if value.ndim else ~value
         elif value.dtype.kind in "iu":
             drawn = value + up if is_constant else rng.integers(value.min(), value.max() + 1, value.shape)
         else:
@@ -88,6 +97,8 @@ def redrawn(data: Any, rng: np.random.Generator) -> Any:
     return apart(jax.tree.map(one, data), rng)
 
 
-def _as(given: Any, value: np.ndarray) -> Any:
-    value = value.astype(given.dtype)
+def _as(given: Any, value: Any) -> Any:
+    value = np.asarray(value).astype(given.dtype)
+    if isinstance(given, np.generic):
+        return value[()]
     return value if isinstance(given, np.ndarray) else jnp.asarray(value)

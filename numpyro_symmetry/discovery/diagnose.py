@@ -5,7 +5,6 @@ Knows a frozen model and the claimed symmetry; proposes a remedy only after tryi
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -23,7 +22,7 @@ from numpyro_symmetry.discovery.trials import (
     trial_elements,
 )
 from numpyro_symmetry.symmetry import Element, Symmetry, Unsigned
-from numpyro_symmetry.symmetry.axes import AxisEntry, labels
+from numpyro_symmetry.symmetry.axes import AxisEntry, labels, padded
 from numpyro_symmetry.symmetry.errors import OffSupportError
 
 
@@ -57,7 +56,7 @@ def explain(
     )
     if remedies := list(_remedies(frozen, symmetry, label, places)):
         return f"{message} {' Or: '.join(remedies)}"
-    if gap.site not in places[0] and _only_permutes(frozen, symmetry, element, places[0], gap.site):
+    if gap.site in frozen.data_sites and _only_permutes(frozen, symmetry, label, element, places, gap.site):
         return f"{message} Its entries are exchanged, their sum is not changed: write it as numpyro.factor of the sum."
     if where:
         return f"{message} Its prior must be the same for every index along that axis, or the axis must carry no group."
@@ -82,9 +81,25 @@ def _axes(symmetry: Symmetry, site: str, label: str) -> str:
     return f" (axis {', '.join(carried)})" if carried else ""
 
 
-def _only_permutes(frozen: FrozenModel, symmetry: Symmetry, element: Element, place: Values, site: str) -> bool:
-    before, after = frozen.log_probs(place)[site], frozen.log_probs(move(symmetry, element, place))[site]
-    return math.isclose(float(before.sum()), float(after.sum()), rel_tol=frozen.rounding)
+def _only_permutes(
+    frozen: FrozenModel, symmetry: Symmetry, label: str, element: Element, places: list[Values], site: str
+) -> bool:
+    """Whether entries of an observed site are exchanged and no more, so that a factor of their sum would be invariant.
+
+    Each entry has to come back somewhere to within its own rounding: in the sum a small break may hide.
+    """
+    as_factor = frozen._replace(data_sites=[name for name in frozen.data_sites if name != site])
+    others = trial_elements(symmetry, np.random.default_rng(1), 1)
+    trials = [element, *(other for name, other in others if name == label)]
+    for place in places:
+        base = frozen.log_probs(place)
+        entries, size = np.sort(np.ravel(base[site])), float(np.abs(base[site]).max(initial=0.0))
+        for trial in trials:
+            after = frozen.log_probs(move(symmetry, trial, place))
+            difference = np.abs(np.sort(np.ravel(after[site])) - entries).max(initial=0.0)
+            if not difference <= frozen.rounding * (1.0 + size) or not largest_gap(as_factor, base, after).ratio <= 1.0:
+                return False
+    return True
 
 
 def _remedies(frozen: FrozenModel, symmetry: Symmetry, label: str, places: list[Values]) -> Iterator[str]:
@@ -105,7 +120,7 @@ def _edits(symmetry: Symmetry, name: str, place: Values) -> Iterator[tuple[str, 
         return
     for site, value in place.items():
         entries = tuple(symmetry.axes.get(site, ()))
-        entries = (None,) * (value.ndim - len(entries)) + entries
+        entries = padded(entries, value.ndim)
         for position, entry in enumerate(entries):
             axis = position - len(entries)
             if entry is None and value.shape[axis] == size:

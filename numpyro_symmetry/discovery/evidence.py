@@ -29,8 +29,8 @@ class Evidence(NamedTuple):
     edges
         Points near the edges of its supports.
     far
-        Points far from the prior at which its log joint is finite, and known to more digits than a gap is held against;
-        none unless asked for.
+        Points far from the prior at which its log joint is finite, and known to more digits than a gap needs; none
+        unless asked for.
     controls
         Whether wrong actions must be seen to change something: on a model's own data.
     """
@@ -65,10 +65,14 @@ def nudged(place: Values, size: float, absolute: float = 0.0) -> Values:
 
 def _is_exact(frozen: FrozenModel, place: Values) -> bool:
     """Whether the log joint of a point is finite, and hardly depends on how it is rounded."""
-    base = frozen.log_probs(place)
-    if not all(np.isfinite(np.asarray(x)).all() for x in base.values()):
+    if not _is_finite(frozen, place):
         return False
+    base = frozen.log_probs(place)
     return largest_gap(frozen, base, frozen.log_probs(nudged(place, _FAR_ROUNDING, _FAR_ROUNDING))).ratio < _HARDLY
+
+
+def _is_finite(frozen: FrozenModel, place: Values) -> bool:
+    return all(np.isfinite(np.asarray(x)).all() for x in frozen.log_probs(place).values())
 
 
 def measured(evidence: Evidence) -> Evidence:

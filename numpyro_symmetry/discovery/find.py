@@ -1,4 +1,4 @@
-"""`find_symmetry`: the group read off a model, proved by numbers before it is given out.
+"""`find_symmetry`: the group read off a model, verified numerically before it is given out.
 
 Typing says what may be free, numbers say what is: neither is trusted alone. Knows models and symmetries; no guides.
 """
@@ -10,24 +10,29 @@ import itertools
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 from jax import Array
 
 from numpyro_symmetry.discovery.check import in_double
-from numpyro_symmetry.discovery.data import apart, observing, redrawn
+from numpyro_symmetry.discovery.data import apart, holds_nan, observing, redrawn
 from numpyro_symmetry.discovery.evidence import Evidence, gather_evidence, measured, with_far_points
+from numpyro_symmetry.discovery.exchange import Suspects, is_plausible, out_of_reach, suspects_of
+from numpyro_symmetry.discovery.inputs import asking, read_question
 from numpyro_symmetry.discovery.interpreter import Origin, Typed
-from numpyro_symmetry.discovery.joint import arguments, freeze, trace_model
+from numpyro_symmetry.discovery.joint import FrozenModel, freeze, observations, observed_values, outline, traced_in
+from numpyro_symmetry.discovery.parity import even_sets
 from numpyro_symmetry.discovery.program import Program, read_program
 from numpyro_symmetry.discovery.proposals import what_holds, with_blocks
 from numpyro_symmetry.discovery.reading import Reading
 from numpyro_symmetry.discovery.rules import interpreter
-from numpyro_symmetry.discovery.signs import with_signs
+from numpyro_symmetry.discovery.signs import may_have_signs, with_signs
 from numpyro_symmetry.discovery.terms import IS_DATA, Reason, Term, axis, pinned
-from numpyro_symmetry.symmetry import Symmetry, SymmetryError, SymmetryWarning
+from numpyro_symmetry.symmetry import Finding, Symmetry, SymmetryError, SymmetryWarning
+from numpyro_symmetry.symmetry.arguments import as_flag
+from numpyro_symmetry.symmetry.axes import names_in
+from numpyro_symmetry.symmetry.errors import NotFiniteError
 
 _NUM_POINTS, _NUM_REDRAWN = 2, 5
 
@@ -38,13 +43,13 @@ def find_symmetry(
     model_kwargs: Mapping[str, Any] | None = None,
     *,
     rng_key: Array | None = None,
-    signs: bool = False,
+    signs: bool = True,
 ) -> Symmetry:
-    r"""Find the permutations of latent axes that leave a model's log joint alone.
+    r"""Find the permutations of latent axes, and the changes of sign, that leave a model's log joint alone.
 
     The log joint is traced with its data opaque, and every axis of every intermediate value is typed so that
-    :math:`v(g\theta) = g\,v(\theta)`; what no rule carries through is pinned. The group that remains is then proved
-    by numbers, as `check_symmetry` does; what fails is dropped with a warning.
+    :math:`v(g\theta) = g\,v(\theta)`; what no rule carries through is pinned. The group that remains is then verified
+    numerically, as `check_symmetry` does; what fails is dropped with a warning.
 
     Parameters
     ----------
@@ -55,7 +60,8 @@ def find_symmetry(
     rng_key
         JAX random key; fixed by default.
     signs
-        Also look for changes of sign (odd activations, factors).
+        Also look for changes of sign: of indices of the groups that were found (odd activations, factors), and of sites
+        as a whole, numbers without axes among them. Without it, permutations alone.
 
     Returns
     -------
@@ -65,14 +71,17 @@ def find_symmetry(
     Raises
     ------
     SymmetryError
-        If the model has discrete latent sites and funsor is not installed, or its log joint is nowhere finite.
+        If the model has no latent sites (a log density, say), branches on their values, has discrete ones and funsor
+        is not installed, or its data hold NaN.
     TypeError
-        If ``model_args`` is an array.
+        If ``model_args`` is no tuple or does not fit the model, an argument has a wrong type, or this runs under `jit`.
 
     Warns
     -----
     SymmetryWarning
-        If numbers contradict a group that the types allow; it is left out.
+        If a group that the structure of the model allows fails the numerical check; it is left out. If the log joint is
+        finite hardly anywhere, so that nothing can be verified. If components may be exchanged that no group on axes
+        moves, one site for each of them or weights ``(p, 1 - p)``; the message says what to write instead.
 
     Examples
     --------
@@ -83,35 +92,65 @@ def find_symmetry(
     ...     w2 = numpyro.sample("w2", dist.Normal(0.0, 1.0).expand([5]).to_event(1))
     ...     numpyro.sample("y", dist.Normal(jnp.tanh(x @ w1) @ w2, 0.1).to_event(1), obs=y)
     >>> find_symmetry(model, (jnp.ones((3, 1)), jnp.zeros(3)))
-    Symmetry(S5 on 'w2'; log|G| = 4.8 nats)
+    Symmetry(±S5 on 'w2'; log|G| = 8.3 nats)
       w1: (·, w2)
       w2: (w2)
     """
-    key = jax.random.key(0) if rng_key is None else rng_key
-    rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
-    args, kwargs = arguments(model_args, model_kwargs)
-    reading, opaque = _typed(model, args, kwargs, key)
+    asked = read_question("find_symmetry", model, model_args, model_kwargs, rng_key)
+    signs = as_flag(signs, "signs")
+    with asking():
+        found = _found(*asked, signs)
+    for one in found.out_of_reach:
+        warnings.warn(str(one), SymmetryWarning, stacklevel=2)
+    return found
+
+
+def without_parameters(found: Symmetry) -> Symmetry:
+    """The groups of a symmetry that was found which stand on latent sites alone: what draws of those sites have."""
+    parameters = {finding.site for finding in found.findings if finding.is_parameter}
+    held = {name for site, entries in found.axes.items() if site in parameters for name in names_in(entries)}
+    return found.restrict([name for name in found.groups if name not in held]) if held else found
+
+
+def _found(
+    model: Callable, args: tuple, kwargs: dict[str, Any], key: Array, rng: np.random.Generator, signs: bool
+) -> Symmetry:
+    """The symmetry of a model."""
+    reading, even, opaque, suspects = _typed(model, args, kwargs, key, signs)
 
     claimed = reading.symmetry()
 
-    def proved(args: tuple, kwargs: dict) -> Symmetry:
-        def evidence(args: tuple, kwargs: dict, observed: Mapping[str, Any]) -> Evidence:
-            shown = observing(model, observed) if observed else model
-            return gather_evidence(freeze(shown, args, kwargs, key, reading.sites), rng, _NUM_POINTS)
+    def findings(found: Symmetry, tried: Symmetry, refused: Mapping[str, SymmetryError]) -> tuple[Finding, ...]:
+        found_so = reading.findings(found, tried, refused)
+        return tuple(finding._replace(is_parameter=finding.site not in suspects.batches) for finding in found_so)
 
-        proof = evidence(args, kwargs, {})
+    def proved(args: tuple, kwargs: dict, single: bool) -> Symmetry:
+        def frozen(args: tuple, kwargs: dict, observed: Mapping[str, Any]) -> FrozenModel:
+            shown = observing(model, observed) if observed else model
+            return freeze(shown, args, kwargs, key, reading.sites, single=single)
+
+        proof = gather_evidence(frozen(args, kwargs, {}), rng, _NUM_POINTS)
+        if not opaque or reading.blocks(claimed) or (signs and may_have_signs(claimed, even)):
+            proof = with_far_points(proof, rng)
 
         @functools.cache
         def on_other_data(k: int) -> Evidence | None:
+            # a number on its own may be a size, without which there are no other data at all
+            ways = [redrawn, functools.partial(redrawn, scalars=False)] if k else [apart]
+            return next(filter(None, map(as_drawn, ways)), None)
+
+        def as_drawn(way: Callable[[Any, np.random.Generator], Any]) -> Evidence | None:
             try:
-                trace = trace_model(model, args, kwargs, key)
-                observed = {name: site["value"] for name, site in trace.items() if site.get("is_observed")}
-                other = evidence(*(redrawn if k else apart)((args, kwargs, observed), rng))
+                with traced_in(single):
+                    observed = observed_values(model, args, kwargs, key)
+                # where a prior depends on data, points about another are as good, and need not be compiled
+                other = frozen(*way((args, kwargs, observed), rng))._replace(place=proof.frozen.place)
+                if other.sizes != proof.frozen.sizes:
+                    return None
+                found = with_far_points(gather_evidence(other, rng, _NUM_POINTS), rng)
+                return measured(found)._replace(controls=False)
             except Exception:  # whatever a model says of data it was not made for
                 return None
-            if other.frozen.sizes != proof.frozen.sizes:
-                return None
-            return measured(with_far_points(other, rng))._replace(controls=False)
 
         def others(start: int = 0) -> Iterator[Evidence]:
             yield from filter(None, map(on_other_data, range(start, 1 + _NUM_REDRAWN)))
@@ -130,32 +169,89 @@ def find_symmetry(
             found, refused = holding(tried)
         for name, why in refused.items():
             warnings.warn(
-                f"The types of the model allow group {name!r}, but numbers do not prove it; it is left out. {why}",
+                f"Group {name!r} looked possible from the structure of the model, but failed the numerical check, and "
+                f"is left out. {why}",
                 SymmetryWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
         blocks = reading.blocks(found)
-        if blocks or signs:
-            proof = with_far_points(proof, rng)
         if blocks:
             # what no rule has followed may have met data after all: those that coincide must not count
             found = with_blocks(reading, found, blocks, lambda: itertools.chain([proof], others()), rng)
-        if signs:
-            found = with_signs(found, proof, rng)
-        return replace(found, findings=reading.findings(found, tried, refused))
+        if signs and may_have_signs(found, even):
+            # what is even may be so for these data alone
+            found = with_signs(found, even, [proof, *itertools.islice(others(1), 1)], rng)
 
-    if not claimed.groups and not reading.blocks(claimed):
-        return replace(claimed, findings=reading.findings(claimed, claimed, {}))
-    return in_double(proved, args, kwargs)
+        @functools.cache
+        def further() -> Evidence:
+            return proof if proof.far else with_far_points(proof, rng)
+
+        def all_evidence() -> Iterator[Evidence]:
+            yield proof
+            yield further()
+            yield from others()
+
+        missed = out_of_reach(suspects, reading, found, all_evidence)
+        said = tuple(_of_a_prior(one, proof.frozen.unread) for one in findings(found, tried, refused))
+        return replace(found, findings=said, out_of_reach=missed)
+
+    nothing_claimed = not claimed.groups and not reading.blocks(claimed)
+    trivial = replace(claimed, findings=findings(claimed, claimed, {}))
+    if nothing_claimed and not even and not is_plausible(suspects, reading):
+        return trivial
+    try:
+        return in_double(proved, args, kwargs)
+    except SymmetryError as error:
+        if nothing_claimed:
+            return trivial
+        if not isinstance(error, NotFiniteError):
+            raise
+        if holds_nan((args, kwargs, observations(outline(model, args, kwargs, key), "known"))):
+            raise
+        # a model that NUTS may well run, for it starts where the log joint is finite
+        warnings.warn(f"No symmetry could be verified. {error}", SymmetryWarning, stacklevel=3)
+        nothing = claimed.restrict([])
+        return replace(nothing, findings=findings(nothing, claimed, dict.fromkeys(claimed.groups, error)))
 
 
-def _typed(model: Callable, args: tuple, kwargs: dict[str, Any], key: Array) -> tuple[Reading, bool]:
-    """Labels of a model's axes, and whether its arguments were opaque.
+def _of_a_prior(finding: Finding, unread: set[str]) -> Finding:
+    """A finding, with a word on a group that says nothing of the data."""
+    if not finding.group or finding.is_parameter or finding.site not in unread:
+        return finding
+    return finding._replace(reason="; ".join(filter(None, [finding.reason, "nothing but its prior reads it"])))
+
+
+class _Read(NamedTuple):
+    """What the program of a model says.
+
+    Attributes
+    ----------
+    reading
+        Labels of its axes.
+    even
+        Sets of sites that may be negated.
+    opaque
+        Whether its arguments were opaque.
+    suspects
+        What might be exchanged between sites.
+    """
+
+    reading: Reading
+    even: list[frozenset[str]]
+    opaque: bool
+    suspects: Suspects
+
+
+def _typed(model: Callable, args: tuple, kwargs: dict[str, Any], key: Array, signs: bool) -> _Read:
+    """What the types of a model say.
 
     The program itself is let go: while it lives JAX may find its parts, in single precision, when asked for double.
     """
     program = read_program(model, args, kwargs, key)
-    return type_program(program), program.opaque
+    sites = list(program.shapes)
+    even = even_sets(program.jaxpr, program.signs) if signs else []
+    negated = [frozenset(sites[k] for k in one) for one in even]
+    return _Read(type_program(program), negated, program.opaque, suspects_of(program))
 
 
 def type_program(program: Program) -> Reading:

@@ -83,6 +83,8 @@ class Typed(NamedTuple):
         What it is made of.
     pieces
         Parts of latent axes, taken on their own, that it is made of.
+    choice
+        Of a choice among constants of whole numbers, entry by entry: what chooses, and what each would be everywhere.
     """
 
     axes: tuple[Term, ...]
@@ -90,6 +92,7 @@ class Typed(NamedTuple):
     tag: object = None
     origin: Origin = Origin.LATENT
     pieces: frozenset[Piece] = frozenset()
+    choice: tuple[object, tuple[np.ndarray, ...]] | None = None
 
 
 Value = Known | Typed
@@ -247,6 +250,9 @@ class Interpreter:
                 own = value.origin if value.origin != Origin.LATENT else origin
                 value = value._replace(tag=tag and (k, tag), origin=own, pieces=value.pieces | pieces)
             results.append(value)
+        chosen = _choice_of(equation, operands)
+        if chosen is not None and len(results) == 1 and isinstance(results[0], Typed):
+            results[0] = results[0]._replace(choice=chosen)
         return results
 
     def tag(self, *parts: object) -> tuple[str, int]:
@@ -276,6 +282,22 @@ class Interpreter:
         if not isinstance(value.value, np.ndarray):
             return [Uniform(n) if n < 2 else pinned(n, reason) for n in shape]
         return axes_of_constant(value.value, reason)
+
+
+def _choice_of(equation: Any, operands: Sequence[Value]) -> tuple[object, tuple[np.ndarray, ...]] | None:
+    """What a function of one choice among constants, and of constants, would be for each of them."""
+    chosen = {x.choice[0]: len(x.choice[1]) for x in operands if isinstance(x, Typed) and x.choice is not None}
+    if len(chosen) != 1 or any(isinstance(x, Typed) and x.choice is None for x in operands):
+        return None
+    ((who, count),) = chosen.items()
+    found: list[np.ndarray] = []
+    for k in range(count):
+        values = [x.choice[1][k] if isinstance(x, Typed) and x.choice else x.value for x in operands]  # pyright: ignore
+        folded = fold(equation, values)
+        if folded is None or len(folded) != 1:
+            return None
+        found += folded
+    return who, tuple(found)
 
 
 def known(value: Any) -> Known:

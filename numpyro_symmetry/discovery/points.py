@@ -15,12 +15,13 @@ from jax import Array
 from numpyro import distributions as dist
 from numpyro.distributions.transforms import biject_to
 
-from numpyro_symmetry.symmetry import SymmetryError
+from numpyro_symmetry.symmetry.errors import NotFiniteError
 
 if TYPE_CHECKING:
     from numpyro_symmetry.discovery.joint import FrozenModel
 
-_TRIES = 20
+# as many as NUTS makes to start
+_TRIES = 100
 _NUM_EDGES, _FAR = 8, 30.0
 # where tails are compared: how far out, and at how many points scattered there; as many times two stay together
 _TAILS = ((5.0, 2), (30.0, 2))
@@ -56,8 +57,8 @@ def points(model: FrozenModel, rng: np.random.Generator, count: int) -> list[dic
 
     Raises
     ------
-    SymmetryError
-        If the log joint is not finite at any of a bounded number of tries.
+    NotFiniteError
+        If the log joint is not finite at enough of a bounded number of tries.
     """
     found: list[dict[str, Array]] = []
     bad: list[str] = []
@@ -68,7 +69,7 @@ def points(model: FrozenModel, rng: np.random.Generator, count: int) -> list[dic
             found.append(values)
         if len(found) == count:
             return found
-    raise SymmetryError(
+    raise NotFiniteError(
         f"The log joint is not finite at points about the prior (site {bad[0]!r}): look for NaN in the data, or a "
         "prior whose draws the likelihood rejects."
     )

@@ -15,12 +15,20 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from numpyro import handlers
+from numpyro.distributions import constraints
 from numpyro.distributions.util import scale_and_mask
 from numpyro.primitives import Messenger
 
 from numpyro_symmetry.discovery.data import is_array, observing
 from numpyro_symmetry.discovery.enumeration import enumerated_log_density
-from numpyro_symmetry.discovery.joint import latent_of, leaves_of_parameters, outline, settings_of, with_leaves
+from numpyro_symmetry.discovery.joint import (
+    is_unconstrained,
+    latent_of,
+    leaves_of_parameters,
+    outline,
+    settings_of,
+    with_leaves,
+)
 from numpyro_symmetry.symmetry import SymmetryError
 
 
@@ -42,7 +50,11 @@ class Program(NamedTuple):
     real
         Whether each of the data is an argument of real numbers, which can be told apart by moving them a little.
     opaque
-        Whether the arguments are arguments of the program too: not where the model looks at their values.
+        Whether all arrays among the arguments are arguments of the program too: not where the model looks at values.
+    priors
+        Latent site -> its distribution, which may hold what was traced; parameters have none.
+    signs
+        Whether each site may hold any real number, so that a value of it can be negated.
     """
 
     jaxpr: Any
@@ -52,6 +64,8 @@ class Program(NamedTuple):
     used: set[str]
     real: list[bool]
     opaque: bool
+    priors: dict[str, Any]
+    signs: list[bool]
 
 
 class _LogProbs(Messenger):
@@ -93,7 +107,7 @@ def _read(
         name: value for name, value in settings_of(trace).items() if value is not None and not _is_whole(trace[name])
     }
     flat, structure = jax.tree.flatten((args, kwargs))
-    data = {k: _shape_of(leaf) for k, leaf in enumerate(flat) if is_array(leaf)}
+    arrays = {k: _shape_of(leaf) for k, leaf in enumerate(flat) if is_array(leaf)}
 
     def log_joint(values: dict, data: dict, settings: dict, observed: dict) -> Any:
         given, given_kwargs = jax.tree.unflatten(structure, [data.get(k, leaf) for k, leaf in enumerate(flat)])
@@ -105,13 +119,16 @@ def _read(
             shown(*given, **given_kwargs)
         return total.log_probs
 
-    opaque = True
-    try:
-        jaxpr = jax.make_jaxpr(log_joint)(values, data, settings, observed)
-    except (jax.errors.JAXTypeError, jax.errors.JAXIndexError, TypeError, ValueError):
-        # the model looks at values of its data (shapes from labels, branches): they stay what they are
-        opaque, data = False, {}
-        jaxpr = jax.make_jaxpr(log_joint)(values, data, settings, observed)
+    def traced() -> tuple[Any, dict[int, jax.ShapeDtypeStruct]]:
+        # a model may look at values of its data (sizes, shapes from labels, branches): those stay what they are
+        for data in (arrays, {k: leaf for k, leaf in arrays.items() if leaf.ndim}):
+            try:
+                return jax.make_jaxpr(log_joint)(values, data, settings, observed), data
+            except (jax.errors.JAXTypeError, jax.errors.JAXIndexError, TypeError, ValueError):
+                continue
+        return jax.make_jaxpr(log_joint)(values, {}, settings, observed), {}
+
+    jaxpr, data = traced()
     body = getattr(jaxpr, "jaxpr", jaxpr)
     # arguments are flattened in the order of sorted names
     ordered = sorted(values)
@@ -125,8 +142,18 @@ def _read(
         used,
         [jnp.issubdtype(leaf.dtype, jnp.floating) for leaf in data.values()]
         + [False] * len(jax.tree.leaves((settings, observed))),
-        opaque,
+        len(data) == len(arrays),
+        {name: trace[name]["fn"] for name in ordered if name in trace and trace[name]["type"] == "sample"},
+        [_is_real(trace, name) for name in ordered],
     )
+
+
+def _is_real(trace: dict[str, Any], name: str) -> bool:
+    """Whether a latent site, or the parameter that a leaf is of, has no constraint."""
+    if name in trace and trace[name]["type"] == "sample":
+        return is_unconstrained(trace[name]["fn"].support)
+    owner = next(site for other, site in trace.items() if name == other or name.startswith(f"{other}."))
+    return is_unconstrained(owner["kwargs"].get("constraint", constraints.real))
 
 
 def _shape_of(value: Any) -> jax.ShapeDtypeStruct:

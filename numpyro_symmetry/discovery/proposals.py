@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,12 +18,14 @@ from numpyro_symmetry.discovery.check import refusal
 from numpyro_symmetry.discovery.evidence import Evidence
 from numpyro_symmetry.discovery.joint import FrozenModel
 from numpyro_symmetry.discovery.reading import Block, Reading
-from numpyro_symmetry.discovery.trials import Values, largest_gap, move
+from numpyro_symmetry.discovery.trials import Values, largest_gap
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
 
 _NUM_ELEMENTS, _NUM_FAR = 1, 4
 # axes up to this size are searched for sets of indices that may be exchanged among themselves
 _MAX_ORBITS = 32
+# blocks of axes of one size of which every set is searched for them
+_MAX_BLOCKS_IN_PART = 5
 
 
 def what_holds(
@@ -50,58 +53,94 @@ def with_blocks(
     evidence: Callable[[], Iterable[Evidence]],
     rng: np.random.Generator,
 ) -> Symmetry:
-    """The symmetry with groups on sets of blocks of axes of one size, the largest sets first; all evidence agrees."""
+    """The symmetry with groups on sets of blocks of axes of one size; all evidence agrees.
+
+    Whole groups on the smallest sets first: each of two layers of one width has a group of its own, and what moves both
+    alike is their diagonal only. Of what is left, the set that has the largest group on some of its indices.
+    """
+
+    def held(claimed: Symmetry) -> bool:
+        return all(refusal(one, claimed, rng, _NUM_ELEMENTS, _NUM_FAR) is None for one in evidence())
+
     for known in blocks.values():
         left = list(known)
-        for count in range(len(known), 0, -1):
-            for chosen in itertools.combinations(known, count):
-                if not set(chosen) <= set(left):
-                    continue
-                places = [place for block in chosen for place in block]
-                found = _claim(reading, symmetry, places, evidence, rng)
-                if found is not None:
-                    symmetry = found
-                    left = [block for block in left if block not in chosen]
+        for chosen in _sets_of(known):
+            claim = _claim(reading, symmetry, chosen) if all(block in left for block in chosen) else None
+            if claim is None or not _is_likely(claim, evidence):
+                continue
+            if held(one := claim.with_orbits(claim.kinds)):
+                symmetry, left = one, [block for block in left if block not in chosen]
+        while 0 < len(left) <= _MAX_BLOCKS_IN_PART:
+            parts = [(one, chosen) for chosen in _sets_of(left) if (one := _part(reading, symmetry, chosen, evidence))]
+            # of equal groups the first, which stands on the fewest axes
+            ranked = sorted(parts, key=lambda part: -part[0].log_order())
+            found = next(((one, chosen) for one, chosen in ranked if held(one)), None)
+            if found is None:
+                break
+            symmetry, left = found[0], [block for block in left if block not in found[1]]
     return symmetry
 
 
-def _claim(
-    reading: Reading,
-    symmetry: Symmetry,
-    places: list[tuple[str, int]],
-    evidence: Callable[[], Iterable[Evidence]],
-    rng: np.random.Generator,
-) -> Symmetry | None:
-    """One more group on whole axes, of all indices or else of what orbits there are; ``None`` if that does not hold."""
+def _sets_of(blocks: list[Block]) -> Iterator[tuple[Block, ...]]:
+    """Every set of blocks, the smallest first."""
+    return itertools.chain.from_iterable(itertools.combinations(blocks, k) for k in range(1, len(blocks) + 1))
 
-    def held(symmetry: Symmetry) -> bool:
-        return all(refusal(one, symmetry, rng, _NUM_ELEMENTS, _NUM_FAR) is None for one in evidence())
 
+class _Claim(NamedTuple):
+    """One more group on whole axes: the symmetry with it, its name and places, and a label for each of its indices.
+
+    Indices of which parts of the program met different data have different labels, and are never exchanged.
+    """
+
+    symmetry: Symmetry
+    name: str
+    places: list[tuple[str, int]]
+    kinds: tuple[int, ...]
+
+    def with_orbits(self, orbits: tuple[int, ...]) -> Symmetry:
+        if not any(orbits):
+            return self.symmetry
+        return replace(self.symmetry, orbits=dict(self.symmetry.orbits) | {self.name: orbits})
+
+    def exchanged(self, place: Values, index: int, other: int) -> Values:
+        """A point with two indices exchanged, on every axis; in NumPy, for each claim would have to be compiled."""
+        order = np.arange(len(self.kinds))
+        order[[index, other]] = other, index
+        moved = dict(place)
+        for site, position in self.places:
+            moved[site] = np.take(np.asarray(moved[site]), order, position)
+        return moved
+
+
+def _claim(reading: Reading, symmetry: Symmetry, blocks: tuple[Block, ...]) -> _Claim | None:
+    """One more group on some blocks of axes; ``None`` where there is none to claim."""
+    places = [place for block in blocks for place in block]
     claimed, kinds = reading.with_group(symmetry, places), reading.kinds(places)
     if claimed is None or len(set(kinds)) == len(kinds):
         return None
-    (name,) = set(claimed.groups) - set(symmetry.groups) or {None}
-    if name is None:
-        return claimed if held(claimed) else None
-    for orbits in (kinds, None):
-        orbits = orbits or _orbits(claimed.restrict([name]), name, kinds, evidence)
-        if orbits is None:
-            return None
-        one = replace(claimed, orbits=dict(claimed.orbits) | ({name: orbits} if any(orbits) else {}))
-        if held(one):
-            return one
-    return None
+    site, position = places[0]
+    return _Claim(claimed, str(claimed.axes[site][position]), places, kinds)
 
 
-def _orbits(
-    symmetry: Symmetry, name: str, kinds: tuple[int, ...], evidence: Callable[[], Iterable[Evidence]]
-) -> tuple[int, ...] | None:
-    """A label for each index, the same where an exchange changes nothing; ``None`` if no two may be exchanged.
+def _is_likely(claim: _Claim, evidence: Callable[[], Iterable[Evidence]]) -> bool:
+    """Whether one exchange at one point changes nothing, to see quickly which claims are worth a proof."""
+    first = next(iter(evidence()))
+    index = next(k for k, kind in enumerate(claim.kinds) if claim.kinds.count(kind) > 1)
+    other = claim.kinds.index(claim.kinds[index], index + 1)
+    base = first.frozen.log_probs(first.places[0])
+    after = first.frozen.log_probs(claim.exchanged(first.places[0], index, other))
+    return largest_gap(first.frozen, base, after).ratio <= 1.0
+
+
+def _part(
+    reading: Reading, symmetry: Symmetry, blocks: tuple[Block, ...], evidence: Callable[[], Iterable[Evidence]]
+) -> Symmetry | None:
+    """The symmetry with one more group on orbits of the indices of some blocks; ``None`` where no two may be exchanged.
 
     Indices of different kinds are not tried.
     """
-    n = symmetry.sizes[name]
-    if n > _MAX_ORBITS:
+    claim = _claim(reading, symmetry, blocks)
+    if claim is None or len(claim.kinds) > _MAX_ORBITS:
         return None
     known: list[tuple[FrozenModel, list[tuple[Values, Values]]]] = []
 
@@ -112,24 +151,19 @@ def _orbits(
                 known.append((one.frozen, [(p, one.frozen.log_probs(p)) for p in (one.places[0], *one.far)]))
             yield known[k]
 
-    def changes_nothing(swap: np.ndarray) -> bool:
-        return all(
-            largest_gap(frozen, base, frozen.log_probs(move(symmetry, {name: swap}, place))).ratio <= 1.0
+    def may_be_exchanged(index: int, other: int) -> bool:
+        return claim.kinds[index] == claim.kinds[other] and all(
+            largest_gap(frozen, base, frozen.log_probs(claim.exchanged(place, index, other))).ratio <= 1.0
             for frozen, places in seen()
             for place, base in places
         )
 
-    def may_be_exchanged(index: int, other: int) -> bool:
-        swap = np.arange(n)
-        swap[[index, other]] = other, index
-        return kinds[index] == kinds[other] and changes_nothing(swap)
-
     orbits: list[list[int]] = []
-    for index in range(n):
+    for index in range(len(claim.kinds)):
         # with every member: where a change is seen at few points, one of them may seem to be like two that differ
         home = next((orbit for orbit in orbits if all(may_be_exchanged(index, other) for other in orbit)), None)
         if home is None:
             orbits.append(home := [])
         home.append(index)
     label = {index: k for k, orbit in enumerate(orbits) for index in orbit}
-    return tuple(label[index] for index in range(n)) if len(orbits) < n else None
+    return claim.with_orbits(tuple(label[i] for i in range(len(label)))) if len(orbits) < len(label) else None

@@ -21,14 +21,15 @@ from numpyro_symmetry.discovery.terms import (
     Uniform,
     atoms_of,
     indices_of,
+    line_of_cut,
     resolve,
 )
-from numpyro_symmetry.symmetry import Concat, Finding, Split, Symmetry, SymmetryError, Unsigned
+from numpyro_symmetry.symmetry import Concat, Finding, Split, Symmetry, SymmetryError, Unsigned, Whole
 from numpyro_symmetry.symmetry.axes import AxisEntry, labels
-from numpyro_symmetry.symmetry.errors import OffSupportError
+from numpyro_symmetry.symmetry.errors import NotFiniteError, OffSupportError
 
 # blocks of axes of one size of which every set is tried
-_MAX_BLOCKS = 5
+_MAX_BLOCKS = 8
 Block = tuple[tuple[str, int], ...]
 
 
@@ -217,13 +218,24 @@ class Reading:
             errors = [error for axis in standing if axis.group and (error := refused.get(axis.group))]
             if any(isinstance(error, OffSupportError) for error in errors):
                 return "refused for a support"
-            return "numbers do not prove it" if errors else ""
+            if any(isinstance(error, NotFiniteError) for error in errors):
+                return "the log joint is not finite about the prior"
+            return "failed the numerical check" if errors else ""
+
+        def as_a_whole(site: str) -> list[Finding]:
+            names = [entry.group for entry in symmetry.axes.get(site, ()) if isinstance(entry, Whole)]
+            words = " and ".join(f"{symmetry.groups[name]} {name!r}" for name in names)
+            return [Finding(site, 0, 1, words, "", "")] if names else []
+
+        def by_axis(site: str, terms: list[Term]) -> list[Finding]:
+            return [
+                self._finding(site, k - len(terms), term, symmetry, refusal(site, k))
+                for k, term in enumerate(terms)
+                if term.size > 1
+            ]
 
         return tuple(
-            self._finding(site, k - len(terms), term, symmetry, refusal(site, k))
-            for site, terms in self.sites.items()
-            for k, term in enumerate(terms)
-            if term.size > 1
+            finding for site, terms in self.sites.items() for finding in [*as_a_whole(site), *by_axis(site, terms)]
         )
 
     def _finding(self, site: str, position: int, term: Term, symmetry: Symmetry, refusal: str) -> Finding:
@@ -234,13 +246,14 @@ class Reading:
             orbits = symmetry.groups[_name(entry)].orbits
             if not isinstance(resolve(term), Atom) or _is_coarser(orbits, atoms[0].colours):
                 # what the labels alone would not have freed
-                text = "proved by numbers alone" + ("; the rest is not" if orbits is not None else "")
+                text = "verified numerically only" + ("; the rest is not" if orbits is not None else "")
                 return Finding(site, position, term.size, group, text, "")
         if group and not coloured:
             return Finding(site, position, term.size, group, "", "")
         reasons = [reason for atom in coloured for reason in atom.reasons]
-        apart = "taken apart index by index" if isinstance(resolve(term), Joined) else "nothing may be exchanged"
-        hardest = [Reason(refusal)] if refusal else sorted(reasons, key=lambda r: r.soft)[:1] or [Reason(apart)]
+        taken_apart = isinstance(resolve(term), Joined)
+        apart = Reason("taken apart index by index" if taken_apart else "nothing may be exchanged", line_of_cut(term))
+        hardest = [Reason(refusal)] if refusal else sorted(reasons, key=lambda r: r.soft)[:1] or [apart]
         text = f"the rest {hardest[0].text}" if group else hardest[0].text
         return Finding(site, position, term.size, group, text, hardest[0].source)
 

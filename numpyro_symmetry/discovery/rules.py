@@ -8,7 +8,7 @@ be proved free by numbers. Knows terms and single operations; rules for indexing
 from __future__ import annotations
 
 from numpyro_symmetry.discovery.interpreter import Interpreter, Operation, Rule, Typed, Value
-from numpyro_symmetry.discovery.rules_basic import Axes, elementwise, pin_all, unknown
+from numpyro_symmetry.discovery.rules_basic import Axes, choice, elementwise, pin_all, unknown
 from numpyro_symmetry.discovery.rules_control import CONTROL
 from numpyro_symmetry.discovery.rules_indexing import INDEXING
 from numpyro_symmetry.discovery.terms import (
@@ -242,7 +242,7 @@ abs acos acosh add add_any and asin asinh atan atan2 atanh bessel_i0e bessel_i1e
 clamp clz complex conj convert_element_type copy copy_p cos cosh device_put digamma div eq erf erf_inv erfc exp
 exp2 expm1 floor ge gt igamma igamma_grad_a igammac imag integer_pow is_finite le le_to lgamma log log1p log2
 logistic lt lt_to max min mul name ne neg nextafter not one_minus_square or polygamma population_count pow pvary
-random_gamma_grad real reduce_precision regularized_incomplete_beta rem round rsqrt select_n sharding_constraint
+random_gamma_grad real reduce_precision regularized_incomplete_beta rem round rsqrt sharding_constraint
 shift_left shift_right_arithmetic shift_right_logical sign sin sinh sqrt square stop_gradient sub tan tanh xor
 zeta
 """.split()
@@ -270,6 +270,7 @@ RULES: dict[str, Rule] = (
         "optimization_barrier": barrier,
         "reduce": fold,
         "reshape": reshape,
+        "select_n": choice,
         "sort": sort,
         "squeeze": squeeze,
         "top_k": top_k,

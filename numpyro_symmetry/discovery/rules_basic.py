@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from numpyro_symmetry.discovery.interpreter import Operation
+import numpy as np
+
+from numpyro_symmetry.discovery.constants import axes_of_constant
+from numpyro_symmetry.discovery.interpreter import Known, Operation, Typed, Value
 from numpyro_symmetry.discovery.terms import Reason, Term, Uniform, atoms_of, pin, pinned, unify
 
 Axes = list[list[Term]]
@@ -18,6 +21,25 @@ def elementwise(op: Operation) -> Axes:
             if axes[k].size == n:
                 out[k] = unify(out[k], axes[k], op.reason("two axes meet", "moved"))
     return [out for _ in op.out_shapes]
+
+
+def choice(op: Operation) -> Axes | list[Value]:
+    """One of several entries; of constant whole numbers, labels mostly, it is remembered which.
+
+    So a masked density reads the labels of states where it counts, and any one of them where it does not.
+    """
+    which, *cases = op.operands
+    if not (isinstance(which, Typed) and all(map(_holds_labels, cases))):
+        return elementwise(op)
+    reason = op.reason("its labels become values", "moved")
+    axes = [axes_of_constant(case.value, reason) for case in cases if isinstance(case, Known)]
+    (out,) = elementwise(op._replace(axes=[op.axes[0], *axes]))
+    values = tuple(np.broadcast_to(case.value, op.out_shapes[0]) for case in cases if isinstance(case, Known))
+    return [Typed(tuple(out), choice=(object(), values))]
+
+
+def _holds_labels(operand: Value) -> bool:
+    return isinstance(operand, Known) and isinstance(operand.value, np.ndarray) and operand.value.dtype.kind in "iu"
 
 
 def unknown(op: Operation) -> Axes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import numpy as np
@@ -157,6 +158,13 @@ def dynamic_update_slice(op: Operation) -> list[list[Term]]:
 def gather(op: Operation) -> list[Value]:
     """Indexing: constant indices are followed; others pin the axis they point into."""
     indices = op.operands[1]
+    if isinstance(indices, Typed) and indices.choice is not None:
+        # one of several entries: where each of them is, as a choice among constants says
+        each = [gather(_at(op, constant)) for constant in indices.choice[1]]
+        reason = op.reason("two axes meet", "moved")
+        found = [op.interpreter.axes(value, op.out_shapes[0]) for (value,) in each]
+        meet = functools.partial(unify, reason=reason)
+        return [Typed(tuple(functools.reduce(meet, terms) for terms in zip(*found, strict=True)))]
     if isinstance(indices, Known) and math.prod(op.out_shapes[0]) <= _MAX_FOLLOWED:
         return [_follow(op)]
     numbers, sizes = op.params["dimension_numbers"], op.params["slice_sizes"]
@@ -183,6 +191,13 @@ def gather(op: Operation) -> list[Value]:
             if indices.origin == Origin.COUNTED:
                 op.interpreter.count_through(operand[k], pointed)
     return [Typed(tuple(out))]
+
+
+def _at(op: Operation, indices: np.ndarray) -> Operation:
+    """The same operation at constant indices."""
+    known = Known(indices)
+    axes = [op.axes[0], op.interpreter.axes(known, indices.shape), *op.axes[2:]]
+    return op._replace(operands=[op.operands[0], known, *op.operands[2:]], axes=axes)
 
 
 def _index_axes(op: Operation, columns: list[Value]) -> list[Term]:

@@ -51,7 +51,7 @@ class Uniform:
 
 
 class Atom:
-    """An axis of its own: its colours, and what it was found to be made of (``link``).
+    """An axis of its own: its colours, and what it was found to be made of (``link``), at which line if of parts.
 
     Numbers may overrule the ``soft`` colours, never the ``hard`` ones.
     """
@@ -59,6 +59,7 @@ class Atom:
     def __init__(self, size: int) -> None:
         self.size = size
         self.link: Term | None = None
+        self.cut_at = ""
         self.hard: np.ndarray | None = None
         self.soft: np.ndarray | None = None
         self.reasons: list[Reason] = []
@@ -161,6 +162,15 @@ def indices_of(term: Term) -> list[tuple]:
     if isinstance(term, Product):
         return list(itertools.product(*map(indices_of, term.parts)))
     return [(term, index) for index in range(term.size)]
+
+
+def line_of_cut(term: Term) -> str:
+    """The line at which an axis was first taken apart; empty if it never was."""
+    while isinstance(term, Atom):
+        if term.cut_at or term.link is None:
+            return term.cut_at
+        term = term.link
+    return ""
 
 
 def is_uniform(term: Term) -> bool:
@@ -280,6 +290,7 @@ def _bind(atom: Atom, term: Term, reason: Reason) -> Term:
         met = Reason(MEETS_DATA, reason.source, "data")
         one.reasons = [met if past.text == IS_DATA else past for past in one.reasons]
     atom.link = term
+    atom.cut_at = reason.source if isinstance(resolve(term), Joined) else ""
     soft = next((r for r in atom.reasons if r.soft), reason._replace(strength="no rule"))
     hard = next((r for r in atom.reasons if not r.soft), reason._replace(strength="order"))
     impose(term, atom.soft, soft)

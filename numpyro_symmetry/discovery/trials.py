@@ -11,11 +11,13 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
 from numpyro_symmetry.discovery.joint import QUICK, FrozenModel
 from numpyro_symmetry.symmetry import Element, Group, SignedPermutation, Symmetry, permutation_of
+from numpyro_symmetry.symmetry.action import move as act
 from numpyro_symmetry.symmetry.axes import labels
 from numpyro_symmetry.symmetry.elements import Part
 
@@ -119,13 +121,15 @@ def _is_same(a: Element, b: Element) -> bool:
 
 
 def move(symmetry: Symmetry, element: Element, values: Values) -> Values:
-    """``symmetry.apply``, compiled once for all elements."""
+    """The action compiled once for all elements, and unchecked, so that actions can be wrong on purpose."""
     return dict(values) | _apply(symmetry, element, {site: values[site] for site in symmetry.axes})
 
 
 @functools.partial(jax.jit, static_argnums=0, compiler_options=QUICK)
 def _apply(symmetry: Symmetry, element: Element, values: Values) -> Values:
-    return symmetry.apply(element, values)
+    return {
+        site: act(element, entries, jnp.asarray(values[site])) for site, entries in symmetry.bind(values).axes.items()
+    }
 
 
 def largest_gap(frozen: FrozenModel, before: Mapping[str, Array], after: Mapping[str, Array]) -> Gap:

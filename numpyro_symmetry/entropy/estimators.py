@@ -16,24 +16,28 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
+from jax.core import Tracer
 from jax.scipy.special import logsumexp
+from jax.typing import ArrayLike
 
-from numpyro_symmetry.entropy.permanent import log_permanent
+from numpyro_symmetry.entropy.permanent import as_log_table, log_permanent, log_sum
 from numpyro_symmetry.entropy.sequential import log_proposal_of_identity, sample_proposal
+from numpyro_symmetry.symmetry.arguments import as_count, as_key, is_option
 
 ESTIMATORS = ("exact", "infonce", "sequential", "importance")
 BOUNDS = ("lower", "upper", "both")
 
 
 def mutual_information(
-    log_density: Array,
+    log_density: ArrayLike,
     *,
     estimator: str,
     rng_key: Array | None = None,
     num_permutations: int = 8,
     bound: str = "lower",
-    log_density_flipped: Array | None = None,
+    log_density_flipped: ArrayLike | None = None,
 ) -> Array:
     r"""Estimate the mutual information between relabelling and draw: what symmetrizing a guide adds to its ELBO.
 
@@ -41,7 +45,8 @@ def mutual_information(
     ----------
     log_density
         ``(..., n, n)``, ``log_density[..., i, j] = log q_i(u_j)`` with :math:`\theta \sim q`, the draw's own density on
-        the diagonal. Rows of a further constant may be added: only differences along a column or row matter.
+        the diagonal. Rows of a further constant may be added: only differences along a column or row matter. ``-inf``
+        stands for a density of zero.
     estimator
         - ``"exact"``: the permanent, n at most 20.
         - ``"infonce"``: K - 1 uniform permutations and the identity; at most ``log K`` (Gelberg et al., Theorem 4.3).
@@ -70,7 +75,10 @@ def mutual_information(
     Raises
     ------
     ValueError
-        If an option is unknown, the table is not square, a key is missing or ``"exact"`` is too wide.
+        If an option is unknown, a table is not square, tables differ in shape, an entry is NaN or ``+inf`` (or ``-inf``
+        on the diagonal), a key is missing or ``"exact"`` is too wide.
+    TypeError
+        If a table holds no real numbers, a key is no key or a count no whole number.
 
     References
     ----------
@@ -90,33 +98,48 @@ def mutual_information(
     1.7918
     """
     check_options(estimator, rng_key, num_permutations, bound)
-    log_density = jnp.asarray(log_density)
-    log_density = log_density.astype(jnp.result_type(log_density, float))
-    if log_density.ndim < 2 or log_density.shape[-1] != log_density.shape[-2] or not log_density.size:
-        raise ValueError(f"mutual_information expects a table (..., n, n), n at least 1; got {log_density.shape}.")
-    tables = (log_density,) if log_density_flipped is None else (log_density, jnp.asarray(log_density_flipped))
-    batch = log_density.shape[:-2]
-    flat = tuple(table.reshape(-1, *table.shape[-2:]) for table in tables)
+    log_density = as_log_table(log_density, "log_density")
+    tables = (log_density,)
+    if log_density_flipped is not None:
+        tables += (as_log_table(log_density_flipped, "log_density_flipped"),)
+        if tables[1].shape != log_density.shape:
+            raise ValueError(
+                f"log_density_flipped must have the shape of log_density, {log_density.shape}; got {tables[1].shape}."
+            )
+    own = jnp.diagonal(log_density, axis1=-2, axis2=-1)
+    if not isinstance(own, Tracer) and not np.isfinite(np.asarray(own)).all():
+        raise ValueError("log_density is -inf on its diagonal, but the draw's own density cannot be zero.")
+    return _of_all_draws(rng_key, tables, estimator, num_permutations, bound)
 
-    keys = None if rng_key is None else jax.random.split(rng_key, math.prod(batch))
-    one = partial(_of_one_draw, estimator=estimator, K=num_permutations, bound=bound)
+
+@partial(jax.jit, static_argnames=("estimator", "K", "bound"))
+def _of_all_draws(key: Array | None, tables: tuple[Array, ...], estimator: str, K: int, bound: str) -> Array:
+    batch = tables[0].shape[:-2]
+    flat = tuple(table.reshape(-1, *table.shape[-2:]) for table in tables)
+    keys = None if key is None else jax.random.split(key, math.prod(batch))
+    one = partial(_of_one_draw, estimator=estimator, K=K, bound=bound)
     values = jax.vmap(one, in_axes=(None if keys is None else 0, 0), out_axes=-1)(keys, flat)
     return values.reshape(values.shape[:-1] + batch)
 
 
 def check_options(estimator: str, rng_key: Array | None, num_permutations: int, bound: str) -> None:
-    """Raise ValueError for options no estimator has."""
-    if estimator not in ESTIMATORS:
-        raise ValueError(f"estimator must be one of {ESTIMATORS}; got {estimator!r}.")
-    if bound not in BOUNDS:
+    """Raise for options no estimator has: ValueError, or TypeError for a key or a count that is none."""
+    refuse_unknown_estimator(estimator)
+    if not is_option(bound, BOUNDS):
         raise ValueError(f"bound must be one of {BOUNDS}; got {bound!r}.")
     if bound != "lower" and estimator not in ("exact", "importance"):
         raise ValueError(f"estimator {estimator!r} is a lower bound; bound={bound!r} needs 'importance' (or 'exact').")
     if estimator in ("infonce", "importance"):
         if rng_key is None:
             raise ValueError(f"estimator {estimator!r} draws permutations: pass rng_key.")
-        if num_permutations < 1:
-            raise ValueError(f"num_permutations counts the identity and must be at least 1; got {num_permutations}.")
+        as_key(rng_key)
+        as_count(num_permutations, "num_permutations", meaning="it counts the identity")
+
+
+def refuse_unknown_estimator(estimator: str, others: tuple[str, ...] = ()) -> None:
+    """Raise ValueError for a name that is no estimator's, nor one of others that choose an estimator."""
+    if not is_option(estimator, known := (*others, *ESTIMATORS)):
+        raise ValueError(f"estimator must be one of {known}; got {estimator!r}.")
 
 
 def log_group_order(n: int, signed: bool) -> float:
@@ -190,7 +213,7 @@ def _of_one_draw(key: Array | None, tables: tuple[Array, ...], estimator: str, K
         assert key is not None
         return _uniform(key, tables, K)
     # a unit's sign is summed out exactly: only its label is hard
-    summed = jnp.logaddexp(*tables) if signed else tables[0]
+    summed = log_sum(jnp.stack(tables, -1)) if signed else tables[0]
     if estimator == "exact":
         exact = log_order - log_permanent(summed)
         return jnp.stack([exact, exact]) if bound == "both" else exact

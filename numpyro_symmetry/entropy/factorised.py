@@ -15,30 +15,20 @@ and which coordinates they are, is the caller's business.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
-from typing import NamedTuple
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.scipy.special import logsumexp
 
 from numpyro_symmetry.entropy.sequential import log_proposal_of_identity, sample_proposal
+from numpyro_symmetry.entropy.tables import GaussianFactors, unit_tables
 from numpyro_symmetry.symmetry import Element, SignedPermutation, Symmetry
+from numpyro_symmetry.symmetry.elements import permutation_of
 
-_JUDGES = 64
-
-
-class GaussianFactors(NamedTuple):
-    """Independent Gaussians for every entry of every site.
-
-    Attributes
-    ----------
-    loc, scale
-        Site -> mean and standard deviation, of the site's event shape.
-    """
-
-    loc: dict[str, Array]
-    scale: dict[str, Array]
+# nats
+_LEAST_COST = 1e-3
 
 
 def connected_components(symmetry: Symmetry) -> list[Symmetry]:
@@ -67,75 +57,6 @@ def has_exact_table(component: Symmetry) -> bool:
     )
 
 
-def unit_tables(
-    symmetry: Symmetry,
-    factors: GaussianFactors,
-    coordinates: dict[str, Array],
-    group: str,
-    *,
-    placed: Collection[str] = (),
-    max_features: int | None = None,
-) -> tuple[Array, ...]:
-    r"""Pairwise log densities of units under factors, up to constants that no relabelling changes.
-
-    .. math:: L_{ij} = \sum_f \log\mathcal N(u_{jf};\,\mu_{if}, \sigma_{if})
-
-    Parameters
-    ----------
-    symmetry
-        Bound symmetry of the coordinates.
-    factors
-        Means and standard deviations by site.
-    coordinates
-        One draw, by site, without leading dimensions.
-    group
-        Group whose n units are compared.
-    placed
-        Groups whose labels are settled; others that share a site are sketched.
-    max_features
-        If given, use at most this many features of each site, those that tell the factors apart best. Any choice made
-        from the factors alone gives a valid proposal, but no longer the exact table.
-
-    Returns
-    -------
-    tuple of Array
-        ``(L,)`` of shape ``(n, n)``, or ``(L, L_flipped)`` for a signed group.
-    """
-    signed, n = symmetry.groups[group].kind == "signed", symmetry.sizes[group]
-    even, odd, constant = [], [], jnp.zeros((1, n))
-    for site in symmetry.axes:
-        axes = symmetry.opened(site)
-        for position, axis in enumerate(axes):
-            if axis.group != group:
-                continue
-            unsettled = [
-                p for p, a in enumerate(axes) if p != position and a.group is not None and a.group not in placed
-            ]
-            loc, scale, units = (
-                _arrange(symmetry, site, value, position, unsettled)
-                for value in (factors.loc[site], factors.scale[site], coordinates[site])
-            )
-            if max_features is not None and len(loc) > max_features:
-                best = _telling_features(loc, scale, max_features)
-                loc, scale, units = loc[best], scale[best], units[best]
-            repeats, flips = units.shape[-1], axis.signed and signed
-            signless = any(axes[p].signed and axes[p].group in symmetry.kinds for p in unsettled)
-            mean, variance = _sketch(loc, scale, signless)
-            if not flips:
-                # centring keeps float32 matrix products accurate; a sign flip needs the true origin
-                centre = jax.lax.stop_gradient(mean.mean(1, keepdims=True))
-                mean, units = mean - centre, units - centre[:, :, None]
-            precision = 1.0 / variance
-            constant += repeats * (precision * mean**2 + jnp.log(variance)).sum(0)
-            even.append((precision, -0.5 * (units**2).sum(-1)))
-            (odd if flips else even).append((precision * mean, units.sum(-1)))
-    table = _products([*even, (-0.5 * constant, jnp.ones((1, n)))])
-    if not signed:
-        return (table,)
-    cross = _products(odd) if odd else jnp.zeros_like(table)
-    return table + cross, table - cross
-
-
 def log_chain_of_identity(
     symmetry: Symmetry,
     factors: GaussianFactors,
@@ -143,43 +64,160 @@ def log_chain_of_identity(
     *,
     max_features: int | None = None,
 ) -> Array:
-    """Log probability that the chain of sequential proposals gives to the identity, nats."""
+    r"""Log probability that the chain of sequential proposals gives to the identity, nats.
+
+    The signs of signed groups may be settled last, unit by unit given its label, or first,
+
+    .. math:: \tau_1(s, \pi\mid\theta)
+              = \prod_j \frac{\sum_i q_i(s_j u_j)}{\sum_i q_i(u_j) + q_i(-u_j)}\;\tau(\pi\mid s\theta),
+
+    and then permutations as if there were no signs. A chain is the mixture of both: where signs are settled last,
+    sketches do not know them. On one table, without sketches, nothing is lost by settling them last.
+
+    Signs first, :math:`\log|G| + \operatorname{E}\log\tau_1` exceeds the bound without signs by
+    :math:`S = \sum_j I(s_j; u_j)`, because each factor is the posterior of a sign given its unit alone. A mixture in
+    which it has the weight :math:`e^{-b}` costs it no more than b, so that with :math:`b\le S + 10^{-3}` the bound is
+    nowhere lower than without signs, but for a thousandth of a nat. S is judged by the factors' means, which do not
+    depend on the draw, so that the mixture stays blind; b is half of that, and so small enough wherever the judgement
+    is at most twice too high.
+    """
+    options = {"max_features": max_features}
+    signs_last = _log_chain(symmetry, factors, coordinates, **options)
+    if not _mixes(symmetry):
+        return signs_last
+    log_last, log_first = _log_mixture(symmetry, factors, **options)
+    signs_first = _log_kept(_log_signs(symmetry, factors, coordinates, **options))
+    signs_first += _log_chain(_without_signs(symmetry), factors, coordinates, **options)
+    return jnp.logaddexp(log_last + signs_last, log_first + signs_first)
+
+
+def _mixes(symmetry: Symmetry) -> bool:
+    return not has_exact_table(symmetry) and any(group.signed for group in symmetry.groups.values())
+
+
+def _log_mixture(
+    symmetry: Symmetry, factors: GaussianFactors, *, max_features: int | None = None
+) -> tuple[Array, Array]:
+    """Log weights of the chain whose signs are settled last, and of the one that settles them first."""
+    log_signs = _log_signs(symmetry, factors, factors.loc, max_features=max_features)
+    num_signs = sum(part.shape[1] for part in log_signs.values())
+    # a sign is easier to tell at the mean than of a draw
+    gained = 0.5 * jax.lax.stop_gradient(num_signs * math.log(2.0) + _log_kept(log_signs))
+    cost = jnp.clip(gained, _LEAST_COST, math.log(2.0))
+    return jnp.log(-jnp.expm1(-cost)), -cost
+
+
+def _log_chain(
+    symmetry: Symmetry, factors: GaussianFactors, coordinates: dict[str, Array], *, max_features: int | None
+) -> Array:
+    """Log probability of the identity, each group's signs settled together with its permutation."""
     log_probability, placed = jnp.zeros(()), []
     for group in symmetry.groups:
         table = unit_tables(symmetry, factors, coordinates, group, placed=placed, max_features=max_features)
         summed = sum_over_signs(table)
         log_probability += log_proposal_of_identity(summed)
         if len(table) == 2:
-            log_probability += jnp.trace(table[0]) - jnp.trace(summed)
+            log_probability += jnp.sum(jnp.diagonal(table[0] - summed))
         placed.append(group)
     return log_probability
+
+
+def _log_signs(
+    symmetry: Symmetry, factors: GaussianFactors, coordinates: dict[str, Array], *, max_features: int | None = None
+) -> dict[str, Array]:
+    """Log probability of each unit's sign, kept or flipped, ``(2, n)``, where nothing is known of any label."""
+    found = {}
+    for name, group in symmetry.groups.items():
+        if not group.signed:
+            continue
+        # a sketch would not be the density of a unit, and a sign that is guessed by one could be worse than unknown
+        alone = {
+            site: symmetry.axes[site]
+            for site in symmetry.axes
+            if [axis.group for axis in symmetry.opened(site) if axis.group is not None] == [name]
+        }
+        if not alone:
+            found[name] = jnp.full((2, group.size), -math.log(2.0))
+            continue
+        of_units = replace(symmetry, axes=alone, kinds={name: "signed"}, sizes={name: group.size})
+        tables = unit_tables(of_units, factors, coordinates, name, max_features=max_features)
+        log_densities = jnp.stack([logsumexp(table, axis=0) for table in tables])
+        found[name] = log_densities - jnp.logaddexp(*log_densities)
+    return found
+
+
+def _log_kept(log_signs: dict[str, Array]) -> Array:
+    """Log probability that no sign is flipped."""
+    return sum((part[0].sum() for part in log_signs.values()), jnp.zeros(()))
+
+
+def _without_signs(symmetry: Symmetry) -> Symmetry:
+    """Its permutations."""
+    return replace(symmetry, kinds={name: kind for name, kind in symmetry.kinds.items() if kind != "signed"})
 
 
 def sample_chain(
     rng_key: Array, symmetry: Symmetry, factors: GaussianFactors, coordinates: dict[str, Array], num_samples: int
 ) -> tuple[Element, Array]:
     """Draw elements from the chain; returns them with batch ``(K,)`` and their log probabilities ``(K,)``."""
+    keys = jax.random.split(rng_key, num_samples)
+    if not _mixes(symmetry):
+        return jax.vmap(lambda key: _sample_chain(key, symmetry, factors, coordinates))(keys)
+    log_last, _ = _log_mixture(symmetry, factors)
 
     def one(key: Array) -> tuple[Element, Array]:
-        element, log_probability, placed = symmetry.identity(), jnp.zeros(()), []
-        for group, key_group in zip(symmetry.groups, jax.random.split(key, len(symmetry.groups)), strict=True):
-            key_permutation, key_sign = jax.random.split(key_group)
-            moved = symmetry.apply(element, coordinates)
-            table = unit_tables(symmetry, factors, moved, group, placed=placed)
-            summed = sum_over_signs(table)
-            permutations, log_proposals = sample_proposal(key_permutation, summed, 1)
-            permutation, log_probability = permutations[0], log_probability + log_proposals[0]
-            element[group] = permutation
-            if len(table) == 2:
-                rows = jnp.arange(summed.shape[0])
-                log_signs = jnp.stack([part[rows, permutation] - summed[rows, permutation] for part in table])
-                flip = jax.random.categorical(key_sign, log_signs, axis=0)
-                log_probability += jnp.take_along_axis(log_signs, flip[None], 0).sum()
-                element[group] = SignedPermutation(permutation, 1 - 2 * flip)
-            placed.append(group)
-        return element, log_probability
+        key_last, key_first, key_order = jax.random.split(key, 3)
+        last, _ = _sample_chain(key_last, symmetry, factors, coordinates)
+        first = _sample_signs_first(key_first, symmetry, factors, coordinates)
+        is_last = jax.random.bernoulli(key_order, jnp.exp(log_last))
+        element = jax.tree.map(lambda a, b: jnp.where(is_last, a, b), last, first)
+        # blind to labels, so that an element is as probable as the identity is where the element has moved the draw to
+        return element, log_chain_of_identity(symmetry, factors, symmetry.apply(element, coordinates))
 
-    return jax.vmap(one)(jax.random.split(rng_key, num_samples))
+    return jax.vmap(one)(keys)
+
+
+def _sample_signs_first(
+    rng_key: Array, symmetry: Symmetry, factors: GaussianFactors, coordinates: dict[str, Array]
+) -> Element:
+    key_signs, key_chain = jax.random.split(rng_key)
+    log_signs = _log_signs(symmetry, factors, coordinates)
+    signs, identity = {}, symmetry.identity()
+    for (name, part), key in zip(log_signs.items(), jax.random.split(key_signs, len(log_signs)), strict=True):
+        signs[name] = 1 - 2 * jax.random.categorical(key, part, axis=0)
+    turned = symmetry.apply(
+        {name: SignedPermutation(permutation_of(identity[name]), signs[name]) for name in signs}
+        | {name: part for name, part in identity.items() if name not in signs},
+        coordinates,
+    )
+    permutations, _ = _sample_chain(key_chain, _without_signs(symmetry), factors, turned)
+    return {
+        name: SignedPermutation(permutation_of(part), signs[name][permutation_of(part)]) if name in signs else part
+        for name, part in permutations.items()
+    }
+
+
+def _sample_chain(
+    rng_key: Array, symmetry: Symmetry, factors: GaussianFactors, coordinates: dict[str, Array]
+) -> tuple[Element, Array]:
+    """One element of the chain in which each group's signs are settled together with its permutation."""
+    element, log_probability, placed = symmetry.identity(), jnp.zeros(()), []
+    for group, key_group in zip(symmetry.groups, jax.random.split(rng_key, len(symmetry.groups)), strict=True):
+        key_permutation, key_sign = jax.random.split(key_group)
+        moved = symmetry.apply(element, coordinates)
+        table = unit_tables(symmetry, factors, moved, group, placed=placed)
+        summed = sum_over_signs(table)
+        permutations, log_proposals = sample_proposal(key_permutation, summed, 1)
+        permutation, log_probability = permutations[0], log_probability + log_proposals[0]
+        element[group] = permutation
+        if len(table) == 2:
+            rows = jnp.arange(summed.shape[0])
+            log_signs = jnp.stack([part[rows, permutation] - summed[rows, permutation] for part in table])
+            flip = jax.random.categorical(key_sign, log_signs, axis=0)
+            log_probability += jnp.take_along_axis(log_signs, flip[None], 0).sum()
+            element[group] = SignedPermutation(permutation, 1 - 2 * flip)
+        placed.append(group)
+    return element, log_probability
 
 
 def sum_over_signs(tables: tuple[Array, ...]) -> Array:
@@ -196,29 +234,3 @@ def log_ratio(symmetry: Symmetry, factors: GaussianFactors, coordinates: dict[st
         before, after = (coordinates[site] - loc) / scale, (moved[site] - loc) / scale
         total += 0.5 * jnp.sum((before - after) * (before + after))
     return total
-
-
-def _arrange(symmetry: Symmetry, site: str, value: Array, position: int, unsettled: list[int]) -> Array:
-    """A site as ``(features, n, repeats)``: the group's axis in the middle, axes with unsettled labels last."""
-    opened = value.reshape(symmetry.opened_shape(site, value.shape))
-    settled = [p for p in range(opened.ndim) if p != position and p not in unsettled]
-    repeats = math.prod(opened.shape[p] for p in unsettled)
-    return opened.transpose(*settled, position, *unsettled).reshape(-1, opened.shape[position], repeats)
-
-
-def _sketch(loc: Array, scale: Array, signless: bool) -> tuple[Array, Array]:
-    """One Gaussian of the mean and variance of the factors along the last axis."""
-    mean = jnp.zeros(loc.shape[:-1], loc.dtype) if signless else loc.mean(-1)
-    return mean, (scale**2 + (loc - mean[..., None]) ** 2).mean(-1)
-
-
-def _products(pairs: list[tuple[Array, Array]]) -> Array:
-    factors, units = (jnp.concatenate(side) for side in zip(*pairs, strict=True))
-    return factors.T @ units
-
-
-def _telling_features(loc: Array, scale: Array, count: int) -> Array:
-    """Features whose factors differ most, relative to their widths, judged by a few of the factors."""
-    loc, scale = jax.lax.stop_gradient((loc[:, :_JUDGES].mean(-1), scale[:, :_JUDGES].mean(-1)))
-    separation = (jnp.var(loc, axis=1) + jnp.var(scale, axis=1)) / jnp.mean(scale, axis=1) ** 2
-    return jax.lax.top_k(separation, count)[1]

@@ -16,17 +16,22 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from numpyro_symmetry.entropy.estimators import bound_from_ratios, mutual_information, sandwich
+from numpyro_symmetry.entropy.estimators import (
+    bound_from_ratios,
+    check_options,
+    mutual_information,
+    refuse_unknown_estimator,
+    sandwich,
+)
 from numpyro_symmetry.entropy.factorised import (
-    GaussianFactors,
     connected_components,
     has_exact_table,
     log_chain_of_identity,
     log_ratio,
     sample_chain,
-    unit_tables,
 )
 from numpyro_symmetry.entropy.permanent import MAX_EXACT_WIDTH
+from numpyro_symmetry.entropy.tables import GaussianFactors, unit_tables
 from numpyro_symmetry.symmetry import Element, Symmetry
 
 MAX_ENUMERATED_ORDER = 50_000
@@ -79,15 +84,24 @@ def information_of_draw(
     -------
     Array
         Scalar.
+
+    Raises
+    ------
+    ValueError
+        If an option is unknown, or the estimator needs a key and there is none.
+    TypeError
+        If a key is no key or a count no whole number.
     """
     if not symmetry.groups:
+        refuse_unknown_estimator(estimator, tuple(_OTHERWISE))
         return jnp.zeros((2,) if bound == "both" else ())
     exact_table = log_ratio_of is None
-    components = connected_components(symmetry) if exact_table and estimator != "infonce" else [symmetry]
+    components = _treated_apart(symmetry, exact_table) if estimator != "infonce" else [symmetry]
     keys = [None] * len(components) if rng_key is None else list(jax.random.split(rng_key, len(components)))
     total = jnp.zeros(())
     for key, component in zip(keys, components, strict=True):
         chosen = resolve_estimator(estimator, component, exact_table=exact_table)
+        check_options(chosen, key, num_permutations, bound)
         if chosen == "sequential":
             assert factors is not None
             log_proposal = log_chain_of_identity(component, factors, coordinates, max_features=max_features)
@@ -112,8 +126,20 @@ def information_of_draw(
     return total
 
 
+def sequential_components(symmetry: Symmetry, estimator: str, *, exact_table: bool) -> list[Symmetry]:
+    """The parts of a symmetry whose information is bounded sequentially: those that ``max_features`` concerns."""
+    components = _treated_apart(symmetry, exact_table) if symmetry.groups else []
+    return [c for c in components if resolve_estimator(estimator, c, exact_table=exact_table) == "sequential"]
+
+
+def _treated_apart(symmetry: Symmetry, exact_table: bool) -> list[Symmetry]:
+    """Parts whose terms add: only where the factors *are* the guide."""
+    return connected_components(symmetry) if exact_table else [symmetry]
+
+
 def resolve_estimator(estimator: str, component: Symmetry, *, exact_table: bool) -> str:
     """What ``"auto"`` and ``"tight"`` mean for a component: exact where that is cheap, else a bound."""
+    refuse_unknown_estimator(estimator, tuple(_OTHERWISE))
     if estimator not in _OTHERWISE:
         return estimator
     narrow = exact_table and has_exact_table(component) and max(component.sizes.values()) <= _AUTO_TABLE_WIDTH
@@ -123,7 +149,7 @@ def resolve_estimator(estimator: str, component: Symmetry, *, exact_table: bool)
 
 def why_not_exact(symmetry: Symmetry, *, exact_table: bool) -> str | None:
     """Why ``"exact"`` cannot be had, or ``None``."""
-    for component in connected_components(symmetry) if exact_table else [symmetry]:
+    for component in _treated_apart(symmetry, exact_table):
         if exact_table and has_exact_table(component):
             if (size := max(component.sizes.values())) > MAX_EXACT_WIDTH:
                 return f"an exact permanent is limited to {MAX_EXACT_WIDTH} units and there are {size}"

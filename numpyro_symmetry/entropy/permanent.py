@@ -9,20 +9,25 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.core import Tracer
 from jax.scipy.special import logsumexp
+from jax.typing import ArrayLike
+
+from numpyro_symmetry.symmetry.arguments import as_real_array, refuse_masked
 
 MAX_EXACT_WIDTH = 20
 _ENUMERATED_WIDTH = 4
 
 
-def log_permanent(log_matrix: Array) -> Array:
+def log_permanent(log_matrix: ArrayLike) -> Array:
     r"""Logarithm of the permanent of a positive matrix given by its entries' logarithms, exactly.
 
     .. math:: \log \operatorname{perm} A = \log \sum_{\sigma \in S_n} \prod_i A_{i\sigma(i)}
 
     A dynamic programme over subsets of columns, :math:`f(S) = \sum_{j \in S} A_{|S| j} f(S \setminus j)`, of
     :math:`O(n^2 2^n)` time. Every term is positive, so nothing cancels and float32 is safe (Ryser's formula is not).
-    Differentiable: the gradient holds the posterior marginals :math:`P(\sigma(i) = j)`.
+    Differentiable: the gradient holds the posterior marginals :math:`P(\sigma(i) = j)`, which are zero wherever the
+    matrix is; where the permanent itself is zero, so is the gradient.
 
     Parameters
     ----------
@@ -37,7 +42,9 @@ def log_permanent(log_matrix: Array) -> Array:
     Raises
     ------
     ValueError
-        If the matrix is not square or is wider than 20.
+        If the matrix is not square, is empty or is wider than 20, or holds NaN or ``+inf``.
+    TypeError
+        If it is no array of real numbers.
 
     Examples
     --------
@@ -46,10 +53,8 @@ def log_permanent(log_matrix: Array) -> Array:
     >>> round(float(jnp.exp(log_permanent(jnp.zeros((5, 5))))))
     120
     """
-    log_matrix = jnp.asarray(log_matrix)
-    n = log_matrix.shape[-1] if log_matrix.ndim >= 2 else -1
-    if log_matrix.ndim < 2 or log_matrix.shape[-2] != n:
-        raise ValueError(f"log_permanent expects (..., n, n); got shape {log_matrix.shape}.")
+    log_matrix = as_log_table(log_matrix, "log_matrix")
+    n = log_matrix.shape[-1]
     if n > MAX_EXACT_WIDTH:
         raise ValueError(
             f"An exact permanent of width {n} takes 2^{n} terms; at most {MAX_EXACT_WIDTH} is allowed. "
@@ -61,16 +66,46 @@ def log_permanent(log_matrix: Array) -> Array:
     return single(log_matrix)
 
 
+def as_log_table(value: ArrayLike, name: str) -> Array:
+    """Logarithms of non-negative numbers, ``(..., n, n)``, as floating point numbers.
+
+    Raises
+    ------
+    TypeError
+        If it holds no real numbers.
+    ValueError
+        If it is not square, is empty, or holds NaN or ``+inf``, which no logarithm of a density is.
+    """
+    refuse_masked({name: value}, "Argument")
+    table = jnp.asarray(as_real_array(value, name, TypeError))
+    if not (jnp.issubdtype(table.dtype, jnp.floating) or jnp.issubdtype(table.dtype, jnp.integer)):
+        raise TypeError(f"{name} must hold real numbers, logarithms; got {table.dtype}.")
+    if table.ndim < 2 or table.shape[-1] != table.shape[-2] or not table.size:
+        raise ValueError(f"{name} expects a table (..., n, n), n at least 1; got {table.shape}.")
+    if not isinstance(table, Tracer) and (wrong := int((~(np.asarray(table) < np.inf)).sum())):
+        raise ValueError(
+            f"{name} holds NaN or +inf in {wrong} of {table.size} entries; logarithms of densities are finite, "
+            "or -inf for zero."
+        )
+    return table.astype(jnp.result_type(table, float))
+
+
+def log_sum(log_terms: Array) -> Array:
+    """Log of a sum along the last axis; where every term is zero so is the gradient, which `logsumexp` makes NaN."""
+    is_zero = jnp.all(log_terms == -jnp.inf, axis=-1)
+    return jnp.where(is_zero, -jnp.inf, logsumexp(jnp.where(is_zero[..., None], 0.0, log_terms), axis=-1))
+
+
 def _by_enumeration(log_matrix: Array) -> Array:
     n = log_matrix.shape[-1]
     permutations = np.array(list(itertools.permutations(range(n))), int).reshape(-1, n)
-    return logsumexp(log_matrix[np.arange(n), permutations].sum(-1))
+    return log_sum(log_matrix[np.arange(n), permutations].sum(-1))
 
 
 def _by_subsets(log_matrix: Array) -> Array:
     log_sums = jnp.zeros(1, log_matrix.dtype)
     for row, (columns, smaller) in zip(log_matrix, _subsets_by_size(log_matrix.shape[-1]), strict=True):
-        log_sums = logsumexp(row[columns] + log_sums[smaller], axis=-1)
+        log_sums = log_sum(row[columns] + log_sums[smaller])
     return log_sums[0]
 
 

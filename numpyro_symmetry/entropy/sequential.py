@@ -16,10 +16,12 @@ import jax.numpy as jnp
 from jax import Array
 from jax.scipy.special import logsumexp
 
+from numpyro_symmetry.linalg import product
+
 # more steps gain less than 0.5 % of the bound, and each costs two passes over the table
 NUM_SCALING_STEPS = 2
 # e^-40 squared is still a normal float32, and no bound can lose more than n² e^-40 nats to it
-_FLOOR = -40.0
+FLOOR = -40.0
 _BLOCK = 8
 
 
@@ -93,11 +95,11 @@ def sample_proposal(
 def _scaled_table(log_table: Array, num_scaling_steps: int) -> Array:
     """The table in linear space, nearly doubly stochastic."""
     largest = jax.lax.stop_gradient(jnp.max(log_table, axis=0))
-    table = _once(jnp.exp(jnp.maximum(log_table - largest, _FLOOR)))
+    table = _once(jnp.exp(jnp.maximum(log_table - largest, FLOOR)))
     columns = rows = jnp.ones(table.shape[0], table.dtype)
     for _ in range(num_scaling_steps):
-        columns = 1.0 / (rows @ table)
-        rows = 1.0 / (table @ columns)
+        columns = 1.0 / product(rows, table)
+        rows = 1.0 / product(table, columns)
     return rows[:, None] * table * columns
 
 
@@ -151,7 +153,7 @@ def _sum_of_later_rows(table: Array) -> Array:
     n = table.shape[0]
     blocks = jnp.pad(_once(table), ((0, -n % _BLOCK), (0, 0))).reshape(-1, _BLOCK, table.shape[1])
     strictly_below = jnp.triu(jnp.ones((blocks.shape[0],) * 2, table.dtype), 1)
-    sums = [strictly_below @ blocks.sum(1)]
+    sums = [product(strictly_below, blocks.sum(1))]
     for row in range(_BLOCK - 1, 0, -1):
         sums.append(sums[-1] + blocks[:, row])
     return jnp.stack(sums[::-1], axis=1).reshape(-1, table.shape[1])[:n]

@@ -1,7 +1,7 @@
 """`AutoSymmetrized`: any NumPyro guide with a density, made permutation-symmetric.
 
 The base guide runs untouched; one auxiliary observed site adds what symmetrizing does to its log density, so every ELBO
-works unchanged. Knows guides and the model; the entropy itself is computed on the floor below.
+works unchanged. Knows guides and the model; the entropy itself is computed in the layer below.
 """
 
 from __future__ import annotations
@@ -13,29 +13,37 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpyro
 import numpyro.distributions as dist
 from jax import Array
+from jax.core import Tracer
 from jax.typing import ArrayLike
 from numpyro import handlers
 from numpyro.infer import Predictive
 from numpyro.infer.autoguide import AutoGuide
 
-from numpyro_symmetry.discovery import check_symmetry, find_symmetry, trace_model
-from numpyro_symmetry.entropy import ESTIMATORS, why_not_exact
+from numpyro_symmetry.discovery import trace_model
+from numpyro_symmetry.discovery.inputs import refuse_misfit
+from numpyro_symmetry.entropy import ESTIMATORS
 from numpyro_symmetry.guides import requirements
-from numpyro_symmetry.guides.density import (
-    Coordinates,
-    Trace,
-    latent_values,
-    latents_are_independent,
-    lay_out,
-)
-from numpyro_symmetry.guides.elbo import ElboBounds, compile_particles, summarise
+from numpyro_symmetry.guides.bounds import ElboBounds, Particles, summarise
+from numpyro_symmetry.guides.compiled import Arguments, Compiled, run_compiled
+from numpyro_symmetry.guides.density import Coordinates, Trace, latent_values, latents_are_independent
+from numpyro_symmetry.guides.elbo import Target
 from numpyro_symmetry.guides.information import draws_permutations, information_at
-from numpyro_symmetry.symmetry import Symmetry, SymmetryError, SymmetryWarning, UnsupportedGuideError
-from numpyro_symmetry.symmetry.axes import names_in
-from numpyro_symmetry.symmetry.plain import untangled
+from numpyro_symmetry.guides.parameters import parameter_sites, refuse_wrong_parameters
+from numpyro_symmetry.guides.set_up import Options, set_up
+from numpyro_symmetry.symmetry import Symmetry, SymmetryError, UnsupportedGuideError
+from numpyro_symmetry.symmetry.arguments import (
+    as_count,
+    as_flag,
+    as_key,
+    as_real_array,
+    as_shape,
+    is_option,
+    refuse_tracers,
+)
 
 _ELEMENT_STREAM = 2**31 - 1
 
@@ -64,7 +72,8 @@ class AutoSymmetrized(AutoGuide):
         What may be permuted, checked against the model at set-up; by default what `find_symmetry` finds there. Of units
         of heads that move themselves, either the units or the heads are symmetrized, whichever are more.
     model
-        The model; needed only if ``base_guide`` does not carry one.
+        The model that SVI trains on; needed if ``base_guide`` does not carry one, or carries one with sites hidden
+        (``AutoNormal(block(model, hide=...))``), or if the model has no data.
     estimator
         ``"auto"`` (exact for small groups, else the sequential bound), ``"exact"``, ``"infonce"``, ``"sequential"`` or
         ``"importance"``; see `mutual_information`.
@@ -72,9 +81,15 @@ class AutoSymmetrized(AutoGuide):
         K, which counts the identity; for ``"infonce"`` and ``"importance"``.
     max_features
         For the sequential bound, how many features of a site (inputs of a layer, say) help to tell units apart: those
-        that differ most. Fewer is faster and looser, never invalid; ``None`` for all.
+        that differ most. Fewer is faster and looser, never invalid; ``None`` for all. ``"auto"`` chooses at set-up, the
+        same for the same start: the first of 64, 128, 256, … by which the bound of eight draws of the base guide as it
+        starts is at most half a nat, or a thousandth of ``log|G|``, looser than with all. Where no site has more than
+        64, or nothing is bounded sequentially, that is all and costs nothing. Training may move to where more would
+        help.
     check
-        Whether to prove at set-up that the model is invariant (`check_symmetry`).
+        Whether to prove at set-up that a symmetry that is given leaves the model alone (`check_symmetry`).
+    signs
+        Whether a symmetry that is found may change signs (odd activations, factors).
     prefix
         Prefix of the auxiliary site's name.
 
@@ -83,7 +98,9 @@ class AutoSymmetrized(AutoGuide):
     base, model
         The base guide and the model.
     symmetry
-        What is symmetrized, once set up.
+        What was given; once set up, what is symmetrized, bound. ``None`` until then if it is to be found.
+    max_features
+        What was given; once set up, the number that is used, ``None`` for all.
     layout, model_trace
         How the guide's density is read at relabelled values, and a trace of the model; ``None`` until set up.
 
@@ -91,17 +108,18 @@ class AutoSymmetrized(AutoGuide):
     ------
     SymmetryError
         At set-up: the model is not invariant, a site or size does not fit, a support is ordered, a relabelled latent
-        sits in a subsampled plate, a parameter is not finite.
+        sits in a subsampled plate, a parameter is not finite, the guide's model hides sites of the model or its data.
     UnsupportedGuideError
-        At set-up: the base guide has no density at permuted values.
-    ValueError
-        If an option is unknown.
+        At set-up: the base guide has no density at permuted values, or is symmetrized already.
+    TypeError, ValueError
+        If an option is unknown, or of another kind.
 
     Notes
     -----
     Set-up happens at the first call, outside `jit`: `SVI.init` and `SVI.run` do that. Call `setup` first if you jit
-    ``svi.init`` yourself. Where units are already distinct the correction is the constant ``log|G|`` and training is
-    that of the base guide; symmetrizing matters where units, components or states overlap.
+    ``svi.init`` yourself. Where nothing can be symmetrized a warning says so, and the guide is the base guide. Where
+    units are already distinct the correction is the constant ``log|G|`` and training is that of the base guide;
+    symmetrizing matters where units, components or states overlap.
 
     References
     ----------
@@ -134,34 +152,52 @@ class AutoSymmetrized(AutoGuide):
         model: Callable | None = None,
         estimator: str = "auto",
         num_permutations: int = 8,
-        max_features: int | None = 64,
+        max_features: int | str | None = "auto",
         check: bool = True,
+        signs: bool = True,
         prefix: str = "symmetry",
     ) -> None:
-        if estimator not in ("auto", *ESTIMATORS):
+        if not is_option(estimator, ("auto", *ESTIMATORS)):
             raise ValueError(f"estimator must be 'auto' or one of {ESTIMATORS}; got {estimator!r}.")
-        if num_permutations < 1:
-            raise ValueError(f"num_permutations counts the identity and must be at least 1; got {num_permutations}.")
-        if num_permutations < 2 and estimator in ("infonce", "importance"):
-            raise ValueError(f"num_permutations counts the identity; {estimator!r} needs at least 2.")
+        fewest = 2 if estimator in ("infonce", "importance") else 1
+        meaning = "K, which counts the identity" + (f"; {estimator!r} needs at least 2" if fewest == 2 else "")
         if not (symmetry is None or isinstance(symmetry, Symmetry)):
-            raise TypeError(f"symmetry must be a Symmetry; got {type(symmetry).__name__}.")
+            what = f"the class {symmetry.__name__}" if isinstance(symmetry, type) else type(symmetry).__name__
+            raise TypeError(f"symmetry must be a Symmetry; got {what}.")
+        if not isinstance(prefix, str) or not prefix:
+            raise TypeError(f"prefix must be a name, such as 'symmetry'; got {prefix!r}.")
         requirements.refuse_guides_without_density(base_guide)
         self.base = base_guide
         self.symmetry = symmetry
         self.estimator = estimator
-        self.num_permutations = num_permutations
-        self.max_features = max_features
+        self.num_permutations = as_count(num_permutations, "num_permutations", minimum=fewest, meaning=meaning)
+        self.max_features = _as_max_features(max_features)
         self.prefix = prefix
-        self._check = check
         self.layout: Coordinates | None = None
         self.model_trace: Trace | None = None
-        self._particles: Callable | None = None
-        self._compiled_for: tuple | None = None
+        self._options = Options(
+            symmetry,
+            estimator,
+            self.max_features,
+            as_flag(check, "check"),
+            as_flag(signs, "signs"),
+            model_is_given=model is not None,
+        )
+        self._parameters: tuple[Trace, Trace] | None = None
+        self._compiled: Compiled | None = None
         model = model if model is not None else getattr(base_guide, "model", None)
         if model is None:
             raise ValueError("base_guide carries no model: pass AutoSymmetrized(base_guide, symmetry, model=model).")
+        if not callable(model):
+            raise TypeError(f"model must be a NumPyro model, a function; got {type(model).__name__}.")
         self.model = model
+
+    def __repr__(self) -> str:
+        """The base guide, and what is symmetrized."""
+        base = getattr(self.base, "__name__", type(self.base).__name__)
+        symmetry = "a symmetry still to be found" if self.symmetry is None else repr(self.symmetry).partition("\n")[0]
+        features = "" if self.layout is None else f", max_features={self.max_features}"
+        return f"AutoSymmetrized({base}, {symmetry}, estimator={self.estimator!r}{features})"
 
     # ---- what NumPyro expects of an AutoGuide --------------------------------------------------------------------
 
@@ -179,6 +215,8 @@ class AutoSymmetrized(AutoGuide):
         if self.layout is None:
             self._set_up(trace, args, kwargs)
         assert self.layout is not None
+        if not self.layout.symmetry.groups:
+            return result
         # drawn after the base guide, which therefore sees the same keys as when it runs alone
         key = numpyro.prng_key() if draws_permutations(self.estimator, self.layout) else None
         options = {"num_permutations": self.num_permutations, "max_features": self.max_features}
@@ -210,7 +248,7 @@ class AutoSymmetrized(AutoGuide):
         SymmetryError, UnsupportedGuideError
             As for the class.
         """
-        self._set_up(self._trace_of_base(rng_key, args, kwargs), args, kwargs)
+        self._set_up(self._trace_of_base(as_key(rng_key), args, kwargs), args, kwargs)
         return self
 
     def sample_posterior(
@@ -246,9 +284,11 @@ class AutoSymmetrized(AutoGuide):
         Raises
         ------
         SymmetryError
-            If a parameter is not finite.
+            If a parameter is missing, not the guide's, of another shape, not finite or outside of its constraint.
         """
-        requirements.refuse_nonfinite(params)
+        rng_key, sample_shape = as_key(rng_key), as_shape(sample_shape, "sample_shape")
+        symmetrize = as_flag(symmetrize, "symmetrize")
+        self._refuse_wrong_parameters(params, args, kwargs)
         if isinstance(self.base, AutoGuide):
             draws = self.base.sample_posterior(rng_key, params, *args, sample_shape=sample_shape, **kwargs)
         else:
@@ -270,15 +310,25 @@ class AutoSymmetrized(AutoGuide):
 
     def median(self, params: dict[str, Any]) -> dict[str, Array]:
         """Medians of the base guide: of one labelled component, because those of :math:`q^G` are blind to labels."""
-        return self._autoguide("median").median(params)
+        return self._autoguide("median", params).median(params)
 
     def quantiles(self, params: dict[str, Any], quantiles: ArrayLike) -> dict[str, Array]:
-        """Quantiles of the base guide: of one labelled component."""
-        return self._autoguide("quantiles").quantiles(params, quantiles)  # pyright: ignore[reportArgumentType]
+        """Quantiles of the base guide: of one labelled component.
+
+        Raises
+        ------
+        ValueError
+            If a quantile is not from 0 to 1.
+        """
+        levels = as_real_array(quantiles, "quantiles", TypeError)
+        if not isinstance(levels, Tracer) and not ((np.asarray(levels) >= 0) & (np.asarray(levels) <= 1)).all():
+            raise ValueError(f"quantiles must be probabilities, from 0 to 1; got {quantiles!r}.")
+        return self._autoguide("quantiles", params).quantiles(params, quantiles)  # pyright: ignore[reportArgumentType]
 
     def get_posterior(self, params: dict[str, Any]) -> dist.Distribution:
         """Posterior of the base guide in its unconstrained space: one labelled component of :math:`q^G`."""
-        return self._autoguide("get_posterior").get_posterior(params)  # pyright: ignore[reportAttributeAccessIssue]
+        base = self._autoguide("get_posterior", params)
+        return base.get_posterior(params)  # pyright: ignore[reportAttributeAccessIssue]
 
     def elbo_bounds(
         self,
@@ -287,9 +337,14 @@ class AutoSymmetrized(AutoGuide):
         *args: Any,
         num_particles: int = 256,
         num_permutations: int = 16,
+        progress_bar: bool = True,
         **kwargs: Any,
     ) -> ElboBounds:
-        r"""Bound the symmetrized ELBO from both sides: :math:`\mathrm{ELBO}(q) + I` with I sandwiched.
+        r"""Bound the ELBO of :math:`q^G` from both sides: :math:`\mathrm{ELBO}(q) + I` with I sandwiched.
+
+        Discrete sites that the guide does not draw are summed out by funsor, as `TraceEnum_ELBO` does. The program is
+        compiled once for a guide, ``num_permutations`` and data of the same shapes; for a model that looks at the
+        numbers in its data, once for these.
 
         Parameters
         ----------
@@ -303,48 +358,47 @@ class AutoSymmetrized(AutoGuide):
             Draws of the guide.
         num_permutations
             K of the importance estimators; more tightens both sides. Small groups are summed exactly.
+        progress_bar
+            Whether to show a bar, which also says while it is compiling.
 
         Returns
         -------
         ElboBounds
-            ``lower`` never exceeds the symmetrized ELBO, nor ``log p(data)``, in expectation; ``upper`` is never below
-            the symmetrized ELBO. Nats, with standard errors over draws.
+            ``lower`` never exceeds the ELBO of :math:`q^G`, nor ``log p(data)``, in expectation; ``upper`` is never
+            below the ELBO of :math:`q^G`; ``importance_weighted`` is a tighter lower bound on ``log p(data)``. Nats,
+            with standard errors over draws.
 
         Raises
         ------
         SymmetryError, UnsupportedGuideError
-            As for the class, and if a parameter is not finite.
-        ValueError
-            If a number is less than one.
+            As for the class; if parameters, of the guide or of the model, are missing, not known, of another shape, not
+            finite or outside of their constraint; if the log joint is not finite at a draw.
+        TypeError, ValueError
+            If a number is not whole or less than one, or the key is none.
         """
-        if num_particles < 1 or num_permutations < 1:
-            raise ValueError(
-                f"num_particles and num_permutations must be at least 1; got {num_particles} and {num_permutations}."
-            )
-        requirements.refuse_nonfinite(params)
+        rng_key = as_key(rng_key)
+        num_particles = as_count(num_particles, "num_particles", meaning="draws of the guide")
+        num_permutations = as_count(num_permutations, "num_permutations", meaning="K, which counts the identity")
+        progress_bar = as_flag(progress_bar, "progress_bar")
+        refuse_tracers("elbo_bounds", rng_key, params, args, kwargs)
         if self.layout is None:
             self.setup(rng_key, *args, **kwargs)
-        layout = self.layout
-        assert layout is not None
+        assert self.layout is not None
+        self._refuse_wrong_parameters(params, args, kwargs, model_too=True)
 
-        # compiled once for the same data and every parameter; NumPy arrays may have changed in place
-        leaves, structure = jax.tree.flatten((args, kwargs))
-        settings = (num_permutations, structure, *map(id, leaves))
-        lasting = all(isinstance(leaf, Array | bool | int | float | str) for leaf in leaves)
-        if self._particles is None or settings != self._compiled_for or not lasting:
-            # containers of the caller's may change too: these are our own, and keep the leaves alive and so their ids
-            args, kwargs = jax.tree.unflatten(structure, leaves)
-
-            def information(key: Array, trace: Trace) -> Array:
-                options = {"estimator": "tight", "bound": "both", "num_permutations": num_permutations}
-                return information_at(self.base, layout, trace, args, kwargs, rng_key=key, **options)
-
-            independent = latents_are_independent(self.base, self._trace_of_base(rng_key, args, kwargs), args, kwargs)
-            self._particles = compile_particles(self.model, self.base, args, kwargs, information, analytic=independent)
-            self._compiled_for = settings
-        keys = jax.random.split(rng_key, num_particles)
-        elbo, information_of = self._particles(keys, params)
-        return summarise(elbo, information_of, layout.symmetry.log_order())
+        keys, arguments = jax.random.split(rng_key, num_particles), Arguments.of(args, kwargs)
+        self._compiled, found = run_compiled(
+            self._compiled,
+            lambda: self._target(num_permutations, args, kwargs),
+            keys,
+            dict(params),
+            arguments,
+            (num_permutations,),
+            progress_bar=progress_bar,
+        )
+        particles, target = Particles(*found), self._compiled.function
+        target.refuse_infinite(particles, keys, params, args, kwargs)
+        return summarise(particles, self.layout.symmetry.log_order(), is_whole=target.is_whole)
 
     def evidence_bounds(self, *args: Any, **kwargs: Any) -> ElboBounds:
         """Former name of `elbo_bounds`: the symmetrized guide has an ELBO, and the evidence is the model's."""
@@ -355,45 +409,64 @@ class AutoSymmetrized(AutoGuide):
 
     def _trace_of_base(self, rng_key: Array, args: tuple, kwargs: dict) -> Trace:
         with handlers.block(), handlers.trace() as trace, handlers.seed(rng_seed=rng_key):
-            self.base(*args, **kwargs)
+            try:
+                self.base(*args, **kwargs)
+            except TypeError as error:
+                refuse_misfit(self.model, args, kwargs, error)
+                raise
         return trace
 
     def _set_up(self, trace: Trace, args: tuple, kwargs: dict) -> None:
-        requirements.refuse_tracers((args, kwargs, latent_values(trace)))
-        model_trace = trace_model(self.model, args, kwargs, jax.random.key(0))
-        given = self.symmetry if self.symmetry is not None else self._find(trace, args, kwargs)
-        symmetry = untangled(given.bind(latent_values(model_trace)))
-        requirements.refuse_nonfinite({name: s["value"] for name, s in trace.items() if s["type"] == "param"})
-        requirements.refuse_absent_sites(symmetry, trace)
-        requirements.refuse_subsampled_latents(symmetry, model_trace)
-        requirements.refuse_plate_around_everything(model_trace)
-        if self._check and self.symmetry is not None:
-            verdict = check_symmetry(self.model, symmetry, args, kwargs)
-            if verdict.status == "inconclusive":
-                warnings.warn(f"The symmetry could not be proved: {verdict.reason}", SymmetryWarning, stacklevel=4)
-        supports = {site: model_trace[site]["fn"].support for site in symmetry.axes}
-        layout = lay_out(symmetry, trace, supports, self.base, args, kwargs)
-        layout = requirements.verify_densities(self.base, trace, layout, args, kwargs)
-        if self.estimator == "exact" and (why := why_not_exact(layout.of_coordinates, exact_table=layout.factorises)):
-            raise SymmetryError(f"estimator='exact' is out of reach: {why}. Use 'sequential' or 'importance'.")
-        self.symmetry, self.layout, self.model_trace, self._compiled_for = given, layout, model_trace, None
+        found = set_up(self.base, self.model, self._options, trace, args, kwargs)
+        self.symmetry, self.layout, self.model_trace, self._parameters, self.max_features = found
+        self._compiled = None
 
-    def _find(self, trace: Trace, args: tuple, kwargs: dict) -> Symmetry:
-        """What the model's symmetry is on the sites that the guide draws."""
-        found, drawn = find_symmetry(self.model, args, kwargs), latent_values(trace)
-        here = [name for name in found.groups if all(s in drawn for s, e in found.axes.items() if name in names_in(e))]
-        if not here:
-            warnings.warn(
-                f"No symmetry was found, so the guide stays as it is:\n{found.explain()}", SymmetryWarning, stacklevel=5
+    def _target(self, num_permutations: int, args: tuple, kwargs: dict) -> Target:
+        layout = self.layout
+        assert layout is not None
+
+        def information(key: Array, trace: Trace, args: tuple, kwargs: dict) -> Array:
+            if not layout.symmetry.groups:
+                return jnp.zeros(2)
+            options = {"estimator": "tight", "bound": "both", "num_permutations": num_permutations}
+            return information_at(self.base, layout, trace, args, kwargs, rng_key=key, **options)
+
+        key = jax.random.key(0)
+        trace, model_trace = self._trace_of_base(key, args, kwargs), trace_model(self.model, args, kwargs, key)
+        summed_out = requirements.summed_out_sites(model_trace, latent_values(trace))
+        analytic = not summed_out and latents_are_independent(self.base, trace, args, kwargs)
+        return Target(self.model, self.base, information, model_trace, summed_out, analytic)
+
+    def _refuse_wrong_parameters(
+        self, params: Any, args: tuple = (), kwargs: dict | None = None, *, model_too: bool = False
+    ) -> None:
+        if self._parameters is not None:
+            of_guide, of_model = self._parameters
+        elif getattr(self.base, "prototype_trace", None) is None and isinstance(self.base, AutoGuide):
+            raise SymmetryError(
+                "The guide is not set up, and does not know its parameters: run SVI.init, or call "
+                "guide.setup(rng_key, *model_args) first."
             )
-        return found.restrict(here)
+        else:
+            of_guide, of_model = parameter_sites(self._trace_of_base(jax.random.key(0), args, kwargs or {})), None
+        refuse_wrong_parameters(of_guide, of_model, params, model_too=model_too)
 
-    def _autoguide(self, what: str) -> AutoGuide:
+    def _autoguide(self, what: str, params: Any) -> AutoGuide:
         if not hasattr(self.base, what):
             raise UnsupportedGuideError(
                 f"The base guide {type(self.base).__name__} has no {what}(); compute it from sample_posterior()."
             )
+        self._refuse_wrong_parameters(params)
         return self.base  # pyright: ignore[reportReturnType]
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_particles": None, "_compiled_for": None}
+        return self.__dict__ | {"_compiled": None}
+
+
+def _as_max_features(value: Any) -> int | str | None:
+    """A number of features, ``None`` for all, or ``"auto"``."""
+    if isinstance(value, str):
+        if value != "auto":
+            raise ValueError(f"max_features must be 'auto', a whole number, or None for all; got {value!r}.")
+        return value
+    return None if value is None else as_count(value, "max_features")

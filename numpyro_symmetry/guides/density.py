@@ -21,6 +21,7 @@ from numpyro.infer.autoguide import AutoContinuous, AutoDiagonalNormal, AutoGuid
 
 from numpyro_symmetry.entropy import GaussianFactors
 from numpyro_symmetry.symmetry import Element, PlainView, Symmetry
+from numpyro_symmetry.symmetry.axes import padded
 
 Trace = Mapping[str, Any]
 _NUM_MOMENT_DRAWS = 32
@@ -82,10 +83,10 @@ def lay_out(
     kwargs: dict,
 ) -> Coordinates:
     """Choose coordinates for every touched site and see whether the guide factorises in them."""
-    padded, axes, splits_an_event = {}, {}, False
+    full, axes, splits_an_event = {}, {}, False
     for site, entries in symmetry.axes.items():
-        entries = (None,) * (jnp.ndim(trace[site]["value"]) - len(entries)) + tuple(entries)
-        padded[site] = axes[site] = entries
+        entries = padded(entries, jnp.ndim(trace[site]["value"]))
+        full[site] = axes[site] = entries
         support = _without_independent(supports[site])
         if support.event_dim and all(entry is None for entry in entries[-support.event_dim :]):
             axes[site] = entries[: -support.event_dim] + (None,) * biject_to(support).domain.event_dim
@@ -95,7 +96,7 @@ def lay_out(
     values = {site: trace[site]["value"] for site in symmetry.axes}
     shapes = jax.eval_shape(lambda v: _by_site(v, symmetry, supports), values)
     view = PlainView.of(replace(symmetry, axes=axes), shapes)
-    layout = Coordinates(replace(symmetry, axes=padded), view.symmetry, view, supports, factorises=False)
+    layout = Coordinates(replace(symmetry, axes=full), view.symmetry, view, supports, factorises=False)
     if splits_an_event or _read_factors(trace, guide, layout) is None:
         return layout
     values = own_sites(guide, trace)
@@ -132,6 +133,17 @@ def factors_of(
         assert factors is not None
         return factors
     assert rng_key is not None
+    draws = draws_of(rng_key, guide, trace, layout, args, kwargs, _NUM_MOMENT_DRAWS)
+    return GaussianFactors(
+        {site: value.mean(0) for site, value in draws.items()},
+        {site: jnp.sqrt(value.var(0, ddof=1) + _SMALLEST_SCALE**2) for site, value in draws.items()},
+    )
+
+
+def draws_of(
+    rng_key: Array, guide: Any, trace: Trace, layout: Coordinates, args: tuple, kwargs: dict, num_draws: int
+) -> dict[str, Array]:
+    """Coordinates of fresh draws of the guide, ``(num_draws, *event)``, its parameters and plates as in ``trace``."""
     data = _settings(trace)
 
     def draw(key: Array) -> dict[str, Array]:
@@ -139,11 +151,7 @@ def factors_of(
             guide(*args, **kwargs)
         return coordinates_of(latent_values(fresh), layout)
 
-    draws = jax.vmap(draw)(jax.random.split(rng_key, _NUM_MOMENT_DRAWS))
-    return GaussianFactors(
-        {site: value.mean(0) for site, value in draws.items()},
-        {site: jnp.sqrt(value.var(0, ddof=1) + _SMALLEST_SCALE**2) for site, value in draws.items()},
-    )
+    return jax.vmap(draw)(jax.random.split(rng_key, num_draws))
 
 
 def trace_at(guide: Any, trace: Trace, values: Mapping[str, Array], args: tuple, kwargs: dict) -> Trace:

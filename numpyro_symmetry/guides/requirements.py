@@ -5,6 +5,8 @@ All run at set-up, outside `jit`. Knows guides, traces and symmetries; no estima
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Callable, Collection
 from typing import Any
 
 import jax
@@ -12,8 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 from jax.core import Tracer
+from numpyro import handlers
 from numpyro.infer import autoguide
+from numpyro.primitives import Messenger
 
+from numpyro_symmetry.discovery import trace_model
 from numpyro_symmetry.entropy.factorised import log_ratio
 from numpyro_symmetry.guides.density import (
     Coordinates,
@@ -28,7 +33,9 @@ from numpyro_symmetry.guides.density import (
     unrecovered_sites,
     without_wrappers,
 )
+from numpyro_symmetry.guides.parameters import refuse_wrong_parameters as refuse_wrong_parameters
 from numpyro_symmetry.symmetry import Element, SignedPermutation, Symmetry, SymmetryError, UnsupportedGuideError
+from numpyro_symmetry.symmetry.axes import names_in
 from numpyro_symmetry.symmetry.elements import Part, permutation_of
 
 _WITHOUT_DENSITY = {
@@ -45,12 +52,90 @@ _TOLERANCE = 1e-3
 
 def refuse_guides_without_density(guide: object) -> None:
     """Refuse guides, or parts of one, that cannot say their density at a given value."""
+    if isinstance(guide, type):
+        raise TypeError(f"base_guide is the class {guide.__name__}; pass a guide: {guide.__name__}(model).")
     for part in parts_of(guide):
+        if hasattr(part, "elbo_bounds"):
+            raise UnsupportedGuideError(
+                f"{type(part).__name__} is symmetrized already, and its average over a group is no guide's density. "
+                "Symmetrize the base guide once, by one Symmetry with all groups."
+            )
         for kind, why in _WITHOUT_DENSITY.items():
             if isinstance(part, kind):
                 raise UnsupportedGuideError(f"{type(part).__name__} cannot be symmetrized: it {why}.")
     if not callable(guide):
         raise UnsupportedGuideError(f"The base guide must be callable; got {type(guide).__name__}.")
+
+
+def refuse_hidden_sites(
+    model: Callable, model_trace: Trace, is_given: bool, name: str, args: tuple, kwargs: dict
+) -> None:
+    """Refuse a model some of whose sites are hidden from the guide, and so from us: its joint is another.
+
+    NumPyro's autoguides draw no discrete sites, so that they are given a model with these hidden. The symmetry and the
+    ELBO are those of the whole model.
+
+    Parameters
+    ----------
+    model, model_trace
+        The model and a trace of it.
+    is_given
+        Whether it was named as the model, rather than read off the guide.
+    name
+        Of the guide's class.
+    args, kwargs
+        The model's arguments.
+    """
+    remedy = f"pass the whole model beside the guide of the blocked one: AutoSymmetrized({name}(blocked), model=model)."
+    whole = _unblocked(model)
+    if whole is not model:
+        trace = trace_model(whole, args, kwargs, jax.random.key(0))
+        for what, is_observed in (("observed", True), ("latent", False)):
+            hidden = [
+                site
+                for site, message in trace.items()
+                if message["type"] == "sample" and message["is_observed"] == is_observed and site not in model_trace
+            ]
+            if hidden:
+                raise SymmetryError(
+                    f"The model is blocked and hides its {what} sites {hidden}, so that its symmetry and its ELBO are "
+                    f"not those of the model that SVI trains on: {remedy}"
+                )
+    if not is_given and not any(s["type"] == "sample" and s["is_observed"] for s in model_trace.values()):
+        raise SymmetryError(
+            f"The guide's model has no observed site, so no data: {remedy} A model that has no data on purpose is "
+            "named in the same way."
+        )
+
+
+def _unblocked(model: Any) -> Any:
+    """A model without the `block` handlers around it; the model itself if there are none."""
+    if isinstance(model, handlers.block):
+        return _unblocked(model.fn)
+    inner = getattr(model, "fn", None)
+    if not isinstance(model, Messenger) or inner is None or (without := _unblocked(inner)) is inner:
+        return model
+    bare = copy.copy(model)
+    bare.fn = without
+    return bare
+
+
+def summed_out_sites(model_trace: Trace, drawn: Collection[str]) -> list[str]:
+    """Discrete latent sites of the model that the guide leaves to be summed out.
+
+    Raises
+    ------
+    UnsupportedGuideError
+        If it leaves out a continuous one, for which nobody draws.
+    """
+    latent = {name: s for name, s in model_trace.items() if s["type"] == "sample" and not s["is_observed"]}
+    absent = {name: site["fn"].support.is_discrete for name, site in latent.items() if name not in drawn}
+    if undrawn := [name for name, is_discrete in absent.items() if not is_discrete]:
+        raise UnsupportedGuideError(
+            f"The guide does not draw the model's continuous sites {undrawn}, so that there is no ELBO; it draws "
+            f"{sorted(drawn)}. Give it a model with all of them."
+        )
+    return list(absent)
 
 
 def refuse_tracers(tree: Any) -> None:
@@ -60,17 +145,6 @@ def refuse_tracers(tree: Any) -> None:
             "AutoSymmetrized was set up under jit or vmap, where its checks cannot run. "
             "Call guide.setup(rng_key, *model_args) once before, or let SVI.init run outside jit."
         )
-
-
-def refuse_nonfinite(params: Any) -> None:
-    """Refuse parameters that hold NaN or infinity."""
-    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
-        if not isinstance(leaf, Tracer) and not np.isfinite(np.asarray(leaf)).all():
-            count = int((~np.isfinite(np.asarray(leaf))).sum())
-            raise SymmetryError(
-                f"Parameter {jax.tree_util.keystr(path)} holds {count} non-finite of {np.size(leaf)} values. "
-                "The fit diverged: lower the learning rate or the initial scale."
-            )
 
 
 def refuse_absent_sites(symmetry: Symmetry, trace: Trace) -> None:
@@ -83,14 +157,27 @@ def refuse_absent_sites(symmetry: Symmetry, trace: Trace) -> None:
 
 def refuse_subsampled_latents(symmetry: Symmetry, model_trace: Trace) -> None:
     """Refuse relabelled latents in a subsampled plate: their scale would stand inside a logarithm of a sum."""
-    for site in symmetry.axes:
-        for frame in model_trace[site]["cond_indep_stack"]:
-            size = model_trace[frame.name]["args"][0]
-            if frame.size < size:
-                raise SymmetryError(
-                    f"Site {site!r} is relabelled and lies in plate {frame.name!r}, subsampled {frame.size} of {size}: "
-                    "no bound holds there. Move the site out of the plate, or do not subsample it."
-                )
+    plates = {site: frames for site in symmetry.axes if (frames := subsampled_plates(model_trace, site))}
+    for site, frames in plates.items():
+        plate, (shown, size) = next(iter(frames.items()))
+        touched = {name for other in plates for name in names_in(symmetry.axes[other])}
+        rest = [name for name in symmetry.groups if name not in touched]
+        elsewhere = f"symmetry.restrict({rest})" if rest else "no group of this symmetry"
+        raise SymmetryError(
+            f"Site {site!r} is relabelled and lies in plate {plate!r}, subsampled {shown} of {size}: no bound holds "
+            f"there. Train a guide of all data (no subsample_size), or pass what touches no such plate: {elsewhere}. "
+            "rebase and match take the global sites of such a model: symmetry.restrict(sites=...)."
+        )
+
+
+def subsampled_plates(model_trace: Trace, site: str) -> dict[str, tuple[int, int]]:
+    """Plates around a site that show some of their members only: how many, and of how many."""
+    sizes = {
+        frame.name: (frame.size, model_trace[frame.name]["args"][0])
+        for frame in model_trace[site]["cond_indep_stack"]
+        if frame.name in model_trace
+    }
+    return {name: (shown, size) for name, (shown, size) in sizes.items() if shown < size}
 
 
 def refuse_plate_around_everything(model_trace: Trace) -> None:

@@ -5,6 +5,7 @@ Knows a model and a symmetrized guide; not what the weights are for, nor where t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -12,16 +13,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.scipy.special import logsumexp
 from jax.typing import ArrayLike
 from numpyro import handlers
 from numpyro.infer.util import log_density
 
 from numpyro_symmetry.discovery import enumerated_log_density
 from numpyro_symmetry.guides.auto_symmetrized import AutoSymmetrized
-from numpyro_symmetry.guides.density import log_prob_of, trace_at
+from numpyro_symmetry.guides.density import latent_values, log_prob_of, trace_at
 from numpyro_symmetry.guides.information import information_at
+from numpyro_symmetry.symmetry import Symmetry
 
 _DRAWS_AT_ONCE = 16
+# every draw is weighed once for each element of the part that is summed apart
+_MAX_APART = math.log(120) + 1e-9
 
 
 class LogWeights(NamedTuple):
@@ -44,6 +49,24 @@ class LogWeights(NamedTuple):
         return self.base + self.information
 
 
+def averaged_over(guide: AutoSymmetrized) -> tuple[Symmetry, Symmetry]:
+    r"""The symmetry that weights average over, and the part of it that is summed apart.
+
+    Of units of heads that move themselves the guide's own layout holds one part, H. The other, C, is a subgroup too,
+    and every element is one of H after one of C: :math:`q^G(\theta)` is the mean of :math:`q^H(c\theta)` over C, which
+    is summed apart where it is small, and else left out.
+    """
+    layout, model_trace = guide.layout, guide.model_trace
+    assert layout is not None
+    assert model_trace is not None
+    assert guide.symmetry is not None
+    whole = guide.symmetry.bind(latent_values(model_trace))
+    apart = whole.restrict([name for name in whole.groups if name not in layout.symmetry.groups])
+    if apart.log_order() <= _MAX_APART:
+        return whole, apart
+    return layout.symmetry, apart.restrict([])
+
+
 def log_weights(
     guide: AutoSymmetrized,
     rng_key: Array,
@@ -63,9 +86,20 @@ def log_weights(
     .. math:: \hat q(\theta) = \frac1K\sum_k \frac{q(g_k\theta)}{|G|\,\tau(g_k\mid\theta)},
 
     with the identity among them for the guide's own draws, and for no others. Then p over this estimate is *exactly* a
-    ratio of two densities of the draw and its K relabellings together, whose normalisers are the evidence and one: a
-    mean of weights is unbiased for the evidence, and bridge sampling consistent, for groups of any size. It rests on
-    :math:`\tau` treating all labels of a draw alike, as `sample_proposal` does.
+    ratio of two densities of the draw and its K relabellings together, whose normalisers are the evidence and one,
+
+    .. math:: \frac{p(\theta, \text{data})}{\hat q(\theta)}
+              = \frac{p(\theta, \text{data}) \prod_k \tau(g_k\mid\theta)}{\hat q(\theta) \prod_k \tau(g_k\mid\theta)},
+              \qquad \hat q \prod_k \tau(g_k\mid\theta)
+              = \frac1K \sum_k \frac{q(g_k\theta)}{|G|} \prod_{j \ne k} \tau(g_j\mid\theta).
+
+    Draws of the posterior with K relabellings from :math:`\tau` are draws of the former. For those of the latter, pick
+    k and :math:`g_k` uniformly, a draw of the guide moved by :math:`g_k^{-1}`, and the others from :math:`\tau`; which
+    is the guide's own draw with the identity among the K, moved as a whole, and that changes no weight. So whatever is
+    true of weights is true of these, for groups of any size and any K: their mean is unbiased for the evidence, bridge
+    sampling is consistent, and the log of a mean of J weights, of which none is the posterior's, or one, bounds the log
+    evidence from below, or from above. It rests on :math:`\tau` treating all labels of a draw alike, as
+    `sample_proposal` does.
 
     Parameters
     ----------
@@ -93,6 +127,7 @@ def log_weights(
     layout, model_trace = guide.layout, guide.model_trace
     assert layout is not None
     assert model_trace is not None
+    _, apart = averaged_over(guide)
     discrete = any(
         site["type"] == "sample" and not site["is_observed"] and site["fn"].support.is_discrete
         for site in model_trace.values()
@@ -107,13 +142,28 @@ def log_weights(
         base = handlers.substitute(guide.base, data=dict(params))
         with handlers.block(), handlers.trace() as trace, handlers.seed(rng_seed=key_guide):
             base(*args, **kwargs)
-        at = trace_at(guide.base, trace, values, args, kwargs)
-        log_q = sum((jnp.sum(log_prob_of(site)) for site in at.values() if site["type"] == "sample"), jnp.zeros(()))
         options = {"estimator": "tight", "bound": "both", "num_permutations": num_permutations}
-        with_identity, without = information_at(
-            guide.base, layout, at, args, kwargs, rng_key=key_information, **options
-        )
-        return LogWeights(log_joint - log_q, jnp.where(own, with_identity, without))
+
+        def log_q_and_information(key: Array, values: dict[str, Array], own: Array) -> tuple[Array, Array]:
+            at = trace_at(guide.base, trace, values, args, kwargs)
+            log_q = sum((jnp.sum(log_prob_of(site)) for site in at.values() if site["type"] == "sample"), jnp.zeros(()))
+            with_identity, without = information_at(guide.base, layout, at, args, kwargs, rng_key=key, **options)
+            return log_q, jnp.where(own, with_identity, without)
+
+        if not apart.groups:
+            log_q, information = log_q_and_information(key_information, values, own)
+            return LogWeights(log_joint - log_q, information)
+        elements = apart.elements()
+        count = round(math.exp(apart.log_order()))
+
+        def moved(one: tuple[Array, Array, Any]) -> tuple[Array, Array]:
+            index, key, element = one
+            return log_q_and_information(key, apart.apply(element, values), own & (index == 0))  # pyright: ignore
+
+        # the identity comes first
+        keys = jax.random.split(key_information, count)
+        log_q, information = jax.lax.map(moved, (jnp.arange(count), keys, elements))
+        return LogWeights(log_joint - log_q[0], log_q[0] - logsumexp(log_q - information) + math.log(count))
 
     @jax.jit
     def weigh_all(

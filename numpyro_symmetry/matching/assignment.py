@@ -6,11 +6,13 @@ Contract: *columns by row*. ``benefit[..., i, j]`` is what it is worth that slot
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
+
+from numpyro_symmetry.symmetry.arguments import refuse_tracers
 
 SOLVERS = ("auto", "scipy", "lapx")
 # ties are settled by a bonus of this many units in the last place of the largest benefit
@@ -46,8 +48,9 @@ def assign(benefit: np.ndarray, *, solver: str = "auto") -> np.ndarray:
     >>> assign(np.array([[1.0, 3.0], [2.0, 3.5]])).tolist()
     [1, 0]
     """
+    refuse_tracers("assign", benefit)
     benefit = np.asarray(benefit)
-    n = benefit.shape[-1]
+    n = benefit.shape[-1] if benefit.ndim else 0
     if benefit.ndim < 2 or benefit.shape[-2] != n:
         raise ValueError(f"assign expects square tables (..., n, n); got shape {benefit.shape}.")
     if not np.isfinite(benefit).all():
@@ -70,11 +73,18 @@ def assign(benefit: np.ndarray, *, solver: str = "auto") -> np.ndarray:
 def _solver(name: str) -> Callable[[np.ndarray], np.ndarray]:
     if name not in SOLVERS:
         raise ValueError(f"solver must be one of {SOLVERS}; got {name!r}.")
-    installed = importlib.util.find_spec("lap") is not None
-    if name == "lapx" and not installed:
+    lapjvh = None if name == "scipy" else _lapx()
+    if name == "lapx" and lapjvh is None:
         raise ValueError("solver 'lapx' is not installed: pip install 'numpyro-symmetry[fast]', or use 'scipy'.")
-    if name == "scipy" or not installed:
+    if lapjvh is None:
         return lambda table: linear_sum_assignment(table, maximize=True)[1]
-    import lap  # pyright: ignore[reportMissingImports]
+    return lambda table: lapjvh(-table)[-1] if len(table) > 1 else np.zeros(len(table), int)
 
-    return lambda table: lap.lapjvh(-table)[-1] if len(table) > 1 else np.zeros(len(table), int)
+
+def _lapx() -> Callable[[np.ndarray], Any] | None:
+    """The solver of lapx; an older package that is called lap as well has none."""
+    try:
+        import lap  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        return None
+    return getattr(lap, "lapjvh", None)

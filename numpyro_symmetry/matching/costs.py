@@ -68,6 +68,13 @@ class ActivationCost:
 
     activations: Callable[[dict[str, Any]], dict[str, Any]]
 
+    def __post_init__(self) -> None:
+        if not callable(self.activations):
+            raise TypeError(
+                "activations must be a function from the values of one network to arrays by group; got "
+                f"{type(self.activations).__name__}."
+            )
+
 
 def _twice(moments: Moments) -> tuple[np.ndarray | None, ...]:
     loc, scale = moments

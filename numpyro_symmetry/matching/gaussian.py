@@ -1,12 +1,12 @@
 """Gaussians over named sites: what a mean-field guide is, what draws are summarised by, and how a symmetry moves them.
 
-Guides are read by their parameters and the attributes of NumPyro's autoguides, without importing NumPyro. Knows no
-costs and no algorithms.
+In NumPy, and so in double precision, where all they hold is of NumPy; in JAX otherwise. Checked where a user makes
+them; what JAX makes of one as a pytree, such as its gradient, need be no Gaussian. Knows no costs and no algorithms.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,15 +14,24 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.core import Tracer
 from jax.typing import ArrayLike
 
-from numpyro_symmetry.symmetry import Element, Symmetry, SymmetryError, UnsupportedGuideError
-from numpyro_symmetry.symmetry.elements import permutation_of
+from numpyro_symmetry.matching import guide_parameters
+from numpyro_symmetry.symmetry import Element, Symmetry, SymmetryError
+from numpyro_symmetry.symmetry.arguments import (
+    as_count,
+    as_key,
+    as_real_array,
+    as_shape,
+    refuse_masked,
+    refuse_tracers,
+    shape_of,
+)
+from numpyro_symmetry.symmetry.elements import broadcast, permutation_of
 
-_MEAN_FIELD = ("AutoNormal", "AutoDiagonalNormal", "AutoDelta")
 
-
-@jax.tree_util.register_dataclass
+@jax.tree_util.register_pytree_with_keys_class
 @dataclass(frozen=True)
 class DiagonalGaussian:
     r"""Independent Gaussians for every entry of every site.
@@ -37,7 +46,10 @@ class DiagonalGaussian:
     Raises
     ------
     SymmetryError
-        If the sites or shapes of the two differ.
+        If the sites or shapes of the two differ, or hold a mask, a number that is not finite, or a negative standard
+        deviation. Traced values are not looked at.
+    TypeError
+        If one of the two is no mapping.
 
     Examples
     --------
@@ -53,22 +65,52 @@ class DiagonalGaussian:
     scale: dict[str, Any]
 
     def __post_init__(self) -> None:
-        if not isinstance(self.loc, dict) or not isinstance(self.scale, dict):
-            return  # a transformation of the tree is looking at its structure
+        self.check()
+
+    def check(self, where: str = "") -> None:
+        """Refuse what is no Gaussian, as on making one; for one that came out of a transformation of its tree.
+
+        Parameters
+        ----------
+        where
+            What to call it, such as ``" of the target"``.
+        """
+        for name, by_site in (("loc", self.loc), ("scale", self.scale)):
+            if not isinstance(by_site, Mapping):
+                raise TypeError(f"{name}{where} maps sites to arrays; got {type(by_site).__name__}.")
+            refuse_masked(by_site)
         if set(self.loc) != set(self.scale):
             raise SymmetryError(f"loc has sites {sorted(self.loc)}, scale has {sorted(self.scale)}; they must agree.")
         for site, loc in self.loc.items():
-            if hasattr(loc, "shape") and np.shape(loc) != np.shape(self.scale[site]):
+            means, deviations = (shape_of(by[site], f"Site {site!r}{where}") for by in (self.loc, self.scale))
+            if means != deviations:
                 raise SymmetryError(
-                    f"Site {site!r}: loc has shape {np.shape(loc)} and scale {np.shape(self.scale[site])}; "
-                    "give one standard deviation for each mean."
+                    f"Site {site!r}{where}: loc has shape {means} and scale {deviations}; give one standard deviation "
+                    "for each mean."
                 )
+            _refuse_what_is_not_finite(loc, f"loc of site {site!r}{where}")
+            _refuse_what_is_not_finite(self.scale[site], f"scale of site {site!r}{where}")
+            if not isinstance(self.scale[site], Tracer) and (np.asarray(self.scale[site]) < 0).any():
+                raise SymmetryError(
+                    f"Site {site!r}{where} holds {int((np.asarray(self.scale[site]) < 0).sum())} negative standard "
+                    "deviations. Of a guide, pass constrained parameters: SVI.get_params, not the optimizer's own."
+                )
+
+    def tree_flatten_with_keys(self) -> tuple[tuple[Any, ...], None]:
+        """Means and standard deviations, as a pytree."""
+        key = jax.tree_util.GetAttrKey
+        return ((key("loc"), self.loc), (key("scale"), self.scale)), None
+
+    @classmethod
+    def tree_unflatten(cls, aux: None, children: tuple[Any, ...]) -> DiagonalGaussian:
+        """The same structure with whatever leaves, unchecked."""
+        return _unchecked(cls, loc=children[0], scale=children[1])
 
     # ---- where they come from ------------------------------------------------------------------------------------
 
     @classmethod
     def fit(cls, values: Mapping[str, ArrayLike], *, num_leading_dims: int = 1) -> DiagonalGaussian:
-        """Means and (unbiased) standard deviations of draws.
+        """Means and (unbiased) standard deviations of draws, in double precision whatever the session's.
 
         Parameters
         ----------
@@ -80,14 +122,32 @@ class DiagonalGaussian:
         Returns
         -------
         DiagonalGaussian
-            Of the event shapes.
+            Of the event shapes; NumPy arrays of float64, but under `jit` and `vmap` JAX's.
 
         Raises
         ------
         SymmetryError
-            If there are fewer than two draws.
+            If there are fewer than two draws, sites have different numbers of them, or one is masked or not finite.
         """
-        flat = {site: jnp.reshape(jnp.asarray(v), (-1, *np.shape(v)[num_leading_dims:])) for site, v in values.items()}
+        if not isinstance(values, Mapping):
+            raise TypeError(f"fit expects draws by site, {{'w': (draw, ...)}}; got {type(values).__name__}.")
+        lead = as_count(num_leading_dims, "num_leading_dims")
+        refuse_masked(values)
+        xp: Any = jnp if any(isinstance(value, Tracer) for value in values.values()) else np
+        flat, leading = {}, {}
+        for site, value in values.items():
+            array = as_real_array(value, f"Site {site!r}")
+            array = jnp.asarray(array) if xp is jnp else np.asarray(array).astype(float)
+            if array.ndim < lead:
+                raise SymmetryError(f"Site {site!r} has shape {array.shape}, fewer than {lead} leading dimensions.")
+            leading.setdefault(array.shape[:lead], site)
+            _refuse_what_is_not_finite(array, f"Site {site!r}")
+            flat[site] = array.reshape(-1, *array.shape[lead:])
+        if len(leading) > 1:
+            raise SymmetryError(
+                f"Sites have different numbers of draws: { ({site: shape for shape, site in leading.items()}) }. Check "
+                "num_leading_dims, or fit the same draws of each."
+            )
         if any(len(v) < 2 for v in flat.values()):
             raise SymmetryError("Fitting standard deviations needs at least two draws; there is one.")
         return cls({s: v.mean(0) for s, v in flat.items()}, {s: v.std(0, ddof=1) for s, v in flat.items()})
@@ -111,28 +171,10 @@ class DiagonalGaussian:
         Raises
         ------
         UnsupportedGuideError
-            If the guide is not mean-field, or a site's support couples its entries (simplex, Cholesky factor).
+            If the guide is not mean-field, a parameter is missing or misshapen, or a site's support couples its entries
+            (simplex, Cholesky factor).
         """
-        loc: dict[str, Any] = {}
-        scale: dict[str, Any] = {}
-        for part in _parts(guide):
-            _refuse_coupled_supports(part)
-            flat = f"{part.prefix}_loc"
-            if flat in params and f"{part.prefix}_scale" in params and f"{part.prefix}_cov_factor" not in params:
-                loc |= part._unpack_latent(jnp.asarray(params[flat]))
-                scale |= part._unpack_latent(jnp.asarray(params[f"{part.prefix}_scale"]))
-                continue
-            for site in _sites(part):
-                if f"{site}_{part.prefix}_loc" not in params:
-                    raise UnsupportedGuideError(
-                        f"{type(part).__name__} is not mean-field: there is no parameter {site}_{part.prefix}_loc. "
-                        "Use AutoNormal, AutoDiagonalNormal or AutoDelta, or DiagonalGaussian.fit(draws)."
-                    )
-                loc[site] = jnp.asarray(params[f"{site}_{part.prefix}_loc"])
-                if _is_point(part):
-                    loc[site] = _unconstraining(part, site).inv(loc[site])
-                scale[site] = jnp.asarray(params.get(f"{site}_{part.prefix}_scale", jnp.zeros_like(loc[site])))
-        return cls(loc, {site: jnp.broadcast_to(scale[site], loc[site].shape) for site in loc})
+        return cls(*guide_parameters.diagonal_of(guide, params))
 
     def to_guide_params(self, guide: Any) -> dict[str, Array]:
         """Parameters that make a mean-field guide this Gaussian: for ``sample_posterior``, or ``init_params`` of SVI.
@@ -150,75 +192,112 @@ class DiagonalGaussian:
         Raises
         ------
         UnsupportedGuideError
-            If the guide is not mean-field, or is `AutoDelta` and the standard deviations are not zero.
+            If the guide is not mean-field or has other sites, or is `AutoDelta` and standard deviations are not zero.
         """
-        params: dict[str, Array] = {}
-        for part in _parts(guide):
-            if type(part).__name__ not in _MEAN_FIELD:
-                raise UnsupportedGuideError(f"{type(part).__name__} is not mean-field; use one of {_MEAN_FIELD}.")
-            if hasattr(part, "_init_locs") and hasattr(part, "latent_dim"):
-                for what, by_site in (("loc", self.loc), ("scale", self.scale)):
-                    flat = [jnp.ravel(by_site[site]) for site in part._init_locs]
-                    params[f"{part.prefix}_{what}"] = jnp.concatenate(flat)
-                continue
-            for site in _sites(part):
-                loc = jnp.asarray(self.loc[site])
-                if not _is_point(part):
-                    params[f"{site}_{part.prefix}_scale"] = jnp.asarray(self.scale[site])
-                elif np.any(np.asarray(self.scale[site])):
-                    raise UnsupportedGuideError(
-                        f"Site {site!r} has standard deviations, which AutoDelta has no room for; use AutoNormal."
-                    )
-                else:
-                    loc = _unconstraining(part, site)(loc)
-                params[f"{site}_{part.prefix}_loc"] = loc
-        return params
+        return guide_parameters.parameters_of(guide, self.loc, self.scale)
 
     # ---- what they are -------------------------------------------------------------------------------------------
 
     def log_density(self, values: Mapping[str, ArrayLike]) -> Array:
-        """Log density of values with any leading dimensions, nats."""
-        total = jnp.zeros(())
+        """Log density of values with any leading dimensions, nats.
+
+        Raises
+        ------
+        SymmetryError
+            If a site is missing, masked or of another shape, or a standard deviation is zero: a point has no density.
+        """
+        if not isinstance(values, Mapping):
+            raise TypeError(f"log_density takes values by site, {{'w': (..., n)}}; got {type(values).__name__}.")
+        if missing := sorted(set(self.loc) - set(values)):
+            raise SymmetryError(f"Sites {missing} of the Gaussian are not among the values {sorted(values, key=str)}.")
+        refuse_masked({site: values[site] for site in self.loc})
+        values = {site: as_real_array(values[site], f"Site {site!r}") for site in self.loc}
+        _refuse_other_shapes(values, self.loc)
+        xp = _module_of((self, [values[site] for site in self.loc]))
+        total: Any = xp.zeros(())
         for site, loc in self.loc.items():
-            terms = jax.scipy.stats.norm.logpdf(jnp.asarray(values[site]), loc, self.scale[site])
-            total = total + terms.sum(tuple(range(terms.ndim - jnp.ndim(loc), terms.ndim)))
+            scale = xp.asarray(self.scale[site])
+            if not isinstance(scale, Tracer) and (np.asarray(scale) == 0).any():
+                raise SymmetryError(f"Site {site!r} has standard deviations of zero: a point has no density.")
+            terms = -0.5 * ((xp.asarray(values[site]) - loc) / scale) ** 2 - xp.log(scale) - 0.5 * np.log(2.0 * np.pi)
+            total = total + terms.sum(tuple(range(terms.ndim - np.ndim(loc), terms.ndim)))
         return total
 
     def sample(self, rng_key: Array, shape: tuple[int, ...] = ()) -> dict[str, Array]:
         """Draws, site -> ``(*shape, *event)``."""
-        keys = dict(zip(self.loc, jax.random.split(rng_key, len(self.loc)), strict=True))
+        shape = as_shape(shape)
+        keys = dict(zip(self.loc, jax.random.split(as_key(rng_key), len(self.loc)), strict=True))
 
-        def one(site: str) -> Array:
-            loc = jnp.asarray(self.loc[site])
-            return loc + self.scale[site] * jax.random.normal(keys[site], shape + loc.shape, loc.dtype)
+        def one(site: str) -> Any:
+            loc, scale = self.loc[site], self.scale[site]
+            in_jax = isinstance(loc, jax.Array) and jnp.issubdtype(loc.dtype, jnp.floating)
+            noise = jax.random.normal(keys[site], (*shape, *np.shape(loc)), loc.dtype if in_jax else float)
+            xp = _module_of((loc, scale))
+            return xp.asarray(loc) + xp.asarray(scale) * (noise if isinstance(noise, Tracer) else xp.asarray(noise))
 
         return {site: one(site) for site in self.loc}
 
     def wasserstein(self, other: DiagonalGaussian) -> Array:
         r"""2-Wasserstein distance, :math:`W_2^2 = \lVert\mu-\mu'\rVert^2 + \lVert\sigma-\sigma'\rVert^2`."""
-        _refuse_other_sites(self.loc, other.loc)
+        _refuse_other_sites(self, other)
+        xp = _module_of((self, other))
         pairs = [(a[site], b[site]) for a, b in ((self.loc, other.loc), (self.scale, other.scale)) for site in self.loc]
-        return jnp.sqrt(sum((jnp.sum((jnp.asarray(x) - y) ** 2) for x, y in pairs), jnp.zeros(())))
+        return xp.sqrt(sum((((xp.asarray(x) - xp.asarray(y)) ** 2).sum() for x, y in pairs), xp.zeros(())))
 
     def geodesic(self, other: DiagonalGaussian, t: ArrayLike) -> DiagonalGaussian:
-        """The Gaussian a share ``t`` of the way along the Wasserstein geodesic: means *and* stds are linear in it."""
-        _refuse_other_sites(self.loc, other.loc)
-        return jax.tree.map(lambda a, b: (1 - t) * jnp.asarray(a) + t * jnp.asarray(b), self, other)
+        """The Gaussian a share ``t`` of the way along the Wasserstein geodesic: means *and* stds are linear in it.
+
+        Raises
+        ------
+        ValueError
+            If ``t`` is not from 0 to 1: beyond its ends a geodesic is none, and standard deviations turn negative.
+        """
+        _refuse_other_sites(self, other)
+        share = as_real_array(t, "t", TypeError)
+        if share.ndim or not (isinstance(t, Tracer) or 0.0 <= float(share) <= 1.0):
+            raise ValueError(f"t must be one number from 0 to 1, the share of the way; got {t!r}.")
+        xp = _module_of((self, other, t))
+        return jax.tree.map(lambda a, b: (1 - t) * xp.asarray(a) + t * xp.asarray(b), self, other)
 
     @staticmethod
     def barycenter(gaussians: Sequence[DiagonalGaussian], weights: Sequence[float] | None = None) -> DiagonalGaussian:
-        """Wasserstein barycentre: the (weighted) averages of means and of standard deviations."""
-        share = np.ones(len(gaussians)) if weights is None else np.asarray(weights, float)
-        share = share / share.sum()
-        return jax.tree.map(lambda *xs: sum(w * jnp.asarray(x) for w, x in zip(share, xs, strict=True)), *gaussians)
+        """Wasserstein barycentre: the (weighted) averages of means and of standard deviations.
+
+        Parameters
+        ----------
+        gaussians
+            One or several, of the same sites and shapes.
+        weights
+            One for each, not negative; their sum is divided out. All alike by default.
+
+        Raises
+        ------
+        ValueError
+            If there are no Gaussians, or weights are negative, not finite, all zero, or not one for each.
+        """
+        if not isinstance(gaussians, Iterable):
+            raise TypeError(f"gaussians must be a list of DiagonalGaussian; got one {type(gaussians).__name__}.")
+        gaussians = list(gaussians)
+        if not gaussians:
+            raise ValueError("barycenter needs at least one Gaussian; got none.")
+        for one in gaussians:
+            _refuse_other_sites(gaussians[0], one)
+        share = np.ones(len(gaussians)) if weights is None else np.asarray(as_real_array(weights, "weights")) * 1.0
+        if share.shape != (len(gaussians),):
+            raise ValueError(f"weights must hold one number for each of {len(gaussians)} Gaussians; got {weights!r}.")
+        if not (np.isfinite(share).all() and (share >= 0).all() and share.sum() > 0):
+            raise ValueError(f"weights must be finite, none negative and not all zero; got {weights!r}.")
+        share, xp = share / share.sum(), _module_of(list(gaussians))
+        return jax.tree.map(lambda *xs: sum(w * xp.asarray(x) for w, x in zip(share, xs, strict=True)), *gaussians)
 
     def apply(self, symmetry: Symmetry, element: Element) -> DiagonalGaussian:
         """Law of ``g·θ``: means move as values do, standard deviations without the signs."""
-        without_signs = Symmetry(symmetry.axes, {}, symmetry.sizes)
-        permutation: Element = {name: permutation_of(part) for name, part in element.items()}
-        return DiagonalGaussian(symmetry.apply(element, self.loc), without_signs.apply(permutation, self.scale))
+        _refuse_no_symmetry(symmetry)
+        loc = symmetry.apply(element, self.loc)
+        return DiagonalGaussian(loc, unsigned(symmetry).apply(_permutations(element), self.scale))
 
 
+@jax.tree_util.register_pytree_with_keys_class
 @dataclass(frozen=True)
 class FullGaussian:
     """A Gaussian over all entries of all sites together.
@@ -228,37 +307,55 @@ class FullGaussian:
     loc
         Site -> means.
     covariance
-        ``(D, D)`` over the sites' entries, ravelled and in the order of ``loc``.
+        ``(D, D)`` over the sites' entries, ravelled and in the order of ``loc``; symmetric, and nowhere negative.
+
+    Raises
+    ------
+    SymmetryError
+        If the covariance is of another shape, not finite, not symmetric or has a negative eigenvalue, all but for
+        rounding, or a mean is masked or not finite. Traced values are not looked at.
     """
 
     loc: dict[str, Any]
     covariance: Any
 
     def __post_init__(self) -> None:
+        if not isinstance(self.loc, Mapping):
+            raise TypeError(f"loc maps sites to arrays; got {type(self.loc).__name__}.")
+        refuse_masked(self.loc)
+        refuse_masked({"covariance": self.covariance}, "Argument")
+        for site, loc in self.loc.items():
+            _refuse_what_is_not_finite(loc, f"loc of site {site!r}")
         size = sum(int(np.size(v)) for v in self.loc.values())
-        if np.shape(self.covariance) != (size, size):
+        if (shape := shape_of(self.covariance, "covariance")) != (size, size):
             raise SymmetryError(
-                f"The sites {list(self.loc)} have {size} entries; covariance has shape {np.shape(self.covariance)}, "
-                f"expected ({size}, {size})."
+                f"The sites {list(self.loc)} have {size} entries; covariance has shape {shape}, expected "
+                f"({size}, {size})."
             )
+        if size and not isinstance(self.covariance, Tracer):
+            _refuse_what_is_no_covariance(self.covariance)
+
+    def tree_flatten_with_keys(self) -> tuple[tuple[Any, ...], tuple[str, ...]]:
+        """Means and covariance, as a pytree; the order of sites is that of the covariance, and kept."""
+        key = jax.tree_util
+        means = tuple((key.DictKey(site), value) for site, value in self.loc.items())
+        return (*means, (key.GetAttrKey("covariance"), self.covariance)), tuple(self.loc)
+
+    @classmethod
+    def tree_unflatten(cls, aux: tuple[str, ...], children: tuple[Any, ...]) -> FullGaussian:
+        """The same structure with whatever leaves, unchecked."""
+        return _unchecked(cls, loc=dict(zip(aux, children[:-1], strict=True)), covariance=children[-1])
 
     @classmethod
     def from_guide(cls, guide: Any, params: Mapping[str, ArrayLike]) -> FullGaussian:
         """Read `AutoMultivariateNormal` or `AutoLowRankMultivariateNormal`, in unconstrained coordinates."""
-        part, *others = _parts(guide)
-        if others or not any(f"{part.prefix}_{name}" in params for name in ("scale_tril", "cov_factor")):
-            raise UnsupportedGuideError(
-                f"{type(part).__name__} has no joint covariance; use DiagonalGaussian.from_guide."
-            )
-        _refuse_coupled_supports(part)
-        posterior = part.get_posterior(params)
-        loc = part._unpack_latent(posterior.mean)
-        # the sites in the order of the flat latent
-        return cls({site: loc[site] for site in part._init_locs}, posterior.covariance_matrix)
+        return cls(*guide_parameters.joint_of(guide, params))
 
     def diagonal(self) -> DiagonalGaussian:
         """The Gaussian of the same means and standard deviations without correlations."""
-        return DiagonalGaussian(dict(self.loc), self._unravel(np.sqrt(np.diagonal(np.asarray(self.covariance)))))
+        xp = _module_of(self.covariance)
+        variances = xp.clip(xp.diagonal(xp.asarray(self.covariance)), 0.0, None)
+        return DiagonalGaussian(dict(self.loc), self._unravel(xp.sqrt(variances)))
 
     def wasserstein(self, other: FullGaussian) -> float:
         r"""2-Wasserstein (Bures) distance: the transport of one covariance into another, and of the means.
@@ -266,7 +363,8 @@ class FullGaussian:
         .. math:: W_2^2 = \lVert\mu-\mu'\rVert^2 + \operatorname{tr}\big(\Sigma + \Sigma' - 2(\Sigma^{1/2}\Sigma'
                   \Sigma^{1/2})^{1/2}\big)
         """
-        _refuse_other_sites(self.loc, other.loc)
+        _refuse_other_sites(self, other)
+        refuse_tracers("FullGaussian.wasserstein", self, other)
         a, b = np.asarray(self.covariance, float), np.asarray(other._in_order_of(self).covariance, float)
         root = _square_root(a)
         cross = np.sqrt(np.clip(np.linalg.eigvalsh(root @ b @ root), 0.0, None)).sum()
@@ -275,10 +373,10 @@ class FullGaussian:
 
     def apply(self, symmetry: Symmetry, element: Element) -> FullGaussian:
         """Law of ``g·θ``: rows and columns of the covariance move together."""
+        _refuse_no_symmetry(symmetry)
+        refuse_tracers("FullGaussian.apply", element, self)
         index = self._unravel(np.arange(len(np.asarray(self.covariance))))
-        without_signs = Symmetry(symmetry.axes, {}, symmetry.sizes)
-        permutation: Element = {name: permutation_of(part) for name, part in element.items()}
-        order = self._ravel(without_signs.apply(permutation, index)).astype(int)
+        order = self._ravel(unsigned(symmetry).apply(_permutations(element), index)).astype(int)
         sign = self._ravel(symmetry.apply(element, self._unravel(np.ones(len(order)))))
         covariance = np.asarray(self.covariance)[np.ix_(order, order)] * sign[:, None] * sign
         return FullGaussian(symmetry.apply(element, self.loc), covariance)
@@ -289,16 +387,66 @@ class FullGaussian:
         order = np.concatenate([np.ravel(index[site]) for site in other.loc])
         return FullGaussian({s: self.loc[s] for s in other.loc}, np.asarray(self.covariance)[np.ix_(order, order)])
 
-    def _unravel(self, flat: np.ndarray) -> dict[str, np.ndarray]:
-        ends = np.cumsum([np.size(v) for v in self.loc.values()])
-        parts = np.split(flat, ends[:-1])
+    def _unravel(self, flat: Any) -> dict[str, Any]:
+        ends = np.cumsum([np.size(v) for v in self.loc.values()]).tolist()
+        parts = [flat[start:end] for start, end in zip([0, *ends], ends, strict=False)]
         return {site: part.reshape(np.shape(self.loc[site])) for site, part in zip(self.loc, parts, strict=True)}
 
     def _ravel(self, by_site: Mapping[str, ArrayLike]) -> np.ndarray:
         return np.concatenate([np.ravel(np.asarray(by_site[site])) for site in self.loc])
 
 
-def _refuse_other_sites(a: Mapping[str, Any], b: Mapping[str, Any]) -> None:
+def _unchecked(cls: Any, **fields: Any) -> Any:
+    made = object.__new__(cls)
+    for name, value in fields.items():
+        object.__setattr__(made, name, value)
+    return made
+
+
+def _module_of(tree: Any) -> Any:
+    """JAX's NumPy if any of it is of JAX, otherwise NumPy itself, in double precision."""
+    return jnp if any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(tree)) else np
+
+
+def _refuse_what_is_not_finite(value: Any, where: str) -> None:
+    if isinstance(value, Tracer):
+        return
+    array = np.asarray(as_real_array(value, where)).astype(float)
+    if not np.isfinite(array).all():
+        raise SymmetryError(f"{where} holds {int((~np.isfinite(array)).sum())} non-finite of {array.size} values.")
+
+
+def _refuse_what_is_no_covariance(value: Any) -> None:
+    _refuse_what_is_not_finite(value, "covariance")
+    given = np.asarray(value)
+    matrix, size = given.astype(float), len(given)
+    eps = np.finfo(given.dtype).eps if given.dtype.kind == "f" else np.finfo(float).eps
+    tolerance = 16.0 * eps * size * max(float(np.abs(matrix).max()), np.finfo(float).tiny)
+    if (gap := float(np.abs(matrix - matrix.T).max())) > tolerance:
+        raise SymmetryError(f"covariance is not symmetric: entries differ from their transpose by up to {gap:.3g}.")
+    try:
+        np.linalg.cholesky(0.5 * (matrix + matrix.T) + tolerance * np.eye(size))
+    except np.linalg.LinAlgError:
+        least = float(np.linalg.eigvalsh(0.5 * (matrix + matrix.T)).min())
+        raise SymmetryError(
+            f"covariance has a negative eigenvalue, {least:.3g}: it is the covariance of no distribution."
+        ) from None
+
+
+def unsigned(symmetry: Symmetry) -> Symmetry:
+    """The same action without its signs, which is that on standard deviations."""
+    fixed = {name: kind for name, kind in symmetry.kinds.items() if kind == "fixed"}
+    return Symmetry(symmetry.axes, fixed, symmetry.sizes, symmetry.orbits)
+
+
+def _permutations(element: Element) -> Element:
+    return {name: permutation_of(part) for name, part in element.items()}
+
+
+def _refuse_other_sites(one: Any, other: Any) -> None:
+    if type(one) is not type(other):
+        raise TypeError(f"Expected another {type(one).__name__}; got {type(other).__name__}.")
+    a, b = one.loc, other.loc
     if set(a) != set(b):
         raise SymmetryError(f"The two have different sites: {sorted(a)} and {sorted(b)}.")
     for site in a:
@@ -308,63 +456,26 @@ def _refuse_other_sites(a: Mapping[str, Any], b: Mapping[str, Any]) -> None:
             )
 
 
+def _refuse_other_shapes(values: Mapping[str, Any], loc: Mapping[str, Any]) -> None:
+    """Refuse values that do not end in the shapes of the means, or whose leading dimensions differ."""
+    leading = {}
+    for site, value in values.items():
+        event = np.shape(loc[site])
+        lead = value.shape[: max(value.ndim - len(event), 0)]
+        if value.shape[len(lead) :] != event:
+            raise SymmetryError(
+                f"Site {site!r} has shape {value.shape}; expected it to end in {event}, the shape of its means."
+            )
+        leading[site] = lead
+    if not broadcast(*leading.values()):
+        raise SymmetryError(f"Sites have leading dimensions {leading}, which do not broadcast: take the same draws.")
+
+
+def _refuse_no_symmetry(symmetry: Any) -> None:
+    if not isinstance(symmetry, Symmetry):
+        raise TypeError(f"apply(symmetry, element): symmetry must be a Symmetry; got {type(symmetry).__name__}.")
+
+
 def _square_root(matrix: np.ndarray) -> np.ndarray:
     values, vectors = np.linalg.eigh(matrix)
     return (vectors * np.sqrt(np.clip(values, 0.0, None))) @ vectors.T
-
-
-def _parts(guide: Any) -> Iterator[Any]:
-    guide = getattr(guide, "base", guide)
-    if not hasattr(guide, "prefix") and not hasattr(guide, "_guides"):
-        raise UnsupportedGuideError(
-            f"{type(guide).__name__} is not an autoguide: fit a Gaussian to its draws, DiagonalGaussian.fit(draws)."
-        )
-    if hasattr(guide, "_guides"):
-        for part in guide._guides:
-            yield from _parts(part)
-    else:
-        if getattr(guide, "prototype_trace", None) is None:
-            raise UnsupportedGuideError("The guide has not been set up: run SVI.init, or call it once.")
-        yield guide
-
-
-def _sites(part: Any) -> list[str]:
-    return [name for name, site in part.prototype_trace.items() if site["type"] == "sample" and not site["is_observed"]]
-
-
-def _is_point(part: Any) -> bool:
-    return type(part).__name__ == "AutoDelta"
-
-
-def _unconstraining(part: Any, site: str) -> Any:
-    """The bijection from unconstrained to constrained values; whoever has a guide has NumPyro loaded."""
-    from numpyro.distributions import biject_to
-
-    return biject_to(part.prototype_trace[site]["fn"].support)
-
-
-def constrained_sites(guide: Any) -> dict[str, Any]:
-    """Site -> support, of a guide's sites whose support is not all of the real line."""
-    found = {}
-    for part in _parts(guide):
-        for site in _sites(part):
-            support = _entrywise(part.prototype_trace[site]["fn"].support)
-            if type(support).__name__ not in ("_Real", "_RealVector"):
-                found[site] = support
-    return found
-
-
-def _entrywise(support: Any) -> Any:
-    while hasattr(support, "reinterpreted_batch_ndims"):
-        support = support.base_constraint
-    return support
-
-
-def _refuse_coupled_supports(part: Any) -> None:
-    for site in _sites(part):
-        support = _entrywise(part.prototype_trace[site]["fn"].support)
-        if support.event_dim:
-            raise UnsupportedGuideError(
-                f"Site {site!r} has support {support}, whose unconstrained coordinates do not move as its values do. "
-                "Match draws instead, or a Gaussian fitted to draws of the constrained values."
-            )

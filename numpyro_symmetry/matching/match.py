@@ -6,6 +6,7 @@ objective recomputed from scratch in float64. Knows costs, Gaussians and the sol
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import jax
@@ -17,8 +18,10 @@ from numpyro_symmetry.matching.bilinear import Problem, Term, axes_of, move, wit
 from numpyro_symmetry.matching.costs import COSTS, ActivationCost, Cost
 from numpyro_symmetry.matching.gaussian import FullGaussian
 from numpyro_symmetry.matching.hard import Hard, concatenate, to_element
+from numpyro_symmetry.matching.nested import Placed, families, place_nested
 from numpyro_symmetry.matching.sides import (
     Side,
+    as_symmetry,
     by_activations,
     leading_shape,
     read,
@@ -26,7 +29,8 @@ from numpyro_symmetry.matching.sides import (
     side_of,
 )
 from numpyro_symmetry.matching.solve import METHODS, Solution, solve
-from numpyro_symmetry.symmetry import Element, PlainView, Symmetry, SymmetryError
+from numpyro_symmetry.symmetry import Element, PlainView, Symmetry, SymmetryError, num_transpositions
+from numpyro_symmetry.symmetry.arguments import is_option, refuse_tracers, seed_of
 from numpyro_symmetry.symmetry.axes import Axis
 
 # entries of cost tables held at a time, for each of several copies
@@ -66,6 +70,23 @@ class Match(NamedTuple):
     num_sweeps: np.ndarray
     converged: np.ndarray
 
+    def __repr__(self) -> str:
+        def spread(values: np.ndarray) -> str:
+            if not values.size:
+                return "none"
+            low, high = float(values.min()), float(values.max())
+            return f"{low:.6g}" if low == high else f"{low:.6g} … {high:.6g}"
+
+        shape = np.shape(self.objective)
+        moved = ", ".join(f"{k}: {spread(v)}" for k, v in num_transpositions(self.element).items()) or "none"
+        exact, settled = (
+            f"{int(np.sum(x))} of {np.size(x)}" if shape else bool(x) for x in (self.exact, self.converged)
+        )
+        return (
+            f"Match({f'sources {shape}, ' if shape else ''}objective {spread(np.asarray(self.objective_before))} -> "
+            f"{spread(np.asarray(self.objective))}, transpositions {moved}, exact: {exact}, converged: {settled})"
+        )
+
 
 def match(
     target: Any,
@@ -90,8 +111,8 @@ def match(
     source
         The same; values may have leading (chain, draw) dimensions, each of which is matched on its own.
     symmetry
-        What may be permuted. Of units of heads that move themselves, either the units or the heads are matched,
-        whichever are more.
+        What may be permuted. Units of heads that move themselves are matched together with their heads: exactly where
+        nothing else moves, otherwise in turns with the rest.
     cost
         - ``"wasserstein"``: means and standard deviations (points have none: then the same as Euclidean).
         - ``"euclidean"``: means alone.
@@ -113,10 +134,18 @@ def match(
     Raises
     ------
     SymmetryError
-        If a site or size does not fit, a value is not finite, the cost needs standard deviations there are none of, or
-        the two are not in the same coordinates: guides are read in unconstrained ones.
+        If a site or size does not fit, a value is not finite, masked or so large that its square is not, the cost needs
+        standard deviations there are none of, or the two are not in the same coordinates: guides are read in
+        unconstrained ones.
     ValueError
         If ``cost`` or ``method`` is unknown.
+    TypeError
+        If ``symmetry`` or ``rng_key`` is none, or under `jit`.
+
+    Warns
+    -----
+    SymmetryWarning
+        If heads whose units move carry signs, or stand on two axes of one site: then only one of the two is matched.
 
     Notes
     -----
@@ -141,13 +170,19 @@ def match(
     >>> found.element["hidden"].tolist(), round(float(found.objective), 2), bool(found.exact)
     ([2, 0, 1], -0.02, True)
     """
-    if method not in METHODS:
+    if not is_option(method, METHODS):
         raise ValueError(f"method must be one of {METHODS}; got {method!r}.")
+    symmetry = as_symmetry(symmetry)
+    seed = np.random.SeedSequence(seed_of(rng_key))
+    # a guide among them is no tree
+    refuse_tracers(
+        "match", *(side[1] if isinstance(side, tuple) and len(side) == 2 else side for side in (target, source))
+    )
     if isinstance(cost, ActivationCost):
         target, source, symmetry = by_activations(cost, target, source, symmetry)
         cost = "euclidean"
-    if cost not in COSTS:
-        raise ValueError(f"cost must be one of {tuple(COSTS)} or an ActivationCost; got {cost!r}.")
+    if not is_option(cost, COSTS):
+        raise ValueError(f"cost must be one of {tuple(COSTS)} or an ActivationCost(...); got {cost!r}.")
     refuse_mixed_coordinates(target, source, symmetry)
     target, source = read(target), read(source)
     whole = target, source
@@ -164,16 +199,7 @@ def match(
             raise SymmetryError(f"cost={cost!r} needs positive standard deviations of the {name}: pass a Gaussian.")
     bound = symmetry.bind(left.loc)
     leading = leading_shape(bound, left, right)
-    seed = np.random.SeedSequence([0]) if rng_key is None else _seed(rng_key)
-    if bound.is_plain:
-        found = _in_chunks(bound, left, right, COSTS[cost], leading, method, seed)
-    else:
-        view = PlainView.of(bound, left.loc)
-        left, right = (
-            Side(view.open(side.loc), None if side.scale is None else view.open(side.scale)) for side in (left, right)
-        )
-        found = _in_chunks(view.symmetry, left, right, COSTS[cost], leading, method, seed)
-        found = found._replace(element=view.element(found.element, bound))
+    found = _place(bound, left, right, COSTS[cost], leading, method, seed)
     if all(isinstance(side, FullGaussian) for side in whole) and cost == "wasserstein":
         moved = whole[1].apply(bound, found.element)
         exact = [np.array(-(whole[0].wasserstein(side) ** 2)) for side in (moved, whole[1])]
@@ -187,9 +213,41 @@ def match(
     return found
 
 
-def _seed(rng_key: Array) -> np.random.SeedSequence:
-    data = jax.random.key_data(rng_key) if jnp.issubdtype(rng_key.dtype, jax.dtypes.prng_key) else rng_key
-    return np.random.SeedSequence(np.asarray(data).ravel().tolist())
+def _place(
+    bound: Symmetry,
+    left: Side,
+    right: Side,
+    cost: Cost,
+    leading: tuple[int, ...],
+    method: str,
+    seed: np.random.SeedSequence,
+) -> Match:
+    """By the structure of the symmetry: plain, with orbits and fibres, or with blocks and units in them that move."""
+    if bound.is_plain:
+        return _in_chunks(bound, left, right, cost, leading, method, seed)
+    if not families(bound) or 0 in leading:
+        view = PlainView.of(bound, left.loc)
+        left, right = (Side(view.open(side.loc), side.scale and view.open(side.scale)) for side in (left, right))
+        found = _in_chunks(view.symmetry, left, right, cost, leading, method, seed)
+        return found._replace(element=view.element(found.element, bound))
+
+    def place(symmetry: Symmetry, target: Side, source: Side, lead: tuple[int, ...]) -> Placed:
+        one = _place(symmetry, target, source, cost, lead, method, seed)
+        return Placed(one.element, one.objective, one.exact, one.converged)
+
+    batch = math.prod(leading)
+
+    def flat(by_site: Arrays) -> Arrays:
+        return {
+            site: value.reshape(batch, *left.loc[site].shape) for site, value in by_site.items() if site in left.loc
+        }
+
+    source = Side(flat(right.loc), right.scale and flat(right.scale))
+    found, num_rounds = place_nested(bound, left, source, batch, place)
+    before = place(Symmetry({}), left, source, (batch,)).objective
+    element = jax.tree.map(lambda x: jnp.asarray(x).reshape(*leading, *x.shape[1:]), found.element)
+    arrays = (found.objective, before, found.exact, num_rounds, found.converged)
+    return Match(element, *(np.asarray(x).reshape(leading) for x in arrays))
 
 
 def _in_chunks(

@@ -3,35 +3,56 @@ r"""How near the closest equivalent solution is: copies of one mode crowd togeth
 Exchanging the two most similar of n units moves the weights by at most :math:`2\lVert\omega\rVert/\sqrt{n-1}`, whatever
 the number of inputs: the mean of :math:`\lVert v_i-v_j\rVert^2` over pairs is at most
 :math:`2\sum_i\lVert v_i\rVert^2/(n-1)`, and the exchange moves :math:`\omega` by :math:`\sqrt2\lVert v_i-v_j\rVert`.
+Negating the smallest unit moves it by at most :math:`2\lVert\omega\rVert/\sqrt n`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
+import itertools
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from numpyro_symmetry.symmetry import Symmetry, SymmetryError
+from numpyro_symmetry.matching.sides import as_symmetry
+from numpyro_symmetry.symmetry import Element, PlainView, SignedPermutation, Symmetry, SymmetryError
+from numpyro_symmetry.symmetry.arguments import as_real_array, refuse_masked, refuse_tracers
+from numpyro_symmetry.symmetry.axes import num_axes
+from numpyro_symmetry.symmetry.elements import Part
 
 
 class NearestTransposition(NamedTuple):
-    r"""The exchange of two indices that moves values least.
+    r"""The exchange of two indices (in a signed group: or the negation of one) that moves values least.
 
     Attributes
     ----------
     pair
-        The two indices.
+        The two indices; twice the same where one index is only negated.
     distance
         Euclidean distance from the values to the values with the two exchanged.
     bound
-        :math:`2\lVert\omega\rVert/\sqrt{n-1}` with the norm of the sites that the group acts on.
+        :math:`2\lVert\omega\rVert/\sqrt{n-1}` (of a signed group :math:`2\lVert\omega\rVert/\sqrt n`) with the norm of
+        what the group acts on; of a group with orbits or fibres the smallest of their bounds.
+    cell
+        Where a fibred group exchanges them: a position for each axis that it is fibred over.
+    element
+        The element of the symmetry that does it, its signs included: ``symmetry.apply(element, values)`` lies at
+        ``distance`` from the values.
     """
 
     pair: tuple[int, int]
     distance: float
     bound: float
+    cell: tuple[int, ...]
+    element: Element
+
+    def __repr__(self) -> str:
+        i, j = self.pair
+        what = f"{i} negated" if i == j else f"{i} and {j} exchanged"
+        where = f" in cell {self.cell}" if self.cell else ""
+        return f"NearestTransposition({what}{where}: distance {self.distance:.4g}, at most {self.bound:.4g})"
 
 
 def nearest_transposition(values: Mapping[str, ArrayLike], symmetry: Symmetry) -> dict[str, NearestTransposition]:
@@ -42,17 +63,20 @@ def nearest_transposition(values: Mapping[str, ArrayLike], symmetry: Symmetry) -
     values
         Site -> array, without leading dimensions.
     symmetry
-        What may be permuted. Signs of signed groups are left alone.
+        What may be permuted. Only elements of the group are considered: two indices of one orbit, and of a fibred group
+        in one cell. In a signed group each of the two may be negated on the way, and one index may be negated alone.
 
     Returns
     -------
     dict
-        Group name -> `NearestTransposition`, for groups of at least two indices.
+        Group name -> `NearestTransposition`, for groups with anything to exchange or negate.
 
     Raises
     ------
     SymmetryError
-        If a site or size does not fit, a value is not finite, or there are leading dimensions.
+        If a site or size does not fit, a value is not finite or masked, or there are leading dimensions.
+    TypeError
+        If ``symmetry`` is no `Symmetry`, or under `jit`.
 
     Notes
     -----
@@ -68,55 +92,133 @@ def nearest_transposition(values: Mapping[str, ArrayLike], symmetry: Symmetry) -
     >>> found.pair, round(found.distance, 3), round(found.bound, 3)
     ((1, 2), 1.414, 7.071)
     """
-    arrays = {site: np.asarray(values[site], float) for site in symmetry.axes if site in values}
-    bound = symmetry.bind(arrays)
+    symmetry = as_symmetry(symmetry)
+    refuse_tracers("nearest_transposition", values)
+    bound = symmetry.bind(values)
+    refuse_masked({site: values[site] for site in symmetry.axes})
+    arrays = {site: np.asarray(as_real_array(values[site], f"Site {site!r}")).astype(float) for site in symmetry.axes}
     for site, value in arrays.items():
         if not np.isfinite(value).all():
             raise SymmetryError(
                 f"Site {site!r} holds {int((~np.isfinite(value)).sum())} non-finite of {value.size} values."
             )
-        if value.ndim > len(bound.axes[site]):
+        if value.ndim > num_axes(bound.axes[site]):
             raise SymmetryError(
-                f"Site {site!r} has shape {value.shape}, more axes than its {len(bound.axes[site])} entries in the "
-                "symmetry: pass one draw at a time, or write None for axes of its own."
+                f"Site {site!r} has shape {value.shape}, more axes than its {num_axes(bound.axes[site])} entries in "
+                "the symmetry: pass one draw at a time, or write None for axes of its own."
             )
-    return {name: _nearest(bound, arrays, name) for name, group in bound.groups.items() if (group.size or 0) > 1}
+    moving = [name for name, group in bound.groups.items() if group.signed or max(group.orbit_sizes) > 1]
+    return {name: _nearest(bound, arrays, name) for name in moving}
 
 
-def _nearest(symmetry: Symmetry, arrays: dict[str, np.ndarray], name: str) -> NearestTransposition:
-    n = symmetry.sizes[name]
-    places = []
-    for site in symmetry.axes:
-        opened = arrays[site].reshape(symmetry.opened_shape(site, arrays[site].shape))
-        axes = symmetry.opened(site)
-        if at := [opened.ndim - len(axes) + p for p, axis in enumerate(axes) if axis.group == name]:
-            places.append((opened, at))
-    once = [np.moveaxis(x, at[0], 0).reshape(n, -1) for x, at in places if len(at) == 1]
-    twice = [(x, at) for x, at in places if len(at) > 1]
-    units = np.concatenate(once, 1) if once else np.zeros((n, 0))
-    # differences do not notice, and large common offsets would cancel
-    units = units - units.mean(0)
-    sizes = (units**2).sum(1)
-    # exchanging i and j moves both of them by their difference
-    squared = 2.0 * np.maximum(sizes[:, None] + sizes - 2.0 * units @ units.T, 0.0)
+def _nearest(bound: Symmetry, arrays: dict[str, np.ndarray], name: str) -> NearestTransposition:
+    alone = bound.restrict([name])
+    view = PlainView.of(alone, arrays)
+    plain, opened = view.symmetry, view.open({site: arrays[site] for site in alone.axes})
+    found = {label: _nearest_of(_Units.of(plain, opened, label), group.signed) for label, group in plain.groups.items()}
+    label = min(found, key=lambda label: found[label][0])
+    element = view.element({**plain.identity(), label: found[label][1]}, bound)
+    part: Any = element[name]
+    permutation, sign = part if isinstance(part, SignedPermutation) else (part, np.ones(np.shape(part), int))
+    changed = np.argwhere((np.asarray(permutation) != np.arange(np.shape(permutation)[-1])) | (np.asarray(sign) != 1))
+    moved = bound.apply(element, arrays)
+    # the tables find the element; the distance itself must not suffer from cancellation
+    distance = np.sqrt(sum(((moved[site] - arrays[site]) ** 2).sum() for site in arrays))
+    return NearestTransposition(
+        (int(changed[0][-1]), int(changed[-1][-1])),
+        float(distance),
+        min(limit for _, _, limit in found.values()),
+        tuple(map(int, changed[0][:-1])),
+        element,
+    )
+
+
+class _Units(NamedTuple):
+    """What one plain group acts on: rows ``(n, numbers)`` without and with signs, and sites it stands on repeatedly."""
+
+    even: np.ndarray
+    odd: np.ndarray
+    repeated: list[tuple[np.ndarray, list[tuple[int, bool]]]]
+
+    @staticmethod
+    def of(plain: Symmetry, opened: Mapping[str, np.ndarray], name: str) -> _Units:
+        n, signed = plain.sizes[name], plain.groups[name].signed
+        rows: dict[bool, list[np.ndarray]] = {False: [np.zeros((n, 0))], True: [np.zeros((n, 0))]}
+        repeated = []
+        for site in plain.axes:
+            value = opened[site].reshape(plain.opened_shape(site, opened[site].shape))
+            axes = plain.opened(site)
+            lead = value.ndim - len(axes)
+            at = [(lead + k, signed and axis.signed) for k, axis in enumerate(axes) if axis.group == name]
+            if len(at) == 1:
+                rows[at[0][1]].append(np.moveaxis(value, at[0][0], 0).reshape(n, -1))
+            elif at:
+                repeated.append((value, at))
+        return _Units(np.concatenate(rows[False], 1), np.concatenate(rows[True], 1), repeated)
+
+    def moved_by(self, permutation: np.ndarray, sign: np.ndarray) -> float:
+        """Squared distance that an element moves sites on whose axes the group stands more than once."""
+        total = 0.0
+        for value, at in self.repeated:
+            moved = value
+            for axis, signed in at:
+                moved = moved.take(permutation, axis)
+                if signed:
+                    moved = np.moveaxis(np.moveaxis(moved, axis, -1) * sign, -1, axis)
+            total += ((moved - value) ** 2).sum()
+        return float(total)
+
+    def norm(self) -> float:
+        """Norm of all that the group acts on."""
+        return float(np.sqrt(sum((x**2).sum() for x in (self.even, self.odd, *(v for v, _ in self.repeated)))))
+
+
+def _nearest_of(units: _Units, signed: bool) -> tuple[float, Part, float]:
+    """The smallest squared distance, the element of one plain group that has it, and the bound."""
+    n = len(units.even)
+    best = (np.inf, (0, 0), (1, 1))
+    for squared, pair, signs in _candidates(units, signed):
+        if units.repeated:
+            squared += units.moved_by(*_permutation(n, pair, signs))
+        if squared < best[0]:
+            best = (squared, pair, signs)
+    squared, pair, signs = best
+    permutation, sign = (jnp.asarray(x) for x in _permutation(n, pair, signs))
+    limit = 2.0 * units.norm() / np.sqrt(n if signed else n - 1)
+    return squared, SignedPermutation(permutation, sign) if signed else permutation, float(limit)
+
+
+def _candidates(units: _Units, signed: bool) -> Iterator[tuple[float, tuple[int, int], tuple[int, int]]]:
+    """Squared distances of what stands once in its site: the least, or each if there are sites to weigh them with."""
+    n = len(units.even)
     pairs = np.transpose(np.triu_indices(n, 1))
-    if twice:
-        squared[pairs[:, 0], pairs[:, 1]] += [_moved_by(twice, i, j) for i, j in pairs]
-    i, j = min(pairs.tolist(), key=lambda pair: squared[pair[0], pair[1]])
-    # the table finds the pair; the distance itself must not suffer from cancellation
-    distance = np.sqrt(2.0 * ((units[i] - units[j]) ** 2).sum() + _moved_by(twice, i, j))
-    norm = np.sqrt(sum((x**2).sum() for x, _ in places))
-    return NearestTransposition((i, j), float(distance), float(2.0 * norm / np.sqrt(n - 1)))
+    apart = _squared(units.even, 1) + _squared(units.odd, 1)
+    # exchanging i and j moves both of them by their difference, or by their sum where one is negated
+    tables = {1: apart}
+    if signed:
+        tables[-1] = _squared(units.even, 1) + _squared(units.odd, -1)
+    for signs in itertools.product(tables, tables):
+        squared = np.array([tables[s][pairs[:, 0], pairs[:, 1]] for s in signs]).sum(0)
+        for k in range(len(pairs)) if units.repeated else [int(np.argmin(squared))] if len(pairs) else []:
+            i, j = pairs[k].tolist()
+            yield float(squared[k]), (i, j), signs
+    if signed:
+        flips = 4.0 * (units.odd**2).sum(1)
+        for i in range(n) if units.repeated else [int(np.argmin(flips))]:
+            yield float(flips[i]), (i, i), (-1, -1)
 
 
-def _moved_by(sites: list[tuple[np.ndarray, list[int]]], i: int, j: int) -> float:
-    """Squared distance that an exchange moves sites on whose axes the group stands more than once."""
-    total = 0.0
-    for value, axes in sites:
-        swap = np.arange(value.shape[axes[0]])
-        swap[[i, j]] = j, i
-        moved = value
-        for axis in axes:
-            moved = moved.take(swap, axis)
-        total += ((moved - value) ** 2).sum()
-    return float(total)
+def _squared(rows: np.ndarray, sign: int) -> np.ndarray:
+    """Squared distances of each row from each other, or from its negative."""
+    if sign > 0:
+        # differences do not notice, and large common offsets would cancel
+        rows = rows - rows.mean(0)
+    sizes = (rows**2).sum(1)
+    return np.maximum(sizes[:, None] + sizes - 2.0 * sign * rows @ rows.T, 0.0)
+
+
+def _permutation(n: int, pair: tuple[int, int], signs: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
+    permutation, sign = np.arange(n), np.ones(n, int)
+    permutation[list(pair)] = pair[::-1]
+    sign[list(pair)] = signs
+    return permutation, sign

@@ -15,10 +15,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from numpyro_symmetry.matching.costs import ActivationCost
-from numpyro_symmetry.matching.gaussian import DiagonalGaussian, FullGaussian, constrained_sites
+from numpyro_symmetry.matching.gaussian import DiagonalGaussian, FullGaussian
+from numpyro_symmetry.matching.guide_parameters import constrained_sites, has_covariance
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
+from numpyro_symmetry.symmetry.arguments import as_real_array, refuse_masked
 
 Arrays = dict[str, np.ndarray]
+# sums of squares, of a great many numbers, stay finite, and do not vanish
+_LARGEST, _SMALLEST = 1e140, 1e-140
 
 
 class Side(NamedTuple):
@@ -36,10 +40,16 @@ def read(side: Any) -> Any:
     """Values by site or a Gaussian, as they are; ``(guide, params)`` as the Gaussian it is."""
     if isinstance(side, tuple) and len(side) == 2 and isinstance(side[1], Mapping):
         guide, params = side
-        prefix = getattr(getattr(guide, "base", guide), "prefix", None)
-        is_full = any(f"{prefix}_{name}" in params for name in ("scale_tril", "cov_factor"))
-        return (FullGaussian if is_full else DiagonalGaussian).from_guide(guide, params)
-    if isinstance(side, DiagonalGaussian | FullGaussian | Mapping):
+        return (FullGaussian if has_covariance(guide, params) else DiagonalGaussian).from_guide(guide, params)
+    if isinstance(side, DiagonalGaussian | FullGaussian):
+        return side
+    if isinstance(side, Mapping):
+        if nested := sorted(str(site) for site, value in side.items() if isinstance(value, Mapping)):
+            raise SymmetryError(
+                f"Values hold mappings at {nested}, and sites hold arrays: flatten nested parameters to one level, one "
+                "name for each array."
+            )
+        refuse_masked(side)
         return side
     raise SymmetryError(
         "match expects values by site, a DiagonalGaussian, a FullGaussian or (guide, params); "
@@ -67,17 +77,48 @@ def refuse_mixed_coordinates(target: Any, source: Any, symmetry: Symmetry) -> No
                 )
 
 
+def as_symmetry(symmetry: Any) -> Symmetry:
+    """A symmetry, and nothing else.
+
+    Raises
+    ------
+    TypeError
+        If it is something else.
+    """
+    if not isinstance(symmetry, Symmetry):
+        raise TypeError(
+            "symmetry must be a Symmetry: of a builder, such as Symmetry.mlp([('w1', 'b1'), ('w2', None)]), or what "
+            f"find_symmetry(model, model_args) returns; got {type(symmetry).__name__}."
+        )
+    return symmetry
+
+
 def side_of(side: Any, name: str) -> Side:
     """Floating arrays, all finite; full Gaussians by their diagonal."""
     if isinstance(side, FullGaussian):
         side = side.diagonal()
     loc, scale = (side.loc, side.scale) if isinstance(side, DiagonalGaussian) else (side, None)
-    found = Side({s: _floating(v) for s, v in loc.items()}, scale and {s: _floating(v) for s, v in scale.items()})
+
+    def floating(by_site: Mapping[str, Any]) -> Arrays:
+        return {site: _floating(value, f"Site {site!r} of the {name}") for site, value in by_site.items()}
+
+    found = Side(floating(loc), scale and floating(scale))
     for by_site in (found.loc, found.scale or {}):
         for site, value in by_site.items():
             if not np.isfinite(value).all():
                 count = int((~np.isfinite(value)).sum())
                 raise SymmetryError(f"Site {site!r} of the {name} holds {count} non-finite of {value.size} values.")
+            if (largest := float(np.abs(value).max(initial=0.0))) > _LARGEST:
+                raise SymmetryError(
+                    f"Site {site!r} of the {name} holds values up to {largest:.3g}, whose squares are too large for "
+                    "double precision: divide both sides by a common scale."
+                )
+    largest = max((np.abs(x).max(initial=0.0) for by_site in found if by_site for x in by_site.values()), default=0.0)
+    if 0.0 < largest < _SMALLEST:
+        raise SymmetryError(
+            f"All values of the {name} are smaller than {_SMALLEST:g}, and their squares vanish in double precision: "
+            "multiply both sides by a common scale."
+        )
     for site, scale in (found.scale or {}).items():
         if (scale < 0).any():
             raise SymmetryError(
@@ -86,10 +127,8 @@ def side_of(side: Any, name: str) -> Side:
     return found
 
 
-def _floating(value: Any) -> np.ndarray:
-    array = np.asarray(value)
-    if array.dtype.kind == "c":
-        raise SymmetryError(f"Expected real numbers; got values of type {array.dtype}.")
+def _floating(value: Any, where: str) -> np.ndarray:
+    array = np.asarray(as_real_array(value, where))
     return array if array.dtype in (np.float32, np.float64) else array.astype(np.float64)
 
 
@@ -128,7 +167,13 @@ def by_activations(cost: ActivationCost, target: Any, source: Any, symmetry: Sym
     lead = leading_shape(bound, *sides)
     forward = cost.activations
     flat = {site: jnp.reshape(jnp.asarray(value), (-1, *np.shape(target[site]))) for site, value in source.items()}
-    of_target, of_source = forward(dict(target)), jax.vmap(forward)(flat)
+    of_target = forward(dict(target))
+    if not isinstance(of_target, Mapping):
+        raise TypeError(
+            "activations must return a mapping from groups to arrays, "
+            f"{{{next(iter(bound.groups))!r}: (num_data, n)}}; got {type(of_target).__name__}."
+        )
+    of_source = jax.vmap(forward)(flat)
     if set(of_target) != set(bound.groups):
         raise SymmetryError(
             f"activations returned groups {sorted(of_target)}; the symmetry has {sorted(bound.groups)}. "

@@ -7,6 +7,7 @@ samplers; nothing of symmetry.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from numbers import Real
 from typing import Any, NamedTuple
 
 import jax
@@ -17,7 +18,18 @@ from numpyro.infer import init_to_uniform, init_to_value
 from numpyro.infer.util import constrain_fn, initialize_model, unconstrain_fn
 from tqdm.auto import tqdm
 
-from numpyro_symmetry.samplers.containers import posterior_container, trace_of
+from numpyro_symmetry.discovery import trace_model
+from numpyro_symmetry.samplers.containers import check_dims, posterior_container
+from numpyro_symmetry.symmetry.arguments import (
+    as_count,
+    as_flag,
+    as_key,
+    as_model_arguments,
+    as_real_array,
+    is_option,
+    refuse_masked,
+    refuse_tracers,
+)
 
 ALGORITHMS = ("nuts", "hmc", "mclmc")
 # how often a progress bar moves
@@ -80,7 +92,7 @@ def run_blackjax(
     dims, coords
         Names and coordinates of dimensions, beside those of plates.
     progress_bar
-        Whether to show a bar.
+        Whether to show a bar: of the draws, and before them whether it compiles or warms up.
 
     Returns
     -------
@@ -91,8 +103,11 @@ def run_blackjax(
     Raises
     ------
     ValueError
-        If the algorithm is unknown, a number is below one, the model has discrete latent sites or none at all, or
-        ``init_params`` names other sites, has other shapes or lies outside a support.
+        If the algorithm is unknown, a number is below one, the model has discrete latent sites or none at all, its
+        density is nowhere finite (data that are not, say), or ``init_params`` names other sites, has other shapes or
+        lies outside a support.
+    TypeError
+        If an argument is of another type: a key that is none, a number that is no whole number.
 
     Examples
     --------
@@ -108,35 +123,66 @@ def run_blackjax(
     >>> data["posterior"]["loc"].shape, data["log_likelihood"]["y"].dims
     ((4, 200), ('chain', 'draw', 'data'))
     """
-    if algorithm not in ALGORITHMS:
+    if not is_option(algorithm, ALGORITHMS):
         raise ValueError(f"algorithm must be one of {ALGORITHMS}; got {algorithm!r}.")
-    counts = {"num_chains": num_chains, "num_warmup": num_warmup, "num_samples": num_samples, "thinning": thinning}
-    if wrong := {name: count for name, count in counts.items() if count < 1}:
-        raise ValueError(f"{wrong}: each must be at least 1.")
-    kwargs = dict(model_kwargs or {})
-    sites = trace_of(model, model_args, kwargs)
+    num_chains, num_warmup = as_count(num_chains, "num_chains"), as_count(num_warmup, "num_warmup")
+    num_samples, thinning = as_count(num_samples, "num_samples"), as_count(thinning, "thinning")
+    num_integration_steps = as_count(num_integration_steps, "num_integration_steps")
+    dense_mass, progress_bar = as_flag(dense_mass, "dense_mass"), as_flag(progress_bar, "progress_bar")
+    log_likelihood, rng_key = as_flag(log_likelihood, "log_likelihood"), as_key(rng_key)
+    if not isinstance(target_acceptance_rate, Real) or not 0.0 < target_acceptance_rate < 1.0:
+        raise ValueError(f"target_acceptance_rate must lie between 0 and 1; got {target_acceptance_rate!r}.")
+    if not callable(init_strategy) or isinstance(init_strategy, type):
+        raise TypeError(
+            f"init_strategy must be one of NumPyro's strategies, such as numpyro.infer.init_to_median; got "
+            f"{init_strategy!r}."
+        )
+    model_args, kwargs = as_model_arguments(model_args, model_kwargs)
+    refuse_tracers("run_blackjax", model_args, kwargs, init_params)
+    sites = trace_model(model, model_args, kwargs, jax.random.key(0))
+    check_dims(dims, coords, sites)
     latent = {name: site for name, site in sites.items() if site["type"] == "sample" and not site["is_observed"]}
     _refuse_what_has_no_gradient(latent)
-    starts = {site: jnp.asarray(value) for site, value in (init_params or {}).items()}
-    moved = _unconstrained(starts, latent, num_chains, lambda one: unconstrain_fn(model, model_args, kwargs, one))
+    if not (init_params is None or isinstance(init_params, Mapping)):
+        raise TypeError(f"init_params maps sites to starts (num_chains, ...); got {type(init_params).__name__}.")
+    refuse_masked(init_params or {})
+    starts = {
+        site: jnp.asarray(as_real_array(value, f"Site {site!r} of init_params"))
+        for site, value in (init_params or {}).items()
+    }
+    # every site has a value, because one with an improper prior has no draw
+    values = {name: site["value"] for name, site in latent.items()}
+    moved = _unconstrained(
+        starts, latent, num_chains, lambda one: unconstrain_fn(model, model_args, kwargs, {**values, **one})
+    )
     key_init, key_warm, key_sample = jax.random.split(rng_key, 3)
     if starts:
         # of one chain, for NumPyro to find its way; each chain's own replace it below
         init_strategy = init_to_value(values={site: value[0] for site, value in starts.items()})
-    init = initialize_model(
-        jax.random.split(key_init, num_chains),
-        model,
-        init_strategy=init_strategy,
-        model_args=model_args,
-        model_kwargs=kwargs,
-        dynamic_args=True,
-    )
+    try:
+        init = initialize_model(
+            jax.random.split(key_init, num_chains),
+            model,
+            init_strategy=init_strategy,
+            model_args=model_args,
+            model_kwargs=kwargs,
+            dynamic_args=True,
+        )
+    except RuntimeError as error:
+        if "initial" not in str(error):
+            raise
+        raise ValueError(f"No start of finite density was found. {_what_is_not_finite(sites)}") from error
     potential = init.potential_fn(*model_args, **kwargs)
     positions = {site: moved.get(site, value) for site, value in init.param_info.z.items()}
+    if starts and len(bad := np.flatnonzero(~np.isfinite(jax.jit(jax.vmap(potential))(positions)))):
+        raise ValueError(
+            f"init_params start {len(bad)} of {num_chains} chains, first chain {bad[0]}, where the log density is not "
+            f"finite. {_what_is_not_finite(sites)}"
+        )
     sampler = _sampler(
         algorithm, lambda z: -potential(z), num_warmup, num_integration_steps, target_acceptance_rate, dense_mass
     )
-    with tqdm(total=num_samples, disable=not progress_bar, desc="warmup") as bar:
+    with tqdm(total=num_samples, disable=not progress_bar, desc="compiling the warm-up") as bar:
         unconstrained, stats = _run(sampler, key_warm, key_sample, positions, num_chains, num_samples, thinning, bar)
     constrain = jax.jit(lambda z: constrain_fn(model, model_args, kwargs, z, return_deterministic=True, batch_ndims=2))
     return posterior_container(
@@ -160,6 +206,20 @@ def _refuse_what_has_no_gradient(latent: Mapping[str, Mapping[str, Any]]) -> Non
             f"Sites {discrete} are discrete, and BlackJAX follows gradients: sum them out of the model (for example "
             "MixtureSameFamily), or use NumPyro's DiscreteHMCGibbs, whose draws rebase reads as well."
         )
+
+
+def _what_is_not_finite(sites: Mapping[str, Mapping[str, Any]]) -> str:
+    """Observed sites that hold NaN or infinity, or where else to look."""
+    counts = {
+        name: int((~np.isfinite(np.asarray(site["value"], float))).sum())
+        for name, site in sites.items()
+        if site["type"] == "sample"
+        and site["is_observed"]
+        and np.issubdtype(np.asarray(site["value"]).dtype, np.number)
+    }
+    if wrong := {name: count for name, count in counts.items() if count}:
+        return f"Observed values that are not finite, by site: {wrong}. Drop or mask them."
+    return "Check the model at its own draws (numpyro.infer.util.log_density), or choose another init_strategy."
 
 
 def _unconstrained(
@@ -267,20 +327,34 @@ def _run(
 
     keys = jax.random.split(key_warm, num_chains)
     keys, positions = _over_devices((keys, positions), num_chains)
-    states, parameters = jax.jit(jax.vmap(sampler.warm))(keys, positions)
-    bar.set_description("sampling")
-    advance = jax.jit(jax.vmap(one, in_axes=(0, 0, 0, None)), static_argnums=3)
+    warm = _compiled(jax.vmap(sampler.warm), keys, positions)
+    bar.set_description("warming up")
+    states, parameters = jax.block_until_ready(warm(keys, positions))
+    bar.set_description("compiling the sampler")
+    # every block of one length, so that it compiles once; what is too much is cut off
     size = -(-num_samples // _UPDATES)
+    blocks = [
+        _over_devices(jax.random.split(key, num_chains), num_chains)
+        for key in jax.random.split(key_sample, -(-num_samples // size))
+    ]
+    advance = _compiled(jax.vmap(lambda k, s, p: one(k, s, p, size)), blocks[0], states, parameters)
+    # so that the rate is that of sampling alone
+    bar.reset()
+    bar.set_description("sampling")
     found = []
-    for start, key in enumerate(jax.random.split(key_sample, -(-num_samples // size))):
-        # every block of one length, so that it compiles once; what is too much is cut off
-        states, block = advance(
-            *_over_devices((jax.random.split(key, num_chains),), num_chains), states, parameters, size
-        )
+    for start, block_keys in enumerate(blocks):
+        states, block = advance(block_keys, states, parameters)
         found.append(jax.device_get(block))
         bar.update(min(size, num_samples - start * size))
     draws, stats = jax.tree.map(lambda *x: np.concatenate(x, 1)[:, :num_samples], *found)
     return draws, stats
+
+
+def _compiled(function: Callable[..., Any], *args: Any) -> Callable[..., Any]:
+    """A function compiled now, so that what follows is not its compilation; over several devices when it is called."""
+    compiled = jax.jit(function)
+    # where arrays are spread over devices, what one call returns need not lie as another was compiled for
+    return compiled if len(jax.devices()) > 1 else compiled.lower(*args).compile()
 
 
 def _over_devices(tree: Any, num_chains: int) -> Any:

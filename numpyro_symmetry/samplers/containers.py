@@ -5,13 +5,19 @@ Dimensions are named after plates. Knows models and ArviZ; no samplers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import jax
 import numpy as np
 from jax import Array
-from numpyro import handlers, infer
+from numpyro import infer
+
+from numpyro_symmetry.discovery import trace_model
+from numpyro_symmetry.symmetry import SymmetryError
+from numpyro_symmetry.symmetry.arguments import as_names, shape_of
+
+_KEPT = ("sample", "deterministic")
 
 Groups = Mapping[str, Mapping[str, Any]]
 
@@ -50,11 +56,13 @@ def posterior_container(
     InferenceData or DataTree
         ``posterior``, ``sample_stats``, ``log_likelihood``, ``observed_data``; groups without variables are left out.
     """
-    sites = trace_of(model, model_args, model_kwargs)
+    sites = trace_model(model, model_args, dict(model_kwargs), jax.random.key(0))
+    check_dims(dims, coords, sites)
     data = _observed(sites)
     likelihood: Mapping[str, Array] = {}
     if log_likelihood and data:
         latent = {name: value for name, value in posterior.items() if sites.get(name, {}).get("type") == "sample"}
+        _refuse_undrawn(sites, latent)
         likelihood = infer.log_likelihood(model, latent, *model_args, batch_ndims=2, parallel=False, **model_kwargs)
     groups = {
         "posterior": posterior,
@@ -101,16 +109,47 @@ def to_container(
     return data
 
 
-def trace_of(model: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Sites of one run of a model."""
-    return handlers.trace(handlers.seed(model, jax.random.key(0))).get_trace(*args, **kwargs)
+def check_dims(
+    dims: Mapping[str, list[str]] | None, coords: Mapping[str, Any] | None, sites: Mapping[str, Mapping[str, Any]]
+) -> None:
+    """Refuse names of dimensions, and coordinates, that do not fit a model's sites: known before anything is drawn.
+
+    Raises
+    ------
+    TypeError
+        If one of the two is no mapping, or holds a bare name.
+    ValueError
+        If a site is unknown, has fewer dimensions than names, or a dimension has another length than its coordinates.
+    """
+    for name, value in {"dims": dims, "coords": coords}.items():
+        if not (value is None or isinstance(value, Mapping)):
+            raise TypeError(f"{name} must be a mapping from names; got {type(value).__name__}.")
+    shapes = {name: np.shape(site["value"]) for name, site in sites.items() if site["type"] in _KEPT}
+    for name, given in (dims or {}).items():
+        if name not in shapes:
+            raise ValueError(f"dims names {name!r}; the model has sites {list(shapes)}.")
+        names = as_names(given, f"dims[{name!r}]", example=f"['{name}_row']")
+        if len(names) > len(shapes[name]):
+            raise ValueError(
+                f"dims[{name!r}] has {len(names)} names {list(names)}; the site has shape {shapes[name]}, chains and "
+                "draws apart."
+            )
+    for name, dimensions in (plate_dims(sites) | dict(dims or {})).items():
+        for dimension, size in zip(dimensions, shapes[name], strict=False):
+            if dimension not in (coords or {}):
+                continue
+            count = shape_of((coords or {})[dimension], f"coords[{dimension!r}]")
+            if count != (size,):
+                raise ValueError(
+                    f"coords[{dimension!r}] has shape {count}; site {name!r} has {size} along that dimension."
+                )
 
 
 def plate_dims(sites: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:
     """Site -> names of its dimensions: plates, and what ``infer={"event_dims": ...}`` says of a site's own."""
     found = {}
     for name, site in sites.items():
-        if site["type"] not in ("sample", "deterministic"):
+        if site["type"] not in _KEPT:
             continue
         ndim = np.ndim(site["value"])
         event = 0 if site["type"] == "deterministic" else site["fn"].event_dim
@@ -124,6 +163,20 @@ def plate_dims(sites: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:
         if frames or given:
             found[name] = names
     return found
+
+
+def _refuse_undrawn(sites: Mapping[str, Mapping[str, Any]], drawn: Collection[str]) -> None:
+    """Refuse a model whose likelihood depends on sites of which there are no draws."""
+    continuous = [
+        name
+        for name, site in sites.items()
+        if site["type"] == "sample" and not site["is_observed"] and not site["fn"].support.is_discrete
+    ]
+    if missing := sorted(set(continuous) - set(drawn)):
+        raise SymmetryError(
+            f"The model has latent sites {missing} that were not drawn; the draws hold {sorted(drawn)} of its sites. "
+            "Pass the model of these draws and its data, or log_likelihood=False."
+        )
 
 
 def _observed(sites: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

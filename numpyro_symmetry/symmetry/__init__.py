@@ -1,6 +1,6 @@
 """What may be permuted, and how it acts. Knows numpy and jax only."""
 
-from numpyro_symmetry.symmetry.axes import Axis, Concat, Split, Unsigned
+from numpyro_symmetry.symmetry.axes import Axis, Concat, Split, Unsigned, Whole
 from numpyro_symmetry.symmetry.elements import (
     Element,
     SignedPermutation,
@@ -10,7 +10,7 @@ from numpyro_symmetry.symmetry.elements import (
     permutation_of,
 )
 from numpyro_symmetry.symmetry.errors import SymmetryError, SymmetryWarning, UnsupportedGuideError
-from numpyro_symmetry.symmetry.findings import Finding
+from numpyro_symmetry.symmetry.findings import Finding, OutOfReach
 from numpyro_symmetry.symmetry.groups import Group
 from numpyro_symmetry.symmetry.plain import PlainView
 from numpyro_symmetry.symmetry.symmetry import Symmetry
@@ -20,6 +20,7 @@ __all__ = [
     "Concat",
     "Element",
     "Finding",
+    "OutOfReach",
     "Group",
     "PlainView",
     "SignedPermutation",
@@ -29,6 +30,7 @@ __all__ = [
     "SymmetryWarning",
     "Unsigned",
     "UnsupportedGuideError",
+    "Whole",
     "compose",
     "inverse",
     "num_transpositions",

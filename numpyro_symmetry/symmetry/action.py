@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
 
-from numpyro_symmetry.symmetry.axes import Axis, AxisEntry, has_concat, open_axes, open_shape, pieces_of
+from numpyro_symmetry.symmetry.axes import Axis, AxisEntry, has_concat, num_axes, open_axes, open_shape, pieces_of
 from numpyro_symmetry.symmetry.elements import Element, Part, SignedPermutation, over, permutation_of
 from numpyro_symmetry.symmetry.errors import SymmetryError
 
 
-def move(g: Element, entries: tuple[AxisEntry, ...], value: Array) -> Array:
-    """Move a value ``(*leading, *event)`` whose last axes have these entries."""
-    lead, event = value.shape[: value.ndim - len(entries)], value.shape[value.ndim - len(entries) :]
+def move(g: Element, entries: tuple[AxisEntry, ...], value: Any) -> Any:
+    """Move a value ``(*leading, *event)`` whose last axes have these entries, in NumPy if it is of NumPy."""
+    xp = np if isinstance(value, np.ndarray) else jnp
+    first = value.ndim - num_axes(entries)
+    lead, event = value.shape[:first], value.shape[first:]
     if not has_concat(entries):
         axes = open_axes(entries)
         moved = _act(g, axes, value.reshape(open_shape(entries, value.shape)))
         return moved.reshape(moved.shape[: moved.ndim - len(axes)] + event)
     flat, pieces = value.reshape(*lead, -1), pieces_of(entries, event)
     moved = [_act(g, piece.axes, flat[..., piece.indices]) for piece in pieces]
-    lead = jnp.broadcast_shapes(*(x.shape[: x.ndim - len(p.axes)] for x, p in zip(moved, pieces, strict=True)))
-    joined = jnp.concatenate(
+    lead = np.broadcast_shapes(*(x.shape[: x.ndim - len(p.axes)] for x, p in zip(moved, pieces, strict=True)))
+    joined = xp.concatenate(
         [
-            jnp.broadcast_to(x.reshape(*x.shape[: x.ndim - len(p.axes)], -1), (*lead, p.indices.size))
+            xp.broadcast_to(x.reshape(*x.shape[: x.ndim - len(p.axes)], -1), (*lead, p.indices.size))
             for x, p in zip(moved, pieces, strict=True)
         ],
         -1,
@@ -34,7 +36,7 @@ def move(g: Element, entries: tuple[AxisEntry, ...], value: Array) -> Array:
     return joined[..., back].reshape(*lead, *event)
 
 
-def _act(g: Element, axes: Sequence[Axis], value: Array) -> Array:
+def _act(g: Element, axes: Sequence[Axis], value: Any) -> Any:
     """Move a value ``(*leading, *opened)`` whose last axes carry these labels."""
     names = [axis.group for axis in axes]
     # a fibred group reads its permutation at the cell of the result, so what it is fibred over moves first
@@ -46,13 +48,14 @@ def _act(g: Element, axes: Sequence[Axis], value: Array) -> Array:
     return value
 
 
-def _gather_axis(value: Array, part: Part, position: int, cells: list[int], event_ndim: int, signed: bool) -> Array:
-    permutation = permutation_of(part)
+def _gather_axis(value: Any, part: Part, position: int, cells: list[int], event_ndim: int, signed: bool) -> Any:
+    xp: Any = np if isinstance(value, np.ndarray) else jnp
+    permutation = xp.asarray(permutation_of(part))
     batch = permutation.shape[: permutation.ndim - 1 - len(cells)]
     value = value.reshape((1,) * (len(batch) - (value.ndim - event_ndim)) + value.shape)
     axis = value.ndim - event_ndim + position
 
-    def along_axis(index: Array) -> Array:
+    def along_axis(index: Any) -> Any:
         own = index.shape[len(batch) :]
         shape = [1] * event_ndim
         for k, n in zip([*cells, position], own, strict=True):
@@ -63,12 +66,12 @@ def _gather_axis(value: Array, part: Part, position: int, cells: list[int], even
 
     everywhere = not batch and not cells
     moved = (
-        jnp.take(value, permutation, axis) if everywhere else jnp.take_along_axis(value, along_axis(permutation), axis)
+        xp.take(value, permutation, axis) if everywhere else xp.take_along_axis(value, along_axis(permutation), axis)
     )
     if signed and isinstance(part, SignedPermutation):
         if not (jnp.issubdtype(moved.dtype, jnp.inexact) or jnp.issubdtype(moved.dtype, jnp.signedinteger)):
             raise SymmetryError(
                 f"A sign cannot apply to values of type {moved.dtype}; wrap the group in Unsigned there."
             )
-        moved = moved * along_axis(jnp.asarray(part.sign)).astype(moved.dtype)
+        moved = moved * along_axis(xp.asarray(part.sign)).astype(moved.dtype)
     return moved

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 import jax
 import jax.numpy as jnp
@@ -85,6 +85,11 @@ def as_flag(value: Any, name: str) -> bool:
     return bool(value)
 
 
+def is_option(value: Any, options: Iterable[str]) -> TypeGuard[str]:
+    """Whether a value is one of several words; frames and arrays are asked for no equality, which they spread."""
+    return isinstance(value, str) and value in tuple(options)
+
+
 def as_names(value: Any, name: str, *, example: str) -> tuple[str, ...]:
     """Several names, as a tuple.
 
@@ -115,6 +120,67 @@ def as_model_arguments(args: Any, kwargs: Any) -> tuple[tuple, dict[str, Any]]:
     return tuple(args), dict(kwargs or {})
 
 
+def as_shape(value: Any, name: str = "shape") -> tuple[int, ...]:
+    """Shape of a batch.
+
+    Raises
+    ------
+    TypeError
+        If it is no tuple of whole numbers.
+    ValueError
+        If one of them is negative.
+    """
+    if not isinstance(value, tuple | list):
+        raise TypeError(f"{name} must be a tuple of whole numbers, such as (3,); got {value!r}.")
+    return tuple(as_count(n, name, minimum=0) for n in value)
+
+
+def as_array(value: Any, where: str, error: type[Exception] = SymmetryError) -> Any:
+    """Whatever stands for an array, as one of JAX where it is of JAX, and of NumPy else.
+
+    Raises
+    ------
+    SymmetryError or ``error``
+        If NumPy can make no array of it: ragged lists, containers of several arrays, tensors of other libraries.
+    """
+    if isinstance(value, jax.Array | np.ndarray):
+        return value
+    if isinstance(value, list | tuple) and any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(value)):
+        return jnp.asarray(value)
+    try:
+        return np.asarray(value)
+    except Exception as why:  # each library has its own word for it
+        raise error(f"{where}: expected an array of real numbers; got {type(value).__name__} ({why}).") from why
+
+
+def as_real_array(value: Any, where: str, error: type[Exception] = SymmetryError) -> Any:
+    """Real numbers, as they are, as an array of JAX where they are of JAX, and of NumPy else.
+
+    Raises
+    ------
+    SymmetryError or ``error``
+        If they are complex, or no numbers.
+    """
+    array = as_array(value, where, error)
+    # extension types such as bfloat16 are numbers too
+    if array.dtype.kind in "cOSUMm" or jnp.issubdtype(array.dtype, jax.dtypes.extended):
+        got = "" if isinstance(value, jax.Array | np.ndarray) else f" of a {type(value).__name__}"
+        raise error(f"{where}: expected real numbers; got values of type {array.dtype}{got}.")
+    return array
+
+
+def shape_of(value: Any, where: str) -> tuple[int, ...]:
+    """Shape of an array, or of whatever NumPy can make one of.
+
+    Raises
+    ------
+    SymmetryError
+        If it has no shape: a ragged list.
+    """
+    shape = getattr(value, "shape", None)
+    return tuple(shape) if isinstance(shape, tuple) else tuple(as_array(value, where).shape)
+
+
 def refuse_masked(values: Mapping[str, Any], what: str = "Site") -> None:
     """Refuse masked arrays: what lies under a mask would be taken for a value.
 
@@ -132,6 +198,23 @@ def refuse_masked(values: Mapping[str, Any], what: str = "Site") -> None:
             )
 
 
+def refuse_masked_arguments(args: tuple, kwargs: Mapping[str, Any]) -> None:
+    """Refuse masked arrays among a model's arguments.
+
+    Raises
+    ------
+    SymmetryError
+        Naming the argument and the remedy.
+    """
+    leaves = jax.tree_util.tree_leaves_with_path({"model_args": args, "model_kwargs": dict(kwargs)})
+    named = {_path(path): leaf for path, leaf in leaves if isinstance(leaf, np.ma.MaskedArray)}
+    for name, leaf in named.items():
+        raise SymmetryError(
+            f"{name} is a masked array ({int(np.ma.count_masked(leaf))} of {leaf.size} entries masked), and masks are "
+            "not looked at. Pass its values filled, and the mask to the model as an argument (numpyro.handlers.mask)."
+        )
+
+
 def refuse_tracers(what: str, *trees: Any) -> None:
     """Refuse to go on where something is being traced and numbers are needed.
 
@@ -144,6 +227,11 @@ def refuse_tracers(what: str, *trees: Any) -> None:
         raise TypeError(
             f"{what} needs numbers and cannot run under jit, vmap or grad. Call it outside, and pass its result in."
         )
+
+
+def _path(path: tuple[Any, ...]) -> str:
+    """A leaf of a model's arguments as one would write it: ``model_args[0]['x']``."""
+    return path[0].key + jax.tree_util.keystr(path[1:])
 
 
 def _short(value: Any) -> str:

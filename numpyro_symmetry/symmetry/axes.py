@@ -2,20 +2,21 @@
 
 An axis entry is ``None`` (no group), a group name, `Unsigned` (the group permutes but its signs do
 not apply), `Split` (one axis that is several flattened ones) or `Concat` (one axis that is several
-joined end to end). A last entry ``...`` stands for any number of free axes. Knows no group sizes and
-no values.
+joined end to end). `Whole` stands for an axis of size one that the site does not have. A last entry
+``...`` stands for any number of free axes. Knows no group sizes and no values.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from types import EllipsisType
 from typing import NamedTuple
 
 import numpy as np
 
+from numpyro_symmetry.symmetry.arguments import as_count
 from numpyro_symmetry.symmetry.errors import SymmetryError
 
 
@@ -37,6 +38,9 @@ class Unsigned:
     """
 
     group: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "group", _as_group(self.group, "Unsigned takes"))
 
 
 @dataclass(frozen=True)
@@ -63,8 +67,7 @@ class Split:
     groups: tuple[str | Unsigned | Split | Concat | None, ...]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "sizes", tuple(self.sizes))
-        object.__setattr__(self, "groups", tuple(self.groups))
+        _as_parts(self)
         if len(self.sizes) != len(self.groups):
             raise SymmetryError(
                 f"Split has {len(self.sizes)} sizes {self.sizes} but {len(self.groups)} groups {self.groups}; "
@@ -101,8 +104,7 @@ class Concat:
     groups: tuple[str | Unsigned | Split | Concat | None, ...]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "sizes", tuple(self.sizes))
-        object.__setattr__(self, "groups", tuple(self.groups))
+        _as_parts(self)
         if len(self.sizes) != len(self.groups):
             raise SymmetryError(
                 f"Concat has {len(self.sizes)} sizes {self.sizes} but {len(self.groups)} groups {self.groups}; "
@@ -115,7 +117,58 @@ class Concat:
         return sum(self.sizes)
 
 
-AxisEntry = str | None | Unsigned | Split | Concat | EllipsisType
+@dataclass(frozen=True)
+class Whole:
+    """The whole site as the one index of a group, along an axis of size one that the site does not have.
+
+    For signs of numbers without axes, and of sites that are negated as a whole: written before a site's own axes.
+
+    Parameters
+    ----------
+    group
+        Name of a group of size one, of kind ``"signed"``.
+
+    Examples
+    --------
+    ``w2 * tanh(w1 * x)`` with two numbers, and loadings of one factor with its scores.
+
+    >>> from numpyro_symmetry import Symmetry, Whole
+    >>> Symmetry({"w1": (Whole("unit"),), "w2": (Whole("unit"),)}, kinds={"unit": "signed"}).groups["unit"].kind
+    'signed'
+    >>> Symmetry({"loadings": (Whole("factor"), None), "scores": (Whole("factor"), None)}, kinds={"factor": "signed"})
+    Symmetry(±S? on 'factor')
+      loadings: (whole factor, ·)
+      scores: (whole factor, ·)
+    """
+
+    group: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "group", _as_group(self.group, "Whole takes"))
+
+
+AxisEntry = str | None | Unsigned | Split | Concat | Whole | EllipsisType
+
+
+def _as_group(name: object, what: str) -> str:
+    """Name of a group, as a plain string; those of NumPy have a size of their own."""
+    if not isinstance(name, str):
+        raise TypeError(f"{what} the name of a group, such as 'hidden'; got {name!r} ({type(name).__name__}).")
+    if not name:
+        raise SymmetryError(f"{what} the name of a group; got an empty one. Write None for an axis without a group.")
+    return str(name)
+
+
+def _as_parts(entry: Split | Concat) -> None:
+    """Sizes as whole numbers and groups as a tuple, in the frozen entry itself."""
+    what = type(entry).__name__
+    for name, value in (("sizes", entry.sizes), ("groups", entry.groups)):
+        if isinstance(value, str) or not isinstance(value, Iterable):
+            raise TypeError(f"{what} takes tuples, such as {what}((2, 3), (None, 'unit')); got {name}={value!r}.")
+    sizes = tuple(as_count(size, f"A size of {what}") for size in entry.sizes)
+    object.__setattr__(entry, "sizes", sizes)
+    groups = (_as_group(part, f"{what} takes") if isinstance(part, str) else part for part in entry.groups)
+    object.__setattr__(entry, "groups", tuple(groups))
 
 
 class Axis(NamedTuple):
@@ -141,7 +194,9 @@ def check_entries(site: str, entries: object) -> tuple[AxisEntry, ...]:
     SymmetryError
         If the entries are not a sequence, one of them is of another type than `AxisEntry`, or ``...`` is not the last.
     """
-    if isinstance(entries, str | Unsigned | Split | Concat) or not isinstance(entries, Sequence):
+    if not isinstance(site, str):
+        raise TypeError(f"axes maps names of sites to their entries; got {site!r} ({type(site).__name__}) for a site.")
+    if isinstance(entries, str | Unsigned | Split | Concat | Whole) or not isinstance(entries, Sequence):
         raise SymmetryError(
             f"Site {site!r}: expected a tuple with one entry for each of its last axes, such as ({entries!r},); "
             f"got {entries!r}."
@@ -149,19 +204,22 @@ def check_entries(site: str, entries: object) -> tuple[AxisEntry, ...]:
     for position, entry in enumerate(entries):
         if entry is ... and position < len(entries) - 1:
             raise SymmetryError(f"Site {site!r}: '...' may only be the last entry; got {describe(tuple(entries))}.")
+        if isinstance(entry, Whole) and any(not isinstance(before, Whole) for before in entries[:position]):
+            raise SymmetryError(f"Site {site!r}: Whole stands before its own axes; got {describe(tuple(entries))}.")
         if entry is not ...:
             _check_entry(f"Site {site!r} axis {position - len(entries)}", entry, inside=None)
-    return tuple(entries)
+    where = f"Site {site!r}: an entry that is a string is"
+    return tuple(_as_group(entry, where) if isinstance(entry, str) else entry for entry in entries)
 
 
 def _check_entry(where: str, entry: object, inside: str | None) -> None:
     if isinstance(entry, Split | Concat):
         for part in entry.groups:
             _check_entry(where, part, type(entry).__name__)
-    elif not (entry is None or isinstance(entry, str | Unsigned)):
+    elif not (entry is None or isinstance(entry, str | Unsigned) or (isinstance(entry, Whole) and inside is None)):
         raise SymmetryError(
             f"{where}{f' inside {inside}' if inside else ''}: got {entry!r}; expected None, the name of a group, "
-            f"Unsigned, Split or Concat{' (no ... inside)' if inside else ', or ... as the last entry'}."
+            f"Unsigned, Split or Concat{' (no Whole and no ... inside)' if inside else ', or ... as the last entry'}."
         )
 
 
@@ -174,9 +232,22 @@ def labels(entries: Sequence[AxisEntry]) -> tuple[Axis, ...]:
                 found += [a._replace(size=n) if a.size is None else a for a in labels((part,))]
         elif isinstance(entry, Unsigned):
             found.append(Axis(entry.group, False, None))
+        elif isinstance(entry, Whole):
+            found.append(Axis(entry.group, True, 1))
         elif entry is not ...:
             found.append(Axis(entry, True, None))
     return tuple(found)
+
+
+def num_axes(entries: Sequence[AxisEntry]) -> int:
+    """How many of a site's own axes its entries describe: every entry but `Whole`."""
+    return sum(not isinstance(entry, Whole) for entry in entries)
+
+
+def padded(entries: Sequence[AxisEntry], ndim: int) -> tuple[AxisEntry, ...]:
+    """The entries with one for each axis of a site that has so many."""
+    first = len(entries) - num_axes(entries)
+    return (*entries[:first], *(None,) * (ndim - num_axes(entries)), *entries[first:])
 
 
 def names_in(entries: Sequence[AxisEntry]) -> set[str]:
@@ -199,10 +270,14 @@ def open_axes(entries: Sequence[AxisEntry]) -> tuple[Axis, ...]:
 
 def open_shape(entries: Sequence[AxisEntry], shape: Sequence[int]) -> tuple[int, ...]:
     """Shape of a site after every `Split` is opened; leading dimensions come first, unchanged."""
-    lead = len(shape) - len(entries)
-    opened = list(shape[:lead])
-    for entry, n in zip(entries, shape[lead:], strict=True):
-        opened += open_shape(entry.groups, entry.sizes) if isinstance(entry, Split) else [n]
+    lead = len(shape) - num_axes(entries)
+    opened, rest = list(shape[:lead]), iter(shape[lead:])
+    for entry in entries:
+        if isinstance(entry, Whole):
+            opened.append(1)
+        else:
+            n = next(rest)
+            opened += open_shape(entry.groups, entry.sizes) if isinstance(entry, Split) else [n]
     return tuple(opened)
 
 
@@ -214,6 +289,8 @@ def pieces_of(entries: Sequence[AxisEntry], shape: Sequence[int]) -> list[Piece]
 def _open(entries: tuple[AxisEntry, ...], indices: np.ndarray) -> list[Piece]:
     shape = indices.shape
     for k, entry in enumerate(entries):
+        if isinstance(entry, Whole):
+            return _open((*entries[:k], entry.group, *entries[k + 1 :]), np.expand_dims(indices, k))
         if isinstance(entry, Split):
             opened = indices.reshape(*shape[:k], *entry.sizes, *shape[k + 1 :])
             return _open(entries[:k] + entry.groups + entries[k + 1 :], opened)
@@ -232,6 +309,8 @@ def describe(entries: Sequence[AxisEntry]) -> str:
     def one(entry: AxisEntry) -> str:
         if isinstance(entry, Unsigned):
             return f"|{entry.group}|"
+        if isinstance(entry, Whole):
+            return f"whole {entry.group}"
         if isinstance(entry, Split | Concat):
             parts = [f"{n}:{one(g)}" for n, g in zip(entry.sizes, entry.groups, strict=True)]
             return "×".join(parts) if isinstance(entry, Split) else f"[{' | '.join(parts)}]"

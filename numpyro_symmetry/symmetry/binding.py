@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import numpy as np
 from jax.typing import ArrayLike
 
-from numpyro_symmetry.symmetry.axes import AxisEntry, describe, labels
+from numpyro_symmetry.symmetry.arguments import shape_of
+from numpyro_symmetry.symmetry.axes import AxisEntry, Whole, describe, labels, num_axes
 from numpyro_symmetry.symmetry.errors import SymmetryError
 
 
@@ -30,19 +30,22 @@ def bind_axes(
         if site not in values:
             raise SymmetryError(
                 f"Site {site!r} is named by the symmetry but is not among the values {sorted(values)}. "
-                "Correct the name, or drop it from axes."
+                "Correct the name, or drop it from axes (symmetry.restrict(sites=...))."
             )
-        shape = np.shape(values[site])
+        shape = shape_of(values[site], f"Site {site!r}")
         if ... in entries:
-            entries = entries[:-1] + (None,) * (len(shape) - num_leading_dims - len(entries) + 1)
-        if len(shape) < len(entries):
+            entries = entries[:-1] + (None,) * (len(shape) - num_leading_dims - num_axes(entries) + 1)
+        if len(shape) < num_axes(entries):
             raise SymmetryError(
                 f"Site {site!r} has shape {shape}, fewer axes than its entries {describe(entries)} in the symmetry."
             )
         bound[site] = entries
         for position, entry in enumerate(entries):
-            size = shape[len(shape) - len(entries) + position]
             where = f"site {site!r} axis {position - len(entries)}"
+            if isinstance(entry, Whole):
+                _agree(entry.group, 1, f"whole site {site!r}", sizes, seen)
+                continue
+            size = shape[len(shape) - len(entries) + position]
             for axis in labels((entry,)):
                 if axis.group is not None and axis.size is None:
                     _agree(axis.group, size, where, sizes, seen)

@@ -8,8 +8,9 @@ neither sites nor axes.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import accumulate
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -17,6 +18,7 @@ from jax import Array
 from jax.core import Tracer
 from jax.typing import ArrayLike
 
+from numpyro_symmetry.symmetry.arguments import as_real_array, shape_of
 from numpyro_symmetry.symmetry.errors import SymmetryError
 
 
@@ -58,35 +60,107 @@ def check_part(
     cells: tuple[int, ...] = (),
     orbits: tuple[int, ...] | None = None,
 ) -> None:
-    """Refuse a part of an element that is not of the group's kind or size, or that points outside it.
+    """Refuse a part of an element that is not of the group's kind or size, or that is no permutation with signs ±1.
 
     Raises
     ------
     SymmetryError
-        Naming the group, what was expected and what came. Traced indices are not looked at.
+        Naming the group, what was expected and what came. Traced indices and signs are not looked at.
     """
     if isinstance(part, SignedPermutation) != signed:
         expected = "a SignedPermutation(permutation, sign)" if signed else "an integer array, without signs"
         raise SymmetryError(f"Element of group {name!r}: expected {expected}; got {type(part).__name__}.")
+    _refuse_no_array(name, part)
     permutation = permutation_of(part)
     if not jnp.issubdtype(permutation.dtype, jnp.integer) or permutation.ndim == 0:
         raise SymmetryError(
-            f"Element of group {name!r}: expected integers (..., {size}); got {permutation.dtype}{permutation.shape}."
+            f"Element of group {name!r}: expected integers (..., {'n' if size is None else size}); got "
+            f"{permutation.dtype}{permutation.shape}."
         )
-    if (n := permutation.shape[-1]) != size:
+    n = permutation.shape[-1]
+    if size is not None and n != size:
         raise SymmetryError(f"Element of group {name!r} permutes {n} indices; expected {size}.")
     if permutation.ndim <= len(cells) or permutation.shape[-1 - len(cells) : -1] != cells:
         raise SymmetryError(
             f"Element of group {name!r} has shape {permutation.shape}; expected (..., {str((*cells, n))[1:-1]}), a "
             f"permutation for each position of {over(name)}."
         )
+    if isinstance(part, SignedPermutation):
+        _check_signs(name, part.sign, permutation.shape)
     if isinstance(permutation, Tracer):
         return
     index = np.asarray(permutation)
-    if (index != index % n).any():
+    if ((index < 0) | (index >= n)).any():
         raise SymmetryError(f"Element of group {name!r} points outside 0 … {n - 1}; got {index.min()} … {index.max()}.")
+    if (np.sort(index, -1) != np.arange(n)).any():
+        wrong = index.reshape(-1, n)[(np.sort(index, -1) != np.arange(n)).reshape(-1, n).any(-1)][0]
+        raise SymmetryError(
+            f"Element of group {name!r} is no permutation: each of 0 … {n - 1} must stand in it once, or entries "
+            f"would be lost; got {np.array2string(wrong, threshold=8, separator=', ')}."
+        )
     if orbits is not None and (np.asarray(orbits)[index] != np.asarray(orbits)).any():
         raise SymmetryError(f"Element of group {name!r} moves indices between its orbits {orbits}.")
+
+
+def _refuse_no_array(name: str, part: Any) -> Any:
+    """The permutations of a part, which have to be numbers before JAX can look at them."""
+    permutation = part.permutation if isinstance(part, SignedPermutation) else part
+    return as_real_array(permutation, f"Element of group {name!r}")
+
+
+def _check_signs(name: str, sign: ArrayLike, shape: tuple[int, ...]) -> None:
+    if shape_of(sign, f"Element of group {name!r}: sign") != shape:
+        raise SymmetryError(
+            f"Element of group {name!r}: the permutation has shape {shape} and the sign {np.shape(sign)}; give one "
+            "sign for each index."
+        )
+    if isinstance(sign, Tracer):
+        return
+    signs = as_real_array(sign, f"Element of group {name!r}: sign")
+    wrong = signs[~((signs == 1) | (signs == -1))] if signs.dtype != bool else signs.ravel()
+    if wrong.size:
+        raise SymmetryError(f"Element of group {name!r}: signs must be 1 or -1; got {wrong[0]}.")
+
+
+def broadcast(*shapes: tuple[int, ...]) -> bool:
+    """Whether leading shapes go together."""
+    try:
+        np.broadcast_shapes(*shapes)
+    except ValueError:
+        return False
+    return True
+
+
+def check_element(g: Any) -> None:
+    """Refuse what is no element, as far as that can be seen without its symmetry.
+
+    Raises
+    ------
+    TypeError
+        If it is no mapping.
+    SymmetryError
+        If a part of it is no permutation, or its parts do not fit each other.
+    """
+    if not isinstance(g, Mapping):
+        raise TypeError(
+            f"An element maps the name of each group to a permutation, such as {{'hidden': jnp.array([1, 0])}}; got "
+            f"{type(g).__name__}."
+        )
+    for name, part in g.items():
+        shape = np.shape(_refuse_no_array(name, part))
+        labels = over(name)
+        cells = shape[max(len(shape) - 1 - len(labels), 0) : -1]
+        known = tuple(
+            permutation_of(g[label]).shape[-1] if label in g else n
+            for label, n in zip(labels, cells + (0,) * (len(labels) - len(cells)), strict=True)
+        )
+        check_part(name, part, None, signed=isinstance(part, SignedPermutation), cells=known)
+
+
+def batch_of(name: str, part: Part) -> tuple[int, ...]:
+    """Leading shape of one group's part of an element."""
+    shape = np.shape(part.permutation if isinstance(part, SignedPermutation) else part)
+    return tuple(shape[: len(shape) - 1 - len(over(name))])
 
 
 def compose(g: Element, h: Element) -> Element:
@@ -107,7 +181,8 @@ def compose(g: Element, h: Element) -> Element:
     Raises
     ------
     SymmetryError
-        If the two have different groups, kinds or sizes.
+        If the two have different groups, kinds or sizes, their batches do not broadcast, or one of them is no
+        permutation (with signs ±1).
 
     Examples
     --------
@@ -127,11 +202,19 @@ def compose(g: Element, h: Element) -> Element:
             return SignedPermutation(permutation, jnp.asarray(a.sign) * sign)
         return permutation
 
+    check_element(g)
+    check_element(h)
     if set(g) != set(h):
         raise SymmetryError(f"Cannot compose elements of the groups {sorted(g)} and {sorted(h)}.")
     for name, part in h.items():
         size = permutation_of(g[name]).shape[-1]
         check_part(name, part, size, signed=isinstance(g[name], SignedPermutation))
+        batches = batch_of(name, g[name]), batch_of(name, part)
+        if not broadcast(*batches):
+            raise SymmetryError(
+                f"Cannot compose batches of {batches[0]} and {batches[1]} elements of group {name!r}: the shapes do "
+                "not broadcast."
+            )
     return {name: one(name) for name in g}
 
 
@@ -148,6 +231,11 @@ def inverse(g: Element) -> Element:
     dict
         The element ``g⁻¹``.
 
+    Raises
+    ------
+    SymmetryError
+        If a part of it is no permutation (with signs ±1).
+
     Examples
     --------
     >>> import jax.numpy as jnp
@@ -155,6 +243,7 @@ def inverse(g: Element) -> Element:
     >>> inverse({"hidden": jnp.array([1, 2, 0])})["hidden"].tolist()
     [2, 0, 1]
     """
+    check_element(g)
     result: Element = {}
     # a fibred group's permutations go where the labels it is fibred over came from, so those are inverted first
     for name in sorted(g, key=lambda name: name.count("/")):
@@ -169,7 +258,7 @@ def inverse(g: Element) -> Element:
     return {name: result[name] for name in g}
 
 
-def num_transpositions(g: Element) -> dict[str, np.ndarray]:
+def num_transpositions(g: Element) -> dict[str, Any]:
     """Number of transpositions of each permutation: ``NoT(g) = n - #cycles(g)``, fixed points being cycles.
 
     A uniformly random permutation has ``n - H_n`` on average (505.2 for n = 512): always show the two together.
@@ -182,7 +271,12 @@ def num_transpositions(g: Element) -> dict[str, np.ndarray]:
     Returns
     -------
     dict
-        Group name -> integer array of the batch shape.
+        Group name -> integer array of the batch shape; NumPy's, but under `jit` JAX's.
+
+    Raises
+    ------
+    SymmetryError
+        If a part of it is no permutation.
 
     References
     ----------
@@ -197,16 +291,19 @@ def num_transpositions(g: Element) -> dict[str, np.ndarray]:
     3
     """
 
-    def one(part: Part) -> np.ndarray:
-        permutation = np.asarray(permutation_of(part))
+    def one(part: Part) -> Any:
+        permutation: Any = permutation_of(part)
+        xp: Any = jnp if isinstance(permutation, Tracer) else np
+        permutation = xp.asarray(permutation)
         n = permutation.shape[-1]
         # the smallest index on each cycle, by doubling: after s rounds it has looked 2^s steps ahead
-        smallest, reach = np.broadcast_to(np.arange(n), permutation.shape).copy(), permutation.copy()
+        smallest, reach = xp.broadcast_to(xp.arange(n), permutation.shape), permutation
         for _ in range(max(n - 1, 0).bit_length()):
-            smallest = np.minimum(smallest, np.take_along_axis(smallest, reach, -1))
-            reach = np.take_along_axis(reach, reach, -1)
-        return n - (smallest == np.arange(n)).sum(-1)
+            smallest = xp.minimum(smallest, xp.take_along_axis(smallest, reach, -1))
+            reach = xp.take_along_axis(reach, reach, -1)
+        return n - (smallest == xp.arange(n)).sum(-1)
 
+    check_element(g)
     return {name: one(part) for name, part in g.items()}
 
 

@@ -9,6 +9,10 @@ class OffSupportError(SymmetryError):
     """An element moves a value off its support."""
 
 
+class NotFiniteError(SymmetryError):
+    """A log joint is not finite where a symmetry would be tried."""
+
+
 class UnsupportedGuideError(ValueError):
     """A base guide has no tractable density at permuted values, so it cannot be symmetrized."""
 

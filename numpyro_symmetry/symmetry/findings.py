@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from numpyro_symmetry.symmetry.axes import names_in
+
 if TYPE_CHECKING:
     from numpyro_symmetry.symmetry.symmetry import Symmetry
 
 
 class Finding(NamedTuple):
-    """One axis of a latent site, counted from the right: its group, or why it has none and where that was seen."""
+    """One axis of a site, counted from the right: its group, or why it has none and where that was seen.
+
+    The site is a latent one, or an array of `numpyro.param`. Axis 0 is the site as a whole, which has only signs.
+    """
 
     site: str
     axis: int
@@ -17,15 +22,67 @@ class Finding(NamedTuple):
     group: str
     reason: str
     source: str
+    is_parameter: bool = False
+
+
+class OutOfReach(NamedTuple):
+    """What no `Symmetry` can carry of a model's own: the sites, what may be exchanged, and what to write instead."""
+
+    sites: tuple[str, ...]
+    exchange: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"The model has a symmetry that this version cannot carry: {self.exchange}. {self.remedy}"
 
 
 def explain(symmetry: Symmetry) -> str:
     """The findings of a symmetry as a table for a person; its axes alone if there are none."""
     head = repr(symmetry).partition("\n")[0]
     if not symmetry.findings:
-        return repr(symmetry)
+        return "\n".join([repr(symmetry), *map(str, symmetry.out_of_reach)])
     rows = [("site", "axis", "size", "group", "because", "seen at")]
-    rows += [(f.site, str(f.axis), str(f.size), f.group or "·", f.reason, f.source) for f in symmetry.findings]
+    rows += [
+        (
+            f"{f.site} (param)" if f.is_parameter else f.site,
+            str(f.axis or "whole"),
+            str(f.size),
+            f.group or "·",
+            f.reason,
+            f.source,
+        )
+        for f in symmetry.findings
+    ]
     widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    return "\n".join([head, *lines])
+    return "\n".join([head, *lines, *_of_parameters(symmetry), *map(str, symmetry.out_of_reach)])
+
+
+def _of_parameters(symmetry: Symmetry) -> list[str]:
+    """What groups on parameters are good for."""
+    parameters = {f.site for f in symmetry.findings if f.is_parameter}
+    moved = {n: [s for s, entries in symmetry.axes.items() if n in names_in(entries)] for n in symmetry.groups}
+    acted_on = {name: sorted(parameters & set(sites)) for name, sites in moved.items() if parameters & set(sites)}
+    alone = [name for name in acted_on if set(moved[name]) <= parameters]
+    together = [name for name in acted_on if name not in alone]
+
+    left_out = sorted({f.site for f in symmetry.findings if f.is_parameter and f.group} - set(symmetry.axes))
+
+    def sites_of(names: list[str]) -> list[str]:
+        return sorted({site for name in names for site in acted_on[name]})
+
+    def said(sites: list[str], what: str) -> list[str]:
+        return [f"{', '.join(map(repr, sites))}: of numpyro.param. {what}"] if sites else []
+
+    return [
+        *said(
+            sites_of(together),
+            f"Groups {together} are symmetries of parameters and latent sites together; draws of latent sites alone, "
+            "with the parameters held, do not have them.",
+        ),
+        *said(
+            sites_of(alone),
+            f"Groups {alone} move parameters alone, and no latent site: there is nothing in draws to relabel.",
+        ),
+        *said(left_out, "Groups that move these are left out: draws do not."),
+    ]

@@ -83,7 +83,8 @@ def sample(rng_key: Array, group: Group, shape: tuple[int, ...]) -> Part:
     if group.orbits is None:
         permutation = jax.random.permutation(key_permutation, index, axis=-1, independent=True)
     else:
-        labels = np.asarray(group.orbits)
+        # ranks, because a large label would swallow the random number that is added to it
+        labels = np.unique(np.asarray(group.orbits), return_inverse=True)[1]
         # indices shuffled within their orbits, orbit after orbit, go to the places that the orbits hold
         shuffled = jnp.argsort(labels + jax.random.uniform(key_permutation, index.shape), axis=-1)
         permutation = jnp.zeros_like(index).at[..., np.argsort(labels, kind="stable")].set(shuffled)

@@ -15,10 +15,13 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from numpyro_symmetry.symmetry.axes import Axis, AxisEntry, Piece, Unsigned, pieces_of
+from numpyro_symmetry.symmetry.axes import Axis, AxisEntry, Piece, Unsigned, num_axes, pieces_of
 from numpyro_symmetry.symmetry.elements import Element, Part, SignedPermutation, over, permutation_of
 from numpyro_symmetry.symmetry.groups import Group, identity
 from numpyro_symmetry.symmetry.symmetry import Symmetry
+
+# JAX keeps constants by identity, and an int64 array that has met single precision breaks in double
+_INDEX = np.int32
 
 
 def untangled(symmetry: Symmetry) -> Symmetry:
@@ -45,7 +48,7 @@ class PlainView:
     whole
         The symmetry that is viewed.
     shapes
-        Site -> shape of an event, as long as its entries.
+        Site -> shape of an event: the axes that its entries describe.
     """
 
     whole: Symmetry
@@ -57,7 +60,7 @@ class PlainView:
         shapes = {}
         for site, entries in symmetry.axes.items():
             shape = np.shape(values[site])
-            shapes[site] = tuple(shape[len(shape) - len(entries) :])
+            shapes[site] = tuple(shape[len(shape) - num_axes(entries) :])
         return PlainView(untangled(symmetry), {site: shapes[site] for site in untangled(symmetry).axes})
 
     @cached_property
@@ -91,7 +94,7 @@ class PlainView:
             xp = np if all(isinstance(value, np.ndarray) for value, _, _ in flat) else jnp
             joined = xp.concatenate([value.reshape(*lead, -1) for value, _, _ in flat], -1)
             back = np.argsort(np.concatenate([piece.indices.ravel() for _, _, piece in flat]))
-            values[site] = joined[..., back].reshape(*lead, *shape)
+            values[site] = joined[..., back].reshape((*lead, *shape))
         return values
 
     def element(self, plain: Element, symmetry: Symmetry | None = None) -> Element:
@@ -109,7 +112,7 @@ class PlainView:
     def _cells(self) -> dict[str, tuple[str, tuple[int, ...], np.ndarray]]:
         """Plain group -> the group it is of, its cell, and the indices it permutes."""
         return {
-            plain: (name, cell, members)
+            plain: (name, cell, members.astype(_INDEX))
             for name, group in self.whole.groups.items()
             for cell in np.ndindex(*group.cells)
             for plain, members in _orbits(name, group, cell)
@@ -123,7 +126,8 @@ class PlainView:
         for site, entries in self.whole.axes.items():
             pieces = [part for piece in pieces_of(entries, self.shapes[site]) for part in self._cut(piece)]
             for k, piece in enumerate(pieces):
-                found[site if len(pieces) == 1 else f"{site}#{k}"] = (site, piece)
+                narrow = piece._replace(indices=piece.indices.astype(_INDEX))
+                found[site if len(pieces) == 1 else f"{site}#{k}"] = (site, narrow)
         return found
 
     def _cut(self, piece: Piece) -> list[Piece]:

@@ -8,35 +8,51 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Collection, Container, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from types import MappingProxyType
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.core import Tracer
 from jax.typing import ArrayLike
 
 from numpyro_symmetry.symmetry import builders, groups
 from numpyro_symmetry.symmetry.action import move
+from numpyro_symmetry.symmetry.arguments import as_array, as_count, as_key, as_names, as_shape, is_option, refuse_masked
 from numpyro_symmetry.symmetry.axes import (
     Axis,
     AxisEntry,
     Concat,
     Split,
     Unsigned,
+    Whole,
     check_entries,
     describe,
     has_concat,
     labels,
+    num_axes,
     open_axes,
     open_shape,
     pieces_of,
 )
 from numpyro_symmetry.symmetry.binding import bind_axes
-from numpyro_symmetry.symmetry.elements import Element, Part, SignedPermutation, check_part, over
+from numpyro_symmetry.symmetry.checks import (
+    as_labels,
+    as_mapping,
+    as_size,
+    check_batch,
+    check_leading,
+    check_of_groups,
+    check_values,
+)
+from numpyro_symmetry.symmetry.elements import Element, Part, SignedPermutation, over
 from numpyro_symmetry.symmetry.errors import SymmetryError
-from numpyro_symmetry.symmetry.findings import Finding, explain
+from numpyro_symmetry.symmetry.findings import Finding, OutOfReach, explain
 from numpyro_symmetry.symmetry.groups import KINDS, Group
+
+_MAPPINGS = ("axes", "kinds", "sizes", "orbits")
 
 
 @dataclass(frozen=True, repr=False)
@@ -51,8 +67,9 @@ class Symmetry:
     ----------
     axes
         Site -> one entry for each of its last axes: ``None``, a group name, `Unsigned`, `Split`, `Concat`, and
-        possibly a last ``...`` for any number of free axes. A group may stand on two axes of one site. A group named
-        ``"head/unit"`` is *fibred* over the axis ``"head"``: it permutes the units of each head on their own.
+        possibly a last ``...`` for any number of free axes. `Whole` before them is for signs of the site as a whole.
+        A group may stand on two axes of one site. A group named ``"head/unit"`` is *fibred* over the axis ``"head"``:
+        it permutes the units of each head on their own.
     kinds
         Group name -> ``"permutation"`` (default), ``"signed"`` (odd activations, factors), or ``"fixed"`` for an axis
         that only serves others to be fibred over.
@@ -65,6 +82,13 @@ class Symmetry:
     ------
     SymmetryError
         If an entry cannot be read, a kind is unknown, or ``kinds`` or ``sizes`` name a group no axis carries.
+    TypeError
+        If one of the arguments is no mapping, or a size or a label no whole number.
+
+    Notes
+    -----
+    A symmetry cannot be changed: ``axes``, ``kinds``, ``sizes`` and ``orbits`` are read-only views. Make another one of
+    ``dict(symmetry.axes)``.
 
     See Also
     --------
@@ -88,35 +112,38 @@ class Symmetry:
     sizes: Mapping[str, int] = field(default_factory=dict)
     orbits: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     findings: tuple[Finding, ...] = field(default=(), compare=False)
+    out_of_reach: tuple[OutOfReach, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
-        axes = {site: check_entries(site, entries) for site, entries in dict(self.axes).items()}
-        object.__setattr__(self, "axes", axes)
-        object.__setattr__(self, "kinds", dict(self.kinds))
-        object.__setattr__(self, "sizes", dict(self.sizes))
-        object.__setattr__(self, "orbits", {name: tuple(map(int, x)) for name, x in self.orbits.items()})
-        names = self.group_names()
-        for what, given in (("kinds", self.kinds), ("sizes", self.sizes), ("orbits", self.orbits)):
-            if unknown := sorted(set(given) - set(names)):
+        given = {name: as_mapping(name, getattr(self, name)) for name in _MAPPINGS}
+        axes = {site: check_entries(site, entries) for site, entries in given["axes"].items()}
+        sizes = {name: as_size(name, size) for name, size in given["sizes"].items()}
+        orbits = {name: as_labels(name, labels_) for name, labels_ in given["orbits"].items()}
+        kinds, names = given["kinds"], _group_names(axes)
+        for what, by_name in (("kinds", kinds), ("sizes", sizes), ("orbits", orbits)):
+            if unknown := sorted(set(by_name) - set(names), key=str):
                 raise SymmetryError(f"{what} names {unknown}, but the groups on the axes are {names}.")
-        for name, kind in self.kinds.items():
-            if kind not in KINDS:
+        for name, kind in kinds.items():
+            if not is_option(kind, KINDS):
                 raise SymmetryError(f"Group {name!r} has kind {kind!r}; expected one of {KINDS}.")
-        for name, size in self.sizes.items():
-            if size < 1:
-                raise SymmetryError(f"Group {name!r} has size {size}; expected at least 1.")
-        for name, labels_ in self.orbits.items():
-            if self.sizes.setdefault(name, len(labels_)) != len(labels_):  # pyright: ignore[reportAttributeAccessIssue]
+        for name, labels_ in orbits.items():
+            if sizes.setdefault(name, len(labels_)) != len(labels_):
                 raise SymmetryError(
-                    f"Group {name!r} has size {self.sizes[name]}, but its orbits label {len(labels_)} indices."
+                    f"Group {name!r} has size {sizes[name]}, but its orbits label {len(labels_)} indices."
                 )
-        self._check_fibres()
         # only what differs from the default, so that symmetries spelt differently compare equal
-        signed = {name: kind for name, kind in self.kinds.items() if kind != "permutation"}
-        object.__setattr__(self, "kinds", signed)
+        kinds = {name: kind for name, kind in kinds.items() if kind != "permutation"}
+        for name, value in zip(_MAPPINGS, (axes, kinds, sizes, orbits), strict=True):
+            object.__setattr__(self, name, MappingProxyType(value))
+        self._check_fibres()
 
     def __hash__(self) -> int:
         return hash(tuple(tuple(sorted(d.items())) for d in (self.axes, self.kinds, self.sizes, self.orbits)))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # read-only views cannot be pickled
+        given = (getattr(self, one.name) for one in fields(self))
+        return Symmetry, tuple(dict(x) if isinstance(x, Mapping) else x for x in given)
 
     # ---- builders ----------------------------------------------------------------------------------------------
 
@@ -143,7 +170,7 @@ class Symmetry:
         Examples
         --------
         >>> from numpyro_symmetry import Symmetry
-        >>> Symmetry.mlp([("w1", "b1"), ("w2", "b2")]).axes
+        >>> dict(Symmetry.mlp([("w1", "b1"), ("w2", "b2")]).axes)
         {'w1': (None, 'hidden'), 'b1': ('hidden',), 'w2': ('hidden', None)}
         """
         return cls._of_kind(builders.mlp_axes(layers, layout), kind)
@@ -167,7 +194,7 @@ class Symmetry:
         Examples
         --------
         >>> from numpyro_symmetry import Symmetry
-        >>> Symmetry.mixture("weights", "loc").axes
+        >>> dict(Symmetry.mixture("weights", "loc").axes)
         {'weights': ('component', Ellipsis), 'loc': ('component', Ellipsis)}
         """
         return cls(builders.mixture_axes(sites, group))
@@ -197,7 +224,7 @@ class Symmetry:
         Examples
         --------
         >>> from numpyro_symmetry import Symmetry
-        >>> Symmetry.hmm(transition="A", emissions=["loc"]).axes
+        >>> dict(Symmetry.hmm(transition="A", emissions=["loc"]).axes)
         {'A': ('state', 'state'), 'loc': ('state', Ellipsis)}
         """
         return cls(builders.hmm_axes(initial, transition, emissions, group))
@@ -270,7 +297,8 @@ class Symmetry:
     def is_plain(self) -> bool:
         """Whether every group permutes all of its indices alike, and every site has one piece: no orbits, no fibres."""
         fibred = any("/" in name for name in self.group_names()) or "fixed" in self.kinds.values()
-        return not self.orbits and not fibred and not any(map(has_concat, self.axes.values()))
+        plainly = all(not has_concat(e) and num_axes(e) == len(e) for e in self.axes.values())
+        return not self.orbits and not fibred and plainly
 
     def log_order(self) -> float:
         """Logarithm of the number of elements, ``log|G|`` in nats: ``Σ log n!``, plus ``n log 2`` if signed."""
@@ -285,11 +313,16 @@ class Symmetry:
 
     def opened(self, site: str) -> tuple[Axis, ...]:
         """Axes of a site with every `Split` opened."""
-        return open_axes(self.axes[site])
+        return open_axes(self._entries_of_one_piece(site))
 
     def opened_shape(self, site: str, shape: Sequence[int]) -> tuple[int, ...]:
         """Shape of a value of a site with every `Split` opened; leading dimensions stay."""
-        return open_shape(self.axes[site], shape)
+        entries, given = self._entries_of_one_piece(site), as_shape(shape)
+        if len(given) < num_axes(entries):
+            raise SymmetryError(
+                f"Site {site!r} has shape {given}, fewer axes than its entries {describe(entries)} in the symmetry."
+            )
+        return open_shape(entries, given)
 
     def bind(self, values: Mapping[str, ArrayLike], *, num_leading_dims: int = 0) -> Symmetry:
         """Read the groups' sizes off values and check that they fit.
@@ -299,7 +332,8 @@ class Symmetry:
         values
             Site -> array. Further sites are ignored.
         num_leading_dims
-            Leading (chain, draw) dimensions, needed only to expand a ``...``.
+            Leading (chain, draw) dimensions, needed only to expand a ``...``; where it is given, no group is looked for
+            among them.
 
         Returns
         -------
@@ -310,17 +344,24 @@ class Symmetry:
         ------
         SymmetryError
             If a site is missing, has too few axes, or two axes of one group differ in size.
+        TypeError
+            If ``values`` does not map sites to arrays, or ``num_leading_dims`` is no whole number.
         """
-        axes, sizes = bind_axes(self.axes, self.sizes, values, num_leading_dims)
+        check_values(values, self.axes)
+        lead = check_leading(values, self.axes, num_leading_dims)
+        axes, sizes = bind_axes(self.axes, self.sizes, values, lead)
         return replace(self, axes=axes, sizes=sizes)
 
-    def restrict(self, names: Collection[str]) -> Symmetry:
+    def restrict(self, names: Collection[str] | None = None, *, sites: Collection[str] | None = None) -> Symmetry:
         """The subgroup of some of the groups; what others are fibred over stays as a fixed axis.
 
         Parameters
         ----------
         names
-            Groups to keep.
+            Groups to keep; by default all.
+        sites
+            Sites on which to keep them, where the others are integrated out (local ones of a minibatch, say): what is
+            left of a posterior has the symmetry still. By default all.
 
         Returns
         -------
@@ -330,9 +371,16 @@ class Symmetry:
         Examples
         --------
         >>> from numpyro_symmetry import Symmetry
-        >>> Symmetry.mlp([("w1", "b1"), ("w2", "b2"), ("w3", "b3")]).restrict(["hidden2"]).axes
+        >>> dict(Symmetry.mlp([("w1", "b1"), ("w2", "b2"), ("w3", "b3")]).restrict(["hidden2"]).axes)
         {'w2': (None, 'hidden2'), 'b2': ('hidden2',), 'w3': ('hidden2', None)}
+        >>> dict(Symmetry.mixture("weights", "loc", "z").restrict(sites=["weights", "loc"]).axes)
+        {'weights': ('component', Ellipsis), 'loc': ('component', Ellipsis)}
         """
+        if sites is not None:
+            return self._on(as_names(sites, "sites", example=str(tuple(self.axes)[:1] or ("loc",)))).restrict(names)
+        if names is None:
+            return self
+        names = as_names(names, "names", example=str(tuple(self.groups)[:1] or ("hidden",)))
         if unknown := sorted(set(names) - set(self.groups)):
             raise SymmetryError(f"restrict names {unknown}, but the groups are {sorted(self.groups)}.")
         fixed = {label for name in names for label in over(name)} - set(names)
@@ -341,7 +389,7 @@ class Symmetry:
             if isinstance(entry, Split | Concat):
                 parts = tuple(kept(part, stays) for part in entry.groups)
                 return type(entry)(entry.sizes, parts) if any(parts) else None
-            group = entry.group if isinstance(entry, Unsigned) else entry
+            group = entry.group if isinstance(entry, Unsigned | Whole) else entry
             return entry if group is ... or group in stays else None
 
         axes = {}
@@ -349,17 +397,19 @@ class Symmetry:
             here = {str(axis.group) for axis in labels(entries) if axis.group in names}
             stays = here | {label for name in here for label in over(name)}
             if here:
-                axes[site] = tuple(kept(entry, stays) for entry in entries)
+                left = ((entry, kept(entry, stays)) for entry in entries)
+                axes[site] = tuple(now for was, now in left if now is not None or not isinstance(was, Whole))
         known = Symmetry(axes).group_names()
         kinds = {name: kind for name, kind in self.kinds.items() if name in known} | dict.fromkeys(fixed, "fixed")
         sizes = {name: size for name, size in self.sizes.items() if name in known}
         orbits = {name: labels_ for name, labels_ in self.orbits.items() if name in known and name not in fixed}
-        return Symmetry(axes, kinds, sizes, orbits, self.findings)
+        return Symmetry(axes, kinds, sizes, orbits, self.findings, self.out_of_reach)
 
     # ---- elements ----------------------------------------------------------------------------------------------
 
     def identity(self, shape: tuple[int, ...] = ()) -> Element:
         """Identity element, repeated to a batch ``shape``."""
+        shape = as_shape(shape)
         return {name: groups.identity(group, shape) for name, group in self._bound_groups().items()}
 
     def sample(self, rng_key: Array, shape: tuple[int, ...] = ()) -> Element:
@@ -377,7 +427,7 @@ class Symmetry:
         dict
             Group name -> permutations ``(*shape, n)`` (a `SignedPermutation` for a signed group).
         """
-        bound = self._bound_groups()
+        bound, shape, rng_key = self._bound_groups(), as_shape(shape), as_key(rng_key)
         keys = jax.random.split(rng_key, len(bound)) if bound else ()
         return {name: groups.sample(key, group, shape) for key, (name, group) in zip(keys, bound.items(), strict=True)}
 
@@ -399,6 +449,7 @@ class Symmetry:
         SymmetryError
             If the group has more than ``max_order`` elements.
         """
+        max_order = as_count(max_order, "max_order")
         if self.log_order() > math.log(max_order) + 1e-9:
             raise SymmetryError(
                 f"The group has e^{self.log_order():.1f} elements; enumerating is limited to max_order={max_order}."
@@ -428,13 +479,13 @@ class Symmetry:
         Returns
         -------
         dict
-            The values, moved.
+            The values, moved: JAX arrays of JAX arrays, and of anything else NumPy arrays, in the type they came in.
 
         Raises
         ------
         SymmetryError
-            If a site the symmetry names is missing or does not fit, if an element has the wrong groups, size, kind or
-            indices, or if a site still ends in ``...``.
+            If a site the symmetry names is missing, masked or does not fit, if an element has the wrong groups, size or
+            kind, is no permutation or comes in another batch than the values, or if a site still ends in ``...``.
         """
         if open_ended := sorted(site for site, entries in self.axes.items() if ... in entries):
             raise SymmetryError(
@@ -442,28 +493,50 @@ class Symmetry:
                 "call symmetry.bind(values, num_leading_dims=...) first."
             )
         symmetry = self.bind(values)
-        if set(g) != set(known := symmetry.groups):
-            raise SymmetryError(f"The element has groups {sorted(g)}; the symmetry has {sorted(known)}.")
-        for name, part in g.items():
-            group = known[name]
-            check_part(name, part, group.size, signed=group.signed, cells=group.cells, orbits=group.orbits)
-        return dict(values) | {
-            site: move(g, entries, jnp.asarray(values[site])) for site, entries in symmetry.axes.items()
-        }
+        refuse_masked({site: values[site] for site in self.axes})
+        check_of_groups(symmetry.groups, g)
+        traced = any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(g))
+        moved = dict(values)
+        for site, entries in symmetry.axes.items():
+            value = as_array(values[site], f"Site {site!r}")
+            check_batch(site, value.shape[: value.ndim - num_axes(entries)], entries, g)
+            moved[site] = move(g, entries, jnp.asarray(value) if traced else value)
+        return moved
 
     def group_names(self) -> list[str]:
         """Names of the groups that stand on some axis, bound to a size or not."""
-        found = itertools.chain.from_iterable(labels(entries) for entries in self.axes.values())
-        return list(dict.fromkeys(axis.group for axis in found if axis.group is not None))
+        return _group_names(self.axes)
 
     # ---- private -----------------------------------------------------------------------------------------------
+
+    def _entries_of_one_piece(self, site: str) -> tuple[AxisEntry, ...]:
+        if site not in self.axes:
+            raise SymmetryError(f"Site {site!r} is none of the symmetry's sites {list(self.axes)}.")
+        if has_concat(self.axes[site]):
+            raise SymmetryError(
+                f"Site {site!r} has axes {describe(self.axes[site])}: joined axes open into several arrays, not into "
+                "one. Use symmetry.apply, which acts on the site as it is."
+            )
+        return self.axes[site]
+
+    def _on(self, sites: Collection[str]) -> Symmetry:
+        """The same groups on some of the sites."""
+        if unknown := sorted(set(sites) - set(self.axes)):
+            raise SymmetryError(f"restrict names sites {unknown}, but the symmetry acts on {sorted(self.axes)}.")
+        axes = {site: entries for site, entries in self.axes.items() if site in sites}
+        here = [axis for entries in axes.values() for axis in labels(entries)]
+        known, signed = {axis.group for axis in here}, {axis.group for axis in here if axis.signed}
+        kinds = {n: kind for n, kind in self.kinds.items() if n in (signed if kind == "signed" else known)}
+        sizes = {name: size for name, size in self.sizes.items() if name in known}
+        orbits = {name: one for name, one in self.orbits.items() if name in known}
+        return Symmetry(axes, kinds, sizes, orbits, self.findings, self.out_of_reach)
 
     def _check_fibres(self) -> None:
         """Every piece with a fibred group on it has each axis it is fibred over, once."""
         for site, entries in self.axes.items():
             if not any("/" in (axis.group or "") for axis in labels(entries)):
                 continue
-            shape = tuple(getattr(entry, "size", 1) for entry in entries if entry is not ...)
+            shape = tuple(getattr(e, "size", 1) for e in entries if e is not ... and not isinstance(e, Whole))
             for piece in pieces_of(tuple(e for e in entries if e is not ...), shape):
                 here = [axis.group for axis in piece.axes]
                 for name in filter(None, here):
@@ -483,3 +556,8 @@ class Symmetry:
         order = f"; log|G| = {self.log_order():.1f} nats" if set(self.sizes) == set(self.group_names()) else ""
         sites = "".join(f"\n  {site}: {describe(entries)}" for site, entries in self.axes.items())
         return f"Symmetry({' × '.join(names) or 'trivial'}{order}){sites}"
+
+
+def _group_names(axes: Mapping[str, tuple[AxisEntry, ...]]) -> list[str]:
+    found = itertools.chain.from_iterable(labels(entries) for entries in axes.values())
+    return list(dict.fromkeys(axis.group for axis in found if axis.group is not None))

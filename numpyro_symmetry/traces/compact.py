@@ -12,6 +12,7 @@ import numpy as np
 
 from numpyro_symmetry.matching import DiagonalGaussian
 from numpyro_symmetry.symmetry import SymmetryError
+from numpyro_symmetry.symmetry.arguments import as_names
 
 
 def prune(gaussian: DiagonalGaussian, keep: float, *, sites: Iterable[str] | None = None) -> dict[str, Any]:
@@ -34,7 +35,9 @@ def prune(gaussian: DiagonalGaussian, keep: float, *, sites: Iterable[str] | Non
     Raises
     ------
     SymmetryError
-        If ``keep`` is no share, or a site is unknown.
+        If ``keep`` is no share, a site is unknown, or a mean or standard deviation is not a number.
+    TypeError
+        If the Gaussian is no `DiagonalGaussian`, or ``sites`` is one name.
 
     References
     ----------
@@ -48,11 +51,22 @@ def prune(gaussian: DiagonalGaussian, keep: float, *, sites: Iterable[str] | Non
     >>> prune(q, 0.5)["w"].tolist()
     [1.0, 0.0]
     """
-    if not 0.0 <= keep <= 1.0:
-        raise SymmetryError(f"keep is a share of entries, from 0 to 1; got {keep}.")
-    chosen = list(gaussian.loc if sites is None else sites)
+    if not isinstance(gaussian, DiagonalGaussian):
+        raise TypeError(
+            "prune expects a DiagonalGaussian, such as DiagonalGaussian.fit(draws), whose entries have each a standard "
+            f"deviation; got {type(gaussian).__name__}."
+        )
+    if not isinstance(keep, float | int | np.number) or not 0.0 <= keep <= 1.0:
+        raise SymmetryError(f"keep is a share of entries, from 0 to 1; got {keep!r}.")
+    chosen = list(gaussian.loc if sites is None else as_names(sites, "sites", example="('w1', 'b1')"))
     if unknown := sorted(set(chosen) - set(gaussian.loc)):
         raise SymmetryError(f"Sites {unknown} are not among the Gaussian's {sorted(gaussian.loc)}.")
+    for site in chosen:
+        for what, values in (("means", gaussian.loc[site]), ("standard deviations", gaussian.scale[site])):
+            if bad := int((~np.isfinite(np.asarray(values))).sum()):
+                raise SymmetryError(f"Site {site!r} of the Gaussian has {bad} {what} that are not finite.")
+    if not chosen:
+        return {site: np.asarray(loc) for site, loc in gaussian.loc.items()}
     scale = np.concatenate([np.ravel(np.asarray(gaussian.scale[site])) for site in chosen])
     kept = np.zeros(len(scale), bool)
     kept[np.argsort(scale, kind="stable")[: round(keep * len(scale))]] = True

@@ -21,6 +21,8 @@ TRANSFORMS: dict[str, Callable[[np.ndarray], np.ndarray]] = {"identity": lambda 
 # about this many numbers are in memory at once
 CHUNK = 4_000_000
 _LOOKED_AT = 1000
+# above this, and below its inverse, squares are no numbers to compute with
+_FAR, _FAR_SINGLE = 1e140, 1e17
 
 
 class Coordinate(NamedTuple):
@@ -50,8 +52,8 @@ def coordinates(
     bound
         The symmetry.
     transforms
-        Site -> ``"identity"`` or ``"log"``; ``"auto"`` takes logs of a site whose values are all positive if a
-        log-normal describes its pooled values better than a normal does (Box and Cox's likelihood).
+        Site -> ``"identity"`` or ``"log"``; ``"auto"`` takes logs of a site whose values are all positive, and that no
+        sign changes, if a log-normal describes its pooled values better than a normal does (Box and Cox's likelihood).
     standardize
         Whether to divide by pooled standard deviations.
 
@@ -63,8 +65,7 @@ def coordinates(
     given = {} if isinstance(transforms, str) else dict(transforms)
     if isinstance(transforms, str) and transforms != "auto":
         given = dict.fromkeys(bound.axes, transforms)
-    if unknown := sorted(set(given.values()) - set(TRANSFORMS)):
-        raise ValueError(f"transforms must be among {tuple(TRANSFORMS)}; got {unknown}.")
+    given = {site: transform for site, transform in given.items() if transform != "auto"}
     if unknown := sorted(set(given) - set(bound.axes)):
         raise SymmetryError(f"transforms names sites {unknown}; the symmetry has {sorted(bound.axes)}.")
     found = {}
@@ -72,11 +73,15 @@ def coordinates(
         shape, axes = axes_of(bound, site, draws[site].shape[1:])
         if all(axis.group is None for axis in axes):
             continue
-        transform = given.get(site) or _transform(draws[site])
+        # values that are all positive may be those of one sign, and a logarithm does not change its own with them
+        signed = any(axis.signed for axis in axes)
+        transform = given.get(site) or ("identity" if signed else _transform(draws[site]))
+        if transform == "log" and signed:
+            raise SymmetryError(f"Site {site!r} may change its sign in this symmetry; its transform cannot be 'log'.")
         if transform == "log" and not (draws[site] > 0).all():
             raise SymmetryError(f"Site {site!r} holds values that are not positive; its transform cannot be 'log'.")
         raw = Coordinate(transform, np.zeros(()), np.ones(()), axes, shape)
-        found[site] = _standardized(draws[site], raw, standardize)
+        found[site] = _standardized(site, draws[site], raw, standardize)
     return found
 
 
@@ -89,6 +94,8 @@ def refuse_other_coordinates(read: Mapping[str, Coordinate], values: Mapping[str
         Naming the site.
     """
     for site, coordinate in read.items():
+        if site not in values:
+            raise SymmetryError(f"Site {site!r} is missing from {what}, which have {sorted(values)}.")
         value = np.asarray(values[site])
         if int(np.prod(value.shape[1:])) != int(np.prod(coordinate.shape)):
             raise SymmetryError(f"Site {site!r} of {what} has shape {value.shape[1:]}; expected {coordinate.shape}.")
@@ -102,20 +109,47 @@ def _transform(values: np.ndarray) -> str:
     some = np.ravel(values[:: max(1, len(values) // _LOOKED_AT)]).astype(float)
     if not (values > 0).all() or np.ptp(some) == 0:
         return "identity"
+    # squares of what is very large or small are not finite, or nothing; which is likelier does not depend on units
+    some = some / some.max()
     # the likelihoods of Box and Cox's family at 0 (logarithm) and at 1 (as it is)
     return "log" if stats.boxcox_llf(0.0, some) > stats.boxcox_llf(1.0, some) else "identity"
 
 
-def _standardized(values: np.ndarray, raw: Coordinate, standardize: bool) -> Coordinate:
+def _standardized(site: str, values: np.ndarray, raw: Coordinate, standardize: bool) -> Coordinate:
     pooled = (0, *(1 + k for k, axis in enumerate(raw.axes) if axis.group is not None))
     signed = any(axis.signed for axis in raw.axes)
-    # a sign must move values about zero
-    center = np.zeros(()) if signed else _mean(values, raw, pooled, lambda x: x)
-    if not standardize:
-        return raw._replace(center=center)
-    variance = _mean(values, raw, pooled, lambda x: np.square(x - center))
-    scale = np.sqrt(np.where(variance > 0, variance, 1.0))
-    return raw._replace(center=center, scale=scale)
+    with np.errstate(over="ignore", invalid="ignore"):
+        # a sign must move values about zero
+        center = np.zeros(()) if signed else _mean(values, raw, pooled, lambda x: x)
+    if not np.isfinite(center).all():
+        raise SymmetryError(
+            f"Site {site!r} holds values up to {np.abs(values).max():g}, too large to add up: rescale it."
+        )
+    if standardize:
+        return raw._replace(center=center, scale=_deviation(values, raw, pooled, center))
+    size = max(float(np.abs(raw(values[items]) - center).max(initial=0.0)) for items, _ in chunks(values))
+    limit = _FAR_SINGLE if values.dtype == np.float32 else _FAR
+    if size and not 1 / limit < size < limit:
+        raise SymmetryError(
+            f"Site {site!r} holds values that differ by up to {size:.1g}, too far from one to be squared: rescale it, "
+            "or use standardize=True."
+        )
+    return raw._replace(center=center)
+
+
+def _deviation(values: np.ndarray, raw: Coordinate, pooled: tuple[int, ...], center: np.ndarray) -> np.ndarray:
+    """Pooled standard deviations; one where there is no spread."""
+    with np.errstate(over="ignore"):
+        variance = _mean(values, raw, pooled, lambda x: np.square(x - center))
+    if ((variance > _FAR**-2) & (variance < _FAR**2)).all():
+        return np.sqrt(variance)
+    # squares of what is very large or small are infinite, or nothing
+    largest = np.max(
+        [np.abs(raw(values[items]) - center).max(pooled, keepdims=True)[0] for items, _ in chunks(values)], axis=0
+    )
+    unit = np.where(largest > 0, largest, 1.0)
+    variance = _mean(values, raw, pooled, lambda x: np.square((x - center) / unit))
+    return np.where(variance > 0, unit * np.sqrt(variance), 1.0)
 
 
 def _mean(

@@ -18,8 +18,9 @@ from jax.typing import ArrayLike
 
 from numpyro_symmetry.matching.bilinear import without_signs
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
+from numpyro_symmetry.symmetry.arguments import as_array, as_flag, as_real_array, is_option, refuse_masked, shape_of
 from numpyro_symmetry.symmetry.axes import Axis
-from numpyro_symmetry.traces.coordinates import Arrays, Coordinate, coordinates
+from numpyro_symmetry.traces.coordinates import TRANSFORMS, Arrays, Coordinate, coordinates
 
 Statistics = tuple[np.ndarray, ...]
 _FREE = Axis(None, False, None)
@@ -81,6 +82,10 @@ class EuclideanCost:
     transforms: Mapping[str, str] | str = "identity"
     standardize: bool = True
 
+    def __post_init__(self) -> None:
+        _check_transforms(self.transforms)
+        as_flag(self.standardize, "standardize")
+
     def coordinates(self, draws: Arrays, bound: Symmetry) -> dict[str, Coordinate]:
         """Coordinates in which distances are taken."""
         return coordinates(draws, bound, self.transforms, standardize=self.standardize)
@@ -113,7 +118,7 @@ class GaussianCost:
     ----------
     transforms
         Site -> ``"identity"`` or ``"log"``, or one of them for all. ``"auto"`` takes logs of positive sites where a
-        log-normal fits better.
+        log-normal fits better; never of one that a sign changes.
 
     Raises
     ------
@@ -121,7 +126,7 @@ class GaussianCost:
         When draws are read: if a transform is unknown.
     SymmetryError
         When draws are read: if ``transforms`` names other sites than the symmetry, or takes logs of values that are not
-        positive.
+        positive, or that a sign changes.
 
     Notes
     -----
@@ -147,6 +152,9 @@ class GaussianCost:
     """
 
     transforms: Mapping[str, str] | str = "auto"
+
+    def __post_init__(self) -> None:
+        _check_transforms(self.transforms)
 
     def coordinates(self, draws: Arrays, bound: Symmetry) -> dict[str, Coordinate]:
         """Coordinates in which slots are Gaussian."""
@@ -281,9 +289,18 @@ class AllocationCost:
         del read
         name = _group(self.group, bound, "AllocationCost")
         size = bound.groups[name].size or 0
-        given = np.asarray(self.allocations)
+        given = np.asarray(as_array(self.allocations, "AllocationCost"))
         if not np.issubdtype(given.dtype, np.integer) or given.min(initial=0) < 0 or given.max(initial=0) >= size:
-            raise SymmetryError(f"AllocationCost expects integers from 0 to {size - 1}, the labels of group {name!r}.")
+            from_one = given.dtype.kind in "iuf" and given.size and given.min() >= 1 and given.max() == size
+            got = (
+                f"{given.dtype} from {given.min():g} to {given.max():g}"
+                if given.dtype.kind in "iuf" and given.size
+                else given.dtype
+            )
+            raise SymmetryError(
+                f"AllocationCost expects integers from 0 to {size - 1}, the labels of group {name!r}; got {got}."
+                + (" Counted from one, they are labels once one is subtracted." if from_one else "")
+            )
         z = _per_draw(given[..., None], _count(draws), 1, "allocations")[..., 0]
 
         def natural(means: Statistics) -> tuple[Statistics, float]:
@@ -307,14 +324,46 @@ def refuse_other_draws(cost: Cost, leading: tuple[int, ...]) -> None:
         Saying what was expected.
     """
     given = getattr(cost, "probabilities", getattr(cost, "allocations", None))
-    if given is not None and np.shape(given)[: len(leading)] != leading:
+    refuse_masked({type(cost).__name__: given}, "The array of")
+    if not hasattr(cost, "probabilities") and not hasattr(cost, "allocations"):
+        return
+    shape = shape_of(given, type(cost).__name__)
+    if shape[: len(leading)] != leading:
         raise SymmetryError(
-            f"{type(cost).__name__} holds an array of shape {np.shape(given)}; expected the leading dimensions of the "
+            f"{type(cost).__name__} holds an array of shape {shape}; expected the leading dimensions of the "
             f"draws, {leading}, in front."
         )
 
 
 Cost = EuclideanCost | GaussianCost | StephensCost | AllocationCost
+
+
+def refuse_no_cost(cost: object, or_else: str = "") -> None:
+    """Refuse what is no cost, and say what costs there are.
+
+    Raises
+    ------
+    ValueError
+        If it is the name of one, or its class.
+    TypeError
+        If it is anything else.
+    """
+    if isinstance(cost, Cost):
+        return
+    expected = f"{or_else}EuclideanCost(), GaussianCost(), StephensCost(probabilities) or AllocationCost(allocations)"
+    if isinstance(cost, str):
+        raise ValueError(f"cost must be {expected}; got {cost!r}.")
+    got = f"the class {cost.__name__}: write {cost.__name__}(...)" if isinstance(cost, type) else type(cost).__name__
+    raise TypeError(f"cost must be {expected}; got {got}.")
+
+
+def _check_transforms(transforms: object) -> None:
+    names = (*TRANSFORMS, "auto")
+    if not isinstance(transforms, str | Mapping):
+        raise TypeError(f"transforms must be one of {names}, or a mapping from sites to them; got {transforms!r}.")
+    given = [transforms] if isinstance(transforms, str) else list(transforms.values())
+    if unknown := [name for name in given if not is_option(name, names)]:
+        raise ValueError(f"transforms must be among {names}; got {unknown}.")
 
 
 def _no_carrier(found: Statistics) -> np.ndarray:
@@ -341,7 +390,7 @@ def _group(name: str | None, bound: Symmetry, cost: str) -> str:
 
 def _per_draw(given: ArrayLike, count: int, size: int | None, what: str) -> np.ndarray:
     """``(draw, N, size)`` from any leading dimensions."""
-    array = np.asarray(given)
+    array = np.asarray(as_real_array(given, what))
     for leading in range(1, array.ndim - 1):
         if int(np.prod(array.shape[:leading])) == count and array.shape[-1] == size:
             return array.reshape(count, -1, array.shape[-1])

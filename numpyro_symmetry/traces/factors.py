@@ -6,11 +6,16 @@ Knows arrays; no sites and no containers.
 from __future__ import annotations
 
 import itertools
+import math
+import warnings
+from collections.abc import Mapping
+from numbers import Real
 
 import numpy as np
 from jax.typing import ArrayLike
 
-from numpyro_symmetry.symmetry import SymmetryError
+from numpyro_symmetry.symmetry import SymmetryError, SymmetryWarning
+from numpyro_symmetry.symmetry.arguments import as_array, as_flag, refuse_masked
 
 _MAX_SWEEPS = 1000
 
@@ -40,7 +45,14 @@ def varimax(loadings: ArrayLike, *, normalize: bool = False, tolerance: float = 
     Raises
     ------
     SymmetryError
-        If the loadings are not finite or have fewer than two axes.
+        If the loadings are not finite, masked, empty or have fewer than two axes.
+    TypeError
+        If they are a dict of sites, or ``normalize`` is no flag.
+
+    Warns
+    -----
+    SymmetryWarning
+        If some draws are still turning after 1000 sweeps.
 
     References
     ----------
@@ -55,12 +67,14 @@ def varimax(loadings: ArrayLike, *, normalize: bool = False, tolerance: float = 
     >>> np.sort(np.abs(rotated), axis=1).round(3).tolist()
     [[0.0, 1.0], [0.0, 1.0], [0.0, 1.0]]
     """
-    given = np.asarray(loadings)
-    if given.ndim < 2 or not np.isfinite(given).all():
-        raise SymmetryError(
-            f"varimax expects finite loadings (*leading, p, k); got {given.dtype} of shape {given.shape}."
-        )
+    given = _checked(loadings)
+    as_flag(normalize, "normalize")
+    if isinstance(tolerance, bool) or not isinstance(tolerance, Real) or not 0.0 <= tolerance < math.inf:
+        raise ValueError(f"tolerance must be an angle in radians, at least 0; got {tolerance!r}.")
     flat = given.reshape(-1, *given.shape[-2:]).astype(float)
+    # fourth powers of what is very large or small are no numbers to compute with, and no rotation depends on units
+    unit = np.abs(flat).max((1, 2), keepdims=True)
+    flat = flat / np.where(unit > 0, unit, 1.0)
     length = np.linalg.norm(flat, axis=2, keepdims=True) if normalize else np.ones((1, 1, 1))
     rows = flat / np.where(length > 0, length, 1.0)
     rotation = np.broadcast_to(np.eye(flat.shape[2]), (len(flat), flat.shape[2], flat.shape[2])).copy()
@@ -76,8 +90,32 @@ def varimax(loadings: ArrayLike, *, normalize: bool = False, tolerance: float = 
             largest = max(largest, float(np.abs(angle).max(initial=0.0)))
         if largest < tolerance:
             break
-    rotated = (flat @ rotation).astype(given.dtype if given.dtype.kind == "f" else float)
+    else:
+        warnings.warn(
+            f"varimax turned some pair of factors by {largest:.1g} radians in its last of {_MAX_SWEEPS} sweeps, which "
+            f"is not below the tolerance of {tolerance:g}: the rotation of those draws is not settled.",
+            SymmetryWarning,
+            stacklevel=2,
+        )
+    rotated = (unit * (flat @ rotation)).astype(given.dtype if given.dtype.kind == "f" else float)
     return rotated.reshape(given.shape), rotation.reshape(*given.shape[:-2], *rotation.shape[1:])
+
+
+def _checked(loadings: ArrayLike) -> np.ndarray:
+    if isinstance(loadings, Mapping):
+        raise TypeError(
+            f"varimax expects the loadings alone, an array (*leading, p, k); got a dict of {sorted(loadings)}. Rotate "
+            "them, and their scores by the rotation that comes back: scores @ rotation."
+        )
+    refuse_masked({"loadings": loadings}, "Argument")
+    given = np.asarray(as_array(loadings, "loadings"))
+    real = given.dtype.kind in "fiub"
+    if not real or given.ndim < 2 or 0 in given.shape or not np.isfinite(given).all():
+        raise SymmetryError(
+            f"varimax expects finite loadings (*leading, p, k), real and not empty; got {given.dtype} of shape "
+            f"{given.shape}."
+        )
+    return given
 
 
 def _best_angle(x: np.ndarray, y: np.ndarray) -> np.ndarray:

@@ -6,73 +6,204 @@ Knows symmetries and traces; nothing of relabelling.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import Array
 
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError, SymmetryWarning, Unsigned
+from numpyro_symmetry.symmetry.axes import AxisEntry, num_axes
+from numpyro_symmetry.traces.acting import MISSING, on_site, refuse_no_labels
 from numpyro_symmetry.traces.containers import Trace
 from numpyro_symmetry.traces.coordinates import Arrays
 
+Entries = tuple[AxisEntry, ...]
 
-def bind(trace: Trace, symmetry: Symmetry, labels: dict[str, str]) -> Symmetry:
-    """The symmetry with the trace's sizes; warns of sites that are moved by nobody and look as if they should be."""
+
+def bind(trace: Trace, symmetry: Symmetry, labels: Mapping[str, str], axes: Mapping[str, Entries]) -> Symmetry:
+    """The symmetry with the trace's sizes.
+
+    Raises
+    ------
+    SymmetryError
+        If there are no draws, a site is missing or does not fit, or ``labels`` or ``axes`` name what is not there.
+    """
     if trace.num_draws == 0:
         raise SymmetryError(f"There are no draws: the leading dimensions are {trace.leading}.")
     bound = symmetry.bind(trace.values, num_leading_dims=len(trace.leading))
     for site, entries in bound.axes.items():
-        if len(entries) > trace.values[site].ndim - len(trace.leading):
+        if num_axes(entries) > trace.values[site].ndim - len(trace.leading):
             raise SymmetryError(
                 f"Site {site!r} has shape {trace.values[site].shape}, of which {trace.leading} count draws; its "
-                f"{len(entries)} axes in the symmetry do not fit into the rest."
+                f"{num_axes(entries)} axes in the symmetry do not fit into the rest."
             )
     if not bound.groups:
         raise SymmetryError("The symmetry is trivial: there is nothing to relabel.")
+    others = sorted(set(trace.values) - set(bound.axes))
     for site, group in labels.items():
-        if site not in trace.values or group not in bound.groups or site in bound.axes:
+        if site not in others or group not in bound.groups:
             raise SymmetryError(
                 f"labels={{{site!r}: {group!r}}}: expected a site of the data that the symmetry does not name, among "
-                f"{sorted(set(trace.values) - set(bound.axes))}, and one of its groups {sorted(bound.groups)}."
+                f"{others}, and one of its groups {sorted(bound.groups)}."
             )
-    _warn_of_what_is_left_behind(trace, bound, labels)
+        refuse_no_labels(site, trace.values[site], group, bound.groups[group].size or 0)
+    for site, entries in axes.items():
+        if site not in others or site in labels:
+            raise SymmetryError(
+                f"axes={{{site!r}: ...}}: expected a site of the data that neither the symmetry nor labels= name, "
+                f"among {others}."
+            )
+        event = trace.values[site].shape[len(trace.leading) :]
+        on_site(bound, site, entries).bind({site: np.empty(event, bool)}, num_leading_dims=0)
     return bound
 
 
-def _warn_of_what_is_left_behind(trace: Trace, bound: Symmetry, labels: dict[str, str]) -> None:
-    sizes = {group.size or 0 for group in bound.groups.values() if group.kind == "permutation"} - {1}
-    largest = max(sizes, default=0)
-    dims = {
-        dim: getattr(entry, "group", entry)
-        for site, entries in bound.axes.items()
-        for dim, entry in zip(trace.dims.get(site, ())[::-1], entries[::-1], strict=False)
-        if isinstance(entry, str | Unsigned)
-    }
-    for site in sorted(set(trace.values) - set(bound.axes) - set(labels)):
-        values = trace.values[site]
-        event = values.shape[len(trace.leading) :]
-        # a dimension that nobody named is told by its size alone
-        unnamed = [not d or d.startswith(f"{site}_dim_") for d in trace.dims.get(site, ("",) * len(event))]
-        if shared := [dim for dim in trace.dims.get(site, ()) if dim in dims]:
-            found = f"has dimension {shared[0]!r}, which group {dims[shared[0]]!r} permutes elsewhere, and"
-        elif values.dtype.kind in "iu" and values.size and values.min() >= 0 and int(values.max()) < largest:
-            found = f"holds integers from {values.min()} to {values.max()}, as labels would, and"
-        elif any(size in sizes and plain for size, plain in zip(event, unnamed, strict=True)):
-            found = f"has shape {event}, with an axis as long as a group, and"
-        else:
-            continue
-        _warn(
-            f"Site {site!r} {found} keeps its labels. If it holds labels, pass labels={{{site!r}: group}}. If it "
-            "has an entry for each, name it in the symmetry (with None for axes that no group permutes), or drop it "
-            "and compute it again."
+def of_what_is_there(found: Symmetry, trace: Trace) -> Symmetry:
+    """A symmetry of a model on those of its sites that the trace holds: without the others, the posterior has it still.
+
+    Raises
+    ------
+    SymmetryError
+        If the trace holds none of them.
+    """
+    here, absent = ([s for s in found.axes if (s in trace.values) == there] for there in (True, False))
+    if not here:
+        raise SymmetryError(
+            f"The symmetry of the model acts on {absent}, and the draws hold {sorted(trace.values)}: they are of "
+            "another model, or have other names."
         )
+    if absent:
+        _warn(
+            f"The symmetry of the model acts on {absent} as well, which the draws do not hold: labels are told by "
+            f"{here} alone. That is right if the others were drawn and left out. If they were held fixed, the draws do "
+            "not have this symmetry: pass the model that was sampled, in which they are data (handlers.condition)."
+        )
+    return found.restrict(sites=here)
+
+
+def warn_of_what_keeps_its_labels(trace: Trace, bound: Symmetry, settled: Collection[str]) -> None:
+    """Warn of sites that look as if labels moved them, and that nobody speaks of.
+
+    Parameters
+    ----------
+    trace
+        The draws.
+    bound
+        The symmetry with sizes.
+    settled
+        Sites of which it is known what labels do to them.
+    """
+    shared = _Shared.of(trace, bound)
+    for site in sorted(set(trace.values) - set(bound.axes) - set(settled)):
+        event = trace.values[site].shape[len(trace.leading) :]
+        names = trace.dims.get(site, ("",) * len(event))
+        if message := shared.suspicion(site, trace.values[site], event, names):
+            _warn(f"Site {site!r} {message}")
     for group in trace.left_behind:
         _warn(f"Group {group!r} of the container keeps its old labels: only 'posterior' is relabelled.")
+    for group, variables in trace.predicted.items():
+        for name, array in variables.items():
+            event, dims = array.shape[len(trace.leading) :], tuple(map(str, array.dims[len(trace.leading) :]))
+            if shared.suspicion(name, array, event, dims):
+                _warn(
+                    f"{name!r} in group {group!r} of the container keeps its old labels, and looks as if it had any: "
+                    "only 'posterior' is relabelled. Predict again from the relabelled posterior, or relabel it: "
+                    f"out.apply({{{name!r}: values}}, axes= or labels=)."
+                )
+
+
+def warn_of_what_is_left_out(left_out: Mapping[str, str]) -> None:
+    """Warn of sites that could not be computed again, and so are not in the relabelled container."""
+    for site, why in left_out.items():
+        _warn(
+            f"Site {site!r} is computed by the model, but could not be computed again from relabelled draws: {why}. It "
+            "is left out, for it may depend on labels. Pass the model_args it was computed with, or say on which of "
+            f"its axes labels act: axes={{{site!r}: (None, 'group')}}, or () for none."
+        )
+
+
+class _Shared(NamedTuple):
+    """By what a site may be seen to have labels.
+
+    Attributes
+    ----------
+    sizes
+        Size -> group.
+    labelled
+        The same of groups whose labels can be values, being without signs.
+    dims
+        Name of a dimension -> the group that stands on it.
+    """
+
+    sizes: dict[int, str]
+    labelled: dict[int, str]
+    dims: dict[str, str]
+
+    @staticmethod
+    def of(trace: Trace, bound: Symmetry) -> _Shared:
+        sizes = {group.size or 0: name for name, group in bound.groups.items() if group.size != 1}
+        labelled = {size: name for size, name in sizes.items() if not bound.groups[name].signed}
+        dims = {
+            dim: str(getattr(entry, "group", entry))
+            for site, entries in bound.axes.items()
+            for dim, entry in zip(trace.dims.get(site, ())[::-1], entries[::-1], strict=False)
+            if isinstance(entry, str | Unsigned)
+        }
+        return _Shared(sizes, labelled, dims)
+
+    def suspicion(self, site: str, values: Any, event: tuple[int, ...], dims: tuple[str, ...]) -> str:
+        """What is suspicious of a site, and what to do about it; empty if nothing is."""
+        # a dimension that nobody named is told by its size alone
+        unnamed = [not d or d.startswith(f"{site}_dim_") for d in dims]
+        entries = [
+            self.dims.get(dim) or (self.sizes.get(size) if plain else None)
+            for dim, size, plain in zip(dims, event, unnamed, strict=True)
+        ]
+        named = [dim for dim in dims if dim in self.dims]
+        if not named and (labels := _as_labels(values, max(self.labelled, default=0))):
+            group = repr(next(iter(self.labelled.values()))) if len(self.labelled) == 1 else "group"
+            counted_from_one = f"to {max(self.labelled)}" in labels
+            return (
+                f"holds {labels}, as labels would, and keeps its labels. If it holds labels, pass labels={{{site!r}: "
+                f"{group}}}{' after subtracting one from it' * counted_from_one}; if it counts something else, "
+                "leave it."
+            )
+        if not any(entries):
+            return ""
+        found = (
+            f"has dimension {named[0]!r}, which group {self.dims[named[0]]!r} permutes elsewhere,"
+            if named
+            else f"has shape {event}, with an axis as long as a group,"
+        )
+        group = next(filter(None, entries))
+        axes = f"({', '.join(map(repr, entries))}{',' * (len(entries) == 1)})"
+        return (
+            f"{found} and keeps its labels. If it has an entry for each {group!r}, relabel it too: axes={{{site!r}: "
+            f"{axes}}}; if it holds labels, pass labels={{{site!r}: {group!r}}}; if no label moves it, "
+            f"axes={{{site!r}: ()}}. With model=, deterministic sites of the model are moved or computed again."
+        )
+
+
+def _as_labels(values: Any, size: int) -> str:
+    """In which way values could be labels of a group of some size, in words; empty if in none."""
+    if values.dtype.kind not in "iuf" or size < 2 or not values.size:
+        return ""
+    # most sites are seen not to be whole in their first draw
+    for some in (values[:1], values):
+        array = np.asarray(some)
+        known = array[np.isfinite(array) & (array != MISSING)] if array.dtype.kind == "f" else array[array != MISSING]
+        if not known.size or (known != np.floor(known)).any() or known.min() < 0 or known.max() > size:
+            return ""
+    low, high = int(known.min()), int(known.max())
+    # a float of one value is a constant, and labels are counted from zero or from one
+    if (high == low and (array.dtype.kind == "f" or high == size)) or (high == size and low == 0):
+        return ""
+    missing = f", and {MISSING} or NaN" if known.size < array.size else ""
+    return f"{'integers' if array.dtype.kind in 'iu' else 'whole numbers'} from {low} to {high}{missing}"
 
 
 def _warn(message: str) -> None:
-    warnings.warn(message, SymmetryWarning, stacklevel=5)
+    warnings.warn(message, SymmetryWarning, stacklevel=4)
 
 
 def refuse_bad_draws(draws: Arrays, leading: tuple[int, ...]) -> None:
@@ -89,11 +220,3 @@ def refuse_bad_draws(draws: Arrays, leading: tuple[int, ...]) -> None:
                 f"Site {site!r} is not finite in {int(bad.sum())} of {len(values)} draws, first in draw {where}. "
                 "Drop those draws, or find out why the sampler made them."
             )
-
-
-def seed_of(rng_key: Array | None) -> list[int]:
-    """Entropy for NumPy's generator from a JAX key, or a fixed one."""
-    if rng_key is None:
-        return [0]
-    data = jax.random.key_data(rng_key) if jnp.issubdtype(rng_key.dtype, jax.dtypes.prng_key) else rng_key
-    return np.asarray(data).ravel().tolist()

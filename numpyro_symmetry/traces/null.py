@@ -2,14 +2,16 @@ r"""What relabelling makes up: draws without identity, and draws of known identi
 
 Choosing for every draw the labels under which it looks most like the others makes any draws look alike. Two sets of
 made-up draws tell by how much. *Shuffled*: every unit of every draw is some unit of some draw, so no slot has an
-identity, and whatever relabelled slots agree on is the relabelling's own doing. *Simulated*: units from the Gaussians
+identity, and whatever relabelled slots agree on is the relabelling's own doing. A chain that remembers where it was has
+fewer draws than it seems: what it remembers is shuffled in one block. *Simulated*: units from the Gaussians
 that were found, under random labels: by as much as their relabelled standard deviations fall short of the truth, so do
 the trace's. Knows families and coordinates; no containers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax
@@ -21,13 +23,49 @@ from numpyro_symmetry.symmetry import Symmetry
 from numpyro_symmetry.symmetry.axes import Axis
 from numpyro_symmetry.traces.coordinates import Arrays, Coordinate
 from numpyro_symmetry.traces.costs import Cost, Family, GaussianCost, Statistics
+from numpyro_symmetry.traces.mixing import Blocks, blocks_of, evenly
 from numpyro_symmetry.traces.relabel import State, point_of, relabel
+from numpyro_symmetry.traces.shuffle import Shuffle
+from numpyro_symmetry.traces.summary import as_html, describe_null
 
 # as many as keep chance out of the second digit, and as fit
 MAX_DRAWS, MAX_NUMBERS, _MIN_DRAWS = 1000, 4_000_000, 50
 # how much further apart than chance puts them slots must be
 _CLEARLY = 1.5
+# with fewer independent draws, some slot of nobody's is as far from the others as any can be
+MIN_EFFECTIVE = 10
+# as many shuffles of few draws as put the furthest of their slots where one in twenty traces would not; fewer for
+# groups that meet in a site, each search of which takes seconds
+_MAX_SHUFFLES, _MAX_COUPLED_SHUFFLES = 20, 4
 _MIN_VARIANCE = 1e-6
+
+
+@dataclass(frozen=True)
+class CannotTell:
+    """In place of a number that so few independent draws do not give.
+
+    Attributes
+    ----------
+    num_effective
+        How many there are.
+    """
+
+    num_effective: int
+
+    def __str__(self) -> str:
+        return f"cannot tell from {self.num_effective} independent draws"
+
+
+class Explained(NamedTuple):
+    """Share of one site's variance that lies between slots: of the trace, and of draws without identity."""
+
+    explained: float
+    explained_null: float
+
+    @property
+    def share(self) -> float:
+        """Of what relabelling alone cannot explain, the share that slots do: about 0 without identity, at most 1."""
+        return (self.explained - self.explained_null) / max(1.0 - self.explained_null, 1e-12)
 
 
 class Null(NamedTuple):
@@ -38,17 +76,23 @@ class Null(NamedTuple):
     explained
         Share of the variance of the relabelled coordinates that lies between slots and not within them: 0 to 1.
     explained_null
-        The same of shuffled draws, which have no identity: the most that any of the searches arrived at.
+        The same of shuffled draws, which have no identity: the most that any of the searches arrived at, on average
+        over shuffles.
     separation
         Group -> ``(n,)``: distance of each slot's mean from the nearest other slot's (and, where signs are exchanged,
         from all slots' negatives), in standard deviations within the two.
     separation_null
-        Group -> ``(n,)``, in descending order: the null's slots are nobody's.
+        Group -> ``(n,)``, in descending order, of the shuffle whose slots came to lie furthest apart: the null's slots
+        are nobody's.
     scale_ratio
         Standard deviations within slots that relabelling leaves of simulated draws, relative to the true ones. Below
         one, the trace's own are too small by about as much.
     num_draws
         How many draws were made up.
+    num_effective
+        How many of them are independent: draws that follow each other while their chain remembers are shuffled as one.
+    by_site
+        Site -> `Explained`. Sites without identity (scores of a factor model) dilute what all of them explain.
     """
 
     explained: float
@@ -57,17 +101,35 @@ class Null(NamedTuple):
     separation_null: dict[str, np.ndarray]
     scale_ratio: float
     num_draws: int
+    num_effective: int
+    by_site: dict[str, Explained]
+
+    def __repr__(self) -> str:
+        return f"Null of {self.num_draws} draws: {describe_null(self)}"
+
+    def _repr_html_(self) -> str:
+        return as_html(repr(self))
 
     @property
     def share(self) -> float:
         """Of what relabelling alone cannot explain, the share that slots do: about 0 without identity, at most 1."""
-        return (self.explained - self.explained_null) / max(1.0 - self.explained_null, 1e-12)
+        return Explained(self.explained, self.explained_null).share
 
     @property
-    def num_identified(self) -> dict[str, int]:
-        """Group -> number of slots half as far again from the others as any slot without identity is."""
+    def can_tell(self) -> bool:
+        """Whether there are independent draws enough to tell slots with an identity from slots without."""
+        return self.num_effective >= MIN_EFFECTIVE
+
+    @property
+    def num_identified(self) -> dict[str, int | CannotTell]:
+        """Group -> number of slots half as far again from the others as any slot without identity is.
+
+        `CannotTell` where there are fewer than ten independent draws.
+        """
         return {
             name: int((slots > _CLEARLY * self.separation_null[name].max(initial=0.0)).sum())
+            if self.can_tell
+            else CannotTell(self.num_effective)
             for name, slots in self.separation.items()
         }
 
@@ -81,6 +143,7 @@ def matched_null(
     state: State,
     fixed: tuple[Statistics, float] | None,
     *,
+    leading: tuple[int, ...],
     num_starts: int,
     method: str,
     seed: int,
@@ -100,6 +163,8 @@ def matched_null(
         The labels found.
     fixed
         The reference's parameters if it was held fixed; ``None`` if it was the relabelled draws' own.
+    leading
+        Shape of the draws' leading dimensions: chains, if there are two, and draws.
     num_starts, method, seed, rng
         As for the trace.
 
@@ -110,86 +175,116 @@ def matched_null(
     """
     size = sum(draws[site][:1].size for site in read)
     count = min(family.num_draws, MAX_DRAWS, max(_MIN_DRAWS, MAX_NUMBERS // max(1, size)))
-    some = np.sort(rng.choice(family.num_draws, count, replace=False))
+    some, chains = evenly(leading, count)
+    count = len(some)
     plain = {site: c._replace(transform="identity", center=np.zeros(()), scale=np.ones(())) for site, c in read.items()}
     axes = {site: c.axes for site, c in read.items()}
     own = {name: part.at(some) for name, part in state.items()}
+    aligned = _moved({site: c(draws[site][some]) for site, c in read.items()}, axes, own)
+    blocks = blocks_of(aligned, chains)
 
-    def of_draws() -> Arrays:
-        return {site: c(draws[site][some]) for site, c in read.items()}
-
-    shuffle = Shuffle(rng)
-    shuffled = {site: shuffle(value, axes[site]) for site, value in of_draws().items()}
     sees_coordinates = bool(cost.coordinates(draws, bound))
-    of = (
-        cost.family(shuffled, bound, plain)
-        if sees_coordinates
-        else _of_arrays(family, tuple(map(shuffle, family.statistics(some), family.axes)))
-    )
-    # every search that a trace could have ended in counts, not only the likeliest
-    starts = [fixed] if fixed is not None else [point_of(of, int(k)) for k in rng.permutation(count)[:num_starts]]
-    rounds = {} if fixed is None else {"max_rounds": 1}
-    explained_null, separation_null = 0.0, {name: np.zeros(g.size or 0) for name, g in bound.groups.items()}
-    for start in starts:
-        found = relabel(of, bound.groups, start, method=method, seed=seed, **rounds)
-        moved = _moved(shuffled, axes, found.state)
-        explained_null = max(explained_null, _explained(moved, axes))
-        for name, slots in _separation(moved, axes).items():
-            if slots.max(initial=0.0) > separation_null[name].max(initial=0.0):
-                separation_null[name] = np.sort(slots)[::-1]
-    del shuffled, of
+    if sees_coordinates:
+        pool, pool_axes = aligned, axes
+    else:
+        found = family.statistics(some)
+        pool_axes = dict(zip(map(str, range(len(found))), family.axes, strict=True))
+        pool = _moved(dict(zip(pool_axes, found, strict=True)), pool_axes, own)
 
-    aligned = _moved(of_draws(), axes, own)
-    explained, separation = _explained(aligned, axes), _separation(aligned, axes)
+    def shuffled() -> tuple[Family, Arrays]:
+        shuffle = Shuffle(rng)
+
+        def of(values: Arrays, axes: Mapping[str, tuple[Axis, ...]]) -> Arrays:
+            return {name: blocks.joined(shuffle(blocks.cut(value), axes[name])) for name, value in values.items()}
+
+        # what stands beside the statistics is shuffled as they are
+        values = of(aligned, axes)
+        if sees_coordinates:
+            return cost.family(values, bound, plain), values
+        return _of_arrays(family, tuple(of(pool, pool_axes).values())), values
+
+    explained_null, by_site_null, separation_null = _of_shuffles(
+        shuffled, bound, axes, fixed, blocks, num_starts=num_starts, method=method, seed=seed, rng=rng
+    )
+    shares = _shares(aligned, axes)
     if not sees_coordinates:
         cost, fixed = GaussianCost("identity"), None
-    of = cost.family(aligned, bound, plain)
+    ratio = _shrinkage(cost.family, bound, plain, aligned, fixed, method=method, seed=seed, rng=rng)
+    by_site = {site: Explained(_share([share]), by_site_null[site]) for site, share in shares.items()}
+    return Null(
+        _share(shares.values()),
+        explained_null,
+        _separation(aligned, axes),
+        separation_null,
+        ratio,
+        count,
+        blocks.number,
+        by_site,
+    )
+
+
+def _of_shuffles(
+    shuffled: Callable[[], tuple[Family, Arrays]],
+    bound: Symmetry,
+    axes: Mapping[str, tuple[Axis, ...]],
+    fixed: tuple[Statistics, float] | None,
+    blocks: Blocks,
+    *,
+    num_starts: int,
+    method: str,
+    seed: int,
+    rng: np.random.Generator,
+) -> tuple[float, dict[str, float], dict[str, np.ndarray]]:
+    """What relabelling makes of shuffled draws: explained in all and by site, and the furthest slots."""
+    rounds = {} if fixed is None else {"max_rounds": 1}
+    separation = {name: np.zeros(g.size or 0) for name, g in bound.groups.items()}
+    most = []
+    coupled = any(len({axis.group for axis in here if axis.group is not None}) > 1 for here in axes.values())
+    most_shuffles = _MAX_COUPLED_SHUFFLES if coupled else _MAX_SHUFFLES
+    if blocks.number < MIN_EFFECTIVE:
+        most_shuffles = 1  # nothing will be told
+    for _ in range(int(np.clip(MAX_DRAWS // blocks.num_draws, 1, most_shuffles))):
+        of, values = shuffled()
+        # every search that a trace could have ended in counts, not only the likeliest
+        order = rng.permutation(blocks.num_draws)[:num_starts]
+        starts = [fixed] if fixed is not None else [point_of(of, int(k)) for k in order]
+        here = []
+        for start in starts:
+            found = relabel(of, bound.groups, start, method=method, seed=seed, **rounds)
+            moved = _moved(values, axes, found.state)
+            here.append(_shares(moved, axes))
+            for name, slots in _separation(moved, axes).items():
+                if slots.max(initial=0.0) > separation[name].max(initial=0.0):
+                    separation[name] = np.sort(slots)[::-1]
+        most.append(max(here, key=lambda shares: _share(shares.values())))
+    by_site = {site: float(np.mean([_share([shares[site]]) for shares in most])) for site in axes}
+    return float(np.mean([_share(shares.values()) for shares in most])), by_site, separation
+
+
+def _shrinkage(
+    family: Callable[[Arrays, Symmetry, Mapping[str, Coordinate]], Family],
+    bound: Symmetry,
+    plain: Mapping[str, Coordinate],
+    aligned: Arrays,
+    fixed: tuple[Statistics, float] | None,
+    *,
+    method: str,
+    seed: int,
+    rng: np.random.Generator,
+) -> float:
+    """By how much relabelling shrinks deviations of draws simulated from the Gaussians that were found."""
+    axes = {site: c.axes for site, c in plain.items()}
+    of = family(aligned, bound, plain)
     truth = of.natural(tuple(t.mean(0) for t in of.statistics(slice(None))))
     scale = {site: value.std(0) for site, value in aligned.items()}
     simulated = {s: v.mean(0) + scale[s] * rng.standard_normal(v.shape) for s, v in aligned.items()}
-    del aligned, of
-    labels = bound.sample(jax.random.key(int(rng.integers(2**31))), (count,))
+    labels = bound.sample(jax.random.key(int(rng.integers(2**31))), (of.num_draws,))
     simulated = _moved(simulated, axes, from_element(labels))
     rounds = {} if fixed is None else {"max_rounds": 1}
-    found = relabel(
-        cost.family(simulated, bound, plain), bound.groups, fixed or truth, method=method, seed=seed, **rounds
-    )
+    again = family(simulated, bound, plain)
+    found = relabel(again, bound.groups, fixed or truth, method=method, seed=seed, **rounds)
     left = {site: value.std(0) for site, value in _moved(simulated, axes, found.state).items()}
-    return Null(explained, explained_null, separation, separation_null, _ratio(left, scale), count)
-
-
-class Shuffle:
-    """The same exchange of units for every array on which the same groups stand."""
-
-    def __init__(self, rng: np.random.Generator) -> None:
-        self.rng = rng
-        self.orders: dict[tuple[str, ...], tuple[np.ndarray, np.ndarray]] = {}
-
-    def __call__(self, value: np.ndarray, axes: tuple[Axis, ...]) -> np.ndarray:
-        """Exchange units of ``(draw, *shape)`` as wholes, over slots and draws alike, with random signs if signed."""
-        at = [k + 1 for k, axis in enumerate(axes) if axis.group is not None]
-        front = np.moveaxis(value, at, range(1, len(at) + 1))
-        shape = front.shape[: len(at) + 1]
-        pool = front.reshape(int(np.prod(shape)), -1)
-        key = tuple(axes[k - 1].group for k in at)
-        if key not in self.orders:
-            self.orders[key] = self._order(key, shape), self.rng.choice([-1, 1], len(pool))  # pyright: ignore
-        order, sign = self.orders[key]  # pyright: ignore[reportArgumentType]
-        taken = pool[order]
-        if any(axes[k - 1].signed for k in at):
-            taken = taken * sign[:, None]
-        return np.moveaxis(taken.reshape(front.shape), range(1, len(at) + 1), at)
-
-    def _order(self, key: tuple[str, ...], shape: tuple[int, ...]) -> np.ndarray:
-        index = np.arange(np.prod(shape)).reshape(shape)
-        if len(set(key)) == len(key):
-            return self.rng.permutation(index.ravel())
-        # a group on two axes moves the diagonal onto itself
-        grid = np.indices(shape[1:])
-        diagonal = np.all([grid[key.index(name)] == grid[k] for k, name in enumerate(key)], axis=0)
-        for where in (diagonal, ~diagonal):
-            index[:, where] = self.rng.permutation(index[:, where].ravel()).reshape(-1, int(where.sum()))
-        return index.ravel()
+    return _ratio(left, scale)
 
 
 def _of_arrays(family: Family, arrays: Statistics) -> Family:
@@ -200,9 +295,9 @@ def _moved(values: Arrays, axes: Mapping[str, tuple[Axis, ...]], state: State) -
     return {site: move(v, axes[site], state) for site, v in values.items()}
 
 
-def _explained(values: Arrays, axes: Mapping[str, tuple[Axis, ...]]) -> float:
-    """Share of variance between slots, of all coordinates together."""
-    within, pooled = 0.0, 0.0
+def _shares(values: Arrays, axes: Mapping[str, tuple[Axis, ...]]) -> dict[str, tuple[float, float]]:
+    """Site -> variance within slots and in all, in pooled variances, summed over coordinates."""
+    found = {}
     for site, value in values.items():
         exchanged = (0, *(k + 1 for k, axis in enumerate(axes[site]) if axis.group is not None))
         signed = any(axis.signed for axis in axes[site])
@@ -210,8 +305,14 @@ def _explained(values: Arrays, axes: Mapping[str, tuple[Axis, ...]]) -> float:
         inside = value.var(0)
         whole = np.broadcast_to(np.square(value - center).mean(exchanged, keepdims=True)[0], inside.shape)
         unit = np.where(whole > 0, whole, 1.0)
-        within, pooled = within + float((inside / unit).sum()), pooled + float((whole / unit).sum())
-    return 1.0 - within / max(pooled, np.finfo(float).tiny)
+        found[site] = float((inside / unit).sum()), float((whole / unit).sum())
+    return found
+
+
+def _share(parts: Iterable[tuple[float, float]]) -> float:
+    """Share of the variance of several sites that lies between slots."""
+    within, pooled = np.sum(list(parts), 0)
+    return 1.0 - float(within) / max(float(pooled), np.finfo(float).tiny)
 
 
 def _separation(values: Arrays, axes: Mapping[str, tuple[Axis, ...]]) -> dict[str, np.ndarray]:

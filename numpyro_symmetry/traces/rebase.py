@@ -6,47 +6,64 @@ Knows containers, costs, relabelling and nulls, and puts them together; computes
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jax import Array
 from numpyro.infer import MCMC
 
-from numpyro_symmetry.discovery import check_symmetry, find_symmetry
-from numpyro_symmetry.matching.bilinear import axes_of
-from numpyro_symmetry.matching.hard import Hard, to_element
+from numpyro_symmetry.discovery import check_symmetry, find_symmetry, without_parameters
+from numpyro_symmetry.matching.hard import to_element
 from numpyro_symmetry.matching.solve import METHODS
 from numpyro_symmetry.symmetry import PlainView, Symmetry, SymmetryError
+from numpyro_symmetry.symmetry.arguments import as_count, as_flag, as_key, as_model_arguments, is_option, seed_of
+from numpyro_symmetry.symmetry.axes import AxisEntry
+from numpyro_symmetry.traces.acting import act
+from numpyro_symmetry.traces.choices import chosen_cost, chosen_starts
 from numpyro_symmetry.traces.containers import Trace, read
-from numpyro_symmetry.traces.coordinates import Arrays, Coordinate, refuse_other_coordinates
+from numpyro_symmetry.traces.coordinates import Arrays
 from numpyro_symmetry.traces.costs import (
     Cost,
     EuclideanCost,
     Family,
     GaussianCost,
     StephensCost,
+    refuse_no_cost,
     refuse_other_draws,
 )
-from numpyro_symmetry.traces.inputs import bind, refuse_bad_draws, seed_of
-from numpyro_symmetry.traces.margin import margins
-from numpyro_symmetry.traces.null import matched_null
-from numpyro_symmetry.traces.rebased import Frame, Rebased, act
-from numpyro_symmetry.traces.relabel import (
-    Relabelling,
-    State,
-    acting,
-    blocks,
-    mean_statistics,
-    problem_of,
-    relabel,
-    search,
+from numpyro_symmetry.traces.deterministic import NOTHING, Carried, Model, Roles, carry, roles_of
+from numpyro_symmetry.traces.inputs import (
+    bind,
+    of_what_is_there,
+    refuse_bad_draws,
+    warn_of_what_is_left_out,
+    warn_of_what_keeps_its_labels,
 )
+from numpyro_symmetry.traces.margin import margins
+from numpyro_symmetry.traces.naming import (
+    brought_to,
+    index_of,
+    likeliest_or_first,
+    ordered,
+    refuse_another_frame,
+    renamed,
+    slots_of,
+)
+from numpyro_symmetry.traces.null import matched_null
+from numpyro_symmetry.traces.rebased import Frame, Rebased
+from numpyro_symmetry.traces.relabel import State, acting, blocks, mean_statistics, problem_of, relabel, search
 
-REFERENCES = ("mean", "medoid", "first", "map")
-# fewer draws than this say too little about variances
-_MIN_DRAWS_FOR_GAUSSIAN, _DRAWS_PER_NUMBER = 20, 10
-# starts are cheap where labels are few
-_MANY_STARTS, _SMALL = 5, 32
+
+class _Options(NamedTuple):
+    """How to relabel."""
+
+    reference: Any
+    cost: Cost | str
+    method: str
+    rng_key: Array | None
+    order_by: str | None
+    null: bool
+    num_starts: int | None
 
 
 def rebase(
@@ -59,9 +76,11 @@ def rebase(
     rng_key: Array | None = None,
     order_by: str | None = None,
     labels: Mapping[str, str] | None = None,
+    axes: Mapping[str, tuple[AxisEntry, ...]] | None = None,
     null: bool = True,
     num_starts: int | None = None,
     num_leading_dims: int | None = None,
+    signs: bool = True,
     model: Callable[..., Any] | None = None,
     model_args: tuple[Any, ...] = (),
     model_kwargs: Mapping[str, Any] | None = None,
@@ -91,10 +110,14 @@ def rebase(
     rng_key
         For starts, restarts and nulls. The same key gives the same answer; without one it is a fixed one.
     order_by
-        A site with one value a slot: labels are put in ascending order of its relabelled means. Otherwise they are
-        those of the draw the search started from.
+        A site with one value for each slot: labels are put in ascending order of its relabelled means. Otherwise
+        they are those of the draw the search started from.
     labels
-        Integer sites of ``data`` whose values are labels -> their group (allocations, hidden states).
+        Sites of ``data`` whose values are labels from zero -> their group (allocations, hidden states). They may be
+        stored as floats; -1 and NaN stand for a missing label and stay.
+    axes
+        Further sites of ``data`` -> their axes, as in `Symmetry`: they move with the labels and have no say in them.
+        ``()`` says that no label moves a site.
     null
         Whether to relabel made-up draws too, and say what relabelling alone explains.
     num_starts
@@ -102,9 +125,12 @@ def rebase(
     num_leading_dims
         For dicts. By default read off the symmetry's axes; where those end in ``...`` and shapes leave it open, the
         smaller of the first two dimensions counts chains or labels.
+    signs
+        Whether the symmetry that is found may change signs (odd activations, factors).
     model, model_args, model_kwargs
         The NumPyro model, in which the symmetry is found, or against which it is checked if one is given. The model of
-        an ``MCMC`` is its own.
+        an ``MCMC`` is its own. Its deterministic sites are moved where their entries move as wholes, and computed again
+        where they change otherwise; one that cannot be computed again is left out.
 
     Returns
     -------
@@ -114,12 +140,16 @@ def rebase(
     Raises
     ------
     SymmetryError
-        If sites are missing or do not fit, draws are not finite, or the model does not have the symmetry.
+        If sites are missing or do not fit, draws are masked, ragged or not finite, or the model does not have the
+        symmetry.
+    ValueError, TypeError
+        If an argument is none that is known.
 
     Warns
     -----
     SymmetryWarning
-        If integer sites look like labels, or a site shares a named dimension with a group, and nobody says so.
+        If sites look like labels, or share a dimension or its length with a group, and nobody says so; if a
+        deterministic site of the model is left out; if the draws do not hold all sites of a symmetry that was found.
 
     See Also
     --------
@@ -142,64 +172,153 @@ def rebase(
     >>> bool((out.undo(out.data)["loc"] == switched).all())
     True
     """
-    if method not in METHODS:
-        raise ValueError(f"method must be one of {METHODS}; got {method!r}.")
+    options = _checked(_Options(reference, cost, method, rng_key, order_by, null, num_starts))
+    labels, axes = (
+        _by_site(labels, "labels", "{'z': 'component'}"),
+        _by_site(axes, "axes", "{'f': (None, 'component')}"),
+    )
+    known = _model_of(data, model, model_args, model_kwargs)
+    was_found = symmetry is None
     if symmetry is None:
-        symmetry = _found(data, model, model_args, model_kwargs)
+        symmetry = _found(known, signs=as_flag(signs, "signs"))
+    elif not isinstance(symmetry, Symmetry):
+        raise TypeError(f"symmetry must be a Symmetry, or None to find it in model=; got {type(symmetry).__name__}.")
     elif model is not None:
-        check_symmetry(model, symmetry, model_args, model_kwargs)
+        check_symmetry(model, symmetry, *as_model_arguments(model_args, model_kwargs))
     trace = read(data, symmetry, num_leading_dims)
-    labels = dict(labels or {})
-    bound = bind(trace, symmetry, labels)
-    if not bound.is_plain:
-        options = {"cost": cost, "method": method, "rng_key": rng_key, "null": null, "num_starts": num_starts}
-        return _rebase_pieces(trace, bound, reference, order_by, labels, options)
+    if was_found:
+        symmetry = of_what_is_there(symmetry, trace)
+    bound = bind(trace, symmetry, labels, axes)
+    out = (_relabelled if bound.is_plain else _in_pieces)(trace, bound, labels, options)
+
+    shaped = out.data
+    shaped |= out.apply({site: trace.values[site] for site in labels})
+    spoken_for = {*labels, *axes}
+    beside = set(trace.values) - set(bound.axes) - spoken_for
+    roles = roles_of(known) if known is not None and beside else Roles(frozenset(), frozenset(), frozenset())
+    carried = _carried(known, roles, trace, shaped, out, beside & roles.computed)
+    warn_of_what_is_left_out(carried.left_out)
+    warn_of_what_keeps_its_labels(trace, bound, spoken_for | roles.computed | roles.latent - roles.discrete)
+    out = out._replace(carried=carried._replace(axes={**carried.axes, **axes}))
+    moved = out.apply({site: trace.values[site] for site in [*out.carried.axes, *carried.before]})
+    return out._replace(data=trace.write(shaped | moved, tuple(carried.left_out)))
+
+
+# ---- what is given -----------------------------------------------------------------------------------------------
+
+
+def _checked(options: _Options) -> _Options:
+    """The options, if each of them can be one."""
+    if not is_option(options.method, METHODS):
+        raise ValueError(f"method must be one of {METHODS}; got {options.method!r}.")
+    if options.cost != "auto":
+        refuse_no_cost(options.cost, "'auto', ")
+    if not isinstance(options.order_by, str | None):
+        raise TypeError(f"order_by must be the name of one site; got {options.order_by!r}.")
+    if options.order_by is not None and not (isinstance(options.reference, str) and options.reference == "mean"):
+        raise ValueError("order_by would rename the labels of the reference; leave it out, or use reference='mean'.")
+    if options.rng_key is not None:
+        as_key(options.rng_key)
+    if options.num_starts is not None:
+        as_count(options.num_starts, "num_starts")
+    as_flag(options.null, "null")
+    return options
+
+
+def _by_site(given: Any, name: str, example: str) -> dict[str, Any]:
+    if not isinstance(given, Mapping | None):
+        raise TypeError(f"{name} must be a mapping by site, such as {example}; got {given!r}.")
+    return dict(given or {})
+
+
+def _model_of(data: Any, model: Callable[..., Any] | None, args: Any, kwargs: Any) -> Model | None:
+    """The model that is given, or that of an `MCMC`."""
+    if model is not None:
+        return Model(model, *as_model_arguments(args, kwargs))
+    if not isinstance(data, MCMC) or getattr(data.sampler, "model", None) is None:
+        return None
+    try:
+        return Model(data.sampler.model, *as_model_arguments(data._args, data._kwargs))
+    except AttributeError:  # private to NumPyro, who may keep them elsewhere one day
+        return None
+
+
+def _found(known: Model | None, *, signs: bool) -> Symmetry:
+    """The symmetry of a model, on sites that the data hold."""
+    if known is None:
+        raise ValueError(
+            "Without a symmetry, rebase finds one in the model: pass model= and model_args=, or a symmetry such as "
+            "Symmetry.mixture('weights', 'loc')."
+        )
+    whole = find_symmetry(*known, signs=signs)
+    found = without_parameters(whole)
+    if not found.groups:
+        but = " but for one that moves parameters" if whole.groups else ""
+        raise SymmetryError(f"The model has no symmetry that could be found{but}:\n{whole.explain()}")
+    return found
+
+
+# ---- relabelling -------------------------------------------------------------------------------------------------
+
+
+def _relabelled(trace: Trace, bound: Symmetry, labels: dict[str, str], options: _Options) -> Rebased:
+    """Relabel the sites of a plain symmetry; the result holds them by site."""
+    reference, method = options.reference, options.method
     draws = trace.flat(list(bound.axes))
     refuse_bad_draws(draws, trace.leading)
-    rng = np.random.default_rng(seed_of(rng_key))
+    rng = np.random.default_rng(seed_of(options.rng_key))
     seed = int(rng.integers(2**31))
     frame: Frame | None = reference.frame if isinstance(reference, Rebased) else None
-    chosen = _cost(cost, bound, trace, frame)
-    refuse_other_draws(chosen, trace.leading)
-    coordinates = chosen.coordinates(draws, bound) if frame is None else frame.read
-    family = chosen.family(draws, bound, coordinates)
+    cost = chosen_cost(options.cost, bound, trace, frame)
+    refuse_other_draws(cost, trace.leading)
+    coordinates = cost.coordinates(draws, bound) if frame is None else frame.read
+    family = cost.family(draws, bound, coordinates)
 
-    index = _index(reference, trace)
-    num_starts = _count_starts(num_starts, bound)
-    if order_by is not None and reference != "mean":
-        raise ValueError("order_by would rename the labels of the reference; leave it out, or use reference='mean'.")
+    index = index_of(reference, trace.leading, trace.log_density)
+    num_starts = options.num_starts or chosen_starts(bound)
     if frame is not None:
-        _refuse_another_frame(frame, family, draws)
+        refuse_another_frame(frame, family, draws)
         found = relabel(family, bound.groups, (frame.natural, frame.partition), method=method, seed=seed, max_rounds=1)
     else:
-        first = index if index is not None else 0 if trace.log_density is None else _index("map", trace)
-        starts = list(dict.fromkeys([first or 0, *map(int, rng.permutation(trace.num_draws)[: num_starts - 1])]))
+        first = likeliest_or_first(trace.log_density) if index is None else index
+        starts = list(dict.fromkeys([first, *map(int, rng.permutation(trace.num_draws)[: num_starts - 1])]))
         found = search(family, bound.groups, starts, method=method, seed=seed, rng=rng)
-        if reference == "medoid":
+        if isinstance(reference, str) and reference == "medoid":
             index = int(found.objective.argmax())
         # a reference gives its names to the slots, and has no other say
         if index is not None:
-            found = _renamed(found, {name: part.at(np.array([index])) for name, part in found.state.items()})
+            found = renamed(found, {name: part.at(np.array([index])) for name, part in found.state.items()})
         elif isinstance(reference, Mapping):
-            found = _renamed(found, _slots_of(reference, found, draws, bound, chosen, family, coordinates))
-    state = found.state if order_by is None else _ordered(draws, bound, found.state, order_by)
+            found = renamed(found, slots_of(reference, found, draws, bound, cost, family, coordinates))
+    state = found.state if options.order_by is None else ordered(draws, bound, found.state, options.order_by)
 
     agreed = coordinates or GaussianCost().coordinates(draws, bound)
     fixed = None if frame is None else (frame.natural, frame.partition)
     made_up = (
         matched_null(
-            chosen, family, bound, agreed, draws, state, fixed, num_starts=num_starts, method=method, seed=seed, rng=rng
+            cost,
+            family,
+            bound,
+            agreed,
+            draws,
+            state,
+            fixed,
+            leading=trace.leading,
+            num_starts=num_starts,
+            method=method,
+            seed=seed,
+            rng=rng,
         )
-        if null and trace.num_draws > 1
+        if options.null and trace.num_draws > 1
         else None
     )
-    margin = _margin(chosen, family, bound, draws, state)
+    margin = _margin(cost, family, bound, draws, state)
     natural = fixed or family.natural(mean_statistics(family, bound.groups, state))
     moved = {site: act(draws[site], bound, site, state) for site in bound.axes}
-    out = Rebased(
-        data=None,
+    return Rebased(
+        data={site: value.reshape(trace.values[site].shape) for site, value in moved.items()},
         elements=to_element(state, trace.leading),
-        reference=_reference(reference, index, draws, moved),
+        reference=brought_to(reference, index, draws, moved),
         objective=found.objective.reshape(trace.leading),
         margin=margin.reshape(trace.leading),
         null=made_up,
@@ -207,183 +326,47 @@ def rebase(
         converged=found.converged,
         symmetry=bound,
         labels=labels,
-        frame=Frame(chosen, coordinates, *natural),
+        frame=Frame(cost, coordinates, *natural),
     )
-    renamed = out.apply({site: trace.values[site] for site in labels})
-    shaped = {site: value.reshape(trace.values[site].shape) for site, value in moved.items()}
-    return out._replace(data=trace.write(shaped | renamed))
 
 
-def _found(data: Any, model: Callable[..., Any] | None, args: tuple[Any, ...], kwargs: Any) -> Symmetry:
-    """The symmetry of a model, on sites that the data hold."""
-    if model is None and isinstance(data, MCMC):
-        model, args, kwargs = data.sampler.model, data._args, data._kwargs
-    if model is None:
-        raise ValueError(
-            "Without a symmetry, rebase finds one in the model: pass model= and model_args=, or a symmetry such as "
-            "Symmetry.mixture('weights', 'loc')."
-        )
-    found = find_symmetry(model, args, kwargs)
-    if not found.groups:
-        raise SymmetryError(f"The model has no symmetry that could be found:\n{found.explain()}")
-    return found
-
-
-def _rebase_pieces(
-    trace: Trace, bound: Symmetry, reference: Any, order_by: str | None, labels: dict[str, str], options: dict[str, Any]
-) -> Rebased:
-    """Rebase draws of a symmetry with orbits, fibres or joined axes: through its plain view."""
-    if labels or order_by is not None:
+def _in_pieces(trace: Trace, bound: Symmetry, labels: dict[str, str], options: _Options) -> Rebased:
+    """Relabel the sites of a symmetry with orbits, fibres or joined axes: through its plain view."""
+    if labels or options.order_by is not None:
         raise SymmetryError(
             "labels= and order_by= need groups that permute all of their indices alike; this symmetry has orbits, "
             f"fibres or joined axes: {bound}. Use symmetry.restrict(...) to keep the groups that do."
         )
     draws = {site: trace.values[site] for site in bound.axes}
     view = PlainView.of(bound, draws)
+    reference = options.reference
     if isinstance(reference, Rebased):
         reference = reference.plain
     elif isinstance(reference, Mapping):
         reference = view.open({site: np.asarray(value) for site, value in reference.items()})
-    plain = rebase(view.open(draws), view.symmetry, reference=reference, num_leading_dims=len(trace.leading), **options)
+    pieces = trace._replace(values=view.open(draws), dims={})
+    plain = view.symmetry.bind(pieces.values, num_leading_dims=len(trace.leading))
+    found = _relabelled(pieces, plain, {}, options._replace(reference=reference))
     # what lies beside the groups on their sites is no part of the plain symmetry, and was brought to nothing
-    still = {name: value.mean(tuple(range(len(trace.leading)))) for name, value in plain.data.items()}
-    return plain._replace(
-        data=trace.write(view.close(plain.data)),
-        elements=view.element(plain.elements, bound),
-        reference=view.close(still | plain.reference),
+    all_pieces = pieces.values | found.data
+    still = {name: value.mean(tuple(range(len(trace.leading)))) for name, value in all_pieces.items()}
+    return found._replace(
+        data=view.close(all_pieces),
+        elements=view.element(found.elements, bound),
+        reference=view.close(still | found.reference),
         symmetry=bound,
-        plain=plain,
+        plain=found._replace(data=None),
         view=view,
     )
 
 
-# ---- against what ------------------------------------------------------------------------------------------------
-
-
-def _cost(cost: Cost | str, bound: Symmetry, trace: Trace, frame: Frame | None) -> Cost:
-    if cost == "auto":
-        if frame is not None:
-            if not frame.read:
-                raise SymmetryError(
-                    f"The reference was relabelled by {type(frame.cost).__name__}, which holds its own draws' data: "
-                    "pass a cost of the same kind for these draws."
-                )
-            return frame.cost
-        coupled = any(len({a.group for a in bound.opened(s)} - {None}) > 1 for s in bound.axes)
-        # a variance for every number of a slot wants draws, or the first labels are never left
-        few = trace.num_draws < max(_MIN_DRAWS_FOR_GAUSSIAN, _DRAWS_PER_NUMBER * _numbers_in_a_slot(trace, bound))
-        return EuclideanCost() if coupled or few else GaussianCost()
-    if not isinstance(cost, Cost):
-        raise ValueError(f"cost must be 'auto' or one of the costs of numpyro_symmetry; got {cost!r}.")
-    if frame is not None and type(cost) is not type(frame.cost):
-        raise SymmetryError(f"The reference was relabelled by {type(frame.cost).__name__}; got {type(cost).__name__}.")
-    return cost
-
-
-def _index(reference: Any, trace: Trace) -> int | None:
-    """Which draw the reference is, if it is one."""
-    if isinstance(reference, str):
-        if reference not in REFERENCES:
-            raise ValueError(
-                f"reference must be one of {REFERENCES}, an index, values or a Rebased; got {reference!r}."
-            )
-        if reference in ("mean", "medoid"):
-            return None
-        if reference == "first":
-            return 0
-        if trace.log_density is None:
-            raise SymmetryError(
-                "reference='map' needs each draw's log density: sample_stats with 'lp', or MCMC run with "
-                "extra_fields=('potential_energy',)."
-            )
-        return int(np.argmax(np.where(np.isfinite(trace.log_density), trace.log_density, -np.inf)))
-    if isinstance(reference, Mapping | Rebased):
-        return None
-    if isinstance(reference, int | np.integer | tuple):
-        try:
-            return int(np.ravel_multi_index(np.atleast_1d(reference), trace.leading))
-        except ValueError as error:
-            if np.size(reference) == 1 and 0 <= np.max(reference) < trace.num_draws:
-                return int(np.max(reference))
-            raise SymmetryError(f"reference={reference!r} is no draw of a trace of shape {trace.leading}.") from error
-    raise ValueError(f"reference must be one of {REFERENCES}, an index, values or a Rebased; got {reference!r}.")
-
-
-def _numbers_in_a_slot(trace: Trace, bound: Symmetry) -> int:
-    """How many numbers describe one slot of the group that has most."""
-    count = dict.fromkeys(bound.groups, 0)
-    for site in bound.axes:
-        size = int(np.prod(trace.values[site].shape[len(trace.leading) :]))
-        for name in {axis.group for axis in bound.opened(site) if axis.group is not None}:
-            count[name] += size // (bound.groups[name].size or 1)
-    return max(count.values(), default=0)
-
-
-def _refuse_another_frame(frame: Frame, family: Family, draws: Arrays) -> None:
-    refuse_other_coordinates(frame.read, draws, "the draws")
-    for given, own in zip(frame.natural, family.statistics(slice(0, 1)), strict=True):
-        if given.shape != own.shape[1:]:
-            raise SymmetryError(
-                f"The reference was relabelled in statistics of shape {given.shape}; got {own.shape[1:]}."
-            )
-
-
-def _slots_of(
-    reference: Mapping[str, Any],
-    found: Relabelling,
-    draws: Arrays,
-    bound: Symmetry,
-    cost: Cost,
-    family: Family,
-    coordinates: dict[str, Coordinate],
-) -> State:
-    """The slots that given values fall into."""
-    if not coordinates:
-        raise SymmetryError(f"{type(cost).__name__} compares allocations: its reference is a draw's, not values.")
-    one = {}
-    for site in bound.axes:
-        expected = draws[site].shape[1:]
-        if site not in reference or np.shape(reference[site]) != expected:
-            got = np.shape(reference[site]) if site in reference else "nothing"
-            raise SymmetryError(f"Site {site!r} of the reference: expected shape {expected}, got {got}.")
-        one[site] = np.asarray(reference[site])[None]
-    refuse_other_coordinates(coordinates, one, "the reference")
-    natural = family.natural(mean_statistics(family, bound.groups, found.state))
-    return relabel(cost.family(one, bound, coordinates), bound.groups, natural, max_rounds=1).state
-
-
-def _renamed(found: Relabelling, reference: State) -> Relabelling:
-    """The same labels under other names, such that the reference's own element becomes the identity."""
-
-    def one(part: Hard, named: Hard) -> Hard:
-        back = named.inverse().at(np.array([0]))
-        permutation = part.permutation[:, back.permutation[0]]
-        if part.sign is None or back.sign is None:
-            return Hard(permutation)
-        return Hard(permutation, part.sign[:, back.permutation[0]] * back.sign)
-
-    return found._replace(state={name: one(part, reference[name]) for name, part in found.state.items()})
-
-
-def _reference(reference: Any, index: int | None, draws: Arrays, moved: Arrays) -> dict[str, np.ndarray]:
-    if index is not None:
-        return {site: value[index] for site, value in draws.items()}
-    if isinstance(reference, Rebased):
-        return dict(reference.reference)
-    if isinstance(reference, Mapping):
-        return {site: np.asarray(reference[site]) for site in draws}
-    return {site: value.mean(0, dtype=float) for site, value in moved.items()}
-
-
-# ---- the search --------------------------------------------------------------------------------------------------
-
-
-def _count_starts(num_starts: int | None, bound: Symmetry) -> int:
-    if num_starts is None:
-        return _MANY_STARTS if sum(group.size or 0 for group in bound.groups.values()) <= _SMALL else 1
-    if num_starts < 1:
-        raise ValueError(f"num_starts must be at least 1; got {num_starts}.")
-    return num_starts
+def _carried(known: Model | None, roles: Roles, trace: Trace, moved: Arrays, out: Rebased, sites: set[str]) -> Carried:
+    """What becomes of sites that the model computes."""
+    if known is None or not sites:
+        return NOTHING
+    draws = trace.flat([site for site in trace.values if site in roles.latent | sites])
+    flat = {site: value.reshape(trace.num_draws, *value.shape[len(trace.leading) :]) for site, value in moved.items()}
+    return carry(known, roles, draws, flat, sorted(sites), out.symmetry, out.elements)
 
 
 def _margin(cost: Cost, family: Family, bound: Symmetry, draws: Arrays, state: State) -> np.ndarray:
@@ -398,20 +381,3 @@ def _margin(cost: Cost, family: Family, bound: Symmetry, draws: Arrays, state: S
         problem, _ = problem_of(family, groups, natural, items)
         parts.append(margins(problem, {name: state[name].at(items) for name in groups}))
     return np.concatenate(parts)
-
-
-def _ordered(draws: Arrays, bound: Symmetry, state: State, site: str) -> State:
-    """The same labels under other names: in ascending order of a site's relabelled means."""
-    if site not in bound.axes:
-        raise SymmetryError(f"order_by={site!r} is none of the symmetry's sites {sorted(bound.axes)}.")
-    _, axes = axes_of(bound, site, draws[site].shape[1:])
-    names = [axis.group for axis in axes if axis.group is not None]
-    if len(names) != 1 or any(axis.signed for axis in axes):
-        raise SymmetryError(f"order_by={site!r} carries groups {names}; expected one permutation group, once.")
-    moved = act(draws[site], bound, site, state).reshape(
-        len(draws[site]), *(bound.opened_shape(site, draws[site].shape[1:]))
-    )
-    at = 1 + next(k for k, axis in enumerate(axes) if axis.group is not None)
-    means = np.moveaxis(moved, at, 1).reshape(len(moved), moved.shape[at], -1).mean((0, 2), dtype=float)
-    order = np.argsort(means, kind="stable")
-    return state | {names[0]: state[names[0]].each(lambda x: x[:, order])}

@@ -11,15 +11,19 @@ from typing import Any, NamedTuple
 import numpy as np
 import xarray as xr
 
-from numpyro_symmetry.matching.bilinear import axes_of, move
-from numpyro_symmetry.matching.hard import Hard, from_element
+from numpyro_symmetry.matching.hard import from_element
 from numpyro_symmetry.symmetry import Element, PlainView, Symmetry, SymmetryError
+from numpyro_symmetry.symmetry.arguments import as_array, refuse_masked
 from numpyro_symmetry.symmetry.axes import AxisEntry
+from numpyro_symmetry.symmetry.elements import inverse
+from numpyro_symmetry.traces.acting import act, act_by, on_site, refuse_no_labels, rename
 from numpyro_symmetry.traces.containers import read
 from numpyro_symmetry.traces.coordinates import Coordinate
-from numpyro_symmetry.traces.costs import Cost, Statistics, refuse_other_draws
+from numpyro_symmetry.traces.costs import Cost, Statistics, refuse_no_cost, refuse_other_draws
+from numpyro_symmetry.traces.deterministic import NOTHING, Carried
 from numpyro_symmetry.traces.null import Null
-from numpyro_symmetry.traces.relabel import State, objective_of
+from numpyro_symmetry.traces.relabel import objective_of
+from numpyro_symmetry.traces.summary import as_html, describe
 
 
 class Frame(NamedTuple):
@@ -37,7 +41,8 @@ class Rebased(NamedTuple):
     Attributes
     ----------
     data
-        A container of the type that was given; only the sites the symmetry names are changed.
+        A container of the type that was given. Changed are the sites that the symmetry names and what follows from
+        them (``carried``); a site that could not be computed again is left out.
     elements
         Group -> ``(*leading, n)``: the element that was applied to each draw.
     reference
@@ -59,6 +64,8 @@ class Rebased(NamedTuple):
         Sites whose values are labels -> their group.
     frame
         For relabelling other draws to the same reference: ``rebase(more, symmetry, reference=out)``.
+    carried
+        What became of sites that follow from others: deterministic sites of the model, and those of ``axes=``.
     plain, view
         For symmetries with orbits, fibres or joined axes: the same of the pieces that were relabelled, and how the
         sites are cut into them.
@@ -75,6 +82,7 @@ class Rebased(NamedTuple):
     symmetry: Symmetry
     labels: dict[str, str]
     frame: Frame
+    carried: Carried = NOTHING
     plain: Rebased | None = None
     view: PlainView | None = None
 
@@ -107,7 +115,7 @@ class Rebased(NamedTuple):
         SymmetryError
             If the leading dimensions differ from the draws', or labels point outside their group.
         """
-        return _act_on(self, values, axes or {}, {**self.labels, **(labels or {})}, self._states())
+        return _Move(self, axes, labels, undone=False).of(values)
 
     def undo(
         self,
@@ -116,9 +124,12 @@ class Rebased(NamedTuple):
         axes: Mapping[str, tuple[AxisEntry, ...]] | None = None,
         labels: Mapping[str, str] | None = None,
     ) -> Any:
-        """Give values the labels they came with: the exact inverse of `apply`."""
-        back = {name: part.inverse() for name, part in self._states().items()}
-        return _act_on(self, values, axes or {}, {**self.labels, **(labels or {})}, back)
+        """Give values the labels they came with: the exact inverse of `apply`.
+
+        Sites that were computed again (``carried.before``) come back as they were. Those that were left out
+        (``carried.left_out``) are in no relabelled container, and so do not come back.
+        """
+        return _Move(self, axes, labels, undone=True).of(values)
 
     def score(self, data: Any, cost: Cost) -> float:
         """Mean objective of these labels under another cost, nats a draw, larger is better.
@@ -129,8 +140,19 @@ class Rebased(NamedTuple):
             The draws as they were *before* rebasing.
         cost
             For example `StephensCost`, whose criterion this is with the opposite sign.
+
+        Raises
+        ------
+        SymmetryError
+            If the draws are not as many as were rebased.
         """
+        refuse_no_cost(cost)
         trace = read(data, self.symmetry, len(self.objective.shape))
+        if trace.leading != self.objective.shape:
+            raise SymmetryError(
+                f"data has leading dimensions {trace.leading}, and the labels are of draws {self.objective.shape}: "
+                "pass the draws as they were before rebasing."
+            )
         refuse_other_draws(cost, trace.leading)
         if self.view is not None and self.plain is not None:
             return self.plain.score(self.view.open({site: trace.values[site] for site in self.view.shapes}), cost)
@@ -138,78 +160,105 @@ class Rebased(NamedTuple):
         family = cost.family(draws, self.symmetry, cost.coordinates(draws, self.symmetry))
         return objective_of(family, self.symmetry.groups, from_element(self.elements))
 
-    def _states(self) -> State:
-        return from_element((self.plain or self).elements)
+    def __repr__(self) -> str:
+        return describe(self)
+
+    def _repr_html_(self) -> str:
+        return as_html(describe(self))
 
 
-def act(values: np.ndarray, symmetry: Symmetry, site: str, state: State) -> np.ndarray:
-    """Move ``(draw, *event)`` values of one site, each draw by its own element; types are kept."""
-    shape, axes = axes_of(symmetry, site, values.shape[1:])
-    opened = values.reshape(len(values), *shape)
-    if any(axis.signed for axis in axes) and values.dtype.kind not in "fi":
-        raise SymmetryError(f"Site {site!r}: a sign cannot apply to values of type {values.dtype}.")
-    return move(opened, axes, state).reshape(values.shape)
+class _Move:
+    """What `Rebased.apply` and `Rebased.undo` do to one set of values."""
 
+    def __init__(
+        self,
+        out: Rebased,
+        axes: Mapping[str, tuple[AxisEntry, ...]] | None,
+        labels: Mapping[str, str] | None,
+        *,
+        undone: bool,
+    ) -> None:
+        for name, given in (("axes", axes), ("labels", labels)):
+            if not isinstance(given, Mapping | None):
+                raise TypeError(f"{name} must be a mapping by site; got {type(given).__name__}.")
+        self.out, self.undone, self.leading = out, undone, out.objective.shape
+        self.axes = {**out.carried.axes, **(axes or {})}
+        self.labels = {**out.labels, **(labels or {})}
+        whole = out.plain or out
+        self.state = from_element(whole.elements)
+        self.elements = out.elements
+        if undone:
+            self.state = {name: part.inverse() for name, part in self.state.items()}
+            self.elements = inverse(out.elements)
+        given, made = out.carried.before, out.carried.after
+        self.known = {s: (made[s], given[s]) if undone else (given[s], made[s]) for s in given if s not in (axes or {})}
+        self.gone = () if undone else tuple(s for s in out.carried.left_out if s not in (axes or {}))
 
-def rename(values: np.ndarray, part: Hard) -> np.ndarray:
-    """Give labels ``(draw, ...)`` the names that their slots have after relabelling."""
-    flat = values.reshape(len(values), -1).astype(int)
-    return np.take_along_axis(part.inverse().permutation, flat, 1).astype(values.dtype).reshape(values.shape)
+    def of(self, values: Any) -> Any:
+        """Values of any container, moved."""
+        if isinstance(values, dict):
+            return self._of_sites(values)
+        trace = read(values, self.out.symmetry, len(self.leading))
+        if trace.leading != self.leading:
+            raise SymmetryError(f"The container has leading dimensions {trace.leading}; expected {self.leading}.")
+        some = {site: value for site, value in trace.values.items() if self._is_named(site)}
+        return trace.write(self._of_sites(some), [site for site in self.gone if site in trace.values])
 
+    def _is_named(self, site: str) -> bool:
+        return any(site in names for names in (self.axes, self.labels, self.out.symmetry.axes, self.known))
 
-def _act_on(
-    out: Rebased,
-    values: Any,
-    axes: Mapping[str, tuple[AxisEntry, ...]],
-    labels: Mapping[str, str],
-    state: State,
-) -> Any:
-    leading = out.objective.shape
-    if isinstance(values, dict) and out.view is not None and out.plain is not None:
-        cut = out.view.open({site: np.asarray(v) if site in out.view.shapes else v for site, v in values.items()})
-        return out.view.close(_act_on(out.plain, cut, axes, labels, state))
-    if not isinstance(values, dict):
-        trace = read(values, out.symmetry, len(leading))
-        if trace.leading != leading:
-            raise SymmetryError(f"The container has leading dimensions {trace.leading}; expected {leading}.")
-        named = set(axes) | set(labels) | set(out.symmetry.axes)
-        some = {site: value for site, value in trace.values.items() if site in named}
-        return trace.write(_act_on(out, some, axes, labels, state))
-    moved = {}
-    for site, value in values.items():
-        if isinstance(value, xr.DataArray):
-            value = value.transpose(*(dim for dim in ("chain", "draw", "sample") if dim in value.dims), ...)
-        array = np.asarray(value)
-        named = site in axes or site in labels or site in out.symmetry.axes
-        if named and array.shape[: len(leading)] != leading:
-            raise SymmetryError(
-                f"Site {site!r} has shape {array.shape}; expected the draws' leading dimensions {leading} in front."
-            )
-        flat = array.reshape(-1, *array.shape[len(leading) :]) if named else array
-        if site in labels:
-            if (group := labels[site]) not in state or state[group].sign is not None:
-                raise SymmetryError(f"Site {site!r} holds labels of {group!r}, which is no permutation group here.")
-            size = state[group].permutation.shape[-1]
-            if array.dtype.kind not in "iu" or array.size and not 0 <= array.min() <= array.max() < size:
+    def _of_sites(self, values: dict[str, Any]) -> dict[str, Any]:
+        refuse_masked(values)
+        moved = {}
+        for site, value in values.items():
+            if site in self.gone and set(self.out.symmetry.axes) <= set(values):
+                continue
+            if site in self.gone:
                 raise SymmetryError(
-                    f"Site {site!r} holds labels of group {group!r}; expected integers from 0 to {size - 1}, got "
-                    f"{array.dtype} from {array.min()} to {array.max()}."
+                    f"Site {site!r} could not be computed again from relabelled values "
+                    f"({self.out.carried.left_out[site]}): name its axes, axes={{{site!r}: (...)}}."
                 )
-            flat = rename(flat, state[group])
-        elif named:
-            event = {site: np.empty(flat.shape[1:], bool)}
-            one = _restricted(out.symmetry, site, axes.get(site) or out.symmetry.axes[site]).bind(event)
-            flat = act(flat, one, site, state)
-        moved[site] = flat.reshape(array.shape) if named else array
-    return moved
+            if isinstance(value, xr.DataArray):
+                value = value.transpose(*(dim for dim in ("chain", "draw", "sample") if dim in value.dims), ...)
+            array = np.asarray(as_array(value, f"Site {site!r}"))
+            if not self._is_named(site):
+                moved[site] = array
+                continue
+            if array.shape[: len(self.leading)] != self.leading:
+                raise SymmetryError(
+                    f"Site {site!r} has shape {array.shape}; expected the draws' leading dimensions {self.leading} in "
+                    "front."
+                )
+            flat = array.reshape(-1, *array.shape[len(self.leading) :])
+            moved[site] = self._one(site, flat, values).reshape(array.shape)
+        return moved
 
+    def _one(self, site: str, flat: np.ndarray, values: Mapping[str, Any]) -> np.ndarray:
+        if site in self.labels:
+            return self._renamed(site, flat)
+        if site in self.axes:
+            return act_by(flat, self.out.symmetry, site, self.axes[site], self.elements)
+        if site in self.known:
+            given, made = self.known[site]
+            if given.shape != flat.shape or not np.array_equal(given, flat, equal_nan=given.dtype.kind == "f"):
+                raise SymmetryError(
+                    f"Site {site!r} was computed by the model from relabelled values, and these are other values. "
+                    f"Compute them from relabelled values too, or name their axes: axes={{{site!r}: (...)}}."
+                )
+            return made
+        if self.out.view is not None and self.out.plain is not None:
+            pieces = self.out.view.open({site: flat})
+            symmetry = self.out.plain.symmetry
+            here = {name: value for name, value in pieces.items() if name in symmetry.axes}
+            moved = {name: act(value, symmetry, name, self.state) for name, value in here.items()}
+            return self.out.view.close(pieces | moved)[site]
+        one = on_site(self.out.symmetry, site, self.out.symmetry.axes[site])
+        return act(flat, one.bind({site: np.empty(flat.shape[1:], bool)}), site, self.state)
 
-def _restricted(symmetry: Symmetry, site: str, entries: tuple[AxisEntry, ...]) -> Symmetry:
-    """The symmetry's groups on one site."""
-    groups = Symmetry({site: entries}).groups
-    if unknown := sorted(set(groups) - set(symmetry.groups)):
-        raise SymmetryError(
-            f"axes of site {site!r} name groups {unknown}; the draws were relabelled by {sorted(symmetry.groups)}."
-        )
-    kinds = {name: symmetry.groups[name].kind for name in groups}
-    return Symmetry({site: entries}, kinds, {name: symmetry.sizes[name] for name in groups})
+    def _renamed(self, site: str, flat: np.ndarray) -> np.ndarray:
+        group = self.labels[site]
+        part = self.state.get(group) if self.out.view is None else None
+        if part is None or part.sign is not None:
+            raise SymmetryError(f"Site {site!r} holds labels of {group!r}, which is no permutation group here.")
+        refuse_no_labels(site, flat, group, part.permutation.shape[-1])
+        return rename(flat, part)

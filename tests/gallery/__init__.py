@@ -2,6 +2,7 @@
 
 from tests.gallery import (
     adversarial,
+    enumerated,
     factors,
     features,
     flax_networks,
@@ -27,6 +28,7 @@ MODULES = (
     flax_networks,
     mixtures,
     markov,
+    enumerated,
     factors,
     latent,
     features,

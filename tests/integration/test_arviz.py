@@ -28,8 +28,9 @@ from numpyro_symmetry import (
     run_blackjax,
     to_arviz,
 )
+from numpyro_symmetry.discovery import trace_model
 from numpyro_symmetry.samplers.blackjax import _run, _Sampler
-from numpyro_symmetry.samplers.containers import plate_dims, posterior_container, trace_of
+from numpyro_symmetry.samplers.containers import plate_dims, posterior_container
 
 SYMMETRY = Symmetry.mixture("weights", "loc")
 Y = jnp.concatenate([jnp.linspace(-4.0, -2.0, 15), jnp.linspace(2.0, 4.0, 25)])
@@ -208,6 +209,69 @@ def test_starts_that_do_not_fit_are_refused(start, message):
         run_blackjax(jax.random.key(0), positive, (jnp.zeros((3, 2)),), num_chains=2, init_params=start)
 
 
+def improper(y):
+    loc = numpyro.sample("loc", dist.ImproperUniform(dist.constraints.real, (), (2,)))
+    scale = numpyro.sample("scale", dist.ImproperUniform(dist.constraints.positive, (), ()))
+    numpyro.factor("prior", -0.5 * (loc**2).sum() - scale)
+    numpyro.sample("y", dist.Normal(loc, 1.0 + scale).expand(y.shape).to_event(2), obs=y)
+
+
+FEW = {"num_chains": 2, "num_warmup": 20, "num_samples": 10, "progress_bar": False}
+
+
+def test_improper_priors_are_sampled_and_drawn_from_guides():
+    y = jnp.zeros((3, 2))
+    data = run_blackjax(jax.random.key(0), improper, (y,), init_params={"scale": jnp.ones(2)}, **FEW)
+    assert data["posterior"]["loc"].shape == (2, 10, 2)
+    assert (data["posterior"]["scale"].values > 0).all()
+    guide = AutoNormal(improper)
+    result = SVI(improper, guide, optax.adam(1e-2), Trace_ELBO()).run(jax.random.key(0), 2, y, progress_bar=False)
+    draws = to_arviz(jax.random.key(1), guide, result.params, (y,), num_draws=7)
+    assert draws["posterior"]["loc"].shape == (1, 7, 2)
+
+
+def test_the_bar_says_what_it_is_doing(capsys):
+    run_blackjax(jax.random.key(0), normal, (jnp.zeros((3, 2)),), **FEW | {"progress_bar": True})
+    shown = capsys.readouterr().err
+    order = [
+        shown.index(words) for words in ("compiling the warm-up", "warming up", "compiling the sampler", "sampling:")
+    ]
+    assert order == sorted(order)
+    # no time but that of sampling counts
+    assert "10/10" in shown.splitlines()[-1].split("\r")[-1]
+
+
+@pytest.mark.filterwarnings("ignore:.*Out-of-support")
+def test_starts_and_data_without_a_density_are_named():
+    y = jnp.zeros((3, 2))
+    with pytest.raises(ValueError, match=r"No start of finite density.*not finite, by site: \{'y': 1\}"):
+        run_blackjax(jax.random.key(0), normal, (y.at[0, 0].set(jnp.nan),), **FEW)
+    far = {"loc": jnp.array([[0.0, 0.0], [1e30, 0.0]])}
+    with pytest.raises(
+        ValueError, match="init_params start 1 of 2 chains, first chain 1, where the log density is not"
+    ):
+        run_blackjax(jax.random.key(0), normal, (y,), init_params=far, **FEW)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_chains": 2.5}, "num_chains must be a whole number; got 2.5"),
+        ({"thinning": "2"}, "thinning must be a whole number; got '2'"),
+        ({"dense_mass": 1}, "dense_mass must be True or False"),
+        ({"progress_bar": "no"}, "progress_bar must be True or False"),
+        ({"rng_key": 0}, "rng_key must be one JAX random key"),
+        ({"model_args": jnp.zeros((3, 2))}, r"model_args must be a tuple .* not an array \(3, 2\): write \(y,\)"),
+        ({"model_kwargs": [1]}, "model_kwargs must be a mapping"),
+        ({"init_params": [1]}, "init_params maps sites to starts"),
+    ],
+)
+def test_arguments_of_other_types_are_named(options, message):
+    given = {"rng_key": jax.random.key(0), "model": normal, "model_args": (jnp.zeros((3, 2)),)}
+    with pytest.raises(TypeError, match=message):
+        run_blackjax(**given | FEW | options)
+
+
 def discrete(y):
     z = numpyro.sample("z", dist.Bernoulli(0.5))
     numpyro.sample("y", dist.Normal(z, 1.0), obs=y)
@@ -292,7 +356,7 @@ def test_plates_name_dimensions_of_batches_and_never_of_events():
             numpyro.sample("both", dist.MultivariateNormal(jnp.zeros(2), jnp.eye(2)))
         numpyro.sample("plain", dist.Normal().expand([4]).to_event(1))
 
-    found = plate_dims(trace_of(model, (), {}))
+    found = plate_dims(trace_model(model, (), {}, jax.random.key(0)))
     assert found.pop("total", []) == []
     assert found == {
         "rows": ["state", "rows_dim_1"],
@@ -313,3 +377,32 @@ def test_plates_and_declared_dimensions_name_dimensions():
     )
     assert data["posterior"]["x"].dims == ("chain", "draw", "row", "column")
     assert data["posterior"]["v"].dims == ("chain", "draw", "place")
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        ({"num_draws": 0}, ValueError, "num_draws must be at least 1; got 0"),
+        ({"num_draws": 2.5}, TypeError, "num_draws must be a whole number"),
+        ({"rng_key": 0}, TypeError, "rng_key must be one JAX random key"),
+        ({"model_args": jnp.ones(4)}, TypeError, r"model_args must be a tuple .* an array \(4,\)"),
+        ({"guide": lambda y: None}, TypeError, "guide must be a NumPyro autoguide"),
+        ({"params": None}, TypeError, "params must be a mapping"),
+        ({"params": {"loc_auto_loc": 0.0}}, ValueError, r"Parameters \['loc_auto_scale'\] are missing"),
+        ({"log_likelihood": "no"}, TypeError, "log_likelihood must be True or False"),
+        ({"dims": "abc"}, TypeError, "dims must be a mapping"),
+    ],
+)
+def test_what_a_guides_draws_cannot_be_made_of(change, error, words):
+    def model(y):
+        loc = numpyro.sample("loc", dist.Normal(0.0, 2.0))
+        numpyro.sample("y", dist.Normal(loc, 1.0).expand([4]).to_event(1), obs=y)
+
+    given = {
+        "rng_key": jax.random.key(0),
+        "guide": AutoNormal(model),
+        "params": {"loc_auto_loc": 0.0, "loc_auto_scale": 1.0},
+        "model_args": (jnp.ones(4),),
+    }
+    with pytest.raises(error, match=words):
+        to_arviz(**{**given, **change})

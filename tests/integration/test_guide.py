@@ -23,6 +23,7 @@ from numpyro.infer import (
     TraceMeanField_ELBO,
     autoguide,
     init_to_sample,
+    init_to_value,
 )
 
 from numpyro_symmetry import AutoSymmetrized, Symmetry, SymmetryError, UnsupportedGuideError
@@ -339,21 +340,44 @@ def test_pickling_keeps_a_trained_guide_working():
     assert bounds[0] == bounds[1]
 
 
-def test_elbo_bounds_compile_once_for_the_same_data_and_see_new_data():
+def test_elbo_bounds_compile_once_for_data_of_one_shape_and_see_new_data():
     guide, x, y = fresh("sequential"), jnp.asarray(X), jnp.asarray(Y)
     params = fit(guide, (x, y)).params
 
     def bounds(x, y, params=params):
-        return guide.elbo_bounds(jax.random.key(0), params, x, y, num_particles=8), guide._particles
+        found = guide.elbo_bounds(jax.random.key(0), params, x, y, num_particles=8)
+        return found, guide._compiled.run
 
     (first, compiled), (moved, again) = bounds(x, y), bounds(x, y, jax.tree.map(lambda p: 1.1 * p, params))
-    assert again is compiled
     assert moved.lower != first.lower
     mutable = np.array(Y)
-    before = bounds(x, mutable)[0]
+    before = bounds(X, mutable)[0]
     mutable += 1.0
-    assert before.lower == first.lower
-    assert bounds(x, mutable)[0] == bounds(x, jnp.asarray(mutable))[0] != first
+    assert before == first
+    after, at_last = bounds(X, mutable)
+    assert after == bounds(x, jnp.asarray(mutable))[0] != first
+    assert again is compiled is at_last
+    assert compiled._cache_size() == 1
+
+
+def test_elbo_bounds_of_a_model_that_looks_at_its_data():
+    def model(y, group):
+        z = numpyro.sample("z", dist.Normal(0.0, 1.0).expand([int(group.max()) + 1]).to_event(1))
+        numpyro.sample("y", dist.Normal(z[group], 1.0).to_event(1), obs=y)
+        numpyro.sample("s", dist.Normal(z.sum(), 1.0), obs=0.0)
+
+    guide = AutoSymmetrized(autoguide.AutoNormal(model), Symmetry({}), check=False)
+    params = {"z_auto_loc": jnp.zeros(2), "z_auto_scale": jnp.ones(2)}
+    y, group = np.zeros(4, np.float32), np.array([0, 1, 1, 0])
+
+    def bounds():
+        return guide.elbo_bounds(jax.random.key(0), params, y, group, num_particles=8), guide._compiled.run
+
+    (first, compiled), (second, again) = bounds(), bounds()
+    assert first == second
+    assert again is compiled
+    y += 5.0
+    assert bounds()[0].lower < first.lower - 10.0
 
 
 def test_elbo_bounds_do_not_see_a_container_change():
@@ -644,6 +668,12 @@ def test_elbo_bounds_refuse_nothing_to_average():
     for options in ({"num_particles": 0}, {"num_permutations": 0}):
         with pytest.raises(ValueError, match="must be at least 1"):
             guide.elbo_bounds(jax.random.key(0), params, X, Y, **options)
+    with pytest.raises(TypeError, match=r"num_particles must be a whole number \(draws of the guide\); got 2.5"):
+        guide.elbo_bounds(jax.random.key(0), params, X, Y, num_particles=2.5)
+    with pytest.raises(TypeError, match="rng_key must be one JAX random key"):
+        guide.elbo_bounds(0, params, X, Y)
+    with pytest.raises(TypeError, match="elbo_bounds needs numbers and cannot run under jit"):
+        jax.jit(lambda p: guide.elbo_bounds(jax.random.key(0), p, X, Y))(params)
 
 
 @pytest.mark.parametrize(
@@ -651,17 +681,91 @@ def test_elbo_bounds_refuse_nothing_to_average():
     [
         ({"estimator": "bethe"}, "estimator must be 'auto' or one of"),
         ({"estimator": "infonce", "num_permutations": 1}, "needs at least 2"),
-        ({"num_permutations": 0}, "must be at least 1"),
+        ({"num_permutations": 0}, "num_permutations must be at least 1"),
+        ({"num_permutations": 2.5}, "num_permutations must be a whole number"),
+        ({"max_features": -3}, "max_features must be at least 1; got -3"),
+        ({"max_features": 2.5}, "max_features must be a whole number"),
+        ({"max_features": "all"}, "max_features must be 'auto', a whole number, or None for all; got 'all'"),
+        ({"prefix": ""}, "prefix must be a name"),
+        ({"prefix": 5}, "prefix must be a name"),
+        ({"check": "no"}, "check must be True or False"),
+        ({"signs": 1}, "signs must be True or False"),
     ],
 )
 def test_refuses_bad_options(options, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((ValueError, TypeError), match=message):
         fresh(**options)
+
+
+def wide_guide(separation, *, num_inputs=200, num_units=24, base=autoguide.AutoNormal, **options):
+    """Units whose weights differ by a multiple of their standard deviation, .1, where the guide starts."""
+    means = jnp.asarray(0.1 * separation * np.random.default_rng(0).normal(size=(num_inputs, num_units)), jnp.float32)
+
+    def wide(x, y=None):
+        numpyro.sample("y", dist.Normal(jnp.tanh(x @ normal("w", num_inputs, num_units)).sum(-1), 0.3), obs=y)
+
+    start = {"init_loc_fn": init_to_value(values={"w": means}), "init_scale": 0.1}
+    data = jnp.zeros((3, num_inputs)), jnp.zeros(3)
+    guide = AutoSymmetrized(base(wide, **start), Symmetry({"w": (None, "unit")}), check=False, **options)
+    return guide, data
+
+
+def test_features_are_chosen_where_the_guide_starts():
+    guide, data = wide_guide(0.3)
+    assert guide.max_features == "auto"
+    guide.setup(jax.random.key(0), *data)
+    assert guide.max_features == 128
+    assert "estimator='auto', max_features=128)" in repr(guide)
+    again = wide_guide(0.3)[0].setup(jax.random.key(1), *data)
+    assert again.max_features == guide.max_features
+    assert wide_guide(3.0)[0].setup(jax.random.key(0), *data).max_features == 64
+
+
+def test_features_that_are_chosen_lose_nothing_of_the_elbo():
+    elbo, losses = Trace_ELBO(num_particles=16), {}
+    for count in (64, "auto", None):
+        guide, data = wide_guide(0.3, max_features=count)
+        svi = SVI(guide.model, guide, optax.sgd(0.0), elbo)
+        params = svi.get_params(svi.init(jax.random.key(0), *data))
+        losses[count] = float(elbo.loss(jax.random.key(2), params, guide.model, guide, *data))
+    assert losses[64] > losses[None] + 2.0
+    assert losses["auto"] == pytest.approx(losses[None], abs=0.5)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"max_features": 16}, 16),
+        ({"max_features": None}, None),
+        ({"num_inputs": 64}, None),
+        ({"estimator": "infonce"}, None),
+        ({"estimator": "importance"}, None),
+        ({"num_units": 5}, None),  # summed exactly
+    ],
+)
+def test_features_are_not_chosen_where_there_is_no_choice(options, expected):
+    guide, data = wide_guide(0.3, **options)
+    assert guide.setup(jax.random.key(0), *data).max_features is expected
+
+
+def test_features_are_chosen_for_guides_that_do_not_factorise():
+    guide, data = wide_guide(4.0, num_units=6, base=autoguide.AutoLowRankMultivariateNormal)
+    guide.setup(jax.random.key(0), *data)
+    assert not guide.layout.factorises
+    assert guide.max_features == 64
 
 
 def test_refuses_what_is_no_symmetry_and_no_model():
     with pytest.raises(TypeError, match="must be a Symmetry; got dict"):
         AutoSymmetrized(autoguide.AutoNormal(network), {"w1": (None, "h")})
+    with pytest.raises(TypeError, match="must be a Symmetry; got the class Symmetry"):
+        AutoSymmetrized(autoguide.AutoNormal(network), Symmetry)
+    with pytest.raises(TypeError, match=r"the class AutoNormal; pass a guide: AutoNormal\(model\)"):
+        AutoSymmetrized(autoguide.AutoNormal)
+    with pytest.raises(UnsupportedGuideError, match="symmetrized already"):
+        AutoSymmetrized(fresh())
+    with pytest.raises(TypeError, match="model must be a NumPyro model"):
+        AutoSymmetrized(by_hand, NETWORK, model=3)
     with pytest.raises(ValueError, match="carries no model"):
         AutoSymmetrized(by_hand, NETWORK)
 

@@ -117,7 +117,7 @@ def test_units_of_heads_index_by_index():
     w, g = np.random.default_rng(0).normal(size=(2, 3, 4)), symmetry.sample(jax.random.key(5))
     moved, heads, units = symmetry.apply(g, {"w": w})["w"], g["head"], g["head/unit"]
     for head, row, unit in itertools.product(range(2), range(3), range(4)):
-        assert moved[head, row, unit] == np.float32(w[heads[head], row, units[head, unit]])
+        assert moved[head, row, unit] == w[heads[head], row, units[head, unit]]
 
 
 def test_action_index_by_index():

@@ -317,7 +317,7 @@ def bound_at_the_start(width: int) -> dict[str, Any]:
     base = AutoNormal(model, init_loc_fn=init_to_value(values=start), init_scale=0.05)
     elbo, found = Trace_ELBO(num_particles=8), {}
     for count in (16, 64, 128, 256, None):
-        guide = AutoSymmetrized(base, symmetry, estimator="sequential", max_features=count, check=False)
+        guide = AutoSymmetrized(base, symmetry, model=model, estimator="sequential", max_features=count, check=False)
         svi = SVI(model, guide, optax.adam(1e-3), elbo)
         params = svi.get_params(svi.init(jax.random.key(1)))
         # the same draws with and without the correction

@@ -24,6 +24,12 @@ def load(name: str) -> dict[str, dict[str, Any]]:
     return json.loads(path.read_text()) if path.exists() else {}
 
 
+def units_identified(row: Mapping[str, Any], source: str) -> int | None:
+    """How many units stand apart from the null in one recorded run; ``None`` where its draws cannot tell."""
+    number = row[f"{source}_null"]["identified"]
+    return number if isinstance(number, int) else None
+
+
 def run(name: str, jobs: Mapping[str, Callable[[], dict[str, Any]]], *, only: Iterable[str] = ()) -> None:
     """Compute what is not recorded yet, one job after the other, and record each as soon as it is done.
 

@@ -162,8 +162,12 @@ def run(seed, data, *, warmup, samples, steps):
             out = rebase(draws, SYMMETRY, reference=how)
             q = rebased[name] = DiagonalGaussian.fit(out.data)
             result[f"{name}_{label}"] = of_gaussian(key_sets, q, reference, test_x, test_y)
-        result[f"{name}_null"] = {"explained": out.null.explained, "explained_null": out.null.explained_null} | {
-            "identified": out.null.num_identified["hidden"]
+        identified = out.null.num_identified["hidden"]
+        result[f"{name}_null"] = {
+            "explained": out.null.explained,
+            "explained_null": out.null.explained_null,
+            # null where so few independent draws cannot tell
+            "identified": identified if isinstance(identified, int) else None,
         }
         moved = np.asarray(num_transpositions(out.elements)["hidden"])
         result[f"{name}_transpositions"] = [float(moved.mean()), float(moved.max())]

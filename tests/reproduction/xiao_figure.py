@@ -10,6 +10,8 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 
+from tests.reproduction.records import units_identified
+
 WIDTH = 16
 COLOURS = {"q_d": "#b5651d", "q_r": "#1f5fa8"}
 COLUMNS = {
@@ -104,10 +106,11 @@ def main() -> None:
             by_seed(rows, f"{source}_transpositions", 0),
             (by_seed(rows, f"{source}_null", q) for q in ("explained", "explained_null")),
         )
-        identified = by_seed(rows, f"{source}_null", "identified").max()
+        told = [number for row in rows if (number := units_identified(row, source)) is not None]
         print(f"{source}: transpositions {cell(moved)}, baseline {baseline:.2f}")
         print(f"{source}: explained {cell(real)}, null {cell(null)}")
-        print(f"{source}: at most {identified} of {WIDTH} units identified")
+        unknown = len(rows) - len(told)
+        print(f"{source}: at most {max(told, default='?')} of {WIDTH} units identified; {unknown} runs cannot tell")
     print("draw to draw:", cell(np.array([row["hmc_transpositions_between_draws"] for row in rows])))
 
 

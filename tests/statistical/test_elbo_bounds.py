@@ -85,3 +85,90 @@ def test_the_exact_guide_attains_the_evidence_on_every_draw():
     svi = SVI(OVERLAPPING.model, bare, optax.adam(1e-2), Trace_ELBO(num_particles=500))
     state = svi.init(jax.random.key(0), *OVERLAPPING.model_args)
     assert svi.evaluate(state, *OVERLAPPING.model_args) > -OVERLAPPING.log_evidence + 0.5
+
+
+def bounds_at(posterior, scales, *, num_particles=512):
+    """Bounds of Gaussians about the centres, by key and scale; weighed by two permutations where there are many."""
+    many = posterior is MANY
+    base = (autoguide.AutoMultivariateNormal if many else autoguide.AutoNormal)(posterior.model)
+    guide = AutoSymmetrized(base, posterior.symmetry, model=posterior.model, check=False)
+    (centres,) = (jnp.asarray(a, jnp.float32) for a in posterior.model_args)
+    guide.setup(jax.random.key(0), centres)
+    for key, scale in scales:
+        if many:
+            params = {"auto_loc": centres.ravel(), "auto_scale_tril": scale * jnp.eye(centres.size)}
+        else:
+            params = {"units_auto_loc": centres, "units_auto_scale": jnp.full_like(centres, scale)}
+        options = {"num_particles": num_particles, "num_permutations": 2}
+        yield guide.elbo_bounds(jax.random.key(key), params, centres, **options)
+
+
+# no table and 720 elements: weights hold two relabellings, one of which is the identity
+MANY = testing.exchangeable_gaussian(num_units=6, separation=0.4, scale=0.3, log_evidence=-3.0)
+
+
+def test_importance_weights_have_the_evidence_as_their_mean():
+    (bounds,) = bounds_at(MANY, [(0, 0.33)], num_particles=2048)
+    assert bounds.width > 0.0
+    assert bounds.pareto_shape < 0.7
+    assert bounds.effective_number > 100
+    assert bounds.lower < bounds.importance_weighted
+    assert abs(bounds.importance_weighted - MANY.log_evidence) < 4 * bounds.importance_weighted_error
+    # few draws bound it from below: the mean of many such means, each over two draws
+    weights = bounds.particles.log_weight + bounds.particles.information[:, 0]
+    pairs = np.logaddexp(*weights.reshape(2, -1)) - np.log(2)
+    error = pairs.std() / len(pairs) ** 0.5
+    assert bounds.lower < pairs.mean() + 4 * error
+    assert pairs.mean() < MANY.log_evidence + 4 * error
+
+
+def test_width_and_information_have_errors_of_their_own():
+    repeated = [*bounds_at(MANY, [(key, 0.33) for key in range(12)], num_particles=64)]
+
+    for value, error in (
+        (lambda b: b.width, lambda b: b.width_error),
+        (lambda b: b.mutual_information[0], lambda b: b.mutual_information_error[0]),
+        (lambda b: b.mutual_information[1], lambda b: b.mutual_information_error[1]),
+        (lambda b: b.importance_weighted, lambda b: b.importance_weighted_error),
+    ):
+        # twelve values know their spread to a fifth
+        assert np.std([value(b) for b in repeated], ddof=1) / np.mean([error(b) for b in repeated]) == pytest.approx(
+            1.0, abs=0.7
+        )
+    assert all(b.upper - b.lower == pytest.approx(b.width, abs=1e-9) for b in repeated)
+
+
+def test_two_fits_are_compared_on_the_same_draws():
+    first, second, other, fewer = (
+        *bounds_at(OVERLAPPING, [(0, 0.3), (0, 0.36), (1, 0.36)]),
+        *bounds_at(OVERLAPPING, [(0, 0.36)], num_particles=8),
+    )
+    paired, unpaired = first.minus(second), first.minus(other)
+    assert paired.lower == paired.upper == pytest.approx(first.lower - second.lower)
+    assert paired.lower > 5 * paired.lower_error > 0
+    error = np.hypot(paired.lower_error, unpaired.lower_error)
+    assert abs(paired.lower - unpaired.lower) < 4 * error
+    # the first guide is exact, draw by draw, so that its ELBO has no noise to share; the base guides' have
+    assert paired.base_elbo_error <= unpaired.base_elbo_error * 1.2
+    assert str(paired).endswith("nats (512 pairs of draws)")
+    with pytest.raises(ValueError, match="same num_particles"):
+        first.minus(fewer)
+    with pytest.raises(TypeError, match="ElboBounds of another fit; got float"):
+        first.minus(-3.0)
+
+
+def test_an_exact_sum_gives_both_ends_alike_in_one_line():
+    (bounds,) = bounds_at(OVERLAPPING, [(0, 0.3)], num_particles=64)
+    assert (bounds.lower, bounds.lower_error) == (bounds.upper, bounds.upper_error)
+    assert bounds.mutual_information[0] == bounds.mutual_information[1] <= bounds.log_order
+    assert bounds.width == bounds.width_error == 0.0
+    assert "\n" not in repr(bounds)
+    assert str(bounds).startswith("-3.00 ± 0.00 … -3.00 ± 0.00 nats (I = ")
+    assert "64 draws; importance-weighted -3.00 ± 0.00, Pareto shape" in str(bounds)
+
+
+def test_units_far_apart_do_not_push_the_lower_end_above_the_upper():
+    far = testing.exchangeable_gaussian(num_units=4, separation=50.0, scale=0.3, log_evidence=-3.0)
+    (bounds,) = bounds_at(far, [(0, 0.3)], num_particles=64)
+    assert bounds.lower == bounds.upper
+    assert bounds.mutual_information == (bounds.log_order, bounds.log_order)

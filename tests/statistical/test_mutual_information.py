@@ -1,5 +1,6 @@
 """Estimators of the mutual information against enumeration, in every regime, in standard errors."""
 
+import itertools
 import math
 
 import jax
@@ -7,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from numpyro_symmetry import log_permanent, mutual_information
-from numpyro_symmetry.entropy import log_proposal_of_identity, sample_proposal
+from numpyro_symmetry import Symmetry, log_permanent, mutual_information
+from numpyro_symmetry.entropy import GaussianFactors, information_of_draw, log_proposal_of_identity, sample_proposal
 from numpyro_symmetry.entropy.sequential import NUM_SCALING_STEPS
 from tests import oracles, regimes
 
@@ -56,9 +57,9 @@ def test_permanent_with_zeros_and_a_wide_range():
     assert float(log_permanent(jnp.where(jnp.eye(6, dtype=bool), 0.0, -2e4))) == 0.0
 
 
-@pytest.mark.parametrize("bad", [jnp.zeros(3), jnp.zeros((2, 3)), jnp.zeros((21, 21))])
+@pytest.mark.parametrize("bad", [jnp.zeros(3), jnp.zeros((2, 3)), jnp.zeros((21, 21)), jnp.zeros((0, 0))])
 def test_permanent_refuses(bad):
-    with pytest.raises(ValueError, match=r"expects \(\.\.\., n, n\)|at most 20"):
+    with pytest.raises(ValueError, match=r"expects a table \(\.\.\., n, n\)|at most 20"):
         log_permanent(bad)
 
 
@@ -212,6 +213,123 @@ def test_training_gradients_agree_with_exact_ones():
         ]
         cosine = gradients[0] @ gradients[1] / np.prod([np.linalg.norm(g) for g in gradients])
         assert cosine >= 0.98, regime
+
+
+def terms_of(tables):
+    """Log ratio of every element of a small group, the identity's first, and the permutation of each."""
+    n = tables[0].shape[-1]
+    permutations = list(itertools.permutations(range(n)))
+    elements = list(itertools.product(permutations, itertools.product(range(len(tables)), repeat=n)))
+    own = np.trace(tables[0])
+    return np.array([sum(tables[c[i]][i, s[i]] for i in range(n)) - own for s, c in elements]), permutations
+
+
+def test_importance_weighs_the_identity_below_and_only_what_was_drawn_above():
+    """On one table, against all that the proposal can draw: two permutations below, one of which is the identity."""
+    table = np.random.default_rng(8).normal(scale=2.0, size=(4, 4)).astype(np.float32)
+    log_ratios, permutations = terms_of([table])
+    proposal = oracles.sequential_proposal(table, NUM_SCALING_STEPS)
+    log_proposals = np.array([proposal[p] for p in permutations])
+    weights, chances = log_ratios - log_proposals, np.exp(log_proposals)
+    pairs = weights[:, None], weights[None]
+    log_order = math.lgamma(5)
+    expected = {
+        "lower": log_order - chances @ np.logaddexp(weights, weights[0]) + math.log(2),
+        "upper": log_order - chances @ np.logaddexp(*pairs) @ chances + math.log(2),
+    }
+    assert expected["upper"] > expected["lower"] + 0.05
+    tables = jnp.broadcast_to(jnp.asarray(table, jnp.float32), (20_000, 4, 4))
+    both = estimate(tables, "importance", num_permutations=2, bound="both")
+    for bound, together in zip(("lower", "upper"), both, strict=True):
+        for values in (estimate(tables, "importance", num_permutations=2, bound=bound), together):
+            assert abs(values.mean() - expected[bound]) <= 4 * se(values) + 1e-5
+    alone = estimate(tables[0], "importance", num_permutations=1)
+    np.testing.assert_allclose(alone, estimate(tables[0], "sequential"), rtol=1e-5)
+
+
+def test_infonce_draws_signs_too():
+    """On one pair of tables, against all eight elements."""
+    pair = np.random.default_rng(4).normal(size=(2, 2, 2))
+    log_ratios, _ = terms_of(pair)
+    expected = math.log(2) - np.logaddexp(log_ratios, 0.0).mean()
+    tables = jnp.broadcast_to(jnp.asarray(pair, jnp.float32)[:, None], (2, 20_000, 2, 2))
+    values = estimate(tables[0], "infonce", num_permutations=2, log_density_flipped=tables[1])
+    assert abs(values.mean() - expected) <= 4 * se(values)
+    permutations_only = math.log(2) - np.logaddexp(terms_of(pair[:1])[0], 0.0).mean()
+    assert abs(permutations_only - expected) > 20 * se(values)
+
+
+def test_zeros_leave_gradients_finite():
+    rng = np.random.default_rng(0)
+    for n in (4, 9):
+        zeros = (rng.uniform(size=(n, n)) < 0.4) & ~np.eye(n, dtype=bool)
+        table = jnp.where(zeros, -jnp.inf, rng.normal(size=(n, n)))
+        marginals = np.asarray(jax.grad(log_permanent)(table))
+        np.testing.assert_allclose(marginals.sum(0), 1.0, rtol=1e-5)
+        np.testing.assert_allclose(marginals.sum(1), 1.0, rtol=1e-5)
+        np.testing.assert_array_equal(marginals[zeros], 0.0)
+        np.testing.assert_array_equal(jax.grad(log_permanent)(table.at[0].set(-jnp.inf)), 0.0)
+
+
+@pytest.mark.parametrize("estimator", ["exact", "infonce", "sequential", "importance"])
+def test_densities_of_zero(estimator):
+    def information(pair):
+        options = {"estimator": estimator, "rng_key": jax.random.key(0), "log_density_flipped": pair[1]}
+        return mutual_information(pair[0], **options)
+
+    nothing = jnp.full((5, 5), -jnp.inf)
+    value, gradient = jax.value_and_grad(information)(jnp.stack([nothing.at[jnp.diag_indices(5)].set(0.0), nothing]))
+    np.testing.assert_allclose(value, math.log(8) if estimator == "infonce" else math.log(120 * 32), rtol=1e-6)
+    assert np.isfinite(np.asarray(gradient)).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        (
+            {"log_density": jnp.zeros((3, 3)).at[0, 1].set(jnp.inf)},
+            ValueError,
+            r"NaN or \+inf in 1 of 9",
+        ),
+        (
+            {"log_density": jnp.zeros((3, 3)).at[0, 1].set(jnp.nan)},
+            ValueError,
+            r"NaN or \+inf in 1 of 9",
+        ),
+        ({"log_density": jnp.full((3, 3), -jnp.inf)}, ValueError, "-inf on its diagonal"),
+        ({"log_density": jnp.zeros((3, 3), complex)}, TypeError, "expected real numbers"),
+        (
+            {"log_density": np.ma.masked_array(np.zeros((3, 3)), np.eye(3))},
+            ValueError,
+            "is a masked array",
+        ),
+        ({"log_density_flipped": jnp.zeros((1, 3))}, ValueError, r"log_density_flipped expects.*got \(1, 3\)"),
+        ({"log_density_flipped": jnp.zeros((3, 1))}, ValueError, r"log_density_flipped expects.*got \(3, 1\)"),
+        ({"log_density_flipped": 0.0}, ValueError, r"log_density_flipped expects.*got \(\)"),
+        ({"log_density_flipped": jnp.zeros((2, 3, 3))}, ValueError, r"the shape of log_density, \(3, 3\)"),
+        ({"rng_key": 0}, TypeError, "rng_key must be one JAX random key"),
+        ({"num_permutations": 2.5}, TypeError, "num_permutations must be a whole number"),
+    ],
+)
+def test_what_is_no_table_key_or_count(change, error, message):
+    options = {"log_density": jnp.zeros((3, 3)), "estimator": "importance", "rng_key": jax.random.key(0)} | change
+    with pytest.raises(error, match=message):
+        mutual_information(options.pop("log_density"), **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"estimator": "nonsense"}, "estimator must be one of.*'tight'.*got 'nonsense'"),
+        ({"estimator": "importance"}, "pass rng_key"),
+        ({"estimator": "sequential", "bound": "both"}, "is a lower bound"),
+    ],
+)
+def test_information_of_a_draw_refuses_what_no_estimator_has(options, message):
+    symmetry = Symmetry({"w": ("a",)}).bind({"w": np.zeros(3)})
+    factors = GaussianFactors({"w": jnp.zeros(3)}, {"w": jnp.ones(3)})
+    with pytest.raises(ValueError, match=message):
+        information_of_draw(symmetry, factors, {"w": jnp.zeros(3)}, **options)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import matplotlib as mpl
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
@@ -78,13 +79,45 @@ def test_plot_shows_every_barrier():
     assert isinstance(found, LossBarrier)
 
 
+@pytest.mark.parametrize("given", [False, True])
+def test_the_legend_of_barriers_lies_on_the_canvas(given):
+    found = loss_barrier(loss, gaussian(-2.0, 0.5), gaussian(2.0, 0.5))
+    axes = plot_barrier({"before": found, "after": found}, axes=plt.figure().add_subplot() if given else None)
+    axes.figure.canvas.draw()
+    legend, canvas = axes.get_legend().get_window_extent(), axes.figure.bbox
+    assert canvas.x0 <= legend.x0 < legend.x1 <= canvas.x1
+    assert canvas.y0 <= legend.y0 < legend.y1 <= canvas.y1
+    # and hides no curve where there is room for it
+    assert given or legend.y1 < axes.get_window_extent().y0
+
+
+@pytest.mark.parametrize("given", [None, {}, 1.0, {"before": 1.0}, [1.0]])
+def test_what_is_no_barrier_is_not_plotted(given):
+    with pytest.raises(TypeError, match="plot_barrier expects what loss_barrier returned"):
+        plot_barrier(given)
+
+
 @pytest.mark.parametrize(
     ("ends", "options", "error", "message"),
     [
         (({"w": 0.0}, {"v": 0.0}), {}, SymmetryError, "different sites"),
         (({"w": 0.0}, {"w": 0.0}), {"path": "wasserstein"}, SymmetryError, "needs standard deviations"),
         (({"w": 0.0}, {"w": 0.0}), {"path": "mixture"}, ValueError, "path must be one of"),
-        (({"w": 0.0}, {"w": 0.0}), {"num_points": 2}, ValueError, "at least 3 points"),
+        (({"w": 0.0}, {"w": 0.0}), {"num_points": 2}, ValueError, "num_points must be at least 3"),
+        (({"w": 0.0}, {"w": 0.0}), {"num_points": 5.5}, TypeError, "num_points must be a whole number.*got 5.5"),
+        (({"w": 0.0}, {"w": 0.0}), {"num_samples": 1}, ValueError, "num_samples must be at least 2"),
+        (({"w": 0.0}, {"w": 0.0}), {"rng_key": 3}, TypeError, "rng_key must be one JAX random key"),
+        (({"w": 0.0}, {"w": np.nan}), {}, SymmetryError, "loc of site 'w' of the second end holds 1 non-finite"),
+        (({"w": np.ma.array([0.0], mask=[1])}, {"w": [0.0]}), {}, SymmetryError, "Site 'w' is a masked array"),
+        (({"p": {"w": 0.0}}, {"p": {"w": 0.0}}), {}, SymmetryError, r"mappings at \['p'\].*flatten nested parameters"),
+        (({"w": "a"}, {"w": "b"}), {}, SymmetryError, "Site 'w': expected real numbers"),
+        ((3.0, {"w": 0.0}), {}, SymmetryError, "expects values by site.*got float"),
+        (
+            (jax.tree.map(np.negative, gaussian(0.0, 1.0)), gaussian(0.0, 1.0)),
+            {},
+            SymmetryError,
+            "'w' of the first end holds 1 negative standard deviations",
+        ),
     ],
 )
 def test_refuses(ends, options, error, message):
@@ -95,6 +128,32 @@ def test_refuses(ends, options, error, message):
 def test_refuses_a_loss_without_data():
     with pytest.raises(ValueError, match="one number for each datum"):
         loss_barrier(lambda v: v["w"] ** 2, {"w": jnp.array(0.0)}, {"w": jnp.array(1.0)})
+
+
+@pytest.mark.parametrize(
+    ("loss", "error", "message"),
+    [
+        (lambda v: jnp.zeros(0), ValueError, "over no data"),
+        (lambda v: np.square(np.asarray(v["w"]))[None], TypeError, "loss is compiled, and left JAX"),
+        (lambda v: jnp.array([float(v["w"])]), TypeError, "loss is compiled, and left JAX"),
+        (lambda v: jnp.ones(2) if v["w"] > 0 else jnp.zeros(2), TypeError, "loss is compiled, and left JAX"),
+        (lambda v: v["w"][None] * jnp.nan, ValueError, "loss is not finite for 1 data at t=0.00"),
+        (3.0, TypeError, "loss must be a function"),
+    ],
+)
+def test_losses_that_are_none_are_named(loss, error, message):
+    with pytest.raises(error, match=message):
+        loss_barrier(loss, {"w": jnp.array(0.0)}, {"w": jnp.array(1.0)})
+
+
+def test_a_barrier_is_printed_in_a_line_and_needs_numbers():
+    found = loss_barrier(loss, gaussian(-2.0, 0.5), gaussian(2.0, 0.5), num_points=3)
+    assert repr(found).startswith("LossBarrier(")
+    assert "nats a datum at t=0." in repr(found)
+    assert len(repr(found)) < 200
+    assert "array" not in repr(found)
+    with pytest.raises(TypeError, match="loss_barrier needs numbers and cannot run under jit"):
+        jax.jit(lambda w: loss_barrier(loss, {"w": w}, {"w": w}).barrier)(jnp.array(0.0))
 
 
 def test_too_few_effective_draws_are_warned_of():

@@ -2,8 +2,12 @@
 
 import numpy as np
 import pytest
+from scipy.optimize import brentq
+from scipy.special import expit
+from scipy.stats import binom, norm
 
-from numpyro_symmetry.diagnostics.bridge import bridge, effective_weights, importance
+from numpyro_symmetry.diagnostics.bridge import bridge, importance, lower_bound, upper_bound
+from numpyro_symmetry.entropy.importance import effective_number
 
 LOG_RATIO = 3.7
 LOG_NORMAL = -0.5 * np.log(2 * np.pi)
@@ -37,7 +41,7 @@ def test_importance_finds_the_ratio():
     found = importance(of_proposal)
     assert abs(found.value - LOG_RATIO) < 3 * found.error
     assert 0 < found.error < 0.1
-    assert found.effective == effective_weights(of_proposal) < len(of_proposal)
+    assert found.effective == effective_number(of_proposal) < len(of_proposal)
 
 
 @pytest.mark.parametrize("memory", [0.0, 0.8])
@@ -103,3 +107,104 @@ def test_three_draws_are_no_chain():
     found = bridge(np.zeros((2, 3)) + np.arange(3), np.zeros(10))
     assert np.isfinite(found.value)
     assert found.effective == 6
+
+
+@pytest.mark.parametrize(("of_target", "of_proposal"), [(100, 3000), (1500, 100)])
+def test_the_bridge_is_the_optimal_one(of_target, of_proposal):
+    # which is the maximum likelihood of telling the two kinds of draws apart, each as often as it was drawn (Geyer)
+    rng = np.random.default_rng(7)
+    target = log_weight(rng.standard_normal((1, of_target)), 1.5, 0.8)
+    proposal = log_weight(1.5 + 0.8 * rng.standard_normal(of_proposal), 1.5, 0.8)
+    found = bridge(target, proposal)
+    log_odds = np.log(found.effective / of_proposal)
+
+    def score(value):
+        mistaken = expit(value - target - log_odds).mean() * found.effective
+        return mistaken - expit(proposal - value + log_odds).sum()
+
+    assert found.value == pytest.approx(brentq(score, -10, 10, xtol=1e-12), abs=1e-8)
+
+
+@pytest.mark.parametrize("shift", [0.5, 3.0])
+def test_the_error_is_that_of_the_formula(shift):
+    # Frühwirth-Schnatter's eq. 22 by quadrature; far apart, the weights that are bridged have a mean far below one
+    found = bridge(*draws(np.random.default_rng(8), 2000, shift, 1.0, chains=4))
+    x = np.linspace(-10, 14, 20_001)
+    target, proposal = norm(0, 1).pdf(x), norm(shift, 1).pdf(x)
+    num_target, num_proposal = found.effective, 8000
+    mixed = (num_target * target + num_proposal * proposal) / (num_target + num_proposal)
+
+    def relative_variance(of, under):
+        mean, second = (np.trapezoid(under * (of / mixed) ** power, x) for power in (1, 2))
+        return second / mean**2 - 1
+
+    variance = relative_variance(target, proposal) / num_proposal + relative_variance(proposal, target) / num_target
+    assert found.error == pytest.approx(np.sqrt(variance), rel=0.15)
+
+
+# ---- bounds ----------------------------------------------------------------------------------------------------------
+
+
+def test_bounds_of_equal_weights_are_exact():
+    for count in (2, 7, 100):
+        lower = lower_bound(np.full(count, LOG_RATIO))
+        upper = upper_bound(np.full((2, 9), LOG_RATIO), np.full(count, LOG_RATIO))
+        assert [*lower, *upper] == pytest.approx([LOG_RATIO, 0.0, LOG_RATIO, 0.0], abs=1e-12)
+
+
+def test_bounds_have_the_expectation_of_log_means_of_weights():
+    # weights of 1 and 16, the latter a fifth of the proposal's draws and so four fifths of the target's: Z = 4
+    heavy, share, size, runs = 16.0, 0.2, 3, 300
+    rng, lower, upper = np.random.default_rng(9), [], []
+    for _ in range(runs):
+        of_proposal = np.where(rng.random(20 * size) < share, np.log(heavy), 0.0)
+        of_target = np.where(rng.random((2, 30)) < share * heavy / 4.0, np.log(heavy), 0.0)
+        lower.append(lower_bound(of_proposal))
+        upper.append(upper_bound(of_target, of_proposal))
+    count = np.arange(size + 1)
+    of_block, total = binom(size, share).pmf(count), count * heavy + size - count
+    below = of_block @ np.log(total / size)
+    above = of_block @ (0.8 * np.log((total + heavy) / (size + 1)) + 0.2 * np.log((total + 1) / (size + 1)))
+    assert below < np.log(4.0) < above
+    for found, expected in ((lower, below), (upper, above)):
+        values, errors = np.array(found).T
+        assert abs(values.mean() - expected) < 3 * values.std() / np.sqrt(runs)
+        assert 0.7 < np.mean(((values - expected) / errors) ** 2) < 1.5
+
+
+@pytest.mark.parametrize("memory", [0.0, 0.8])
+def test_bounds_enclose_the_ratio_and_their_errors_are_those_of_repeated_runs(memory):
+    rng, found = np.random.default_rng(10), []
+    for _ in range(60):
+        of_target, of_proposal = draws(rng, 300, 0.7, 0.8, memory=memory)
+        found.append([*lower_bound(of_proposal), *upper_bound(of_target, of_proposal)])
+    lower, lower_error, upper, upper_error = np.array(found).T
+    assert lower.mean() < LOG_RATIO + 3 * lower.std() / np.sqrt(60)
+    assert upper.mean() > LOG_RATIO - 3 * upper.std() / np.sqrt(60)
+    for values, errors in ((lower, lower_error), (upper, upper_error)):
+        assert 0.6 < np.mean(((values - values.mean()) / errors) ** 2) < 1.6
+
+
+@pytest.mark.parametrize("of", [bridge, upper_bound])
+def test_autocorrelation_is_in_the_error(of):
+    # the proposal's weights are all alike, so that the chains are the only noise
+    rng, found = np.random.default_rng(12), []
+    for _ in range(60):
+        of_target, _ = draws(rng, 250, 1.0, 1.0, chains=4, memory=0.9)
+        found.append(of(of_target, np.full(20, LOG_RATIO)))
+    values, errors = np.array([[each.value, each.error] for each in found]).T
+    assert 0.6 < np.mean(((values - values.mean()) / errors) ** 2) < 1.6
+
+
+def test_more_draws_of_the_proposal_tighten_both_sides():
+    rng = np.random.default_rng(11)
+    of_target, few = draws(rng, 2000, 1.5, 0.8)
+    many = draws(rng, 20_000, 1.5, 0.8)[1]
+    assert lower_bound(few[:100]).value < lower_bound(many).value - 0.1
+    assert upper_bound(of_target, few[:100]).value > upper_bound(of_target, many).value + 0.1
+
+
+def test_a_block_without_weight_is_infinitely_low_and_does_not_touch_the_upper_side():
+    of_proposal = np.where(np.arange(40) < 2, -np.inf, LOG_RATIO)
+    assert lower_bound(of_proposal).value == -np.inf
+    assert np.isfinite(upper_bound(np.full((1, 5), LOG_RATIO), of_proposal).value)

@@ -1,10 +1,11 @@
 """Varimax of every draw, then signs and labels in one assignment."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.stats import ortho_group
 
-from numpyro_symmetry import Symmetry, SymmetryError, rebase, varimax
+from numpyro_symmetry import DiagonalGaussian, Symmetry, SymmetryError, SymmetryWarning, prune, rebase, varimax
 
 
 def criterion(loadings):
@@ -48,6 +49,67 @@ def test_rotated_draws_end_alike_with_their_scores():
     np.testing.assert_allclose(product, np.broadcast_to(simple @ scores.T, product.shape), atol=1e-6)
 
 
-def test_what_is_no_matrix_is_refused():
-    with pytest.raises(SymmetryError, match="finite loadings"):
-        varimax(np.full((3, 2), np.nan))
+@pytest.mark.parametrize(
+    ("loadings", "error", "message"),
+    [
+        (np.full((3, 2), np.nan), SymmetryError, "finite loadings"),
+        (np.zeros((3, 0)), SymmetryError, r"not empty; got float64 of shape \(3, 0\)"),
+        (np.zeros(3), SymmetryError, "shape"),
+        (np.ones((3, 2)) * 1j, SymmetryError, "real"),
+        (np.array([["a", "b"]]), SymmetryError, "real"),
+        (np.ma.masked_array(np.ones((3, 2)), np.eye(3, 2)), SymmetryError, "'loadings' is a masked array"),
+        ({"loadings": np.ones((3, 2))}, TypeError, r"the loadings alone, .* got a dict of \['loadings'\]"),
+    ],
+)
+def test_what_is_no_matrix_is_refused(loadings, error, message):
+    with pytest.raises(error, match=message):
+        varimax(loadings)
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+@pytest.mark.parametrize("unit", [1e200, 1e-200])
+def test_rotations_do_not_depend_on_units(unit, normalize):
+    loadings = np.random.default_rng(0).normal(size=(3, 8, 3))
+    near, far = (varimax(loadings * u, normalize=normalize) for u in (1.0, unit))
+    np.testing.assert_allclose(far[0] / unit, near[0], atol=1e-9)
+    np.testing.assert_allclose(far[1], near[1], atol=1e-9)
+
+
+def test_rotations_that_have_not_settled_say_so(monkeypatch):
+    monkeypatch.setattr("numpyro_symmetry.traces.factors._MAX_SWEEPS", 1)
+    with pytest.warns(SymmetryWarning, match="in its last of 1 sweeps, which is not below the tolerance of 1e-06"):
+        varimax(np.random.default_rng(0).normal(size=(3, 8, 3)))
+
+
+GAUSSIAN = DiagonalGaussian({"w": jnp.array([1.0, 2.0])}, {"w": jnp.array([0.1, 3.0])})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        (({"w": 1.0}, 0.5), TypeError, "prune expects a DiagonalGaussian.*got dict"),
+        ((DiagonalGaussian, 0.5), TypeError, "prune expects a DiagonalGaussian"),
+        ((GAUSSIAN, 1.5), SymmetryError, "keep is a share"),
+        ((GAUSSIAN, "half"), SymmetryError, "keep is a share"),
+        ((GAUSSIAN, 0.5, "w"), TypeError, "sites must be a tuple of names"),
+        ((GAUSSIAN, 0.5, ("v",)), SymmetryError, "are not among"),
+    ],
+)
+def test_what_cannot_be_pruned_is_refused(arguments, error, message):
+    gaussian, keep, *sites = arguments
+    with pytest.raises(error, match=message):
+        prune(gaussian, keep, sites=sites[0] if sites else None)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_an_unknown_deviation_is_not_taken_for_a_large_one(bad):
+    # made past its own checks, as a tree of transformed leaves is
+    gaussian = object.__new__(DiagonalGaussian)
+    for name, value in (("loc", {"w": np.ones(2)}), ("scale", {"w": np.array([0.1, bad])})):
+        object.__setattr__(gaussian, name, value)
+    with pytest.raises(SymmetryError, match="'w' of the Gaussian has 1 standard deviations that are not finite"):
+        prune(gaussian, 0.5)
+
+
+def test_no_sites_leave_all_as_they_are():
+    np.testing.assert_array_equal(prune(GAUSSIAN, 0.0, sites=[])["w"], [1.0, 2.0])

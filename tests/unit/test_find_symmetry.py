@@ -8,8 +8,8 @@ import numpyro.distributions as dist
 import pytest
 from jax.extend import core
 
-from numpyro_symmetry import SymmetryError, SymmetryWarning, check_symmetry, find_symmetry
-from numpyro_symmetry.discovery import enumeration, rules
+from numpyro_symmetry import Symmetry, SymmetryError, SymmetryWarning, check_symmetry, find_symmetry, rebase
+from numpyro_symmetry.discovery import enumeration, rules, without_parameters
 from numpyro_symmetry.discovery.interpreter import Interpreter, Typed
 from numpyro_symmetry.discovery.terms import IS_DATA, Reason, atoms_of, axis, pinned
 
@@ -50,7 +50,7 @@ def test_explain_names_group_reason_and_line():
         w2 = numpyro.sample("w2", dist.Normal(0.0, jnp.array([1.0, 1.0, 1.0, 0.1])).to_event(1))
         numpyro.sample("y", dist.Normal(jnp.tanh(x @ w1) @ w2, 0.1).to_event(1), obs=y)
 
-    found = find_symmetry(model, (X, Y))
+    found = find_symmetry(model, (X, Y), signs=False)
     by_axis = {(f.site, f.axis): f for f in found.findings}
     assert found.orbits == {"w2": (0, 0, 0, 1)}
     assert by_axis["w1", -2].reason == "meets data"
@@ -92,7 +92,7 @@ def test_data_that_coincide_create_nothing(closed_over):
     ("activation", "kind"), [(jnp.tanh, "signed"), (jax.nn.relu, "permutation"), (jax.nn.gelu, "permutation")]
 )
 def test_signs_of_odd_activations(activation, kind):
-    found = find_symmetry(network(activation), (X, Y), signs=True)
+    found = find_symmetry(network(activation), (X, Y))
     assert {group.kind for group in found.groups.values()} == {kind}
 
 
@@ -102,7 +102,7 @@ def test_signs_leave_alone_what_is_even():
         loadings, scores = normal("loadings", 3, 2), normal("scores", 12, 2)
         numpyro.sample("y", dist.Normal((scores * scale) @ loadings.T, 0.1).to_event(2), obs=y)
 
-    found = find_symmetry(model, (X,), signs=True)
+    found = find_symmetry(model, (X,))
     assert found.kinds == {"scale": "signed"}
     assert {axis.signed for axis in found.opened("loadings") + found.opened("scores") if axis.group} == {True}
     assert {axis.signed for axis in found.opened("scale")} == {False}
@@ -134,10 +134,10 @@ def test_numbers_overrule_a_rule_that_lies(monkeypatch):
         hidden = jnp.cumsum(jnp.tanh(x @ normal("w1", 3, 4)), axis=1)
         numpyro.sample("y", dist.Normal(hidden @ normal("w2", 4), 0.1).to_event(1), obs=y)
 
-    with pytest.warns(SymmetryWarning, match="'w2', but numbers do not prove it"):
-        found = find_symmetry(model, (X, Y))
+    with pytest.warns(SymmetryWarning, match="'w2' looked possible .* failed the numerical check"):
+        found = find_symmetry(model, (X, Y), signs=False)
     assert not found.groups
-    assert "numbers do not prove it" in found.explain()
+    assert "failed the numerical check" in found.explain()
 
 
 def test_components_that_a_loop_takes_apart_are_found_by_numbers():
@@ -149,12 +149,12 @@ def test_components_that_a_loop_takes_apart_are_found_by_numbers():
     found = find_symmetry(model, (Y,))
     assert len({entries for entries in found.axes.values()}) == 1
     assert set(found.axes) == {"weights", "loc"}
-    assert "proved by numbers alone" in found.explain()
+    assert "verified numerically only" in found.explain()
 
 
 def test_an_operation_without_a_rule_is_no_end(monkeypatch):
     monkeypatch.delitem(rules.RULES, "tanh")
-    found = find_symmetry(network(jnp.tanh), (X, Y))
+    found = find_symmetry(network(jnp.tanh), (X, Y), signs=False)
     assert [str(group) for group in found.groups.values()] == ["S4"]
 
 
@@ -168,7 +168,28 @@ def test_parameters_count_as_sites():
         weights = numpyro.param("net", {"w1": jnp.zeros((3, 4)), "w2": jnp.zeros(4)})
         numpyro.sample("y", dist.Normal(jnp.tanh(x @ weights["w1"]) @ weights["w2"], 0.1).to_event(1), obs=y)
 
-    assert find_symmetry(model, (X, Y)).axes == {"net.w1": (None, "net.w2"), "net.w2": ("net.w2",)}
+    found = find_symmetry(model, (X, Y))
+    assert found.axes == {"net.w1": (None, "net.w2"), "net.w2": ("net.w2",)}
+    assert all(finding.is_parameter for finding in found.findings)
+    assert "net.w2 (param)  -1    4     ±S4 'net.w2'" in found.explain()
+    assert "'net.w1', 'net.w2': of numpyro.param. Groups ['net.w2'] move parameters alone" in found.explain()
+    assert "'net.w1', 'net.w2': of numpyro.param. Groups that move these are left out" in found.restrict([]).explain()
+
+
+def test_latent_sites_are_told_from_parameters():
+    def principal_components(y):
+        weights = numpyro.param("W", jnp.ones((2, 3)))
+        with numpyro.plate("data", len(y)):
+            scores = numpyro.sample("scores", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+            numpyro.sample("y", dist.Normal(scores @ weights, 1.0).to_event(1), obs=y)
+
+    draws = {"scores": RNG.normal(size=(2, 200, 12, 2))}
+    with pytest.raises(SymmetryError, match="(?s)found but for one that moves parameters.*'W': of.*together"):
+        rebase(draws, model=principal_components, model_args=(X,))
+    found = find_symmetry(principal_components, (X,))
+    assert not without_parameters(found).groups
+    assert {finding.site: finding.is_parameter for finding in found.findings} == {"W": True, "scores": False}
+    assert "(param)" not in find_symmetry(network(jnp.tanh), (X, Y)).explain()
 
 
 @pytest.mark.parametrize(
@@ -213,3 +234,49 @@ def test_data_pin_what_they_meet_and_say_so():
     (atom,) = atoms_of(weights)
     assert atom.is_pinned
     assert atom.reasons[0].text == "meets data"
+
+
+FLAT, CURVED = dist.Dirichlet(jnp.ones(5)), dist.Dirichlet(jnp.full(5, 2.0))
+
+
+@pytest.mark.parametrize(
+    ("prior", "expected"),
+    [
+        (FLAT, "S5"),
+        (CURVED, "S5"),
+        (dist.Uniform(0.0, 1.0).expand([5]).to_event(1), "S5"),
+        (dist.Normal(jnp.zeros(5), 1.0), "±S5"),
+        (dist.Normal(jnp.zeros(5), 1.0).to_event(1), "±S5"),
+        (dist.Dirichlet(jnp.array([1.0, 2.0, 3.0, 4.0, 5.0])), ""),
+    ],
+)
+def test_a_site_that_only_its_prior_reads_has_the_symmetry_of_its_prior(prior, expected, recwarn):
+    def model(y):
+        numpyro.sample("unread", prior)
+        loc = numpyro.sample("loc", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+        numpyro.sample("y", dist.Normal(loc.sum(), 1.0), obs=y)
+
+    found = find_symmetry(model, (jnp.array(1.0),))
+    by_site = {finding.site: finding for finding in found.findings}
+    assert by_site["unread"].group.partition(" ")[0] == expected
+    assert ("nothing but its prior reads it" in by_site["unread"].reason) == bool(expected)
+    assert by_site["loc"].reason == ""
+    assert not recwarn.list
+
+
+def test_a_flat_prior_hides_no_support_that_differs():
+    def model():
+        numpyro.sample("u", dist.Uniform(0.0, jnp.array([1.0, 1.0, 3.0])).to_event(1))
+
+    with pytest.raises(SymmetryError, match="leaves its support"):
+        check_symmetry(model, Symmetry({"u": ("unit",)}))
+
+
+def test_a_flat_site_that_something_reads_is_not_taken_on_trust():
+    def model(y):
+        weights = numpyro.sample("weights", FLAT)
+        # so little that no wrong action can be told from a right one
+        numpyro.sample("y", dist.Normal(1e-30 * weights[0], 1.0), obs=y)
+
+    verdict = check_symmetry(model, Symmetry({"weights": ("unit",)}), (jnp.array(1.0),))
+    assert verdict.status == "inconclusive"

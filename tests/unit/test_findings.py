@@ -45,7 +45,7 @@ def scale_of_each(y):
 
 @pytest.fixture(scope="module")
 def found():
-    return find_symmetry(network, (X, Y))
+    return find_symmetry(network, (X, Y), signs=False)
 
 
 def test_every_axis_has_its_group_or_a_reason(found):
@@ -90,10 +90,8 @@ def test_what_is_found_can_be_used_at_once(found):
 # ---- what is trivial, and raises nothing -----------------------------------------------------------------------------
 
 TRIVIAL = {
-    "nothing": (lambda: None, ()),
     "a number": (lambda: numpyro.sample("a", dist.Normal(0, 1)), ()),
     "an axis of one": (lambda: normal("a", 1, 1), ()),
-    "only data": (lambda y: observe(jnp.zeros(4), y), (TWICE,)),
     "an ordered support": (
         lambda: numpyro.sample("a", dist.ImproperUniform(dist.constraints.ordered_vector, (), (3,))),
         (),
@@ -110,7 +108,7 @@ TRIVIAL = {
 @pytest.mark.parametrize("name", TRIVIAL)
 def test_what_is_trivial_raises_nothing(name):
     model, args = TRIVIAL[name]
-    symmetry = find_symmetry(model, args)
+    symmetry = find_symmetry(model, args, signs=False)
     assert not symmetry.groups
     assert symmetry.log_order() == 0.0
     assert symmetry.explain().startswith("Symmetry(trivial")
@@ -123,7 +121,7 @@ def test_an_array_is_no_tuple_of_arguments():
 
 
 def found_nothing():
-    return find_symmetry(lambda: None)
+    return find_symmetry(*TRIVIAL["a number"])
 
 
 def test_a_loop_tells_whole_numbers_apart_but_not_components():
@@ -162,10 +160,24 @@ def test_what_no_wrong_action_changes_is_left_out():
         numpyro.sample("flat", dist.ImproperUniform(dist.constraints.real_vector, (), (4,)))
         normal("w", 3)
 
-    with pytest.warns(SymmetryWarning, match="'flat', but numbers do not prove it") as caught:
+    with pytest.warns(SymmetryWarning, match="'flat' looked possible .* failed the numerical check") as caught:
         symmetry = find_symmetry(model)
     assert symmetry.axes == {"w": ("w",)}
     assert Path(caught[0].filename).name == Path(__file__).name
+
+
+def test_what_is_taken_apart_says_at_which_line():
+    def model(y):
+        weight, loc, slope = numpyro.sample("weight", dist.Beta(2.0, 3.0)), normal("loc", 2), normal("slope", 3)
+        mean = slope[0] + slope[1] * y + slope[2] * y**2
+        parts = dist.Normal(loc + mean[:, None], 1.0)
+        numpyro.sample("y", dist.MixtureSameFamily(dist.Categorical(jnp.array([weight, 1 - weight])), parts), obs=y)
+
+    found = {f.site: f for f in find_symmetry(model, (np.arange(4.0),)).findings}
+    assert {f.reason for f in found.values()} == {"taken apart index by index"}
+    first = model.__code__.co_firstlineno
+    assert found["slope"].source == f"test_findings.py:{first + 2}"
+    assert found["loc"].source == f"test_findings.py:{first + 4}"
 
 
 def test_a_group_refused_for_a_support_says_so():
@@ -219,7 +231,7 @@ def test_the_sign_of_a_head_is_not_counted_beside_the_signs_of_its_units():
         heads = jnp.einsum("nhu,hu->nh", jnp.tanh(jnp.einsum("nd,hdu->nhu", x, w)), v)
         numpyro.sample("y", dist.Normal((heads**3).sum(1), 0.3).to_event(1), obs=y)
 
-    signed = find_symmetry(of_heads, (X, Y), signs=True)
+    signed = find_symmetry(of_heads, (X, Y))
     assert [group.signed for group in signed.groups.values() if group.cells] == [True]
     assert [group.signed for group in signed.groups.values() if not group.cells] == [False]
 
@@ -243,7 +255,7 @@ def test_orbits_behind_an_inverse():
 
     found = find_symmetry(model)
     assert text_of_group(found) == "S2 x S3"
-    assert {f.reason for f in found.findings} == {"proved by numbers alone; the rest is not"}
+    assert {f.reason for f in found.findings} == {"verified numerically only; the rest is not"}
 
 
 @pytest.mark.parametrize("name", ["series", "neighbours"])
@@ -258,7 +270,8 @@ def test_columns_whose_rows_meet_each_other_move_as_a_whole(name):
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SymmetryWarning)
-        found = find_symmetry(series) if name == "series" else find_symmetry(neighbours, (NEIGHBOURS,))
+        model, args = {"series": (series, ()), "neighbours": (neighbours, (NEIGHBOURS,))}[name]
+        found = find_symmetry(model, args, signs=False)
     assert text_of_group(found) == "S3"
 
 
@@ -334,3 +347,82 @@ def test_a_change_of_a_nat_is_one_beside_a_likelihood_of_billions():
         numpyro.factor("both", prior + dist.Normal(mean, 1e-5).log_prob(y).sum())
 
     assert text_of_group(find_symmetry(model, (np.exp(-(x**2)),))) in ("S2", "trivial")
+
+
+# ---- numbers on their own --------------------------------------------------------------------------------------------
+
+
+def weighed_by(t):
+    w = normal("w", 2)
+    numpyro.factor("f", -((w[0] * t + w[1]) ** 2))
+
+
+def chosen_by(t):
+    w = normal("w", 2)
+    numpyro.factor("f", -((w[0] * jnp.where(t == 1, 1.0, 2.0) + w[1]) ** 2))
+
+
+def contracted_with(t):
+    numpyro.factor("f", -((jnp.stack([jnp.asarray(t, float), jnp.ones(())]) @ normal("w", 2)) ** 2))
+
+
+@pytest.mark.parametrize("model", [weighed_by, chosen_by, contracted_with])
+@pytest.mark.parametrize("one", [jnp.float32(1.0), np.float32(1.0), np.array(1), jnp.array(True)], ids=repr)
+def test_an_array_without_axes_is_data_whose_value_is_an_accident(model, one):
+    assert text_of_group(find_symmetry(model, (one,), signs=False)) == "trivial"
+
+
+def test_a_number_of_pythons_is_part_of_the_model():
+    assert text_of_group(find_symmetry(weighed_by, (1.0,), signs=False)) == "S2"
+
+
+@pytest.mark.parametrize("count", [jnp.int32(3), np.int64(3), np.array(3), 3], ids=repr)
+def test_a_number_that_a_model_takes_for_a_size_stays_one(count):
+    def model(y, count):
+        loc = normal("loc", int(count), scale=3.0)
+        mixture = dist.MixtureSameFamily(dist.Categorical(jnp.ones(int(count)) / count), dist.Normal(loc, 1.0))
+        numpyro.sample("y", mixture, obs=y)
+
+    # that of the data is opaque all the same
+    assert text_of_group(find_symmetry(model, (np.float32(0.3), count), signs=False)) == "S3"
+
+
+@pytest.mark.parametrize("dummy", [np.ones, np.zeros])
+def test_data_that_are_all_alike_hide_nothing(dummy):
+    def model(x, y):
+        w = normal("w", 3)
+        observe(sum(x[:, k] * w[k] for k in range(3)), y)
+
+    assert text_of_group(find_symmetry(model, (dummy((5, 3)), dummy(5)), signs=False)) == "trivial"
+
+
+# ---- sets of axes of one size ----------------------------------------------------------------------------------------
+
+
+def in_loops(x, y, widths, factor=(1.0, 1.0), bias=True):
+    """Two layers, unit by unit; the first unit of each may be another than the rest."""
+    a, b = widths
+    w1, w2, w3 = normal("w1", 2, a), normal("w2", a, b), normal("w3", b)
+    b1, b2 = (normal("b1", a), normal("b2", b)) if bias else (jnp.zeros(a), jnp.zeros(b))
+    h = [jnp.tanh(x @ w1[:, j] + b1[j]) * (factor[0] if j == 0 else 1.0) for j in range(a)]
+    g = [jnp.tanh(sum(h[i] * w2[i, j] for i in range(a)) + b2[j]) * (factor[1] if j == 1 else 1.0) for j in range(b)]
+    observe(sum(g[j] * w3[j] for j in range(b)), y)
+
+
+@pytest.mark.parametrize(
+    ("widths", "factor", "bias", "expected"),
+    [
+        ((3, 3), (1.0, 1.0), True, "S3 x S3"),
+        ((3, 4), (1.0, 1.0), True, "S3 x S4"),
+        ((4, 4), (2.0, 3.0), False, "S3 x S3"),
+        ((4, 4), (2.0, 1.0), False, "S3 x S4"),
+    ],
+)
+def test_two_layers_of_one_width_have_a_group_each(widths, factor, bias, expected):
+    def model(x, y):
+        in_loops(x, y, widths, factor, bias)
+
+    found = find_symmetry(model, (X, Y), signs=False)
+    assert text_of_group(found) == expected
+    # units of the first on the sites of the first
+    assert found.axes["w2"] == (found.axes["w1"][1], *found.axes["w3"])

@@ -9,6 +9,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[2] / "numpyro_symmetry"
 FLOOR = {
+    "linalg": 0,
     "symmetry": 0,
     "entropy": 1,
     "matching": 1,
@@ -36,8 +37,8 @@ def test_every_import_points_down(room):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("numpyro_symmetry."):
                 target = node.module.split(".")[1]
                 same_floor_below = FLOOR[target] < FLOOR[room] or target == room
-                # guides and traces verify against the model, so discovery stands just below them
-                assert same_floor_below or (room in ("guides", "traces") and target == "discovery"), (
+                # guides, traces and samplers read the model as discovery does, which stands just below them
+                assert same_floor_below or (room in ("guides", "traces", "samplers") and target == "discovery"), (
                     f"{path.name} imports {node.module}"
                 )
 
@@ -58,6 +59,13 @@ def test_the_package_loads_no_upper_floor():
 def test_guides_load_no_sampler_and_no_plots():
     top, _ = loaded_by("import numpyro_symmetry.guides")
     assert not top & HEAVY
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_subpackages_are_attributes(room):
+    code = f"import numpyro_symmetry as ns; print(ns.{room}.__name__)"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == f"numpyro_symmetry.{room}"
 
 
 def test_every_public_name_resolves():

@@ -2,6 +2,7 @@
 
 import itertools
 import sys
+import types
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +21,10 @@ from numpyro_symmetry import (
     inverse,
     match,
 )
-from numpyro_symmetry.matching import assign
+from numpyro_symmetry.matching import assign, solve
+from numpyro_symmetry.matching.costs import COSTS
+from numpyro_symmetry.matching.descent import descend
+from numpyro_symmetry.matching.sides import Side
 from tests import networks, oracles
 
 ONE = Symmetry({"w1": (None, "hidden"), "b1": ("hidden",), "w2": ("hidden", None)})
@@ -204,6 +208,96 @@ def test_dead_and_equal_units_keep_their_labels(dtype, width):
         assert (np.asarray(part) == np.arange(width)).all()
 
 
+def test_where_descent_ends_lower_than_it_could_have_stayed_labels_stay():
+    # descent from the barycentre decides the first layer by biases that mislead, and ends below the identity
+    rng = np.random.default_rng(0)
+    shapes, symmetry = networks.mlp([2, 8, 8, 1])
+    count = 300
+    source = {site: rng.normal(size=(count, *shape)) for site, shape in shapes.items()}
+    noise = {site: rng.normal(size=shape) for site, shape in shapes.items()}
+    target = {site: value[0] + 0.9 * noise[site] for site, value in source.items()}
+    near = {site: 0.5 * value + target[site] for site, value in source.items()}
+    found = match(target, near, symmetry, method="descent")
+    assert (found.objective >= found.objective_before).all()
+    bound = symmetry.bind(target)
+    problem = sys.modules[match.__module__]._problem(
+        bound, Side(target, None), Side(near, None), slice(0, count), COSTS["euclidean"]
+    )
+    worse = problem.score(descend(problem).state) < problem.score(problem.identity()) - 1e-6
+    # there are such cases, so that going back is needed
+    assert worse.any()
+    assert (found.objective[worse] >= found.objective_before[worse]).all()
+    assert found.converged.all()
+
+
+def test_enumeration_is_limited(monkeypatch):
+    target, source = draw("two", 0), draw("two", 1)
+    assert match(target, source, SHAPES["two"][0]).exact
+    monkeypatch.setattr(solve, "_MAX_ENUMERATED", 5)
+    found = match(target, source, SHAPES["two"][0])
+    assert not found.exact
+    assert found.num_sweeps > 1
+
+
+def test_a_match_is_printed_in_a_line():
+    target, source = draw("one", 0), draw("one", 1)
+    assert repr(match(target, source, ONE)).startswith("Match(objective -")
+    text = repr(match(target, {s: np.stack([v, v + 1]) for s, v in source.items()}, ONE))
+    assert "sources (2,)" in text
+    assert "exact: 2 of 2" in text
+    assert "array" not in text
+    assert len(text) < 200
+
+
+@pytest.mark.parametrize("size", [1e200, 1e-170])
+def test_values_whose_squares_are_no_numbers_are_refused(size):
+    one = Symmetry({"w": ("h",)})
+    target, source = {"w": size * np.array([1.0, 2.0, 3.0])}, {"w": size * np.array([3.0, 1.0, 2.0])}
+    with pytest.raises(SymmetryError, match="(too large for|vanish in) double precision: (di|mu).* a common scale"):
+        match(target, source, one)
+    moderate = {s: 1e120 / size * v for s, v in target.items()}, {s: 1e120 / size * v for s, v in source.items()}
+    assert match(*moderate, one).element["h"].tolist() == [1, 2, 0]
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda t, s: match(t, s, None), TypeError, "symmetry must be a Symmetry.*got NoneType"),
+        (lambda t, s: match(t, s, "mlp"), TypeError, "symmetry must be a Symmetry.*got str"),
+        (lambda t, s: match(t, s, ONE, rng_key=3), TypeError, "rng_key must be one JAX random key"),
+        (lambda t, s: match(t, s, ONE, cost=ActivationCost), ValueError, "cost must be one of"),
+        (lambda t, s: match(t, s, ONE, cost=["kl"]), ValueError, "cost must be one of"),
+        (
+            lambda t, s: match(t, s | {"b1": np.ma.array(s["b1"], mask=[1, 0, 0, 0, 0])}, ONE),
+            SymmetryError,
+            "Site 'b1' is a masked array",
+        ),
+        (lambda t, s: match({"p": t}, {"p": s}, ONE), SymmetryError, r"mappings at \['p'\].*flatten nested"),
+        (
+            lambda t, s: match(t, s | {"b1": np.array(list("abcde"))}, ONE),
+            SymmetryError,
+            "'b1' of the source: expected",
+        ),
+        (
+            lambda t, s: jax.jit(lambda w: match(t, s | {"b1": w}, ONE).objective)(jnp.zeros(5)),
+            TypeError,
+            "match needs numbers and cannot run under jit",
+        ),
+    ],
+)
+def test_bad_arguments_are_named(call, error, message):
+    with pytest.raises(error, match=message):
+        call(draw("one", 0), draw("one", 1))
+
+
+def test_another_package_called_lap_is_not_taken_for_lapx(monkeypatch):
+    monkeypatch.setitem(sys.modules, "lap", types.ModuleType("lap"))
+    benefit = np.random.default_rng(0).normal(size=(4, 4))
+    assert (assign(benefit) == linear_sum_assignment(benefit, maximize=True)[1]).all()
+    with pytest.raises(ValueError, match="'lapx' is not installed"):
+        assign(benefit, solver="lapx")
+
+
 def test_the_same_key_gives_the_same_answer():
     target, source = draw("wide", 0), draw("wide", 1, (4,))
     answers = [match(target, source, SHAPES["wide"][0], method="thorough", rng_key=jax.random.key(7)) for _ in range(2)]
@@ -347,10 +441,133 @@ def test_gaussians_are_fitted_interpolated_and_averaged():
     np.testing.assert_allclose(half.scale["w"], q.geodesic(p, 0.5).scale["w"], rtol=1e-6)
     np.testing.assert_allclose(p.log_density({"w": np.ones((2, 3))}), [-1.5 - 1.5 * np.log(2 * np.pi)] * 2, rtol=1e-6)
     assert p.sample(jax.random.key(0), (2, 5))["w"].shape == (2, 5, 3)
-    with pytest.raises(SymmetryError, match="at least two draws"):
-        DiagonalGaussian.fit({"w": np.zeros((1, 3))})
-    with pytest.raises(SymmetryError, match="they must agree"):
-        DiagonalGaussian({"w": np.zeros(3)}, {})
+
+
+@pytest.mark.parametrize("container", [np.asarray, list])
+def test_fitting_is_unbiased_and_in_double_precision_whatever_the_session(container):
+    draws = np.random.default_rng(0).normal(1e6, 1e-3, (1000, 1))
+    q = DiagonalGaussian.fit({"w": container(draws)})
+    assert (q.loc["w"].dtype, q.scale["w"].dtype) == (np.float64, np.float64)
+    np.testing.assert_allclose(q.scale["w"], draws.std(0, ddof=1), rtol=1e-9)
+    # three draws, whose variance is half the sum of squares, not a third
+    three = DiagonalGaussian.fit({"w": np.array([1.0, 2.0, 3.0])})
+    assert float(three.scale["w"]) == pytest.approx(1.0, rel=1e-12)
+    # what is computed of it stays there
+    other = DiagonalGaussian({"w": q.loc["w"] + 2e-3}, q.scale)
+    assert float(q.wasserstein(other)) == pytest.approx(2e-3, rel=1e-6)
+    assert float(q.geodesic(other, 0.5).loc["w"][0] - q.loc["w"][0]) == pytest.approx(1e-3, rel=1e-6)
+    assert q.sample(jax.random.key(0), (500,))["w"].std() == pytest.approx(1e-3, rel=0.2)
+    expected = -0.5 * 4e-6 / q.scale["w"][0] ** 2 - np.log(q.scale["w"][0]) - 0.5 * np.log(2 * np.pi)
+    assert float(q.log_density(other.loc)) == pytest.approx(expected, rel=1e-6)
+
+
+def test_gaussians_are_fitted_under_vmap():
+    draws = np.random.default_rng(0).normal(size=(4, 50, 3))
+    q = jax.vmap(lambda w: DiagonalGaussian.fit({"w": w}))(draws)
+    np.testing.assert_allclose(q.scale["w"], draws.std(1, ddof=1), rtol=1e-5)
+
+
+GOOD = DiagonalGaussian({"w": np.zeros(2)}, {"w": np.ones(2)})
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: DiagonalGaussian.fit({"w": np.zeros((1, 3))}), SymmetryError, "at least two draws"),
+        (lambda: DiagonalGaussian.fit({"w": np.zeros((5, 3)), "v": np.zeros(7)}), SymmetryError, "numbers of draws"),
+        (
+            lambda: DiagonalGaussian.fit({"w": np.array([1.0, np.nan])}),
+            SymmetryError,
+            "'w' holds 1 non-finite of 2",
+        ),
+        (
+            lambda: DiagonalGaussian.fit({"w": np.ma.array([1.0, 2], mask=[0, 1])}),
+            SymmetryError,
+            "'w' is a masked array",
+        ),
+        (lambda: DiagonalGaussian.fit({"w": np.zeros(3)}, num_leading_dims=2), SymmetryError, "fewer than 2 leading"),
+        (lambda: DiagonalGaussian.fit({"w": np.zeros(3)}, num_leading_dims=1.0), TypeError, "num_leading_dims must be"),
+        (lambda: DiagonalGaussian.fit(np.zeros((5, 3))), TypeError, "fit expects draws by site"),
+        (lambda: DiagonalGaussian.fit({"w": np.array(["a", "b"])}), SymmetryError, "Site 'w': expected real numbers"),
+        (lambda: DiagonalGaussian({"w": np.zeros(3)}, {}), SymmetryError, "they must agree"),
+        (lambda: DiagonalGaussian(np.zeros(3), {}), TypeError, "loc maps sites to arrays; got ndarray"),
+        (lambda: DiagonalGaussian({"w": 0.0}, {"w": -1.0}), SymmetryError, "Site 'w' holds 1 negative standard"),
+        (
+            lambda: DiagonalGaussian({"w": 0.0}, {"w": np.nan}),
+            SymmetryError,
+            "scale of site 'w' holds 1 non-finite",
+        ),
+        (lambda: DiagonalGaussian({"w": np.inf}, {"w": 1.0}), SymmetryError, "loc of site 'w' holds 1 non-finite of 1"),
+        (lambda: DiagonalGaussian({"w": 1j}, {"w": 1.0}), SymmetryError, "loc of site 'w': expected real numbers"),
+        (
+            lambda: DiagonalGaussian({"w": np.zeros(2)}, {"w": np.ones(1)}),
+            SymmetryError,
+            "one standard deviation",
+        ),
+        (lambda: GOOD.geodesic(GOOD, -1), ValueError, "t must be one number from 0 to 1.*got -1"),
+        (lambda: GOOD.geodesic(GOOD, np.nan), ValueError, "t must be one number"),
+        (lambda: GOOD.geodesic(GOOD, [0.1, 0.2]), ValueError, "t must be one number"),
+        (lambda: GOOD.geodesic({"w": np.zeros(2)}, 0.5), TypeError, "Expected another DiagonalGaussian; got dict"),
+        (lambda: DiagonalGaussian.barycenter([]), ValueError, "at least one Gaussian"),
+        (lambda: DiagonalGaussian.barycenter([GOOD], [0]), ValueError, r"not all zero; got \[0\]"),
+        (lambda: DiagonalGaussian.barycenter([GOOD] * 2, [2, -1]), ValueError, "none negative"),
+        (lambda: DiagonalGaussian.barycenter([GOOD] * 2, [np.nan, 1]), ValueError, "must be finite"),
+        (lambda: DiagonalGaussian.barycenter([GOOD] * 2, [1]), ValueError, "one number for each of 2 Gaussians"),
+        (lambda: GOOD.log_density({"v": 0.0}), SymmetryError, r"Sites \['w'\] of the Gaussian are not among"),
+        (lambda: GOOD.geodesic(GOOD, 0).sample(0), TypeError, "rng_key must be one JAX random key"),
+        (
+            lambda: DiagonalGaussian({"w": 0.0}, {"w": 0.0}).log_density({"w": 0.0}),
+            SymmetryError,
+            "a point has no density",
+        ),
+        (lambda: FullGaussian({"w": np.zeros(2)}, np.eye(3)), SymmetryError, "have 2 entries; covariance has shape"),
+        (lambda: FullGaussian({"w": np.zeros(2)}, np.array([[1, 0.5], [0, 1]])), SymmetryError, "not symmetric.*0.5"),
+        (
+            lambda: FullGaussian({"w": np.zeros(2)}, np.array([[1, 2], [2, 1.0]])),
+            SymmetryError,
+            "negative eigenvalue",
+        ),
+        (
+            lambda: FullGaussian({"w": np.zeros(2)}, np.full((2, 2), np.nan)),
+            SymmetryError,
+            "covariance holds 4",
+        ),
+        (lambda: FullGaussian({"w": np.array([0, np.nan])}, np.eye(2)), SymmetryError, "loc of site 'w' holds 1 non-f"),
+    ],
+)
+def test_what_is_no_gaussian_is_refused_where_it_is_made(make, error, message):
+    with pytest.raises(error, match=message):
+        make()
+
+
+def test_gaussians_are_trees_that_keep_the_order_of_their_sites():
+    full = FullGaussian({"w": np.arange(2.0), "a": np.ones(1)}, np.diag([1.0, 2.0, 3.0]))
+    again = jax.tree.map(lambda x: x, full)
+    assert list(again.loc) == ["w", "a"]
+    assert again.diagonal().scale["a"].tolist() == [np.sqrt(3.0)]
+    variances = jax.jit(lambda q: q.diagonal().scale["w"] ** 2)(full)
+    np.testing.assert_allclose(variances, [1.0, 2.0], rtol=1e-6)
+    with pytest.raises(TypeError, match="FullGaussian.wasserstein needs numbers"):
+        jax.jit(lambda q: q.wasserstein(q))(full)
+    # semidefinite ones, and ones that are symmetric but for rounding, are Gaussians
+    root = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
+    FullGaussian({"w": np.zeros(40)}, root @ root.T)
+    FullGaussian({"w": np.zeros(2)}, np.zeros((2, 2)))
+    # a gradient has the structure of a Gaussian, and may be negative
+    gradient = jax.grad(lambda q: q.log_density({"w": jnp.full(2, 3.0)}))(
+        DiagonalGaussian(*map(dict, (GOOD.loc, GOOD.scale)))
+    )
+    np.testing.assert_allclose(gradient.scale["w"], [8.0, 8.0], rtol=1e-5)
+    gradient = jax.grad(lambda q: -q.log_density({"w": jnp.full(2, 3.0)}))(GOOD)
+    np.testing.assert_allclose(gradient.scale["w"], [-8.0, -8.0], rtol=1e-5)
+
+
+def test_standard_deviations_move_beside_fixed_axes():
+    symmetry = Symmetry({"w": ("layer", "layer/unit")}, kinds={"layer": "fixed"})
+    q = DiagonalGaussian({"w": np.arange(6.0).reshape(2, 3)}, {"w": 1.0 + np.arange(6.0).reshape(2, 3)})
+    g = {"layer/unit": np.array([[1, 2, 0], [0, 2, 1]])}
+    moved = q.apply(symmetry.bind(q.loc), g)
+    assert (moved.scale["w"] == moved.loc["w"] + 1.0).all()
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -398,7 +615,12 @@ def test_a_law_is_the_same_in_any_order_of_sites():
     [
         (FullGaussian({"w": np.zeros(2)}, np.eye(2)), {"w": np.ones(2)}, {}, "ignore correlations"),
         (FullGaussian({"w": np.zeros(2)}, np.eye(2)),) * 2 + ({"cost": "kl"}, "ignore correlations"),
-        (DiagonalGaussian({"w": np.zeros(2)}, {"w": np.array([1.0, -1.0])}), {"w": np.ones(2)}, {}, "1 negative"),
+        (
+            jax.tree.map(np.negative, DiagonalGaussian({"w": np.zeros(2)}, {"w": np.array([1.0, 0.0])})),
+            {"w": np.ones(2)},
+            {},
+            "Site 'w' of the target holds 1 negative",
+        ),
         ({"w": np.zeros(2)}, {"w": np.ones(2, complex)}, {}, "real numbers"),
     ],
 )

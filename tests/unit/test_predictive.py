@@ -1,5 +1,6 @@
 """Distances between predictions, pruning, and plots of relabelled draws."""
 
+import jax
 import jax.numpy as jnp
 import matplotlib as mpl
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 
 from numpyro_symmetry import (
     DiagonalGaussian,
+    Symmetry,
     SymmetryError,
     agreement,
     plot_null,
@@ -75,6 +77,90 @@ def test_plots():
         plot_null(rebase(values, traces.MIXTURE, null=False))
     with pytest.raises(SymmetryError, match="name one of"):
         plot_transpositions(out, "state")
+
+
+def test_both_work_under_jit_vmap_grad_and_in_batches():
+    p, q = (jax.nn.softmax(jax.random.normal(jax.random.key(k), (4, 6, 3))) for k in (0, 1))
+    for measure in (agreement, total_variation):
+        each = [float(measure(a, b)) for a, b in zip(p, q, strict=True)]
+        np.testing.assert_allclose(measure(p, q), each, rtol=1e-6)
+        np.testing.assert_allclose(jax.jit(measure)(p, q), each, rtol=1e-6)
+        np.testing.assert_allclose(jax.vmap(measure)(p, q), each, rtol=1e-6)
+        np.testing.assert_allclose(measure(p, q[0])[0], each[0], rtol=1e-6)
+    slope = jax.grad(lambda x: total_variation(jax.nn.softmax(x), q[0]))(jnp.zeros((6, 3)))
+    assert bool(jnp.isfinite(slope).all())
+    assert bool((slope != 0).any())
+
+
+@pytest.mark.parametrize(
+    ("p", "q", "message"),
+    [
+        (np.ones((0, 2)), np.ones((0, 2)), "There are no data"),
+        (np.ones((2, 0)), np.ones((2, 0)), "or no classes"),
+        (np.full((3, 2, 2), 0.5), np.full((4, 2, 2), 0.5), "of the same data"),
+        (np.ma.array([[0.5, 0.5]], mask=[[0, 1]]), [[0.5, 0.5]], "Argument 'p' is a masked array"),
+        ([[0.5, 0.5]], [["a", "b"]], "q, of probabilities: expected real numbers"),
+        ([[1j, 0.5]], [[0.5, 0.5]], "p, of probabilities: expected real numbers"),
+    ],
+)
+def test_bad_probabilities_are_named(p, q, message):
+    for measure in (agreement, total_variation):
+        with pytest.raises(SymmetryError, match=message):
+            measure(p, q)
+
+
+def test_relabelled_draws_are_plotted_by_default_by_one_site_and_by_many_values_a_slot():
+    values, _ = traces.mixture(draws=50)
+    out = rebase(values, traces.MIXTURE, null=False)
+    names = [(axes.get_xlabel(), axes.get_ylabel()) for axes in plot_relabelling(out)]
+    assert names == [("weights", "loc")] * 2
+    for site in ("loc", ("loc",), ["loc"], ("loc", "loc")):
+        before, after = plot_relabelling(values, out, site)
+        assert (after.get_xlabel(), after.get_ylabel()) == ("draw", "loc")
+        np.testing.assert_array_equal(before.lines[1].get_ydata(), values["loc"].reshape(-1, 3)[:, 1])
+        np.testing.assert_array_equal(after.lines[1].get_ydata(), out.data["loc"].reshape(-1, 3)[:, 1])
+    units = np.random.default_rng(0).standard_normal((4, 50, 2, 3)) + 5.0 * np.arange(3)
+    out = rebase({"w": units}, Symmetry({"w": (None, "unit")}), null=False)
+    after = plot_relabelling(out)[1]
+    assert (after.get_xlabel(), after.get_ylabel(), len(after.lines)) == ("w, value 0", "w, value 1", 3)
+    np.testing.assert_array_equal(after.lines[2].get_ydata(), out.data["w"][:, :, 1, 2].ravel())
+
+
+HMM_DRAWS = traces.hmm()[0]
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda v, o: plot_relabelling(v, o, ("loc", "scale", "weights")), SymmetryError, "one site or two; got 3"),
+        (lambda v, o: plot_relabelling(v, o, ()), SymmetryError, "one site or two; got 0"),
+        (lambda v, o: plot_relabelling(v, o, "mu"), SymmetryError, r"\['mu'\] are none of the symmetry's sites"),
+        (lambda v, o: plot_relabelling(v, o, 3), TypeError, "sites must be a tuple of names"),
+        (lambda v, o: plot_relabelling(v, o.data, "loc"), TypeError, "out must be what rebase returned"),
+        (lambda v, o: plot_relabelling({"loc": v["loc"]}, o), SymmetryError, "raw has no sites"),
+        (lambda v, o: plot_transpositions(o.data), TypeError, r"plot_transpositions\(out\): out must be what rebase"),
+        (lambda v, o: plot_null(None), TypeError, "got NoneType"),
+        (
+            lambda v, o: plot_relabelling(rebase(HMM_DRAWS, traces.HMM, null=False), sites="transition"),
+            SymmetryError,
+            "'transition' has axes .* other than one group",
+        ),
+        (
+            lambda v, o: plot_relabelling(
+                rebase({"a": np.ones((50, 3, 2)), "b": np.ones((50, 3))}, AB, null=False), sites=("b", "a")
+            ),
+            SymmetryError,
+            "'a' has 2 values a slot",
+        ),
+    ],
+)
+def test_what_cannot_be_plotted_is_said(call, error, message):
+    values, _ = traces.mixture(draws=50)
+    with pytest.raises(error, match=message):
+        call(values, rebase(values, traces.MIXTURE, null=False))
+
+
+AB = Symmetry({"a": ("u", None), "b": ("u",)})
 
 
 def test_probabilities_that_are_not_finite_are_refused():

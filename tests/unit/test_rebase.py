@@ -1,7 +1,12 @@
 """`rebase`: containers in and out, references, labels, undoing, and what it refuses."""
 
+from typing import NamedTuple
+
 import jax.numpy as jnp
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pandas as pd
 import pytest
 import xarray as xr
 
@@ -199,6 +204,71 @@ def test_allocations_are_relabelled_as_values():
     np.testing.assert_array_equal(out.undo({"m": moved}, axes={"m": (None, "component")})["m"], matrix)
 
 
+def test_labels_are_stored_in_many_ways():
+    values, labels = traces.mixture(draws=30)
+    rng = np.random.default_rng(3)
+    true = rng.integers(0, 3, (4, 30, 9))
+    z = np.take_along_axis(np.argsort(labels, -1), true, -1)
+    for missing, dtype in ((-1, int), (-1.0, float), (np.nan, np.float32)):
+        holed, expected = z.astype(dtype), true.astype(dtype)
+        holed[0, :, 2] = expected[0, :, 2] = missing
+        out = rebase(values | {"z": holed}, traces.MIXTURE, order_by="loc", labels={"z": "component"}, null=False)
+        np.testing.assert_array_equal(out.data["z"], expected)
+        assert out.data["z"].dtype == holed.dtype
+        np.testing.assert_array_equal(out.undo(out.data)["z"], holed)
+    for wrong, message in (
+        (z + 1, "from 1 to 3. Counted from one, .* pass z - 1"),
+        (z + 0.5, "not whole"),
+        (z.astype(str), "not whole"),
+    ):
+        with pytest.raises(SymmetryError, match=f"'z' holds labels of group 'component'; expected integers.*{message}"):
+            rebase(values | {"z": wrong}, traces.MIXTURE, labels={"z": "component"})
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda z: z.astype(float), "whole numbers from 0 to 2,.*labels={'z': 'component'};"),
+        (lambda z: z + 1, "integers from 1 to 3,.*labels={'z': 'component'} after subtracting one"),
+        (lambda z: np.where(z == 0, -1, z), "integers from 1 to 2, and -1 or NaN"),
+        (lambda z: np.where(z == 0, np.nan, z).astype(np.float32), "whole numbers from 1 to 2, and -1 or NaN"),
+    ],
+)
+def test_labels_however_they_are_stored_are_warned_of(change, words):
+    values, _ = traces.mixture(draws=30)
+    z = change(np.random.default_rng(0).integers(0, 3, (4, 30, 9)))
+    with pytest.warns(SymmetryWarning, match=f"'z' holds {words}"):
+        rebase(values | {"z": z}, traces.MIXTURE, null=False)
+
+
+@pytest.mark.parametrize(
+    "other", [np.zeros((4, 30)), np.full((4, 30), 7), np.tile(np.arange(30), (4, 1)), np.ones((4, 30), bool)]
+)
+def test_what_cannot_be_labels_needs_no_word(other):
+    values, _ = traces.mixture(draws=30)
+    rebase(values | {"other": other}, traces.MIXTURE, null=False)
+
+
+@pytest.mark.parametrize("group", ["posterior_predictive", "predictions"])
+def test_predicted_labels_are_warned_of_and_predicted_data_are_not(group):
+    values, _ = traces.mixture(draws=20)
+    z = xr.DataArray(np.random.default_rng(0).integers(0, 3, (4, 20, 7)), dims=("chain", "draw", "data"))
+    data = with_group(container(values), group, xr.Dataset({"z": z, "y": 0 * z, "f": 0.5 + z}))
+    with pytest.warns(SymmetryWarning) as caught:
+        out = rebase(data, traces.MIXTURE, null=False)
+    (message,) = [str(warning.message) for warning in caught]
+    assert f"'z' in group {group!r} of the container keeps its old labels" in message
+    np.testing.assert_array_equal(out.data[group]["z"].values, z.values)
+
+
+def with_group(data, name, group):
+    if isinstance(data, xr.DataTree):
+        data[name] = xr.DataTree(group)
+    else:
+        data.add_groups(**{name: group})
+    return data
+
+
 def test_labels_nobody_speaks_of_are_warned_of():
     values, _ = traces.mixture(draws=30)
     z = np.random.default_rng(0).integers(0, 3, (4, 30, 9))
@@ -271,20 +341,72 @@ def broken(site, index, value):
 VALUES = traces.mixture(draws=10)[0]
 
 
+class Position(NamedTuple):
+    """As BlackJAX takes any pytree."""
+
+    loc: np.ndarray
+    scale: np.ndarray
+    weights: np.ndarray
+
+
+class State(NamedTuple):
+    """As a sampler returns it."""
+
+    position: dict
+    logdensity: float
+
+
 @pytest.mark.parametrize(
     ("data", "options", "message"),
     [
         (broken("loc", (1, 4, 2), np.nan), {}, r"'loc' is not finite in 1 of 40 draws, first in draw \(1, 4\)"),
         ({"loc": VALUES["loc"]}, {}, "'weights' is named by the symmetry but"),
-        ({**VALUES, "scale": VALUES["scale"][:, :5]}, {}, "disagree on their|Cannot tell"),
-        ({**VALUES, "scale": VALUES["scale"][..., :2]}, {}, "size|Cannot tell"),
+        ({**VALUES, "scale": VALUES["scale"][:, :5]}, {}, r"disagree on their 2 .* 'scale': \(4, 5, 3\)"),
+        ({s: v[0, : 5 + (s == "loc")] for s, v in VALUES.items()}, {}, r"disagree on their 1 .* 'loc': \(6, 3\)"),
+        (
+            {**VALUES, "scale": VALUES["scale"][..., :2]},
+            {"num_leading_dims": 2},
+            "'scale' axis -1 has size 2, but group 'component' has size 3",
+        ),
+        ({**VALUES, "scale": [[1.0, 2.0], [1.0]]}, {}, r"'scale' is ragged: its chains have 2, 1 draws.* value\[:1\]"),
+        (
+            {**VALUES, "scale": np.ma.masked_array(VALUES["scale"], VALUES["scale"] > 1)},
+            {},
+            "'scale' is a masked array",
+        ),
+        ({**VALUES, "other": np.ma.masked_array(np.zeros(3), True)}, {}, "'other' is a masked array"),
+        (
+            [{s: np.ma.masked_array(v[0, 0], True) for s, v in VALUES.items()}],
+            {},
+            "Member 0: site 'weights' is a masked",
+        ),
         ({s: v[:, :0] for s, v in VALUES.items()}, {"num_leading_dims": 2}, "no draws"),
-        ([VALUES["loc"]], {}, "expects a dict"),
+        ({}, {}, "no draws: the dict is empty"),
+        ([], {}, "an empty list"),
+        ([VALUES["loc"]], {}, "expects a dict.* a list of ndarray: members of an ensemble are dicts"),
+        ((VALUES["loc"], VALUES["scale"]), {}, r"the parts of one position get names, dict\(zip"),
+        (Position(**VALUES), {}, r"the tuple Position\(loc, scale, weights\).*data._asdict\(\)"),
+        (State(VALUES, 0.0), {}, "the state State of a sampler: pass its positions by site, states.position"),
+        ({"params": VALUES}, {}, r"'params' is itself a dict of \['loc', .*flatten_dict"),
+        (VALUES["loc"], {}, r"an array of shape \(4, 10, 3\): name the site"),
+        (pd.DataFrame(VALUES["loc"][0], columns=["loc[1]", "loc[2]", "loc[3]"]), {}, "a DataFrame with columns: stack"),
+        (dict, {}, "the class dict"),
+        (
+            {f"loc.{k}": VALUES["loc"][..., k] for k in range(3)},
+            {},
+            "'loc' is there in 3 columns, 'loc.0' to 'loc.2'.*np.stack",
+        ),
+        ({f"loc[{k}]": VALUES["loc"][..., k] for k in range(3)}, {}, "'loc' is there in 3 columns"),
         ([{"loc": np.zeros(3)}, {"mu": np.zeros(3)}], {}, "Member 1 has sites"),
         (VALUES, {"labels": {"z": "component"}}, "expected a site of the data"),
         (VALUES, {"reference": (9, 9)}, "no draw of a trace"),
         (VALUES, {"reference": {"loc": np.zeros(3)}}, "'weights' of the reference"),
         (VALUES, {"reference": "map"}, "needs each draw's log density"),
+        (
+            VALUES,
+            {"reference": {s: np.ma.masked_array(np.ones(3), True) for s in VALUES}},
+            "Reference 'weights' is a masked",
+        ),
         (VALUES, {"order_by": "z"}, "none of the symmetry's sites"),
         (xr.Dataset({"loc": (("a",), np.zeros(3))}), {}, "expected chain and draw"),
     ],
@@ -295,18 +417,48 @@ def test_bad_input_is_refused_with_its_reason(data, options, message):
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("options", "error", "message"),
     [
-        ({"reference": "best"}, "reference must be one of"),
-        ({"cost": "gaussian"}, "cost must be"),
-        ({"method": "best"}, "method must be one of"),
-        ({"num_starts": 0}, "at least 1"),
-        ({"reference": "first", "order_by": "loc"}, "would rename"),
+        ({"reference": "best"}, ValueError, "reference must be one of"),
+        ({"reference": None}, ValueError, "reference must be one of .* got None"),
+        ({"reference": True}, ValueError, "reference must be one of .* got True"),
+        ({"reference": np.zeros(3)}, ValueError, "values by site"),
+        ({"reference": EuclideanCost}, ValueError, "the class EuclideanCost"),
+        ({"cost": "stephens"}, ValueError, r"cost must be 'auto', EuclideanCost\(\), .*StephensCost\(probabilities\)"),
+        ({"cost": GaussianCost}, TypeError, r"the class GaussianCost: write GaussianCost\(...\)"),
+        ({"cost": None}, TypeError, "cost must be 'auto'"),
+        ({"method": "best"}, ValueError, "method must be one of"),
+        ({"num_starts": 0}, ValueError, "num_starts must be at least 1"),
+        ({"num_starts": 2.5}, TypeError, "num_starts must be a whole number"),
+        ({"num_leading_dims": 0}, ValueError, r"num_leading_dims must be at least 1 .*\(draw, ...\)"),
+        ({"num_leading_dims": 2.0}, TypeError, "num_leading_dims must be a whole number"),
+        ({"rng_key": 3}, TypeError, "rng_key must be one JAX random key"),
+        ({"order_by": ["loc"]}, TypeError, "order_by must be the name of one site"),
+        ({"labels": ["z"]}, TypeError, "labels must be a mapping by site"),
+        ({"axes": ["z"]}, TypeError, "axes must be a mapping by site"),
+        ({"null": "no"}, TypeError, "null must be True or False"),
+        ({"reference": "first", "order_by": "loc"}, ValueError, "would rename"),
+        ({"symmetry": "component"}, TypeError, "symmetry must be a Symmetry.*got str"),
+        ({"symmetry": None, "model": print, "model_args": np.ones(3)}, TypeError, "model_args must be a tuple"),
+        ({"symmetry": None, "model": print, "signs": 1}, TypeError, "signs must be True or False"),
     ],
 )
-def test_bad_options_are_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        rebase(VALUES, traces.MIXTURE, **options)
+def test_bad_options_are_refused(options, error, message):
+    with pytest.raises(error, match=message):
+        rebase(VALUES, **{"symmetry": traces.MIXTURE, **options})
+
+
+def test_a_site_of_several_values_a_slot_orders_nothing():
+    loc = np.stack([VALUES["loc"], VALUES["scale"]], -1)
+    with pytest.raises(SymmetryError, match="'loc' has 2 values for each slot of 'component'"):
+        rebase({"loc": loc}, Symmetry({"loc": ("component", None)}), order_by="loc")
+
+
+def test_what_runs_under_jit_is_told_so():
+    import jax
+
+    with pytest.raises(TypeError, match="rebase needs numbers and cannot run under jit"):
+        jax.jit(lambda values: rebase(values, traces.MIXTURE).elements)(VALUES)
 
 
 def test_leading_dimensions_that_could_be_either_are_asked_for():
@@ -353,6 +505,44 @@ def test_draws_read_in_pieces_are_those_read_at_once(cost, monkeypatch):
     np.testing.assert_array_equal(pieces.data["loc"], whole.data["loc"])
     np.testing.assert_allclose(pieces.objective, whole.objective, rtol=1e-9)
     np.testing.assert_allclose(pieces.margin, whole.margin, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("cost", [EuclideanCost(), GaussianCost()])
+def test_slots_are_called_the_same_however_draws_are_read(cost, dtype, monkeypatch):
+    # of these searches several end alike, and differ by the order of their sums
+    values, _ = traces.mixture(chains=1, separation=2.0, draws=120, seed=3, dtype=dtype)
+    whole = rebase(values, traces.MIXTURE, cost=cost, null=False, num_leading_dims=2)
+    for module in ("relabel", "coordinates"):
+        monkeypatch.setattr(f"numpyro_symmetry.traces.{module}.CHUNK", 300)
+    pieces = rebase(values, traces.MIXTURE, cost=cost, null=False, num_leading_dims=2)
+    np.testing.assert_array_equal(pieces.elements["component"], whole.elements["component"])
+
+
+@pytest.mark.parametrize("cost", [EuclideanCost(), GaussianCost(), GaussianCost("identity")])
+@pytest.mark.parametrize("unit", [1e160, 1e-170, 1e300, 1e-300])
+def test_labels_do_not_depend_on_units(cost, unit):
+    values, _ = traces.mixture(draws=50)
+    loc = values["loc"] - 4.0
+    near, far = (rebase({"loc": loc * u}, Symmetry.mixture("loc"), cost=cost) for u in (1.0, unit))
+    np.testing.assert_array_equal(near.elements["component"], far.elements["component"])
+    assert far.null.explained == pytest.approx(near.null.explained, rel=1e-6)
+
+
+@pytest.mark.parametrize(("unit", "dtype"), [(1e160, float), (1e-170, float), (1e20, np.float32), (1e-25, np.float32)])
+def test_what_cannot_be_squared_is_refused(unit, dtype):
+    loc = (traces.mixture(draws=20)[0]["loc"] * unit).astype(dtype)
+    with pytest.raises(SymmetryError, match="'loc' holds values that differ by up to .* rescale it"):
+        rebase({"loc": loc}, Symmetry.mixture("loc"), cost=EuclideanCost(standardize=False))
+    with pytest.raises(SymmetryError, match="'loc' holds values up to 1.*e.308, too large to add up"):
+        rebase({"loc": np.full((20, 2), 1.7e308)}, Symmetry.mixture("loc"))
+
+
+def test_columns_of_very_different_size_all_count():
+    values, _ = traces.mixture(draws=50)
+    loc = np.stack([values["loc"], 1e160 * np.random.default_rng(0).standard_normal(values["loc"].shape)], -1)
+    out = rebase({"loc": loc}, Symmetry({"loc": ("component", None)}), cost=GaussianCost())
+    assert out.data["loc"][..., 0].std((0, 1)).max() < 1.5
 
 
 def test_undoing_by_container_and_by_name():
@@ -457,3 +647,154 @@ def test_groups_that_keep_their_labels_are_warned_of():
         data.add_groups(warmup_posterior=dataset(data))
     with pytest.warns(SymmetryWarning, match="'warmup_posterior' of the container keeps"):
         rebase(data, traces.MIXTURE)
+
+
+def tree(values):
+    """A tree whichever ArviZ there is."""
+    dims = ("chain", "draw", "component")
+    posterior = xr.Dataset({site: (dims, value) for site, value in values.items()}, attrs={"made_by": "a test"})
+    stats = xr.Dataset({"lp": (dims[:2], np.random.default_rng(0).normal(size=values["loc"].shape[:2]))})
+    return xr.DataTree.from_dict({"posterior": posterior, "sample_stats": stats})
+
+
+def test_a_tree_is_not_written_into():
+    values, _ = traces.mixture(draws=20)
+    data = tree(values)
+    before = data.copy(deep=True)
+    out = rebase(data, traces.MIXTURE, order_by="loc")
+    assert isinstance(out.data, xr.DataTree)
+    assert data.identical(before)
+    assert not out.data["posterior"].to_dataset().identical(data["posterior"].to_dataset())
+    assert out.data["sample_stats"].to_dataset().identical(before["sample_stats"].to_dataset())
+    assert out.undo(out.data).identical(before)
+    with pytest.raises(SymmetryError, match="expected one named 'posterior'"):
+        rebase(xr.DataTree.from_dict({"prior": before["posterior"].to_dataset()}), traces.MIXTURE)
+
+
+def test_a_subclass_of_a_container_is_that_container():
+    import arviz
+
+    if "InferenceData" not in vars(arviz):
+        pytest.skip("ArviZ keeps draws in trees")
+
+    class Mine(arviz.InferenceData):
+        """Somebody's own."""
+
+    values, _ = traces.mixture(draws=20)
+    plain = container(values)
+    data = Mine(**{group: plain[group] for group in plain.groups()})
+    before = dataset(data).copy(deep=True)
+    out = rebase(data, traces.MIXTURE, order_by="loc")
+    assert type(out.data) is Mine
+    assert out.data.groups() == data.groups()
+    assert dataset(data).identical(before)
+    np.testing.assert_array_equal(dataset(out.data)["loc"], rebase(values, traces.MIXTURE, order_by="loc").data["loc"])
+
+
+def test_older_hosts_lend_what_they_have(monkeypatch):
+    values, _ = traces.mixture(draws=20)
+    monkeypatch.delattr(xr, "DataTree")
+    assert rebase(values, traces.MIXTURE, null=False).converged
+
+
+def test_a_sampler_that_keeps_draws_elsewhere_is_not_taken_for_one_that_has_none():
+    class Renamed:
+        """Stands for a later NumPyro."""
+
+        sampler = None
+
+        def get_samples(self, group_by_chain=False):
+            return VALUES
+
+    with pytest.raises(
+        SymmetryError, match=r"keeps its draws otherwise .* pass mcmc.get_samples\(group_by_chain=True\)"
+    ):
+        rebase(Renamed(), traces.MIXTURE)
+
+
+def test_a_log_density_that_is_nowhere_known_chooses_no_draw():
+    values, _ = traces.mixture(draws=20)
+    data = tree(values)
+    data["sample_stats"] = xr.DataTree(data["sample_stats"].to_dataset() * np.nan)
+    with pytest.raises(SymmetryError, match="'map' needs a draw whose log density is finite"):
+        rebase(data, traces.MIXTURE, reference="map")
+    np.testing.assert_array_equal(
+        rebase(data, traces.MIXTURE, null=False).elements["component"],
+        rebase(values, traces.MIXTURE, null=False).elements["component"],
+    )
+
+
+@pytest.mark.parametrize("kind", ["plain", "signed", "orbits", "predicted"])
+def test_a_result_prints_itself_in_a_few_lines(kind):
+    values, _ = traces.mixture()
+    out = {
+        "plain": lambda: rebase(values, traces.MIXTURE),
+        "signed": lambda: rebase(traces.tanh_units()[0], traces.TANH),
+        "orbits": lambda: rebase({"loc": values["loc"]}, Symmetry({"loc": ("c",)}, orbits={"c": (0, 0, 1)})),
+        "predicted": lambda: rebase(values, traces.MIXTURE, null=False),
+    }[kind]()
+    text = repr(out)
+    assert str(out) == text
+    assert len(text) < 900
+    assert len(text.splitlines()) == 5
+    assert "array" not in text
+    assert f"log|G| = {out.symmetry.log_order():.1f} nats" in text
+    if kind == "plain":
+        assert "Rebased: 4 × 200 draws of weights, loc, scale (dict)" in text
+        g = np.asarray(out.elements["component"]).reshape(-1, 3)
+        most = max((g == row).all(1).sum() for row in np.unique(g, axis=0))
+        assert f"{1 - most / 800:.0%} of draws labelled differently" in text
+        assert "3 of 3 slots of 'component' identified" in text
+        assert repr(out.null).startswith("Null of 800 draws: slots explain")
+    assert out._repr_html_() == f"<pre>{text.replace(chr(39), '&#x27;')}</pre>"
+
+
+def test_signs_are_looked_for_unless_they_are_not_wanted():
+    import numpyro
+    import numpyro.distributions as dist
+
+    def model(y):
+        loadings = numpyro.sample("loadings", dist.Normal(0, 1).expand([5, 2]).to_event(2))
+        numpyro.sample("y", dist.MultivariateNormal(jnp.zeros(5), loadings @ loadings.T + jnp.eye(5)), obs=y)
+
+    rng = np.random.default_rng(0)
+    centre = np.kron(np.eye(2), [[2.0], [2.0], [2.0]])[:5]
+    chains = [(centre + 0.1 * rng.normal(size=(100, 5, 2))) * s for s in ([1, 1], [-1, 1], [1, -1], [-1, -1])]
+    values = {"loadings": np.stack(chains)}
+    data = {"model": model, "model_args": (jnp.ones((4, 5)),), "null": False}
+    out = rebase(values, **data)
+    assert [group.kind for group in out.symmetry.groups.values()] == ["signed"]
+    assert out.data["loadings"].std((0, 1)).max() < 0.15
+    without = rebase(values, signs=False, **data)
+    assert [group.kind for group in without.symmetry.groups.values()] == ["permutation"]
+    assert without.data["loadings"].std((0, 1)).max() > 1.0
+
+
+def topics(counts, batch=None):
+    phi = numpyro.sample("phi", dist.Dirichlet(jnp.ones((3, 5))).to_event(1))
+    with numpyro.plate("documents", 6, subsample_size=batch) as index:
+        theta = numpyro.sample("theta", dist.Dirichlet(jnp.ones(3)))
+        numpyro.deterministic("rates", theta @ phi)
+        numpyro.sample("y", dist.Multinomial(10, probs=theta @ phi), obs=counts[index])
+
+
+@pytest.mark.parametrize("batch", [None, 4])
+def test_globals_alone_are_relabelled_by_the_symmetry_of_the_model(batch):
+    rng = np.random.default_rng(0)
+    planted = rng.dirichlet(np.ones(5), 3)
+    labels = np.stack([rng.permutation(3) for _ in range(60)]).reshape(3, 20, 3)
+    phi = planted[labels] * np.exp(0.01 * rng.normal(size=(3, 20, 3, 5)))
+    phi /= phi.sum(-1, keepdims=True)
+    rates = rng.dirichlet(np.ones(3), (3, 20, 6)) @ phi
+    counts = jnp.asarray(rng.multinomial(10, np.ones(5) / 5, size=6))
+    # what depends on sites that are not there cannot be computed again
+    with (
+        pytest.warns(SymmetryWarning, match=r"\['theta'\] as well.*\['phi'\] alone"),
+        pytest.warns(SymmetryWarning, match="'rates' is computed by the model.*left out"),
+    ):
+        out = rebase({"phi": phi, "rates": rates}, model=topics, model_args=(counts, batch), null=False)
+    assert set(out.data) == {"phi"}
+    assert out.data["phi"].std((0, 1)).max() < 0.02 < phi.std((0, 1)).max()
+    (found,) = out.elements.values()
+    relative = np.take_along_axis(labels, np.asarray(found), -1)
+    assert (relative == relative[0, 0]).all()

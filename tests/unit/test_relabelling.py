@@ -240,7 +240,7 @@ def test_two_coupled_layers_are_rebased(dtype):
 
     shapes, symmetry = networks.mlp([3, 8, 8, 2])
     target, draws, _ = networks.planted(shapes, symmetry, 0.2, 40, dtype=dtype)
-    out = rebase(draws, symmetry)
+    out = rebase(draws, symmetry, null=False)
     inside = np.concatenate([out.data[s].std(0).ravel() for s in shapes])
     scales = np.concatenate([np.full(v.size, 0.2 * np.sqrt((v**2).mean())) for v in target.values()])
     assert np.median(inside / scales) < 1.1
@@ -305,6 +305,19 @@ def test_a_sign_moves_coordinates_about_zero():
     for cost in (EuclideanCost(), GaussianCost("identity")):
         for site, read in cost.coordinates(values, traces.TANH.bind(values, num_leading_dims=1)).items():
             np.testing.assert_array_equal(read(-values[site]), -read(values[site]))
+
+
+@pytest.mark.parametrize("cost", [GaussianCost(), EuclideanCost("auto")])
+def test_draws_of_one_sign_are_not_compared_by_their_logarithms(cost):
+    rng = np.random.default_rng(0)
+    values = {site: np.exp(0.5 * rng.standard_normal((300, 2))) + [[0.0, 3.0]] for site in ("w1", "w2")}
+    symmetry = Symmetry({"w1": ("unit",), "w2": ("unit",)}, kinds={"unit": "signed"})
+    out = rebase(values, symmetry, cost=cost, num_leading_dims=1, null=False)
+    assert out.frame is not None
+    assert {read.transform for read in out.frame.read.values()} == {"identity"}
+    assert (out.data["w1"] * np.sign(out.data["w1"][:1]) > 0).all()
+    with pytest.raises(SymmetryError, match="'w1' may change its sign in this symmetry; its transform cannot be 'log'"):
+        rebase(values, symmetry, cost=GaussianCost({"w1": "log"}), num_leading_dims=1)
 
 
 @pytest.mark.parametrize(

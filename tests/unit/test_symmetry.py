@@ -1,5 +1,6 @@
 """What Symmetry refuses, and how it says so."""
 
+import copy
 import pickle
 
 import jax
@@ -7,7 +8,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from numpyro_symmetry import Concat, SignedPermutation, Split, Symmetry, SymmetryError, Unsigned, compose
+from numpyro_symmetry import (
+    Concat,
+    SignedPermutation,
+    Split,
+    Symmetry,
+    SymmetryError,
+    Unsigned,
+    compose,
+    inverse,
+    num_transpositions,
+)
 
 MLP = Symmetry.mlp([("w1", "b1"), ("w2", "b2")])
 VALUES = {"w1": np.ones((3, 8)), "b1": np.arange(8.0), "w2": np.ones((8, 1))}
@@ -93,6 +104,167 @@ def test_errors_name_site_axis_expected_and_got(make, message):
         make()
 
 
+BAD_PARTS = [
+    (jnp.array([0, 0, 0]), "no permutation: each of 0 … 2 must stand in it once"),
+    (jnp.array([[0, 1, 2], [0, 2, 2]]), r"no permutation.*got \[0, 2, 2\]"),
+    (jnp.array([5, 7, 9]), "points outside 0 … 2; got 5 … 9"),
+    (jnp.array([0.0, 1.0, 2.0]), r"expected integers \(..., "),
+    (jnp.array(0), r"expected integers \(..., "),
+    (SignedPermutation(jnp.arange(3), jnp.array([1, 0, 1])), "signs must be 1 or -1; got 0"),
+    (SignedPermutation(jnp.arange(3), jnp.array([1, 2, 1])), "signs must be 1 or -1; got 2"),
+    (SignedPermutation(jnp.arange(3), jnp.array([1, 1.5, 1])), "signs must be 1 or -1; got 1.5"),
+    (SignedPermutation(jnp.arange(3), jnp.array([1, jnp.nan, 1])), "signs must be 1 or -1; got nan"),
+    (SignedPermutation(jnp.arange(3), jnp.array([True] * 3)), "signs must be 1 or -1; got True"),
+    (SignedPermutation(jnp.arange(3), jnp.ones((2, 3))), r"shape \(3,\) and the sign \(2, 3\)"),
+    (SignedPermutation(jnp.array([1, 1, 0]), jnp.ones(3)), "no permutation"),
+]
+
+
+@pytest.mark.parametrize(("part", "message"), BAD_PARTS)
+@pytest.mark.parametrize("use", ["apply", "compose", "compose after", "inverse", "num_transpositions"])
+def test_what_is_no_element_of_the_group_is_refused_everywhere(use, part, message):
+    signed = isinstance(part, SignedPermutation)
+    symmetry = Symmetry({"w": ("g",)}, {"g": "signed"} if signed else {}).bind({"w": np.zeros(3)})
+    calls = {
+        "apply": lambda: symmetry.apply({"g": part}, {"w": np.arange(3.0)}),
+        "compose": lambda: compose({"g": part}, symmetry.identity()),
+        "compose after": lambda: compose(symmetry.identity(), {"g": part}),
+        "inverse": lambda: inverse({"g": part}),
+        "num_transpositions": lambda: num_transpositions({"g": part}),
+    }
+    with pytest.raises(SymmetryError, match=f"Element of group 'g'.*{message}"):
+        calls[use]()
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: inverse([1, 0]), TypeError, "An element maps the name of each group to a permutation.*got list"),
+        (lambda: inverse({"a": jnp.arange(2), "a/b": jnp.arange(3)}), SymmetryError, r"expected \(..., 2, 3\)"),
+        (
+            lambda: inverse({"a": jnp.arange(2), "a/b": jnp.zeros((3, 1), int)}),
+            SymmetryError,
+            r"expected \(..., 2, 1\)",
+        ),
+        (
+            lambda: compose({"g": jnp.tile(jnp.arange(2), (4, 1))}, {"g": jnp.tile(jnp.arange(2), (5, 1))}),
+            SymmetryError,
+            r"batches of \(4,\) and \(5,\) elements of group 'g'",
+        ),
+        (
+            lambda: ORBITS.apply({"g": jnp.tile(jnp.arange(3), (4, 1))}, {"a": np.ones((5, 3))}),
+            SymmetryError,
+            r"Site 'a' has leading dimensions \(5,\), and the element of group 'g' is a batch of \(4,\)",
+        ),
+        (lambda: ORBITS.apply({"g": jnp.arange(3)}, [1, 2, 3]), TypeError, "Values must map sites to arrays"),
+        (
+            lambda: ORBITS.apply({"g": jnp.arange(3)}, {"params": {"a": np.ones(3)}}),
+            SymmetryError,
+            r"mappings at \['params'\]",
+        ),
+        (
+            lambda: ORBITS.apply({"g": jnp.arange(3)}, {"a": np.ma.array(np.ones(3), mask=[1, 0, 0])}),
+            SymmetryError,
+            "Site 'a' is a masked array",
+        ),
+        (lambda: MLP.restrict("hidden"), TypeError, r"names must be a tuple of names, such as \('hidden',\)"),
+        (lambda: Symmetry.hmm(transition="A", emissions="loc"), TypeError, "emissions must be a tuple of names"),
+        (lambda: Symmetry.mixture(["a", "b"]), TypeError, r"Sites are names, one argument each.*\['a', 'b'\]"),
+        (lambda: Symmetry.mixture(), SymmetryError, "at least one site"),
+        (
+            lambda: Symmetry({"a": ("g",)}, sizes={"g": True}),
+            TypeError,
+            r"sizes\['g'\] must be a whole number; got True",
+        ),
+        (lambda: Symmetry({"a": ("g",)}, sizes={"g": "3"}), TypeError, r"sizes\['g'\] must be a whole number; got '3'"),
+        (lambda: Symmetry({"a": ("g",)}, orbits={"g": (0.5, 1)}), TypeError, r"orbits\['g'\] must hold a whole number"),
+        (lambda: Symmetry({"a": ("g",)}, kinds="signed"), TypeError, "kinds must be a mapping"),
+        (lambda: Symmetry("a"), TypeError, "axes must be a mapping"),
+        (
+            lambda: Symmetry.mlp([("a", "b", "c"), ("d", "e", "f")]),
+            SymmetryError,
+            r"Each layer is a pair .*\('a', 'b', 'c'\)",
+        ),
+        (lambda: Symmetry.mlp([("a", 1), ("d", None)]), TypeError, "names of sites"),
+        (lambda: Symmetry.mlp("ab"), TypeError, "list of .kernel, bias. pairs"),
+        (lambda: Split((-2, 3), (None, "g")), ValueError, "A size of Split must be at least 1; got -2"),
+        (lambda: Split((2.0, 3), (None, "g")), TypeError, "A size of Split must be a whole number; got 2.0"),
+        (lambda: Concat((2, 3), "ab"), TypeError, "Concat takes tuples"),
+        (lambda: Unsigned(None), TypeError, "Unsigned takes the name of a group"),
+        (
+            lambda: Symmetry.mixture("loc").bind({"loc": np.ones((50, 3))}, num_leading_dims=2),
+            SymmetryError,
+            r"Site 'loc' has shape \(50, 3\): 2 leading dimensions leave 0 axes",
+        ),
+        (lambda: MLP.bind(VALUES, num_leading_dims=1.0), TypeError, "num_leading_dims must be a whole number"),
+        (lambda: ORBITS.sample(3), TypeError, "rng_key must be one JAX random key"),
+        (lambda: ORBITS.sample(jax.random.key(0), 3), TypeError, r"shape must be a tuple.*got 3"),
+        (lambda: ORBITS.elements(max_order=1.5), TypeError, "max_order must be a whole number"),
+    ],
+)
+def test_bad_arguments_are_named(make, error, message):
+    with pytest.raises(error, match=message):
+        make()
+
+
+def test_traced_elements_are_not_looked_at():
+    batch = jnp.array([[1, 2, 0], [0, 1, 2]])
+    assert jax.jit(num_transpositions)({"g": batch})["g"].tolist() == [2, 0]
+    assert jax.jit(inverse)({"g": batch})["g"].tolist() == [[2, 0, 1], [0, 1, 2]]
+    moved = jax.jit(lambda g: ORBITS.apply({"g": g}, {"a": np.arange(3.0)})["a"])(jnp.array([1, 0, 2]))
+    assert moved.tolist() == [1.0, 0.0, 2.0]
+
+
+@pytest.mark.parametrize("labels", [(10**8, 10**8 + 1) * 3, (-(10**12), 10**12, 7) * 2])
+def test_orbits_with_large_labels_are_kept_apart(labels):
+    symmetry = Symmetry({"w": ("g",)}, orbits={"g": labels})
+    moved = symmetry.apply(symmetry.sample(jax.random.key(0), (200,)), {"w": np.array(labels)})["w"]
+    assert (moved == np.array(labels)).all()
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        np.array([2**40, 1, 2]),
+        np.array([1.0, 1.0 + 1e-12, 2.0]),
+        np.array([1, 2, 3], np.uint8),
+        np.array([1, 2, 3], np.float16),
+        np.array([1 + 2j, 0, 1]),
+        np.array(["a", "b", "c"]),
+    ],
+)
+@pytest.mark.parametrize("lead", [(), (4,)])
+def test_values_of_numpy_stay_in_numpy_and_in_their_type(value, lead):
+    symmetry, order = Symmetry({"w": ("g",)}), np.array([2, 0, 1])
+    element = {"g": jnp.broadcast_to(jnp.array(order), (*lead, 3))}
+    for given in (value, np.stack([value, value[::-1]])):
+        if lead and given.ndim > 1:
+            continue
+        moved = symmetry.apply(element, {"w": given})["w"]
+        assert isinstance(moved, np.ndarray)
+        assert moved.dtype == value.dtype
+        assert (moved == given[..., order]).all()
+    in_jax = symmetry.apply({"g": order}, {"w": jnp.arange(3)})["w"]
+    assert isinstance(in_jax, jax.Array)
+
+
+def test_signs_move_in_numpy_as_in_jax():
+    values = {"w": np.arange(12.0).reshape(4, 3), "z": np.array([2**40, 1, 2])}
+    symmetry = Symmetry({"w": (None, "g"), "z": ("g",)}, {"g": "signed"}).bind(values)
+    element = {"g": SignedPermutation(np.array([1, 2, 0]), np.array([1, -1, -1]))}
+    moved = symmetry.apply(element, values)
+    assert moved["z"].tolist() == [1, -2, -(2**40)]
+    assert (moved["w"] == values["w"][:, [1, 2, 0]] * [1, -1, -1]).all()
+
+
+def test_a_symmetry_cannot_be_changed():
+    for mapping in (MLP.axes, MLP.kinds, ORBITS.sizes, ORBITS.orbits):
+        with pytest.raises(TypeError, match="does not support item assignment"):
+            mapping["g"] = ("g",)
+    again = copy.deepcopy(ORBITS)
+    assert (again, hash(again)) == (ORBITS, hash(ORBITS))
+
+
 def test_equality_hash_and_pickle():
     again = pickle.loads(pickle.dumps(MLP.bind(VALUES)))
     assert again == MLP.bind(VALUES)
@@ -135,3 +307,27 @@ def test_gradients_flow_through_the_action():
 def test_other_sites_pass_through():
     other = object()
     assert MLP.apply({"hidden": jnp.arange(8)}, VALUES | {"name": other})["name"] is other
+
+
+def test_names_of_numpy_are_names():
+    symmetry = Symmetry({"w": (np.str_("u"), Split((2, 3), (np.str_("v"), None)))}).bind({"w": np.zeros((4, 6))})
+    assert symmetry == Symmetry({"w": ("u", Split((2, 3), ("v", None)))}).bind({"w": np.zeros((4, 6))})
+    assert all(type(name) is str for name in symmetry.groups)
+
+
+def test_a_symmetry_is_restricted_to_sites():
+    factors = Symmetry.factor("loadings", "scores", others={"scales": (Unsigned("factor"),)})
+    assert factors.restrict(sites=["loadings", "scales"]).groups["factor"].signed
+    # no sign is left where it moves anything
+    assert not factors.restrict(sites=["scales"]).groups["factor"].signed
+    network = Symmetry.mlp([("w1", "b1"), ("w2", "b2"), ("w3", "b3")]).bind(
+        {"w1": np.ones((2, 4)), "b1": np.ones(4), "w2": np.ones((4, 3)), "b2": np.ones(3), "w3": np.ones((3, 1))}
+    )
+    assert dict(network.restrict(sites=["b1"]).sizes) == {"hidden1": 4}
+    assert dict(network.restrict(["hidden2"], sites=["w2", "b2"]).axes) == {
+        "w2": (None, "hidden2"),
+        "b2": ("hidden2",),
+    }
+    assert network.restrict() == network
+    heads = Symmetry({"q": ("head", "head/unit"), "out": ("head",)}, orbits={"head": (0, 0, 1)})
+    assert heads.restrict(sites=["out"]) == Symmetry({"out": ("head",)}, orbits={"head": (0, 0, 1)})

@@ -1,0 +1,243 @@
+r"""What chains say of one another: R-hat, effective sizes, and whether chance alone would set them so far apart.
+
+Each number is replaced by the normal score of its rank, so that infinite values and heavy tails count like any others,
+and once more folded about its median, so that chains of different spread differ too (Vehtari et al. 2021). R-hat tells
+how far chains are apart. Whether that is more than chance does is another matter: it depends on how many numbers were
+looked at and on how fast chains forget. So every chain is cut into blocks of four autocorrelation times, whose means
+are nearly independent and normal, and an analysis of variance of them gives a probability, which is multiplied by how
+many numbers were looked at.
+
+Knows arrays ``(chain, draw, entry)``; no sites and no sentences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+from scipy import stats
+
+from numpyro_symmetry.traces.coordinates import CHUNK
+from numpyro_symmetry.traces.mixing import autocorrelation_time, autocovariance, integrated
+
+# blocks to a chain: as many as four autocorrelation times each leave room for
+_BLOCKS, _TIMES = (20, 16, 12, 10, 8, 6, 4), 4.0
+# R-hat and ESS need halves of two draws; above this R-hat chains differ by more than matters (Vehtari et al. 2021)
+MIN_DRAWS, MAX_R_HAT = 4, 1.01
+
+
+class Chains(NamedTuple):
+    """How the chains of some numbers compare: of each statistic the worst among them.
+
+    Attributes
+    ----------
+    r_hat
+        Largest rank-normalised split R-hat of values and of folded values. Infinite where chains do not move and
+        differ; NaN if there is none.
+    ess, tail_ess
+        Smallest effective sizes for the middle, and for the 5 % and 95 % quantiles.
+    chance
+        Smallest probability, over values and folded values, with which chains that agree differ as much in one number
+        that was chosen beforehand. NaN where chains are too short for how slowly they forget.
+    r_hat_undecided
+        Largest R-hat above 1.01 of which this cannot be told; NaN if there is none.
+    num_judged, num_still, num_undefined
+        How many numbers have an R-hat; how many are the same in every draw of every chain; how many are not numbers
+        (NaN) in some draw.
+    num_infinite
+        In how many draws of each chain some number is infinite.
+    num_not_a_number
+        In how many draws of each chain some number is NaN.
+    """
+
+    r_hat: float
+    ess: float
+    tail_ess: float
+    chance: float
+    r_hat_undecided: float
+    num_judged: int
+    num_still: int
+    num_undefined: int
+    num_infinite: tuple[int, ...]
+    num_not_a_number: tuple[int, ...]
+
+
+def chains_of(values: np.ndarray) -> Chains:
+    """Compare chains in every entry.
+
+    Parameters
+    ----------
+    values
+        ``(chain, draw, entry)``.
+
+    Returns
+    -------
+    Chains
+        The worst of all entries.
+
+    References
+    ----------
+    Vehtari, Gelman, Simpson, Carpenter and Bürkner (2021), Rank-normalization, folding, and localization.
+    """
+    num_chains, num_draws, size = values.shape
+    if num_draws % 2:
+        # halves of equal length
+        values = np.delete(values, num_draws // 2, axis=1)
+    step = max(1, CHUNK // max(1, num_chains * num_draws))
+    parts = [_chunk(np.asarray(values[..., k : k + step], float)) for k in range(0, size, step)]
+    return _worst(parts, num_chains)
+
+
+def _worst(parts: Iterable[Chains], num_chains: int) -> Chains:
+    found = [*parts, Chains(np.nan, np.nan, np.nan, np.nan, np.nan, 0, 0, 0, (0,) * num_chains, (0,) * num_chains)]
+
+    def counted(name: str) -> tuple[int, ...]:
+        # of draws that several chunks find fault with it is not known whether they are the same
+        return tuple(int(n) for n in np.max([getattr(part, name) for part in found], 0))
+
+    return Chains(
+        _most([part.r_hat for part in found]),
+        -_most([-part.ess for part in found]),
+        -_most([-part.tail_ess for part in found]),
+        -_most([-part.chance for part in found]),
+        _most([part.r_hat_undecided for part in found]),
+        sum(part.num_judged for part in found),
+        sum(part.num_still for part in found),
+        sum(part.num_undefined for part in found),
+        counted("num_infinite"),
+        counted("num_not_a_number"),
+    )
+
+
+def _most(values: Iterable[float] | np.ndarray) -> float:
+    array = np.asarray(values if isinstance(values, np.ndarray) else list(values), float)
+    known = array[~np.isnan(array)]
+    return float(known.max()) if known.size else float("nan")
+
+
+def _chunk(values: np.ndarray) -> Chains:
+    num_chains, num_draws, _ = values.shape
+    undefined = np.isnan(values)
+    infinite = np.isinf(values).any(2).sum(1)
+    unknown = undefined.any((0, 1))
+    flat = values.reshape(-1, values.shape[2])
+    still = ~unknown & (flat == flat[:1]).all(0)
+    judged = values[..., ~unknown & ~still]
+    counts = (judged.shape[2], int(still.sum()), int(unknown.sum()))
+    counts = (*counts, tuple(infinite.tolist()), tuple(undefined.any(2).sum(1).tolist()))
+    if not judged.size or num_draws < MIN_DRAWS:
+        return Chains(np.nan, np.nan, np.nan, np.nan, np.nan, *counts)
+    scores = normal_scores(judged)
+    sizes = float(effective_size(scores).min()), float(tail_size(judged).min())
+    if num_chains < 2:
+        return Chains(np.nan, *sizes, np.nan, np.nan, *counts)
+    both = (scores, normal_scores(_folded(judged)))
+    r_hats, chances = np.array([r_hat(x) for x in both]), np.array([chance(x) for x in both])
+    undecided = r_hats[np.isnan(chances) & (r_hats > MAX_R_HAT)]
+    return Chains(_most(r_hats), *sizes, -_most(-chances), _most(undecided), *counts)
+
+
+# ---- statistics --------------------------------------------------------------------------------------------------
+
+
+def normal_scores(values: np.ndarray) -> np.ndarray:
+    """Normal quantiles of ranks among all draws of all chains; ties share theirs."""
+    flat = values.reshape(-1, values.shape[2])
+    rank = stats.rankdata(flat, axis=0)
+    return stats.norm.ppf((rank - 0.375) / (len(flat) + 0.25)).reshape(values.shape)
+
+
+def _folded(values: np.ndarray) -> np.ndarray:
+    centre = np.median(values.reshape(-1, values.shape[2]), axis=0)
+    with np.errstate(invalid="ignore"):
+        away = np.abs(values - centre)
+    # an infinite value is not away from an infinite median
+    return np.where(np.isnan(away), 0.0, away)
+
+
+def halves(values: np.ndarray) -> np.ndarray:
+    """Each chain as two; of an odd number the middle draw is left out."""
+    half = values.shape[1] // 2
+    return np.concatenate([values[:, :half], values[:, values.shape[1] - half :]])
+
+
+def r_hat(values: np.ndarray) -> np.ndarray:
+    """Split R-hat ``(entry,)`` of ``(chain, draw, entry)``: infinite where no half moves and halves differ."""
+    split = halves(values)
+    count = split.shape[1]
+    between, within = split.mean(1).var(0, ddof=1), split.var(1, ddof=1).mean(0)
+    # equal values have a variance of rounding errors
+    moving = (np.ptp(split, axis=1) > 0).any(0)
+    differing = np.ptp(values.reshape(-1, values.shape[2]), axis=0) > 0
+    ratio = between / np.where(moving, within, 1.0) + (count - 1) / count
+    return np.where(moving, np.sqrt(ratio), np.where(differing, np.inf, np.nan))
+
+
+def effective_size(values: np.ndarray) -> np.ndarray:
+    """Effective number of draws ``(entry,)`` of ``(chain, draw, entry)``, all chains together."""
+    split = halves(values)
+    num_chains, count, _ = split.shape
+    covariance = autocovariance(split).mean(0)
+    within = covariance[0] * count / (count - 1.0)
+    total = covariance[0] + split.mean(1).var(0, ddof=1)
+    correlation = 1.0 - (within - covariance) / np.where(total > 0, total, 1.0)
+    correlation[0] = 1.0
+    time = np.maximum(integrated(correlation), 1.0 / np.log10(num_chains * count))
+    return np.where(total > 0, num_chains * count / time, num_chains * count)
+
+
+def tail_size(values: np.ndarray) -> np.ndarray:
+    """The smaller effective size ``(entry,)`` of the indicators of the 5 % and 95 % quantiles."""
+    flat = values.reshape(-1, values.shape[2])
+    # of values and not between them, where there may be infinite ones
+    marks = np.quantile(flat, [0.05, 0.95], axis=0, method="lower")
+    return np.minimum(*(effective_size((values <= mark).astype(float)) for mark in marks))
+
+
+def chance(values: np.ndarray) -> np.ndarray:
+    r"""Probability ``(entry,)`` that chains which agree differ as much, by an analysis of variance of block means.
+
+    .. math:: F = \frac{b \operatorname{var}_h \bar x_h}{\operatorname{mean}_h \operatorname{var}_{k \in h} \bar x_k}
+              \sim F_{H - 1,\, H(b - 1)}
+
+    over the :math:`H` halves of chains, of :math:`b` blocks each, two at least.
+
+    Parameters
+    ----------
+    values
+        ``(chain, draw, entry)``, at least two chains.
+
+    Returns
+    -------
+    numpy.ndarray
+        NaN where a chain is shorter than sixteen of its autocorrelation times.
+    """
+    num_chains, num_draws, size = values.shape
+    time = autocorrelation_time(values)
+    room = num_draws // np.array(_BLOCKS)[:, None] >= np.maximum(1.0, _TIMES * time)
+    found = np.full(size, np.nan)
+    for k, blocks in enumerate(_BLOCKS):
+        at = room[k] & ~room[:k].any(0)
+        if not at.any():
+            continue
+        length = num_draws // blocks
+        means = values[:, : blocks * length, at].reshape(num_chains, blocks, length, -1).mean(2)
+        groups = means.reshape(2 * num_chains, blocks // 2, -1)
+        between, within = groups.mean(1).var(0, ddof=1), groups.var(1, ddof=1).mean(0)
+        degrees = len(groups) - 1, len(groups) * (groups.shape[1] - 1)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = groups.shape[1] * between / within
+        found[at] = stats.f.sf(np.where(between > 0, ratio, 0.0), *degrees)
+    return found
+
+
+def longest_stay(values: Iterable[np.ndarray]) -> np.ndarray:
+    """For each chain, the longest run of draws ``(chain, draw, entry)`` that are all the same, in draws."""
+    arrays = list(values)
+    same = np.logical_and.reduce([(array[:, 1:] == array[:, :-1]).all(2) for array in arrays])
+    longest, run = np.zeros(len(same), int), np.zeros(len(same), int)
+    for step in same.T:
+        run = np.where(step, run + 1, 0)
+        longest = np.maximum(longest, run)
+    return longest + 1

@@ -1,0 +1,115 @@
+"""What reports and plots of relabelled draws are given, checked.
+
+Knows `Rebased` and containers; computes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from numpyro_symmetry.symmetry import SymmetryError
+from numpyro_symmetry.symmetry.arguments import as_array, refuse_masked
+from numpyro_symmetry.traces import Rebased
+from numpyro_symmetry.traces.containers import Trace, read
+
+
+def as_rebased(out: Any, call: str) -> Rebased:
+    """What `rebase` returned.
+
+    Raises
+    ------
+    TypeError
+        If it is something else, such as the relabelled data alone.
+    """
+    if isinstance(out, Rebased):
+        return out
+    got = f"the class {out.__name__}" if isinstance(out, type) else type(out).__name__
+    raise TypeError(f"{call}: out must be what rebase returned (a Rebased, not its .data); got {got}.")
+
+
+def pair_of(raw: Any, out: Any, name: str) -> tuple[Any, Rebased]:
+    """Draws as given and what `rebase` made of them; ``name(out)`` alone gives the draws their labels back.
+
+    Raises
+    ------
+    TypeError
+        If ``out`` is not what `rebase` returned, or both were exchanged.
+    """
+    if isinstance(raw, Rebased):
+        if out is not None:
+            raise TypeError(
+                f"{name}(raw, out): the draws as given come first, then what rebase returned; got a Rebased first. "
+                f"{name}(out) alone does as well."
+            )
+        return raw.undo(raw.data), raw
+    return raw, as_rebased(out, f"{name}(raw, out)")
+
+
+def same_draws(raw: Any, out: Rebased) -> tuple[Trace, Trace]:
+    """Draws before and after relabelling.
+
+    Raises
+    ------
+    SymmetryError
+        If the first are not those from which `rebase` made the second.
+    """
+    leading = out.objective.shape
+    before, after = (read(data, out.symmetry, len(leading)) for data in (raw, out.data))
+    if missing := sorted(set(out.symmetry.axes) - set(before.values)):
+        raise SymmetryError(f"raw has no sites {missing}; expected the draws as they were given to rebase.")
+    if before.leading != leading:
+        raise SymmetryError(f"raw has leading dimensions {before.leading}; rebase saw {leading}.")
+    given = {site: before.values[site] for site in out.symmetry.axes}
+    for site, value in given.items():
+        expected = after.values[site].shape
+        if value.shape != expected:
+            raise SymmetryError(f"Site {site!r} of raw has shape {value.shape}; rebase saw {expected}.")
+    moved = out.apply(given)
+    for site in given:
+        if not np.array_equal(moved[site], after.values[site]):
+            raise SymmetryError(
+                f"raw is not what was rebased: relabelled by out.elements, its site {site!r} is not that of out.data. "
+                "Pass the draws that were given to rebase, or out alone."
+            )
+    return before, after
+
+
+def are_members(data: Any) -> bool:
+    """Whether draws are a list of ensemble members, which are independent by construction and no chain."""
+    return isinstance(data, Sequence) and not isinstance(data, str) and all(isinstance(x, Mapping) for x in data)
+
+
+def invariants_of(given: Any, leading: tuple[int, ...]) -> dict[str, np.ndarray]:
+    """What the user says no label changes, by name, ``(*leading, ...)``.
+
+    Raises
+    ------
+    TypeError
+        If it is no mapping, or holds anything but real numbers.
+    SymmetryError
+        If one is masked or empty, or has other leading dimensions than the draws.
+    """
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise TypeError(
+            f"invariants must be a mapping from names to arrays, such as {{'f(x)': ...}}; got {type(given).__name__}."
+        )
+    refuse_masked(given, "Invariant")
+    found = {}
+    for name, values in given.items():
+        array = np.asarray(as_array(values, f"Invariant {name!r}", TypeError))
+        if array.dtype.kind not in "fiub":
+            raise TypeError(f"Invariant {name!r} holds values of type {array.dtype}; expected real numbers.")
+        if array.shape[: len(leading)] != leading:
+            raise SymmetryError(
+                f"Invariant {name!r} has shape {array.shape}; expected the draws' leading dimensions {leading} in "
+                "front."
+            )
+        if not array.size:
+            raise SymmetryError(f"Invariant {name!r} has shape {array.shape}, and so no entries to judge chains by.")
+        found[str(name)] = array
+    return found

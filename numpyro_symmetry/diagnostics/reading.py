@@ -1,0 +1,253 @@
+"""A report in words: what stands in the way of using relabelled draws, the gravest first, and what is so.
+
+Knows reports; computes no statistics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from numpyro_symmetry.diagnostics.chains import MAX_R_HAT
+from numpyro_symmetry.traces.null import CannotTell, Null
+
+if TYPE_CHECKING:
+    from numpyro_symmetry.diagnostics.chains import Chains
+    from numpyro_symmetry.diagnostics.report import Report, Row
+
+# below this probability chains differ by more than chance
+MIN_CHANCE = 0.01
+# below these effective sizes a chain, estimates are rough; of tails, sizes are themselves, and the least of many is low
+MIN_ESS_PER_CHAIN, MIN_TAIL_PER_CHAIN = 100.0, 50.0
+# below this share of what relabelling cannot explain, slots have no identity to speak of
+_NEAR_NULL = 0.15
+# a chain that stays for so many draws, and for half of all, is stuck
+_STUCK = 10
+_MAX_NAMES = 3
+
+
+def is_alarm(row: Row | Chains) -> bool:
+    """Whether chains differ by more than matters, and by more than chance in so many numbers."""
+    return row.r_hat == np.inf or (row.r_hat > MAX_R_HAT and row.chance < MIN_CHANCE)
+
+
+def warnings_of(found: Report) -> list[str]:
+    """Sentences that stand in the way of using the draws, the gravest first."""
+    lines = [*_stuck(found), *_undefined(found), *_disagreeing(found), *_slow(found), *_few(found), *_ambiguous(found)]
+    lines = [f"WARNING: {line}" for line in lines]
+    if found.are_members:
+        return lines
+    num_chains, num_draws = found.shape
+    if num_draws < 4:
+        lines.append(f"There are {num_draws} draws to a chain: R-hat and ESS are unknown below four.")
+    if num_chains < 2:
+        lines.append("There is one chain: R-hat needs at least two, so that a chain of its own mode cannot be seen.")
+    return lines
+
+
+def facts(found: Report) -> list[str]:
+    """What is so, and stands in nobody's way."""
+    noun = "members" if found.are_members else "draws"
+    lines = [f"{found.share_relabelled:.0%} of {noun} were labelled differently from the majority."]
+    if found.are_members:
+        for name, mean in found.transpositions.items():
+            size = found.num_slots[name]
+            random = size - np.sum(1.0 / np.arange(1, size + 1))
+            lines.append(
+                f"From one member to the next, labels of {name!r} are {mean:.1f} transpositions apart; labels at "
+                f"random, {random:.1f}."
+            )
+    if found.null is not None:
+        lines += _of_null(found.null, found.num_slots)
+    invariant = [row.r_hat for row in found.rows if row.is_invariant and not np.isnan(row.r_hat)]
+    if invariant:
+        lines.append(f"The largest R-hat of what no label changes is {max(invariant):.3f}.")
+    by_chance = [row for row in found.rows if row.r_hat > MAX_R_HAT and row.chance >= MIN_CHANCE and not _is_slow(row)]
+    if by_chance:
+        most = max(by_chance, key=lambda row: row.r_hat)
+        lines.append(
+            f"R-hat {most.r_hat:.3f} of {most.name} is no more than chance gives among {found.num_judged} numbers at "
+            "these effective sample sizes."
+        )
+    lines += [
+        f"{_entries(row.chains.num_still)} of {row.name} never change in any chain, and have no R-hat."
+        for row in found.rows
+        if row.chains.num_still and row.chains.num_judged
+    ]
+    return lines
+
+
+def _of_null(null: Null, num_slots: dict[str, int]) -> Iterator[str]:
+    yield (
+        f"Slots explain {null.explained:.0%} of the variance ({null.explained_null:.0%} for shuffled draws relabelled "
+        "in the same way)."
+    )
+    unlike = [site for site, one in null.by_site.items() if one.share < _NEAR_NULL]
+    if null.can_tell and max(num_slots.values()) > 1 and 0 < len(unlike) < len(null.by_site):
+        shares = ", ".join(
+            f"{site} ({null.by_site[site].explained:.0%}, shuffled {null.by_site[site].explained_null:.0%})"
+            for site in unlike
+        )
+        yield f"Slots have no identity in {shares}: do not interpret single slots there."
+    for name, size in num_slots.items():
+        number = null.num_identified.get(name)
+        if isinstance(number, CannotTell):
+            yield (
+                f"Whether slots of {name!r} are identified: {number}. Draws that follow each other while their chain "
+                "remembers count as one."
+            )
+        elif number is not None:
+            yield f"{number} of {size} slots of {name!r} are identified: clearly further apart than in the null."
+
+
+# ---- what stands in the way --------------------------------------------------------------------------------------
+
+
+def _stuck(found: Report) -> Iterator[str]:
+    num_chains, num_draws = found.shape
+    stays = np.array(found.longest_stay)
+    if num_draws < 2:
+        return
+    never = np.flatnonzero(stays == num_draws)
+    if found.are_members:
+        if len(never):
+            yield f"all {num_draws} members are the same, labels apart."
+        return
+    if len(never) == num_chains:
+        yield (
+            f"the sampler never moved: in {'every' if num_chains > 1 else 'the only'} chain all {num_draws} draws are "
+            "the same, labels apart. That relabelled chains agree means nothing; start it again."
+        )
+    elif len(never):
+        yield f"{_chains(never)} never moved: all {num_draws} draws are the same, labels apart."
+    rarely = np.flatnonzero((stays < num_draws) & (stays >= max(_STUCK, 0.5 * num_draws)))
+    if len(rarely):
+        yield (
+            f"{_chains(rarely)} stood still for {_list([str(stays[k]) for k in rarely])} of {num_draws} draws in a row."
+        )
+
+
+def _undefined(found: Report) -> Iterator[str]:
+    for row in found.rows:
+        chains = row.chains
+        total = chains.num_judged + chains.num_still + chains.num_undefined
+        if chains.num_undefined:
+            of = f" {_entries(chains.num_undefined)} of {total} of" if total > 1 else ""
+            yield (
+                f"could not judge{of} {row.name}: {sum(chains.num_not_a_number)} draws are not a number "
+                f"({_by_chain(chains.num_not_a_number)})."
+            )
+        if any(chains.num_infinite):
+            yield (f"{row.name} is infinite in {sum(chains.num_infinite)} draws ({_by_chain(chains.num_infinite)}).")
+    still = [row for row in found.rows if row.r_hat == np.inf]
+    if still:
+        yield (
+            f"chains do not move in {_names(still)} and differ there (R-hat inf)"
+            + (", which no label changes." if all(row.is_invariant for row in still) else ".")
+        )
+
+
+def _disagreeing(found: Report) -> Iterator[str]:
+    alarms = sorted((row for row in found.rows if is_alarm(row)), key=lambda row: -row.r_hat)
+    if alarms and found.sign_suspected:
+        yield (
+            f"chains disagree on {_names(alarms)} (R-hat {alarms[0].r_hat:.3f}), but not on squares and absolute "
+            "values: it may be a sign that chains have changed, which is a matter of labels. Relabel with signs: "
+            "find_symmetry(..., signs=True), or kind='signed' in the symmetry. If the model has no such symmetry, "
+            "chains are in different modes."
+        )
+        return
+    fixed = [row for row in alarms if row.is_invariant and row.r_hat < np.inf]
+    if fixed:
+        yield (
+            f"chains disagree on {_names(fixed)}, which no label changes (R-hat {fixed[0].r_hat:.3f}): this is not a "
+            "matter of labels. Run longer, or look for modes that chains do not leave."
+        )
+    moved = [row for row in alarms if not row.is_invariant and row.r_hat < np.inf]
+    if moved:
+        yield (
+            f"chains still disagree on {_names(moved)} after relabelling (R-hat {moved[0].r_hat:.3f}): the remaining "
+            "disagreement is not due to labels."
+        )
+
+
+def _is_slow(row: Row) -> bool:
+    """Whether chains differ by more than matters, and are too short to tell whether by more than chance."""
+    return not np.isnan(row.chains.r_hat_undecided) and not is_alarm(row)
+
+
+def _slow(found: Report) -> Iterator[str]:
+    slow = sorted((row for row in found.rows if _is_slow(row)), key=lambda row: -row.chains.r_hat_undecided)
+    if slow:
+        smallest = min(row.ess for row in slow)
+        yield (
+            f"chains forget too slowly to tell whether they agree on {_names(slow)} (R-hat "
+            f"{slow[0].chains.r_hat_undecided:.3f}, effective sample size {smallest:.0f}): run longer."
+        )
+
+
+def _few(found: Report) -> Iterator[str]:
+    num_chains, _ = found.shape
+
+    # of chains that do not move, or hardly, more has been said
+    rows = [row for row in found.rows if row.r_hat != np.inf and not _is_slow(row)]
+    sizes = [(row.ess, MIN_ESS_PER_CHAIN, row.name, "") for row in rows]
+    sizes += [(row.tail_ess, MIN_TAIL_PER_CHAIN, row.name, " in its tails") for row in rows]
+    few = [one for one in sizes if one[0] < one[1] * num_chains]
+    if few:
+        size, least, name, where = min(few)
+        yield (
+            f"{name} has an effective sample size of {size:.0f}{where} from {num_chains} "
+            f"chain{'s' if num_chains > 1 else ''}, fewer than {least:.0f} to a chain: run longer before relying on "
+            "its quantiles."
+        )
+
+
+def _ambiguous(found: Report) -> Iterator[str]:
+    noun = "members" if found.are_members else "draws"
+    if not found.converged:
+        yield "relabelling did not settle: many labellings are about as good as each other."
+    if found.ambiguous > 0.05:
+        yield (
+            f"in {found.ambiguous:.0%} of {noun} another labelling is nearly as likely (at least a twentieth): do not "
+            "interpret individual slots."
+        )
+    null = found.null
+    if null is None or not null.can_tell or max(found.num_slots.values()) < 2:
+        return
+    if null.share < _NEAR_NULL and all(one.share < _NEAR_NULL for one in null.by_site.values()):
+        yield (
+            "slots agree with themselves hardly more than shuffled draws do: relabelling made up what structure there "
+            "seems to be. Do not interpret single slots."
+        )
+    if null.scale_ratio < 0.95:
+        yield (
+            f"relabelling shrinks standard deviations within slots to about {null.scale_ratio:.0%} of the truth, where "
+            "slots overlap."
+        )
+
+
+# ---- words -------------------------------------------------------------------------------------------------------
+
+
+def _names(rows: Sequence[Row]) -> str:
+    some = [row.name for row in rows[:_MAX_NAMES]]
+    return ", ".join(some) + (f" and {len(rows) - _MAX_NAMES} more" if len(rows) > _MAX_NAMES else "")
+
+
+def _entries(number: int) -> str:
+    return "1 entry" if number == 1 else f"{number} entries"
+
+
+def _list(words: Sequence[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def _chains(which: np.ndarray) -> str:
+    return f"chain{'s' if len(which) > 1 else ''} {_list([str(k) for k in which])}"
+
+
+def _by_chain(counts: Sequence[int]) -> str:
+    return ", ".join(f"chain {k}: {count}" for k, count in enumerate(counts) if count)

@@ -1,0 +1,114 @@
+"""A program traced in single precision, evaluated in double: for models that JAX cannot trace in double.
+
+With double precision enabled whole numbers are 64-bit ones too, so that a loop whose carry is an ``int32``, or a
+``float32``, no longer is what it was. Here whole numbers stay what they are, and real ones become double wherever they
+stand. Knows programs; no models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend import core
+
+from numpyro_symmetry.discovery.interpreter import called
+
+# what looks at the bits of numbers, or leaves JAX, gets numbers as they were
+_BY_BITS = ("bitcast_convert_type", "pure_callback", "io_callback", "debug_callback", "ffi_call", "nextafter")
+
+
+def widened(function: Callable, example: Any) -> Callable:
+    """A function of a pytree of arrays, traced in single precision, as one that computes in double.
+
+    To be called, as to be traced, where double precision is enabled.
+    """
+    with jax.enable_x64(False):
+        narrow = jax.tree.map(lambda x: jax.ShapeDtypeStruct(np.shape(x), _narrow(jnp.result_type(x))), example)
+        program, shape = jax.make_jaxpr(function, return_shape=True)(narrow)
+    structure = jax.tree.structure(shape)
+
+    def wide(values: Any) -> Any:
+        return jax.tree.unflatten(structure, evaluated(program, jax.tree.leaves(values)))
+
+    return wide
+
+
+def evaluated(closed: Any, args: Sequence[Any]) -> list[Any]:
+    """Results of a program, its real numbers in double precision."""
+    body = getattr(closed, "jaxpr", closed)
+    environment = dict(
+        zip([*body.constvars, *body.invars], map(_wide, [*getattr(closed, "consts", ()), *args]), strict=True)
+    )
+
+    def read(atom: Any) -> Any:
+        return (
+            _wide(atom.val, getattr(atom.aval, "dtype", None)) if isinstance(atom, core.Literal) else environment[atom]
+        )
+
+    for equation in body.eqns:
+        operands = list(map(read, equation.invars))
+        inner = called(equation)
+        results = _step(equation, operands) if inner is None else evaluated(inner, operands)
+        environment.update(zip(equation.outvars, results, strict=True))
+    return list(map(read, body.outvars))
+
+
+def _step(equation: Any, operands: list[Any]) -> list[Any]:
+    primitive, params = equation.primitive, equation.params
+    if primitive.name in _BY_BITS:
+        operands = [
+            jnp.asarray(x, v.aval.dtype) if _is_real(v.aval) else x
+            for x, v in zip(operands, equation.invars, strict=True)
+        ]
+    else:
+        params = {name: _param(value) for name, value in params.items()}
+    found = primitive.get_bind_params(params)
+    subfuns, params = found if isinstance(found, tuple) else ((), found)
+    results = primitive.bind(*subfuns, *operands, **params)
+    return list(map(_wide, results if primitive.multiple_results else [results]))
+
+
+def _param(value: Any) -> Any:
+    """A parameter of an operation for double precision: types, and programs within it."""
+    if isinstance(value, tuple | list):
+        make = getattr(type(value), "_make", type(value))
+        return make(map(_param, value))
+    if hasattr(getattr(value, "jaxpr", value), "eqns"):
+        return _program(value)
+    return _wide_type(value) if isinstance(value, np.dtype) else value
+
+
+def _program(program: Any) -> Any:
+    """A program within an operation, traced anew for double precision."""
+    body = getattr(program, "jaxpr", program)
+    shapes = [jax.ShapeDtypeStruct(v.aval.shape, _wide_type(v.aval.dtype)) for v in body.invars]
+    if program is body and body.constvars:
+        raise NotImplementedError("a program within an operation that has constants of its own")
+    closed = jax.make_jaxpr(lambda *args: evaluated(program, args))(*shapes)
+    return closed if hasattr(program, "consts") else closed.jaxpr
+
+
+def _is_real(aval: Any) -> bool:
+    return jnp.issubdtype(getattr(aval, "dtype", bool), jnp.inexact)
+
+
+def _narrow(dtype: Any) -> Any:
+    return {np.dtype(np.float64): np.float32, np.dtype(np.complex128): np.complex64}.get(np.dtype(dtype), dtype)
+
+
+def _wide_type(dtype: Any) -> Any:
+    if jnp.issubdtype(dtype, jnp.floating):
+        return np.dtype(np.float64)
+    return np.dtype(np.complex128) if jnp.issubdtype(dtype, jnp.complexfloating) else dtype
+
+
+def _wide(value: Any, dtype: Any = None) -> Any:
+    """A value with its real numbers in double precision; of an own type, such as keys, as it is."""
+    dtype = getattr(value, "dtype", dtype) if dtype is None else dtype
+    if dtype is None or jnp.issubdtype(dtype, jax.dtypes.prng_key) or not jnp.issubdtype(dtype, jnp.inexact):
+        return value if hasattr(value, "dtype") or dtype is None else np.asarray(value, dtype)
+    return jnp.asarray(value, _wide_type(dtype))

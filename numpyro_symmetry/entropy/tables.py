@@ -1,0 +1,234 @@
+r"""Pairwise log densities of units under Gaussian factors: :math:`L_{ij} = \log q_i(u_j)`.
+
+Two forms of one formula. Multiplied out, :math:`-\tfrac12\sum_f (u_{jf}-\mu_{if})^2/\sigma_{if}^2` is a product of two
+matrices, but of terms as large as :math:`\mu^2/\sigma^2`, whose rounding stays behind when they cancel. Subtracted
+before it is squared nothing cancels, and every feature takes a pass over the table. Rounding does harm only in entries
+that are not negligible, so the second form is taken where those exist and may be wrong, and nowhere else.
+
+Knows arrays by site and which of their axes move; no estimators.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from numpyro_symmetry.entropy.sequential import FLOOR
+from numpyro_symmetry.linalg import product
+from numpyro_symmetry.symmetry import Symmetry
+
+_JUDGES = 64
+# nats: what one rounding of the largest squares is worth; entries hold a few, and gradients feel them more than values
+_MOST_ROUNDING = 0.002
+
+
+class GaussianFactors(NamedTuple):
+    """Independent Gaussians for every entry of every site.
+
+    Attributes
+    ----------
+    loc, scale
+        Site -> mean and standard deviation, of the site's event shape.
+    """
+
+    loc: dict[str, Array]
+    scale: dict[str, Array]
+
+
+class _Features(NamedTuple):
+    """What tells the units of a group apart, one feature a row.
+
+    Attributes
+    ----------
+    mean, precision
+        ``(features, n)``, of the factors.
+    units
+        ``(features, n)``, of the draw.
+    flips
+        ``(features,)``: whether flipping the sign of a unit flips the feature.
+    """
+
+    mean: Array
+    precision: Array
+    units: Array
+    flips: np.ndarray
+
+
+def unit_tables(
+    symmetry: Symmetry,
+    factors: GaussianFactors,
+    coordinates: dict[str, Array],
+    group: str,
+    *,
+    placed: Collection[str] = (),
+    max_features: int | None = None,
+) -> tuple[Array, ...]:
+    r"""Pairwise log densities of units under factors, up to constants that no relabelling changes.
+
+    .. math:: L_{ij} = \sum_f \log\mathcal N(u_{jf};\,\mu_{if}, \sigma_{if})
+
+    Parameters
+    ----------
+    symmetry
+        Bound symmetry of the coordinates.
+    factors
+        Means and standard deviations by site.
+    coordinates
+        One draw, by site, without leading dimensions.
+    group
+        Group whose n units are compared.
+    placed
+        Groups whose labels are settled; others that share a site are sketched.
+    max_features
+        If given, use at most this many features of each site, those that tell the factors apart best. Any choice made
+        from the factors alone gives a valid proposal, but no longer the exact table.
+
+    Returns
+    -------
+    tuple of Array
+        ``(L,)`` of shape ``(n, n)``, or ``(L, L_flipped)`` for a signed group.
+    """
+    signed, n = symmetry.groups[group].kind == "signed", symmetry.sizes[group]
+    parts, flips, common = [], [], jnp.zeros((n, 1))
+    for site, position, unsettled in _readings(symmetry, group, placed):
+        axes = symmetry.opened(site)
+        loc, scale, units = (
+            _arrange(symmetry, site, value, position, unsettled)
+            for value in (factors.loc[site], factors.scale[site], coordinates[site])
+        )
+        if max_features is not None and len(loc) > max_features:
+            best = _telling_features(loc, scale, max_features)
+            loc, scale, units = loc[best], scale[best], units[best]
+        signless = any(axes[p].signed and axes[p].group in symmetry.kinds for p in unsettled)
+        mean, variance = _sketch(loc, scale, signless)
+        repeats, average = units.shape[-1], _mean(units)
+        precision = repeats / variance
+        common -= 0.5 * repeats * jnp.log(variance).sum(0)[:, None]
+        if repeats > 1:
+            common -= 0.5 * product(precision.T, jnp.mean((units - average[..., None]) ** 2, -1))
+        parts.append((mean, precision, average))
+        flips += [axes[position].signed and signed] * len(mean)
+    mean, precision, average = (jnp.concatenate(part) for part in zip(*parts, strict=True))
+    features = _Features(mean, precision, average, np.array(flips))
+    distances, rounding = _multiplied_out(features, signed)
+    tables = tuple(common + distance for distance in distances)
+    return jax.lax.cond(
+        _for_all_draws(_matters(rounding, tables)),
+        lambda: tuple(common + distance for distance in _subtracted_first(features, signed)),
+        lambda: tables,
+    )
+
+
+def most_features(
+    symmetry: Symmetry, shapes: Mapping[str, tuple[int, ...]], group: str, placed: Collection[str] = ()
+) -> int:
+    """Features that the widest site has of a group's units: what ``max_features`` would have to reach to leave all."""
+    found = [0]
+    for site, position, unsettled in _readings(symmetry, group, placed):
+        shape = symmetry.opened_shape(site, shapes[site])
+        found.append(math.prod(n for p, n in enumerate(shape) if p != position and p not in unsettled))
+    return max(found)
+
+
+def _readings(symmetry: Symmetry, group: str, placed: Collection[str]) -> Iterator[tuple[str, int, list[int]]]:
+    """Every axis on which a group's units lie: its site, its position, and positions of axes with unsettled labels."""
+    for site in symmetry.axes:
+        axes = symmetry.opened(site)
+        for position, axis in enumerate(axes):
+            if axis.group == group:
+                others = ((p, a.group) for p, a in enumerate(axes) if p != position)
+                yield site, position, [p for p, name in others if name is not None and name not in placed]
+
+
+def _multiplied_out(features: _Features, signed: bool) -> tuple[tuple[Array, ...], Array]:
+    """Minus half the squared distances by matrix products, and what rounding may leave of each factor, ``(n,)``."""
+    mean, precision, units, flips = features
+    # a common offset cancels too, but where a sign flip needs the true origin
+    centre = jnp.where(flips[:, None], 0.0, jax.lax.stop_gradient(mean.mean(1, keepdims=True)))
+    mean, units = mean - centre, units - centre
+    weighted = precision * mean
+    squares = (weighted * mean).sum(0)
+    rounding = jnp.finfo(squares.dtype).eps * squares
+    quadratic = [(precision, -0.5 * units**2), (-0.5 * squares[None], jnp.ones_like(units[:1]))]
+    if not signed:
+        return (_products([*quadratic, (weighted, units)]),), rounding
+    even = _products([*quadratic, (weighted[~flips], units[~flips])])
+    odd = product(weighted[flips].T, units[flips])
+    return (even + odd, even - odd), rounding
+
+
+def _subtracted_first(features: _Features, signed: bool) -> tuple[Array, ...]:
+    """The same, feature by feature."""
+    mean, precision, units, flips = features
+    moved = (units, jnp.where(flips[:, None], -units, units)) if signed else (units,)
+
+    def add(totals: tuple[Array, ...], feature: tuple) -> tuple[tuple[Array, ...], None]:
+        mean, precision, moved = feature
+        terms = (0.5 * precision[:, None] * (unit - mean[:, None]) ** 2 for unit in moved)
+        return tuple(total - term for total, term in zip(totals, terms, strict=True)), None
+
+    n = mean.shape[1]
+    # a guide that was set up in single precision may be asked in double
+    nothing = (jnp.zeros((n, n), jnp.result_type(mean, precision, units)),) * len(moved)
+    # checkpointed, so that training keeps the features and not a table for each
+    add = jax.checkpoint(add, prevent_cse=False)
+    return jax.lax.scan(add, nothing, (mean, precision, moved))[0]
+
+
+def _matters(rounding: Array, tables: tuple[Array, ...]) -> Array:
+    """Whether an entry that is not negligible, but for a unit's own, may be spoilt by rounding."""
+    rounding, together = jax.lax.stop_gradient((rounding, jnp.stack(tables)))
+    threshold = together.max((0, 1)) + FLOOR - 2.0 * rounding.max()
+    own = jnp.zeros(together.shape, bool).at[0].set(jnp.eye(together.shape[1], dtype=bool))
+    # so that NaN, of infinities that cancel, is not taken for negligible
+    counts = (~(together < threshold) & ~own).any(0)
+    return jnp.any((counts.any(0) | counts.any(1)) & (rounding > _MOST_ROUNDING))
+
+
+@jax.custom_batching.custom_vmap
+def _for_all_draws(condition: Array) -> Array:
+    """A condition that holds for every draw as soon as it holds for one: batched, a `cond` would take both branches."""
+    return condition
+
+
+@_for_all_draws.def_vmap
+def _for_all_in_the_batch(axis_size: int, is_batched: list[bool], condition: Array) -> tuple[Array, bool]:
+    return _for_all_draws(condition.any(0)), False
+
+
+def _arrange(symmetry: Symmetry, site: str, value: Array, position: int, unsettled: list[int]) -> Array:
+    """A site as ``(features, n, repeats)``: the group's axis in the middle, axes with unsettled labels last."""
+    opened = value.reshape(symmetry.opened_shape(site, value.shape))
+    settled = [p for p in range(opened.ndim) if p != position and p not in unsettled]
+    repeats = math.prod(opened.shape[p] for p in unsettled)
+    return opened.transpose(*settled, position, *unsettled).reshape(-1, opened.shape[position], repeats)
+
+
+def _sketch(loc: Array, scale: Array, signless: bool) -> tuple[Array, Array]:
+    """One Gaussian of the mean and variance of the factors along the last axis."""
+    mean = jnp.zeros(loc.shape[:-1], loc.dtype) if signless else _mean(loc)
+    return mean, (scale**2 + (loc - mean[..., None]) ** 2).mean(-1)
+
+
+def _mean(values: Array) -> Array:
+    """Mean along the last axis, as exact as its entries are alike."""
+    first = jax.lax.stop_gradient(values[..., :1])
+    return first[..., 0] + (values - first).mean(-1)
+
+
+def _products(pairs: list[tuple[Array, Array]]) -> Array:
+    factors, units = (jnp.concatenate(side) for side in zip(*pairs, strict=True))
+    return product(factors.T, units)
+
+
+def _telling_features(loc: Array, scale: Array, count: int) -> Array:
+    """Features whose factors differ most, relative to their widths, judged by a few of the factors."""
+    loc, scale = jax.lax.stop_gradient((loc[:, :_JUDGES].mean(-1), scale[:, :_JUDGES].mean(-1)))
+    separation = (jnp.var(loc, axis=1) + jnp.var(scale, axis=1)) / jnp.mean(scale, axis=1) ** 2
+    return jax.lax.top_k(separation, count)[1]

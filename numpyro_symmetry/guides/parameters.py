@@ -1,0 +1,150 @@
+"""Parameters as `SVI.get_params` gives them: all there, none too many, of the right shapes, finite and constrained.
+
+NumPyro starts a parameter that it does not find anew, and scores that in its place. Knows traces; no symmetry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+from numpyro.distributions import constraints
+from numpyro.distributions.transforms import biject_to
+
+from numpyro_symmetry.guides.density import Trace
+from numpyro_symmetry.symmetry import SymmetryError
+from numpyro_symmetry.symmetry.arguments import as_real_array, refuse_masked
+
+_REMEDY = "Pass svi.get_params(state), or the params of svi.run's result"
+# how far there and back again may round
+_TOLERANCE = 1e-3
+
+
+def parameter_sites(trace: Trace) -> dict[str, Any]:
+    """The parameters and mutable state of a trace, shapes in place of values: what is needed to check others."""
+
+    def shape(leaf: Any) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.result_type(leaf))
+
+    return {
+        name: {
+            "type": site["type"],
+            "value": jax.tree.map(shape, site["value"]),
+            "kwargs": {"constraint": site["kwargs"].get("constraint", constraints.real)},
+        }
+        for name, site in trace.items()
+        if site["type"] in ("param", "mutable")
+    }
+
+
+def refuse_wrong_parameters(
+    guide_trace: Trace, model_trace: Trace | None, params: Any, *, model_too: bool = True
+) -> None:
+    """Refuse parameters that are not those of a guide and a model.
+
+    Parameters
+    ----------
+    guide_trace, model_trace
+        Traces, or `parameter_sites` of them. Without a trace of the model, names that the guide does not know may be
+        the model's.
+    params
+        Parameters, constrained.
+    model_too
+        Whether the model's own have to be there as well: drawing from a guide takes none of them.
+
+    Raises
+    ------
+    TypeError
+        If they are no mapping from names.
+    SymmetryError
+        Naming the parameter that is missing, not known, of another shape, not finite or outside of its constraint.
+    """
+    if not isinstance(params, Mapping):
+        raise TypeError(f"params must be a mapping from names to arrays; got {type(params).__name__}. {_REMEDY}.")
+    own, of_model = ({n: s for n, s in (t or {}).items() if s["type"] == "param"} for t in (guide_trace, model_trace))
+    state = {n for t in (guide_trace, model_trace or {}) for n, s in t.items() if s["type"] == "mutable"}
+    expected = own | of_model if model_too else own
+    unknown = [name for name in params if name not in own and name not in of_model and name not in state]
+    if missing := [name for name in expected if name not in params]:
+        given = f"the parameters given are {sorted(map(str, params))}" if params else "no parameters are given"
+        raise SymmetryError(f"Parameters {missing} are missing; {given}.{_nearest(missing[0], unknown)} {_REMEDY}.")
+    if unknown and model_trace is not None:
+        raise SymmetryError(
+            f"Parameters {unknown} are of neither the guide nor the model, which have {sorted(own | of_model)}."
+            f"{_nearest(unknown[0], [*own, *of_model])} Leave them out."
+        )
+    refuse_masked(params, "Parameter")
+    for name, site in (own | of_model).items():
+        if name in params:
+            _refuse_misshapen(name, site["value"], params[name])
+    refuse_nonfinite({name: value for name, value in params.items() if name not in state})
+    for name, site in (own | of_model).items():
+        if name in params:
+            _refuse_unconstrained(name, site["kwargs"].get("constraint", constraints.real), params[name])
+
+
+def refuse_nonfinite(params: Any) -> None:
+    """Refuse parameters that hold NaN or infinity."""
+    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
+        if isinstance(leaf, Tracer):
+            continue
+        array = np.asarray(as_real_array(leaf, f"Parameter {jax.tree_util.keystr(path)}"))
+        if not np.isfinite(array).all():
+            count = int((~np.isfinite(array)).sum())
+            raise SymmetryError(
+                f"Parameter {jax.tree_util.keystr(path)} holds {count} non-finite of {np.size(leaf)} values. "
+                "The fit diverged: lower the learning rate or the initial scale."
+            )
+
+
+def _refuse_misshapen(name: str, expected: Any, given: Any) -> None:
+    wanted, came = dict(_leaves(name, expected)), dict(_leaves(name, given))
+    if wanted.keys() != came.keys():
+        lacking, extra = sorted(wanted.keys() - came.keys()), sorted(came.keys() - wanted.keys())
+        raise SymmetryError(
+            f"Parameter {name!r} has another structure than expected: {lacking or 'nothing'} is missing, "
+            f"{extra or 'nothing'} is too much. {_REMEDY}."
+        )
+    for path, leaf in wanted.items():
+        if not hasattr(came[path], "dtype") and not isinstance(came[path], bool | int | float | complex):
+            raise SymmetryError(f"Parameter {path!r} must be an array; got {type(came[path]).__name__}. {_REMEDY}.")
+        if jnp.shape(came[path]) != jnp.shape(leaf):
+            raise SymmetryError(
+                f"Parameter {path!r} must have shape {jnp.shape(leaf)}; got {jnp.shape(came[path])}. {_REMEDY}, of the "
+                "same guide and model, with arguments of the same sizes."
+            )
+
+
+def _refuse_unconstrained(name: str, constraint: Any, given: Any) -> None:
+    if constraint is constraints.real or isinstance(given, Tracer) or jax.tree.structure(given).num_nodes > 1:
+        return
+    value = jnp.asarray(given)
+    inside = np.asarray(constraint(value))
+    if inside.all():
+        return
+    # constraints that are held to the last bit, such as a matrix of determinant one, round on the way
+    with np.errstate(all="ignore"):
+        free = biject_to(constraint).inv(value)
+        again = biject_to(constraint)(free)
+    scale = float(np.abs(np.asarray(value)).max())
+    if np.isfinite(np.asarray(free)).all() and np.allclose(again, value, rtol=0.0, atol=_TOLERANCE * scale):
+        return
+    raise SymmetryError(
+        f"Parameter {name!r} is outside of its constraint {constraint} in {int((~inside).sum())} of {inside.size} "
+        f"values: is it unconstrained, as svi.optim.get_params returns it? {_REMEDY}."
+    )
+
+
+def _leaves(name: str, tree: Any) -> Iterator[tuple[str, Any]]:
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+        yield name + jax.tree_util.keystr(path), leaf
+
+
+def _nearest(name: str, among: Any) -> str:
+    found = get_close_matches(str(name), [str(other) for other in among], 1)
+    return f" Is {found[0]!r} meant?" if found else ""

@@ -1,0 +1,167 @@
+"""Everything that is found out and checked before a guide is symmetrized. Knows guides, models and symmetries."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+from jax import Array
+
+from numpyro_symmetry.discovery import check_symmetry, find_symmetry, trace_model
+from numpyro_symmetry.entropy import (
+    FEWEST_FEATURES,
+    GaussianFactors,
+    enough_features,
+    sequential_components,
+    why_not_exact,
+    widest_site,
+)
+from numpyro_symmetry.guides import requirements
+from numpyro_symmetry.guides.density import (
+    Coordinates,
+    Trace,
+    coordinates_of,
+    draws_of,
+    factors_of,
+    latent_values,
+    lay_out,
+)
+from numpyro_symmetry.guides.parameters import parameter_sites, refuse_nonfinite
+from numpyro_symmetry.symmetry import Symmetry, SymmetryError, SymmetryWarning
+from numpyro_symmetry.symmetry.axes import names_in
+from numpyro_symmetry.symmetry.plain import untangled
+
+_NUM_FEATURE_DRAWS = 8
+
+
+class Options(NamedTuple):
+    """What was asked for: see `AutoSymmetrized`; ``model_is_given`` if it was not read off the guide."""
+
+    symmetry: Symmetry | None
+    estimator: str
+    max_features: int | str | None
+    check: bool
+    signs: bool
+    model_is_given: bool
+
+
+class SetUp(NamedTuple):
+    """What was found out.
+
+    Attributes
+    ----------
+    symmetry
+        Bound.
+    layout
+        How the guide's density is read at relabelled values.
+    model_trace
+        A trace of the model.
+    parameters
+        Parameters of the guide, and of the model.
+    max_features
+        How many features of a site the sequential bound sees, ``None`` for all.
+    """
+
+    symmetry: Symmetry
+    layout: Coordinates
+    model_trace: Trace
+    parameters: tuple[Trace, Trace]
+    max_features: int | None
+
+
+def set_up(base: Any, model: Callable, options: Options, trace: Trace, args: tuple, kwargs: dict[str, Any]) -> SetUp:
+    """Find the symmetry if none is given, check all that can be checked, and lay out the guide's density.
+
+    Raises
+    ------
+    SymmetryError, UnsupportedGuideError
+        As for `AutoSymmetrized`.
+    """
+    drawn = latent_values(trace)
+    requirements.refuse_tracers((args, kwargs, drawn))
+    model_trace = trace_model(model, args, kwargs, jax.random.key(0))
+    name = type(base).__name__ if hasattr(base, "prototype_trace") else "guide"
+    requirements.refuse_hidden_sites(model, model_trace, options.model_is_given, name, args, kwargs)
+    given = options.symmetry
+    symmetry = (
+        _found(model, options.signs, drawn, args, kwargs) if given is None else given.bind(latent_values(model_trace))
+    )
+    refuse_nonfinite({site: s["value"] for site, s in trace.items() if s["type"] == "param"})
+    plain = untangled(symmetry)
+    if plain.groups:  # a guide that stays as it is runs, whatever it is
+        _refuse(plain, options, trace, model, model_trace, args, kwargs)
+    supports = {site: model_trace[site]["fn"].support for site in plain.axes}
+    layout = lay_out(plain, trace, supports, base, args, kwargs)
+    if plain.groups:
+        layout = requirements.verify_densities(base, trace, layout, args, kwargs)
+    if options.estimator == "exact" and (why := why_not_exact(layout.of_coordinates, exact_table=layout.factorises)):
+        raise SymmetryError(f"estimator='exact' is out of reach: {why}. Use 'sequential' or 'importance'.")
+    count = options.max_features
+    max_features = _enough_features(base, options.estimator, trace, layout, args, kwargs) if count == "auto" else count
+    parameters = parameter_sites(trace), parameter_sites(model_trace)
+    return SetUp(symmetry, layout, model_trace, parameters, max_features)  # pyright: ignore[reportArgumentType]
+
+
+def _enough_features(
+    base: Any, estimator: str, trace: Trace, layout: Coordinates, args: tuple, kwargs: dict[str, Any]
+) -> int | None:
+    """As many features as the sequential bound needs where the guide starts; all, undrawn, of narrow sites."""
+    symmetry = layout.of_coordinates
+    components = sequential_components(symmetry, estimator, exact_table=layout.factorises)
+    values = {site: trace[site]["value"] for site in layout.symmetry.axes}
+    shapes = jax.eval_shape(lambda v: coordinates_of(v, layout), values)
+    if widest_site(components, {site: value.shape for site, value in shapes.items()}) <= FEWEST_FEATURES:
+        return None
+
+    @jax.jit
+    def factors_and_draws(key: Array) -> tuple[GaussianFactors, dict[str, Array]]:
+        key_factors, key_draws = jax.random.split(key)
+        factors = factors_of(key_factors, base, trace, layout, args, kwargs)
+        return factors, draws_of(key_draws, base, trace, layout, args, kwargs, _NUM_FEATURE_DRAWS)
+
+    return enough_features(components, *factors_and_draws(jax.random.key(0)))
+
+
+def _refuse(
+    symmetry: Symmetry,
+    options: Options,
+    trace: Trace,
+    model: Callable,
+    model_trace: Trace,
+    args: tuple,
+    kwargs: dict[str, Any],
+) -> None:
+    """What stands in the way of averaging over a group that has elements."""
+    requirements.refuse_absent_sites(symmetry, trace)
+    requirements.refuse_subsampled_latents(symmetry, model_trace)
+    requirements.refuse_plate_around_everything(model_trace)
+    if options.check and options.symmetry is not None:
+        verdict = check_symmetry(model, symmetry, args, kwargs)
+        if verdict.status == "inconclusive":
+            warnings.warn(f"The symmetry could not be proved: {verdict.reason}", SymmetryWarning, stacklevel=6)
+
+
+def _found(model: Callable, signs: bool, drawn: Any, args: tuple, kwargs: dict[str, Any]) -> Symmetry:
+    """What the model's symmetry is on the sites that the guide draws."""
+    found = find_symmetry(model, args, kwargs, signs=signs)
+    moved = {name: [s for s, entries in found.axes.items() if name in names_in(entries)] for name in found.groups}
+    here = [name for name, sites in moved.items() if all(site in drawn for site in sites)]
+    # of groups that move parameters alone there is nothing to say: no guide is concerned
+    torn = {name: sites for name, sites in moved.items() if name not in here and any(s in drawn for s in sites)}
+    absent = sorted({site for sites in torn.values() for site in sites if site not in drawn})
+    if torn:
+        stays = ", and the guide stays as it is. Give them a prior to have these symmetrized" if not here else ""
+        _say(
+            f"Groups {list(torn)} move {absent} along with latent sites. The guide does not draw these (parameters, or "
+            f"sites that it leaves out), so that the groups are left out{stays}.\n{found.explain()}"
+        )
+    elif not here:
+        alone = ", but for one of parameters alone" if found.groups else ""
+        _say(f"No symmetry was found{alone}, so the guide stays as it is:\n{found.explain()}")
+    return found.restrict(here)
+
+
+def _say(message: str) -> None:
+    warnings.warn(message, SymmetryWarning, stacklevel=7)

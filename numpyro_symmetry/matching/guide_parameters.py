@@ -1,0 +1,208 @@
+"""What a Gaussian autoguide's parameters say: means and standard deviations by site, and back.
+
+Reads NumPyro's autoguides, and loads NumPyro only when there is a guide to read, since whoever has a guide has loaded
+it. Knows no Gaussians of ours, no costs and no algorithms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from numpyro_symmetry.symmetry import UnsupportedGuideError
+from numpyro_symmetry.symmetry.arguments import as_real_array
+
+Arrays = dict[str, Any]
+
+
+def diagonal_of(guide: Any, params: Mapping[str, Any]) -> tuple[Arrays, Arrays]:
+    """Means and standard deviations by site of a mean-field guide, in its unconstrained coordinates."""
+    loc: Arrays = {}
+    scale: Arrays = {}
+    for part in parts_of(guide):
+        _refuse_coupled_supports(part)
+        if _is_flat(part):
+            names = f"{part.prefix}_loc", f"{part.prefix}_scale"
+            unpack, size = _private(part, "_unpack_latent"), part.latent_dim
+            for by_site, name in zip((loc, scale), names, strict=True):
+                by_site |= unpack(_parameter(part, params, name, (size,)))
+            continue
+        for site in sites_of(part):
+            shape = _full_shape(part, site)
+            loc[site] = _parameter(part, params, f"{site}_{part.prefix}_loc", shape)
+            if _is_point(part):
+                loc[site] = unconstraining(part, site).inv(loc[site])
+                scale[site] = jnp.zeros_like(loc[site])
+            else:
+                scale[site] = _parameter(part, params, f"{site}_{part.prefix}_scale", shape)
+    return loc, scale
+
+
+def parameters_of(guide: Any, loc: Mapping[str, Any], scale: Mapping[str, Any]) -> dict[str, Array]:
+    """Parameters that make a mean-field guide the Gaussian of these means and standard deviations."""
+    params: dict[str, Array] = {}
+    for part in parts_of(guide):
+        flat = _is_flat(part)
+        sites = list(_private(part, "_init_locs")) if flat else sites_of(part)
+        if missing := sorted(set(sites) - set(loc)):
+            raise UnsupportedGuideError(
+                f"The guide has sites {missing}, which are not among those of the Gaussian, {sorted(loc)}."
+            )
+        if flat:
+            for what, by_site in (("loc", loc), ("scale", scale)):
+                params[f"{part.prefix}_{what}"] = jnp.concatenate([jnp.ravel(jnp.asarray(by_site[s])) for s in sites])
+            continue
+        for site in sites:
+            value = jnp.asarray(loc[site])
+            if not _is_point(part):
+                params[f"{site}_{part.prefix}_scale"] = jnp.asarray(scale[site])
+            elif np.any(np.asarray(scale[site])):
+                raise UnsupportedGuideError(
+                    f"Site {site!r} has standard deviations, which AutoDelta has no room for; use AutoNormal."
+                )
+            else:
+                value = unconstraining(part, site)(value)
+            params[f"{site}_{part.prefix}_loc"] = value
+    return params
+
+
+def joint_of(guide: Any, params: Mapping[str, Any]) -> tuple[Arrays, Array]:
+    """Means by site, in the order of the flat latent, and the covariance of a guide that has one."""
+    part, *others = parts_of(guide)
+    if others or not has_covariance(part, params):
+        raise UnsupportedGuideError(
+            f"{type(part).__name__} has no joint covariance; use DiagonalGaussian.from_guide, and check the names of "
+            f"its parameters {sorted(params)}."
+        )
+    _refuse_coupled_supports(part)
+    posterior = part.get_posterior(params)
+    loc = _private(part, "_unpack_latent")(posterior.mean)
+    return {site: loc[site] for site in _private(part, "_init_locs")}, posterior.covariance_matrix
+
+
+def has_covariance(guide: Any, params: Mapping[str, Any]) -> bool:
+    """Whether these are the parameters of a guide with correlations."""
+    prefix = getattr(getattr(guide, "base", guide), "prefix", None)
+    return any(f"{prefix}_{name}" in params for name in ("scale_tril", "cov_factor"))
+
+
+def parts_of(guide: Any) -> Iterator[Any]:
+    """The guide itself, or the parts of a list of them, recursively; set up, all of them."""
+    from numpyro.infer.autoguide import AutoGuide, AutoGuideList
+
+    guide = getattr(guide, "base", guide)
+    if not isinstance(guide, AutoGuide):
+        what = f"the class {guide.__name__}" if isinstance(guide, type) else type(guide).__name__
+        raise UnsupportedGuideError(
+            f"{what} is not an autoguide: fit a Gaussian to its draws, DiagonalGaussian.fit(draws)."
+        )
+    if isinstance(guide, AutoGuideList):
+        for part in guide:
+            yield from parts_of(part)
+    else:
+        if getattr(guide, "prototype_trace", None) is None:
+            raise UnsupportedGuideError("The guide has not been set up: run SVI.init, or call it once.")
+        yield guide
+
+
+def sites_of(part: Any) -> list[str]:
+    """Latent sites of one guide."""
+    return [name for name, site in part.prototype_trace.items() if site["type"] == "sample" and not site["is_observed"]]
+
+
+def unconstraining(part: Any, site: str) -> Any:
+    """The bijection from unconstrained to constrained values."""
+    from numpyro.distributions import biject_to
+
+    return biject_to(part.prototype_trace[site]["fn"].support)
+
+
+def constrained_sites(guide: Any) -> dict[str, Any]:
+    """Site -> support, of a guide's sites whose coordinates are not their values: support not all of the real line."""
+    from numpyro.distributions import biject_to
+    from numpyro.distributions.transforms import IdentityTransform
+
+    found = {}
+    for part in parts_of(guide):
+        for site in sites_of(part):
+            support = _entrywise(part.prototype_trace[site]["fn"].support)
+            if not isinstance(biject_to(support), IdentityTransform):
+                found[site] = support
+    return found
+
+
+def _is_flat(part: Any) -> bool:
+    """Whether a mean-field guide keeps all of its sites in one vector.
+
+    Raises
+    ------
+    UnsupportedGuideError
+        If the guide is not mean-field.
+    """
+    from numpyro.infer.autoguide import AutoDelta, AutoDiagonalNormal, AutoNormal
+
+    if isinstance(part, AutoDiagonalNormal):
+        return True
+    if not isinstance(part, AutoNormal | AutoDelta):
+        raise UnsupportedGuideError(
+            f"{type(part).__name__} is not mean-field. Use AutoNormal, AutoDiagonalNormal or AutoDelta, or "
+            "DiagonalGaussian.fit(draws)."
+        )
+    return False
+
+
+def _is_point(part: Any) -> bool:
+    from numpyro.infer.autoguide import AutoDelta
+
+    return isinstance(part, AutoDelta)
+
+
+def _parameter(part: Any, params: Mapping[str, Any], name: str, shape: tuple[int, ...]) -> Array:
+    if name not in params:
+        raise UnsupportedGuideError(
+            f"{type(part).__name__} has a parameter {name!r}, which is not among {sorted(params)}. Pass what "
+            "SVI.get_params or SVI.run(...).params returned for this guide."
+        )
+    value = jnp.asarray(as_real_array(params[name], f"Parameter {name!r}"))
+    if value.shape != shape:
+        raise UnsupportedGuideError(f"Parameter {name!r} has shape {value.shape}; the guide has {shape}.")
+    return value
+
+
+def _full_shape(part: Any, site: str) -> tuple[int, ...]:
+    """Shape of a site in all of its plates, minibatches or not."""
+    drawn = part.prototype_trace[site]
+    shape = list(np.shape(drawn["value"]))
+    for frame in drawn["cond_indep_stack"]:
+        shape[len(shape) - drawn["fn"].event_dim + frame.dim] = part.prototype_trace[frame.name]["args"][0]
+    return tuple(shape)
+
+
+def _private(part: Any, name: str) -> Any:
+    """An attribute that NumPyro keeps to itself, or what to do where it is gone."""
+    if not hasattr(part, name):
+        raise UnsupportedGuideError(
+            f"{type(part).__name__} has no {name} in this version of NumPyro, by which its sites were read. Fit a "
+            "Gaussian to its draws instead, DiagonalGaussian.fit(draws), and report the version."
+        )
+    return getattr(part, name)
+
+
+def _entrywise(support: Any) -> Any:
+    while hasattr(support, "reinterpreted_batch_ndims"):
+        support = support.base_constraint
+    return support
+
+
+def _refuse_coupled_supports(part: Any) -> None:
+    for site in sites_of(part):
+        support = _entrywise(part.prototype_trace[site]["fn"].support)
+        if support.event_dim:
+            raise UnsupportedGuideError(
+                f"Site {site!r} has support {support}, whose unconstrained coordinates do not move as its values do. "
+                "Match draws instead, or a Gaussian fitted to draws of the constrained values."
+            )

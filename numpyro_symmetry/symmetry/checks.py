@@ -1,0 +1,96 @@
+"""What a symmetry asks of its arguments: mappings, sizes, labels of orbits, values, elements and their batches.
+
+Knows groups, axes and elements; makes nothing.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping
+from typing import Any
+
+from numpyro_symmetry.symmetry.arguments import as_count, shape_of
+from numpyro_symmetry.symmetry.axes import AxisEntry, describe, labels, num_axes
+from numpyro_symmetry.symmetry.elements import Element, batch_of, broadcast, check_element, check_part
+from numpyro_symmetry.symmetry.errors import SymmetryError
+from numpyro_symmetry.symmetry.groups import Group
+
+_EXAMPLES = {
+    "axes": "{'w': ('hidden', None)}",
+    "kinds": "{'hidden': 'signed'}",
+    "sizes": "{'hidden': 8}",
+    "orbits": "{'hidden': (0, 0, 1)}",
+}
+
+
+def as_mapping(name: str, value: Any) -> dict[str, Any]:
+    """One of a symmetry's four mappings, as a dict."""
+    if not isinstance(value, Mapping):
+        raise TypeError(f"{name} must be a mapping, such as {_EXAMPLES[name]}; got {value!r} ({type(value).__name__}).")
+    return dict(value)
+
+
+def as_size(name: str, size: Any) -> int:
+    """Size of a group."""
+    try:
+        return as_count(size, f"sizes[{name!r}]")
+    except ValueError:
+        raise SymmetryError(f"Group {name!r} has size {size}; expected at least 1.") from None
+
+
+def as_labels(name: str, orbits: Any) -> tuple[int, ...]:
+    """A label for each index of a group with orbits."""
+    try:
+        return tuple(map(operator.index, orbits))
+    except TypeError:
+        raise TypeError(f"orbits[{name!r}] must hold a whole number for each index; got {orbits!r}.") from None
+
+
+def check_values(values: Any, axes: Mapping[str, Any]) -> None:
+    """Refuse what does not map sites to arrays."""
+    if not isinstance(values, Mapping):
+        raise TypeError(
+            f"Values must map sites to arrays, such as {{{next(iter(axes), 'w')!r}: ...}}; got {type(values).__name__}."
+        )
+    nested = sorted(str(site) for site in values if isinstance(values[site], Mapping))
+    # what no group acts on may be anything, and passes through
+    if nested and (set(axes) - set(values) or set(axes) & set(nested)):
+        raise SymmetryError(
+            f"Values hold mappings at {nested}, and sites hold arrays: flatten nested parameters to one level, one "
+            f"name for each array; the symmetry names {sorted(axes)}."
+        )
+
+
+def check_leading(values: Mapping[str, Any], axes: Mapping[str, tuple[AxisEntry, ...]], num_leading_dims: Any) -> int:
+    """Number of leading dimensions, which values have to have beside the axes that entries are for."""
+    count = as_count(num_leading_dims, "num_leading_dims", minimum=0)
+    for site, entries in axes.items():
+        shape = shape_of(values[site], f"Site {site!r}") if site in values else None
+        own = num_axes([entry for entry in entries if entry is not ...])
+        if count and shape is not None and len(shape) - count < own:
+            raise SymmetryError(
+                f"Site {site!r} has shape {shape}: {count} leading dimensions leave {max(len(shape) - count, 0)} axes, "
+                f"fewer than its entries {describe(entries)} in the symmetry. Check num_leading_dims."
+            )
+    return count
+
+
+def check_batch(site: str, lead: tuple[int, ...], entries: tuple[AxisEntry, ...], g: Element) -> None:
+    """Refuse an element whose batch does not go with the leading dimensions of a site."""
+    for axis in labels(entries):
+        if axis.group in g and not broadcast(lead, batch := batch_of(axis.group, g[axis.group])):
+            raise SymmetryError(
+                f"Site {site!r} has leading dimensions {lead}, and the element of group {axis.group!r} is a batch of "
+                f"{batch}: the two do not broadcast."
+            )
+
+
+def check_of_groups(known: Mapping[str, Group], g: Any) -> None:
+    """Refuse what is no element of the product of these groups."""
+    if not isinstance(g, Mapping):
+        check_element(g)
+    if set(g) != set(known):
+        raise SymmetryError(f"The element has groups {sorted(g)}; the symmetry has {sorted(known)}.")
+    for name, part in g.items():
+        group = known[name]
+        check_part(name, part, group.size, signed=group.signed, cells=group.cells, orbits=group.orbits)

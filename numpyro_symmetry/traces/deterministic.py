@@ -1,0 +1,201 @@
+"""Sites of a trace that its model computes: moved with the labels, computed again, or left out, and never stale.
+
+How such a site depends on labels is read off the model by running it at the draws as they came and as they were
+relabelled. Knows models and how elements act; no containers and no costs.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from numpyro_symmetry.discovery.joint import latent_of, outline, trace_model
+from numpyro_symmetry.symmetry import Element, Symmetry, SymmetryError, Unsigned
+from numpyro_symmetry.symmetry.axes import AxisEntry
+from numpyro_symmetry.traces.acting import act_by
+from numpyro_symmetry.traces.coordinates import CHUNK, Arrays
+
+# what the model computes at the draws as they came is what the trace holds, up to this share of an entry's spread and
+# of its size: the trace may have been computed in single precision, or on another machine
+_SPREAD_AGAIN, _SIZE_AGAIN, _SHARE_AGAIN = 1e-2, 1e-5, 0.99
+# two runs of the same program differ by the order of their sums alone
+_SPREAD_SAME, _ROUNDINGS_SAME = 1e-3, 8
+_MAX_DRAWS_AT_ONCE, _MAX_GUESSES = 256, 100
+
+
+class Model(NamedTuple):
+    """A NumPyro model and the arguments it is called with."""
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+
+
+class Roles(NamedTuple):
+    """Names of a model's sites by what they are."""
+
+    latent: frozenset[str]
+    discrete: frozenset[str]
+    computed: frozenset[str]
+
+
+class Carried(NamedTuple):
+    """What became of sites that follow from others.
+
+    Attributes
+    ----------
+    axes
+        Site -> axes on which it moves with the labels.
+    before, after
+        Site -> ``(draw, *event)`` as the trace held it, and as the model computes it at the relabelled draws.
+    left_out
+        Site -> why it could not be computed again.
+    """
+
+    axes: Mapping[str, tuple[AxisEntry, ...]]
+    before: Arrays
+    after: Arrays
+    left_out: Mapping[str, str]
+
+
+NOTHING = Carried({}, {}, {}, {})
+
+
+def roles_of(model: Model) -> Roles:
+    """What the sites of a model are, found without computing anything."""
+    trace = outline(model.function, model.args, dict(model.kwargs), jax.random.key(0))
+    latent = latent_of(trace)
+    return Roles(
+        frozenset(latent),
+        frozenset(name for name, site in latent.items() if site["fn"].support.is_discrete),
+        frozenset(name for name, site in trace.items() if site["type"] == "deterministic"),
+    )
+
+
+def carry(
+    model: Model, roles: Roles, draws: Arrays, moved: Arrays, sites: Collection[str], symmetry: Symmetry, g: Element
+) -> Carried:
+    """Find out how sites that a model computes depend on labels, and give them the new ones.
+
+    Parameters
+    ----------
+    model, roles
+        The model, and what its sites are.
+    draws
+        Site -> ``(draw, *event)`` as the trace holds it.
+    moved
+        The same of sites that were relabelled.
+    sites
+        Which sites to look at.
+    symmetry, g
+        The symmetry with sizes, and the element of every draw.
+
+    Returns
+    -------
+    Carried
+        A site that no label changes is in none of its parts. One whose entries move as wholes keeps their bits.
+    """
+    latent = {site: value for site, value in draws.items() if site in roles.latent}
+    relabelled = latent | {site: value for site, value in moved.items() if site in latent}
+    try:
+        old, new = (compute(model, values, sites) for values in (latent, relabelled))
+    except Exception as error:  # whatever a model says of draws that are not its own
+        why = f"the model does not run at these draws ({type(error).__name__}: {error})"
+        return NOTHING._replace(left_out=dict.fromkeys(sites, why))
+    axes, before, after, left_out = {}, {}, {}, {}
+    for site in sites:
+        held = draws[site]
+        if site not in old or old[site].shape != held.shape:
+            got = old[site].shape[1:] if site in old else "nothing"
+            left_out[site] = f"it computes shape {got}, and the trace holds {held.shape[1:]}"
+        elif not _agree(old[site], held, _SPREAD_AGAIN, _SIZE_AGAIN, _SHARE_AGAIN):
+            left_out[site] = "it computes other values, being given other data or drawing what the trace does not hold"
+        elif _is_same(old[site], new[site]):
+            continue
+        else:
+            guesses = itertools.islice(_guesses(symmetry, site, held.shape[1:]), _MAX_GUESSES)
+            if entries := next((e for e in guesses if _moves(old[site], new[site], symmetry, site, e, g)), None):
+                axes[site] = entries
+            else:
+                before[site], after[site] = held, new[site].astype(held.dtype)
+    return Carried(axes, before, after, left_out)
+
+
+def compute(model: Model, latent: Arrays, sites: Collection[str]) -> Arrays:
+    """What a model computes at given draws ``(draw, *event)``, in the draws' own precision."""
+
+    def one(values: dict[str, Any]) -> dict[str, Any]:
+        trace = trace_model(model.function, model.args, dict(model.kwargs), jax.random.key(0), values)
+        return {site: trace[site]["value"] for site in sites if site in trace}
+
+    def all_of() -> Arrays:
+        run = jax.jit(jax.vmap(one))
+        num_draws = len(next(iter(latent.values())))
+        first = jax.eval_shape(run, {s: v[:1] for s, v in latent.items()})
+        size = sum(int(np.prod(x.shape)) for x in first.values()) + sum(v[:1].size for v in latent.values())
+        step = min(num_draws, max(1, min(_MAX_DRAWS_AT_ONCE, CHUNK // max(1, size))))
+        parts = []
+        for start in range(0, num_draws, step):
+            # the last piece is filled up, so that one program computes all of them
+            items = np.minimum(np.arange(start, start + step), num_draws - 1)
+            found = run({s: v[items] for s, v in latent.items()})
+            parts.append({s: np.asarray(x)[: num_draws - start] for s, x in found.items()})
+        return {s: np.concatenate([part[s] for part in parts]) for s in first}
+
+    if any(value.dtype == np.float64 for value in latent.values()):
+        try:
+            with jax.enable_x64(True):
+                return all_of()
+        except (TypeError, ValueError):
+            pass  # a model may be written for single precision alone
+    return all_of()
+
+
+def _guesses(symmetry: Symmetry, site: str, event: tuple[int, ...]) -> Iterator[tuple[AxisEntry, ...]]:
+    """Axes on which a site of this shape might move with the labels, those on fewest axes first."""
+    groups = symmetry.groups
+
+    def choices(size: int) -> list[AxisEntry]:
+        names = [name for name in symmetry.group_names() if symmetry.sizes.get(name) == size]
+        return [None, *names, *(Unsigned(name) for name in names if name in groups and groups[name].signed)]
+
+    every = itertools.islice(itertools.product(*map(choices, event)), 10 * _MAX_GUESSES)
+    for entries in sorted(every, key=lambda entries: sum(entry is not None for entry in entries)):
+        try:
+            if Symmetry({site: entries}).group_names():
+                yield entries
+        except SymmetryError:
+            pass  # a fibred group without the axis that it is fibred over
+
+
+def _moves(
+    old: np.ndarray, new: np.ndarray, symmetry: Symmetry, site: str, entries: tuple[AxisEntry, ...], g: Element
+) -> bool:
+    """Whether the new values are the old ones, moved on these axes."""
+    try:
+        return _is_same(act_by(old, symmetry, site, entries, g), new)
+    except SymmetryError:  # a sign where there can be none
+        return False
+
+
+def _is_same(a: np.ndarray, b: np.ndarray) -> bool:
+    eps = np.finfo(b.dtype).eps if b.dtype.kind == "f" else 0.0
+    return _agree(a, b, _SPREAD_SAME, _ROUNDINGS_SAME * float(eps), 1.0)
+
+
+def _agree(a: np.ndarray, b: np.ndarray, of_spread: float, of_size: float, share: float) -> bool:
+    """Whether a share of all draws ``(draw, *event)`` agrees, up to shares of each entry's spread and size."""
+    if a.dtype.kind != "f" or b.dtype.kind != "f":
+        close = a == b
+    else:
+        b = b.astype(float)
+        with np.errstate(invalid="ignore"):
+            # a median: a few large values must not lend their size to the others
+            spread = np.nan_to_num(np.median(np.abs(b - np.median(b, 0)), 0), nan=0.0, posinf=0.0)
+            close = (np.abs(a - b) <= of_spread * spread + of_size * np.abs(b)) & np.isfinite(b)
+        close |= (a == b) | (np.isnan(a) & np.isnan(b))
+    return bool(close.reshape(len(close), -1).all(1).mean() >= share)

@@ -1,0 +1,188 @@
+r"""How fast chains forget: autocorrelations and their times, of many numbers at once.
+
+Knows arrays ``(chain, draw, entry)``; no sites, no containers and no labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+# blocks are as many times as long as chains remember
+_TIMES = 2.0
+# shorter chains say too little of their own memory: what they differ in has to speak for it
+_MIN_DRAWS = 20
+# of each array, memory is read off no more numbers than this; of each block, no more draws are kept
+_MAX_ENTRIES, _MAX_KEPT = 200, 4
+
+
+class Blocks(NamedTuple):
+    """Draws, chain after chain, cut into blocks that hardly remember each other.
+
+    Attributes
+    ----------
+    draws
+        ``(number, kept)``: which draws each block keeps.
+    """
+
+    draws: np.ndarray
+
+    @property
+    def number(self) -> int:
+        """How many blocks there are."""
+        return self.draws.shape[0]
+
+    @property
+    def num_draws(self) -> int:
+        """How many draws they keep."""
+        return self.draws.size
+
+    def cut(self, values: np.ndarray) -> np.ndarray:
+        """``(draw, *shape)`` -> ``(number, *shape, kept)``."""
+        return np.moveaxis(values[self.draws], 1, -1)
+
+    def joined(self, values: np.ndarray) -> np.ndarray:
+        """``(number, *shape, kept)`` -> ``(number * kept, *shape)``."""
+        back = np.moveaxis(values, -1, 1)
+        return back.reshape(-1, *back.shape[2:])
+
+
+def evenly(leading: tuple[int, ...], count: int) -> tuple[np.ndarray, tuple[int, int]]:
+    """About as many draws as asked for, evenly spaced within chains, and how many chains of how many draws that makes.
+
+    Parameters
+    ----------
+    leading
+        ``(draw,)`` or ``(chain, draw)``.
+    count
+        The most to take.
+
+    Returns
+    -------
+    draws, shape
+        Indices into the draws of all chains, chain after chain, and ``(chain, draw)``.
+    """
+    num_chains, num_draws = (int(np.prod(leading[:-1], dtype=int)), leading[-1])
+    chains = np.unique(np.linspace(0, num_chains - 1, min(num_chains, count)).astype(int))
+    each = np.unique(np.linspace(0, num_draws - 1, min(num_draws, max(1, count // len(chains)))).astype(int))
+    return (chains[:, None] * num_draws + each).ravel(), (len(chains), len(each))
+
+
+def blocks_of(values: Mapping[str, np.ndarray], shape: tuple[int, int]) -> Blocks:
+    """Cut draws into blocks of twice as many as their chains remember; into whole chains, if that is two or fewer.
+
+    Parameters
+    ----------
+    values
+        Site -> ``(draw, ...)``, chain after chain.
+    shape
+        How many chains of how many draws.
+
+    Returns
+    -------
+    Blocks
+        Single draws where chains forget at once.
+    """
+    num_chains, num_draws = shape
+    time = max(_memory(value.reshape(*shape, -1)) for value in values.values())
+    # what independent draws have by chance
+    chance = 1.0 + max(0.5, 8.0 / np.sqrt(num_chains * num_draws))
+    length = 1 if time < chance else int(np.ceil(_TIMES * min(time, num_draws)))
+    if num_draws < 2 * length:
+        length = num_draws
+    stride = max(1, length // _MAX_KEPT)
+    starts = np.arange(num_draws // length) * length
+    within = np.arange(0, length, stride)[: max(_MAX_KEPT, 1)]
+    draws = np.arange(num_chains)[:, None, None] * num_draws + starts[:, None] + within
+    return Blocks(draws.reshape(-1, len(within)))
+
+
+def _memory(values: np.ndarray) -> float:
+    """Autocorrelation time of ``(chain, draw, entry)``, all entries together; infinite for chains that do not move."""
+    num_chains, num_draws, size = values.shape
+    values = values[..., np.unique(np.linspace(0, size - 1, min(size, _MAX_ENTRIES)).astype(int))]
+    covariance = autocovariance(values).mean(0)
+    moving = covariance[0] > 0
+    if not moving.any():
+        return np.inf if num_draws > 1 else 1.0
+    if num_draws < _MIN_DRAWS:
+        if num_chains == 1:
+            return 1.0
+        covariance = covariance + values.mean(1).var(0, ddof=1)
+    correlation = (covariance[:, moving] / covariance[0, moving]).mean(1, keepdims=True)
+    return float(integrated(correlation)[0])
+
+
+def autocovariance(values: np.ndarray) -> np.ndarray:
+    r"""Autocovariances about each chain's own mean, :math:`\tfrac1n \sum_t (x_t - \bar x)(x_{t+k} - \bar x)`.
+
+    Parameters
+    ----------
+    values
+        ``(chain, draw, entry)``.
+
+    Returns
+    -------
+    numpy.ndarray
+        ``(chain, lag, entry)``.
+    """
+    count = values.shape[1]
+    centred = values - values.mean(1, keepdims=True)
+    # padded, so that the end does not meet the beginning
+    length = 1 << (2 * count - 1).bit_length()
+    spectrum = np.fft.rfft(centred, length, axis=1)
+    return np.fft.irfft(spectrum.real**2 + spectrum.imag**2, length, axis=1)[:, :count] / count
+
+
+def integrated(correlation: np.ndarray) -> np.ndarray:
+    r"""Autocorrelation time :math:`1 + 2\sum_k \rho_k` by Geyer's initial monotone sequence.
+
+    Sums of two neighbouring lags are never negative and never rise in a reversible chain; the sum ends where noise
+    makes them negative.
+
+    Parameters
+    ----------
+    correlation
+        ``(lag, entry)``, one at lag zero.
+
+    Returns
+    -------
+    numpy.ndarray
+        ``(entry,)``.
+
+    References
+    ----------
+    Geyer (1992), Practical Markov chain Monte Carlo.
+    """
+    even, odd = correlation[0::2], correlation[1::2]
+    pairs = even[: len(odd)] + odd
+    positive = np.logical_and.accumulate(pairs > 0, axis=0)
+    # the last lags are means of too few
+    positive[max(0, (len(correlation) - 3) // 2) :] = False
+    end = positive.sum(0)
+    monotone = np.minimum.accumulate(pairs, axis=0)
+    # of the pair that ends the sum its even half still counts, if it is positive
+    last = np.take_along_axis(even, end[None], 0)[0]
+    return -1.0 + 2.0 * np.where(positive, monotone, 0.0).sum(0) + np.maximum(last, 0.0)
+
+
+def autocorrelation_time(values: np.ndarray) -> np.ndarray:
+    """Autocorrelation time within chains, in draws: what chains differ in is no part of it.
+
+    Parameters
+    ----------
+    values
+        ``(chain, draw, entry)``.
+
+    Returns
+    -------
+    numpy.ndarray
+        ``(entry,)``, at least one over the logarithm of the number of draws; one for what does not move.
+    """
+    covariance = autocovariance(values).mean(0)
+    moving = covariance[0] > 0
+    correlation = covariance / np.where(moving, covariance[0], 1.0)
+    least = 1.0 / np.log10(max(10, values.shape[0] * values.shape[1]))
+    return np.where(moving, np.maximum(integrated(correlation), least), 1.0)

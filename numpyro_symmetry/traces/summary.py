@@ -1,0 +1,76 @@
+"""What relabelling did, in a few lines: for a person who prints it, or ends a notebook's cell with it.
+
+Knows no containers and no algorithms.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from numpyro_symmetry.symmetry.elements import SignedPermutation
+
+if TYPE_CHECKING:
+    from numpyro_symmetry.symmetry import Element
+    from numpyro_symmetry.traces.null import Null
+    from numpyro_symmetry.traces.rebased import Rebased
+
+# the next best labels are at least 1/20 as likely
+_A_GUESS = math.log(20.0)
+
+
+def describe(out: Rebased) -> str:
+    """A `Rebased` in about five lines."""
+    leading = " × ".join(map(str, out.objective.shape))
+    groups = " × ".join(f"{group} on {name!r}" for name, group in out.symmetry.groups.items())
+    settled = "settled" if out.converged else "not settled"
+    cost = type(out.frame.cost).__name__
+    guesses = float(np.mean(out.margin < _A_GUESS))
+    lines = [
+        f"Rebased: {leading} draws of {', '.join(out.symmetry.axes)} ({type(out.data).__name__})",
+        f"  group   {groups}; log|G| = {out.symmetry.log_order():.1f} nats",
+        f"  labels  {share_relabelled(out.elements, out.objective.ndim):.0%} of draws labelled differently from the "
+        f"majority; {cost}, {out.num_rounds} rounds, {settled}",
+        f"  margin  median {np.median(out.margin):.3g} nats; in {guesses:.0%} of draws others are nearly as likely",
+        f"  null    {'not asked for' if out.null is None else describe_null(out.null)}",
+    ]
+    fate = {
+        "moved along": list(out.carried.axes),
+        "computed again": list(out.carried.after),
+        "left out": list(out.carried.left_out),
+    }
+    if told := [f"{what}: {', '.join(sites)}" for what, sites in fate.items() if sites]:
+        lines.append(f"  beside  {'; '.join(told)}")
+    return "\n".join(lines)
+
+
+def describe_null(null: Null) -> str:
+    """A `Null` in one line."""
+    slots = ", ".join(
+        f"{count} of {len(null.separation[name])} slots of {name!r} identified"
+        if isinstance(count, int)
+        else f"identified slots of {name!r}: {count}"
+        for name, count in null.num_identified.items()
+    )
+    return (
+        f"slots explain {null.explained:.0%} of the variance ({null.explained_null:.0%} for shuffled draws relabelled "
+        f"in the same way); {slots}"
+    )
+
+
+def as_html(text: str) -> str:
+    """Plain text for a notebook's cell."""
+    return f"<pre>{html.escape(text)}</pre>"
+
+
+def share_relabelled(elements: Element, num_leading_dims: int) -> float:
+    """Share of draws with another element than the most frequent one."""
+    arrays = [
+        np.asarray(x) for part in elements.values() for x in (part if isinstance(part, SignedPermutation) else (part,))
+    ]
+    num_draws = int(np.prod(arrays[0].shape[:num_leading_dims]))
+    rows = np.concatenate([array.reshape(num_draws, -1) for array in arrays], 1)
+    return 1.0 - float(np.unique(rows, axis=0, return_counts=True)[1].max()) / num_draws

@@ -1,0 +1,336 @@
+"""What a symmetrized guide asks of its parameters, and of the model that its base guide knows."""
+
+import functools
+import math
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import optax
+import pytest
+from jax.scipy.special import logsumexp
+from numpyro import handlers
+from numpyro.contrib.funsor import config_enumerate
+from numpyro.infer import SVI, RenyiELBO, Trace_ELBO, TraceEnum_ELBO
+from numpyro.infer.autoguide import AutoGuideList, AutoNormal
+
+from numpyro_symmetry import AutoSymmetrized, Symmetry, SymmetryError, SymmetryWarning, UnsupportedGuideError
+from numpyro_symmetry.guides.parameters import refuse_wrong_parameters
+
+KEY = jax.random.key(0)
+Y = np.array([-3.0, -2.5, 0.0, 0.2, 2.9, 3.1], np.float32)
+
+
+def mixture(y):
+    """Three components, and a parameter of the model's own."""
+    loc = numpyro.sample("loc", dist.Normal(0.0, 3.0).expand([3]).to_event(1))
+    noise = numpyro.param("noise", 1.0, constraint=dist.constraints.positive)
+    with numpyro.plate("data", len(y)):
+        numpyro.sample("y", dist.MixtureSameFamily(dist.Categorical(jnp.ones(3) / 3), dist.Normal(loc, noise)), obs=y)
+
+
+def by_hand(y):
+    numpyro.sample("loc", dist.Normal(numpyro.param("loc_auto_loc", jnp.zeros(3)), 0.5).to_event(1))
+
+
+GOOD = {"loc_auto_loc": jnp.array([-2.0, 0.0, 2.0]), "loc_auto_scale": jnp.full(3, 0.5), "noise": jnp.array(0.5)}
+LOC, SCALE, NOISE = (GOOD[name] for name in GOOD)
+
+
+def guide_of():
+    return AutoSymmetrized(AutoNormal(mixture), Symmetry.mixture("loc"), model=mixture, check=False).setup(KEY, Y)
+
+
+# set up and compiled once
+shared = functools.cache(guide_of)
+
+
+def methods(guide):
+    """Everything that takes parameters; what draws needs none of the model's own."""
+    yield "elbo_bounds", lambda p: guide.elbo_bounds(KEY, p, Y, num_particles=4)
+    yield "sample_posterior", lambda p: guide.sample_posterior(KEY, p, Y)
+    yield "median", guide.median
+    yield "quantiles", lambda p: guide.quantiles(p, [0.5])
+
+
+BAD = {
+    "none": ({}, r"Parameters \['loc_auto_loc'.*\] are missing; no parameters"),
+    "misspelt": (
+        {"loc_auto_locs": LOC, "loc_auto_scale": SCALE, "noise": NOISE},
+        r"\['loc_auto_loc'\] are missing.* Is 'loc_auto_locs' meant",
+    ),
+    "missing": ({"loc_auto_loc": LOC, "noise": NOISE}, r"\['loc_auto_scale'\] are missing"),
+    "extra": (GOOD | {"nois": NOISE}, r"\['nois'\] are of neither the guide nor the model.* Is 'noise' meant"),
+    "misshapen": (GOOD | {"loc_auto_loc": LOC[:1]}, r"'loc_auto_loc' must have shape \(3,\); got \(1,\)"),
+    "a list": (GOOD | {"loc_auto_loc": [0.0, 1.0, 2.0]}, "'loc_auto_loc' has another structure than expected"),
+    "infinite": (GOOD | {"loc_auto_loc": LOC.at[1].set(jnp.inf)}, "'loc_auto_loc'.* holds 1 non-finite of 3"),
+    "unconstrained": (
+        GOOD | {"loc_auto_scale": jnp.array([-1.0, 0.2, 1.0])},
+        "'loc_auto_scale' is outside of its constraint .* in 1 of 3 .*svi.optim.get_params",
+    ),
+    "zero": (GOOD | {"loc_auto_scale": jnp.array([0.0, 0.2, 1.0])}, "'loc_auto_scale' is outside of its constraint"),
+    "of the model": (GOOD | {"noise": jnp.array(-0.5)}, "'noise' is outside of its constraint"),
+    "masked": (GOOD | {"loc_auto_loc": np.ma.masked_array(np.zeros(3), [0, 1, 0])}, "'loc_auto_loc' is a masked array"),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_every_method_refuses_wrong_parameters_by_name(what):
+    params, message = BAD[what]
+    for _, call in methods(shared()):
+        with pytest.raises(SymmetryError, match=message):
+            call(params)
+
+
+def test_parameters_of_the_model_are_needed_where_it_is_evaluated():
+    own = {name: value for name, value in GOOD.items() if name != "noise"}
+    with pytest.raises(SymmetryError, match=r"Parameters \['noise'\] are missing"):
+        shared().elbo_bounds(KEY, own, Y)
+    assert shared().median(own)["loc"].shape == (3,)
+    assert shared().sample_posterior(KEY, own, Y)["loc"].shape == (3,)
+
+
+def test_parameters_that_are_no_mapping_and_guides_not_set_up():
+    for _, call in methods(shared()):
+        with pytest.raises(TypeError, match="params must be a mapping .*; got tuple"):
+            call((GOOD,))
+    fresh = AutoSymmetrized(AutoNormal(mixture), Symmetry.mixture("loc"))
+    with pytest.raises(SymmetryError, match=r"not set up.*guide.setup\(rng_key"):
+        fresh.median(GOOD)
+    # a function knows its parameters as soon as it is called
+    with pytest.raises(SymmetryError, match=r"\['loc_auto_loc'\] are missing"):
+        AutoSymmetrized(by_hand, Symmetry.mixture("loc"), model=mixture).sample_posterior(KEY, {}, Y)
+
+
+def test_parameters_that_only_round_are_not_refused():
+    def model():
+        numpyro.param("rotation", jnp.eye(2), constraint=dist.constraints.corr_cholesky)
+
+    trace = handlers.trace(model).get_trace()
+    # float32 far from the last bit of a unit row, and nearer to it than anything that was ever unconstrained
+    refuse_wrong_parameters(trace, {}, {"rotation": jnp.array([[1.0, 0.0], [0.6, 0.80001]])})
+    with pytest.raises(SymmetryError, match="'rotation' is outside"):
+        refuse_wrong_parameters(trace, {}, {"rotation": jnp.array([[1.0, 0.0], [0.6, 0.9]])})
+    refuse_wrong_parameters(trace, None, {"rotation": jnp.eye(2), "of_a_model_nobody_traced": 1.0})
+
+
+def test_parameters_of_networks_are_compared_leaf_by_leaf():
+    def model():
+        numpyro.param("net$params", {"dense": {"kernel": jnp.ones((2, 3)), "bias": jnp.zeros(3)}})
+
+    trace = handlers.trace(model).get_trace()
+    kernel, bias = jnp.ones((2, 3)), jnp.zeros(3)
+    refuse_wrong_parameters({}, trace, {"net$params": {"dense": {"kernel": kernel, "bias": bias}}})
+    for wrong, message in (
+        ({"dense": {"kernel": kernel}}, r"'bias'\]\"\] is missing"),
+        ({"dense": {"kernel": kernel.T, "bias": bias}}, r"\['kernel'\].*must have shape \(2, 3\); got \(3, 2\)"),
+    ):
+        with pytest.raises(SymmetryError, match=message):
+            refuse_wrong_parameters({}, trace, {"net$params": wrong})
+
+
+# ---- the model ---------------------------------------------------------------------------------------------------
+
+
+@config_enumerate
+def allocated(data):
+    """A mixture whose allocations are discrete sites: S2 moves the components and their weights."""
+    weights = numpyro.sample("weights", dist.Dirichlet(jnp.ones(2)))
+    with numpyro.plate("components", 2):
+        loc = numpyro.sample("loc", dist.Normal(0.0, 10.0))
+    with numpyro.plate("data", len(data)):
+        label = numpyro.sample("label", dist.Categorical(weights))
+        numpyro.sample("obs", dist.Normal(loc[label], 1.0), obs=data)
+
+
+DATA = jnp.array([0.0, 0.5, 9.0, 9.5, 10.0, 10.5, 11.0])
+HIDDEN = {
+    "label": handlers.block(allocated, hide=["label"]),
+    "obs": handlers.block(handlers.seed(allocated, KEY), expose=["weights", "loc", "components"]),
+}
+BY_MODEL = Symmetry({"weights": ("components",), "loc": ("components",)})
+
+
+@pytest.mark.parametrize("site", HIDDEN)
+def test_refuses_a_guide_of_a_model_with_sites_hidden(site):
+    guide = AutoSymmetrized(AutoNormal(HIDDEN[site]), BY_MODEL)
+    with pytest.raises(SymmetryError, match=rf"hides its .* sites \['{site}'\].*AutoNormal\(blocked\), model=model"):
+        guide.setup(KEY, DATA)
+
+
+def test_refuses_a_guide_of_a_model_without_data_unless_it_is_named():
+    def prior():
+        numpyro.sample("z", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+
+    with pytest.raises(SymmetryError, match=r"no observed site.*AutoSymmetrized\(AutoNormal\(blocked\), model=model\)"):
+        AutoSymmetrized(AutoNormal(prior), Symmetry({"z": ("unit",)})).setup(KEY)
+    AutoSymmetrized(AutoNormal(prior), Symmetry({"z": ("unit",)}), model=prior, check=False).setup(KEY)
+
+
+def log_evidence_of_allocated():
+    """By quadrature over the locations, the weight's polynomial integrated exactly."""
+    grid = np.linspace(-35.0, 45.0, 1601)
+    log_likelihood = np.asarray(dist.Normal(grid, 1.0).log_prob(np.asarray(DATA)[:, None]))
+    log_prior = np.asarray(dist.Normal(0.0, 10.0).log_prob(grid))
+    alone = [[]]
+    for k in range(2 ** len(DATA)):
+        member = np.array([(k >> i) & 1 for i in range(len(DATA))], bool)
+        n = int(member.sum())
+        log_weight = math.lgamma(n + 1) + math.lgamma(len(DATA) - n + 1) - math.lgamma(len(DATA) + 2)
+        sides = [logsumexp(log_likelihood[m].sum(0) + log_prior) + math.log(0.05) for m in (member, ~member)]
+        alone[0].append(log_weight + float(sum(sides)))
+    return float(logsumexp(jnp.array(alone[0])))
+
+
+def test_bounds_of_discrete_sites_are_those_of_the_enumerating_elbo_and_below_the_evidence():
+    guide = AutoSymmetrized(AutoNormal(HIDDEN["obs"], init_scale=0.3), BY_MODEL, model=allocated, check=False)
+    svi = SVI(allocated, guide, optax.adam(0.1), TraceEnum_ELBO(max_plate_nesting=1))
+    params = svi.run(KEY, 300, DATA, progress_bar=False).params
+    bounds = guide.elbo_bounds(jax.random.key(2), params, DATA, num_particles=1024)
+    elbo = TraceEnum_ELBO(max_plate_nesting=1)
+    losses = jax.jit(jax.vmap(lambda key: elbo.loss(key, params, allocated, guide, DATA)))(
+        jax.random.split(jax.random.key(3), 1024)
+    )
+    error = math.hypot(bounds.lower_error, float(losses.std()) / 32)
+    assert bounds.lower == bounds.upper
+    assert bounds.lower == pytest.approx(-float(losses.mean()), abs=4 * error)
+    assert bounds.mutual_information[0] == pytest.approx(math.log(2), abs=0.01)
+    truth = log_evidence_of_allocated()
+    assert truth - 2.0 < bounds.lower < truth + 4 * bounds.lower_error
+    assert bounds.lower < bounds.importance_weighted < truth + 4 * bounds.importance_weighted_error
+
+
+def test_refuses_bounds_where_the_guide_leaves_a_continuous_site():
+    def model(y):
+        z = numpyro.sample("z", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+        spread = numpyro.sample("spread", dist.HalfNormal(1.0))
+        numpyro.sample("y", dist.Normal(z.sum(), spread), obs=y)
+
+    base = AutoNormal(handlers.block(model, hide=["spread"]))
+    guide = AutoSymmetrized(base, Symmetry({"z": ("unit",)}), model=model, check=False).setup(KEY, 0.0)
+    params = {"z_auto_loc": jnp.zeros(3), "z_auto_scale": jnp.ones(3)}
+    with pytest.raises(UnsupportedGuideError, match=r"does not draw the model's continuous sites \['spread'\]"):
+        guide.elbo_bounds(KEY, params, 0.0)
+
+
+# ---- nothing to symmetrize ---------------------------------------------------------------------------------------
+
+
+def local(y):
+    with numpyro.plate("n", len(y)):
+        z = numpyro.sample("z", dist.Normal(0.0, 1.0))
+        numpyro.sample("y", dist.Normal(z, 1.0), obs=y)
+
+
+@pytest.mark.parametrize("loss", [Trace_ELBO(), RenyiELBO(alpha=0.0, num_particles=2)], ids=["Trace", "Renyi"])
+def test_a_guide_with_nothing_to_symmetrize_is_the_base_guide(loss):
+    y = jnp.arange(4.0)
+    base = AutoNormal(local)
+    guide = AutoSymmetrized(base)
+    with pytest.warns(SymmetryWarning, match="No symmetry was found, so the guide stays as it is"):
+        found = SVI(local, guide, optax.adam(0.01), loss).run(KEY, 5, y, progress_bar=False)
+    bare = SVI(local, AutoNormal(local), optax.adam(0.01), loss).run(KEY, 5, y, progress_bar=False)
+    np.testing.assert_array_equal(found.losses, bare.losses)
+    trace = handlers.trace(handlers.seed(guide, 1)).get_trace(y)
+    assert "_symmetry_correction" not in trace
+    bounds = guide.elbo_bounds(KEY, found.params, y, num_particles=8)
+    assert bounds.lower == bounds.upper == bounds.base_elbo
+
+
+def components(y):
+    """Loadings are parameters, scores are latent: they move together or not at all."""
+    loadings = numpyro.param("W", jax.random.normal(KEY, (3, 5)))
+    with numpyro.plate("n", len(y)):
+        z = numpyro.sample("z", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+        numpyro.sample("y", dist.Normal(z @ loadings, 1.0).to_event(1), obs=y)
+
+
+def test_a_symmetry_that_moves_parameters_is_said_to_be_left_out():
+    guide = AutoSymmetrized(AutoNormal(components))
+    with pytest.warns(SymmetryWarning, match=r"move \['W'\] along with latent sites.*parameters.* stays as it is"):
+        guide.setup(KEY, jnp.ones((4, 5)))
+    assert not guide.symmetry.groups
+
+
+def topics(counts):
+    phi = numpyro.sample("phi", dist.Dirichlet(jnp.ones((2, 5))).to_event(1))
+    u = numpyro.sample("u", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+    numpyro.sample("v", dist.Normal(u.sum(), 1.0), obs=0.0)
+    with numpyro.plate("documents", 6, subsample_size=4) as index:
+        theta = numpyro.sample("theta", dist.Dirichlet(jnp.ones(2)))
+        numpyro.sample("y", dist.Multinomial(10, probs=theta @ phi), obs=counts[index])
+
+
+def test_a_minibatched_topic_model_is_refused_with_the_ways_out():
+    symmetry = Symmetry({"phi": ("topic", None), "theta": ("topic",), "u": ("unit",)})
+    counts = jnp.full((6, 5), 2.0)
+    with pytest.raises(SymmetryError, match=r"4 of 6.*all data.*symmetry.restrict\(\['unit'\]\)"):
+        AutoSymmetrized(AutoNormal(topics), symmetry).setup(KEY, counts)
+    bound = symmetry.bind({"phi": np.ones((2, 5)), "theta": np.ones(2), "u": np.ones(3)})
+    guide = AutoSymmetrized(AutoNormal(topics), bound.restrict(["unit"]), check=False).setup(KEY, counts)
+    params = {}
+    for site, shape in {"phi": (2, 4), "u": (3,), "theta": (6, 1)}.items():
+        params |= {f"{site}_auto_loc": jnp.zeros(shape), f"{site}_auto_scale": jnp.ones(shape)}
+    bounds = guide.elbo_bounds(KEY, params, counts, num_particles=8)
+    assert bounds.lower <= bounds.upper
+    # the weights of a minibatch bound nothing
+    assert math.isnan(bounds.importance_weighted)
+
+
+def test_signs_are_looked_for_unless_asked_not_to():
+    def network(x, y):
+        w = numpyro.sample("w", dist.Normal(0.0, 1.0).expand([2, 3]).to_event(2))
+        v = numpyro.sample("v", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+        numpyro.sample("y", dist.Normal(jnp.tanh(x @ w) @ v, 0.5).to_event(1), obs=y)
+
+    x, y = np.random.default_rng(0).normal(size=(5, 2)), np.arange(5.0)
+    orders = []
+    for signs in (True, False):
+        guide = AutoSymmetrized(AutoNormal(network), signs=signs).setup(KEY, x, y)
+        orders.append(guide.symmetry.log_order())
+    np.testing.assert_allclose(orders, np.log([48, 6]))
+
+
+# ---- in general --------------------------------------------------------------------------------------------------
+
+
+def test_data_that_are_missing_are_named():
+    broken = Y.copy()
+    broken[2] = np.nan
+    with pytest.raises(SymmetryError, match="not finite at 4 of 4 draws.*observed site 'y' of the model holds 1 NaN"):
+        shared().elbo_bounds(KEY, GOOD, broken, num_particles=4)
+    with pytest.raises(SymmetryError, match=r"Argument '\[0\]' is a masked array"):
+        shared().elbo_bounds(KEY, GOOD, np.ma.masked_array(Y, np.isnan(broken)), num_particles=4)
+
+
+def test_a_guide_set_up_in_single_precision_is_evaluated_in_double():
+    guide = guide_of()
+    single = guide.elbo_bounds(KEY, GOOD, Y, num_particles=8)
+    with jax.enable_x64(True):
+        double = guide.elbo_bounds(KEY, GOOD, Y, num_particles=8)
+    assert guide.elbo_bounds(KEY, GOOD, Y, num_particles=8) == single
+    assert double.mutual_information[0] == pytest.approx(single.mutual_information[0], abs=0.1)
+
+
+def test_a_guide_says_what_it_is():
+    guide = AutoSymmetrized(AutoNormal(mixture), estimator="exact")
+    assert repr(guide) == "AutoSymmetrized(AutoNormal, a symmetry still to be found, estimator='exact')"
+    assert "AutoNormal, Symmetry(S3 on 'component'; log|G| = 1.8 nats)" in repr(shared())
+    assert shared().symmetry.is_bound
+
+
+def test_parts_of_a_list_are_not_symmetrized_twice():
+    parts = AutoGuideList(mixture)
+    parts.append(AutoNormal(mixture))
+    parts._guides.append(shared())
+    with pytest.raises(UnsupportedGuideError, match="Symmetrize the base guide once"):
+        AutoSymmetrized(parts, Symmetry.mixture("loc"))
+
+
+def test_nothing_is_warned_of_where_all_is_well():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        shared().elbo_bounds(KEY, GOOD, Y, num_particles=4, progress_bar=False)

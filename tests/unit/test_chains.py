@@ -1,0 +1,170 @@
+"""Statistics of chains agree with ArviZ, know infinite and constant values, and know what chance does."""
+
+import arviz as az
+import numpy as np
+import pytest
+import xarray as xr
+
+from numpyro_symmetry.diagnostics.chains import (
+    chains_of,
+    chance,
+    effective_size,
+    longest_stay,
+    normal_scores,
+    r_hat,
+    tail_size,
+)
+from numpyro_symmetry.traces.mixing import autocorrelation_time, blocks_of, evenly
+from tests.traces import autoregressive
+
+
+def dataset(values):
+    return xr.Dataset({"x": (("chain", "draw", "entry"), values)})
+
+
+@pytest.mark.parametrize("shape", [(4, 250, 6), (2, 1000, 3), (3, 10, 4)])
+@pytest.mark.parametrize("correlation", [0.0, 0.9, -0.5])
+def test_statistics_are_those_of_arviz(shape, correlation):
+    values = autoregressive(np.random.default_rng(0), shape, correlation)
+    values[0] *= 1.3
+    found = chains_of(values)
+    expected = az.rhat(dataset(values))["x"].values
+    assert found.r_hat == pytest.approx(expected.max(), rel=1e-12)
+    if shape[1] > 10:
+        sizes = effective_size(normal_scores(values))
+        np.testing.assert_allclose(sizes, az.ess(dataset(values))["x"].values, rtol=1e-9)
+    assert found.ess == pytest.approx(effective_size(normal_scores(values)).min(), rel=1e-12)
+    assert found.tail_ess == pytest.approx(tail_size(values).min(), rel=1e-12)
+
+
+@pytest.mark.skipif(int(az.__version__.split(".")[0]) > 0, reason="later ArviZ takes other indicators")
+def test_tails_are_those_of_arviz():
+    values = autoregressive(np.random.default_rng(1), (4, 200, 5), 0.5)
+    expected = az.ess(dataset(values), method="tail")["x"].values
+    np.testing.assert_allclose(tail_size(values), expected, rtol=1e-9)
+
+
+def test_a_different_spread_is_seen_by_folding_alone():
+    values = np.random.default_rng(0).standard_normal((4, 1000, 1))
+    values[0] *= 3.0
+    assert r_hat(normal_scores(values))[0] < 1.01
+    found = chains_of(values)
+    assert found.r_hat > 1.05
+    assert found.chance < 1e-10
+
+
+def test_constants_infinite_values_and_values_that_are_not_numbers_are_told_apart():
+    rng = np.random.default_rng(0)
+    values = rng.standard_normal((4, 100, 5))
+    values[..., 0] = 3.0
+    values[..., 1] = np.arange(4.0)[:, None]
+    values[1, :10, 2] = np.nan
+    values[3, :, 3] = -np.inf
+    found = chains_of(values)
+    assert (found.num_judged, found.num_still, found.num_undefined) == (3, 1, 1)
+    assert found.num_not_a_number == (0, 10, 0, 0)
+    assert found.num_infinite == (0, 0, 0, 100)
+    assert found.r_hat == np.inf
+    assert found.chance < 1e-20
+    # an infinite value is the last in rank and no more
+    one = chains_of(values[..., 3:4])
+    finite = np.where(np.isinf(values), -1e9, values)
+    other = chains_of(finite[..., 3:4])
+    np.testing.assert_array_equal(one[:5], other[:5])
+    assert 1.3 < one.r_hat < np.inf
+    # and is that of rounding errors where nothing moves
+    assert chains_of(0.1 * np.ones((4, 100, 1)) + 0.2).num_still == 1
+    few = chains_of(values[:, :3])
+    assert np.isnan([few.r_hat, few.ess, few.chance]).all()
+    assert few.num_undefined == 1
+
+
+def test_entries_in_chunks_are_those_of_one(monkeypatch):
+    values = autoregressive(np.random.default_rng(0), (4, 51, 7), 0.5)
+    values[2, 3, 4] = np.nan
+    whole = chains_of(values)
+    monkeypatch.setattr("numpyro_symmetry.diagnostics.chains.CHUNK", 4 * 51 * 2)
+    parts = chains_of(values)
+    np.testing.assert_allclose(parts[:5], whole[:5], rtol=1e-12)
+    assert parts[5:] == whole[5:]
+
+
+@pytest.mark.parametrize(
+    ("correlation", "num_draws", "slack"), [(0.0, 250, 1.5), (-0.5, 250, 1.0), (0.5, 250, 1.6), (0.9, 1000, 1.8)]
+)
+def test_chains_that_agree_differ_as_often_as_chance_says(correlation, num_draws, slack):
+    values = autoregressive(np.random.default_rng(0), (4, num_draws, 1500), correlation)
+    found = chance(normal_scores(values))
+    assert not np.isnan(found).any()
+    for level in (0.3, 0.05, 0.01):
+        error = np.sqrt(level / len(found))
+        assert (found < level).mean() < slack * level + 3 * error
+    # neither is it shy
+    assert (found < 0.3).mean() > 0.15
+
+
+@pytest.mark.parametrize("correlation", [0.0, 0.8])
+def test_chains_that_differ_are_not_put_down_to_chance(correlation):
+    values = autoregressive(np.random.default_rng(0), (4, 1000, 20), correlation)
+    values[2] += 1.0
+    assert (chance(normal_scores(values)) < 1e-4).all()
+    # and so where all of them move on together
+    values = autoregressive(np.random.default_rng(0), (4, 1000, 20), correlation)
+    values[:, 500:] += 1.0
+    known = chance(normal_scores(values))
+    assert (np.isnan(known) | (known < 1e-2)).all()
+
+
+def test_chains_that_hardly_forget_are_not_judged():
+    values = autoregressive(np.random.default_rng(0), (4, 200, 10), 0.995)
+    assert np.isnan(chance(normal_scores(values))).all()
+    assert np.isnan(chains_of(values[:, :6]).chance)
+
+
+@pytest.mark.parametrize("correlation", [0.0, 0.5, 0.9])
+def test_autocorrelation_times_are_those_of_the_process(correlation):
+    values = autoregressive(np.random.default_rng(0), (4, 20_000, 4), correlation)
+    expected = (1.0 + correlation) / (1.0 - correlation)
+    np.testing.assert_allclose(autocorrelation_time(values), expected, rtol=0.15)
+
+
+def test_what_chains_remember_is_cut_into_blocks_of_twice_as_much():
+    rng = np.random.default_rng(0)
+
+    def cut(values):
+        return blocks_of({"x": values.reshape(-1, values.shape[2])}, values.shape[:2])
+
+    independent = cut(rng.standard_normal((4, 100, 3)))
+    assert (independent.number, independent.num_draws) == (400, 400)
+    slow = cut(autoregressive(rng, (4, 500, 5), 0.9))
+    # an autocorrelation time of 19
+    assert 4 * 9 <= slow.number <= 4 * 20
+    assert slow.num_draws == 4 * slow.number
+    # no block spans two chains
+    assert (slow.draws // 500 == slow.draws[:, :1] // 500).all()
+    for chains in (autoregressive(rng, (4, 500, 5), 0.9999), np.ones((4, 500, 1)) * np.arange(4.0)[:, None, None]):
+        assert cut(chains).number <= 8
+    assert cut(np.ones((4, 500, 1)) * np.arange(4.0)[:, None, None]).number == 4
+    # short chains show what they remember in how they differ
+    assert cut(rng.standard_normal((4, 10, 3)) * 0.1 + np.arange(4.0)[:, None, None]).number == 4
+    values = np.arange(4 * 500 * 2.0).reshape(-1, 2)
+    np.testing.assert_array_equal(slow.joined(slow.cut(values)), values[slow.draws.ravel()])
+
+
+@pytest.mark.parametrize(
+    ("leading", "count", "shape"), [((4, 1000), 1000, (4, 250)), ((7,), 5, (1, 5)), ((9, 2), 5, (5, 1))]
+)
+def test_some_draws_are_evenly_spaced(leading, count, shape):
+    draws, found = evenly(leading, count)
+    assert found == shape
+    assert len(set(draws.tolist())) == len(draws) == shape[0] * shape[1]
+    assert draws.max() < np.prod(leading)
+
+
+def test_the_longest_stay_counts_all_sites():
+    moving = np.random.default_rng(0).standard_normal((3, 20, 2))
+    still = moving.copy()
+    still[1] = still[1, :1]
+    still[2, 5:12] = still[2, 5]
+    assert longest_stay([still]).tolist() == [1, 20, 7]
+    assert longest_stay([still, moving]).tolist() == [1, 1, 1]

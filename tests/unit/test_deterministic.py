@@ -1,0 +1,297 @@
+"""What follows from relabelled sites: moved with them, computed again, or left out with a word; never stale."""
+
+import pickle
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+import xarray as xr
+from numpyro import handlers
+from numpyro.infer import MCMC, NUTS
+from numpyro.infer.reparam import LocScaleReparam
+
+from numpyro_symmetry import Symmetry, SymmetryError, SymmetryWarning, rebase
+from tests import traces
+from tests.unit.test_rebase import container, dataset
+
+Y = jnp.array([-1.0, 2.0, 0.5])
+COMPUTED = ("precision", "gaps", "total", "first", "likely", "positive")
+
+
+def mixture(y, shift=0.0):
+    weights = numpyro.sample("weights", dist.Dirichlet(jnp.ones(3)))
+    loc = numpyro.sample("loc", dist.Normal(0, 10).expand([3]).to_event(1))
+    scale = numpyro.sample("scale", dist.LogNormal(0, 1).expand([3]).to_event(1))
+    numpyro.deterministic("precision", scale**-2 + shift)
+    numpyro.deterministic("gaps", loc[:, None] - 2 * loc)
+    numpyro.deterministic("total", loc.sum() + 1e3)
+    numpyro.deterministic("first", loc[0])
+    numpyro.deterministic("likely", jnp.argmax(weights))
+    numpyro.deterministic("positive", loc > 0)
+    with numpyro.plate("data", len(y)):
+        numpyro.sample("y", dist.MixtureSameFamily(dist.Categorical(weights), dist.Normal(loc, scale)), obs=y)
+
+
+def computed(values):
+    """The deterministic sites written out."""
+    loc = values["loc"]
+    return {
+        "precision": values["scale"] ** -2,
+        "gaps": loc[..., :, None] - 2 * loc[..., None, :],
+        "total": loc.sum(-1) + loc.dtype.type(1e3),
+        "first": loc[..., 0],
+        "likely": values["weights"].argmax(-1),
+        "positive": loc > 0,
+    }
+
+
+def draws(dtype=np.float32, **options):
+    values, _ = traces.mixture(dtype=dtype, **options)
+    return values | computed(values)
+
+
+def in_container(values):
+    """Latent sites with a named dimension, computed ones as ArviZ names them."""
+    named = {site: value for site, value in values.items() if site in traces.MIXTURE.axes}
+    return container(named, **{site: value for site, value in values.items() if site not in named})
+
+
+def same(a, b):
+    for site in b:
+        np.testing.assert_array_equal(np.asarray(a[site]), np.asarray(b[site]), err_msg=site)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_every_deterministic_site_is_that_of_the_relabelled_draws(dtype):
+    raw = draws(dtype)
+    out = rebase(raw, traces.MIXTURE, model=mixture, model_args=(Y,), null=False)
+    assert (np.asarray(out.elements["component"]) != np.arange(3)).any()
+    expected = computed({site: out.data[site] for site in traces.MIXTURE.axes})
+    for site in COMPUTED:
+        assert out.data[site].dtype == raw[site].dtype
+        np.testing.assert_allclose(out.data[site], expected[site], rtol=1e-5, atol=1e-5, err_msg=site)
+    # entries that move as wholes keep their bits, and so does what no label changes
+    assert out.carried.axes == {
+        "precision": ("component",),
+        "gaps": ("component", "component"),
+        "positive": ("component",),
+    }
+    assert set(out.carried.after) == {"first", "likely"}
+    same(out.data, {"total": raw["total"]})
+    g = np.asarray(out.elements["component"])
+    np.testing.assert_array_equal(out.data["precision"], np.take_along_axis(raw["precision"], g, -1))
+    same(out.undo(out.data), raw)
+    same(out.apply(raw), out.data)
+    same(pickle.loads(pickle.dumps(out)).undo(out.data), raw)
+
+
+def test_a_container_carries_them_under_names_and_comes_back_whole():
+    data = in_container(draws(draws=60))
+    out = rebase(data, traces.MIXTURE, model=mixture, model_args=(Y,))
+    posterior = dataset(out.data)
+    np.testing.assert_allclose(posterior["precision"], posterior["scale"] ** -2, rtol=1e-5)
+    np.testing.assert_allclose(posterior["first"], posterior["loc"][..., 0], rtol=1e-6)
+    for group in ("sample_stats", "log_likelihood", "observed_data"):
+        for name in data[group].data_vars:
+            assert out.data[group][name].identical(data[group][name])
+    assert dataset(out.undo(out.data)).identical(dataset(data))
+    assert dataset(out.apply(data)).identical(posterior)
+
+
+def test_values_that_the_model_did_not_compute_are_not_taken_for_those_it_did():
+    out = rebase(draws(draws=40), traces.MIXTURE, model=mixture, model_args=(Y,), null=False)
+    with pytest.raises(SymmetryError, match="'first' was computed by the model .* are other values"):
+        out.apply({"first": np.zeros((4, 40), np.float32)})
+    assert out.apply({"first": np.zeros((4, 40))}, axes={"first": ()})["first"].shape == (4, 40)
+
+
+def drawing(y):
+    loc = numpyro.sample("loc", dist.Normal(0, 10).expand([3]).to_event(1))
+    z = numpyro.sample("z", dist.Categorical(jnp.ones(3) / 3), infer={"enumerate": "parallel"})
+    numpyro.deterministic("own", loc[z])
+    numpyro.deterministic("sum", loc.sum())
+    numpyro.sample("y", dist.Normal(loc.sum(), 1.0), obs=y)
+
+
+@pytest.mark.parametrize("kind", ["dict", "container", "members"])
+def test_what_cannot_be_computed_again_is_left_out_with_a_word(kind):
+    rng = np.random.default_rng(0)
+    values = {"loc": traces.mixture(draws=50)[0]["loc"]}
+    values |= {"own": values["loc"][..., 0] + rng.normal(size=(4, 50)), "sum": values["loc"].sum(-1)}
+    data = {
+        "dict": values,
+        "container": in_container(values),
+        "members": [{site: value[0, k] for site, value in values.items()} for k in range(50)],
+    }[kind]
+    with pytest.warns(SymmetryWarning, match="'own' is computed by the model, but could not.*other values"):
+        out = rebase(data, Symmetry.mixture("loc"), model=drawing, model_args=(0.0,))
+    kept = {"dict": dict, "container": dataset, "members": lambda members: members[0]}[kind](out.data)
+    assert set(kept) == {"loc", "sum"}
+    again = {"dict": dict, "container": dataset, "members": lambda members: members[0]}[kind](out.apply(data))
+    assert set(again) == {"loc", "sum"}
+    if kind == "dict":
+        with pytest.raises(SymmetryError, match="'own' could not be computed again"):
+            out.apply({"own": values["own"]})
+
+
+def test_other_data_is_told_from_the_data_they_were_computed_with():
+    with pytest.warns(SymmetryWarning, match="'precision' is computed by the model"):
+        out = rebase(draws(draws=40), traces.MIXTURE, model=mixture, model_args=(Y, 0.5), null=False)
+    assert "precision" not in out.data
+    assert set(out.carried.left_out) == {"precision"}
+    out = rebase(
+        draws(draws=40),
+        traces.MIXTURE,
+        model=mixture,
+        model_args=(Y, 0.5),
+        axes={"precision": ("component",)},
+        null=False,
+    )
+    np.testing.assert_allclose(out.data["precision"], out.data["scale"] ** -2, rtol=1e-5)
+
+
+def test_axes_without_a_model_move_with_the_labels():
+    raw = draws(draws=40)
+    raw = {site: raw[site] for site in ("weights", "loc", "scale", "precision", "gaps", "total")}
+    axes = {"precision": ("component",), "gaps": ("component", "component"), "total": ()}
+    out = rebase(raw, traces.MIXTURE, axes=axes, null=False)
+    expected = computed({site: out.data[site] for site in traces.MIXTURE.axes})
+    for site in ("precision", "gaps"):
+        np.testing.assert_allclose(out.data[site], expected[site], rtol=1e-6)
+    same(out.undo(out.data), raw)
+    # they have no say in the labels
+    alone = rebase({site: raw[site] for site in traces.MIXTURE.axes}, traces.MIXTURE, null=False)
+    same(out.data, alone.data)
+
+
+@pytest.mark.parametrize(
+    ("axes", "message"),
+    [
+        ({"nothing": ("component",)}, "expected a site of the data"),
+        ({"loc": ("component",)}, "expected a site of the data"),
+        ({"precision": ("state",)}, "name groups"),
+        ({"precision": ("component", None, None)}, "'precision' has shape"),
+        ({"gaps": "component"}, "'gaps': expected a tuple"),
+    ],
+)
+def test_axes_that_do_not_fit_are_refused(axes, message):
+    with pytest.raises(SymmetryError, match=message):
+        rebase(draws(draws=10), traces.MIXTURE, axes=axes)
+
+
+def test_the_remedy_that_a_warning_names_works():
+    raw = {site: value for site, value in draws(draws=40).items() if site in (*traces.MIXTURE.axes, "precision")}
+    with pytest.warns(SymmetryWarning) as caught:
+        rebase(raw, traces.MIXTURE, null=False)
+    (message,) = [str(w.message) for w in caught]
+    assert "axes={'precision': ('component',)}" in message
+    rebase(raw, traces.MIXTURE, axes={"precision": ("component",)}, null=False)
+
+
+def two_blocks(y):
+    """Two populations of different priors in one site: a group with orbits."""
+    spread = jnp.array([1.0, 1.0, 5.0, 5.0])
+    w = numpyro.sample("w", dist.Normal(0, spread).to_event(1))
+    numpyro.deterministic("square", w**2)
+    numpyro.deterministic("first", w[0])
+    numpyro.sample("y", dist.Normal(w.sum(), 1.0), obs=y)
+
+
+def test_groups_with_orbits_carry_them_too():
+    rng = np.random.default_rng(0)
+    w = rng.normal(size=(200, 4)) * 0.1 + [0, 3, 20, 30]
+    w = np.concatenate([rng.permuted(w[:, :2], axis=1), rng.permuted(w[:, 2:], axis=1)], 1)
+    raw = {"w": w, "square": w**2, "first": w[:, 0]}
+    symmetry = Symmetry({"w": ("u",)}, orbits={"u": (0, 0, 1, 1)})
+    out = rebase(raw, symmetry, model=two_blocks, model_args=(0.0,), null=False)
+    assert out.carried.axes == {"square": ("u",)}
+    np.testing.assert_allclose(out.data["square"], out.data["w"] ** 2)
+    np.testing.assert_array_equal(out.data["first"], out.data["w"][:, 0])
+    assert out.data["w"].std(0).max() < 0.2
+    same(out.undo(out.data), raw)
+    same(rebase(raw, symmetry, axes={"square": ("u",)}, null=False).data, {"square": out.data["square"]})
+
+
+def odd_units(x, y):
+    w1 = numpyro.sample("w1", dist.Normal(0, 1).expand([2, 4]).to_event(2))
+    b1 = numpyro.sample("b1", dist.Normal(0, 1).expand([4]).to_event(1))
+    w2 = numpyro.sample("w2", dist.Normal(0, 1).expand([4, 1]).to_event(2))
+    numpyro.deterministic("hidden", jnp.tanh(x @ w1 + b1))
+    numpyro.deterministic("size", jnp.abs(w2[:, 0]))
+    f = numpyro.deterministic("f", (jnp.tanh(x @ w1 + b1) @ w2)[:, 0])
+    numpyro.sample("y", dist.Normal(f, 0.1).to_event(1), obs=y)
+
+
+def test_signs_go_along_where_they_apply():
+    switched, _ = traces.tanh_units()
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(5, 2))
+    hidden = np.tanh(np.einsum("nk,dkh->dnh", x, switched["w1"]) + switched["b1"][:, None])
+    raw = switched | {
+        "hidden": hidden,
+        "size": np.abs(switched["w2"][..., 0]),
+        "f": np.einsum("dnh,dhi->dn", hidden, switched["w2"]),
+    }
+    out = rebase(raw, traces.TANH, model=odd_units, model_args=(x, jnp.zeros(5)), null=False)
+    assert out.carried.axes["hidden"] == (None, "hidden")
+    assert str(out.carried.axes["size"]) == "(Unsigned(group='hidden'),)"
+    expected = np.tanh(np.einsum("nk,dkh->dnh", x, out.data["w1"]) + out.data["b1"][:, None])
+    np.testing.assert_allclose(out.data["hidden"], expected)
+    np.testing.assert_allclose(out.data["size"], np.abs(out.data["w2"][..., 0]))
+    same(out.data, {"f": raw["f"]})
+    same(out.undo(out.data), raw)
+
+
+def test_what_a_sampler_recorded_is_computed_in_its_own_model():
+    def centred(y):
+        loc = numpyro.sample("loc", dist.Normal(0, 3).expand([2]).to_event(1))
+        numpyro.deterministic("twice", 2 * loc)
+        numpyro.deterministic("gap", loc[1] - loc[0])
+        weights = jnp.full(2, 0.5)
+        with numpyro.plate("data", len(y)):
+            numpyro.sample("y", dist.MixtureSameFamily(dist.Categorical(weights), dist.Normal(loc, 1.0)), obs=y)
+
+    model = handlers.reparam(centred, config={"loc": LocScaleReparam(0.0)})
+    y = jnp.concatenate([jnp.full(8, -3.0), jnp.full(8, 3.0)]) + 0.1 * jnp.arange(16)
+    mcmc = MCMC(NUTS(model), num_warmup=50, num_samples=30, num_chains=4, chain_method="vectorized", progress_bar=False)
+    mcmc.run(jax.random.key(1), y)
+    out = rebase(mcmc, null=False)
+    assert set(out.symmetry.axes) == {"loc_decentered"}
+    assert set(out.carried.axes) == {"loc", "twice"}
+    samples = out.data.get_samples()
+    np.testing.assert_allclose(samples["loc"], 3 * samples["loc_decentered"], rtol=1e-5)
+    np.testing.assert_allclose(samples["twice"], 2 * samples["loc"], rtol=1e-5)
+    np.testing.assert_allclose(samples["gap"], samples["loc"][:, 1] - samples["loc"][:, 0], rtol=1e-3, atol=1e-4)
+    same(out.undo(out.data).get_samples(), mcmc.get_samples())
+
+
+def test_latent_sites_of_the_model_that_no_label_moves_need_no_word():
+    def model(y):
+        loc = numpyro.sample("loc", dist.Normal(0, 10).expand([3]).to_event(1))
+        numpyro.sample("own", dist.Normal(jnp.arange(3.0), 1.0).to_event(1))
+        numpyro.sample("y", dist.Normal(loc.sum(), 1.0), obs=y)
+
+    values = {"loc": traces.mixture(draws=20)[0]["loc"], "own": np.zeros((4, 20, 3))}
+    with pytest.warns(SymmetryWarning, match="'own' has shape"):
+        rebase(values, Symmetry.mixture("loc"), null=False)
+    assert (
+        rebase(values, Symmetry.mixture("loc"), model=model, model_args=(0.0,), null=False).data["own"].shape[-1] == 3
+    )
+
+
+def test_many_draws_are_computed_in_pieces(monkeypatch):
+    raw = draws(draws=70)
+    whole = rebase(raw, traces.MIXTURE, model=mixture, model_args=(Y,), null=False)
+    monkeypatch.setattr("numpyro_symmetry.traces.deterministic._MAX_DRAWS_AT_ONCE", 64)
+    same(rebase(raw, traces.MIXTURE, model=mixture, model_args=(Y,), null=False).data, whole.data)
+
+
+def test_datasets_leave_out_what_they_must():
+    posterior = dataset(in_container(draws(draws=20)))
+    assert isinstance(posterior, xr.Dataset)
+    with pytest.warns(SymmetryWarning, match="'precision'"):
+        out = rebase(posterior, traces.MIXTURE, model=mixture, model_args=(Y, 0.5), null=False)
+    assert set(posterior) - set(out.data) == {"precision"}

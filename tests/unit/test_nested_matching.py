@@ -1,0 +1,124 @@
+"""match where blocks move, and units in each of them: exact where nothing else moves, planted elements elsewhere."""
+
+import jax
+import numpy as np
+import pytest
+
+from numpyro_symmetry import DiagonalGaussian, Split, Symmetry, SymmetryWarning, Unsigned, compose, match
+from tests import oracles
+
+H, D, M = 3, 4, 6
+HEADS = {"q": (None, Split((H, D), ("head", "head/unit"))), "o": (Split((H, D), ("head", "head/unit")), None)}
+STREAM = {site: tuple("stream" if e is None else e for e in entries) for site, entries in HEADS.items()}
+LAYERS = {
+    f"{site}{k}": tuple("stream" if e is None else Split((H, D), (f"h{k}", f"h{k}/u")) for e in entries)
+    for k in (1, 2)
+    for site, entries in HEADS.items()
+}
+KERNELS = {"q": (M, H * D), "o": (H * D, M)}
+EXPERTS = {"up": ("e", None, "e/unit"), "bias": ("e", "e/unit"), "down": ("e", "e/unit", None), "route": (None, "e")}
+CASES = {
+    "heads": (Symmetry(HEADS), KERNELS),
+    "heads over a stream": (Symmetry(STREAM | {"emb": (None, "stream")}), KERNELS | {"emb": (3, M)}),
+    "two layers over a stream": (
+        Symmetry(LAYERS | {"emb": (None, "stream")}),
+        {f"{site}{k}": shape for k in (1, 2) for site, shape in KERNELS.items()} | {"emb": (3, M)},
+    ),
+    "experts": (Symmetry(EXPERTS), {"up": (4, 3, 5), "bias": (4, 5), "down": (4, 5, 2), "route": (3, 4)}),
+    "three levels": (Symmetry({"w": ("a", "a/b", None, "a/b/c"), "v": ("a", "a/b")}), {"w": (3, 3, 5, 4), "v": (3, 3)}),
+    "heads of layers that stay": (
+        Symmetry({"w": ("layer", "layer/head", None, "layer/head/unit")}, kinds={"layer": "fixed"}),
+        {"w": (2, 3, 2, 4)},
+    ),
+    "signed units": (
+        Symmetry({"w": ("a", None, "a/b"), "s": ("a", Unsigned("a/b"))}, kinds={"a/b": "signed"}),
+        {"w": (3, 2, 3), "s": (3, 3)},
+    ),
+    "orbits of heads and of units": (
+        Symmetry({"w": ("a", None, "a/b")}, orbits={"a": (0, 1, 0, 0), "a/b": (0, 0, 1, 1, 1)}),
+        {"w": (4, 3, 5)},
+    ),
+}
+UNCOUPLED = [name for name in CASES if "stream" not in name]
+
+
+def planted(name, noise, seed=0, batch=2):
+    """A target, sources that are the target moved and disturbed, and what undoes it."""
+    rng = np.random.default_rng(seed)
+    symmetry, shapes = CASES[name]
+    target = {site: rng.normal(size=shape) for site, shape in shapes.items()}
+    symmetry = symmetry.bind(target)
+    disturbed = {site: v + noise * rng.normal(size=(batch, *v.shape)) for site, v in target.items()}
+    g = symmetry.sample(jax.random.key(seed), (batch,))
+    gap = sum(((disturbed[site] - target[site]) ** 2).reshape(batch, -1).sum(1) for site in target)
+    return symmetry, target, symmetry.apply(g, disturbed), g, -gap
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.05])
+@pytest.mark.parametrize("case", CASES)
+def test_planted_elements_are_recovered(case, noise):
+    symmetry, target, source, g, objective = planted(case, noise)
+    found = match(target, source, symmetry)
+    back = compose(found.element, g)
+    for part, same in zip(jax.tree.leaves(back), jax.tree.leaves(symmetry.identity((2,))), strict=True):
+        assert (np.asarray(part) == np.asarray(same)).all()
+    assert (found.objective >= objective - 1e-9).all()
+    assert (found.exact == (case in UNCOUPLED)).all()
+    assert found.converged.all()
+
+
+@pytest.mark.parametrize("cost", ["wasserstein", "log_density"])
+@pytest.mark.parametrize(
+    ("axes", "kinds", "orbits", "shapes"),
+    [
+        ({"w": ("a", None, "a/b"), "v": ("a",)}, {}, {}, {"w": (3, 2, 3), "v": (3,)}),
+        ({"w": ("a", "a/b", "a/b/c")}, {}, {}, {"w": (2, 2, 3)}),
+        ({"w": ("a", None, "a/b"), "s": ("a", Unsigned("a/b"))}, {"a/b": "signed"}, {}, {"w": (2, 2, 3), "s": (2, 3)}),
+        ({"w": ("a", None, "a/b")}, {}, {"a": (0, 1, 0), "a/b": (0, 0, 1)}, {"w": (3, 2, 3)}),
+    ],
+)
+def test_is_the_best_of_all_elements(axes, kinds, orbits, shapes, cost):
+    symmetry = Symmetry(axes, kinds, orbits=orbits)
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        target, source = (
+            DiagonalGaussian(
+                {site: rng.normal(size=shape) for site, shape in shapes.items()},
+                {site: np.exp(rng.normal(size=shape)) for site, shape in shapes.items()},
+            )
+            for _ in range(2)
+        )
+        bound = symmetry.bind(target.loc)
+        elements = bound.elements()
+        count = len(jax.tree.leaves(elements)[0])
+        together = source.apply(bound, elements)
+        moved = [jax.tree.map(lambda x, k=k: x[k], together) for k in range(count)]
+        found = match(target, source, symmetry, cost=cost)
+        assert found.objective == pytest.approx(max(oracles.gaussian_objective(target, m, cost) for m in moved))
+        here = source.apply(bound, found.element)
+        assert found.objective == pytest.approx(oracles.gaussian_objective(target, here, cost), rel=1e-12)
+        assert found.objective_before == pytest.approx(oracles.gaussian_objective(target, source, cost), rel=1e-12)
+        assert found.exact
+
+
+@pytest.mark.parametrize("case", ["heads", "heads over a stream"])
+def test_what_lies_right_already_stays(case):
+    symmetry, target, _, _, _ = planted(case, 0.0)
+    found = match(target, {site: np.stack([value] * 2)[None] for site, value in target.items()}, symmetry)
+    assert found.objective.shape == (1, 2)
+    for part, same in zip(jax.tree.leaves(found.element), jax.tree.leaves(symmetry.identity((1, 2))), strict=True):
+        assert (np.asarray(part) == np.asarray(same)).all()
+
+
+@pytest.mark.parametrize("what", ["signs", "twice"])
+def test_blocks_that_cannot_be_paired_one_by_one_are_named(what):
+    signed = what == "signs"
+    axes = {"w": ("a", None, "a/b")} | ({} if signed else {"talk": ("a", "a")})
+    rng = np.random.default_rng(0)
+    shapes = {"w": (3, 2, 4)} | ({} if signed else {"talk": (3, 3)})
+    target, source = ({site: rng.normal(size=shape) for site, shape in shapes.items()} for _ in range(2))
+    symmetry = Symmetry(axes, {"a": "signed"} if signed else {})
+    with pytest.warns(SymmetryWarning, match=r"Groups \['a'\] move blocks in which \[\['a/b'\]\] move too"):
+        found = match(target, source, symmetry)
+    assert not found.exact
+    assert found.objective >= found.objective_before

@@ -1,0 +1,249 @@
+"""What no group on axes carries is told, with a model to write that has it, and never where there is none."""
+
+import re
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import optax
+import pytest
+from jax.scipy.special import logsumexp
+from numpyro.infer import SVI, Trace_ELBO
+from numpyro.infer.autoguide import AutoNormal
+from numpyro.infer.util import log_density
+
+from numpyro_symmetry import AutoSymmetrized, SymmetryError, SymmetryWarning, find_symmetry, log_evidence, rebase
+
+RNG = np.random.default_rng(0)
+X, Y = RNG.normal(size=(6, 3)), np.array([-1.0, 0.5, 2.0, 2.3, -1.2, 0.1])
+
+
+def normal(name, *shape, scale=3.0):
+    return numpyro.sample(name, dist.Normal(0.0, scale).expand(list(shape)).to_event(len(shape)))
+
+
+def mixture(weights, loc, y, scale=1.0):
+    components = dist.MixtureSameFamily(dist.Categorical(probs=weights), dist.Normal(loc, scale))
+    numpyro.sample("y", components.expand([len(y)]).to_event(1), obs=y)
+
+
+def beta_weights(y, first=2.0):
+    p = numpyro.sample("p", dist.Beta(first, 2.0))
+    mixture(jnp.stack([p, 1 - p]), normal("mu", 2), y)
+
+
+def dirichlet_weights(y):
+    mixture(numpyro.sample("p", dist.Dirichlet(jnp.array([2.0, 2.0]))), normal("mu", 2), y)
+
+
+def by_hand(y):
+    """As it is written without a mixture distribution."""
+    p = numpyro.sample("p", dist.Uniform(0.0, 1.0))
+    mu, scale = normal("mu", 2), numpyro.sample("scale", dist.HalfNormal(1.0).expand([2]).to_event(1))
+    first = jnp.log(p) + dist.Normal(mu[0], scale[0]).log_prob(y)
+    second = jnp.log1p(-p) + dist.Normal(mu[1], scale[1]).log_prob(y)
+    numpyro.factor("log_likelihood", logsumexp(jnp.stack([first, second]), 0).sum())
+
+
+def enumerated(y):
+    p, mu = numpyro.sample("p", dist.Beta(2.0, 2.0)), normal("mu", 2)
+    with numpyro.plate("data", len(y)):
+        z = numpyro.sample("z", dist.Categorical(jnp.stack([p, 1 - p])))
+        numpyro.sample("y", dist.Normal(mu[z], 1.0), obs=y)
+
+
+def site_for_each(y):
+    loc = [normal(f"mu_{k}") for k in range(3)]
+    scale = [numpyro.sample(f"sd_{k}", dist.HalfNormal(1.0)) for k in range(3)]
+    mixture(numpyro.sample("w", dist.Dirichlet(jnp.ones(3))), jnp.stack(loc), y, jnp.stack(scale))
+
+
+def one_site_for_all(y):
+    loc, scale = normal("mu", 3), numpyro.sample("sd", dist.HalfNormal(1.0).expand([3]).to_event(1))
+    mixture(numpyro.sample("w", dist.Dirichlet(jnp.ones(3))), loc, y, scale)
+
+
+def factors_for_each(x):
+    loc = [normal(f"mu{k}", 2) for k in (1, 2)]
+    root = [numpyro.sample(f"corr_chol_{k}", dist.LKJCholesky(2, 1.0)) for k in (0, 1)]
+    weights = dist.Categorical(probs=numpyro.sample("w", dist.Dirichlet(jnp.ones(2))))
+    components = dist.MultivariateNormal(jnp.stack(loc), scale_tril=jnp.stack(root))
+    numpyro.sample("y", dist.MixtureSameFamily(weights, components), obs=x)
+
+
+def left_and_right(y):
+    p = numpyro.sample("p", dist.Beta(2.0, 2.0))
+    mixture(jnp.stack([p, 1 - p]), jnp.stack([normal("left"), normal("right")]), y)
+
+
+def one_wider(y):
+    loc = jnp.stack([normal("mu_0"), normal("mu_1"), normal("mu_2", scale=5.0)])
+    mixture(numpyro.sample("w", dist.Dirichlet(jnp.ones(3))), loc, y)
+
+
+def two_states(y):
+    stay = jnp.stack([numpyro.sample(name, dist.Beta(2.0, 2.0)) for name in ("p00", "p11")])
+    moves = jnp.stack([jnp.stack([stay[0], 1 - stay[0]]), jnp.stack([1 - stay[1], stay[1]])])
+    mu, state = normal("mu", 2), jnp.log(jnp.ones(2) / 2)
+    for now in y:
+        state = logsumexp(state[:, None] + jnp.log(moves), 0) + dist.Normal(mu, 1.0).log_prob(now)
+    numpyro.factor("log_likelihood", logsumexp(state))
+
+
+def unit_by_unit(x, y):
+    units = [normal(f"v_{k}") * jnp.tanh(x @ normal(f"w_{k}", 3)) for k in range(4)]
+    numpyro.sample("y", dist.Normal(sum(units), 1.0).to_event(1), obs=y)
+
+
+TOLD = {
+    "weights p and 1 - p": (beta_weights, (Y,), ["mu", "p"], "0 and 1 of 'mu' on axis -1, together with p and 1 - p"),
+    "by hand": (by_hand, (Y,), ["mu", "p", "scale"], r"Write a site 'p' ~ dist.Dirichlet\(jnp.ones\(2\)\)"),
+    "enumerated": (enumerated, (Y,), ["mu", "p"], r"dist.Dirichlet\(jnp.array\(\[2.0, 2.0\]\)\)"),
+    "a site for each": (
+        site_for_each,
+        (Y,),
+        ["mu_0", "mu_1", "mu_2", "sd_0", "sd_1", "sd_2", "w"],
+        r"any two of 'mu_0', 'mu_1' and 'mu_2'.*one site 'mu', its prior with .expand\(\[3\]\).to_event\(1\)",
+    ),
+    "numbered from one and from nought": (
+        factors_for_each,
+        (X[:, :2],),
+        ["corr_chol_0", "corr_chol_1", "mu1", "mu2", "w"],
+        "one site 'corr_chol'",
+    ),
+    "names without numbers": (left_and_right, (Y,), ["left", "p", "right"], "'left' and 'right', together with p"),
+    "one of three is another": (one_wider, (Y,), ["mu_0", "mu_1", "w"], "'mu_0' and 'mu_1', together with"),
+    "states": (two_states, (Y,), ["mu", "p00", "p11"], "'p00' and 'p11', together with the entries 0 and 1 of 'mu'"),
+    "units": (unit_by_unit, (X, Y), [f"{w}_{k}" for w in "vw" for k in range(4)], "any two of 'v_0', 'v_1', 'v_2'"),
+}
+
+
+@pytest.mark.parametrize("name", TOLD)
+def test_what_no_axis_carries_is_told(name):
+    model, args, sites, words = TOLD[name]
+    with pytest.warns(SymmetryWarning, match=words):
+        found = find_symmetry(model, args)
+    (one,) = found.out_of_reach
+    assert sorted(one.sites) == sites
+    assert re.search("symmetry that this version cannot carry.*" + words, found.explain())
+    assert found.restrict([]).out_of_reach == found.out_of_reach
+
+
+def intercept_and_slope(x, y):
+    numpyro.sample("y", dist.Normal(normal("alpha") + normal("beta") * x[:, 0], 1.0).to_event(1), obs=y)
+
+
+def two_slopes(x, y):
+    numpyro.sample("y", dist.Normal(normal("b_1") * x[:, 0] + normal("b_2") * x[:, 1], 1.0).to_event(1), obs=y)
+
+
+def stacked_slopes(x, y):
+    """Which column a slope meets is a matter of position, at which usage does not look."""
+    numpyro.sample("y", dist.Normal(x @ jnp.stack([normal("b_1"), normal("b_2")]), 1.0).to_event(1), obs=y)
+
+
+def unread(y):
+    normal("a_1"), normal("a_2")
+    numpyro.sample("y", dist.Normal(0.0, 1.0), obs=y)
+
+
+def persons(y):
+    """Equal data, one for each."""
+    for k in range(3):
+        numpyro.sample(f"y_{k}", dist.Normal(normal(f"u_{k}"), 1.0), obs=1.0)
+
+
+def unequal_weights(y):
+    mixture(jnp.array([0.4, 0.6]), jnp.stack([normal("left"), normal("right")]), y)
+
+
+def coin(y):
+    numpyro.sample("y", dist.Bernoulli(numpyro.sample("p", dist.Beta(1.0, 1.0))), obs=(y > 0).astype(int))
+
+
+def layers(x, y):
+    hidden = x
+    for k in range(3):
+        hidden = jnp.tanh(hidden @ normal(f"w_{k}", 3, 3) + normal(f"b_{k}", 3))
+    numpyro.sample("y", dist.Normal(hidden.sum(1), 1.0).to_event(1), obs=y)
+
+
+def slightly(y):
+    p, mu = numpyro.sample("p", dist.Beta(2.0, 2.0)), normal("mu", 2)
+    numpyro.factor("break", 1e-6 * mu[0])
+    mixture(jnp.stack([p, 1 - p]), mu, y)
+
+
+def far_out(y):
+    mu = [normal("mu_0"), normal("mu_1")]
+    numpyro.factor("break", jnp.where(mu[0] > 40.0, 1.0, 0.0))
+    mixture(jnp.ones(2) / 2, jnp.stack(mu), y)
+
+
+@pytest.mark.parametrize(
+    ("model", "args"),
+    [
+        (lambda y: beta_weights(y, 3.0), (Y,)),
+        (intercept_and_slope, (X, Y)),
+        (two_slopes, (X, Y)),
+        (stacked_slopes, (np.stack([X[:, 0], X[:, 0]], 1), Y)),
+        (unread, (Y,)),
+        (persons, (Y,)),
+        (unequal_weights, (Y,)),
+        (coin, (Y,)),
+        (layers, (X, Y)),
+        (slightly, (Y,)),
+        (far_out, (Y,)),
+    ],
+    ids=[
+        "an uneven Beta",
+        "intercept and slope",
+        "two slopes",
+        "data that coincide",
+        "unread",
+        "a datum for each",
+        "unequal weights",
+        "a coin",
+        "layers",
+        "broken by a millionth",
+        "broken far out",
+    ],
+)
+def test_nothing_is_told_where_nothing_may_be_exchanged(model, args):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert find_symmetry(model, args).out_of_reach == ()
+
+
+@pytest.mark.parametrize(("model", "sites"), [(dirichlet_weights, {"p", "mu"}), (one_site_for_all, {"mu", "sd", "w"})])
+def test_the_rewriting_has_the_group(model, sites):
+    found = find_symmetry(model, (Y,))
+    assert set(found.axes) == sites
+    assert not found.out_of_reach
+
+
+def test_what_is_told_is_true_by_the_density_of_numpyro():
+    values = {"p": jnp.array(0.3), "mu": jnp.array([-1.0, 2.0])}
+    other = {"p": 1 - values["p"], "mu": values["mu"][::-1]}
+    before, after = (log_density(beta_weights, (Y,), {}, at)[0] for at in (values, other))
+    assert float(before) == pytest.approx(float(after), abs=1e-4)
+    rewritten = {"p": jnp.array([0.3, 0.7]), "mu": values["mu"]}
+    assert float(log_density(dirichlet_weights, (Y,), {}, rewritten)[0]) == pytest.approx(float(before), abs=1e-4)
+
+
+def test_every_way_in_carries_the_sentence():
+    draws = {"p": RNG.uniform(0.2, 0.8, size=(2, 50)), "mu": RNG.normal(size=(2, 50, 2))}
+    sentence = "cannot carry: exchanging the entries 0 and 1 of 'mu'"
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        log_evidence(draws, beta_weights, (Y,), num_samples=100)
+        guide = AutoSymmetrized(AutoNormal(beta_weights))
+        SVI(beta_weights, guide, optax.adam(1e-2), Trace_ELBO()).init(jax.random.key(0), Y)
+        with pytest.raises(SymmetryError, match=sentence):
+            rebase(draws, model=beta_weights, model_args=(Y,))
+    told = [str(one.message) for one in told if issubclass(one.category, SymmetryWarning)]
+    assert sum(bool(re.search(f"^The model has a symmetry .*{sentence}", one)) for one in told) == 3
+    assert any(re.search(f"(?s)No symmetry was found.*{sentence}", one) for one in told)

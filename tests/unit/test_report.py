@@ -1,0 +1,384 @@
+"""Reports name what is wrong first, keep quiet where nothing is, and refuse what they cannot read."""
+
+import re
+
+import numpy as np
+import pytest
+
+from numpyro_symmetry import Concat, EuclideanCost, Report, Symmetry, SymmetryError, Unsigned, rebase, report
+from numpyro_symmetry.diagnostics.invariants import invariants
+from numpyro_symmetry.symmetry import PlainView
+from tests import traces
+
+LOC = Symmetry.mixture("loc")
+CENTRES = 6.0 * np.arange(3)
+
+
+def noise(seed=0, draws=250):
+    return np.random.default_rng(seed).standard_normal((4, draws, 3))
+
+
+def switched(values, seed=1):
+    """Every draw under labels of its own."""
+    return np.random.default_rng(seed).permuted(values, axis=-1)
+
+
+def first_lines(found, number=3):
+    assert str(found).splitlines()[:number] == found.reading.splitlines()[:number] or len(found.warnings) < number
+    return "\n".join(str(found).splitlines()[:number])
+
+
+# ---- failures, and where they are named -------------------------------------------------------------------------
+
+
+def other_mode(values):
+    values[0, :, 1] += 1.5
+
+
+def shifted(values):
+    values[2] += 0.6
+
+
+def other_scale(values):
+    values[0] = CENTRES + 1.7 * (values[0] - CENTRES)
+
+
+def heavy_tails(values):
+    values[3] = CENTRES + np.random.default_rng(5).standard_t(2, values[3].shape)
+
+
+def stuck(values):
+    values[2] = values[2, :1]
+
+
+def stuck_half_way(values):
+    values[1, 100:] = values[1, 100]
+
+
+def frozen(values):
+    values[:] = np.array([-3.0, 0.0, 3.0])
+
+
+def drift(values):
+    values += np.linspace(0.0, 2.0, values.shape[1])[:, None]
+
+
+def moves_half_way(values):
+    values[:, 125:, 2] += 1.0
+
+
+@pytest.mark.parametrize(
+    ("failure", "message"),
+    [
+        (other_mode, "chains disagree on .*loc"),
+        (shifted, "chains disagree on .*loc"),
+        (other_scale, "chains disagree on .*loc"),
+        (heavy_tails, "chains disagree on .*loc"),
+        (stuck, r"\AWARNING: chain 2 never moved: all 250 draws are the same"),
+        (stuck_half_way, r"\AWARNING: chain 1 stood still for 150 of 250 draws in a row"),
+        (frozen, r"\AWARNING: the sampler never moved: in every chain all 250 draws are the same"),
+        (drift, "too slowly to tell whether they agree on Σ loc.*R-hat 1.[23]|chains disagree on Σ loc"),
+        (moves_half_way, "too slowly to tell whether they agree on .*loc|chains disagree on .*loc"),
+    ],
+)
+@pytest.mark.parametrize("seed", range(2))
+def test_a_failure_is_named_in_the_first_lines(failure, message, seed):
+    values = CENTRES + noise(seed)
+    failure(values)
+    out = rebase({"loc": switched(values)}, LOC, cost=EuclideanCost(), null=False, num_starts=1)
+    found = report(out)
+    assert re.search(message, first_lines(found))
+    assert found.worst.r_hat > 1.01 or failure is frozen
+
+
+def test_chains_of_equal_sums_and_sums_of_squares_differ_in_the_third_moment():
+    # three points on a circle, seen from the side; in one chain they are turned by half of the way between them
+    angles = 2 * np.pi * np.arange(3) / 3
+    centre = np.stack([1.5 * np.cos(angles + (np.pi / 3 if chain == 0 else 0.0)) for chain in range(4)])
+    values = switched(centre[:, None] + noise(draws=1000))
+    out = rebase({"loc": values}, LOC, null=False)
+    # by turns the third moment changes its sign, so the log density has to tell that no sign did it
+    density = noise(3, draws=1000)[..., 0] + (np.arange(4) == 0)[:, None]
+    found = report(out, invariants={"f": density})
+    rows = {row.name: row for row in found.rows}
+    assert max(rows[name].r_hat for name in ("Σ loc", "Σ loc²")) < 1.01 < rows["Σ loc³"].r_hat
+    assert rows["Σ loc³"].chance < 0.01 < min(rows["Σ loc"].chance, rows["Σ loc²"].chance)
+    assert "Σ loc³" in first_lines(found)
+
+
+def test_an_invariant_that_is_stuck_in_every_chain_is_the_worst():
+    values = {"loc": CENTRES + noise()}
+    out = rebase(values, LOC, null=False)
+    f = np.broadcast_to(np.array([0.0, 0, 0, 5])[:, None], (4, 250))
+    found = report(values, out, {"f": f})
+    assert found.worst.name == "f"
+    assert found.worst.r_hat == np.inf
+    assert found.warnings[0].startswith("WARNING: chains do not move in f and differ there (R-hat inf)")
+    assert "The largest R-hat of what no label changes is inf." in found.reading
+
+
+@pytest.mark.parametrize("share", [1.0, 0.5])
+def test_a_likelihood_of_zero_in_one_chain_is_named(share):
+    values = {"loc": CENTRES + noise()}
+    out = rebase(values, LOC, null=False)
+    density = noise(2)[..., 0]
+    density[3, : int(share * 250)] = -np.inf
+    found = report(values, out, {"f": density})
+    count = int(share * 250)
+    assert found.warnings[0] == f"WARNING: f is infinite in {count} draws (chain 3: {count})."
+    assert re.search("agree on f", found.warnings[1])
+    assert found.worst.name == "f"
+    assert 1.01 < found.worst.r_hat < np.inf
+
+
+def test_entries_that_are_not_numbers_are_counted_and_the_others_judged():
+    values = {"loc": CENTRES + noise()}
+    out = rebase(values, LOC, null=False)
+    f = noise(2)
+    f[:, ::2, 1] = np.nan
+    found = report(values, out, {"f": f})
+    assert "could not judge 1 entry of 3 of f: 500 draws are not a number (chain 0: 125, chain 1: 125" in str(found)
+    row = next(row for row in found.rows if row.name == "f")
+    assert row.chains.num_judged == 2
+    assert row.r_hat < 1.02
+    found = report(values, out, {"f": np.full((4, 250), np.nan)})
+    assert "could not judge f: 1000 draws are not a number" in found.warnings[0]
+    assert found.worst.name != "f"
+
+
+def test_a_site_whose_entries_never_change_is_no_failure_and_is_said():
+    values = {"unit": np.concatenate([(CENTRES + noise())[..., None], np.ones((4, 250, 3, 1))], -1)}
+    found = report(rebase(values, Symmetry({"unit": ("unit", None)}), null=False))
+    assert found.warnings == ()
+    assert "3 entries of unit never change in any chain, and have no R-hat." in found.reading
+
+
+# ---- what chance gives, and signs -------------------------------------------------------------------------------
+
+
+def test_an_r_hat_that_chance_gives_is_a_fact_and_no_warning():
+    rng = np.random.default_rng(0)
+    values = {"loc": switched(CENTRES + noise())}
+    many = rng.standard_normal((4, 120, 400)).repeat(2, axis=1)[:, :240]
+    many = np.concatenate([many, many[:, :10]], 1)
+    found = report(values, rebase(values, LOC, null=False), {"many": many})
+    assert found.worst.name == "many"
+    assert 1.01 < found.worst.r_hat < 1.04
+    assert not any("disagree" in warning for warning in found.warnings)
+    assert re.search(r"R-hat 1\.0\d\d of many is no more than chance gives among 4\d\d numbers", found.reading)
+
+
+def flipped_units(signs):
+    """Two sites of three units, of which some chains have one negated."""
+    rng = np.random.default_rng(0)
+    draws = {name: rng.choice([1, 2, 3], 3, False) + 0.1 * rng.standard_normal((4, 250, 3)) for name in ("a", "b")}
+    if signs:
+        for value in draws.values():
+            value[:2, :, 1] *= -1
+    return draws
+
+
+UNITS = Symmetry({"a": ("unit",), "b": ("unit",)})
+
+
+def test_what_a_sign_changes_is_not_said_to_be_no_matter_of_labels():
+    draws = flipped_units(signs=True)
+    out = rebase(draws, UNITS, null=False)
+    found = report(draws, out)
+    assert found.sign_suspected
+    assert "it may be a sign" in found.warnings[0]
+    assert "signs=True" in found.warnings[0]
+    assert "not a matter of labels" not in str(found)
+    assert "not due to labels" not in str(found)
+    # something else says that it is not
+    found = report(draws, out, {"f": noise()[..., 0] + np.arange(4.0)[:, None]})
+    assert not found.sign_suspected
+    assert "not a matter of labels" in found.warnings[0]
+    # with signs in the group nothing is left of it
+    signed = Symmetry(UNITS.axes, {"unit": "signed"})
+    assert not any("disagree" in w for w in report(draws, rebase(draws, signed, null=False)).warnings)
+    assert not report(rebase(flipped_units(signs=False), UNITS, null=False)).sign_suspected
+
+
+def test_positive_values_have_no_sign_to_suspect():
+    draws = {"a": np.exp(0.1 * noise())}
+    draws["a"][0] *= 1.5
+    found = report(rebase(draws, Symmetry.mixture("a"), null=False))
+    assert not found.sign_suspected
+    assert "not a matter of labels" in found.warnings[0]
+
+
+# ---- invariants -------------------------------------------------------------------------------------------------
+
+FIBRED = Symmetry(
+    {"heads": ("head", "head/unit"), "out": ("head", "head/unit", None)}, sizes={"head": 2, "head/unit": 3}
+)
+SYMMETRIES = {
+    "mixture": (Symmetry.mixture("weights", "loc"), {"weights": (3,), "loc": (3,)}),
+    "two numbers a unit": (Symmetry.mlp([("w1", "b1"), ("w2", None)]), {"w1": (2, 4), "b1": (4,), "w2": (4, 3)}),
+    "many numbers a unit": (Symmetry.mlp([("w1", "b1"), ("w2", None)]), {"w1": (20, 4), "b1": (4,), "w2": (4, 3)}),
+    "signed": (
+        Symmetry.mlp([("w1", "b1"), ("w2", None)], kind="signed"),
+        {"w1": (2, 4), "b1": (4,), "w2": (4, 3)},
+    ),
+    "signed, two layers": (
+        Symmetry.mlp([("w1", "b1"), ("w2", "b2"), ("w3", None)], kind="signed"),
+        {"w1": (2, 3), "b1": (3,), "w2": (3, 4), "b2": (4,), "w3": (4, 1)},
+    ),
+    "signed with a scale": (
+        Symmetry({"loadings": (None, "factor"), "scale": (Unsigned("factor"),)}, {"factor": "signed"}),
+        {"loadings": (5, 3), "scale": (3,)},
+    ),
+    "on two axes": (
+        Symmetry.hmm(initial="initial", transition="transition", emissions=["loc"]),
+        {"initial": (3,), "transition": (3, 3), "loc": (3, 2)},
+    ),
+    "signed on two axes": (Symmetry({"a": ("u", "u"), "b": ("u",)}, {"u": "signed"}), {"a": (3, 3), "b": (3,)}),
+    "orbits": (Symmetry({"w": ("u", None)}, orbits={"u": [0, 0, 1, 1, 1]}), {"w": (5, 2)}),
+    "fibres": (FIBRED, {"heads": (2, 3), "out": (2, 3, 2)}),
+    "joined": (
+        Symmetry({"w": (Concat((3, 2), ("a", "b")),), "v": ("a",)}, sizes={"a": 3, "b": 2}),
+        {"w": (5,), "v": (3,)},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SYMMETRIES)
+def test_no_label_and_no_sign_changes_what_is_invariant(name):
+    import jax
+
+    symmetry, shapes = SYMMETRIES[name]
+    rng = np.random.default_rng(0)
+    values = {site: 1.0 + rng.standard_normal((50, *shape)) for site, shape in shapes.items()}
+    bound = symmetry.bind({site: value[0] for site, value in values.items()})
+    view = None if bound.is_plain else PlainView.of(bound, values)
+    if view is None:
+        element = bound.sample(jax.random.key(1), (50,))
+        # in double precision, as a trace is moved
+        with jax.enable_x64(True):
+            moved = {site: np.asarray(value) for site, value in bound.apply(element, values).items()}
+        before, after = (invariants(bound, v) for v in (values, moved))
+    else:
+        element = view.symmetry.sample(jax.random.key(1), (50,))
+        opened = {site: np.asarray(value) for site, value in view.open(values).items()}
+        with jax.enable_x64(True):
+            moved = opened | {s: np.asarray(v) for s, v in view.symmetry.apply(element, opened).items()}
+        before, after = (invariants(view.symmetry, v, view) for v in (opened, moved))
+    assert any(not np.array_equal(moved[site], values.get(site)) for site in moved)
+    assert before.keys() == after.keys()
+    for key in before:
+        np.testing.assert_allclose(before[key], after[key], rtol=1e-9, atol=1e-9, err_msg=key)
+    # each site is among them, and so are sums across sites that share a group
+    for site in shapes:
+        assert any(site in key for key in before), site
+    if len(shapes) > 1 and name != "orbits":
+        assert any("·" in key for key in before)
+
+
+def test_invariants_by_hand():
+    rng = np.random.default_rng(0)
+    w, loc = rng.dirichlet(np.ones(3), 20), 5.0 + 2.0 * rng.standard_normal((20, 3))
+    symmetry = Symmetry.mixture("w", "loc").bind({"w": w[0], "loc": loc[0]})
+    found = invariants(symmetry, {"w": w, "loc": loc})
+    a, b = ((x - x.mean()) / x.std() for x in (w, loc))
+    np.testing.assert_allclose(found["Σ loc"][:, 0], b.sum(1))
+    np.testing.assert_allclose(found["Σ loc³"][:, 0], (b**3).sum(1))
+    np.testing.assert_allclose(found["Σ w·loc"][:, 0], (a * b).sum(1))
+    np.testing.assert_allclose(found["order of loc"], np.sort(b, 1))
+    # weights sum to one
+    assert "Σ w" not in found
+
+
+# ---- what is given ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def pair():
+    values = {"loc": switched(CENTRES + noise())}
+    return values, rebase(values, LOC)
+
+
+def test_what_rebase_returned_is_enough(pair):
+    values, out = pair
+    assert str(report(out)) == str(report(values, out)) == str(report(values, out, num_leading_dims=2))
+    assert isinstance(report(out), Report)
+    plain = {site: value[0] for site, value in values.items()}
+    assert str(report(rebase(plain, LOC))) == str(report(plain, rebase(plain, LOC)))
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda v, o: report({"loc": v["loc"] + 1}, o), SymmetryError, "raw is not what was rebased: .* site 'loc'"),
+        (lambda v, o: report(o.data, o), SymmetryError, "raw is not what was rebased"),
+        (lambda v, o: report({"loc": v["loc"][:, :9]}, o), SymmetryError, r"leading dimensions \(4, 9\)"),
+        (lambda v, o: report({"loc": v["loc"][..., :2]}, o), SymmetryError, "'loc' of raw has shape"),
+        (lambda v, o: report({"mu": v["loc"]}, o), SymmetryError, r"no sites \['loc'\]"),
+        (lambda v, o: report(v, o.data), TypeError, r"out must be what rebase returned \(a Rebased.*got dict"),
+        (lambda v, o: report(v), TypeError, "out must be what rebase returned.*got NoneType"),
+        (lambda v, o: report(v, Report), TypeError, "got the class Report"),
+        (lambda v, o: report(o, v), TypeError, "the draws as given come first"),
+        (lambda v, o: report(v, o, num_leading_dims=1), SymmetryError, "num_leading_dims=1"),
+        (lambda v, o: report(v, o, [1]), TypeError, "invariants must be a mapping .* got list"),
+        (lambda v, o: report(v, o, {"f": np.zeros((4, 250, 0))}), SymmetryError, "'f' has shape .* no entries"),
+        (lambda v, o: report(v, o, {"f": np.zeros((4, 9))}), SymmetryError, "'f' has shape .*leading dimensions"),
+        (lambda v, o: report(v, o, {"f": np.zeros((4, 250), object)}), TypeError, "'f' holds values of type object"),
+        (lambda v, o: report(v, o, {"f": np.zeros((4, 250), complex)}), TypeError, "'f' .* complex128"),
+        (lambda v, o: report(v, o, {"f": np.ma.masked_less(np.zeros((4, 250)), 1)}), SymmetryError, "'f' is a masked"),
+    ],
+)
+def test_a_report_refuses_what_it_cannot_read(pair, call, error, message):
+    with pytest.raises(error, match=message):
+        call(*pair)
+
+
+def test_members_of_an_ensemble_are_no_chain():
+    rng = np.random.default_rng(0)
+    centre = np.array([[0.0, 1.0], [3.0, 4.0], [6.0, 0.0]])
+    members = [{"w": rng.permutation(centre + 0.1 * rng.standard_normal((3, 2)))} for _ in range(12)]
+    out = rebase(members, Symmetry({"w": ("unit", None)}))
+    found = report(members, out)
+    assert found.rows == ()
+    assert "R-hat" not in str(found)
+    assert "chain" not in str(found)
+    assert "3 of 3 slots of 'unit' are identified" in str(found)
+    assert re.search(r"labels of 'unit' are [01]\.\d transpositions apart; labels at random, 1\.2", str(found))
+    with pytest.raises(SymmetryError, match="no chains"):
+        _ = found.worst
+    same = [members[0]] * 12
+    assert "all 12 members are the same" in report(rebase(same, Symmetry({"w": ("unit", None)}))).warnings[0]
+
+
+def test_a_site_without_identity_is_named_and_does_not_speak_for_the_others():
+    rng = np.random.default_rng(0)
+    planted = np.array([[3.0, 0, 0, 2, 1], [0, 3.0, 2, 0, -1]])
+    draws = {
+        "loadings": planted + 0.1 * rng.standard_normal((4, 100, 2, 5)),
+        "scores": rng.standard_normal((4, 100, 2, 20)),
+    }
+    symmetry = Symmetry({"loadings": ("factor", None), "scores": ("factor", None)})
+    found = report(rebase(draws, symmetry))
+    assert "2 of 2 slots of 'factor' are identified" in found.reading
+    assert re.search(r"no identity in scores \(\d%, shuffled \d%\): do not interpret single slots there", found.reading)
+    assert not any("made up" in warning for warning in found.warnings)
+    assert found.null.by_site["loadings"].share > 0.8
+    assert found.null.by_site["scores"].share < 0.15
+
+
+def test_too_few_draws_cannot_tell_who_is_identified():
+    rng = np.random.default_rng(0)
+    found = report(rebase({"loc": rng.standard_normal((8, 3))}, LOC, num_leading_dims=1))
+    assert "Whether slots of 'component' are identified: cannot tell from 8 independent draws." in found.reading
+    assert not any("made up" in warning or "shrinks" in warning for warning in found.warnings)
+
+
+def test_orbits_and_fibres_are_reported_under_their_sites():
+    rng = np.random.default_rng(0)
+    symmetry = Symmetry({"w": ("u", None)}, orbits={"u": [0, 0, 1, 1, 1]})
+    values = 4.0 * np.arange(5)[:, None] + rng.standard_normal((4, 100, 5, 2))
+    values[0, :, 3] += 1.0
+    found = report(rebase({"w": values}, symmetry, null=False))
+    assert [row.name for row in found.rows] == ["w", "Σ w", "Σ w²", "Σ w³", "order of w"]
+    assert "chains disagree on" in found.warnings[0]
+    values, _ = traces.mixture(draws=50)
+    assert "·" in str(report(rebase(values, traces.MIXTURE, null=False)))

@@ -1,0 +1,186 @@
+"""Signs: which sites and which indices may be negated, found by parities and proved by numbers."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+
+from numpyro_symmetry import Symmetry, SymmetryError, Whole, check_symmetry, find_symmetry
+from numpyro_symmetry.discovery.parity import even_sets
+from numpyro_symmetry.symmetry import PlainView
+from tests.equivariance import text_of_group
+
+# that two numbers of one product may be exchanged is true of these models, and is not what is tested
+OF_EXCHANGES = pytest.mark.filterwarnings("ignore:The model has a symmetry that this version cannot carry")
+
+RNG = np.random.default_rng(0)
+X, Y = RNG.normal(size=12), RNG.normal(size=12)
+
+
+def number(name, loc=0.0):
+    return numpyro.sample(name, dist.Normal(loc, 1.0))
+
+
+def vector(name, n):
+    return numpyro.sample(name, dist.Normal(0.0, 1.0).expand([n]).to_event(1))
+
+
+def observe(mean, y):
+    numpyro.sample("y", dist.Normal(mean, 0.3).to_event(1), obs=y)
+
+
+def one_unit(x, y):
+    observe(number("w2") * jnp.tanh(number("w1") * x), y)
+
+
+def one_factor(x, y):
+    discrimination, ability = vector("a", 3), vector("theta", 4)
+    logits = jnp.outer(discrimination, ability).ravel() - numpyro.sample("b", dist.Normal(0.0, 1.0))
+    numpyro.sample("y", dist.Bernoulli(logits=logits).to_event(1), obs=(y > 0).astype(int))
+
+
+def three_factors(x, y):
+    observe(number("a") * number("b") * number("c") * x, y)
+
+
+def in_a_scan(x, y):
+    a, b = number("a"), number("b")
+    _, out = jax.lax.scan(lambda state, v: (jnp.sin(a * v + state),) * 2, 0.0, x)
+    observe(b * out, y)
+
+
+def in_a_branch(x, y):
+    a, b = number("a"), number("b")
+    observe(jax.lax.cond(x[0] > 0, lambda v: a * jnp.tanh(v), lambda v: jnp.sin(v) * a, b * x), y)
+
+
+def even_of_itself(x, y):
+    observe(jnp.cos(number("a") * x), y)
+
+
+def both(x, y):
+    """Units with signs of their own, and a factor of two numbers beside them."""
+    w, v = vector("w", 3), vector("v", 3)
+    observe(jnp.tanh(jnp.outer(x, w)) @ v + number("a") * number("b") * x, y)
+
+
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        (one_unit, {"w1": 1, "w2": 1}),
+        (one_factor, {"a": 1, "theta": 1}),
+        (in_a_scan, {"a": 1, "b": 1}),
+        (in_a_branch, {"a": 1, "b": 1}),
+        (even_of_itself, {"a": 1}),
+        (three_factors, {"a": 2, "b": 1, "c": 1}),
+        (lambda x, y: observe(number("a", loc=1.0) * number("b") * x, y), {}),
+        (lambda x, y: observe(number("a") * number("b") * x + 1.0, y), {"a": 1, "b": 1}),
+        (lambda x, y: observe(number("a") * jnp.exp(number("b")) * x, y), {}),
+        (lambda x, y: observe(number("a") * numpyro.sample("s", dist.HalfNormal(1.0)) ** 2 * x, y), {}),
+        (lambda x, y: observe(jax.nn.relu(number("a") * x) * number("b"), y), {}),
+    ],
+)
+@OF_EXCHANGES
+@pytest.mark.parametrize("y", [Y, np.zeros(12)], ids=["data", "zeros"])
+def test_sites_that_may_be_negated_as_a_whole(model, expected, y):
+    found = find_symmetry(model, (X, y))
+    assert {site: sum(isinstance(e, Whole) for e in entries) for site, entries in found.axes.items()} == expected
+    if expected:
+        assert check_symmetry(model, found, (X, y)).status == "passed"
+
+
+@OF_EXCHANGES
+def test_signs_of_units_and_of_numbers_beside_them():
+    found = find_symmetry(both, (X, Y))
+    assert text_of_group(found) == "±S1 x ±S3"
+    whole = {f.site: f.group for f in found.findings if f.axis == 0}
+    assert whole == {"a": "±S1 'a'", "b": "±S1 'a'"}
+    assert "whole  1     ±S1 'a'" in found.explain()
+    assert not find_symmetry(both, (X, Y), signs=False).kinds
+
+
+def test_units_on_many_places_have_their_signs():
+    """A residual stream stands on twelve places, of which not every set can be tried."""
+
+    def model(x, y):
+        matrix = dist.Normal(0.0, 1.0).expand([3, 3]).to_event(2)
+        h = jnp.outer(x, vector("into", 3))
+        for k in range(5):
+            h = h + jnp.tanh(h @ numpyro.sample(f"a{k}", matrix)) @ numpyro.sample(f"b{k}", matrix)
+        observe(h @ vector("out", 3), y)
+
+    assert text_of_group(find_symmetry(model, (X, Y))) == " x ".join(["±S3"] * 6)
+
+
+def test_a_whole_site_moves_with_draws_in_front():
+    symmetry = Symmetry({"a": (Whole("s"),), "b": (Whole("s"), None)}, kinds={"s": "signed"})
+    values = {"a": RNG.normal(size=(2, 5)), "b": RNG.normal(size=(2, 5, 3)), "c": np.ones(2)}
+    bound = symmetry.bind({"a": 0.0, "b": np.zeros(3)})
+    assert bound.sizes == {"s": 1}
+    assert bound.log_order() == pytest.approx(np.log(2))
+    element = bound.sample(jax.random.key(1), (2, 5))
+    moved = bound.apply(element, values)
+    sign = np.asarray(element["s"].sign)
+    assert {-1, 1} == set(sign.ravel())
+    np.testing.assert_allclose(moved["a"], sign[..., 0] * values["a"], rtol=1e-6)
+    np.testing.assert_allclose(moved["b"], sign * values["b"], rtol=1e-6)
+    assert moved["c"] is values["c"]
+
+
+def test_the_plain_view_gives_a_whole_site_an_axis_and_takes_it_back():
+    symmetry = Symmetry({"a": (Whole("s"),), "b": (Whole("s"), "u")}, kinds={"s": "signed"})
+    values = {"a": RNG.normal(size=(4,)), "b": RNG.normal(size=(4, 3))}
+    bound = symmetry.bind({"a": 0.0, "b": np.zeros(3)})
+    assert not bound.is_plain
+    view = PlainView.of(bound, {"a": 0.0, "b": np.zeros(3)})
+    assert view.symmetry.is_plain
+    opened = view.open(values)
+    assert {name: value.shape for name, value in opened.items()} == {"a": (4, 1), "b": (4, 1, 3)}
+    for site, value in view.close(opened).items():
+        np.testing.assert_array_equal(value, values[site])
+    for plain in (view.symmetry.sample(jax.random.key(k)) for k in range(3)):
+        moved, expected = view.symmetry.apply(plain, opened), bound.apply(view.element(plain), values)
+        for site, value in view.close(moved).items():
+            np.testing.assert_allclose(value, expected[site], rtol=1e-6)
+
+
+def test_a_whole_site_is_refused_where_it_makes_no_sense():
+    with pytest.raises(SymmetryError, match="'b': Whole stands before its own axes"):
+        Symmetry({"b": (None, Whole("s"))})
+    with pytest.raises(SymmetryError, match="Whole site 'a' has size 1, but group 's' has size 3"):
+        Symmetry({"b": ("s",), "a": (Whole("s"),)}).bind({"a": 0.0, "b": np.zeros(3)})
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (lambda a, b, x: (a * b * x) ** 2, [{0}, {1}]),
+        (lambda a, b, x: a * b, [{0, 1}]),
+        (lambda a, b, x: a + b, []),
+        (lambda a, b, x: (a + b) ** 2, [{0, 1}]),
+        (lambda a, b, x: jnp.abs(a) + jnp.cos(b), [{0}, {1}]),
+        (lambda a, b, x: (a + 0.0) ** 2 + jnp.maximum(b, 0.0), [{0}]),
+        (lambda a, b, x: jnp.stack([a, b]).sum() ** 2, [{0, 1}]),
+        (lambda a, b, x: jnp.where(x > 0, a, b) ** 2, [{0, 1}]),
+        (lambda a, b, x: jnp.where(a > 0, b, 2 * b) ** 2, [{1}]),
+        (lambda a, b, x: (a / b) ** 3 * b, [{1}]),
+        (lambda a, b, x: (a / b) ** 3 * a, [{0}]),
+        (lambda a, b, x: a.astype(bool).astype(float) * b**2, [{0}, {1}]),
+        (lambda a, b, x: jax.lax.fori_loop(0, 3, lambda k, s: jnp.tanh(s) * x, a) * b, [{0, 1}]),
+        (lambda a, b, x: jax.lax.while_loop(lambda s: s < 5.0, lambda s: s + 1.0, a) + b**2, [{1}]),
+        (lambda a, b, x: jnp.linalg.cholesky(jnp.eye(2) + a**2).sum() + b**2, [{0}, {1}]),
+        (lambda a, b, x: jnp.zeros(2).at[0].set(a).sum() * b, [{0, 1}]),
+    ],
+)
+def test_parities(function, expected):
+    jaxpr = jax.make_jaxpr(function)(1.0, 2.0, 3.0)
+    found = even_sets(jaxpr, [True, True])
+    assert sorted(map(sorted, found)) == sorted(map(sorted, expected))
+    # whatever is claimed holds
+    for sites in found:
+        a, b, x = map(jnp.asarray, (1.3, 0.7, 0.4))
+        negated = function(-a if 0 in sites else a, -b if 1 in sites else b, x)
+        np.testing.assert_allclose(negated, function(a, b, x), rtol=1e-6)
+    assert even_sets(jaxpr, [False, False]) == []
