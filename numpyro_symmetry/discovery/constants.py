@@ -80,7 +80,7 @@ def fold(equation: Any, values: list[np.ndarray]) -> list[np.ndarray] | None:
             with np.errstate(all="ignore"):
                 value = np.asarray(_FOLDED[name](params, *values))
             return [np.broadcast_to(value, out.shape).astype(out.dtype)]
-        subfuns, params = _bind_params(equation)
+        subfuns, params = bind_params(equation.primitive, equation.params)
         with jax.ensure_compile_time_eval():
             result = equation.primitive.bind(*subfuns, *map(jnp.asarray, values), **params)
         return [np.asarray(x) for x in (result if equation.primitive.multiple_results else [result])]
@@ -91,13 +91,14 @@ def fold(equation: Any, values: list[np.ndarray]) -> list[np.ndarray] | None:
 
 def evaluate(equation: Any, values: list[np.ndarray]) -> np.ndarray:
     """A gather or scatter of given arrays, evaluated."""
-    subfuns, params = _bind_params(equation)
+    subfuns, params = bind_params(equation.primitive, equation.params)
     with jax.ensure_compile_time_eval():
         return np.asarray(equation.primitive.bind(*subfuns, *map(jnp.asarray, values), **params))
 
 
-def _bind_params(equation: Any) -> tuple[tuple, dict[str, Any]]:
-    found = equation.primitive.get_bind_params(equation.params)
+def bind_params(primitive: Any, params: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
+    """Functions and parameters with which a primitive is bound again; older versions of jax keep them apart."""
+    found = primitive.get_bind_params(params)
     return found if isinstance(found, tuple) else ((), found)
 
 

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core
 
+from numpyro_symmetry.discovery.constants import bind_params
 from numpyro_symmetry.discovery.interpreter import called
 
 # what looks at the bits of numbers, or leaves JAX, gets numbers as they were
@@ -66,8 +67,7 @@ def _step(equation: Any, operands: list[Any]) -> list[Any]:
         ]
     else:
         params = {name: _param(value) for name, value in params.items()}
-    found = primitive.get_bind_params(params)
-    subfuns, params = found if isinstance(found, tuple) else ((), found)
+    subfuns, params = bind_params(primitive, params)
     results = primitive.bind(*subfuns, *operands, **params)
     return list(map(_wide, results if primitive.multiple_results else [results]))
 

@@ -1,23 +1,25 @@
-"""A model read as a Gaussian linear model in some of its sites, the others given; and whether it is one.
+"""A model read as a linear model in some of its sites, the others given; and whether it is one.
 
-Observed Normals whose location is affine in the sites, under Normal priors, become whitened rows (`rows.Rows`). Rows
-weigh as the log joint does: masks, scales, missing targets, several observed sites. Knows models; not guides.
+Observed sites whose linear predictor is affine in the sites, under Normal priors of these, become rows of a linear model
+in whitened coordinates. Knows models and likelihoods; not guides.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpyro.distributions as dist
 from jax import Array
 from numpyro import handlers
 from numpyro.distributions import constraints
 
+from numpyro_symmetry.guides.likelihoods import Observation, normal_prior, observation
+
 Trace = Mapping[str, Any]
+_TOLERANCE = 1e-6
 
 
 class Prior(NamedTuple):
@@ -38,17 +40,37 @@ class LinearModel(NamedTuple):
 
     Attributes
     ----------
-    residual
-        Residuals at ``z = 0`` over their standard deviations, ``(N,)``.
+    observations
+        Observed site -> its likelihood, the predictor at ``z = 0``.
     slopes
-        Site -> how residuals fall with its z, ``(N, P)``.
+        Site -> rows of all predictors over its z, ``(N, P)``.
     priors
         Site -> its prior.
+    num_outputs
+        C: rows and z have C columns that share the slopes; 0 if they are vectors.
     """
 
-    residual: Array
+    observations: dict[str, Observation]
     slopes: dict[str, Array]
     priors: dict[str, Prior]
+    num_outputs: int
+
+    def rows(self, values: Mapping[str, Array]) -> Array:
+        """Stack arrays of the predictors' shapes into rows, ``(N,)`` or ``(N, C)``."""
+        return jnp.concatenate([as_rows(values[site], self.num_outputs) for site in self.observations])
+
+    def split(self, rows: Array) -> dict[str, Array]:
+        """Undo ``rows``."""
+        found, start = {}, 0
+        for site, seen in self.observations.items():
+            size = seen.predictor.size // max(1, self.num_outputs)
+            found[site], start = rows[start : start + size].reshape(seen.predictor.shape), start + size
+        return found
+
+
+def as_rows(values: Array, num_outputs: int) -> Array:
+    """An array as a vector, or as rows of outputs."""
+    return values.reshape(-1, num_outputs) if num_outputs else jnp.ravel(values)
 
 
 def trace_given(model: Callable, args: tuple, kwargs: Mapping[str, Any], data: Mapping[str, Any]) -> Trace:
@@ -63,88 +85,90 @@ def trace_given(model: Callable, args: tuple, kwargs: Mapping[str, Any], data: M
     return trace
 
 
-def read(
-    model: Callable, args: tuple, kwargs: Mapping[str, Any], given: Mapping[str, Array], sites: Sequence[str]
-) -> LinearModel:
-    """Read a model as linear in some sites, at values of the others."""
-    start = trace_given(model, args, kwargs, given)
-    priors = {site: _prior(start[site]) for site in sites}
+def observed_sites(trace: Trace) -> dict[str, Any]:
+    """Observed sample sites of a trace."""
+    return {name: site for name, site in trace.items() if site["type"] == "sample" and site["is_observed"]}
 
-    def residuals_at(z: dict[str, Array]) -> Array:
-        values = {site: prior.loc + prior.scale * z[site] for site, prior in priors.items()}
-        trace = trace_given(model, args, kwargs, {**given, **values})
-        return jnp.concatenate([jnp.ravel(rows) for rows in residuals(trace).values()])
+
+def observations(trace: Trace) -> dict[str, Observation]:
+    """Observed sites that are likelihoods of a linear predictor."""
+    found = {name: observation(site) for name, site in observed_sites(trace).items()}
+    return {name: seen for name, seen in found.items() if seen is not None}
+
+
+def read(
+    model: Callable,
+    args: tuple,
+    kwargs: Mapping[str, Any],
+    given: Mapping[str, Array],
+    sites: Sequence[str],
+    observed: Sequence[str],
+    num_outputs: int,
+) -> LinearModel:
+    """Read a model as linear in some sites, at values of the others.
+
+    Parameters
+    ----------
+    model, args, kwargs
+        The model and its arguments.
+    given
+        Values of all other latent sites.
+    sites
+        Sites in which it is linear.
+    observed
+        Observed sites that depend on them.
+    num_outputs
+        See `LinearModel`.
+    """
+    start = trace_given(model, args, kwargs, given)
+
+    def predictors(values: dict[str, Array]) -> dict[str, Array]:
+        found = observations(trace_given(model, args, kwargs, {**given, **values}))
+        return {site: found[site].predictor for site in observed}
+
+    priors = {site: prior_of(start[site]) for site in sites}
+    at_zero, slopes = slopes_of(predictors, priors, num_outputs)
+    found = observations(start)
+    seen = {site: found[site]._replace(predictor=at_zero[site]) for site in observed}
+    return LinearModel(seen, slopes, priors, num_outputs)
+
+
+def slopes_of(
+    predictors: Callable[[dict[str, Array]], dict[str, Array]], priors: Mapping[str, Prior], num_outputs: int
+) -> tuple[dict[str, Array], dict[str, Array]]:
+    """An affine function at the prior means, and its slopes: site -> rows of all it returns over the site's z."""
+
+    def whitened(z: dict[str, Array]) -> dict[str, Array]:
+        return predictors({site: prior.loc + prior.scale * z[site] for site, prior in priors.items()})
 
     zero = {site: jnp.zeros_like(prior.loc) for site, prior in priors.items()}
-    residual, along = jax.linearize(residuals_at, zero)
+    at_zero, along = jax.linearize(whitened, zero)
 
     def slope(site: str) -> Array:
-        size = zero[site].size
-        basis = jnp.eye(size, dtype=zero[site].dtype).reshape(size, *zero[site].shape)
-        return -jax.vmap(lambda direction: along({**zero, site: direction}))(basis).T
+        shape, outputs = zero[site].shape, max(1, num_outputs)
+        basis = jnp.eye(zero[site].size // outputs, dtype=zero[site].dtype)
 
-    return LinearModel(residual, {site: slope(site) for site in sites}, priors)
+        # outputs that share their slopes are moved together, and one of them is read
+        def column(direction: Array) -> Array:
+            moved = along({**zero, site: jnp.repeat(direction, outputs).reshape(shape)})
+            rows = jnp.concatenate([as_rows(values, num_outputs) for values in moved.values()])
+            return rows[:, 0] if num_outputs else rows
 
+        return jax.vmap(column)(basis).T
 
-def residuals(trace: Trace) -> dict[str, Array]:
-    """Observed Normal site -> residuals over standard deviations, times the root of their weight in the log joint."""
-    found = {}
-    for name, site in trace.items():
-        normal = as_normal(site) if is_observation(site) else None
-        if normal is not None:
-            loc, scale, weight = normal
-            # a missing target may be NaN: it has no weight, and no gradient either
-            target = jnp.where(weight > 0, site["value"], loc)
-            found[name] = jnp.sqrt(weight) * (target - loc) / scale
-    return found
+    return at_zero, {site: slope(site) for site in zero}
 
 
-def is_observation(site: Any) -> bool:
-    """Whether a site of a trace is an observed sample."""
-    return site["type"] == "sample" and site["is_observed"]
-
-
-def as_normal(site: Any) -> tuple[Array, Array, Array] | None:
-    """Location, standard deviation and weight of every entry of a Normal site, or ``None`` if it is none.
-
-    The weight is what masks and scales make of an entry's log density.
-    """
-    shape = jnp.shape(site["value"])
-    weight = jnp.ones(shape) if site["scale"] is None else _over_batch(site["scale"], site["fn"], shape)
-    for fn in _layers(site["fn"]):
-        if isinstance(fn, dist.MaskedDistribution):
-            weight = jnp.where(_over_batch(fn._mask, fn, shape), weight, 0.0)
-        elif type(fn) is dist.Normal:
-            return jnp.broadcast_to(fn.loc, shape), jnp.broadcast_to(fn.scale, shape), weight
-    return None
-
-
-def _layers(fn: Any) -> Iterator[Any]:
-    yield fn
-    while isinstance(fn, dist.Independent | dist.ExpandedDistribution | dist.MaskedDistribution):
-        fn = fn.base_dist
-        yield fn
-
-
-def _over_batch(weights: Any, fn: Any, shape: tuple[int, ...]) -> Array:
-    """One number for each member of a batch, given to all entries of its event."""
-    weights = jnp.asarray(weights)
-    return jnp.broadcast_to(weights.reshape(weights.shape + (1,) * fn.event_dim), shape)
-
-
-def _prior(site: Any) -> Prior:
-    normal = as_normal(site)
+def prior_of(site: Any) -> Prior:
+    """The Normal prior of a site that has one."""
+    normal = normal_prior(site)
     assert normal is not None
-    return Prior(normal[0], normal[1])
+    return Prior(*(jnp.broadcast_to(x, jnp.shape(site["value"])) for x in normal))
 
 
 def eligible(site: Any) -> bool:
     """Whether a latent site has a real support and an unweighted Normal prior."""
-    if site["type"] != "sample" or site["is_observed"] or site["scale"] is not None:
-        return False
-    normal = as_normal(site)
-    masked = any(isinstance(fn, dist.MaskedDistribution) for fn in _layers(site["fn"]))
-    return normal is not None and not masked and _is_real(site["fn"].support)
+    return normal_prior(site) is not None and _is_real(site["fn"].support)
 
 
 def _is_real(support: Any) -> bool:
@@ -153,57 +177,146 @@ def _is_real(support: Any) -> bool:
     return support is constraints.real
 
 
-_TOLERANCE = 1e-6
+# ---- is it one? ----------------------------------------------------------------------------------------------------
 
 
-def why_not_linear(
-    model: Callable, args: tuple, kwargs: Mapping[str, Any], places: Sequence[Mapping[str, Any]], sites: Sequence[str]
-) -> str | None:
-    """Why a model is not linear and Gaussian in some sites jointly, or ``None`` if it is at all of some places.
+class Reading(NamedTuple):
+    """What a model says at one place, in numbers.
+
+    Attributes
+    ----------
+    priors
+        Latent site with a Normal prior -> that prior.
+    predictors, others
+        Observed site of a known likelihood -> its predictor; everything else on which its weighted density depends.
+    densities
+        Any other site -> its log density.
+    """
+
+    priors: dict[str, Prior]
+    predictors: dict[str, Array]
+    others: dict[str, list[Array]]
+    densities: dict[str, Array]
+
+
+Reader = Callable[[Mapping[str, Any]], Reading]
+
+
+def reader(model: Callable, args: tuple, kwargs: Mapping[str, Any]) -> Reader:
+    """Read a model at values of all latent sites; compiled once for however many places."""
+
+    def at(values: Mapping[str, Any]) -> Reading:
+        trace = trace_given(model, args, kwargs, values)
+        seen = observations(trace)
+        latent = {name: s for name, s in trace.items() if s["type"] == "sample" and not s["is_observed"]}
+        priors = {name: prior_of(site) for name, site in latent.items() if eligible(site)}
+        rest = [name for name, s in trace.items() if s["type"] == "sample" and name not in {*seen, *priors}]
+        return Reading(
+            priors,
+            {name: found.predictor for name, found in seen.items()},
+            {name: [*found.others, found.entry_weight] for name, found in seen.items()},
+            {name: jnp.sum(trace[name]["fn"].log_prob(trace[name]["value"])) for name in rest},
+        )
+
+    return jax.jit(at)
+
+
+def why_not_linear(read_at: Reader, places: Sequence[Mapping[str, Any]], trace: Trace, sites: Sequence[str]) -> str | None:
+    """Why a model is not linear in some sites jointly, or ``None`` if it is at all of some places.
 
     Compared at *finite distances* on the scale of the prior, and never by derivatives: those of a rectified network in
     its hidden weights are constant nearly everywhere, though it is not affine in them.
 
     Parameters
     ----------
-    model, args, kwargs
-        The model and its arguments.
+    read_at
+        The model, read at values of all latent sites.
     places
-        Values of all latent sites, drawn from the prior, at least three.
+        Values of all latent sites, drawn from the prior, at least two.
+    trace
+        A trace of the model, for its words.
     sites
-        Names of the sites in question.
+        Names of the sites in question, which have Normal priors.
     """
-    ends = [{site: place[site] for site in sites} for place in places]
     for k, place in enumerate(places):
-        first, second = ends[k], ends[(k + 1) % len(ends)]
-        middle = {site: 0.5 * (first[site] + second[site]) for site in sites}
-        traces = [trace_given(model, args, kwargs, {**place, **values}) for values in (first, middle, second)]
-        if (why := _difference(traces, sites)) is not None:
+        other = places[(k + 1) % len(places)]
+        ends = [{site: values[site] for site in sites} for values in (place, other)]
+        middle = {site: 0.5 * (ends[0][site] + ends[1][site]) for site in sites}
+        readings = [read_at({**place, **values}) for values in (ends[0], middle, ends[1])]
+        if (why := _difference(*readings, trace, sites)) is not None:
             return why
     return None
 
 
-def _difference(traces: Sequence[Trace], sites: Sequence[str]) -> str | None:
-    first, middle, second = traces
-    rows = [residuals(trace) for trace in traces]
-    for name, site in first.items():
-        if site["type"] != "sample":
-            continue
-        if name in sites:
-            for what, x, y in zip(("mean", "scale"), _prior(site), _prior(second[name]), strict=True):
-                if not _close(x, y):
-                    return f"the prior {what} of {name!r} depends on the others of them"
-        elif name in rows[0]:
-            scales = [as_normal(trace[name]) for trace in traces]
-            if not _close(scales[0][1], scales[2][1]):  # pyright: ignore[reportOptionalSubscript]
-                return f"the scale of {name!r} depends on them"
-            if not _close(0.5 * (rows[0][name] + rows[2][name]), rows[1][name]):
-                return f"the location of {name!r} is not affine in them"
-        else:
-            before, after = (jnp.sum(trace[name]["fn"].log_prob(trace[name]["value"])) for trace in (first, second))
-            if not _close(before, after):
-                what = "is no Normal and" if site["is_observed"] else "has a prior that"
-                return f"site {name!r} {what} depends on them"
+def dependent_observations(
+    read_at: Reader, places: Sequence[Mapping[str, Any]], sites: Sequence[str]
+) -> tuple[str, ...]:
+    """Observed sites whose predictor moves with some sites, in a model that is linear in these."""
+    moved = {**places[0], **{site: places[1][site] for site in sites}}
+    before, after = read_at(places[0]).predictors, read_at(moved).predictors
+    return tuple(site for site in before if not _close(before[site], after[site]))
+
+
+def shared_outputs(
+    model: Callable,
+    args: tuple,
+    kwargs: Mapping[str, Any],
+    places: Sequence[Mapping[str, Any]],
+    sites: Sequence[str],
+    observed: Sequence[str],
+) -> int:
+    """How many outputs share one linear map of the sites, each of its own columns of them; 0 if they do not.
+
+    Parameters
+    ----------
+    model, args, kwargs
+        The model and its arguments.
+    places
+        Values of all latent sites.
+    sites
+        Sites in which it is linear.
+    observed
+        Observed sites whose predictor depends on them.
+    """
+    start = trace_given(model, args, kwargs, places[0])
+    seen = observations(start)
+    values = [start[site]["value"] for site in sites] + [seen[site].predictor for site in observed]
+    last = {jnp.shape(value)[-1:] for value in values}
+    scales = [normal_prior(start[site])[1] for site in sites]  # pyright: ignore[reportOptionalSubscript]
+    weights = [seen[site].weight(seen[site].predictor) for site in observed]
+    # by their shapes, not their numbers: parameters that are equal now may be trained apart
+    apart = any(jnp.shape(x)[-1:] not in ((), (1,)) for x in [*scales, *weights])
+    if len(last) > 1 or (num_outputs := (*last.pop(), 0)[0]) < 2 or apart:
+        return 0
+
+    @jax.jit
+    def difference(place: Mapping[str, Any]) -> tuple[Array, Array]:
+        linear = read(model, args, kwargs, place, sites, observed, num_outputs)
+        z = {site: (place[site] - prior.loc) / prior.scale for site, prior in linear.priors.items()}
+        moved = sum(linear.slopes[site] @ as_rows(z[site], num_outputs) for site in sites)
+        found = observations(trace_given(model, args, kwargs, place))
+        gaps = {site: found[site].predictor - linear.observations[site].predictor for site in observed}
+        return jnp.asarray(moved), linear.rows(gaps)
+
+    return num_outputs if all(_close(*difference(place)) for place in places) else 0
+
+
+def _difference(before: Reading, middle: Reading, after: Reading, trace: Trace, sites: Sequence[str]) -> str | None:
+    for name in before.priors:
+        for what, x, y in zip(Prior._fields, before.priors[name], after.priors[name], strict=True):
+            if not _close(x, y):
+                return f"the prior {'mean' if what == 'loc' else what} of {name!r} depends on them"
+    for name, predictor in before.predictors.items():
+        noun = observation(trace[name]).kind.noun  # pyright: ignore[reportOptionalMemberAccess]
+        if not all(_close(x, y) for x, y in zip(before.others[name], after.others[name], strict=True)):
+            return f"{name!r} depends on them by more than its {noun}"
+        if not _close(0.5 * (predictor + after.predictors[name]), middle.predictors[name]):
+            return f"the {noun} of {name!r} is not affine in them"
+    for name, density in before.densities.items():
+        if name not in sites and not _close(density, after.densities[name]):
+            kind = type(trace[name]["fn"]).__name__
+            unknown = f"{name!r} depends on them and is a {kind}, of no known linear predictor"
+            return unknown if trace[name]["is_observed"] else f"the prior of {name!r} depends on them"
     return None
 
 

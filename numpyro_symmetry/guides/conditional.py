@@ -1,16 +1,13 @@
-r"""`AutoConditional`: a guide whose output layer follows the rest, read off the model itself.
+"""Where a conditional comes from: the observations of a model, or pseudo-observations at inducing inputs.
 
-.. math:: q(a, b) = q(a)\, q(b \mid a), \qquad q(b \mid a) = p(b \mid a, \text{data})
-
-with q(a) any base guide. Knows the model through `affine` and the mathematics through `rows`; no symmetry.
+Both are rows of one linear model; the second sees no data, so a batch may be all that there is. Knows models; not
+autoguides.
 """
 
 from __future__ import annotations
 
-import copy
-import itertools
-import math
-from collections.abc import Callable, Sequence
+import inspect
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -19,316 +16,323 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 from jax import Array
-from jax.core import Tracer
-from numpyro import handlers
 from numpyro.distributions import constraints
-from numpyro.infer import Predictive
-from numpyro.infer.autoguide import AutoGuide
+from numpyro.primitives import Messenger
 
-from numpyro_symmetry.discovery import trace_model
-from numpyro_symmetry.guides.affine import Prior, eligible, is_observation, read, why_not_linear
-from numpyro_symmetry.guides.rows import Posterior, draw_in_turn
-from numpyro_symmetry.symmetry import SymmetryError, UnsupportedGuideError
-from numpyro_symmetry.symmetry.arguments import as_key
+from numpyro_symmetry.guides.affine import (
+    LinearModel,
+    as_rows,
+    observed_sites,
+    prior_of,
+    read,
+    slopes_of,
+    trace_given,
+)
+from numpyro_symmetry.guides.least_squares import Factors, gaussian_conditional
+from numpyro_symmetry.guides.likelihoods import NORMAL, Observation
+from numpyro_symmetry.guides.linear_part import linear_outputs
+from numpyro_symmetry.guides.rows import Blocks, Together, WidestLast
+from numpyro_symmetry.symmetry import SymmetryError
 
-_NUM_PLACES = 3
-
-
-class GivenRows(dist.Distribution):
-    """A site's posterior given the sites drawn before it: ``b = loc + scale * z`` with z as the rows have it."""
-
-    support = constraints.real
-    reparametrized_params = ["loc", "scale"]
-
-    def __init__(self, posterior: Posterior, prior: Prior) -> None:
-        self.posterior, self.prior = posterior, prior
-        super().__init__((), jnp.shape(prior.loc))
-
-    def sample(self, key: Array | None, sample_shape: tuple[int, ...] = ()) -> Array:
-        """Draws ``(*sample_shape, *event)``."""
-        assert key is not None
-        if not sample_shape:
-            return self.prior.loc + self.prior.scale * self.posterior.sample(key).reshape(self.event_shape)
-        draws = jax.vmap(self.sample)(jax.random.split(key, math.prod(sample_shape)))
-        return draws.reshape(sample_shape + self.event_shape)
-
-    def log_prob(self, value: Array, intermediates: Any = None) -> Array:
-        """Log density, nats."""
-        z = self.coordinates(value)
-        return self.posterior.log_prob(z) - jnp.sum(jnp.log(self.prior.scale))
-
-    def coordinates(self, value: Array) -> Array:
-        """Whitened coordinates z of a value, flat."""
-        return jnp.ravel((value - self.prior.loc) / self.prior.scale)
+Reading = tuple[LinearModel, Blocks, Together | WidestLast]
 
 
-class Conditional(NamedTuple):
-    """What `AutoConditional` chose at set-up.
+class FromObservations(NamedTuple):
+    """Sites given the model's own observations.
 
     Attributes
     ----------
     sites
         Sites drawn given the others.
     observed
-        Observed sites whose location is affine in them.
-    reason
-        Why no more sites are, by site.
+        Observed sites whose predictor is affine in them.
+    num_outputs
+        Outputs that share a linear map, 0 if it is one vector.
+    factors
+        Observed site -> where its learned factors start; sites whose likelihood is Gaussian learn none.
+    num_steps
+        Steps to the mean where factors are learned.
     """
 
     sites: tuple[str, ...]
     observed: tuple[str, ...]
-    reason: dict[str, str]
+    num_outputs: int
+    factors: dict[str, float]
+    num_steps: int
+
+    def read(
+        self, model: Callable, args: tuple, kwargs: dict[str, Any], given: dict[str, Array], prefix: str
+    ) -> Reading:
+        """The linear model, mean and precision of the sites at values of the others."""
+        absent = set(self.observed) - set(observed_sites(trace_given(model, args, kwargs, given)))
+        if absent:
+            raise SymmetryError(
+                f"The conditional of {list(self.sites)} is made from the observations {sorted(absent)}, and the guide "
+                "was called without them. To predict at new inputs bind the guide to its data: "
+                "Predictive(model, guide=guide.given(*training_args), params=params)(rng_key, *new_args)."
+            )
+        linear = read(model, args, kwargs, given, self.sites, self.observed, self.num_outputs)
+        factors = {
+            site: Factors(*(self._factor(f"{prefix}_{site}_{what}", start) for what in Factors._fields))
+            for site, start in self.factors.items()
+        }
+        return linear, *gaussian_conditional(linear, factors, self.num_steps)
+
+    @staticmethod
+    def _factor(name: str, start: float) -> Any:
+        return numpyro.param(name, jnp.asarray(start), constraint=constraints.positive)
+
+    def explain(self) -> str:
+        """How the sites follow, in a line."""
+        how = f"in {self.num_steps} steps of learned size" if self.factors else "exactly"
+        return f"{', '.join(self.sites)} follow the rest {how}, given {', '.join(self.observed)}"
 
 
-class AutoConditional(AutoGuide):
-    r"""A guide that draws a model's last sites from their exact conditional, and the others from a base guide.
-
-    .. math:: q(a, b) = q(a)\, p(b \mid a, \text{data}), \qquad
-              \mathrm{ELBO} = \operatorname{E}_{q(a)}[\log p(\text{data} \mid a)] - \mathrm{KL}(q(a) \,\Vert\, p(a))
-
-    where observations are Normal with a location that is affine in b, given the rest. The output weights of a network,
-    regression coefficients, random effects: the ELBO is then that of the model with b integrated out, and b follows a
-    in every draw. A mean-field guide cuts the output weights of a network off from its hidden ones, which is why it
-    collapses in wide networks; this one does not. It is of use without any symmetry, too.
-
-    Parameters
-    ----------
-    base_guide
-        An autoguide that has not been set up, which is restricted to the sites that are left; or a guide by hand that
-        draws those alone.
-    sites
-        Names of the sites drawn given the others; by default all that are jointly affine.
-    model
-        The model; needed only if ``base_guide`` does not carry one.
+class FromInducing(NamedTuple):
+    """Sites given pseudo-observations, at learned inputs, of what follows linearly from them.
 
     Attributes
     ----------
-    conditional
-        What was chosen, once set up; ``None`` before.
-
-    Raises
-    ------
-    SymmetryError
-        At set-up: the model has no observations, a plate is subsampled, two sets of sites could be chosen, or a site
-        is not affine; the message names the sites and the base guide as remedy.
-
-    See Also
-    --------
-    given : the guide bound to its data, for predictions at new inputs.
-
-    References
-    ----------
-    Ober and Aitchison (2021), *Global inducing point variational posteriors*, arXiv:2005.08140: why the last layer must
-    follow those below.
-
-    Examples
-    --------
-    >>> import jax, jax.numpy as jnp, numpyro, numpyro.distributions as dist, optax
-    >>> from numpyro.infer import SVI, Trace_ELBO
-    >>> from numpyro.infer.autoguide import AutoNormal
-    >>> from numpyro_symmetry.guides import AutoConditional
-    >>> def model(x, y=None):
-    ...     w1 = numpyro.sample("w1", dist.Normal(0.0, 1.0).expand([1, 5]).to_event(2))
-    ...     w2 = numpyro.sample("w2", dist.Normal(0.0, 1.0).expand([5]).to_event(1))
-    ...     numpyro.sample("y", dist.Normal(jnp.tanh(x @ w1) @ w2, 0.1).to_event(1), obs=y)
-    >>> x = jnp.linspace(-1.0, 1.0, 20)[:, None]
-    >>> guide = AutoConditional(AutoNormal(model))
-    >>> result = SVI(model, guide, optax.adam(1e-2), Trace_ELBO()).run(
-    ...     jax.random.key(0), 10, x, jnp.sin(x[:, 0]), progress_bar=False)
-    >>> sorted(result.params), guide.conditional.sites
-    (['w1_auto_loc', 'w1_auto_scale'], ('w2',))
+    sites
+        Sites drawn given the others.
+    observed
+        The model's observed sites.
+    inputs
+        Argument of the model -> inducing inputs to start from.
+    dropped
+        Arguments that hold observations, which are left out.
+    outputs
+        Pseudo-observations to start from, one array for each linear quantity.
+    precisions
+        Their precisions to start from, which outputs of a row share.
+    num_outputs
+        As in `FromObservations`.
     """
 
-    def __init__(
-        self, base_guide: Callable, sites: Sequence[str] | None = None, *, model: Callable | None = None
-    ) -> None:
-        if isinstance(base_guide, type):
-            raise TypeError(
-                f"base_guide must be a guide; got the class {base_guide.__name__}. Pass an instance of it: "
-                f"AutoConditional({base_guide.__name__}(model))."
-            )
-        if isinstance(sites, str):
-            raise TypeError(f"sites must be a sequence of names, such as ('w2',); got {sites!r}.")
-        model = model if model is not None else getattr(base_guide, "model", None)
-        if model is None:
-            raise ValueError("base_guide carries no model: pass AutoConditional(base_guide, model=model).")
-        super().__init__(model, prefix=getattr(base_guide, "prefix", "auto"))
-        self.base = base_guide
-        self.conditional: Conditional | None = None
-        self._asked = None if sites is None else tuple(sites)
+    sites: tuple[str, ...]
+    observed: tuple[str, ...]
+    inputs: dict[str, Array]
+    dropped: tuple[str, ...]
+    outputs: tuple[Array, ...]
+    precisions: tuple[Array, ...]
+    num_outputs: int
 
-    def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Array]:
-        """Draw from the base guide, then the other sites given what it drew."""
-        if self.conditional is None:
-            self._set_up(args, kwargs)
-        assert self.conditional is not None
-        given = self._given(args, kwargs)
-        linear = read(self.model, args, kwargs, given, self.conditional.sites)
-        drawn: dict[str, Array] = {}
-
-        def draw(site: str, posterior: Posterior) -> Array:
-            fn = GivenRows(posterior, linear.priors[site])
-            drawn[site] = numpyro.sample(site, fn)
-            return fn.coordinates(drawn[site])
-
-        draw_in_turn(linear.residual, linear.slopes, draw)
-        return given | drawn
-
-    def sample_posterior(
-        self, rng_key: Array, params: dict[str, Any], *args: Any, sample_shape: tuple[int, ...] = (), **kwargs: Any
-    ) -> dict[str, Array]:
-        """Draws of all latent sites given the data.
-
-        Parameters
-        ----------
-        rng_key
-            JAX random key.
-        params
-            Parameters from SVI.
-        *args, **kwargs
-            The model's arguments with the observations: the conditional sees them.
-        sample_shape
-            Leading shape of the draws.
-
-        Returns
-        -------
-        dict
-            Site -> ``(*sample_shape, *event)``.
-        """
-        predictive = Predictive(self, params=params, num_samples=math.prod(sample_shape), parallel=False)
-        flat = predictive(as_key(rng_key), *args, **kwargs)
-        return {name: value.reshape(sample_shape + value.shape[1:]) for name, value in flat.items()}
+    def read(
+        self, model: Callable, args: tuple, kwargs: dict[str, Any], given: dict[str, Array], prefix: str
+    ) -> Reading:
+        """The linear model, mean and precision of the sites at values of the others."""
+        name = f"{prefix}_{self.sites[0]}"
+        inputs = {k: numpyro.param(f"{name}_inducing_{k}", value) for k, value in self.inputs.items()}
+        args, kwargs = with_inputs(model, args, kwargs, inputs, self.dropped)
+        priors, parts = linear_quantities(model, args, kwargs, given, self.sites, self.observed)
+        at_zero, slopes = slopes_of(parts, priors, self.num_outputs)
+        seen = {}
+        for k, (part, predictor) in enumerate(at_zero.items()):
+            value = numpyro.param(f"{name}_output_{k}", self.outputs[k])
+            precision = numpyro.param(f"{name}_precision_{k}", self.precisions[k], constraint=constraints.positive)
+            scale = jax.lax.rsqrt(precision)
+            seen[part] = Observation(NORMAL, dist.Normal(0.0, scale), value, predictor, jnp.ones(()))
+        linear = LinearModel(seen, slopes, priors, self.num_outputs)
+        return linear, *gaussian_conditional(linear, {}, 1)
 
     def explain(self) -> str:
-        """What is drawn from where, and why, in a few lines."""
-        if self.conditional is None:
-            return "Not set up yet: call the guide, or SVI.init, once."
-        sites, observed, reason = self.conditional
-        lines = [f"{', '.join(sites)} given the rest: exact, for the location of {', '.join(observed)} is affine in them"]
-        return "\n".join(lines + [f"{site} by the base guide: {why}" for site, why in reason.items()])
-
-    # ---- private -----------------------------------------------------------------------------------------------
-
-    def _given(self, args: tuple, kwargs: dict[str, Any]) -> dict[str, Array]:
-        """What the base guide draws."""
-        with handlers.trace() as trace:
-            self.base(*args, **kwargs)
-        return {
-            name: site["value"]
-            for name, site in trace.items()
-            if site["type"] == "sample" and not site["is_observed"] and not site["infer"].get("is_auxiliary", False)
-        }
-
-    def _set_up(self, args: tuple, kwargs: dict[str, Any]) -> None:
-        if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((args, kwargs))):
-            raise SymmetryError(
-                "AutoConditional was set up under jit or vmap, where its checks cannot run. Call it once outside, or "
-                "let SVI.init run outside jit."
-            )
-        # (conditions on the trace follow in `choose`)
-        conditional = choose(self.model, args, kwargs, self._asked)
-        if isinstance(self.base, AutoGuide):
-            self.base = _restricted(self.base, conditional.sites)
-        self.conditional = conditional
+        """How the sites follow, in a line."""
+        rows = next(iter(self.inputs.values())).shape[0]
+        names = ", ".join(self.inputs)
+        return f"{', '.join(self.sites)} follow the rest by pseudo-observations at {rows} learned inputs {names}"
 
 
-class _Without:
-    """A model some of whose sites stay at their prior means and are not seen."""
-
-    def __init__(self, model: Callable, sites: tuple[str, ...]) -> None:
-        self.model, self.sites = model, sites
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        def at_mean(site: Any) -> Any:
-            if site["type"] != "sample" or site["name"] not in self.sites:
-                return None
-            return jnp.broadcast_to(site["fn"].mean, site["fn"].shape())
-
-        with handlers.block(hide=list(self.sites)), handlers.substitute(substitute_fn=at_mean):
-            return self.model(*args, **kwargs)
+Source = FromObservations | FromInducing
 
 
-def _restricted(guide: AutoGuide, sites: tuple[str, ...]) -> AutoGuide:
-    """An autoguide of the same kind that leaves some sites out."""
-    if guide.prototype_trace is not None:
-        raise UnsupportedGuideError(
-            "The base guide is set up already, for all sites of the model. Pass AutoConditional a new one."
-        )
-    rest = copy.copy(guide)
-    rest.model = _Without(guide.model, sites)
-    return rest
+def linear_quantities(
+    model: Callable,
+    args: tuple,
+    kwargs: dict[str, Any],
+    given: Mapping[str, Array],
+    sites: tuple[str, ...],
+    observed: tuple[str, ...],
+) -> tuple[dict[str, Any], Callable[[dict[str, Array]], dict[str, Array]]]:
+    """Priors of some sites, and what of the observed sites' distributions follows linearly from them."""
+    start = trace_given(model, args, kwargs, given)
+
+    def distributions(values: dict[str, Array]) -> list[Any]:
+        trace = trace_given(model, args, kwargs, {**given, **values})
+        return [jax.tree.leaves(trace[site]["fn"]) for site in observed]
+
+    def parts(values: dict[str, Array]) -> dict[str, Array]:
+        return {str(k): part for k, part in enumerate(linear_outputs(distributions, values))}
+
+    return {site: prior_of(start[site]) for site in sites}, parts
 
 
-def choose(model: Callable, args: tuple, kwargs: dict[str, Any], asked: tuple[str, ...] | None) -> Conditional:
-    """The sites that can be drawn given the others: those asked for, or all that are jointly affine.
+def with_inputs(
+    model: Callable, args: tuple, kwargs: dict[str, Any], inputs: Mapping[str, Array], dropped: tuple[str, ...]
+) -> tuple[tuple, dict[str, Any]]:
+    """Arguments of a model with inputs in place of the data's, and without observations."""
+    bound = _signature(model).bind(*args, **kwargs)
+    for name in dropped:
+        default = bound.signature.parameters[name].default
+        bound.arguments[name] = None if default is inspect.Parameter.empty else default
+    bound.arguments.update(inputs)
+    return bound.args, bound.kwargs
+
+
+def named_arguments(model: Callable, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Arguments of a model by name."""
+    return dict(_signature(model).bind(*args, **kwargs).arguments)
+
+
+def inducing_inputs(
+    inducing: Any, model: Callable, args: tuple, kwargs: dict[str, Any], dropped: tuple[str, ...]
+) -> dict[str, Array]:
+    """Inducing inputs by argument: of an array, the first; of a number, so many rows of it.
 
     Raises
     ------
     SymmetryError
-        If there are none, or two choices, or those asked for are not.
+        If an argument is not known, or inputs have not its shape but for their number.
     """
-    traces = [trace_model(model, args, kwargs, jax.random.key(k)) for k in range(_NUM_PLACES)]
-    _refuse_models(traces[0])
-    latent = {
-        name: site for name, site in traces[0].items() if site["type"] == "sample" and not site["is_observed"]
-    }
-    places = [{name: np.asarray(trace[name]["value"]) for name in latent} for trace in traces]
-
-    def why_not(sites: tuple[str, ...]) -> str | None:
-        with jax.enable_x64(True):
-            double = [jax.tree.map(lambda x: jnp.asarray(x, jnp.float64), place) for place in places]
-            return why_not_linear(model, args, kwargs, double, sites)
-
-    if asked is not None:
-        if unknown := [site for site in asked if site not in latent]:
-            raise SymmetryError(f"sites names {unknown}, but the model's latent sites are {sorted(latent)}.")
-        if unfit := [site for site in asked if not eligible(latent[site])]:
+    named = named_arguments(model, args, kwargs)
+    arrays = [name for name, value in named.items() if name not in dropped and np.ndim(value) > 0]
+    if not isinstance(inducing, Mapping):
+        if not arrays:
+            raise SymmetryError(f"The model takes no array in which inducing inputs could lie; it takes {list(named)}.")
+        first = named[arrays[0]]
+        if np.ndim(inducing) == 0:
+            count = min(int(inducing), len(first))
+            rows = np.random.default_rng(0).choice(len(first), count, replace=False)
+            inducing = np.asarray(first)[np.sort(rows)]
+        inducing = {arrays[0]: inducing}
+    if unknown := sorted(set(inducing) - set(named)):
+        raise SymmetryError(f"inducing names the arguments {unknown}; the model was called with {list(named)}.")
+    found = {name: jnp.asarray(value) for name, value in inducing.items()}
+    for name, value in found.items():
+        expected = jnp.shape(named[name])
+        if value.shape[1:] != expected[1:] or value.ndim != len(expected):
             raise SymmetryError(
-                f"Sites {unfit} have no unweighted Normal prior on the reals, so they have no Gaussian conditional: leave them to "
-                "the base guide."
+                f"inducing inputs of argument {name!r} have shape {value.shape}; expected (number, "
+                f"{', '.join(map(str, expected[1:]))}), as rows of the argument, whose shape is {expected}."
             )
-        if (why := why_not(asked)) is not None:
-            raise SymmetryError(f"Sites {list(asked)} have no Gaussian conditional: {why}. Leave one to the base guide.")
-        sites, reason = asked, {}
-    else:
-        reason = {
-            site: "its prior is not Normal" if not eligible(latent[site]) else why_not((site,)) for site in latent
-        }
-        alone = tuple(site for site, why in reason.items() if why is None)
-        sites = _jointly(alone, why_not, {k: v for k, v in reason.items() if v is not None})
-        reason = {k: v for k, v in reason.items() if v is not None}
-    observed = tuple(name for name, site in traces[0].items() if is_observation(site))
-    return Conditional(sites, observed, reason)
+    return found
 
 
-def _jointly(
-    alone: tuple[str, ...], why_not: Callable[[tuple[str, ...]], str | None], reason: dict[str, str]
+def holders_of_observations(
+    model: Callable, args: tuple, kwargs: dict[str, Any], observed: Mapping[str, Any]
 ) -> tuple[str, ...]:
-    """All sites that are affine alone, if they are so together."""
-    if not alone:
-        text = "; ".join(f"{site}: {why}" for site, why in reason.items())
-        raise SymmetryError(f"No site of the model has a Gaussian conditional ({text}).")
-    if why_not(alone) is None:
-        return alone
-    apart = [pair for pair in itertools.combinations(alone, 2) if why_not(pair) is not None]
-    first, second = apart[0]
-    raise SymmetryError(
-        f"Sites {first!r} and {second!r} are each affine given the other, but not together, as where they multiply each other: "
-        f"say which is drawn given the rest, AutoConditional(base_guide, sites=({first!r},)) or sites=({second!r},)."
-    )
+    """Names of the arguments whose arrays are observed as they are."""
+    values = [np.asarray(site["value"]) for site in observed.values()]
+
+    def same(leaf: np.ndarray, value: np.ndarray) -> bool:
+        return leaf.shape == value.shape and np.array_equal(leaf, value, equal_nan=leaf.dtype.kind == "f")
+
+    def is_observed(argument: Any) -> bool:
+        leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(argument) if np.ndim(leaf) > 0]
+        return bool(leaves) and all(any(same(leaf, value) for value in values) for leaf in leaves)
+
+    return tuple(name for name, argument in named_arguments(model, args, kwargs).items() if is_observed(argument))
 
 
-def _refuse_models(trace: dict[str, Any]) -> None:
-    if not any(is_observation(site) for site in trace.values()):
+def start_of_inducing(
+    model: Callable,
+    args: tuple,
+    kwargs: dict[str, Any],
+    place: Mapping[str, Any],
+    sites: tuple[str, ...],
+    seen: Mapping[str, Observation],
+    observed: Mapping[str, Any],
+    inducing: Any,
+) -> FromInducing:
+    """Pseudo-observations to start from: the targets of rows that are data, else what a draw from the prior gives.
+
+    Raises
+    ------
+    SymmetryError
+        If the model does not run without its observations, or what follows linearly from the sites has no row for every
+        inducing input.
+    """
+    dropped = holders_of_observations(model, args, kwargs, observed)
+    inputs = inducing_inputs(inducing, model, args, kwargs, dropped)
+    new_args, new_kwargs = with_inputs(model, args, kwargs, inputs, dropped)
+    given = {site: jnp.asarray(value) for site, value in place.items() if site not in sites}
+    values = {site: jnp.asarray(place[site]) for site in sites}
+    names = tuple(observed)
+    try:
+        trace_given(model, new_args, new_kwargs, place)
+    except (TypeError, ValueError, AttributeError) as error:
         raise SymmetryError(
-            "The model has no observed site, so there is nothing to condition on. Pass the observations; to predict at "
-            "new inputs, bind the guide to its data: given(guide, x, y)."
-        )
-    for name, site in trace.items():
-        if site["type"] == "plate" and site["args"][1] not in (None, site["args"][0]):
+            f"The model could not be run at inducing inputs without its observations {list(dropped)}: {error}. It must "
+            "take None for them, and sizes of its plates from its inputs (subsample_size=len(x))."
+        ) from error
+    _, parts = linear_quantities(model, new_args, new_kwargs, given, sites, names)
+    found = parts(values)
+    number = next(iter(inputs.values())).shape[0]
+    for part in found.values():
+        if raw := [s for s in sites if part.shape == values[s].shape and np.array_equal(part, values[s])]:
             raise SymmetryError(
-                f"Plate {name!r} is subsampled, {site['args'][1]} of {site['args'][0]}: a conditional made from the batch on "
-                "which it is scored bounds nothing. Pass all of the data."
+                f"Site {raw[0]!r} enters the model by an operation that is not linear in it, so pseudo-observations have "
+                "nothing to observe: leave it to the base guide."
             )
-        if site["type"] == "sample" and not site["is_observed"] and site["fn"].support.is_discrete:
-            raise SymmetryError(f"Site {name!r} is discrete: sum it out in the model first.")
+        if number not in part.shape:
+            raise SymmetryError(
+                f"At {number} inducing inputs what follows linearly from {list(sites)} has shape {part.shape}, without an "
+                "axis of that size. A plate with a fixed subsample_size may be why: use subsample_size=len(x)."
+            )
+    num_outputs = _shared_outputs(model, new_args, new_kwargs, given, values, sites, names)
+    targets = _targets(named_arguments(model, args, kwargs), inputs, seen)
+    outputs, precisions = [], []
+    for part in found.values():
+        shape = (*part.shape[:-1], 1) if num_outputs else part.shape
+        target, precision = targets if targets is not None and targets[0].shape == part.shape else (part, None)
+        precision = 50.0 / max(float(jnp.var(target)), 1e-6) if precision is None else precision
+        outputs.append(jnp.asarray(target, part.dtype))
+        precisions.append(jnp.full(shape, precision, part.dtype))
+    return FromInducing(sites, names, inputs, dropped, tuple(outputs), tuple(precisions), num_outputs)
+
+
+def _shared_outputs(
+    model: Callable,
+    args: tuple,
+    kwargs: dict[str, Any],
+    given: dict[str, Array],
+    values: dict[str, Array],
+    sites: tuple[str, ...],
+    observed: tuple[str, ...],
+) -> int:
+    """As `affine.shared_outputs`, of quantities that are linear by their operations."""
+    priors, parts = linear_quantities(model, args, kwargs, given, sites, observed)
+    found = parts(values)
+    last = {part.shape[-1:] for part in found.values()} | {value.shape[-1:] for value in values.values()}
+    num_outputs = (*last.pop(), 0)[0] if len(last) == 1 else 0
+    if num_outputs < 2:
+        return 0
+    at_zero, slopes = slopes_of(parts, priors, num_outputs)
+    z = {site: (values[site] - prior.loc) / prior.scale for site, prior in priors.items()}
+    moved = sum(slopes[site] @ as_rows(z[site], num_outputs) for site in sites)
+    expected = jnp.concatenate([as_rows(found[k] - at_zero[k], num_outputs) for k in found])
+    return num_outputs if np.allclose(moved, expected, rtol=1e-3, atol=1e-3 * float(jnp.abs(expected).max())) else 0
+
+
+def _targets(
+    named: Mapping[str, Any], inputs: Mapping[str, Array], seen: Mapping[str, Observation]
+) -> tuple[Array, float | None] | None:
+    """Likely predictors at inducing inputs that are rows of the data, and a precision for them."""
+    if len(seen) != 1 or len(inputs) != 1:
+        return None
+    (name, rows), (observation,) = next(iter(inputs.items())), seen.values()
+    data = np.asarray(named[name])
+    if observation.predictor.shape[0] != len(data):
+        return None
+    place = {row.tobytes(): k for k, row in enumerate(data)}
+    where = [place.get(row.tobytes(), -1) for row in np.asarray(rows, data.dtype)]
+    if -1 in where:
+        return None
+    per_row = float(jnp.mean(observation.entry_weight)) * len(data) / len(rows)
+    precision = None if observation.kind.exact else per_row * observation.kind.factor(observation.fn)
+    return observation.fitted[np.array(where)], precision
+
+
+def _signature(model: Any) -> inspect.Signature:
+    while isinstance(model, Messenger) and model.fn is not None:
+        model = model.fn
+    return inspect.signature(model)

@@ -1,8 +1,9 @@
-r"""Gaussian linear models in whitened form: :math:`z \sim N(0, I)`, :math:`\rho = Az + \epsilon`, :math:`\epsilon \sim N(0, I)`.
+r"""Gaussian linear models in whitened form: :math:`\rho = Az + \epsilon`, with z and :math:`\epsilon` standard normal.
 
-Every Gaussian likelihood that is affine in Gaussian parameters takes this form: a row of :math:`\rho` is a residual over
-its standard deviation, a column of A a parameter over its own. The posterior of z is worked out in the smaller of the two
-spaces. Knows arrays only, neither models nor guides.
+A row of :math:`\rho` is a residual over its standard deviation, a column of A a parameter over its own. Then z has the
+precision :math:`\Lambda = I + A^\top A` and the mean :math:`\Lambda^{-1}A^\top\rho`, worked out in the smaller of the
+two spaces, parameters or rows. Several outputs with one A are columns of :math:`\rho` and z. Knows arrays only, neither
+models nor guides.
 """
 
 from __future__ import annotations
@@ -13,158 +14,182 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import Array, lax
+from jax import Array
 
-from numpyro_symmetry.linalg import cholesky, log_determinant, solve_positive, solve_triangular
-
-
-class Rows(NamedTuple):
-    r"""Observations of z, each of unit variance.
-
-    Attributes
-    ----------
-    residual
-        :math:`\rho`, ``(N,)``.
-    slope
-        :math:`A`, ``(N, P)``.
-    """
-
-    residual: Array
-    slope: Array
+from numpyro_symmetry.linalg import cholesky, log_determinant, product, solve_positive, solve_triangular
 
 
-def product(a: Array, b: Array) -> Array:
-    """A matrix product in the full precision of its arguments."""
-    return jnp.matmul(a, b, precision=lax.Precision.HIGHEST)
-
-
-class ByUnits(NamedTuple):
-    r"""Posterior of z by its precision :math:`\Lambda = I + A^\top A = CC^\top`, of order P.
-
-    .. math:: q(z) = N(\mu, \Lambda^{-1}), \qquad \mu = \Lambda^{-1}A^\top\rho
+class ByParameters(NamedTuple):
+    r"""A precision :math:`\Lambda = CC^\top`, of order P.
 
     Attributes
     ----------
-    loc
-        :math:`\mu`, ``(P,)``.
     factor
-        C, ``(P, P)``.
+        C, ``(P, P)``, lower triangular.
     """
 
-    loc: Array
     factor: Array
 
-    @classmethod
-    def of(cls, rows: Rows) -> ByUnits:
-        """The posterior, with one step of refinement for single precision."""
-        slope = rows.slope
-        factor = cholesky(product(slope.T, slope) + jnp.eye(slope.shape[1], dtype=slope.dtype))
-        loc = solve_positive(factor, product(slope.T, rows.residual))
-        # what is left of the equations after the first solution, from residuals that do not cancel
-        left = product(slope.T, rows.residual - product(slope, loc)) - loc
-        return cls(loc + solve_positive(factor, left), factor)
+    def sample(self, rng_key: Array, shape: tuple[int, ...]) -> Array:
+        r"""Draw from :math:`N(0, \Lambda^{-1})`: :math:`C^{-\top}e`."""
+        return solve_triangular(self.factor, jax.random.normal(rng_key, shape, self.factor.dtype), transposed=True)
 
-    def sample(self, rng_key: Array) -> Array:
-        r"""A draw, :math:`\mu + C^{-\top}e`."""
-        noise = jax.random.normal(rng_key, self.loc.shape, self.loc.dtype)
-        return self.loc + solve_triangular(self.factor, noise, transposed=True)
-
-    def log_prob(self, z: Array) -> Array:
-        """Log density, nats."""
-        scaled = product(z - self.loc, self.factor)
-        return 0.5 * log_determinant(self.factor) - 0.5 * jnp.sum(scaled**2 + math.log(2.0 * math.pi))
+    def log_prob(self, deviation: Array) -> Array:
+        """Log density of a deviation from the mean, nats, over all columns."""
+        return _log_prob(jnp.sum(product(self.factor.T, deviation) ** 2), self.factor, deviation)
 
 
 class ByRows(NamedTuple):
-    r"""Posterior of z by the covariance of the rows, :math:`B = I + AA^\top`, of order N.
+    r"""The precision :math:`\Lambda = I + A^\top A` by the covariance of the rows, :math:`B = I + AA^\top = LL^\top`.
 
-    A draw is Matheron's: :math:`z = z_0 + A^\top B^{-1}(\rho - Az_0 - \epsilon)` with :math:`z_0, \epsilon` standard normal;
-    the density follows from Bayes' theorem,
-
-    .. math:: \log q(z) = \log N(z; 0, I) + \log N(\rho; Az, I) - \log N(\rho; 0, B).
+    Draws are Matheron's, :math:`z_0 - A^\top B^{-1}(Az_0 + \epsilon)` with :math:`z_0, \epsilon` standard normal, and
+    :math:`\det\Lambda = \det B`.
 
     Attributes
     ----------
-    rows
-        The observations.
+    slope
+        A, ``(N, P)``.
     factor
-        Cholesky factor of B, ``(N, N)``.
+        L, ``(N, N)``.
     """
 
-    rows: Rows
+    slope: Array
     factor: Array
 
     @classmethod
-    def of(cls, rows: Rows) -> ByRows:
-        """The posterior."""
-        slope = rows.slope
-        return cls(rows, cholesky(product(slope, slope.T) + jnp.eye(slope.shape[0], dtype=slope.dtype)))
+    def of(cls, slope: Array) -> ByRows:
+        """Factorise."""
+        return cls(slope, cholesky(product(slope, slope.T) + jnp.eye(slope.shape[0], dtype=slope.dtype)))
 
-    def sample(self, rng_key: Array) -> Array:
-        """A draw."""
-        (residual, slope), (key_prior, key_noise) = self.rows, jax.random.split(rng_key)
-        prior = jax.random.normal(key_prior, slope.shape[1:], slope.dtype)
-        noise = jax.random.normal(key_noise, residual.shape, slope.dtype)
-        gap = residual - product(slope, prior) - noise
-        return prior + product(slope.T, solve_positive(self.factor, gap))
+    def mean(self, residual: Array) -> Array:
+        r""":math:`\Lambda^{-1}A^\top\rho = A^\top B^{-1}\rho`."""
+        return product(self.slope.T, solve_positive(self.factor, residual))
 
-    def log_prob(self, z: Array) -> Array:
-        """Log density, nats."""
-        residual, slope = self.rows
-        unlikely = jnp.sum(z**2 + math.log(2.0 * math.pi)) + jnp.sum((residual - product(slope, z)) ** 2)
-        marginal = jnp.sum(solve_triangular(self.factor, residual) ** 2) + log_determinant(self.factor)
-        return 0.5 * (marginal - unlikely)
+    def sample(self, rng_key: Array, shape: tuple[int, ...]) -> Array:
+        r"""Draw from :math:`N(0, \Lambda^{-1})`."""
+        key_prior, key_noise = jax.random.split(rng_key)
+        prior = jax.random.normal(key_prior, shape, self.slope.dtype)
+        rows = product(self.slope, prior)
+        return prior - self.mean(rows + jax.random.normal(key_noise, rows.shape, rows.dtype))
 
-
-Posterior = ByUnits | ByRows
+    def log_prob(self, deviation: Array) -> Array:
+        """Log density of a deviation from the mean, nats, over all columns."""
+        square = jnp.sum(deviation**2) + jnp.sum(product(self.slope, deviation) ** 2)
+        return _log_prob(square, self.factor, deviation)
 
 
-def draw_in_turn(
-    residual: Array, slopes: Mapping[str, Array], draw: Callable[[str, Posterior], Array]
-) -> dict[str, Array]:
-    """Draw several blocks of z one after the other, each given those before it and with those after it integrated out.
+Precision = ByParameters | ByRows
+Draw = Callable[[str, Array, Precision], Array]
+Blocks = dict[str, Array]
+
+
+def _log_prob(square: Array, factor: Array, deviation: Array) -> Array:
+    columns = deviation.size // deviation.shape[0]
+    return 0.5 * (columns * log_determinant(factor) - square - deviation.size * math.log(2.0 * math.pi))
+
+
+class Together(NamedTuple):
+    """All blocks of z by the factor of their joint precision.
+
+    Attributes
+    ----------
+    slopes
+        Block -> its columns of A, ``(N, P_k)``.
+    factor
+        C, the last block first: so its rows give each block the precision it has given those before it.
+    """
+
+    slopes: Blocks
+    factor: Array
+
+    def mean(self, residual: Array) -> Blocks:
+        """Means of the blocks, with one step of refinement for single precision."""
+        slope = jnp.concatenate([self.slopes[name] for name in reversed(self.slopes)], 1)
+        loc = solve_positive(self.factor, product(slope.T, residual))
+        # what is left of the equations after the first solution, from residuals that do not cancel
+        left = product(slope.T, residual - product(slope, loc)) - loc
+        return self._split(loc + solve_positive(self.factor, left))
+
+    def draw(self, loc: Blocks, draw: Draw) -> Blocks:
+        """Draw the blocks one after the other, each given those before it."""
+        drawn: Blocks = {}
+        stop = self.factor.shape[0]
+        offset = jnp.zeros((0, *next(iter(loc.values())).shape[1:]), self.factor.dtype)
+        for name, slope in self.slopes.items():
+            start = stop - slope.shape[1]
+            own = self.factor[start:stop, start:stop]
+            shift = solve_triangular(own, product(self.factor[stop:, start:stop].T, offset), transposed=True)
+            drawn[name] = draw(name, loc[name] - shift, ByParameters(own))
+            offset, stop = jnp.concatenate([drawn[name] - loc[name], offset]), start
+        return drawn
+
+    def _split(self, stacked: Array) -> Blocks:
+        found, stop = {}, stacked.shape[0]
+        for name, slope in self.slopes.items():
+            found[name] = stacked[stop - slope.shape[1] : stop]
+            stop -= slope.shape[1]
+        return found
+
+
+class WidestLast(NamedTuple):
+    """One wide block by its rows, given narrow ones with the wide one integrated out.
+
+    Attributes
+    ----------
+    slopes
+        Narrow block -> its columns of A.
+    narrow
+        The narrow blocks, with the wide one as a part of the noise, if there are any.
+    name
+        Of the wide block.
+    precision
+        Of the wide block, given the narrow ones.
+    """
+
+    slopes: Blocks
+    narrow: Together | WidestLast | None
+    name: str
+    precision: ByRows
+
+    def mean(self, residual: Array) -> Blocks:
+        """Means of the blocks."""
+        loc = {} if self.narrow is None else self.narrow.mean(solve_triangular(self.precision.factor, residual))
+        return loc | {self.name: self.precision.mean(residual - self._rows(loc))}
+
+    def draw(self, loc: Blocks, draw: Draw) -> Blocks:
+        """Draw the blocks one after the other, each given those before it."""
+        drawn = {} if self.narrow is None else self.narrow.draw({name: loc[name] for name in self.slopes}, draw)
+        own = loc[self.name]
+        if drawn:
+            own = own - self.precision.mean(self._rows({name: drawn[name] - loc[name] for name in drawn}))
+        return drawn | {self.name: draw(self.name, own, self.precision)}
+
+    def _rows(self, blocks: Blocks) -> Array | float:
+        return sum((product(self.slopes[name], blocks[name]) for name in blocks), 0.0)
+
+
+def factorise(slopes: Mapping[str, Array]) -> Together | WidestLast:
+    r"""Factorise :math:`\Lambda = I + A^\top A` in the smaller space.
 
     Parameters
     ----------
-    residual
-        ``(N,)``.
     slopes
-        Name of a block -> its columns of A, ``(N, P_k)``.
-    draw
-        Called with a block's name and its posterior given the blocks before; returns the block's z, ``(P_k,)``.
+        Name of a block of z -> its columns of A, ``(N, P_k)``.
 
     Returns
     -------
-    dict
-        Name -> z, ``(P_k,)``.
+    Together or WidestLast
+        With ``mean(residual)``, of rows ``(N,)`` or ``(N, C)``, and ``draw(loc, draw)``, which calls ``draw`` with the
+        name, mean and precision of every block, given what it returned for those before.
     """
     # the widest block comes last, so that its own space is the only large one
-    names = sorted(slopes, key=lambda name: slopes[name].shape[1])
-    if sum(slope.shape[1] for slope in slopes.values()) <= residual.shape[0]:
-        return _from_joint_precision(residual, {name: slopes[name] for name in names}, draw)
-    *narrow, widest = names
-    last = ByRows.of(Rows(residual, slopes[widest]))
-    drawn: dict[str, Array] = {}
-    if narrow:
-        # with the widest block integrated out the noise is LL', and rows are white again after L^-1
-        white = {name: solve_triangular(last.factor, slopes[name]) for name in narrow}
-        drawn = draw_in_turn(solve_triangular(last.factor, residual), white, draw)
-        residual = residual - sum(product(slopes[name], drawn[name]) for name in narrow)
-    return drawn | {widest: draw(widest, last._replace(rows=Rows(residual, slopes[widest])))}
-
-
-def _from_joint_precision(
-    residual: Array, slopes: Mapping[str, Array], draw: Callable[[str, Posterior], Array]
-) -> dict[str, Array]:
-    """All blocks from one factor: its last block is marginal, and each one before it conditional on those after."""
-    names = list(slopes)[::-1]
-    loc, factor = ByUnits.of(Rows(residual, jnp.concatenate([slopes[name] for name in names], 1)))
-    drawn: dict[str, Array] = {}
-    stop, offset = loc.shape[0], jnp.zeros((0,), loc.dtype)
-    for name in reversed(names):
-        start = stop - slopes[name].shape[1]
-        own = factor[start:stop, start:stop]
-        shift = solve_triangular(own, product(factor[stop:, start:stop].T, offset), transposed=True)
-        drawn[name] = draw(name, ByUnits(loc[start:stop] - shift, own))
-        offset, stop = jnp.concatenate([drawn[name] - loc[start:stop], offset]), start
-    return drawn
+    ordered = {name: slopes[name] for name in sorted(slopes, key=lambda name: (slopes[name].shape[1], name))}
+    num_rows = next(iter(ordered.values())).shape[0]
+    if sum(slope.shape[1] for slope in ordered.values()) <= num_rows:
+        slope = jnp.concatenate([ordered[name] for name in reversed(ordered)], 1)
+        return Together(ordered, cholesky(product(slope.T, slope) + jnp.eye(slope.shape[1], dtype=slope.dtype)))
+    name, slope = ordered.popitem()
+    precision = ByRows.of(slope)
+    # with the wide block integrated out the noise is LL', and rows are white again after L^-1
+    white = {other: solve_triangular(precision.factor, value) for other, value in ordered.items()}
+    return WidestLast(ordered, factorise(white) if white else None, name, precision)

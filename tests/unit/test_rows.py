@@ -1,4 +1,4 @@
-"""Gaussian conditionals against dense linear algebra in NumPy, in both spaces, block by block."""
+"""Gaussian conditionals against dense linear algebra in NumPy, in both spaces, block by block, one output and several."""
 
 import jax
 import jax.numpy as jnp
@@ -6,15 +6,23 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from numpyro_symmetry.guides.rows import ByRows, ByUnits, Rows, draw_in_turn
+from numpyro_symmetry.guides.rows import factorise
 
-SHAPES = {"fewer units": (9, (1, 4)), "more units": (6, (1, 11)), "one block": (5, (3,)), "three": (7, (2, 1, 9))}
+SHAPES = {
+    "fewer parameters": (9, (1, 4), ()),
+    "more parameters": (6, (1, 11), ()),
+    "one block": (5, (3,), ()),
+    "three": (7, (2, 1, 9), ()),
+    "two wide": (4, (6, 9), ()),
+    "outputs": (6, (1, 11), (3,)),
+    "outputs, fewer parameters": (9, (2, 4), (2,)),
+}
 
 
-def problem(num_rows, sizes):
+def problem(num_rows, sizes, columns):
     rng = np.random.default_rng(num_rows)
     slopes = {f"b{k}": rng.normal(size=(num_rows, size)) for k, size in enumerate(sizes)}
-    return rng.normal(size=num_rows), slopes
+    return rng.normal(size=(num_rows, *columns)), slopes
 
 
 def dense(residual, slope):
@@ -25,33 +33,44 @@ def dense(residual, slope):
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_density_of_blocks_in_turn_is_the_joint_posterior(name):
+    num_rows, sizes, columns = SHAPES[name]
     with jax.enable_x64(True):
-        residual, slopes = problem(*SHAPES[name])
-        given = {k: np.random.default_rng(1).normal(size=s.shape[1]) for k, s in slopes.items()}
+        residual, slopes = problem(num_rows, sizes, columns)
+        rng = np.random.default_rng(1)
+        given = {k: rng.normal(size=(s.shape[1], *columns)) for k, s in slopes.items()}
         total = []
 
-        def score(block, posterior):
-            total.append(float(posterior.log_prob(jnp.asarray(given[block]))))
+        def score(block, loc, precision):
+            total.append(float(precision.log_prob(jnp.asarray(given[block]) - loc)))
             return jnp.asarray(given[block])
 
-        draw_in_turn(jnp.asarray(residual), jax.tree.map(jnp.asarray, slopes), score)
+        model = factorise(jax.tree.map(jnp.asarray, slopes))
+        loc = model.mean(jnp.asarray(residual))
+        model.draw(loc, score)
         mean, covariance = dense(residual, np.concatenate(list(slopes.values()), 1))
-        expected = multivariate_normal(mean, covariance).logpdf(np.concatenate(list(given.values())))
+        np.testing.assert_allclose(np.concatenate([loc[k] for k in slopes]), mean, rtol=1e-9, atol=1e-12)
+        values = np.concatenate([given[k] for k in slopes])
+        pairs = zip(mean.T, values.T, strict=True) if columns else [(mean, values)]
+        expected = sum(multivariate_normal(m, covariance).logpdf(v) for m, v in pairs)
         np.testing.assert_allclose(sum(total), expected, rtol=1e-10)
 
 
-@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("name", ["fewer parameters", "three", "outputs"])
 def test_draws_have_the_posterior_s_moments(name):
     residual, slopes = problem(*SHAPES[name])
     mean, covariance = dense(residual, np.concatenate(list(slopes.values()), 1))
+    slopes32 = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), slopes)
+    model = factorise(slopes32)
+    loc = model.mean(jnp.asarray(residual, jnp.float32))
 
     def draw(key):
         keys = dict(zip(slopes, jax.random.split(key, len(slopes)), strict=True))
-        found = draw_in_turn(jnp.asarray(residual, jnp.float32), slopes32, lambda k, q: q.sample(keys[k]))
+        found = model.draw(loc, lambda k, m, q: m + q.sample(keys[k], m.shape))
         return jnp.concatenate([found[k] for k in slopes])
 
-    slopes32 = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), slopes)
-    draws = np.asarray(jax.vmap(draw)(jax.random.split(jax.random.key(0), 20_000)), float)
+    # of several outputs the last, whose draws have the same covariance as any
+    draws = np.asarray(jax.lax.map(draw, jax.random.split(jax.random.key(0), 20_000), batch_size=16), float)
+    draws, mean = (draws[..., -1], mean[..., -1]) if mean.ndim == 2 else (draws, mean)
     error = np.sqrt(np.diag(covariance) / len(draws))
     assert (abs(draws.mean(0) - mean) < 4.5 * error).all()
     spread = np.cov(draws.T).reshape(covariance.shape)
@@ -59,13 +78,23 @@ def test_draws_have_the_posterior_s_moments(name):
     assert (abs(spread - covariance) < 4.5 * np.sqrt((variances + covariance**2) / len(draws))).all()
 
 
-def test_both_spaces_agree_and_differentiate_alike():
+def test_gradients_of_both_spaces_agree():
     with jax.enable_x64(True):
         rng = np.random.default_rng(3)
-        rows = Rows(jnp.asarray(rng.normal(size=6)), jnp.asarray(rng.normal(size=(6, 6))))
-        z = jnp.asarray(rng.normal(size=6))
-        by_units, by_rows = (
-            jax.value_and_grad(lambda r, kind=kind: kind.of(r).log_prob(z))(rows) for kind in (ByUnits, ByRows)
+        residual, slope, z = (jnp.asarray(rng.normal(size=shape)) for shape in ((6,), (6, 6), (6,)))
+        padding = jnp.zeros((1, 6))
+
+        def log_density(residual, slope, extra):
+            # a row of zeros observes nothing, and takes six parameters to the space of parameters; five rows to that of rows
+            slope, residual = (jnp.concatenate([slope, padding]), jnp.append(residual, 0.0)) if extra else (slope, residual)
+            model = factorise({"b": slope})
+            loc, found = model.mean(residual), []
+            model.draw(loc, lambda _, m, q: found.append(q.log_prob(z - m)) or z)
+            return found[0]
+
+        by_parameters = jax.value_and_grad(log_density, argnums=(0, 1))(residual[:5], slope[:5], True)
+        by_rows = jax.value_and_grad(log_density, argnums=(0, 1))(residual[:5], slope[:5], False)
+        np.testing.assert_allclose(by_parameters[0], by_rows[0], rtol=1e-12)
+        jax.tree.map(
+            lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12), by_parameters[1], by_rows[1]
         )
-        np.testing.assert_allclose(by_units[0], by_rows[0], rtol=1e-12)
-        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12), by_units[1], by_rows[1])

@@ -1,0 +1,458 @@
+r"""`AutoConditional`: a guide some of whose sites follow the others, read off the model itself.
+
+.. math:: q(a, b) = q(a)\, q(b \mid a)
+
+with q(a) any base guide. Knows autoguides and where conditionals come from; no symmetry.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+from jax import Array
+from jax.core import Tracer
+from numpyro import handlers
+from numpyro.distributions import constraints
+from numpyro.infer import Predictive, init_to_uniform
+from numpyro.infer.autoguide import AutoGuide, AutoGuideList
+
+from numpyro_symmetry.discovery import trace_model
+from numpyro_symmetry.guides.affine import (
+    Prior,
+    dependent_observations,
+    eligible,
+    observations,
+    observed_sites,
+    reader,
+    shared_outputs,
+    trace_given,
+    why_not_linear,
+)
+from numpyro_symmetry.guides.conditional import FromObservations, Source, start_of_inducing
+from numpyro_symmetry.guides.rows import Precision
+from numpyro_symmetry.symmetry import SymmetryError, UnsupportedGuideError
+from numpyro_symmetry.symmetry.arguments import as_count, as_key, as_names, as_shape
+
+_NUM_PLACES = 3
+
+
+class GaussianGiven(dist.Distribution):
+    r"""A site given those drawn before it: :math:`b = b_0 + s z` with :math:`z \sim N(m, \Lambda^{-1})`.
+
+    Parameters
+    ----------
+    loc, precision
+        m, ``(P,)`` or ``(P, C)``, and :math:`\Lambda`.
+    prior
+        :math:`b_0` and s, of the site's shape.
+    """
+
+    arg_constraints: dict = {}
+    reparametrized_params: list = []
+    pytree_data_fields = ("loc", "precision", "prior")
+
+    def __init__(self, loc: Array, precision: Precision, prior: Prior) -> None:
+        self.loc, self.precision, self.prior = loc, precision, prior
+        super().__init__((), jnp.shape(prior.loc), validate_args=False)
+
+    @property
+    def support(self) -> constraints.Constraint:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Real, of the site's shape."""
+        return constraints.independent(constraints.real, self.event_dim) if self.event_dim else constraints.real
+
+    @property
+    def mean(self) -> Array:
+        """Mean, of the site's shape."""
+        return self._value(self.loc)
+
+    def sample(self, key: Array | None, sample_shape: tuple[int, ...] = ()) -> Array:
+        """Draws ``(*sample_shape, *event)``."""
+        assert key is not None
+        if not sample_shape:
+            return self._value(self.loc + self.precision.sample(key, self.loc.shape))
+        draws = jax.lax.map(self.sample, jax.random.split(key, math.prod(sample_shape)))
+        return draws.reshape(sample_shape + self.event_shape)
+
+    def log_prob(self, value: Array, intermediates: Any = None) -> Array:
+        """Log density, nats."""
+        return self.precision.log_prob(self.coordinates(value) - self.loc) - jnp.sum(jnp.log(self.prior.scale))
+
+    def coordinates(self, value: Array) -> Array:
+        """Whitened coordinates z of a value."""
+        return ((value - self.prior.loc) / self.prior.scale).reshape(self.loc.shape)
+
+    def _value(self, z: Array) -> Array:
+        return self.prior.loc + self.prior.scale * z.reshape(self.event_shape)
+
+
+class AutoConditional(AutoGuide):
+    r"""A guide whose last sites follow the others, as the model itself says; the others are drawn by a base guide.
+
+    .. math:: q(a, b) = q(a)\, q(b \mid a), \qquad q(b \mid a) = N(b;\, m(a), \Lambda(a)^{-1})
+
+    Where observations are Normal with a location that is affine in b, :math:`q(b \mid a)` is the exact conditional
+    :math:`p(b \mid a, y)`, and the ELBO is that of the model with b integrated out,
+    :math:`\operatorname{E}_{q(a)}\log p(y \mid a) - \mathrm{KL}(q(a)\,\Vert\,p(a))`. For other likelihoods it takes
+    a few weighted least-squares steps of learned size. With ``inducing`` inputs it is conditioned on learned
+    pseudo-observations in place of data: any likelihood, any layer, minibatches.
+
+    Output weights of a network, regression coefficients, random effects: a mean-field guide cuts them off from what
+    they multiply, which is why it collapses in wide networks; here they follow in every draw. It is of use without any
+    symmetry, too.
+
+    Parameters
+    ----------
+    base_guide
+        An autoguide that has not been set up, which is restricted to the sites that are left; or a guide by hand, or
+        an `AutoGuideList`, that draws those alone; or another `AutoConditional`.
+    sites
+        Names of the sites that follow, or ``"auto"``: those that are jointly affine in what is observed.
+    num_steps
+        Steps to the mean where the likelihood is not Gaussian.
+    inducing
+        Inducing inputs to start from, as rows: an array stands for the model's first argument, a dict names arguments,
+        a whole number takes so many rows of the data; ``None`` to condition on the data. Arguments that hold observed
+        values are left out.
+    model
+        The model; needed only if ``base_guide`` carries none.
+
+    Attributes
+    ----------
+    source
+        Where the conditional comes from, once set up; ``None`` before.
+
+    Raises
+    ------
+    SymmetryError
+        At set-up: no observations, a subsampled plate without ``inducing``, a site that is not affine or not Normal,
+        two sets of sites to choose from, a discrete site, inducing inputs of another shape. The message names the sites
+        and the remedy.
+
+    Notes
+    -----
+    The mean takes Newton-like steps from the prior's mean, so relabelling a relabels b: `AutoSymmetrized` around it
+    verifies that and leaves b out of its table, :math:`I(g; a, b) = I(g; a)`.
+
+    References
+    ----------
+    Ober and Aitchison (2021), *Global inducing point variational posteriors*, arXiv:2005.08140: why the last layer must
+    follow those below.
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp, numpyro, numpyro.distributions as dist, optax
+    >>> from numpyro.infer import SVI, Predictive, Trace_ELBO
+    >>> from numpyro.infer.autoguide import AutoNormal
+    >>> from numpyro_symmetry.guides import AutoConditional
+    >>> def model(x, y=None):
+    ...     w1 = numpyro.sample("w1", dist.Normal(0.0, 1.0).expand([1, 5]).to_event(2))
+    ...     w2 = numpyro.sample("w2", dist.Normal(0.0, 1.0).expand([5]).to_event(1))
+    ...     numpyro.sample("y", dist.Normal(jnp.tanh(x @ w1) @ w2, 0.1).to_event(1), obs=y)
+    >>> x = jnp.linspace(-1.0, 1.0, 20)[:, None]
+    >>> y = jnp.sin(x[:, 0])
+    >>> guide = AutoConditional(AutoNormal(model))
+    >>> result = SVI(model, guide, optax.adam(1e-2), Trace_ELBO()).run(
+    ...     jax.random.key(0), 10, x, y, progress_bar=False)
+    >>> print(guide.explain())
+    w2 follow the rest exactly, given y
+    w1 by the base guide: the location of 'y' is not affine in them
+    >>> predictive = Predictive(model, guide=guide.given(x, y), params=result.params, num_samples=3)
+    >>> predictive(jax.random.key(1), x[:4])["y"].shape
+    (3, 4)
+    """
+
+    def __init__(
+        self,
+        base_guide: Callable,
+        sites: Sequence[str] | str = "auto",
+        *,
+        num_steps: int = 3,
+        inducing: Any = None,
+        model: Callable | None = None,
+    ) -> None:
+        if isinstance(base_guide, type):
+            raise TypeError(
+                f"base_guide must be a guide; got the class {base_guide.__name__}. Pass an instance of it: "
+                f"AutoConditional({base_guide.__name__}(model))."
+            )
+        model = model if model is not None else getattr(base_guide, "model", None)
+        if model is None:
+            raise ValueError("base_guide carries no model: pass AutoConditional(base_guide, model=model).")
+        super().__init__(model, prefix=getattr(base_guide, "prefix", "auto"))
+        self.base = base_guide
+        self.source: Source | None = None
+        self._asked = None if isinstance(sites, str) and sites == "auto" else as_names(sites, "sites")
+        self._num_steps = as_count(num_steps, "num_steps")
+        self._inducing = inducing
+        self._reasons: dict[str, str] = {}
+
+    def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Array]:
+        """Draw from the base guide, then the other sites given what it drew."""
+        if self.source is None:
+            self._set_up(args, kwargs)
+        assert self.source is not None
+        given = self._draw_others(args, kwargs)
+        linear, loc, model = self.source.read(self.model, args, kwargs, given, self.prefix)
+        drawn: dict[str, Array] = {}
+
+        def draw(site: str, loc: Array, precision: Precision) -> Array:
+            fn = GaussianGiven(loc, precision, linear.priors[site])
+            drawn[site] = numpyro.sample(site, fn)
+            return fn.coordinates(drawn[site])
+
+        model.draw(loc, draw)
+        return given | drawn
+
+    def given(self, *args: Any, **kwargs: Any) -> Given:
+        """The guide bound to its data: a guide for `Predictive` at new inputs.
+
+        Parameters
+        ----------
+        *args, **kwargs
+            The model's arguments in training, with the observations.
+
+        Returns
+        -------
+        Given
+            A guide that takes any arguments and ignores them.
+        """
+        return Given(self, args, kwargs)
+
+    def sample_posterior(
+        self, rng_key: Array, params: dict[str, Any], *args: Any, sample_shape: tuple[int, ...] = (), **kwargs: Any
+    ) -> dict[str, Array]:
+        """Draws of all latent sites.
+
+        Parameters
+        ----------
+        rng_key
+            JAX random key.
+        params
+            Parameters from SVI.
+        *args, **kwargs
+            The model's arguments, with the observations if these are conditioned on.
+        sample_shape
+            Leading shape of the draws.
+
+        Returns
+        -------
+        dict
+            Site -> ``(*sample_shape, *event)``.
+        """
+        sample_shape = as_shape(sample_shape, "sample_shape")
+        predictive = Predictive(self, params=params, num_samples=math.prod(sample_shape), parallel=False)
+        flat = predictive(as_key(rng_key), *args, **kwargs)
+        return {name: value.reshape(sample_shape + value.shape[1:]) for name, value in flat.items()}
+
+    def explain(self) -> str:
+        """Which sites follow, how, and why the others do not, in a few lines."""
+        if self.source is None:
+            return "Not set up yet: call the guide, or SVI.init, once."
+        inner = self.base.explain().splitlines() if isinstance(self.base, AutoConditional) else []
+        others = [f"{site} by the base guide: {why}" for site, why in self._reasons.items()]
+        return "\n".join([self.source.explain(), *(inner or others)])
+
+    # ---- private -----------------------------------------------------------------------------------------------
+
+    def _draw_others(self, args: tuple, kwargs: dict[str, Any]) -> dict[str, Array]:
+        assert self.source is not None
+        with handlers.trace() as trace:
+            self.base(*args, **kwargs)
+        given = {
+            name: site["value"]
+            for name, site in trace.items()
+            if site["type"] == "sample" and not site["is_observed"] and not site["infer"].get("is_auxiliary", False)
+        }
+        if twice := sorted(set(given) & set(self.source.sites)):
+            raise UnsupportedGuideError(
+                f"The base guide draws {twice}, which are to follow the others: give it a model without them, "
+                f"handlers.block(model, hide={twice})."
+            )
+        return given
+
+    def _set_up(self, args: tuple, kwargs: dict[str, Any]) -> None:
+        if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((args, kwargs))):
+            raise SymmetryError(
+                "AutoConditional was set up under jit or vmap, where its checks cannot run. Call it once outside, or "
+                "let SVI.init run outside jit."
+            )
+        self.source, self._reasons = _choose(self, args, kwargs)
+        self.base = _restricted(self.base, self.source.sites)
+
+
+@dataclass(frozen=True)
+class Given:
+    """A guide bound to its data, whatever it is called with.
+
+    Attributes
+    ----------
+    guide
+        The guide.
+    args, kwargs
+        The model's arguments in training.
+    """
+
+    guide: Callable
+    args: tuple = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Draw from the guide given its own data."""
+        return self.guide(*self.args, **self.kwargs)
+
+
+class _Without:
+    """A model some of whose sites stay at their prior means and are not seen."""
+
+    def __init__(self, model: Callable, sites: tuple[str, ...]) -> None:
+        self.model, self.sites = model, sites
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        def at_mean(site: Any) -> Any:
+            if site["type"] != "sample" or site["name"] not in self.sites:
+                return None
+            return jnp.broadcast_to(site["fn"].mean, site["fn"].shape())
+
+        with handlers.block(hide=list(self.sites)), handlers.substitute(substitute_fn=at_mean):
+            return self.model(*args, **kwargs)
+
+
+def _restricted(guide: Any, sites: tuple[str, ...]) -> Any:
+    """An autoguide of the same kind that leaves some sites out; any other guide as it is."""
+    if isinstance(guide, AutoConditional):
+        rest = copy.copy(guide)
+        rest.base = _restricted(guide.base, sites)
+        return rest
+    if not isinstance(guide, AutoGuide) or isinstance(guide, AutoGuideList):
+        return guide
+    if guide.prototype_trace is not None:
+        raise UnsupportedGuideError(
+            "The base guide is set up already, for all sites of the model. Pass AutoConditional a new one."
+        )
+    rest = copy.copy(guide)
+    rest.model = _Without(guide.model, sites)
+    if rest.init_loc_fn is init_to_uniform:
+        # apart from each other, as the units that they tell apart must be
+        rest.init_loc_fn = _standard_normal
+    return rest
+
+
+def _standard_normal(site: Any = None) -> Any:
+    """Start at a standard normal draw of the unconstrained value."""
+    if site is None:
+        return partial(_standard_normal)
+    if site["type"] != "sample" or site["is_observed"] or site["fn"].support.is_discrete:
+        return init_to_uniform(site)
+    transform = dist.transforms.biject_to(site["fn"].support)
+    shape = transform.inverse_shape(site["fn"].shape())
+    return transform(jax.random.normal(site["kwargs"]["rng_key"], shape))
+
+
+# ---- which sites follow --------------------------------------------------------------------------------------------
+
+
+def _choose(guide: AutoConditional, args: tuple, kwargs: dict[str, Any]) -> tuple[Source, dict[str, str]]:
+    """The sites that follow the others, and why no more of them do."""
+    model, asked, inducing = guide.model, guide._asked, guide._inducing
+    traces = [trace_model(model, args, kwargs, jax.random.key(k)) for k in range(_NUM_PLACES)]
+    latent = {name: s for name, s in traces[0].items() if s["type"] == "sample" and not s["is_observed"]}
+    _refuse_models(traces[0], latent, with_inducing=inducing is not None)
+    places = [{name: np.asarray(trace[name]["value"]) for name in latent} for trace in traces]
+    if asked is not None:
+        _refuse_sites(asked, latent)
+    with jax.enable_x64(True):
+        double = [jax.tree.map(_as_double, place) for place in places]
+        data = jax.tree.map(_as_double, (args, kwargs))
+
+        read_at = reader(model, *data)
+
+        def why_not(sites: tuple[str, ...]) -> str | None:
+            return why_not_linear(read_at, double, traces[0], sites)
+
+        if asked is None:
+            sites, reasons = _affine_sites(latent, why_not)
+        else:
+            sites, reasons = asked, {}
+            if inducing is None and (why := why_not(sites)) is not None:
+                raise SymmetryError(
+                    f"Sites {list(sites)} have no Gaussian conditional: {why}. Leave it to the base guide, or "
+                    "condition on pseudo-observations: AutoConditional(base_guide, sites, inducing=100)."
+                )
+        if inducing is None:
+            observed = dependent_observations(read_at, double, sites)
+            num_outputs = shared_outputs(model, *data, double, sites, observed)
+    if inducing is not None:
+        seen = observations(trace_given(model, args, kwargs, places[0]))
+        observed = observed_sites(traces[0])
+        return start_of_inducing(model, args, kwargs, places[0], sites, seen, observed, inducing), reasons
+    seen = observations(trace_given(model, args, kwargs, places[0]))
+    factors = {site: seen[site].kind.factor(seen[site].fn) for site in observed if not seen[site].kind.exact}
+    return FromObservations(sites, observed, num_outputs, factors, guide._num_steps), reasons
+
+
+def _affine_sites(
+    latent: Mapping[str, Any], why_not: Callable[[tuple[str, ...]], str | None]
+) -> tuple[tuple[str, ...], dict[str, str]]:
+    """All sites that are affine alone, if they are so together; and why each of the others is not."""
+    found = {site: why_not((site,)) if eligible(latent[site]) else "its prior is no plain Normal" for site in latent}
+    reasons = {site: why for site, why in found.items() if why is not None}
+    alone = tuple(site for site in latent if site not in reasons)
+    if not alone:
+        text = "; ".join(f"{site}: {why}" for site, why in reasons.items())
+        raise SymmetryError(
+            f"No site of the model has a Gaussian conditional ({text}). Name sites and inducing inputs: "
+            "AutoConditional(base_guide, sites, inducing=100)."
+        )
+    if why_not(alone) is None:
+        return alone, reasons
+    first, second = next(pair for pair in itertools.combinations(alone, 2) if why_not(pair) is not None)
+    raise SymmetryError(
+        f"Sites {first!r} and {second!r} are each affine given the other, but not together, as where they multiply "
+        f"each other: say which follows, AutoConditional(base_guide, [{first!r}]) or AutoConditional(base_guide, "
+        f"[{second!r}])."
+    )
+
+
+def _refuse_sites(asked: Sequence[str], latent: Mapping[str, Any]) -> None:
+    if unknown := [site for site in asked if site not in latent]:
+        raise SymmetryError(f"sites names {unknown}, but the model's latent sites are {sorted(latent)}.")
+    if unfit := [site for site in asked if not eligible(latent[site])]:
+        raise SymmetryError(
+            f"Sites {unfit} have no plain Normal prior on the reals, and so no Gaussian conditional: leave them to the "
+            "base guide."
+        )
+
+
+def _refuse_models(trace: Mapping[str, Any], latent: Mapping[str, Any], *, with_inducing: bool) -> None:
+    if not observed_sites(trace):
+        raise SymmetryError(
+            "The model has no observed site, so there is nothing to condition on. Set the guide up with its data."
+        )
+    for name, site in latent.items():
+        if site["fn"].support.is_discrete:
+            raise SymmetryError(f"Site {name!r} is discrete: sum it out in the model first, by a mixture.")
+    for name, site in trace.items():
+        if not with_inducing and site["type"] == "plate" and site["args"][1] not in (None, site["args"][0]):
+            raise SymmetryError(
+                f"Plate {name!r} is subsampled, {site['args'][1]} of {site['args'][0]}: a conditional made from the "
+                "batch on which it is scored bounds nothing. Pass all of the data, or inducing inputs: "
+                "AutoConditional(base_guide, inducing=100)."
+            )
+
+
+def _as_double(leaf: Any) -> Any:
+    """An array in double precision, if it is one of floating point."""
+    if not isinstance(leaf, (jax.Array, np.ndarray)) or not jnp.issubdtype(leaf.dtype, jnp.floating):
+        return leaf
+    return jnp.asarray(leaf, jnp.float64)

@@ -1,0 +1,225 @@
+r"""Likelihoods of a linear predictor, and by which weights each is a Gaussian one, or nearly.
+
+Each row of a table says how one family of distributions depends on its linear predictor :math:`\eta`: the slope of its
+log density is the derivative, its curvature a *weight* :math:`w \ge 0` so that
+
+.. math:: \log p(y; \eta) \approx -\tfrac12 w\,(\eta - \eta^*)^2 + \text{const}
+
+Weights are never negative, so that every precision made of them has a factor. Knows distributions; neither models nor
+guides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpyro.distributions as dist
+from jax import Array
+
+Distribution = Any
+# logits that are likely and not certain
+_LIKELY = 4.0
+
+
+class Likelihood(NamedTuple):
+    r"""One family of distributions of a linear predictor.
+
+    Attributes
+    ----------
+    noun
+        What the predictor is called.
+    family
+        Class of the distribution, wrappers taken off.
+    predictor
+        Distribution -> :math:`\eta`.
+    at
+        Distribution, :math:`\eta` -> the same with another predictor.
+    weight
+        Distribution, :math:`\eta`, value -> w; its last axis may be 1 where outputs share it.
+    fitted
+        Distribution, value -> a predictor under which the value is likely.
+    start
+        :math:`\eta` where the sites are at their prior means, that which fits -> the one about which the first step is
+        taken.
+    exact
+        Whether the log density *is* quadratic, so that one step arrives and nothing is learned.
+    renewed
+        Whether the weight is a majorant at the current predictor, to be renewed at every step.
+    factor
+        Distribution -> number by which weights are multiplied before any is learned.
+    num_outputs
+        Axes that the predictor has beyond the value's.
+    """
+
+    noun: str
+    family: type
+    predictor: Callable[[Distribution], Array]
+    at: Callable[[Distribution, Array], Distribution]
+    weight: Callable[[Distribution, Array, Array], Array]
+    fitted: Callable[[Distribution, Array], Array]
+    start: Callable[[Array, Array], Array] = lambda predictor, fitted: predictor
+    exact: bool = False
+    renewed: bool = False
+    factor: Callable[[Distribution], float] = lambda fn: 1.0
+    num_outputs: int = 0
+
+
+def _bernoulli_variance(logits: Array) -> Array:
+    return jax.nn.sigmoid(logits) * jax.nn.sigmoid(-logits)
+
+
+NORMAL = Likelihood(
+    "location",
+    dist.Normal,
+    lambda fn: fn.loc,
+    lambda fn, eta: dist.Normal(eta, fn.scale),
+    lambda fn, eta, value: 1.0 / fn.scale**2,
+    lambda fn, value: value,
+    exact=True,
+)
+LIKELIHOODS = (
+    NORMAL,
+    # expectation-maximisation over the scale of each row: a quadratic below the log density that touches it at eta
+    Likelihood(
+        "location",
+        dist.StudentT,
+        lambda fn: fn.loc,
+        lambda fn, eta: dist.StudentT(fn.df, eta, fn.scale),
+        lambda fn, eta, value: (fn.df + 1.0) / (fn.df * fn.scale**2 + (value - eta) ** 2),
+        lambda fn, value: value,
+        renewed=True,
+    ),
+    # one weight for all classes, so that they share one factor; its size is learned
+    Likelihood(
+        "logits",
+        dist.CategoricalLogits,
+        lambda fn: fn.logits,
+        lambda fn, eta: dist.CategoricalLogits(eta),
+        lambda fn, eta, value: jnp.ones((1,)),
+        lambda fn, value: _LIKELY * (jax.nn.one_hot(value, fn.logits.shape[-1]) - 1.0 / fn.logits.shape[-1]),
+        factor=lambda fn: 1.0 / fn.logits.shape[-1],
+        num_outputs=1,
+    ),
+    Likelihood(
+        "logits",
+        dist.BernoulliLogits,
+        lambda fn: fn.logits,
+        lambda fn, eta: dist.BernoulliLogits(eta),
+        lambda fn, eta, value: _bernoulli_variance(eta),
+        lambda fn, value: _LIKELY * (value - 0.5),
+    ),
+    Likelihood(
+        "logits",
+        dist.BinomialLogits,
+        lambda fn: fn.logits,
+        lambda fn, eta: dist.BinomialLogits(eta, fn.total_count),
+        lambda fn, eta, value: fn.total_count * _bernoulli_variance(eta),
+        lambda fn, value: jnp.log((value + 0.5) / (fn.total_count - value + 0.5)),
+    ),
+    # about the counts themselves, as generalised linear models are started: from zero, steps in exp overshoot
+    Likelihood(
+        "log rate",
+        dist.Poisson,
+        lambda fn: jnp.log(fn.rate),
+        lambda fn, eta: dist.Poisson(jnp.exp(eta)),
+        lambda fn, eta, value: value + 0.5,
+        lambda fn, value: jnp.log(value + 0.5),
+        start=lambda predictor, fitted: fitted,
+    ),
+)
+
+
+class Observation(NamedTuple):
+    """An observed site as a likelihood of its linear predictor.
+
+    Attributes
+    ----------
+    kind
+        Row of the table.
+    fn
+        Its distribution, wrappers taken off.
+    value
+        Observed, zero where it does not count.
+    predictor
+        Of the value's shape, outputs last.
+    entry_weight
+        What masks and scales make of an entry's log density; of a shape that broadcasts to the predictor's.
+    """
+
+    kind: Likelihood
+    fn: Distribution
+    value: Array
+    predictor: Array
+    entry_weight: Array
+
+    def gradient(self, predictor: Array) -> Array:
+        """Slope of the weighted log density."""
+
+        def log_density(eta: Array) -> Array:
+            weight = self.entry_weight.squeeze(-1) if self.kind.num_outputs else self.entry_weight
+            return jnp.sum(weight * self.kind.at(self.fn, eta).log_prob(self.value))
+
+        return jax.grad(log_density)(predictor)
+
+    def weight(self, predictor: Array) -> Array:
+        """Curvature of the weighted log density; the last axis may be 1."""
+        value = self.value[..., None] if self.kind.num_outputs else self.value
+        return self.entry_weight * self.kind.weight(self.fn, predictor, value)
+
+    @property
+    def fitted(self) -> Array:
+        """A predictor under which the values are likely."""
+        return jnp.broadcast_to(self.kind.fitted(self.fn, self.value), self.predictor.shape)
+
+    @property
+    def start(self) -> Array:
+        """Predictor about which the first step is taken."""
+        return self.kind.start(self.predictor, self.fitted)
+
+    @property
+    def others(self) -> list[Array]:
+        """Parameters of the distribution but for the predictor."""
+        return jax.tree.leaves(self.kind.at(self.fn, jnp.zeros_like(self.predictor)))
+
+
+def observation(site: Any) -> Observation | None:
+    """An observed site as a likelihood of a linear predictor, or ``None`` if the table has none for it."""
+    layers = list(_layers(site["fn"]))
+    fn, masks = layers[-1], []
+    kind = next((kind for kind in LIKELIHOODS if type(fn) is kind.family), None)
+    if kind is None:
+        return None
+    shape = jnp.shape(site["value"])
+    weight = _per_entry(1.0 if site["scale"] is None else site["scale"], site["fn"])
+    for layer in layers:
+        if isinstance(layer, dist.MaskedDistribution):
+            masks.append(_per_entry(layer._mask, layer))
+    for mask in masks:
+        weight = jnp.where(mask, weight, 0.0)
+    value = jnp.where(weight > 0, site["value"], 0) if masks else jnp.asarray(site["value"])
+    outputs = kind.predictor(fn).shape[-1:] if kind.num_outputs else ()
+    predictor = jnp.broadcast_to(kind.predictor(fn), shape + outputs)
+    return Observation(kind, fn, value, predictor, weight[..., None] if outputs else weight)
+
+
+def normal_prior(site: Any) -> tuple[Array, Array] | None:
+    """Mean and standard deviation of a Normal site, before they are broadcast; ``None`` if it is none."""
+    *wrappers, fn = _layers(site["fn"])
+    masked = any(isinstance(layer, dist.MaskedDistribution) for layer in wrappers)
+    return None if type(fn) is not dist.Normal or masked or site["scale"] is not None else (fn.loc, fn.scale)
+
+
+def _layers(fn: Distribution) -> Iterator[Distribution]:
+    yield fn
+    while isinstance(fn, dist.Independent | dist.ExpandedDistribution | dist.MaskedDistribution):
+        fn = fn.base_dist
+        yield fn
+
+
+def _per_entry(weights: Any, fn: Distribution) -> Array:
+    """One number for each member of a batch, to be broadcast over the entries of its event."""
+    weights = jnp.asarray(weights)
+    return weights.reshape(weights.shape + (1,) * fn.event_dim) if weights.ndim else weights

@@ -1,0 +1,111 @@
+"""What in a program follows linearly from some of its inputs, up to where it first does not: read off its operations.
+
+The pre-activations of a layer follow linearly from its weights, a linear predictor from the output weights. Knows jax
+programs only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import jax
+from jax import Array
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
+
+from numpyro_symmetry.discovery.constants import bind_params
+
+# linear in their only array
+_LINEAR = {
+    "reshape", "transpose", "broadcast_in_dim", "squeeze", "expand_dims", "convert_element_type", "neg", "reduce_sum",
+    "slice", "rev", "cumsum", "copy", "copy_p", "reduce_precision", "real",
+}  # fmt: skip
+# affine in any of their arrays
+_AFFINE = {"add", "sub", "add_any", "concatenate", "pad"}
+# linear in one array, the others given
+_BILINEAR = {"mul", "dot_general", "conv_general_dilated"}
+# linear in the first array, the others given
+_LINEAR_IN_FIRST = {"div", "gather", "dynamic_slice"}
+
+
+class _Value(NamedTuple):
+    """A value of the program: whether it is affine in the inputs, and whether it is known at all."""
+
+    value: Any
+    affine: bool = False
+    known: bool = True
+
+
+_UNKNOWN = _Value(None, known=False)
+
+
+def linear_outputs(function: Callable[[dict[str, Array]], Any], inputs: dict[str, Array]) -> list[Array]:
+    """The last quantities of a function that are affine in its inputs.
+
+    Parameters
+    ----------
+    function
+        Of a dict of arrays, to any pytree of arrays.
+    inputs
+        Where to evaluate them.
+
+    Returns
+    -------
+    list of Array
+        In the order in which the program uses them up; an input that is used otherwise at once is among them.
+    """
+    closed = jax.make_jaxpr(function)(inputs)
+    found: dict[int, Array] = {}
+    leaves = [_Value(leaf, affine=True) for leaf in jax.tree.leaves(inputs)]
+    outputs = _run(closed.jaxpr, closed.consts, leaves, found)
+    _use_up(outputs, found)
+    return list(found.values())
+
+
+def _run(jaxpr: Jaxpr, consts: Iterable[Any], inputs: Iterable[_Value], found: dict[int, Array]) -> list[_Value]:
+    """Evaluate a program, and keep what is affine where an operation is not."""
+    known = dict(zip(jaxpr.constvars, map(_Value, consts), strict=True))
+    known |= dict(zip(jaxpr.invars, inputs, strict=True))
+
+    def read(atom: Any) -> _Value:
+        return _Value(atom.val) if isinstance(atom, Literal) else known[atom]
+
+    for equation in jaxpr.eqns:
+        arguments = [read(atom) for atom in equation.invars]
+        known |= dict(zip(equation.outvars, _step(equation, arguments, found), strict=False))
+    return [read(atom) for atom in jaxpr.outvars]
+
+
+def _step(equation: Any, arguments: list[_Value], found: dict[int, Array]) -> list[_Value]:
+    any_affine = any(x.affine for x in arguments)
+    inner = _program_of(equation)
+    if inner is not None and (any_affine or not all(x.known for x in arguments)):
+        return _run(inner.jaxpr, inner.consts, arguments, found)
+    if not all(x.known for x in arguments) or (any_affine and not _is_affine(equation, arguments)):
+        _use_up(arguments, found)
+        return [_UNKNOWN] * len(equation.outvars)
+    functions, parameters = bind_params(equation.primitive, equation.params)
+    result = equation.primitive.bind(*functions, *(x.value for x in arguments), **parameters)
+    results = result if equation.primitive.multiple_results else [result]
+    return [_Value(value, any_affine) for value in results]
+
+
+def _use_up(arguments: Iterable[_Value], found: dict[int, Array]) -> None:
+    found |= {id(x.value): x.value for x in arguments if x.affine}
+
+
+def _is_affine(equation: Any, arguments: list[_Value]) -> bool:
+    name, flags = equation.primitive.name, [x.affine for x in arguments]
+    if name in _LINEAR | _AFFINE:
+        return True
+    return (name in _BILINEAR and sum(flags) == 1) or (name in _LINEAR_IN_FIRST and flags[0] and sum(flags) == 1)
+
+
+def _program_of(equation: Any) -> ClosedJaxpr | None:
+    """The program that an equation calls once, if it does that alone."""
+    if equation.primitive.name in ("scan", "while", "cond"):
+        return None
+    inner = next((equation.params[key] for key in ("jaxpr", "call_jaxpr", "fun_jaxpr") if key in equation.params), None)
+    if isinstance(inner, Jaxpr):
+        return ClosedJaxpr(inner, ())
+    return inner if isinstance(inner, ClosedJaxpr) else None
