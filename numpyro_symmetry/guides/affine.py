@@ -74,15 +74,20 @@ def as_rows(values: Array, num_outputs: int) -> Array:
 
 
 def trace_given(model: Callable, args: tuple, kwargs: Mapping[str, Any], data: Mapping[str, Any]) -> Trace:
-    """Trace of a model at given values; only its parameters are seen outside."""
+    """Trace of a model at given values; only parameters of it that are not given are seen outside."""
     with (
-        handlers.block(hide_fn=lambda site: site["type"] != "param"),
+        handlers.block(hide_fn=lambda site: site["type"] != "param" or site["name"] in data),
         handlers.trace() as trace,
         handlers.seed(rng_seed=0),
         handlers.substitute(data=dict(data)),
     ):
         model(*args, **kwargs)
     return trace
+
+
+def parameters(trace: Trace) -> dict[str, Any]:
+    """Values of a trace's parameters."""
+    return {name: site["value"] for name, site in trace.items() if site["type"] == "param"}
 
 
 def observed_sites(trace: Trace) -> dict[str, Any]:
@@ -221,7 +226,9 @@ def reader(model: Callable, args: tuple, kwargs: Mapping[str, Any]) -> Reader:
     return jax.jit(at)
 
 
-def why_not_linear(read_at: Reader, places: Sequence[Mapping[str, Any]], trace: Trace, sites: Sequence[str]) -> str | None:
+def why_not_linear(
+    read_at: Reader, places: Sequence[Mapping[str, Any]], trace: Trace, sites: Sequence[str]
+) -> str | None:
     """Why a model is not linear in some sites jointly, or ``None`` if it is at all of some places.
 
     Compared at *finite distances* on the scale of the prior, and never by derivatives: those of a rectified network in

@@ -34,12 +34,14 @@ from numpyro_symmetry.guides.affine import (
     eligible,
     observations,
     observed_sites,
+    parameters,
     reader,
     shared_outputs,
     trace_given,
     why_not_linear,
 )
 from numpyro_symmetry.guides.conditional import FromObservations, Source, start_of_inducing
+from numpyro_symmetry.guides.equivariance import as_double
 from numpyro_symmetry.guides.rows import Precision
 from numpyro_symmetry.symmetry import SymmetryError, UnsupportedGuideError
 from numpyro_symmetry.symmetry.arguments import as_count, as_key, as_names, as_shape
@@ -197,17 +199,22 @@ class AutoConditional(AutoGuide):
         self._inducing = inducing
         self._reasons: dict[str, str] = {}
 
+    @property
+    def parts(self) -> tuple[Callable]:
+        """The guide of the sites that are left."""
+        return (self.base,)
+
     def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Array]:
         """Draw from the base guide, then the other sites given what it drew."""
         if self.source is None:
             self._set_up(args, kwargs)
         assert self.source is not None
         given = self._draw_others(args, kwargs)
-        linear, loc, model = self.source.read(self.model, args, kwargs, given, self.prefix)
+        priors, loc, model = self.source.read(self.model, args, kwargs, given, self.prefix)
         drawn: dict[str, Array] = {}
 
         def draw(site: str, loc: Array, precision: Precision) -> Array:
-            fn = GaussianGiven(loc, precision, linear.priors[site])
+            fn = GaussianGiven(loc, precision, priors[site])
             drawn[site] = numpyro.sample(site, fn)
             return fn.coordinates(drawn[site])
 
@@ -368,12 +375,12 @@ def _choose(guide: AutoConditional, args: tuple, kwargs: dict[str, Any]) -> tupl
     traces = [trace_model(model, args, kwargs, jax.random.key(k)) for k in range(_NUM_PLACES)]
     latent = {name: s for name, s in traces[0].items() if s["type"] == "sample" and not s["is_observed"]}
     _refuse_models(traces[0], latent, with_inducing=inducing is not None)
-    places = [{name: np.asarray(trace[name]["value"]) for name in latent} for trace in traces]
+    places = [parameters(trace) | {name: trace[name]["value"] for name in latent} for trace in traces]
     if asked is not None:
         _refuse_sites(asked, latent)
     with jax.enable_x64(True):
-        double = [jax.tree.map(_as_double, place) for place in places]
-        data = jax.tree.map(_as_double, (args, kwargs))
+        double = as_double(places)
+        data = as_double((args, kwargs))
 
         read_at = reader(model, *data)
 
@@ -449,10 +456,3 @@ def _refuse_models(trace: Mapping[str, Any], latent: Mapping[str, Any], *, with_
                 "batch on which it is scored bounds nothing. Pass all of the data, or inducing inputs: "
                 "AutoConditional(base_guide, inducing=100)."
             )
-
-
-def _as_double(leaf: Any) -> Any:
-    """An array in double precision, if it is one of floating point."""
-    if not isinstance(leaf, (jax.Array, np.ndarray)) or not jnp.issubdtype(leaf.dtype, jnp.floating):
-        return leaf
-    return jnp.asarray(leaf, jnp.float64)

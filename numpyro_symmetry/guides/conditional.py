@@ -21,8 +21,10 @@ from numpyro.primitives import Messenger
 
 from numpyro_symmetry.guides.affine import (
     LinearModel,
+    Prior,
     as_rows,
     observed_sites,
+    parameters,
     prior_of,
     read,
     slopes_of,
@@ -34,7 +36,7 @@ from numpyro_symmetry.guides.linear_part import linear_outputs
 from numpyro_symmetry.guides.rows import Blocks, Together, WidestLast
 from numpyro_symmetry.symmetry import SymmetryError
 
-Reading = tuple[LinearModel, Blocks, Together | WidestLast]
+Conditional = tuple[dict[str, Prior], Blocks, Together | WidestLast]
 
 
 class FromObservations(NamedTuple):
@@ -62,21 +64,27 @@ class FromObservations(NamedTuple):
 
     def read(
         self, model: Callable, args: tuple, kwargs: dict[str, Any], given: dict[str, Array], prefix: str
-    ) -> Reading:
-        """The linear model, mean and precision of the sites at values of the others."""
-        absent = set(self.observed) - set(observed_sites(trace_given(model, args, kwargs, given)))
+    ) -> Conditional:
+        """Priors, mean and precision of the sites at values of the others."""
+        start = trace_given(model, args, kwargs, given)
+        absent = set(self.observed) - set(observed_sites(start))
         if absent:
             raise SymmetryError(
                 f"The conditional of {list(self.sites)} is made from the observations {sorted(absent)}, and the guide "
                 "was called without them. To predict at new inputs bind the guide to its data: "
                 "Predictive(model, guide=guide.given(*training_args), params=params)(rng_key, *new_args)."
             )
-        linear = read(model, args, kwargs, given, self.sites, self.observed, self.num_outputs)
         factors = {
-            site: Factors(*(self._factor(f"{prefix}_{site}_{what}", start) for what in Factors._fields))
-            for site, start in self.factors.items()
+            site: Factors(*(self._factor(f"{prefix}_{site}_{what}", value) for what in Factors._fields))
+            for site, value in self.factors.items()
         }
-        return linear, *gaussian_conditional(linear, factors, self.num_steps)
+
+        def conditional(given: dict[str, Array], factors: dict[str, Factors]) -> Conditional:
+            linear = read(model, args, kwargs, given, self.sites, self.observed, self.num_outputs)
+            return linear.priors, *gaussian_conditional(linear, factors, self.num_steps)
+
+        # SVI.init calls a guide eagerly, which would compile every operation apart
+        return jax.jit(conditional)(given | parameters(start), factors)
 
     @staticmethod
     def _factor(name: str, start: float) -> Any:
@@ -119,21 +127,29 @@ class FromInducing(NamedTuple):
 
     def read(
         self, model: Callable, args: tuple, kwargs: dict[str, Any], given: dict[str, Array], prefix: str
-    ) -> Reading:
-        """The linear model, mean and precision of the sites at values of the others."""
+    ) -> Conditional:
+        """Priors, mean and precision of the sites at values of the others."""
         name = f"{prefix}_{self.sites[0]}"
         inputs = {k: numpyro.param(f"{name}_inducing_{k}", value) for k, value in self.inputs.items()}
         args, kwargs = with_inputs(model, args, kwargs, inputs, self.dropped)
-        priors, parts = linear_quantities(model, args, kwargs, given, self.sites, self.observed)
-        at_zero, slopes = slopes_of(parts, priors, self.num_outputs)
-        seen = {}
-        for k, (part, predictor) in enumerate(at_zero.items()):
-            value = numpyro.param(f"{name}_output_{k}", self.outputs[k])
-            precision = numpyro.param(f"{name}_precision_{k}", self.precisions[k], constraint=constraints.positive)
-            scale = jax.lax.rsqrt(precision)
-            seen[part] = Observation(NORMAL, dist.Normal(0.0, scale), value, predictor, jnp.ones(()))
-        linear = LinearModel(seen, slopes, priors, self.num_outputs)
-        return linear, *gaussian_conditional(linear, {}, 1)
+        start = trace_given(model, args, kwargs, given)
+        outputs = [numpyro.param(f"{name}_output_{k}", value) for k, value in enumerate(self.outputs)]
+        precisions = [
+            numpyro.param(f"{name}_precision_{k}", value, constraint=constraints.positive)
+            for k, value in enumerate(self.precisions)
+        ]
+
+        def conditional(given: dict[str, Array], outputs: list[Array], precisions: list[Array]) -> Conditional:
+            priors, parts = linear_quantities(model, args, kwargs, given, self.sites, self.observed)
+            at_zero, slopes = slopes_of(parts, priors, self.num_outputs)
+            seen = {
+                part: Observation(NORMAL, dist.Normal(0.0, jax.lax.rsqrt(precision)), value, predictor, jnp.ones(()))
+                for (part, predictor), value, precision in zip(at_zero.items(), outputs, precisions, strict=True)
+            }
+            linear = LinearModel(seen, slopes, priors, self.num_outputs)
+            return linear.priors, *gaussian_conditional(linear, {}, 1)
+
+        return jax.jit(conditional)(given | parameters(start), outputs, precisions)
 
     def explain(self) -> str:
         """How the sites follow, in a line."""

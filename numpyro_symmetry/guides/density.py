@@ -6,7 +6,7 @@ where the group acts. Knows guides and traces; no estimators, no model.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
 from jax import Array
+from jax.extend.core import Literal
 from numpyro import handlers
 from numpyro.distributions import constraints
 from numpyro.distributions.transforms import IndependentTransform, biject_to
@@ -42,7 +43,9 @@ class Coordinates(NamedTuple):
     supports
         Site -> support of the constrained value.
     factorises
-        Whether independent Gaussians in these coordinates *are* the guide's density.
+        Whether independent Gaussians in these coordinates *are* the guide's density, but for what follows.
+    following
+        Sites that merely follow the others under a relabelling, and so have no coordinates.
     """
 
     symmetry: Symmetry
@@ -50,6 +53,12 @@ class Coordinates(NamedTuple):
     view: PlainView
     supports: dict[str, constraints.Constraint]
     factorises: bool
+    following: tuple[str, ...] = ()
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        """Sites that tell units apart."""
+        return tuple(site for site in self.symmetry.axes if site not in self.following)
 
     def apply(self, element: Element, values: Mapping[str, Any]) -> dict[str, Any]:
         """Act on values with an element of ``of_coordinates``."""
@@ -57,9 +66,10 @@ class Coordinates(NamedTuple):
 
 
 def parts_of(guide: object) -> Iterator[object]:
-    """The guide itself, or the parts of an `AutoGuideList`, recursively."""
-    if isinstance(guide, AutoGuideList):
-        for part in guide:
+    """The guide itself, or the guides of which it is made, recursively."""
+    parts = guide if isinstance(guide, AutoGuideList) else getattr(guide, "parts", None)
+    if parts is not None:
+        for part in parts:
             yield from parts_of(part)
     else:
         yield guide
@@ -81,27 +91,29 @@ def lay_out(
     guide: object,
     args: tuple,
     kwargs: dict,
+    following: Collection[str] = (),
 ) -> Coordinates:
-    """Choose coordinates for every touched site and see whether the guide factorises in them."""
+    """Choose coordinates for every touched site that does not follow, and see whether the guide factorises in them."""
     full, axes, splits_an_event = {}, {}, False
     for site, entries in symmetry.axes.items():
-        entries = padded(entries, jnp.ndim(trace[site]["value"]))
-        full[site] = axes[site] = entries
+        full[site] = entries = padded(entries, jnp.ndim(trace[site]["value"]))
+        if site in following:
+            continue
+        axes[site] = entries
         support = _without_independent(supports[site])
         if support.event_dim and all(entry is None for entry in entries[-support.event_dim :]):
             axes[site] = entries[: -support.event_dim] + (None,) * biject_to(support).domain.event_dim
         elif support.event_dim:
             splits_an_event = True
-    supports = {site: supports[site] for site in symmetry.axes}
-    values = {site: trace[site]["value"] for site in symmetry.axes}
+    supports = {site: supports[site] for site in axes}
+    values = {site: trace[site]["value"] for site in axes}
     shapes = jax.eval_shape(lambda v: _by_site(v, symmetry, supports), values)
     view = PlainView.of(replace(symmetry, axes=axes), shapes)
-    layout = Coordinates(replace(symmetry, axes=full), view.symmetry, view, supports, factorises=False)
+    layout = Coordinates(replace(symmetry, axes=full), view.symmetry, view, supports, False, tuple(following))
     if splits_an_event or _read_factors(trace, guide, layout) is None:
         return layout
-    values = own_sites(guide, trace)
-    touched = [site for site in layout.symmetry.axes if site in values]
-    return layout._replace(factorises=not _any_depends(guide, trace, values, touched, args, kwargs))
+    depends = dependencies(guide, trace, args, kwargs)
+    return layout._replace(factorises=not any(on & set(axes) for site, on in depends.items() if site not in following))
 
 
 def coordinates_of(values: Mapping[str, Array], layout: Coordinates) -> dict[str, Array]:
@@ -121,7 +133,7 @@ def _by_site(
             return jnp.log(jnp.maximum(value, jnp.finfo(value.dtype).tiny)) if is_simplex else value
         return value if support is constraints.real else biject_to(support).inv(value)
 
-    return {site: one(site) for site in symmetry.axes}
+    return {site: one(site) for site in supports}
 
 
 def factors_of(
@@ -221,15 +233,15 @@ def _read_factors(trace: Trace, guide: object, layout: Coordinates) -> GaussianF
             posterior = trace[f"_{part.prefix}_latent"]["fn"]
             loc |= part._unpack_latent(posterior.loc)
             scale |= part._unpack_latent(jnp.broadcast_to(posterior.scale, jnp.shape(posterior.loc)))
-    values = {site: trace[site]["value"] for site in layout.symmetry.axes}
+    values = {site: trace[site]["value"] for site in layout.sites}
     shapes = jax.eval_shape(lambda v: _by_site(v, layout.symmetry, layout.supports), values)
-    for site in layout.symmetry.axes:
+    for site in layout.sites:
         if site not in loc:
             found = _gaussian(trace[site]["fn"], layout.supports[site])
             if found is None or trace[site]["scale"] is not None:
                 return None
             loc[site], scale[site] = (jnp.broadcast_to(v, shapes[site].shape) for v in found)
-    return GaussianFactors(*(layout.view.open({site: d[site] for site in layout.symmetry.axes}) for d in (loc, scale)))
+    return GaussianFactors(*(layout.view.open({site: d[site] for site in layout.sites}) for d in (loc, scale)))
 
 
 def without_wrappers(fn: Any) -> Any:
@@ -254,28 +266,28 @@ def _gaussian(fn: Any, support: Any) -> tuple[Array, Array] | None:
 
 def latents_are_independent(guide: Any, trace: Trace, args: tuple, kwargs: dict) -> bool:
     """Whether no latent's distribution depends on another latent."""
-    values = own_sites(guide, trace)
-    return not _any_depends(guide, trace, values, values, args, kwargs)
+    return not any(dependencies(guide, trace, args, kwargs).values())
 
 
-def _any_depends(
-    guide: Any, trace: Trace, values: Mapping[str, Array], on: Iterable[str], args: tuple, kwargs: dict
-) -> bool:
-    """Whether the distribution of any site depends on the values of some: read off the program, not off numbers."""
-    fixed, free = dict(values), {name: values[name] for name in on}
+def dependencies(guide: Any, trace: Trace, args: tuple, kwargs: dict) -> dict[str, set[str]]:
+    """Latent site with a distribution of its own -> the other latents on which that depends, read off the program."""
+    values = latent_values(trace)
+    own = own_sites(guide, trace)
 
-    def log_probs(free: dict[str, Array]) -> list[Array]:
-        data = _settings(trace) | fixed | free
-        with handlers.block(), handlers.trace() as moved, handlers.seed(rng_seed=0), handlers.substitute(data=data):
-            guide(*args, **kwargs)
-        return [moved[name]["fn"].log_prob(value) for name, value in fixed.items()]
+    def log_densities(values: dict[str, Array]) -> dict[str, Array]:
+        found = log_density_by_site(guide, trace, values, args, kwargs)
+        return {name: found[name] for name in own}
 
-    program = jax.make_jaxpr(log_probs)(free).jaxpr
-    reached = {id(variable) for variable in program.invars}
+    program = jax.make_jaxpr(log_densities)(values).jaxpr
+    reached = {variable: {name} for variable, name in zip(program.invars, sorted(values), strict=True)}
     for equation in program.eqns:
-        if any(id(variable) in reached for variable in equation.invars):
-            reached |= {id(variable) for variable in equation.outvars}
-    return any(id(variable) in reached for variable in program.outvars)
+        names = set().union(*(reached.get(v, set()) for v in equation.invars if not isinstance(v, Literal)))
+        reached |= dict.fromkeys(equation.outvars, names)
+    return {
+        name: reached.get(variable, set()) - {name}
+        for name, variable in zip(sorted(own), program.outvars, strict=True)
+        if not isinstance(variable, Literal)
+    }
 
 
 def own_sites(guide: Any, trace: Trace) -> dict[str, Array]:

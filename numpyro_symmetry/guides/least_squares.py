@@ -99,5 +99,3 @@ def _working_residual(linear: LinearModel, predictors: Blocks, root: Array) -> A
     moved = linear.rows({site: predictors[site] - seen.predictor for site, seen in linear.observations.items()})
     slope = linear.rows({site: seen.gradient(predictors[site]) for site, seen in linear.observations.items()})
     return root * moved + jnp.where(root > 0, slope / jnp.where(root > 0, root, 1.0), 0.0)
-
-

@@ -104,7 +104,7 @@ class Together(NamedTuple):
 
     def mean(self, residual: Array) -> Blocks:
         """Means of the blocks, with one step of refinement for single precision."""
-        slope = jnp.concatenate([self.slopes[name] for name in reversed(self.slopes)], 1)
+        slope = _side_by_side(self.slopes)
         loc = solve_positive(self.factor, product(slope.T, residual))
         # what is left of the equations after the first solution, from residuals that do not cancel
         left = product(slope.T, residual - product(slope, loc)) - loc
@@ -115,8 +115,8 @@ class Together(NamedTuple):
         drawn: Blocks = {}
         stop = self.factor.shape[0]
         offset = jnp.zeros((0, *next(iter(loc.values())).shape[1:]), self.factor.dtype)
-        for name, slope in self.slopes.items():
-            start = stop - slope.shape[1]
+        for name in _in_order(self.slopes):
+            start = stop - self.slopes[name].shape[1]
             own = self.factor[start:stop, start:stop]
             shift = solve_triangular(own, product(self.factor[stop:, start:stop].T, offset), transposed=True)
             drawn[name] = draw(name, loc[name] - shift, ByParameters(own))
@@ -125,9 +125,9 @@ class Together(NamedTuple):
 
     def _split(self, stacked: Array) -> Blocks:
         found, stop = {}, stacked.shape[0]
-        for name, slope in self.slopes.items():
-            found[name] = stacked[stop - slope.shape[1] : stop]
-            stop -= slope.shape[1]
+        for name in _in_order(self.slopes):
+            start = stop - self.slopes[name].shape[1]
+            found[name], stop = stacked[start:stop], start
         return found
 
 
@@ -140,29 +140,28 @@ class WidestLast(NamedTuple):
         Narrow block -> its columns of A.
     narrow
         The narrow blocks, with the wide one as a part of the noise, if there are any.
-    name
-        Of the wide block.
-    precision
-        Of the wide block, given the narrow ones.
+    wide
+        The wide block -> its precision, given the narrow ones.
     """
 
     slopes: Blocks
     narrow: Together | WidestLast | None
-    name: str
-    precision: ByRows
+    wide: dict[str, ByRows]
 
     def mean(self, residual: Array) -> Blocks:
         """Means of the blocks."""
-        loc = {} if self.narrow is None else self.narrow.mean(solve_triangular(self.precision.factor, residual))
-        return loc | {self.name: self.precision.mean(residual - self._rows(loc))}
+        ((name, precision),) = self.wide.items()
+        loc = {} if self.narrow is None else self.narrow.mean(solve_triangular(precision.factor, residual))
+        return loc | {name: precision.mean(residual - self._rows(loc))}
 
     def draw(self, loc: Blocks, draw: Draw) -> Blocks:
         """Draw the blocks one after the other, each given those before it."""
         drawn = {} if self.narrow is None else self.narrow.draw({name: loc[name] for name in self.slopes}, draw)
-        own = loc[self.name]
+        ((name, precision),) = self.wide.items()
+        own = loc[name]
         if drawn:
-            own = own - self.precision.mean(self._rows({name: drawn[name] - loc[name] for name in drawn}))
-        return drawn | {self.name: draw(self.name, own, self.precision)}
+            own = own - precision.mean(self._rows({other: drawn[other] - loc[other] for other in drawn}))
+        return drawn | {name: draw(name, own, precision)}
 
     def _rows(self, blocks: Blocks) -> Array | float:
         return sum((product(self.slopes[name], blocks[name]) for name in blocks), 0.0)
@@ -182,14 +181,21 @@ def factorise(slopes: Mapping[str, Array]) -> Together | WidestLast:
         With ``mean(residual)``, of rows ``(N,)`` or ``(N, C)``, and ``draw(loc, draw)``, which calls ``draw`` with the
         name, mean and precision of every block, given what it returned for those before.
     """
-    # the widest block comes last, so that its own space is the only large one
-    ordered = {name: slopes[name] for name in sorted(slopes, key=lambda name: (slopes[name].shape[1], name))}
-    num_rows = next(iter(ordered.values())).shape[0]
-    if sum(slope.shape[1] for slope in ordered.values()) <= num_rows:
-        slope = jnp.concatenate([ordered[name] for name in reversed(ordered)], 1)
-        return Together(ordered, cholesky(product(slope.T, slope) + jnp.eye(slope.shape[1], dtype=slope.dtype)))
-    name, slope = ordered.popitem()
-    precision = ByRows.of(slope)
+    slope = _side_by_side(slopes)
+    if slope.shape[1] <= slope.shape[0]:
+        return Together(dict(slopes), cholesky(product(slope.T, slope) + jnp.eye(slope.shape[1], dtype=slope.dtype)))
+    *others, name = _in_order(slopes)
+    precision = ByRows.of(slopes[name])
+    narrow = {other: slopes[other] for other in others}
     # with the wide block integrated out the noise is LL', and rows are white again after L^-1
-    white = {other: solve_triangular(precision.factor, value) for other, value in ordered.items()}
-    return WidestLast(ordered, factorise(white) if white else None, name, precision)
+    white = {other: solve_triangular(precision.factor, slope) for other, slope in narrow.items()}
+    return WidestLast(narrow, factorise(white) if white else None, {name: precision})
+
+
+def _in_order(slopes: Mapping[str, Array]) -> list[str]:
+    """Blocks in the order in which they are drawn: the widest last, so that its own space is the only large one."""
+    return sorted(slopes, key=lambda name: (slopes[name].shape[1], name))
+
+
+def _side_by_side(slopes: Mapping[str, Array]) -> Array:
+    return jnp.concatenate([slopes[name] for name in reversed(_in_order(slopes))], 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -28,6 +28,7 @@ from numpyro_symmetry.guides.density import (
     latent_values,
     lay_out,
 )
+from numpyro_symmetry.guides.equivariance import equivariant_sites
 from numpyro_symmetry.guides.parameters import parameter_sites, refuse_nonfinite
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError, SymmetryWarning
 from numpyro_symmetry.symmetry.axes import names_in
@@ -93,7 +94,8 @@ def set_up(base: Any, model: Callable, options: Options, trace: Trace, args: tup
     if plain.groups:  # a guide that stays as it is runs, whatever it is
         _refuse(plain, options, trace, model, model_trace, args, kwargs)
     supports = {site: model_trace[site]["fn"].support for site in plain.axes}
-    layout = lay_out(plain, trace, supports, base, args, kwargs)
+    verdicts = equivariant_sites(base, plain, trace, args, kwargs) if plain.groups else {}
+    layout = lay_out(plain, trace, supports, base, args, kwargs, _following(plain, verdicts))
     if plain.groups:
         layout = requirements.verify_densities(base, trace, layout, args, kwargs)
     if options.estimator == "exact" and (why := why_not_exact(layout.of_coordinates, exact_table=layout.factorises)):
@@ -104,13 +106,25 @@ def set_up(base: Any, model: Callable, options: Options, trace: Trace, args: tup
     return SetUp(symmetry, layout, model_trace, parameters, max_features)  # pyright: ignore[reportArgumentType]
 
 
+def _following(symmetry: Symmetry, verdicts: Mapping[str, str]) -> tuple[str, ...]:
+    """Sites that need no place in a table, where something else tells the units of every group apart."""
+    if unsure := [site for site, verdict in verdicts.items() if verdict == "inconclusive"]:
+        _say(
+            f"The guide draws {unsure} given other sites, and whether they follow a relabelling of these could not be "
+            "seen: their distribution did not change where only the others were relabelled. They stay in the table."
+        )
+    following = tuple(site for site, verdict in verdicts.items() if verdict == "equivariant")
+    left = {name for site in symmetry.axes if site not in following for name in names_in(symmetry.axes[site])}
+    return following if left >= set(symmetry.groups) else ()
+
+
 def _enough_features(
     base: Any, estimator: str, trace: Trace, layout: Coordinates, args: tuple, kwargs: dict[str, Any]
 ) -> int | None:
     """As many features as the sequential bound needs where the guide starts; all, undrawn, of narrow sites."""
     symmetry = layout.of_coordinates
     components = sequential_components(symmetry, estimator, exact_table=layout.factorises)
-    values = {site: trace[site]["value"] for site in layout.symmetry.axes}
+    values = {site: trace[site]["value"] for site in layout.sites}
     shapes = jax.eval_shape(lambda v: coordinates_of(v, layout), values)
     if widest_site(components, {site: value.shape for site, value in shapes.items()}) <= FEWEST_FEATURES:
         return None

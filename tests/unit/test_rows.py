@@ -86,7 +86,9 @@ def test_gradients_of_both_spaces_agree():
 
         def log_density(residual, slope, extra):
             # a row of zeros observes nothing, and takes six parameters to the space of parameters; five rows to that of rows
-            slope, residual = (jnp.concatenate([slope, padding]), jnp.append(residual, 0.0)) if extra else (slope, residual)
+            slope, residual = (
+                (jnp.concatenate([slope, padding]), jnp.append(residual, 0.0)) if extra else (slope, residual)
+            )
             model = factorise({"b": slope})
             loc, found = model.mean(residual), []
             model.draw(loc, lambda _, m, q: found.append(q.log_prob(z - m)) or z)
@@ -95,6 +97,4 @@ def test_gradients_of_both_spaces_agree():
         by_parameters = jax.value_and_grad(log_density, argnums=(0, 1))(residual[:5], slope[:5], True)
         by_rows = jax.value_and_grad(log_density, argnums=(0, 1))(residual[:5], slope[:5], False)
         np.testing.assert_allclose(by_parameters[0], by_rows[0], rtol=1e-12)
-        jax.tree.map(
-            lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12), by_parameters[1], by_rows[1]
-        )
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12), by_parameters[1], by_rows[1])
