@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         mutual_information,
     )
     from numpyro_symmetry.guides import (
+        AutoConditional,
         AutoSymmetrized,
         ElboBounds,
     )
@@ -94,6 +95,7 @@ _UPPER_FLOORS = {
     "find_symmetry": "discovery",
     "log_permanent": "entropy",
     "mutual_information": "entropy",
+    "AutoConditional": "guides",
     "AutoSymmetrized": "guides",
     "ElboBounds": "guides",
     "ActivationCost": "matching",
@@ -121,6 +123,7 @@ _SUBPACKAGES = {*_UPPER_FLOORS.values(), "testing"}
 __all__ = [
     "ActivationCost",
     "AllocationCost",
+    "AutoConditional",
     "AutoSymmetrized",
     "Concat",
     "DiagonalGaussian",

@@ -1,6 +1,8 @@
-"""Guides that are symmetric by construction. Knows NumPyro, entropy and discovery."""
+"""Guides that are symmetric by construction, or follow one. Knows NumPyro, entropy and discovery."""
 
+from numpyro_symmetry.guides.auto_conditional import AutoConditional
 from numpyro_symmetry.guides.auto_symmetrized import AutoSymmetrized, LogFactor
 from numpyro_symmetry.guides.bounds import ElboBounds, ElboDifference
+from numpyro_symmetry.guides.given import Given
 
-__all__ = ["AutoSymmetrized", "ElboBounds", "ElboDifference", "LogFactor"]
+__all__ = ["AutoConditional", "AutoSymmetrized", "ElboBounds", "ElboDifference", "Given", "LogFactor"]

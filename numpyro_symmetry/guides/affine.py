@@ -16,7 +16,7 @@ from jax import Array
 from numpyro import handlers
 from numpyro.distributions import constraints
 
-from numpyro_symmetry.guides.likelihoods import Observation, normal_prior, observation
+from numpyro_symmetry.guides.likelihoods import Observation, normal_prior, observation, unwrapped
 
 Trace = Mapping[str, Any]
 _TOLERANCE = 1e-6
@@ -321,7 +321,7 @@ def _difference(before: Reading, middle: Reading, after: Reading, trace: Trace, 
             return f"the {noun} of {name!r} is not affine in them"
     for name, density in before.densities.items():
         if name not in sites and not _close(density, after.densities[name]):
-            kind = type(trace[name]["fn"]).__name__
+            kind = type(unwrapped(trace[name]["fn"])).__name__
             unknown = f"{name!r} depends on them and is a {kind}, of no known linear predictor"
             return unknown if trace[name]["is_observed"] else f"the prior of {name!r} depends on them"
     return None

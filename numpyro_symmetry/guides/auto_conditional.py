@@ -11,7 +11,6 @@ import copy
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -42,6 +41,7 @@ from numpyro_symmetry.guides.affine import (
 )
 from numpyro_symmetry.guides.conditional import FromObservations, Source, start_of_inducing
 from numpyro_symmetry.guides.equivariance import as_double
+from numpyro_symmetry.guides.given import Given
 from numpyro_symmetry.guides.rows import Precision
 from numpyro_symmetry.symmetry import SymmetryError, UnsupportedGuideError
 from numpyro_symmetry.symmetry.arguments import as_count, as_key, as_names, as_shape
@@ -194,7 +194,7 @@ class AutoConditional(AutoGuide):
         super().__init__(model, prefix=getattr(base_guide, "prefix", "auto"))
         self.base = base_guide
         self.source: Source | None = None
-        self._asked = None if isinstance(sites, str) and sites == "auto" else as_names(sites, "sites")
+        self._asked = None if isinstance(sites, str) and sites == "auto" else as_names(sites, "sites", example="['w2', 'b2']")
         self._num_steps = as_count(num_steps, "num_steps")
         self._inducing = inducing
         self._reasons: dict[str, str] = {}
@@ -296,27 +296,6 @@ class AutoConditional(AutoGuide):
             )
         self.source, self._reasons = _choose(self, args, kwargs)
         self.base = _restricted(self.base, self.source.sites)
-
-
-@dataclass(frozen=True)
-class Given:
-    """A guide bound to its data, whatever it is called with.
-
-    Attributes
-    ----------
-    guide
-        The guide.
-    args, kwargs
-        The model's arguments in training.
-    """
-
-    guide: Callable
-    args: tuple = ()
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Draw from the guide given its own data."""
-        return self.guide(*self.args, **self.kwargs)
 
 
 class _Without:

@@ -31,6 +31,7 @@ from numpyro_symmetry.guides.bounds import ElboBounds, Particles, summarise
 from numpyro_symmetry.guides.compiled import Arguments, Compiled, run_compiled
 from numpyro_symmetry.guides.density import Coordinates, Trace, latent_values, latents_are_independent
 from numpyro_symmetry.guides.elbo import Target
+from numpyro_symmetry.guides.given import Given
 from numpyro_symmetry.guides.information import draws_permutations, information_at
 from numpyro_symmetry.guides.parameters import parameter_sites, refuse_wrong_parameters
 from numpyro_symmetry.guides.set_up import Options, set_up
@@ -307,6 +308,21 @@ class AutoSymmetrized(AutoGuide):
         assert self.layout is not None
         symmetry = self.layout.symmetry
         return symmetry.apply(symmetry.sample(key_element, sample_shape), draws)  # pyright: ignore[reportReturnType]
+
+    def given(self, *args: Any, **kwargs: Any) -> Given:
+        """The guide bound to its data, for `Predictive` at new inputs: needed if its base guide is conditioned on them.
+
+        Parameters
+        ----------
+        *args, **kwargs
+            The model's arguments in training, with the observations.
+
+        Returns
+        -------
+        Given
+            A guide that takes any arguments and ignores them.
+        """
+        return Given(self, args, kwargs)
 
     def median(self, params: dict[str, Any]) -> dict[str, Array]:
         """Medians of the base guide: of one labelled component, because those of :math:`q^G` are blind to labels."""

@@ -212,6 +212,12 @@ def normal_prior(site: Any) -> tuple[Array, Array] | None:
     return None if type(fn) is not dist.Normal or masked or site["scale"] is not None else (fn.loc, fn.scale)
 
 
+def unwrapped(fn: Distribution) -> Distribution:
+    """A distribution without what declares its shape or masks it."""
+    *_, core = _layers(fn)
+    return core
+
+
 def _layers(fn: Distribution) -> Iterator[Distribution]:
     yield fn
     while isinstance(fn, dist.Independent | dist.ExpandedDistribution | dist.MaskedDistribution):

@@ -1,0 +1,28 @@
+"""A guide bound to the data that it is conditioned on, for predictions at other inputs. Knows nothing of guides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Given:
+    """A guide bound to its data, whatever it is called with.
+
+    Attributes
+    ----------
+    guide
+        The guide.
+    args, kwargs
+        The model's arguments in training.
+    """
+
+    guide: Callable
+    args: tuple = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Draw from the guide given its own data."""
+        return self.guide(*self.args, **self.kwargs)

@@ -1,0 +1,416 @@
+"""Guides that follow: against closed forms, quadrature and brute force; and what they refuse."""
+
+import functools
+import math
+import pickle
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import optax
+import pytest
+from numpyro import handlers
+from numpyro.infer import SVI, Predictive, Trace_ELBO
+from numpyro.infer.autoguide import AutoDelta, AutoMultivariateNormal, AutoNormal
+from scipy.special import logsumexp
+from scipy.stats import multivariate_normal
+
+from numpyro_symmetry import AutoConditional, AutoSymmetrized, SymmetryError, UnsupportedGuideError
+
+X = np.random.default_rng(0).normal(size=(12, 2))
+Y = X @ [1.0, -2.0] + 0.3 * np.random.default_rng(1).normal(size=12)
+
+
+def negative_elbo(model, guide, *args, particles=1, key=0, **kwargs):
+    """One estimate of the negative ELBO at the guide's first parameters."""
+    elbo = Trace_ELBO(num_particles=particles)
+    svi = SVI(model, guide, optax.sgd(0.0), elbo)
+    state = svi.init(jax.random.key(key), *args, **kwargs)
+    return float(svi.evaluate(state, *args, **kwargs))
+
+
+def linear(x, y=None, scale=1.0):
+    beta = numpyro.sample("beta", dist.Normal(0.0, 2.0).expand([2]).to_event(1))
+    bias = numpyro.sample("bias", dist.Normal(1.0, 3.0))
+    numpyro.sample("y", dist.Normal(x @ beta + bias, scale).to_event(1), obs=y)
+
+
+def hierarchical(x, y=None):
+    scale = numpyro.sample("scale", dist.HalfNormal(1.0))
+    centre = numpyro.sample("centre", dist.Normal(0.0, 1.0))
+    beta = numpyro.sample("beta", dist.Normal(centre, scale).expand([2]).to_event(1))
+    noise = numpyro.sample("noise", dist.LogNormal(-1.0, 0.5))
+    numpyro.sample("y", dist.Normal(x @ beta, noise).to_event(1), obs=y)
+
+
+def two_outputs(x, y=None):
+    noise = numpyro.sample("noise", dist.LogNormal(-1.0, 0.5))
+    beta = numpyro.sample("beta", dist.Normal(0.0, 1.0).expand([2, 2]).to_event(2))
+    bias = numpyro.sample("bias", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+    numpyro.sample("y", dist.Normal(x @ beta + bias, noise).to_event(2), obs=y)
+
+
+def network(x, y=None, width=3):
+    w1 = numpyro.sample("w1", dist.Normal(0.0, 1.0).expand([x.shape[-1], width]).to_event(2))
+    b1 = numpyro.sample("b1", dist.Normal(0.0, 1.0).expand([width]).to_event(1))
+    w2 = numpyro.sample("w2", dist.Normal(0.0, 1.0).expand([width]).to_event(1))
+    b2 = numpyro.sample("b2", dist.Normal(0.0, 1.0))
+    numpyro.sample("y", dist.Normal(jax.nn.relu(x @ w1 + b1) @ w2 + b2, 0.3).to_event(1), obs=y)
+
+
+def classifier(x, y=None, width=3):
+    w1 = numpyro.sample("w1", dist.Normal(0.0, 1.0).expand([x.shape[-1], width]).to_event(2))
+    w2 = numpyro.sample("w2", dist.Normal(0.0, 1.0).expand([width, 4]).to_event(2))
+    b2 = numpyro.sample("b2", dist.Normal(0.0, 1.0).expand([4]).to_event(1))
+    with numpyro.plate("data", len(x)):
+        numpyro.sample("y", dist.Categorical(logits=jnp.tanh(x @ w1) @ w2 + b2), obs=y)
+
+
+LABELS = np.arange(12) % 4
+
+
+# ---- exact ---------------------------------------------------------------------------------------------------------
+
+
+def test_all_of_a_linear_model_has_the_evidence_in_every_draw():
+    covariance = 4.0 * X @ X.T + 9.0 + np.eye(12)
+    expected = multivariate_normal(np.ones(12), covariance).logpdf(Y)
+    with jax.enable_x64(True):
+        guide = AutoConditional(lambda *args, **kwargs: None, model=linear)
+        assert negative_elbo(linear, guide, X, Y) == pytest.approx(-expected, rel=1e-10)
+        assert negative_elbo(linear, guide, X, Y, key=1) == pytest.approx(-expected, rel=1e-10)
+
+
+def weighted(x, y=None, weight=1.0, mask=None):
+    beta = numpyro.sample("beta", dist.Normal(0.0, 2.0).expand([2]).to_event(1))
+    with numpyro.plate("data", len(x)), handlers.scale(scale=weight):
+        fn = dist.Normal(x @ beta, 0.5)
+        numpyro.sample("y", fn if mask is None else fn.mask(mask), obs=y)
+
+
+def two_sites(x, y=None):
+    beta = numpyro.sample("beta", dist.Normal(0.0, 2.0).expand([2]).to_event(1))
+    numpyro.sample("left", dist.Normal(x[:5] @ beta, 0.5).to_event(1), obs=None if y is None else y[:5])
+    numpyro.sample("right", dist.Normal(2.0 * (x[5:] @ beta), 0.7).to_event(1), obs=None if y is None else y[5:])
+
+
+MISSING = np.arange(12) % 3 == 0
+WEIGHED = {
+    "scale": (weighted, {"weight": 2.5}),
+    "mask": (weighted, {"mask": ~MISSING}),
+    "missing": (weighted, {"mask": ~MISSING, "y": np.where(MISSING, np.nan, Y)}),
+    "several sites": (two_sites, {}),
+}
+
+
+@pytest.mark.parametrize("name", WEIGHED)
+def test_rows_weigh_as_the_log_joint_does(name):
+    """The log joint over the density is one constant, which is its integral by quadrature."""
+    model, kwargs = WEIGHED[name]
+    kwargs = {"y": Y} | kwargs
+    with jax.enable_x64(True):
+        guide = AutoConditional(lambda *args, **kwargs: None, model=model)
+        found = [-negative_elbo(model, guide, X, key=key, **kwargs) for key in (0, 1)]
+        # far enough and fine enough for a trapezoid to be exact
+        grid = np.linspace(-6.0, 6.0, 301)
+        points = np.stack(np.meshgrid(grid, grid), -1).reshape(-1, 2)
+
+        def joint(beta):
+            with handlers.block():
+                return numpyro.infer.util.log_density(model, (X,), kwargs, {"beta": beta})[0]
+
+        values = np.asarray(jax.lax.map(joint, jnp.asarray(points), batch_size=2048))
+        expected = logsumexp(values) + 2.0 * math.log(grid[1] - grid[0])
+    assert found[0] == pytest.approx(found[1], rel=1e-9)
+    assert found[0] == pytest.approx(expected, rel=1e-6)
+
+
+def collapsed(model_trace, kind):
+    """Log density of everything but the sites that follow, these integrated out, by dense algebra."""
+    value = {name: np.asarray(site["value"], float) for name, site in model_trace.items()}
+    if kind == "hierarchical":
+        covariance = value["scale"] ** 2 * X @ X.T + value["noise"] ** 2 * np.eye(12)
+        return multivariate_normal(value["centre"] * X.sum(1), covariance).logpdf(Y)
+    covariance = X @ X.T + 1.0 + value["noise"] ** 2 * np.eye(12)
+    return multivariate_normal(np.zeros(12), covariance).logpdf(np.stack([Y, -Y], 1).T).sum()
+
+
+@pytest.mark.parametrize("kind", ["hierarchical", "two outputs"])
+def test_the_conditional_integrates_its_sites_out(kind):
+    model, y = (hierarchical, Y) if kind == "hierarchical" else (two_outputs, np.stack([Y, -Y], 1))
+    with jax.enable_x64(True):
+        guide = AutoConditional(AutoNormal(model))
+        with handlers.seed(rng_seed=0):
+            guide(X, y)
+            guide_trace = handlers.trace(guide).get_trace(X, y)
+        follow = set(guide.source.sites)
+        assert follow == ({"beta"} if kind == "hierarchical" else {"beta", "bias"})
+        assert guide.source.num_outputs == (0 if kind == "hierarchical" else 2)
+        values = {name: site["value"] for name, site in guide_trace.items() if site["type"] == "sample"}
+        values = {name: value for name, value in values.items() if not name.startswith("_")}
+        with handlers.seed(rng_seed=0), handlers.substitute(data=values):
+            trace = handlers.trace(model).get_trace(X, y)
+        rows = sum(float(trace[name]["fn"].log_prob(trace[name]["value"]).sum()) for name in [*follow, "y"])
+        rows -= sum(float(guide_trace[name]["fn"].log_prob(values[name])) for name in follow)
+        assert rows == pytest.approx(collapsed(trace, kind), rel=1e-9)
+
+
+def test_draws_and_density_of_a_site_agree():
+    """Means of draws are the mean; densities integrate to one, by importance against a wide normal."""
+    guide = AutoConditional(AutoNormal(hierarchical))
+    with handlers.seed(rng_seed=0):
+        guide(X, Y)
+        trace = handlers.trace(guide).get_trace(X, Y)
+    fn = trace["beta"]["fn"]
+    draws = np.asarray(fn.sample(jax.random.key(1), (4000,)), float)
+    error = draws.std(0) / math.sqrt(len(draws))
+    assert (abs(draws.mean(0) - np.asarray(fn.mean)) < 4.5 * error).all()
+    wide = multivariate_normal(np.asarray(fn.mean, float), 4.0 * np.cov(draws.T))
+    points = wide.rvs(4000, random_state=0)
+    ratio = np.exp(np.asarray(jax.lax.map(fn.log_prob, jnp.asarray(points, jnp.float32))) - wide.logpdf(points))
+    assert abs(ratio.mean() - 1.0) < 4.5 * ratio.std() / math.sqrt(len(ratio))
+
+
+def test_more_parameters_than_rows_give_the_same_bound():
+    """A network of 3 units on 12 rows and one of 30 on 12 take the two spaces; each against dense algebra."""
+    for width in (3, 30):
+        with jax.enable_x64(True):
+            model = functools.partial(network, width=width)
+            guide = AutoConditional(AutoNormal(model))
+            with handlers.seed(rng_seed=0):
+                guide(X, Y)
+                trace = handlers.trace(guide).get_trace(X, Y)
+            value = {name: site["value"] for name, site in trace.items() if site["type"] == "sample"}
+            hidden = np.maximum(X @ value["w1"] + value["b1"], 0.0)
+            covariance = hidden @ hidden.T + 1.0 + 0.09 * np.eye(12)
+            prediction = hidden @ value["w2"] + value["b2"]
+            log_joint = dist.Normal(prediction, 0.3).log_prob(Y).sum()
+            log_joint += sum(dist.Normal(0.0, 1.0).log_prob(value[name]).sum() for name in ("w2", "b2"))
+            found = log_joint - sum(trace[name]["fn"].log_prob(value[name]) for name in ("w2", "b2"))
+            expected = multivariate_normal(np.zeros(12), covariance).logpdf(Y)
+            assert float(found) == pytest.approx(expected, rel=1e-9)
+
+
+# ---- other likelihoods, inducing inputs ----------------------------------------------------------------------------
+
+
+def counts(x, y=None):
+    beta = numpyro.sample("beta", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+    numpyro.sample("y", dist.Poisson(jnp.exp(x @ beta + 1.0)).to_event(1), obs=y)
+
+
+def coins(x, y=None):
+    beta = numpyro.sample("beta", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+    numpyro.sample("y", dist.Bernoulli(logits=x @ beta).to_event(1), obs=y)
+
+
+def heavy(x, y=None):
+    beta = numpyro.sample("beta", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+    numpyro.sample("y", dist.StudentT(3.0, x @ beta, 0.3).to_event(1), obs=y)
+
+
+def classes(x, y=None):
+    beta = numpyro.sample("beta", dist.Normal(0.0, 1.0).expand([2, 4]).to_event(2))
+    numpyro.sample("y", dist.Categorical(logits=x @ beta).to_event(1), obs=y)
+
+
+NEARLY = {
+    "Poisson": (counts, np.random.default_rng(2).poisson(np.exp(X @ [0.7, -0.4] + 1.0))),
+    "Bernoulli": (coins, (Y > 0).astype(int)),
+    "Student-t": (heavy, Y),
+    "Categorical": (classes, LABELS),
+}
+
+
+@pytest.mark.parametrize("name", NEARLY)
+def test_steps_come_near_the_evidence_and_never_above(name):
+    """A few hundred steps of SVI on four numbers; the evidence by importance weights of the same guide."""
+    model, y = NEARLY[name]
+    guide = AutoConditional(lambda *args, **kwargs: None, model=model)
+    svi = SVI(model, guide, optax.adam(3e-2), Trace_ELBO(num_particles=4))
+    params = svi.run(jax.random.key(0), 300, X, y, progress_bar=False).params
+    assert set(params) == {"auto_y_step", "auto_y_precision"}
+
+    def weight(key):
+        with handlers.block(), handlers.seed(rng_seed=key), handlers.substitute(data=params):
+            trace = handlers.trace(guide).get_trace(X, y)
+        beta = trace["beta"]["value"]
+        with handlers.block():
+            joint = numpyro.infer.util.log_density(model, (X, y), {}, {"beta": beta})[0]
+        return joint - trace["beta"]["fn"].log_prob(beta)
+
+    weights = np.asarray(jax.lax.map(weight, jax.random.split(jax.random.key(1), 2000)), float)
+    evidence = logsumexp(weights) - math.log(len(weights))
+    gap, error = evidence - weights.mean(), weights.std() / math.sqrt(len(weights))
+    assert gap > -3.0 * error
+    # a Gaussian with one learned factor is near each of these
+    assert gap < 0.6, gap
+
+
+def test_inducing_inputs_of_a_linear_model_reach_its_evidence():
+    """With the data as pseudo-observations the conditional is exact."""
+    with jax.enable_x64(True):
+        guide = AutoConditional(lambda *args, **kwargs: None, model=linear, inducing=X)
+        svi = SVI(linear, guide, optax.sgd(0.0), Trace_ELBO())
+        state = svi.init(jax.random.key(0), X, Y)
+        params = svi.get_params(state)
+        np.testing.assert_allclose(params["auto_beta_output_0"], Y)
+        exact = params | {"auto_beta_precision_0": jnp.ones(12)}
+        with handlers.substitute(data=exact):
+            found = Trace_ELBO().loss(jax.random.key(1), {}, linear, guide, X, Y)
+        covariance = 4.0 * X @ X.T + 9.0 + np.eye(12)
+        assert -float(found) == pytest.approx(multivariate_normal(np.ones(12), covariance).logpdf(Y), rel=1e-9)
+
+
+def test_inducing_sees_no_data():
+    """The distribution of the sites that follow does not change with the batch."""
+    guide = AutoConditional(AutoNormal(classifier), inducing=6)
+    with handlers.seed(rng_seed=0):
+        guide(X, LABELS)
+        first, second = (
+            handlers.trace(handlers.seed(guide, 0)).get_trace(*batch) for batch in ((X, LABELS), (X[:4], LABELS[:4]))
+        )
+    np.testing.assert_array_equal(first["w2"]["fn"].mean, second["w2"]["fn"].mean)
+    assert guide.source.num_outputs == 4
+
+
+# ---- symmetrized ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["exact", "steps", "inducing"])
+def test_information_is_that_of_the_hidden_layer(name):
+    """Averaged over the whole group by brute force in double precision, the output weights included."""
+    model, y = (network, Y) if name == "exact" else (classifier, LABELS)
+    base = AutoConditional(AutoNormal(model), inducing=5 if name == "inducing" else None)
+    guide = AutoSymmetrized(base, estimator="exact")
+    with jax.enable_x64(True):
+        guide.setup(jax.random.key(0), X, y)
+        assert "w2" in guide.layout.following
+        assert guide.layout.factorises
+        with handlers.seed(rng_seed=3):
+            trace = handlers.trace(guide).get_trace(X, y)
+        information = float(trace["_symmetry_correction"]["fn"].log_factor)
+        values = {n: s["value"] for n, s in trace.items() if s["type"] == "sample" and not n.startswith("_")}
+
+        def density(values):
+            with handlers.block(), handlers.seed(rng_seed=0), handlers.substitute(data=values):
+                moved = handlers.trace(base).get_trace(X, y)
+            return sum(float(jnp.sum(moved[n]["fn"].log_prob(values[n]))) for n in values)
+
+        batch = guide.symmetry.elements()
+        size = round(math.exp(guide.symmetry.log_order()))
+        elements = [jax.tree.map(lambda part, k=k: part[k], batch) for k in range(size)]
+        densities = np.array([density(guide.symmetry.apply(element, values)) for element in elements])
+        expected = density(values) - (logsumexp(densities) - math.log(len(densities)))
+        assert -information == pytest.approx(expected, abs=1e-8)
+
+
+def test_a_conditional_that_is_not_equivariant_stays_in_the_table():
+    """A guide by hand whose output weights follow, but for one unit that is a thousandth out."""
+
+    def broken(x, y=None, shift=1e-3):
+        w1 = numpyro.sample("w1", dist.Normal(numpyro.param("m", jnp.ones((2, 3))), 0.1).to_event(2))
+        b1 = numpyro.sample("b1", dist.Normal(numpyro.param("c", jnp.zeros(3)), 0.1).to_event(1))
+        offset = jnp.zeros(3).at[0].set(shift)
+        numpyro.sample("w2", dist.Normal(w1.sum(0) + b1 + offset, 0.2).to_event(1))
+        numpyro.sample("b2", dist.Normal(0.0, 1.0))
+
+    for shift, follows in ((1e-3, False), (0.0, True)):
+        guide = AutoSymmetrized(functools.partial(broken, shift=shift), model=network)
+        guide.setup(jax.random.key(0), X, Y)
+        assert ("w2" in guide.layout.following) == follows
+
+
+# ---- prediction, refusals ------------------------------------------------------------------------------------------
+
+
+def test_predicts_at_new_inputs_by_its_own_data():
+    guide = AutoConditional(AutoNormal(network))
+    params = (
+        SVI(network, guide, optax.adam(1e-2), Trace_ELBO()).run(jax.random.key(0), 2, X, Y, progress_bar=False).params
+    )
+    bound = pickle.loads(pickle.dumps(guide.given(X, Y)))
+    predictive = Predictive(network, guide=bound, params=params, num_samples=5)
+    assert jax.jit(lambda x: predictive(jax.random.key(1), x)["y"])(X[:3]).shape == (5, 3)
+    with pytest.raises(SymmetryError, match=r"guide\.given"):
+        Predictive(network, guide=guide, params=params, num_samples=5)(jax.random.key(1), X[:3])
+    assert guide.sample_posterior(jax.random.key(1), params, X, Y, sample_shape=(2, 3))["w2"].shape == (2, 3, 3)
+
+
+def products(x, y=None):
+    u = numpyro.sample("u", dist.Normal(0.0, 1.0))
+    v = numpyro.sample("v", dist.Normal(0.0, 1.0))
+    numpyro.sample("y", dist.Normal(u * v * x[:, 0], 1.0).to_event(1), obs=y)
+
+
+def subsampled(x, y=None):
+    beta = numpyro.sample("beta", dist.Normal(0.0, 1.0))
+    with numpyro.plate("data", 100, subsample_size=len(x)):
+        numpyro.sample("y", dist.Normal(beta * x[:, 0], 1.0), obs=y)
+
+
+def positive(x, y=None):
+    slope = numpyro.sample("slope", dist.HalfNormal(1.0))
+    numpyro.sample("y", dist.Normal(slope * x[:, 0], 1.0).to_event(1), obs=y)
+
+
+def gamma(x, y=None):
+    beta = numpyro.sample("beta", dist.Normal(0.0, 1.0))
+    numpyro.sample("y", dist.Gamma(jnp.exp(beta * x[:, 0]), 1.0).to_event(1), obs=y)
+
+
+def discrete(x, y=None):
+    k = numpyro.sample("k", dist.Bernoulli(0.5))
+    beta = numpyro.sample("beta", dist.Normal(0.0, 1.0))
+    numpyro.sample("y", dist.Normal(beta * x[:, 0] + k, 1.0).to_event(1), obs=y)
+
+
+REFUSED = {
+    "two sets": (products, {}, "'u' and 'v' are each affine"),
+    "subsampled": (subsampled, {}, "Plate 'data' is subsampled, 12 of 100"),
+    "support": (positive, {}, "no plain Normal prior|its prior is no plain Normal"),
+    "support, asked": (positive, {"sites": ["slope"]}, r"Sites \['slope'\] have no plain Normal prior"),
+    "likelihood": (gamma, {}, "Gamma, of no known linear predictor"),
+    "hidden layer": (network, {"sites": ["w1"]}, "the location of 'y' is not affine"),
+    "unknown site": (network, {"sites": ["w3"]}, r"sites names \['w3'\]"),
+    "discrete": (discrete, {}, "Site 'k' is discrete"),
+    "inducing width": (network, {"inducing": np.zeros((5, 3))}, r"shape \(5, 3\); expected \(number, 2\)"),
+    "inducing name": (network, {"inducing": {"z": np.zeros((5, 2))}}, r"names the arguments \['z'\]"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refuses(name):
+    model, options, words = REFUSED[name]
+    y = np.abs(Y) if name == "likelihood" else Y
+    base = (lambda *args, **kwargs: None) if name == "discrete" else AutoNormal(model)
+    with pytest.raises(SymmetryError, match=words), handlers.seed(rng_seed=0):
+        AutoConditional(base, model=model, **options)(X, y)
+
+
+def test_refuses_models_without_data_and_guides_that_are_set_up():
+    with pytest.raises(SymmetryError, match="no observed site"), handlers.seed(rng_seed=0):
+        AutoConditional(AutoNormal(network))(X)
+    used = AutoNormal(network)
+    with handlers.seed(rng_seed=0):
+        used(X, Y)
+    with pytest.raises(UnsupportedGuideError, match="set up already"), handlers.seed(rng_seed=0):
+        AutoConditional(used)(X, Y)
+
+    def same_sites(x, y=None):
+        numpyro.sample("w2", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+
+    with pytest.raises(UnsupportedGuideError, match=r"draws \['w2'\]"), handlers.seed(rng_seed=0):
+        AutoConditional(same_sites, model=network)(X, Y)
+    with pytest.raises(TypeError, match="got the class"):
+        AutoConditional(AutoNormal)
+    with pytest.raises(UnsupportedGuideError, match="point mass"):
+        AutoSymmetrized(AutoConditional(AutoDelta(network)))
+
+
+def test_a_full_covariance_below_is_symmetrized_too():
+    guide = AutoSymmetrized(AutoConditional(AutoMultivariateNormal(network)))
+    guide.setup(jax.random.key(0), X, Y)
+    assert "w2" in guide.layout.following
