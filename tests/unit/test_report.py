@@ -187,7 +187,8 @@ def test_what_a_sign_changes_is_not_said_to_be_no_matter_of_labels():
     found = report(draws, out)
     assert found.sign_suspected
     assert "it may be a sign" in found.warnings[0]
-    assert "signs=True" in found.warnings[0]
+    assert "unless signs=False" in found.warnings[0]
+    assert "kind='signed'" in found.warnings[0]
     assert "not a matter of labels" not in str(found)
     assert "not due to labels" not in str(found)
     # something else says that it is not
