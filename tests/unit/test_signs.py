@@ -195,6 +195,18 @@ def test_a_whole_site_is_refused_where_it_makes_no_sense():
         # how long it runs depends on the sign, what it computes does not
         (lambda a, b, x: jax.lax.while_loop(lambda s: s < 5.0, lambda s: 2 * s, a) ** 2 * b**2, [{1}]),
         (lambda a, b, x: jnp.linalg.cholesky(jnp.eye(2) + a**2).sum() + b**2, [{0}, {1}]),
+        (lambda a, b, x: jnp.linalg.slogdet(a * jnp.array([[1.0, 2.0], [3.0, 5.0]]))[1] * b**2, [{0}, {1}]),
+        (lambda a, b, x: jnp.linalg.solve(jnp.eye(2) + a**2, b * jnp.ones(2)).sum() * a, [{0, 1}]),
+        (
+            lambda a, b, x: (
+                jax.lax.linalg.triangular_solve(
+                    a * jnp.ones((2, 2)), b * jnp.ones((2, 1)), left_side=True, lower=True, unit_diagonal=True
+                ).sum()
+                ** 2
+            ),
+            [{1}],
+        ),
+        (lambda a, b, x: jnp.linalg.solve(a * jnp.eye(2), jnp.ones(2)).sum() * b, [{0, 1}]),
         (lambda a, b, x: jnp.zeros(2).at[0].set(a).sum() * b, [{0, 1}]),
         (lambda a, b, x: jnp.zeros(2).at[0].add(a).sum() * b, [{0, 1}]),
         (lambda a, b, x: jnp.arange(3.0).at[a.astype(int)].get(wrap_negative_indices=False) ** 2 * b**2, [{1}]),
