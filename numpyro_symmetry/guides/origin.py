@@ -28,8 +28,8 @@ class Origin:
     observed
         Observed site -> ``(num_draws,)``, fingerprint of its values.
     arguments
-        ``(num_draws, num_arrays)``, fingerprints of the numbers in the model's arguments, in ascending order, as they
-        may be passed by place or by name.
+        ``(num_draws,)``, the sum of the fingerprints of the numbers in the model's arguments, which may be passed by
+        place or by name.
     """
 
     latents: tuple[tuple[str, tuple[int, ...]], ...]
@@ -45,8 +45,8 @@ class Origin:
             for name, site in model_trace.items()
             if site["type"] == "sample" and site["is_observed"]
         }
-        given = [fingerprint(leaf) for leaf in jax.tree.leaves((args, kwargs)) if _is_numeric(leaf)]
-        return cls(tuple(sorted(latents.items())), observed, jnp.sort(jnp.array(given, jnp.uint32)))
+        given = (fingerprint(leaf) for leaf in jax.tree.leaves((args, kwargs)) if _is_numeric(leaf))
+        return cls(tuple(sorted(latents.items())), observed, sum(given, jnp.uint32(0)))
 
     def difference(self, other: Origin) -> str | None:
         """What differs between this and another one, in words, or ``None``."""
@@ -62,7 +62,7 @@ class Origin:
             # values that depend on the draw, as those of a minibatch do, are not the data's own
             if all(len(of) == 1 for of in both) and both[0] != both[1]:
                 return f"observed site {site!r} holds other values"
-        if not np.array_equal(self.arguments[0], other.arguments[0]):
+        if self.arguments[0] != other.arguments[0]:
             return "the model's arguments hold other numbers"
         return None
 
