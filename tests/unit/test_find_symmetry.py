@@ -198,9 +198,9 @@ def test_parameters_count_as_sites():
         numpyro.sample("y", dist.Normal(jnp.tanh(x @ weights["w1"]) @ weights["w2"], 0.1).to_event(1), obs=y)
 
     found = find_symmetry(model, (X, Y))
-    assert found.axes == {"net.w1": (None, "net.w2"), "net.w2": ("net.w2",)}
+    assert found.axes == {"net.w1": (None, "net"), "net.w2": ("net",)}
     assert all(finding.is_parameter for finding in found.findings)
-    assert "net.w2 (param)  -1    4     ±S4 'net.w2'" in found.explain()
+    assert "net.w2 (param)  -1    4     ±S4 'net'" in found.explain()
     assert "'net.w1', 'net.w2': of numpyro.param. Groups ['net.w2'] move parameters alone" in found.explain()
     assert "'net.w1', 'net.w2': of numpyro.param. Groups that move these are left out" in found.restrict([]).explain()
 
