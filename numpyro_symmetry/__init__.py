@@ -75,8 +75,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# the upper floors are imported on first use, so that importing the package costs little more than importing numpyro
-_UPPER_FLOORS = {
+# the upper layers are imported on first use, so that importing the package costs little more than importing numpyro
+_UPPER_LAYERS = {
     "LogEvidence": "diagnostics",
     "LossBarrier": "diagnostics",
     "Report": "diagnostics",
@@ -118,7 +118,7 @@ _UPPER_FLOORS = {
 }
 
 # subpackages that are attributes without being imported by name
-_SUBPACKAGES = {*_UPPER_FLOORS.values(), "testing"}
+_SUBPACKAGES = {*_UPPER_LAYERS.values(), "testing"}
 
 __all__ = [
     "ActivationCost",
@@ -176,8 +176,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    if name in _UPPER_FLOORS:
-        return getattr(import_module(f"{__name__}.{_UPPER_FLOORS[name]}"), name)
+    if name in _UPPER_LAYERS:
+        return getattr(import_module(f"{__name__}.{_UPPER_LAYERS[name]}"), name)
     if name in _SUBPACKAGES:
         return import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

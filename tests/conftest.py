@@ -10,10 +10,12 @@ import pytest
 # JAX_DISABLE_MOST_OPTIMIZATIONS=0 tests what users run
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 
-# many compile the same ones, which are forgotten now and then (below): each process keeps its own
+# many compile the same ones, which are forgotten now and then (below): each process keeps its own, and where
+# NUMPYRO_SYMMETRY_COMPILED names a folder, for the next run too
 _COMPILED = tempfile.TemporaryDirectory(prefix="compiled-")
+_KEPT = os.environ.get("NUMPYRO_SYMMETRY_COMPILED", _COMPILED.name)
 os.environ |= {
-    "JAX_COMPILATION_CACHE_DIR": _COMPILED.name,
+    "JAX_COMPILATION_CACHE_DIR": os.path.join(_KEPT, os.environ.get("PYTEST_XDIST_WORKER", "alone")),
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
 }

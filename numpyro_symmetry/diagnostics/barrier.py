@@ -136,6 +136,31 @@ def loss_barrier(
     if path is not None and not is_option(path, PATHS):
         raise ValueError(f"path must be one of {PATHS}; got {path!r}.")
     refuse_tracers("loss_barrier", a, b)
+    first, last, is_geodesic = _ends(a, b, path)
+    key = jax.random.key(0) if rng_key is None else as_key(rng_key)
+    t = np.linspace(0.0, 1.0, num_points)
+
+    def values(share: Array, draw_key: Array) -> dict[str, Array]:
+        here = first.geodesic(last, share)
+        return here.sample(draw_key) if is_geodesic else here.loc
+
+    losses, influence, effective = _along(loss, values, t, jax.random.split(key, num_samples if is_geodesic else 1))
+    if is_geodesic and effective.min() < _FEW_DRAWS:
+        warnings.warn(
+            f"At t={t[effective.argmin()]:.2f} some likelihoods are in effect the average of {effective.min():.1f} of "
+            f"{num_samples} draws: losses there are too high, and errors too small. Raise num_samples.",
+            SymmetryWarning,
+            stacklevel=2,
+        )
+    excess = _above_chord(t, losses)
+    scatter = _above_chord(t, influence)
+    errors = scatter.std(1, ddof=1) / math.sqrt(num_samples) if is_geodesic else np.zeros(num_points)
+    worst = int(np.argmax(excess))
+    return LossBarrier(float(excess[worst]), float(errors[worst]), t, losses, excess, errors, effective)
+
+
+def _ends(a: Any, b: Any, path: str | None) -> tuple[DiagonalGaussian, DiagonalGaussian, bool]:
+    """Both ends, and whether the way between them is the Wasserstein geodesic and not the line between their means."""
     ends = [side if isinstance(side, DiagonalGaussian) else read(side) for side in (a, b)]
     are_gaussian = [isinstance(side, DiagonalGaussian) for side in ends]
     if path != "linear" and any(hasattr(side, "covariance") for side in ends):
@@ -143,7 +168,6 @@ def loss_barrier(
             "The path between Gaussians with correlations is not one of means and standard deviations: pass "
             ".diagonal() of both, or path='linear' for the path between their means."
         )
-    path = ("wasserstein" if all(are_gaussian) else "linear") if path is None else path
     if path == "wasserstein" and not all(are_gaussian):
         raise SymmetryError("path='wasserstein' needs standard deviations of both ends: pass Gaussians or guides.")
     first, last = (_gaussian(side) for side in ends)
@@ -157,22 +181,34 @@ def loss_barrier(
             )
     for side, name in ((first, " of the first end"), (last, " of the second end")):
         side.check(name)
-    key = jax.random.key(0) if rng_key is None else as_key(rng_key)
-    count = num_samples if path == "wasserstein" else 1
+    return first, last, path != "linear" and all(are_gaussian)
+
+
+class _Along(NamedTuple):
+    """Along a path: losses ``(num_points,)``, what each draw contributes to them, and how many draws are effective."""
+
+    losses: np.ndarray
+    influence: np.ndarray
+    effective: np.ndarray
+
+
+def _along(
+    loss: Callable[[dict[str, Array]], Array],
+    values: Callable[[Array, Array], dict[str, Array]],
+    t: np.ndarray,
+    keys: Array,
+) -> _Along:
+    """Losses of likelihoods that are averaged over draws, of the same keys all along a path."""
 
     @jax.jit
-    def log_likelihood(t: Array) -> Array:
-        here = first.geodesic(last, t)
-
+    def log_likelihood(share: Array) -> Array:
         def one(draw_key: Array) -> Array:
-            values = here.sample(draw_key) if path == "wasserstein" else here.loc
-            return -jnp.asarray(as_real_array(loss(values), "What loss returned", TypeError))
+            return -jnp.asarray(as_real_array(loss(values(share, draw_key)), "What loss returned", TypeError))
 
-        return jax.lax.map(one, jax.random.split(key, count))
+        return jax.lax.map(one, keys)
 
-    t = np.linspace(0.0, 1.0, num_points)
-    losses, influence = np.empty(num_points), np.empty((num_points, count))
-    effective = np.full(num_points, float(count))
+    count = len(keys)
+    found = _Along(np.empty(len(t)), np.empty((len(t), count)), np.full(len(t), float(count)))
     for k, share in enumerate(t):
         try:
             table = log_likelihood(jnp.asarray(share))
@@ -180,33 +216,30 @@ def loss_barrier(
             raise TypeError(
                 "loss is compiled, and left JAX: write it in jax.numpy, without numpy, float() or branches on values."
             ) from error
-        if table.ndim != 2:
-            raise ValueError(f"loss must return one number for each datum, (num_data,); got shape {table.shape[1:]}.")
-        if not table.shape[1]:
-            raise ValueError("loss is one over no data: it returned shape (0,).")
-        if not bool(jnp.isfinite(table).all()):
-            raise ValueError(
-                f"loss is not finite for {int((~jnp.isfinite(table)).any(0).sum())} data at t={share:.2f}."
-            )
+        _refuse_no_losses(table, share)
         log_mean = logsumexp(table, axis=0) - math.log(count)
-        losses[k] = -float(jnp.mean(log_mean))
+        found.losses[k] = -float(jnp.mean(log_mean))
         # what each draw contributes to the loss, to first order
         weights = jnp.exp(table - log_mean)
-        influence[k] = -np.asarray(jnp.mean(weights, axis=1), float)
+        found.influence[k] = -np.asarray(jnp.mean(weights, axis=1), float)
         if count > 1:
-            effective[k] = float(jnp.quantile(count / jnp.mean(weights**2, axis=0), 0.01))
-    excess = losses - (1 - t) * losses[0] - t * losses[-1]
-    scatter = influence - (1 - t)[:, None] * influence[0] - t[:, None] * influence[-1]
-    errors = scatter.std(1, ddof=1) / math.sqrt(count) if count > 1 else np.zeros(num_points)
-    worst = int(np.argmax(excess))
-    if count > 1 and effective.min() < _FEW_DRAWS:
-        warnings.warn(
-            f"At t={t[effective.argmin()]:.2f} some likelihoods are in effect the average of {effective.min():.1f} of "
-            f"{count} draws: losses there are too high, and errors too small. Raise num_samples.",
-            SymmetryWarning,
-            stacklevel=2,
-        )
-    return LossBarrier(float(excess[worst]), float(errors[worst]), t, losses, excess, errors, effective)
+            found.effective[k] = float(jnp.quantile(count / jnp.mean(weights**2, axis=0), 0.01))
+    return found
+
+
+def _refuse_no_losses(table: Array, share: float) -> None:
+    if table.ndim != 2:
+        raise ValueError(f"loss must return one number for each datum, (num_data,); got shape {table.shape[1:]}.")
+    if not table.shape[1]:
+        raise ValueError("loss is one over no data: it returned shape (0,).")
+    if not bool(jnp.isfinite(table).all()):
+        raise ValueError(f"loss is not finite for {int((~jnp.isfinite(table)).any(0).sum())} data at t={share:.2f}.")
+
+
+def _above_chord(t: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """What values along a path, its first axis, have beyond the chord between their ends."""
+    share = t.reshape(-1, *(1,) * (values.ndim - 1))
+    return values - (1 - share) * values[0] - share * values[-1]
 
 
 def _gaussian(side: Any) -> DiagonalGaussian:

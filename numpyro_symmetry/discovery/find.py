@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import itertools
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -16,12 +16,12 @@ import numpy as np
 from jax import Array
 
 from numpyro_symmetry.discovery.check import in_double
-from numpyro_symmetry.discovery.data import apart, holds_nan, observing, redrawn
-from numpyro_symmetry.discovery.evidence import Evidence, gather_evidence, measured, with_far_points
+from numpyro_symmetry.discovery.data import holds_nan
 from numpyro_symmetry.discovery.exchange import Suspects, is_plausible, out_of_reach, suspects_of
 from numpyro_symmetry.discovery.inputs import asking, read_question
 from numpyro_symmetry.discovery.interpreter import Origin, Typed
-from numpyro_symmetry.discovery.joint import FrozenModel, freeze, observations, observed_values, outline, traced_in
+from numpyro_symmetry.discovery.joint import observations, outline
+from numpyro_symmetry.discovery.other_data import Sources
 from numpyro_symmetry.discovery.parity import even_sets
 from numpyro_symmetry.discovery.program import Program, read_program
 from numpyro_symmetry.discovery.proposals import what_holds, with_blocks
@@ -33,8 +33,6 @@ from numpyro_symmetry.symmetry import Finding, Symmetry, SymmetryError, Symmetry
 from numpyro_symmetry.symmetry.arguments import as_flag
 from numpyro_symmetry.symmetry.axes import names_in
 from numpyro_symmetry.symmetry.errors import NotFiniteError
-
-_NUM_POINTS, _NUM_REDRAWN = 2, 5
 
 
 def find_symmetry(
@@ -116,109 +114,23 @@ def _found(
     model: Callable, args: tuple, kwargs: dict[str, Any], key: Array, rng: np.random.Generator, signs: bool
 ) -> Symmetry:
     """The symmetry of a model."""
-    reading, even, opaque, suspects = _typed(model, args, kwargs, key, signs)
-
-    claimed = reading.symmetry()
-
-    def findings(found: Symmetry, tried: Symmetry, refused: Mapping[str, SymmetryError]) -> tuple[Finding, ...]:
-        found_so = reading.findings(found, tried, refused)
-        return tuple(finding._replace(is_parameter=finding.site not in suspects.batches) for finding in found_so)
-
-    def proved(args: tuple, kwargs: dict, single: bool) -> Symmetry:
-        def frozen(args: tuple, kwargs: dict, observed: Mapping[str, Any]) -> FrozenModel:
-            shown = observing(model, observed) if observed else model
-            return freeze(shown, args, kwargs, key, reading.sites, single=single)
-
-        proof = gather_evidence(frozen(args, kwargs, {}), rng, _NUM_POINTS)
-        if not opaque or reading.blocks(claimed) or (signs and may_have_signs(claimed, even)):
-            proof = with_far_points(proof, rng)
-
-        @functools.cache
-        def on_other_data(k: int) -> Evidence | None:
-            # a number on its own may be a size, without which there are no other data at all
-            ways = [redrawn, functools.partial(redrawn, scalars=False)] if k else [apart]
-            return next(filter(None, map(as_drawn, ways)), None)
-
-        def as_drawn(way: Callable[[Any, np.random.Generator], Any]) -> Evidence | None:
-            try:
-                with traced_in(single):
-                    observed = observed_values(model, args, kwargs, key)
-                # where a prior depends on data, points about another are as good, and need not be compiled
-                other = frozen(*way((args, kwargs, observed), rng))._replace(place=proof.frozen.place)
-                if other.sizes != proof.frozen.sizes:
-                    return None
-                found = with_far_points(gather_evidence(other, rng, _NUM_POINTS), rng)
-                return measured(found)._replace(controls=False)
-            except Exception:  # whatever a model says of data it was not made for
-                return None
-
-        def others(start: int = 0) -> Iterator[Evidence]:
-            yield from filter(None, map(on_other_data, range(start, 1 + _NUM_REDRAWN)))
-
-        def holding(tried: Symmetry) -> tuple[Symmetry, dict[str, SymmetryError]]:
-            found, refused = what_holds(tried, proof, rng)
-            for one in others(1) if not opaque else ():
-                found, more = what_holds(found, one, rng)
-                refused |= more
-            return found, refused
-
-        tried = claimed
-        found, refused = holding(tried)
-        if any(tried.groups[name].over for name in refused):
-            tried = reading.without_fibres()
-            found, refused = holding(tried)
-        for name, why in refused.items():
-            warnings.warn(
-                f"Group {name!r} looked possible from the structure of the model, but failed the numerical check, and "
-                f"is left out. {why}",
-                SymmetryWarning,
-                stacklevel=5,
-            )
-        blocks = reading.blocks(found)
-        if blocks:
-            # what no rule has followed may have met data after all: those that coincide must not count
-            found = with_blocks(reading, found, blocks, lambda: itertools.chain([proof], others()), rng)
-        if signs and may_have_signs(found, even):
-            # what is even may be so for these data alone
-            found = with_signs(found, even, [proof, *itertools.islice(others(1), 1)], rng)
-
-        @functools.cache
-        def further() -> Evidence:
-            return proof if proof.far else with_far_points(proof, rng)
-
-        def all_evidence() -> Iterator[Evidence]:
-            yield proof
-            yield further()
-            yield from others()
-
-        missed = out_of_reach(suspects, reading, found, all_evidence)
-        said = tuple(_of_a_prior(one, proof.frozen.unread) for one in findings(found, tried, refused))
-        return replace(found, findings=said, out_of_reach=missed)
-
-    nothing_claimed = not claimed.groups and not reading.blocks(claimed)
-    trivial = replace(claimed, findings=findings(claimed, claimed, {}))
-    if nothing_claimed and not even and not is_plausible(suspects, reading):
-        return trivial
+    read = _typed(model, args, kwargs, key, signs)
+    if not read.claims_anything and not read.even and not is_plausible(read.suspects, read.reading):
+        return read.trivial()
     try:
-        return in_double(proved, args, kwargs)
+        return in_double(functools.partial(_proved, read, model, key, rng), args, kwargs)
     except SymmetryError as error:
-        if nothing_claimed:
-            return trivial
+        if not read.claims_anything:
+            return read.trivial()
         if not isinstance(error, NotFiniteError):
             raise
         if holds_nan((args, kwargs, observations(outline(model, args, kwargs, key), "known"))):
             raise
         # a model that NUTS may well run, for it starts where the log joint is finite
         warnings.warn(f"No symmetry could be verified. {error}", SymmetryWarning, stacklevel=3)
-        nothing = claimed.restrict([])
-        return replace(nothing, findings=findings(nothing, claimed, dict.fromkeys(claimed.groups, error)))
-
-
-def _of_a_prior(finding: Finding, unread: set[str]) -> Finding:
-    """A finding, with a word on a group that says nothing of the data."""
-    if not finding.group or finding.is_parameter or finding.site not in unread:
-        return finding
-    return finding._replace(reason="; ".join(filter(None, [finding.reason, "nothing but its prior reads it"])))
+        nothing = read.claimed.restrict([])
+        refused = dict.fromkeys(read.claimed.groups, error)
+        return replace(nothing, findings=read.findings(nothing, read.claimed, refused))
 
 
 class _Read(NamedTuple):
@@ -228,18 +140,42 @@ class _Read(NamedTuple):
     ----------
     reading
         Labels of its axes.
+    claimed
+        The group that they leave.
     even
         Sets of sites that may be negated.
     opaque
         Whether its arguments were opaque.
     suspects
         What might be exchanged between sites.
+    signs
+        Whether signs are looked for.
     """
 
     reading: Reading
+    claimed: Symmetry
     even: list[frozenset[str]]
     opaque: bool
     suspects: Suspects
+    signs: bool
+
+    @property
+    def claims_anything(self) -> bool:
+        """Whether labels leave a group, or axes of which only numbers can tell."""
+        return bool(self.claimed.groups or self.reading.blocks(self.claimed))
+
+    def may_be_signed(self, symmetry: Symmetry) -> bool:
+        """Whether any signs of this symmetry are to be tried."""
+        return self.signs and may_have_signs(symmetry, self.even)
+
+    def findings(self, found: Symmetry, tried: Symmetry, refused: Mapping[str, SymmetryError]) -> tuple[Finding, ...]:
+        """What is said of every axis."""
+        found_so = self.reading.findings(found, tried, refused)
+        return tuple(finding._replace(is_parameter=finding.site not in self.suspects.batches) for finding in found_so)
+
+    def trivial(self) -> Symmetry:
+        """The symmetry of a model of which labels claim nothing."""
+        return replace(self.claimed, findings=self.findings(self.claimed, self.claimed, {}))
 
 
 def _typed(model: Callable, args: tuple, kwargs: dict[str, Any], key: Array, signs: bool) -> _Read:
@@ -251,7 +187,58 @@ def _typed(model: Callable, args: tuple, kwargs: dict[str, Any], key: Array, sig
     sites = list(program.shapes)
     even = even_sets(program.jaxpr, program.signs) if signs else []
     negated = [frozenset(sites[k] for k in one) for one in even]
-    return _Read(type_program(program), negated, program.opaque, suspects_of(program))
+    reading = type_program(program)
+    return _Read(reading, reading.symmetry(), negated, program.opaque, suspects_of(program), signs)
+
+
+def _proved(
+    read: _Read, model: Callable, key: Array, rng: np.random.Generator, args: tuple, kwargs: dict, single: bool
+) -> Symmetry:
+    """What numbers leave of what labels claim, and what they find beyond it."""
+    reading, claimed = read.reading, read.claimed
+    reaches_far = not read.opaque or bool(reading.blocks(claimed)) or read.may_be_signed(claimed)
+    sources = Sources(model, args, kwargs, key, rng, reading.sites, single, reaches_far)
+    tried, found, refused = _that_hold(read, sources)
+    for name, why in refused.items():
+        warnings.warn(
+            f"Group {name!r} looked possible from the structure of the model, but failed the numerical check, and "
+            f"is left out. {why}",
+            SymmetryWarning,
+            stacklevel=5,
+        )
+    if blocks := reading.blocks(found):
+        # what no rule has followed may have met data after all: those that coincide must not count
+        found = with_blocks(reading, found, blocks, lambda: itertools.chain([sources.own], sources.others()), rng)
+    if read.may_be_signed(found):
+        # what is even may be so for these data alone
+        found = with_signs(found, read.even, [sources.own, *itertools.islice(sources.redrawn(), 1)], rng)
+    missed = out_of_reach(read.suspects, reading, found, sources.everything)
+    said = tuple(_of_a_prior(one, sources.own.frozen.unread) for one in read.findings(found, tried, refused))
+    return replace(found, findings=said, out_of_reach=missed)
+
+
+def _that_hold(read: _Read, sources: Sources) -> tuple[Symmetry, Symmetry, dict[str, SymmetryError]]:
+    """The groups that were tried, those of them that hold, and why the others do not; without fibres if one fails."""
+
+    def holding(tried: Symmetry) -> tuple[Symmetry, dict[str, SymmetryError]]:
+        found, refused = what_holds(tried, sources.own, sources.rng)
+        for one in sources.redrawn() if not read.opaque else ():
+            found, more = what_holds(found, one, sources.rng)
+            refused |= more
+        return found, refused
+
+    found, refused = holding(read.claimed)
+    if not any(read.claimed.groups[name].over for name in refused):
+        return read.claimed, found, refused
+    tried = read.reading.without_fibres()
+    return tried, *holding(tried)
+
+
+def _of_a_prior(finding: Finding, unread: set[str]) -> Finding:
+    """A finding, with a word on a group that says nothing of the data."""
+    if not finding.group or finding.is_parameter or finding.site not in unread:
+        return finding
+    return finding._replace(reason="; ".join(filter(None, [finding.reason, "nothing but its prior reads it"])))
 
 
 def type_program(program: Program) -> Reading:

@@ -140,8 +140,8 @@ def _run_closed(
         known_ = [parity if value is None else value for parity, value in zip(operands, given_, strict=True)]
         if inner is not None:
             results = _run_closed(inner, known_, demands, [var in live for var in equation.outvars])
-        elif (loop := _LOOPS.get(equation.primitive.name)) is not None:
-            results = loop(equation.params, operands, known_, demands)
+        elif (solved := _EQUATIONS.get(equation.primitive.name)) is not None:
+            results = solved(equation.params, operands, known_, demands)
         else:
             results = _step(equation, operands, given_, demands)
         environment.update(zip(equation.outvars, results, strict=True))
@@ -161,6 +161,12 @@ def _step(equation: Any, operands: list[Parity], given: list[Known | None], dema
         return [operands[0]] * count if len(operands) == 1 else list(operands)
     if name in _SUMS:
         return [demands.agree(operands)]
+    if name == "lu":
+        # rows are chosen by size; on and above the diagonal, the one part that densities read, it follows the matrix
+        return [operands[0], *[_EVEN] * (count - 1)]
+    if name == "triangular_solve" and params["unit_diagonal"]:
+        # ones follow nothing
+        demands.vanish(operands[0])
     if name in _PRODUCTS:
         return [None if None in operands else _xor(operands)]
     if name in _EVENS:
@@ -236,7 +242,17 @@ def _conditional(params: Any, operands: list[Parity], known_: list[Parity | Know
     return [demands.agree(results) for results in zip(*out, strict=True)]
 
 
-_LOOPS = {"scan": _scan, "while": _while, "cond": _conditional}
+def _solve(params: Any, operands: list[Parity], known_: list[Parity | Known], demands: _Demands) -> list[Parity]:
+    # what solves a linear equation is such that both of its sides are alike
+    start = sum(params["const_lengths"])
+    solution = [demands.unknown() for _ in operands[start:]]
+    consts = known_[: params["const_lengths"].matvec]
+    for each in zip(_run_closed(params["jaxprs"].matvec, [*consts, *solution], demands), operands[start:], strict=True):
+        demands.agree(each)
+    return [*solution]
+
+
+_EQUATIONS = {"scan": _scan, "while": _while, "cond": _conditional, "custom_linear_solve": _solve}
 
 
 def combinations_of(basis: Sequence[int]) -> list[int]:

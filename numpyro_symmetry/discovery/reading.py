@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from numpyro_symmetry.discovery.fibres import Pointer, chains
+from numpyro_symmetry.discovery.group_names import path_of, short_names
 from numpyro_symmetry.discovery.terms import (
     Atom,
     Joined,
@@ -184,24 +185,21 @@ class Reading:
         return Symmetry(axes, used.kinds, sizes, orbits)
 
     def _names(self, serials: Iterable[int]) -> dict[int, str]:
-        """A plate's name where an axis is one, else its first site (a vector if there is one) and axis."""
-        wanted, candidates = list(dict.fromkeys(serials)), {}
+        """A plate's name where an axis is one, else as short as can be that of its first site (a vector if any)."""
+        candidates: dict[int, list[tuple]] = {}
         for site, terms in self.sites.items():
             for k, term in enumerate(terms):
                 for atom in atoms_of(term):
                     whole = isinstance(resolve(term), Atom)
                     plate = self.names[site][k] if whole else None
-                    rank = (plate is None, len(terms) != 1, not whole)
-                    name = plate or (site if len(terms) == 1 and whole else f"{site}[{k - len(terms)}]")
-                    candidates.setdefault(atom.serial, []).append((rank, len(candidates), name.replace("/", ".")))
-        names: dict[int, str] = {}
-        for serial in wanted:
-            name = min(candidates[serial])[-1]
-            others = set(names.values())
-            names[serial] = next(
-                n for n in itertools.chain([name], (f"{name}.{k}" for k in itertools.count(2))) if n not in others
-            )
-        return names
+                    at = "" if len(terms) == 1 and whole else f"[{k - len(terms)}]"
+                    *modules, last = path_of(site)
+                    # what a kernel of a module takes is of another module, what it gives is its own
+                    rank = (plate is None, len(terms) != 1, not whole, bool(modules) and k < len(terms) - 1)
+                    path = (plate.replace("/", "."),) if plate else (*modules, last + at)
+                    candidates.setdefault(atom.serial, []).append((rank, len(candidates), path))
+        wanted = list(dict.fromkeys(serials))
+        return dict(zip(wanted, short_names([min(candidates[serial])[-1] for serial in wanted]), strict=True))
 
     # ---- why -------------------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from numpyro_symmetry.entropy.importance import effective_number, pareto_shape
+from numpyro_symmetry.guides.origin import Origin
 
 
 class Particles(NamedTuple):
@@ -25,11 +26,14 @@ class Particles(NamedTuple):
         ``(num_particles,)``, log joint less the base guide's log density.
     information
         ``(num_particles, 2)``, lower and upper estimate of the mutual information.
+    origin
+        What they are of: the latent sites, and fingerprints of the data.
     """
 
     elbo: np.ndarray
     log_weight: np.ndarray
     information: np.ndarray
+    origin: Origin
 
 
 class ElboDifference(NamedTuple):
@@ -125,7 +129,7 @@ class ElboBounds:
         Parameters
         ----------
         other
-            Bounds of another fit to the same data.
+            Bounds of another fit of the same model to the same data.
 
         Returns
         -------
@@ -137,7 +141,7 @@ class ElboBounds:
         TypeError
             If ``other`` is no `ElboBounds`.
         ValueError
-            If the numbers of draws differ.
+            If the numbers of draws differ, or the latent sites, or the data.
 
         Examples
         --------
@@ -160,7 +164,13 @@ class ElboBounds:
                 f"Draws are compared pair by pair, and there are {self.num_particles} and {other.num_particles}: give "
                 "both calls of elbo_bounds the same num_particles and rng_key."
             )
-        (elbo, _, information), (elbo_of_other, _, of_other) = self.particles, other.particles
+        if differs := self.particles.origin.difference(other.particles.origin):
+            raise ValueError(
+                f"Fits of one model to the same data are compared, and these are not: {differs}. Give both calls of "
+                "elbo_bounds the same arguments of the model. Bounds of different models for the same data may be "
+                "subtracted as they are, where errors add up in squares."
+            )
+        (elbo, _, information, _), (elbo_of_other, _, of_other, _) = self.particles, other.particles
         base = elbo - elbo_of_other
         return ElboDifference(
             self.lower - other.upper,
@@ -175,7 +185,7 @@ class ElboBounds:
         """Whether the same draws are worth the same; what nothing is known of (NaN) does not differ."""
         if not isinstance(other, ElboBounds):
             return NotImplemented
-        alike = (np.array_equal(a, b) for a, b in zip(self.particles, other.particles, strict=True))
+        alike = (np.array_equal(a, b) for a, b in zip(self.particles[:3], other.particles[:3], strict=True))
         weighed = math.isnan(self.importance_weighted) == math.isnan(other.importance_weighted)
         return self.log_order == other.log_order and weighed and all(alike)
 
@@ -205,7 +215,7 @@ class ElboBounds:
 
 def summarise(particles: Particles, log_order: float, *, is_whole: bool) -> ElboBounds:
     """Means over draws and their standard errors; weights only where the model ``is_whole`` and sees no minibatch."""
-    elbo, log_weight, information = particles = Particles(*(np.asarray(x, np.float64) for x in particles))
+    elbo, log_weight, information = (np.asarray(x, np.float64) for x in particles[:3])
     below, above = information.T
     base, base_error = _mean_and_error(elbo)
     # only a mean may be cut off at log|G|: single draws scatter about it, and cutting them would bias the mean
@@ -235,7 +245,7 @@ def summarise(particles: Particles, log_order: float, *, is_whole: bool) -> Elbo
         effective_number=number,
         log_order=log_order,
         num_particles=len(elbo),
-        particles=particles,
+        particles=Particles(elbo, log_weight, information, particles.origin),
     )
 
 

@@ -20,6 +20,7 @@ from numpyro.distributions.util import scale_and_mask
 from numpyro_symmetry.discovery import enumerated_log_density
 from numpyro_symmetry.guides.bounds import Particles
 from numpyro_symmetry.guides.density import Trace, latent_values, log_prob_of
+from numpyro_symmetry.guides.origin import Origin
 from numpyro_symmetry.guides.requirements import subsampled_plates
 from numpyro_symmetry.symmetry import SymmetryError
 
@@ -53,13 +54,14 @@ class Target(NamedTuple):
         """Numbers of one draw; parameters constrained, as from ``SVI.get_params``."""
         key_guide, key_model, key_information = jax.random.split(rng_key, 3)
         guide_trace = self._guide_trace(key_guide, params, args, kwargs)
+        model_trace = self._model_trace(key_model, guide_trace, params, args, kwargs)
         if self.summed_out:
             elbo = log_weight = self._enumerated(key_model, guide_trace, params, args, kwargs)
         else:
-            model_trace = self._model_trace(key_model, guide_trace, params, args, kwargs)
             log_weight = _log_density(model_trace) - _log_density(guide_trace)
             elbo = _with_closed_forms(model_trace, guide_trace) if self.analytic else log_weight
-        return Particles(elbo, log_weight, self.information(key_information, guide_trace, args, kwargs))  # pyright: ignore
+        information = self.information(key_information, guide_trace, args, kwargs)
+        return Particles(elbo, log_weight, information, Origin.of(model_trace, args, kwargs))  # pyright: ignore
 
     @property
     def is_whole(self) -> bool:

@@ -1,6 +1,6 @@
 """Mutual information of one draw of a base guide: fast where its Gaussian factors are its density, general elsewhere.
 
-Knows guides, traces and their coordinates; the estimators are on the floor below.
+Knows guides, traces and their coordinates; the estimators are in the layer below.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 from numpyro_symmetry.matching.assignment import assign
 from numpyro_symmetry.matching.costs import ActivationCost
-from numpyro_symmetry.matching.gaussian import DiagonalGaussian, FullGaussian
+from numpyro_symmetry.matching.full_gaussian import FullGaussian
+from numpyro_symmetry.matching.gaussian import DiagonalGaussian
 from numpyro_symmetry.matching.match import Match, match
 from numpyro_symmetry.matching.nearest import NearestTransposition, nearest_transposition
 

@@ -1,4 +1,4 @@
-"""Gaussians over named sites: what a mean-field guide is, what draws are summarised by, and how a symmetry moves them.
+"""Independent Gaussians over named sites: what a mean-field guide is, and what draws are summarised by.
 
 In NumPy, and so in double precision, where all they hold is of NumPy; in JAX otherwise. Checked where a user makes
 them; what JAX makes of one as a pytree, such as its gradient, need be no Gaussian. Knows no costs and no algorithms.
@@ -18,6 +18,14 @@ from jax.core import Tracer
 from jax.typing import ArrayLike
 
 from numpyro_symmetry.matching import guide_parameters
+from numpyro_symmetry.matching.gaussian_inputs import (
+    module_of,
+    refuse_other_shapes,
+    refuse_other_sites,
+    refuse_what_is_not_finite,
+    unchecked,
+)
+from numpyro_symmetry.matching.unsigned import permutations, refuse_no_symmetry, unsigned
 from numpyro_symmetry.symmetry import Element, Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import (
     as_count,
@@ -25,10 +33,8 @@ from numpyro_symmetry.symmetry.arguments import (
     as_real_array,
     as_shape,
     refuse_masked,
-    refuse_tracers,
     shape_of,
 )
-from numpyro_symmetry.symmetry.elements import broadcast, permutation_of
 
 
 @jax.tree_util.register_pytree_with_keys_class
@@ -88,8 +94,8 @@ class DiagonalGaussian:
                     f"Site {site!r}{where}: loc has shape {means} and scale {deviations}; give one standard deviation "
                     "for each mean."
                 )
-            _refuse_what_is_not_finite(loc, f"loc of site {site!r}{where}")
-            _refuse_what_is_not_finite(self.scale[site], f"scale of site {site!r}{where}")
+            refuse_what_is_not_finite(loc, f"loc of site {site!r}{where}")
+            refuse_what_is_not_finite(self.scale[site], f"scale of site {site!r}{where}")
             if not isinstance(self.scale[site], Tracer) and (np.asarray(self.scale[site]) < 0).any():
                 raise SymmetryError(
                     f"Site {site!r}{where} holds {int((np.asarray(self.scale[site]) < 0).sum())} negative standard "
@@ -104,7 +110,7 @@ class DiagonalGaussian:
     @classmethod
     def tree_unflatten(cls, aux: None, children: tuple[Any, ...]) -> DiagonalGaussian:
         """The same structure with whatever leaves, unchecked."""
-        return _unchecked(cls, loc=children[0], scale=children[1])
+        return unchecked(cls, loc=children[0], scale=children[1])
 
     # ---- where they come from ------------------------------------------------------------------------------------
 
@@ -141,7 +147,7 @@ class DiagonalGaussian:
             if array.ndim < lead:
                 raise SymmetryError(f"Site {site!r} has shape {array.shape}, fewer than {lead} leading dimensions.")
             leading.setdefault(array.shape[:lead], site)
-            _refuse_what_is_not_finite(array, f"Site {site!r}")
+            refuse_what_is_not_finite(array, f"Site {site!r}")
             flat[site] = array.reshape(-1, *array.shape[lead:])
         if len(leading) > 1:
             raise SymmetryError(
@@ -212,8 +218,8 @@ class DiagonalGaussian:
             raise SymmetryError(f"Sites {missing} of the Gaussian are not among the values {sorted(values, key=str)}.")
         refuse_masked({site: values[site] for site in self.loc})
         values = {site: as_real_array(values[site], f"Site {site!r}") for site in self.loc}
-        _refuse_other_shapes(values, self.loc)
-        xp = _module_of((self, [values[site] for site in self.loc]))
+        refuse_other_shapes(values, self.loc)
+        xp = module_of((self, [values[site] for site in self.loc]))
         total: Any = xp.zeros(())
         for site, loc in self.loc.items():
             scale = xp.asarray(self.scale[site])
@@ -232,15 +238,15 @@ class DiagonalGaussian:
             loc, scale = self.loc[site], self.scale[site]
             in_jax = isinstance(loc, jax.Array) and jnp.issubdtype(loc.dtype, jnp.floating)
             noise = jax.random.normal(keys[site], (*shape, *np.shape(loc)), loc.dtype if in_jax else float)
-            xp = _module_of((loc, scale))
+            xp = module_of((loc, scale))
             return xp.asarray(loc) + xp.asarray(scale) * (noise if isinstance(noise, Tracer) else xp.asarray(noise))
 
         return {site: one(site) for site in self.loc}
 
     def wasserstein(self, other: DiagonalGaussian) -> Array:
         r"""2-Wasserstein distance, :math:`W_2^2 = \lVert\mu-\mu'\rVert^2 + \lVert\sigma-\sigma'\rVert^2`."""
-        _refuse_other_sites(self, other)
-        xp = _module_of((self, other))
+        refuse_other_sites(self, other)
+        xp = module_of((self, other))
         pairs = [(a[site], b[site]) for a, b in ((self.loc, other.loc), (self.scale, other.scale)) for site in self.loc]
         return xp.sqrt(sum((((xp.asarray(x) - xp.asarray(y)) ** 2).sum() for x, y in pairs), xp.zeros(())))
 
@@ -252,11 +258,11 @@ class DiagonalGaussian:
         ValueError
             If ``t`` is not from 0 to 1: beyond its ends a geodesic is none, and standard deviations turn negative.
         """
-        _refuse_other_sites(self, other)
+        refuse_other_sites(self, other)
         share = as_real_array(t, "t", TypeError)
         if share.ndim or not (isinstance(t, Tracer) or 0.0 <= float(share) <= 1.0):
             raise ValueError(f"t must be one number from 0 to 1, the share of the way; got {t!r}.")
-        xp = _module_of((self, other, t))
+        xp = module_of((self, other, t))
         return jax.tree.map(lambda a, b: (1 - t) * xp.asarray(a) + t * xp.asarray(b), self, other)
 
     @staticmethod
@@ -281,201 +287,17 @@ class DiagonalGaussian:
         if not gaussians:
             raise ValueError("barycenter needs at least one Gaussian; got none.")
         for one in gaussians:
-            _refuse_other_sites(gaussians[0], one)
+            refuse_other_sites(gaussians[0], one)
         share = np.ones(len(gaussians)) if weights is None else np.asarray(as_real_array(weights, "weights")) * 1.0
         if share.shape != (len(gaussians),):
             raise ValueError(f"weights must hold one number for each of {len(gaussians)} Gaussians; got {weights!r}.")
         if not (np.isfinite(share).all() and (share >= 0).all() and share.sum() > 0):
             raise ValueError(f"weights must be finite, none negative and not all zero; got {weights!r}.")
-        share, xp = share / share.sum(), _module_of(list(gaussians))
+        share, xp = share / share.sum(), module_of(list(gaussians))
         return jax.tree.map(lambda *xs: sum(w * xp.asarray(x) for w, x in zip(share, xs, strict=True)), *gaussians)
 
     def apply(self, symmetry: Symmetry, element: Element) -> DiagonalGaussian:
         """Law of ``g·θ``: means move as values do, standard deviations without the signs."""
-        _refuse_no_symmetry(symmetry)
+        refuse_no_symmetry(symmetry)
         loc = symmetry.apply(element, self.loc)
-        return DiagonalGaussian(loc, unsigned(symmetry).apply(_permutations(element), self.scale))
-
-
-@jax.tree_util.register_pytree_with_keys_class
-@dataclass(frozen=True)
-class FullGaussian:
-    """A Gaussian over all entries of all sites together.
-
-    Parameters
-    ----------
-    loc
-        Site -> means.
-    covariance
-        ``(D, D)`` over the sites' entries, ravelled and in the order of ``loc``; symmetric, and nowhere negative.
-
-    Raises
-    ------
-    SymmetryError
-        If the covariance is of another shape, not finite, not symmetric or has a negative eigenvalue, all but for
-        rounding, or a mean is masked or not finite. Traced values are not looked at.
-    """
-
-    loc: dict[str, Any]
-    covariance: Any
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.loc, Mapping):
-            raise TypeError(f"loc maps sites to arrays; got {type(self.loc).__name__}.")
-        refuse_masked(self.loc)
-        refuse_masked({"covariance": self.covariance}, "Argument")
-        for site, loc in self.loc.items():
-            _refuse_what_is_not_finite(loc, f"loc of site {site!r}")
-        size = sum(int(np.size(v)) for v in self.loc.values())
-        if (shape := shape_of(self.covariance, "covariance")) != (size, size):
-            raise SymmetryError(
-                f"The sites {list(self.loc)} have {size} entries; covariance has shape {shape}, expected "
-                f"({size}, {size})."
-            )
-        if size and not isinstance(self.covariance, Tracer):
-            _refuse_what_is_no_covariance(self.covariance)
-
-    def tree_flatten_with_keys(self) -> tuple[tuple[Any, ...], tuple[str, ...]]:
-        """Means and covariance, as a pytree; the order of sites is that of the covariance, and kept."""
-        key = jax.tree_util
-        means = tuple((key.DictKey(site), value) for site, value in self.loc.items())
-        return (*means, (key.GetAttrKey("covariance"), self.covariance)), tuple(self.loc)
-
-    @classmethod
-    def tree_unflatten(cls, aux: tuple[str, ...], children: tuple[Any, ...]) -> FullGaussian:
-        """The same structure with whatever leaves, unchecked."""
-        return _unchecked(cls, loc=dict(zip(aux, children[:-1], strict=True)), covariance=children[-1])
-
-    @classmethod
-    def from_guide(cls, guide: Any, params: Mapping[str, ArrayLike]) -> FullGaussian:
-        """Read `AutoMultivariateNormal` or `AutoLowRankMultivariateNormal`, in unconstrained coordinates."""
-        return cls(*guide_parameters.joint_of(guide, params))
-
-    def diagonal(self) -> DiagonalGaussian:
-        """The Gaussian of the same means and standard deviations without correlations."""
-        xp = _module_of(self.covariance)
-        variances = xp.clip(xp.diagonal(xp.asarray(self.covariance)), 0.0, None)
-        return DiagonalGaussian(dict(self.loc), self._unravel(xp.sqrt(variances)))
-
-    def wasserstein(self, other: FullGaussian) -> float:
-        r"""2-Wasserstein (Bures) distance: the transport of one covariance into another, and of the means.
-
-        .. math:: W_2^2 = \lVert\mu-\mu'\rVert^2 + \operatorname{tr}\big(\Sigma + \Sigma' - 2(\Sigma^{1/2}\Sigma'
-                  \Sigma^{1/2})^{1/2}\big)
-        """
-        _refuse_other_sites(self, other)
-        refuse_tracers("FullGaussian.wasserstein", self, other)
-        a, b = np.asarray(self.covariance, float), np.asarray(other._in_order_of(self).covariance, float)
-        root = _square_root(a)
-        cross = np.sqrt(np.clip(np.linalg.eigvalsh(root @ b @ root), 0.0, None)).sum()
-        means = sum(((np.asarray(self.loc[s], float) - np.asarray(other.loc[s], float)) ** 2).sum() for s in self.loc)
-        return float(np.sqrt(max(means + np.trace(a) + np.trace(b) - 2.0 * cross, 0.0)))
-
-    def apply(self, symmetry: Symmetry, element: Element) -> FullGaussian:
-        """Law of ``g·θ``: rows and columns of the covariance move together."""
-        _refuse_no_symmetry(symmetry)
-        refuse_tracers("FullGaussian.apply", element, self)
-        index = self._unravel(np.arange(len(np.asarray(self.covariance))))
-        order = self._ravel(unsigned(symmetry).apply(_permutations(element), index)).astype(int)
-        sign = self._ravel(symmetry.apply(element, self._unravel(np.ones(len(order)))))
-        covariance = np.asarray(self.covariance)[np.ix_(order, order)] * sign[:, None] * sign
-        return FullGaussian(symmetry.apply(element, self.loc), covariance)
-
-    def _in_order_of(self, other: FullGaussian) -> FullGaussian:
-        """The same law with its sites in another's order."""
-        index = self._unravel(np.arange(len(np.asarray(self.covariance))))
-        order = np.concatenate([np.ravel(index[site]) for site in other.loc])
-        return FullGaussian({s: self.loc[s] for s in other.loc}, np.asarray(self.covariance)[np.ix_(order, order)])
-
-    def _unravel(self, flat: Any) -> dict[str, Any]:
-        ends = np.cumsum([np.size(v) for v in self.loc.values()]).tolist()
-        parts = [flat[start:end] for start, end in zip([0, *ends], ends, strict=False)]
-        return {site: part.reshape(np.shape(self.loc[site])) for site, part in zip(self.loc, parts, strict=True)}
-
-    def _ravel(self, by_site: Mapping[str, ArrayLike]) -> np.ndarray:
-        return np.concatenate([np.ravel(np.asarray(by_site[site])) for site in self.loc])
-
-
-def _unchecked(cls: Any, **fields: Any) -> Any:
-    made = object.__new__(cls)
-    for name, value in fields.items():
-        object.__setattr__(made, name, value)
-    return made
-
-
-def _module_of(tree: Any) -> Any:
-    """JAX's NumPy if any of it is of JAX, otherwise NumPy itself, in double precision."""
-    return jnp if any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(tree)) else np
-
-
-def _refuse_what_is_not_finite(value: Any, where: str) -> None:
-    if isinstance(value, Tracer):
-        return
-    array = np.asarray(as_real_array(value, where)).astype(float)
-    if not np.isfinite(array).all():
-        raise SymmetryError(f"{where} holds {int((~np.isfinite(array)).sum())} non-finite of {array.size} values.")
-
-
-def _refuse_what_is_no_covariance(value: Any) -> None:
-    _refuse_what_is_not_finite(value, "covariance")
-    given = np.asarray(value)
-    matrix, size = given.astype(float), len(given)
-    eps = np.finfo(given.dtype).eps if given.dtype.kind == "f" else np.finfo(float).eps
-    tolerance = 16.0 * eps * size * max(float(np.abs(matrix).max()), np.finfo(float).tiny)
-    if (gap := float(np.abs(matrix - matrix.T).max())) > tolerance:
-        raise SymmetryError(f"covariance is not symmetric: entries differ from their transpose by up to {gap:.3g}.")
-    try:
-        np.linalg.cholesky(0.5 * (matrix + matrix.T) + tolerance * np.eye(size))
-    except np.linalg.LinAlgError:
-        least = float(np.linalg.eigvalsh(0.5 * (matrix + matrix.T)).min())
-        raise SymmetryError(
-            f"covariance has a negative eigenvalue, {least:.3g}: it is the covariance of no distribution."
-        ) from None
-
-
-def unsigned(symmetry: Symmetry) -> Symmetry:
-    """The same action without its signs, which is that on standard deviations."""
-    fixed = {name: kind for name, kind in symmetry.kinds.items() if kind == "fixed"}
-    return Symmetry(symmetry.axes, fixed, symmetry.sizes, symmetry.orbits)
-
-
-def _permutations(element: Element) -> Element:
-    return {name: permutation_of(part) for name, part in element.items()}
-
-
-def _refuse_other_sites(one: Any, other: Any) -> None:
-    if type(one) is not type(other):
-        raise TypeError(f"Expected another {type(one).__name__}; got {type(other).__name__}.")
-    a, b = one.loc, other.loc
-    if set(a) != set(b):
-        raise SymmetryError(f"The two have different sites: {sorted(a)} and {sorted(b)}.")
-    for site in a:
-        if np.shape(a[site]) != np.shape(b[site]):
-            raise SymmetryError(
-                f"Site {site!r} has shape {np.shape(a[site])} in one and {np.shape(b[site])} in the other."
-            )
-
-
-def _refuse_other_shapes(values: Mapping[str, Any], loc: Mapping[str, Any]) -> None:
-    """Refuse values that do not end in the shapes of the means, or whose leading dimensions differ."""
-    leading = {}
-    for site, value in values.items():
-        event = np.shape(loc[site])
-        lead = value.shape[: max(value.ndim - len(event), 0)]
-        if value.shape[len(lead) :] != event:
-            raise SymmetryError(
-                f"Site {site!r} has shape {value.shape}; expected it to end in {event}, the shape of its means."
-            )
-        leading[site] = lead
-    if not broadcast(*leading.values()):
-        raise SymmetryError(f"Sites have leading dimensions {leading}, which do not broadcast: take the same draws.")
-
-
-def _refuse_no_symmetry(symmetry: Any) -> None:
-    if not isinstance(symmetry, Symmetry):
-        raise TypeError(f"apply(symmetry, element): symmetry must be a Symmetry; got {type(symmetry).__name__}.")
-
-
-def _square_root(matrix: np.ndarray) -> np.ndarray:
-    values, vectors = np.linalg.eigh(matrix)
-    return (vectors * np.sqrt(np.clip(values, 0.0, None))) @ vectors.T
+        return DiagonalGaussian(loc, unsigned(symmetry).apply(permutations(element), self.scale))

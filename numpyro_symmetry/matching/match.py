@@ -16,7 +16,7 @@ from jax import Array
 
 from numpyro_symmetry.matching.bilinear import Problem, Term, axes_of, move, without_signs
 from numpyro_symmetry.matching.costs import COSTS, ActivationCost, Cost
-from numpyro_symmetry.matching.gaussian import FullGaussian
+from numpyro_symmetry.matching.full_gaussian import FullGaussian
 from numpyro_symmetry.matching.hard import Hard, concatenate, to_element
 from numpyro_symmetry.matching.nested import Placed, families, place_nested
 from numpyro_symmetry.matching.sides import (

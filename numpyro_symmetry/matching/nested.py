@@ -17,8 +17,8 @@ import jax
 import numpy as np
 
 from numpyro_symmetry.matching.assignment import assign
-from numpyro_symmetry.matching.gaussian import unsigned
 from numpyro_symmetry.matching.sides import Side
+from numpyro_symmetry.matching.unsigned import unsigned
 from numpyro_symmetry.symmetry import Element, Symmetry, SymmetryWarning, Unsigned, compose, permutation_of
 from numpyro_symmetry.symmetry.axes import Axis, AxisEntry, Piece, num_axes, pieces_of
 from numpyro_symmetry.symmetry.elements import over

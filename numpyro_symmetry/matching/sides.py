@@ -15,7 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from numpyro_symmetry.matching.costs import ActivationCost
-from numpyro_symmetry.matching.gaussian import DiagonalGaussian, FullGaussian
+from numpyro_symmetry.matching.full_gaussian import FullGaussian
+from numpyro_symmetry.matching.gaussian import DiagonalGaussian
 from numpyro_symmetry.matching.guide_parameters import constrained_sites, has_covariance
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_real_array, refuse_masked

@@ -68,11 +68,6 @@ class Split:
 
     def __post_init__(self) -> None:
         _as_parts(self)
-        if len(self.sizes) != len(self.groups):
-            raise SymmetryError(
-                f"Split has {len(self.sizes)} sizes {self.sizes} but {len(self.groups)} groups {self.groups}; "
-                "give one group (or None) for each size."
-            )
 
     @property
     def size(self) -> int:
@@ -105,11 +100,6 @@ class Concat:
 
     def __post_init__(self) -> None:
         _as_parts(self)
-        if len(self.sizes) != len(self.groups):
-            raise SymmetryError(
-                f"Concat has {len(self.sizes)} sizes {self.sizes} but {len(self.groups)} groups {self.groups}; "
-                "give one group (or None) for each size."
-            )
 
     @property
     def size(self) -> int:
@@ -169,6 +159,11 @@ def _as_parts(entry: Split | Concat) -> None:
     object.__setattr__(entry, "sizes", sizes)
     groups = (_as_group(part, f"{what} takes") if isinstance(part, str) else part for part in entry.groups)
     object.__setattr__(entry, "groups", tuple(groups))
+    if len(entry.sizes) != len(entry.groups):
+        raise SymmetryError(
+            f"{what} has {len(entry.sizes)} sizes {entry.sizes} but {len(entry.groups)} groups "
+            f"{entry.groups}; give one group (or None) for each size."
+        )
 
 
 class Axis(NamedTuple):

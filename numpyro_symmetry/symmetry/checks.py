@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from numpyro_symmetry.symmetry.arguments import as_count, shape_of
-from numpyro_symmetry.symmetry.axes import AxisEntry, describe, labels, num_axes
-from numpyro_symmetry.symmetry.elements import Element, batch_of, broadcast, check_element, check_part
+from numpyro_symmetry.symmetry.axes import AxisEntry, Whole, describe, labels, num_axes, pieces_of
+from numpyro_symmetry.symmetry.elements import Element, batch_of, broadcast, check_element, check_part, over
 from numpyro_symmetry.symmetry.errors import SymmetryError
 from numpyro_symmetry.symmetry.groups import Group
 
@@ -94,3 +94,19 @@ def check_of_groups(known: Mapping[str, Group], g: Any) -> None:
     for name, part in g.items():
         group = known[name]
         check_part(name, part, group.size, signed=group.signed, cells=group.cells, orbits=group.orbits)
+
+
+def check_fibres(axes: Mapping[str, tuple[AxisEntry, ...]]) -> None:
+    """Every piece with a fibred group on it has each axis it is fibred over, once."""
+    for site, entries in axes.items():
+        if not any("/" in (axis.group or "") for axis in labels(entries)):
+            continue
+        shape = tuple(getattr(e, "size", 1) for e in entries if e is not ... and not isinstance(e, Whole))
+        for piece in pieces_of(tuple(e for e in entries if e is not ...), shape):
+            here = [axis.group for axis in piece.axes]
+            for name in filter(None, here):
+                if missing := [label for label in over(name) if here.count(label) != 1]:
+                    raise SymmetryError(
+                        f"Site {site!r}: group {name!r} is fibred over {missing[0]!r}, which stands on "
+                        f"{here.count(missing[0])} of the site's axes {describe(entries)}; expected one."
+                    )

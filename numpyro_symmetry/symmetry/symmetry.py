@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Container, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any
@@ -24,10 +24,6 @@ from numpyro_symmetry.symmetry.arguments import as_array, as_count, as_key, as_n
 from numpyro_symmetry.symmetry.axes import (
     Axis,
     AxisEntry,
-    Concat,
-    Split,
-    Unsigned,
-    Whole,
     check_entries,
     describe,
     has_concat,
@@ -35,7 +31,6 @@ from numpyro_symmetry.symmetry.axes import (
     num_axes,
     open_axes,
     open_shape,
-    pieces_of,
 )
 from numpyro_symmetry.symmetry.binding import bind_axes
 from numpyro_symmetry.symmetry.checks import (
@@ -43,6 +38,7 @@ from numpyro_symmetry.symmetry.checks import (
     as_mapping,
     as_size,
     check_batch,
+    check_fibres,
     check_leading,
     check_of_groups,
     check_values,
@@ -51,6 +47,7 @@ from numpyro_symmetry.symmetry.elements import Element, Part, SignedPermutation,
 from numpyro_symmetry.symmetry.errors import SymmetryError
 from numpyro_symmetry.symmetry.findings import Finding, OutOfReach, explain
 from numpyro_symmetry.symmetry.groups import KINDS, Group
+from numpyro_symmetry.symmetry.restriction import axes_of_groups
 
 _MAPPINGS = ("axes", "kinds", "sizes", "orbits")
 
@@ -135,7 +132,7 @@ class Symmetry:
         kinds = {name: kind for name, kind in kinds.items() if kind != "permutation"}
         for name, value in zip(_MAPPINGS, (axes, kinds, sizes, orbits), strict=True):
             object.__setattr__(self, name, MappingProxyType(value))
-        self._check_fibres()
+        check_fibres(axes)
 
     def __hash__(self) -> int:
         return hash(tuple(tuple(sorted(d.items())) for d in (self.axes, self.kinds, self.sizes, self.orbits)))
@@ -384,26 +381,7 @@ class Symmetry:
         if unknown := sorted(set(names) - set(self.groups)):
             raise SymmetryError(f"restrict names {unknown}, but the groups are {sorted(self.groups)}.")
         fixed = {label for name in names for label in over(name)} - set(names)
-
-        def kept(entry: Any, stays: Container[str]) -> Any:
-            if isinstance(entry, Split | Concat):
-                parts = tuple(kept(part, stays) for part in entry.groups)
-                return type(entry)(entry.sizes, parts) if any(parts) else None
-            group = entry.group if isinstance(entry, Unsigned | Whole) else entry
-            return entry if group is ... or group in stays else None
-
-        axes = {}
-        for site, entries in self.axes.items():
-            here = {str(axis.group) for axis in labels(entries) if axis.group in names}
-            stays = here | {label for name in here for label in over(name)}
-            if here:
-                left = ((entry, kept(entry, stays)) for entry in entries)
-                axes[site] = tuple(now for was, now in left if now is not None or not isinstance(was, Whole))
-        known = Symmetry(axes).group_names()
-        kinds = {name: kind for name, kind in self.kinds.items() if name in known} | dict.fromkeys(fixed, "fixed")
-        sizes = {name: size for name, size in self.sizes.items() if name in known}
-        orbits = {name: labels_ for name, labels_ in self.orbits.items() if name in known and name not in fixed}
-        return Symmetry(axes, kinds, sizes, orbits, self.findings, self.out_of_reach)
+        return self._with_axes(axes_of_groups(self.axes, names), dict(self.kinds) | dict.fromkeys(fixed, "fixed"))
 
     # ---- elements ----------------------------------------------------------------------------------------------
 
@@ -524,27 +502,16 @@ class Symmetry:
         if unknown := sorted(set(sites) - set(self.axes)):
             raise SymmetryError(f"restrict names sites {unknown}, but the symmetry acts on {sorted(self.axes)}.")
         axes = {site: entries for site, entries in self.axes.items() if site in sites}
-        here = [axis for entries in axes.values() for axis in labels(entries)]
-        known, signed = {axis.group for axis in here}, {axis.group for axis in here if axis.signed}
-        kinds = {n: kind for n, kind in self.kinds.items() if n in (signed if kind == "signed" else known)}
-        sizes = {name: size for name, size in self.sizes.items() if name in known}
-        orbits = {name: one for name, one in self.orbits.items() if name in known}
-        return Symmetry(axes, kinds, sizes, orbits, self.findings, self.out_of_reach)
+        signed = {axis.group for entries in axes.values() for axis in labels(entries) if axis.signed}
+        return self._with_axes(axes, {n: kind for n, kind in self.kinds.items() if kind != "signed" or n in signed})
 
-    def _check_fibres(self) -> None:
-        """Every piece with a fibred group on it has each axis it is fibred over, once."""
-        for site, entries in self.axes.items():
-            if not any("/" in (axis.group or "") for axis in labels(entries)):
-                continue
-            shape = tuple(getattr(e, "size", 1) for e in entries if e is not ... and not isinstance(e, Whole))
-            for piece in pieces_of(tuple(e for e in entries if e is not ...), shape):
-                here = [axis.group for axis in piece.axes]
-                for name in filter(None, here):
-                    if missing := [label for label in over(name) if here.count(label) != 1]:
-                        raise SymmetryError(
-                            f"Site {site!r}: group {name!r} is fibred over {missing[0]!r}, which stands on "
-                            f"{here.count(missing[0])} of the site's axes {describe(entries)}; expected one."
-                        )
+    def _with_axes(self, axes: dict[str, tuple[AxisEntry, ...]], kinds: Mapping[str, str]) -> Symmetry:
+        """The groups that stand on some axes, of these kinds; what is fixed has no orbits of its own."""
+        known = _group_names(axes)
+        kinds = {name: kind for name, kind in kinds.items() if name in known}
+        sizes = {name: size for name, size in self.sizes.items() if name in known}
+        orbits = {name: one for name, one in self.orbits.items() if name in known and kinds.get(name) != "fixed"}
+        return Symmetry(axes, kinds, sizes, orbits, self.findings, self.out_of_reach)
 
     def _bound_groups(self) -> dict[str, Group]:
         if unbound := [name for name in self.group_names() if name not in self.sizes]:

@@ -2,7 +2,7 @@
 
 Each function returns a `Posterior`: a NumPyro model, its arguments, its symmetry and, where it is known, the exact log
 evidence. No evidence bound may exceed it, and a draw moved by any element must keep its log joint density. Knows models
-and the symmetry room; no guides, no matching.
+and the layer of symmetry; no guides, no matching.
 """
 
 from numpyro_symmetry.testing.exact import enumerable_mixture, exchangeable_gaussian, two_weight_network

@@ -307,9 +307,9 @@ def median_of_units(x, y):
     observe(jnp.median(jnp.tanh(x @ normal("w", 3, 5)), -1), y)
 
 
-@CASES.add("fft-of-units", "S2", X, Y, why="a Fourier transform along units")
+@CASES.add("fft-of-units", "S2 x S2 x S2", X, Y, why="a Fourier transform along units")
 def fft_of_units(x, y):
-    """A spectrum along units."""
+    """A spectrum along units: of four real ones, 0 and 2, 1 and 3, and frequencies 1 and 3 may be exchanged."""
     h = x @ normal("w", 3, 4)
     observe(jnp.abs(jnp.fft.fft(h, axis=-1)) @ normal("v", 4), y)
 

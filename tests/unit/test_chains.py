@@ -4,6 +4,7 @@ import arviz as az
 import numpy as np
 import pytest
 import xarray as xr
+from scipy import stats
 
 from numpyro_symmetry.diagnostics.chains import (
     chains_of,
@@ -44,6 +45,27 @@ def test_tails_are_those_of_arviz():
     np.testing.assert_allclose(tail_size(values), expected, rtol=1e-9)
 
 
+def test_of_an_odd_number_of_draws_the_middle_one_is_left_out():
+    values = autoregressive(np.random.default_rng(0), (3, 51, 4), 0.5)
+    found = chains_of(values)
+    assert found.r_hat == pytest.approx(az.rhat(dataset(values))["x"].values.max(), rel=1e-12)
+    assert found == chains_of(np.delete(values, 25, axis=1))
+
+
+def test_chance_is_an_analysis_of_variance_of_block_means():
+    values = np.random.default_rng(0).standard_normal((4, 200, 3))
+    # eight halves of ten blocks of ten draws
+    expected = stats.f_oneway(*values.reshape(8, 10, 10, 3).mean(2), axis=0).pvalue
+    np.testing.assert_allclose(chance(values), expected, rtol=1e-9)
+
+
+def test_what_is_constant_when_folded_has_no_r_hat_of_its_own():
+    values = np.random.default_rng(0).permuted(np.tile([1.0, -1.0], (4, 50)), axis=1)[..., None]
+    found = chains_of(values)
+    assert found.r_hat == pytest.approx(r_hat(normal_scores(values))[0])
+    assert found.r_hat < 1.01
+
+
 def test_a_different_spread_is_seen_by_folding_alone():
     values = np.random.default_rng(0).standard_normal((4, 1000, 1))
     values[0] *= 3.0
@@ -82,7 +104,10 @@ def test_constants_infinite_values_and_values_that_are_not_numbers_are_told_apar
 def test_entries_in_chunks_are_those_of_one(monkeypatch):
     values = autoregressive(np.random.default_rng(0), (4, 51, 7), 0.5)
     values[2, 3, 4] = np.nan
+    # one draw with infinite values in two chunks
+    values[1, 2, [0, 5]] = np.inf
     whole = chains_of(values)
+    assert whole.num_infinite == (0, 1, 0, 0)
     monkeypatch.setattr("numpyro_symmetry.diagnostics.chains.CHUNK", 4 * 51 * 2)
     parts = chains_of(values)
     np.testing.assert_allclose(parts[:5], whole[:5], rtol=1e-12)
@@ -128,6 +153,11 @@ def test_autocorrelation_times_are_those_of_the_process(correlation):
     np.testing.assert_allclose(autocorrelation_time(values), expected, rtol=0.15)
 
 
+def test_alternating_chains_have_the_least_time_that_their_number_of_draws_allows():
+    values = np.tile([1.0, -1.0], (4, 100))[..., None] + 1e-3 * np.random.default_rng(0).standard_normal((4, 200, 1))
+    np.testing.assert_allclose(autocorrelation_time(values), 1.0 / np.log10(800))
+
+
 def test_what_chains_remember_is_cut_into_blocks_of_twice_as_much():
     rng = np.random.default_rng(0)
 
@@ -145,6 +175,9 @@ def test_what_chains_remember_is_cut_into_blocks_of_twice_as_much():
     for chains in (autoregressive(rng, (4, 500, 5), 0.9999), np.ones((4, 500, 1)) * np.arange(4.0)[:, None, None]):
         assert cut(chains).number <= 8
     assert cut(np.ones((4, 500, 1)) * np.arange(4.0)[:, None, None]).number == 4
+    # of blocks longer than half a chain whole chains are left
+    moved = cut(0.1 * rng.standard_normal((4, 180, 1)) + (np.arange(180) >= 90)[:, None])
+    assert moved.draws.tolist() == [[first, first + 45, first + 90, first + 135] for first in (0, 180, 360, 540)]
     # short chains show what they remember in how they differ
     assert cut(rng.standard_normal((4, 10, 3)) * 0.1 + np.arange(4.0)[:, None, None]).number == 4
     values = np.arange(4 * 500 * 2.0).reshape(-1, 2)

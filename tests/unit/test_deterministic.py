@@ -13,7 +13,7 @@ from numpyro import handlers
 from numpyro.infer import MCMC, NUTS
 from numpyro.infer.reparam import LocScaleReparam
 
-from numpyro_symmetry import Symmetry, SymmetryError, SymmetryWarning, rebase
+from numpyro_symmetry import EuclideanCost, Symmetry, SymmetryError, SymmetryWarning, rebase
 from tests import traces
 from tests.unit.test_rebase import container, dataset
 
@@ -135,6 +135,37 @@ def test_what_cannot_be_computed_again_is_left_out_with_a_word(kind):
     if kind == "dict":
         with pytest.raises(SymmetryError, match="'own' could not be computed again"):
             out.apply({"own": values["own"]})
+
+
+def rough(y):
+    loc = numpyro.sample("loc", dist.Normal(0, 10).expand([3]).to_event(1))
+    numpyro.deterministic("rows", jnp.broadcast_to(loc, (3, 3)))
+    numpyro.deterministic("log_first", jnp.log(loc[0]))
+    numpyro.deterministic("sum", loc.sum())
+    numpyro.deterministic("last", loc[2])
+    numpyro.sample("y", dist.Normal(loc.sum(), 1.0), obs=y)
+
+
+def test_sites_with_values_that_are_infinite_huge_or_not_numbers():
+    loc = traces.mixture(draws=50)[0]["loc"] - 3.0
+    loc[0, 0] *= 1e6
+    with np.errstate(invalid="ignore"):
+        log_first = np.log(loc[..., 0])
+    assert np.isnan(log_first).any()
+    # the one large value lends its size to no other, and nothing is close to what is infinite
+    stale, infinite = loc.sum(-1) + 0.5, loc[..., 2].copy()
+    infinite[1] = np.inf
+    raw = {"loc": loc, "rows": np.repeat(loc[..., None, :], 3, 2), "log_first": log_first}
+    raw |= {"sum": stale, "last": infinite}
+    with pytest.warns(SymmetryWarning, match="computed by the model"):
+        out = rebase(
+            raw, Symmetry.mixture("loc"), model=rough, model_args=(0.0,), cost=EuclideanCost(), num_starts=1, null=False
+        )
+    assert set(out.carried.left_out) == {"sum", "last"}
+    assert set(out.carried.after) == {"log_first"}
+    # on as few axes as will do
+    assert out.carried.axes == {"rows": (None, "component")}
+    same(out.data, {"rows": np.repeat(out.data["loc"][..., None, :], 3, 2)})
 
 
 def test_other_data_is_told_from_the_data_they_were_computed_with():

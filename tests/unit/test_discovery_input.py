@@ -46,6 +46,15 @@ def branching(y):
     numpyro.sample("y", dist.Normal(loc.sum(), scale).expand([3]).to_event(1), obs=y)
 
 
+def scale_of(first):
+    return 1.0 if first > 0 else 3.0
+
+
+def branching_inside(y):
+    loc = numpyro.sample("loc", dist.Normal(0.0, 3.0).expand([2]).to_event(1))
+    numpyro.sample("y", dist.Normal(loc.sum(), scale_of(loc[0])).expand([3]).to_event(1), obs=y)
+
+
 def leaving_jax(y):
     loc = numpyro.sample("loc", dist.Normal(0.0, 3.0).expand([2]).to_event(1))
     numpyro.sample("y", dist.Normal(np.asarray(loc).sum(), 1.0).expand([3]).to_event(1), obs=y)
@@ -89,6 +98,9 @@ BAD = {
         r"'model_args\[0\]'.*1 of 3.*filled",
     ),
     "a branch": (branching, [(Y,)], {}, SymmetryError, r"test_discovery_input.py:\d+, `scale = 1.0.*jnp.where"),
+    "a branch inside": (branching_inside, [(Y,)], {}, SymmetryError, r"`return 1.0 if first > 0 else 3.0`"),
+    "too few for a handled model": (numpyro.handlers.block(mixture), [], {}, TypeError, r"mixture\(y\).*'y'"),
+    "a name that is none": (lambda p: 0.0, [({"a b": jnp.zeros(3)},)], {}, SymmetryError, r'    x = .*"x".*\(3,\)'),
     "NumPy": (leaving_jax, [(Y,)], {}, SymmetryError, r"test_discovery_input.py:\d+, .*np.asarray\(loc\).*jnp for np"),
 }
 

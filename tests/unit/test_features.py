@@ -74,6 +74,18 @@ def test_what_is_harmless_grows_with_the_group():
     assert enough_features([symmetry, many], together, beside) == 64
 
 
+def test_features_tell_units_apart_by_how_far_they_are_for_their_widths():
+    rng = np.random.default_rng(0)
+    # the first twenty are close together and narrow, the others far apart and far wider
+    width = np.where(np.arange(NUM_INPUTS) < 20, 0.05, 50.0)[:, None]
+    apart = np.where(np.arange(NUM_INPUTS) < 20, 0.1, 1.0)[:, None]
+    loc = jnp.asarray(apart * rng.normal(size=(NUM_INPUTS, NUM_UNITS)), jnp.float32)
+    scale = jnp.broadcast_to(jnp.asarray(width, jnp.float32), loc.shape)
+    draws = {"w": loc + scale * jnp.asarray(rng.normal(size=(8, *loc.shape)), jnp.float32)}
+    symmetry = Symmetry({"w": (None, "unit")}).bind({"w": loc})
+    assert enough_features([symmetry], GaussianFactors({"w": loc}, {"w": scale}), draws) == 64
+
+
 def test_narrow_sites_are_not_evaluated():
     symmetry, factors, _ = layer(0.3, num_inputs=64)
     assert enough_features([symmetry], factors, {"w": "no draws"}) is None
@@ -94,6 +106,9 @@ def test_features_are_counted_at_a_groups_turn():
     only_a = bound.restrict(["a"])
     assert widest_site([only_a], {site: shapes[site] for site in only_a.axes}) == 70
     assert widest_site([], {}) == 0
+    # where a group stands twice its own other axis is one sketch
+    square = Symmetry({"move": ("state", "state")}).bind({"move": np.zeros((90, 90))})
+    assert widest_site([square], {"move": (90, 90)}) == 1
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from jax.extend import core
 
 from numpyro_symmetry import Symmetry, SymmetryError, SymmetryWarning, check_symmetry, find_symmetry, rebase
 from numpyro_symmetry.discovery import enumeration, rules, without_parameters
+from numpyro_symmetry.discovery.group_names import path_of, short_names
 from numpyro_symmetry.discovery.interpreter import Interpreter, Typed
 from numpyro_symmetry.discovery.terms import IS_DATA, Reason, atoms_of, axis, pinned
 
@@ -67,6 +68,34 @@ def test_what_is_found_passes_the_check_and_says_the_same_again():
     assert found == find_symmetry(model, (X, Y), rng_key=jax.random.key(7))
     with jax.enable_x64(True):
         assert found == find_symmetry(model, (X, Y))
+
+
+def test_groups_of_a_network_are_named_by_the_shortest_path_to_their_module():
+    def network(x, y):
+        hidden, shapes = x, {"net/Dense_0": (1, 3), "net/Dense_1": (3, 4), "head/Dense_0": (4, 5), "out": (5, 1)}
+        for name, shape in shapes.items():
+            kernel = numpyro.sample(f"{name}.kernel", dist.Normal(0.0, 1.0).expand(shape).to_event(2))
+            hidden = jax.nn.relu(hidden @ kernel + numpyro.sample(f"{name}.bias", dist.Normal(0.0, 1.0)))
+        numpyro.sample("y", dist.Normal(hidden[:, 0], 1.0).to_event(1), obs=y)
+
+    symmetry = find_symmetry(network, (jnp.arange(3.0)[:, None], jnp.arange(3.0)))
+    assert set(symmetry.groups) == {"net.Dense_0", "Dense_1", "head.Dense_0"}
+    assert symmetry.axes["head/Dense_0.kernel"] == ("Dense_1", "head.Dense_0")
+    assert symmetry.axes["net/Dense_1.kernel"] == ("net.Dense_0", "Dense_1")
+
+
+@pytest.mark.parametrize(
+    ("sites", "names"),
+    [
+        (["net/Dense_0.bias", "net/Dense_1.bias", "component"], ["Dense_0", "Dense_1", "component"]),
+        (["t.key.bias[-2]", "t.key.bias[-1]", "t.value.bias"], ["key.bias[-2]", "key.bias[-1]", "value"]),
+        (["nn$params.layers.0.bias", "nn$params.layers.1.bias"], ["layers.0", "layers.1"]),
+        (["Dense_0", "net.Dense_0.bias"], ["Dense_0", "net.Dense_0"]),
+        (["w", "w"], ["w", "w.2"]),
+    ],
+)
+def test_names_are_short_and_differ(sites, names):
+    assert short_names([path_of(site) for site in sites]) == names
 
 
 def test_groups_are_named_by_their_plate():
@@ -169,9 +198,9 @@ def test_parameters_count_as_sites():
         numpyro.sample("y", dist.Normal(jnp.tanh(x @ weights["w1"]) @ weights["w2"], 0.1).to_event(1), obs=y)
 
     found = find_symmetry(model, (X, Y))
-    assert found.axes == {"net.w1": (None, "net.w2"), "net.w2": ("net.w2",)}
+    assert found.axes == {"net.w1": (None, "net"), "net.w2": ("net",)}
     assert all(finding.is_parameter for finding in found.findings)
-    assert "net.w2 (param)  -1    4     ±S4 'net.w2'" in found.explain()
+    assert "net.w2 (param)  -1    4     ±S4 'net'" in found.explain()
     assert "'net.w1', 'net.w2': of numpyro.param. Groups ['net.w2'] move parameters alone" in found.explain()
     assert "'net.w1', 'net.w2': of numpyro.param. Groups that move these are left out" in found.restrict([]).explain()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parents[2] / "numpyro_symmetry"
-FLOOR = {
+LAYER = {
     "linalg": 0,
     "symmetry": 0,
     "entropy": 1,
@@ -20,7 +20,7 @@ FLOOR = {
     "testing": 2,
     "diagnostics": 3,
 }
-ROOMS = sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py"))
+SUBPACKAGES = sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py"))
 HEAVY = {"arviz", "blackjax", "matplotlib", "funsor", "flax"}
 
 
@@ -30,30 +30,30 @@ def loaded_by(statement):
     return {name.split(".")[0] for name in result.stdout.split()}, set(result.stdout.split())
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_every_import_points_down(room):
-    for path in (PACKAGE / room).glob("*.py"):
+@pytest.mark.parametrize("subpackage", SUBPACKAGES)
+def test_every_import_points_down(subpackage):
+    for path in (PACKAGE / subpackage).glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("numpyro_symmetry."):
                 target = node.module.split(".")[1]
-                same_floor_below = FLOOR[target] < FLOOR[room] or target == room
+                below = LAYER[target] < LAYER[subpackage] or target == subpackage
                 # guides, traces and samplers read the model as discovery does, which stands just below them
-                assert same_floor_below or (room in ("guides", "traces", "samplers") and target == "discovery"), (
+                assert below or (subpackage in ("guides", "traces", "samplers") and target == "discovery"), (
                     f"{path.name} imports {node.module}"
                 )
 
 
-@pytest.mark.parametrize("room", [room for room in ROOMS if FLOOR[room] <= 1])
-def test_lower_rooms_do_not_load_numpyro(room):
+@pytest.mark.parametrize("subpackage", [subpackage for subpackage in SUBPACKAGES if LAYER[subpackage] <= 1])
+def test_lower_layers_do_not_load_numpyro(subpackage):
     # the package's own __init__ stays below numpyro too
-    top, _ = loaded_by(f"import numpyro_symmetry.{room}")
+    top, _ = loaded_by(f"import numpyro_symmetry.{subpackage}")
     assert not top & (HEAVY | {"numpyro", "optax"})
 
 
-def test_the_package_loads_no_upper_floor():
+def test_the_package_loads_no_upper_layer():
     top, modules = loaded_by("import numpyro_symmetry")
     assert not top & (HEAVY | {"numpyro"})
-    assert not {f"numpyro_symmetry.{room}" for room in ROOMS if FLOOR[room] >= 1} & modules
+    assert not {f"numpyro_symmetry.{subpackage}" for subpackage in SUBPACKAGES if LAYER[subpackage] >= 1} & modules
 
 
 def test_guides_load_no_sampler_and_no_plots():
@@ -61,11 +61,11 @@ def test_guides_load_no_sampler_and_no_plots():
     assert not top & HEAVY
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_subpackages_are_attributes(room):
-    code = f"import numpyro_symmetry as ns; print(ns.{room}.__name__)"
+@pytest.mark.parametrize("subpackage", SUBPACKAGES)
+def test_subpackages_are_attributes(subpackage):
+    code = f"import numpyro_symmetry as ns; print(ns.{subpackage}.__name__)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert result.stdout.strip() == f"numpyro_symmetry.{room}"
+    assert result.stdout.strip() == f"numpyro_symmetry.{subpackage}"
 
 
 def test_every_public_name_resolves():

@@ -178,9 +178,10 @@ def slightly(y):
 
 
 def far_out(y):
-    mu = [normal("mu_0"), normal("mu_1")]
-    numpyro.factor("break", jnp.where(mu[0] > 40.0, 1.0, 0.0))
-    mixture(jnp.ones(2) / 2, jnp.stack(mu), y)
+    """Sites that are read alike, and where they are large not weighed alike."""
+    mu = jnp.stack([normal("mu_0"), normal("mu_1")])
+    numpyro.factor("break", (jnp.where(mu > 40.0, 1.0, 0.0) * jnp.array([1.0, 2.0])).sum())
+    mixture(jnp.ones(2) / 2, mu, y)
 
 
 @pytest.mark.parametrize(

@@ -91,6 +91,34 @@ def test_a_failure_is_named_in_the_first_lines(failure, message, seed):
     assert found.worst.r_hat > 1.01 or failure is frozen
 
 
+@pytest.mark.parametrize(("draws", "start", "stop"), [(250, 100, 200), (14, 4, 13)])
+def test_a_chain_that_rests_for_less_than_half_of_its_draws_or_a_few_is_not_stuck(draws, start, stop):
+    values = CENTRES + noise(draws=draws)
+    values[1, start:stop] = values[1, start]
+    found = report(rebase({"loc": values}, LOC, cost=EuclideanCost(), null=False, num_starts=1))
+    assert found.longest_stay == (1, stop - start, 1, 1)
+    assert "stood still" not in str(found)
+
+
+def test_few_effective_draws_to_a_chain_are_too_few():
+    values = {"loc": CENTRES + traces.autoregressive(np.random.default_rng(0), (4, 250, 3), 0.6)}
+    found = report(rebase(values, LOC, null=False))
+    size, name = min((row.ess, row.name) for row in found.rows)
+    assert 100 < size < 400
+    (few,) = [line for line in found.warnings if "effective sample size" in line]
+    assert few.startswith(f"WARNING: {name} has an effective sample size of {size:.0f} from 4 chains")
+    values = {"loc": CENTRES + noise()}
+    assert not any("effective sample size" in line for line in report(rebase(values, LOC, null=False)).warnings)
+
+
+def test_the_worst_is_named_first():
+    values = {"loc": CENTRES + noise()}
+    apart = noise(2)[..., 0], (np.arange(4) == 0)[:, None]
+    given = {"f": apart[0] + 0.5 * apart[1], "g": apart[0] + 3.0 * apart[1], "h": apart[0] + apart[1]}
+    found = report(values, rebase(values, LOC, null=False), given)
+    assert f"chains disagree on g, h, f, which no label changes (R-hat {found.worst.r_hat:.3f})" in found.warnings[0]
+
+
 def test_chains_of_equal_sums_and_sums_of_squares_differ_in_the_third_moment():
     # three points on a circle, seen from the side; in one chain they are turned by half of the way between them
     angles = 2 * np.pi * np.arange(3) / 3
@@ -102,6 +130,8 @@ def test_chains_of_equal_sums_and_sums_of_squares_differ_in_the_third_moment():
     found = report(out, invariants={"f": density})
     rows = {row.name: row for row in found.rows}
     assert max(rows[name].r_hat for name in ("Σ loc", "Σ loc²")) < 1.01 < rows["Σ loc³"].r_hat
+    # every number is looked at twice, as it is and folded
+    assert rows["Σ loc³"].chance == pytest.approx(2 * found.num_judged * rows["Σ loc³"].chains.chance)
     assert rows["Σ loc³"].chance < 0.01 < min(rows["Σ loc"].chance, rows["Σ loc²"].chance)
     assert "Σ loc³" in first_lines(found)
 
@@ -187,7 +217,8 @@ def test_what_a_sign_changes_is_not_said_to_be_no_matter_of_labels():
     found = report(draws, out)
     assert found.sign_suspected
     assert "it may be a sign" in found.warnings[0]
-    assert "signs=True" in found.warnings[0]
+    assert "unless signs=False" in found.warnings[0]
+    assert "kind='signed'" in found.warnings[0]
     assert "not a matter of labels" not in str(found)
     assert "not due to labels" not in str(found)
     # something else says that it is not
@@ -208,6 +239,18 @@ def test_positive_values_have_no_sign_to_suspect():
     assert "not a matter of labels" in found.warnings[0]
 
 
+def test_units_that_pair_positive_numbers_otherwise_are_no_matter_of_signs():
+    # every invariant of the one site agrees: which numbers go together is not among them
+    pairs = np.array([[[1.0, 5.0], [2.0, 6.0], [3.0, 7.0]], [[1.0, 6.0], [2.0, 7.0], [3.0, 5.0]]])
+    values = pairs[[0, 1, 1, 1]][:, None] + 0.1 * np.random.default_rng(0).standard_normal((4, 250, 3, 2))
+    symmetry = Symmetry({"unit": ("unit", None)})
+    found = report(rebase({"unit": values}, symmetry, null=False))
+    assert "the remaining disagreement is not due to labels" in found.warnings[0]
+    assert not found.sign_suspected
+    # with values of both signs it might be
+    assert report(rebase({"unit": values - pairs.mean()}, symmetry, null=False)).rows[0].r_hat > 1.01
+
+
 # ---- invariants -------------------------------------------------------------------------------------------------
 
 FIBRED = Symmetry(
@@ -223,6 +266,10 @@ SYMMETRIES = {
     ),
     "signed, two layers": (
         Symmetry.mlp([("w1", "b1"), ("w2", "b2"), ("w3", None)], kind="signed"),
+        {"w1": (2, 3), "b1": (3,), "w2": (3, 4), "b2": (4,), "w3": (4, 1)},
+    ),
+    "two layers": (
+        Symmetry.mlp([("w1", "b1"), ("w2", "b2"), ("w3", None)]),
         {"w1": (2, 3), "b1": (3,), "w2": (3, 4), "b2": (4,), "w3": (4, 1)},
     ),
     "signed with a scale": (
@@ -343,6 +390,11 @@ def test_members_of_an_ensemble_are_no_chain():
     assert "chain" not in str(found)
     assert "3 of 3 slots of 'unit' are identified" in str(found)
     assert re.search(r"labels of 'unit' are [01]\.\d transpositions apart; labels at random, 1\.2", str(found))
+    # labels change once in twelve members, by one exchange
+    turned = [{"w": m[[1, 0, 2]] if k < 4 else m} for k, m in enumerate(centre + 0.1 * noise(1, 12)[0, ..., None])]
+    found = report(rebase(turned, Symmetry({"w": ("unit", None)})))
+    assert found.transpositions["unit"] == pytest.approx(1 / 11)
+    assert found.share_relabelled == pytest.approx(4 / 12)
     with pytest.raises(SymmetryError, match="no chains"):
         _ = found.worst
     same = [members[0]] * 12
@@ -363,6 +415,12 @@ def test_a_site_without_identity_is_named_and_does_not_speak_for_the_others():
     assert not any("made up" in warning for warning in found.warnings)
     assert found.null.by_site["loadings"].share > 0.8
     assert found.null.by_site["scores"].share < 0.15
+
+
+def test_sites_none_of_which_has_an_identity_are_not_named_one_by_one():
+    found = report(rebase({"loc": noise(draws=100)}, LOC))
+    assert any("relabelling made up what structure there seems to be" in warning for warning in found.warnings)
+    assert "no identity in" not in found.reading
 
 
 def test_too_few_draws_cannot_tell_who_is_identified():

@@ -87,6 +87,7 @@ def both(x, y):
 def test_sites_that_may_be_negated_as_a_whole(model, expected, y):
     found = find_symmetry(model, (X, y))
     assert {site: sum(isinstance(e, Whole) for e in entries) for site, entries in found.axes.items()} == expected
+    assert len(found.groups) == max(expected.values(), default=0)
     if expected:
         assert check_symmetry(model, found, (X, y)).status == "passed"
 
@@ -112,6 +113,27 @@ def test_units_on_many_places_have_their_signs():
         observe(h @ vector("out", 3), y)
 
     assert text_of_group(find_symmetry(model, (X, Y))) == " x ".join(["±S3"] * 6)
+
+
+def test_a_member_whose_sign_is_that_of_all_its_units_has_none_of_its_own():
+    def model(x, y):
+        normal = dist.Normal(0.0, 1.0).expand([2, 2]).to_event(2)
+        w, v = numpyro.sample("w", normal), numpyro.sample("v", normal)
+        members = jnp.einsum("xmu,mu->xm", jnp.tanh(jnp.einsum("x,mu->xmu", x, w)), v)
+        observe(jax.nn.softplus(members).sum(1), y)
+
+    assert text_of_group(find_symmetry(model, (X, Y))) == "(±S2)^2 x S2"
+
+
+def test_signs_that_hold_near_the_prior_and_not_far_out_are_not_given():
+    def model(x, y):
+        w, v = vector("w", 2), vector("v", 2)
+        both = w[0] * w[1]
+        numpyro.factor("tail", jnp.where(jnp.abs(both) > 100.0, both, 0.0))
+        observe(jnp.tanh(jnp.outer(x, w)) @ v, y)
+
+    # the signs of all units together change nothing, of one alone they do
+    assert text_of_group(find_symmetry(model, (X, Y))) == "S2"
 
 
 def test_a_whole_site_moves_with_draws_in_front():
@@ -170,8 +192,26 @@ def test_a_whole_site_is_refused_where_it_makes_no_sense():
         (lambda a, b, x: a.astype(bool).astype(float) * b**2, [{0}, {1}]),
         (lambda a, b, x: jax.lax.fori_loop(0, 3, lambda k, s: jnp.tanh(s) * x, a) * b, [{0, 1}]),
         (lambda a, b, x: jax.lax.while_loop(lambda s: s < 5.0, lambda s: s + 1.0, a) + b**2, [{1}]),
+        # how long it runs depends on the sign, what it computes does not
+        (lambda a, b, x: jax.lax.while_loop(lambda s: s < 5.0, lambda s: 2 * s, a) ** 2 * b**2, [{1}]),
         (lambda a, b, x: jnp.linalg.cholesky(jnp.eye(2) + a**2).sum() + b**2, [{0}, {1}]),
+        (lambda a, b, x: jnp.linalg.slogdet(a * jnp.array([[1.0, 2.0], [3.0, 5.0]]))[1] * b**2, [{0}, {1}]),
+        (lambda a, b, x: jnp.linalg.solve(jnp.eye(2) + a**2, b * jnp.ones(2)).sum() * a, [{0, 1}]),
+        (
+            lambda a, b, x: (
+                jax.lax.linalg.triangular_solve(
+                    a * jnp.ones((2, 2)), b * jnp.ones((2, 1)), left_side=True, lower=True, unit_diagonal=True
+                ).sum()
+                ** 2
+            ),
+            [{1}],
+        ),
+        (lambda a, b, x: jnp.linalg.solve(a * jnp.eye(2), jnp.ones(2)).sum() * b, [{0, 1}]),
         (lambda a, b, x: jnp.zeros(2).at[0].set(a).sum() * b, [{0, 1}]),
+        (lambda a, b, x: jnp.zeros(2).at[0].add(a).sum() * b, [{0, 1}]),
+        (lambda a, b, x: jnp.arange(3.0).at[a.astype(int)].get(wrap_negative_indices=False) ** 2 * b**2, [{1}]),
+        # constants of which some are zero are none of them odd
+        (lambda a, b, x: ((a * jnp.ones(2) + np.array([0.0, 1.0])) ** 2).sum() * b**2, [{1}]),
     ],
 )
 def test_parities(function, expected):

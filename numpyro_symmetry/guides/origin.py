@@ -1,0 +1,108 @@
+"""What numbers of draws are of: the latent sites of a model, and the data that it was given.
+
+Knows traces and arrays; not what the numbers say.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from numpyro_symmetry.guides.density import Trace, latent_values
+
+
+@jax.tree_util.register_pytree_node_class
+@dataclass(frozen=True, eq=False)
+class Origin:
+    """Latent sites of a model, and fingerprints of its data, with one leading dimension for draws.
+
+    Attributes
+    ----------
+    latents
+        Site and shape of each.
+    observed
+        Observed site -> ``(num_draws,)``, fingerprint of its values.
+    arguments
+        ``(num_draws,)``, the sum of the fingerprints of the numbers in the model's arguments, which may be passed by
+        place or by name.
+    """
+
+    latents: tuple[tuple[str, tuple[int, ...]], ...]
+    observed: dict[str, Any]
+    arguments: Any
+
+    @classmethod
+    def of(cls, model_trace: Trace, args: tuple, kwargs: dict[str, Any]) -> Origin:
+        """What one draw is of; no leading dimension."""
+        latents = {site: jnp.shape(value) for site, value in latent_values(model_trace).items()}
+        observed = {
+            name: fingerprint(site["value"])
+            for name, site in model_trace.items()
+            if site["type"] == "sample" and site["is_observed"]
+        }
+        given = (fingerprint(leaf) for leaf in jax.tree.leaves((args, kwargs)) if _is_numeric(leaf))
+        return cls(tuple(sorted(latents.items())), observed, sum(given, jnp.uint32(0)))
+
+    def difference(self, other: Origin) -> str | None:
+        """What differs between this and another one, in words, or ``None``."""
+        here, there = dict(self.latents), dict(other.latents)
+        for site in sorted(here.keys() | there.keys()):
+            if here.get(site) != there.get(site):
+                shapes = " and ".join(_of_shape(shape) for shape in (here.get(site), there.get(site)))
+                return f"latent site {site!r} is {shapes}"
+        if alone := sorted(self.observed.keys() ^ other.observed.keys()):
+            return f"site {alone[0]!r} is observed in one of them only"
+        for site, values in self.observed.items():
+            both = [np.unique(values), np.unique(other.observed[site])]
+            # values that depend on the draw, as those of a minibatch do, are not the data's own
+            if all(len(of) == 1 for of in both) and both[0] != both[1]:
+                return f"observed site {site!r} holds other values"
+        if self.arguments[0] != other.arguments[0]:
+            return "the model's arguments hold other numbers"
+        return None
+
+    def tree_flatten(self) -> tuple[tuple[Any, Any], Any]:
+        """Fingerprints are numbers to JAX, sites are not."""
+        return (self.observed, self.arguments), self.latents
+
+    @classmethod
+    def tree_unflatten(cls, latents: Any, children: tuple[Any, Any]) -> Origin:
+        """Put it together again."""
+        return cls(latents, *children)
+
+
+def fingerprint(values: Any) -> Array:
+    """32 bits that depend on the shape and on every number, in single precision, and on where it stands.
+
+    Each number is hashed with its place by the last step of MurmurHash3, and the hashes are added up.
+    """
+    values = jnp.asarray(values)
+    if jnp.issubdtype(values.dtype, jax.dtypes.prng_key):
+        values = jax.random.key_data(values)
+    parts = [values.real, values.imag] if jnp.iscomplexobj(values) else [values]
+    numbers = jnp.concatenate([part.ravel().astype(jnp.float32) for part in parts])
+    shape = jnp.array([values.ndim, *values.shape], jnp.uint32)
+    bits = jnp.concatenate([shape, jax.lax.bitcast_convert_type(numbers, jnp.uint32)])
+    place = jnp.arange(len(bits), dtype=jnp.uint32)
+    return jnp.sum(_mixed(bits ^ _mixed(place + jnp.uint32(1))), dtype=jnp.uint32)
+
+
+def _mixed(bits: Array) -> Array:
+    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
+        bits = (bits ^ (bits >> jnp.uint32(shift))) * jnp.uint32(factor)
+    return bits ^ (bits >> jnp.uint32(16))
+
+
+def _is_numeric(leaf: Any) -> bool:
+    return isinstance(leaf, bool | int | float | complex | np.generic | Array) or (
+        isinstance(leaf, np.ndarray) and leaf.dtype.kind in "biufc"
+    )
+
+
+def _of_shape(shape: tuple[int, ...] | None) -> str:
+    return "missing" if shape is None else f"of shape {shape}"

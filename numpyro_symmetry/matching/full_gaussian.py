@@ -1,0 +1,148 @@
+"""A Gaussian over all entries of named sites together, with its covariance.
+
+In NumPy where it moves and where distances are computed. Knows no costs and no algorithms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+from jax.core import Tracer
+from jax.typing import ArrayLike
+
+from numpyro_symmetry.matching import guide_parameters
+from numpyro_symmetry.matching.gaussian import DiagonalGaussian
+from numpyro_symmetry.matching.gaussian_inputs import (
+    module_of,
+    refuse_other_sites,
+    refuse_what_is_not_finite,
+    unchecked,
+)
+from numpyro_symmetry.matching.unsigned import permutations, refuse_no_symmetry, unsigned
+from numpyro_symmetry.symmetry import Element, Symmetry, SymmetryError
+from numpyro_symmetry.symmetry.arguments import refuse_masked, refuse_tracers, shape_of
+
+
+@jax.tree_util.register_pytree_with_keys_class
+@dataclass(frozen=True)
+class FullGaussian:
+    """A Gaussian over all entries of all sites together.
+
+    Parameters
+    ----------
+    loc
+        Site -> means.
+    covariance
+        ``(D, D)`` over the sites' entries, ravelled and in the order of ``loc``; symmetric, and nowhere negative.
+
+    Raises
+    ------
+    SymmetryError
+        If the covariance is of another shape, not finite, not symmetric or has a negative eigenvalue, all but for
+        rounding, or a mean is masked or not finite. Traced values are not looked at.
+    """
+
+    loc: dict[str, Any]
+    covariance: Any
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.loc, Mapping):
+            raise TypeError(f"loc maps sites to arrays; got {type(self.loc).__name__}.")
+        refuse_masked(self.loc)
+        refuse_masked({"covariance": self.covariance}, "Argument")
+        for site, loc in self.loc.items():
+            refuse_what_is_not_finite(loc, f"loc of site {site!r}")
+        size = sum(int(np.size(v)) for v in self.loc.values())
+        if (shape := shape_of(self.covariance, "covariance")) != (size, size):
+            raise SymmetryError(
+                f"The sites {list(self.loc)} have {size} entries; covariance has shape {shape}, expected "
+                f"({size}, {size})."
+            )
+        if size and not isinstance(self.covariance, Tracer):
+            _refuse_what_is_no_covariance(self.covariance)
+
+    def tree_flatten_with_keys(self) -> tuple[tuple[Any, ...], tuple[str, ...]]:
+        """Means and covariance, as a pytree; the order of sites is that of the covariance, and kept."""
+        key = jax.tree_util
+        means = tuple((key.DictKey(site), value) for site, value in self.loc.items())
+        return (*means, (key.GetAttrKey("covariance"), self.covariance)), tuple(self.loc)
+
+    @classmethod
+    def tree_unflatten(cls, aux: tuple[str, ...], children: tuple[Any, ...]) -> FullGaussian:
+        """The same structure with whatever leaves, unchecked."""
+        return unchecked(cls, loc=dict(zip(aux, children[:-1], strict=True)), covariance=children[-1])
+
+    @classmethod
+    def from_guide(cls, guide: Any, params: Mapping[str, ArrayLike]) -> FullGaussian:
+        """Read `AutoMultivariateNormal` or `AutoLowRankMultivariateNormal`, in unconstrained coordinates."""
+        return cls(*guide_parameters.joint_of(guide, params))
+
+    def diagonal(self) -> DiagonalGaussian:
+        """The Gaussian of the same means and standard deviations without correlations."""
+        xp = module_of(self.covariance)
+        variances = xp.clip(xp.diagonal(xp.asarray(self.covariance)), 0.0, None)
+        return DiagonalGaussian(dict(self.loc), self._unravel(xp.sqrt(variances)))
+
+    def wasserstein(self, other: FullGaussian) -> float:
+        r"""2-Wasserstein (Bures) distance: the transport of one covariance into another, and of the means.
+
+        .. math:: W_2^2 = \lVert\mu-\mu'\rVert^2 + \operatorname{tr}\big(\Sigma + \Sigma' - 2(\Sigma^{1/2}\Sigma'
+                  \Sigma^{1/2})^{1/2}\big)
+        """
+        refuse_other_sites(self, other)
+        refuse_tracers("FullGaussian.wasserstein", self, other)
+        a, b = np.asarray(self.covariance, float), np.asarray(other._in_order_of(self).covariance, float)
+        root = _square_root(a)
+        cross = np.sqrt(np.clip(np.linalg.eigvalsh(root @ b @ root), 0.0, None)).sum()
+        means = sum(((np.asarray(self.loc[s], float) - np.asarray(other.loc[s], float)) ** 2).sum() for s in self.loc)
+        return float(np.sqrt(max(means + np.trace(a) + np.trace(b) - 2.0 * cross, 0.0)))
+
+    def apply(self, symmetry: Symmetry, element: Element) -> FullGaussian:
+        """Law of ``g·θ``: rows and columns of the covariance move together."""
+        refuse_no_symmetry(symmetry)
+        refuse_tracers("FullGaussian.apply", element, self)
+        index = self._unravel(np.arange(len(np.asarray(self.covariance))))
+        order = self._ravel(unsigned(symmetry).apply(permutations(element), index)).astype(int)
+        sign = self._ravel(symmetry.apply(element, self._unravel(np.ones(len(order)))))
+        covariance = np.asarray(self.covariance)[np.ix_(order, order)] * sign[:, None] * sign
+        return FullGaussian(symmetry.apply(element, self.loc), covariance)
+
+    def _in_order_of(self, other: FullGaussian) -> FullGaussian:
+        """The same law with its sites in another's order."""
+        index = self._unravel(np.arange(len(np.asarray(self.covariance))))
+        order = np.concatenate([np.ravel(index[site]) for site in other.loc])
+        return FullGaussian({s: self.loc[s] for s in other.loc}, np.asarray(self.covariance)[np.ix_(order, order)])
+
+    def _unravel(self, flat: Any) -> dict[str, Any]:
+        ends = np.cumsum([np.size(v) for v in self.loc.values()]).tolist()
+        parts = [flat[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+        return {site: part.reshape(np.shape(self.loc[site])) for site, part in zip(self.loc, parts, strict=True)}
+
+    def _ravel(self, by_site: Mapping[str, ArrayLike]) -> np.ndarray:
+        return np.concatenate([np.ravel(np.asarray(by_site[site])) for site in self.loc])
+
+
+def _refuse_what_is_no_covariance(value: Any) -> None:
+    refuse_what_is_not_finite(value, "covariance")
+    given = np.asarray(value)
+    matrix, size = given.astype(float), len(given)
+    eps = np.finfo(given.dtype).eps if given.dtype.kind == "f" else np.finfo(float).eps
+    tolerance = 16.0 * eps * size * max(float(np.abs(matrix).max()), np.finfo(float).tiny)
+    if (gap := float(np.abs(matrix - matrix.T).max())) > tolerance:
+        raise SymmetryError(f"covariance is not symmetric: entries differ from their transpose by up to {gap:.3g}.")
+    try:
+        np.linalg.cholesky(0.5 * (matrix + matrix.T) + tolerance * np.eye(size))
+    except np.linalg.LinAlgError:
+        least = float(np.linalg.eigvalsh(0.5 * (matrix + matrix.T)).min())
+        raise SymmetryError(
+            f"covariance has a negative eigenvalue, {least:.3g}: it is the covariance of no distribution."
+        ) from None
+
+
+def _square_root(matrix: np.ndarray) -> np.ndarray:
+    values, vectors = np.linalg.eigh(matrix)
+    return (vectors * np.sqrt(np.clip(values, 0.0, None))) @ vectors.T

@@ -1,0 +1,66 @@
+"""What Gaussians by site are made of, checked: sites, shapes and numbers. Knows arrays by site; no Gaussian."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+
+from numpyro_symmetry.symmetry import SymmetryError
+from numpyro_symmetry.symmetry.arguments import as_real_array
+from numpyro_symmetry.symmetry.elements import broadcast
+
+
+def unchecked(cls: Any, **fields: Any) -> Any:
+    """An instance of a frozen dataclass with whatever fields."""
+    made = object.__new__(cls)
+    for name, value in fields.items():
+        object.__setattr__(made, name, value)
+    return made
+
+
+def module_of(tree: Any) -> Any:
+    """JAX's NumPy if any of it is of JAX, otherwise NumPy itself, in double precision."""
+    return jnp if any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(tree)) else np
+
+
+def refuse_what_is_not_finite(value: Any, where: str) -> None:
+    """Refuse an array with numbers that are not finite; traced ones are not looked at."""
+    if isinstance(value, Tracer):
+        return
+    array = np.asarray(as_real_array(value, where)).astype(float)
+    if not np.isfinite(array).all():
+        raise SymmetryError(f"{where} holds {int((~np.isfinite(array)).sum())} non-finite of {array.size} values.")
+
+
+def refuse_other_sites(one: Any, other: Any) -> None:
+    """Refuse two Gaussians of different kinds, sites or shapes."""
+    if type(one) is not type(other):
+        raise TypeError(f"Expected another {type(one).__name__}; got {type(other).__name__}.")
+    a, b = one.loc, other.loc
+    if set(a) != set(b):
+        raise SymmetryError(f"The two have different sites: {sorted(a)} and {sorted(b)}.")
+    for site in a:
+        if np.shape(a[site]) != np.shape(b[site]):
+            raise SymmetryError(
+                f"Site {site!r} has shape {np.shape(a[site])} in one and {np.shape(b[site])} in the other."
+            )
+
+
+def refuse_other_shapes(values: Mapping[str, Any], loc: Mapping[str, Any]) -> None:
+    """Refuse values that do not end in the shapes of the means, or whose leading dimensions differ."""
+    leading = {}
+    for site, value in values.items():
+        event = np.shape(loc[site])
+        lead = value.shape[: max(value.ndim - len(event), 0)]
+        if value.shape[len(lead) :] != event:
+            raise SymmetryError(
+                f"Site {site!r} has shape {value.shape}; expected it to end in {event}, the shape of its means."
+            )
+        leading[site] = lead
+    if not broadcast(*leading.values()):
+        raise SymmetryError(f"Sites have leading dimensions {leading}, which do not broadcast: take the same draws.")

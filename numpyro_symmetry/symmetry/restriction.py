@@ -1,0 +1,31 @@
+"""Axes on which only some of the groups stand. Knows axes; no sizes, no kinds and no elements."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Container, Mapping
+from typing import Any
+
+from numpyro_symmetry.symmetry.axes import AxisEntry, Concat, Split, Unsigned, Whole, labels
+from numpyro_symmetry.symmetry.elements import over
+
+
+def axes_of_groups(
+    axes: Mapping[str, tuple[AxisEntry, ...]], names: Collection[str]
+) -> dict[str, tuple[AxisEntry, ...]]:
+    """The sites on which some groups stand, with these groups and what they are fibred over, and no others."""
+    found = {}
+    for site, entries in axes.items():
+        here = {str(axis.group) for axis in labels(entries) if axis.group in names}
+        stays = here | {label for name in here for label in over(name)}
+        if here:
+            left = ((entry, _kept(entry, stays)) for entry in entries)
+            found[site] = tuple(now for was, now in left if now is not None or not isinstance(was, Whole))
+    return found
+
+
+def _kept(entry: Any, stays: Container[str]) -> Any:
+    if isinstance(entry, Split | Concat):
+        parts = tuple(_kept(part, stays) for part in entry.groups)
+        return type(entry)(entry.sizes, parts) if any(parts) else None
+    group = entry.group if isinstance(entry, Unsigned | Whole) else entry
+    return entry if group is ... or group in stays else None
