@@ -45,7 +45,9 @@ def test_a_scalar_and_its_gradient(size):
     shared = {"w": jnp.eye(3)}
 
     def total(function, shared, args):
-        of_one = lambda left, right: function(jax.tree.map(jnp.add, shared, left), right) * jnp.sum(right)
+        def of_one(left, right):
+            return function(jax.tree.map(jnp.add, shared, left), right) * jnp.sum(right)
+
         return jnp.sum(of_one(*args) if size is None else jax.vmap(of_one)(*args))
 
     found, expected = (
