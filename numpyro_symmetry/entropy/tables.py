@@ -23,7 +23,7 @@ import numpy as np
 from jax import Array
 
 from numpyro_symmetry.entropy.sequential import FLOOR
-from numpyro_symmetry.linalg import product
+from numpyro_symmetry.linalg import product, row_means, row_sums
 from numpyro_symmetry.symmetry import Symmetry
 
 _JUDGES = 64
@@ -161,7 +161,7 @@ def _multiplied_out(features: _Features, signed: bool) -> tuple[tuple[Array, ...
     """Minus half the squared distances by matrix products, and what rounding may leave of each factor, ``(n,)``."""
     mean, precision, units, flips = features
     # a common offset cancels too, but where a sign flip needs the true origin
-    centre = jnp.where(flips[:, None], 0.0, jax.lax.stop_gradient(mean.mean(1, keepdims=True)))
+    centre = jnp.where(flips[:, None], 0.0, jax.lax.stop_gradient(row_means(mean)[:, None]))
     mean, units = mean - centre, units - centre
     weighted = precision * mean
     squares = (weighted * mean).sum(0)
@@ -208,13 +208,13 @@ def _distances_forward(mean: Array, precision: Array, units: Array) -> tuple[Arr
 def _distances_backward(features: tuple[Array, ...], cotangent: Array) -> tuple[Array, ...]:
     mean, precision, units = features
     # what is linear in the difference loses no more than the draw's own rounding when it is multiplied out
-    centre = mean.mean(1, keepdims=True)
+    centre = row_means(mean)[:, None]
     from_mean, from_units = mean - centre, units - centre
-    to_mean = precision * (product(from_units, cotangent.T) - from_mean * cotangent.sum(1))
+    to_mean = precision * (product(from_units, cotangent.T) - from_mean * row_sums(cotangent))
     to_units = product(precision * from_mean, cotangent) - from_units * product(precision, cotangent)
-    # what is quadratic would lose all; a sum along rows is fastest as a product
-    squares = cotangent * (units[:, None, :] - mean[:, :, None]) ** 2
-    return to_mean, -0.5 * product(squares, jnp.ones_like(units[0])), to_units
+    # what is quadratic would lose all
+    to_precision = -0.5 * row_sums(cotangent * (units[:, None, :] - mean[:, :, None]) ** 2)
+    return to_mean, to_precision, to_units
 
 
 _distances.defvjp(_distances_forward, _distances_backward)
@@ -269,5 +269,9 @@ def _products(pairs: list[tuple[Array, Array]]) -> Array:
 def _telling_features(loc: Array, scale: Array, count: int) -> Array:
     """Features whose factors differ most, relative to their widths, judged by a few of the factors."""
     loc, scale = jax.lax.stop_gradient((loc[:, :_JUDGES].mean(-1), scale[:, :_JUDGES].mean(-1)))
-    separation = (jnp.var(loc, axis=1) + jnp.var(scale, axis=1)) / jnp.mean(scale, axis=1) ** 2
-    return jax.lax.top_k(separation, count)[1]
+
+    def variance(values: Array) -> Array:
+        values = values - values[:, :1]
+        return row_means(values**2) - row_means(values) ** 2
+
+    return jax.lax.top_k((variance(loc) + variance(scale)) / row_means(scale) ** 2, count)[1]
