@@ -28,6 +28,11 @@ def row_means(values: Array) -> Array:
     return row_sums(values) / values.shape[-1]
 
 
+def once(values: Array) -> Array:
+    """Keep whatever computes the values from being fused into, and repeated by, each of their consumers."""
+    return lax.optimization_barrier(values)
+
+
 def one_by_one(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function of arrays whose batches are single calls on a CPU, where batched products leave the fast kernels.
 

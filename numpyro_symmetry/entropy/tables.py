@@ -2,9 +2,8 @@ r"""Pairwise log densities of units under Gaussian factors: :math:`L_{ij} = \log
 
 Two forms of one formula. Multiplied out, :math:`-\tfrac12\sum_f (u_{jf}-\mu_{if})^2/\sigma_{if}^2` is a product of two
 matrices, but of terms as large as :math:`\mu^2/\sigma^2`, whose rounding stays behind when they cancel. Subtracted
-before it is squared nothing cancels, and all the features of a pair are one pass over the table: for a few features
-that is no dearer. For many it is taken only where rounding may do harm, which it can only in entries that are not
-negligible.
+before it is squared nothing cancels, and every feature is read for every pair: for few features of few units that is
+no dearer. Otherwise it is done only where rounding may do harm, which it can only in entries that are not negligible.
 
 Knows arrays by site and which of their axes move; no estimators.
 """
@@ -23,12 +22,12 @@ import numpy as np
 from jax import Array
 
 from numpyro_symmetry.entropy.sequential import FLOOR
-from numpyro_symmetry.linalg import product, row_means, row_sums
+from numpyro_symmetry.linalg import once, product, row_means, row_sums
 from numpyro_symmetry.symmetry import Symmetry
 
 _JUDGES = 64
-# features that are subtracted in one pass, which up to here costs no more than the products
-_FEW = 16
+# features that are subtracted in one pass, and numbers up to which it costs no more than to choose between the forms
+_FEW, _SMALL = 16, 2**15
 # nats: what one rounding of the largest squares is worth; entries hold a few, and gradients feel them more than values
 _MOST_ROUNDING = 0.002
 
@@ -121,7 +120,7 @@ def unit_tables(
         flips += [axes[position].signed and signed] * len(mean)
     mean, precision, average = (jnp.concatenate(part) for part in zip(*parts, strict=True))
     features = _Features(mean, precision, average, np.array(flips))
-    if len(flips) <= _FEW:
+    if len(flips) <= _FEW and len(flips) * n**2 <= _SMALL:
         return tuple(common + distance for distance in _subtracted_first(features, signed))
     distances, rounding = _multiplied_out(features, signed)
     tables = tuple(common + distance for distance in distances)
@@ -198,7 +197,7 @@ def _subtracted_first(features: _Features, signed: bool) -> tuple[Array, ...]:
 def _distances(mean: Array, precision: Array, units: Array) -> Array:
     """Minus half the squared distances, ``(n, n)``, in one pass: no feature's table is ever written down."""
     pairs = (p[:, None] * (u - m[:, None]) ** 2 for m, p, u in zip(mean, precision, units, strict=True))
-    return -0.5 * reduce(operator.add, pairs)
+    return once(-0.5 * reduce(operator.add, pairs))
 
 
 def _distances_forward(mean: Array, precision: Array, units: Array) -> tuple[Array, tuple[Array, ...]]:
@@ -207,6 +206,7 @@ def _distances_forward(mean: Array, precision: Array, units: Array) -> tuple[Arr
 
 def _distances_backward(features: tuple[Array, ...], cotangent: Array) -> tuple[Array, ...]:
     mean, precision, units = features
+    cotangent = once(cotangent)
     # what is linear in the difference loses no more than the draw's own rounding when it is multiplied out
     centre = row_means(mean)[:, None]
     from_mean, from_units = mean - centre, units - centre
