@@ -1,14 +1,15 @@
-"""Matrix products at full precision; Cholesky factors and triangular solves that cannot hang on a CPU. Knows only arrays.
+"""Linear algebra at full precision, and batches that a CPU takes one by one. Knows only arrays.
 
-XLA splits a batched LAPACK call over the threads of a pool and blocks the thread that asks for it, so that as many such
-calls at once as there are threads wait for each other for ever. Here a batch is taken apart into single calls on a CPU;
-on an accelerator it stays a batch. Reverse mode only, as the rules of differentiation are written by hand.
+Batches are taken apart for speed, as batched products leave the fast kernels, and since batched factors hang: XLA
+splits a batched LAPACK call over the threads of a pool and blocks the thread that asks for it, so that as many such
+calls at once as there are threads wait for each other for ever. On an accelerator a batch stays a batch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,31 +19,80 @@ from jax import Array, lax
 _UNROLLED = 16
 
 
-def _one_by_one(function: Callable[..., Array]) -> Callable[..., Array]:
-    """A function of arrays whose batches are single calls on a CPU, one after the other."""
+def product(left: Array, right: Array) -> Array:
+    """Matrix product in the precision of its arguments: accelerators round them to fewer bits unless told not to."""
+    return jnp.matmul(left, right, precision=lax.Precision.HIGHEST)
+
+
+def row_sums(values: Array) -> Array:
+    """Sums along the last axis, as a product: a CPU adds up a row one number at a time."""
+    return product(values, jnp.ones(values.shape[-1], values.dtype))
+
+
+def row_means(values: Array) -> Array:
+    """Means along the last axis, likewise."""
+    return row_sums(values) / values.shape[-1]
+
+
+def once(values: Array) -> Array:
+    """Keep whatever computes the values from being fused into, and repeated by, each of their consumers."""
+    return lax.optimization_barrier(values)
+
+
+def one_by_one(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of arrays whose batches are single calls on a CPU, where batched products leave the fast kernels.
+
+    On an accelerator a batch stays a batch. Not differentiable as it is: for use within rules of differentiation.
+    """
     single = jax.custom_batching.custom_vmap(function)
 
     @single.def_vmap
-    def _(size: int, batched: Sequence[bool], *args: Array) -> tuple[Array, bool]:
-        if jax.default_backend() != "cpu":
-            return jax.vmap(function, [0 if is_batched else None for is_batched in batched])(*args), True
-
+    def _(size: int, batched: Sequence[Any], *args: Any) -> tuple[Any, Any]:
         # the rule itself and not the function, so that a batch of batches is taken apart too
-        def one(batch: list[Array]) -> Array:
-            own = iter(batch)
-            return single(*(next(own) if is_batched else x for x, is_batched in zip(args, batched, strict=True)))
+        def one(index: int | Array) -> Any:
+            return single(*jax.tree.map(lambda x, is_batched: x[index] if is_batched else x, args, tuple(batched)))
 
-        batches = [x for x, is_batched in zip(args, batched, strict=True) if is_batched]
-        if size > _UNROLLED:
-            return lax.map(one, batches), True
-        return jnp.stack([one([x[k] for x in batches]) for k in range(size)]), True
+        if jax.default_backend() != "cpu":
+            axes = jax.tree.map(lambda is_batched: 0 if is_batched else None, tuple(batched))
+            found = jax.vmap(function, axes)(*args)
+        elif size > _UNROLLED:
+            found = lax.map(one, jnp.arange(size))
+        else:
+            found = jax.tree.map(lambda *each: jnp.stack(each), *map(one, range(size)))
+        return found, jax.tree.map(lambda _: True, found)
 
     return single
 
 
+def scalar_one_by_one(function: Callable[..., Array]) -> Callable[..., Array]:
+    """A scalar function of real arrays that a CPU evaluates, and differentiates, one draw of a batch after the other.
+
+    A scalar's gradient is all that its reverse mode ever needs, so that value and gradient are one call. Reverse mode
+    only, and once.
+    """
+    value, value_and_gradient = one_by_one(function), one_by_one(_with_gradient(function))
+    rule = jax.custom_vjp(value)
+    rule.defvjp(
+        value_and_gradient,
+        lambda gradient, cotangent: jax.tree.map(lambda x: cotangent.astype(x.dtype) * x, gradient),
+    )
+    return rule
+
+
+def _with_gradient(function: Callable[..., Array]) -> Callable[..., tuple[Array, Any]]:
+    def both(*args: Any) -> tuple[Array, Any]:
+        found, backward = jax.vjp(function, *args)
+        return found, backward(jnp.ones_like(found))
+
+    return both
+
+
+# ---- factors and solves, reverse mode only --------------------------------------------------------------------------
+
+
 def _solver(transposed: bool) -> Callable[[Array, Array], Array]:
     solve = partial(lax.linalg.triangular_solve, left_side=True, lower=True, transpose_a=transposed)
-    single = _one_by_one(solve)
+    single = one_by_one(solve)
 
     @jax.custom_batching.custom_vmap
     def solver(factor: Array, right: Array) -> Array:
@@ -60,12 +110,7 @@ def _solver(transposed: bool) -> Callable[[Array, Array], Array]:
     return solver
 
 
-def product(left: Array, right: Array) -> Array:
-    """Matrix product in the precision of its arguments: accelerators round them to fewer bits unless told not to."""
-    return jnp.matmul(left, right, precision=lax.Precision.HIGHEST)
-
-
-_factor = _one_by_one(partial(lax.linalg.cholesky, symmetrize_input=False))
+_factor = one_by_one(partial(lax.linalg.cholesky, symmetrize_input=False))
 _forward, _backward = _solver(False), _solver(True)
 
 

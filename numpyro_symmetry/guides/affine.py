@@ -1,7 +1,7 @@
 """A model read as a linear model in some of its sites, the others given; and whether it is one.
 
-Observed sites whose linear predictor is affine in the sites, under Normal priors of these, become rows of a linear model
-in whitened coordinates. Knows models and likelihoods; not guides.
+Observed sites whose linear predictor is affine in the sites, under Normal priors of these, become rows of a linear
+model in whitened coordinates. Knows models and likelihoods; not guides.
 """
 
 from __future__ import annotations

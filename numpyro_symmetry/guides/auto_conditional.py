@@ -16,7 +16,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import numpyro
 import numpyro.distributions as dist
 from jax import Array
@@ -194,7 +193,8 @@ class AutoConditional(AutoGuide):
         super().__init__(model, prefix=getattr(base_guide, "prefix", "auto"))
         self.base = base_guide
         self.source: Source | None = None
-        self._asked = None if isinstance(sites, str) and sites == "auto" else as_names(sites, "sites", example="['w2', 'b2']")
+        is_auto = isinstance(sites, str) and sites == "auto"
+        self._asked = None if is_auto else as_names(sites, "sites", example="['w2', 'b2']")
         self._num_steps = as_count(num_steps, "num_steps")
         self._inducing = inducing
         self._reasons: dict[str, str] = {}

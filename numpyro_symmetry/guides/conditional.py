@@ -286,13 +286,13 @@ def start_of_inducing(
     for part in found.values():
         if raw := [s for s in sites if part.shape == values[s].shape and np.array_equal(part, values[s])]:
             raise SymmetryError(
-                f"Site {raw[0]!r} enters the model by an operation that is not linear in it, so pseudo-observations have "
-                "nothing to observe: leave it to the base guide."
+                f"Site {raw[0]!r} enters the model by an operation that is not linear in it, so there is nothing for "
+                "pseudo-observations to observe: leave it to the base guide."
             )
         if number not in part.shape:
             raise SymmetryError(
-                f"At {number} inducing inputs what follows linearly from {list(sites)} has shape {part.shape}, without an "
-                "axis of that size. A plate with a fixed subsample_size may be why: use subsample_size=len(x)."
+                f"At {number} inducing inputs what follows linearly from {list(sites)} has shape {part.shape}, "
+                "without an axis of that size. A plate with a fixed subsample_size may be why: use subsample_size=len(x)."
             )
     num_outputs = _shared_outputs(model, new_args, new_kwargs, given, values, sites, names)
     targets = _targets(named_arguments(model, args, kwargs), inputs, seen)

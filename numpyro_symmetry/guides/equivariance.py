@@ -1,13 +1,12 @@
 r"""Which sites of a guide merely follow the others under a relabelling: :math:`q(gb \mid ga) = q(b \mid a)`.
 
-Such a site cancels from :math:`q(g\theta)/q(\theta)`, so that :math:`I(g; a, b) = I(g; a)` and the table needs a alone. That
-is believed only where it was seen: in double precision, at parameters away from where training starts, since factors
-that are alike at the start would hide a conditional that is not equivariant. Knows guides, traces and symmetries.
+Such a site cancels from :math:`q(g\theta)/q(\theta)`, so that :math:`I(g; a, b) = I(g; a)` and the table needs a alone.
+That is believed only where it was seen: in double precision, at parameters away from where training starts, since
+factors that are alike at the start would hide a conditional that is not equivariant. Knows guides and symmetries.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -47,8 +46,8 @@ def equivariant_sites(
     Returns
     -------
     dict
-        Site -> ``"equivariant"``; ``"different"``; or ``"inconclusive"``, where nothing was tested since a change of the
-        others alone did not show either: another labelling of them, or another draw where no label moves the site.
+        Site -> ``"equivariant"``; ``"different"``; or ``"inconclusive"``, where nothing was tested since a change of
+        the others alone did not show: another labelling of them, or another draw where no label moves the site.
     """
     depends = dependencies(guide, trace, args, kwargs)
     following = [site for site, on in depends.items() if on & set(symmetry.axes)]

@@ -5,13 +5,13 @@ residuals
 
 .. math:: \rho = \sqrt w\,(\eta - \eta_0) + \frac{1}{\sqrt w}\,\frac{\partial}{\partial\eta}\log p(y; \eta),
 
-so a Gaussian likelihood takes one. Every step commutes with relabellings of z, and so does what it starts from: mean and
-precision are equivariant. Knows linear models; neither programs nor guides.
+so a Gaussian likelihood takes one. Every step commutes with relabellings of z, and so does what it starts from: mean
+and precision are equivariant. Knows linear models; neither programs nor guides.
 
 References
 ----------
-Ober and Aitchison (2021), arXiv:2005.08140, for conditionals of pseudo-observations; McCullagh and Nelder (1989), section
-2.5, for the steps.
+Ober and Aitchison (2021), arXiv:2005.08140, for conditionals of pseudo-observations; McCullagh and Nelder (1989),
+section 2.5, for the steps.
 """
 
 from __future__ import annotations
