@@ -292,7 +292,7 @@ def start_of_inducing(
         if number not in part.shape:
             raise SymmetryError(
                 f"At {number} inducing inputs what follows linearly from {list(sites)} has shape {part.shape}, "
-                "without an axis of that size. A plate with a fixed subsample_size may be why: use subsample_size=len(x)."
+                "without an axis of that size. A plate of fixed subsample_size may be why: use subsample_size=len(x)."
             )
     num_outputs = _shared_outputs(model, new_args, new_kwargs, given, values, sites, names)
     targets = _targets(named_arguments(model, args, kwargs), inputs, seen)

@@ -1,4 +1,4 @@
-"""Gaussian conditionals against dense linear algebra in NumPy, in both spaces, block by block, one output and several."""
+"""Gaussian conditionals against dense linear algebra in NumPy, in both spaces, block by block, of any number of outputs."""
 
 import jax
 import jax.numpy as jnp
@@ -85,7 +85,7 @@ def test_gradients_of_both_spaces_agree():
         padding = jnp.zeros((1, 6))
 
         def log_density(residual, slope, extra):
-            # a row of zeros observes nothing, and takes six parameters to the space of parameters; five rows to that of rows
+            # a row of zeros observes nothing: with it the space of parameters is the smaller one
             slope, residual = (
                 (jnp.concatenate([slope, padding]), jnp.append(residual, 0.0)) if extra else (slope, residual)
             )
