@@ -200,6 +200,21 @@ class AutoSymmetrized(AutoGuide):
         features = "" if self.layout is None else f", max_features={self.max_features}"
         return f"AutoSymmetrized({base}, {symmetry}, estimator={self.estimator!r}{features})"
 
+    def explain(self) -> str:
+        """What is symmetrized, which sites tell units apart, and which merely follow, in a few lines."""
+        if self.layout is None:
+            return "Not set up yet: call guide.setup(rng_key, *model_args), or SVI.init, once."
+        if not self.layout.symmetry.groups:
+            return f"{self!r}\nNothing to symmetrize: the guide is its base guide."
+        lines = [repr(self), f"Units are told apart by {', '.join(self.layout.sites)}."]
+        if self.layout.following:
+            lines.append(
+                f"{', '.join(self.layout.following)} follow these (equivariant, seen in double precision), and need no "
+                f"table: I(g; θ) = I(g; {', '.join(self.layout.sites)})."
+            )
+        inner = getattr(self.base, "explain", None)
+        return "\n".join(lines + ([inner()] if inner is not None else []))
+
     # ---- what NumPyro expects of an AutoGuide --------------------------------------------------------------------
 
     @property

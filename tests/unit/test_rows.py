@@ -1,4 +1,4 @@
-"""Gaussian conditionals against dense linear algebra in NumPy, in both spaces, block by block, of any number of outputs."""
+"""Gaussian conditionals against dense linear algebra in NumPy: both spaces, block by block, any number of outputs."""
 
 import jax
 import jax.numpy as jnp
