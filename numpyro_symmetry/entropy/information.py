@@ -32,6 +32,7 @@ from numpyro_symmetry.entropy.factorised import (
 )
 from numpyro_symmetry.entropy.permanent import MAX_EXACT_WIDTH
 from numpyro_symmetry.entropy.tables import GaussianFactors, unit_tables
+from numpyro_symmetry.linalg import scalar_one_by_one
 from numpyro_symmetry.symmetry import Element, Symmetry
 
 MAX_ENUMERATED_ORDER = 50_000
@@ -104,8 +105,8 @@ def information_of_draw(
         check_options(chosen, key, num_permutations, bound)
         if chosen == "sequential":
             assert factors is not None
-            log_proposal = log_chain_of_identity(component, factors, coordinates, max_features=max_features)
-            total += component.log_order() + log_proposal
+            chain = partial(log_chain_of_identity, component, max_features=max_features)
+            total += component.log_order() + scalar_one_by_one(chain)(factors, coordinates)
         elif log_ratio_of is None and has_exact_table(component):
             assert factors is not None
             table = unit_tables(component, factors, coordinates, next(iter(component.groups)))

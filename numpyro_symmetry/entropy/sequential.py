@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.scipy.special import logsumexp
 
-from numpyro_symmetry.linalg import product
+from numpyro_symmetry.linalg import once, product, row_sums
 
 # more steps gain less than 0.5 % of the bound, and each costs two passes over the table
 NUM_SCALING_STEPS = 2
@@ -95,7 +95,7 @@ def sample_proposal(
 def _scaled_table(log_table: Array, num_scaling_steps: int) -> Array:
     """The table in linear space, nearly doubly stochastic."""
     largest = jax.lax.stop_gradient(jnp.max(log_table, axis=0))
-    table = _once(jnp.exp(jnp.maximum(log_table - largest, FLOOR)))
+    table = once(jnp.exp(jnp.maximum(log_table - largest, FLOOR)))
     columns = rows = jnp.ones(table.shape[0], table.dtype)
     for _ in range(num_scaling_steps):
         columns = 1.0 / product(rows, table)
@@ -105,7 +105,7 @@ def _scaled_table(log_table: Array, num_scaling_steps: int) -> Array:
 
 def _by_certainty(table: Array) -> Array:
     """Factors from the most to the least certain of its unit, by the sum of squared probabilities."""
-    return jnp.argsort(-jnp.sum(jax.lax.stop_gradient(table) ** 2, axis=1))
+    return jnp.argsort(-row_sums(jax.lax.stop_gradient(table) ** 2))
 
 
 @jax.custom_vjp
@@ -115,11 +115,11 @@ def _log_probability_of_identity(table: Array, order: Array) -> Array:
 
 def _probability_forward(table: Array, order: Array) -> tuple[Array, tuple[Array, ...]]:
     # rows are put in order, columns are not: step k looks at column order[k], and its rivals are the columns still free
-    table = _once(table[order])
-    later = _once(_sum_of_later_rows(table))
+    table = once(table[order])
+    later = once(_sum_of_later_rows(table))
     step = jnp.arange(order.shape[0])
     own, rivals = table[step, order], later[step, order]
-    others = jnp.sum(jnp.where(_is_still_free(order), table / later, 0.0), axis=1)
+    others = row_sums(jnp.where(_is_still_free(order), table / later, 0.0))
     return -jnp.sum(jnp.log1p(rivals / own * others)), (table, later, own, rivals, others, order)
 
 
@@ -131,7 +131,7 @@ def _probability_backward(residuals: tuple[Array, ...], cotangent: Array) -> tup
     share = jnp.where(is_free, (weight * rivals)[:, None] / later, 0.0)
     to_later = jnp.where(is_free, share * table / later, 0.0) - jnp.where(is_own, (weight * others)[:, None], 0.0)
     to_table = jnp.where(is_own, (weight * rivals * others / own)[:, None], 0.0) - share
-    to_table = _once(to_table + _sum_of_later_rows(to_later[::-1])[::-1])
+    to_table = once(to_table + _sum_of_later_rows(to_later[::-1])[::-1])
     return to_table[jnp.argsort(order)], None
 
 
@@ -143,15 +143,10 @@ def _is_still_free(order: Array) -> Array:
     return jnp.argsort(order) > jnp.arange(order.shape[0])[:, None]
 
 
-def _once(table: Array) -> Array:
-    """Keep whatever computes the table from being fused into, and repeated by, each of its consumers."""
-    return jax.lax.optimization_barrier(table)
-
-
 def _sum_of_later_rows(table: Array) -> Array:
     """Sum over rows below each: short running sums within blocks, and a small triangular product across them."""
     n = table.shape[0]
-    blocks = jnp.pad(_once(table), ((0, -n % _BLOCK), (0, 0))).reshape(-1, _BLOCK, table.shape[1])
+    blocks = jnp.pad(once(table), ((0, -n % _BLOCK), (0, 0))).reshape(-1, _BLOCK, table.shape[1])
     strictly_below = jnp.triu(jnp.ones((blocks.shape[0],) * 2, table.dtype), 1)
     sums = [product(strictly_below, blocks.sum(1))]
     for row in range(_BLOCK - 1, 0, -1):

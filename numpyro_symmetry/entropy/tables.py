@@ -2,8 +2,8 @@ r"""Pairwise log densities of units under Gaussian factors: :math:`L_{ij} = \log
 
 Two forms of one formula. Multiplied out, :math:`-\tfrac12\sum_f (u_{jf}-\mu_{if})^2/\sigma_{if}^2` is a product of two
 matrices, but of terms as large as :math:`\mu^2/\sigma^2`, whose rounding stays behind when they cancel. Subtracted
-before it is squared nothing cancels, and every feature takes a pass over the table. Rounding does harm only in entries
-that are not negligible, so the second form is taken where those exist and may be wrong, and nowhere else.
+before it is squared nothing cancels, and every feature is read for every pair: for few features of few units that is
+no dearer. Otherwise it is done only where rounding may do harm, which it can only in entries that are not negligible.
 
 Knows arrays by site and which of their axes move; no estimators.
 """
@@ -11,7 +11,9 @@ Knows arrays by site and which of their axes move; no estimators.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Collection, Iterator, Mapping
+from functools import reduce
 from typing import NamedTuple
 
 import jax
@@ -20,10 +22,12 @@ import numpy as np
 from jax import Array
 
 from numpyro_symmetry.entropy.sequential import FLOOR
-from numpyro_symmetry.linalg import product
+from numpyro_symmetry.linalg import once, product, row_means, row_sums
 from numpyro_symmetry.symmetry import Symmetry
 
 _JUDGES = 64
+# features that are subtracted in one pass, and numbers up to which it costs no more than to choose between the forms
+_FEW, _SMALL = 16, 2**15
 # nats: what one rounding of the largest squares is worth; entries hold a few, and gradients feel them more than values
 _MOST_ROUNDING = 0.002
 
@@ -116,10 +120,16 @@ def unit_tables(
         flips += [axes[position].signed and signed] * len(mean)
     mean, precision, average = (jnp.concatenate(part) for part in zip(*parts, strict=True))
     features = _Features(mean, precision, average, np.array(flips))
+    if len(flips) <= _FEW and len(flips) * n**2 <= _SMALL:
+        return tuple(common + distance for distance in _subtracted_first(features, signed))
     distances, rounding = _multiplied_out(features, signed)
     tables = tuple(common + distance for distance in distances)
+    # first by the factors alone: to look at the entries takes passes over the tables
+    matters = jax.lax.cond(
+        _for_all_draws((rounding > _MOST_ROUNDING).any()), lambda: _matters(rounding, tables), lambda: jnp.array(False)
+    )
     return jax.lax.cond(
-        _for_all_draws(_matters(rounding, tables)),
+        _for_all_draws(matters),
         lambda: tuple(common + distance for distance in _subtracted_first(features, signed)),
         lambda: tables,
     )
@@ -150,7 +160,7 @@ def _multiplied_out(features: _Features, signed: bool) -> tuple[tuple[Array, ...
     """Minus half the squared distances by matrix products, and what rounding may leave of each factor, ``(n,)``."""
     mean, precision, units, flips = features
     # a common offset cancels too, but where a sign flip needs the true origin
-    centre = jnp.where(flips[:, None], 0.0, jax.lax.stop_gradient(mean.mean(1, keepdims=True)))
+    centre = jnp.where(flips[:, None], 0.0, jax.lax.stop_gradient(row_means(mean)[:, None]))
     mean, units = mean - centre, units - centre
     weighted = precision * mean
     squares = (weighted * mean).sum(0)
@@ -164,21 +174,50 @@ def _multiplied_out(features: _Features, signed: bool) -> tuple[tuple[Array, ...
 
 
 def _subtracted_first(features: _Features, signed: bool) -> tuple[Array, ...]:
-    """The same, feature by feature."""
+    """The same, a few features at once."""
     mean, precision, units, flips = features
-    moved = (units, jnp.where(flips[:, None], -units, units)) if signed else (units,)
-
-    def add(totals: tuple[Array, ...], feature: tuple) -> tuple[tuple[Array, ...], None]:
-        mean, precision, moved = feature
-        terms = (0.5 * precision[:, None] * (unit - mean[:, None]) ** 2 for unit in moved)
-        return tuple(total - term for total, term in zip(totals, terms, strict=True)), None
-
-    n = mean.shape[1]
     # a guide that was set up in single precision may be asked in double
-    nothing = (jnp.zeros((n, n), jnp.result_type(mean, precision, units)),) * len(moved)
-    # checkpointed, so that training keeps the features and not a table for each
-    add = jax.checkpoint(add, prevent_cse=False)
-    return jax.lax.scan(add, nothing, (mean, precision, moved))[0]
+    dtype = jnp.result_type(mean, precision, units)
+    mean, precision, units = (x.astype(dtype) for x in (mean, precision, units))
+    moved = (units, jnp.where(flips[:, None], -units, units)) if signed else (units,)
+    if len(flips) <= _FEW:
+        return tuple(_distances(mean, precision, each) for each in moved)
+    # features that are filled up with have no weight
+    blocks = jnp.stack([jnp.pad(x, ((0, -len(x) % _FEW), (0, 0))) for x in (mean, precision, *moved)])
+    blocks = blocks.reshape(len(blocks), -1, _FEW, mean.shape[1]).swapaxes(0, 1)
+
+    def add(totals: Array, block: Array) -> tuple[Array, None]:
+        mean, precision, *moved = block
+        return totals + jnp.stack([_distances(mean, precision, each) for each in moved]), None
+
+    return tuple(jax.lax.scan(add, jnp.zeros((len(moved), *[mean.shape[1]] * 2), dtype), blocks)[0])
+
+
+@jax.custom_vjp
+def _distances(mean: Array, precision: Array, units: Array) -> Array:
+    """Minus half the squared distances, ``(n, n)``, in one pass: no feature's table is ever written down."""
+    pairs = (p[:, None] * (u - m[:, None]) ** 2 for m, p, u in zip(mean, precision, units, strict=True))
+    return once(-0.5 * reduce(operator.add, pairs))
+
+
+def _distances_forward(mean: Array, precision: Array, units: Array) -> tuple[Array, tuple[Array, ...]]:
+    return _distances(mean, precision, units), (mean, precision, units)
+
+
+def _distances_backward(features: tuple[Array, ...], cotangent: Array) -> tuple[Array, ...]:
+    mean, precision, units = features
+    cotangent = once(cotangent)
+    # what is linear in the difference loses no more than the draw's own rounding when it is multiplied out
+    centre = row_means(mean)[:, None]
+    from_mean, from_units = mean - centre, units - centre
+    to_mean = precision * (product(from_units, cotangent.T) - from_mean * row_sums(cotangent))
+    to_units = product(precision * from_mean, cotangent) - from_units * product(precision, cotangent)
+    # what is quadratic would lose all
+    to_precision = -0.5 * row_sums(cotangent * (units[:, None, :] - mean[:, :, None]) ** 2)
+    return to_mean, to_precision, to_units
+
+
+_distances.defvjp(_distances_forward, _distances_backward)
 
 
 def _matters(rounding: Array, tables: tuple[Array, ...]) -> Array:
@@ -230,5 +269,9 @@ def _products(pairs: list[tuple[Array, Array]]) -> Array:
 def _telling_features(loc: Array, scale: Array, count: int) -> Array:
     """Features whose factors differ most, relative to their widths, judged by a few of the factors."""
     loc, scale = jax.lax.stop_gradient((loc[:, :_JUDGES].mean(-1), scale[:, :_JUDGES].mean(-1)))
-    separation = (jnp.var(loc, axis=1) + jnp.var(scale, axis=1)) / jnp.mean(scale, axis=1) ** 2
-    return jax.lax.top_k(separation, count)[1]
+
+    def variance(values: Array) -> Array:
+        values = values - values[:, :1]
+        return row_means(values**2) - row_means(values) ** 2
+
+    return jax.lax.top_k((variance(loc) + variance(scale)) / row_means(scale) ** 2, count)[1]

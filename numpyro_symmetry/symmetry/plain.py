@@ -7,11 +7,13 @@ arrays; no densities.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -22,6 +24,8 @@ from numpyro_symmetry.symmetry.symmetry import Symmetry
 
 # JAX keeps constants by identity, and an int64 array that has met single precision breaks in double
 _INDEX = np.int32
+
+Box = tuple[slice, ...]
 
 
 def untangled(symmetry: Symmetry) -> Symmetry:
@@ -77,9 +81,7 @@ class PlainView:
         opened = {site: value for site, value in values.items() if site not in self.shapes}
         for name, (site, piece) in self._pieces.items():
             if site in values:
-                value = values[site]
-                lead = value.shape[: value.ndim - len(self.shapes[site])]
-                opened[name] = value.reshape(*lead, -1)[..., piece.indices]
+                opened[name] = _take(values[site], self.shapes[site], piece.indices, self._boxes[name])
         return opened
 
     def close(self, opened: Mapping[str, Any]) -> dict[str, Any]:
@@ -130,6 +132,11 @@ class PlainView:
                 found[site if len(pieces) == 1 else f"{site}#{k}"] = (site, narrow)
         return found
 
+    @cached_property
+    def _boxes(self) -> dict[str, Box | None]:
+        """Piece -> the slices of its site that hold it, or ``None``: then its entries are scattered."""
+        return {name: _box(piece.indices, self.shapes[site]) for name, (site, piece) in self._pieces.items()}
+
     def _cut(self, piece: Piece) -> list[Piece]:
         """A piece cut further, until each of its axes has one plain label: cell by cell, and orbit by orbit."""
         groups, names = self.whole.groups, [axis.group or "" for axis in piece.axes]
@@ -152,6 +159,29 @@ class PlainView:
                 )
                 found.append(Piece(axes, piece.indices[np.ix_(*(members for _, members in chosen))]))
         return found
+
+
+def _box(indices: np.ndarray, shape: tuple[int, ...]) -> Box | None:
+    """The slices that hold exactly these entries of a flat array, in their order."""
+    entries = np.arange(math.prod(shape)).reshape(shape)
+    if np.array_equal(indices.ravel(), entries.ravel()):
+        return (slice(None),) * len(shape)
+    box = []
+    for along in map(np.unique, np.unravel_index(indices, shape)):
+        step = along[1] - along[0] if len(along) > 1 else 1
+        box.append(slice(int(along[0]), int(along[-1]) + 1, int(step)))
+    return tuple(box) if np.array_equal(indices.ravel(), entries[tuple(box)].ravel()) else None
+
+
+def _take(value: Any, shape: tuple[int, ...], indices: np.ndarray, box: Box | None) -> Any:
+    """Entries of the last axes of a value, which are of a shape: gathered only where no slices hold them."""
+    lead = value.shape[: value.ndim - len(shape)]
+    if box is not None:
+        return value[(..., *box)].reshape(*lead, *indices.shape)
+    flat = value.reshape(*lead, -1)
+    if not isinstance(flat, jax.Array):
+        return flat[..., indices]
+    return flat.at[..., indices].get(mode="promise_in_bounds", unique_indices=True)
 
 
 def _orbits(name: str, group: Group, cell: tuple[int, ...]) -> list[tuple[str | None, np.ndarray]]:

@@ -8,7 +8,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from numpyro_symmetry import SignedPermutation, Symmetry, compose, inverse, num_transpositions
+from numpyro_symmetry import (
+    Concat,
+    SignedPermutation,
+    Split,
+    Symmetry,
+    Whole,
+    compose,
+    inverse,
+    num_transpositions,
+)
 from numpyro_symmetry.symmetry import PlainView
 from tests import oracles
 from tests.laws import SYMMETRIES
@@ -110,6 +119,36 @@ def test_a_plain_view_is_the_same_action(case):
     for g in draws(view.symmetry):
         seen = view.close({n: np.asarray(v) for n, v in view.symmetry.apply(g, view.open(values)).items()})
         assert_same(symmetry.apply(view.element(g, symmetry), values), dict(values) | seen)
+
+
+def test_pieces_are_their_entries_to_the_last_bit(case):
+    symmetry, values = case
+    view = PlainView.of(symmetry, values)
+    for xp in (np, jnp):
+        leading = {site: xp.stack([xp.asarray(v), -xp.asarray(v)]) for site, v in values.items() if site in view.shapes}
+        opened = view.open(leading)
+        for name, (site, piece) in view._pieces.items():
+            np.testing.assert_array_equal(opened[name], np.asarray(leading[site]).reshape(2, -1)[:, piece.indices])
+
+
+@pytest.mark.parametrize(
+    ("axes", "shape"),
+    [
+        ((None, "a"), (3, 4)),
+        ((Split((2, 3), (None, "a")), "b"), (6, 4)),
+        ((Concat((2, 3), ("a", "b")), None), (5, 2)),
+        ((Whole("a"),), ()),
+    ],
+    ids=["whole", "opened", "slices", "number"],
+)
+def test_a_piece_that_is_a_slice_is_not_gathered(axes, shape):
+    kinds = {"a": "signed"} if shape == () else {}
+    symmetry = Symmetry({"w": axes}, kinds).bind({"w": np.zeros(shape)})
+    view = PlainView.of(symmetry, {"w": np.zeros(shape)})
+    forward = jax.make_jaxpr(view.open)({"w": np.zeros(shape)})
+    backward = jax.make_jaxpr(jax.grad(lambda w: sum(jnp.sum(x**2) for x in view.open({"w": w}).values())))
+    assert "gather" not in str(forward)
+    assert "scatter" not in str(backward(np.zeros(shape)))
 
 
 def test_units_of_heads_index_by_index():

@@ -78,6 +78,10 @@ SWEEP += [
     for *case, fast in [
         ("layer", 16, 4, 1.15e-3, True),
         ("layer", 16, 1, 2e-3, True),
+        # more features than one pass takes
+        ("layer", 6, 20, 1e-4, True),
+        ("layer", 64, 40, 1e-4, False),
+        ("signed layer", 16, 20, 1e-3, False),
         ("layer", 64, 4, 3.4e-3, False),
         ("layer", 64, 4, 7.6e-3, False),
         ("signed layer", 6, 1, 2.3e-3, False),
@@ -109,9 +113,10 @@ def test_units_far_from_the_origin_and_alike():
 
 @pytest.mark.parametrize("kind", SITES)
 @pytest.mark.parametrize("ratio", [1e-4, 1.0])
-def test_tables_are_the_densities(kind, ratio):
-    """Both forms, against subtraction entry by entry."""
-    symmetry, loc, scale, _, draws = clusters_far_apart(kind, 4, 3, ratio)
+@pytest.mark.parametrize("f", [3, 20])
+def test_tables_are_the_densities(kind, f, ratio):
+    """Both forms, for few features and for many, against subtraction entry by entry."""
+    symmetry, loc, scale, _, draws = clusters_far_apart(kind, 4, f, ratio)
     draw = {site: value[0] for site, value in draws.items()}
     tables = unit_tables(symmetry, GaussianFactors(loc, scale), draw, "b" if "chain" in kind else "a", placed=("a",))
     for sign, table in zip((1, -1), tables, strict=False):
@@ -173,10 +178,39 @@ def test_every_product_is_in_full_precision(kind, estimator):
 
 def test_many_draws_share_one_choice():
     """Batched over draws, a `cond` stays one branch: a choice for every draw would compute both for all."""
-    symmetry, loc, scale, _, draws = clusters_far_apart("layer", 6, 4, 1e-3)
+    symmetry, loc, scale, _, draws = clusters_far_apart("layer", 6, 20, 1e-3)
 
-    def information(draw):
+    def table(draw):
+        return unit_tables(symmetry, GaussianFactors(loc, scale), draw, "a")
+
+    program = str(jax.make_jaxpr(jax.vmap(jax.vmap(table)))({s: x.reshape(2, 4, 20, 6) for s, x in draws.items()}))
+    assert "cond[" in program
+
+
+def test_few_features_need_no_choice():
+    symmetry, loc, scale, _, draws = clusters_far_apart("layer", 6, 4, 1e-3)
+    draw = {site: value[0] for site, value in draws.items()}
+    program = jax.make_jaxpr(lambda draw: unit_tables(symmetry, GaussianFactors(loc, scale), draw, "a"))(draw)
+    assert "cond[" not in str(program)
+    assert not list(products_in(program.jaxpr))
+
+
+@pytest.mark.parametrize("kind", ["layer", "signed chain"])
+def test_draws_of_a_batch_are_taken_one_by_one(kind):
+    """The same numbers as draw by draw, and no product of a batch, which leaves a processor's fast kernels."""
+    symmetry, loc, scale, _, draws = clusters_far_apart(kind, 4, 3, 1.0, num_draws=2)
+    draws = jax.tree.map(jnp.asarray, draws)
+
+    def information(loc, draw):
         return information_of_draw(symmetry, GaussianFactors(loc, scale), draw, estimator="sequential")
 
-    program = str(jax.make_jaxpr(jax.vmap(jax.vmap(information)))({s: x.reshape(2, 4, 4, 6) for s, x in draws.items()}))
-    assert "cond[" in program
+    both = jax.value_and_grad(information, argnums=(0, 1))
+    batched = jax.vmap(both, in_axes=(None, 0))
+    together = jax.jit(batched)(loc, draws)
+    alone = jax.jit(both)
+    for k in range(2):
+        one = alone(loc, {site: value[k] for site, value in draws.items()})
+        jax.tree.map(lambda a, b, k=k: np.testing.assert_allclose(a[k], b, rtol=1e-5, atol=1e-6), together, one)
+    if jax.default_backend() == "cpu":
+        for equation in products_in(jax.make_jaxpr(batched)(loc, draws).jaxpr):
+            assert equation.params["dimension_numbers"][1] == ((), ())
