@@ -86,10 +86,10 @@ def _root(
 ) -> tuple[Array, Array]:
     r"""Root of the weight of every row, ``(N,)``, and the power to which the likelihood is tempered for it.
 
-    A precision I + A'A has a factor while its rounding is below one. Where the likelihood is too sharp for that, a
-    flatter one is conditioned on, which is a conditional as good as any and does not break down:
+    A precision I + A'A has a factor while its rounding is below one. Where the likelihood is too sharp for that, one
+    that is just flat enough is conditioned on, which makes another valid guide, equivariant too, and no breakdown:
 
-    .. math:: t = \frac{1}{1 + \varepsilon\,\operatorname{tr} A^\top A}
+    .. math:: t = \min\Bigl(1, \frac{1}{\varepsilon\,\operatorname{tr} A^\top A}\Bigr)
     """
 
     def one(site: str, seen: Observation) -> Array:
@@ -101,7 +101,7 @@ def _root(
 
     root = jnp.concatenate([jnp.ravel(one(site, seen)) for site, seen in linear.observations.items()])
     trace = sum(jnp.sum(root**2 * jnp.sum(slope**2, 1)) for slope in linear.slopes.values())
-    tempering = 1.0 / (1.0 + jnp.finfo(root.dtype).eps * trace)
+    tempering = 1.0 / jnp.maximum(1.0, jnp.finfo(root.dtype).eps * trace)
     return root * jnp.sqrt(tempering), tempering
 
 

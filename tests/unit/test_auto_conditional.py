@@ -414,3 +414,19 @@ def test_a_full_covariance_below_is_symmetrized_too():
     guide = AutoSymmetrized(AutoConditional(AutoMultivariateNormal(network)))
     guide.setup(jax.random.key(0), X, Y)
     assert "w2" in guide.layout.following
+
+
+def test_a_likelihood_too_sharp_for_single_precision_is_tempered():
+    """Noise of a ten-thousandth, more parameters than the rows can tell apart: no factor exists without it."""
+
+    def sharp(x, y=None):
+        weights = numpyro.sample("weights", dist.Normal(0.0, 1.0).expand([30]).to_event(1))
+        features = jnp.concatenate([x**k for k in range(15)], 1)
+        numpyro.sample("y", dist.Normal(features @ weights, 1e-4).to_event(1), obs=y)
+
+    x = np.random.default_rng(0).uniform(-1.0, 1.0, size=(40, 2)).astype(np.float32)
+    guide = AutoConditional(lambda *args, **kwargs: None, model=sharp)
+    with handlers.seed(rng_seed=0):
+        trace = handlers.trace(guide).get_trace(x, x[:, 0])
+    assert np.isfinite(trace["weights"]["value"]).all()
+    assert np.isfinite(trace["weights"]["fn"].log_prob(trace["weights"]["value"]))
