@@ -147,6 +147,66 @@ def _cholesky_backward(factor: Array, cotangent: Array) -> tuple[Array]:
 cholesky.defvjp(_cholesky_forward, _cholesky_backward)
 
 
+# of what an entry of the identity is worth, and how much of that rounding may take
+_MOST_ROUNDING = 0.01
+
+
+@jax.custom_vjp
+def gram_factor(matrix: Array) -> Array:
+    r"""Lower triangular factor C of :math:`I + A^\top A = CC^\top`, as exact as one of A itself.
+
+    Multiplied out, rounding of the size :math:`\varepsilon\operatorname{tr}A^\top A` drowns the identity, and with it
+    every direction that A does not see. Where that matters a shifted factor :math:`C_1` is a preconditioner,
+    and :math:`C = C_1 C_2` with :math:`C_2` of the well-conditioned :math:`C_1^{-1}(I + A^\top A)C_1^{-\top}`.
+
+    Parameters
+    ----------
+    matrix
+        A, ``(m, n)``.
+
+    Returns
+    -------
+    Array
+        C, ``(n, n)``.
+
+    References
+    ----------
+    Fukaya et al. (2020), *Shifted Cholesky QR for computing the QR factorization of ill-conditioned matrices*,
+    arXiv:1809.11085.
+    """
+    return _gram_factor(matrix)
+
+
+def _with_second_pass(matrix: Array) -> Array:
+    identity = jnp.eye(matrix.shape[1], dtype=matrix.dtype)
+    gram = product(matrix.T, matrix)
+    rounding = jnp.finfo(matrix.dtype).eps * jnp.trace(gram)
+
+    def again() -> Array:
+        first = _factor(gram + (1.0 + 4.0 * rounding) * identity)
+        white = _forward(first, jnp.concatenate([matrix.T, identity], 1))
+        return product(first, _factor(product(white, white.T)))
+
+    return lax.cond(rounding > _MOST_ROUNDING, again, lambda: _factor(gram + identity))
+
+
+_gram_factor = one_by_one(_with_second_pass)
+
+
+def _gram_forward(matrix: Array) -> tuple[Array, tuple[Array, Array]]:
+    factor = _gram_factor(matrix)
+    return factor, (matrix, factor)
+
+
+def _gram_backward(residuals: tuple[Array, Array], cotangent: Array) -> tuple[Array]:
+    matrix, factor = residuals
+    (to_gram,) = _cholesky_backward(factor, cotangent)
+    return (2.0 * product(matrix, to_gram),)
+
+
+gram_factor.defvjp(_gram_forward, _gram_backward)
+
+
 @partial(jax.custom_vjp, nondiff_argnums=(2,))
 def _solve(factor: Array, right: Array, transposed: bool) -> Array:
     return (_backward if transposed else _forward)(factor, right)

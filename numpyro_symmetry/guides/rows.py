@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from numpyro_symmetry.linalg import cholesky, log_determinant, product, solve_positive, solve_triangular
+from numpyro_symmetry.linalg import gram_factor, log_determinant, product, solve_positive, solve_triangular
 
 
 class ByParameters(NamedTuple):
@@ -59,7 +59,7 @@ class ByRows(NamedTuple):
     @classmethod
     def of(cls, slope: Array) -> ByRows:
         """Factorise."""
-        return cls(slope, cholesky(product(slope, slope.T) + jnp.eye(slope.shape[0], dtype=slope.dtype)))
+        return cls(slope, gram_factor(slope.T))
 
     def mean(self, residual: Array) -> Array:
         r""":math:`\Lambda^{-1}A^\top\rho = A^\top B^{-1}\rho`."""
@@ -183,7 +183,7 @@ def factorise(slopes: Mapping[str, Array]) -> Together | WidestLast:
     """
     slope = _side_by_side(slopes)
     if slope.shape[1] <= slope.shape[0]:
-        return Together(dict(slopes), cholesky(product(slope.T, slope) + jnp.eye(slope.shape[1], dtype=slope.dtype)))
+        return Together(dict(slopes), gram_factor(slope))
     *others, name = _in_order(slopes)
     precision = ByRows.of(slopes[name])
     narrow = {other: slopes[other] for other in others}

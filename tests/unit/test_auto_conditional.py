@@ -416,8 +416,8 @@ def test_a_full_covariance_below_is_symmetrized_too():
     assert "w2" in guide.layout.following
 
 
-def test_a_likelihood_too_sharp_for_single_precision_is_tempered():
-    """Noise of a ten-thousandth, more parameters than the rows can tell apart: no factor exists without it."""
+def test_a_likelihood_sharper_than_single_precision():
+    """Noise of a ten-thousandth, more parameters than the rows can tell apart: multiplied out there is no factor."""
 
     def sharp(x, y=None):
         weights = numpyro.sample("weights", dist.Normal(0.0, 1.0).expand([30]).to_event(1))

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from numpyro_symmetry.linalg import cholesky, log_determinant, solve_positive, solve_triangular
+from numpyro_symmetry.linalg import cholesky, gram_factor, log_determinant, solve_positive, solve_triangular
 
 STOCK = (
     jnp.linalg.cholesky,
@@ -105,3 +105,29 @@ def test_loops_with_many_factors_finish():
         [sys.executable, "-c", HANGS, "ours"], capture_output=True, text=True, timeout=120, check=True
     )
     assert done.stdout == "finished\n"
+
+
+@pytest.mark.parametrize("sharpness", [1.0, 30.0, 3e3, 1e4])
+def test_gram_factor_keeps_the_directions_that_are_not_seen(sharpness):
+    """In single precision, against double, on every scale: of a null vector v of A, the length of C'v is that of v."""
+    rng = np.random.default_rng(0)
+    matrix = (sharpness * rng.normal(size=(40, 8)) @ rng.normal(size=(8, 30))).astype(np.float32)
+    factor = np.asarray(gram_factor(jnp.asarray(matrix)), float)
+    exact = np.eye(30) + matrix.astype(float).T @ matrix
+    null = np.linalg.svd(matrix.astype(float))[2][8:]
+    lengths = np.linalg.svd(factor.T @ null.T, compute_uv=False)
+    np.testing.assert_allclose(lengths, 1.0, atol=0.1)
+    size = np.linalg.norm(exact, 2)
+    np.testing.assert_allclose(factor @ factor.T, exact, atol=1e-5 * size)
+
+
+def test_gradient_of_gram_factor_is_that_of_the_product():
+    with jax.enable_x64(True):
+        rng = np.random.default_rng(1)
+        matrix, weight = jnp.asarray(rng.normal(size=(5, 4))), jnp.asarray(rng.normal(size=(4, 4)))
+        found = jax.grad(lambda a: jnp.sum(weight * gram_factor(a)))(matrix)
+        expected = jax.grad(lambda a: jnp.sum(weight * jnp.linalg.cholesky(a.T @ a + jnp.eye(4))))(matrix)
+        np.testing.assert_allclose(found, expected, rtol=1e-10)
+        batch = jnp.stack([matrix, 2.0 * matrix])
+        each = jax.vmap(jax.grad(lambda a: jnp.sum(weight * gram_factor(a))))(batch)
+        np.testing.assert_allclose(each[0], expected, rtol=1e-10)
