@@ -24,7 +24,7 @@ import numpyro
 import numpyro.distributions as dist
 import optax
 from jax.scipy.special import logsumexp
-from numpyro.infer import SVI, Predictive, Trace_ELBO, init_to_uniform
+from numpyro.infer import SVI, Predictive, TraceMeanField_ELBO, init_to_uniform
 from numpyro.infer.autoguide import AutoNormal
 
 from numpyro_symmetry import AutoSymmetrized, Symmetry
@@ -73,7 +73,7 @@ def guide_of(model: Callable, method: str, symmetry: Symmetry) -> tuple[Any, boo
 def train(model: Callable, guide: Any, data: dict[str, Any], steps: int, seed: int, particles: int, batch: int) -> Any:
     """Parameters and losses by SVI with Adam and a cosine schedule; seconds of training."""
     optimizer = optax.adam(optax.cosine_decay_schedule(1e-2, steps))
-    svi = SVI(model, guide, optimizer, Trace_ELBO(num_particles=particles))
+    svi = SVI(model, guide, optimizer, TraceMeanField_ELBO(num_particles=particles))
     x, y = data["x"], data["y"]
     rows = slice(0, batch) if batch else slice(None)
     state = svi.init(jax.random.PRNGKey(seed), x[rows], y[rows])
