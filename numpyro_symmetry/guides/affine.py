@@ -168,7 +168,9 @@ def prior_of(site: Any) -> Prior:
     """The Normal prior of a site that has one."""
     normal = normal_prior(site)
     assert normal is not None
-    return Prior(*(jnp.broadcast_to(x, jnp.shape(site["value"])) for x in normal))
+    value = jnp.asarray(site["value"])
+    # parameters may be whole numbers, the values never are
+    return Prior(*(jnp.broadcast_to(jnp.asarray(x, value.dtype), value.shape) for x in normal))
 
 
 def eligible(site: Any) -> bool:
