@@ -73,12 +73,14 @@ def as_rows(values: Array, num_outputs: int) -> Array:
     return values.reshape(-1, num_outputs) if num_outputs else jnp.ravel(values)
 
 
-def trace_given(model: Callable, args: tuple, kwargs: Mapping[str, Any], data: Mapping[str, Any]) -> Trace:
+def trace_given(
+    model: Callable, args: tuple, kwargs: Mapping[str, Any], data: Mapping[str, Any], *, seed: Any = 0
+) -> Trace:
     """Trace of a model at given values; only parameters of it that are not given are seen outside."""
     with (
         handlers.block(hide_fn=lambda site: site["type"] != "param" or site["name"] in data),
         handlers.trace() as trace,
-        handlers.seed(rng_seed=0),
+        handlers.seed(rng_seed=seed),
         handlers.substitute(data=dict(data)),
     ):
         model(*args, **kwargs)
@@ -196,14 +198,18 @@ class Reading(NamedTuple):
         Latent site with a Normal prior -> that prior.
     predictors, others
         Observed site of a known likelihood -> its predictor; everything else on which its weighted density depends.
-    densities
-        Any other site -> its log density.
+    densities, supports
+        Any other site -> its log density, and what its support depends on.
+    values
+        Observed site -> what is observed, which a model may compute.
     """
 
     priors: dict[str, Prior]
     predictors: dict[str, Array]
     others: dict[str, list[Array]]
     densities: dict[str, Array]
+    supports: dict[str, list[Array]]
+    values: dict[str, Array]
 
 
 Reader = Callable[[Mapping[str, Any]], Reading]
@@ -222,7 +228,9 @@ def reader(model: Callable, args: tuple, kwargs: Mapping[str, Any]) -> Reader:
             priors,
             {name: found.predictor for name, found in seen.items()},
             {name: [*found.others, found.entry_weight] for name, found in seen.items()},
-            {name: jnp.sum(trace[name]["fn"].log_prob(trace[name]["value"])) for name in rest},
+            {name: jnp.sum(trace[name]["fn"].log_prob(jnp.asarray(trace[name]["value"]))) for name in rest},
+            {name: jax.tree.leaves(trace[name]["fn"].support) for name in rest},
+            {name: jnp.asarray(site["value"]) for name, site in observed_sites(trace).items()},
         )
 
     return jax.jit(at)
@@ -321,6 +329,12 @@ def _difference(before: Reading, middle: Reading, after: Reading, trace: Trace, 
             return f"{name!r} depends on them by more than its {noun}"
         if not _close(0.5 * (predictor + after.predictors[name]), middle.predictors[name]):
             return f"the {noun} of {name!r} is not affine in them"
+    for name, value in before.values.items():
+        if not _close(value, after.values[name]):
+            return f"the values of {name!r} that are observed depend on them"
+    for name, support in before.supports.items():
+        if not all(_close(x, y) for x, y in zip(support, after.supports[name], strict=True)):
+            return f"the support of {name!r} depends on them"
     for name, density in before.densities.items():
         if name not in sites and not _close(density, after.densities[name]):
             kind = type(unwrapped(trace[name]["fn"])).__name__
