@@ -213,7 +213,7 @@ def _solve(factor: Array, right: Array, transposed: bool) -> Array:
 
 
 def _solve_forward(factor: Array, right: Array, transposed: bool) -> tuple[Array, tuple[Array, Array]]:
-    solution = _solve(factor, right, transposed)
+    solution: Any = _solve(factor, right, transposed)
     return solution, (factor, solution)
 
 
@@ -245,7 +245,8 @@ def solve_triangular(factor: Array, right: Array, *, transposed: bool = False) -
         Of the shape of ``right``.
     """
     columns = right[:, None] if right.ndim == 1 else right
-    return _solve(factor, columns, transposed).reshape(right.shape)
+    solution: Any = _solve(factor, columns, transposed)
+    return solution.reshape(right.shape)
 
 
 def solve_positive(factor: Array, right: Array) -> Array:

@@ -73,12 +73,14 @@ def as_rows(values: Array, num_outputs: int) -> Array:
     return values.reshape(-1, num_outputs) if num_outputs else jnp.ravel(values)
 
 
-def trace_given(model: Callable, args: tuple, kwargs: Mapping[str, Any], data: Mapping[str, Any]) -> Trace:
+def trace_given(
+    model: Callable, args: tuple, kwargs: Mapping[str, Any], data: Mapping[str, Any], *, seed: Any = 0
+) -> Trace:
     """Trace of a model at given values; only parameters of it that are not given are seen outside."""
     with (
         handlers.block(hide_fn=lambda site: site["type"] != "param" or site["name"] in data),
         handlers.trace() as trace,
-        handlers.seed(rng_seed=0),
+        handlers.seed(rng_seed=seed),
         handlers.substitute(data=dict(data)),
     ):
         model(*args, **kwargs)
@@ -168,7 +170,9 @@ def prior_of(site: Any) -> Prior:
     """The Normal prior of a site that has one."""
     normal = normal_prior(site)
     assert normal is not None
-    return Prior(*(jnp.broadcast_to(x, jnp.shape(site["value"])) for x in normal))
+    value = jnp.asarray(site["value"])
+    # parameters may be whole numbers, the values never are
+    return Prior(*(jnp.broadcast_to(jnp.asarray(x, value.dtype), value.shape) for x in normal))
 
 
 def eligible(site: Any) -> bool:
@@ -194,14 +198,18 @@ class Reading(NamedTuple):
         Latent site with a Normal prior -> that prior.
     predictors, others
         Observed site of a known likelihood -> its predictor; everything else on which its weighted density depends.
-    densities
-        Any other site -> its log density.
+    densities, supports
+        Any other site -> its log density, and what its support depends on.
+    values
+        Observed site -> what is observed, which a model may compute.
     """
 
     priors: dict[str, Prior]
     predictors: dict[str, Array]
     others: dict[str, list[Array]]
     densities: dict[str, Array]
+    supports: dict[str, list[Array]]
+    values: dict[str, Array]
 
 
 Reader = Callable[[Mapping[str, Any]], Reading]
@@ -220,7 +228,9 @@ def reader(model: Callable, args: tuple, kwargs: Mapping[str, Any]) -> Reader:
             priors,
             {name: found.predictor for name, found in seen.items()},
             {name: [*found.others, found.entry_weight] for name, found in seen.items()},
-            {name: jnp.sum(trace[name]["fn"].log_prob(trace[name]["value"])) for name in rest},
+            {name: jnp.sum(trace[name]["fn"].log_prob(jnp.asarray(trace[name]["value"]))) for name in rest},
+            {name: jax.tree.leaves(trace[name]["fn"].support) for name in rest},
+            {name: jnp.asarray(site["value"]) for name, site in observed_sites(trace).items()},
         )
 
     return jax.jit(at)
@@ -250,7 +260,7 @@ def why_not_linear(
         ends = [{site: values[site] for site in sites} for values in (place, other)]
         middle = {site: 0.5 * (ends[0][site] + ends[1][site]) for site in sites}
         readings = [read_at({**place, **values}) for values in (ends[0], middle, ends[1])]
-        if (why := _difference(*readings, trace, sites)) is not None:
+        if (why := _difference(readings, trace, sites)) is not None:
             return why
     return None
 
@@ -308,7 +318,8 @@ def shared_outputs(
     return num_outputs if all(_close(*difference(place)) for place in places) else 0
 
 
-def _difference(before: Reading, middle: Reading, after: Reading, trace: Trace, sites: Sequence[str]) -> str | None:
+def _difference(readings: Sequence[Reading], trace: Trace, sites: Sequence[str]) -> str | None:
+    before, middle, after = readings
     for name in before.priors:
         for what, x, y in zip(Prior._fields, before.priors[name], after.priors[name], strict=True):
             if not _close(x, y):
@@ -319,6 +330,12 @@ def _difference(before: Reading, middle: Reading, after: Reading, trace: Trace, 
             return f"{name!r} depends on them by more than its {noun}"
         if not _close(0.5 * (predictor + after.predictors[name]), middle.predictors[name]):
             return f"the {noun} of {name!r} is not affine in them"
+    for name, value in before.values.items():
+        if not _close(value, after.values[name]):
+            return f"the values of {name!r} that are observed depend on them"
+    for name, support in before.supports.items():
+        if not all(_close(x, y) for x, y in zip(support, after.supports[name], strict=True)):
+            return f"the support of {name!r} depends on them"
     for name, density in before.densities.items():
         if name not in sites and not _close(density, after.densities[name]):
             kind = type(unwrapped(trace[name]["fn"])).__name__

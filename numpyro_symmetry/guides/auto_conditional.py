@@ -41,7 +41,16 @@ from numpyro_symmetry.guides.affine import (
 from numpyro_symmetry.guides.conditional import FromObservations, Source, start_of_inducing
 from numpyro_symmetry.guides.equivariance import as_double
 from numpyro_symmetry.guides.given import Given
+from numpyro_symmetry.guides.parameters import parameter_sites, refuse_wrong_parameters
 from numpyro_symmetry.guides.rows import Precision
+from numpyro_symmetry.guides.unfit import (
+    checked_inducing,
+    refuse_base_guides,
+    refuse_chance,
+    refuse_models,
+    refuse_sites,
+    refuse_subsampled,
+)
 from numpyro_symmetry.symmetry import SymmetryError, UnsupportedGuideError
 from numpyro_symmetry.symmetry.arguments import as_count, as_key, as_names, as_shape
 
@@ -145,6 +154,10 @@ class AutoConditional(AutoGuide):
     The mean takes Newton-like steps from the prior's mean, so relabelling a relabels b: `AutoSymmetrized` around it
     verifies that and leaves b out of its table, :math:`I(g; a, b) = I(g; a)`.
 
+    On a CPU every step factorises matrices. Where SciPy brings an OpenBLAS with threads of its own, these take the
+    cores from JAX's, and a fit may seem to stand still on a machine with few: set ``OPENBLAS_NUM_THREADS=1`` in the
+    environment before Python starts.
+
     References
     ----------
     Ober and Aitchison (2021), *Global inducing point variational posteriors*, arXiv:2005.08140: why the last layer must
@@ -182,22 +195,25 @@ class AutoConditional(AutoGuide):
         inducing: Any = None,
         model: Callable | None = None,
     ) -> None:
-        if isinstance(base_guide, type):
-            raise TypeError(
-                f"base_guide must be a guide; got the class {base_guide.__name__}. Pass an instance of it: "
-                f"AutoConditional({base_guide.__name__}(model))."
-            )
+        refuse_base_guides(base_guide)
         model = model if model is not None else getattr(base_guide, "model", None)
         if model is None:
             raise ValueError("base_guide carries no model: pass AutoConditional(base_guide, model=model).")
+        if not callable(model):
+            raise TypeError(f"model must be a NumPyro model, a function; got {model!r}.")
         super().__init__(model, prefix=getattr(base_guide, "prefix", "auto"))
         self.base = base_guide
         self.source: Source | None = None
         is_auto = isinstance(sites, str) and sites == "auto"
         self._asked = None if is_auto else as_names(sites, "sites", example="['w2', 'b2']")
+        if self._asked is not None and len(set(self._asked)) != max(1, len(self._asked)):
+            raise ValueError(f"sites must name at least one site, and none twice; got {list(self._asked)}.")
         self._num_steps = as_count(num_steps, "num_steps")
-        self._inducing = inducing
+        self._inducing = checked_inducing(inducing)
         self._reasons: dict[str, str] = {}
+        # latent sites that the base guide has to draw
+        self._others: frozenset[str] = frozenset()
+        self._drawn_around: frozenset[str] = frozenset()
 
     @property
     def parts(self) -> tuple[Callable]:
@@ -215,8 +231,9 @@ class AutoConditional(AutoGuide):
 
         def draw(site: str, loc: Array, precision: Precision) -> Array:
             fn = GaussianGiven(loc, precision, priors[site])
-            drawn[site] = numpyro.sample(site, fn)
-            return fn.coordinates(drawn[site])
+            value: Any = numpyro.sample(site, fn)
+            drawn[site] = value
+            return fn.coordinates(value)
 
         model.draw(loc, draw)
         return given | drawn
@@ -256,11 +273,27 @@ class AutoConditional(AutoGuide):
         -------
         dict
             Site -> ``(*sample_shape, *event)``.
+
+        Raises
+        ------
+        SymmetryError
+            If the guide is not set up; if a parameter is missing, of another shape or not finite; if the guide is
+            conditioned on observations and these are not there.
         """
-        sample_shape = as_shape(sample_shape, "sample_shape")
-        predictive = Predictive(self, params=params, num_samples=math.prod(sample_shape), parallel=False)
-        flat = predictive(as_key(rng_key), *args, **kwargs)
-        return {name: value.reshape(sample_shape + value.shape[1:]) for name, value in flat.items()}
+        sample_shape, rng_key = as_shape(sample_shape, "sample_shape"), as_key(rng_key)
+        refuse_wrong_parameters(self._parameter_sites(args, kwargs), None, params, model_too=False)
+        number = math.prod(sample_shape)
+        predictive = Predictive(self, params=params, num_samples=max(1, number), parallel=False)
+        flat = predictive(rng_key, *args, **kwargs)
+        return {name: value[:number].reshape(sample_shape + value.shape[1:]) for name, value in flat.items()}
+
+    def median(self, params: dict[str, Any]) -> dict[str, Array]:
+        """There is none in closed form: the sites that follow are mixed over the others."""
+        raise NotImplementedError("AutoConditional has no medians in closed form: take those of sample_posterior.")
+
+    def quantiles(self, params: dict[str, Any], quantiles: Any) -> dict[str, Array]:
+        """There are none in closed form, as with `median`."""
+        raise NotImplementedError("AutoConditional has no quantiles in closed form: take those of sample_posterior.")
 
     def explain(self) -> str:
         """Which sites follow, how, and why the others do not, in a few lines."""
@@ -271,6 +304,22 @@ class AutoConditional(AutoGuide):
         return "\n".join([self.source.explain(), *(inner or others)])
 
     # ---- private -----------------------------------------------------------------------------------------------
+
+    def _parameter_sites(self, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
+        """The parameters of the guide, with shapes in place of values."""
+        if self.source is None:
+            raise SymmetryError(
+                "The guide is not set up, and does not know its parameters: run SVI.init, or call it once, first."
+            )
+        found: dict[str, Any] = {}
+
+        def run(key: Array) -> None:
+            with handlers.block(), handlers.trace() as trace, handlers.seed(rng_seed=key):
+                self(*args, **kwargs)
+            found.update(parameter_sites(trace))
+
+        jax.eval_shape(run, jax.random.key(0))
+        return found
 
     def _draw_others(self, args: tuple, kwargs: dict[str, Any]) -> dict[str, Array]:
         assert self.source is not None
@@ -286,16 +335,29 @@ class AutoConditional(AutoGuide):
                 f"The base guide draws {twice}, which are to follow the others: give it a model without them, "
                 f"handlers.block(model, hide={twice})."
             )
+        if undrawn := sorted(self._others - set(given)):
+            raise UnsupportedGuideError(
+                f"The base guide does not draw {undrawn}, which nothing else does: it draws {sorted(given)}. Give it a "
+                "model with all sites but those that follow."
+            )
         return given
 
     def _set_up(self, args: tuple, kwargs: dict[str, Any]) -> None:
-        if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((args, kwargs))):
+        # under jit whatever is made is traced, data that the model holds itself too
+        if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((args, kwargs, jnp.zeros(())))):
             raise SymmetryError(
                 "AutoConditional was set up under jit or vmap, where its checks cannot run. Call it once outside, or "
                 "let SVI.init run outside jit."
             )
-        self.source, self._reasons = _choose(self, args, kwargs)
-        self.base = _restricted(self.base, self.source.sites)
+        source, latent, self._reasons = _choose(self, args, kwargs)
+        self._others = latent - set(source.sites) - self._drawn_around
+        is_left = self._others or not isinstance(self.base, AutoGuide)
+        self.base = _restricted(self.base, source.sites) if is_left else _draw_nothing
+        self.source = source
+
+
+def _draw_nothing(*args: Any, **kwargs: Any) -> None:
+    """The guide of no sites at all."""
 
 
 class _Without:
@@ -319,13 +381,11 @@ def _restricted(guide: Any, sites: tuple[str, ...]) -> Any:
     if isinstance(guide, AutoConditional):
         rest = copy.copy(guide)
         rest.base = _restricted(guide.base, sites)
+        rest._drawn_around = guide._drawn_around | set(sites)
         return rest
     if not isinstance(guide, AutoGuide) or isinstance(guide, AutoGuideList):
         return guide
-    if guide.prototype_trace is not None:
-        raise UnsupportedGuideError(
-            "The base guide is set up already, for all sites of the model. Pass AutoConditional a new one."
-        )
+    refuse_base_guides(guide)
     rest = copy.copy(guide)
     rest.model = _Without(guide.model, sites)
     if rest.init_loc_fn is init_to_uniform:
@@ -348,20 +408,24 @@ def _standard_normal(site: Any = None) -> Any:
 # ---- which sites follow --------------------------------------------------------------------------------------------
 
 
-def _choose(guide: AutoConditional, args: tuple, kwargs: dict[str, Any]) -> tuple[Source, dict[str, str]]:
-    """The sites that follow the others, and why no more of them do."""
+def _choose(
+    guide: AutoConditional, args: tuple, kwargs: dict[str, Any]
+) -> tuple[Source, frozenset[str], dict[str, str]]:
+    """The sites that follow the others, all latent sites, and why no more of them follow."""
     model, asked, inducing = guide.model, guide._asked, guide._inducing
     traces = [trace_model(model, args, kwargs, jax.random.key(k)) for k in range(_NUM_PLACES)]
     latent = {name: s for name, s in traces[0].items() if s["type"] == "sample" and not s["is_observed"]}
-    _refuse_models(traces[0], latent, with_inducing=inducing is not None)
+    refuse_models(traces[0], latent)
+    if inducing is None:
+        refuse_subsampled(traces[0])
     places = [parameters(trace) | {name: trace[name]["value"] for name in latent} for trace in traces]
+    refuse_chance(model, args, kwargs, traces[0], places[0])
     if asked is not None:
-        _refuse_sites(asked, latent)
+        refuse_sites(asked, latent)
     with jax.enable_x64(True):
         double = as_double(places)
-        data = as_double((args, kwargs))
-
-        read_at = reader(model, *data)
+        double_args, double_kwargs = as_double((args, kwargs))
+        read_at = reader(model, double_args, double_kwargs)
 
         def why_not(sites: tuple[str, ...]) -> str | None:
             return why_not_linear(read_at, double, traces[0], sites)
@@ -377,21 +441,27 @@ def _choose(guide: AutoConditional, args: tuple, kwargs: dict[str, Any]) -> tupl
                 )
         if inducing is None:
             observed = dependent_observations(read_at, double, sites)
-            num_outputs = shared_outputs(model, *data, double, sites, observed)
+            if not observed:
+                raise SymmetryError(f"No observation depends on {list(sites)}: leave them to the base guide.")
+            num_outputs = shared_outputs(model, double_args, double_kwargs, double, sites, observed)
     if inducing is not None:
         seen = observations(trace_given(model, args, kwargs, places[0]))
         observed = observed_sites(traces[0])
-        return start_of_inducing(model, args, kwargs, places[0], sites, seen, observed, inducing), reasons
+        source = start_of_inducing(model, args, kwargs, places[0], sites, seen, observed, inducing)
+        return source, frozenset(latent), reasons
     seen = observations(trace_given(model, args, kwargs, places[0]))
     factors = {site: seen[site].kind.factor(seen[site].fn) for site in observed if not seen[site].kind.exact}
-    return FromObservations(sites, observed, num_outputs, factors, guide._num_steps), reasons
+    return FromObservations(sites, observed, num_outputs, factors, guide._num_steps), frozenset(latent), reasons
 
 
 def _affine_sites(
     latent: Mapping[str, Any], why_not: Callable[[tuple[str, ...]], str | None]
 ) -> tuple[tuple[str, ...], dict[str, str]]:
     """All sites that are affine alone, if they are so together; and why each of the others is not."""
-    found = {site: why_not((site,)) if eligible(latent[site]) else "its prior is no plain Normal" for site in latent}
+    found = {
+        site: why_not((site,)) if eligible(latent[site]) else "its prior is no plain Normal, neither masked nor scaled"
+        for site in latent
+    }
     reasons = {site: why for site, why in found.items() if why is not None}
     alone = tuple(site for site in latent if site not in reasons)
     if not alone:
@@ -408,30 +478,3 @@ def _affine_sites(
         f"each other: say which follows, AutoConditional(base_guide, [{first!r}]) or AutoConditional(base_guide, "
         f"[{second!r}])."
     )
-
-
-def _refuse_sites(asked: Sequence[str], latent: Mapping[str, Any]) -> None:
-    if unknown := [site for site in asked if site not in latent]:
-        raise SymmetryError(f"sites names {unknown}, but the model's latent sites are {sorted(latent)}.")
-    if unfit := [site for site in asked if not eligible(latent[site])]:
-        raise SymmetryError(
-            f"Sites {unfit} have no plain Normal prior on the reals, and so no Gaussian conditional: leave them to the "
-            "base guide."
-        )
-
-
-def _refuse_models(trace: Mapping[str, Any], latent: Mapping[str, Any], *, with_inducing: bool) -> None:
-    if not observed_sites(trace):
-        raise SymmetryError(
-            "The model has no observed site, so there is nothing to condition on. Set the guide up with its data."
-        )
-    for name, site in latent.items():
-        if site["fn"].support.is_discrete:
-            raise SymmetryError(f"Site {name!r} is discrete: sum it out in the model first, by a mixture.")
-    for name, site in trace.items():
-        if not with_inducing and site["type"] == "plate" and site["args"][1] not in (None, site["args"][0]):
-            raise SymmetryError(
-                f"Plate {name!r} is subsampled, {site['args'][1]} of {site['args'][0]}: a conditional made from the "
-                "batch on which it is scored bounds nothing. Pass all of the data, or inducing inputs: "
-                "AutoConditional(base_guide, inducing=100)."
-            )

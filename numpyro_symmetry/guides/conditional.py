@@ -34,6 +34,7 @@ from numpyro_symmetry.guides.least_squares import Factors, gaussian_conditional
 from numpyro_symmetry.guides.likelihoods import NORMAL, Observation
 from numpyro_symmetry.guides.linear_part import linear_outputs
 from numpyro_symmetry.guides.rows import Blocks, Together, WidestLast
+from numpyro_symmetry.guides.unfit import refuse_subsampled
 from numpyro_symmetry.symmetry import SymmetryError
 
 Conditional = tuple[dict[str, Prior], Blocks, Together | WidestLast]
@@ -67,6 +68,7 @@ class FromObservations(NamedTuple):
     ) -> Conditional:
         """Priors, mean and precision of the sites at values of the others."""
         start = trace_given(model, args, kwargs, given)
+        refuse_subsampled(start)
         absent = set(self.observed) - set(observed_sites(start))
         if absent:
             raise SymmetryError(
@@ -130,7 +132,7 @@ class FromInducing(NamedTuple):
     ) -> Conditional:
         """Priors, mean and precision of the sites at values of the others."""
         name = f"{prefix}_{self.sites[0]}"
-        inputs = {k: numpyro.param(f"{name}_inducing_{k}", value) for k, value in self.inputs.items()}
+        inputs: Any = {k: numpyro.param(f"{name}_inducing_{k}", value) for k, value in self.inputs.items()}
         args, kwargs = with_inputs(model, args, kwargs, inputs, self.dropped)
         start = trace_given(model, args, kwargs, given)
         outputs = [numpyro.param(f"{name}_output_{k}", value) for k, value in enumerate(self.outputs)]
@@ -210,19 +212,32 @@ def inducing_inputs(
         If an argument is not known, or inputs have not its shape but for their number.
     """
     named = named_arguments(model, args, kwargs)
-    arrays = [name for name, value in named.items() if name not in dropped and np.ndim(value) > 0]
+    arrays = [name for name, value in named.items() if name not in dropped and _is_array(value)]
     if not isinstance(inducing, Mapping):
         if not arrays:
-            raise SymmetryError(f"The model takes no array in which inducing inputs could lie; it takes {list(named)}.")
+            raise SymmetryError(
+                f"The model takes no array in which inducing inputs could lie, but for its observations: it takes "
+                f"{list(named)}. Give the inputs an argument of their own, model(x, y=None)."
+            )
         first = named[arrays[0]]
         if np.ndim(inducing) == 0:
-            count = min(int(inducing), len(first))
+            count = min(inducing, len(first))
             rows = np.random.default_rng(0).choice(len(first), count, replace=False)
             inducing = np.asarray(first)[np.sort(rows)]
         inducing = {arrays[0]: inducing}
     if unknown := sorted(set(inducing) - set(named)):
         raise SymmetryError(f"inducing names the arguments {unknown}; the model was called with {list(named)}.")
-    found = {name: jnp.asarray(value) for name, value in inducing.items()}
+    if unfit := sorted(set(inducing) - set(arrays)):
+        raise SymmetryError(
+            f"inducing names the arguments {unfit}, which hold observations or are no arrays; inducing inputs can lie "
+            f"in {arrays}."
+        )
+    if whole := [name for name in inducing if not jnp.issubdtype(named[name].dtype, jnp.floating)]:
+        raise SymmetryError(
+            f"The arguments {whole} hold no real numbers, so that inducing inputs cannot be learned there: name "
+            "others, AutoConditional(base_guide, inducing={'x': x[:100]})."
+        )
+    found = {name: jnp.asarray(value, jnp.result_type(named[name])) for name, value in inducing.items()}
     for name, value in found.items():
         expected = jnp.shape(named[name])
         if value.shape[1:] != expected[1:] or value.ndim != len(expected):
@@ -231,6 +246,10 @@ def inducing_inputs(
                 f"{', '.join(map(str, expected[1:]))}), as rows of the argument, whose shape is {expected}."
             )
     return found
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, jax.Array | np.ndarray) and value.ndim > 0
 
 
 def holders_of_observations(

@@ -65,20 +65,25 @@ def gaussian_conditional(
     steps = {site: factors[site].step if site in factors else 1.0 for site in sites}
     final = {site: factors[site].precision if site in factors else 1.0 for site in sites}
     renewed = any(seen.kind.renewed for seen in sites.values())
-    predictors, loc, root, model = start, {}, None, None
-    for _ in range(num_steps if factors else 1):
-        if model is None or renewed:
-            root = _root(linear, steps, predictors, start)
-            model = factorise({site: root[:, None] * slope for site, slope in linear.slopes.items()})
+
+    def weighted(factors: Mapping[str, Array | float], predictors: Blocks) -> tuple[Array, Together | WidestLast]:
+        root = _root(linear, factors, predictors, start)
+        return root, factorise({site: root[:, None] * slope for site, slope in linear.slopes.items()})
+
+    def step(predictors: Blocks, root: Array, model: Together | WidestLast) -> tuple[Blocks, Blocks]:
         loc = model.mean(_working_residual(linear, predictors, root))
-        rows = sum(product(slope, loc[site]) for site, slope in linear.slopes.items())
-        moved = linear.split(rows)
-        predictors = {site: seen.predictor + moved[site] for site, seen in sites.items()}
-    if factors:
-        root = _root(linear, final, predictors, start)
-        model = factorise({site: root[:, None] * slope for site, slope in linear.slopes.items()})
-    assert model is not None
-    return loc, model
+        moved = linear.split(jnp.asarray(sum(product(slope, loc[site]) for site, slope in linear.slopes.items())))
+        return loc, {site: seen.predictor + moved[site] for site, seen in sites.items()}
+
+    root, model = weighted(steps, start)
+    loc, predictors = step(start, root, model)
+    if not factors:
+        return loc, model
+    for _ in range(num_steps - 1):
+        if renewed:
+            root, model = weighted(steps, predictors)
+        loc, predictors = step(predictors, root, model)
+    return loc, weighted(final, predictors)[1]
 
 
 def _root(linear: LinearModel, factors: Mapping[str, Array | float], predictors: Blocks, start: Blocks) -> Array:

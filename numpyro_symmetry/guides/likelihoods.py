@@ -205,7 +205,7 @@ def observation(site: Any) -> Observation | None:
     return Observation(kind, fn, value, predictor, weight[..., None] if outputs else weight)
 
 
-def normal_prior(site: Any) -> tuple[Array, Array] | None:
+def normal_prior(site: Any) -> tuple[Any, Any] | None:
     """Mean and standard deviation of a Normal site, before they are broadcast; ``None`` if it is none."""
     *wrappers, fn = _layers(site["fn"])
     masked = any(isinstance(layer, dist.MaskedDistribution) for layer in wrappers)

@@ -163,8 +163,8 @@ class WidestLast(NamedTuple):
             own = own - precision.mean(self._rows({other: drawn[other] - loc[other] for other in drawn}))
         return drawn | {name: draw(name, own, precision)}
 
-    def _rows(self, blocks: Blocks) -> Array | float:
-        return sum((product(self.slopes[name], blocks[name]) for name in blocks), 0.0)
+    def _rows(self, blocks: Blocks) -> Array:
+        return jnp.asarray(sum((product(self.slopes[name], blocks[name]) for name in blocks), 0.0))
 
 
 def factorise(slopes: Mapping[str, Array]) -> Together | WidestLast:

@@ -1,0 +1,164 @@
+"""What no conditional can be made of: base guides, models and inducing inputs that `AutoConditional` refuses, and why.
+
+Knows traces of models; neither where conditionals come from nor guides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.extend.core import Literal
+from numpyro.infer.autoguide import AutoGuide, AutoGuideList, AutoLaplaceApproximation
+
+from numpyro_symmetry.guides.affine import Trace, eligible, observed_sites, trace_given
+from numpyro_symmetry.guides.likelihoods import observation
+from numpyro_symmetry.symmetry import SymmetryError, UnsupportedGuideError
+from numpyro_symmetry.symmetry.arguments import as_count, as_real_array
+
+
+def refuse_base_guides(guide: Any) -> None:
+    """Refuse what is no guide, and guides that cannot be restricted to fewer sites."""
+    if isinstance(guide, type):
+        raise TypeError(
+            f"base_guide must be a guide; got the class {guide.__name__}. Pass an instance of it: "
+            f"AutoConditional({guide.__name__}(model))."
+        )
+    if not callable(guide):
+        raise TypeError(f"base_guide must be a guide, such as AutoNormal(model); got {guide!r}.")
+    if hasattr(guide, "elbo_bounds"):
+        raise UnsupportedGuideError(
+            f"{type(guide).__name__} goes around: AutoSymmetrized(AutoConditional(base_guide)). Within, the sites that "
+            "follow would not be relabelled."
+        )
+    if isinstance(guide, AutoLaplaceApproximation):
+        raise UnsupportedGuideError(
+            "AutoLaplaceApproximation is a point mass while it trains, and its own draws afterwards leave out the "
+            "sites that follow: use AutoMultivariateNormal, or AutoDelta for the point."
+        )
+    if getattr(guide, "prototype_trace", None) is not None and not isinstance(guide, AutoGuideList):
+        raise UnsupportedGuideError(
+            "The base guide is set up already, for all sites of the model. Pass AutoConditional a new one."
+        )
+    is_restricted = any(hasattr(guide, name) for name in ("init_loc_fn", "parts")) or isinstance(guide, AutoGuideList)
+    if isinstance(guide, AutoGuide) and not is_restricted:
+        raise UnsupportedGuideError(
+            f"{type(guide).__name__} cannot be restricted to the sites that are left: pass a guide by hand that draws "
+            "those alone, AutoConditional(base_guide, sites, model=model)."
+        )
+
+
+def checked_inducing(inducing: Any) -> Any:
+    """Inducing inputs as they were asked for: a count, an array, or arrays by argument.
+
+    Raises
+    ------
+    TypeError, ValueError, SymmetryError
+        If they are no whole number, no rows of finite numbers, or none at all.
+    """
+    if inducing is None:
+        return None
+    if isinstance(inducing, Mapping):
+        if not inducing:
+            raise ValueError("inducing is an empty mapping; name arguments of the model, {'x': x[:100]}.")
+        return {name: _rows(value, f"inducing[{name!r}]") for name, value in inducing.items()}
+    return as_count(inducing, "inducing") if np.isscalar(inducing) else _rows(inducing, "inducing")
+
+
+def _rows(value: Any, where: str) -> Any:
+    array = as_real_array(value, where)
+    if array.ndim == 0 or array.shape[0] == 0:
+        raise ValueError(f"{where} must hold one row at least; its shape is {array.shape}.")
+    if not bool(jnp.isfinite(array).all()):
+        raise ValueError(f"{where} holds values that are not finite.")
+    return array
+
+
+def refuse_sites(asked: Sequence[str], latent: Mapping[str, Any]) -> None:
+    """Refuse names that are no latent sites, or whose prior is no Normal."""
+    if unknown := [site for site in asked if site not in latent]:
+        raise SymmetryError(f"sites names {unknown}, but the model's latent sites are {sorted(latent)}.")
+    if unfit := [site for site in asked if not eligible(latent[site])]:
+        raise SymmetryError(
+            f"Sites {unfit} have no plain Normal prior on the reals, neither masked nor scaled, and so no Gaussian "
+            "conditional: leave them to the base guide."
+        )
+
+
+def refuse_models(trace: Trace, latent: Mapping[str, Any]) -> None:
+    """Refuse models without data, with data that is not there, or with discrete sites."""
+    observed = observed_sites(trace)
+    if not any(np.size(site["value"]) for site in observed.values()):
+        raise SymmetryError(
+            "The model has no observed site with any values, so there is nothing to condition on. Set the guide up "
+            "with its data."
+        )
+    for name, site in latent.items():
+        if site["fn"].support.is_discrete:
+            raise SymmetryError(f"Site {name!r} is discrete: sum it out in the model first, by a mixture.")
+    for name, site in observed.items():
+        _refuse_values(name, site)
+
+
+def _refuse_values(name: str, site: Any) -> None:
+    came, expected = jnp.shape(site["value"]), site["fn"].shape()
+    try:
+        fits = np.broadcast_shapes(came, expected) == came
+    except ValueError:
+        fits = False
+    if not fits:
+        raise SymmetryError(
+            f"Observed site {name!r} has values of shape {came}, and its distribution has shape {expected}, which "
+            "would stretch them. Give them the distribution's shape."
+        )
+    seen = observation(site)
+    if seen is None:
+        return
+    weight = np.asarray(seen.entry_weight)
+    counts = np.broadcast_to(weight[..., 0] if seen.kind.num_outputs else weight, came) > 0
+    if number := int((counts & ~np.isfinite(np.asarray(site["value"], float))).sum()):
+        raise SymmetryError(
+            f"Observed site {name!r} holds {number} values that are not finite. Leave missing ones out by a mask: "
+            "numpyro.handlers.mask(mask=jnp.isfinite(y))."
+        )
+
+
+def refuse_subsampled(trace: Trace) -> None:
+    """Refuse a batch as the data of an exact conditional."""
+    for name, site in trace.items():
+        if site["type"] == "plate" and site["args"][1] not in (None, site["args"][0]):
+            raise SymmetryError(
+                f"Plate {name!r} is subsampled, {site['args'][1]} of {site['args'][0]}: a conditional made from the "
+                "batch on which it is scored bounds nothing. Pass all of the data, or inducing inputs: "
+                "AutoConditional(base_guide, inducing=100)."
+            )
+
+
+def refuse_chance(
+    model: Callable, args: tuple, kwargs: Mapping[str, Any], trace: Trace, place: Mapping[str, Any]
+) -> None:
+    """Refuse models that draw what no guide sees, such as sites that are hidden by `block`."""
+    plates = {name: site["value"] for name, site in trace.items() if site["type"] == "plate"}
+
+    def distributions(key: Array) -> dict[str, Any]:
+        found = observed_sites(trace_given(model, args, kwargs, plates | dict(place), seed=key))
+        return {name: jax.tree.leaves(site["fn"]) for name, site in found.items()}
+
+    # read off the program, as a rare value may show in no number
+    program, shapes = jax.make_jaxpr(distributions, return_shape=True)(jax.random.PRNGKey(0))
+    reached = set(program.jaxpr.invars)
+    for equation in program.jaxpr.eqns:
+        if any(variable in reached for variable in equation.invars if not isinstance(variable, Literal)):
+            reached |= set(equation.outvars)
+    flags = [not isinstance(variable, Literal) and variable in reached for variable in program.jaxpr.outvars]
+    for name, is_reached in jax.tree.unflatten(jax.tree.structure(shapes), flags).items():
+        if any(is_reached):
+            raise SymmetryError(
+                f"The distribution of {name!r} is left to chance at given latent sites: the model hides a site of its "
+                "own (handlers.block), or draws random numbers (dropout). Sum a discrete site out in the model first, "
+                "by a mixture; leave random numbers out."
+            )
