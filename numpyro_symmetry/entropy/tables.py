@@ -2,8 +2,8 @@ r"""Pairwise log densities of units under Gaussian factors: :math:`L_{ij} = \log
 
 Two forms of one formula. Multiplied out, :math:`-\tfrac12\sum_f (u_{jf}-\mu_{if})^2/\sigma_{if}^2` is a product of two
 matrices, but of terms as large as :math:`\mu^2/\sigma^2`, whose rounding stays behind when they cancel. Subtracted
-before it is squared nothing cancels, and every feature is read for every pair: for few features of few units that is
-no dearer. Otherwise it is done only where rounding may do harm, which it can only in entries that are not negligible.
+before it is squared nothing cancels, and every feature is read for every pair. Rounding does harm only in entries that
+are not negligible, so the second form is taken where those exist and may be wrong, and nowhere else.
 
 Knows arrays by site and which of their axes move; no estimators.
 """
@@ -26,8 +26,8 @@ from numpyro_symmetry.linalg import once, product, row_means, row_sums
 from numpyro_symmetry.symmetry import Symmetry
 
 _JUDGES = 64
-# features that are subtracted in one pass, and numbers up to which it costs no more than to choose between the forms
-_FEW, _SMALL = 16, 2**15
+# features that are subtracted in one pass
+_FEW = 16
 # nats: what one rounding of the largest squares is worth; entries hold a few, and gradients feel them more than values
 _MOST_ROUNDING = 0.002
 
@@ -120,8 +120,6 @@ def unit_tables(
         flips += [axes[position].signed and signed] * len(mean)
     mean, precision, average = (jnp.concatenate(part) for part in zip(*parts, strict=True))
     features = _Features(mean, precision, average, np.array(flips))
-    if len(flips) <= _FEW and len(flips) * n**2 <= _SMALL:
-        return tuple(common + distance for distance in _subtracted_first(features, signed))
     distances, rounding = _multiplied_out(features, signed)
     tables = tuple(common + distance for distance in distances)
     # first by the factors alone: to look at the entries takes passes over the tables

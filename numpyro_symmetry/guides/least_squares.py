@@ -65,24 +65,32 @@ def gaussian_conditional(
     steps = {site: factors[site].step if site in factors else 1.0 for site in sites}
     final = {site: factors[site].precision if site in factors else 1.0 for site in sites}
     renewed = any(seen.kind.renewed for seen in sites.values())
-    predictors, loc, root, model = start, {}, None, None
+    predictors, loc, root, tempering, model = start, {}, None, None, None
     for _ in range(num_steps if factors else 1):
         if model is None or renewed:
-            root = _root(linear, steps, predictors, start)
+            root, tempering = _root(linear, steps, predictors, start)
             model = factorise({site: root[:, None] * slope for site, slope in linear.slopes.items()})
-        loc = model.mean(_working_residual(linear, predictors, root))
+        loc = model.mean(_working_residual(linear, predictors, root, tempering))
         rows = sum(product(slope, loc[site]) for site, slope in linear.slopes.items())
         moved = linear.split(rows)
         predictors = {site: seen.predictor + moved[site] for site, seen in sites.items()}
     if factors:
-        root = _root(linear, final, predictors, start)
+        root, _ = _root(linear, final, predictors, start)
         model = factorise({site: root[:, None] * slope for site, slope in linear.slopes.items()})
     assert model is not None
     return loc, model
 
 
-def _root(linear: LinearModel, factors: Mapping[str, Array | float], predictors: Blocks, start: Blocks) -> Array:
-    """Root of the weight of every row, ``(N,)``."""
+def _root(
+    linear: LinearModel, factors: Mapping[str, Array | float], predictors: Blocks, start: Blocks
+) -> tuple[Array, Array]:
+    r"""Root of the weight of every row, ``(N,)``, and the power to which the likelihood is tempered for it.
+
+    A precision I + A'A has a factor while its rounding is below one. Where the likelihood is too sharp for that, a
+    flatter one is conditioned on, which is a conditional as good as any and does not break down:
+
+    .. math:: t = \frac{1}{1 + \varepsilon\,\operatorname{tr} A^\top A}
+    """
 
     def one(site: str, seen: Observation) -> Array:
         weight = factors[site] * seen.weight(predictors[site] if seen.kind.renewed else start[site])
@@ -91,11 +99,14 @@ def _root(linear: LinearModel, factors: Mapping[str, Array | float], predictors:
         # a root has no slope at zero, where an entry does not count
         return jnp.where(weight > 0, jnp.sqrt(jnp.where(weight > 0, weight, 1.0)), 0.0)
 
-    return jnp.concatenate([jnp.ravel(one(site, seen)) for site, seen in linear.observations.items()])
+    root = jnp.concatenate([jnp.ravel(one(site, seen)) for site, seen in linear.observations.items()])
+    trace = sum(jnp.sum(root**2 * jnp.sum(slope**2, 1)) for slope in linear.slopes.values())
+    tempering = 1.0 / (1.0 + jnp.finfo(root.dtype).eps * trace)
+    return root * jnp.sqrt(tempering), tempering
 
 
-def _working_residual(linear: LinearModel, predictors: Blocks, root: Array) -> Array:
+def _working_residual(linear: LinearModel, predictors: Blocks, root: Array, tempering: Array) -> Array:
     root = root[:, None] if linear.num_outputs else root
     moved = linear.rows({site: predictors[site] - seen.predictor for site, seen in linear.observations.items()})
     slope = linear.rows({site: seen.gradient(predictors[site]) for site, seen in linear.observations.items()})
-    return root * moved + jnp.where(root > 0, slope / jnp.where(root > 0, root, 1.0), 0.0)
+    return root * moved + jnp.where(root > 0, tempering * slope / jnp.where(root > 0, root, 1.0), 0.0)

@@ -201,7 +201,7 @@ def test_parameters_count_as_sites():
     assert found.axes == {"net.w1": (None, "net"), "net.w2": ("net",)}
     assert all(finding.is_parameter for finding in found.findings)
     assert "net.w2 (param)  -1    4     ±S4 'net'" in found.explain()
-    assert "'net.w1', 'net.w2': of numpyro.param. Groups ['net.w2'] move parameters alone" in found.explain()
+    assert "'net.w1', 'net.w2': of numpyro.param. Groups ['net'] move parameters alone" in found.explain()
     assert "'net.w1', 'net.w2': of numpyro.param. Groups that move these are left out" in found.restrict([]).explain()
 
 

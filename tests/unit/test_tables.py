@@ -187,14 +187,6 @@ def test_many_draws_share_one_choice():
     assert "cond[" in program
 
 
-def test_few_features_need_no_choice():
-    symmetry, loc, scale, _, draws = clusters_far_apart("layer", 6, 4, 1e-3)
-    draw = {site: value[0] for site, value in draws.items()}
-    program = jax.make_jaxpr(lambda draw: unit_tables(symmetry, GaussianFactors(loc, scale), draw, "a"))(draw)
-    assert "cond[" not in str(program)
-    assert not list(products_in(program.jaxpr))
-
-
 @pytest.mark.parametrize("kind", ["layer", "signed chain"])
 def test_draws_of_a_batch_are_taken_one_by_one(kind):
     """The same numbers as draw by draw, and no product of a batch, which leaves a processor's fast kernels."""
