@@ -1,0 +1,74 @@
+"""Print the tables of `wide-networks.md`, or put them into the page: yacht by width, and other data sets against the line.
+
+python docs/make_width.py [--write] [RECORDS]     RECORDS: tests/reproduction/results/wide.json
+
+The first is what the figure draws, the small table that ships with the package; the second is read from the records.
+"""
+
+import argparse
+import csv
+import json
+from collections import defaultdict
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "wide-networks.md"
+TABLE = ROOT / "numpyro_symmetry" / "data" / "yacht_width.csv"
+RECORDS = ROOT / "tests" / "reproduction" / "results" / "wide.json"
+BEGIN, END = "<!-- results tables: python docs/make_width.py -->\n", "<!-- end of the tables -->"
+GUIDES = ["mean field", "symmetrized mean field", "conditional", "symmetrized conditional", "infinite width"]
+
+
+def mean(numbers: list[float]) -> float:
+    return sum(numbers) / len(numbers)
+
+
+def by_width() -> list[str]:
+    """One row for each guide and width, means over splits."""
+    found = defaultdict(list)
+    for row in csv.DictReader(TABLE.read_text().splitlines()):
+        found[row["guide"], float(row["units"])].append((float(row["evidence"]), float(row["rmse"])))
+    lines = ["| yacht, guide | units | evidence | RMSE | splits |", "|---|---|---|---|---|"]
+    for guide, units in sorted(found, key=lambda key: (GUIDES.index(key[0]), key[1])):
+        evidence, rmse = map(mean, zip(*found[guide, units], strict=True))
+        width = f"{units:.0f}".replace("inf", "∞")
+        lines.append(f"| {guide} | {width} | {evidence:.0f} | {rmse:.2f} | {len(found[guide, units])} |")
+    return lines
+
+
+def against_the_line(records: dict[str, dict]) -> list[str]:
+    """Evidence of the symmetrized conditional guide beside infinite width, paired by split."""
+    lines = [
+        "| data | units | evidence | infinite width | above it by | RMSE | splits |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    found = defaultdict(list)
+    for key, record in records.items():
+        data, units, split, *rest = key.split("/")
+        if rest[:1] == ["exact+sym"] and units.isdecimal() and f"{data}/line/{split}" in records:
+            line = records[f"{data}/line/{split}"]["log_evidence"]
+            found[data, int(units)].append((split, record["evidence_lower"], line, record["rmse"]))
+    for (data, units), fits in sorted(found.items()):
+        splits, *columns = zip(*fits, strict=True)
+        evidence, line, rmse = map(mean, columns)
+        row = f"| {data} | {units} | {evidence:.0f} | {line:.0f} | {evidence - line:.0f} | {rmse:.2f} |"
+        lines.append(f"{row} {len(set(splits))} |")
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("records", type=Path, nargs="?", default=RECORDS)
+    parser.add_argument("--write", action="store_true")
+    options = parser.parse_args()
+    tables = [by_width(), against_the_line(json.loads(options.records.read_text()))]
+    text = "\n\n".join("\n".join(lines) for lines in tables).replace("| -", "| −")
+    if options.write:
+        before, _, rest = PAGE.read_text().partition(BEGIN)
+        PAGE.write_text(f"{before}{BEGIN}\n{text}\n\n{END}{rest.partition(END)[2]}")
+    else:
+        print(text)
+
+
+if __name__ == "__main__":
+    main()
