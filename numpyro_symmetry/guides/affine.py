@@ -230,7 +230,7 @@ def reader(model: Callable, args: tuple, kwargs: Mapping[str, Any]) -> Reader:
             {name: [*found.others, found.entry_weight] for name, found in seen.items()},
             {name: jnp.sum(trace[name]["fn"].log_prob(jnp.asarray(trace[name]["value"]))) for name in rest},
             {name: jax.tree.leaves(trace[name]["fn"].support) for name in rest},
-            {name: jnp.asarray(site["value"]) for name, site in observed_sites(trace).items()},
+            {name: jnp.nan_to_num(site["value"]) for name, site in observed_sites(trace).items()},
         )
 
     return jax.jit(at)

@@ -367,6 +367,23 @@ def discrete(x, y=None):
     numpyro.sample("y", dist.Normal(beta * x[:, 0] + k, 1.0).to_event(1), obs=y)
 
 
+def support(x, y=None):
+    b = numpyro.sample("b", dist.Normal(0.0, 1.0))
+    c = numpyro.sample("c", dist.Uniform(b, b + 1.0))
+    numpyro.sample("y", dist.Normal((b + c) * x[:, 0], 1.0).to_event(1), obs=y)
+
+
+def computed(x, y=None):
+    b = numpyro.sample("b", dist.Normal(0.0, 1.0))
+    numpyro.sample("y", dist.Normal(jnp.zeros(len(x)), 1.0).to_event(1), obs=None if y is None else y - b)
+
+
+def unused(x, y=None):
+    numpyro.sample("b", dist.Normal(0.0, 1.0))
+    scale = numpyro.sample("scale", dist.HalfNormal(1.0))
+    numpyro.sample("y", dist.Normal(jnp.zeros(len(x)), scale).to_event(1), obs=y)
+
+
 REFUSED = {
     "two sets": (products, {}, "'u' and 'v' are each affine"),
     "subsampled": (subsampled, {}, "Plate 'data' is subsampled, 12 of 100"),
@@ -376,6 +393,11 @@ REFUSED = {
     "hidden layer": (network, {"sites": ["w1"]}, "the location of 'y' is not affine"),
     "unknown site": (network, {"sites": ["w3"]}, r"sites names \['w3'\]"),
     "discrete": (discrete, {}, "Site 'k' is discrete"),
+    "hidden": (handlers.block(discrete, hide=["k"]), {}, "'y' is left to chance"),
+    "support of another": (support, {}, "the support of 'c' depends on them"),
+    "computed values": (computed, {}, "the values of 'y' that are observed depend on them"),
+    "nothing observes it": (unused, {}, r"No observation depends on \['b'\]"),
+    "inducing observations": (network, {"inducing": {"y": Y[:5]}}, r"inducing inputs can lie in \['x'\]"),
     "inducing width": (network, {"inducing": np.zeros((5, 3))}, r"shape \(5, 3\); expected \(number, 2\)"),
     "inducing name": (network, {"inducing": {"z": np.zeros((5, 2))}}, r"names the arguments \['z'\]"),
 }
@@ -385,9 +407,74 @@ REFUSED = {
 def test_refuses(name):
     model, options, words = REFUSED[name]
     y = np.abs(Y) if name == "likelihood" else Y
-    base = (lambda *args, **kwargs: None) if name == "discrete" else AutoNormal(model)
+    base = (lambda *args, **kwargs: None) if name in ("discrete", "hidden") else AutoNormal(model)
     with pytest.raises(SymmetryError, match=words), handlers.seed(rng_seed=0):
         AutoConditional(base, model=model, **options)(X, y)
+
+
+BAD_DATA = {
+    "missing": (np.where(MISSING, np.nan, Y), "4 values that are not finite"),
+    "column": (Y[:, None], r"shape \(12, 1\), and its distribution has shape \(12,\)"),
+    "no rows": (Y[:0], "no observed site with any values"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_DATA)
+def test_refuses_data(name):
+    y, words = BAD_DATA[name]
+    with pytest.raises(SymmetryError, match=words), handlers.seed(rng_seed=0):
+        AutoConditional(AutoNormal(network))(X[: len(y)], y)
+
+
+def test_a_batch_is_refused_after_the_guide_was_set_up_with_all_data():
+    def model(x, y=None):
+        beta = numpyro.sample("beta", dist.Normal(0.0, 1.0))
+        with numpyro.plate("data", 12, subsample_size=len(x)):
+            numpyro.sample("y", dist.Normal(beta * x[:, 0], 1.0), obs=y)
+
+    guide = AutoConditional(AutoNormal(model))
+    with handlers.seed(rng_seed=0):
+        guide(X, Y)
+        with pytest.raises(SymmetryError, match="Plate 'data' is subsampled, 4 of 12"):
+            guide(X[:4], Y[:4])
+
+
+def test_a_base_guide_draws_all_that_is_left():
+    with pytest.raises(UnsupportedGuideError, match=r"does not draw \['noise'\]"), handlers.seed(rng_seed=0):
+        AutoConditional(lambda *args, **kwargs: None, model=two_outputs)(X, np.stack([Y, -Y], 1))
+
+
+def test_whole_numbers_in_a_prior_and_no_sites_left():
+    def model(x, y=None):
+        beta = numpyro.sample("beta", dist.Normal(0, 2).expand([2]).to_event(1))
+        numpyro.sample("y", dist.Normal(x @ beta, 1).to_event(1), obs=y)
+
+    with jax.enable_x64(True):
+        guide = AutoConditional(AutoMultivariateNormal(model))
+        expected = multivariate_normal(np.zeros(12), 4.0 * X @ X.T + np.eye(12)).logpdf(Y)
+        assert negative_elbo(model, guide, X, Y) == pytest.approx(-expected, rel=1e-10)
+
+
+def test_refuses_to_be_set_up_under_jit_where_the_model_holds_its_data():
+    def model():
+        return linear(jnp.asarray(X), jnp.asarray(Y))
+
+    def first(key):
+        with handlers.seed(rng_seed=key):
+            return AutoConditional(AutoNormal(model))()
+
+    with pytest.raises(SymmetryError, match="set up under jit"):
+        jax.jit(first)(jax.random.key(0))
+
+
+def test_posterior_draws_need_the_parameters():
+    guide = AutoConditional(AutoNormal(hierarchical))
+    with pytest.raises(SymmetryError, match="not set up"):
+        guide.sample_posterior(jax.random.key(0), {}, X, Y)
+    with handlers.seed(rng_seed=0):
+        guide(X, Y)
+    with pytest.raises(SymmetryError, match=r"Parameters .*noise_auto_loc.* are missing"):
+        guide.sample_posterior(jax.random.key(0), {}, X, Y)
 
 
 def test_refuses_models_without_data_and_guides_that_are_set_up():

@@ -308,6 +308,100 @@ DISCOVERY = [
 ]
 
 GUIDES = [
+    Bad("following, class", lambda w: ns.AutoConditional(AutoNormal), TypeError, ("base_guide", "class AutoNormal")),
+    Bad("following, no guide", lambda w: ns.AutoConditional(3), TypeError, ("base_guide", "3")),
+    Bad("following, no model", lambda w: ns.AutoConditional(lambda y: None), ValueError, ("model=model",)),
+    Bad(
+        "following, model no function",
+        lambda w: ns.AutoConditional(AutoNormal(other), model=3),
+        TypeError,
+        ("model", "3"),
+    ),
+    Bad(
+        "following, symmetrized within",
+        lambda w: ns.AutoConditional(ns.AutoSymmetrized(AutoNormal(mixture))),
+        ns.UnsupportedGuideError,
+        ("AutoSymmetrized(AutoConditional(base_guide))",),
+    ),
+    Bad(
+        "following, Laplace",
+        lambda w: ns.AutoConditional(AutoLaplaceApproximation(other)),
+        ns.UnsupportedGuideError,
+        ("point mass",),
+    ),
+    Bad(
+        "following, sites as text", lambda w: ns.AutoConditional(AutoNormal(other), "mu"), TypeError, ("sites", "'mu'")
+    ),
+    Bad(
+        "following, no sites",
+        lambda w: ns.AutoConditional(AutoNormal(other), []),
+        ValueError,
+        ("sites", "at least one"),
+    ),
+    Bad(
+        "following, sites twice",
+        lambda w: ns.AutoConditional(AutoNormal(other), ["mu", "mu"]),
+        ValueError,
+        ("sites", "twice"),
+    ),
+    Bad(
+        "following, no steps",
+        lambda w: ns.AutoConditional(AutoNormal(other), num_steps=0),
+        ValueError,
+        ("num_steps", "0"),
+    ),
+    Bad(
+        "following, half a step",
+        lambda w: ns.AutoConditional(AutoNormal(other), num_steps=2.5),
+        TypeError,
+        ("num_steps", "2.5"),
+    ),
+    Bad("inducing, none", lambda w: ns.AutoConditional(AutoNormal(other), inducing=0), ValueError, ("inducing", "0")),
+    Bad(
+        "inducing, a half",
+        lambda w: ns.AutoConditional(AutoNormal(other), inducing=2.5),
+        TypeError,
+        ("inducing", "2.5"),
+    ),
+    Bad(
+        "inducing, True",
+        lambda w: ns.AutoConditional(AutoNormal(other), inducing=True),
+        TypeError,
+        ("inducing", "True"),
+    ),
+    Bad(
+        "inducing, text", lambda w: ns.AutoConditional(AutoNormal(other), inducing="x"), TypeError, ("inducing", "'x'")
+    ),
+    Bad(
+        "inducing, no rows",
+        lambda w: ns.AutoConditional(AutoNormal(other), inducing=np.zeros((0, 2))),
+        ValueError,
+        ("inducing", "(0, 2)"),
+    ),
+    Bad(
+        "inducing, NaN",
+        lambda w: ns.AutoConditional(AutoNormal(other), inducing=[[0.0, np.nan]]),
+        ValueError,
+        ("inducing", "not finite"),
+    ),
+    Bad(
+        "inducing, empty",
+        lambda w: ns.AutoConditional(AutoNormal(other), inducing={}),
+        ValueError,
+        ("inducing", "empty"),
+    ),
+    Bad(
+        "inducing, ragged",
+        lambda w: ns.AutoConditional(AutoNormal(other), inducing=[[1.0], [1.0, 2.0]]),
+        ns.SymmetryError,
+        ("inducing", "list"),
+    ),
+    Bad(
+        "inducing, complex",
+        lambda w: ns.AutoConditional(AutoNormal(other), inducing={"y": np.zeros(2, complex)}),
+        ns.SymmetryError,
+        ("inducing['y']", "complex"),
+    ),
     Bad(
         "class for an instance", lambda w: ns.AutoSymmetrized(AutoNormal), TypeError, ("base_guide", "class AutoNormal")
     ),
