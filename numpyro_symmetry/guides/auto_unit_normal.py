@@ -131,7 +131,8 @@ class AutoUnitNormal(AutoGuide):
         """Draw the sites of units one after the other, then the others."""
         if self._others is None:
             self._set_up(args, kwargs)
-        assert self._others is not None and self.prototype_trace is not None
+        assert self._others is not None
+        assert self.prototype_trace is not None
         drawn: dict[str, Array] = {}
         before: dict[str, list[Array]] = {}
         for site, place in self._places.items():
@@ -193,6 +194,7 @@ class AutoUnitNormal(AutoGuide):
     # ---- private -----------------------------------------------------------------------------------------------
 
     def _distribution(self, site: str, before: list[Array]) -> UnitNormal:
+        assert self._others is not None
         place, start = self._places[site], self._init_locs[site]
         num_before = sum(map(len, before))
         loc = numpyro.param(f"{site}_{self.prefix}_loc", start)
@@ -203,7 +205,8 @@ class AutoUnitNormal(AutoGuide):
         )
         shape = place.numbers, num_before + place.numbers, self._size(site)
         coefficients = numpyro.param(f"{site}_{self.prefix}_coefficients", jnp.zeros(shape))
-        return UnitNormal(loc, scale, coefficients, jnp.concatenate(before), axis=place.axis, units=place.group)
+        layout = {"axis": place.axis, "units": place.group, "event_dim": self._others._event_dims[site]}
+        return UnitNormal(loc, scale, coefficients, jnp.concatenate(before), **layout)
 
     def _size(self, site: str) -> int:
         return jnp.shape(self._init_locs[site])[self._places[site].axis]

@@ -35,6 +35,9 @@ class UnitNormal(dist.Distribution):
         Of the site, counted from the right: that along which units lie.
     units
         Name of the group whose units these are.
+    event_dim
+        Dimensions of an event, as in the model: densities are those of entries, given the ones before, summed over
+        these.
     """
 
     arg_constraints: dict = {}
@@ -42,15 +45,18 @@ class UnitNormal(dist.Distribution):
     pytree_data_fields = ("loc", "scale", "coefficients", "before")
     pytree_aux_fields = ("axis", "units")
 
-    def __init__(self, loc: Array, scale: Array, coefficients: Array, before: Array, *, axis: int, units: str) -> None:
+    def __init__(
+        self, loc: Array, scale: Array, coefficients: Array, before: Array, *, axis: int, units: str, event_dim: int
+    ) -> None:
         self.loc, self.scale, self.coefficients, self.before = loc, scale, coefficients, before
         self.axis, self.units = axis, units
-        super().__init__((), jnp.shape(loc), validate_args=False)
+        shape = jnp.shape(loc)
+        super().__init__(shape[: len(shape) - event_dim], shape[len(shape) - event_dim :], validate_args=False)
 
     @property
     def support(self) -> constraints.Constraint:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Real, of the site's shape."""
-        return constraints.independent(constraints.real, self.event_dim)
+        return constraints.independent(constraints.real, self.event_dim) if self.event_dim else constraints.real
 
     @property
     def mean(self) -> Array:
@@ -65,10 +71,12 @@ class UnitNormal(dist.Distribution):
         return self._site(self._deviations(scale * noise))
 
     def log_prob(self, value: Array, intermediates: Any = None) -> Array:
-        """Log density, nats."""
+        """Log densities of the batch, nats."""
         together = jnp.concatenate([self.before, self.deviations(value)])
         noise = noise_of(together, as_rows(self.scale, self.axis), strictly_lower(self.coefficients))
-        return dist.Normal(0.0, 1.0).log_prob(noise).sum() - jnp.log(self.scale).sum()
+        of_entries = from_rows(dist.Normal(0.0, 1.0).log_prob(noise), jnp.shape(self.loc), self.axis)
+        of_entries = of_entries - jnp.log(self.scale)
+        return of_entries.sum(tuple(range(-self.event_dim, 0)))
 
     def deviations(self, value: Array) -> Array:
         """By how much the entries of a value deviate from their means, ``(F, n)``."""
