@@ -140,7 +140,8 @@ class AutoUnitNormal(AutoGuide):
             support = self.prototype_trace[site]["fn"].support
             transform = self._transform(site)
             is_real = _elementwise(support) is constraints.real
-            drawn[site] = numpyro.sample(site, fn if is_real else dist.TransformedDistribution(fn, transform))
+            value = numpyro.sample(site, fn if is_real else dist.TransformedDistribution(fn, transform))
+            drawn[site] = jnp.asarray(value)
             before[place.group].append(fn.deviations(transform.inv(drawn[site])))
         return drawn | self._others(*args, **kwargs)
 
@@ -236,7 +237,7 @@ class AutoUnitNormal(AutoGuide):
 
     def _constrained(self, unconstrained: dict[str, Array]) -> dict[str, Array]:
         assert self._others is not None
-        return self._others._postprocess_fn(unconstrained)
+        return self._others._postprocess_fn(unconstrained)  # pyright: ignore[reportReturnType]
 
     def _set_up(self, args: tuple, kwargs: dict[str, Any]) -> None:
         symmetry = self._units(args, kwargs)

@@ -245,13 +245,14 @@ def _read_factors(trace: Trace, guide: object, layout: Coordinates) -> Factors |
             found = _gaussian(trace[site]["fn"], layout.supports[site])
             if found is None or trace[site]["scale"] is not None:
                 return None
-            loc[site], scale[site] = (jnp.broadcast_to(v, shapes[site].shape) for v in (found.loc, found.scale))
+            both = jnp.asarray(found.loc), jnp.asarray(found.scale)
+            loc[site], scale[site] = (jnp.broadcast_to(v, shapes[site].shape) for v in both)
             if isinstance(found, UnitNormal):
                 coefficients[site] = found.coefficients
-    independent = (layout.view.open({site: d[site] for site in layout.sites}) for d in (loc, scale))
+    loc, scale = (layout.view.open({site: d[site] for site in layout.sites}) for d in (loc, scale))
     if not coefficients:
-        return GaussianFactors(*independent)
-    return UnitGaussians(*independent, coefficients) if _moves_units_whole(trace, layout) else None
+        return GaussianFactors(loc, scale)
+    return UnitGaussians(loc, scale, coefficients) if _moves_units_whole(trace, layout) else None
 
 
 def _moves_units_whole(trace: Trace, layout: Coordinates) -> bool:
