@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from numpyro_symmetry.guides import (
         AutoConditional,
         AutoSymmetrized,
+        AutoUnitNormal,
         ElboBounds,
     )
     from numpyro_symmetry.matching import (
@@ -97,6 +98,7 @@ _UPPER_LAYERS = {
     "mutual_information": "entropy",
     "AutoConditional": "guides",
     "AutoSymmetrized": "guides",
+    "AutoUnitNormal": "guides",
     "ElboBounds": "guides",
     "ActivationCost": "matching",
     "DiagonalGaussian": "matching",
@@ -125,6 +127,7 @@ __all__ = [
     "AllocationCost",
     "AutoConditional",
     "AutoSymmetrized",
+    "AutoUnitNormal",
     "Concat",
     "DiagonalGaussian",
     "EuclideanCost",

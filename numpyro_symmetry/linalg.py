@@ -257,3 +257,55 @@ def solve_positive(factor: Array, right: Array) -> Array:
 def log_determinant(factor: Array) -> Array:
     r""":math:`\log\det LL^\top` from the factor."""
     return 2.0 * jnp.log(jnp.diagonal(factor)).sum()
+
+
+# ---- many small systems side by side --------------------------------------------------------------------------------
+
+
+@jax.custom_vjp
+def substitute_forward(coefficients: Array, right: Array) -> Array:
+    r"""Solve :math:`x_f = b_f + \sum_{l<f} C_{fl}\, x_l` for many systems at once, row by row and without LAPACK.
+
+    Parameters
+    ----------
+    coefficients
+        ``(F, F, n)``, one strictly lower triangular matrix for each system; what is not below the diagonal is not read.
+    right
+        ``(*sample, F, n)``.
+
+    Returns
+    -------
+    Array
+        Of the shape of ``right``.
+    """
+    return _substituted(coefficients, right)
+
+
+def _substituted(coefficients: Array, right: Array) -> Array:
+    dtype = jnp.result_type(coefficients, right)
+
+    def add_row(solved: Array, row: tuple[Array, Array, Array]) -> tuple[Array, None]:
+        # rows that are not solved yet are zero, and so need no mask
+        index, coefficient, of_right = row
+        return solved.at[..., index, :].set(of_right + (coefficient * solved).sum(-2)), None
+
+    rows = jnp.arange(right.shape[-2]), coefficients.astype(dtype), jnp.moveaxis(right, -2, 0).astype(dtype)
+    return lax.scan(add_row, jnp.zeros(right.shape, dtype), rows, unroll=min(_UNROLLED, max(1, right.shape[-2])))[0]
+
+
+def _substitute_forward(coefficients: Array, right: Array) -> tuple[Array, tuple[Array, Array]]:
+    solved = _substituted(coefficients, right)
+    return solved, (coefficients, solved)
+
+
+def _substitute_backward(residuals: tuple[Array, Array], cotangent: Array) -> tuple[Array, Array]:
+    coefficients, solved = residuals
+    # the transposed system is one of the same kind from the last row to the first
+    to_right = _substituted(coefficients.swapaxes(0, 1)[::-1, ::-1], cotangent[..., ::-1, :])[..., ::-1, :]
+    outer = to_right[..., :, None, :] * solved[..., None, :, :]
+    outer = outer.reshape(-1, *outer.shape[-3:]).sum(0)
+    is_below = jnp.tril(jnp.ones(outer.shape[:2], bool), -1)[:, :, None]
+    return jnp.where(is_below, outer, 0.0).astype(coefficients.dtype), to_right
+
+
+substitute_forward.defvjp(_substitute_forward, _substitute_backward)

@@ -11,13 +11,16 @@ from numpyro_symmetry.entropy.information import (
 )
 from numpyro_symmetry.entropy.permanent import log_permanent
 from numpyro_symmetry.entropy.sequential import log_proposal_of_identity, sample_proposal
-from numpyro_symmetry.entropy.tables import GaussianFactors
+from numpyro_symmetry.entropy.tables import Factors, GaussianFactors
+from numpyro_symmetry.entropy.units import UnitGaussians
 
 __all__ = [
     "BOUNDS",
     "ESTIMATORS",
     "FEWEST_FEATURES",
+    "Factors",
     "GaussianFactors",
+    "UnitGaussians",
     "check_options",
     "connected_components",
     "enough_features",

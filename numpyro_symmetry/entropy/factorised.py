@@ -1,4 +1,4 @@
-r"""Unit tables and chained proposals for Gaussians that factorise over every entry of every site.
+r"""Unit tables and chained proposals for Gaussians that factorise over units, or over every entry of every site.
 
 For one group the table of pairwise unit log densities is two matrix products and nothing larger is ever formed. Groups
 that meet in a site (the layers of a network) are placed one after the other,
@@ -8,7 +8,7 @@ that meet in a site (the layers of a network) are placed one after the other,
 Where a site also carries a group not yet placed, the factors along it are replaced by one Gaussian of their mean and
 variance. That sketch does not see the labels still to be chosen, so the chain stays a strict bound.
 
-Knows coordinates, means and standard deviations by site. Whether they *are* the guide's density or only resemble it,
+Knows coordinates, and the factors of a density by site. Whether they *are* the guide's density or only resemble it,
 and which coordinates they are, is the caller's business.
 """
 
@@ -23,7 +23,7 @@ from jax import Array
 from jax.scipy.special import logsumexp
 
 from numpyro_symmetry.entropy.sequential import log_proposal_of_identity, sample_proposal
-from numpyro_symmetry.entropy.tables import GaussianFactors, unit_tables
+from numpyro_symmetry.entropy.tables import Factors
 from numpyro_symmetry.symmetry import Element, SignedPermutation, Symmetry
 from numpyro_symmetry.symmetry.elements import permutation_of
 
@@ -59,7 +59,7 @@ def has_exact_table(component: Symmetry) -> bool:
 
 def log_chain_of_identity(
     symmetry: Symmetry,
-    factors: GaussianFactors,
+    factors: Factors,
     coordinates: dict[str, Array],
     *,
     max_features: int | None = None,
@@ -95,9 +95,7 @@ def _mixes(symmetry: Symmetry) -> bool:
     return not has_exact_table(symmetry) and any(group.signed for group in symmetry.groups.values())
 
 
-def _log_mixture(
-    symmetry: Symmetry, factors: GaussianFactors, *, max_features: int | None = None
-) -> tuple[Array, Array]:
+def _log_mixture(symmetry: Symmetry, factors: Factors, *, max_features: int | None = None) -> tuple[Array, Array]:
     """Log weights of the chain whose signs are settled last, and of the one that settles them first."""
     log_signs = _log_signs(symmetry, factors, factors.loc, max_features=max_features)
     num_signs = sum(part.shape[1] for part in log_signs.values())
@@ -108,12 +106,12 @@ def _log_mixture(
 
 
 def _log_chain(
-    symmetry: Symmetry, factors: GaussianFactors, coordinates: dict[str, Array], *, max_features: int | None
+    symmetry: Symmetry, factors: Factors, coordinates: dict[str, Array], *, max_features: int | None
 ) -> Array:
     """Log probability of the identity, each group's signs settled together with its permutation."""
     log_probability, placed = jnp.zeros(()), []
     for group in symmetry.groups:
-        table = unit_tables(symmetry, factors, coordinates, group, placed=placed, max_features=max_features)
+        table = factors.tables(symmetry, coordinates, group, placed=placed, max_features=max_features)
         summed = sum_over_signs(table)
         log_probability += log_proposal_of_identity(summed)
         if len(table) == 2:
@@ -123,7 +121,7 @@ def _log_chain(
 
 
 def _log_signs(
-    symmetry: Symmetry, factors: GaussianFactors, coordinates: dict[str, Array], *, max_features: int | None = None
+    symmetry: Symmetry, factors: Factors, coordinates: dict[str, Array], *, max_features: int | None = None
 ) -> dict[str, Array]:
     """Log probability of each unit's sign, kept or flipped, ``(2, n)``, where nothing is known of any label."""
     found = {}
@@ -140,7 +138,7 @@ def _log_signs(
             found[name] = jnp.full((2, group.size), -math.log(2.0))
             continue
         of_units = replace(symmetry, axes=alone, kinds={name: "signed"}, sizes={name: group.size})
-        tables = unit_tables(of_units, factors, coordinates, name, max_features=max_features)
+        tables = factors.tables(of_units, coordinates, name, max_features=max_features)
         log_densities = jnp.stack([logsumexp(table, axis=0) for table in tables])
         found[name] = log_densities - jnp.logaddexp(*log_densities)
     return found
@@ -157,7 +155,7 @@ def _without_signs(symmetry: Symmetry) -> Symmetry:
 
 
 def sample_chain(
-    rng_key: Array, symmetry: Symmetry, factors: GaussianFactors, coordinates: dict[str, Array], num_samples: int
+    rng_key: Array, symmetry: Symmetry, factors: Factors, coordinates: dict[str, Array], num_samples: int
 ) -> tuple[Element, Array]:
     """Draw elements from the chain; returns them with batch ``(K,)`` and their log probabilities ``(K,)``."""
     keys = jax.random.split(rng_key, num_samples)
@@ -177,9 +175,7 @@ def sample_chain(
     return jax.vmap(one)(keys)
 
 
-def _sample_signs_first(
-    rng_key: Array, symmetry: Symmetry, factors: GaussianFactors, coordinates: dict[str, Array]
-) -> Element:
+def _sample_signs_first(rng_key: Array, symmetry: Symmetry, factors: Factors, coordinates: dict[str, Array]) -> Element:
     key_signs, key_chain = jax.random.split(rng_key)
     log_signs = _log_signs(symmetry, factors, coordinates)
     signs, identity = {}, symmetry.identity()
@@ -198,14 +194,14 @@ def _sample_signs_first(
 
 
 def _sample_chain(
-    rng_key: Array, symmetry: Symmetry, factors: GaussianFactors, coordinates: dict[str, Array]
+    rng_key: Array, symmetry: Symmetry, factors: Factors, coordinates: dict[str, Array]
 ) -> tuple[Element, Array]:
     """One element of the chain in which each group's signs are settled together with its permutation."""
     element, log_probability, placed = symmetry.identity(), jnp.zeros(()), []
     for group, key_group in zip(symmetry.groups, jax.random.split(rng_key, len(symmetry.groups)), strict=True):
         key_permutation, key_sign = jax.random.split(key_group)
         moved = symmetry.apply(element, coordinates)
-        table = unit_tables(symmetry, factors, moved, group, placed=placed)
+        table = factors.tables(symmetry, moved, group, placed=placed)
         summed = sum_over_signs(table)
         permutations, log_proposals = sample_proposal(key_permutation, summed, 1)
         permutation, log_probability = permutations[0], log_probability + log_proposals[0]
@@ -225,12 +221,8 @@ def sum_over_signs(tables: tuple[Array, ...]) -> Array:
     return jnp.logaddexp(*tables) if len(tables) == 2 else tables[0]
 
 
-def log_ratio(symmetry: Symmetry, factors: GaussianFactors, coordinates: dict[str, Array], element: Element) -> Array:
+def log_ratio(symmetry: Symmetry, factors: Factors, coordinates: dict[str, Array], element: Element) -> Array:
     """Log density of the moved draw less that of the draw, nats: entries are subtracted before they are summed."""
-    moved = symmetry.apply(element, coordinates)
-    total = jnp.zeros(())
-    for site in symmetry.axes:
-        loc, scale = factors.loc[site], factors.scale[site]
-        before, after = (coordinates[site] - loc) / scale, (moved[site] - loc) / scale
-        total += 0.5 * jnp.sum((before - after) * (before + after))
-    return total
+    before = factors.standardised(symmetry, coordinates)
+    after = factors.standardised(symmetry, symmetry.apply(element, coordinates))
+    return sum((0.5 * jnp.sum((before[s] - after[s]) * (before[s] + after[s])) for s in before), jnp.zeros(()))

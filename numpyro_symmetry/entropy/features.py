@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from numpyro_symmetry.entropy.factorised import log_chain_of_identity
-from numpyro_symmetry.entropy.tables import GaussianFactors, most_features
+from numpyro_symmetry.entropy.tables import Factors, most_features
 from numpyro_symmetry.symmetry import Symmetry
 
 FEWEST_FEATURES = 64
@@ -35,7 +35,7 @@ def widest_site(components: Sequence[Symmetry], shapes: Mapping[str, tuple[int, 
     )
 
 
-def enough_features(components: Sequence[Symmetry], factors: GaussianFactors, draws: Mapping[str, Array]) -> int | None:
+def enough_features(components: Sequence[Symmetry], factors: Factors, draws: Mapping[str, Array]) -> int | None:
     r"""Choose the fewest features of a site with which the sequential bound loses nothing that matters.
 
     .. math:: \min\{m \in 64, 128, 256, \ldots :
@@ -92,8 +92,6 @@ def enough_features(components: Sequence[Symmetry], factors: GaussianFactors, dr
 
 
 @partial(jax.jit, static_argnames=("symmetry", "max_features"))
-def _log_chains(
-    symmetry: Symmetry, factors: GaussianFactors, draws: dict[str, Array], max_features: int | None
-) -> Array:
+def _log_chains(symmetry: Symmetry, factors: Factors, draws: dict[str, Array], max_features: int | None) -> Array:
     # one after the other, so that no more tables are held at once than in training
     return jax.lax.map(partial(log_chain_of_identity, symmetry, factors, max_features=max_features), draws)

@@ -31,7 +31,7 @@ from numpyro_symmetry.entropy.factorised import (
     sample_chain,
 )
 from numpyro_symmetry.entropy.permanent import MAX_EXACT_WIDTH
-from numpyro_symmetry.entropy.tables import GaussianFactors, unit_tables
+from numpyro_symmetry.entropy.tables import Factors
 from numpyro_symmetry.linalg import scalar_one_by_one
 from numpyro_symmetry.symmetry import Element, Symmetry
 
@@ -46,7 +46,7 @@ _ELEMENTS_AT_ONCE = 128
 
 def information_of_draw(
     symmetry: Symmetry,
-    factors: GaussianFactors | None,
+    factors: Factors | None,
     coordinates: dict[str, Array],
     *,
     estimator: str,
@@ -109,7 +109,7 @@ def information_of_draw(
             total += component.log_order() + scalar_one_by_one(chain)(factors, coordinates)
         elif log_ratio_of is None and has_exact_table(component):
             assert factors is not None
-            table = unit_tables(component, factors, coordinates, next(iter(component.groups)))
+            table = factors.tables(component, coordinates, next(iter(component.groups)))
             total += mutual_information(
                 table[0],
                 estimator=chosen,
@@ -162,7 +162,7 @@ def why_not_exact(symmetry: Symmetry, *, exact_table: bool) -> str | None:
 def _weighed(
     key: Array | None,
     symmetry: Symmetry,
-    factors: GaussianFactors | None,
+    factors: Factors | None,
     coordinates: dict[str, Array],
     ratio: Callable[[Element], Array],
     estimator: str,

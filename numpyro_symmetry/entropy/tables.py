@@ -14,7 +14,7 @@ import math
 import operator
 from collections.abc import Collection, Iterator, Mapping
 from functools import reduce
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -43,6 +43,48 @@ class GaussianFactors(NamedTuple):
 
     loc: dict[str, Array]
     scale: dict[str, Array]
+
+    def standardised(self, symmetry: Symmetry, coordinates: dict[str, Array]) -> dict[str, Array]:
+        """Independent standard normal numbers for a draw, by site."""
+        here = [site for site in symmetry.axes if site in self.loc]
+        return {site: (coordinates[site] - self.loc[site]) / self.scale[site] for site in here}
+
+    def tables(
+        self,
+        symmetry: Symmetry,
+        coordinates: dict[str, Array],
+        group: str,
+        *,
+        placed: Collection[str] = (),
+        max_features: int | None = None,
+    ) -> tuple[Array, ...]:
+        """Pairwise log densities of a group's units, as `unit_tables`."""
+        return unit_tables(symmetry, self, coordinates, group, placed=placed, max_features=max_features)
+
+
+class Factors(Protocol):
+    """A density of a draw that factorises over the units of each group: Gaussian, by entry or by unit."""
+
+    @property
+    def loc(self) -> dict[str, Array]:
+        """Site -> mean, of the site's event shape."""
+        ...
+
+    def standardised(self, symmetry: Symmetry, coordinates: dict[str, Array]) -> dict[str, Array]:
+        """Independent standard normal numbers for a draw, as many as it has."""
+        ...
+
+    def tables(
+        self,
+        symmetry: Symmetry,
+        coordinates: dict[str, Array],
+        group: str,
+        *,
+        placed: Collection[str] = (),
+        max_features: int | None = None,
+    ) -> tuple[Array, ...]:
+        """Pairwise log densities of a group's units, as `unit_tables`."""
+        ...
 
 
 class _Features(NamedTuple):
@@ -82,7 +124,7 @@ def unit_tables(
     symmetry
         Bound symmetry of the coordinates.
     factors
-        Means and standard deviations by site.
+        Means and standard deviations by site; sites that are not among them tell nothing.
     coordinates
         One draw, by site, without leading dimensions.
     group
@@ -101,6 +143,8 @@ def unit_tables(
     signed, n = symmetry.groups[group].kind == "signed", symmetry.sizes[group]
     parts, flips, common = [], [], jnp.zeros((n, 1))
     for site, position, unsettled in _readings(symmetry, group, placed):
+        if site not in factors.loc:
+            continue
         axes = symmetry.opened(site)
         loc, scale, units = (
             _arrange(symmetry, site, value, position, unsettled)
@@ -118,6 +162,8 @@ def unit_tables(
             common -= 0.5 * product(precision.T, jnp.mean((units - average[..., None]) ** 2, -1))
         parts.append((mean, precision, average))
         flips += [axes[position].signed and signed] * len(mean)
+    if not parts:
+        return (jnp.zeros((n, n)),) * (1 + signed)
     mean, precision, average = (jnp.concatenate(part) for part in zip(*parts, strict=True))
     features = _Features(mean, precision, average, np.array(flips))
     distances, rounding = _multiplied_out(features, signed)

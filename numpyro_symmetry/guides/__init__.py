@@ -2,7 +2,16 @@
 
 from numpyro_symmetry.guides.auto_conditional import AutoConditional
 from numpyro_symmetry.guides.auto_symmetrized import AutoSymmetrized, LogFactor
+from numpyro_symmetry.guides.auto_unit_normal import AutoUnitNormal
 from numpyro_symmetry.guides.bounds import ElboBounds, ElboDifference
 from numpyro_symmetry.guides.given import Given
 
-__all__ = ["AutoConditional", "AutoSymmetrized", "ElboBounds", "ElboDifference", "Given", "LogFactor"]
+__all__ = [
+    "AutoConditional",
+    "AutoSymmetrized",
+    "AutoUnitNormal",
+    "ElboBounds",
+    "ElboDifference",
+    "Given",
+    "LogFactor",
+]

@@ -20,7 +20,9 @@ from numpyro.distributions import constraints
 from numpyro.distributions.transforms import IndependentTransform, biject_to
 from numpyro.infer.autoguide import AutoContinuous, AutoDiagonalNormal, AutoGuideList
 
-from numpyro_symmetry.entropy import GaussianFactors
+from numpyro_symmetry.entropy import Factors, GaussianFactors, UnitGaussians
+from numpyro_symmetry.entropy.units import unit_axis
+from numpyro_symmetry.guides.unit_normal import UnitNormal
 from numpyro_symmetry.symmetry import Element, PlainView, Symmetry
 from numpyro_symmetry.symmetry.axes import padded
 
@@ -43,7 +45,8 @@ class Coordinates(NamedTuple):
     supports
         Site -> support of the constrained value.
     factorises
-        Whether independent Gaussians in these coordinates *are* the guide's density, but for what follows.
+        Whether Gaussians that are independent in these coordinates, by entry or by unit, *are* the guide's density, but
+        for what follows.
     following
         Sites that merely follow the others under a relabelling, and so have no coordinates.
     """
@@ -113,7 +116,9 @@ def lay_out(
     if splits_an_event or _read_factors(trace, guide, layout) is None:
         return layout
     depends = dependencies(guide, trace, args, kwargs)
-    return layout._replace(factorises=not any(on & set(axes) for site, on in depends.items() if site not in following))
+    mates = {site: {s for s in axes if _units(trace[s]["fn"]) == units} for site, units in _units_of(trace).items()}
+    apart = (not (on - mates.get(site, set())) & set(axes) for site, on in depends.items() if site not in following)
+    return layout._replace(factorises=all(apart))
 
 
 def coordinates_of(values: Mapping[str, Array], layout: Coordinates) -> dict[str, Array]:
@@ -138,7 +143,7 @@ def _by_site(
 
 def factors_of(
     rng_key: Array | None, guide: Any, trace: Trace, layout: Coordinates, args: tuple, kwargs: dict
-) -> GaussianFactors:
+) -> Factors:
     """The guide's own Gaussian factors, or Gaussians of the same moments as a few of its draws."""
     if layout.factorises:
         factors = _read_factors(trace, guide, layout)
@@ -226,8 +231,8 @@ def _without_independent(wrapped: Any) -> Any:
     return wrapped
 
 
-def _read_factors(trace: Trace, guide: object, layout: Coordinates) -> GaussianFactors | None:
-    loc, scale = {}, {}
+def _read_factors(trace: Trace, guide: object, layout: Coordinates) -> Factors | None:
+    loc, scale, coefficients = {}, {}, {}
     for part in parts_of(guide):
         if isinstance(part, AutoDiagonalNormal):
             posterior = trace[f"_{part.prefix}_latent"]["fn"]
@@ -240,8 +245,50 @@ def _read_factors(trace: Trace, guide: object, layout: Coordinates) -> GaussianF
             found = _gaussian(trace[site]["fn"], layout.supports[site])
             if found is None or trace[site]["scale"] is not None:
                 return None
-            loc[site], scale[site] = (jnp.broadcast_to(v, shapes[site].shape) for v in found)
-    return GaussianFactors(*(layout.view.open({site: d[site] for site in layout.sites}) for d in (loc, scale)))
+            both = jnp.asarray(found.loc), jnp.asarray(found.scale)
+            loc[site], scale[site] = (jnp.broadcast_to(v, shapes[site].shape) for v in both)
+            if isinstance(found, UnitNormal):
+                coefficients[site] = found.coefficients
+    loc, scale = (layout.view.open({site: d[site] for site in layout.sites}) for d in (loc, scale))
+    if not coefficients:
+        return GaussianFactors(loc, scale)
+    return UnitGaussians(loc, scale, coefficients) if _moves_units_whole(trace, layout) else None
+
+
+def _moves_units_whole(trace: Trace, layout: Coordinates) -> bool:
+    """Whether each group moves the units of one Gaussian guide, all of their sites, whose other labels are settled."""
+    symmetry, units = layout.of_coordinates, _units_of(trace)
+    order, groups = list(symmetry.groups), dict[str, set[str]]()
+    concerned = {name for site, name in units.items() if site in layout.symmetry.axes}
+    for site, name in units.items():
+        if name not in concerned:
+            continue
+        if site not in symmetry.axes:  # not moved with the others of the unit, or cut into pieces
+            return False
+        fn = _gaussian(trace[site]["fn"], layout.supports[site])
+        names = [axis.group for axis in symmetry.opened(site)]
+        position = unit_axis(symmetry, site)
+        *others, own = [group for group in names if group is not None]
+        assert isinstance(fn, UnitNormal)
+        if position - len(names) != fn.axis or any(order.index(other) >= order.index(own) for other in others):
+            return False
+        if others and any(group.signed for group in symmetry.groups.values()):
+            return False
+        groups.setdefault(name, set()).add(own)
+    moved = [own for owns in groups.values() for own in owns]
+    return len(moved) == len(groups) == len(set(moved))
+
+
+def _units_of(trace: Trace) -> dict[str, str]:
+    """Site -> name of the units of which it is a part, for sites that are."""
+    found = {name: _units(site["fn"]) for name, site in trace.items() if site["type"] == "sample"}
+    return {name: units for name, units in found.items() if units is not None}
+
+
+def _units(fn: Any) -> str | None:
+    while isinstance(fn := without_wrappers(fn), dist.TransformedDistribution):
+        fn = fn.base_dist
+    return fn.units if isinstance(fn, UnitNormal) else None
 
 
 def without_wrappers(fn: Any) -> Any:
@@ -251,8 +298,8 @@ def without_wrappers(fn: Any) -> Any:
     return fn
 
 
-def _gaussian(fn: Any, support: Any) -> tuple[Array, Array] | None:
-    """Mean and standard deviation of a Normal, possibly pushed through the support's own bijection; else None."""
+def _gaussian(fn: Any, support: Any) -> dist.Normal | UnitNormal | None:
+    """A Normal, by entry or by unit, that is possibly pushed through the support's own bijection; else None."""
     while True:
         fn = without_wrappers(fn)
         if isinstance(fn, dist.TransformedDistribution):
@@ -261,7 +308,7 @@ def _gaussian(fn: Any, support: Any) -> tuple[Array, Array] | None:
                 return None
             fn = fn.base_dist
         else:
-            return (jnp.asarray(fn.loc), jnp.asarray(fn.scale)) if type(fn) is dist.Normal else None
+            return fn if type(fn) in (dist.Normal, UnitNormal) else None
 
 
 def latents_are_independent(guide: Any, trace: Trace, args: tuple, kwargs: dict) -> bool:

@@ -12,7 +12,7 @@ from jax import Array
 from numpyro_symmetry.discovery import check_symmetry, find_symmetry, trace_model
 from numpyro_symmetry.entropy import (
     FEWEST_FEATURES,
-    GaussianFactors,
+    Factors,
     enough_features,
     sequential_components,
     why_not_exact,
@@ -130,7 +130,7 @@ def _enough_features(
         return None
 
     @jax.jit
-    def factors_and_draws(key: Array) -> tuple[GaussianFactors, dict[str, Array]]:
+    def factors_and_draws(key: Array) -> tuple[Factors, dict[str, Array]]:
         key_factors, key_draws = jax.random.split(key)
         factors = factors_of(key_factors, base, trace, layout, args, kwargs)
         return factors, draws_of(key_draws, base, trace, layout, args, kwargs, _NUM_FEATURE_DRAWS)

@@ -28,7 +28,7 @@ from numpyro.infer import SVI, Predictive, TraceMeanField_ELBO, init_to_uniform
 from numpyro.infer.autoguide import AutoNormal
 
 from numpyro_symmetry import AutoSymmetrized, Symmetry
-from numpyro_symmetry.guides import AutoConditional
+from numpyro_symmetry.guides import AutoConditional, AutoUnitNormal
 from tests.reproduction import records
 from tests.reproduction.uci import layers, load_split, network, nngp_log_evidence
 
@@ -63,11 +63,13 @@ def guide_of(model: Callable, method: str, symmetry: Symmetry) -> tuple[Any, boo
     base: Any = AutoNormal(model, init_loc_fn=start_apart, init_scale=INITIAL_SCALE)
     if kind == "exact":
         base = AutoConditional(base)
+    elif kind == "unit":
+        base = AutoConditional(AutoUnitNormal(model, symmetry, init_loc_fn=start_apart, init_scale=INITIAL_SCALE))
     elif kind.startswith("inducing"):
         base = AutoConditional(base, inducing=int(kind.removeprefix("inducing") or 100))
     elif kind != "meanfield":
         raise ValueError(f"no such method: {method}")
-    return (AutoSymmetrized(base, symmetry) if symmetrized else base), kind == "exact"
+    return (AutoSymmetrized(base, symmetry) if symmetrized else base), kind in ("exact", "unit")
 
 
 def train(model: Callable, guide: Any, data: dict[str, Any], steps: int, seed: int, particles: int, batch: int) -> Any:

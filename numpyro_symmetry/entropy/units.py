@@ -1,0 +1,140 @@
+r"""A Gaussian density that factorises over units, each with a covariance of its own.
+
+.. math:: q(\theta) = \prod_i \mathcal N\big(u_i;\, m_i, (A_i^\top A_i)^{-1}\big) \prod_e \mathcal N(\theta_e),
+          \qquad L_{ij} = \log q_i(u_j)
+
+A unit's entries are those of its index along the last axis of every site where its group stands last: what comes in
+and what belongs to it. :math:`A_i` is written as a regression of each entry on those before it,
+:math:`(A_i (u - m_i))_f = (\delta_f - \sum_{l<f} C_{fl}\,\delta_l) / s_f` with :math:`\delta = u - m_i`.
+
+Knows arrays by site and which of their axes move; no estimators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from numpyro_symmetry.entropy.tables import GaussianFactors
+from numpyro_symmetry.linalg import product
+from numpyro_symmetry.symmetry import Symmetry
+
+
+class UnitGaussians(NamedTuple):
+    """Gaussians over the units of groups, and independent ones for every entry of the other sites.
+
+    Attributes
+    ----------
+    loc
+        Site -> mean, of the site's event shape.
+    scale
+        Site -> standard deviation given the entries before in the unit, of the site's event shape.
+    coefficients
+        Site -> ``(F, B + F, n)`` for sites of units alone: how its F entries of a unit follow the B ones of sites
+        before and those before among themselves; what is beyond is not read.
+    """
+
+    loc: dict[str, Array]
+    scale: dict[str, Array]
+    coefficients: dict[str, Array]
+
+    def standardised(self, symmetry: Symmetry, coordinates: dict[str, Array]) -> dict[str, Array]:
+        """Independent standard normal numbers for a draw, as many as it has."""
+        found = self._independent().standardised(symmetry, coordinates)
+        for group in symmetry.groups:
+            before: list[Array] = []
+            for site in self.sites_of(symmetry, group):
+                axis = unit_axis(symmetry, site)
+                before.append(as_rows(coordinates[site] - self.loc[site], axis))
+                found[site] = noise_of(jnp.concatenate(before), as_rows(self.scale[site], axis), self.lower(site))
+        return found
+
+    def tables(
+        self,
+        symmetry: Symmetry,
+        coordinates: dict[str, Array],
+        group: str,
+        *,
+        placed: Collection[str] = (),
+        max_features: int | None = None,
+    ) -> tuple[Array, ...]:
+        """Pairwise log densities of a group's units, as `unit_tables`.
+
+        Units of another group on which this one also acts, as those of the layer above, are left out: they are read
+        once this one's labels are settled.
+        """
+        others, sites = self._independent(), self.sites_of(symmetry, group)
+        found = others.tables(symmetry, coordinates, group, placed=placed, max_features=max_features)
+        if not sites:
+            return found
+        loc, scale, units = (
+            jnp.concatenate([as_rows(values[site], unit_axis(symmetry, site)) for site in sites])
+            for values in (self.loc, self.scale, coordinates)
+        )
+        lower = [self.lower(site) for site in sites]
+        lower = jnp.concatenate([jnp.pad(c, ((0, 0), (0, len(loc) - c.shape[1]), (0, 0))) for c in lower])
+        moved = [units]
+        if symmetry.groups[group].signed:
+            signs = [
+                np.full(c.shape[0], -1.0 if _axes(symmetry, site)[-1][1].signed else 1.0)
+                for site, c in ((site, self.coefficients[site]) for site in sites)
+            ]
+            moved.append(jnp.asarray(np.concatenate(signs), units.dtype)[:, None] * units)
+        return tuple(table + _table(loc, scale, lower, each) for table, each in zip(found, moved, strict=True))
+
+    def sites_of(self, symmetry: Symmetry, group: str) -> list[str]:
+        """Sites of a group's units, each after those that it follows."""
+        sites = [s for s in symmetry.axes if s in self.coefficients and _axes(symmetry, s)[-1][1].group == group]
+        return sorted(sites, key=lambda site: self.coefficients[site].shape[1])
+
+    def lower(self, site: str) -> Array:
+        """Coefficients with zeros where nothing is read."""
+        return strictly_lower(self.coefficients[site])
+
+    def _independent(self) -> GaussianFactors:
+        alone = [site for site in self.loc if site not in self.coefficients]
+        return GaussianFactors({s: self.loc[s] for s in alone}, {s: self.scale[s] for s in alone})
+
+
+def as_rows(value: Array, axis: int) -> Array:
+    """A site's entries by unit, ``(F, n)``."""
+    return jnp.moveaxis(value, axis, -1).reshape(-1, value.shape[axis])
+
+
+def from_rows(rows: Array, shape: tuple[int, ...], axis: int) -> Array:
+    """The inverse of `as_rows` for a site of a shape, ``(*leading, *shape)``; the axis is counted from the right."""
+    others = shape[: len(shape) + axis] + shape[len(shape) + axis + 1 :]
+    return jnp.moveaxis(rows.reshape(*rows.shape[:-2], *others, shape[axis]), -1, axis)
+
+
+def strictly_lower(coefficients: Array) -> Array:
+    """Coefficients ``(F, B + F, n)`` of earlier entries alone."""
+    rows, columns, _ = coefficients.shape
+    return jnp.where(np.tri(rows, columns, columns - rows - 1, dtype=bool)[:, :, None], coefficients, 0.0)
+
+
+def noise_of(deviations: Array, scale: Array, lower: Array) -> Array:
+    """Standardised noise ``(F, n)`` of the last F of ``(B + F, n)`` deviations from the means, given those before."""
+    return (deviations[-len(scale) :] - (lower * deviations).sum(1)) / scale
+
+
+def unit_axis(symmetry: Symmetry, site: str) -> int:
+    """Position of the axis along which the units lie that own a site's entries: the last on which a group acts."""
+    return _axes(symmetry, site)[-1][0]
+
+
+def _axes(symmetry: Symmetry, site: str) -> list:
+    return [(position, axis) for position, axis in enumerate(symmetry.opened(site)) if axis.group is not None]
+
+
+def _table(loc: Array, scale: Array, lower: Array, units: Array) -> Array:
+    """Log densities ``(n, n)`` of all units under every Gaussian, up to a constant."""
+    factor = (jnp.eye(len(loc), dtype=lower.dtype)[:, :, None] - lower) / scale[:, None, :]
+    # subtracted before anything is multiplied, so that nothing large cancels
+    deviations = units[None] - loc.T[:, :, None]
+    noise = product(jnp.moveaxis(factor, -1, 0), deviations)
+    return -0.5 * (noise**2).sum(1) - jnp.log(scale).sum(0)[:, None]

@@ -1,0 +1,321 @@
+r"""`AutoUnitNormal`: a guide with a full covariance within each unit, and none between them.
+
+.. math:: q(\theta) = \prod_i \mathcal N\big(u_i;\, m_i, (A_i^\top A_i)^{-1}\big) \prod_e \mathcal N(\theta_e)
+
+Knows autoguides and the symmetry of a model; no densities of relabelled values.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+from jax import Array
+from jax.core import Tracer
+from numpyro import handlers
+from numpyro.distributions import constraints
+from numpyro.distributions.transforms import biject_to
+from numpyro.infer import init_to_uniform
+from numpyro.infer.autoguide import AutoGuide, AutoNormal
+
+from numpyro_symmetry.discovery import find_symmetry, trace_model
+from numpyro_symmetry.entropy.units import as_rows, from_rows
+from numpyro_symmetry.guides.unit_normal import UnitNormal
+from numpyro_symmetry.linalg import substitute_forward
+from numpyro_symmetry.symmetry import Symmetry, SymmetryError
+from numpyro_symmetry.symmetry.arguments import as_key, as_shape
+from numpyro_symmetry.symmetry.axes import Unsigned, names_in, padded
+
+_MOST_NUMBERS = 256
+
+
+class _Place(NamedTuple):
+    """Where the units of a site lie: the group, the axis counted from the right, and how many numbers each has."""
+
+    group: str
+    axis: int
+    numbers: int
+
+
+class AutoUnitNormal(AutoGuide):
+    r"""A Gaussian guide whose units have a full covariance each, and are independent of each other.
+
+    .. math:: q(\theta) = \prod_i \mathcal N\big(u_i;\, m_i, (A_i^\top A_i)^{-1}\big) \prod_e \mathcal N(\theta_e)
+
+    A unit is what a group of the model's symmetry moves as one: of a hidden layer, the incoming weights and the bias of
+    one neuron, and its outgoing weights unless these belong to the units of the next layer. Every other latent is
+    independently Normal in its unconstrained space, as in NumPyro's `AutoNormal`.
+
+    `AutoSymmetrized` around it keeps an exact table, :math:`L_{ij} = \log q_i(u_j)`, for the square of a unit's numbers
+    times the square of the units. Within `AutoConditional`, sites that follow are no part of a unit.
+
+    Parameters
+    ----------
+    model
+        A NumPyro model.
+    symmetry
+        Whose groups' units are meant; by default what `find_symmetry` finds in the model.
+    prefix
+        Prefix of the parameters' names.
+    init_loc_fn
+        Where means start, as for any autoguide of NumPyro.
+    init_scale
+        Standard deviation of every unconstrained number at the start, where none are correlated.
+    create_plates
+        As for any autoguide of NumPyro.
+
+    Raises
+    ------
+    SymmetryError
+        At set-up: the model has no symmetry, none of its sites can be part of a unit, a unit has more than 256 numbers,
+        or there is a symmetry to be found under `jit`.
+
+    Notes
+    -----
+    A unit's covariance is that of a regression of each of its numbers on those before it,
+    :math:`u_f = m_f + \sum_{l<f} C_{fl}(u_l - m_l) + s_f\varepsilon_f`, so that every site has a density of its own.
+    Parameters of a site of units are m, s (``scale``) and C (``coefficients``, ``(F, B + F, n)``: F numbers of the
+    site, B of the sites before).
+
+    A site belongs to the units of the last of its axes on which a group acts, if that is the whole of the axis and the
+    site has an unconstrained number for each of its own; not in a subsampled plate.
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp, numpyro, numpyro.distributions as dist, optax
+    >>> from numpyro.infer import SVI, Trace_ELBO
+    >>> from numpyro_symmetry import AutoSymmetrized, Symmetry
+    >>> from numpyro_symmetry.guides import AutoUnitNormal
+    >>> def model(x, y=None):
+    ...     w1 = numpyro.sample("w1", dist.Normal(0.0, 1.0).expand([2, 4]).to_event(2))
+    ...     w2 = numpyro.sample("w2", dist.Normal(0.0, 1.0).expand([4]).to_event(1))
+    ...     numpyro.sample("y", dist.Normal(jnp.tanh(x @ w1) @ w2, 0.1).to_event(1), obs=y)
+    >>> symmetry = Symmetry({"w1": (None, "hidden"), "w2": ("hidden",)})
+    >>> guide = AutoSymmetrized(AutoUnitNormal(model, symmetry), symmetry)
+    >>> x = jnp.stack([jnp.linspace(-1.0, 1.0, 20), jnp.ones(20)], 1)
+    >>> result = SVI(model, guide, optax.adam(1e-2), Trace_ELBO()).run(
+    ...     jax.random.key(0), 10, x, jnp.sin(x[:, 0]), progress_bar=False)
+    >>> {name: value.shape for name, value in sorted(result.params.items()) if "w2" in name}
+    {'w2_auto_coefficients': (1, 3, 4), 'w2_auto_loc': (4,), 'w2_auto_scale': (4,)}
+    """
+
+    def __init__(
+        self,
+        model: Callable,
+        symmetry: Symmetry | None = None,
+        *,
+        prefix: str = "auto",
+        init_loc_fn: Callable = init_to_uniform,
+        init_scale: float = 0.1,
+        create_plates: Callable | None = None,
+    ) -> None:
+        if not (symmetry is None or isinstance(symmetry, Symmetry)):
+            raise TypeError(f"symmetry must be a Symmetry; got {type(symmetry).__name__}.")
+        if not init_scale > 0.0:
+            raise ValueError(f"init_scale must be positive; got {init_scale!r}.")
+        super().__init__(model, prefix=prefix, init_loc_fn=init_loc_fn, create_plates=create_plates)
+        self.symmetry = symmetry
+        # a guide around this one may hide sites of the model, and so some of what its symmetry is read from
+        self._whole = model
+        self._init_scale = init_scale
+        self._others: AutoNormal | None = None
+        self._places: dict[str, _Place] = {}
+
+    def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Array]:
+        """Draw the sites of units one after the other, then the others."""
+        if self._others is None:
+            self._set_up(args, kwargs)
+        assert self._others is not None
+        assert self.prototype_trace is not None
+        drawn: dict[str, Array] = {}
+        before: dict[str, list[Array]] = {}
+        for site, place in self._places.items():
+            fn = self._distribution(site, before.setdefault(place.group, [jnp.zeros((0, self._size(site)))]))
+            support = self.prototype_trace[site]["fn"].support
+            transform = self._transform(site)
+            is_real = _elementwise(support) is constraints.real
+            value = numpyro.sample(site, fn if is_real else dist.TransformedDistribution(fn, transform))
+            drawn[site] = jnp.asarray(value)
+            before[place.group].append(fn.deviations(transform.inv(drawn[site])))
+        return drawn | self._others(*args, **kwargs)
+
+    def sample_posterior(
+        self, rng_key: Array, params: dict[str, Any], *args: Any, sample_shape: tuple[int, ...] = (), **kwargs: Any
+    ) -> dict[str, Array]:
+        """Draws of all latent sites, and of the model's deterministic ones.
+
+        Parameters
+        ----------
+        rng_key
+            JAX random key.
+        params
+            Parameters from SVI.
+        *args, **kwargs
+            The model's arguments.
+        sample_shape
+            Leading shape of the draws.
+
+        Returns
+        -------
+        dict
+            Site -> ``(*sample_shape, *event)``.
+        """
+        sample_shape = as_shape(sample_shape, "sample_shape")
+
+        def draw(key: Array) -> dict[str, Array]:
+            with handlers.block(), handlers.seed(rng_seed=key), handlers.substitute(data=params):
+                drawn = self(*args, **kwargs)
+            return self._constrained({site: self._transform(site).inv(value) for site, value in drawn.items()})
+
+        draws = jax.lax.map(draw, jax.random.split(as_key(rng_key), math.prod(sample_shape)))
+        return {site: value.reshape(sample_shape + value.shape[1:]) for site, value in draws.items()}
+
+    def median(self, params: dict[str, Any]) -> dict[str, Array]:
+        """Median of every number."""
+        return self._constrained(self._parameters("loc", params))
+
+    def quantiles(self, params: dict[str, Any], quantiles: Any) -> dict[str, Array]:
+        """Quantiles of every number alone, ``(*quantiles.shape, *event)``."""
+        levels = jnp.asarray(quantiles)
+        scale = self._parameters("scale", params) | self._marginal_scales(params)
+        loc = self._parameters("loc", params)
+
+        def at(level: Array) -> dict[str, Array]:
+            return self._constrained({site: dist.Normal(loc[site], scale[site]).icdf(level) for site in loc})
+
+        found = jax.lax.map(at, levels.ravel())
+        return {site: value.reshape(levels.shape + value.shape[1:]) for site, value in found.items()}
+
+    # ---- private -----------------------------------------------------------------------------------------------
+
+    def _distribution(self, site: str, before: list[Array]) -> UnitNormal:
+        assert self._others is not None
+        place, start = self._places[site], self._init_locs[site]
+        num_before = sum(map(len, before))
+        loc = numpyro.param(f"{site}_{self.prefix}_loc", start)
+        scale = numpyro.param(
+            f"{site}_{self.prefix}_scale",
+            jnp.full(jnp.shape(start), self._init_scale),
+            constraint=AutoNormal.scale_constraint,
+        )
+        shape = place.numbers, num_before + place.numbers, self._size(site)
+        coefficients = numpyro.param(f"{site}_{self.prefix}_coefficients", jnp.zeros(shape))
+        layout = {"axis": place.axis, "units": place.group, "event_dim": self._others._event_dims[site]}
+        return UnitNormal(loc, scale, coefficients, jnp.concatenate(before), **layout)
+
+    def _size(self, site: str) -> int:
+        return jnp.shape(self._init_locs[site])[self._places[site].axis]
+
+    def _marginal_scales(self, params: dict[str, Any]) -> dict[str, Array]:
+        """Standard deviations of the numbers of units, whatever the others of the unit are."""
+        found = {}
+        for group in dict.fromkeys(place.group for place in self._places.values()):
+            sites = [site for site, place in self._places.items() if place.group == group]
+            rows = {site: as_rows(params[f"{site}_{self.prefix}_scale"], self._places[site].axis) for site in sites}
+            count = sum(map(len, rows.values()))
+            coefficients = [params[f"{site}_{self.prefix}_coefficients"] for site in sites]
+            lower = jnp.concatenate([jnp.pad(c, ((0, 0), (0, count - c.shape[1]), (0, 0))) for c in coefficients])
+            # the effect of each number's own noise on all that follow it
+            effects = substitute_forward(lower, jnp.eye(count)[:, :, None] * jnp.concatenate([*rows.values()])[:, None])
+            parts = jnp.split(jnp.sqrt((effects**2).sum(0)), np.cumsum([len(r) for r in rows.values()])[:-1])
+            for site, part in zip(sites, parts, strict=True):
+                found[site] = from_rows(part, jnp.shape(self._init_locs[site]), self._places[site].axis)
+        return found
+
+    def _parameters(self, kind: str, params: dict[str, Any]) -> dict[str, Array]:
+        return {site: params[f"{site}_{self.prefix}_{kind}"] for site in self._init_locs}
+
+    def _transform(self, site: str) -> Any:
+        assert self.prototype_trace is not None
+        return biject_to(self.prototype_trace[site]["fn"].support)
+
+    def _constrained(self, unconstrained: dict[str, Array]) -> dict[str, Array]:
+        assert self._others is not None
+        return self._others._postprocess_fn(unconstrained)  # pyright: ignore[reportReturnType]
+
+    def _set_up(self, args: tuple, kwargs: dict[str, Any]) -> None:
+        symmetry = self._units(args, kwargs)
+        others = AutoNormal(
+            self.model,
+            prefix=self.prefix,
+            init_loc_fn=self.init_loc_fn,
+            init_scale=self._init_scale,
+            create_plates=self.create_plates,
+        )
+        others._setup_prototype(*args, **kwargs)
+        trace = others.prototype_trace
+        assert trace is not None
+        latent = {name: s for name, s in trace.items() if s["type"] == "sample" and not s["is_observed"]}
+        found = {site: _place(site, symmetry, trace) for site in latent}
+        self._places = {site: place for site, place in found.items() if place is not None}
+        if not self._places:
+            raise SymmetryError(
+                f"None of the latent sites {sorted(latent)} can be part of a unit of {symmetry}: they are not moved, "
+                "have no unconstrained number for each of their own, or lie in a subsampled plate. Use AutoNormal."
+            )
+        _refuse_large_units(self._places)
+        self._init_locs = others._init_locs
+        self.prototype_trace = trace
+        others.prototype_trace = {name: site for name, site in trace.items() if name not in self._places}
+        self._others = others
+
+    def _units(self, args: tuple, kwargs: dict[str, Any]) -> Symmetry:
+        """The symmetry whose groups' units are meant, bound."""
+        if self.symmetry is not None:
+            trace = trace_model(self._whole, args, kwargs, jax.random.key(0))
+            latent = {n: s["value"] for n, s in trace.items() if s["type"] == "sample" and not s["is_observed"]}
+            return self.symmetry.bind(latent)
+        if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((args, kwargs))):
+            raise SymmetryError(
+                "AutoUnitNormal was set up under jit or vmap, where no symmetry can be found. Call it once outside, "
+                "let SVI.init run outside jit, or pass AutoUnitNormal(model, symmetry)."
+            )
+        found = find_symmetry(self._whole, args, kwargs)
+        if not found.groups:
+            raise SymmetryError(
+                f"No symmetry was found in the model, so that it has no units: use AutoNormal.\n{found.explain()}"
+            )
+        return found
+
+
+def _elementwise(support: Any) -> Any:
+    while isinstance(support, constraints.independent):
+        support = support.base_constraint
+    return support
+
+
+def _place(site: str, symmetry: Symmetry, trace: dict[str, Any]) -> _Place | None:
+    """Where the units of a site lie, if it can be part of units."""
+    message = trace[site]
+    shape = jnp.shape(message["value"])
+    entries = padded(symmetry.axes.get(site, ()), len(shape))
+    moved = [(position, entry) for position, entry in enumerate(entries) if entry is not None and names_in([entry])]
+    if not moved or len(entries) != len(shape) or _elementwise(message["fn"].support).event_dim:
+        return None
+    position, entry = moved[-1]
+    name = entry.group if isinstance(entry, Unsigned) else entry
+    subsampled = any(frame.size != trace[frame.name]["args"][0] for frame in message["cond_indep_stack"])
+    if not isinstance(name, str) or name not in symmetry.groups or subsampled:
+        return None
+    group = symmetry.groups[name]
+    if group.orbits is not None or group.over:
+        return None
+    return _Place(name, position - len(shape), math.prod(shape) // shape[position])
+
+
+def _refuse_large_units(places: dict[str, _Place]) -> None:
+    for group in dict.fromkeys(place.group for place in places.values()):
+        numbers = {site: place.numbers for site, place in places.items() if place.group == group}
+        if sum(numbers.values()) > _MOST_NUMBERS:
+            others = [name for name in dict.fromkeys(p.group for p in places.values()) if name != group]
+            remedy = f"AutoUnitNormal(model, symmetry.restrict({others})), or AutoNormal" if others else "AutoNormal"
+            raise SymmetryError(
+                f"Each unit of group {group!r} has {sum(numbers.values())} numbers ({numbers}), and a covariance "
+                f"within each is limited to {_MOST_NUMBERS}. Use {remedy}."
+            )
