@@ -39,7 +39,7 @@ from numpyro_symmetry.guides.affine import (
     why_not_linear,
 )
 from numpyro_symmetry.guides.conditional import FromObservations, Source, start_of_inducing
-from numpyro_symmetry.guides.equivariance import as_double
+from numpyro_symmetry.guides.equivariance import as_double, as_jax
 from numpyro_symmetry.guides.given import Given
 from numpyro_symmetry.guides.parameters import parameter_sites, refuse_wrong_parameters
 from numpyro_symmetry.guides.rows import Precision
@@ -222,6 +222,7 @@ class AutoConditional(AutoGuide):
 
     def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Array]:
         """Draw from the base guide, then the other sites given what it drew."""
+        args, kwargs = as_jax((args, kwargs))
         if self.source is None:
             self._set_up(args, kwargs)
         assert self.source is not None

@@ -49,6 +49,7 @@ def equivariant_sites(
         Site -> ``"equivariant"``; ``"different"``; or ``"inconclusive"``, where nothing was tested since a change of
         the others alone did not show: another labelling of them, or another draw where no label moves the site.
     """
+    args, kwargs = as_jax((args, kwargs))
     depends = dependencies(guide, trace, args, kwargs)
     following = [site for site, on in depends.items() if on & set(symmetry.axes)]
     if not following:
@@ -121,6 +122,11 @@ def _perturbed(key: Array, value: Any, constraint: Any) -> Any:
 
     keys = jax.random.split(key, max(1, len(leaves)))
     return jax.tree.unflatten(structure, [one(k, leaf) for k, leaf in zip(keys, leaves, strict=False)])
+
+
+def as_jax(tree: Any) -> Any:
+    """A pytree with arrays of JAX for those of NumPy, which a traced program keeps in the precision it first met."""
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf) if isinstance(leaf, np.ndarray) else leaf, tree)
 
 
 def as_double(tree: Any) -> Any:

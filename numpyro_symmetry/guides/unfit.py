@@ -73,7 +73,7 @@ def _rows(value: Any, where: str) -> Any:
     array = as_real_array(value, where)
     if array.ndim == 0 or array.shape[0] == 0:
         raise ValueError(f"{where} must hold one row at least; its shape is {array.shape}.")
-    if not bool(jnp.isfinite(array).all()):
+    if not bool(np.isfinite(np.asarray(array)).all()):
         raise ValueError(f"{where} holds values that are not finite.")
     return array
 
@@ -141,8 +141,6 @@ def refuse_subsampled(trace: Trace) -> None:
 def refuse_chance(model: Callable, args: tuple, kwargs: dict[str, Any], trace: Trace, place: Mapping[str, Any]) -> None:
     """Refuse models that draw what no guide sees, such as sites that are hidden by `block`."""
     plates = {name: site["value"] for name, site in trace.items() if site["type"] == "plate"}
-    # an array of NumPy in a traced program keeps the precision under which it was met first
-    args, kwargs = jax.tree.map(lambda x: jnp.asarray(x) if isinstance(x, np.ndarray) else x, (args, dict(kwargs)))
 
     def distributions(key: Array) -> dict[str, Any]:
         found = observed_sites(trace_given(model, args, kwargs, plates | dict(place), seed=key))

@@ -23,6 +23,12 @@ X = np.random.default_rng(0).normal(size=(12, 2))
 Y = X @ [1.0, -2.0] + 0.3 * np.random.default_rng(1).normal(size=12)
 
 
+@pytest.fixture(autouse=True)
+def forget_other_precisions():
+    """NumPy's data in a program traced in one precision would be taken for those of the other."""
+    jax.clear_caches()
+
+
 def negative_elbo(model, guide, *args, particles=1, key=0, **kwargs):
     """One estimate of the negative ELBO at the guide's first parameters."""
     elbo = Trace_ELBO(num_particles=particles)

@@ -202,7 +202,7 @@ def test_information_is_that_of_the_whole_group(name):
         densities = np.asarray(jax.jit(jax.vmap(log_density))(moved))
         expected = float(log_density(values)) - (logsumexp(densities) - math.log(size))
     assert -information == pytest.approx(expected, abs=1e-9)
-    assert 1e-3 < expected < guide.symmetry.log_order()
+    assert 1e-3 < expected < guide.symmetry.log_order() + 1e-9
 
 
 def test_the_bound_of_two_layers_is_no_higher_than_the_information():
