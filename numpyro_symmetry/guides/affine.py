@@ -19,6 +19,8 @@ from numpyro.distributions import constraints
 from numpyro_symmetry.guides.likelihoods import Observation, normal_prior, observation, unwrapped
 
 Trace = Mapping[str, Any]
+# values of some sites -> what is affine in them
+Parts = Callable[[dict[str, Array]], dict[str, Array]]
 _TOLERANCE = 1e-6
 
 
@@ -127,21 +129,33 @@ def read(
     num_outputs
         See `LinearModel`.
     """
-    start = trace_given(model, args, kwargs, given)
-
-    def predictors(values: dict[str, Array]) -> dict[str, Array]:
-        found = observations(trace_given(model, args, kwargs, {**given, **values}))
-        return {site: found[site].predictor for site in observed}
-
-    priors = {site: prior_of(start[site]) for site in sites}
+    start, priors, predictors = predictors_given(model, args, kwargs, given, sites, observed)
     at_zero, slopes = slopes_of(predictors, priors, num_outputs)
     found = observations(start)
     seen = {site: found[site]._replace(predictor=at_zero[site]) for site in observed}
     return LinearModel(seen, slopes, priors, num_outputs)
 
 
+def predictors_given(
+    model: Callable,
+    args: tuple,
+    kwargs: Mapping[str, Any],
+    given: Mapping[str, Array],
+    sites: Sequence[str],
+    observed: Sequence[str],
+) -> tuple[Trace, dict[str, Prior], Parts]:
+    """A trace of a model, priors of some sites, and observed predictors as a function of these; others as given."""
+    start = trace_given(model, args, kwargs, given)
+
+    def predictors(values: dict[str, Array]) -> dict[str, Array]:
+        found = observations(trace_given(model, args, kwargs, {**given, **values}))
+        return {site: found[site].predictor for site in observed}
+
+    return start, {site: prior_of(start[site]) for site in sites}, predictors
+
+
 def slopes_of(
-    predictors: Callable[[dict[str, Array]], dict[str, Array]], priors: Mapping[str, Prior], num_outputs: int
+    predictors: Parts, priors: Mapping[str, Prior], num_outputs: int
 ) -> tuple[dict[str, Array], dict[str, Array]]:
     """An affine function at the prior means, and its slopes: site -> rows of all it returns over the site's z."""
 
@@ -275,47 +289,44 @@ def dependent_observations(
 
 
 def shared_outputs(
-    model: Callable,
-    args: tuple,
-    kwargs: Mapping[str, Any],
+    parts_at: Callable[[Mapping[str, Any]], tuple[Trace, dict[str, Prior], Parts]],
     places: Sequence[Mapping[str, Any]],
     sites: Sequence[str],
-    observed: Sequence[str],
+    weights: Sequence[Array] = (),
 ) -> int:
     """How many outputs share one linear map of the sites, each of its own columns of them; 0 if they do not.
 
     Parameters
     ----------
-    model, args, kwargs
-        The model and its arguments.
+    parts_at
+        Values of all latent sites -> a trace, priors of the sites, and what is affine in them.
     places
-        Values of all latent sites.
+        Values of all latent sites, in double precision.
     sites
         Sites in which it is linear.
-    observed
-        Observed sites whose predictor depends on them.
+    weights
+        Weights of rows; outputs that share a map share these.
     """
-    start = trace_given(model, args, kwargs, places[0])
-    seen = observations(start)
-    values = [start[site]["value"] for site in sites] + [seen[site].predictor for site in observed]
-    last = {jnp.shape(value)[-1:] for value in values}
+    start, _, parts = parts_at(places[0])
+    found = parts({site: places[0][site] for site in sites})
+    last = {jnp.shape(value)[-1:] for value in [*(start[site]["value"] for site in sites), *found.values()]}
     scales = [normal_prior(start[site])[1] for site in sites]  # pyright: ignore[reportOptionalSubscript]
-    weights = [seen[site].weight(seen[site].predictor) for site in observed]
     # by their shapes, not their numbers: parameters that are equal now may be trained apart
     apart = any(jnp.shape(x)[-1:] not in ((), (1,)) for x in [*scales, *weights])
     if len(last) > 1 or (num_outputs := (*last.pop(), 0)[0]) < 2 or apart:
         return 0
 
     @jax.jit
-    def difference(place: Mapping[str, Any]) -> tuple[Array, Array]:
-        linear = read(model, args, kwargs, place, sites, observed, num_outputs)
-        z = {site: (place[site] - prior.loc) / prior.scale for site, prior in linear.priors.items()}
-        moved = sum(linear.slopes[site] @ as_rows(z[site], num_outputs) for site in sites)
-        found = observations(trace_given(model, args, kwargs, place))
-        gaps = {site: found[site].predictor - linear.observations[site].predictor for site in observed}
-        return jnp.asarray(moved), linear.rows(gaps)
+    def moves(place: Mapping[str, Any]) -> tuple[Array, Array]:
+        _, priors, parts = parts_at(place)
+        values = {site: place[site] for site in sites}
+        at_zero, slopes = slopes_of(parts, priors, num_outputs)
+        z = {site: (values[site] - prior.loc) / prior.scale for site, prior in priors.items()}
+        moved = sum(slopes[site] @ as_rows(z[site], num_outputs) for site in sites)
+        gaps = (as_rows(value - at_zero[name], num_outputs) for name, value in parts(values).items())
+        return jnp.asarray(moved), jnp.concatenate(list(gaps))
 
-    return num_outputs if all(_close(*difference(place)) for place in places) else 0
+    return num_outputs if all(_close(*moves(place)) for place in places) else 0
 
 
 def _difference(readings: Sequence[Reading], trace: Trace, sites: Sequence[str]) -> str | None:
@@ -329,7 +340,7 @@ def _difference(readings: Sequence[Reading], trace: Trace, sites: Sequence[str])
         if not all(_close(x, y) for x, y in zip(before.others[name], after.others[name], strict=True)):
             return f"{name!r} depends on them by more than its {noun}"
         if not _close(0.5 * (predictor + after.predictors[name]), middle.predictors[name]):
-            return f"the {noun} of {name!r} is not affine in them"
+            return f"the {noun} of {name!r} {'are' if noun.endswith('s') else 'is'} not affine in them"
     for name, value in before.values.items():
         if not _close(value, after.values[name]):
             return f"the values of {name!r} that are observed depend on them"

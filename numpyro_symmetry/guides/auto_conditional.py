@@ -8,9 +8,8 @@ with q(a) any base guide. Knows autoguides and where conditionals come from; no 
 from __future__ import annotations
 
 import copy
-import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -21,89 +20,20 @@ import numpyro.distributions as dist
 from jax import Array
 from jax.core import Tracer
 from numpyro import handlers
-from numpyro.distributions import constraints
 from numpyro.infer import Predictive, init_to_uniform
 from numpyro.infer.autoguide import AutoGuide, AutoGuideList
 
-from numpyro_symmetry.discovery import trace_model
-from numpyro_symmetry.guides.affine import (
-    Prior,
-    dependent_observations,
-    eligible,
-    observations,
-    observed_sites,
-    parameters,
-    reader,
-    shared_outputs,
-    trace_given,
-    why_not_linear,
-)
-from numpyro_symmetry.guides.conditional import FromObservations, Source, start_of_inducing
-from numpyro_symmetry.guides.equivariance import as_double, as_jax
+from numpyro_symmetry.guides.choice import Asked, choose
+from numpyro_symmetry.guides.conditional import Source
+from numpyro_symmetry.guides.density import latent_values
+from numpyro_symmetry.guides.equivariance import as_jax
+from numpyro_symmetry.guides.gaussian_given import GaussianGiven
 from numpyro_symmetry.guides.given import Given
 from numpyro_symmetry.guides.parameters import parameter_sites, refuse_wrong_parameters
 from numpyro_symmetry.guides.rows import Precision
-from numpyro_symmetry.guides.unfit import (
-    checked_inducing,
-    refuse_base_guides,
-    refuse_chance,
-    refuse_models,
-    refuse_sites,
-    refuse_subsampled,
-)
+from numpyro_symmetry.guides.unfit import checked_inducing, refuse_base_guides
 from numpyro_symmetry.symmetry import SymmetryError, UnsupportedGuideError
 from numpyro_symmetry.symmetry.arguments import as_count, as_key, as_names, as_shape
-
-_NUM_PLACES = 3
-
-
-class GaussianGiven(dist.Distribution):
-    r"""A site given those drawn before it: :math:`b = b_0 + s z` with :math:`z \sim N(m, \Lambda^{-1})`.
-
-    Parameters
-    ----------
-    loc, precision
-        m, ``(P,)`` or ``(P, C)``, and :math:`\Lambda`.
-    prior
-        :math:`b_0` and s, of the site's shape.
-    """
-
-    arg_constraints: dict = {}
-    reparametrized_params: list = []
-    pytree_data_fields = ("loc", "precision", "prior")
-
-    def __init__(self, loc: Array, precision: Precision, prior: Prior) -> None:
-        self.loc, self.precision, self.prior = loc, precision, prior
-        super().__init__((), jnp.shape(prior.loc), validate_args=False)
-
-    @property
-    def support(self) -> constraints.Constraint:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Real, of the site's shape."""
-        return constraints.independent(constraints.real, self.event_dim) if self.event_dim else constraints.real
-
-    @property
-    def mean(self) -> Array:
-        """Mean, of the site's shape."""
-        return self._value(self.loc)
-
-    def sample(self, key: Array | None, sample_shape: tuple[int, ...] = ()) -> Array:
-        """Draws ``(*sample_shape, *event)``."""
-        assert key is not None
-        if not sample_shape:
-            return self._value(self.loc + self.precision.sample(key, self.loc.shape))
-        draws = jax.lax.map(self.sample, jax.random.split(key, math.prod(sample_shape)))
-        return draws.reshape(sample_shape + self.event_shape)
-
-    def log_prob(self, value: Array, intermediates: Any = None) -> Array:
-        """Log density, nats."""
-        return self.precision.log_prob(self.coordinates(value) - self.loc) - jnp.sum(jnp.log(self.prior.scale))
-
-    def coordinates(self, value: Array) -> Array:
-        """Whitened coordinates z of a value."""
-        return ((value - self.prior.loc) / self.prior.scale).reshape(self.loc.shape)
-
-    def _value(self, z: Array) -> Array:
-        return self.prior.loc + self.prior.scale * z.reshape(self.event_shape)
 
 
 class AutoConditional(AutoGuide):
@@ -179,7 +109,7 @@ class AutoConditional(AutoGuide):
     >>> result = SVI(model, guide, optax.adam(1e-2), Trace_ELBO()).run(
     ...     jax.random.key(0), 10, x, y, progress_bar=False)
     >>> print(guide.explain())
-    w2 follow the rest exactly, given y
+    w2 follows the rest exactly, given y
     w1 by the base guide: the location of 'y' is not affine in them
     >>> predictive = Predictive(model, guide=guide.given(x, y), params=result.params, num_samples=3)
     >>> predictive(jax.random.key(1), x[:4])["y"].shape
@@ -205,11 +135,10 @@ class AutoConditional(AutoGuide):
         self.base = base_guide
         self.source: Source | None = None
         is_auto = isinstance(sites, str) and sites == "auto"
-        self._asked = None if is_auto else as_names(sites, "sites", example="['w2', 'b2']")
-        if self._asked is not None and len(set(self._asked)) != max(1, len(self._asked)):
-            raise ValueError(f"sites must name at least one site, and none twice; got {list(self._asked)}.")
-        self._num_steps = as_count(num_steps, "num_steps")
-        self._inducing = checked_inducing(inducing)
+        names = None if is_auto else as_names(sites, "sites", example="['w2', 'b2']")
+        if names is not None and len(set(names)) != max(1, len(names)):
+            raise ValueError(f"sites must name at least one site, and none twice; got {list(names)}.")
+        self._asked = Asked(names, as_count(num_steps, "num_steps"), checked_inducing(inducing))
         self._reasons: dict[str, str] = {}
         # latent sites that the base guide has to draw
         self._others: frozenset[str] = frozenset()
@@ -326,11 +255,7 @@ class AutoConditional(AutoGuide):
         assert self.source is not None
         with handlers.trace() as trace:
             self.base(*args, **kwargs)
-        given = {
-            name: site["value"]
-            for name, site in trace.items()
-            if site["type"] == "sample" and not site["is_observed"] and not site["infer"].get("is_auxiliary", False)
-        }
+        given = latent_values(trace)
         if twice := sorted(set(given) & set(self.source.sites)):
             raise UnsupportedGuideError(
                 f"The base guide draws {twice}, which are to follow the others: give it a model without them, "
@@ -350,7 +275,7 @@ class AutoConditional(AutoGuide):
                 "AutoConditional was set up under jit or vmap, where its checks cannot run. Call it once outside, or "
                 "let SVI.init run outside jit."
             )
-        source, latent, self._reasons = _choose(self, args, kwargs)
+        source, latent, self._reasons = choose(self.model, self._asked, args, kwargs)
         self._others = latent - set(source.sites) - self._drawn_around
         is_left = self._others or not isinstance(self.base, AutoGuide)
         self.base = _restricted(self.base, source.sites) if is_left else _draw_nothing
@@ -404,78 +329,3 @@ def _standard_normal(site: Any = None) -> Any:
     transform = dist.transforms.biject_to(site["fn"].support)
     shape = transform.inverse_shape(site["fn"].shape())
     return transform(jax.random.normal(site["kwargs"]["rng_key"], shape))
-
-
-# ---- which sites follow --------------------------------------------------------------------------------------------
-
-
-def _choose(
-    guide: AutoConditional, args: tuple, kwargs: dict[str, Any]
-) -> tuple[Source, frozenset[str], dict[str, str]]:
-    """The sites that follow the others, all latent sites, and why no more of them follow."""
-    model, asked, inducing = guide.model, guide._asked, guide._inducing
-    traces = [trace_model(model, args, kwargs, jax.random.key(k)) for k in range(_NUM_PLACES)]
-    latent = {name: s for name, s in traces[0].items() if s["type"] == "sample" and not s["is_observed"]}
-    refuse_models(traces[0], latent)
-    if inducing is None:
-        refuse_subsampled(traces[0])
-    places = [parameters(trace) | {name: trace[name]["value"] for name in latent} for trace in traces]
-    refuse_chance(model, args, kwargs, traces[0], places[0])
-    if asked is not None:
-        refuse_sites(asked, latent)
-    with jax.enable_x64(True):
-        double = as_double(places)
-        double_args, double_kwargs = as_double((args, kwargs))
-        read_at = reader(model, double_args, double_kwargs)
-
-        def why_not(sites: tuple[str, ...]) -> str | None:
-            return why_not_linear(read_at, double, traces[0], sites)
-
-        if asked is None:
-            sites, reasons = _affine_sites(latent, why_not)
-        else:
-            sites, reasons = asked, {}
-            if inducing is None and (why := why_not(sites)) is not None:
-                raise SymmetryError(
-                    f"Sites {list(sites)} have no Gaussian conditional: {why}. Leave it to the base guide, or "
-                    "condition on pseudo-observations: AutoConditional(base_guide, sites, inducing=100)."
-                )
-        if inducing is None:
-            observed = dependent_observations(read_at, double, sites)
-            if not observed:
-                raise SymmetryError(f"No observation depends on {list(sites)}: leave them to the base guide.")
-            num_outputs = shared_outputs(model, double_args, double_kwargs, double, sites, observed)
-    if inducing is not None:
-        seen = observations(trace_given(model, args, kwargs, places[0]))
-        observed = observed_sites(traces[0])
-        source = start_of_inducing(model, args, kwargs, places[0], sites, seen, observed, inducing)
-        return source, frozenset(latent), reasons
-    seen = observations(trace_given(model, args, kwargs, places[0]))
-    factors = {site: seen[site].kind.factor(seen[site].fn) for site in observed if not seen[site].kind.exact}
-    return FromObservations(sites, observed, num_outputs, factors, guide._num_steps), frozenset(latent), reasons
-
-
-def _affine_sites(
-    latent: Mapping[str, Any], why_not: Callable[[tuple[str, ...]], str | None]
-) -> tuple[tuple[str, ...], dict[str, str]]:
-    """All sites that are affine alone, if they are so together; and why each of the others is not."""
-    found = {
-        site: why_not((site,)) if eligible(latent[site]) else "its prior is no plain Normal, neither masked nor scaled"
-        for site in latent
-    }
-    reasons = {site: why for site, why in found.items() if why is not None}
-    alone = tuple(site for site in latent if site not in reasons)
-    if not alone:
-        text = "; ".join(f"{site}: {why}" for site, why in reasons.items())
-        raise SymmetryError(
-            f"No site of the model has a Gaussian conditional ({text}). Name sites and inducing inputs: "
-            "AutoConditional(base_guide, sites, inducing=100)."
-        )
-    if why_not(alone) is None:
-        return alone, reasons
-    first, second = next(pair for pair in itertools.combinations(alone, 2) if why_not(pair) is not None)
-    raise SymmetryError(
-        f"Sites {first!r} and {second!r} are each affine given the other, but not together, as where they multiply "
-        f"each other: say which follows, AutoConditional(base_guide, [{first!r}]) or AutoConditional(base_guide, "
-        f"[{second!r}])."
-    )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -21,15 +22,18 @@ from numpyro.primitives import Messenger
 
 from numpyro_symmetry.guides.affine import (
     LinearModel,
+    Parts,
     Prior,
-    as_rows,
+    Trace,
     observed_sites,
     parameters,
     prior_of,
     read,
+    shared_outputs,
     slopes_of,
     trace_given,
 )
+from numpyro_symmetry.guides.equivariance import as_double
 from numpyro_symmetry.guides.least_squares import Factors, gaussian_conditional
 from numpyro_symmetry.guides.likelihoods import NORMAL, Observation
 from numpyro_symmetry.guides.linear_part import linear_outputs
@@ -95,7 +99,7 @@ class FromObservations(NamedTuple):
     def explain(self) -> str:
         """How the sites follow, in a line."""
         how = f"in {self.num_steps} steps of learned size" if self.factors else "exactly"
-        return f"{', '.join(self.sites)} follow the rest {how}, given {', '.join(self.observed)}"
+        return f"{_follow(self.sites)} the rest {how}, given {', '.join(self.observed)}"
 
 
 class FromInducing(NamedTuple):
@@ -142,7 +146,7 @@ class FromInducing(NamedTuple):
         ]
 
         def conditional(given: dict[str, Array], outputs: list[Array], precisions: list[Array]) -> Conditional:
-            priors, parts = linear_quantities(model, args, kwargs, given, self.sites, self.observed)
+            _, priors, parts = linear_quantities(model, args, kwargs, given, self.sites, self.observed)
             at_zero, slopes = slopes_of(parts, priors, self.num_outputs)
             seen = {
                 part: Observation(NORMAL, dist.Normal(0.0, jax.lax.rsqrt(precision)), value, predictor, jnp.ones(()))
@@ -157,10 +161,14 @@ class FromInducing(NamedTuple):
         """How the sites follow, in a line."""
         rows = next(iter(self.inputs.values())).shape[0]
         names = ", ".join(self.inputs)
-        return f"{', '.join(self.sites)} follow the rest by pseudo-observations at {rows} learned inputs {names}"
+        return f"{_follow(self.sites)} the rest by pseudo-observations at {rows} learned inputs {names}"
 
 
 Source = FromObservations | FromInducing
+
+
+def _follow(sites: tuple[str, ...]) -> str:
+    return f"{', '.join(sites)} follow{'s' if len(sites) == 1 else ''}"
 
 
 def linear_quantities(
@@ -170,8 +178,8 @@ def linear_quantities(
     given: Mapping[str, Array],
     sites: tuple[str, ...],
     observed: tuple[str, ...],
-) -> tuple[dict[str, Any], Callable[[dict[str, Array]], dict[str, Array]]]:
-    """Priors of some sites, and what of the observed sites' distributions follows linearly from them."""
+) -> tuple[Trace, dict[str, Prior], Parts]:
+    """A trace of a model, priors of some sites, and what of observed distributions follows linearly from these."""
     start = trace_given(model, args, kwargs, given)
 
     def distributions(values: dict[str, Array]) -> list[Any]:
@@ -181,7 +189,7 @@ def linear_quantities(
     def parts(values: dict[str, Array]) -> dict[str, Array]:
         return {str(k): part for k, part in enumerate(linear_outputs(distributions, values))}
 
-    return {site: prior_of(start[site]) for site in sites}, parts
+    return start, {site: prior_of(start[site]) for site in sites}, parts
 
 
 def with_inputs(
@@ -299,7 +307,7 @@ def start_of_inducing(
             f"The model could not be run at inducing inputs without its observations {list(dropped)}: {error}. It must "
             "take None for them, and sizes of its plates from its inputs (subsample_size=len(x))."
         ) from error
-    _, parts = linear_quantities(model, new_args, new_kwargs, given, sites, names)
+    _, _, parts = linear_quantities(model, new_args, new_kwargs, given, sites, names)
     found = parts(values)
     number = next(iter(inputs.values())).shape[0]
     for part in found.values():
@@ -313,7 +321,10 @@ def start_of_inducing(
                 f"At {number} inducing inputs what follows linearly from {list(sites)} has shape {part.shape}, "
                 "without an axis of that size. A plate of fixed subsample_size may be why: use subsample_size=len(x)."
             )
-    num_outputs = _shared_outputs(model, new_args, new_kwargs, given, values, sites, names)
+    with jax.enable_x64(True):
+        double_args, double_kwargs = as_double((new_args, new_kwargs))
+        quantities = partial(linear_quantities, model, double_args, double_kwargs, sites=sites, observed=names)
+        num_outputs = shared_outputs(quantities, [as_double(dict(place))], sites)
     targets = _targets(named_arguments(model, args, kwargs), inputs, seen)
     outputs, precisions = [], []
     for part in found.values():
@@ -323,29 +334,6 @@ def start_of_inducing(
         outputs.append(jnp.asarray(target, part.dtype))
         precisions.append(jnp.full(shape, precision, part.dtype))
     return FromInducing(sites, names, inputs, dropped, tuple(outputs), tuple(precisions), num_outputs)
-
-
-def _shared_outputs(
-    model: Callable,
-    args: tuple,
-    kwargs: dict[str, Any],
-    given: dict[str, Array],
-    values: dict[str, Array],
-    sites: tuple[str, ...],
-    observed: tuple[str, ...],
-) -> int:
-    """As `affine.shared_outputs`, of quantities that are linear by their operations."""
-    priors, parts = linear_quantities(model, args, kwargs, given, sites, observed)
-    found = parts(values)
-    last = {part.shape[-1:] for part in found.values()} | {value.shape[-1:] for value in values.values()}
-    num_outputs = (*last.pop(), 0)[0] if len(last) == 1 else 0
-    if num_outputs < 2:
-        return 0
-    at_zero, slopes = slopes_of(parts, priors, num_outputs)
-    z = {site: (values[site] - prior.loc) / prior.scale for site, prior in priors.items()}
-    moved = sum(slopes[site] @ as_rows(z[site], num_outputs) for site in sites)
-    expected = jnp.concatenate([as_rows(found[k] - at_zero[k], num_outputs) for k in found])
-    return num_outputs if np.allclose(moved, expected, rtol=1e-3, atol=1e-3 * float(jnp.abs(expected).max())) else 0
 
 
 def _targets(

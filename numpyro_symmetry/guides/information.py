@@ -42,8 +42,9 @@ def information_at(
     def log_ratio_of(element: Element) -> Array:
         moved: Any = layout.apply(element, values)
         after = log_density_by_site(base, trace, moved, args, kwargs)
-        # site by site, so that what a relabelling leaves alone cancels exactly
-        return sum((after[site] - before[site] for site in before), jnp.zeros(()))
+        # site by site, so that what a relabelling leaves alone cancels exactly; what follows it would but for rounding
+        telling = (site for site in before if site not in layout.following)
+        return sum((after[site] - before[site] for site in telling), jnp.zeros(()))
 
     # enumeration needs no proposal, and so neither a key nor the draws that a surrogate's moments cost
     key_factors, rng_key = (None, None) if rng_key is None else jax.random.split(rng_key)

@@ -1,6 +1,7 @@
 """Guides that follow: against closed forms, quadrature and brute force; and what they refuse."""
 
 import functools
+import itertools
 import math
 import pickle
 
@@ -58,12 +59,12 @@ def two_outputs(x, y=None):
     numpyro.sample("y", dist.Normal(x @ beta + bias, noise).to_event(2), obs=y)
 
 
-def network(x, y=None, width=3):
+def network(x, y=None, width=3, noise=0.3):
     w1 = numpyro.sample("w1", dist.Normal(0.0, 1.0).expand([x.shape[-1], width]).to_event(2))
     b1 = numpyro.sample("b1", dist.Normal(0.0, 1.0).expand([width]).to_event(1))
     w2 = numpyro.sample("w2", dist.Normal(0.0, 1.0).expand([width]).to_event(1))
     b2 = numpyro.sample("b2", dist.Normal(0.0, 1.0))
-    numpyro.sample("y", dist.Normal(jax.nn.relu(x @ w1 + b1) @ w2 + b2, 0.3).to_event(1), obs=y)
+    numpyro.sample("y", dist.Normal(jax.nn.relu(x @ w1 + b1) @ w2 + b2, noise).to_event(1), obs=y)
 
 
 def classifier(x, y=None, width=3):
@@ -501,6 +502,26 @@ def test_refuses_models_without_data_and_guides_that_are_set_up():
         AutoConditional(AutoNormal)
     with pytest.raises(UnsupportedGuideError, match="point mass"):
         AutoSymmetrized(AutoConditional(AutoDelta(network)))
+
+
+def test_what_follows_cancels_from_the_general_path():
+    """In single precision, at a noise at which the density of the output weights rounds by many nats."""
+    model = functools.partial(network, noise=1e-4)
+    base = AutoConditional(AutoMultivariateNormal(model, init_scale=0.5))
+    guide = AutoSymmetrized(base, estimator="exact")
+    guide.setup(jax.random.key(0), X, Y)
+    assert not guide.layout.factorises
+    with handlers.seed(rng_seed=3):
+        trace = handlers.trace(guide).get_trace(jnp.asarray(X), jnp.asarray(Y))
+    values = {name: trace[name]["value"] for name in ("w1", "b1")}
+    hidden = base.base
+    densities = []
+    for order in itertools.permutations(range(3)):
+        moved = {name: value[..., jnp.array(order)] for name, value in values.items()}
+        flat = jnp.concatenate([jnp.ravel(moved[name]) for name in hidden._init_locs])
+        densities.append(float(trace["_auto_latent"]["fn"].log_prob(flat)))
+    expected = densities[0] - (logsumexp(densities) - math.log(6))
+    assert float(trace["_symmetry_correction"]["fn"].log_factor) == pytest.approx(-expected, abs=1e-4)
 
 
 def test_a_full_covariance_below_is_symmetrized_too():

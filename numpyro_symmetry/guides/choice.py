@@ -1,0 +1,136 @@
+"""Which sites of a model can follow the others, seen at values from the prior in double precision. Knows models."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+
+from numpyro_symmetry.discovery import trace_model
+from numpyro_symmetry.guides.affine import (
+    dependent_observations,
+    eligible,
+    observations,
+    observed_sites,
+    parameters,
+    predictors_given,
+    reader,
+    shared_outputs,
+    trace_given,
+    why_not_linear,
+)
+from numpyro_symmetry.guides.conditional import FromObservations, Source, start_of_inducing
+from numpyro_symmetry.guides.equivariance import as_double
+from numpyro_symmetry.guides.unfit import refuse_chance, refuse_models, refuse_sites, refuse_subsampled
+from numpyro_symmetry.symmetry import SymmetryError
+
+_NUM_PLACES = 3
+
+
+class Asked(NamedTuple):
+    """What was asked for: sites, or ``None`` for any; steps and inducing inputs as of `AutoConditional`."""
+
+    sites: Sequence[str] | None
+    num_steps: int
+    inducing: Any
+
+
+class Choice(NamedTuple):
+    """What was chosen.
+
+    Attributes
+    ----------
+    source
+        Where the conditional comes from, and of which sites.
+    latent
+        All latent sites of the model.
+    reasons
+        Latent site that does not follow -> why.
+    """
+
+    source: Source
+    latent: frozenset[str]
+    reasons: dict[str, str]
+
+
+def choose(model: Callable, asked: Asked, args: tuple, kwargs: dict[str, Any]) -> Choice:
+    """The sites of a model that follow the others: those asked for, or all that do jointly.
+
+    Raises
+    ------
+    SymmetryError
+        If the model, its data or the sites asked for allow no conditional, or there are two sets of sites.
+    """
+    inducing = asked.inducing
+    traces = [trace_model(model, args, kwargs, jax.random.key(k)) for k in range(_NUM_PLACES)]
+    latent = {name: s for name, s in traces[0].items() if s["type"] == "sample" and not s["is_observed"]}
+    refuse_models(traces[0], latent)
+    if inducing is None:
+        refuse_subsampled(traces[0])
+    places = [parameters(trace) | {name: trace[name]["value"] for name in latent} for trace in traces]
+    refuse_chance(model, args, kwargs, traces[0], places[0])
+    if asked.sites is not None:
+        refuse_sites(asked.sites, latent)
+    with jax.enable_x64(True):
+        double = as_double(places)
+        double_args, double_kwargs = as_double((args, kwargs))
+        read_at = reader(model, double_args, double_kwargs)
+
+        def why_not(sites: tuple[str, ...]) -> str | None:
+            return why_not_linear(read_at, double, traces[0], sites)
+
+        if asked.sites is None:
+            sites, reasons = _affine_sites(latent, why_not)
+        else:
+            sites, reasons = tuple(asked.sites), {}
+            if inducing is None and (why := why_not(sites)) is not None:
+                raise SymmetryError(
+                    f"Sites {list(sites)} have no Gaussian conditional: {why}. Leave it to the base guide, or "
+                    "condition on pseudo-observations: AutoConditional(base_guide, sites, inducing=100)."
+                )
+        if inducing is None:
+            observed = dependent_observations(read_at, double, sites)
+            if not observed:
+                raise SymmetryError(f"No observation depends on {list(sites)}: leave them to the base guide.")
+            at = partial(predictors_given, model, double_args, double_kwargs, sites=sites, observed=observed)
+            seen = observations(at(double[0])[0])
+            weights = [seen[site].weight(seen[site].predictor) for site in observed]
+            num_outputs = shared_outputs(at, double, sites, weights)
+    if inducing is not None:
+        seen = observations(trace_given(model, args, kwargs, places[0]))
+        observed = observed_sites(traces[0])
+        source = start_of_inducing(model, args, kwargs, places[0], sites, seen, observed, inducing)
+        return Choice(source, frozenset(latent), reasons)
+    seen = observations(trace_given(model, args, kwargs, places[0]))
+    factors = {site: seen[site].kind.factor(seen[site].fn) for site in observed if not seen[site].kind.exact}
+    source = FromObservations(sites, observed, num_outputs, factors, asked.num_steps)
+    return Choice(source, frozenset(latent), reasons)
+
+
+def _affine_sites(
+    latent: Mapping[str, Any], why_not: Callable[[tuple[str, ...]], str | None]
+) -> tuple[tuple[str, ...], dict[str, str]]:
+    """All sites that are affine alone, if they are so together; and why each of the others is not."""
+    found = {
+        site: why_not((site,)) if eligible(latent[site]) else "its prior is no plain Normal, neither masked nor scaled"
+        for site in latent
+    }
+    reasons = {site: why for site, why in found.items() if why is not None}
+    alone = tuple(site for site in latent if site not in reasons)
+    if not alone:
+        text = "; ".join(f"{site}: {why}" for site, why in reasons.items())
+        raise SymmetryError(
+            f"No site of the model has a Gaussian conditional ({text}). Name sites and inducing inputs: "
+            "AutoConditional(base_guide, sites, inducing=100)."
+        )
+    if why_not(alone) is None:
+        return alone, reasons
+    first, second = next(pair for pair in itertools.combinations(alone, 2) if why_not(pair) is not None)
+    raise SymmetryError(
+        f"Sites {first!r} and {second!r} are each affine given the other, but not together, as where they multiply "
+        f"each other: say which follows, AutoConditional(base_guide, [{first!r}]) or AutoConditional(base_guide, "
+        f"[{second!r}])."
+    )

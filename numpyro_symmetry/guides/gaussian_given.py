@@ -1,0 +1,64 @@
+"""`GaussianGiven`: a site that is Gaussian in whitened coordinates, given those drawn before it. Knows arrays only."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpyro.distributions as dist
+from jax import Array
+from numpyro.distributions import constraints
+
+from numpyro_symmetry.guides.affine import Prior
+from numpyro_symmetry.guides.rows import Precision
+
+
+class GaussianGiven(dist.Distribution):
+    r"""A site given those drawn before it: :math:`b = b_0 + s z` with :math:`z \sim N(m, \Lambda^{-1})`.
+
+    Parameters
+    ----------
+    loc, precision
+        m, ``(P,)`` or ``(P, C)``, and :math:`\Lambda`.
+    prior
+        :math:`b_0` and s, of the site's shape.
+    """
+
+    arg_constraints: dict = {}
+    reparametrized_params: list = []
+    pytree_data_fields = ("loc", "precision", "prior")
+
+    def __init__(self, loc: Array, precision: Precision, prior: Prior) -> None:
+        self.loc, self.precision, self.prior = loc, precision, prior
+        super().__init__((), jnp.shape(prior.loc), validate_args=False)
+
+    @property
+    def support(self) -> constraints.Constraint:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Real, of the site's shape."""
+        return constraints.independent(constraints.real, self.event_dim) if self.event_dim else constraints.real
+
+    @property
+    def mean(self) -> Array:
+        """Mean, of the site's shape."""
+        return self._value(self.loc)
+
+    def sample(self, key: Array | None, sample_shape: tuple[int, ...] = ()) -> Array:
+        """Draws ``(*sample_shape, *event)``."""
+        assert key is not None
+        if not sample_shape:
+            return self._value(self.loc + self.precision.sample(key, self.loc.shape))
+        draws = jax.lax.map(self.sample, jax.random.split(key, math.prod(sample_shape)))
+        return draws.reshape(sample_shape + self.event_shape)
+
+    def log_prob(self, value: Array, intermediates: Any = None) -> Array:
+        """Log density, nats."""
+        return self.precision.log_prob(self.coordinates(value) - self.loc) - jnp.sum(jnp.log(self.prior.scale))
+
+    def coordinates(self, value: Array) -> Array:
+        """Whitened coordinates z of a value."""
+        return ((value - self.prior.loc) / self.prior.scale).reshape(self.loc.shape)
+
+    def _value(self, z: Array) -> Array:
+        return self.prior.loc + self.prior.scale * z.reshape(self.event_shape)
