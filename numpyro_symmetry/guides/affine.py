@@ -180,6 +180,18 @@ def slopes_of(
     return at_zero, {site: slope(site) for site in zero}
 
 
+class Frame(NamedTuple):
+    """Where a site stands: dimensions of an event, and the plates around it."""
+
+    event_dim: int
+    plates: tuple[Any, ...]
+
+
+def frames_of(trace: Trace, sites: Sequence[str]) -> dict[str, Frame]:
+    """Where sites stand in a model."""
+    return {site: Frame(trace[site]["fn"].event_dim, tuple(trace[site]["cond_indep_stack"])) for site in sites}
+
+
 def prior_of(site: Any) -> Prior:
     """The Normal prior of a site that has one."""
     normal = normal_prior(site)

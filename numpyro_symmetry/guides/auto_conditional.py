@@ -7,6 +7,7 @@ with q(a) any base guide. Knows autoguides and where conditionals come from; no 
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import math
 from collections.abc import Callable, Sequence
@@ -156,16 +157,20 @@ class AutoConditional(AutoGuide):
             self._set_up(args, kwargs)
         assert self.source is not None
         given = self._draw_others(args, kwargs)
-        priors, loc, model = self.source.read(self.model, args, kwargs, given, self.prefix)
+        found = self.source.read(self.model, args, kwargs, given, self.prefix)
         drawn: dict[str, Array] = {}
 
         def draw(site: str, loc: Array, precision: Precision) -> Array:
-            fn = GaussianGiven(loc, precision, priors[site])
-            value: Any = numpyro.sample(site, fn)
+            frame = found.frames[site]
+            fn = GaussianGiven(loc, precision, found.priors[site], frame.event_dim)
+            with contextlib.ExitStack() as plates:
+                for plate in frame.plates:
+                    plates.enter_context(numpyro.plate(plate.name, plate.size, dim=plate.dim))
+                value: Any = numpyro.sample(site, fn)
             drawn[site] = value
             return fn.coordinates(value)
 
-        model.draw(loc, draw)
+        found.model.draw(found.loc, draw)
         return given | drawn
 
     def given(self, *args: Any, **kwargs: Any) -> Given:

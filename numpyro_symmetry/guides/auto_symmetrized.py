@@ -210,7 +210,7 @@ class AutoSymmetrized(AutoGuide):
         if self.layout.following:
             verb = "follow" if len(self.layout.following) > 1 else "follows"
             lines.append(
-                f"{', '.join(self.layout.following)} {verb} these (equivariant, seen in double precision), and need no "
+                f"{', '.join(self.layout.following)} {verb} these (equivariant, seen in double precision), in no "
                 f"table: I(g; θ) = I(g; {', '.join(self.layout.sites)})."
             )
         inner = getattr(self.base, "explain", None)

@@ -21,10 +21,12 @@ from numpyro.distributions import constraints
 from numpyro.primitives import Messenger
 
 from numpyro_symmetry.guides.affine import (
+    Frame,
     LinearModel,
     Parts,
     Prior,
     Trace,
+    frames_of,
     observed_sites,
     parameters,
     prior_of,
@@ -41,7 +43,29 @@ from numpyro_symmetry.guides.rows import Blocks, Together, WidestLast
 from numpyro_symmetry.guides.unfit import refuse_subsampled
 from numpyro_symmetry.symmetry import SymmetryError
 
-Conditional = tuple[dict[str, Prior], Blocks, Together | WidestLast]
+
+class Conditional(NamedTuple):
+    """Sites given the others: ``b = loc + scale * z`` by the prior, z Gaussian.
+
+    Attributes
+    ----------
+    frames
+        Site -> where it stands in the model.
+    priors
+        Site -> its prior.
+    loc
+        Site -> mean of z.
+    model
+        Draws z site by site.
+    """
+
+    frames: dict[str, Frame]
+    priors: dict[str, Prior]
+    loc: Blocks
+    model: Together | WidestLast
+
+
+Fitted = tuple[dict[str, Prior], Blocks, Together | WidestLast]
 
 
 class FromObservations(NamedTuple):
@@ -85,12 +109,12 @@ class FromObservations(NamedTuple):
             for site, value in self.factors.items()
         }
 
-        def conditional(given: dict[str, Array], factors: dict[str, Factors]) -> Conditional:
+        def fit(given: dict[str, Array], factors: dict[str, Factors]) -> Fitted:
             linear = read(model, args, kwargs, given, self.sites, self.observed, self.num_outputs)
             return linear.priors, *gaussian_conditional(linear, factors, self.num_steps)
 
         # SVI.init calls a guide eagerly, which would compile every operation apart
-        return jax.jit(conditional)(given | parameters(start), factors)
+        return Conditional(frames_of(start, self.sites), *jax.jit(fit)(given | parameters(start), factors))
 
     @staticmethod
     def _factor(name: str, start: float) -> Any:
@@ -145,7 +169,7 @@ class FromInducing(NamedTuple):
             for k, value in enumerate(self.precisions)
         ]
 
-        def conditional(given: dict[str, Array], outputs: list[Array], precisions: list[Array]) -> Conditional:
+        def fit(given: dict[str, Array], outputs: list[Array], precisions: list[Array]) -> Fitted:
             _, priors, parts = linear_quantities(model, args, kwargs, given, self.sites, self.observed)
             at_zero, slopes = slopes_of(parts, priors, self.num_outputs)
             seen = {
@@ -155,7 +179,8 @@ class FromInducing(NamedTuple):
             linear = LinearModel(seen, slopes, priors, self.num_outputs)
             return linear.priors, *gaussian_conditional(linear, {}, 1)
 
-        return jax.jit(conditional)(given | parameters(start), outputs, precisions)
+        fitted = jax.jit(fit)(given | parameters(start), outputs, precisions)
+        return Conditional(frames_of(start, self.sites), *fitted)
 
     def explain(self) -> str:
         """How the sites follow, in a line."""

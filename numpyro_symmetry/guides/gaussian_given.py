@@ -24,15 +24,19 @@ class GaussianGiven(dist.Distribution):
         m, ``(P,)`` or ``(P, C)``, and :math:`\Lambda`.
     prior
         :math:`b_0` and s, of the site's shape.
+    event_dim
+        Dimensions of an event, as in the model. The members of a batch are not independent: each is given an equal
+        share of their joint log density.
     """
 
     arg_constraints: dict = {}
     reparametrized_params: list = []
     pytree_data_fields = ("loc", "precision", "prior")
 
-    def __init__(self, loc: Array, precision: Precision, prior: Prior) -> None:
+    def __init__(self, loc: Array, precision: Precision, prior: Prior, event_dim: int) -> None:
         self.loc, self.precision, self.prior = loc, precision, prior
-        super().__init__((), jnp.shape(prior.loc), validate_args=False)
+        shape = jnp.shape(prior.loc)
+        super().__init__(shape[: len(shape) - event_dim], shape[len(shape) - event_dim :], validate_args=False)
 
     @property
     def support(self) -> constraints.Constraint:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -50,15 +54,16 @@ class GaussianGiven(dist.Distribution):
         if not sample_shape:
             return self._value(self.loc + self.precision.sample(key, self.loc.shape))
         draws = jax.lax.map(self.sample, jax.random.split(key, math.prod(sample_shape)))
-        return draws.reshape(sample_shape + self.event_shape)
+        return draws.reshape(sample_shape + self.shape())
 
     def log_prob(self, value: Array, intermediates: Any = None) -> Array:
-        """Log density, nats."""
-        return self.precision.log_prob(self.coordinates(value) - self.loc) - jnp.sum(jnp.log(self.prior.scale))
+        """Log densities of the batch, nats."""
+        together = self.precision.log_prob(self.coordinates(value) - self.loc) - jnp.sum(jnp.log(self.prior.scale))
+        return jnp.broadcast_to(together / math.prod(self.batch_shape), self.batch_shape)
 
     def coordinates(self, value: Array) -> Array:
         """Whitened coordinates z of a value."""
         return ((value - self.prior.loc) / self.prior.scale).reshape(self.loc.shape)
 
     def _value(self, z: Array) -> Array:
-        return self.prior.loc + self.prior.scale * z.reshape(self.event_shape)
+        return self.prior.loc + self.prior.scale * z.reshape(self.shape())

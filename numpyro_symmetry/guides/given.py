@@ -17,6 +17,12 @@ class Given:
         The guide.
     args, kwargs
         The model's arguments in training.
+
+    Examples
+    --------
+    >>> from numpyro_symmetry.guides import Given
+    >>> Given(lambda x, y: {"slope": y / x}, (2.0, 6.0))("whatever comes")
+    {'slope': 3.0}
     """
 
     guide: Callable

@@ -103,12 +103,9 @@ class Together(NamedTuple):
     factor: Array
 
     def mean(self, residual: Array) -> Blocks:
-        """Means of the blocks, with one step of refinement for single precision."""
+        """Means of the blocks."""
         slope = _side_by_side(self.slopes)
-        loc = solve_positive(self.factor, product(slope.T, residual))
-        # what is left of the equations after the first solution, from residuals that do not cancel
-        left = product(slope.T, residual - product(slope, loc)) - loc
-        return self._split(loc + solve_positive(self.factor, left))
+        return self._split(solve_positive(self.factor, product(slope.T, residual)))
 
     def draw(self, loc: Blocks, draw: Draw) -> Blocks:
         """Draw the blocks one after the other, each given those before it."""

@@ -13,12 +13,13 @@ import numpyro.distributions as dist
 import optax
 import pytest
 from numpyro import handlers
-from numpyro.infer import SVI, Predictive, Trace_ELBO
+from numpyro.infer import SVI, Predictive, Trace_ELBO, TraceEnum_ELBO, TraceGraph_ELBO, TraceMeanField_ELBO
 from numpyro.infer.autoguide import AutoDelta, AutoMultivariateNormal, AutoNormal
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
 
 from numpyro_symmetry import AutoConditional, AutoSymmetrized, SymmetryError, UnsupportedGuideError
+from numpyro_symmetry.guides.affine import observations, trace_given
 
 X = np.random.default_rng(0).normal(size=(12, 2))
 Y = X @ [1.0, -2.0] + 0.3 * np.random.default_rng(1).normal(size=12)
@@ -254,6 +255,68 @@ def test_steps_come_near_the_evidence_and_never_above(name):
     assert gap > -3.0 * error
     # a Gaussian with one learned factor is near each of these
     assert gap < 0.6, gap
+
+
+def test_weights_of_student_t_are_those_of_expectation_maximisation():
+    """A quadratic about the value itself, below the log density and touching it where made: w (y - eta) = slope."""
+    with jax.enable_x64(True):
+        (seen,) = observations(trace_given(heavy, (X, Y), {}, {"beta": jnp.array([3.0, 1.0])})).values()
+        weight = seen.weight(seen.predictor)
+        np.testing.assert_allclose(weight * (seen.value - seen.predictor), seen.gradient(seen.predictor), rtol=1e-10)
+
+
+def test_outputs_of_which_each_has_a_noise_of_its_own_share_no_factor():
+    """Though the noises are equal where training starts."""
+
+    def model(x, y=None):
+        noise = numpyro.param("noise", jnp.ones(2), constraint=dist.constraints.positive)
+        beta = numpyro.sample("beta", dist.Normal(0.0, 1.0).expand([2, 2]).to_event(2))
+        numpyro.sample("y", dist.Normal(x @ beta, noise).to_event(2), obs=y)
+
+    guide = AutoConditional(lambda *args, **kwargs: None, model=model)
+    with handlers.seed(rng_seed=0):
+        guide(X, np.stack([Y, -Y], 1))
+    assert guide.source.num_outputs == 0
+
+
+def effects(x, y=None):
+    slope = numpyro.sample("slope", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+    with numpyro.plate("schools", 3):
+        effect = numpyro.sample("effect", dist.Normal(0.0, 1.0))
+    with numpyro.plate("outer", 2, dim=-2), numpyro.plate("inner", 6, dim=-1):
+        shift = numpyro.sample("shift", dist.Normal(0.0, 1.0))
+        mean = (x @ slope + effect[np.arange(12) % 3]).reshape(2, 6) + shift
+        numpyro.sample("y", dist.Normal(mean, 0.5), obs=None if y is None else y.reshape(2, 6))
+
+
+@pytest.mark.parametrize("elbo", [Trace_ELBO(), TraceMeanField_ELBO(), TraceGraph_ELBO(), TraceEnum_ELBO()])
+def test_sites_in_plates_and_batches_train_and_keep_the_evidence(elbo):
+    """NumPyro wants a site's event dimensions in the guide to be those in the model."""
+    groups = np.eye(3)[np.arange(12) % 3]
+    covariance = X @ X.T + groups @ groups.T + 1.25 * np.eye(12)
+    guide = AutoConditional(lambda *args, **kwargs: None, model=effects)
+    with jax.enable_x64(True):
+        svi = SVI(effects, guide, optax.adam(1e-2), elbo)
+        state = svi.init(jax.random.key(0), jnp.asarray(X), jnp.asarray(Y))
+        state, loss = svi.update(state, jnp.asarray(X), jnp.asarray(Y))
+    assert -float(loss) == pytest.approx(multivariate_normal(np.zeros(12), covariance).logpdf(Y), rel=1e-9)
+
+
+def test_the_two_learned_factors_are_of_the_steps_and_of_the_precision():
+    """Of Poisson counts: the first moves the mean alone, the second the spread alone."""
+    model, y = NEARLY["Poisson"]
+    guide = AutoConditional(lambda *args, **kwargs: None, model=model)
+
+    def drawn(step, precision):
+        params = {"auto_y_step": jnp.asarray(step), "auto_y_precision": jnp.asarray(precision)}
+        with handlers.seed(rng_seed=0), handlers.substitute(data=params):
+            trace = handlers.trace(guide).get_trace(X, y)
+        return np.asarray(trace["beta"]["fn"].mean), np.asarray(trace["beta"]["value"])
+
+    (mean, value), (same_mean, near), (other_mean, _) = drawn(1.0, 1.0), drawn(1.0, 100.0), drawn(0.2, 1.0)
+    np.testing.assert_array_equal(mean, same_mean)
+    assert np.abs(near - mean).max() < 0.2 * np.abs(value - mean).max()
+    assert np.abs(other_mean - mean).max() > 1e-3
 
 
 def test_inducing_inputs_of_a_linear_model_reach_its_evidence():
