@@ -208,10 +208,10 @@ class AutoSymmetrized(AutoGuide):
             return f"{self!r}\nNothing to symmetrize: the guide is its base guide."
         lines = [repr(self), f"Units are told apart by {', '.join(self.layout.sites)}."]
         if self.layout.following:
-            verb = "follow" if len(self.layout.following) > 1 else "follows"
+            follow, are = ("follow", "are") if len(self.layout.following) > 1 else ("follows", "is")
             lines.append(
-                f"{', '.join(self.layout.following)} {verb} these (equivariant, seen in double precision), in no "
-                f"table: I(g; θ) = I(g; {', '.join(self.layout.sites)})."
+                f"{', '.join(self.layout.following)} {follow} these (equivariant, seen in double precision) and {are} "
+                f"left out of the table: I(g; θ) = I(g; {', '.join(self.layout.sites)})."
             )
         inner = getattr(self.base, "explain", None)
         return "\n".join(lines + ([inner()] if inner is not None else []))

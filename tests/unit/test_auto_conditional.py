@@ -18,7 +18,14 @@ from numpyro.infer.autoguide import AutoDelta, AutoMultivariateNormal, AutoNorma
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
 
-from numpyro_symmetry import AutoConditional, AutoSymmetrized, SymmetryError, UnsupportedGuideError
+from numpyro_symmetry import (
+    AutoConditional,
+    AutoSymmetrized,
+    Symmetry,
+    SymmetryError,
+    SymmetryWarning,
+    UnsupportedGuideError,
+)
 from numpyro_symmetry.guides.affine import observations, trace_given
 
 X = np.random.default_rng(0).normal(size=(12, 2))
@@ -279,6 +286,18 @@ def test_outputs_of_which_each_has_a_noise_of_its_own_share_no_factor():
     assert guide.source.num_outputs == 0
 
 
+def test_outputs_that_are_mixed_share_no_factor():
+    def model(x, y=None):
+        beta = numpyro.sample("beta", dist.Normal(0.0, 1.0).expand([2, 2]).to_event(2))
+        mixed = x @ beta @ jnp.array([[1.0, 0.5], [0.2, 1.0]])
+        numpyro.sample("y", dist.Normal(mixed, 0.5).to_event(2), obs=y)
+
+    guide = AutoConditional(lambda *args, **kwargs: None, model=model)
+    with handlers.seed(rng_seed=0):
+        guide(X, np.stack([Y, -Y], 1))
+    assert guide.source.num_outputs == 0
+
+
 def effects(x, y=None):
     slope = numpyro.sample("slope", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
     with numpyro.plate("schools", 3):
@@ -391,6 +410,31 @@ def test_a_conditional_that_is_not_equivariant_stays_in_the_table():
         guide = AutoSymmetrized(functools.partial(broken, shift=shift), model=network)
         guide.setup(jax.random.key(0), X, Y)
         assert ("w2" in guide.layout.following) == follows
+
+
+def test_data_in_which_nothing_can_be_seen_leave_a_site_in_the_table():
+    """Of inputs that are all zero the output weights know nothing, so that no relabelling could show."""
+
+    def model(x, y=None):
+        w1 = numpyro.sample("w1", dist.Normal(0.0, 1.0).expand([2, 3]).to_event(2))
+        w2 = numpyro.sample("w2", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+        numpyro.sample("y", dist.Normal(jax.nn.relu(x @ w1) @ w2, 0.3).to_event(1), obs=y)
+
+    def conditional(x, y=None):
+        w1 = numpyro.sample("w1", dist.Normal(numpyro.param("m", jnp.ones((2, 3))), 0.1).to_event(2))
+        numpyro.sample("w2", dist.Normal((x @ w1).sum(0), 0.2).to_event(1))
+
+    symmetry = Symmetry({"w1": (None, "hidden"), "w2": ("hidden",)})
+    guide = AutoSymmetrized(conditional, symmetry, model=model, check=False)
+    with pytest.warns(SymmetryWarning, match="'w2'.*could not be seen"):
+        guide.setup(jax.random.key(0), jnp.zeros((4, 2)), jnp.zeros(4))
+    assert guide.layout.following == ()
+    assert (
+        "w2"
+        in AutoSymmetrized(conditional, symmetry, model=model, check=False)
+        .setup(jax.random.key(0), jnp.ones((4, 2)), jnp.zeros(4))
+        .layout.following
+    )
 
 
 # ---- prediction, refusals ------------------------------------------------------------------------------------------
