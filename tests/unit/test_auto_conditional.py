@@ -412,6 +412,20 @@ def test_a_conditional_that_is_not_equivariant_stays_in_the_table():
         assert ("w2" in guide.layout.following) == follows
 
 
+def test_a_conditional_that_is_equivariant_only_where_it_starts_stays_in_the_table():
+    """Each unit has a parameter of its own, and all are alike before any training."""
+
+    def learned(x, y=None):
+        w1 = numpyro.sample("w1", dist.Normal(numpyro.param("m", jnp.ones((2, 3))), 0.1).to_event(2))
+        b1 = numpyro.sample("b1", dist.Normal(numpyro.param("c", jnp.zeros(3)), 0.1).to_event(1))
+        numpyro.sample("w2", dist.Normal(w1.sum(0) + b1 + numpyro.param("shift", jnp.zeros(3)), 0.2).to_event(1))
+        numpyro.sample("b2", dist.Normal(0.0, 1.0))
+
+    guide = AutoSymmetrized(learned, model=network)
+    guide.setup(jax.random.key(0), X, Y)
+    assert "w2" not in guide.layout.following
+
+
 def test_data_in_which_nothing_can_be_seen_leave_a_site_in_the_table():
     """Of inputs that are all zero the output weights know nothing, so that no relabelling could show."""
 
