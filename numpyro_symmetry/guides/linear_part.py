@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 
 import jax
 from jax import Array
-from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
+from jax.extend.core import Jaxpr, Literal
 
 from numpyro_symmetry.discovery.constants import bind_params
+from numpyro_symmetry.discovery.interpreter import called
 
 # linear in their only array
 _LINEAR = {
@@ -78,9 +79,9 @@ def _run(jaxpr: Jaxpr, consts: Iterable[Any], inputs: Iterable[_Value], found: d
 
 def _step(equation: Any, arguments: list[_Value], found: dict[int, Array]) -> list[_Value]:
     any_affine = any(x.affine for x in arguments)
-    inner = _program_of(equation)
+    inner = called(equation)
     if inner is not None and (any_affine or not all(x.known for x in arguments)):
-        return _run(inner.jaxpr, inner.consts, arguments, found)
+        return _run(getattr(inner, "jaxpr", inner), getattr(inner, "consts", ()), arguments, found)
     if not all(x.known for x in arguments) or (any_affine and not _is_affine(equation, arguments)):
         _use_up(arguments, found)
         return [_UNKNOWN] * len(equation.outvars)
@@ -99,13 +100,3 @@ def _is_affine(equation: Any, arguments: list[_Value]) -> bool:
     if name in _LINEAR | _AFFINE:
         return True
     return (name in _BILINEAR and sum(flags) == 1) or (name in _LINEAR_IN_FIRST and flags[0] and sum(flags) == 1)
-
-
-def _program_of(equation: Any) -> ClosedJaxpr | None:
-    """The program that an equation calls once, if it does that alone."""
-    if equation.primitive.name in ("scan", "while", "cond"):
-        return None
-    inner = next((equation.params[key] for key in ("jaxpr", "call_jaxpr", "fun_jaxpr") if key in equation.params), None)
-    if isinstance(inner, Jaxpr):
-        return ClosedJaxpr(inner, ())
-    return inner if isinstance(inner, ClosedJaxpr) else None
