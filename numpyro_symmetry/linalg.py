@@ -309,3 +309,57 @@ def _substitute_backward(residuals: tuple[Array, Array], cotangent: Array) -> tu
 
 
 substitute_forward.defvjp(_substitute_forward, _substitute_backward)
+
+
+def factor_side_by_side(matrices: Array) -> Array:
+    r"""Lower triangular factors of many small positive definite matrices, column by column and without LAPACK.
+
+    Parameters
+    ----------
+    matrices
+        ``(F, F, n)``, one matrix for each system.
+
+    Returns
+    -------
+    Array
+        ``(F, F, n)``.
+    """
+    rows = jnp.arange(len(matrices))
+
+    def add_column(lower: Array, column: tuple[Array, Array]) -> tuple[Array, None]:
+        # columns that are not there yet are zero, and so need no mask
+        index, given = column
+        left = given - (lower * lower[index]).sum(1)
+        below = jnp.where((rows >= index)[:, None], left, 0.0) / jnp.sqrt(left[index])
+        return lower.at[:, index].set(below), None
+
+    columns = rows, matrices.swapaxes(0, 1)
+    return lax.scan(add_column, jnp.zeros_like(matrices), columns, unroll=min(_UNROLLED, max(1, len(rows))))[0]
+
+
+def solve_side_by_side(lower: Array, right: Array, *, transposed: bool = False) -> Array:
+    r"""Solve :math:`Lx = b`, or :math:`L^\top x = b`, for many small systems at once.
+
+    Parameters
+    ----------
+    lower
+        ``(F, F, n)``, lower triangular.
+    right
+        ``(*sample, F, n)``.
+    transposed
+        Whether the factors are transposed.
+
+    Returns
+    -------
+    Array
+        Of the shape of ``right``.
+    """
+    if transposed:
+        return solve_side_by_side(lower.swapaxes(0, 1)[::-1, ::-1], right[..., ::-1, :])[..., ::-1, :]
+    own = diagonals(lower)
+    return substitute_forward(-lower / own[:, None], right / own)
+
+
+def diagonals(matrices: Array) -> Array:
+    """Diagonals ``(F, n)`` of ``(F, F, n)``."""
+    return jnp.diagonal(matrices, axis1=0, axis2=1).T

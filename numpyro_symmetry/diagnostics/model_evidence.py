@@ -69,7 +69,7 @@ class LogEvidence(NamedTuple):
 
     Examples
     --------
-    >>> from numpyro_symmetry import LogEvidence
+    >>> from numpyro_symmetry.diagnostics import LogEvidence
     >>> print(LogEvidence(-3.0, 0.01, -3.02, 0.01, -2.97, 0.02, 1.71, 1.79, 1800.0, 0.12, "bridge"))
     log p(data) = -3.00 ± 0.01 nats by bridge; -3.02 ± 0.01 ≤ log p(data) ≤ -2.97 ± 0.02 in expectation
     I = 1.71 of log|G| = 1.79 nats; 1800 of the proposal's draws are effective, Pareto shape 0.12

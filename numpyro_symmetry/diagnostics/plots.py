@@ -54,7 +54,8 @@ def plot_barrier(barriers: LossBarrier | Mapping[str, LossBarrier], *, axes: Axe
     Examples
     --------
     >>> import jax.numpy as jnp
-    >>> from numpyro_symmetry import loss_barrier, plot_barrier
+    >>> from numpyro_symmetry import loss_barrier
+    >>> from numpyro_symmetry.diagnostics import plot_barrier
     >>> def loss(values):
     ...     return values["w"][None] ** 2
     >>> axes = plot_barrier(loss_barrier(loss, {"w": jnp.array(-1.0)}, {"w": jnp.array(1.0)}))

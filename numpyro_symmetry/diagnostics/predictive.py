@@ -46,7 +46,7 @@ def agreement(p: ArrayLike, q: ArrayLike) -> Array:
     Examples
     --------
     >>> import jax.numpy as jnp
-    >>> from numpyro_symmetry import agreement
+    >>> from numpyro_symmetry.diagnostics import agreement
     >>> float(agreement(jnp.array([[0.9, 0.1], [0.2, 0.8]]), jnp.array([[0.6, 0.4], [0.7, 0.3]])))
     0.5
     """
@@ -82,7 +82,7 @@ def total_variation(p: ArrayLike, q: ArrayLike) -> Array:
     Examples
     --------
     >>> import jax.numpy as jnp
-    >>> from numpyro_symmetry import total_variation
+    >>> from numpyro_symmetry.diagnostics import total_variation
     >>> round(float(total_variation(jnp.array([[0.9, 0.1]]), jnp.array([[0.6, 0.4]]))), 3)
     0.3
     """

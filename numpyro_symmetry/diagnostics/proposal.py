@@ -19,11 +19,13 @@ from numpyro.distributions.transforms import biject_to
 from numpyro.infer.autoguide import AutoDiagonalNormal, AutoLaplaceApproximation, AutoMultivariateNormal
 from numpyro.infer.util import unconstrain_fn
 
-from numpyro_symmetry.discovery import find_symmetry, refuse_no_sites, trace_model, without_parameters
+from numpyro_symmetry.discovery import find_symmetry, without_parameters
 from numpyro_symmetry.guides import AutoSymmetrized
 from numpyro_symmetry.guides.density import latent_values, log_prob_of
 from numpyro_symmetry.guides.parameters import refuse_wrong_parameters
 from numpyro_symmetry.guides.weights import averaged_over
+from numpyro_symmetry.models import is_latent, observed_of, refuse_no_sites, trace_model
+from numpyro_symmetry.models.compat import flat_sites
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError, SymmetryWarning
 from numpyro_symmetry.symmetry.arguments import refuse_masked, shape_of
 from numpyro_symmetry.traces import Rebased, rebase
@@ -108,7 +110,7 @@ def proposal_of_draws(
     is_full = half * trace.leading[0] >= _DRAWS_PER_NUMBER * size
     # discrete sites are summed out of the joint, and are none of the Gaussian's
     model_trace = trace_model(model, args, kwargs, rng_key)
-    discrete = [name for name, site in model_trace.items() if _is_latent(site) and name not in sites]
+    discrete = [name for name, site in model_trace.items() if is_latent(site) and name not in sites]
     continuous = handlers.block(handlers.seed(model, rng_key), hide=discrete) if discrete else model
     base = (AutoMultivariateNormal if is_full else AutoDiagonalNormal)(continuous)
     guide = _symmetrized(base, model, symmetry, signs, args, kwargs).setup(rng_key, *args, **kwargs)
@@ -121,7 +123,7 @@ def proposal_of_draws(
         return unconstrain_fn(handlers.seed(model, rng_key), args, kwargs, draw)
 
     by_site = jax.jit(jax.vmap(unconstrain))(first.flat(sites))
-    flat = np.concatenate([np.reshape(by_site[site], (first.num_draws, -1)) for site in base._init_locs], 1)
+    flat = np.concatenate([np.reshape(by_site[site], (first.num_draws, -1)) for site in flat_sites(base)], 1)
     _refuse_outside(first, by_site, latents)
     return Proposal(guide, _gaussian(flat.astype(np.float64), is_full), sites, rest)
 
@@ -210,7 +212,7 @@ def refuse_no_model(model: Any, args: tuple, kwargs: dict[str, Any]) -> None:
 
 def _refuse_bad_data(traces: list[dict[str, Any]], args: tuple, kwargs: dict[str, Any]) -> None:
     """Refuse data that are no numbers where the model has a use for them: a mask may well hide some."""
-    observed = [name for name, site in traces[0].items() if site["type"] == "sample" and site["is_observed"]]
+    observed = list(observed_of(traces[0]))
     with warnings.catch_warnings():
         # NumPyro warns of values outside a support, but does not say which
         warnings.simplefilter("ignore", UserWarning)
@@ -234,10 +236,6 @@ def _refuse_bad_data(traces: list[dict[str, Any]], args: tuple, kwargs: dict[str
         )
 
 
-def _is_latent(site: Mapping[str, Any]) -> bool:
-    return site["type"] == "sample" and not site["is_observed"]
-
-
 def _latents(model: Callable[..., Any], args: tuple, kwargs: dict[str, Any], rng_key: Array) -> dict[str, Any]:
     """Sites that draws must hold, of a model that sees all data: discrete ones are summed out."""
     model_trace, other = (trace_model(model, args, kwargs, key) for key in jax.random.split(rng_key))
@@ -249,9 +247,9 @@ def _latents(model: Callable[..., Any], args: tuple, kwargs: dict[str, Any], rng
             )
     _refuse_bad_data([model_trace, other], args, kwargs)
     latents = {
-        name: site for name, site in model_trace.items() if _is_latent(site) and not site["fn"].support.is_discrete
+        name: site for name, site in model_trace.items() if is_latent(site) and not site["fn"].support.is_discrete
     }
-    if not any(map(_is_latent, model_trace.values())):
+    if not any(map(is_latent, model_trace.values())):
         refuse_no_sites(model, args, kwargs)
     if not latents:
         raise SymmetryError(

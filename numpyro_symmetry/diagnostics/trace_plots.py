@@ -54,7 +54,8 @@ def plot_relabelling(
     Examples
     --------
     >>> import numpy as np
-    >>> from numpyro_symmetry import Symmetry, plot_relabelling, rebase
+    >>> from numpyro_symmetry import Symmetry, rebase
+    >>> from numpyro_symmetry.diagnostics import plot_relabelling
     >>> rng = np.random.default_rng(0)
     >>> raw = {"loc": rng.permuted([0.0, 5.0] + rng.standard_normal((200, 2)), axis=1)}
     >>> before, after = plot_relabelling(raw, rebase(raw, Symmetry.mixture("loc")), "loc")
@@ -186,7 +187,8 @@ def plot_transpositions(out: Rebased, group: str | None = None, *, axes: Axes | 
     Examples
     --------
     >>> import numpy as np
-    >>> from numpyro_symmetry import Symmetry, plot_transpositions, rebase
+    >>> from numpyro_symmetry import Symmetry, rebase
+    >>> from numpyro_symmetry.diagnostics import plot_transpositions
     >>> loc = [0.0, 5.0] + np.random.default_rng(0).standard_normal((200, 2))
     >>> loc[100:] = loc[100:, ::-1]
     >>> axes = plot_transpositions(rebase({"loc": loc}, Symmetry.mixture("loc")))
@@ -247,7 +249,8 @@ def plot_null(out: Rebased, *, axes: Axes | None = None) -> Axes:
     Examples
     --------
     >>> import numpy as np
-    >>> from numpyro_symmetry import Symmetry, plot_null, rebase
+    >>> from numpyro_symmetry import Symmetry, rebase
+    >>> from numpyro_symmetry.diagnostics import plot_null
     >>> rng = np.random.default_rng(0)
     >>> raw = {"loc": rng.permuted([0.0, 5.0] + rng.standard_normal((200, 2)), axis=1)}
     >>> slots, null = plot_null(rebase(raw, Symmetry.mixture("loc"))).lines

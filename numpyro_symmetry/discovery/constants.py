@@ -14,6 +14,7 @@ import numpy as np
 from scipy import special
 
 from numpyro_symmetry.discovery.terms import Atom, Reason, Term, Uniform, impose, pinned, slice_colours
+from numpyro_symmetry.models.compat import bind_params
 
 # entries of a constant above which equal slices are not looked for: such arrays are data
 _MAX_COMPARED = 2_000_000
@@ -94,12 +95,6 @@ def evaluate(equation: Any, values: list[np.ndarray]) -> np.ndarray:
     subfuns, params = bind_params(equation.primitive, equation.params)
     with jax.ensure_compile_time_eval():
         return np.asarray(equation.primitive.bind(*subfuns, *map(jnp.asarray, values), **params))
-
-
-def bind_params(primitive: Any, params: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
-    """Functions and parameters with which a primitive is bound again; older versions of jax keep them apart."""
-    found = primitive.get_bind_params(params)
-    return found if isinstance(found, tuple) else ((), found)
 
 
 def _broadcast(params: dict[str, Any], value: np.ndarray, *_: Any) -> np.ndarray:

@@ -24,6 +24,7 @@ from numpyro_symmetry.discovery.reading import Reading
 from numpyro_symmetry.discovery.terms import atoms_of
 from numpyro_symmetry.discovery.trials import CONTROL_FACTOR, Values, largest_gap
 from numpyro_symmetry.discovery.usage import marks_of_usage
+from numpyro_symmetry.models.sites import entrywise, without_wrappers
 from numpyro_symmetry.symmetry import OutOfReach, Symmetry
 from numpyro_symmetry.symmetry.axes import padded
 
@@ -101,7 +102,7 @@ def suspects_of(program: Program) -> Suspects:
     return Suspects(
         tuple(tuple(sorted(sites, key=_natural)) for sites in families if len(sites) <= _MAX_FAMILY),
         marks,
-        {site: _dirichlet(fn) for site, fn in program.priors.items() if _is_unit(_base(fn.support))},
+        {site: _dirichlet(fn) for site, fn in program.priors.items() if _is_unit(entrywise(fn.support))},
         {site: tuple(fn.batch_shape) for site, fn in program.priors.items()},
     )
 
@@ -188,12 +189,6 @@ def _free_axes(reading: Reading, found: Symmetry | None) -> dict[int, list[tuple
     return axes
 
 
-def _base(support: Any) -> Any:
-    while isinstance(support, dist.constraints.independent):
-        support = support.base_constraint
-    return support
-
-
 def _is_unit(support: Any) -> bool:
     """Whether a support is the unit interval; bounds that were computed are not looked at."""
     bounds: list[Any] = [getattr(support, f"{side}_bound", None) for side in ("lower", "upper")]
@@ -202,7 +197,7 @@ def _is_unit(support: Any) -> bool:
 
 def _kind(support: Any) -> str:
     """A support by name; two intervals of other bounds are told apart by the numbers."""
-    return type(_base(support)).__name__
+    return type(entrywise(support)).__name__
 
 
 def _natural(site: str) -> list[Any]:
@@ -245,8 +240,7 @@ def _is_read(family: Family, exchange: Exchange, evidence: Evidence, place: Valu
 
 def _dirichlet(prior: Any) -> str:
     """What takes the place of a prior on p for ``(p, 1 - p)``; empty if nothing does."""
-    while isinstance(prior, dist.Independent | dist.ExpandedDistribution):
-        prior = prior.base_dist
+    prior = without_wrappers(prior)
     if isinstance(prior, dist.Uniform):
         return "dist.Dirichlet(jnp.ones(2))"
     if not isinstance(prior, dist.Beta):

@@ -16,11 +16,9 @@ import numpy as np
 from jax import Array
 
 from numpyro_symmetry.discovery.check import in_double
-from numpyro_symmetry.discovery.data import holds_nan
 from numpyro_symmetry.discovery.exchange import Suspects, is_plausible, out_of_reach, suspects_of
 from numpyro_symmetry.discovery.inputs import asking, read_question
 from numpyro_symmetry.discovery.interpreter import Origin, Typed
-from numpyro_symmetry.discovery.joint import observations, outline
 from numpyro_symmetry.discovery.other_data import Sources
 from numpyro_symmetry.discovery.parity import even_sets
 from numpyro_symmetry.discovery.program import Program, read_program
@@ -29,6 +27,8 @@ from numpyro_symmetry.discovery.reading import Reading
 from numpyro_symmetry.discovery.rules import interpreter
 from numpyro_symmetry.discovery.signs import may_have_signs, with_signs
 from numpyro_symmetry.discovery.terms import IS_DATA, Reason, Term, axis, pinned
+from numpyro_symmetry.models.data import holds_nan
+from numpyro_symmetry.models.trace import observations, outline
 from numpyro_symmetry.symmetry import Finding, Symmetry, SymmetryError, SymmetryWarning
 from numpyro_symmetry.symmetry.arguments import as_flag
 from numpyro_symmetry.symmetry.axes import names_in

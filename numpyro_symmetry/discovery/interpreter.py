@@ -21,10 +21,10 @@ from jax.extend import core
 
 from numpyro_symmetry.discovery.constants import axes_of_constant, fold
 from numpyro_symmetry.discovery.terms import DIFFERS, Reason, Strength, Term, Uniform, pinned, resolve, unify
+from numpyro_symmetry.models.compat import called, frames_of, shapes_of
 
 # folders whose frames are not the user's: the standard library and installed packages, and this package
 _LIBRARIES = (sysconfig.get_paths()["stdlib"], sysconfig.get_paths()["purelib"], str(Path(__file__).parents[1]))
-_CALLED = ("jaxpr", "call_jaxpr", "fun_jaxpr")
 # equations up to which a called program is looked into for choices by constants
 _SMALL = 20
 
@@ -227,7 +227,7 @@ class Interpreter:
 
     def _step(self, equation: Any, operands: list[Value], unused: list[bool]) -> list[Value]:
         name, params = equation.primitive.name, equation.params
-        shapes, out_shapes = _shapes(equation.invars), _shapes(equation.outvars)
+        shapes, out_shapes = shapes_of(equation.invars), shapes_of(equation.outvars)
         if name not in self.rules and (inner := called(equation)) is not None:
             return self.run_closed(inner, operands)
         # a loop may have turned out to make constants
@@ -307,21 +307,6 @@ def known(value: Any) -> Known:
     return Known(np.asarray(value))
 
 
-def called(equation: Any) -> Any:
-    """The program that an operation merely calls, if it does."""
-    inner = next((equation.params[key] for key in _CALLED if key in equation.params), None)
-    if inner is None or equation.primitive.name in ("scan", "while", "cond"):
-        return None
-    body = getattr(inner, "jaxpr", inner)
-    # what runs a program on parts of its operands (a fold on single entries, a kernel on blocks) is no call
-    same = _shapes(body.invars) == _shapes(equation.invars) and _shapes(body.outvars) == _shapes(equation.outvars)
-    return inner if same else None
-
-
-def _shapes(variables: Sequence[Any]) -> list[tuple[int, ...]]:
-    return [tuple(getattr(variable.aval, "shape", ())) for variable in variables]
-
-
 def constants_of(jaxpr: Any, known_: Mapping[Any, Known]) -> dict[Any, Known]:
     """Every value of a program that constants alone determine."""
     found = dict(known_)
@@ -388,8 +373,7 @@ def _chosen(equation: Any, operands: Sequence[Known | None]) -> int | None:
 
 def _source(equation: Any) -> str:
     """File and line of the user's that made an equation, innermost first; empty if only libraries did."""
-    traceback = getattr(equation.source_info, "traceback", None)
-    for frame in traceback.frames if traceback is not None else ():
-        if not frame.file_name.startswith((*_LIBRARIES, "<frozen")):
-            return f"{Path(frame.file_name).name}:{frame.line_num}"
+    for name, line in frames_of(equation):
+        if not name.startswith((*_LIBRARIES, "<frozen")):
+            return f"{Path(name).name}:{line}"
     return ""

@@ -6,7 +6,7 @@ Knows NumPyro; no symmetry.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
@@ -17,21 +17,17 @@ from jax import Array
 from numpyro import distributions as dist
 from numpyro import handlers
 from numpyro.distributions.util import scale_and_mask
-from numpyro.infer import init_to_uniform
 
-from numpyro_symmetry.discovery.enumeration import enumerated_log_density
-from numpyro_symmetry.discovery.inputs import refuse_misfit, refuse_no_sites
-from numpyro_symmetry.discovery.points import substitute_points
-from numpyro_symmetry.discovery.widened import widened
-from numpyro_symmetry.symmetry.arguments import as_real_array
-from numpyro_symmetry.symmetry.errors import SymmetryError
+from numpyro_symmetry.models.enumeration import enumerated_log_density
+from numpyro_symmetry.models.parameters import leaves_of_parameters, with_leaves
+from numpyro_symmetry.models.placing import substitute_points
+from numpyro_symmetry.models.sites import is_improper, is_observed, is_unconstrained, latent_of, settings_of
+from numpyro_symmetry.models.trace import QUICK, outline, settings_values, trace_model
+from numpyro_symmetry.models.widened import widened
 
 # numbers in a program from which on, and how many, its behaviour is looked at
 _NO_LIMIT, _MAX_LIMITS = 1e4, 6
 _COMPARISONS = ("lt", "le", "gt", "ge", "max", "min", "clamp")
-_VALUED = ("sample", "param", "mutable", "plate")
-# programs that run a few times are compiled for that
-QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 
 
 class FrozenModel(NamedTuple):
@@ -75,150 +71,6 @@ class FrozenModel(NamedTuple):
     exact: bool
     rounding: float
     unread: set[str]
-
-
-def trace_model(
-    model: Callable, args: tuple, kwargs: dict[str, Any], rng_key: Array, data: dict[str, Any] | None = None
-) -> dict[str, Any]:
-    """Trace of a model out of reach of surrounding handlers; sites with an improper prior get a value all the same."""
-    with handlers.block(), handlers.trace() as trace, handlers.substitute(substitute_fn=_start_improper):
-        with handlers.seed(rng_seed=rng_key), handlers.substitute(data=data or {}):
-            try:
-                model(*args, **kwargs)
-            except TypeError as error:
-                refuse_misfit(model, args, kwargs, error)
-                raise
-    return dict(trace)
-
-
-def _start_improper(site: Any) -> Any:
-    if site["type"] != "sample" or site["value"] is not None:
-        return None
-    return init_to_uniform(site) if _is_improper(site["fn"]) else None
-
-
-def _is_improper(fn: Any) -> bool:
-    while isinstance(fn, dist.Independent | dist.ExpandedDistribution):
-        fn = fn.base_dist
-    return isinstance(fn, dist.ImproperUniform)
-
-
-def outline(model: Callable, args: tuple, kwargs: dict[str, Any], rng_key: Array) -> dict[str, Any]:
-    """`trace_model` without computing anything: shapes in place of values, tracers inside the distributions.
-
-    Raises
-    ------
-    SymmetryError
-        If there are neither latent sites nor parameters.
-    """
-    trace: dict[str, Any] = {}
-
-    def run() -> dict[str, Any]:
-        trace.update(trace_model(model, args, kwargs, rng_key))
-        _refuse_what_is_no_data(trace)
-        return {name: site["value"] for name, site in trace.items() if site["type"] in _VALUED}
-
-    try:
-        shapes = jax.eval_shape(run)
-    except jax.errors.JAXTypeError:  # the model looks at values of its data, which an abstract run turns into tracers
-        trace, shapes = trace_model(model, args, kwargs, rng_key), None
-    if not latent_of(trace) and not leaves_of_parameters(trace):
-        refuse_no_sites(model, args, kwargs)
-    if shapes is None:
-        return trace
-    return {name: site | {"value": shapes.get(name), "known": site["value"]} for name, site in trace.items()}
-
-
-def settings_values(model: Callable, args: tuple, kwargs: dict[str, Any], rng_key: Array) -> dict[str, Any]:
-    """Values of `settings_of` a run of the model, whose density is not computed for them."""
-    return _of_a_run(settings_of, model, args, kwargs, rng_key)
-
-
-def observed_values(model: Callable, args: tuple, kwargs: dict[str, Any], rng_key: Array) -> dict[str, Any]:
-    """Values at the observed sites of a model, for which no latent value is drawn."""
-
-    def observed(trace: Mapping[str, Any]) -> dict[str, Any]:
-        return {name: site["value"] for name, site in trace.items() if site.get("is_observed")}
-
-    return _of_a_run(observed, model, args, kwargs, rng_key)
-
-
-def _of_a_run(
-    part: Callable[[Mapping[str, Any]], dict[str, Any]],
-    model: Callable,
-    args: tuple,
-    kwargs: dict[str, Any],
-    rng_key: Array,
-) -> dict[str, Any]:
-    """A part of a model's trace, compiled, so that nothing else is computed."""
-
-    def run() -> dict[str, Any]:
-        trace = trace_model(model, args, kwargs, rng_key)
-        _refuse_what_is_no_data(trace)
-        return part(trace)
-
-    try:
-        return jax.jit(run, compiler_options=QUICK)()
-    except jax.errors.JAXTypeError:
-        return run()
-
-
-def _refuse_what_is_no_data(trace: Mapping[str, Any]) -> None:
-    """Refuse observed values that JAX takes for no array: series, data frames, lists, text, complex numbers.
-
-    Raises
-    ------
-    SymmetryError
-        Naming the site.
-    """
-    for name, value in observations(trace).items():
-        if not isinstance(value, jax.Array | np.ndarray | np.generic | int | float | complex):
-            raise SymmetryError(
-                f"Observed site {name!r} of the model holds a {type(value).__name__}; expected an array of real "
-                "numbers. Pass the model arrays: frame['y'].to_numpy() of a data frame, np.asarray(...) of a list."
-            )
-        as_real_array(value, f"Observed site {name!r} of the model")
-
-
-def latent_of(trace: Mapping[str, Any]) -> dict[str, Any]:
-    """Latent sites of a trace."""
-    return {name: site for name, site in trace.items() if site["type"] == "sample" and not site["is_observed"]}
-
-
-def observations(trace: Mapping[str, Any], key: str = "value") -> dict[str, Any]:
-    """Values of the observed sites of a trace, or of an outline (``"known"``)."""
-    return {name: site.get(key) for name, site in trace.items() if site.get("is_observed")}
-
-
-def settings_of(trace: Mapping[str, Any]) -> dict[str, Any]:
-    """What a model's run needs beside its latent values: parameters, mutable state, plates."""
-    return {name: site["value"] for name, site in trace.items() if site["type"] in ("param", "mutable", "plate")}
-
-
-def leaves_of_parameters(trace: Mapping[str, Any]) -> dict[str, Array]:
-    """Arrays that the parameters hold, under names such as ``"net$params.Dense_0.kernel"``."""
-    found = {}
-    for name, site in trace.items():
-        if site["type"] == "param":
-            for path, leaf in jax.tree_util.tree_leaves_with_path(site["value"]):
-                if hasattr(leaf, "dtype") and not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-                    found[_leaf_name(name, path)] = leaf
-    return found
-
-
-def with_leaves(settings: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings with leaves of parameters replaced, and latent values beside them."""
-    rest = dict(values)
-
-    def replaced(name: str, tree: Any) -> Any:
-        return jax.tree_util.tree_map_with_path(lambda path, leaf: rest.pop(_leaf_name(name, path), leaf), tree)
-
-    return {name: replaced(name, tree) for name, tree in settings.items()} | rest
-
-
-def _leaf_name(site: str, path: tuple) -> str:
-    keys = [str(getattr(key, "key", getattr(key, "idx", getattr(key, "name", key)))) for key in path]
-    return ".".join([site, *keys])
 
 
 class NotWidenedError(Exception):
@@ -300,9 +152,9 @@ def freeze(
     data_sites = [
         name
         for name, site in trace.items()
-        if site["type"] == "sample" and site["is_observed"] and not isinstance(site["fn"], dist.Unit) and not discrete
+        if is_observed(site) and not isinstance(site["fn"], dist.Unit) and not discrete
     ]
-    proper = {name for name, site in latent.items() if not _is_improper(site["fn"])}
+    proper = {name for name, site in latent.items() if not is_improper(site["fn"])}
     exact = bool(jax.config.jax_enable_x64) and not _rounds(traced.jaxpr)  # pyright: ignore
     return FrozenModel(
         log_probs=compiled,
@@ -340,13 +192,6 @@ def _widened(function: Callable, example: Any) -> Callable:
     except Exception as error:  # whatever an operation says of numbers it was not traced for, or the model of itself
         raise NotWidenedError(str(error)) from error
     return wide
-
-
-def is_unconstrained(support: Any) -> bool:
-    """Whether a support is that of any real numbers."""
-    while isinstance(support, dist.constraints.independent):
-        support = support.base_constraint
-    return support is dist.constraints.real
 
 
 def _equations(jaxpr: Any) -> Iterator[Any]:

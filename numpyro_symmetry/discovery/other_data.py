@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 from jax import Array
 
-from numpyro_symmetry.discovery.data import apart, observing, redrawn
 from numpyro_symmetry.discovery.evidence import Evidence, gather_evidence, measured, with_far_points
-from numpyro_symmetry.discovery.joint import FrozenModel, freeze, observed_values, traced_in
+from numpyro_symmetry.discovery.joint import FrozenModel, freeze, traced_in
+from numpyro_symmetry.models.data import apart, observing, redrawn
+from numpyro_symmetry.models.trace import observed_values
 
 _NUM_POINTS, _NUM_REDRAWN = 2, 5
 

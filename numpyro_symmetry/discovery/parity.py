@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 from jax.extend import core
 
-from numpyro_symmetry.discovery.interpreter import Known, called, constants_of, known, live_in
+from numpyro_symmetry.discovery.interpreter import Known, constants_of, known, live_in
+from numpyro_symmetry.models.compat import called, scan_counts
 
 # a vector over GF(2) as the bits of an integer; zeros are both odd and even
 Parity = int | None
@@ -212,11 +213,7 @@ def _all_vanish(parities: Sequence[Parity], demands: _Demands) -> None:
 
 
 def _scan(params: Any, operands: list[Parity], known_: list[Parity | Known], demands: _Demands) -> list[Parity]:
-    if "num_consts" in params:
-        num_consts, num_carry = params["num_consts"], params["num_carry"]
-    else:
-        # jax 0.12 keeps trees of (constants, carry, scanned) instead of their numbers
-        num_consts, num_carry = map(len, params["ft_in"].unpack()[:2])
+    num_consts, num_carry = scan_counts(params)
     start = num_consts + num_carry
     carry = [demands.unknown() for _ in range(num_carry)]
     out = _run_closed(params["jaxpr"], [*known_[:num_consts], *carry, *operands[start:]], demands)

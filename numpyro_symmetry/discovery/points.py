@@ -5,15 +5,12 @@ Noise comes from NumPy: to compile a random generator for every site takes longe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from numpyro import distributions as dist
-from numpyro.distributions.transforms import biject_to
 
 from numpyro_symmetry.symmetry.errors import NotFiniteError
 
@@ -107,50 +104,3 @@ def _about(model: FrozenModel, rng: np.random.Generator, limit: float) -> list[d
         return draw(model, rng, 1.0) | moved
 
     return [one(centre) for centre in (limit, -limit) for _ in range(_NUM_ABOUT)]
-
-
-def substitute_points(noise: Mapping[str, Array]) -> Callable[[dict[str, Any]], Any]:
-    """Values for sites inside a model's run, so that a support that depends on other sites sees their values."""
-
-    def one(site: dict[str, Any]) -> Any:
-        if site["type"] != "sample" or site["is_observed"] or site["value"] is not None:
-            return None
-        fn, key = site["fn"], site["kwargs"]["rng_key"]
-        sample_shape = tuple(site["kwargs"].get("sample_shape", ()))
-        if fn.support.is_discrete:
-            return fn(rng_key=key, sample_shape=sample_shape)
-        shape = sample_shape + tuple(fn.shape())
-        given = noise.get(site["name"])
-        if given is None or given.size != int(np.prod(shape)):
-            # a site inside a loop stands for all of its steps, which must not be alike
-            given = jax.random.normal(key, (int(np.prod(shape)),))
-        return _place(fn, given, shape)
-
-    return one
-
-
-def _place(fn: Any, noise: Array, shape: tuple[int, ...]) -> Array:
-    """A value of a distribution's shape and support: its mean, moved by noise at its own scale where that is known."""
-    if isinstance(fn, dist.TransformedDistribution):
-        base = fn.base_dist
-        lead = shape[: len(shape) - len(fn.shape())]
-        value = _place(base, noise, lead + tuple(base.shape()))
-        for transform in fn.transforms:
-            value = transform(value)
-        return jnp.asarray(value)
-    try:
-        transform = biject_to(fn.support)
-        inner = transform.inverse_shape(shape)
-    except NotImplementedError:  # no way to it from the real line, as to a sphere
-        return fn.sample(jax.random.key(0), shape[: len(shape) - len(fn.shape())])
-    moved = jnp.resize(noise, inner)
-    try:
-        mean, spread = jnp.broadcast_to(fn.mean, shape), jnp.sqrt(jnp.broadcast_to(fn.variance, shape))
-    except (NotImplementedError, AttributeError, ValueError, ArithmeticError):  # no closed form, or none at all
-        return jnp.asarray(transform(moved))
-    # a mean on the edge, or none (heavy tails): about the middle of the support instead
-    if inner == shape and fn.support is dist.constraints.real:
-        centre, scale = jnp.where(jnp.isfinite(mean), mean, 0.0), jnp.where(jnp.isfinite(spread), spread, 1.0)
-        return jnp.asarray(centre + scale * moved)
-    centre = transform.inv(mean)
-    return jnp.asarray(transform(jnp.where(jnp.isfinite(centre), centre, 0.0) + moved))

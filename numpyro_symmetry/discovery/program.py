@@ -19,16 +19,12 @@ from numpyro.distributions import constraints
 from numpyro.distributions.util import scale_and_mask
 from numpyro.primitives import Messenger
 
-from numpyro_symmetry.discovery.data import is_array, observing
-from numpyro_symmetry.discovery.enumeration import enumerated_log_density
-from numpyro_symmetry.discovery.joint import (
-    is_unconstrained,
-    latent_of,
-    leaves_of_parameters,
-    outline,
-    settings_of,
-    with_leaves,
-)
+from numpyro_symmetry.models.data import is_array, observing
+from numpyro_symmetry.models.enumeration import enumerated_log_density
+from numpyro_symmetry.models.parameters import leaves_of_parameters, with_leaves
+from numpyro_symmetry.models.plates import axis_names
+from numpyro_symmetry.models.sites import discrete_of, is_unconstrained, latent_of, observed_of, settings_of
+from numpyro_symmetry.models.trace import outline
 from numpyro_symmetry.symmetry import SymmetryError
 
 
@@ -84,7 +80,7 @@ class _LogProbs(Messenger):
 def read_program(model: Callable, args: tuple, kwargs: dict[str, Any], rng_key: Array) -> Program:
     """Trace a model's log joint, its discrete latent sites summed out if they can be."""
     trace = outline(model, args, kwargs, rng_key)
-    discrete = [name for name, site in latent_of(trace).items() if site["fn"].support.is_discrete]
+    discrete = discrete_of(trace)
     if discrete:
         try:
             return _read(model, args, kwargs, rng_key, trace, discrete)
@@ -98,11 +94,7 @@ def _read(
 ) -> Program:
     values = {name: site["value"] for name, site in latent_of(trace).items() if name not in summed_out}
     values |= leaves_of_parameters(trace)
-    observed = {
-        name: site["value"]
-        for name, site in trace.items()
-        if site["type"] == "sample" and site["is_observed"] and is_array(site.get("known"))
-    }
+    observed = {name: site["value"] for name, site in observed_of(trace).items() if is_array(site.get("known"))}
     settings = {
         name: value for name, value in settings_of(trace).items() if value is not None and not _is_whole(trace[name])
     }
@@ -137,7 +129,7 @@ def _read(
     return Program(
         jaxpr,
         {name: values[name].shape for name in ordered},
-        {name: _axis_names(trace.get(name), len(values[name].shape)) for name in ordered},
+        {name: axis_names(trace.get(name), len(values[name].shape)) for name in ordered},
         [leaf.shape for leaf in jax.tree.leaves((data, settings, observed))],
         used,
         [jnp.issubdtype(leaf.dtype, jnp.floating) for leaf in data.values()]
@@ -163,13 +155,3 @@ def _shape_of(value: Any) -> jax.ShapeDtypeStruct:
 def _is_whole(site: Any) -> bool:
     """Whether a site is a plate that is not subsampled: its indices are what they are."""
     return site["type"] == "plate" and site["args"][0] == site["args"][1]
-
-
-def _axis_names(site: Any, ndim: int) -> list[str | None]:
-    names: list[str | None] = [None] * ndim
-    if site is not None and site["type"] == "sample":
-        for frame in site["cond_indep_stack"]:
-            position = ndim - site["fn"].event_dim + frame.dim
-            if 0 <= position < ndim:
-                names[position] = frame.name
-    return names

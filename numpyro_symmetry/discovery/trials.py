@@ -15,7 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from numpyro_symmetry.discovery.joint import QUICK, FrozenModel
+from numpyro_symmetry.discovery.joint import FrozenModel
+from numpyro_symmetry.models.trace import QUICK
 from numpyro_symmetry.symmetry import Element, Group, SignedPermutation, Symmetry, permutation_of
 from numpyro_symmetry.symmetry.action import move as act
 from numpyro_symmetry.symmetry.axes import labels

@@ -1,150 +1,141 @@
-r"""Estimators of the mutual information :math:`I(g;\theta)` between a draw and its relabelling, from density tables.
+r"""Estimators of the mutual information :math:`I(g;\theta)` between a draw and its relabelling, each of them a value.
 
-A table holds ``log_density[..., i, j] = log q_i(u_j)`` for a guide that factorises over units and a draw
-:math:`\theta \sim q`, so the draw's own density is the trace. Symmetrizing the guide raises its ELBO by exactly
+An estimator reads either one table, ``log_table[i, j] = log q_i(u_j)`` of a guide that factorises over units, with the
+draw's own density on the diagonal; or a part of a symmetry whose groups meet, or of a density that no table holds,
+element by element. `ESTIMATORS` is what can be chosen by name; a value of one's own can be passed wherever a name can.
 
-.. math:: I(g;\theta) = \log|G| - \operatorname{E}\Big[\log\operatorname{perm} A - \sum_i \log A_{ii}\Big],
-          \qquad 0 \le I \le \log|G|.
-
-Knows tables, not guides, sites or models.
+Knows tables, and proposals and ratios of elements; no guides, sites or models.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
-from jax.core import Tracer
 from jax.scipy.special import logsumexp
-from jax.typing import ArrayLike
 
-from numpyro_symmetry.entropy.permanent import as_log_table, log_permanent, log_sum
+from numpyro_symmetry.entropy.densities import Part
+from numpyro_symmetry.entropy.factorised import log_chain_of_identity, sample_chain
+from numpyro_symmetry.entropy.permanent import MAX_EXACT_WIDTH, log_permanent, log_sum
 from numpyro_symmetry.entropy.sequential import log_proposal_of_identity, sample_proposal
+from numpyro_symmetry.linalg import scalar_one_by_one
+from numpyro_symmetry.symmetry import Element, Symmetry
 from numpyro_symmetry.symmetry.arguments import as_count, as_key, is_option
 
-ESTIMATORS = ("exact", "infonce", "sequential", "importance")
 BOUNDS = ("lower", "upper", "both")
+MAX_ENUMERATED_ORDER = 50_000
+_ELEMENTS_AT_ONCE = 128
 
 
-def mutual_information(
-    log_density: ArrayLike,
-    *,
-    estimator: str,
-    rng_key: Array | None = None,
-    num_permutations: int = 8,
-    bound: str = "lower",
-    log_density_flipped: ArrayLike | None = None,
-) -> Array:
-    r"""Estimate the mutual information between relabelling and draw: what symmetrizing a guide adds to its ELBO.
+def _never(part: Symmetry, is_table: bool) -> str | None:
+    return None
 
-    Parameters
+
+class Estimator(NamedTuple):
+    r"""How the mutual information of one draw is estimated.
+
+    Attributes
     ----------
-    log_density
-        ``(..., n, n)``, ``log_density[..., i, j] = log q_i(u_j)`` with :math:`\theta \sim q`, the draw's own density on
-        the diagonal. Rows of a further constant may be added: only differences along a column or row matter. ``-inf``
-        stands for a density of zero.
-    estimator
-        - ``"exact"``: the permanent, n at most 20.
-        - ``"infonce"``: K - 1 uniform permutations and the identity; at most ``log K`` (Gelberg et al., Theorem 4.3).
-        - ``"sequential"``: :math:`\log|G| + \log\tau(\mathrm{id}\mid\theta)` under the sequential-assignment proposal,
-          a strict lower bound in :math:`O(n^2)` that samples no permutation and needs no key.
-        - ``"importance"``: K permutations from the sequential proposal, the identity among them.
-    rng_key
-        JAX random key; needed by ``"infonce"`` and ``"importance"``.
-    num_permutations
-        K, which counts the identity.
-    bound
-        ``"upper"`` drops the identity from ``"importance"``: the other half of the sandwich. Never train on it.
-        ``"both"`` weighs the same permutations either way.
-    log_density_flipped
-        For signed groups, ``log_density_flipped[..., i, j] = log q_i(-u_j)``.
+    name
+        By which it is chosen.
+    of_table
+        ``(rng_key, tables, K, bound)`` to the estimate from one table ``(n, n)``, or from a signed pair.
+    of_part
+        ``(rng_key, part, K, bound)`` to the estimate of a `Part` that no table holds.
+    bounds
+        Sides of I that can be asked for. A training estimator has ``"lower"``: its mean over draws is at most I.
+    needs_key
+        Whether it draws permutations.
+    fewest_permutations
+        The least K with which it is worth training.
+    proposes
+        Whether ``of_part`` asks the density for factors to propose elements by.
+    sees_features
+        Whether ``max_features`` limits what it reads of a part, so that it goes to ``of_part`` with tables too.
+    is_additive
+        Whether parts of a symmetry may be estimated apart.
+    refusal
+        ``(part, is_table) -> `` why it cannot be had of a part of a symmetry, ``None`` if it can.
 
-    Returns
-    -------
-    Array
-        ``(...)``: one value a draw, nats. The mean over draws estimates I from below (``"upper"``: from above;
-        ``"both"``: ``(2, ...)``, lower and upper).
-        Gradients are those of the value returned, except that ``"importance"`` does not differentiate the choice of
-        permutations (self-normalised importance sampling, a bias of order 1/K) and ``"sequential"`` not the order in
-        which it visits factors.
+    Examples
+    --------
+    >>> from numpyro_symmetry.entropy import ESTIMATORS
+    >>> [each.name for each in ESTIMATORS if "upper" in each.bounds]
+    ['exact', 'importance']
+    """
+
+    name: str
+    of_table: Callable[..., Array]
+    of_part: Callable[..., Array]
+    bounds: tuple[str, ...] = ("lower",)
+    needs_key: bool = False
+    fewest_permutations: int = 1
+    proposes: bool = False
+    sees_features: bool = False
+    is_additive: bool = True
+    refusal: Callable[[Symmetry, bool], str | None] = _never
+
+    def __repr__(self) -> str:
+        """Its name."""
+        return repr(self.name)
+
+
+class Choice(NamedTuple):
+    """What is exact where that is cheap, and another estimator elsewhere.
+
+    Attributes
+    ----------
+    name
+        By which it is chosen.
+    otherwise
+        The estimator where exactness is dear.
+    """
+
+    name: str
+    otherwise: Estimator
+
+    def __repr__(self) -> str:
+        """Its name."""
+        return repr(self.name)
+
+
+C = TypeVar("C", bound=Choice)
+
+
+def named(estimator: str | Estimator | C, *choices: C) -> Estimator | C:
+    """The estimator, or the choice among some, that a name stands for; a value as it is.
 
     Raises
     ------
     ValueError
-        If an option is unknown, a table is not square, tables differ in shape, an entry is NaN or ``+inf`` (or ``-inf``
-        on the diagonal), a key is missing or ``"exact"`` is too wide.
-    TypeError
-        If a table holds no real numbers, a key is no key or a count no whole number.
-
-    References
-    ----------
-    Gelberg, van der Ouderaa, van der Wilk and Gal (2024), *Variational Inference Failures Under Model Symmetries:
-    Permutation Invariant Posteriors for Bayesian Neural Networks*, arXiv:2408.05496, Theorems 4.1 and 4.3.
-    Barber and Agakov (2003), *The IM Algorithm*; Sobolev and Vetrov (2019), *Importance Weighted Hierarchical
-    Variational Inference*, for the direction of the bounds.
-
-    Examples
-    --------
-    Three units far apart: relabelling them is worth all of log 3! nats.
-
-    >>> import jax.numpy as jnp
-    >>> from numpyro_symmetry import mutual_information
-    >>> table = -50.0 * (1.0 - jnp.eye(3))
-    >>> round(float(mutual_information(table, estimator="sequential")), 4)
-    1.7918
+        If nothing has that name.
     """
-    check_options(estimator, rng_key, num_permutations, bound)
-    log_density = as_log_table(log_density, "log_density")
-    tables = (log_density,)
-    if log_density_flipped is not None:
-        tables += (as_log_table(log_density_flipped, "log_density_flipped"),)
-        if tables[1].shape != log_density.shape:
-            raise ValueError(
-                f"log_density_flipped must have the shape of log_density, {log_density.shape}; got {tables[1].shape}."
-            )
-    own = jnp.diagonal(log_density, axis1=-2, axis2=-1)
-    if not isinstance(own, Tracer) and not np.isfinite(np.asarray(own)).all():
-        raise ValueError("log_density is -inf on its diagonal, but the draw's own density cannot be zero.")
-    return _of_all_draws(rng_key, tables, estimator, num_permutations, bound)
+    if isinstance(estimator, Estimator) or any(estimator is choice for choice in choices):
+        return estimator  # pyright: ignore[reportReturnType]
+    known = {each.name: each for each in (*choices, *ESTIMATORS)}
+    if not is_option(estimator, tuple(known)):
+        first = f"{choices[0].name!r} or " if len(choices) == 1 else ""
+        names = tuple(known)[1:] if first else tuple(known)
+        raise ValueError(f"estimator must be {first}one of {names}; got {estimator!r}.")
+    return known[estimator]
 
 
-@partial(jax.jit, static_argnames=("estimator", "K", "bound"))
-def _of_all_draws(key: Array | None, tables: tuple[Array, ...], estimator: str, K: int, bound: str) -> Array:
-    batch = tables[0].shape[:-2]
-    flat = tuple(table.reshape(-1, *table.shape[-2:]) for table in tables)
-    keys = None if key is None else jax.random.split(key, math.prod(batch))
-    one = partial(_of_one_draw, estimator=estimator, K=K, bound=bound)
-    values = jax.vmap(one, in_axes=(None if keys is None else 0, 0), out_axes=-1)(keys, flat)
-    return values.reshape(values.shape[:-1] + batch)
-
-
-def check_options(estimator: str, rng_key: Array | None, num_permutations: int, bound: str) -> None:
-    """Raise for options no estimator has: ValueError, or TypeError for a key or a count that is none."""
-    refuse_unknown_estimator(estimator)
+def check_options(estimator: Estimator, rng_key: Array | None, num_permutations: int, bound: str) -> None:
+    """Raise for options that an estimator has not: ValueError, or TypeError for a key or a count that is none."""
     if not is_option(bound, BOUNDS):
         raise ValueError(f"bound must be one of {BOUNDS}; got {bound!r}.")
-    if bound != "lower" and estimator not in ("exact", "importance"):
-        raise ValueError(f"estimator {estimator!r} is a lower bound; bound={bound!r} needs 'importance' (or 'exact').")
-    if estimator in ("infonce", "importance"):
+    if bound not in estimator.bounds:
+        raise ValueError(f"estimator {estimator} is a lower bound; bound={bound!r} needs 'importance' (or 'exact').")
+    if estimator.needs_key:
         if rng_key is None:
-            raise ValueError(f"estimator {estimator!r} draws permutations: pass rng_key.")
+            raise ValueError(f"estimator {estimator} draws permutations: pass rng_key.")
         as_key(rng_key)
         as_count(num_permutations, "num_permutations", meaning="it counts the identity")
-
-
-def refuse_unknown_estimator(estimator: str, others: tuple[str, ...] = ()) -> None:
-    """Raise ValueError for a name that is no estimator's, nor one of others that choose an estimator."""
-    if not is_option(estimator, known := (*others, *ESTIMATORS)):
-        raise ValueError(f"estimator must be one of {known}; got {estimator!r}.")
-
-
-def log_group_order(n: int, signed: bool) -> float:
-    """``log n!``, plus ``n log 2`` for a signed group."""
-    return math.lgamma(n + 1) + (n * math.log(2.0) if signed else 0.0)
 
 
 def bound_from_ratios(log_ratios: Array, log_proposals: Array | float, log_order: Array | float) -> Array:
@@ -203,30 +194,40 @@ def sandwich(
     return jnp.stack([bound_from_ratios(*side, log_order) for side in sides.values()])
 
 
-def _of_one_draw(key: Array | None, tables: tuple[Array, ...], estimator: str, K: int, bound: str) -> Array:
-    signed = len(tables) == 2
+def _log_order(tables: tuple[Array, ...]) -> float:
+    """``log n!``, plus ``n log 2`` for a signed pair."""
     n = tables[0].shape[-1]
-    log_order = log_group_order(n, signed)
-    # against each unit's own density, so that float32 carries differences and not the densities themselves
-    tables = tuple(table - jnp.diagonal(tables[0]) for table in tables)
-    if estimator == "infonce":
-        assert key is not None
-        return _uniform(key, tables, K)
-    # a unit's sign is summed out exactly: only its label is hard
-    summed = log_sum(jnp.stack(tables, -1)) if signed else tables[0]
-    if estimator == "exact":
-        exact = log_order - log_permanent(summed)
-        return jnp.stack([exact, exact]) if bound == "both" else exact
-    if estimator == "sequential":
-        return log_order + log_proposal_of_identity(summed) - jnp.trace(summed)
-    assert key is not None
-    permutations, log_proposals = jax.lax.stop_gradient(sample_proposal(key, summed, K - (bound == "lower")))
-    log_ratios = summed[jnp.arange(n), permutations].sum(-1)
-    of_identity = jnp.trace(summed), log_proposal_of_identity(summed)
-    return sandwich(log_ratios, log_proposals, of_identity, log_order, K, bound)
+    return math.lgamma(n + 1) + (n * math.log(2.0) if len(tables) == 2 else 0.0)
 
 
-def _uniform(key: Array, tables: tuple[Array, ...], K: int) -> Array:
+def _summed(tables: tuple[Array, ...]) -> Array:
+    """One table from a signed pair: a unit's sign is summed out exactly, only its label is hard."""
+    return log_sum(jnp.stack(tables, -1)) if len(tables) == 2 else tables[0]
+
+
+def _map_elements(part: Part, elements: Element) -> Array:
+    # checkpointed, so that training keeps one block of moved copies in memory and not all of them
+    return jax.lax.map(jax.checkpoint(part.log_ratio), elements, batch_size=_ELEMENTS_AT_ONCE)
+
+
+# ---- the sum over all elements ---------------------------------------------------------------------------------------
+
+
+def _exact_table(key: Array | None, tables: tuple[Array, ...], K: int, bound: str) -> Array:
+    exact = _log_order(tables) - log_permanent(_summed(tables))
+    return jnp.stack([exact, exact]) if bound == "both" else exact
+
+
+def _exact_part(key: Array | None, part: Part, K: int, bound: str) -> Array:
+    log_order, elements = part.symmetry.log_order(), part.symmetry.elements(max_order=MAX_ENUMERATED_ORDER)
+    exact = bound_from_ratios(_map_elements(part, elements), -log_order, log_order)
+    return jnp.stack([exact, exact]) if bound == "both" else exact
+
+
+# ---- uniform elements and the identity; log|G| and the uniform proposal's log(1/|G|) cancel --------------------------
+
+
+def _infonce_table(key: Array, tables: tuple[Array, ...], K: int, bound: str) -> Array:
     n = tables[0].shape[-1]
     key_permutation, key_sign = jax.random.split(key)
     everyone = jnp.broadcast_to(jnp.arange(n), (K - 1, n))
@@ -235,5 +236,59 @@ def _uniform(key: Array, tables: tuple[Array, ...], K: int) -> Array:
     if len(tables) == 2:
         flip = jax.random.bernoulli(key_sign, shape=moved.shape)
         moved = jnp.where(flip, tables[1][jnp.arange(n), permutations], moved)
-    log_ratios = jnp.append(moved.sum(-1), 0.0)
-    return bound_from_ratios(log_ratios, 0.0, 0.0)  # log|G| and the uniform proposal's log(1/|G|) cancel
+    return bound_from_ratios(jnp.append(moved.sum(-1), 0.0), 0.0, 0.0)
+
+
+def _infonce_part(key: Array, part: Part, K: int, bound: str) -> Array:
+    ratios = _map_elements(part, part.symmetry.sample(key, (K - 1,)))
+    return bound_from_ratios(jnp.append(ratios, 0.0), 0.0, 0.0)
+
+
+# ---- the sequential proposal's probability of the identity -----------------------------------------------------------
+
+
+def _sequential_table(key: Array | None, tables: tuple[Array, ...], K: int, bound: str) -> Array:
+    summed = _summed(tables)
+    return _log_order(tables) + log_proposal_of_identity(summed) - jnp.trace(summed)
+
+
+def _sequential_part(key: Array | None, part: Part, K: int, bound: str) -> Array:
+    chain = partial(log_chain_of_identity, part.symmetry, max_features=part.max_features)
+    return part.symmetry.log_order() + scalar_one_by_one(chain)(part.density.proposal(), part.draw)
+
+
+# ---- elements that the sequential proposal draws, weighed by the density ---------------------------------------------
+
+
+def _importance_table(key: Array, tables: tuple[Array, ...], K: int, bound: str) -> Array:
+    summed = _summed(tables)
+    permutations, log_proposals = jax.lax.stop_gradient(sample_proposal(key, summed, K - (bound == "lower")))
+    log_ratios = summed[jnp.arange(len(summed)), permutations].sum(-1)
+    of_identity = jnp.trace(summed), log_proposal_of_identity(summed)
+    return sandwich(log_ratios, log_proposals, of_identity, _log_order(tables), K, bound)
+
+
+def _importance_part(key: Array, part: Part, K: int, bound: str) -> Array:
+    symmetry, factors, draw = part.symmetry, part.density.proposal(), part.draw
+    num_samples = K - (bound == "lower")
+    elements, log_proposals = jax.lax.stop_gradient(sample_chain(key, symmetry, factors, draw, num_samples))
+    of_identity = jnp.zeros(()), log_chain_of_identity(symmetry, factors, draw)
+    return sandwich(_map_elements(part, elements), log_proposals, of_identity, symmetry.log_order(), K, bound)
+
+
+def _why_not_exact(part: Symmetry, is_table: bool) -> str | None:
+    if is_table:
+        size = max(part.sizes.values())
+        too_wide = f"an exact permanent is limited to {MAX_EXACT_WIDTH} units and there are {size}"
+        return too_wide if size > MAX_EXACT_WIDTH else None
+    too_many = f"there are e^{part.log_order():.1f} elements to enumerate; the limit is {MAX_ENUMERATED_ORDER}"
+    return too_many if part.log_order() > math.log(MAX_ENUMERATED_ORDER) else None
+
+
+EXACT = Estimator("exact", _exact_table, _exact_part, BOUNDS, refusal=_why_not_exact)
+INFONCE = Estimator("infonce", _infonce_table, _infonce_part, needs_key=True, fewest_permutations=2, is_additive=False)
+SEQUENTIAL = Estimator("sequential", _sequential_table, _sequential_part, proposes=True, sees_features=True)
+IMPORTANCE = Estimator(
+    "importance", _importance_table, _importance_part, BOUNDS, needs_key=True, fewest_permutations=2, proposes=True
+)
+ESTIMATORS = (EXACT, INFONCE, SEQUENTIAL, IMPORTANCE)

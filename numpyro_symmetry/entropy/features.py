@@ -48,7 +48,7 @@ def enough_features(components: Sequence[Symmetry], factors: Factors, draws: Map
     Parameters
     ----------
     components
-        Bound symmetries of the coordinates whose sequential bounds add, see `sequential_components`.
+        Bound symmetries of the coordinates whose sequential bounds add, see `sequential_parts`.
     factors
         Means and standard deviations by site.
     draws
@@ -57,7 +57,7 @@ def enough_features(components: Sequence[Symmetry], factors: Factors, draws: Map
     Returns
     -------
     int or None
-        ``max_features`` for `information_of_draw`; ``None`` for all features.
+        ``max_features`` for `information`; ``None`` for all features.
 
     Examples
     --------

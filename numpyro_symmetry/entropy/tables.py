@@ -13,8 +13,8 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Collection, Iterator, Mapping
-from functools import reduce
-from typing import NamedTuple, Protocol
+from functools import partial, reduce
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +25,8 @@ from numpyro_symmetry.entropy.sequential import FLOOR
 from numpyro_symmetry.linalg import once, product, row_means, row_sums
 from numpyro_symmetry.symmetry import Symmetry
 
-_JUDGES = 64
+# of the factors: all of up to so many, and of more at least half as many
+_JUDGES = 32
 # features that are subtracted in one pass
 _FEW = 16
 # nats: what one rounding of the largest squares is worth; entries hold a few, and gradients feel them more than values
@@ -71,7 +72,7 @@ class Factors(Protocol):
         ...
 
     def standardised(self, symmetry: Symmetry, coordinates: dict[str, Array]) -> dict[str, Array]:
-        """Independent standard normal numbers for a draw, as many as it has."""
+        """Numbers whose squares add up to minus twice a draw's log density, up to a constant."""
         ...
 
     def tables(
@@ -96,14 +97,17 @@ class _Features(NamedTuple):
         ``(features, n)``, of the factors.
     units
         ``(features, n)``, of the draw.
-    flips
-        ``(features,)``: whether flipping the sign of a unit flips the feature.
+    spread
+        ``(features, n)``, what the squared distance of a unit from any factor has on top.
+    constant
+        ``(n,)``, what the log density of any unit under a factor has on top.
     """
 
     mean: Array
     precision: Array
     units: Array
-    flips: np.ndarray
+    spread: Array
+    constant: Array
 
 
 def unit_tables(
@@ -141,7 +145,7 @@ def unit_tables(
         ``(L,)`` of shape ``(n, n)``, or ``(L, L_flipped)`` for a signed group.
     """
     signed, n = symmetry.groups[group].kind == "signed", symmetry.sizes[group]
-    parts, flips, common = [], [], jnp.zeros((n, 1))
+    parts, flips, constant = [], [], jnp.zeros(n)
     for site, position, unsettled in _readings(symmetry, group, placed):
         if site not in factors.loc:
             continue
@@ -151,32 +155,23 @@ def unit_tables(
             for value in (factors.loc[site], factors.scale[site], coordinates[site])
         )
         if max_features is not None and len(loc) > max_features:
-            best = _telling_features(loc, scale, max_features)
-            loc, scale, units = loc[best], scale[best], units[best]
+            best = telling_features(loc, scale, max_features)
+            loc, scale, units = (
+                x.at[best].get(mode="promise_in_bounds", unique_indices=True) for x in (loc, scale, units)
+            )
         signless = any(axes[p].signed and axes[p].group in symmetry.kinds for p in unsettled)
         mean, variance = _sketch(loc, scale, signless)
         repeats, average = units.shape[-1], _mean(units)
-        precision = repeats / variance
-        common -= 0.5 * repeats * jnp.log(variance).sum(0)[:, None]
-        if repeats > 1:
-            common -= 0.5 * product(precision.T, jnp.mean((units - average[..., None]) ** 2, -1))
-        parts.append((mean, precision, average))
+        constant -= 0.5 * repeats * jnp.log(variance).sum(0)
+        spread = jnp.mean((units - average[..., None]) ** 2, -1) if repeats > 1 else jnp.zeros_like(average)
+        parts.append((mean, repeats / variance, average, spread))
         flips += [axes[position].signed and signed] * len(mean)
     if not parts:
         return (jnp.zeros((n, n)),) * (1 + signed)
-    mean, precision, average = (jnp.concatenate(part) for part in zip(*parts, strict=True))
-    features = _Features(mean, precision, average, np.array(flips))
-    distances, rounding = _multiplied_out(features, signed)
-    tables = tuple(common + distance for distance in distances)
-    # first by the factors alone: to look at the entries takes passes over the tables
-    matters = jax.lax.cond(
-        _for_all_draws((rounding > _MOST_ROUNDING).any()), lambda: _matters(rounding, tables), lambda: jnp.array(False)
-    )
-    return jax.lax.cond(
-        _for_all_draws(matters),
-        lambda: tuple(common + distance for distance in _subtracted_first(features, signed)),
-        lambda: tables,
-    )
+    mean, precision, average, spread = (jnp.concatenate(part) for part in zip(*parts, strict=True))
+    features = _Features(mean, precision, average, spread, constant)
+    tables: Any = _log_densities(features, tuple(flips) if signed else None)
+    return tables
 
 
 def most_features(
@@ -200,32 +195,69 @@ def _readings(symmetry: Symmetry, group: str, placed: Collection[str]) -> Iterat
                 yield site, position, [p for p, name in others if name is not None and name not in placed]
 
 
-def _multiplied_out(features: _Features, signed: bool) -> tuple[tuple[Array, ...], Array]:
-    """Minus half the squared distances by matrix products, and what rounding may leave of each factor, ``(n,)``."""
-    mean, precision, units, flips = features
+# which features flip with the sign of a unit; None where units have none
+Flips = tuple[bool, ...] | None
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(1,))
+def _log_densities(features: _Features, flips: Flips) -> tuple[Array, ...]:
+    """Log densities ``(n, n)`` of units under factors; for a signed group, of flipped units too."""
+    return _log_densities_forward(features, flips)[0]
+
+
+def _log_densities_forward(features: _Features, flips: Flips) -> tuple[tuple[Array, ...], tuple[_Features, Array]]:
+    tables, rounding = _multiplied_out(features, flips)
+    # first by the factors alone: to look at the entries takes passes over the tables
+    matters = jax.lax.cond(
+        _for_all_draws((rounding > _MOST_ROUNDING).any()), lambda: _matters(rounding, tables), lambda: jnp.array(False)
+    )
+    matters = _for_all_draws(matters)
+    return jax.lax.cond(matters, lambda: _subtracted_first(features, flips), lambda: tables), (features, matters)
+
+
+def _log_densities_backward(
+    flips: Flips, residuals: tuple[_Features, Array], cotangents: tuple[Array, ...]
+) -> tuple[_Features]:
+    # one choice for value and gradient, so that nothing is kept for a form that was not taken
+    features, matters = residuals
+    forms = _subtracted_first, lambda features, flips: _multiplied_out(features, flips)[0]
+    gradients: Any = (lambda form=form: jax.vjp(lambda x: form(x, flips), features)[1](cotangents) for form in forms)
+    return jax.lax.cond(matters, *gradients)
+
+
+_log_densities.defvjp(_log_densities_forward, _log_densities_backward)
+
+
+def _multiplied_out(features: _Features, flips: Flips) -> tuple[tuple[Array, ...], Array]:
+    """Log densities by matrix products, and what rounding may leave of each factor, ``(n,)``."""
+    mean, precision, units, spread, constant = features
+    flipped = np.array(flips or [False] * len(mean))
     # a common offset cancels too, but where a sign flip needs the true origin
-    centre = jnp.where(flips[:, None], 0.0, jax.lax.stop_gradient(row_means(mean)[:, None]))
+    centre = jnp.where(flipped[:, None], 0.0, jax.lax.stop_gradient(row_means(mean)[:, None]))
     mean, units = mean - centre, units - centre
     weighted = precision * mean
     squares = (weighted * mean).sum(0)
-    rounding = jnp.finfo(squares.dtype).eps * squares
-    quadratic = [(precision, -0.5 * units**2), (-0.5 * squares[None], jnp.ones_like(units[:1]))]
-    if not signed:
+    rounding = jax.lax.stop_gradient(jnp.finfo(squares.dtype).eps * squares)
+    quadratic = [
+        (precision, -0.5 * (units**2 + spread)),
+        ((constant - 0.5 * squares)[None], jnp.ones_like(units[:1])),
+    ]
+    if flips is None:
         return (_products([*quadratic, (weighted, units)]),), rounding
-    even = _products([*quadratic, (weighted[~flips], units[~flips])])
-    odd = product(weighted[flips].T, units[flips])
+    even = _products([*quadratic, (weighted[~flipped], units[~flipped])])
+    odd = product(weighted[flipped].T, units[flipped])
     return (even + odd, even - odd), rounding
 
 
-def _subtracted_first(features: _Features, signed: bool) -> tuple[Array, ...]:
+def _subtracted_first(features: _Features, flips: Flips) -> tuple[Array, ...]:
     """The same, a few features at once."""
-    mean, precision, units, flips = features
     # a guide that was set up in single precision may be asked in double
-    dtype = jnp.result_type(mean, precision, units)
-    mean, precision, units = (x.astype(dtype) for x in (mean, precision, units))
-    moved = (units, jnp.where(flips[:, None], -units, units)) if signed else (units,)
-    if len(flips) <= _FEW:
-        return tuple(_distances(mean, precision, each) for each in moved)
+    dtype = jnp.result_type(*features)
+    mean, precision, units, spread, constant = (x.astype(dtype) for x in features)
+    common = constant[:, None] - 0.5 * product(precision.T, spread)
+    moved = (units,) if flips is None else (units, jnp.where(np.array(flips)[:, None], -units, units))
+    if len(mean) <= _FEW:
+        return tuple(common + _distances(mean, precision, each) for each in moved)
     # features that are filled up with have no weight
     blocks = jnp.stack([jnp.pad(x, ((0, -len(x) % _FEW), (0, 0))) for x in (mean, precision, *moved)])
     blocks = blocks.reshape(len(blocks), -1, _FEW, mean.shape[1]).swapaxes(0, 1)
@@ -234,7 +266,8 @@ def _subtracted_first(features: _Features, signed: bool) -> tuple[Array, ...]:
         mean, precision, *moved = block
         return totals + jnp.stack([_distances(mean, precision, each) for each in moved]), None
 
-    return tuple(jax.lax.scan(add, jnp.zeros((len(moved), *[mean.shape[1]] * 2), dtype), blocks)[0])
+    totals, _ = jax.lax.scan(add, jnp.zeros((len(moved), *[mean.shape[1]] * 2), dtype), blocks)
+    return tuple(common + total for total in totals)
 
 
 @jax.custom_vjp
@@ -310,12 +343,17 @@ def _products(pairs: list[tuple[Array, Array]]) -> Array:
     return product(factors.T, units)
 
 
-def _telling_features(loc: Array, scale: Array, count: int) -> Array:
+def telling_features(loc: Array, scale: Array, count: int) -> Array:
     """Features whose factors differ most, relative to their widths, judged by a few of the factors."""
-    loc, scale = jax.lax.stop_gradient((loc[:, :_JUDGES].mean(-1), scale[:, :_JUDGES].mean(-1)))
+    # number by number, and so in one pass over what is read: rows are too short to be summed well
+    judges = range(0, loc.shape[1], -(-loc.shape[1] // _JUDGES))
+    locs, scales = ([jax.lax.stop_gradient(x[:, k].mean(-1)) for k in judges] for x in (loc, scale))
 
-    def variance(values: Array) -> Array:
-        values = values - values[:, :1]
-        return row_means(values**2) - row_means(values) ** 2
+    def mean(values: list[Array]) -> Array:
+        return reduce(operator.add, values) / len(values)
 
-    return jax.lax.top_k((variance(loc) + variance(scale)) / row_means(scale) ** 2, count)[1]
+    def variance(values: list[Array]) -> Array:
+        differences = [value - values[0] for value in values]
+        return mean([x**2 for x in differences]) - mean(differences) ** 2
+
+    return jax.lax.top_k((variance(locs) + variance(scales)) / mean(scales) ** 2, count)[1]

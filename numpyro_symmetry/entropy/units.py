@@ -6,6 +6,7 @@ r"""A Gaussian density that factorises over units, each with a covariance of its
 A unit's entries are those of its index along the last axis of every site where its group stands last: what comes in
 and what belongs to it. :math:`A_i` is written as a regression of each entry on those before it,
 :math:`(A_i (u - m_i))_f = (\delta_f - \sum_{l<f} C_{fl}\,\delta_l) / s_f` with :math:`\delta = u - m_i`.
+Or, of many numbers, the covariance is diagonal plus low rank, :math:`S_i(I + W_iW_i^\top)S_i`.
 
 Knows arrays by site and which of their axes move; no estimators.
 """
@@ -19,7 +20,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from numpyro_symmetry.entropy.tables import GaussianFactors
+from numpyro_symmetry.entropy.low_rank import low_rank_table, squares_of
+from numpyro_symmetry.entropy.tables import GaussianFactors, telling_features
 from numpyro_symmetry.linalg import product
 from numpyro_symmetry.symmetry import Symmetry
 
@@ -36,18 +38,26 @@ class UnitGaussians(NamedTuple):
     coefficients
         Site -> ``(F, B + F, n)`` for sites of units alone: how its F entries of a unit follow the B ones of sites
         before and those before among themselves; what is beyond is not read.
+    factors
+        Site -> W, ``(F, r, n)``, for sites of units whose covariance is diagonal (``scale`` squared) plus low rank.
     """
 
     loc: dict[str, Array]
     scale: dict[str, Array]
     coefficients: dict[str, Array]
+    factors: dict[str, Array] = {}
 
     def standardised(self, symmetry: Symmetry, coordinates: dict[str, Array]) -> dict[str, Array]:
-        """Independent standard normal numbers for a draw, as many as it has."""
+        """Numbers whose squares add up to minus twice a draw's log density, up to a constant."""
         found = self._independent().standardised(symmetry, coordinates)
         for group in symmetry.groups:
             before: list[Array] = []
-            for site in self.sites_of(symmetry, group):
+            sites = self.sites_of(symmetry, group)
+            if self._is_low_rank(sites):
+                loc, scale, units, factor = self._rows(symmetry, sites, coordinates)
+                found[sites[0]] = squares_of(factor, (units - loc) / scale)
+                continue
+            for site in sites:
                 axis = unit_axis(symmetry, site)
                 before.append(as_rows(coordinates[site] - self.loc[site], axis))
                 found[site] = noise_of(jnp.concatenate(before), as_rows(self.scale[site], axis), self.lower(site))
@@ -71,32 +81,51 @@ class UnitGaussians(NamedTuple):
         found = others.tables(symmetry, coordinates, group, placed=placed, max_features=max_features)
         if not sites:
             return found
-        loc, scale, units = (
-            jnp.concatenate([as_rows(values[site], unit_axis(symmetry, site)) for site in sites])
-            for values in (self.loc, self.scale, coordinates)
-        )
-        lower = [self.lower(site) for site in sites]
-        lower = jnp.concatenate([jnp.pad(c, ((0, 0), (0, len(loc) - c.shape[1]), (0, 0))) for c in lower])
+        loc, scale, units, coupling = self._rows(symmetry, sites, coordinates)
         moved = [units]
         if symmetry.groups[group].signed:
+            couplings = self.coefficients | self.factors
             signs = [
-                np.full(c.shape[0], -1.0 if _axes(symmetry, site)[-1][1].signed else 1.0)
-                for site, c in ((site, self.coefficients[site]) for site in sites)
+                np.full(len(couplings[site]), -1.0 if _axes(symmetry, site)[-1][1].signed else 1.0) for site in sites
             ]
             moved.append(jnp.asarray(np.concatenate(signs), units.dtype)[:, None] * units)
-        return tuple(table + _table(loc, scale, lower, each) for table, each in zip(found, moved, strict=True))
+        table = _table
+        if self._is_low_rank(sites):
+            table = low_rank_table
+            if max_features is not None and len(loc) > max_features:
+                # a part of the numbers has a density of the same kind
+                of_each = scale * jnp.sqrt(1.0 + (coupling**2).sum(1))
+                best = telling_features(loc[..., None], of_each[..., None], max_features)
+                loc, scale, coupling, moved = loc[best], scale[best], coupling[best], [each[best] for each in moved]
+        return tuple(part + table(loc, scale, coupling, each) for part, each in zip(found, moved, strict=True))
 
     def sites_of(self, symmetry: Symmetry, group: str) -> list[str]:
         """Sites of a group's units, each after those that it follows."""
-        sites = [s for s in symmetry.axes if s in self.coefficients and _axes(symmetry, s)[-1][1].group == group]
-        return sorted(sites, key=lambda site: self.coefficients[site].shape[1])
+        couplings = self.coefficients | self.factors
+        sites = [s for s in symmetry.axes if s in couplings and _axes(symmetry, s)[-1][1].group == group]
+        return sorted(sites, key=lambda site: couplings[site].shape[1])
 
     def lower(self, site: str) -> Array:
         """Coefficients with zeros where nothing is read."""
         return strictly_lower(self.coefficients[site])
 
+    def _is_low_rank(self, sites: list[str]) -> bool:
+        return any(site in self.factors for site in sites)
+
+    def _rows(self, symmetry: Symmetry, sites: list[str], coordinates: dict[str, Array]) -> tuple[Array, ...]:
+        """Means, standard deviations and numbers of a group's units, ``(d, n)``, and what couples them, one a row."""
+        loc, scale, units = (
+            jnp.concatenate([as_rows(values[site], unit_axis(symmetry, site)) for site in sites])
+            for values in (self.loc, self.scale, coordinates)
+        )
+        if self._is_low_rank(sites):
+            return loc, scale, units, jnp.concatenate([self.factors[site] for site in sites])
+        lower = [self.lower(site) for site in sites]
+        lower = jnp.concatenate([jnp.pad(c, ((0, 0), (0, len(loc) - c.shape[1]), (0, 0))) for c in lower])
+        return loc, scale, units, lower
+
     def _independent(self) -> GaussianFactors:
-        alone = [site for site in self.loc if site not in self.coefficients]
+        alone = [site for site in self.loc if site not in self.coefficients and site not in self.factors]
         return GaussianFactors({s: self.loc[s] for s in alone}, {s: self.scale[s] for s in alone})
 
 

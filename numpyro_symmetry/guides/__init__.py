@@ -5,6 +5,8 @@ from numpyro_symmetry.guides.auto_symmetrized import AutoSymmetrized, LogFactor
 from numpyro_symmetry.guides.auto_unit_normal import AutoUnitNormal
 from numpyro_symmetry.guides.bounds import ElboBounds, ElboDifference
 from numpyro_symmetry.guides.given import Given
+from numpyro_symmetry.guides.given_gaussian import GivenGaussian
+from numpyro_symmetry.guides.unit_gaussian import UnitGaussian
 
 __all__ = [
     "AutoConditional",
@@ -13,5 +15,7 @@ __all__ = [
     "ElboBounds",
     "ElboDifference",
     "Given",
+    "GivenGaussian",
     "LogFactor",
+    "UnitGaussian",
 ]

@@ -14,11 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from numpyro import handlers
-from numpyro.distributions import constraints
 
 from numpyro_symmetry.guides.likelihoods import Observation, normal_prior, observation, unwrapped
+from numpyro_symmetry.models import latent_of, observed_of
+from numpyro_symmetry.models.sites import Trace, is_unconstrained
 
-Trace = Mapping[str, Any]
 # values of some sites -> what is affine in them
 Parts = Callable[[dict[str, Array]], dict[str, Array]]
 _TOLERANCE = 1e-6
@@ -94,14 +94,9 @@ def parameters(trace: Trace) -> dict[str, Any]:
     return {name: site["value"] for name, site in trace.items() if site["type"] == "param"}
 
 
-def observed_sites(trace: Trace) -> dict[str, Any]:
-    """Observed sample sites of a trace."""
-    return {name: site for name, site in trace.items() if site["type"] == "sample" and site["is_observed"]}
-
-
 def observations(trace: Trace) -> dict[str, Observation]:
     """Observed sites that are likelihoods of a linear predictor."""
-    found = {name: observation(site) for name, site in observed_sites(trace).items()}
+    found = {name: observation(site) for name, site in observed_of(trace).items()}
     return {name: seen for name, seen in found.items() if seen is not None}
 
 
@@ -203,13 +198,7 @@ def prior_of(site: Any) -> Prior:
 
 def eligible(site: Any) -> bool:
     """Whether a latent site has a real support and an unweighted Normal prior."""
-    return normal_prior(site) is not None and _is_real(site["fn"].support)
-
-
-def _is_real(support: Any) -> bool:
-    while isinstance(support, constraints.independent):
-        support = support.base_constraint
-    return support is constraints.real
+    return normal_prior(site) is not None and is_unconstrained(site["fn"].support)
 
 
 # ---- is it one? ----------------------------------------------------------------------------------------------------
@@ -247,7 +236,7 @@ def reader(model: Callable, args: tuple, kwargs: Mapping[str, Any]) -> Reader:
     def at(values: Mapping[str, Any]) -> Reading:
         trace = trace_given(model, args, kwargs, values)
         seen = observations(trace)
-        latent = {name: s for name, s in trace.items() if s["type"] == "sample" and not s["is_observed"]}
+        latent = latent_of(trace)
         priors = {name: prior_of(site) for name, site in latent.items() if eligible(site)}
         rest = [name for name, s in trace.items() if s["type"] == "sample" and name not in {*seen, *priors}]
         return Reading(
@@ -256,7 +245,7 @@ def reader(model: Callable, args: tuple, kwargs: Mapping[str, Any]) -> Reader:
             {name: [*found.others, found.entry_weight] for name, found in seen.items()},
             {name: jnp.sum(trace[name]["fn"].log_prob(jnp.asarray(trace[name]["value"]))) for name in rest},
             {name: jax.tree.leaves(trace[name]["fn"].support) for name in rest},
-            {name: jnp.nan_to_num(site["value"]) for name, site in observed_sites(trace).items()},
+            {name: jnp.nan_to_num(site["value"]) for name, site in observed_of(trace).items()},
         )
 
     return jax.jit(at)

@@ -33,6 +33,7 @@ from numpyro_symmetry.guides.given import Given
 from numpyro_symmetry.guides.parameters import parameter_sites, refuse_wrong_parameters
 from numpyro_symmetry.guides.rows import Precision
 from numpyro_symmetry.guides.unfit import checked_inducing, refuse_base_guides
+from numpyro_symmetry.models import is_latent
 from numpyro_symmetry.symmetry import SymmetryError, UnsupportedGuideError
 from numpyro_symmetry.symmetry.arguments import as_count, as_key, as_names, as_shape
 
@@ -159,10 +160,11 @@ class AutoConditional(AutoGuide):
         given = self._draw_others(args, kwargs)
         found = self.source.read(self.model, args, kwargs, given, self.prefix)
         drawn: dict[str, Array] = {}
+        lowered_by = found.model.coefficients()
 
         def draw(site: str, loc: Array, precision: Precision) -> Array:
             frame = found.frames[site]
-            fn = GaussianGiven(loc, precision, found.priors[site], frame.event_dim)
+            fn = GaussianGiven(loc, precision, found.priors[site], frame.event_dim, lowered_by[site])
             with contextlib.ExitStack() as plates:
                 for plate in frame.plates:
                     plates.enter_context(numpyro.plate(plate.name, plate.size, dim=plate.dim))
@@ -329,7 +331,7 @@ def _standard_normal(site: Any = None) -> Any:
     """Start at a standard normal draw of the unconstrained value."""
     if site is None:
         return partial(_standard_normal)
-    if site["type"] != "sample" or site["is_observed"] or site["fn"].support.is_discrete:
+    if not is_latent(site) or site["fn"].support.is_discrete:
         return init_to_uniform(site)
     transform = dist.transforms.biject_to(site["fn"].support)
     shape = transform.inverse_shape(site["fn"].shape())

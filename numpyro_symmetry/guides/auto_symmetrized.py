@@ -23,18 +23,22 @@ from numpyro import handlers
 from numpyro.infer import Predictive
 from numpyro.infer.autoguide import AutoGuide
 
-from numpyro_symmetry.discovery import trace_model
-from numpyro_symmetry.discovery.inputs import refuse_misfit
-from numpyro_symmetry.entropy import ESTIMATORS
+from numpyro_symmetry.entropy import AUTO, Estimator, named, needs_key
 from numpyro_symmetry.guides import requirements
 from numpyro_symmetry.guides.bounds import ElboBounds, Particles, summarise
 from numpyro_symmetry.guides.compiled import Arguments, Compiled, run_compiled
-from numpyro_symmetry.guides.density import Coordinates, Trace, latent_values, latents_are_independent
+from numpyro_symmetry.guides.density import latent_values, latents_are_independent
 from numpyro_symmetry.guides.elbo import Target
 from numpyro_symmetry.guides.given import Given
-from numpyro_symmetry.guides.information import draws_permutations, information_at
+from numpyro_symmetry.guides.given_gaussian import GivenGaussian
+from numpyro_symmetry.guides.information import information_at
+from numpyro_symmetry.guides.layout import Layout
 from numpyro_symmetry.guides.parameters import parameter_sites, refuse_wrong_parameters
 from numpyro_symmetry.guides.set_up import Options, set_up
+from numpyro_symmetry.guides.unit_gaussian import UnitGaussian
+from numpyro_symmetry.matching import DiagonalGaussian, FullGaussian
+from numpyro_symmetry.models import refuse_misfit, trace_model
+from numpyro_symmetry.models.sites import Trace
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError, UnsupportedGuideError
 from numpyro_symmetry.symmetry.arguments import (
     as_count,
@@ -42,7 +46,6 @@ from numpyro_symmetry.symmetry.arguments import (
     as_key,
     as_real_array,
     as_shape,
-    is_option,
     refuse_tracers,
 )
 
@@ -77,7 +80,7 @@ class AutoSymmetrized(AutoGuide):
         (``AutoNormal(block(model, hide=...))``), or if the model has no data.
     estimator
         ``"auto"`` (exact for small groups, else the sequential bound), ``"exact"``, ``"infonce"``, ``"sequential"`` or
-        ``"importance"``; see `mutual_information`.
+        ``"importance"``, see `mutual_information`; or an `Estimator`.
     num_permutations
         K, which counts the identity; for ``"infonce"`` and ``"importance"``.
     max_features
@@ -151,17 +154,16 @@ class AutoSymmetrized(AutoGuide):
         symmetry: Symmetry | None = None,
         *,
         model: Callable | None = None,
-        estimator: str = "auto",
+        estimator: str | Estimator = "auto",
         num_permutations: int = 8,
         max_features: int | str | None = "auto",
         check: bool = True,
         signs: bool = True,
         prefix: str = "symmetry",
     ) -> None:
-        if not is_option(estimator, ("auto", *ESTIMATORS)):
-            raise ValueError(f"estimator must be 'auto' or one of {ESTIMATORS}; got {estimator!r}.")
-        fewest = 2 if estimator in ("infonce", "importance") else 1
-        meaning = "K, which counts the identity" + (f"; {estimator!r} needs at least 2" if fewest == 2 else "")
+        asked = named(estimator, AUTO)
+        fewest = asked.fewest_permutations if isinstance(asked, Estimator) else 1
+        meaning = "K, which counts the identity" + (f"; {estimator!r} needs at least {fewest}" if fewest > 1 else "")
         if not (symmetry is None or isinstance(symmetry, Symmetry)):
             what = f"the class {symmetry.__name__}" if isinstance(symmetry, type) else type(symmetry).__name__
             raise TypeError(f"symmetry must be a Symmetry; got {what}.")
@@ -174,7 +176,7 @@ class AutoSymmetrized(AutoGuide):
         self.num_permutations = as_count(num_permutations, "num_permutations", minimum=fewest, meaning=meaning)
         self.max_features = _as_max_features(max_features)
         self.prefix = prefix
-        self.layout: Coordinates | None = None
+        self.layout: Layout | None = None
         self.model_trace: Trace | None = None
         self._options = Options(
             symmetry,
@@ -193,6 +195,76 @@ class AutoSymmetrized(AutoGuide):
             raise TypeError(f"model must be a NumPyro model, a function; got {type(model).__name__}.")
         self.model = model
 
+    @classmethod
+    def of_gaussian(
+        cls,
+        model: Callable,
+        gaussian: DiagonalGaussian | UnitGaussian | FullGaussian,
+        symmetry: Symmetry | None = None,
+        *,
+        unconstrained: bool = False,
+        **options: Any,
+    ) -> AutoSymmetrized:
+        r"""A Gaussian that is there already as a symmetrized guide: Laplace's, SWAG, one fitted to draws of HMC.
+
+        It describes one labelled mode, and the evidence is that of all copies, which counts where models of different
+        widths are compared: its `elbo_bounds` hold :math:`\mathrm{ELBO}(q) + I(g; \theta)`, with
+        :math:`I \le \log|G|`, and are lower bounds of the model's evidence whatever the Gaussian is.
+
+        Laplace's own estimate, :math:`\log p(m, \text{data}) - \log q(m)` at the mean m, is **no bound**, and neither
+        is that plus :math:`I`: it may lie on either side of the evidence. `log_evidence` gives it, by
+        ``log_evidence((guide, {}), model_args=..., method="laplace")``.
+
+        Parameters
+        ----------
+        model
+            A NumPyro model; parameters of its own are passed as ``params``, as for any guide. Discrete sites are left
+            to be summed out.
+        gaussian
+            Over the *unconstrained* values of all continuous latent sites, as those of autoguides are. A
+            `DiagonalGaussian` and a `guides.UnitGaussian` (a covariance for each unit) have an exact table. So has a
+            `FullGaussian` none of whose correlations are between units; any other takes the general path. Of a
+            fitted guide: ``FullGaussian.from_guide(guide, params)``.
+        symmetry
+            As for the class.
+        unconstrained
+            That this is what the Gaussian is over. It has to be said if a site is not real: ``DiagonalGaussian.fit`` of
+            draws is over values.
+        **options
+            As for the class.
+
+        Returns
+        -------
+        AutoSymmetrized
+            A guide without parameters: pass ``{}``, or the model's.
+
+        Raises
+        ------
+        SymmetryError, UnsupportedGuideError
+            At set-up, as for the class; and if sites or shapes are not the model's, a site is not real and
+            ``unconstrained`` is not given, or the Gaussian has no density.
+        TypeError
+            If it is none.
+
+        See Also
+        --------
+        DiagonalGaussian.to_guide_params : to go on training from it.
+
+        Examples
+        --------
+        >>> import jax, jax.numpy as jnp, numpyro, numpyro.distributions as dist
+        >>> from numpyro_symmetry import AutoSymmetrized, DiagonalGaussian, Symmetry
+        >>> def model(y):
+        ...     z = numpyro.sample("z", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+        ...     numpyro.sample("y", dist.Normal(z.sum(), 1.0), obs=y)
+        >>> gaussian = DiagonalGaussian({"z": jnp.array([-0.5, 0.1, 0.9])}, {"z": jnp.full(3, 0.8)})
+        >>> guide = AutoSymmetrized.of_gaussian(model, gaussian, Symmetry({"z": ("unit",)}))
+        >>> bounds = guide.elbo_bounds(jax.random.key(0), {}, jnp.array(0.5), progress_bar=False)
+        >>> bool(bounds.base_elbo < bounds.lower < dist.Normal(0.0, 2.0).log_prob(0.5))
+        True
+        """
+        return cls(GivenGaussian(model, gaussian, symmetry, unconstrained=unconstrained), symmetry, **options)
+
     def __repr__(self) -> str:
         """The base guide, and what is symmetrized."""
         base = getattr(self.base, "__name__", type(self.base).__name__)
@@ -206,12 +278,19 @@ class AutoSymmetrized(AutoGuide):
             return "Not set up yet: call guide.setup(rng_key, *model_args), or SVI.init, once."
         if not self.layout.symmetry.groups:
             return f"{self!r}\nNothing to symmetrize: the guide is its base guide."
-        lines = [repr(self), f"Units are told apart by {', '.join(self.layout.sites)}."]
-        if self.layout.following:
-            follow, are = ("follow", "are") if len(self.layout.following) > 1 else ("follows", "is")
+        layout = self.layout
+        lines = [repr(self), f"Units are told apart by {', '.join(layout.sites)}."]
+        if layout.following:
+            follow, are = ("follow", "are") if len(layout.following) > 1 else ("follows", "is")
             lines.append(
-                f"{', '.join(self.layout.following)} {follow} these (equivariant, seen in double precision) and {are} "
-                f"left out of the table: I(g; θ) = I(g; {', '.join(self.layout.sites)})."
+                f"{', '.join(layout.following)} {follow} these (equivariant, seen in double precision) and {are} "
+                f"left out of the table: I(g; θ) = I(g; {', '.join(layout.sites)})."
+            )
+        if layout.whitened:
+            by_group = [f"{group} by {', '.join(layout.sites_of(group))}" for group in layout.symmetry.groups]
+            lines.append(
+                f"Group by group: {'; '.join(by_group)}. {', '.join(layout.whitened)} follow the other groups (seen in "
+                "double precision), so that the informations of the groups' tables add."
             )
         inner = getattr(self.base, "explain", None)
         return "\n".join(lines + ([inner()] if inner is not None else []))
@@ -235,7 +314,8 @@ class AutoSymmetrized(AutoGuide):
         if not self.layout.symmetry.groups:
             return result
         # drawn after the base guide, which therefore sees the same keys as when it runs alone
-        key = numpyro.prng_key() if draws_permutations(self.estimator, self.layout) else None
+        of_coordinates, density = self.layout.of_coordinates, self.layout.density
+        key = numpyro.prng_key() if needs_key(self.estimator, of_coordinates, density) else None
         options = {"num_permutations": self.num_permutations, "max_features": self.max_features}
         information = information_at(
             self.base, self.layout, trace, args, kwargs, rng_key=key, estimator=self.estimator, **options

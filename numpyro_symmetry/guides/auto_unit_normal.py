@@ -24,18 +24,25 @@ from numpyro.distributions.transforms import biject_to
 from numpyro.infer import init_to_uniform
 from numpyro.infer.autoguide import AutoGuide, AutoNormal
 
-from numpyro_symmetry.discovery import find_symmetry, trace_model
+from numpyro_symmetry.discovery import find_symmetry
 from numpyro_symmetry.entropy.units import as_rows, from_rows
+from numpyro_symmetry.guides.low_rank_normal import Common, LowRankUnitNormal
 from numpyro_symmetry.guides.unit_normal import UnitNormal
 from numpyro_symmetry.linalg import substitute_forward
+from numpyro_symmetry.models import latent_of, trace_model
+from numpyro_symmetry.models.sites import entrywise
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
-from numpyro_symmetry.symmetry.arguments import as_key, as_shape
+from numpyro_symmetry.symmetry.arguments import as_count, as_key, as_shape
 from numpyro_symmetry.symmetry.axes import Unsigned, names_in, padded
 
+# of a unit with a full covariance, and the rank of what is added to the diagonal above that
 _MOST_NUMBERS = 256
+_RANK = 8
+# of the standard deviations: where they are all zero, low-rank parts have no gradient
+_INIT_FACTOR = 0.1
 
 
-class _Place(NamedTuple):
+class Place(NamedTuple):
     """Where the units of a site lie: the group, the axis counted from the right, and how many numbers each has."""
 
     group: str
@@ -53,7 +60,8 @@ class AutoUnitNormal(AutoGuide):
     independently Normal in its unconstrained space, as in NumPyro's `AutoNormal`.
 
     `AutoSymmetrized` around it keeps an exact table, :math:`L_{ij} = \log q_i(u_j)`, for the square of a unit's numbers
-    times the square of the units. Within `AutoConditional`, sites that follow are no part of a unit.
+    (or, of low rank, the rank times these) times the square of the units. Within `AutoConditional`, sites that follow
+    are no part of a unit.
 
     Parameters
     ----------
@@ -61,27 +69,37 @@ class AutoUnitNormal(AutoGuide):
         A NumPyro model.
     symmetry
         Whose groups' units are meant; by default what `find_symmetry` finds in the model.
+    rank
+        ``None`` for a full covariance within each unit. A whole number r for one that is diagonal plus of rank r,
+        :math:`S_i(I + W_iW_i^\top)S_i`. ``"auto"``: full for units of up to 256 numbers, and rank 8 above.
     prefix
         Prefix of the parameters' names.
     init_loc_fn
         Where means start, as for any autoguide of NumPyro.
     init_scale
-        Standard deviation of every unconstrained number at the start, where none are correlated.
+        Standard deviation of every unconstrained number at the start, where none are correlated, or hardly any.
     create_plates
         As for any autoguide of NumPyro.
+
+    Attributes
+    ----------
+    places
+        Site -> where its units lie, in the order of drawing; empty before it is set up.
 
     Raises
     ------
     SymmetryError
-        At set-up: the model has no symmetry, none of its sites can be part of a unit, a unit has more than 256 numbers,
-        or there is a symmetry to be found under `jit`.
+        At set-up: the model has no symmetry, none of its sites can be part of a unit, or there is a symmetry to be
+        found under `jit`.
 
     Notes
     -----
     A unit's covariance is that of a regression of each of its numbers on those before it,
     :math:`u_f = m_f + \sum_{l<f} C_{fl}(u_l - m_l) + s_f\varepsilon_f`, so that every site has a density of its own.
     Parameters of a site of units are m, s (``scale``) and C (``coefficients``, ``(F, B + F, n)``: F numbers of the
-    site, B of the sites before).
+    site, B of the sites before). Of low rank, they are m, the diagonal of S (``scale``) and W (``factor``,
+    ``(F, r, n)``), which starts small and not at zero, where it would have no gradient; by Woodbury's identity the
+    table takes the square of the units times a unit's numbers times r.
 
     A site belongs to the units of the last of its axes on which a group acts, if that is the whole of the axis and the
     site has an unconstrained number for each of its own; not in a subsampled plate.
@@ -110,6 +128,7 @@ class AutoUnitNormal(AutoGuide):
         model: Callable,
         symmetry: Symmetry | None = None,
         *,
+        rank: int | str | None = "auto",
         prefix: str = "auto",
         init_loc_fn: Callable = init_to_uniform,
         init_scale: float = 0.1,
@@ -121,11 +140,13 @@ class AutoUnitNormal(AutoGuide):
             raise ValueError(f"init_scale must be positive; got {init_scale!r}.")
         super().__init__(model, prefix=prefix, init_loc_fn=init_loc_fn, create_plates=create_plates)
         self.symmetry = symmetry
+        self.rank = _as_rank(rank)
         # a guide around this one may hide sites of the model, and so some of what its symmetry is read from
         self._whole = model
         self._init_scale = init_scale
         self._others: AutoNormal | None = None
-        self._places: dict[str, _Place] = {}
+        self.places: dict[str, Place] = {}
+        self._ranks: dict[str, int | None] = {}
 
     def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Array]:
         """Draw the sites of units one after the other, then the others."""
@@ -134,15 +155,15 @@ class AutoUnitNormal(AutoGuide):
         assert self._others is not None
         assert self.prototype_trace is not None
         drawn: dict[str, Array] = {}
-        before: dict[str, list[Array]] = {}
-        for site, place in self._places.items():
-            fn = self._distribution(site, before.setdefault(place.group, [jnp.zeros((0, self._size(site)))]))
+        before: dict[str, Any] = {}
+        for site, place in self.places.items():
+            fn = self._distribution(site, before.get(place.group))
             support = self.prototype_trace[site]["fn"].support
             transform = self._transform(site)
-            is_real = _elementwise(support) is constraints.real
+            is_real = entrywise(support) is constraints.real
             value = numpyro.sample(site, fn if is_real else dist.TransformedDistribution(fn, transform))
             drawn[site] = jnp.asarray(value)
-            before[place.group].append(fn.deviations(transform.inv(drawn[site])))
+            before[place.group] = fn.after(transform.inv(drawn[site]))
         return drawn | self._others(*args, **kwargs)
 
     def sample_posterior(
@@ -194,30 +215,43 @@ class AutoUnitNormal(AutoGuide):
 
     # ---- private -----------------------------------------------------------------------------------------------
 
-    def _distribution(self, site: str, before: list[Array]) -> UnitNormal:
+    def _distribution(self, site: str, before: Any) -> UnitNormal | LowRankUnitNormal:
+        """A site given what the sites before it in the same units say, if there are any."""
         assert self._others is not None
-        place, start = self._places[site], self._init_locs[site]
-        num_before = sum(map(len, before))
+        place, start, count = self.places[site], self._init_locs[site], self._size(site)
         loc = numpyro.param(f"{site}_{self.prefix}_loc", start)
         scale = numpyro.param(
             f"{site}_{self.prefix}_scale",
             jnp.full(jnp.shape(start), self._init_scale),
             constraint=AutoNormal.scale_constraint,
         )
-        shape = place.numbers, num_before + place.numbers, self._size(site)
-        coefficients = numpyro.param(f"{site}_{self.prefix}_coefficients", jnp.zeros(shape))
         layout = {"axis": place.axis, "units": place.group, "event_dim": self._others._event_dims[site]}
-        return UnitNormal(loc, scale, coefficients, jnp.concatenate(before), **layout)
+        rank = self._ranks[place.group]
+        if rank is None:
+            before = jnp.zeros((0, count)) if before is None else before
+            shape = place.numbers, len(before) + place.numbers, count
+            coefficients = numpyro.param(f"{site}_{self.prefix}_coefficients", jnp.zeros(shape))
+            return UnitNormal(loc, scale, coefficients, before, **layout)
+        shape, size = (place.numbers, rank, count), _INIT_FACTOR / math.sqrt(rank)
+        factor = numpyro.param(f"{site}_{self.prefix}_factor", lambda key: size * jax.random.normal(key, shape))
+        before = Common.before_all(rank, count) if before is None else before
+        return LowRankUnitNormal(loc, scale, factor, before, **layout)
 
     def _size(self, site: str) -> int:
-        return jnp.shape(self._init_locs[site])[self._places[site].axis]
+        return jnp.shape(self._init_locs[site])[self.places[site].axis]
 
     def _marginal_scales(self, params: dict[str, Any]) -> dict[str, Array]:
         """Standard deviations of the numbers of units, whatever the others of the unit are."""
         found = {}
-        for group in dict.fromkeys(place.group for place in self._places.values()):
-            sites = [site for site, place in self._places.items() if place.group == group]
-            rows = {site: as_rows(params[f"{site}_{self.prefix}_scale"], self._places[site].axis) for site in sites}
+        for group in dict.fromkeys(place.group for place in self.places.values()):
+            sites = [site for site, place in self.places.items() if place.group == group]
+            rows = {site: as_rows(params[f"{site}_{self.prefix}_scale"], self.places[site].axis) for site in sites}
+            if self._ranks[group] is not None:
+                for site in sites:
+                    wider = jnp.sqrt(1.0 + (params[f"{site}_{self.prefix}_factor"] ** 2).sum(1))
+                    wider = from_rows(wider, jnp.shape(self._init_locs[site]), self.places[site].axis)
+                    found[site] = params[f"{site}_{self.prefix}_scale"] * wider
+                continue
             count = sum(map(len, rows.values()))
             coefficients = [params[f"{site}_{self.prefix}_coefficients"] for site in sites]
             lower = jnp.concatenate([jnp.pad(c, ((0, 0), (0, count - c.shape[1]), (0, 0))) for c in coefficients])
@@ -225,7 +259,7 @@ class AutoUnitNormal(AutoGuide):
             effects = substitute_forward(lower, jnp.eye(count)[:, :, None] * jnp.concatenate([*rows.values()])[:, None])
             parts = jnp.split(jnp.sqrt((effects**2).sum(0)), np.cumsum([len(r) for r in rows.values()])[:-1])
             for site, part in zip(sites, parts, strict=True):
-                found[site] = from_rows(part, jnp.shape(self._init_locs[site]), self._places[site].axis)
+                found[site] = from_rows(part, jnp.shape(self._init_locs[site]), self.places[site].axis)
         return found
 
     def _parameters(self, kind: str, params: dict[str, Any]) -> dict[str, Array]:
@@ -251,25 +285,32 @@ class AutoUnitNormal(AutoGuide):
         others._setup_prototype(*args, **kwargs)
         trace = others.prototype_trace
         assert trace is not None
-        latent = {name: s for name, s in trace.items() if s["type"] == "sample" and not s["is_observed"]}
-        found = {site: _place(site, symmetry, trace) for site in latent}
-        self._places = {site: place for site, place in found.items() if place is not None}
-        if not self._places:
+        latent = latent_of(trace)
+        self.places = places_of(symmetry, trace)
+        if not self.places:
             raise SymmetryError(
                 f"None of the latent sites {sorted(latent)} can be part of a unit of {symmetry}: they are not moved, "
                 "have no unconstrained number for each of their own, or lie in a subsampled plate. Use AutoNormal."
             )
-        _refuse_large_units(self._places)
+        groups = dict.fromkeys(place.group for place in self.places.values())
+        self._ranks = {group: self._rank_of(group) for group in groups}
         self._init_locs = others._init_locs
         self.prototype_trace = trace
-        others.prototype_trace = {name: site for name, site in trace.items() if name not in self._places}
+        others.prototype_trace = {name: site for name, site in trace.items() if name not in self.places}
         self._others = others
+
+    def _rank_of(self, group: str) -> int | None:
+        """The rank of a group's units, or ``None`` for a full covariance."""
+        if isinstance(self.rank, str):
+            numbers = sum(place.numbers for place in self.places.values() if place.group == group)
+            return None if numbers <= _MOST_NUMBERS else _RANK
+        return self.rank
 
     def _units(self, args: tuple, kwargs: dict[str, Any]) -> Symmetry:
         """The symmetry whose groups' units are meant, bound."""
         if self.symmetry is not None:
             trace = trace_model(self._whole, args, kwargs, jax.random.key(0))
-            latent = {n: s["value"] for n, s in trace.items() if s["type"] == "sample" and not s["is_observed"]}
+            latent = {n: s["value"] for n, s in latent_of(trace).items()}
             return self.symmetry.bind(latent)
         if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((args, kwargs))):
             raise SymmetryError(
@@ -284,19 +325,19 @@ class AutoUnitNormal(AutoGuide):
         return found
 
 
-def _elementwise(support: Any) -> Any:
-    while isinstance(support, constraints.independent):
-        support = support.base_constraint
-    return support
+def places_of(symmetry: Symmetry, trace: dict[str, Any]) -> dict[str, Place]:
+    """Where the units lie in each latent site of a model's trace that can be part of some."""
+    found = {site: _place(site, symmetry, trace) for site in latent_of(trace)}
+    return {site: place for site, place in found.items() if place is not None}
 
 
-def _place(site: str, symmetry: Symmetry, trace: dict[str, Any]) -> _Place | None:
+def _place(site: str, symmetry: Symmetry, trace: dict[str, Any]) -> Place | None:
     """Where the units of a site lie, if it can be part of units."""
     message = trace[site]
     shape = jnp.shape(message["value"])
     entries = padded(symmetry.axes.get(site, ()), len(shape))
     moved = [(position, entry) for position, entry in enumerate(entries) if entry is not None and names_in([entry])]
-    if not moved or len(entries) != len(shape) or _elementwise(message["fn"].support).event_dim:
+    if not moved or len(entries) != len(shape) or entrywise(message["fn"].support).event_dim:
         return None
     position, entry = moved[-1]
     name = entry.group if isinstance(entry, Unsigned) else entry
@@ -306,16 +347,13 @@ def _place(site: str, symmetry: Symmetry, trace: dict[str, Any]) -> _Place | Non
     group = symmetry.groups[name]
     if group.orbits is not None or group.over:
         return None
-    return _Place(name, position - len(shape), math.prod(shape) // shape[position])
+    return Place(name, position - len(shape), math.prod(shape) // shape[position])
 
 
-def _refuse_large_units(places: dict[str, _Place]) -> None:
-    for group in dict.fromkeys(place.group for place in places.values()):
-        numbers = {site: place.numbers for site, place in places.items() if place.group == group}
-        if sum(numbers.values()) > _MOST_NUMBERS:
-            others = [name for name in dict.fromkeys(p.group for p in places.values()) if name != group]
-            remedy = f"AutoUnitNormal(model, symmetry.restrict({others})), or AutoNormal" if others else "AutoNormal"
-            raise SymmetryError(
-                f"Each unit of group {group!r} has {sum(numbers.values())} numbers ({numbers}), and a covariance "
-                f"within each is limited to {_MOST_NUMBERS}. Use {remedy}."
-            )
+def _as_rank(value: Any) -> int | str | None:
+    """A rank, ``None`` for a full covariance, or ``"auto"``."""
+    if isinstance(value, str):
+        if value != "auto":
+            raise ValueError(f"rank must be 'auto', a whole number, or None for a full covariance; got {value!r}.")
+        return value
+    return None if value is None else as_count(value, "rank")

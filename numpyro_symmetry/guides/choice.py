@@ -9,12 +9,10 @@ from typing import Any, NamedTuple
 
 import jax
 
-from numpyro_symmetry.discovery import trace_model
 from numpyro_symmetry.guides.affine import (
     dependent_observations,
     eligible,
     observations,
-    observed_sites,
     parameters,
     predictors_given,
     reader,
@@ -25,6 +23,7 @@ from numpyro_symmetry.guides.affine import (
 from numpyro_symmetry.guides.conditional import FromObservations, Source, start_of_inducing
 from numpyro_symmetry.guides.equivariance import as_double
 from numpyro_symmetry.guides.unfit import refuse_chance, refuse_models, refuse_sites, refuse_subsampled
+from numpyro_symmetry.models import latent_of, observed_of, trace_model
 from numpyro_symmetry.symmetry import SymmetryError
 
 _NUM_PLACES = 3
@@ -66,7 +65,7 @@ def choose(model: Callable, asked: Asked, args: tuple, kwargs: dict[str, Any]) -
     """
     inducing = asked.inducing
     traces = [trace_model(model, args, kwargs, jax.random.key(k)) for k in range(_NUM_PLACES)]
-    latent = {name: s for name, s in traces[0].items() if s["type"] == "sample" and not s["is_observed"]}
+    latent = latent_of(traces[0])
     refuse_models(traces[0], latent)
     if inducing is None:
         refuse_subsampled(traces[0])
@@ -101,7 +100,7 @@ def choose(model: Callable, asked: Asked, args: tuple, kwargs: dict[str, Any]) -
             num_outputs = shared_outputs(at, double, sites, weights)
     if inducing is not None:
         seen = observations(trace_given(model, args, kwargs, places[0]))
-        observed = observed_sites(traces[0])
+        observed = observed_of(traces[0])
         source = start_of_inducing(model, args, kwargs, places[0], sites, seen, observed, inducing)
         return Choice(source, frozenset(latent), reasons)
     seen = observations(trace_given(model, args, kwargs, places[0]))

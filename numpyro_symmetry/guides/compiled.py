@@ -80,7 +80,7 @@ class Compiled(NamedTuple):
     function
         What was compiled.
     run
-        ``(keys, given, arrays) -> `` results ``(keys, ...)``.
+        ``(keys, given, arrays)`` to results ``(keys, ...)``.
     """
 
     settings: tuple | None
@@ -109,7 +109,7 @@ def run_compiled(
     compiled
         The program of last time.
     make
-        Makes the function ``(rng_key, given, args, kwargs) -> `` arrays, if a program has to be compiled.
+        Makes the function ``(rng_key, given, args, kwargs)`` to arrays, if a program has to be compiled.
     keys
         ``(n,)`` random keys.
     given

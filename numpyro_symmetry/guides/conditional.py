@@ -27,7 +27,6 @@ from numpyro_symmetry.guides.affine import (
     Prior,
     Trace,
     frames_of,
-    observed_sites,
     parameters,
     prior_of,
     read,
@@ -41,6 +40,7 @@ from numpyro_symmetry.guides.likelihoods import NORMAL, Observation
 from numpyro_symmetry.guides.linear_part import linear_outputs
 from numpyro_symmetry.guides.rows import Blocks, Together, WidestLast
 from numpyro_symmetry.guides.unfit import refuse_subsampled
+from numpyro_symmetry.models import observed_of
 from numpyro_symmetry.symmetry import SymmetryError
 
 
@@ -97,7 +97,7 @@ class FromObservations(NamedTuple):
         """Priors, mean and precision of the sites at values of the others."""
         start = trace_given(model, args, kwargs, given)
         refuse_subsampled(start)
-        absent = set(self.observed) - set(observed_sites(start))
+        absent = set(self.observed) - set(observed_of(start))
         if absent:
             raise SymmetryError(
                 f"The conditional of {list(self.sites)} is made from the observations {sorted(absent)}, and the guide "

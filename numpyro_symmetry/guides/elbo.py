@@ -17,11 +17,12 @@ from numpyro import handlers
 from numpyro.distributions.kl import kl_divergence
 from numpyro.distributions.util import scale_and_mask
 
-from numpyro_symmetry.discovery import enumerated_log_density
 from numpyro_symmetry.guides.bounds import Particles
-from numpyro_symmetry.guides.density import Trace, latent_values, log_prob_of
+from numpyro_symmetry.guides.density import latent_values, log_prob_of
 from numpyro_symmetry.guides.origin import Origin
 from numpyro_symmetry.guides.requirements import subsampled_plates
+from numpyro_symmetry.models import enumerated_log_density
+from numpyro_symmetry.models.sites import Trace
 from numpyro_symmetry.symmetry import SymmetryError
 
 
@@ -33,7 +34,7 @@ class Target(NamedTuple):
     model, guide
         As for an ELBO.
     information
-        ``(rng_key, guide trace, args, kwargs) -> `` lower and upper estimate of one draw's mutual information,
+        ``(rng_key, guide trace, args, kwargs)`` to lower and upper estimate of one draw's mutual information,
         ``(2,)``, nats.
     model_trace
         A trace of the model.

@@ -1,13 +1,17 @@
 r"""Which sites of a guide merely follow the others under a relabelling: :math:`q(gb \mid ga) = q(b \mid a)`.
 
 Such a site cancels from :math:`q(g\theta)/q(\theta)`, so that :math:`I(g; a, b) = I(g; a)` and the table needs a alone.
+A site may follow the relabellings of one group and be what tells the units of another apart, as the weights into a
+layer whose inputs are another's units: it is judged group by group.
+
 That is believed only where it was seen: in double precision, at parameters away from where training starts, since
 factors that are alike at the start would hide a conditional that is not equivariant. Knows guides and symmetries.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,9 +21,12 @@ from numpyro import handlers
 from numpyro.distributions import constraints
 from numpyro.distributions.transforms import biject_to
 
-from numpyro_symmetry.guides.density import Trace, dependencies, latent_values, log_density_by_site
-from numpyro_symmetry.guides.requirements import moving_everything
-from numpyro_symmetry.symmetry import Element, Symmetry
+from numpyro_symmetry.guides.density import dependencies, latent_values, log_density_by_site
+from numpyro_symmetry.models.sites import Trace
+from numpyro_symmetry.symmetry import Element, SignedPermutation, Symmetry
+from numpyro_symmetry.symmetry.axes import AxisEntry, names_in
+from numpyro_symmetry.symmetry.elements import Part, permutation_of
+from numpyro_symmetry.symmetry.restriction import axes_of_groups
 
 _NUM_SETTINGS = 3
 _SPREAD = 0.3
@@ -27,9 +34,48 @@ _SPREAD = 0.3
 _ROUNDING, _MOVED = 1e-8, 1e-6
 
 
-def equivariant_sites(
-    guide: Any, symmetry: Symmetry, trace: Trace, args: tuple, kwargs: dict[str, Any]
-) -> dict[str, str]:
+Verdicts = dict[str, dict[str, str]]
+
+
+class Follows(NamedTuple):
+    """Which sites need no place in which tables.
+
+    Attributes
+    ----------
+    groups
+        Site -> groups whose relabellings it follows.
+    sites
+        Sites that follow every group that moves them, or what they depend on.
+    """
+
+    groups: dict[str, frozenset[str]]
+    sites: tuple[str, ...]
+
+    @classmethod
+    def of(cls, symmetry: Symmetry, verdicts: Verdicts) -> Follows:
+        """What is equivariant follows, but for groups whose units nothing else would tell apart."""
+        groups = {
+            site: frozenset(name for name, verdict in by_group.items() if verdict == "equivariant")
+            for site, by_group in verdicts.items()
+        }
+        none = frozenset()
+        told = set().union(*(names_in(entries) - groups.get(s, none) for s, entries in symmetry.axes.items()))
+        groups = {site: names & told for site, names in groups.items()}
+        return cls(groups, tuple(site for site in groups if groups[site] == set(verdicts[site])))
+
+    def entirely(self) -> Follows:
+        """Those alone that follow every group."""
+        return Follows({site: self.groups[site] for site in self.sites}, self.sites)
+
+    def told(self, symmetry: Symmetry, site: str, entries: tuple[AxisEntry, ...]) -> tuple[AxisEntry, ...]:
+        """A site's entries, of the groups alone whose units it tells apart."""
+        if not self.groups.get(site):
+            return entries
+        rest = [name for name in symmetry.groups if name not in self.groups[site]]
+        return axes_of_groups({site: entries}, rest).get(site, (None,) * len(entries))
+
+
+def equivariant_sites(guide: Any, symmetry: Symmetry, trace: Trace, args: tuple, kwargs: dict[str, Any]) -> Verdicts:
     """Whether sites whose distribution depends on relabelled ones follow these, or stay as they are if none moves them.
 
     Parameters
@@ -46,19 +92,44 @@ def equivariant_sites(
     Returns
     -------
     dict
-        Site -> ``"equivariant"``; ``"different"``; or ``"inconclusive"``, where nothing was tested since a change of
-        the others alone did not show: another labelling of them, or another draw where no label moves the site.
+        Site -> group that moves it, or what it depends on -> ``"equivariant"``; ``"different"``; or
+        ``"inconclusive"``, where nothing was tested since a change of the others alone did not show: another labelling
+        of them, or another draw where no label moves them, or the site.
     """
     args, kwargs = as_jax((args, kwargs))
     depends = dependencies(guide, trace, args, kwargs)
-    following = [site for site, on in depends.items() if on & set(symmetry.axes)]
+    of_group = {name: symmetry.restrict([name]) for name in symmetry.groups}
+    following = {site: on for site, on in depends.items() if on & set(symmetry.axes)}
+    judged = {
+        name: {site: bool(on & set(one.axes)) for site, on in following.items() if ({site} | on) & set(one.axes)}
+        for name, one in of_group.items()
+    }
     if not following:
         return {}
     with jax.enable_x64(True):
         args, kwargs = as_double((args, kwargs))
-        at = jax.jit(lambda key: _changes(guide, symmetry, following, _setting(key, symmetry, trace), args, kwargs))
+
+        @jax.jit
+        def at(key: Array) -> dict[str, dict[str, tuple[Array, Array]]]:
+            keys, data, key_element = _setting(key, trace)
+            elements = {n: [moving_everything(one), one.sample(key_element)] for n, one in of_group.items()}
+            return _changes(guide, of_group, judged, elements, keys, data, args, kwargs)
+
         found = [jax.tree.map(float, at(jax.random.key(k))) for k in range(_NUM_SETTINGS)]
-    return {site: _verdict([changes[site] for changes in found]) for site in following}
+    return {
+        site: {name: _verdict([changes[name][site] for changes in found]) for name in judged if site in judged[name]}
+        for site in following
+    }
+
+
+def moving_everything(symmetry: Symmetry) -> Element:
+    """One cycle through the indices of every group, every sign flipped."""
+
+    def one(part: Part) -> Part:
+        cycle = jnp.roll(permutation_of(part), 1)
+        return SignedPermutation(cycle, -jnp.asarray(part.sign)) if isinstance(part, SignedPermutation) else cycle
+
+    return {name: one(part) for name, part in symmetry.identity().items()}
 
 
 def _verdict(changes: list[tuple[float, float]]) -> str:
@@ -68,10 +139,19 @@ def _verdict(changes: list[tuple[float, float]]) -> str:
 
 
 def _changes(
-    guide: Any, symmetry: Symmetry, sites: list[str], setting: tuple, args: tuple, kwargs: dict[str, Any]
-) -> dict[str, tuple[Array, Array]]:
-    """How much log densities change if all sites are relabelled together, and if only the others are."""
-    keys, data, elements = setting
+    guide: Any,
+    symmetries: Mapping[str, Symmetry],
+    judged: Mapping[str, Mapping[str, bool]],
+    elements: Mapping[str, list[Element]],
+    keys: Array,
+    data: dict[str, Any],
+    args: tuple,
+    kwargs: dict[str, Any],
+) -> dict[str, dict[str, tuple[Array, Array]]]:
+    """How much log densities change if all sites are relabelled together, and if only the others are.
+
+    By group, for the sites that are judged: to each of these, whether the group moves others on which it depends.
+    """
 
     def draw(key: Array) -> Trace:
         with handlers.block(), handlers.trace() as trace, handlers.seed(rng_seed=key), handlers.substitute(data=data):
@@ -81,23 +161,35 @@ def _changes(
     trace = draw(keys[0])
     values, others = latent_values(trace), latent_values(draw(keys[1]))
     points: list[Any] = [values]
-    for element in elements:
-        moved: Any = symmetry.apply(element, values)
-        points.append(moved)
-        points += [(moved if site in symmetry.axes else others) | {site: values[site]} for site in sites]
+    where: list[tuple[str, str, int, int]] = []
+    for name, symmetry in symmetries.items():
+        for element in elements[name]:
+            moved: Any = symmetry.apply(element, values)
+            together = len(points)
+            points.append(moved)
+            for site, moves_others in judged[name].items():
+                where.append((name, site, together, len(points)))
+                changed = moved if site in symmetry.axes and moves_others else others
+                points.append(changed | {site: values[site]})
+    sites = sorted({site for _, site, *_ in where})
 
     def densities(values: dict[str, Array]) -> Array:
         found = log_density_by_site(guide, trace, values, args, kwargs)
         return jnp.stack([found[site] for site in sites])
 
     # one after the other, so that the guide is compiled once
-    before, *after = jax.lax.map(densities, jax.tree.map(lambda *leaves: jnp.stack(leaves), *points))
-    change = (jnp.abs(jnp.stack(after) - before) / (1.0 + jnp.abs(before))).reshape(len(elements), -1, len(sites))
-    return {site: (change[:, 0, k].max(), change[:, 1 + k, k].max()) for k, site in enumerate(sites)}
+    at = jax.lax.map(densities, jax.tree.map(lambda *leaves: jnp.stack(leaves), *points))
+    change = jnp.abs(at - at[0]) / (1.0 + jnp.abs(at[0]))
+    found: dict[str, dict[str, tuple[Array, Array]]] = {name: {} for name in symmetries}
+    for name, site, *at_points in where:
+        changes = change[jnp.array(at_points), sites.index(site)]
+        most = jnp.maximum(jnp.stack(found[name].get(site, (0.0, 0.0))), changes)
+        found[name][site] = (most[0], most[1])
+    return found
 
 
-def _setting(key: Array, symmetry: Symmetry, trace: Trace) -> tuple[Array, dict[str, Any], list[Element]]:
-    """Keys for two draws, perturbed parameters, and elements: one that moves everything, one at random."""
+def _setting(key: Array, trace: Trace) -> tuple[Array, dict[str, Any], Array]:
+    """Keys for two draws, perturbed parameters, and a key for elements at random."""
     key_draws, key_parameters, key_element = jax.random.split(key, 3)
     data = {}
     for k, (name, site) in enumerate(trace.items()):
@@ -106,7 +198,7 @@ def _setting(key: Array, symmetry: Symmetry, trace: Trace) -> tuple[Array, dict[
             data[name] = _perturbed(jax.random.fold_in(key_parameters, k), site["value"], constraint)
         elif site["type"] in ("plate", "mutable"):
             data[name] = site["value"]
-    return jax.random.split(key_draws), data, [moving_everything(symmetry), symmetry.sample(key_element)]
+    return jax.random.split(key_draws), data, key_element
 
 
 def _perturbed(key: Array, value: Any, constraint: Any) -> Any:

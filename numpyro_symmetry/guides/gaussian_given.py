@@ -13,6 +13,7 @@ from numpyro.distributions import constraints
 
 from numpyro_symmetry.guides.affine import Prior
 from numpyro_symmetry.guides.rows import Precision
+from numpyro_symmetry.models.sites import real_event
 
 
 class GaussianGiven(dist.Distribution):
@@ -27,21 +28,31 @@ class GaussianGiven(dist.Distribution):
     event_dim
         Dimensions of an event, as in the model. The members of a batch are not independent: each is given an equal
         share of their joint log density.
+    lowered_by
+        Site drawn before it, together with which it is one Gaussian -> :math:`S`, ``(P, P')``: with the z of that site
+        the mean of this one falls by S times as much.
     """
 
     arg_constraints: dict = {}
     reparametrized_params: list = []
-    pytree_data_fields = ("loc", "precision", "prior")
+    pytree_data_fields = ("loc", "precision", "prior", "lowered_by")
 
-    def __init__(self, loc: Array, precision: Precision, prior: Prior, event_dim: int) -> None:
-        self.loc, self.precision, self.prior = loc, precision, prior
+    def __init__(
+        self,
+        loc: Array,
+        precision: Precision,
+        prior: Prior,
+        event_dim: int,
+        lowered_by: dict[str, Array] | None = None,
+    ) -> None:
+        self.loc, self.precision, self.prior, self.lowered_by = loc, precision, prior, lowered_by or {}
         shape = jnp.shape(prior.loc)
         super().__init__(shape[: len(shape) - event_dim], shape[len(shape) - event_dim :], validate_args=False)
 
     @property
     def support(self) -> constraints.Constraint:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Real, of the site's shape."""
-        return constraints.independent(constraints.real, self.event_dim) if self.event_dim else constraints.real
+        return real_event(self.event_dim)
 
     @property
     def mean(self) -> Array:
@@ -63,7 +74,11 @@ class GaussianGiven(dist.Distribution):
 
     def coordinates(self, value: Array) -> Array:
         """Whitened coordinates z of a value."""
-        return ((value - self.prior.loc) / self.prior.scale).reshape(self.loc.shape)
+        return self.scaled(value - self.prior.loc)
+
+    def scaled(self, deviation: Array) -> Array:
+        """Whitened coordinates of a deviation from the prior's mean."""
+        return (deviation / self.prior.scale).reshape(self.loc.shape)
 
     def _value(self, z: Array) -> Array:
         return self.prior.loc + self.prior.scale * z.reshape(self.shape())

@@ -13,8 +13,7 @@ import jax
 from jax import Array
 from jax.extend.core import Jaxpr, Literal
 
-from numpyro_symmetry.discovery.constants import bind_params
-from numpyro_symmetry.discovery.interpreter import called
+from numpyro_symmetry.models.compat import bind_params, called
 
 # linear in their only array
 _LINEAR = {

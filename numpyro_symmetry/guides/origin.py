@@ -13,7 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from numpyro_symmetry.guides.density import Trace, latent_values
+from numpyro_symmetry.guides.density import latent_values
+from numpyro_symmetry.models import observed_of
+from numpyro_symmetry.models.sites import Trace
 
 
 @jax.tree_util.register_pytree_node_class
@@ -40,11 +42,7 @@ class Origin:
     def of(cls, model_trace: Trace, args: tuple, kwargs: dict[str, Any]) -> Origin:
         """What one draw is of; no leading dimension."""
         latents = {site: jnp.shape(value) for site, value in latent_values(model_trace).items()}
-        observed = {
-            name: fingerprint(site["value"])
-            for name, site in model_trace.items()
-            if site["type"] == "sample" and site["is_observed"]
-        }
+        observed = {name: fingerprint(site["value"]) for name, site in observed_of(model_trace).items()}
         given = (fingerprint(leaf) for leaf in jax.tree.leaves((args, kwargs)) if _is_numeric(leaf))
         return cls(tuple(sorted(latents.items())), observed, sum(given, jnp.uint32(0)))
 

@@ -16,7 +16,7 @@ from jax.core import Tracer
 from numpyro.distributions import constraints
 from numpyro.distributions.transforms import biject_to
 
-from numpyro_symmetry.guides.density import Trace
+from numpyro_symmetry.models.sites import Trace
 from numpyro_symmetry.symmetry import SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_real_array, refuse_masked
 

@@ -15,38 +15,25 @@ import numpy as np
 import numpyro.distributions as dist
 from jax.core import Tracer
 from numpyro import handlers
-from numpyro.infer import autoguide
 from numpyro.primitives import Messenger
 
-from numpyro_symmetry.discovery import trace_model
-from numpyro_symmetry.entropy.factorised import log_ratio
+from numpyro_symmetry.entropy import General
 from numpyro_symmetry.guides.density import (
-    Coordinates,
-    Trace,
-    coordinates_of,
-    factors_of,
     latent_values,
     log_density_by_site,
     log_prob_of,
     own_sites,
-    parts_of,
     unrecovered_sites,
-    without_wrappers,
 )
+from numpyro_symmetry.guides.equivariance import moving_everything
+from numpyro_symmetry.guides.kinds import WITHOUT_DENSITY, parts_of
+from numpyro_symmetry.guides.layout import Layout, density_of, draw_of
 from numpyro_symmetry.guides.parameters import refuse_wrong_parameters as refuse_wrong_parameters
-from numpyro_symmetry.symmetry import Element, SignedPermutation, Symmetry, SymmetryError, UnsupportedGuideError
+from numpyro_symmetry.models import latent_of, observed_of, trace_model
+from numpyro_symmetry.models.sites import Trace, without_wrappers
+from numpyro_symmetry.symmetry import Symmetry, SymmetryError, UnsupportedGuideError
 from numpyro_symmetry.symmetry.axes import names_in
-from numpyro_symmetry.symmetry.elements import Part, permutation_of
 
-_WITHOUT_DENSITY = {
-    autoguide.AutoDelta: "is a point mass, whose copies never overlap: symmetrizing it would only add the constant "
-    "log|G|. Use AutoNormal, or align point estimates instead",
-    autoguide.AutoLaplaceApproximation: "is a point mass while it trains. Train it bare, then symmetrize a "
-    "Gaussian guide",
-    autoguide.AutoDAIS: "has auxiliary momenta and no density in the model's latents. Use AutoNormal or AutoIAFNormal",
-    autoguide.AutoSemiDAIS: "has auxiliary momenta and no density in the model's latents. Use AutoNormal",
-    autoguide.AutoBNAFNormal: "has no analytic inverse, so no density at permuted values. Use AutoIAFNormal",
-}
 _TOLERANCE = 1e-3
 
 
@@ -60,7 +47,7 @@ def refuse_guides_without_density(guide: object) -> None:
                 f"{type(part).__name__} is symmetrized already, and its average over a group is no guide's density. "
                 "Symmetrize the base guide once, by one Symmetry with all groups."
             )
-        for kind, why in _WITHOUT_DENSITY.items():
+        for kind, why in WITHOUT_DENSITY.items():
             if isinstance(part, kind):
                 raise UnsupportedGuideError(f"{type(part).__name__} cannot be symmetrized: it {why}.")
     if not callable(guide):
@@ -90,18 +77,13 @@ def refuse_hidden_sites(
     whole = _unblocked(model)
     if whole is not model:
         trace = trace_model(whole, args, kwargs, jax.random.key(0))
-        for what, is_observed in (("observed", True), ("latent", False)):
-            hidden = [
-                site
-                for site, message in trace.items()
-                if message["type"] == "sample" and message["is_observed"] == is_observed and site not in model_trace
-            ]
-            if hidden:
+        for what, sites in (("observed", observed_of(trace)), ("latent", latent_of(trace))):
+            if hidden := [site for site in sites if site not in model_trace]:
                 raise SymmetryError(
                     f"The model is blocked and hides its {what} sites {hidden}, so that its symmetry and its ELBO are "
                     f"not those of the model that SVI trains on: {remedy}"
                 )
-    if not is_given and not any(s["type"] == "sample" and s["is_observed"] for s in model_trace.values()):
+    if not is_given and not observed_of(model_trace):
         raise SymmetryError(
             f"The guide's model has no observed site, so no data: {remedy} A model that has no data on purpose is "
             "named in the same way."
@@ -128,7 +110,7 @@ def summed_out_sites(model_trace: Trace, drawn: Collection[str]) -> list[str]:
     UnsupportedGuideError
         If it leaves out a continuous one, for which nobody draws.
     """
-    latent = {name: s for name, s in model_trace.items() if s["type"] == "sample" and not s["is_observed"]}
+    latent = latent_of(model_trace)
     absent = {name: site["fn"].support.is_discrete for name, site in latent.items() if name not in drawn}
     if undrawn := [name for name, is_discrete in absent.items() if not is_discrete]:
         raise UnsupportedGuideError(
@@ -191,7 +173,7 @@ def refuse_plate_around_everything(model_trace: Trace) -> None:
         )
 
 
-def verify_densities(guide: Any, trace: Trace, layout: Coordinates, args: tuple, kwargs: dict) -> Coordinates:
+def verify_densities(guide: Any, trace: Trace, layout: Layout, args: tuple, kwargs: dict) -> Layout:
     """Check numerically that the guide's density can be read at moved values, and that the fast path agrees with it."""
     if unrecovered := unrecovered_sites(guide, trace):
         raise UnsupportedGuideError(
@@ -226,20 +208,10 @@ def verify_densities(guide: Any, trace: Trace, layout: Coordinates, args: tuple,
             )
     if not layout.factorises:
         return layout
-    factors, coordinates = factors_of(None, guide, trace, layout, args, kwargs), coordinates_of(values, layout)
-    fast = float(log_ratio(layout.of_coordinates, factors, coordinates, element))
+    density, draw = density_of(guide, trace, layout, args, kwargs), draw_of(trace, layout)
+    fast = float(density.log_ratio(layout.of_coordinates, draw, element))
     # what follows was seen to cancel in double precision; in single its density may round to anything
     telling = [site for site in after if site not in layout.following]
     slow = sum(float(after[site] - before[site]) for site in telling)
     scale = 1.0 + sum(abs(float(after[site])) + abs(float(before[site])) for site in telling)
-    return layout._replace(factorises=abs(fast - slow) <= _TOLERANCE * scale)
-
-
-def moving_everything(symmetry: Symmetry) -> Element:
-    """One cycle through the indices of every group, every sign flipped."""
-
-    def one(part: Part) -> Part:
-        cycle = jnp.roll(permutation_of(part), 1)
-        return SignedPermutation(cycle, -jnp.asarray(part.sign)) if isinstance(part, SignedPermutation) else cycle
-
-    return {name: one(part) for name, part in symmetry.identity().items()}
+    return layout if abs(fast - slow) <= _TOLERANCE * scale else layout._replace(density=General)

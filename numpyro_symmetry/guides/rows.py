@@ -36,7 +36,11 @@ class ByParameters(NamedTuple):
 
     def log_prob(self, deviation: Array) -> Array:
         """Log density of a deviation from the mean, nats, over all columns."""
-        return _log_prob(jnp.sum(product(self.factor.T, deviation) ** 2), self.factor, deviation)
+        return _log_prob(jnp.sum(self.whitened(deviation) ** 2), self.factor, deviation)
+
+    def whitened(self, deviation: Array) -> Array:
+        r"""Numbers whose squares add up to :math:`\delta^\top\Lambda\delta`, column by column."""
+        return product(self.factor.T, deviation)
 
 
 class ByRows(NamedTuple):
@@ -76,6 +80,10 @@ class ByRows(NamedTuple):
         """Log density of a deviation from the mean, nats, over all columns."""
         square = jnp.sum(deviation**2) + jnp.sum(product(self.slope, deviation) ** 2)
         return _log_prob(square, self.factor, deviation)
+
+    def whitened(self, deviation: Array) -> Array:
+        r"""Numbers whose squares add up to :math:`\delta^\top\Lambda\delta`, column by column."""
+        return jnp.concatenate([deviation, product(self.slope, deviation)])
 
 
 Precision = ByParameters | ByRows
@@ -120,6 +128,17 @@ class Together(NamedTuple):
             offset, stop = jnp.concatenate([drawn[name] - loc[name], offset]), start
         return drawn
 
+    def coefficients(self) -> dict[str, Blocks]:
+        """Block -> block drawn before it -> how a deviation of that lowers the mean of this, ``(P_k, P_l)``."""
+        found, stop, before = {}, self.factor.shape[0], []
+        for name in _in_order(self.slopes):
+            start = stop - self.slopes[name].shape[1]
+            own, others = self.factor[start:stop, start:stop], self.factor[stop:, start:stop].T
+            lowers = solve_triangular(own, others, transposed=True) if before else others
+            found[name] = dict(zip(before, _columns(lowers, [self.slopes[each] for each in before]), strict=True))
+            before, stop = [name, *before], start
+        return found
+
     def _split(self, stacked: Array) -> Blocks:
         found, stop = {}, stacked.shape[0]
         for name in _in_order(self.slopes):
@@ -160,6 +179,12 @@ class WidestLast(NamedTuple):
             own = own - precision.mean(self._rows({other: drawn[other] - loc[other] for other in drawn}))
         return drawn | {name: draw(name, own, precision)}
 
+    def coefficients(self) -> dict[str, Blocks]:
+        """Block -> block drawn before it -> how a deviation of that lowers the mean of this, ``(P_k, P_l)``."""
+        ((name, precision),) = self.wide.items()
+        own = {other: precision.mean(slope) for other, slope in self.slopes.items()}
+        return ({} if self.narrow is None else self.narrow.coefficients()) | {name: own}
+
     def _rows(self, blocks: Blocks) -> Array:
         return jnp.asarray(sum((product(self.slopes[name], blocks[name]) for name in blocks), 0.0))
 
@@ -192,6 +217,15 @@ def factorise(slopes: Mapping[str, Array]) -> Together | WidestLast:
 def _in_order(slopes: Mapping[str, Array]) -> list[str]:
     """Blocks in the order in which they are drawn: the widest last, so that its own space is the only large one."""
     return sorted(slopes, key=lambda name: (slopes[name].shape[1], name))
+
+
+def _columns(matrix: Array, slopes: list[Array]) -> list[Array]:
+    """A matrix cut into as many columns as each slope has."""
+    found, start = [], 0
+    for slope in slopes:
+        found.append(matrix[:, start : start + slope.shape[1]])
+        start += slope.shape[1]
+    return found
 
 
 def _side_by_side(slopes: Mapping[str, Array]) -> Array:

@@ -9,27 +9,23 @@ from typing import Any, NamedTuple
 import jax
 from jax import Array
 
-from numpyro_symmetry.discovery import check_symmetry, find_symmetry, trace_model
+from numpyro_symmetry.discovery import check_symmetry, find_symmetry
 from numpyro_symmetry.entropy import (
     FEWEST_FEATURES,
+    Estimator,
     Factors,
     enough_features,
-    sequential_components,
-    why_not_exact,
+    refusal,
+    sequential_parts,
     widest_site,
 )
 from numpyro_symmetry.guides import requirements
-from numpyro_symmetry.guides.density import (
-    Coordinates,
-    Trace,
-    coordinates_of,
-    draws_of,
-    factors_of,
-    latent_values,
-    lay_out,
-)
-from numpyro_symmetry.guides.equivariance import equivariant_sites
+from numpyro_symmetry.guides.density import latent_values
+from numpyro_symmetry.guides.equivariance import Follows, Verdicts, equivariant_sites
+from numpyro_symmetry.guides.layout import Layout, density_of, draw_of, draws_of, lay_out
 from numpyro_symmetry.guides.parameters import parameter_sites, refuse_nonfinite
+from numpyro_symmetry.models import trace_model
+from numpyro_symmetry.models.sites import Trace
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError, SymmetryWarning
 from numpyro_symmetry.symmetry.axes import names_in
 from numpyro_symmetry.symmetry.plain import untangled
@@ -41,7 +37,7 @@ class Options(NamedTuple):
     """What was asked for: see `AutoSymmetrized`; ``model_is_given`` if it was not read off the guide."""
 
     symmetry: Symmetry | None
-    estimator: str
+    estimator: str | Estimator
     max_features: int | str | None
     check: bool
     signs: bool
@@ -66,7 +62,7 @@ class SetUp(NamedTuple):
     """
 
     symmetry: Symmetry
-    layout: Coordinates
+    layout: Layout
     model_trace: Trace
     parameters: tuple[Trace, Trace]
     max_features: int | None
@@ -95,47 +91,66 @@ def set_up(base: Any, model: Callable, options: Options, trace: Trace, args: tup
         _refuse(plain, options, trace, model, model_trace, args, kwargs)
     supports = {site: model_trace[site]["fn"].support for site in plain.axes}
     verdicts = equivariant_sites(base, plain, trace, args, kwargs) if plain.groups else {}
-    layout = lay_out(plain, trace, supports, base, args, kwargs, _following(plain, verdicts))
-    if plain.groups:
-        layout = requirements.verify_densities(base, trace, layout, args, kwargs)
-    if options.estimator == "exact" and (why := why_not_exact(layout.of_coordinates, exact_table=layout.factorises)):
-        raise SymmetryError(f"estimator='exact' is out of reach: {why}. Use 'sequential' or 'importance'.")
+    layout = _laid_out(plain, _followers(plain, verdicts), base, trace, supports, args, kwargs)
+    if why := refusal(options.estimator, layout.of_coordinates, layout.density):
+        raise SymmetryError(
+            f"estimator={options.estimator!r} is out of reach: {why}. Use 'sequential' or 'importance'."
+        )
     count = options.max_features
     max_features = _enough_features(base, options.estimator, trace, layout, args, kwargs) if count == "auto" else count
     parameters = parameter_sites(trace), parameter_sites(model_trace)
     return SetUp(symmetry, layout, model_trace, parameters, max_features)  # pyright: ignore[reportArgumentType]
 
 
-def _following(symmetry: Symmetry, verdicts: Mapping[str, str]) -> tuple[str, ...]:
+def _followers(symmetry: Symmetry, verdicts: Verdicts) -> Follows:
     """Sites that need no place in a table, where something else tells the units of every group apart."""
-    if unsure := [site for site, verdict in verdicts.items() if verdict == "inconclusive"]:
+    if unsure := [site for site, by_group in verdicts.items() if "inconclusive" in by_group.values()]:
         _say(
             f"The guide draws {unsure} given other sites, and whether they follow a relabelling of these could not be "
             "seen: their distribution did not change where only the others were relabelled. They stay in the table."
         )
-    following = tuple(site for site, verdict in verdicts.items() if verdict == "equivariant")
-    left = {name for site in symmetry.axes if site not in following for name in names_in(symmetry.axes[site])}
-    return following if left >= set(symmetry.groups) else ()
+    return Follows.of(symmetry, verdicts)
+
+
+def _laid_out(
+    symmetry: Symmetry,
+    follows: Follows,
+    base: Any,
+    trace: Trace,
+    supports: Mapping[str, Any],
+    args: tuple,
+    kwargs: dict[str, Any],
+) -> Layout:
+    """The layout with the most sites left out: group by group only where the guide then factorises.
+
+    For a density that is only proposed from, a table must see all that a relabelling does to its sites.
+    """
+    whole = follows.entirely()
+    if follows != whole:
+        layout = lay_out(symmetry, trace, supports, base, args, kwargs, follows)
+        if layout.factorises:
+            layout = requirements.verify_densities(base, trace, layout, args, kwargs)
+        if layout.factorises:
+            return layout
+    layout = lay_out(symmetry, trace, supports, base, args, kwargs, whole)
+    return requirements.verify_densities(base, trace, layout, args, kwargs) if symmetry.groups else layout
 
 
 def _enough_features(
-    base: Any, estimator: str, trace: Trace, layout: Coordinates, args: tuple, kwargs: dict[str, Any]
+    base: Any, estimator: str | Estimator, trace: Trace, layout: Layout, args: tuple, kwargs: dict[str, Any]
 ) -> int | None:
     """As many features as the sequential bound needs where the guide starts; all, undrawn, of narrow sites."""
-    symmetry = layout.of_coordinates
-    components = sequential_components(symmetry, estimator, exact_table=layout.factorises)
-    values = {site: trace[site]["value"] for site in layout.sites}
-    shapes = jax.eval_shape(lambda v: coordinates_of(v, layout), values)
-    if widest_site(components, {site: value.shape for site, value in shapes.items()}) <= FEWEST_FEATURES:
+    parts = sequential_parts(estimator, layout.of_coordinates, layout.density)
+    if widest_site(parts, {site: value.shape for site, value in draw_of(trace, layout).items()}) <= FEWEST_FEATURES:
         return None
 
     @jax.jit
     def factors_and_draws(key: Array) -> tuple[Factors, dict[str, Array]]:
-        key_factors, key_draws = jax.random.split(key)
-        factors = factors_of(key_factors, base, trace, layout, args, kwargs)
-        return factors, draws_of(key_draws, base, trace, layout, args, kwargs, _NUM_FEATURE_DRAWS)
+        key_moments, key_draws = jax.random.split(key)
+        density = density_of(base, trace, layout, args, kwargs, key_moments)
+        return density.proposal(), draws_of(key_draws, base, trace, layout, args, kwargs, _NUM_FEATURE_DRAWS)
 
-    return enough_features(components, *factors_and_draws(jax.random.key(0)))
+    return enough_features(parts, *factors_and_draws(jax.random.key(0)))
 
 
 def _refuse(

@@ -15,8 +15,9 @@ from jax import Array
 from jax.extend.core import Literal
 from numpyro.infer.autoguide import AutoGuide, AutoGuideList, AutoLaplaceApproximation
 
-from numpyro_symmetry.guides.affine import Trace, eligible, observed_sites, trace_given
+from numpyro_symmetry.guides.affine import Trace, eligible, trace_given
 from numpyro_symmetry.guides.likelihoods import observation
+from numpyro_symmetry.models import observed_of
 from numpyro_symmetry.symmetry import SymmetryError, UnsupportedGuideError
 from numpyro_symmetry.symmetry.arguments import as_count, as_real_array
 
@@ -91,7 +92,7 @@ def refuse_sites(asked: Sequence[str], latent: Mapping[str, Any]) -> None:
 
 def refuse_models(trace: Trace, latent: Mapping[str, Any]) -> None:
     """Refuse models without data, with data that is not there, or with discrete sites."""
-    observed = observed_sites(trace)
+    observed = observed_of(trace)
     if not any(np.size(site["value"]) for site in observed.values()):
         raise SymmetryError(
             "The model has no observed site with any values, so there is nothing to condition on. Set the guide up "
@@ -143,7 +144,7 @@ def refuse_chance(model: Callable, args: tuple, kwargs: dict[str, Any], trace: T
     plates = {name: site["value"] for name, site in trace.items() if site["type"] == "plate"}
 
     def distributions(key: Array) -> dict[str, Any]:
-        found = observed_sites(trace_given(model, args, kwargs, plates | dict(place), seed=key))
+        found = observed_of(trace_given(model, args, kwargs, plates | dict(place), seed=key))
         return {name: jax.tree.leaves(site["fn"]) for name, site in found.items()}
 
     # read off the program, as a rare value may show in no number

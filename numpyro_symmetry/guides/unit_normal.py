@@ -18,6 +18,7 @@ from numpyro.distributions import constraints
 
 from numpyro_symmetry.entropy.units import as_rows, from_rows, noise_of, strictly_lower
 from numpyro_symmetry.linalg import substitute_forward
+from numpyro_symmetry.models.sites import real_event
 
 
 class UnitNormal(dist.Distribution):
@@ -56,7 +57,7 @@ class UnitNormal(dist.Distribution):
     @property
     def support(self) -> constraints.Constraint:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Real, of the site's shape."""
-        return constraints.independent(constraints.real, self.event_dim) if self.event_dim else constraints.real
+        return real_event(self.event_dim)
 
     @property
     def mean(self) -> Array:
@@ -72,8 +73,7 @@ class UnitNormal(dist.Distribution):
 
     def log_prob(self, value: Array, intermediates: Any = None) -> Array:
         """Log densities of the batch, nats."""
-        together = jnp.concatenate([self.before, self.deviations(value)])
-        noise = noise_of(together, as_rows(self.scale, self.axis), strictly_lower(self.coefficients))
+        noise = noise_of(self.after(value), as_rows(self.scale, self.axis), strictly_lower(self.coefficients))
         of_entries = from_rows(dist.Normal(0.0, 1.0).log_prob(noise), jnp.shape(self.loc), self.axis)
         of_entries = of_entries - jnp.log(self.scale)
         return of_entries.sum(tuple(range(-self.event_dim, 0)))
@@ -81,6 +81,10 @@ class UnitNormal(dist.Distribution):
     def deviations(self, value: Array) -> Array:
         """By how much the entries of a value deviate from their means, ``(F, n)``."""
         return as_rows(value - self.loc, self.axis)
+
+    def after(self, value: Array) -> Array:
+        """By how much the sites so far deviate from their means, once a value of this one is known too."""
+        return jnp.concatenate([self.before, self.deviations(value)])
 
     def _deviations(self, noise: Array) -> Array:
         before, own = jnp.split(self.coefficients, [len(self.before)], axis=1)

@@ -18,10 +18,10 @@ from jax.typing import ArrayLike
 from numpyro import handlers
 from numpyro.infer.util import log_density
 
-from numpyro_symmetry.discovery import enumerated_log_density
 from numpyro_symmetry.guides.auto_symmetrized import AutoSymmetrized
 from numpyro_symmetry.guides.density import latent_values, log_prob_of, trace_at
 from numpyro_symmetry.guides.information import information_at
+from numpyro_symmetry.models import discrete_of, enumerated_log_density
 from numpyro_symmetry.symmetry import Symmetry
 
 _DRAWS_AT_ONCE = 16
@@ -128,10 +128,7 @@ def log_weights(
     assert layout is not None
     assert model_trace is not None
     _, apart = averaged_over(guide)
-    discrete = any(
-        site["type"] == "sample" and not site["is_observed"] and site["fn"].support.is_discrete
-        for site in model_trace.values()
-    )
+    discrete = bool(discrete_of(model_trace))
 
     def weigh(key: Array, values: dict[str, Array], own: Array, params: Mapping[str, Any]) -> LogWeights:
         key_guide, key_information = jax.random.split(key)

@@ -19,6 +19,7 @@ from numpyro_symmetry.matching.gaussian import DiagonalGaussian
 from numpyro_symmetry.matching.gaussian_inputs import (
     module_of,
     refuse_other_sites,
+    refuse_what_is_no_covariance,
     refuse_what_is_not_finite,
     unchecked,
 )
@@ -63,7 +64,7 @@ class FullGaussian:
                 f"({size}, {size})."
             )
         if size and not isinstance(self.covariance, Tracer):
-            _refuse_what_is_no_covariance(self.covariance)
+            refuse_what_is_no_covariance(self.covariance, "covariance")
 
     def tree_flatten_with_keys(self) -> tuple[tuple[Any, ...], tuple[str, ...]]:
         """Means and covariance, as a pytree; the order of sites is that of the covariance, and kept."""
@@ -78,7 +79,10 @@ class FullGaussian:
 
     @classmethod
     def from_guide(cls, guide: Any, params: Mapping[str, ArrayLike]) -> FullGaussian:
-        """Read `AutoMultivariateNormal` or `AutoLowRankMultivariateNormal`, in unconstrained coordinates."""
+        """Read `AutoMultivariateNormal`, `AutoLowRankMultivariateNormal` or `AutoLaplaceApproximation`.
+
+        In unconstrained coordinates; of Laplace's approximation at its mode, the covariance that it has there.
+        """
         return cls(*guide_parameters.joint_of(guide, params))
 
     def diagonal(self) -> DiagonalGaussian:
@@ -124,23 +128,6 @@ class FullGaussian:
 
     def _ravel(self, by_site: Mapping[str, ArrayLike]) -> np.ndarray:
         return np.concatenate([np.ravel(np.asarray(by_site[site])) for site in self.loc])
-
-
-def _refuse_what_is_no_covariance(value: Any) -> None:
-    refuse_what_is_not_finite(value, "covariance")
-    given = np.asarray(value)
-    matrix, size = given.astype(float), len(given)
-    eps = np.finfo(given.dtype).eps if given.dtype.kind == "f" else np.finfo(float).eps
-    tolerance = 16.0 * eps * size * max(float(np.abs(matrix).max()), np.finfo(float).tiny)
-    if (gap := float(np.abs(matrix - matrix.T).max())) > tolerance:
-        raise SymmetryError(f"covariance is not symmetric: entries differ from their transpose by up to {gap:.3g}.")
-    try:
-        np.linalg.cholesky(0.5 * (matrix + matrix.T) + tolerance * np.eye(size))
-    except np.linalg.LinAlgError:
-        least = float(np.linalg.eigvalsh(0.5 * (matrix + matrix.T)).min())
-        raise SymmetryError(
-            f"covariance has a negative eigenvalue, {least:.3g}: it is the covariance of no distribution."
-        ) from None
 
 
 def _square_root(matrix: np.ndarray) -> np.ndarray:

@@ -37,6 +37,25 @@ def refuse_what_is_not_finite(value: Any, where: str) -> None:
         raise SymmetryError(f"{where} holds {int((~np.isfinite(array)).sum())} non-finite of {array.size} values.")
 
 
+def refuse_what_is_no_covariance(value: Any, where: str) -> None:
+    """Refuse matrices ``(..., D, D)`` that are not symmetric, or negative somewhere, by more than rounding."""
+    refuse_what_is_not_finite(value, where)
+    given = np.asarray(value)
+    matrices, size = given.astype(float), given.shape[-1]
+    eps = np.finfo(given.dtype).eps if given.dtype.kind == "f" else np.finfo(float).eps
+    tolerance = 16.0 * eps * size * max(float(np.abs(matrices).max()), np.finfo(float).tiny)
+    if (gap := float(np.abs(matrices - matrices.swapaxes(-1, -2)).max())) > tolerance:
+        raise SymmetryError(f"{where} is not symmetric: entries differ from their transpose by up to {gap:.3g}.")
+    symmetric = 0.5 * (matrices + matrices.swapaxes(-1, -2))
+    try:
+        np.linalg.cholesky(symmetric + tolerance * np.eye(size))
+    except np.linalg.LinAlgError:
+        least = float(np.linalg.eigvalsh(symmetric).min())
+        raise SymmetryError(
+            f"{where} has a negative eigenvalue, {least:.3g}: it is the covariance of no distribution."
+        ) from None
+
+
 def refuse_other_sites(one: Any, other: Any) -> None:
     """Refuse two Gaussians of different kinds, sites or shapes."""
     if type(one) is not type(other):

@@ -21,13 +21,15 @@ Arrays = dict[str, Any]
 
 def diagonal_of(guide: Any, params: Mapping[str, Any]) -> tuple[Arrays, Arrays]:
     """Means and standard deviations by site of a mean-field guide, in its unconstrained coordinates."""
+    from numpyro_symmetry.models.compat import unpacking
+
     loc: Arrays = {}
     scale: Arrays = {}
     for part in parts_of(guide):
         _refuse_coupled_supports(part)
         if _is_flat(part):
             names = f"{part.prefix}_loc", f"{part.prefix}_scale"
-            unpack, size = _private(part, "_unpack_latent"), part.latent_dim
+            unpack, size = unpacking(part), part.latent_dim
             for by_site, name in zip((loc, scale), names, strict=True):
                 by_site |= unpack(_parameter(part, params, name, (size,)))
             continue
@@ -44,10 +46,12 @@ def diagonal_of(guide: Any, params: Mapping[str, Any]) -> tuple[Arrays, Arrays]:
 
 def parameters_of(guide: Any, loc: Mapping[str, Any], scale: Mapping[str, Any]) -> dict[str, Array]:
     """Parameters that make a mean-field guide the Gaussian of these means and standard deviations."""
+    from numpyro_symmetry.models.compat import flat_sites
+
     params: dict[str, Array] = {}
     for part in parts_of(guide):
         flat = _is_flat(part)
-        sites = list(_private(part, "_init_locs")) if flat else sites_of(part)
+        sites = flat_sites(part) if flat else sites_of(part)
         if missing := sorted(set(sites) - set(loc)):
             raise UnsupportedGuideError(
                 f"The guide has sites {missing}, which are not among those of the Gaussian, {sorted(loc)}."
@@ -72,22 +76,31 @@ def parameters_of(guide: Any, loc: Mapping[str, Any], scale: Mapping[str, Any]) 
 
 def joint_of(guide: Any, params: Mapping[str, Any]) -> tuple[Arrays, Array]:
     """Means by site, in the order of the flat latent, and the covariance of a guide that has one."""
+    from numpyro_symmetry.models.compat import flat_sites, unpacking
+
     part, *others = parts_of(guide)
-    if others or not has_covariance(part, params):
+    if others or not (has_covariance(part, params) or _is_laplace(part)):
         raise UnsupportedGuideError(
             f"{type(part).__name__} has no joint covariance; use DiagonalGaussian.from_guide, and check the names of "
             f"its parameters {sorted(params)}."
         )
     _refuse_coupled_supports(part)
     posterior = part.get_posterior(params)
-    loc = _private(part, "_unpack_latent")(posterior.mean)
-    return {site: loc[site] for site in _private(part, "_init_locs")}, posterior.covariance_matrix
+    loc = unpacking(part)(posterior.mean)
+    return {site: loc[site] for site in flat_sites(part)}, posterior.covariance_matrix
 
 
 def has_covariance(guide: Any, params: Mapping[str, Any]) -> bool:
     """Whether these are the parameters of a guide with correlations."""
     prefix = getattr(getattr(guide, "base", guide), "prefix", None)
     return any(f"{prefix}_{name}" in params for name in ("scale_tril", "cov_factor"))
+
+
+def _is_laplace(guide: Any) -> bool:
+    """Whether a guide is a point while it trains, and a Gaussian when it is asked for its posterior."""
+    from numpyro.infer.autoguide import AutoLaplaceApproximation
+
+    return isinstance(guide, AutoLaplaceApproximation)
 
 
 def parts_of(guide: Any) -> Iterator[Any]:
@@ -111,7 +124,9 @@ def parts_of(guide: Any) -> Iterator[Any]:
 
 def sites_of(part: Any) -> list[str]:
     """Latent sites of one guide."""
-    return [name for name, site in part.prototype_trace.items() if site["type"] == "sample" and not site["is_observed"]]
+    from numpyro_symmetry.models import latent_of
+
+    return list(latent_of(part.prototype_trace))
 
 
 def unconstraining(part: Any, site: str) -> Any:
@@ -126,10 +141,12 @@ def constrained_sites(guide: Any) -> dict[str, Any]:
     from numpyro.distributions import biject_to
     from numpyro.distributions.transforms import IdentityTransform
 
+    from numpyro_symmetry.models.sites import entrywise
+
     found = {}
     for part in parts_of(guide):
         for site in sites_of(part):
-            support = _entrywise(part.prototype_trace[site]["fn"].support)
+            support = entrywise(part.prototype_trace[site]["fn"].support)
             if not isinstance(biject_to(support), IdentityTransform):
                 found[site] = support
     return found
@@ -182,25 +199,11 @@ def _full_shape(part: Any, site: str) -> tuple[int, ...]:
     return tuple(shape)
 
 
-def _private(part: Any, name: str) -> Any:
-    """An attribute that NumPyro keeps to itself, or what to do where it is gone."""
-    if not hasattr(part, name):
-        raise UnsupportedGuideError(
-            f"{type(part).__name__} has no {name} in this version of NumPyro, by which its sites were read. Fit a "
-            "Gaussian to its draws instead, DiagonalGaussian.fit(draws), and report the version."
-        )
-    return getattr(part, name)
-
-
-def _entrywise(support: Any) -> Any:
-    while hasattr(support, "reinterpreted_batch_ndims"):
-        support = support.base_constraint
-    return support
-
-
 def _refuse_coupled_supports(part: Any) -> None:
+    from numpyro_symmetry.models.sites import entrywise
+
     for site in sites_of(part):
-        support = _entrywise(part.prototype_trace[site]["fn"].support)
+        support = entrywise(part.prototype_trace[site]["fn"].support)
         if support.event_dim:
             raise UnsupportedGuideError(
                 f"Site {site!r} has support {support}, whose unconstrained coordinates do not move as its values do. "

@@ -86,7 +86,8 @@ def nearest_transposition(values: Mapping[str, ArrayLike], symmetry: Symmetry) -
     Examples
     --------
     >>> import jax.numpy as jnp
-    >>> from numpyro_symmetry import Symmetry, nearest_transposition
+    >>> from numpyro_symmetry import Symmetry
+    >>> from numpyro_symmetry.matching import nearest_transposition
     >>> values = {"w": jnp.array([[0.0, 3.0, 4.0]])}
     >>> found = nearest_transposition(values, Symmetry({"w": (None, "unit")}))["unit"]
     >>> found.pair, round(found.distance, 3), round(found.bound, 3)

@@ -18,7 +18,7 @@ from numpyro.infer import init_to_uniform, init_to_value
 from numpyro.infer.util import constrain_fn, initialize_model, unconstrain_fn
 from tqdm.auto import tqdm
 
-from numpyro_symmetry.discovery import trace_model
+from numpyro_symmetry.models import latent_of, observed_of, trace_model
 from numpyro_symmetry.samplers.containers import check_dims, posterior_container
 from numpyro_symmetry.symmetry.arguments import (
     as_count,
@@ -141,7 +141,7 @@ def run_blackjax(
     refuse_tracers("run_blackjax", model_args, kwargs, init_params)
     sites = trace_model(model, model_args, kwargs, jax.random.key(0))
     check_dims(dims, coords, sites)
-    latent = {name: site for name, site in sites.items() if site["type"] == "sample" and not site["is_observed"]}
+    latent = latent_of(sites)
     _refuse_what_has_no_gradient(latent)
     if not (init_params is None or isinstance(init_params, Mapping)):
         raise TypeError(f"init_params maps sites to starts (num_chains, ...); got {type(init_params).__name__}.")
@@ -212,10 +212,8 @@ def _what_is_not_finite(sites: Mapping[str, Mapping[str, Any]]) -> str:
     """Observed sites that hold NaN or infinity, or where else to look."""
     counts = {
         name: int((~np.isfinite(np.asarray(site["value"], float))).sum())
-        for name, site in sites.items()
-        if site["type"] == "sample"
-        and site["is_observed"]
-        and np.issubdtype(np.asarray(site["value"]).dtype, np.number)
+        for name, site in observed_of(sites).items()
+        if np.issubdtype(np.asarray(site["value"]).dtype, np.number)
     }
     if wrong := {name: count for name, count in counts.items() if count}:
         return f"Observed values that are not finite, by site: {wrong}. Drop or mask them."

@@ -13,7 +13,8 @@ import numpy as np
 from jax import Array
 from numpyro import infer
 
-from numpyro_symmetry.discovery import trace_model
+from numpyro_symmetry.models import discrete_of, latent_of, observed_of, trace_model
+from numpyro_symmetry.models.plates import plate_dims
 from numpyro_symmetry.symmetry import SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_names, shape_of
 
@@ -145,34 +146,9 @@ def check_dims(
                 )
 
 
-def plate_dims(sites: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:
-    """Site -> names of its dimensions: plates, and what ``infer={"event_dims": ...}`` says of a site's own."""
-    found = {}
-    for name, site in sites.items():
-        if site["type"] not in _KEPT:
-            continue
-        ndim = np.ndim(site["value"])
-        event = 0 if site["type"] == "deterministic" else site["fn"].event_dim
-        names = [f"{name}_dim_{k}" for k in range(ndim)]
-        frames = site.get("cond_indep_stack") or []
-        for frame in frames:
-            if ndim - event + frame.dim >= 0:
-                names[ndim - event + frame.dim] = frame.name
-        given = (site.get("infer") or {}).get("event_dims") or []
-        names[ndim - len(given) :] = list(given)
-        if frames or given:
-            found[name] = names
-    return found
-
-
 def _refuse_undrawn(sites: Mapping[str, Mapping[str, Any]], drawn: Collection[str]) -> None:
     """Refuse a model whose likelihood depends on sites of which there are no draws."""
-    continuous = [
-        name
-        for name, site in sites.items()
-        if site["type"] == "sample" and not site["is_observed"] and not site["fn"].support.is_discrete
-    ]
-    if missing := sorted(set(continuous) - set(drawn)):
+    if missing := sorted(set(latent_of(sites)) - set(discrete_of(sites)) - set(drawn)):
         raise SymmetryError(
             f"The model has latent sites {missing} that were not drawn; the draws hold {sorted(drawn)} of its sites. "
             "Pass the model of these draws and its data, or log_likelihood=False."
@@ -181,8 +157,4 @@ def _refuse_undrawn(sites: Mapping[str, Mapping[str, Any]], drawn: Collection[st
 
 def _observed(sites: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Observed values by site."""
-    return {
-        name: site["value"]
-        for name, site in sites.items()
-        if site["type"] == "sample" and site["is_observed"] and np.size(site["value"])
-    }
+    return {name: site["value"] for name, site in observed_of(sites).items() if np.size(site["value"])}

@@ -46,7 +46,8 @@ def prune(gaussian: DiagonalGaussian, keep: float, *, sites: Iterable[str] | Non
     Examples
     --------
     >>> import jax.numpy as jnp
-    >>> from numpyro_symmetry import DiagonalGaussian, prune
+    >>> from numpyro_symmetry import DiagonalGaussian
+    >>> from numpyro_symmetry.traces import prune
     >>> q = DiagonalGaussian({"w": jnp.array([1.0, 2.0])}, {"w": jnp.array([0.1, 3.0])})
     >>> prune(q, 0.5)["w"].tolist()
     [1.0, 0.0]

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 
+from numpyro_symmetry.models.compat import states_of, with_states
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_array, as_count, refuse_masked, shape_of
 from numpyro_symmetry.symmetry.axes import num_axes
@@ -310,24 +311,15 @@ def _from_tree(data: Any) -> Trace:
 
 
 def _from_mcmc(data: Any) -> Trace:
-    try:
-        states, field = data._states, data._sample_field
-    except AttributeError as error:
-        raise SymmetryError(
-            f"The MCMC object keeps its draws otherwise than is known of this version of NumPyro ({error}): pass "
-            "mcmc.get_samples(group_by_chain=True), and model= with model_args=."
-        ) from error
+    states, field = states_of(data)
     if states is None:
         raise SymmetryError("The MCMC object holds no draws: call its run method first.")
     values = {site: np.asarray(value) for site, value in data.get_samples(group_by_chain=True).items()}
 
     def write(new: Arrays, without: Collection[str] = ()) -> Any:
-        moved = copy.copy(data)
         sites = states[field] | {site: _like(states[field].get(site), value) for site, value in new.items()}
         kept = {site: value for site, value in sites.items() if site not in without}
-        moved._states = {**states, field: kept}
-        moved._states_flat = None
-        return moved
+        return with_states(data, {**states, field: kept})
 
     energy = states.get("potential_energy")
     density = None if energy is None else -np.asarray(energy)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from numpyro_symmetry.discovery.joint import latent_of, outline, trace_model
+from numpyro_symmetry.models import latent_of, outline, trace_model
 from numpyro_symmetry.symmetry import Element, Symmetry, SymmetryError, Unsigned
 from numpyro_symmetry.symmetry.axes import AxisEntry
 from numpyro_symmetry.traces.acting import act_by

@@ -61,7 +61,7 @@ def varimax(loadings: ArrayLike, *, normalize: bool = False, tolerance: float = 
     Examples
     --------
     >>> import numpy as np
-    >>> from numpyro_symmetry import varimax
+    >>> from numpyro_symmetry.traces import varimax
     >>> turn = np.array([[0.8, -0.6], [0.6, 0.8]])
     >>> rotated, _ = varimax(np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]) @ turn)
     >>> np.sort(np.abs(rotated), axis=1).round(3).tolist()

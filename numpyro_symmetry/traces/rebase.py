@@ -15,6 +15,7 @@ from numpyro.infer import MCMC
 from numpyro_symmetry.discovery import check_symmetry, find_symmetry, without_parameters
 from numpyro_symmetry.matching.hard import to_element
 from numpyro_symmetry.matching.solve import METHODS
+from numpyro_symmetry.models.compat import arguments_of
 from numpyro_symmetry.symmetry import PlainView, Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_count, as_flag, as_key, as_model_arguments, is_option, seed_of
 from numpyro_symmetry.symmetry.axes import AxisEntry
@@ -237,10 +238,8 @@ def _model_of(data: Any, model: Callable[..., Any] | None, args: Any, kwargs: An
         return Model(model, *as_model_arguments(args, kwargs))
     if not isinstance(data, MCMC) or getattr(data.sampler, "model", None) is None:
         return None
-    try:
-        return Model(data.sampler.model, *as_model_arguments(data._args, data._kwargs))
-    except AttributeError:  # private to NumPyro, who may keep them elsewhere one day
-        return None
+    arguments = arguments_of(data)
+    return None if arguments is None else Model(data.sampler.model, *as_model_arguments(*arguments))
 
 
 def _found(known: Model | None, *, signs: bool) -> Symmetry:

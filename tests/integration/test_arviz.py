@@ -28,7 +28,7 @@ from numpyro_symmetry import (
     run_blackjax,
     to_arviz,
 )
-from numpyro_symmetry.discovery import trace_model
+from numpyro_symmetry.models import trace_model
 from numpyro_symmetry.samplers.blackjax import _run, _Sampler
 from numpyro_symmetry.samplers.containers import plate_dims, posterior_container
 

@@ -8,17 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from numpyro_symmetry import (
-    Concat,
-    SignedPermutation,
-    Split,
-    Symmetry,
-    Whole,
-    compose,
-    inverse,
-    num_transpositions,
-)
-from numpyro_symmetry.symmetry import PlainView
+from numpyro_symmetry import Concat, Split, Symmetry, compose, inverse, num_transpositions
+from numpyro_symmetry.symmetry import PlainView, SignedPermutation, Whole
 from tests import oracles
 from tests.laws import SYMMETRIES
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from numpyro_symmetry import Symmetry
-from numpyro_symmetry.entropy import GaussianFactors, information_of_draw
+from numpyro_symmetry.entropy import Factorised, GaussianFactors, information
 from numpyro_symmetry.entropy.factorised import log_chain_of_identity, sample_chain
 
 SITES = {"w1": (None, "a"), "w2": ("a", "b"), "w3": ("b",)}
@@ -57,7 +57,7 @@ def test_signs_never_cost_the_bound(scale, shift):
         symmetry, factors, draws = network(5, scale, shift, 200, signed)
 
         def one(draw, symmetry=symmetry, factors=factors):
-            return information_of_draw(symmetry, factors, draw, estimator="sequential")
+            return information(Factorised(factors), symmetry, draw, estimator="sequential")
 
         bounds.append(np.asarray(jax.jit(jax.vmap(one))(draws), float))
     gained = bounds[0] - bounds[1]

@@ -334,11 +334,6 @@ def without_symmetry(x, y=None):
     numpyro.sample("y", dist.Normal(x @ beta, 1.0).to_event(1), obs=y)
 
 
-def wide_inputs(x, y=None):
-    w1 = numpyro.sample("w1", dist.Normal(0.0, 1.0).expand([300, 3]).to_event(2))
-    numpyro.sample("y", dist.Normal(jnp.tanh(w1.sum(0)).sum(), 1.0).expand([12]).to_event(1), obs=y)
-
-
 def weights_alone(x, y=None):
     numpyro.sample("share", dist.Dirichlet(jnp.ones(3)))
     numpyro.sample("y", dist.Normal(0.0, 1.0).expand([12]).to_event(1), obs=y)
@@ -346,7 +341,6 @@ def weights_alone(x, y=None):
 
 REFUSED = {
     "no symmetry": (without_symmetry, None, "use AutoNormal"),
-    "large units": (wide_inputs, Symmetry({"w1": (None, "h")}), "limited to 256"),
     "a simplex": (weights_alone, Symmetry({"share": ("h",)}), "'share'"),
 }
 

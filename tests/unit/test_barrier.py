@@ -7,15 +7,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-from numpyro_symmetry import (
-    DiagonalGaussian,
-    FullGaussian,
-    LossBarrier,
-    SymmetryError,
-    SymmetryWarning,
-    loss_barrier,
-    plot_barrier,
-)
+from numpyro_symmetry import DiagonalGaussian, FullGaussian, SymmetryError, SymmetryWarning, loss_barrier
+from numpyro_symmetry.diagnostics import LossBarrier, plot_barrier
 
 mpl.use("Agg")
 Y = jnp.array([0.3, -0.2, 1.0])

@@ -14,7 +14,8 @@ from numpyro import handlers
 from numpyro.infer.util import log_density
 
 from numpyro_symmetry import Symmetry, SymmetryError, check_symmetry, compose
-from numpyro_symmetry.discovery import enumeration, trials
+from numpyro_symmetry.discovery import trials
+from numpyro_symmetry.models import enumeration
 
 RNG = np.random.default_rng(0)
 X = jnp.asarray(RNG.normal(size=(12, 2)))

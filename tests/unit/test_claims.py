@@ -6,21 +6,27 @@ from pathlib import Path
 
 import pytest
 
-from tests.reproduction import records
-from tests.reproduction.claims import CLAIMS, judge, one_basin
+from tests.reproduction import records, wide_claims
+from tests.reproduction.claims import CLAIMS, one_basin
+from tests.reproduction.verdicts import judge
 
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-def page():
-    spec = importlib.util.spec_from_file_location("make_reproduction", DOCS / "make_reproduction.py")
+def script(name):
+    spec = importlib.util.spec_from_file_location(name, DOCS / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module.page()
+    return module
 
 
-def test_the_page_is_what_the_records_say():
-    assert page() == (DOCS / "reproduction.md").read_text(), "run python docs/make_reproduction.py"
+def test_the_pages_are_what_the_records_say():
+    assert script("make_reproduction").page() == (DOCS / "reproduction.md").read_text(), (
+        "run python docs/make_reproduction.py"
+    )
+    assert script("make_width").tables() in (DOCS / "wide-networks.md").read_text(), (
+        "run python docs/make_width.py --write"
+    )
 
 
 @pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.name)
@@ -34,14 +40,36 @@ def test_every_claim_has_a_verdict(claim):
         assert verdict.holds == "yes"
 
 
-@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.name)
+@pytest.mark.parametrize("claim", CLAIMS + wide_claims.CLAIMS, ids=lambda claim: claim.name)
 def test_without_records_nothing_is_claimed(claim, tmp_path, monkeypatch):
     monkeypatch.setattr(records, "RESULTS", tmp_path)
     assert judge(claim).holds == "not run"
 
 
 def test_names_are_unique():
-    assert len({claim.name for claim in CLAIMS}) == len(CLAIMS)
+    claims = CLAIMS + wide_claims.CLAIMS
+    assert len({claim.name for claim in claims}) == len(claims)
+
+
+@pytest.mark.parametrize(
+    ("gaps", "holds"),
+    [
+        ({0: 50.0, 1: 52.0, 2: 51.0}, "yes"),
+        ({0: -50.0, 1: -52.0, 2: -51.0}, "no"),
+        ({0: -50.0, 1: 52.0, 2: 3.0}, "no"),
+        ({0: 50.0}, "cannot tell"),
+    ],
+)
+def test_a_line_is_passed_at_three_errors_or_not(gaps, holds, tmp_path, monkeypatch):
+    lines = {f"yacht/line/{split}": {"log_evidence": -100.0} for split in gaps}
+    fits = {
+        f"yacht/50/{split}/exact+sym/2000/{start}": {"evidence_lower": gap - 100.0 + start}
+        for split, gap in gaps.items()
+        for start in (0, 1)
+    }
+    monkeypatch.setattr(records, "RESULTS", tmp_path)
+    (tmp_path / "wide.json").write_text(json.dumps(lines | fits))
+    assert wide_claims.line_is_passed("yacht").holds == holds
 
 
 @pytest.mark.parametrize(

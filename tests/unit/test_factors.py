@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 from scipy.stats import ortho_group
 
-from numpyro_symmetry import DiagonalGaussian, Symmetry, SymmetryError, SymmetryWarning, prune, rebase, varimax
+from numpyro_symmetry import DiagonalGaussian, Symmetry, SymmetryError, SymmetryWarning, rebase
+from numpyro_symmetry.traces import prune, varimax
 
 
 def criterion(loadings):

@@ -7,10 +7,12 @@ import pytest
 
 from numpyro_symmetry import Symmetry
 from numpyro_symmetry.entropy import (
+    Factorised,
     GaussianFactors,
+    General,
     enough_features,
-    information_of_draw,
-    sequential_components,
+    information,
+    sequential_parts,
     widest_site,
 )
 
@@ -31,7 +33,7 @@ def shortfalls(symmetry, factors, draws, count):
     """How much lower the bound of every draw is than with all features, nats."""
 
     def bound(draw, max_features):
-        return information_of_draw(symmetry, factors, draw, estimator="sequential", max_features=max_features)
+        return information(Factorised(factors), symmetry, draw, estimator="sequential", max_features=max_features)
 
     return np.asarray(jax.vmap(lambda draw: bound(draw, None) - bound(draw, count))(draws))
 
@@ -124,5 +126,5 @@ def test_features_are_counted_at_a_groups_turn():
 )
 def test_only_what_is_bounded_sequentially_counts(estimator, exact_table, expected):
     symmetry = Symmetry({"w": (None, "unit"), "z": ("state",)}).bind({"w": np.zeros((300, 40)), "z": np.zeros(3)})
-    components = sequential_components(symmetry, estimator, exact_table=exact_table)
+    components = sequential_parts(estimator, symmetry, Factorised if exact_table else General)
     assert [sum(component.sizes.values()) for component in components] == expected

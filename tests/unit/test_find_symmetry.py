@@ -9,10 +9,11 @@ import pytest
 from jax.extend import core
 
 from numpyro_symmetry import Symmetry, SymmetryError, SymmetryWarning, check_symmetry, find_symmetry, rebase
-from numpyro_symmetry.discovery import enumeration, rules, without_parameters
+from numpyro_symmetry.discovery import rules, without_parameters
 from numpyro_symmetry.discovery.group_names import path_of, short_names
 from numpyro_symmetry.discovery.interpreter import Interpreter, Typed
 from numpyro_symmetry.discovery.terms import IS_DATA, Reason, atoms_of, axis, pinned
+from numpyro_symmetry.models import enumeration
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.normal(size=(12, 3)), RNG.normal(size=12)

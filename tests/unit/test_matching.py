@@ -14,7 +14,6 @@ from numpyro_symmetry import (
     ActivationCost,
     DiagonalGaussian,
     FullGaussian,
-    SignedPermutation,
     Symmetry,
     SymmetryError,
     compose,
@@ -25,6 +24,7 @@ from numpyro_symmetry.matching import assign, solve
 from numpyro_symmetry.matching.costs import COSTS
 from numpyro_symmetry.matching.descent import descend
 from numpyro_symmetry.matching.sides import Side
+from numpyro_symmetry.symmetry import SignedPermutation
 from tests import networks, oracles
 
 ONE = Symmetry({"w1": (None, "hidden"), "b1": ("hidden",), "w2": ("hidden", None)})

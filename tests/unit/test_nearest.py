@@ -6,7 +6,8 @@ import jax
 import numpy as np
 import pytest
 
-from numpyro_symmetry import Symmetry, SymmetryError, nearest_transposition
+from numpyro_symmetry import Symmetry, SymmetryError
+from numpyro_symmetry.matching import nearest_transposition
 from numpyro_symmetry.symmetry.axes import pieces_of
 from tests import networks, oracles
 from tests.laws import SYMMETRIES

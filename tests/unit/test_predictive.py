@@ -6,18 +6,9 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 
-from numpyro_symmetry import (
-    DiagonalGaussian,
-    Symmetry,
-    SymmetryError,
-    agreement,
-    plot_null,
-    plot_relabelling,
-    plot_transpositions,
-    prune,
-    rebase,
-    total_variation,
-)
+from numpyro_symmetry import DiagonalGaussian, Symmetry, SymmetryError, rebase
+from numpyro_symmetry.diagnostics import agreement, plot_null, plot_relabelling, plot_transpositions, total_variation
+from numpyro_symmetry.traces import prune
 from tests import traces
 
 mpl.use("agg")

@@ -5,7 +5,8 @@ import re
 import numpy as np
 import pytest
 
-from numpyro_symmetry import Concat, EuclideanCost, Report, Symmetry, SymmetryError, Unsigned, rebase, report
+from numpyro_symmetry import Concat, EuclideanCost, Symmetry, SymmetryError, Unsigned, rebase, report
+from numpyro_symmetry.diagnostics import Report
 from numpyro_symmetry.diagnostics.invariants import invariants
 from numpyro_symmetry.symmetry import PlainView
 from tests import traces

@@ -134,3 +134,28 @@ def test_sharp_rows_keep_the_evidence_in_single_precision(num_rows):
     found = np.asarray(jax.lax.map(evidence, jax.random.split(jax.random.key(0), 20)), float)
     assert abs(found - expected).max() < 0.5
     assert abs(found.mean() - expected) < 0.05
+
+
+@pytest.mark.parametrize("name", ["three", "outputs", "outputs, fewer parameters"])
+def test_blocks_drawn_before_lower_the_mean_by_their_coefficients(name):
+    """And what is white has the squares of the joint precision, block by block."""
+    num_rows, sizes, columns = SHAPES[name]
+    with jax.enable_x64(True):
+        residual, slopes = problem(num_rows, sizes, columns)
+        model = factorise(jax.tree.map(jnp.asarray, slopes))
+        loc, coefficients = model.mean(jnp.asarray(residual)), model.coefficients()
+        drawn, squares = {}, []
+
+        def draw(block, mean, precision):
+            assert set(coefficients[block]) == set(drawn)
+            moved = sum((by @ (drawn[other] - loc[other]) for other, by in coefficients[block].items()), 0.0)
+            np.testing.assert_allclose(mean, loc[block] - moved, atol=1e-12)
+            drawn[block] = mean + 0.1 * (1.0 + len(drawn))
+            squares.append(float((precision.whitened(drawn[block] - mean) ** 2).sum()))
+            return drawn[block]
+
+        model.draw(loc, draw)
+        slope = np.concatenate(list(slopes.values()), 1)
+        deviation = np.concatenate([drawn[k] - loc[k] for k in slopes])
+        expected = (deviation * ((np.eye(slope.shape[1]) + slope.T @ slope) @ deviation)).sum()
+        np.testing.assert_allclose(sum(squares), expected, rtol=1e-10)

@@ -8,17 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from numpyro_symmetry import (
-    Concat,
-    SignedPermutation,
-    Split,
-    Symmetry,
-    SymmetryError,
-    Unsigned,
-    compose,
-    inverse,
-    num_transpositions,
-)
+from numpyro_symmetry import Concat, Split, Symmetry, SymmetryError, Unsigned, compose, inverse, num_transpositions
+from numpyro_symmetry.symmetry import SignedPermutation
 
 MLP = Symmetry.mlp([("w1", "b1"), ("w2", "b2")])
 VALUES = {"w1": np.ones((3, 8)), "b1": np.arange(8.0), "w2": np.ones((8, 1))}

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from numpyro_symmetry import Symmetry
-from numpyro_symmetry.entropy import GaussianFactors, information_of_draw
+from numpyro_symmetry import Symmetry, entropy
+from numpyro_symmetry.entropy import Factorised, GaussianFactors
 from numpyro_symmetry.entropy.tables import unit_tables
 
 SITES = {
@@ -51,7 +51,9 @@ def value_and_gradient(problem, estimator, x64):
 
             def of_draw(draw, noise):
                 moving = {s: draw[s] + loc[s] - still(loc[s]) + noise[s] * (scale[s] - still(scale[s])) for s in draw}
-                return information_of_draw(symmetry, GaussianFactors(loc, scale), moving, estimator=estimator)
+                return entropy.information(
+                    Factorised(GaussianFactors(loc, scale)), symmetry, moving, estimator=estimator
+                )
 
             values = jax.vmap(of_draw)(draws, noise)
             return values.mean(), values
@@ -165,7 +167,7 @@ def test_every_product_is_in_full_precision(kind, estimator):
 
     def information(loc):
         options = {"rng_key": jax.random.key(0), "num_permutations": 3, "estimator": estimator}
-        return information_of_draw(symmetry, GaussianFactors(loc, scale), draw, **options)
+        return entropy.information(Factorised(GaussianFactors(loc, scale)), symmetry, draw, **options)
 
     products = list(products_in(jax.make_jaxpr(jax.value_and_grad(information))(loc).jaxpr))
     # those without a table subtract entry by entry
@@ -194,7 +196,7 @@ def test_draws_of_a_batch_are_taken_one_by_one(kind):
     draws = jax.tree.map(jnp.asarray, draws)
 
     def information(loc, draw):
-        return information_of_draw(symmetry, GaussianFactors(loc, scale), draw, estimator="sequential")
+        return entropy.information(Factorised(GaussianFactors(loc, scale)), symmetry, draw, estimator="sequential")
 
     both = jax.value_and_grad(information, argnums=(0, 1))
     batched = jax.vmap(both, in_axes=(None, 0))

@@ -7,7 +7,7 @@ import numpyro.distributions as dist
 import pytest
 from jax.scipy.special import gammaln
 
-from numpyro_symmetry.discovery.widened import widened
+from numpyro_symmetry.models.widened import widened
 
 RNG = np.random.default_rng(0)
 A, B = RNG.normal(size=(3, 4)), RNG.normal(size=4)

@@ -15,6 +15,8 @@ import numpy as np
 from jax.core import Tracer
 from numpyro.primitives import Messenger
 
+from numpyro_symmetry.models.sites import is_observed
+
 _LITTLE = 1e-3
 
 
@@ -27,7 +29,7 @@ class ObservedAs(Messenger):
 
     def process_message(self, msg: Any) -> None:
         """Replace one value; of a step of a loop, which sees its own share of it, none."""
-        if msg["type"] == "sample" and msg["is_observed"] and msg["name"] in self.observed:
+        if is_observed(msg) and msg["name"] in self.observed:
             value = self.observed[msg["name"]]
             if np.shape(value) == np.shape(msg["value"]):
                 msg["value"] = value

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax import Array
 from numpyro import handlers
 
+from numpyro_symmetry.models.sites import discrete_of
 from numpyro_symmetry.symmetry import SymmetryError
 
 
@@ -29,14 +30,9 @@ def enumerated_log_density(
         If funsor is not installed.
     """
     if find_spec("funsor") is None:
-        discrete = [
-            name
-            for name, site in trace.items()
-            if site["type"] == "sample" and not site["is_observed"] and site["fn"].support.is_discrete
-        ]
         raise SymmetryError(
-            f"The model draws discrete latent sites {discrete}. Install funsor to have them summed out (pip install "
-            "funsor), or sum them out in the model (dist.MixtureSameFamily, a forward algorithm)."
+            f"The model draws discrete latent sites {discrete_of(trace)}. Install funsor to have them summed out (pip "
+            "install funsor), or sum them out in the model (dist.MixtureSameFamily, a forward algorithm)."
         )
     # imported here: NumPyro switches its primitives when it meets funsor
     from numpyro.contrib.funsor import config_enumerate, enum

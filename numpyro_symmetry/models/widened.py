@@ -15,8 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core
 
-from numpyro_symmetry.discovery.constants import bind_params
-from numpyro_symmetry.discovery.interpreter import called
+from numpyro_symmetry.models.compat import bind_params, called
 
 # what looks at the bits of numbers, or leaves JAX, gets numbers as they were
 _BY_BITS = ("bitcast_convert_type", "pure_callback", "io_callback", "debug_callback", "ffi_call", "nextafter")

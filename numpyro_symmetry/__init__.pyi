@@ -1,0 +1,128 @@
+from . import (
+    diagnostics as diagnostics,
+)
+from . import (
+    discovery as discovery,
+)
+from . import (
+    entropy as entropy,
+)
+from . import (
+    guides as guides,
+)
+from . import (
+    matching as matching,
+)
+from . import (
+    models as models,
+)
+from . import (
+    samplers as samplers,
+)
+from . import (
+    symmetry as symmetry,
+)
+from . import (
+    testing as testing,
+)
+from . import (
+    traces as traces,
+)
+from .diagnostics import (
+    log_evidence as log_evidence,
+)
+from .diagnostics import (
+    loss_barrier as loss_barrier,
+)
+from .diagnostics import (
+    report as report,
+)
+from .diagnostics import (
+    to_arviz as to_arviz,
+)
+from .discovery import (
+    check_symmetry as check_symmetry,
+)
+from .discovery import (
+    find_symmetry as find_symmetry,
+)
+from .entropy import (
+    log_permanent as log_permanent,
+)
+from .entropy import (
+    mutual_information as mutual_information,
+)
+from .guides import (
+    AutoConditional as AutoConditional,
+)
+from .guides import (
+    AutoSymmetrized as AutoSymmetrized,
+)
+from .guides import (
+    AutoUnitNormal as AutoUnitNormal,
+)
+from .matching import (
+    ActivationCost as ActivationCost,
+)
+from .matching import (
+    DiagonalGaussian as DiagonalGaussian,
+)
+from .matching import (
+    FullGaussian as FullGaussian,
+)
+from .matching import (
+    match as match,
+)
+from .samplers import (
+    run_blackjax as run_blackjax,
+)
+from .symmetry import (
+    Concat as Concat,
+)
+from .symmetry import (
+    Split as Split,
+)
+from .symmetry import (
+    Symmetry as Symmetry,
+)
+from .symmetry import (
+    SymmetryError as SymmetryError,
+)
+from .symmetry import (
+    SymmetryWarning as SymmetryWarning,
+)
+from .symmetry import (
+    Unsigned as Unsigned,
+)
+from .symmetry import (
+    UnsupportedGuideError as UnsupportedGuideError,
+)
+from .symmetry import (
+    Whole as Whole,
+)
+from .symmetry import (
+    compose as compose,
+)
+from .symmetry import (
+    inverse as inverse,
+)
+from .symmetry import (
+    num_transpositions as num_transpositions,
+)
+from .traces import (
+    AllocationCost as AllocationCost,
+)
+from .traces import (
+    EuclideanCost as EuclideanCost,
+)
+from .traces import (
+    GaussianCost as GaussianCost,
+)
+from .traces import (
+    StephensCost as StephensCost,
+)
+from .traces import (
+    rebase as rebase,
+)
+
+__version__: str

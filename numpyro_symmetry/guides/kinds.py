@@ -1,0 +1,284 @@
+r"""Kinds of base guides: where one keeps its latents, how it is entered at given values, and which Gaussians it is.
+
+One value for each kind, in one tuple; the first that recognises a guide is its kind. Knows NumPyro's guides and their
+traces; no symmetry, no estimators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpyro.distributions as dist
+from jax import Array
+from numpyro.distributions.transforms import biject_to
+from numpyro.infer import autoguide
+from numpyro.infer.autoguide import (
+    AutoContinuous,
+    AutoDiagonalNormal,
+    AutoGuideList,
+    AutoLowRankMultivariateNormal,
+    AutoMultivariateNormal,
+)
+
+from numpyro_symmetry.guides.gaussian_given import GaussianGiven
+from numpyro_symmetry.guides.low_rank_normal import LowRankUnitNormal
+from numpyro_symmetry.guides.unit_normal import UnitNormal
+from numpyro_symmetry.linalg import product
+from numpyro_symmetry.models.compat import flat_sites, unpacking
+from numpyro_symmetry.models.sites import Trace, entrywise, without_wrappers
+
+
+class Entries(NamedTuple):
+    """A site whose entries are independent Gaussians, in its unconstrained coordinates.
+
+    Attributes
+    ----------
+    loc, scale
+        Means and standard deviations, of shapes that broadcast to the coordinates'.
+    """
+
+    loc: Array
+    scale: Array
+
+
+class Units(NamedTuple):
+    """A site's entries of units that are Gaussian given those in the sites before, in its unconstrained coordinates.
+
+    Attributes
+    ----------
+    loc, scale, coefficients
+        As of `UnitGaussians`.
+    axis
+        Of the site, counted from the right: that along which units lie.
+    name
+        Of the units: that of the group for which they were made.
+    """
+
+    loc: Array
+    scale: Array
+    coefficients: Array
+    axis: int
+    name: str
+
+
+class LowRankUnits(NamedTuple):
+    """A site's entries of units whose covariance is diagonal plus low rank, in its unconstrained coordinates.
+
+    Attributes
+    ----------
+    loc, scale, factor
+        As of `UnitGaussians`.
+    axis, name
+        As of `Units`.
+    """
+
+    loc: Array
+    scale: Array
+    factor: Array
+    axis: int
+    name: str
+
+
+class Columns(NamedTuple):
+    """A site whose columns are independent Gaussians of one precision given the sites below, whitened.
+
+    Attributes
+    ----------
+    loc
+        ``(R, C)``: means, about which all entries are independent and standard normal.
+    draw
+        ``(R, C)``: the draw.
+    mates
+        Sites drawn before it whose columns are one Gaussian with its own.
+    """
+
+    loc: Array
+    draw: Array
+    mates: tuple[str, ...]
+
+    @property
+    def scale(self) -> Array:
+        """One."""
+        return jnp.ones_like(self.loc)
+
+
+SiteGaussian = Entries | Units | LowRankUnits | Columns
+
+
+class GuideKind(NamedTuple):
+    """What is known of a kind of base guides.
+
+    Attributes
+    ----------
+    recognises
+        ``part`` to whether a guide is of this kind.
+    latents
+        ``part`` to auxiliary latent site -> sites that are read off it, and have no distribution of their own.
+    entered
+        ``(part, values)`` to what to substitute for given constrained values of all sites, so that the guide is at
+        them.
+    gaussians
+        ``(part, trace, supports)`` to site -> the Gaussian that it is, for sites that are one and that the
+        distribution in the trace does not show to be one.
+    marginals
+        ``(part, trace)`` to site -> means and standard deviations, in its unconstrained coordinates, where they are
+        known of a site that need not be independent of the others.
+    """
+
+    recognises: Callable[[Any], bool]
+    latents: Callable[[Any], dict[str, tuple[str, ...]]]
+    entered: Callable[[Any, dict[str, Any]], dict[str, Any]]
+    gaussians: Callable[[Any, Trace, Mapping[str, Any]], dict[str, SiteGaussian]] = lambda part, trace, supports: {}
+    marginals: Callable[[Any, Trace], dict[str, Entries]] = lambda part, trace: {}
+
+
+# ---- guides with one flat latent; their sites are Deltas, infinitely wrong whenever a transform does not invert to the
+# last bit, so that they are entered through the flat latent alone --------------------------------------------------
+
+
+def _flat_latents(part: Any) -> dict[str, tuple[str, ...]]:
+    return {f"_{part.prefix}_latent": tuple(flat_sites(part))}
+
+
+def _entered_by_the_flat_latent(part: Any, values: dict[str, Any]) -> dict[str, Any]:
+    ((latent, sites),) = _flat_latents(part).items()
+    flat = [jnp.ravel(biject_to(part.prototype_trace[site]["fn"].support).inv(values[site])) for site in sites]
+    return {site: value for site, value in values.items() if site not in sites} | {latent: jnp.concatenate(flat)}
+
+
+def _flat_entries(part: Any, trace: Trace, supports: Mapping[str, Any]) -> dict[str, SiteGaussian]:
+    posterior = trace[f"_{part.prefix}_latent"]["fn"]
+    loc = unpacking(part)(posterior.loc)
+    scale = unpacking(part)(jnp.broadcast_to(posterior.scale, jnp.shape(posterior.loc)))
+    return {site: Entries(loc[site], scale[site]) for site in loc if site in supports}
+
+
+def _flat_marginals(part: Any, trace: Trace) -> dict[str, Entries]:
+    posterior = trace[f"_{part.prefix}_latent"]["fn"]
+    loc, scale = (unpacking(part)(values) for values in (posterior.mean, jnp.sqrt(posterior.variance)))
+    return {site: Entries(loc[site], scale[site]) for site in loc}
+
+
+FLAT_DIAGONAL = GuideKind(
+    lambda part: isinstance(part, AutoDiagonalNormal), _flat_latents, _entered_by_the_flat_latent, _flat_entries
+)
+FLAT_GAUSSIAN = GuideKind(
+    lambda part: isinstance(part, AutoMultivariateNormal | AutoLowRankMultivariateNormal),
+    _flat_latents,
+    _entered_by_the_flat_latent,
+    marginals=_flat_marginals,
+)
+FLAT = GuideKind(lambda part: isinstance(part, AutoContinuous), _flat_latents, _entered_by_the_flat_latent)
+SITE_BY_SITE = GuideKind(lambda part: True, lambda part: {}, lambda part, values: values)
+KINDS = (FLAT_DIAGONAL, FLAT_GAUSSIAN, FLAT, SITE_BY_SITE)
+
+WITHOUT_DENSITY = {
+    autoguide.AutoDelta: "is a point mass, whose copies never overlap: symmetrizing it would only add the constant "
+    "log|G|. Use AutoNormal, or align point estimates instead",
+    autoguide.AutoLaplaceApproximation: "is a point mass while it trains. Train it bare, then symmetrize a "
+    "Gaussian guide",
+    autoguide.AutoDAIS: "has auxiliary momenta and no density in the model's latents. Use AutoNormal or AutoIAFNormal",
+    autoguide.AutoSemiDAIS: "has auxiliary momenta and no density in the model's latents. Use AutoNormal",
+    autoguide.AutoBNAFNormal: "has no analytic inverse, so no density at permuted values. Use AutoIAFNormal",
+}
+
+
+def parts_of(guide: object) -> Iterator[object]:
+    """The guide itself, or the guides of which it is made, recursively."""
+    parts = guide if isinstance(guide, AutoGuideList) else getattr(guide, "parts", None)
+    if parts is not None:
+        for part in parts:
+            yield from parts_of(part)
+    else:
+        yield guide
+
+
+def latents_of(guide: object) -> dict[str, tuple[str, ...]]:
+    """Auxiliary latent sites of a guide that its values determine -> the sites that are read off each."""
+    return {latent: sites for part, kind in _kinds_of(guide) for latent, sites in kind.latents(part).items()}
+
+
+def entered(guide: object, values: Mapping[str, Any]) -> dict[str, Any]:
+    """What to substitute for given constrained values of a guide's sites."""
+    found = dict(values)
+    for part, kind in _kinds_of(guide):
+        found = kind.entered(part, found)
+    return found
+
+
+def gaussians_of(guide: object, trace: Trace, supports: Mapping[str, Any]) -> dict[str, SiteGaussian]:
+    """Site -> the Gaussian that it is in a guide's trace, for those of the supports that are one."""
+    here = [site for site in supports if trace[site]["scale"] is None]
+    shown = {site: site_gaussian(trace[site]["fn"], supports[site]) for site in here}
+    found = {site: gaussian for site, gaussian in shown.items() if gaussian is not None}
+    found |= {site: whitened(trace, site) for site in here if has_columns(trace, site)}
+    for part, kind in _kinds_of(guide):
+        found |= kind.gaussians(part, trace, supports)
+    return found
+
+
+def marginals_of(guide: object, trace: Trace) -> dict[str, Entries]:
+    """Site -> the moments of its marginals, for sites of a guide's trace whose are known."""
+    return {site: moments for part, kind in _kinds_of(guide) for site, moments in kind.marginals(part, trace).items()}
+
+
+def _kinds_of(guide: object) -> list[tuple[Any, GuideKind]]:
+    return [(part, next(kind for kind in KINDS if kind.recognises(part))) for part in parts_of(guide)]
+
+
+# ---- distributions of single sites -----------------------------------------------------------------------------------
+
+
+def site_gaussian(fn: Any, support: Any) -> SiteGaussian | None:
+    """A Normal, by entry or by unit, that is possibly pushed through the support's own bijection; else ``None``."""
+    while isinstance(fn := without_wrappers(fn), dist.TransformedDistribution):
+        transforms = list(fn.transforms)
+        if len(transforms) != 1 or entrywise(transforms[0]) != biject_to(entrywise(support)):
+            return None
+        fn = fn.base_dist
+    reading = _SITE_GAUSSIANS.get(type(fn))
+    return None if reading is None else reading(fn)
+
+
+_SITE_GAUSSIANS: dict[type, Callable[[Any], SiteGaussian]] = {
+    dist.Normal: lambda fn: Entries(fn.loc, fn.scale),
+    UnitNormal: lambda fn: Units(fn.loc, fn.scale, fn.coefficients, fn.axis, fn.units),
+    LowRankUnitNormal: lambda fn: LowRankUnits(fn.loc, fn.scale, fn.factor, fn.axis, fn.units),
+}
+
+
+def has_columns(trace: Trace, site: str) -> bool:
+    """Whether a site's columns are independent given the sites below."""
+    fn = without_wrappers(trace[site]["fn"])
+    return isinstance(fn, GaussianGiven) and fn.loc.ndim == 2
+
+
+def whitened(trace: Trace, site: str) -> Columns:
+    r"""A site whose columns are independent given the sites below.
+
+    The density of unit j in the place of unit i is that of :math:`W(z_j - m_i)`, with z all that the unit has in sites
+    that are one Gaussian, and one W for all units. A site's share of it is read at what the draw has before it, which
+    has moved the mean: so both are taken back.
+    """
+    fn = without_wrappers(trace[site]["fn"])
+    moved = jnp.zeros_like(fn.loc)
+    for mate, by in fn.lowered_by.items():
+        moved += product(by, without_wrappers(trace[mate]["fn"]).scaled(trace[mate]["value"]))
+    loc = fn.loc + fn.scaled(fn.prior.loc) + moved
+    draw = fn.scaled(trace[site]["value"]) + moved
+    return Columns(fn.precision.whitened(loc), fn.precision.whitened(draw), tuple(fn.lowered_by))
+
+
+def units_of(trace: Trace) -> dict[str, str]:
+    """Site -> name of the units of which it is a part, for sites that are, whatever they are pushed through."""
+    found = {}
+    for name, site in trace.items():
+        if site["type"] == "sample":
+            fn = site["fn"]
+            while isinstance(fn := without_wrappers(fn), dist.TransformedDistribution):
+                fn = fn.base_dist
+            if isinstance(fn, UnitNormal | LowRankUnitNormal):
+                found[name] = fn.units
+    return found

@@ -1,0 +1,283 @@
+"""The coordinates in which a base guide factorises, or nearly does, and its density and draws in them.
+
+Knows guides, traces and symmetries; no model, and of estimators only what a density is to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from numpyro import handlers
+from numpyro.distributions import constraints
+from numpyro.distributions.transforms import biject_to
+
+from numpyro_symmetry.entropy import Density, Factorised, Factors, GaussianFactors, General, UnitGaussians
+from numpyro_symmetry.entropy.units import unit_axis
+from numpyro_symmetry.guides.density import (
+    dependencies,
+    latent_values,
+    log_density_by_site,
+)
+from numpyro_symmetry.guides.equivariance import Follows
+from numpyro_symmetry.guides.kinds import (
+    Columns,
+    Entries,
+    LowRankUnits,
+    Units,
+    gaussians_of,
+    has_columns,
+    marginals_of,
+    units_of,
+    whitened,
+)
+from numpyro_symmetry.models import settings_of
+from numpyro_symmetry.models.sites import Trace, entrywise
+from numpyro_symmetry.symmetry import Element, PlainView, Symmetry
+from numpyro_symmetry.symmetry.axes import AxisEntry, names_in, padded
+
+_NUM_MOMENT_DRAWS = 32
+_SMALLEST_SCALE = 1e-6
+
+
+class Layout(NamedTuple):
+    """How the touched sites are laid out for tables.
+
+    Attributes
+    ----------
+    symmetry
+        The symmetry with every axis of every site written out.
+    of_coordinates
+        The same group acting on coordinates, whose event axes may differ from the values', every group plain; each site
+        without the groups that it follows.
+    view
+        How coordinates are cut into the pieces on which ``of_coordinates`` acts.
+    supports
+        Site -> support of the constrained value, of sites that have coordinates.
+    density
+        `Factorised` if Gaussians that are independent in these coordinates, by entry or by unit, *are* the guide's
+        density, but for what follows; else `General`.
+    following
+        Sites that merely follow the others under every relabelling, and so have no coordinates.
+    whitened
+        Sites that follow some groups, with columns that another permutes: see `Columns`.
+    """
+
+    symmetry: Symmetry
+    of_coordinates: Symmetry
+    view: PlainView
+    supports: dict[str, constraints.Constraint]
+    density: type[Density]
+    following: tuple[str, ...] = ()
+    whitened: tuple[str, ...] = ()
+
+    @property
+    def factorises(self) -> bool:
+        """Whether Gaussian factors are the guide's density."""
+        return self.density is Factorised
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        """Sites that tell units apart."""
+        return tuple(site for site in self.symmetry.axes if site not in self.following)
+
+    def sites_of(self, group: str) -> tuple[str, ...]:
+        """Sites that tell the units of one group apart."""
+        return tuple(site for site, entries in self.view.whole.axes.items() if group in names_in(entries))
+
+    def apply(self, element: Element, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Act on values with an element of ``of_coordinates``."""
+        return self.symmetry.apply(self.view.element(element), values)
+
+
+def lay_out(
+    symmetry: Symmetry,
+    trace: Trace,
+    supports: Mapping[str, constraints.Constraint],
+    guide: object,
+    args: tuple,
+    kwargs: dict,
+    follows: Follows,
+) -> Layout:
+    """Choose coordinates for every touched site that does not follow, and see whether the guide factorises in them."""
+    full = {site: padded(entries, jnp.ndim(trace[site]["value"])) for site, entries in symmetry.axes.items()}
+    told = {site: follows.told(symmetry, site, entries) for site, entries in full.items()}
+    told = {site: entries for site, entries in told.items() if site not in follows.sites}
+    white = _whitened(trace, told)
+    axes, splits_an_event = {}, False
+    for site, entries in told.items():
+        support = entrywise(supports[site])
+        axes[site] = (None, entries[-1]) if site in white else entries
+        if support.event_dim and all(entry is None for entry in full[site][-support.event_dim :]):
+            axes[site] = entries[: -support.event_dim] + (None,) * biject_to(support).domain.event_dim
+        elif support.event_dim:
+            splits_an_event = True
+    supports, whole = {site: supports[site] for site in axes}, replace(symmetry, axes=full)
+    by_site = _by_site(trace, whole, supports, white)
+    view = PlainView.of(replace(symmetry, axes=axes), by_site)
+    layout = Layout(whole, view.symmetry, view, supports, General, follows.sites, white)
+    if splits_an_event or not _is_gaussian(guide, trace, layout):
+        return layout
+    depends = dependencies(guide, trace, args, kwargs)
+    groups = {site: names_in(entries) & set(symmetry.groups) for site, entries in full.items()}
+    mates = _mates(trace, layout)
+    # what a site depends on may be moved by groups that it follows alone
+    moving = {
+        site: set().union(*(groups.get(s, set()) for s in on - mates.get(site, set()))) for site, on in depends.items()
+    }
+    apart = all(names <= follows.groups.get(site, frozenset()) for site, names in moving.items())
+    return layout._replace(density=Factorised) if apart else layout
+
+
+def draw_of(trace: Trace, layout: Layout) -> dict[str, Array]:
+    """Coordinates of the draw in a trace: unconstrained values, logarithms for a simplex, which has none, or white."""
+    return layout.view.open(_by_site(trace, layout.symmetry, layout.supports, layout.whitened))
+
+
+def _by_site(
+    trace: Trace, symmetry: Symmetry, supports: Mapping[str, constraints.Constraint], white: Collection[str]
+) -> dict[str, Array]:
+    def one(site: str) -> Array:
+        if site in white:
+            return whitened(trace, site).draw
+        support, value = entrywise(supports[site]), jnp.asarray(trace[site]["value"])
+        if _acts_within(symmetry.axes[site], support):
+            # the group permutes inside an event: no unconstrained coordinates move along with it
+            is_simplex = support is constraints.simplex
+            return jnp.log(jnp.maximum(value, jnp.finfo(value.dtype).tiny)) if is_simplex else value
+        return value if support is constraints.real else biject_to(support).inv(value)
+
+    return {site: one(site) for site in supports}
+
+
+def _acts_within(entries: tuple[AxisEntry, ...], support: Any) -> bool:
+    """Whether a group acts on axes of an event whose entries are constrained together, as those of a simplex."""
+    return bool(support.event_dim) and any(entry is not None for entry in entries[-support.event_dim :])
+
+
+def density_of(
+    guide: Any, trace: Trace, layout: Layout, args: tuple, kwargs: dict, rng_key: Array | None = None
+) -> Density:
+    """The guide's density, read at the draw of its trace; the key is for moments of one that does not factorise."""
+    if layout.density is Factorised:
+        return Factorised(_factors(guide, trace, layout))
+    values = latent_values(trace)
+    before = log_density_by_site(guide, trace, values, args, kwargs)
+
+    def ratio(element: Element) -> Array:
+        moved: Any = layout.apply(element, values)
+        after = log_density_by_site(guide, trace, moved, args, kwargs)
+        # site by site, so that what a relabelling leaves alone cancels exactly; what follows it would but for rounding
+        telling = (site for site in before if site not in layout.following)
+        return sum((after[site] - before[site] for site in telling), jnp.zeros(()))
+
+    return General(ratio, lambda: _alike(rng_key, guide, trace, layout, args, kwargs))
+
+
+def draws_of(
+    rng_key: Array, guide: Any, trace: Trace, layout: Layout, args: tuple, kwargs: dict, num_draws: int
+) -> dict[str, Array]:
+    """Coordinates of fresh draws of the guide, ``(num_draws, *event)``, its parameters and plates as in ``trace``.
+
+    Whitened sites are given the means that they have in ``trace``, as its factors are.
+    """
+    data = settings_of(trace)
+    means = {site: whitened(trace, site).loc for site in layout.whitened}
+
+    def draw(key: Array) -> dict[str, Array]:
+        with handlers.block(), handlers.trace() as fresh, handlers.seed(rng_seed=key), handlers.substitute(data=data):
+            guide(*args, **kwargs)
+        by_site = _by_site(fresh, layout.symmetry, layout.supports, layout.whitened)
+        about = {site: by_site[site] - whitened(fresh, site).loc + mean for site, mean in means.items()}
+        return layout.view.open(by_site | about)
+
+    return jax.vmap(draw)(jax.random.split(rng_key, num_draws))
+
+
+def _alike(rng_key: Any, guide: Any, trace: Trace, layout: Layout, args: tuple, kwargs: dict) -> GaussianFactors:
+    """Gaussians of the moments of the guide's marginals, where they are known, and elsewhere of a few of its draws."""
+    known = {
+        site: moments
+        for site, moments in marginals_of(guide, trace).items()
+        if site in layout.supports and not _acts_within(layout.symmetry.axes[site], entrywise(layout.supports[site]))
+    }
+    loc, scale = (layout.view.open({site: getattr(known[site], of) for site in known}) for of in Entries._fields)
+    if set(known) >= set(layout.supports):
+        return GaussianFactors(loc, scale)
+    draws = draws_of(rng_key, guide, trace, layout, args, kwargs, _NUM_MOMENT_DRAWS)
+    return GaussianFactors(
+        {site: value.mean(0) for site, value in draws.items()} | loc,
+        {site: jnp.sqrt(value.var(0, ddof=1) + _SMALLEST_SCALE**2) for site, value in draws.items()} | scale,
+    )
+
+
+# ---- factors that are the density ------------------------------------------------------------------------------------
+
+
+def _whitened(trace: Trace, told: Mapping[str, tuple[AxisEntry, ...]]) -> tuple[str, ...]:
+    """Sites with independent columns that are all that is told of them, together with those drawn before."""
+    along = {
+        site: entries[-1]
+        for site, entries in told.items()
+        if has_columns(trace, site) and all(entry is None for entry in entries[:-1])
+    }
+    return tuple(site for site in along if all(along.get(mate) == along[site] for mate in whitened(trace, site).mates))
+
+
+def _mates(trace: Trace, layout: Layout) -> dict[str, set[str]]:
+    """Site -> the other sites that a unit's Gaussian is of, for sites of units that are relabelled together."""
+    units = units_of(trace)
+    found = {site: {s for s in layout.sites if units.get(s) == name} for site, name in units.items()}
+    return found | {site: set(whitened(trace, site).mates) for site in layout.whitened}
+
+
+def _is_gaussian(guide: object, trace: Trace, layout: Layout) -> bool:
+    """Whether every site that tells units apart is Gaussian, and those of units move as units do."""
+    found = gaussians_of(guide, trace, layout.supports)
+    if any(site not in found for site in layout.sites):
+        return False
+    if any(isinstance(found[site], Columns) and site not in layout.whitened for site in layout.sites):
+        return False
+    units = {site: gaussian for site, gaussian in found.items() if isinstance(gaussian, Units | LowRankUnits)}
+    return not units or _moves_units_whole(units, units_of(trace), layout)
+
+
+def _factors(guide: object, trace: Trace, layout: Layout) -> Factors:
+    by_site = _by_site(trace, layout.symmetry, layout.supports, layout.whitened)
+    found = gaussians_of(guide, trace, layout.supports)
+
+    def opened(name: str) -> dict[str, Array]:
+        values = {site: jnp.asarray(getattr(found[site], name)) for site in layout.sites}
+        return layout.view.open({site: jnp.broadcast_to(v, by_site[site].shape) for site, v in values.items()})
+
+    coefficients = {site: g.coefficients for site, g in found.items() if isinstance(g, Units)}
+    low_rank = {site: g.factor for site, g in found.items() if isinstance(g, LowRankUnits)}
+    factors = GaussianFactors(opened("loc"), opened("scale"))
+    return UnitGaussians(*factors, coefficients, low_rank) if coefficients or low_rank else factors
+
+
+def _moves_units_whole(gaussians: Mapping[str, Units | LowRankUnits], units: Mapping[str, str], layout: Layout) -> bool:
+    """Whether each group moves the units of one Gaussian guide, all of their sites, whose other labels are settled."""
+    symmetry = layout.of_coordinates
+    order, groups = list(symmetry.groups), dict[str, set[str]]()
+    concerned = {name for site, name in units.items() if site in layout.symmetry.axes}
+    for site, name in units.items():
+        if name not in concerned:
+            continue
+        if site not in symmetry.axes:  # not moved with the others of the unit, or cut into pieces
+            return False
+        names = [axis.group for axis in symmetry.opened(site)]
+        position = unit_axis(symmetry, site)
+        *others, own = [group for group in names if group is not None]
+        is_along = position - len(names) == gaussians[site].axis
+        if not is_along or any(order.index(other) >= order.index(own) for other in others):
+            return False
+        if others and any(group.signed for group in symmetry.groups.values()):
+            return False
+        groups.setdefault(name, set()).add(own)
+    moved = [own for owns in groups.values() for own in owns]
+    return len(moved) == len(groups) == len(set(moved))

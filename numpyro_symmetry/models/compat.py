@@ -1,0 +1,126 @@
+"""What NumPyro and JAX keep to themselves and this package reads all the same, gathered so that one file follows them.
+
+Everything here has a test of its own. Knows the hosts' insides; nothing of models and symmetries.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from numpyro_symmetry.symmetry.errors import SymmetryError, UnsupportedGuideError
+
+_CALLED = ("jaxpr", "call_jaxpr", "fun_jaxpr")
+
+
+# ---- JAX: programs ---------------------------------------------------------------------------------------------------
+
+
+def bind_params(primitive: Any, params: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
+    """Functions and parameters with which a primitive is bound again; older versions of jax keep them apart."""
+    found = primitive.get_bind_params(params)
+    return found if isinstance(found, tuple) else ((), found)
+
+
+def called(equation: Any) -> Any:
+    """The program that an operation merely calls, if it does."""
+    inner = next((equation.params[key] for key in _CALLED if key in equation.params), None)
+    if inner is None or equation.primitive.name in ("scan", "while", "cond"):
+        return None
+    body = getattr(inner, "jaxpr", inner)
+    # what runs a program on parts of its operands (a fold on single entries, a kernel on blocks) is no call
+    same = shapes_of(body.invars) == shapes_of(equation.invars) and shapes_of(body.outvars) == shapes_of(
+        equation.outvars
+    )
+    return inner if same else None
+
+
+def shapes_of(variables: Sequence[Any]) -> list[tuple[int, ...]]:
+    """Shapes of a program's variables."""
+    return [tuple(getattr(variable.aval, "shape", ())) for variable in variables]
+
+
+def scan_counts(params: Mapping[str, Any]) -> tuple[int, int]:
+    """Numbers of a scan's constants and of what it carries."""
+    if "num_consts" in params:
+        return params["num_consts"], params["num_carry"]
+    # jax 0.12 keeps trees of (constants, carry, scanned) instead of their numbers
+    consts, carry = params["ft_in"].unpack()[:2]
+    return len(consts), len(carry)
+
+
+def frames_of(equation: Any) -> list[tuple[str, int]]:
+    """Files and lines that made an equation, innermost first."""
+    traceback = getattr(equation.source_info, "traceback", None)
+    return [(frame.file_name, frame.line_num) for frame in traceback.frames] if traceback is not None else []
+
+
+# ---- NumPyro: guides -------------------------------------------------------------------------------------------------
+
+
+def flat_sites(guide: Any) -> list[str]:
+    """Sites of an `AutoContinuous`, in the order in which its flat latent holds them.
+
+    Raises
+    ------
+    UnsupportedGuideError
+        If this version of NumPyro does not say.
+    """
+    return list(_private(guide, "_init_locs"))
+
+
+def unpacking(guide: Any) -> Callable[[Any], dict[str, Any]]:
+    """From the flat latent of an `AutoContinuous` to its sites.
+
+    Raises
+    ------
+    UnsupportedGuideError
+        If this version of NumPyro does not say.
+    """
+    return _private(guide, "_unpack_latent")
+
+
+def _private(guide: Any, name: str) -> Any:
+    """An attribute that NumPyro keeps to itself, or what to do where it is gone."""
+    if not hasattr(guide, name):
+        raise UnsupportedGuideError(
+            f"{type(guide).__name__} has no {name} in this version of NumPyro, by which its sites were read. Fit a "
+            "Gaussian to its draws instead, DiagonalGaussian.fit(draws), and report the version."
+        )
+    return getattr(guide, name)
+
+
+# ---- NumPyro: MCMC ---------------------------------------------------------------------------------------------------
+
+
+def states_of(mcmc: Any) -> tuple[Any, str]:
+    """What an `MCMC` keeps of its run, ``None`` before it, and the entry that holds the draws.
+
+    Raises
+    ------
+    SymmetryError
+        If this version of NumPyro keeps it otherwise.
+    """
+    try:
+        return mcmc._states, mcmc._sample_field
+    except AttributeError as error:
+        raise SymmetryError(
+            f"The MCMC object keeps its draws otherwise than is known of this version of NumPyro ({error}): pass "
+            "mcmc.get_samples(group_by_chain=True), and model= with model_args=."
+        ) from error
+
+
+def with_states(mcmc: Any, states: Mapping[str, Any]) -> Any:
+    """A copy of an `MCMC` that keeps something else."""
+    moved = copy.copy(mcmc)
+    moved._states, moved._states_flat = states, None
+    return moved
+
+
+def arguments_of(mcmc: Any) -> tuple[Any, Any] | None:
+    """Arguments with which an `MCMC` was last run; ``None`` if this version of NumPyro does not say."""
+    try:
+        return mcmc._args, mcmc._kwargs
+    except AttributeError:
+        return None

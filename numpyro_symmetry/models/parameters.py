@@ -1,0 +1,36 @@
+"""Arrays of `numpyro.param`, each a site of its own. Knows pytrees and traces."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+
+def leaves_of_parameters(trace: Mapping[str, Any]) -> dict[str, Array]:
+    """Arrays that the parameters hold, under names such as ``"net$params.Dense_0.kernel"``."""
+    found = {}
+    for name, site in trace.items():
+        if site["type"] == "param":
+            for path, leaf in jax.tree_util.tree_leaves_with_path(site["value"]):
+                if hasattr(leaf, "dtype") and not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+                    found[_leaf_name(name, path)] = leaf
+    return found
+
+
+def with_leaves(settings: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings with leaves of parameters replaced, and latent values beside them."""
+    rest = dict(values)
+
+    def replaced(name: str, tree: Any) -> Any:
+        return jax.tree_util.tree_map_with_path(lambda path, leaf: rest.pop(_leaf_name(name, path), leaf), tree)
+
+    return {name: replaced(name, tree) for name, tree in settings.items()} | rest
+
+
+def _leaf_name(site: str, path: tuple) -> str:
+    keys = [str(getattr(key, "key", getattr(key, "idx", getattr(key, "name", key)))) for key in path]
+    return ".".join([site, *keys])

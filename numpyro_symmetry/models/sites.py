@@ -1,0 +1,79 @@
+"""What a site of a trace is: latent, observed, a setting; and what its distribution and support are under wrappers.
+
+Sites are NumPyro's messages, by name. Nothing is run here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from numpyro import distributions as dist
+from numpyro.distributions import constraints
+from numpyro.distributions.transforms import IndependentTransform
+
+Trace = Mapping[str, Any]
+
+
+def is_latent(site: Any) -> bool:
+    """Whether a site is drawn, and not observed."""
+    return site["type"] == "sample" and not site["is_observed"]
+
+
+def is_observed(site: Any) -> bool:
+    """Whether a site holds data, or is a factor."""
+    return site["type"] == "sample" and site["is_observed"]
+
+
+def latent_of(trace: Trace) -> dict[str, Any]:
+    """Latent sites of a trace."""
+    return {name: site for name, site in trace.items() if is_latent(site)}
+
+
+def observed_of(trace: Trace) -> dict[str, Any]:
+    """Observed sites of a trace."""
+    return {name: site for name, site in trace.items() if is_observed(site)}
+
+
+def discrete_of(trace: Trace) -> list[str]:
+    """Discrete latent sites of a trace."""
+    return [name for name, site in latent_of(trace).items() if site["fn"].support.is_discrete]
+
+
+def settings_of(trace: Trace) -> dict[str, Any]:
+    """What a model's run needs beside its latent values: parameters, mutable state, plates."""
+    return {name: site["value"] for name, site in trace.items() if site["type"] in ("param", "mutable", "plate")}
+
+
+# ---- under wrappers --------------------------------------------------------------------------------------------------
+
+
+def without_wrappers(fn: Any) -> Any:
+    """A distribution without the wrappers that only declare its shape."""
+    while isinstance(fn, dist.Independent | dist.ExpandedDistribution):
+        fn = fn.base_dist
+    return fn
+
+
+def entrywise(wrapped: Any) -> Any:
+    """A support, or a transform, without the wrappers that only declare event dimensions."""
+    while isinstance(wrapped, constraints.independent):
+        wrapped = wrapped.base_constraint
+    while isinstance(wrapped, IndependentTransform):
+        wrapped = wrapped.base_transform
+    return wrapped
+
+
+def real_event(event_dim: int) -> Any:
+    """The support of events of any real numbers."""
+    return constraints.independent(constraints.real, event_dim) if event_dim else constraints.real
+
+
+def is_improper(fn: Any) -> bool:
+    """Whether a distribution is flat on its support, and has no draws."""
+    return isinstance(without_wrappers(fn), dist.ImproperUniform)
+
+
+def is_unconstrained(support: Any) -> bool:
+    """Whether a support is that of any real numbers."""
+    return entrywise(support) is constraints.real

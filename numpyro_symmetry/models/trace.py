@@ -1,0 +1,127 @@
+"""A model's trace: of a run, or of an outline that computes nothing. Knows NumPyro's handlers; no symmetry.
+
+Sites with an improper prior have no draw; they get a value all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+from jax import Array
+from numpyro import handlers
+from numpyro.infer import init_to_uniform
+
+from numpyro_symmetry.models.arguments import refuse_misfit, refuse_no_sites
+from numpyro_symmetry.models.parameters import leaves_of_parameters
+from numpyro_symmetry.models.sites import is_improper, latent_of, settings_of
+from numpyro_symmetry.symmetry.arguments import as_real_array
+from numpyro_symmetry.symmetry.errors import SymmetryError
+
+_VALUED = ("sample", "param", "mutable", "plate")
+# programs that run a few times are compiled for that
+QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+
+
+def trace_model(
+    model: Callable, args: tuple, kwargs: dict[str, Any], rng_key: Array, data: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """Trace of a model out of reach of surrounding handlers; sites with an improper prior get a value all the same."""
+    with handlers.block(), handlers.trace() as trace, handlers.substitute(substitute_fn=_start_improper):
+        with handlers.seed(rng_seed=rng_key), handlers.substitute(data=data or {}):
+            try:
+                model(*args, **kwargs)
+            except TypeError as error:
+                refuse_misfit(model, args, kwargs, error)
+                raise
+    return dict(trace)
+
+
+def _start_improper(site: Any) -> Any:
+    if site["type"] != "sample" or site["value"] is not None:
+        return None
+    return init_to_uniform(site) if is_improper(site["fn"]) else None
+
+
+def outline(model: Callable, args: tuple, kwargs: dict[str, Any], rng_key: Array) -> dict[str, Any]:
+    """`trace_model` without computing anything: shapes in place of values, tracers inside the distributions.
+
+    Raises
+    ------
+    SymmetryError
+        If there are neither latent sites nor parameters.
+    """
+    trace: dict[str, Any] = {}
+
+    def run() -> dict[str, Any]:
+        trace.update(trace_model(model, args, kwargs, rng_key))
+        _refuse_what_is_no_data(trace)
+        return {name: site["value"] for name, site in trace.items() if site["type"] in _VALUED}
+
+    try:
+        shapes = jax.eval_shape(run)
+    except jax.errors.JAXTypeError:  # the model looks at values of its data, which an abstract run turns into tracers
+        trace, shapes = trace_model(model, args, kwargs, rng_key), None
+    if not latent_of(trace) and not leaves_of_parameters(trace):
+        refuse_no_sites(model, args, kwargs)
+    if shapes is None:
+        return trace
+    return {name: site | {"value": shapes.get(name), "known": site["value"]} for name, site in trace.items()}
+
+
+def settings_values(model: Callable, args: tuple, kwargs: dict[str, Any], rng_key: Array) -> dict[str, Any]:
+    """Values of `settings_of` a run of the model, whose density is not computed for them."""
+    return _of_a_run(settings_of, model, args, kwargs, rng_key)
+
+
+def observed_values(model: Callable, args: tuple, kwargs: dict[str, Any], rng_key: Array) -> dict[str, Any]:
+    """Values at the observed sites of a model, for which no latent value is drawn."""
+
+    def observed(trace: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: site["value"] for name, site in trace.items() if site.get("is_observed")}
+
+    return _of_a_run(observed, model, args, kwargs, rng_key)
+
+
+def _of_a_run(
+    part: Callable[[Mapping[str, Any]], dict[str, Any]],
+    model: Callable,
+    args: tuple,
+    kwargs: dict[str, Any],
+    rng_key: Array,
+) -> dict[str, Any]:
+    """A part of a model's trace, compiled, so that nothing else is computed."""
+
+    def run() -> dict[str, Any]:
+        trace = trace_model(model, args, kwargs, rng_key)
+        _refuse_what_is_no_data(trace)
+        return part(trace)
+
+    try:
+        return jax.jit(run, compiler_options=QUICK)()
+    except jax.errors.JAXTypeError:
+        return run()
+
+
+def _refuse_what_is_no_data(trace: Mapping[str, Any]) -> None:
+    """Refuse observed values that JAX takes for no array: series, data frames, lists, text, complex numbers.
+
+    Raises
+    ------
+    SymmetryError
+        Naming the site.
+    """
+    for name, value in observations(trace).items():
+        if not isinstance(value, jax.Array | np.ndarray | np.generic | int | float | complex):
+            raise SymmetryError(
+                f"Observed site {name!r} of the model holds a {type(value).__name__}; expected an array of real "
+                "numbers. Pass the model arrays: frame['y'].to_numpy() of a data frame, np.asarray(...) of a list."
+            )
+        as_real_array(value, f"Observed site {name!r} of the model")
+
+
+def observations(trace: Mapping[str, Any], key: str = "value") -> dict[str, Any]:
+    """Values of the observed sites of a trace, or of an outline (``"known"``)."""
+    return {name: site.get(key) for name, site in trace.items() if site.get("is_observed")}

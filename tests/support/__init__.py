@@ -1,0 +1,1 @@
+"""What tests are made with; nothing here is a test."""

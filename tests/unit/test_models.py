@@ -1,0 +1,113 @@
+"""What a program is read as: sites, plates, and what NumPyro and JAX keep to themselves."""
+
+import types
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from numpyro.infer import MCMC, NUTS
+from numpyro.infer.autoguide import AutoDiagonalNormal
+
+from numpyro_symmetry import SymmetryError, UnsupportedGuideError
+from numpyro_symmetry.models import compat, latent_of, observed_of, outline, trace_model
+from numpyro_symmetry.models.plates import axis_names, plate_dims
+from numpyro_symmetry.models.sites import discrete_of, entrywise, is_improper, is_unconstrained, without_wrappers
+
+KEY = jax.random.key(0)
+
+
+def model(y=None):
+    loc = numpyro.sample("loc", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+    flat = numpyro.sample("flat", dist.ImproperUniform(dist.constraints.positive, (), ()).expand([3]).to_event(1))
+    with numpyro.plate("rows", 4):
+        kind = numpyro.sample("kind", dist.Bernoulli(0.5))
+        numpyro.deterministic("mean", loc[0] + kind)
+        numpyro.sample("y", dist.Normal(loc[kind] + flat.sum(), 1.0), obs=y)
+    numpyro.factor("penalty", -loc.sum())
+
+
+def test_sites_by_what_they_are():
+    trace = trace_model(model, (jnp.zeros(4),), {}, KEY)
+    assert list(latent_of(trace)) == ["loc", "flat", "kind"]
+    assert list(observed_of(trace)) == ["y", "penalty"]
+    assert discrete_of(trace) == ["kind"]
+    assert [is_improper(trace[name]["fn"]) for name in ("loc", "flat")] == [False, True]
+    assert [is_unconstrained(trace[name]["fn"].support) for name in ("loc", "flat")] == [True, False]
+    assert isinstance(without_wrappers(trace["loc"]["fn"]), dist.Normal)
+    assert entrywise(trace["flat"]["fn"].support) is dist.constraints.positive
+
+
+def test_an_outline_has_the_shapes_of_a_trace():
+    trace, shapes = (run(model, (jnp.zeros(4),), {}, KEY) for run in (trace_model, outline))
+    valued = [name for name, site in trace.items() if site["type"] != "deterministic"]
+    assert {k: np.shape(trace[k]["value"]) for k in valued} == {k: np.shape(shapes[k]["value"]) for k in valued}
+
+
+def test_axes_are_named_by_plates():
+    trace = trace_model(model, (jnp.zeros(4),), {}, KEY)
+    assert axis_names(trace["kind"], 1) == ["rows"]
+    assert axis_names(trace["loc"], 1) == [None]
+    assert axis_names(None, 2) == [None, None]
+    assert plate_dims(trace) == {"kind": ["rows"], "mean": ["rows"], "y": ["rows"]}
+
+
+# ---- what hosts keep to themselves -----------------------------------------------------------------------------------
+
+
+def equations(function, *args):
+    return jax.make_jaxpr(function)(*args).eqns
+
+
+def test_primitives_are_bound_again_as_they_were():
+    (equation,) = equations(lambda x: x.sum(0), jnp.ones((2, 3)))
+    functions, params = compat.bind_params(equation.primitive, equation.params)
+    assert (equation.primitive.bind(*functions, jnp.ones((2, 3)), **params) == 2.0).all()
+
+
+def test_a_call_is_told_from_a_loop():
+    (call,) = equations(jax.jit(lambda x: x + 1), jnp.ones(2))
+    (loop,) = equations(lambda x: jax.lax.scan(lambda c, r: (c + r, c), 0.0, x), jnp.ones(2))
+    assert [e.primitive.name for e in compat.called(call).jaxpr.eqns] == ["add"]
+    assert compat.called(loop) is None
+    assert compat.scan_counts(loop.params) == (0, 1)
+
+
+def test_an_equation_bears_the_line_that_made_it():
+    (equation,) = equations(lambda x: jnp.negative(x), jnp.ones(2))
+    assert any(name == __file__ for name, _ in compat.frames_of(equation))
+
+
+def normal(y):
+    loc = numpyro.sample("loc", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+    scale = numpyro.sample("scale", dist.LogNormal())
+    numpyro.sample("y", dist.Normal(loc, scale).to_event(1), obs=y)
+
+
+def test_a_flat_latent_is_unpacked_in_its_order():
+    guide = AutoDiagonalNormal(normal)
+    jax.eval_shape(lambda: numpyro.handlers.seed(guide, KEY)(jnp.zeros(2)))
+    assert compat.flat_sites(guide) == ["loc", "scale"]
+    unpacked = compat.unpacking(guide)(jnp.arange(3.0))
+    assert {site: value.tolist() for site, value in unpacked.items()} == {"loc": [0.0, 1.0], "scale": 2.0}
+    with pytest.raises(UnsupportedGuideError, match="has no _init_locs in this version"):
+        compat.flat_sites(types.SimpleNamespace())
+
+
+def test_a_run_is_read_and_written():
+    run = MCMC(NUTS(normal), num_warmup=1, num_samples=2, progress_bar=False)
+    assert compat.states_of(run) == (None, run._sample_field)
+    run.run(KEY, jnp.zeros(2))
+    states, field = compat.states_of(run)
+    assert states[field]["loc"].shape == (1, 2, 2)
+    ((y,), kwargs) = compat.arguments_of(run)
+    assert (y == 0).all()
+    assert kwargs == {}
+    moved = compat.with_states(run, states | {field: {"loc": jnp.ones((1, 2, 2))}})
+    assert (moved.get_samples()["loc"] == 1).all()
+    assert (run.get_samples()["loc"] != 1).all()
+    with pytest.raises(SymmetryError, match="keeps its draws otherwise"):
+        compat.states_of(types.SimpleNamespace())
+    assert compat.arguments_of(types.SimpleNamespace()) is None
