@@ -8,7 +8,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tests.reproduction.claims import CLAIMS, GELBERG, ROSSI, XIAO, Claim, judge  # noqa: E402
+from tests.reproduction.claims import CLAIMS, GELBERG, ROSSI, XIAO  # noqa: E402
+from tests.reproduction.verdicts import Claim, judge  # noqa: E402
 
 HEAD = """# What holds of the papers
 
@@ -21,7 +22,7 @@ words are ours. Runs are the size of a laptop: where a paper's own setting is ou
 not given, the settings column says what was taken instead, and a verdict is one on that setting. Numbers after ± are
 standard errors over seeds or splits, or Monte Carlo errors where one pair of fits was run: these do not tell how two pairs differ.
 The splits of a UCI set share most of their rows, so that errors over them are somewhat too small. UCI bounds were recorded with five
-Sinkhorn steps and all features, where the package takes two and as many features as it needs; on yacht at 50 units that is less than a nat.
+Sinkhorn steps and all features, where the package takes one and as many features as it needs; on yacht at 50 units that is less than a nat.
 
 One rule for every effect: *yes* if it is more than three of its standard errors from zero in every setting of the claim, *in part* if
 in some and nowhere the other way, *no* otherwise. Some hundred comparisons stand on this page; at three errors a quarter of one among

@@ -1,20 +1,26 @@
-"""Print the tables of `wide-networks.md`, or put them into the page: yacht by width, and other data sets against the line.
+"""Print the tables of `wide-networks.md`, or put them into the page: yacht by width, other data sets, claims with verdicts.
 
-python docs/make_width.py [--write] [RECORDS]     RECORDS: tests/reproduction/results/wide.json
+python docs/make_width.py [--write]
 
-The first is what the figure draws, the small table that ships with the package; the second is read from the records.
+The first is what the figure draws, the small table that ships with the package; the others are read from the records.
 """
 
 import argparse
 import csv
-import json
+import re
+import sys
 from collections import defaultdict
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from tests.reproduction.records import load  # noqa: E402
+from tests.reproduction.verdicts import judge  # noqa: E402
+from tests.reproduction.wide_claims import CLAIMS  # noqa: E402
+
 PAGE = ROOT / "docs" / "wide-networks.md"
 TABLE = ROOT / "numpyro_symmetry" / "data" / "yacht_width.csv"
-RECORDS = ROOT / "tests" / "reproduction" / "results" / "wide.json"
 BEGIN, END = "<!-- results tables: python docs/make_width.py -->\n", "<!-- end of the tables -->"
 GUIDES = ["mean field", "symmetrized mean field", "conditional", "symmetrized conditional", "infinite width"]
 
@@ -56,18 +62,30 @@ def against_the_line(records: dict[str, dict]) -> list[str]:
     return lines
 
 
+def verdicts() -> list[str]:
+    """One row for each claim."""
+    lines = ["| | claim | on record | holds | measured |", "|---|---|---|---|---|"]
+    for claim in CLAIMS:
+        holds, measured = judge(claim)
+        lines.append(f"| {claim.name} | {claim.statement} | {claim.settings} | **{holds}** | {measured} |")
+    return lines
+
+
+def tables() -> str:
+    """All tables, as the page has them."""
+    found = [by_width(), against_the_line(load("wide")), verdicts()]
+    return re.sub(r"(?<=[ (])-(?=[.\d])", "−", "\n\n".join("\n".join(lines) for lines in found))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("records", type=Path, nargs="?", default=RECORDS)
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
-    tables = [by_width(), against_the_line(json.loads(options.records.read_text()))]
-    text = "\n\n".join("\n".join(lines) for lines in tables).replace("| -", "| −")
     if options.write:
         before, _, rest = PAGE.read_text().partition(BEGIN)
-        PAGE.write_text(f"{before}{BEGIN}\n{text}\n\n{END}{rest.partition(END)[2]}")
+        PAGE.write_text(f"{before}{BEGIN}\n{tables()}\n\n{END}{rest.partition(END)[2]}")
     else:
-        print(text)
+        print(tables())
 
 
 if __name__ == "__main__":

@@ -26,8 +26,10 @@ from numpyro.infer import SVI, Predictive, Trace_ELBO
 from numpyro.infer.autoguide import AutoNormal
 from tqdm import tqdm
 
-from numpyro_symmetry import DiagonalGaussian, LossBarrier, Match, Symmetry, loss_barrier, match, num_transpositions
-from numpyro_symmetry import plot_barrier as plot
+from numpyro_symmetry import DiagonalGaussian, Symmetry, loss_barrier, match, num_transpositions
+from numpyro_symmetry.diagnostics import LossBarrier
+from numpyro_symmetry.diagnostics import plot_barrier as plot
+from numpyro_symmetry.matching import Match
 
 SHORT = os.environ.get("NUMPYRO_SYMMETRY_SHORT") == "1"
 SYMMETRY = Symmetry.mlp([("w1", "b1"), ("w2", "b2"), ("w3", "b3")])

@@ -19,17 +19,8 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 
-from numpyro_symmetry import (
-    GaussianCost,
-    StephensCost,
-    Symmetry,
-    plot_null,
-    plot_relabelling,
-    plot_transpositions,
-    rebase,
-    report,
-    run_blackjax,
-)
+from numpyro_symmetry import GaussianCost, StephensCost, Symmetry, rebase, report, run_blackjax
+from numpyro_symmetry.diagnostics import plot_null, plot_relabelling, plot_transpositions
 
 SHORT = os.environ.get("NUMPYRO_SYMMETRY_SHORT") == "1"
 SYMMETRY = Symmetry.mixture("weights", "loc", "scale")

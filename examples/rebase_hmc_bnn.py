@@ -24,17 +24,8 @@ import optax
 from numpyro.infer import SVI, Trace_ELBO, init_to_sample
 from numpyro.infer.autoguide import AutoDelta, AutoNormal
 
-from numpyro_symmetry import (
-    AutoSymmetrized,
-    DiagonalGaussian,
-    Symmetry,
-    plot_null,
-    plot_transpositions,
-    rebase,
-    report,
-    run_blackjax,
-    to_arviz,
-)
+from numpyro_symmetry import AutoSymmetrized, DiagonalGaussian, Symmetry, rebase, report, run_blackjax, to_arviz
+from numpyro_symmetry.diagnostics import plot_null, plot_transpositions
 
 SHORT = os.environ.get("NUMPYRO_SYMMETRY_SHORT") == "1"
 SYMMETRY = Symmetry.mlp([("w1", "b1"), ("w2", None)], kind="signed")

@@ -7,107 +7,41 @@ effects: a difference counts if it is more than three of its standard errors fro
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.stats import spearmanr
 
 from tests.reproduction.records import load, units_identified
-
-
-class Verdict(NamedTuple):
-    """Whether a claim holds (``"yes"``, ``"no"``, ``"in part"``, ``"cannot tell"``, ``"not run"``), and the numbers."""
-
-    holds: str
-    measured: str
-
-
-class Claim(NamedTuple):
-    """One statement of a paper that can be true or false."""
-
-    name: str
-    source: str
-    tier: int
-    statement: str
-    settings: str
-    judge: Callable[[], Verdict]
-
-
-def judge(claim: Claim) -> Verdict:
-    """The verdict on a claim; a claim whose runs are missing is not run."""
-    try:
-        return claim.judge()
-    except NoRecord:
-        return Verdict("not run", "no record")
-
-
-class NoRecord(LookupError):
-    """Nothing was recorded of what a claim needs."""
-
-
-def _records(name: str, prefix: str = "") -> dict[str, dict[str, Any]]:
-    """Records of a file whose keys begin like that, by the rest of the key."""
-    found = {key.removeprefix(prefix): row for key, row in load(name).items() if key.startswith(prefix)}
-    if not found:
-        raise NoRecord(f"{name}.json: {prefix}")
-    return found
-
-
-def _record(name: str, key: str) -> dict[str, Any]:
-    return _records(name, key)[""]
-
-
-def _rows(name: str) -> list[dict[str, Any]]:
-    return list(_records(name).values())
-
-
-def _mean(values: Sequence[float], digits: int = 3) -> str:
-    """Mean and standard error."""
-    x = np.asarray(values, float)
-    return f"{x.mean():.{digits}f} ± {_error(x):.{digits}f}"
-
-
-def _error(values: np.ndarray) -> float:
-    return float(values.std(ddof=1) / len(values) ** 0.5)
-
-
-def clearly(difference: float, error: float) -> int:
-    """1 or -1 for a difference more than three standard errors from zero, else 0."""
-    return int(np.sign(difference)) if abs(difference) > 3 * error else 0
-
-
-def _clear_mean(values: np.ndarray) -> int:
-    """The same of a mean of paired differences; runs that are all alike have no difference."""
-    return clearly(float(values.mean()), _error(values)) if values.any() else 0
-
-
-def _of_signs(signs: Sequence[int]) -> str:
-    """Whether an effect is there: everywhere, somewhere and nowhere the other way, or neither."""
-    if all(sign > 0 for sign in signs):
-        return "yes"
-    return "in part" if any(sign > 0 for sign in signs) and not any(sign < 0 for sign in signs) else "no"
-
-
-def _yes(condition: bool) -> str:
-    return "yes" if condition else "no"
-
+from tests.reproduction.verdicts import (
+    Claim,
+    NoRecord,
+    Verdict,
+    clear_mean,
+    clearly,
+    mean,
+    of_signs,
+    record_of,
+    records_of,
+    rows_of,
+    standard_error,
+    yes,
+)
 
 # ---- Gelberg et al. (2024) ---------------------------------------------------------------------------------------
 
 
 def entropy_identity() -> Verdict:
     """Theorem 4.1."""
-    rows = _records("gelberg", "identities/4.1/")
+    rows = records_of("gelberg", "identities/4.1/")
     gaps = [abs(row["entropy_gain"] - row["information"]) for row in rows.values()]
     bounded = all(0 <= row["information"] <= row["log_order"] for row in rows.values())
     values = ", ".join(f"{row['information']:.3f} of {row['log_order']:.3f}" for row in rows.values())
-    return Verdict(_yes(max(gaps) < 1e-9 and bounded), f"I of log h!: {values}; largest difference {max(gaps):.0e}")
+    return Verdict(yes(max(gaps) < 1e-9 and bounded), f"I of log h!: {values}; largest difference {max(gaps):.0e}")
 
 
 def infonce_bound() -> Verdict:
     """Theorem 4.3."""
-    rows = _records("gelberg", "identities/4.3/")
+    rows = records_of("gelberg", "identities/4.3/")
     holds = True
     for row in rows.values():
         exact, exact_error = row["exact"]
@@ -122,7 +56,7 @@ def infonce_bound() -> Verdict:
     four, half = rows["4/2.0"], rows["2/0.2"]
     shown = ", ".join(f"{four['infonce'][K][0]:.2f}" for K in ("2", "5", "10", "50", "200"))
     return Verdict(
-        _yes(holds),
+        yes(holds),
         f"four units apart, K = 2, 5, 10, 50, 200: {shown} of {four['exact'][0]:.2f}; two units, K = 2: "
         f"{half['infonce']['2'][0]:.3f} ± {half['infonce']['2'][1]:.3f}, half of {half['exact'][0]:.3f}",
     )
@@ -130,22 +64,22 @@ def infonce_bound() -> Verdict:
 
 def nearest_copy() -> Verdict:
     """Theorem 3.1."""
-    rows = _records("gelberg", "identities/3.1/")
+    rows = records_of("gelberg", "identities/3.1/")
     holds = all(row["relative_distance"] <= min(row["our_bound"], row["packing_bound"]) for row in rows.values())
     text = "; ".join(
         f"{sizes}: {r['relative_distance']:.3f} (packing {r['packing_bound']:.3g}, ours {r['our_bound']:.3f})"
         for sizes, r in rows.items()
     )
-    return Verdict(_yes(holds), text)
+    return Verdict(yes(holds), text)
 
 
 def printed_constant() -> Verdict:
     """Equation 11 as printed."""
-    rows = _records("gelberg", "identities/3.1/")
+    rows = records_of("gelberg", "identities/3.1/")
     smaller = [s for s, row in rows.items() if row["printed_bound"] < row["packing_bound"]]
     row = rows["1-50-1"]
     return Verdict(
-        _yes(not smaller),
+        yes(not smaller),
         f"printed constant below the one that the proof gives at {', '.join(smaller)} "
         f"(1-50-1: {row['printed_bound']:.2f} < {row['packing_bound']:.2f}, the only one that is not above the trivial bound 2)",
     )
@@ -153,9 +87,9 @@ def printed_constant() -> Verdict:
 
 def function_invariance() -> Verdict:
     """Section 2."""
-    rows = _records("gelberg", "identities/invariance/")
+    rows = records_of("gelberg", "identities/invariance/")
     return Verdict(
-        _yes(all(row["status"] == "passed" for row in rows.values())),
+        yes(all(row["status"] == "passed" for row in rows.values())),
         "largest change of a log probability "
         + ", ".join(f"{row['gap']:.0e} (tolerance {row['tolerance']:.0e})" for row in rows.values()),
     )
@@ -163,13 +97,13 @@ def function_invariance() -> Verdict:
 
 def mode_threshold() -> Verdict:
     """Section 3."""
-    exact = _record("gelberg", "threshold/quadrature")
-    svi = {k: v["location"] for k, v in _records("gelberg", "threshold/svi/").items()}
+    exact = record_of("gelberg", "threshold/quadrature")
+    svi = {k: v["location"] for k, v in records_of("gelberg", "threshold/svi/").items()}
     below = [v for k, v in svi.items() if float(k.rsplit("/", 1)[1]) < 4.8]
     above = [v for k, v in svi.items() if float(k.rsplit("/", 1)[1]) > 4.85]
     holds = all(abs(v - 0.5) < 0.01 for v in below) and all(v < 0.05 for v in above)
     return Verdict(
-        _yes(holds and abs(exact["appears"] - 4.824) < 0.01),
+        yes(holds and abs(exact["appears"] - 4.824) < 0.01),
         f"started at a mode: {exact['appears']:.3f} σ by quadrature; SVI stays in the middle up to 4.72 σ and leaves it from "
         f"4.92 σ, for σ = 0.25, 0.5, 2, and (4.5, 5.0) for σ = 1 in 1, 5 and 30 dimensions",
     )
@@ -177,7 +111,7 @@ def mode_threshold() -> Verdict:
 
 def mode_plateau() -> Verdict:
     """Figure 3, and what "the threshold" is of."""
-    exact = _record("gelberg", "threshold/quadrature")
+    exact = record_of("gelberg", "threshold/quadrature")
     middle = [row["location"] for row in exact["from_the_middle"].values()]
     plateau, threshold = abs(exact["far"]["kl"] - math.log(2)) < 1e-3, abs(exact["best"] - exact["appears"]) < 0.01
     return Verdict(
@@ -190,7 +124,7 @@ def mode_plateau() -> Verdict:
 
 def two_weights() -> Verdict:
     """Section 5.1."""
-    d = _records("gelberg", "two_weights/")
+    d = records_of("gelberg", "two_weights/")
     parts, holds = [], True
     for slope in (0.05, 0.1, 0.15, 0.2):
         fits = {m: d[f"{slope}/{m}"] for m in ("bare", "infonce", "exact")}
@@ -199,20 +133,20 @@ def two_weights() -> Verdict:
         gain = gap["exact"] - gap["bare"]
         holds &= bool(gap["exact"].max() < 0.1)
         if slope <= 0.1:
-            holds &= _clear_mean(gain) > 0
+            holds &= clear_mean(gain) > 0
         parts.append(
             f"{slope}: bare {gap['bare'].mean():.3f}, K=2 {gap['infonce'].mean():.3f}, exact {gap['exact'].mean():.3f}"
         )
-    return Verdict(_yes(holds), "bound less log Z, mean of ten starts, by slope: " + "; ".join(parts))
+    return Verdict(yes(holds), "bound less log Z, mean of ten starts, by slope: " + "; ".join(parts))
 
 
 def _mnist(width: int, scale: float, epochs: int, method: str, quantity: str) -> np.ndarray:
-    return np.array([fit[quantity] for fit in _record("gelberg", f"mnist/{width}/{scale}/{epochs}/{method}")["fits"]])
+    return np.array([fit[quantity] for fit in record_of("gelberg", f"mnist/{width}/{scale}/{epochs}/{method}")["fits"]])
 
 
 def _paired(width: int, scale: float, epochs: int, method: str) -> str:
     bare, other = (100 * _mnist(width, scale, epochs, m, "accuracy") for m in ("bare", method))
-    return f"{width}: {_mean(other - bare)}"
+    return f"{width}: {mean(other - bare)}"
 
 
 def mnist_accuracy() -> Verdict:
@@ -220,11 +154,11 @@ def mnist_accuracy() -> Verdict:
     widths = (5, 10, 20, 30)
     bare = {h: 100 * _mnist(h, 0.05, 3, "bare", "accuracy") for h in widths}
     gains = {h: 100 * _mnist(h, 0.05, 3, "infonce20", "accuracy") - bare[h] for h in widths}
-    text = "; ".join(f"{h}: {_mean(g)}" for h, g in gains.items())
+    text = "; ".join(f"{h}: {mean(g)}" for h, g in gains.items())
     spread = [values.std(ddof=1) for values in bare.values()]
     others = "; ".join(f"K={K}, {_paired(30, 0.05, 3, f'infonce{K}')}" for K in _recorded_counts())
     return Verdict(
-        _of_signs([_clear_mean(g) for g in gains.values()]),
+        of_signs([clear_mean(g) for g in gains.values()]),
         f"points of accuracy, InfoNCE K=20 less bare, paired by ten training seeds, by width: {text}; {others}. Standard "
         f"deviation over training seeds of one bare fit: {min(spread):.2f}–{max(spread):.2f}",
     )
@@ -239,10 +173,10 @@ def mnist_large_scale() -> Verdict:
     parts, signs = [], []
     for h in (5, 30):
         bare = 100 * _mnist(h, 0.5, 3, "bare", "accuracy")
-        signs.append(_clear_mean(100 * _mnist(h, 0.5, 3, "infonce20", "accuracy") - bare))
+        signs.append(clear_mean(100 * _mnist(h, 0.5, 3, "infonce20", "accuracy") - bare))
         gains = ", ".join(f"{m} {_gains(h, 0.5, 3, m)}" for m in ("infonce20", "sequential"))
         parts.append(f"{h} units (bare accuracy {bare.min():.0f}–{bare.max():.0f} %): {gains}")
-    return Verdict(_of_signs(signs), "; ".join(parts))
+    return Verdict(of_signs(signs), "; ".join(parts))
 
 
 def _gain(width: int, scale: float, epochs: int, method: str, *quantities: str) -> np.ndarray:
@@ -254,13 +188,13 @@ def _gain(width: int, scale: float, epochs: int, method: str, *quantities: str) 
 
 def _gains(width: int, scale: float, epochs: int, method: str) -> str:
     setting = width, scale, epochs, method
-    nats = _mean(_gain(*setting, "base_elbo", "information"), 1)
-    return f"{nats} nats, {_mean(100 * _gain(*setting, 'accuracy'), 2)} points"
+    nats = mean(_gain(*setting, "base_elbo", "information"), 1)
+    return f"{nats} nats, {mean(100 * _gain(*setting, 'accuracy'), 2)} points"
 
 
 def mnist_sequential() -> Verdict:
     """Our own bound on MNIST."""
-    settings, recorded = ((5, 3), (10, 3), (20, 3), (30, 3), (128, 1), (512, 1)), _records("gelberg", "mnist/")
+    settings, recorded = ((5, 3), (10, 3), (20, 3), (30, 3), (128, 1), (512, 1)), records_of("gelberg", "mnist/")
     found = [(h, e) for h, e in settings if f"{h}/0.05/{e}/sequential" in recorded]
     missing = [str(h) for h, e in settings if (h, e) not in found]
     text = "; ".join(f"{h}: {_gains(h, 0.05, e, 'sequential')}" for h, e in found)
@@ -270,13 +204,13 @@ def mnist_sequential() -> Verdict:
         text += (
             f". Nats by which the bound is loose at the start of 512 units, by the number of inputs it sees: {short}"
         )
-    signs = [_clear_mean(_gain(h, 0.05, e, "sequential", "base_elbo", "information")) for h, e in found]
-    return Verdict(_of_signs(signs), text)
+    signs = [clear_mean(_gain(h, 0.05, e, "sequential", "base_elbo", "information")) for h, e in found]
+    return Verdict(of_signs(signs), text)
 
 
 def _uci(file: str, method: str) -> dict[str, np.ndarray]:
     """Paired gains in evidence by data set."""
-    fits = {k: v for k, v in _records(f"uci_{file}").items() if "nngp" not in k}
+    fits = {k: v for k, v in records_of(f"uci_{file}").items() if "nngp" not in k}
     found: dict[str, list[float]] = {}
     for key, row in fits.items():
         data, width, split, how, steps = key.split("/")
@@ -289,11 +223,11 @@ def _uci(file: str, method: str) -> dict[str, np.ndarray]:
 def uci_infonce() -> Verdict:
     """Section 4, the estimator as a training objective."""
     gains = _uci("50", "infonce64") | _uci("200", "infonce64")
-    text = "; ".join(f"{k}: {_mean(v, 1)}" for k, v in gains.items())
+    text = "; ".join(f"{k}: {mean(v, 1)}" for k, v in gains.items())
     largest = max(abs(v).max() for v in gains.values())
     # a tenth of a nat is nothing that training was changed by, however small its error
-    signs = [_clear_mean(v) * (abs(v.mean()) > 0.1) for v in gains.values()]
-    return Verdict(_of_signs(signs), f"nats over bare, K=64: {text}; largest change {largest:.2f}")
+    signs = [clear_mean(v) * (abs(v.mean()) > 0.1) for v in gains.values()]
+    return Verdict(of_signs(signs), f"nats over bare, K=64: {text}; largest change {largest:.2f}")
 
 
 def uci_sequential() -> Verdict:
@@ -301,9 +235,9 @@ def uci_sequential() -> Verdict:
     gains = _uci("50", "sequential") | _uci("200", "sequential") | _uci("deep", "sequential")
     up = sum(int((v > 0).sum()) for v in gains.values())
     total = sum(len(v) for v in gains.values())
-    text = "; ".join(f"{k}: {_mean(v, 1)}" for k, v in gains.items())
+    text = "; ".join(f"{k}: {mean(v, 1)}" for k, v in gains.items())
     return Verdict(
-        _of_signs([_clear_mean(v) for v in gains.values()]),
+        of_signs([clear_mean(v) for v in gains.values()]),
         f"nats over bare: {text}; up on {up} of {total} splits",
     )
 
@@ -313,12 +247,12 @@ def uci_sequential() -> Verdict:
 
 def wasserstein_assignment() -> Verdict:
     """Section 4.2, one hidden layer."""
-    row = _record("rossi_identities", "assignment")
-    steps = np.array(_record("rossi_identities", "descent")["squared_distances"])
+    row = record_of("rossi_identities", "assignment")
+    steps = np.array(record_of("rossi_identities", "descent")["squared_distances"])
     fell = int((np.diff(steps, axis=1) <= 1e-5 * steps[:, :1]).all(1).sum())
     ratio = float(np.mean(steps[:, -1] / steps[:, 0]))
     return Verdict(
-        _yes(row["agree"] == row["problems"] and row["planted"] == row["planted_recovered"] and fell == len(steps)),
+        yes(row["agree"] == row["problems"] and row["planted"] == row["planted_recovered"] and fell == len(steps)),
         f"equal to all 720 relabellings in {row['agree']} of {row['problems']} problems; planted relabellings of 1, 2 and 3 "
         f"layers recovered {row['planted_recovered']} of {row['planted']}; two descents in turn, two and three layers: never "
         f"up in {fell} of {len(steps)} pairs, to {ratio:.2f} of the squared distance",
@@ -327,10 +261,10 @@ def wasserstein_assignment() -> Verdict:
 
 def deviations_decide() -> Verdict:
     """Appendix A."""
-    row = _record("rossi_identities", "deviations")
+    row = record_of("rossi_identities", "deviations")
     found = {True: "finds the exchange", False: "does not"}
     return Verdict(
-        _yes(row["wasserstein_swaps"] and not row["kl_swaps"]),
+        yes(row["wasserstein_swaps"] and not row["kl_swaps"]),
         f"equal means, deviations (1, 4) and (4, 1): the Wasserstein cost {found[row['wasserstein_swaps']]}; the divergence "
         f"{found[row['kl_swaps']]}, for its trace term depends on the permutation",
     )
@@ -338,7 +272,7 @@ def deviations_decide() -> Verdict:
 
 def barrier_mnist() -> Verdict:
     """Main result on MNIST."""
-    rows = {r["width"]: r for r in _rows("rossi") if r["prior_variance"] == r["temperature"] == 1}
+    rows = {r["width"]: r for r in rows_of("rossi") if r["prior_variance"] == r["temperature"] == 1}
     lower = {w: 1 - r["barrier_test_means_and_stds"][0] / r["barrier_test_before"][0] for w, r in rows.items()}
     text = "; ".join(
         f"{w}: {r['barrier_test_before'][0]:.2f} → {r['barrier_test_means_and_stds'][0]:.3f} ± "
@@ -354,12 +288,14 @@ def barrier_mnist() -> Verdict:
 
 def barrier_width() -> Verdict:
     """Width."""
-    rows = sorted((r for r in _rows("rossi") if r["prior_variance"] == r["temperature"] == 1), key=lambda r: r["width"])
+    rows = sorted(
+        (r for r in rows_of("rossi") if r["prior_variance"] == r["temperature"] == 1), key=lambda r: r["width"]
+    )
     after = [r["barrier_test_means_and_stds"][0] for r in rows]
     before = [r["barrier_test_before"][0] for r in rows]
     falls = all(b < a for a, b in zip(after, after[1:], strict=False))
     return Verdict(
-        "in part" if falls and before[-1] >= before[0] else _yes(falls),
+        "in part" if falls and before[-1] >= before[0] else yes(falls),
         f"aligned {' > '.join(f'{x:.3f}' for x in after)} at widths {', '.join(str(r['width']) for r in rows)}; as they are "
         f"{', '.join(f'{x:.2f}' for x in before)}, which does not fall",
     )
@@ -369,7 +305,7 @@ def deviations_help() -> Verdict:
     """Means and deviations against means only."""
     signs = _lower_barriers("means")
     return Verdict(
-        _of_signs(signs),
+        of_signs(signs),
         f"of {len(signs)} settings the aligned barrier is clearly (3 errors) lower with deviations in {signs.count(1)}, "
         f"higher in {signs.count(-1)}",
     )
@@ -380,16 +316,16 @@ def _lower_barriers(other: str) -> list[int]:
 
     The two were estimated on the same draws and their errors recorded apart, so that of the difference is overstated.
     """
-    pairs = [(r["barrier_test_means_and_stds"], r[f"barrier_test_{other}"]) for r in _rows("rossi")]
+    pairs = [(r["barrier_test_means_and_stds"], r[f"barrier_test_{other}"]) for r in rows_of("rossi")]
     return [clearly(b - a, math.hypot(error_a, error_b)) for (a, error_a), (b, error_b) in pairs]
 
 
 def kl_worse() -> Verdict:
     """Wasserstein against the divergence."""
     signs = _lower_barriers("kl")
-    most = max(r["barrier_test_kl"][0] / r["barrier_test_means_and_stds"][0] for r in _rows("rossi"))
+    most = max(r["barrier_test_kl"][0] / r["barrier_test_means_and_stds"][0] for r in rows_of("rossi"))
     return Verdict(
-        _of_signs(signs),
+        of_signs(signs),
         f"of {len(signs)} settings the divergence's barrier is clearly (3 errors) higher in {signs.count(1)}, lower in "
         f"{signs.count(-1)}; at most {most:.1f} times ours; it does find permutations",
     )
@@ -397,9 +333,11 @@ def kl_worse() -> Verdict:
 
 def alignment_time() -> Verdict:
     """Timing."""
-    rows = sorted((r for r in _rows("rossi") if r["prior_variance"] == r["temperature"] == 1), key=lambda r: r["width"])
+    rows = sorted(
+        (r for r in rows_of("rossi") if r["prior_variance"] == r["temperature"] == 1), key=lambda r: r["width"]
+    )
     return Verdict(
-        _yes(rows[-1]["seconds_means_and_stds"] < 60),
+        yes(rows[-1]["seconds_means_and_stds"] < 60),
         "three hidden layers, two cores: "
         + ", ".join(f"{r['width']} units {r['seconds_means_and_stds']:.1f} s" for r in rows),
     )
@@ -407,7 +345,7 @@ def alignment_time() -> Verdict:
 
 def barrier_cifar() -> Verdict:
     """MLP on CIFAR-10."""
-    rows = _records("cifar", "mlp/")
+    rows = records_of("cifar", "mlp/")
     text = "; ".join(
         f"{k}: {r['barrier_test_before'][0]:.3f} → {r['barrier_test_means_and_stds'][0]:.3f} ± "
         f"{r['barrier_test_means_and_stds'][1]:.3f} (accuracy {r['test_accuracy']:.0%})"
@@ -419,7 +357,7 @@ def barrier_cifar() -> Verdict:
 
 def barrier_resnet() -> Verdict:
     """ResNet20 on CIFAR-10."""
-    row = _record("cifar", "resnet/8")
+    row = record_of("cifar", "resnet/8")
     (before, before_error), (after, error) = row["barrier_test_before"], row["barrier_test_means_and_stds"]
     lower = clearly(before - after, math.hypot(before_error, error)) > 0
     return Verdict(
@@ -436,10 +374,10 @@ def barrier_resnet() -> Verdict:
 
 def transposition_facts() -> Verdict:
     """Section 3.1."""
-    row = _record("rossi_identities", "transpositions")
+    row = record_of("rossi_identities", "transpositions")
     holds = row["example"] == 3 and abs(row["mean_512"] - row["expected_512"]) < 4 * row["error_512"]
     return Verdict(
-        _yes(holds and row["inverse_agrees"]),
+        yes(holds and row["inverse_agrees"]),
         f"the example takes {row['example']}; random permutations of 512: {row['mean_512']:.2f} ± {row['error_512']:.2f}, "
         f"expected {row['expected_512']:.2f}; a permutation and its inverse agree",
     )
@@ -447,7 +385,7 @@ def transposition_facts() -> Verdict:
 
 def transpositions_stay() -> Verdict:
     """Figure 2."""
-    rows = _records("transpositions")
+    rows = records_of("transpositions")
     off = {c: [abs(r[f"found_{c}"] - r["planted"]) for r in rows.values()] for c in ("activations", "weights")}
     share = {c: np.mean(np.array(v) <= 2) for c, v in off.items()}
     units = {c: np.mean([r[f"units_recovered_{c}"] for r in rows.values()]) for c in off}
@@ -460,7 +398,7 @@ def transpositions_stay() -> Verdict:
 
 def transpositions_barrier() -> Verdict:
     """Figure 2, barriers."""
-    rows = _rows("transpositions")
+    rows = rows_of("transpositions")
     levels = sorted({r["planted"] for r in rows})
     parts, holds = [], {}
     for side in ("train", "test"):
@@ -473,21 +411,21 @@ def transpositions_barrier() -> Verdict:
         curve = ", ".join(f"{n}: {v:.2f}" for n, v in means)
         parts.append(
             f"{side} loss by planted transpositions {curve}; rank correlation over {len(rows)} pairs "
-            f"{rank.statistic:.2f} (p = {rank.pvalue:.2g}); matched by weights {_mean(after)}"
+            f"{rank.statistic:.2f} (p = {rank.pvalue:.2g}); matched by weights {mean(after)}"
         )
     verdict = "yes" if all(holds.values()) else "in part" if any(holds.values()) else "no"
     return Verdict(verdict, "; ".join(parts))
 
 
 def _table(file: str, name: str, quantity: str) -> np.ndarray:
-    found = [row[name][quantity] for row in _rows(file)]
+    found = [row[name][quantity] for row in rows_of(file)]
     return np.array([x[0] if isinstance(x, list) else x for x in found])
 
 
 def _table_mean(file: str, name: str, quantity: str) -> str:
     """Mean over seeds, and an error with the Monte Carlo error of each, which runs with the same draws share."""
-    values, errors = _table(file, name, quantity), [row[name][quantity][1] for row in _rows(file)]
-    return f"{values.mean():.3f} ± {math.hypot(_error(values), float(np.mean(errors))):.3f}"
+    values, errors = _table(file, name, quantity), [row[name][quantity][1] for row in rows_of(file)]
+    return f"{values.mean():.3f} ± {math.hypot(standard_error(values), float(np.mean(errors))):.3f}"
 
 
 def _rebasing(source: str) -> Verdict:
@@ -496,20 +434,20 @@ def _rebasing(source: str) -> Verdict:
         if not load(file):
             continue
         before, after = (_table(file, f"{source}_{q}", "agreement") for q in ("q_d", "q_r"))
-        mean = [_table(file, f"{source}_{q}", "accuracy_of_mean").mean() for q in ("q_d", "q_r")]
+        of_mean = [_table(file, f"{source}_{q}", "accuracy_of_mean").mean() for q in ("q_d", "q_r")]
         draws = _table(file, f"{source}_draws", "accuracy").mean()
         sampled = _table(file, f"{source}_q_r", "accuracy").mean()
-        explained = np.mean([r[f"{source}_null"]["explained"] for r in _rows(file)])
-        null = np.mean([r[f"{source}_null"]["explained_null"] for r in _rows(file)])
-        holds &= bool((after > before).all()) and mean[1] > mean[0]
+        explained = np.mean([r[f"{source}_null"]["explained"] for r in rows_of(file)])
+        null = np.mean([r[f"{source}_null"]["explained_null"] for r in rows_of(file)])
+        holds &= bool((after > before).all()) and of_mean[1] > of_mean[0]
         parts.append(
             f"{title}: agreement {_table_mean(file, f'{source}_q_d', 'agreement')} → "
-            f"{_table_mean(file, f'{source}_q_r', 'agreement')}, mean network {mean[0]:.2f} → {mean[1]:.2f}, samples "
+            f"{_table_mean(file, f'{source}_q_r', 'agreement')}, mean network {of_mean[0]:.2f} → {of_mean[1]:.2f}, samples "
             f"{sampled:.2f} (draws {draws:.2f}); explained {explained:.3f}, null {null:.3f}"
         )
     if not parts:
         raise NoRecord(source)
-    return Verdict(_yes(holds), "; ".join(parts))
+    return Verdict(yes(holds), "; ".join(parts))
 
 
 def rebasing_hmc() -> Verdict:
@@ -524,7 +462,7 @@ def rebasing_ensemble() -> Verdict:
 
 def one_basin() -> Verdict:
     """The reading that all solutions lie in one basin."""
-    rows = _rows("xiao") + list(load("xiao_digits").values())
+    rows = rows_of("xiao") + list(load("xiao_digits").values())
     units = [units_identified(r, "hmc") for r in rows]
     told = [number for number in units if number is not None]
     apart = np.mean(told) / 16 if told else math.nan
@@ -539,14 +477,14 @@ def one_basin() -> Verdict:
 
 def pruning() -> Verdict:
     """Figure 3."""
-    rows = [r for r in _rows("xiao_digits") if "pruned_ensemble_by_hmc" in r]
+    rows = [r for r in rows_of("xiao_digits") if "pruned_ensemble_by_hmc" in r]
     if not rows:
         raise NoRecord("pruned")
     shares = (1.0, 0.9, 0.7, 0.5, 0.3, 0.1, 0.05)
     own, by_hmc = (np.mean([r[f"pruned_{n}"] for r in rows], 0) for n in ("ensemble_q_r", "ensemble_by_hmc"))
     at = {s: (own[k], by_hmc[k]) for k, s in enumerate(shares)}
     return Verdict(
-        _yes(all(at[s][1] > at[s][0] for s in (0.5, 0.1))),
+        yes(all(at[s][1] > at[s][0] for s in (0.5, 0.1))),
         "accuracy of the ensemble's mean, kept by its own and by HMC's deviations: "
         + ", ".join(f"{s:.0%}: {a:.2f}, {b:.2f}" for s, (a, b) in at.items()),
     )
@@ -555,12 +493,12 @@ def pruning() -> Verdict:
 def reference_choice() -> Verdict:
     """First network against an iterated mean as reference."""
     names = ("ensemble_q_r_first", "ensemble_q_r")
-    first, mean = (_table("xiao", name, "agreement") for name in names)
+    first, iterated = (_table("xiao", name, "agreement") for name in names)
     texts = [_table_mean("xiao", name, "agreement") for name in names]
     return Verdict(
-        _yes(_clear_mean(mean - first) == 0),
+        yes(clear_mean(iterated - first) == 0),
         f"agreement of the ensemble's Gaussian on MNIST: first member {texts[0]}, iterated mean {texts[1]}, difference "
-        f"{_mean(mean - first)}",
+        f"{mean(iterated - first)}",
     )
 
 

@@ -26,14 +26,8 @@ from numpyro.infer.autoguide import AutoDiagonalNormal, AutoNormal
 from scipy.optimize import brentq, minimize
 from scipy.special import logsumexp
 
-from numpyro_symmetry import (
-    AutoSymmetrized,
-    Symmetry,
-    check_symmetry,
-    mutual_information,
-    nearest_transposition,
-    testing,
-)
+from numpyro_symmetry import AutoSymmetrized, Symmetry, check_symmetry, mutual_information, testing
+from numpyro_symmetry.matching import nearest_transposition
 from tests.reproduction import records
 
 SEEDS = range(10)

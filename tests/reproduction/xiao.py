@@ -27,17 +27,9 @@ import optax
 from numpyro.infer import SVI, Trace_ELBO, init_to_sample
 from numpyro.infer.autoguide import AutoDelta, AutoNormal
 
-from numpyro_symmetry import (
-    DiagonalGaussian,
-    Symmetry,
-    agreement,
-    match,
-    num_transpositions,
-    prune,
-    rebase,
-    run_blackjax,
-    total_variation,
-)
+from numpyro_symmetry import DiagonalGaussian, Symmetry, match, num_transpositions, rebase, run_blackjax
+from numpyro_symmetry.diagnostics import agreement, total_variation
+from numpyro_symmetry.traces import prune
 from tests.reproduction import records
 
 SYMMETRY = Symmetry.mlp([("w1", "b1"), ("w2", "b2")])

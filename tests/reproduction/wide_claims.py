@@ -1,0 +1,248 @@
+"""What is claimed of guides that follow in wide networks, and what the recorded fits say of it.
+
+Evidence is the lower bound of the symmetrized guide, *the line* the log evidence of the same split's network of
+infinite width, noise maximised. Errors are standard errors over splits and starts; differences are paired by split.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+
+import numpy as np
+
+from tests.reproduction.records import load
+from tests.reproduction.verdicts import Claim, NoRecord, Verdict, clearly, mean, of_signs, standard_error, yes
+
+OURS = "Guides that follow"
+WIDTHS = (25, 50, 200, 800)
+DATASETS = ("yacht", "energy", "concrete", "boston")
+# of a comparison: how many runs it takes to have an error
+_FEWEST = 2
+
+
+def fits(file: str, dataset: str, shape: str, method: str, steps: int, rest: str = "") -> dict[tuple[int, int], dict]:
+    """Recorded fits by split and start."""
+    found = {}
+    for key, row in load(file).items():
+        data, units, split, *others = key.split("/")
+        if (data, units) == (dataset, shape) and others[0] == method and others[1] == str(steps):
+            if others[3:] == ([rest] if rest else []):
+                found[int(split), int(others[2])] = row
+    if not found:
+        raise NoRecord(f"{file}.json: {dataset}/{shape}/{method}/{steps}")
+    return found
+
+
+def line(file: str, dataset: str, split: int) -> float:
+    """Log evidence at infinite width, nats."""
+    return load(file)[f"{dataset}/line/{split}"]["log_evidence"]
+
+
+def above_the_line(file: str, dataset: str, width: int, method: str, of: str = "evidence_lower") -> np.ndarray:
+    """By how many nats each fit is above its own line; starts of one split count once, by their mean."""
+    by_split = defaultdict(list)
+    for (split, _), row in fits(file, dataset, str(width), method, 2000).items():
+        by_split[split].append(row[of] - line(file, dataset, split))
+    return np.array([np.mean(gaps) for gaps in by_split.values()])
+
+
+def _sign(gaps: np.ndarray, least: float = 0.0) -> int:
+    """Whether gaps are above a number, at three standard errors."""
+    return clearly(float(gaps.mean()) - least, standard_error(gaps))
+
+
+def _gap(gaps: np.ndarray) -> str:
+    return f"{mean(list(gaps), 0)} ({len(gaps)})" if len(gaps) > 1 else f"{gaps[0]:.0f} (1)"
+
+
+def line_is_passed(
+    dataset: str,
+    file: str = "wide",
+    method: str = "exact+sym",
+    of: str = "evidence_lower",
+    least: Callable[[int], float] = lambda width: 0.0,
+) -> Verdict:
+    """A bound of the evidence against the line, or so many nats below it, at every width on record."""
+    gaps = {}
+    for width in WIDTHS:
+        with suppress(NoRecord):
+            gaps[width] = above_the_line(file, dataset, width, method, of)
+    if not gaps:
+        raise NoRecord(f"{dataset}, {method}")
+    text = f"nats above it (splits): {', '.join(f'{width} units {_gap(found)}' for width, found in gaps.items())}"
+    # one split has no error, and says nothing
+    signs = [_sign(found, least(width)) for width, found in gaps.items() if len(found) >= _FEWEST]
+    return Verdict(of_signs(signs) if signs else "cannot tell", text)
+
+
+def error_stays_small() -> Verdict:
+    """Held-out error on yacht."""
+    means, texts = [], []
+    for width in WIDTHS[1:]:
+        errors = [row["rmse"] for row in fits("wide", "yacht", str(width), "exact+sym", 2000).values()]
+        means.append(np.mean(errors))
+        texts.append(f"{width} units {mean(errors, 2) if len(errors) > 1 else f'{errors[0]:.2f}'} ({len(errors)} fits)")
+    return Verdict(yes(max(means) <= 0.6), ", ".join(texts))
+
+
+def wide_predicts_as_well(dataset: str) -> Verdict:
+    """Held-out log-likelihood a row at 800 units against 50, paired by split."""
+    narrow, wide = (
+        {split: row["test_log_likelihood"] for (split, start), row in found.items() if start == 0}
+        for found in (fits("wide", dataset, str(width), "exact+sym", 2000) for width in (50, 800))
+    )
+    both = sorted(set(narrow) & set(wide))
+    differences = np.array([wide[split] - narrow[split] for split in both])
+    if len(both) < _FEWEST:
+        return Verdict("cannot tell", f"{differences[0]:+.3f} a row (1 split)" if both else "no split in common")
+    error = standard_error(differences)
+    return Verdict(
+        yes(bool(differences.mean() >= -0.1)), f"{differences.mean():+.3f} ± {error:.3f} a row ({len(both)} splits)"
+    )
+
+
+def _reaches(values: list[float], target: float) -> bool:
+    return float(np.mean(values)) + 2 * standard_error(np.asarray(values)) >= target
+
+
+def digits_are_learned(batch: int) -> Verdict:
+    """Evidence and held-out log-likelihood of digits against what a prototype reached, within two errors."""
+    steps = 6000 if batch else 3000
+    rows = fits("wide_digits", "digits", "50", "inducing100+sym", steps, str(batch)).values()
+    evidence, held_out = ([row[of] for row in rows] for of in ("evidence_lower", "test_log_likelihood"))
+    accuracy, calibration = ([row[of] for row in rows] for of in ("accuracy", "calibration_error"))
+    if len(evidence) < _FEWEST:
+        raise NoRecord("digits")
+    reached = _reaches(evidence, -945.0) and _reaches(held_out, -0.275)
+    return Verdict(
+        yes(reached),
+        f"{mean(evidence, 1)} nats, {mean(held_out)} a row, accuracy {mean(accuracy)}, calibration error "
+        f"{mean(calibration)}; {len(evidence)} seeds",
+    )
+
+
+def mean_field_on_digits() -> Verdict:
+    """The same network by mean field, symmetrized."""
+    ours, theirs = (
+        fits("wide_digits", "digits", "50", method, 3000, "0") for method in ("inducing100+sym", "meanfield+sym")
+    )
+    both = sorted(set(ours) & set(theirs))
+    gains = np.array([ours[key]["evidence_lower"] - theirs[key]["evidence_lower"] for key in both])
+    rows = np.array([ours[key]["test_log_likelihood"] - theirs[key]["test_log_likelihood"] for key in both])
+    return Verdict(
+        of_signs([_sign(gains), _sign(rows)]), f"{mean(gains, 0)} nats, {mean(rows)} a row; {len(both)} seeds"
+    )
+
+
+def two_layers() -> Verdict:
+    """Two hidden layers of 50 on yacht."""
+    rows = list(fits("wide", "yacht", "50-50", "exact+sym", 8000).values())
+    evidence, rmse = ([row[of] for row in rows] for of in ("evidence_lower", "rmse"))
+    if len(evidence) < _FEWEST:
+        raise NoRecord("two layers")
+    reached = _reaches(evidence, 280.0)
+    return Verdict(yes(reached), f"{mean(evidence, 1)} nats, RMSE {mean(rmse, 2)}; {len(rows)} starts")
+
+
+def symmetrizing_pays() -> Verdict:
+    """Training symmetrized against training bare, both scored as symmetrized guides, same split and start."""
+    gains = []
+    records = load("wide")
+    for key, row in records.items():
+        bare = records.get(key.replace("/exact+sym/", "/exact/"))
+        if "/exact+sym/" in key and bare:
+            gains.append(row["evidence_lower"] - bare["evidence_lower"])
+    if len(gains) < _FEWEST:
+        raise NoRecord("exact without symmetrizing")
+    return Verdict(of_signs([_sign(np.array(gains))]), f"{mean(gains, 1)} nats over {len(gains)} pairs")
+
+
+_LINE = "One ReLU layer of 25, 50, 200, 800 units, 2000 steps: evidence above the line at every width"
+_UNITS = partial(line_is_passed, "boston", "wide_units", "unit+sym")
+CLAIMS = (
+    *(
+        Claim(
+            f"W-line-{data}", OURS, 2, f"{_LINE}, on {data}", "symmetrized conditional", partial(line_is_passed, data)
+        )
+        for data in DATASETS[:3]
+    ),
+    Claim(
+        "W-line-boston",
+        OURS,
+        2,
+        "On boston, hidden weights independent: at most 12 nats below the line at every width",
+        "symmetrized conditional",
+        partial(line_is_passed, "boston", least=lambda width: -12.0),
+    ),
+    Claim(
+        "W-unit",
+        OURS,
+        2,
+        "On boston, a covariance for each unit: above the line at 25 and 50 units, at most 6 nats below at 200 and 800",
+        "symmetrized conditional around `AutoUnitNormal`",
+        partial(_UNITS, least=lambda width: 0.0 if width <= 50 else -6.0),
+    ),
+    Claim(
+        "W-weighted",
+        OURS,
+        2,
+        "There the importance-weighted bound is above the line at every width",
+        "the same fits, 100 draws",
+        partial(_UNITS, of="importance_weighted"),
+    ),
+    Claim("W-rmse", OURS, 2, "On yacht an RMSE of at most .6 from 50 units on", "the same", error_stays_small),
+    *(
+        Claim(
+            f"W-wide-{data}",
+            OURS,
+            2,
+            f"Held-out log-likelihood on {data} at 800 units at most .1 a row below that at 50",
+            "the same",
+            partial(wide_predicts_as_well, data),
+        )
+        for data in DATASETS
+    ),
+    Claim(
+        "W-digits",
+        OURS,
+        2,
+        "Digits, 50 units: −945 nats and −.275 a row held out, or better, within two errors",
+        "100 inducing inputs, symmetrized, 3000 steps on all rows",
+        partial(digits_are_learned, 0),
+    ),
+    Claim(
+        "W-batches",
+        OURS,
+        2,
+        "The same in minibatches of 100",
+        "6000 steps",
+        partial(digits_are_learned, 100),
+    ),
+    Claim(
+        "W-meanfield",
+        OURS,
+        2,
+        "That is better than mean field, in evidence and held out",
+        "symmetrized mean field, 3000 steps",
+        mean_field_on_digits,
+    ),
+    Claim(
+        "W-deep",
+        OURS,
+        2,
+        "Two hidden layers of 50 on yacht: 280 nats or better within two errors",
+        "output layer exact, hidden layers independent, symmetrized; 8000 steps, split 0, five starts",
+        two_layers,
+    ),
+    Claim(
+        "W-symmetrized",
+        OURS,
+        2,
+        "Training symmetrized beats training bare, both scored as symmetrized guides",
+        "yacht, the pairs on record",
+        symmetrizing_pays,
+    ),
+)
