@@ -1,6 +1,11 @@
-"""Ratio of an SVI step's time, symmetrized to bare, measured turn by turn in one run.
+"""Ratio of an SVI step's time, one guide's to another's, measured turn by turn in one run.
 
-python -m tests.benchmarks.step_time
+    python -m tests.benchmarks.step_time
+    python -m tests.benchmarks.step_time --cases conditional
+
+The cases ``mean-field`` and ``conditional`` compare a guide symmetrized with the same guide bare, ``units`` compares a
+covariance per unit with independent weights, both symmetrized, and ``many`` trains the wide networks that a laptop
+still holds.
 """
 
 from __future__ import annotations
@@ -9,6 +14,8 @@ import argparse
 import json
 import math
 import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +26,22 @@ import optax
 from numpyro.infer import SVI, Trace_ELBO, init_to_sample
 from numpyro.infer.autoguide import AutoNormal
 
-from numpyro_symmetry import AutoSymmetrized, Symmetry
+from numpyro_symmetry import AutoConditional, AutoSymmetrized, AutoUnitNormal, Symmetry
+
+SYMMETRY = Symmetry.mlp([("w1", "b1"), ("w2", "b2")])
+START = {"init_loc_fn": init_to_sample, "init_scale": 0.05}
+
+
+class Case(NamedTuple):
+    """A network's sizes and the two guides whose steps are compared."""
+
+    features: int
+    width: int
+    outputs: int
+    rows: int
+    one: Callable[[Callable], Any]
+    other: Callable[[Callable], Any]
+    particles: int = 2
 
 
 def network(x, y, *, width, outputs):
@@ -35,54 +57,99 @@ def network(x, y, *, width, outputs):
         numpyro.sample("y", likelihood, obs=y)
 
 
-def measure(features, width, outputs, batch, *, max_features=None, rounds=15, steps=10, particles=1):
-    """Median over rounds of the time of one step of each guide, and of their ratio."""
+def independent(model):
+    """Mean field."""
+    return AutoNormal(model, **START)
+
+
+def following(model):
+    """Output weights by the exact conditional."""
+    return AutoConditional(independent(model))
+
+
+def following_units(model):
+    """The same around a covariance for each unit."""
+    return AutoConditional(AutoUnitNormal(model, SYMMETRY, **START))
+
+
+def inducing(model):
+    """Output weights by a hundred pseudo-observations."""
+    return AutoConditional(independent(model), inducing=100)
+
+
+def symmetrized(base, **options):
+    """A guide's symmetrized form."""
+    return lambda model: AutoSymmetrized(base(model), SYMMETRY, **options)
+
+
+def cases(max_features: int | None) -> dict[str, dict[str, Case]]:
+    """Every comparison, by group and name."""
+    mean_field = symmetrized(independent, max_features=max_features)
+    return {
+        "mean-field": {
+            "784-128-10": Case(784, 128, 10, 100, mean_field, independent, particles=1),
+            "784-512-10": Case(784, 512, 10, 100, mean_field, independent, particles=1),
+            "yacht 6-50-1": Case(6, 50, 1, 277, mean_field, independent),
+            "yacht 6-200-1": Case(6, 200, 1, 277, mean_field, independent),
+        },
+        "conditional": {
+            "yacht 6-50-1": Case(6, 50, 1, 277, symmetrized(following), following),
+            "yacht 6-200-1": Case(6, 200, 1, 277, symmetrized(following), following),
+            "boston 13-200-1": Case(13, 200, 1, 455, symmetrized(following), following),
+            "digits 64-50-10": Case(64, 50, 10, 1437, symmetrized(inducing), inducing, particles=1),
+        },
+        "units": {"yacht 6-50-1": Case(6, 50, 1, 277, symmetrized(following_units), symmetrized(following))},
+        "many": {
+            "yacht 6-2048-1": Case(6, 2048, 1, 277, symmetrized(following), following),
+            "yacht 6-4096-1": Case(6, 4096, 1, 277, symmetrized(following), following),
+        },
+    }
+
+
+def measure(case: Case, *, rounds: int, steps: int) -> dict[str, float]:
+    """Median over rounds of the milliseconds of one step of each guide, and of their ratio."""
     rng = np.random.default_rng(0)
-    x = jnp.asarray(rng.normal(size=(batch, features)), jnp.float32)
-    y = jnp.asarray(rng.integers(0, outputs, batch) if outputs > 1 else rng.normal(size=batch))
+    x = jnp.asarray(rng.normal(size=(case.rows, case.features)), jnp.float32)
+    y = jnp.asarray(rng.integers(0, case.outputs, case.rows) if case.outputs > 1 else rng.normal(size=case.rows))
 
     def model(x, y):
-        network(x, y, width=width, outputs=outputs)
+        network(x, y, width=case.width, outputs=case.outputs)
 
-    def base():
-        return AutoNormal(model, init_loc_fn=init_to_sample, init_scale=0.05)
-
-    symmetry = Symmetry.mlp([("w1", "b1"), ("w2", "b2")])
-    guides = {"bare": base(), "symmetrized": AutoSymmetrized(base(), symmetry, max_features=max_features)}
-    runs = {}
-    for name, guide in guides.items():
-        svi = SVI(model, guide, optax.adam(1e-3), Trace_ELBO(num_particles=particles))
+    runs = []
+    for guide in (case.one(model), case.other(model)):
+        svi = SVI(model, guide, optax.adam(1e-3), Trace_ELBO(num_particles=case.particles))
         state = svi.init(jax.random.PRNGKey(0), x, y)
-        run = jax.jit(lambda state, svi=svi: jax.lax.scan(lambda s, _: svi.update(s, x, y), state, length=steps)[0])
-        jax.block_until_ready(run(state))
-        runs[name] = (run, state)
-    seconds = {name: [] for name in runs}
-    for _ in range(rounds):
-        for name, (run, state) in runs.items():
+        run = jax.jit(lambda state, svi=svi: jax.lax.scan(lambda s, _: svi.update(s, x, y), state, length=steps))
+        state, losses = jax.block_until_ready(run(state))
+        if not bool(jnp.isfinite(losses).all()):
+            raise FloatingPointError("a loss is not finite")
+        runs.append((run, state))
+    seconds = np.empty((rounds, len(runs)))
+    for turn in range(rounds):
+        for which, (run, state) in enumerate(runs):
             started = time.perf_counter()
             jax.block_until_ready(run(state))
-            seconds[name].append((time.perf_counter() - started) / steps)
-    ratios = np.array(seconds["symmetrized"]) / np.array(seconds["bare"])
-    return {name: round(1e3 * float(np.median(t)), 3) for name, t in seconds.items()} | {
+            seconds[turn, which] = (time.perf_counter() - started) / steps
+    ratios = seconds[:, 0] / seconds[:, 1]
+    one, other = 1e3 * np.median(seconds, 0)
+    return {
+        "ms": round(float(one), 3),
+        "other_ms": round(float(other), 3),
         "ratio": round(float(np.median(ratios)), 3),
-        "ratio_min": round(float(ratios.min()), 3),
-        "ratio_max": round(float(ratios.max()), 3),
+        "ratio_of_minima": round(float(seconds[:, 0].min() / seconds[:, 1].min()), 3),
     }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--max-features", type=lambda n: int(n) or None, default=64, help="0 for all")
+    parser.add_argument("--cases", nargs="+", default=["mean-field", "conditional", "units"])
+    parser.add_argument("--max-features", type=lambda n: int(n) or None, default=64, help="of mean field; 0 for all")
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--steps", type=int, default=10)
     options = parser.parse_args()
-    cases = {
-        "784-128-10": (784, 128, 10, 100),
-        "784-512-10": (784, 512, 10, 100),
-        "yacht 6-50-1": (6, 50, 1, 277),
-        "yacht 6-200-1": (6, 200, 1, 277),
-    }
-    for name, case in cases.items():
-        particles = 2 if case[2] == 1 else 1
-        print(name, json.dumps(measure(*case, max_features=options.max_features, particles=particles)), flush=True)
+    for group in options.cases:
+        for name, case in cases(options.max_features)[group].items():
+            print(group, name, json.dumps(measure(case, rounds=options.rounds, steps=options.steps)), flush=True)
 
 
 if __name__ == "__main__":
