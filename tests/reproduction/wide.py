@@ -108,19 +108,30 @@ def fit(data: dict[str, Any], widths: tuple[int, ...], method: str, steps: int, 
     guide, on_data = guide_of(model, method, symmetry)
     params, losses, seconds = train(model, guide, data, steps, seed, 2, 0)
     judge = guide if isinstance(guide, AutoSymmetrized) else AutoSymmetrized(guide, symmetry)
-    found = _score(judge, params, data["x"], data["y"])
+    found = score(judge, params, data["x"], data["y"])
     bound = guide.given(data["x"], data["y"]) if on_data else guide
     drawn = Predictive(model, guide=bound, params=params, num_samples=DRAWS, parallel=False)
     mean = drawn(jax.random.PRNGKey(98), data["x_test"])["mean"]
-    log_likelihood = dist.Normal(mean, params["noise"]).log_prob(data["y_test"])
-    spread = data["spread"]
-    return found | {
-        "test_log_likelihood": float((logsumexp(log_likelihood, 0) - math.log(DRAWS)).mean() - math.log(spread)),
-        "rmse": float(jnp.sqrt(((mean.mean(0) - data["y_test"]) ** 2).mean()) * spread),
-        "noise": float(params["noise"]),
-        "final_loss": float(np.mean(losses[-100:])),
-        "finite": bool(np.isfinite(losses).all()),
-        "train_seconds": seconds,
+    return (
+        found
+        | predictive_scores(mean, jnp.full(DRAWS, params["noise"]), data)
+        | {
+            "noise": float(params["noise"]),
+            "final_loss": float(np.mean(losses[-100:])),
+            "finite": bool(np.isfinite(losses).all()),
+            "train_seconds": seconds,
+        }
+    )
+
+
+def predictive_scores(means: Any, noise: Any, data: dict[str, Any]) -> dict[str, Any]:
+    """Held-out log-likelihood a row, in the units of the data, and error of the mean, of draws ``(draws, rows)``."""
+    log_likelihood = dist.Normal(means, noise[:, None]).log_prob(data["y_test"])
+    return {
+        "test_log_likelihood": float(
+            (logsumexp(log_likelihood, 0) - math.log(len(means))).mean() - math.log(data["spread"])
+        ),
+        "rmse": float(jnp.sqrt(((means.mean(0) - data["y_test"]) ** 2).mean()) * data["spread"]),
     }
 
 
@@ -132,7 +143,7 @@ def fit_classifier(data: dict[str, Any], width: int, method: str, steps: int, se
     guide, on_data = guide_of(model if batch else whole, method, symmetry)
     params, losses, seconds = train(model if batch else whole, guide, data, steps, seed, 1, batch)
     judge = guide if isinstance(guide, AutoSymmetrized) else AutoSymmetrized(guide, symmetry)
-    found = _score(judge, params, data["x"], data["y"])
+    found = score(judge, params, data["x"], data["y"])
     bound = guide.given(data["x"], data["y"]) if on_data else guide
     draws = Predictive(bound, params=params, num_samples=DRAWS, parallel=False)(jax.random.PRNGKey(98), data["x_test"])
 
@@ -160,7 +171,7 @@ def calibration_error(probabilities: np.ndarray, labels: np.ndarray, bins: int =
     return float(sum(gaps) / len(labels))
 
 
-def _score(judge: AutoSymmetrized, params: dict[str, Any], x: Any, y: Any) -> dict[str, Any]:
+def score(judge: AutoSymmetrized, params: dict[str, Any], x: Any, y: Any) -> dict[str, Any]:
     bounds = judge.elbo_bounds(jax.random.PRNGKey(99), params, x, y, num_particles=DRAWS, progress_bar=False)
     return {
         "evidence_lower": bounds.lower,
