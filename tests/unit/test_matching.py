@@ -25,7 +25,7 @@ from numpyro_symmetry.matching.costs import COSTS
 from numpyro_symmetry.matching.descent import descend
 from numpyro_symmetry.matching.sides import Side
 from numpyro_symmetry.symmetry import SignedPermutation
-from tests import networks, oracles
+from tests.support import networks, oracles
 
 ONE = Symmetry({"w1": (None, "hidden"), "b1": ("hidden",), "w2": ("hidden", None)})
 HMM = Symmetry.hmm(initial="pi", transition="A", emissions=["loc"])
