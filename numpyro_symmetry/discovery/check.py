@@ -13,25 +13,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from numpyro_symmetry.discovery.diagnose import explain, refuse_off_support
-from numpyro_symmetry.discovery.evidence import Evidence, gather_evidence, nudged
+from numpyro_symmetry.discovery.diagnose import refusal, words
+from numpyro_symmetry.discovery.evidence import gather_evidence
 from numpyro_symmetry.discovery.inputs import asking, read_question
-from numpyro_symmetry.discovery.joint import FrozenModel, NotWidenedError, freeze
+from numpyro_symmetry.discovery.joint import NotWidenedError, freeze
 from numpyro_symmetry.discovery.points import draw
-from numpyro_symmetry.discovery.trials import (
-    CONTROL_FACTOR,
-    Gap,
-    Values,
-    control_gap,
-    largest_gap,
-    movable,
-    move,
-    random_elements,
-    trial_elements,
-)
-from numpyro_symmetry.symmetry import Element, Symmetry, SymmetryError
+from numpyro_symmetry.discovery.prove import Outcome, prove
+from numpyro_symmetry.discovery.trials import movable
+from numpyro_symmetry.symmetry import Symmetry
 from numpyro_symmetry.symmetry.arguments import as_count
-from numpyro_symmetry.symmetry.axes import names_in
 
 
 class SymmetryCheck(NamedTuple):
@@ -134,14 +124,25 @@ def check_symmetry(
         bound = symmetry.bind(draw(frozen, asked.rng, 1.0))
         if not movable(bound):
             return SymmetryCheck("passed", 0.0, 0.0, {}, 0, 0, "")
-        return prove(gather_evidence(frozen, asked.rng, num_points), bound, asked.rng, num_elements)
+        evidence = gather_evidence(frozen, asked.rng, num_points)
+        proof = prove(evidence, bound, asked.rng, num_elements)
+        if not proof.holds and proof.outcome is not Outcome.SHOWS_NOTHING:
+            raise refusal(proof)
+        return SymmetryCheck(
+            "passed" if proof.holds else "inconclusive",
+            proof.gap.nats,
+            proof.gap.allowed,
+            {name: gap.nats for name, gap in proof.controls.items()},
+            num_points,
+            proof.num_elements,
+            "" if proof.holds else words(proof),
+        )
 
     with asking():
         return in_double(check, asked.args, asked.kwargs)
 
 
 Result = TypeVar("Result")
-_ROUNDING = 1e-13
 # what JAX says of a program of both precisions
 _MIXED = "Cannot lower jaxpr"
 
@@ -183,97 +184,3 @@ def in_double(function: Callable[[tuple, dict, bool], Result], args: tuple, kwar
 
 def _is_numbers(value: Any) -> bool:
     return isinstance(value, np.ndarray) and value.dtype.kind in "biufc"
-
-
-def _is_firmly_inside(frozen: FrozenModel, place: Values) -> bool:
-    """Whether a point stays in its supports when rounded otherwise: else a relabelling may seem to leave them."""
-    both = (place, nudged(place, _ROUNDING))
-    return all(bool(inside) for point in both for inside in frozen.inside(point).values())
-
-
-def _refuse_outside(frozen: FrozenModel, symmetry: Symmetry, label: str, place: Values, moved: Values) -> None:
-    """Refuse an element that takes a value out of its support, unless rounding alone may have done it."""
-
-    def lies_inside(nudge: float) -> bool:
-        point = nudged(moved, nudge) if nudge else moved
-        return all(map(bool, frozen.inside(point).values()))
-
-    if not any(map(lies_inside, (0.0, _ROUNDING, -_ROUNDING))):
-        refuse_off_support(frozen, symmetry, label, place, moved)
-
-
-def _try(evidence: Evidence, symmetry: Symmetry, elements: list[tuple[str, Element]], place: Values) -> Gap:
-    """The largest change under some elements at a point, none of them more than rounding."""
-    frozen = evidence.frozen
-    base, worst = frozen.log_probs(place), Gap("", 0.0, 0.0)
-    for label, element in elements:
-        after = move(symmetry, element, place)
-        _refuse_outside(frozen, symmetry, label, place, after)
-        gap = largest_gap(frozen, base, frozen.log_probs(after))
-        if not gap.ratio <= 1.0:
-            raise SymmetryError(explain(frozen, symmetry, label, element, [*evidence.places, place], gap))
-        worst = max(worst, gap, key=lambda gap: gap.ratio)
-    return worst
-
-
-def refusal(
-    evidence: Evidence, symmetry: Symmetry, rng: np.random.Generator, num_elements: int, num_far: int = 0
-) -> SymmetryError | None:
-    """Why a symmetry fails the numerical check, as `prove` would say it; ``None`` if it does not."""
-    try:
-        reason = prove(evidence, symmetry, rng, num_elements, num_far).reason
-    except SymmetryError as error:
-        return error
-    return SymmetryError(reason) if reason else None
-
-
-def prove(
-    evidence: Evidence, symmetry: Symmetry, rng: np.random.Generator, num_elements: int, num_far: int = 0
-) -> SymmetryCheck:
-    """Try a bound symmetry, with a number of random elements, and of all groups at once at each point far out.
-
-    Far out a likelihood may saturate, and then show an order of rounding as a change: such points are for what has
-    nothing else to speak for it, and for signs, which are not to be given out in doubt.
-
-    Raises
-    ------
-    SymmetryError
-        If an element changes a log probability, or moves a value off its support.
-    """
-    frozen, places = evidence.frozen, evidence.places
-    elements = trial_elements(symmetry, rng, num_elements)
-    # densities may agree where supports differ: those are compared near their edges, where prior draws seldom come
-    for place in evidence.edges if frozen.constrained & set(symmetry.axes) else ():
-        if not _is_firmly_inside(frozen, place):
-            continue
-        for label, element in elements:
-            _refuse_outside(frozen, symmetry, label, place, move(symmetry, element, place))
-    worst = Gap("", 0.0, 0.0)
-    for place in places:
-        worst = max(worst, _try(evidence, symmetry, elements, place), key=lambda gap: gap.ratio)
-    for place in evidence.far:
-        _try(evidence, symmetry, random_elements(symmetry, rng, num_far), place)
-    watched = movable(symmetry) if evidence.controls else []
-    control = {name: control_gap(frozen, symmetry, name, places[0]) for name in watched}
-    # a prior that is flat is invariant whatever is done to it: where nothing else reads a site, there is no more to see
-    empty = {name for name in watched if _sites_of(symmetry, name) <= frozen.unread}
-    blind = [name for name, gap in control.items() if name not in empty and not gap.ratio > CONTROL_FACTOR]
-    reason = (
-        f"no wrong action on group {blind[0]!r} changes the log joint either, so invariance shows nothing; "
-        "does the model use these sites?"
-        if blind
-        else ""
-    )
-    return SymmetryCheck(
-        "inconclusive" if blind else "passed",
-        worst.nats,
-        worst.allowed,
-        {name: gap.nats for name, gap in control.items()},
-        len(places),
-        len(elements),
-        reason,
-    )
-
-
-def _sites_of(symmetry: Symmetry, name: str) -> set[str]:
-    return {site for site, entries in symmetry.axes.items() if name in names_in(entries)}

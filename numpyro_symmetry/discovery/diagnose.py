@@ -1,6 +1,6 @@
 """Why a model is not invariant, in words: the site, the axis, the gap, and the one edit that would repair it.
 
-Knows a frozen model and the claimed symmetry; proposes a remedy only after trying it.
+Knows verdicts, frozen models and symmetries; proposes a remedy only after trying it.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from numpyro_symmetry.discovery.joint import FrozenModel
+from numpyro_symmetry.discovery.prove import Outcome, Proof
 from numpyro_symmetry.discovery.trials import (
     ALL_GROUPS,
     CONTROL_FACTOR,
-    Gap,
     Values,
     control_gap,
     largest_gap,
@@ -21,33 +21,40 @@ from numpyro_symmetry.discovery.trials import (
     move,
     trial_elements,
 )
-from numpyro_symmetry.symmetry import Element, Symmetry, Unsigned
+from numpyro_symmetry.symmetry import Symmetry, SymmetryError, Unsigned
 from numpyro_symmetry.symmetry.axes import AxisEntry, labels, padded
 from numpyro_symmetry.symmetry.errors import OffSupportError
 
 
-def refuse_off_support(frozen: FrozenModel, symmetry: Symmetry, label: str, place: Values, moved: Values) -> None:
-    """Refuse an element that takes a value out of its support, given the other values as moved.
+def refusal(proof: Proof) -> SymmetryError:
+    """A verdict that a symmetry does not hold, as an error."""
+    return (OffSupportError if proof.outcome is Outcome.LEAVES_SUPPORT else SymmetryError)(words(proof))
 
-    Raises
-    ------
-    OffSupportError
-        Names the site and its axes.
-    """
-    before, after = frozen.inside(place), frozen.inside(moved)
-    for site in symmetry.axes:
-        if site in before and bool(before[site]) and not bool(after[site]):  # parameters have no support here
-            raise OffSupportError(
-                f"Site {site!r}{_axes(symmetry, site, label)}: relabelling by {label!r} leaves its support. An ordered "
-                "or triangular support already breaks the symmetry: use an unordered prior, or drop the site's "
-                "symmetry. If the support depends on another site, that site needs the group too."
+
+def words(proof: Proof) -> str:
+    """Why a symmetry was refused, or why nothing can be said of it; empty if it holds."""
+    match proof.outcome:
+        case Outcome.CHANGES:
+            return _of_a_change(proof)
+        case Outcome.LEAVES_SUPPORT:
+            return (
+                f"Site {proof.gap.site!r}{_axes(proof.symmetry, proof.gap.site, proof.label)}: relabelling by "
+                f"{proof.label!r} leaves its support. An ordered or triangular support already breaks the symmetry: "
+                "use an unordered prior, or drop the site's symmetry. If the support depends on another site, that "
+                "site needs the group too."
             )
+        case Outcome.SHOWS_NOTHING:
+            return (
+                f"no wrong action on group {proof.label!r} changes the log joint either, so invariance shows nothing; "
+                "does the model use these sites?"
+            )
+        case _:
+            return ""
 
 
-def explain(
-    frozen: FrozenModel, symmetry: Symmetry, label: str, element: Element, places: list[Values], gap: Gap
-) -> str:
-    """The message: which log probability changes under which group, by how much, and the remedy."""
+def _of_a_change(proof: Proof) -> str:
+    """Which log probability changes under which group, by how much, and the remedy."""
+    frozen, symmetry, label, places, gap = proof.frozen, proof.symmetry, proof.label, proof.places, proof.gap
     what = f"the prior of site {gap.site!r}" if gap.site in places[0] else f"the likelihood at {gap.site!r}"
     where = _axes(symmetry, gap.site, label)
     message = (
@@ -56,7 +63,7 @@ def explain(
     )
     if remedies := list(_remedies(frozen, symmetry, label, places)):
         return f"{message} {' Or: '.join(remedies)}"
-    if gap.site in frozen.data_sites and _only_permutes(frozen, symmetry, label, element, places, gap.site):
+    if gap.site in frozen.data_sites and _only_permutes(proof):
         return f"{message} Its entries are exchanged, their sum is not changed: write it as numpyro.factor of the sum."
     if where:
         return f"{message} Its prior must be the same for every index along that axis, or the axis must carry no group."
@@ -81,17 +88,16 @@ def _axes(symmetry: Symmetry, site: str, label: str) -> str:
     return f" (axis {', '.join(carried)})" if carried else ""
 
 
-def _only_permutes(
-    frozen: FrozenModel, symmetry: Symmetry, label: str, element: Element, places: list[Values], site: str
-) -> bool:
+def _only_permutes(proof: Proof) -> bool:
     """Whether entries of an observed site are exchanged and no more, so that a factor of their sum would be invariant.
 
     Each entry has to come back somewhere to within its own rounding: in the sum a small break may hide.
     """
+    frozen, symmetry, site = proof.frozen, proof.symmetry, proof.gap.site
     as_factor = frozen._replace(data_sites=[name for name in frozen.data_sites if name != site])
     others = trial_elements(symmetry, np.random.default_rng(1), 1)
-    trials = [element, *(other for name, other in others if name == label)]
-    for place in places:
+    trials = [proof.element, *(other for name, other in others if name == proof.label)]
+    for place in proof.places:
         base = frozen.log_probs(place)
         entries, size = np.sort(np.ravel(base[site])), float(np.abs(base[site]).max(initial=0.0))
         for trial in trials:

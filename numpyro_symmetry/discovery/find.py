@@ -16,6 +16,7 @@ import numpy as np
 from jax import Array
 
 from numpyro_symmetry.discovery.check import in_double
+from numpyro_symmetry.discovery.diagnose import words
 from numpyro_symmetry.discovery.exchange import Suspects, is_plausible, out_of_reach, suspects_of
 from numpyro_symmetry.discovery.inputs import asking, read_question
 from numpyro_symmetry.discovery.interpreter import Origin, Typed
@@ -23,7 +24,8 @@ from numpyro_symmetry.discovery.other_data import Sources
 from numpyro_symmetry.discovery.parity import even_sets
 from numpyro_symmetry.discovery.program import Program, read_program
 from numpyro_symmetry.discovery.proposals import what_holds, with_blocks
-from numpyro_symmetry.discovery.reading import Reading
+from numpyro_symmetry.discovery.prove import Outcome, Proof
+from numpyro_symmetry.discovery.reading import FAILED, Reading
 from numpyro_symmetry.discovery.rules import interpreter
 from numpyro_symmetry.discovery.signs import may_have_signs, with_signs
 from numpyro_symmetry.discovery.terms import IS_DATA, Reason, Term, axis, pinned
@@ -33,6 +35,8 @@ from numpyro_symmetry.symmetry import Finding, Symmetry, SymmetryError, Symmetry
 from numpyro_symmetry.symmetry.arguments import as_flag
 from numpyro_symmetry.symmetry.axes import names_in
 from numpyro_symmetry.symmetry.errors import NotFiniteError
+
+_WHY = {Outcome.LEAVES_SUPPORT: "refused for a support"}
 
 
 def find_symmetry(
@@ -129,7 +133,7 @@ def _found(
         # a model that NUTS may well run, for it starts where the log joint is finite
         warnings.warn(f"No symmetry could be verified. {error}", SymmetryWarning, stacklevel=3)
         nothing = read.claimed.restrict([])
-        refused = dict.fromkeys(read.claimed.groups, error)
+        refused = dict.fromkeys(read.claimed.groups, "the log joint is not finite about the prior")
         return replace(nothing, findings=read.findings(nothing, read.claimed, refused))
 
 
@@ -168,7 +172,7 @@ class _Read(NamedTuple):
         """Whether any signs of this symmetry are to be tried."""
         return self.signs and may_have_signs(symmetry, self.even)
 
-    def findings(self, found: Symmetry, tried: Symmetry, refused: Mapping[str, SymmetryError]) -> tuple[Finding, ...]:
+    def findings(self, found: Symmetry, tried: Symmetry, refused: Mapping[str, str]) -> tuple[Finding, ...]:
         """What is said of every axis."""
         found_so = self.reading.findings(found, tried, refused)
         return tuple(finding._replace(is_parameter=finding.site not in self.suspects.batches) for finding in found_so)
@@ -199,10 +203,10 @@ def _proved(
     reaches_far = not read.opaque or bool(reading.blocks(claimed)) or read.may_be_signed(claimed)
     sources = Sources(model, args, kwargs, key, rng, reading.sites, single, reaches_far)
     tried, found, refused = _that_hold(read, sources)
-    for name, why in refused.items():
+    for name, proof in refused.items():
         warnings.warn(
             f"Group {name!r} looked possible from the structure of the model, but failed the numerical check, and "
-            f"is left out. {why}",
+            f"is left out. {words(proof)}",
             SymmetryWarning,
             stacklevel=5,
         )
@@ -213,14 +217,15 @@ def _proved(
         # what is even may be so for these data alone
         found = with_signs(found, read.even, [sources.own, *itertools.islice(sources.redrawn(), 1)], rng)
     missed = out_of_reach(read.suspects, reading, found, sources.everything)
-    said = tuple(_of_a_prior(one, sources.own.frozen.unread) for one in read.findings(found, tried, refused))
+    why = {name: _WHY.get(proof.outcome, FAILED) for name, proof in refused.items()}
+    said = tuple(_of_a_prior(one, sources.own.frozen.unread) for one in read.findings(found, tried, why))
     return replace(found, findings=said, out_of_reach=missed)
 
 
-def _that_hold(read: _Read, sources: Sources) -> tuple[Symmetry, Symmetry, dict[str, SymmetryError]]:
+def _that_hold(read: _Read, sources: Sources) -> tuple[Symmetry, Symmetry, dict[str, Proof]]:
     """The groups that were tried, those of them that hold, and why the others do not; without fibres if one fails."""
 
-    def holding(tried: Symmetry) -> tuple[Symmetry, dict[str, SymmetryError]]:
+    def holding(tried: Symmetry) -> tuple[Symmetry, dict[str, Proof]]:
         found, refused = what_holds(tried, sources.own, sources.rng)
         for one in sources.redrawn() if not read.opaque else ():
             found, more = what_holds(found, one, sources.rng)

@@ -14,12 +14,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from numpyro_symmetry.discovery.check import refusal
 from numpyro_symmetry.discovery.evidence import Evidence
 from numpyro_symmetry.discovery.joint import FrozenModel
+from numpyro_symmetry.discovery.prove import Proof, prove
 from numpyro_symmetry.discovery.reading import Block, Reading
 from numpyro_symmetry.discovery.trials import Values, largest_gap
-from numpyro_symmetry.symmetry import Symmetry, SymmetryError
+from numpyro_symmetry.symmetry import Symmetry
 
 _NUM_ELEMENTS, _NUM_FAR = 1, 4
 # axes up to this size are searched for sets of indices that may be exchanged among themselves
@@ -28,20 +28,18 @@ _MAX_ORBITS = 32
 _MAX_BLOCKS_IN_PART = 5
 
 
-def what_holds(
-    symmetry: Symmetry, evidence: Evidence, rng: np.random.Generator
-) -> tuple[Symmetry, dict[str, SymmetryError]]:
-    """The groups that numbers prove, and why they do not prove the others."""
+def what_holds(symmetry: Symmetry, evidence: Evidence, rng: np.random.Generator) -> tuple[Symmetry, dict[str, Proof]]:
+    """The groups that numbers prove, and what they show of the others."""
 
-    def why_not(symmetry: Symmetry) -> SymmetryError | None:
-        return refusal(evidence, symmetry, rng, _NUM_ELEMENTS) if symmetry.groups else None
+    def tried(names: Iterable[str]) -> Proof:
+        return prove(evidence, symmetry.restrict(list(names)), rng, _NUM_ELEMENTS)
 
-    if why_not(symmetry) is None:
+    if not symmetry.groups or tried(symmetry.groups).holds:
         return symmetry, {}
-    tried = {name: why_not(symmetry.restrict([name])) for name in symmetry.groups}
-    refused = {name: why for name, why in tried.items() if why is not None}
+    proofs = {name: tried([name]) for name in symmetry.groups}
+    refused = {name: proof for name, proof in proofs.items() if not proof.holds}
     kept = symmetry.restrict([name for name in symmetry.groups if name not in refused])
-    if (together := why_not(kept)) is not None:
+    if kept.groups and not (together := tried(kept.groups)).holds:
         return symmetry.restrict([]), dict.fromkeys(kept.groups, together) | refused
     return kept, refused
 
@@ -60,7 +58,7 @@ def with_blocks(
     """
 
     def held(claimed: Symmetry) -> bool:
-        return all(refusal(one, claimed, rng, _NUM_ELEMENTS, _NUM_FAR) is None for one in evidence())
+        return all(prove(one, claimed, rng, _NUM_ELEMENTS, _NUM_FAR).holds for one in evidence())
 
     for known in blocks.values():
         left = list(known)

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from numpyro_symmetry.discovery.check import refusal
 from numpyro_symmetry.discovery.evidence import Evidence
 from numpyro_symmetry.discovery.parity import combinations_of, reduced_basis
+from numpyro_symmetry.discovery.prove import prove
 from numpyro_symmetry.discovery.trials import Values, largest_gap
 from numpyro_symmetry.symmetry import Concat, Split, Symmetry, Unsigned, Whole
 from numpyro_symmetry.symmetry.axes import AxisEntry, has_concat, labels, num_axes, padded, pieces_of
@@ -47,7 +47,7 @@ def with_signs(symmetry: Symmetry, even: Even, evidence: Sequence[Evidence], rng
     """
 
     def held(signed: Symmetry) -> bool:
-        return all(refusal(one, signed, rng, 1, 1) is None for one in evidence)
+        return all(prove(one, signed, rng, 1, 1).holds for one in evidence)
 
     likely = _grown(symmetry, even, evidence[0], lambda signed: True)
     return likely if likely == symmetry or held(likely) else _grown(symmetry, even, evidence[0], held)
