@@ -1,4 +1,7 @@
 from . import (
+    assignment as assignment,
+)
+from . import (
     diagnostics as diagnostics,
 )
 from . import (

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from numpyro_symmetry import EuclideanCost, GaussianCost, StephensCost, Symmetry, rebase, report
-from numpyro_symmetry.matching.hard import identity
 from numpyro_symmetry.symmetry.axes import Axis
+from numpyro_symmetry.symmetry.hard import identity
 from numpyro_symmetry.traces import Null
 from numpyro_symmetry.traces.null import MIN_EFFECTIVE, CannotTell, Explained, matched_null
 from numpyro_symmetry.traces.shuffle import Shuffle

@@ -12,6 +12,7 @@ LAYER = {
     "linalg": 0,
     "symmetry": 0,
     "entropy": 1,
+    "assignment": 1,
     "models": 2,
     "discovery": 3,
     "matching": 3,
