@@ -9,12 +9,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from numpyro_symmetry.discovery.joint import FrozenModel
+from numpyro_symmetry.discovery.frozen import FrozenModel, Values
 from numpyro_symmetry.discovery.prove import Outcome, Proof
 from numpyro_symmetry.discovery.trials import (
     ALL_GROUPS,
     CONTROL_FACTOR,
-    Values,
     control_gap,
     largest_gap,
     movable,
@@ -94,7 +93,7 @@ def _only_permutes(proof: Proof) -> bool:
     Each entry has to come back somewhere to within its own rounding: in the sum a small break may hide.
     """
     frozen, symmetry, site = proof.frozen, proof.symmetry, proof.gap.site
-    as_factor = frozen._replace(data_sites=[name for name in frozen.data_sites if name != site])
+    as_factor = frozen._replace(data_sites=tuple(name for name in frozen.data_sites if name != site))
     others = trial_elements(symmetry, np.random.default_rng(1), 1)
     trials = [proof.element, *(other for name, other in others if name == proof.label)]
     for place in proof.places:
@@ -155,6 +154,7 @@ def _with(symmetry: Symmetry, axes: dict, kinds: dict[str, str]) -> Symmetry:
 
 
 def _repairs(frozen: FrozenModel, edited: Symmetry, name: str, places: list[Values]) -> bool:
+    edited = edited.bind(places[0])
     for place in places:
         base, before = frozen.log_probs(place), frozen.inside(place)
         for label, element in trial_elements(edited, np.random.default_rng(1), 1):

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 
-from numpyro_symmetry.discovery.joint import FrozenModel
+from numpyro_symmetry.discovery.frozen import FrozenModel, Values
 from numpyro_symmetry.discovery.points import edges, far_points, points
-from numpyro_symmetry.discovery.trials import Values, largest_gap
+from numpyro_symmetry.discovery.trials import largest_gap
 
 # a point far out is of use where this relative change moves its log joint by less than a part of what a gap may be
 _FAR_ROUNDING, _HARDLY = 1e-12, 0.1
@@ -60,7 +59,7 @@ def nudged(place: Values, size: float, absolute: float = 0.0) -> Values:
         value, sign = np.asarray(x), (-1.0) ** np.arange(x.size).reshape(x.shape)
         return (value + sign * (size * value + absolute)).astype(value.dtype)
 
-    return {name: one(x) if jnp.issubdtype(x.dtype, jnp.floating) else x for name, x in place.items()}
+    return {name: one(x) if np.issubdtype(x.dtype, np.floating) else x for name, x in place.items()}
 
 
 def _is_exact(frozen: FrozenModel, place: Values) -> bool:

@@ -15,10 +15,10 @@ from typing import NamedTuple
 import numpy as np
 
 from numpyro_symmetry.discovery.evidence import Evidence
-from numpyro_symmetry.discovery.joint import FrozenModel
+from numpyro_symmetry.discovery.frozen import FrozenModel, Values
 from numpyro_symmetry.discovery.prove import Proof, prove
 from numpyro_symmetry.discovery.reading import Block, Reading
-from numpyro_symmetry.discovery.trials import Values, largest_gap
+from numpyro_symmetry.discovery.trials import largest_gap
 from numpyro_symmetry.symmetry import Symmetry
 
 _NUM_ELEMENTS, _NUM_FAR = 1, 4

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import Enum
 from typing import NamedTuple
 
 import numpy as np
 
 from numpyro_symmetry.discovery.evidence import Evidence, nudged
-from numpyro_symmetry.discovery.joint import FrozenModel
+from numpyro_symmetry.discovery.frozen import FrozenModel, Stack, Values
 from numpyro_symmetry.discovery.trials import (
     CONTROL_FACTOR,
     Gap,
-    Values,
     control_gap,
-    largest_gap,
+    largest_gaps,
     movable,
-    move,
+    moved,
     random_elements,
     trial_elements,
 )
@@ -77,21 +77,23 @@ class Proof(NamedTuple):
 def prove(
     evidence: Evidence, symmetry: Symmetry, rng: np.random.Generator, num_elements: int, num_far: int = 0
 ) -> Proof:
-    """Try a bound symmetry, with a number of random elements, and of all groups at once at each point far out.
+    """Try a symmetry, with a number of random elements, and of all groups at once at each point far out.
 
     Far out a likelihood may saturate, and then show an order of rounding as a change: such points are for what has
     nothing else to speak for it, and for signs, which are not to be given out in doubt.
     """
     frozen, places = evidence.frozen, evidence.places
+    symmetry = symmetry.bind(places[0])
     elements = trial_elements(symmetry, rng, num_elements)
     nothing = Proof(frozen, symmetry, Outcome.HOLDS, Gap("", 0.0, 0.0), "", {}, places, {}, len(elements))
     # densities may agree where supports differ: those are compared near their edges, where prior draws seldom come
-    for place in evidence.edges if frozen.constrained & set(symmetry.axes) else ():
+    for place in evidence.edges if frozen.sites.constrained & set(symmetry.axes) else ():
         if not _is_firmly_inside(frozen, place):
             continue
-        for label, element in elements:
-            if site := _left(frozen, symmetry, place, move(symmetry, element, place)):
-                return nothing._replace(outcome=Outcome.LEAVES_SUPPORT, gap=Gap(site, np.inf, 0.0), label=label)
+        for labels, stack in _moved(frozen, symmetry, elements, place):
+            for label, site in zip(labels, _left(frozen, symmetry, place, stack), strict=True):
+                if site:
+                    return nothing._replace(outcome=Outcome.LEAVES_SUPPORT, gap=Gap(site, np.inf, 0.0), label=label)
     tried = nothing
     for place in places:
         tried = _tried(evidence, symmetry, elements, place, tried)
@@ -116,17 +118,29 @@ def _tried(
 ) -> Proof:
     """What is known after elements were tried at one more point: the first one that is refused."""
     frozen = evidence.frozen
-    base, worst = frozen.log_probs(place), before.gap
-    for label, element in elements:
-        after = move(symmetry, element, place)
-        here = before._replace(label=label, element=element, places=[*evidence.places, place])
-        if site := _left(frozen, symmetry, place, after):
-            return here._replace(outcome=Outcome.LEAVES_SUPPORT, gap=Gap(site, np.inf, 0.0))
-        gap = largest_gap(frozen, base, frozen.log_probs(after))
-        if not gap.ratio <= 1.0:
-            return here._replace(outcome=Outcome.CHANGES, gap=gap)
-        worst = max(worst, gap, key=lambda gap: gap.ratio)
+    base, worst, start = frozen.log_probs(place), before.gap, 0
+    for labels, stack in _moved(frozen, symmetry, elements, place):
+        gaps = largest_gaps(frozen, base, frozen.log_probs_of(stack))
+        for k, (site, gap) in enumerate(zip(_left(frozen, symmetry, place, stack), gaps, strict=True)):
+            if site or not gap.ratio <= 1.0:
+                return before._replace(
+                    outcome=Outcome.LEAVES_SUPPORT if site else Outcome.CHANGES,
+                    gap=Gap(site, np.inf, 0.0) if site else gap,
+                    label=labels[k],
+                    element=elements[start + k][1],
+                    places=[*evidence.places, place],
+                )
+        worst, start = max(worst, *gaps, key=lambda gap: gap.ratio), start + len(gaps)
     return before._replace(gap=worst)
+
+
+def _moved(
+    frozen: FrozenModel, symmetry: Symmetry, elements: list[tuple[str, Element]], place: Values
+) -> Iterator[tuple[list[str], Stack]]:
+    """A point moved by elements, and their labels, as many at a time as are evaluated together."""
+    for start in range(0, len(elements), frozen.most_points):
+        labels, some = zip(*elements[start : start + frozen.most_points], strict=True)
+        yield list(labels), moved(symmetry, some, place)
 
 
 def _is_firmly_inside(frozen: FrozenModel, place: Values) -> bool:
@@ -135,18 +149,23 @@ def _is_firmly_inside(frozen: FrozenModel, place: Values) -> bool:
     return all(bool(inside) for point in both for inside in frozen.inside(point).values())
 
 
-def _left(frozen: FrozenModel, symmetry: Symmetry, place: Values, moved: Values) -> str:
-    """The site that an element takes out of its support, given the others as moved, if it is not rounding."""
+def _left(frozen: FrozenModel, symmetry: Symmetry, place: Values, stack: Stack) -> list[str]:
+    """For each moved point, the site that has left its support, given the others, if it is not rounding; else none."""
+    count = len(next(iter(stack.values())))
+    if not frozen.sites.constrained:
+        return [""] * count
 
-    def lies_inside(nudge: float) -> bool:
-        point = nudged(moved, nudge) if nudge else moved
-        return all(map(bool, frozen.inside(point).values()))
+    def lies_inside(nudge: float) -> np.ndarray:
+        inside = frozen.inside_of(nudged(stack, nudge) if nudge else stack)
+        return np.all(list(inside.values()), 0)
 
-    if any(map(lies_inside, (0.0, _ROUNDING, -_ROUNDING))):
-        return ""
-    before, after = frozen.inside(place), frozen.inside(moved)
+    stays = np.any([lies_inside(nudge) for nudge in (0.0, _ROUNDING, -_ROUNDING)], 0)
+    if stays.all():
+        return [""] * count
+    before, after = frozen.inside(place), frozen.inside_of(stack)
     # parameters have no support here
-    return next((s for s in symmetry.axes if s in before and bool(before[s]) and not bool(after[s])), "")
+    inside = [site for site in symmetry.axes if site in before and before[site]]
+    return [next((s for s in inside if not (stays[k] or after[s][k])), "") for k in range(count)]
 
 
 def _sites_of(symmetry: Symmetry, name: str) -> set[str]:

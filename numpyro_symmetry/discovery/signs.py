@@ -9,14 +9,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from numpyro_symmetry.discovery.evidence import Evidence
+from numpyro_symmetry.discovery.frozen import Values
 from numpyro_symmetry.discovery.parity import combinations_of, reduced_basis
 from numpyro_symmetry.discovery.prove import prove
-from numpyro_symmetry.discovery.trials import Values, largest_gap
+from numpyro_symmetry.discovery.trials import largest_gap
 from numpyro_symmetry.symmetry import Concat, Split, Symmetry, Unsigned, Whole
 from numpyro_symmetry.symmetry.axes import AxisEntry, has_concat, labels, num_axes, padded, pieces_of
 
@@ -106,7 +106,7 @@ def _sets_of_places(symmetry: Symmetry, places: list[str], even: Even) -> Iterat
 def _is_even(symmetry: Symmetry, name: str, evidence: Evidence) -> bool:
     """Whether negating one index of a signed group changes nothing, to see quickly which claims are worth a proof."""
     (place, *_) = evidence.places
-    moved: Any = place | {site: np.asarray(place[site]) * f for site, f in next(_flips(symmetry, name, place)).items()}
+    moved = place | {site: place[site] * f for site, f in next(_flips(symmetry, name, place)).items()}
     base = evidence.frozen.log_probs(place)
     return largest_gap(evidence.frozen, base, evidence.frozen.log_probs(moved)).ratio <= 1.0
 

@@ -5,30 +5,23 @@ Knows a frozen model and symmetries; decides nothing and explains nothing.
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import Array
 
-from numpyro_symmetry.discovery.joint import FrozenModel
-from numpyro_symmetry.models.trace import QUICK
+from numpyro_symmetry.discovery.frozen import FrozenModel, Stack, Values, stacked
 from numpyro_symmetry.symmetry import Element, Group, SignedPermutation, Symmetry, permutation_of
 from numpyro_symmetry.symmetry.action import move as act
-from numpyro_symmetry.symmetry.axes import labels
+from numpyro_symmetry.symmetry.axes import labels, names_in
 from numpyro_symmetry.symmetry.elements import Part
 
 CONTROL_FACTOR = 1e3
 # nats that are a change however large what changes is, but for what float64 cannot tell of it
 _MOST, _DOUBLE = 1e-3, 1e-13
 ALL_GROUPS = "all groups"
-
-# arrays of JAX, or of NumPy where JAX would compile their way to it
-Values = dict[str, Any]
 
 
 class Gap(NamedTuple):
@@ -55,27 +48,27 @@ def trial_elements(symmetry: Symmetry, rng: np.random.Generator, count: int) -> 
     """Generators of each group and ``count`` random elements, none the identity; as many of all groups at once.
 
     A cycle through all indices and a transposition of two neighbours on it generate every permutation, so a model
-    invariant under a proper subgroup only (cyclic shifts, all but one index) cannot slip through by luck. In NumPy:
-    the elements of every group would have to be compiled apart.
+    invariant under a proper subgroup only (cyclic shifts, all but one index) cannot slip through by luck. An element of
+    one group says nothing of the others.
     """
-    groups, identity = symmetry.groups, {name: _identity(group) for name, group in symmetry.groups.items()}
-    names, trials = movable(symmetry), []
+    groups, names = symmetry.groups, movable(symmetry)
+    trials: list[tuple[str, Element]] = []
     for name in names:
         parts = _generators(groups[name], rng) + [_random(groups[name], rng) for _ in range(count)]
-        trials += [(name, identity | {name: part}) for part in parts]
+        trials += [(name, {name: part}) for part in parts]
     if len(names) > 1:
         trials += [(ALL_GROUPS, {name: _random(group, rng) for name, group in groups.items()}) for _ in range(count)]
-    return [(label, element) for label, element in trials if not _is_same(element, identity)]
+    return [(label, element) for label, element in trials if not _is_identity(groups, element)]
 
 
 def random_elements(symmetry: Symmetry, rng: np.random.Generator, count: int) -> list[tuple[str, Element]]:
     """Random elements of all groups at once, none the identity."""
     groups, names = symmetry.groups, movable(symmetry)
-    label, identity = names[0] if len(names) == 1 else ALL_GROUPS, {n: _identity(g) for n, g in groups.items()}
+    label = names[0] if len(names) == 1 else ALL_GROUPS
     found: list[tuple[str, Element]] = []
     while len(found) < count and names:
         element: Element = {name: _random(group, rng) for name, group in groups.items()}
-        if not _is_same(element, identity):
+        if not _is_identity(groups, element):
             found.append((label, element))
     return found
 
@@ -117,61 +110,77 @@ def _generators(group: Group, rng: np.random.Generator) -> list[Part]:
     return [part(change, keep) for change in changes] + ([part(np.arange(n), flip)] if group.signed else [])
 
 
-def _is_same(a: Element, b: Element) -> bool:
-    return jax.tree.all(jax.tree.map(lambda x, y: bool((np.asarray(x) == np.asarray(y)).all()), a, b))
+def _is_identity(groups: Mapping[str, Group], element: Element) -> bool:
+    same = {name: _identity(groups[name]) for name in element}
+    return jax.tree.all(jax.tree.map(lambda x, y: bool((np.asarray(x) == np.asarray(y)).all()), element, same))
 
 
 def move(symmetry: Symmetry, element: Element, values: Values) -> Values:
-    """The action compiled once for all elements, and unchecked, so that actions can be wrong on purpose."""
-    return dict(values) | _apply(symmetry, element, {site: values[site] for site in symmetry.axes})
+    """The action on a point, unchecked, so that it can be wrong on purpose."""
+    return {site: x[0] for site, x in moved(symmetry, [element], values).items()}
 
 
-@functools.partial(jax.jit, static_argnums=0, compiler_options=QUICK)
-def _apply(symmetry: Symmetry, element: Element, values: Values) -> Values:
-    return {
-        site: act(element, entries, jnp.asarray(values[site])) for site, entries in symmetry.bind(values).axes.items()
-    }
+def moved(symmetry: Symmetry, elements: Sequence[Element], values: Values) -> Stack:
+    """The action of several elements of a bound symmetry on a point, in NumPy, so that nothing is compiled for it."""
+    found = {site: np.broadcast_to(value, (len(elements), *np.shape(value))) for site, value in values.items()}
+    for site, entries in symmetry.axes.items():
+        here = [{name: element[name] for name in names_in(entries) if name in element} for element in elements]
+        if any(here):
+            found[site] = np.stack([act(one, entries, values[site]) if one else values[site] for one in here])
+    return found
 
 
-def largest_gap(frozen: FrozenModel, before: Mapping[str, Array], after: Mapping[str, Array]) -> Gap:
+def largest_gap(frozen: FrozenModel, before: Values, after: Values) -> Gap:
+    """`largest_gaps` at one point."""
+    return largest_gaps(frozen, before, {name: np.asarray(x)[None] for name, x in after.items()})[0]
+
+
+def largest_gaps(frozen: FrozenModel, before: Values, after: Stack) -> list[Gap]:
     """Largest change, against its own rounding, of any datum's log-likelihood or of all other terms together.
 
     Latent sites and factors may trade off, so only their sum counts. It is held against the magnitude of those that
     change at all, for a likelihood of 1e9 nats, or a large prior elsewhere, would hide any other.
     """
-
-    def allowed_of(size: float) -> float:
-        relative = frozen.rounding * (1.0 + size)
-        return min(relative, max(_MOST, _DOUBLE * size)) if frozen.exact else relative
-
-    change = {name: np.asarray(after[name], float) - np.asarray(before[name], float) for name in before}
+    count = len(next(iter(after.values())))
+    change = {name: (np.asarray(after[name], float) - before[name]).reshape(count, -1) for name in before}
     size = {name: np.abs(np.asarray(before[name], float)) for name in before}
-    rest = [name for name in before if name not in frozen.data_sites]
-    gaps = [Gap("", 0.0, 0.0)]
-    for name in frozen.data_sites:
-        allowed = allowed_of(float(size[name].max(initial=0.0)))
-        gaps.append(Gap(name, float(np.abs(change[name]).max(initial=0.0)), allowed))
+    data = [name for name in frozen.data_sites if name in before]
+    rest = [name for name in before if name not in data]
+    nats = [np.abs(change[name]).max(1, initial=0.0) for name in data]
+    allowed = [np.full(count, tolerance(frozen, float(size[name].max(initial=0.0)))) for name in data]
+    sites = [[name] * count for name in data]
     if rest:
-        sums = {name: float(change[name].sum()) for name in rest}
-        changed = [size[name] for name in rest if change[name].any()]
-        allowed = allowed_of(sum(float(np.linalg.norm(sizes)) for sizes in changed))
-        site = max(rest, key=lambda name: abs(sums[name]) if math.isfinite(sums[name]) else math.inf)
-        gaps.append(Gap(site, abs(sum(sums.values())), allowed))
-    return max(gaps, key=lambda gap: gap.ratio)
+        sums = np.stack([change[name].sum(1) for name in rest])
+        norms = np.array([np.linalg.norm(size[name]) for name in rest])
+        moved_at_all = np.stack([change[name].any(1) for name in rest])
+        nats.append(np.abs(sums.sum(0)))
+        allowed.append(np.array([tolerance(frozen, float(x)) for x in norms @ moved_at_all]))
+        sites.append([rest[k] for k in np.where(np.isfinite(sums), np.abs(sums), np.inf).argmax(0)])
+    gaps = [
+        [Gap(site, float(x), float(y)) for site, x, y in zip(*one, strict=True)]
+        for one in zip(sites, nats, allowed, strict=True)
+    ]
+    return [max((Gap("", 0.0, 0.0), *at), key=lambda gap: gap.ratio) for at in zip(*gaps, strict=True)]
+
+
+def tolerance(frozen: FrozenModel, size: float) -> float:
+    """How far a log probability of some size may move by rounding."""
+    relative = frozen.rounding * (1.0 + size)
+    return min(relative, max(_MOST, _DOUBLE * size)) if frozen.exact else relative
 
 
 def control_gap(frozen: FrozenModel, symmetry: Symmetry, name: str, place: Values) -> Gap:
     """Largest finite change under actions that are wrong on purpose."""
-    base = frozen.log_probs(place)
-    gaps = [largest_gap(frozen, base, frozen.log_probs(values)) for values in wrong_actions(symmetry, name, place)]
+    wrong = stacked(wrong_actions(symmetry, name, place))
+    gaps = largest_gaps(frozen, frozen.log_probs(place), frozen.log_probs_of(wrong))
     return max((g for g in gaps if math.isfinite(g.nats)), key=lambda g: g.ratio, default=Gap("", 0.0, 0.0))
 
 
 def wrong_actions(symmetry: Symmetry, name: str, place: Values) -> list[Values]:
     """One index copied over another (a signed group: also doubled), and the action with one site left out."""
-    identity = {other: _identity(group) for other, group in symmetry.groups.items()}
-    group, orbit = symmetry.groups[name], max(symmetry.groups[name].members(), key=len)
-    same = np.asarray(permutation_of(identity[name]))
+    group = symmetry.groups[name]
+    orbit = max(group.members(), key=len)
+    same = np.asarray(permutation_of(_identity(group)))
     copied, swapped, ones = same.copy(), same.copy(), np.ones_like(same)
     copied[..., orbit[-1]], swapped[..., orbit[:2]] = orbit[0], orbit[:2][::-1]
     wrong: list[Part] = [copied]
@@ -182,11 +191,8 @@ def wrong_actions(symmetry: Symmetry, name: str, place: Values) -> list[Values]:
         wrong = [SignedPermutation(copied, ones), SignedPermutation(same, doubled)]
         right = SignedPermutation(swapped, flipped)
     sites = [site for site, entries in symmetry.axes.items() if any(axis.group == name for axis in labels(entries))]
-    moved = move(symmetry, identity | {name: right}, place)
-    broken = [move(symmetry, identity | {name: part}, place) for part in wrong]
-    broken += [moved | {site: place[site]} for site in sites if len(sites) > 1]
+    swap, *broken = [move(symmetry, {name: part}, place) for part in (right, *wrong)]
+    broken += [swap | {site: place[site]} for site in sites if len(sites) > 1]
     # the first half of one site's entries moved, for a site on its own whose copied indices make it singular
     half = {site: np.arange(place[site].size).reshape(place[site].shape) < place[site].size // 2 for site in sites}
-    return broken + [
-        moved | {site: np.where(half[site], np.asarray(moved[site]), np.asarray(place[site]))} for site in sites
-    ]
+    return broken + [swap | {site: np.where(half[site], swap[site], place[site])} for site in sites]
