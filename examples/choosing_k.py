@@ -24,7 +24,7 @@ import numpyro.distributions as dist
 from numpyro.infer import MCMC, NUTS, init_to_sample
 
 from numpyro_symmetry import SymmetryWarning, log_evidence
-from numpyro_symmetry.diagnostics import LogEvidence
+from numpyro_symmetry.evidence import LogEvidence
 
 SHORT = os.environ.get("NUMPYRO_SYMMETRY_SHORT") == "1"
 CHAINS, DRAWS = (1, 100) if SHORT else (4, 1000)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jax.typing import ArrayLike
 
+from numpyro_symmetry.containers import Trace
 from numpyro_symmetry.diagnostics.chains import Chains, chains_of, longest_stay
 from numpyro_symmetry.diagnostics.inputs import are_members, invariants_of, pair_of, same_draws
 from numpyro_symmetry.diagnostics.invariants import has_both_signs, invariants
@@ -18,7 +19,6 @@ from numpyro_symmetry.diagnostics.reading import facts, is_alarm, warnings_of
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError, compose, inverse, num_transpositions
 from numpyro_symmetry.symmetry.elements import permutation_of
 from numpyro_symmetry.traces import Null, Rebased
-from numpyro_symmetry.traces.containers import Trace
 
 # labels are ambiguous where the next best are at least 1/20 as likely
 AMBIGUOUS = float(np.log(20.0))

@@ -30,10 +30,10 @@ from numpyro_symmetry.guides.density import latent_values
 from numpyro_symmetry.guides.equivariance import as_jax
 from numpyro_symmetry.guides.gaussian_given import GaussianGiven
 from numpyro_symmetry.guides.given import Given
-from numpyro_symmetry.guides.parameters import parameter_sites, refuse_wrong_parameters
 from numpyro_symmetry.guides.rows import Precision
 from numpyro_symmetry.guides.unfit import checked_inducing, refuse_base_guides
 from numpyro_symmetry.models import is_latent
+from numpyro_symmetry.models.fitted import parameter_sites, refuse_wrong_parameters
 from numpyro_symmetry.symmetry import SymmetryError, UnsupportedGuideError
 from numpyro_symmetry.symmetry.arguments import as_count, as_key, as_names, as_shape
 

@@ -33,11 +33,11 @@ from numpyro_symmetry.guides.given import Given
 from numpyro_symmetry.guides.given_gaussian import GivenGaussian
 from numpyro_symmetry.guides.information import information_at
 from numpyro_symmetry.guides.layout import Layout
-from numpyro_symmetry.guides.parameters import parameter_sites, refuse_wrong_parameters
 from numpyro_symmetry.guides.set_up import Options, set_up
 from numpyro_symmetry.guides.unit_gaussian import UnitGaussian
 from numpyro_symmetry.matching import DiagonalGaussian, FullGaussian
 from numpyro_symmetry.models import refuse_misfit, trace_model
+from numpyro_symmetry.models.fitted import parameter_sites, refuse_wrong_parameters
 from numpyro_symmetry.models.sites import Trace
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError, UnsupportedGuideError
 from numpyro_symmetry.symmetry.arguments import (

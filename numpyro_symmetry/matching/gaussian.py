@@ -25,7 +25,6 @@ from numpyro_symmetry.matching.gaussian_inputs import (
     refuse_what_is_not_finite,
     unchecked,
 )
-from numpyro_symmetry.matching.unsigned import permutations, refuse_no_symmetry, unsigned
 from numpyro_symmetry.symmetry import Element, Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import (
     as_count,
@@ -35,6 +34,7 @@ from numpyro_symmetry.symmetry.arguments import (
     refuse_masked,
     shape_of,
 )
+from numpyro_symmetry.symmetry.unsigned import permutations, refuse_no_symmetry, unsigned
 
 
 @jax.tree_util.register_pytree_with_keys_class

@@ -14,13 +14,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from numpyro_symmetry.matching.bilinear import Problem, Term, axes_of, move, without_signs
+from numpyro_symmetry.assignment.nested import Placed, families, place_nested
+from numpyro_symmetry.assignment.problem import Problem, Term, axes_of, move, without_signs
+from numpyro_symmetry.assignment.side import Side
+from numpyro_symmetry.assignment.solve import METHODS, Solution, solve
 from numpyro_symmetry.matching.costs import COSTS, ActivationCost, Cost
 from numpyro_symmetry.matching.full_gaussian import FullGaussian
-from numpyro_symmetry.matching.hard import Hard, concatenate, to_element
-from numpyro_symmetry.matching.nested import Placed, families, place_nested
 from numpyro_symmetry.matching.sides import (
-    Side,
     as_symmetry,
     by_activations,
     leading_shape,
@@ -28,10 +28,10 @@ from numpyro_symmetry.matching.sides import (
     refuse_mixed_coordinates,
     side_of,
 )
-from numpyro_symmetry.matching.solve import METHODS, Solution, solve
 from numpyro_symmetry.symmetry import Element, PlainView, Symmetry, SymmetryError, num_transpositions
 from numpyro_symmetry.symmetry.arguments import is_option, refuse_tracers, seed_of
 from numpyro_symmetry.symmetry.axes import Axis
+from numpyro_symmetry.symmetry.hard import Hard, concatenate, to_element
 
 # entries of cost tables held at a time, for each of several copies
 _CHUNK = 2**23

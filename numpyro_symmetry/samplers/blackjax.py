@@ -18,8 +18,8 @@ from numpyro.infer import init_to_uniform, init_to_value
 from numpyro.infer.util import constrain_fn, initialize_model, unconstrain_fn
 from tqdm.auto import tqdm
 
-from numpyro_symmetry.models import latent_of, observed_of, trace_model
-from numpyro_symmetry.samplers.containers import check_dims, posterior_container
+from numpyro_symmetry.containers.posterior import check_dims, posterior_container
+from numpyro_symmetry.models import Model, latent_of, observed_of, trace_model
 from numpyro_symmetry.symmetry.arguments import (
     as_count,
     as_flag,
@@ -186,9 +186,7 @@ def run_blackjax(
         unconstrained, stats = _run(sampler, key_warm, key_sample, positions, num_chains, num_samples, thinning, bar)
     constrain = jax.jit(lambda z: constrain_fn(model, model_args, kwargs, z, return_deterministic=True, batch_ndims=2))
     return posterior_container(
-        model,
-        model_args,
-        kwargs,
+        Model(model, model_args, kwargs),
         constrain(unconstrained),
         sample_stats=stats,
         log_likelihood=log_likelihood,

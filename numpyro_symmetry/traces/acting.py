@@ -10,11 +10,11 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from numpyro_symmetry.matching.bilinear import axes_of, move
-from numpyro_symmetry.matching.hard import Hard, from_element
+from numpyro_symmetry.assignment.problem import axes_of, move
 from numpyro_symmetry.symmetry import Element, Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.action import move as move_one
 from numpyro_symmetry.symmetry.axes import AxisEntry
+from numpyro_symmetry.symmetry.hard import Hard, from_element
 from numpyro_symmetry.traces.relabel import State
 
 # stands for no datum among labels

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from jax.typing import ArrayLike
 
-from numpyro_symmetry.matching.bilinear import without_signs
+from numpyro_symmetry.assignment.problem import without_signs
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_array, as_flag, as_real_array, is_option, refuse_masked, shape_of
 from numpyro_symmetry.symmetry.axes import Axis

@@ -7,13 +7,13 @@ relabelled. Knows models and how elements act; no containers and no costs.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from numpyro_symmetry.models import latent_of, outline, trace_model
+from numpyro_symmetry.models import Model, latent_of, outline, trace_model
 from numpyro_symmetry.symmetry import Element, Symmetry, SymmetryError, Unsigned
 from numpyro_symmetry.symmetry.axes import AxisEntry
 from numpyro_symmetry.traces.acting import act_by
@@ -25,14 +25,6 @@ _SPREAD_AGAIN, _SIZE_AGAIN, _SHARE_AGAIN = 1e-2, 1e-5, 0.99
 # two runs of the same program differ by the order of their sums alone
 _SPREAD_SAME, _ROUNDINGS_SAME = 1e-3, 8
 _MAX_DRAWS_AT_ONCE, _MAX_GUESSES = 256, 100
-
-
-class Model(NamedTuple):
-    """A NumPyro model and the arguments it is called with."""
-
-    function: Callable[..., Any]
-    args: tuple[Any, ...]
-    kwargs: Mapping[str, Any]
 
 
 class Roles(NamedTuple):

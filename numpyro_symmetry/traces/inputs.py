@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from numpyro_symmetry.containers import Trace
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError, SymmetryWarning, Unsigned
 from numpyro_symmetry.symmetry.axes import AxisEntry, num_axes
 from numpyro_symmetry.traces.acting import MISSING, on_site, refuse_no_labels
-from numpyro_symmetry.traces.containers import Trace
 from numpyro_symmetry.traces.coordinates import Arrays
 
 Entries = tuple[AxisEntry, ...]

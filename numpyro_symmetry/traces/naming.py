@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from numpyro_symmetry.matching.bilinear import axes_of
-from numpyro_symmetry.matching.hard import Hard
+from numpyro_symmetry.assignment.problem import axes_of
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_real_array, refuse_masked, shape_of
+from numpyro_symmetry.symmetry.hard import Hard
 from numpyro_symmetry.traces.acting import act
 from numpyro_symmetry.traces.coordinates import Arrays, Coordinate, refuse_other_coordinates
 from numpyro_symmetry.traces.costs import Cost, Family

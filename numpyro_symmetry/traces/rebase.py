@@ -12,16 +12,17 @@ import numpy as np
 from jax import Array
 from numpyro.infer import MCMC
 
+from numpyro_symmetry.assignment.solve import METHODS
+from numpyro_symmetry.containers import Trace, read
 from numpyro_symmetry.discovery import check_symmetry, find_symmetry, without_parameters
-from numpyro_symmetry.matching.hard import to_element
-from numpyro_symmetry.matching.solve import METHODS
+from numpyro_symmetry.models import Model
 from numpyro_symmetry.models.compat import arguments_of
 from numpyro_symmetry.symmetry import PlainView, Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_count, as_flag, as_key, as_model_arguments, is_option, seed_of
 from numpyro_symmetry.symmetry.axes import AxisEntry
+from numpyro_symmetry.symmetry.hard import to_element
 from numpyro_symmetry.traces.acting import act
 from numpyro_symmetry.traces.choices import chosen_cost, chosen_starts
-from numpyro_symmetry.traces.containers import Trace, read
 from numpyro_symmetry.traces.coordinates import Arrays
 from numpyro_symmetry.traces.costs import (
     Cost,
@@ -32,7 +33,7 @@ from numpyro_symmetry.traces.costs import (
     refuse_no_cost,
     refuse_other_draws,
 )
-from numpyro_symmetry.traces.deterministic import NOTHING, Carried, Model, Roles, carry, roles_of
+from numpyro_symmetry.traces.deterministic import NOTHING, Carried, Roles, carry, roles_of
 from numpyro_symmetry.traces.inputs import (
     bind,
     of_what_is_there,

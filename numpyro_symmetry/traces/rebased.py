@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import xarray as xr
 
-from numpyro_symmetry.matching.hard import from_element
+from numpyro_symmetry.containers import read
 from numpyro_symmetry.symmetry import Element, PlainView, Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_array, refuse_masked
 from numpyro_symmetry.symmetry.axes import AxisEntry
 from numpyro_symmetry.symmetry.elements import inverse
+from numpyro_symmetry.symmetry.hard import from_element
 from numpyro_symmetry.traces.acting import act, act_by, on_site, refuse_no_labels, rename
-from numpyro_symmetry.traces.containers import read
 from numpyro_symmetry.traces.coordinates import Coordinate
 from numpyro_symmetry.traces.costs import Cost, Statistics, refuse_no_cost, refuse_other_draws
 from numpyro_symmetry.traces.deterministic import NOTHING, Carried

@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from numpyro_symmetry.matching.bilinear import Problem, Term, move
-from numpyro_symmetry.matching.hard import Hard, identity
-from numpyro_symmetry.matching.solve import solve
+from numpyro_symmetry.assignment.problem import Problem, Term, move
+from numpyro_symmetry.assignment.solve import solve
 from numpyro_symmetry.symmetry import Group
+from numpyro_symmetry.symmetry.hard import Hard, identity
 from numpyro_symmetry.traces.coordinates import CHUNK
 from numpyro_symmetry.traces.costs import Family, Statistics
 

@@ -10,8 +10,8 @@ import pytest
 
 from numpyro_symmetry import Concat, Split, Symmetry, compose, inverse, num_transpositions
 from numpyro_symmetry.symmetry import PlainView, SignedPermutation, Whole
-from tests import oracles
-from tests.laws import SYMMETRIES
+from tests.support import oracles
+from tests.support.laws import SYMMETRIES
 
 
 @pytest.fixture(params=SYMMETRIES.values(), ids=SYMMETRIES.keys())

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from numpyro_symmetry import EuclideanCost, GaussianCost, StephensCost, Symmetry, rebase, report
-from numpyro_symmetry.matching.hard import identity
 from numpyro_symmetry.symmetry.axes import Axis
+from numpyro_symmetry.symmetry.hard import identity
 from numpyro_symmetry.traces import Null
 from numpyro_symmetry.traces.null import MIN_EFFECTIVE, CannotTell, Explained, matched_null
 from numpyro_symmetry.traces.shuffle import Shuffle
-from tests import traces
-from tests.traces import autoregressive
+from tests.support import traces
+from tests.support.traces import autoregressive
 
 
 def independent(size=5, draws=2000, columns=1, seed=0, chains=4):

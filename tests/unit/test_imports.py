@@ -12,13 +12,16 @@ LAYER = {
     "linalg": 0,
     "symmetry": 0,
     "entropy": 1,
+    "assignment": 1,
     "models": 2,
+    "containers": 3,
     "discovery": 3,
     "matching": 3,
     "guides": 4,
     "traces": 4,
     "samplers": 4,
     "testing": 4,
+    "evidence": 5,
     "diagnostics": 5,
 }
 # what reads a NumPyro guide where it is given one, and does without NumPyro otherwise

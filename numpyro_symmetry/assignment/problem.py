@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from numpyro_symmetry.matching.hard import Hard, identity
 from numpyro_symmetry.symmetry import Group, Symmetry
 from numpyro_symmetry.symmetry.axes import Axis
+from numpyro_symmetry.symmetry.hard import Hard, identity
 
 
 class Term(NamedTuple):

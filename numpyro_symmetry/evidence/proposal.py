@@ -19,18 +19,17 @@ from numpyro.distributions.transforms import biject_to
 from numpyro.infer.autoguide import AutoDiagonalNormal, AutoLaplaceApproximation, AutoMultivariateNormal
 from numpyro.infer.util import unconstrain_fn
 
+from numpyro_symmetry.containers import Trace, read
 from numpyro_symmetry.discovery import find_symmetry, without_parameters
+from numpyro_symmetry.evidence.weights import averaged_over
 from numpyro_symmetry.guides import AutoSymmetrized
 from numpyro_symmetry.guides.density import latent_values, log_prob_of
-from numpyro_symmetry.guides.parameters import refuse_wrong_parameters
-from numpyro_symmetry.guides.weights import averaged_over
 from numpyro_symmetry.models import is_latent, observed_of, refuse_no_sites, trace_model
 from numpyro_symmetry.models.compat import flat_sites
+from numpyro_symmetry.models.fitted import refuse_wrong_parameters
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError, SymmetryWarning
 from numpyro_symmetry.symmetry.arguments import refuse_masked, shape_of
 from numpyro_symmetry.traces import Rebased, rebase
-from numpyro_symmetry.traces.containers import Trace, read
-from numpyro_symmetry.traces.coordinates import Arrays
 from numpyro_symmetry.traces.inputs import refuse_bad_draws
 
 _FEWEST = 4
@@ -300,7 +299,7 @@ def _read(data: Any, latents: Mapping[str, Any]) -> Trace:
             "a chain."
         )
     refuse_bad_draws(trace.flat(sites), trace.leading)
-    values: Arrays = {site: trace.values[site].reshape(leading + shapes[site]) for site in sites}
+    values = {site: trace.values[site].reshape(leading + shapes[site]) for site in sites}
     return trace._replace(values=values, leading=leading)
 
 

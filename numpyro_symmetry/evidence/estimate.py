@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 from jax import Array
-from numpyro.infer import MCMC
 
-from numpyro_symmetry.diagnostics.bridge import Bound, Estimate, bridge, importance, lower_bound, upper_bound
-from numpyro_symmetry.diagnostics.proposal import Proposal, proposal_of_draws, proposal_of_guide, refuse_no_model
+from numpyro_symmetry.containers import model_of
 from numpyro_symmetry.entropy.importance import effective_number, pareto_shape
+from numpyro_symmetry.evidence.bridge import Bound, Estimate, bridge, importance, lower_bound, upper_bound
+from numpyro_symmetry.evidence.proposal import Proposal, proposal_of_draws, proposal_of_guide, refuse_no_model
+from numpyro_symmetry.evidence.weights import LogWeights, averaged_over, log_weights
 from numpyro_symmetry.guides import AutoSymmetrized
-from numpyro_symmetry.guides.weights import LogWeights, averaged_over, log_weights
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError, SymmetryWarning, UnsupportedGuideError
 from numpyro_symmetry.symmetry.arguments import (
     as_count,
@@ -224,8 +224,11 @@ def log_evidence(
         raise TypeError(f"symmetry must be a Symmetry; got {type(symmetry).__name__}.")
     refuse_tracers("log_evidence", data, model_args, model_kwargs, rng_key)
     key_fit, key_draw, key_weigh = jax.random.split(rng_key, 3)
-    if isinstance(data, MCMC):
-        model, model_args, model_kwargs = _of_run(data, model, model_args, model_kwargs)
+    known = model_of(data)
+    if known is not None:
+        model = known.function if model is None else model
+        model_args = known.args if model_args is None else model_args
+        model_kwargs = known.kwargs if model_kwargs is None else model_kwargs
     args, kwargs = as_model_arguments(() if model_args is None else model_args, model_kwargs)
     refuse_masked_arguments(args, kwargs)
 
@@ -240,7 +243,10 @@ def log_evidence(
         name = getattr(data, "__name__", type(data).__name__)
         raise TypeError(f"A guide is passed with its parameters, (guide, params); got {name} alone.")
     elif model is None:
-        raise ValueError("Draws do not know their model: pass model= and model_args=.")
+        raise ValueError(
+            f"The draws do not know their model (this {type(data).__name__} does not say which model it ran, or with "
+            "what): pass model=, model_args= and model_kwargs=."
+        )
     else:
         refuse_no_model(model, args, kwargs)
         method = "bridge" if method == "auto" else method
@@ -261,24 +267,6 @@ def log_evidence(
     _warn(found, method, len(of_own))
     _warn_of_contradiction(found, lower, upper)
     return _assembled(found, lower, upper, correction, log_order, of_own, method)
-
-
-def _of_run(
-    mcmc: MCMC, model: Any, model_args: Any, model_kwargs: Any
-) -> tuple[Callable[..., Any], tuple[Any, ...], Mapping[str, Any]]:
-    """What an MCMC lends of the model and its arguments: that which is left out."""
-    if mcmc.last_state is None:
-        raise ValueError("The MCMC holds no draws: call its run() first.")
-    # NumPyro keeps them under private names, which may change
-    model = getattr(mcmc.sampler, "model", None) if model is None else model
-    model_args = getattr(mcmc, "_args", None) if model_args is None else model_args
-    model_kwargs = getattr(mcmc, "_kwargs", None) if model_kwargs is None else model_kwargs
-    if model is None or model_args is None or model_kwargs is None:
-        raise ValueError(
-            "The MCMC does not say which model it ran, or with what: pass model=, model_args= and model_kwargs= ({} if "
-            "there are none)."
-        )
-    return model, model_args, model_kwargs
 
 
 def _weigh(

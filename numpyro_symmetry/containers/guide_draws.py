@@ -13,8 +13,9 @@ import numpyro
 from jax import Array
 from numpyro.infer.autoguide import AutoGuide
 
-from numpyro_symmetry.guides.parameters import refuse_wrong_parameters
-from numpyro_symmetry.samplers.containers import posterior_container
+from numpyro_symmetry.containers.posterior import posterior_container
+from numpyro_symmetry.models import Model
+from numpyro_symmetry.models.fitted import refuse_wrong_parameters
 from numpyro_symmetry.symmetry.arguments import (
     as_count,
     as_flag,
@@ -103,9 +104,7 @@ def to_arviz(
     _refuse_wrong(rng_key, guide, params, model_args, kwargs)
     draws = guide.sample_posterior(rng_key, dict(params), *model_args, sample_shape=(num_draws,), **kwargs)
     return posterior_container(
-        guide.model if model is None else model,
-        model_args,
-        kwargs,
+        Model(guide.model if model is None else model, model_args, kwargs),
         {site: jnp.asarray(value)[None] for site, value in draws.items()},
         log_likelihood=log_likelihood,
         dims=dims,

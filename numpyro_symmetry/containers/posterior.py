@@ -1,11 +1,11 @@
 """Arrays of a NumPyro model in an ArviZ container: ``InferenceData`` before ArviZ 1, ``DataTree`` since.
 
-Dimensions are named after plates. Knows models and ArviZ; no samplers.
+Dimensions are named after plates. Knows models and ArviZ; not who made the draws.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import jax
@@ -13,7 +13,7 @@ import numpy as np
 from jax import Array
 from numpyro import infer
 
-from numpyro_symmetry.models import discrete_of, latent_of, observed_of, trace_model
+from numpyro_symmetry.models import Model, discrete_of, latent_of, observed_of, trace_model
 from numpyro_symmetry.models.plates import plate_dims
 from numpyro_symmetry.symmetry import SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_names, shape_of
@@ -24,9 +24,7 @@ Groups = Mapping[str, Mapping[str, Any]]
 
 
 def posterior_container(
-    model: Callable[..., Any],
-    model_args: tuple[Any, ...],
-    model_kwargs: Mapping[str, Any],
+    model: Model,
     posterior: Mapping[str, Array],
     *,
     sample_stats: Mapping[str, Any] | None = None,
@@ -39,7 +37,7 @@ def posterior_container(
 
     Parameters
     ----------
-    model, model_args, model_kwargs
+    model
         The model and its arguments.
     posterior
         Site -> ``(chain, draw, ...)``.
@@ -57,14 +55,15 @@ def posterior_container(
     InferenceData or DataTree
         ``posterior``, ``sample_stats``, ``log_likelihood``, ``observed_data``; groups without variables are left out.
     """
-    sites = trace_model(model, model_args, dict(model_kwargs), jax.random.key(0))
+    function, args, kwargs = model
+    sites = trace_model(function, args, dict(kwargs), jax.random.key(0))
     check_dims(dims, coords, sites)
     data = _observed(sites)
     likelihood: Mapping[str, Array] = {}
     if log_likelihood and data:
         latent = {name: value for name, value in posterior.items() if sites.get(name, {}).get("type") == "sample"}
         _refuse_undrawn(sites, latent)
-        likelihood = infer.log_likelihood(model, latent, *model_args, batch_ndims=2, parallel=False, **model_kwargs)
+        likelihood = infer.log_likelihood(function, latent, *args, batch_ndims=2, parallel=False, **kwargs)
     groups = {
         "posterior": posterior,
         "sample_stats": sample_stats or {},

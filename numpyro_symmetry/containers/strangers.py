@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from numpyro_symmetry.containers.trace import Arrays
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_array, refuse_masked, refuse_tracers
-from numpyro_symmetry.traces.coordinates import Arrays
 
 _EXPECTED = (
     "rebase expects a dict of draws, a list of ensemble members, an xarray.Dataset, InferenceData, a DataTree with a "

@@ -16,13 +16,13 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from numpyro_symmetry.matching.assignment import assign
-from numpyro_symmetry.matching.sides import Side
-from numpyro_symmetry.matching.unsigned import unsigned
+from numpyro_symmetry.assignment.linear import assign
+from numpyro_symmetry.assignment.side import Side
 from numpyro_symmetry.symmetry import Element, Symmetry, SymmetryWarning, Unsigned, compose, permutation_of
 from numpyro_symmetry.symmetry.axes import Axis, AxisEntry, Piece, num_axes, pieces_of
 from numpyro_symmetry.symmetry.elements import over
 from numpyro_symmetry.symmetry.plain import untangled
+from numpyro_symmetry.symmetry.unsigned import unsigned
 
 MAX_ROUNDS = 20
 _ROUNDING = 1e-12

@@ -14,12 +14,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from numpyro_symmetry.matching.assignment import assign
-from numpyro_symmetry.matching.bilinear import Problem, Term
-from numpyro_symmetry.matching.descent import Descent, descend
-from numpyro_symmetry.matching.frank_wolfe import frank_wolfe, graduated
-from numpyro_symmetry.matching.hard import Hard
+from numpyro_symmetry.assignment.descent import Descent, descend
+from numpyro_symmetry.assignment.frank_wolfe import frank_wolfe, graduated
+from numpyro_symmetry.assignment.linear import assign
+from numpyro_symmetry.assignment.problem import Problem, Term
 from numpyro_symmetry.symmetry import Group
+from numpyro_symmetry.symmetry.hard import Hard
 
 METHODS = ("auto", "descent", "frank_wolfe", "thorough")
 _MAX_ENUMERATED = 1000
