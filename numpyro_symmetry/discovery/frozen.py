@@ -87,6 +87,10 @@ class FrozenModel(NamedTuple):
         """Latent site -> number of its values."""
         return {name: int(np.prod(shape)) for name, shape in self.sites.shapes.items()}
 
+    def at(self, values: Values) -> Point:
+        """A point, with its log probabilities."""
+        return Point(values, self.log_probs(values))
+
     def log_probs(self, place: Values) -> Values:
         """Site -> scaled log probability at one point."""
         return _first(self.log_probs_of(stacked([place])))
@@ -94,6 +98,13 @@ class FrozenModel(NamedTuple):
     def inside(self, place: Values) -> Values:
         """Constrained site -> whether its value at one point lies in its support."""
         return _first(self.inside_of(stacked([place])))
+
+
+class Point(NamedTuple):
+    """Latent values, and the log probability of each site there."""
+
+    values: Values
+    log_probs: Values
 
 
 def stacked(places: list[Values]) -> Stack:
@@ -146,7 +157,7 @@ class CompiledModel(NamedTuple):
         exact = self.precision.evaluated_in_double and not _rounds(body)
         return FrozenModel(
             log_probs_of=lambda stack: self.log_probs(stack, given),
-            inside_of=lambda stack: self.inside(stack, given) if sites.constrained else {},
+            inside_of=lambda stack: self.inside(stack, given),
             place=lambda noise: self.place(noise, own),
             sites=sites,
             most_points=self.most_points,
@@ -202,7 +213,6 @@ def compile_model(joint: LogJoint, way: Way, precision: Precision, kept: str) ->
     log_probs = traced(joint.log_probs, place.outputs, own, precision=precision)
     numbers = sum(x.size for x in jax.tree.leaves((place.outputs, log_probs.outputs)))
     most = int(np.clip(_MOST_NUMBERS // max(numbers, 1), 1, _MOST_POINTS))
-    inside = compiled_for_many(traced(joint.inside, place.outputs, own, precision=precision), most)
     return CompiledModel(
         joint=joint,
         way=way,
@@ -211,11 +221,18 @@ def compile_model(joint: LogJoint, way: Way, precision: Precision, kept: str) ->
         own=own,
         program=log_probs,
         log_probs=compiled_for_many(log_probs, most),
-        inside=inside,
+        inside=compiled_for_many(traced(joint.inside, place.outputs, own, precision=precision), most)
+        if joint.sites.constrained
+        else _inside_all,
         place=compiled(place),
         most_points=most,
         shapes={name: x.shape for name, x in place.outputs.items()},
     )
+
+
+def _inside_all(stack: Stack, data: Data) -> Stack:
+    """No site has a support that it could leave."""
+    return {}
 
 
 def on_other_arguments(model: CompiledModel, args: tuple, kwargs: dict[str, Any]) -> CompiledModel:

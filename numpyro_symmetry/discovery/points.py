@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from numpyro_symmetry.discovery.frozen import FrozenModel, Values
+from numpyro_symmetry.discovery.frozen import FrozenModel, Point, Values
 from numpyro_symmetry.symmetry.errors import NotFiniteError
 
 # as many as NUTS makes to start
@@ -44,21 +44,21 @@ def draw(
     return model.place({site: noise(site, size) for site, size in model.sizes.items()})
 
 
-def points(model: FrozenModel, rng: np.random.Generator, count: int) -> list[Values]:
-    """Latent values at which the log joint is finite: about as far out as the prior, every other one further.
+def points(model: FrozenModel, rng: np.random.Generator, count: int) -> list[Point]:
+    """Points at which the log joint is finite: about as far out as the prior, every other one further.
 
     Raises
     ------
     NotFiniteError
         If the log joint is not finite at enough of a bounded number of tries.
     """
-    found: list[Values] = []
+    found: list[Point] = []
     bad: list[str] = []
     for attempt in range(count * _TRIES):
-        values = draw(model, rng, _STRETCHES[attempt % 2])
-        bad = [name for name, x in model.log_probs(values).items() if not np.isfinite(np.asarray(x)).all()]
+        point = model.at(draw(model, rng, _STRETCHES[attempt % 2]))
+        bad = [name for name, x in point.log_probs.items() if not np.isfinite(x).all()]
         if not bad:
-            found.append(values)
+            found.append(point)
         if len(found) == count:
             return found
     raise NotFiniteError(

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from enum import Enum
 from typing import NamedTuple
 
 import numpy as np
 
 from numpyro_symmetry.discovery.evidence import Evidence, nudged
-from numpyro_symmetry.discovery.frozen import FrozenModel, Stack, Values
+from numpyro_symmetry.discovery.frozen import FrozenModel, Point, Stack, Values, stacked
 from numpyro_symmetry.discovery.trials import (
     CONTROL_FACTOR,
+    Action,
     Gap,
-    control_gap,
-    largest_gaps,
+    batched,
+    control_gaps,
+    gaps_to,
     movable,
-    moved,
     random_elements,
     trial_elements,
 )
 from numpyro_symmetry.symmetry import Element, Symmetry
-from numpyro_symmetry.symmetry.axes import names_in
 
 _ROUNDING = 1e-13
 
@@ -40,7 +39,7 @@ class Proof(NamedTuple):
 
     Attributes
     ----------
-    frozen, symmetry
+    frozen, action
         The model, and what was tried on it.
     outcome
         What was shown.
@@ -59,14 +58,18 @@ class Proof(NamedTuple):
     """
 
     frozen: FrozenModel
-    symmetry: Symmetry
+    action: Action
     outcome: Outcome
     gap: Gap
     label: str
     element: Element
-    places: list[Values]
+    places: list[Point]
     controls: dict[str, Gap]
     num_elements: int
+
+    def refused(self, outcome: Outcome, gap: Gap, label: str, element: Element, places: list[Point]) -> Proof:
+        """The verdict that an element does not leave the model alone."""
+        return self._replace(outcome=outcome, gap=gap, label=label, element=element, places=places)
 
     @property
     def holds(self) -> bool:
@@ -83,64 +86,50 @@ def prove(
     nothing else to speak for it, and for signs, which are not to be given out in doubt.
     """
     frozen, places = evidence.frozen, evidence.places
-    symmetry = symmetry.bind(places[0])
-    elements = trial_elements(symmetry, rng, num_elements)
-    nothing = Proof(frozen, symmetry, Outcome.HOLDS, Gap("", 0.0, 0.0), "", {}, places, {}, len(elements))
+    action = Action.on(symmetry, places[0].values)
+    elements = trial_elements(action.symmetry, rng, num_elements)
+    proof = Proof(frozen, action, Outcome.HOLDS, Gap("", 0.0, 0.0), "", {}, places, {}, len(elements))
     # densities may agree where supports differ: those are compared near their edges, where prior draws seldom come
     for place in evidence.edges if frozen.sites.constrained & set(symmetry.axes) else ():
         if not _is_firmly_inside(frozen, place):
             continue
-        for labels, stack in _moved(frozen, symmetry, elements, place):
-            for label, site in zip(labels, _left(frozen, symmetry, place, stack), strict=True):
+        for some in batched(elements, frozen.most_points):
+            moved = stacked([action.move(element, place) for _, element in some])
+            for (label, element), site in zip(some, _left(frozen, action.symmetry, place, moved), strict=True):
                 if site:
-                    return nothing._replace(outcome=Outcome.LEAVES_SUPPORT, gap=Gap(site, np.inf, 0.0), label=label)
-    tried = nothing
-    for place in places:
-        tried = _tried(evidence, symmetry, elements, place, tried)
-        if not tried.holds:
-            return tried
-    for place in evidence.far:
-        far = _tried(evidence, symmetry, random_elements(symmetry, rng, num_far), place, tried)
+                    return proof.refused(Outcome.LEAVES_SUPPORT, Gap(site, np.inf, 0.0), label, element, places)
+    for at in places:
+        proof = _tried(proof, elements, at)
+        if not proof.holds:
+            return proof
+    for at in evidence.far:
+        far = _tried(proof, random_elements(action.symmetry, rng, num_far), at)
         if not far.holds:
             return far
-    watched = movable(symmetry) if evidence.controls else []
-    controls = {name: control_gap(frozen, symmetry, name, places[0]) for name in watched}
+    watched = movable(action.symmetry) if evidence.controls else []
+    controls = control_gaps(frozen, action, watched, places[0])
     # a prior that is flat is invariant whatever is done to it: where nothing else reads a site, there is no more to see
-    empty = {name for name in watched if _sites_of(symmetry, name) <= frozen.unread}
+    empty = {name for name in watched if set(action.sites[name]) <= frozen.unread}
     blind = [name for name, gap in controls.items() if name not in empty and not gap.ratio > CONTROL_FACTOR]
     if blind:
-        return tried._replace(outcome=Outcome.SHOWS_NOTHING, label=blind[0], controls=controls)
-    return tried._replace(controls=controls)
+        return proof._replace(outcome=Outcome.SHOWS_NOTHING, label=blind[0], controls=controls)
+    return proof._replace(controls=controls)
 
 
-def _tried(
-    evidence: Evidence, symmetry: Symmetry, elements: list[tuple[str, Element]], place: Values, before: Proof
-) -> Proof:
+def _tried(before: Proof, elements: list[tuple[str, Element]], at: Point) -> Proof:
     """What is known after elements were tried at one more point: the first one that is refused."""
-    frozen = evidence.frozen
-    base, worst, start = frozen.log_probs(place), before.gap, 0
-    for labels, stack in _moved(frozen, symmetry, elements, place):
-        gaps = largest_gaps(frozen, base, frozen.log_probs_of(stack))
-        for k, (site, gap) in enumerate(zip(_left(frozen, symmetry, place, stack), gaps, strict=True)):
+    frozen, action, worst = before.frozen, before.action, before.gap
+    for some in batched(elements, frozen.most_points):
+        moved = stacked([action.move(element, at.values) for _, element in some])
+        left = _left(frozen, action.symmetry, at.values, moved)
+        for (label, element), site, gap in zip(some, left, gaps_to(frozen, at, moved), strict=True):
+            if site:
+                gap = Gap(site, np.inf, 0.0)
             if site or not gap.ratio <= 1.0:
-                return before._replace(
-                    outcome=Outcome.LEAVES_SUPPORT if site else Outcome.CHANGES,
-                    gap=Gap(site, np.inf, 0.0) if site else gap,
-                    label=labels[k],
-                    element=elements[start + k][1],
-                    places=[*evidence.places, place],
-                )
-        worst, start = max(worst, *gaps, key=lambda gap: gap.ratio), start + len(gaps)
+                outcome = Outcome.LEAVES_SUPPORT if site else Outcome.CHANGES
+                return before.refused(outcome, gap, label, element, [*before.places, at])
+            worst = max(worst, gap, key=lambda gap: gap.ratio)
     return before._replace(gap=worst)
-
-
-def _moved(
-    frozen: FrozenModel, symmetry: Symmetry, elements: list[tuple[str, Element]], place: Values
-) -> Iterator[tuple[list[str], Stack]]:
-    """A point moved by elements, and their labels, as many at a time as are evaluated together."""
-    for start in range(0, len(elements), frozen.most_points):
-        labels, some = zip(*elements[start : start + frozen.most_points], strict=True)
-        yield list(labels), moved(symmetry, some, place)
 
 
 def _is_firmly_inside(frozen: FrozenModel, place: Values) -> bool:
@@ -166,7 +155,3 @@ def _left(frozen: FrozenModel, symmetry: Symmetry, place: Values, stack: Stack) 
     # parameters have no support here
     inside = [site for site in symmetry.axes if site in before and before[site]]
     return [next((s for s in inside if not (stays[k] or after[s][k])), "") for k in range(count)]
-
-
-def _sites_of(symmetry: Symmetry, name: str) -> set[str]:
-    return {site for site, entries in symmetry.axes.items() if name in names_in(entries)}

@@ -5,23 +5,27 @@ Knows a frozen model and symmetries; decides nothing and explains nothing.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
 import jax
 import numpy as np
 
-from numpyro_symmetry.discovery.frozen import FrozenModel, Stack, Values, stacked
+from numpyro_symmetry.discovery.frozen import FrozenModel, Point, Stack, Values, stacked
 from numpyro_symmetry.symmetry import Element, Group, SignedPermutation, Symmetry, permutation_of
 from numpyro_symmetry.symmetry.action import move as act
-from numpyro_symmetry.symmetry.axes import labels, names_in
+from numpyro_symmetry.symmetry.axes import names_in
 from numpyro_symmetry.symmetry.elements import Part
 
 CONTROL_FACTOR = 1e3
 # nats that are a change however large what changes is, but for what float64 cannot tell of it
 _MOST, _DOUBLE = 1e-3, 1e-13
 ALL_GROUPS = "all groups"
+
+
+Item = TypeVar("Item")
 
 
 class Gap(NamedTuple):
@@ -115,24 +119,43 @@ def _is_identity(groups: Mapping[str, Group], element: Element) -> bool:
     return jax.tree.all(jax.tree.map(lambda x, y: bool((np.asarray(x) == np.asarray(y)).all()), element, same))
 
 
-def move(symmetry: Symmetry, element: Element, values: Values) -> Values:
-    """The action on a point, unchecked, so that it can be wrong on purpose."""
-    return {site: x[0] for site, x in moved(symmetry, [element], values).items()}
+class Action(NamedTuple):
+    """A symmetry bound to a point's shapes: its axes and groups, and the sites on which each group stands."""
 
+    symmetry: Symmetry
+    groups: Mapping[str, Group]
+    sites: Mapping[str, Sequence[str]]
 
-def moved(symmetry: Symmetry, elements: Sequence[Element], values: Values) -> Stack:
-    """The action of several elements of a bound symmetry on a point, in NumPy, so that nothing is compiled for it."""
-    found = {site: np.broadcast_to(value, (len(elements), *np.shape(value))) for site, value in values.items()}
-    for site, entries in symmetry.axes.items():
-        here = [{name: element[name] for name in names_in(entries) if name in element} for element in elements]
-        if any(here):
-            found[site] = np.stack([act(one, entries, values[site]) if one else values[site] for one in here])
-    return found
+    @classmethod
+    def on(cls, symmetry: Symmetry, values: Values) -> Action:
+        """The action of a symmetry on points such as one."""
+        bound = symmetry.bind(values)
+        sites: dict[str, list[str]] = {name: [] for name in bound.group_names()}
+        for site, entries in bound.axes.items():
+            for name in names_in(entries):
+                sites[name].append(site)
+        return cls(bound, bound.groups, sites)
+
+    def move(self, element: Element, values: Values) -> Values:
+        """A point moved, unchecked, so that elements can be wrong on purpose; what does not move stays as it is."""
+        axes = self.symmetry.axes
+        touched = dict.fromkeys(itertools.chain.from_iterable(self.sites[name] for name in element))
+        return dict(values) | {site: act(element, axes[site], values[site]) for site in touched}
 
 
 def largest_gap(frozen: FrozenModel, before: Values, after: Values) -> Gap:
     """`largest_gaps` at one point."""
-    return largest_gaps(frozen, before, {name: np.asarray(x)[None] for name, x in after.items()})[0]
+    return largest_gaps(frozen, before, {name: x[None] for name, x in after.items()})[0]
+
+
+def gap_to(frozen: FrozenModel, at: Point, values: Values) -> Gap:
+    """Largest change from one point to another."""
+    return gaps_to(frozen, at, stacked([values]))[0]
+
+
+def gaps_to(frozen: FrozenModel, at: Point, stack: Stack) -> list[Gap]:
+    """Largest change from one point to each of several."""
+    return largest_gaps(frozen, at.log_probs, frozen.log_probs_of(stack))
 
 
 def largest_gaps(frozen: FrozenModel, before: Values, after: Stack) -> list[Gap]:
@@ -169,18 +192,28 @@ def tolerance(frozen: FrozenModel, size: float) -> float:
     return min(relative, max(_MOST, _DOUBLE * size)) if frozen.exact else relative
 
 
-def control_gap(frozen: FrozenModel, symmetry: Symmetry, name: str, place: Values) -> Gap:
-    """Largest finite change under actions that are wrong on purpose."""
-    wrong = stacked(wrong_actions(symmetry, name, place))
-    gaps = largest_gaps(frozen, frozen.log_probs(place), frozen.log_probs_of(wrong))
-    return max((g for g in gaps if math.isfinite(g.nats)), key=lambda g: g.ratio, default=Gap("", 0.0, 0.0))
+def control_gaps(frozen: FrozenModel, action: Action, names: Sequence[str], at: Point) -> dict[str, Gap]:
+    """Group -> the largest finite change under actions that are wrong on purpose."""
+    found = dict.fromkeys(names, Gap("", 0.0, 0.0))
+    wrong = ((name, values) for name in names for values in wrong_actions(action, name, at.values))
+    for some in batched(wrong, frozen.most_points):
+        for (name, _), gap in zip(some, gaps_to(frozen, at, stacked([values for _, values in some])), strict=True):
+            if math.isfinite(gap.nats):
+                found[name] = max(found[name], gap, key=lambda gap: gap.ratio)
+    return found
 
 
-def wrong_actions(symmetry: Symmetry, name: str, place: Values) -> list[Values]:
+def batched(items: Iterable[Item], count: int) -> Iterator[list[Item]]:
+    """So many of them at a time."""
+    rest = iter(items)
+    while some := list(itertools.islice(rest, count)):
+        yield some
+
+
+def wrong_actions(action: Action, name: str, place: Values) -> list[Values]:
     """One index copied over another (a signed group: also doubled), and the action with one site left out."""
-    group = symmetry.groups[name]
-    orbit = max(group.members(), key=len)
-    same = np.asarray(permutation_of(_identity(group)))
+    group, sites = action.groups[name], action.sites[name]
+    orbit, same = max(group.members(), key=len), np.asarray(permutation_of(_identity(group)))
     copied, swapped, ones = same.copy(), same.copy(), np.ones_like(same)
     copied[..., orbit[-1]], swapped[..., orbit[:2]] = orbit[0], orbit[:2][::-1]
     wrong: list[Part] = [copied]
@@ -190,8 +223,7 @@ def wrong_actions(symmetry: Symmetry, name: str, place: Values) -> list[Values]:
         doubled[..., 0], flipped[..., 0] = 2, -1
         wrong = [SignedPermutation(copied, ones), SignedPermutation(same, doubled)]
         right = SignedPermutation(swapped, flipped)
-    sites = [site for site, entries in symmetry.axes.items() if any(axis.group == name for axis in labels(entries))]
-    swap, *broken = [move(symmetry, {name: part}, place) for part in (right, *wrong)]
+    swap, *broken = [action.move({name: part}, place) for part in (right, *wrong)]
     broken += [swap | {site: place[site]} for site in sites if len(sites) > 1]
     # the first half of one site's entries moved, for a site on its own whose copied indices make it singular
     half = {site: np.arange(place[site].size).reshape(place[site].shape) < place[site].size // 2 for site in sites}

@@ -203,16 +203,21 @@ def _shapes_of(arrays: Sequence[Any]) -> list[jax.ShapeDtypeStruct]:
 
 
 def _constants(program: Program) -> list[Any]:
+    """Constants in the types that the program has them in.
+
+    Where one is an array that a living program holds in single precision, JAX has found it by what it is, and rounded.
+    """
     wide = program.precision.widens
-    consts = [np.asarray(x) if _has_number(x.dtype) else x for x in getattr(program.closed, "consts", ())]
-    return [x.astype(wide_type(x.dtype)) if wide and _has_number(x.dtype) else x for x in consts]
+    types = [wide_type(var.aval.dtype) if wide else var.aval.dtype for var in program.body.constvars]
+    consts = getattr(program.closed, "consts", ())
+    return [np.array(x, dtype) if _has_number(dtype) else x for x, dtype in zip(consts, types, strict=True)]
 
 
 def _as(value: Any, like: Any) -> Any:
-    """An array of a type; one of JAX that is of it stays where it is."""
+    """An array of a type: one of JAX that is of it already, or else a copy, for JAX knows arrays by what they are."""
     if not _has_number(like.dtype) or (isinstance(value, jax.Array) and value.dtype == like.dtype):
         return value
-    return np.asarray(value, like.dtype)
+    return np.array(value, like.dtype)
 
 
 def _padded(values: Any, like: Any) -> np.ndarray:
