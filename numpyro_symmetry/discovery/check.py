@@ -6,20 +6,20 @@ Knows models and symmetries; no guides, and nothing of how a symmetry was found.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
-import numpy as np
 from jax import Array
 
 from numpyro_symmetry.discovery.diagnose import refusal, words
 from numpyro_symmetry.discovery.evidence import gather_evidence
-from numpyro_symmetry.discovery.inputs import asking, read_question
-from numpyro_symmetry.discovery.joint import NotWidenedError, freeze
+from numpyro_symmetry.discovery.frozen import freeze
+from numpyro_symmetry.discovery.inputs import Question, asking, read_question
 from numpyro_symmetry.discovery.points import draw
 from numpyro_symmetry.discovery.prove import Outcome, prove
 from numpyro_symmetry.discovery.trials import movable
+from numpyro_symmetry.models.log_joint import Sites, sites_of, ways_to_give
+from numpyro_symmetry.models.sites import discrete_of
+from numpyro_symmetry.models.trace import outline
 from numpyro_symmetry.symmetry import Symmetry
 from numpyro_symmetry.symmetry.arguments import as_count
 
@@ -119,13 +119,16 @@ def check_symmetry(
     num_points = as_count(num_points, "num_points")
     num_elements = as_count(num_elements, "num_elements", minimum=0)
 
-    def check(args: tuple, kwargs: dict, single: bool) -> SymmetryCheck:
-        frozen = freeze(asked.model, args, kwargs, asked.key, symmetry.axes, single=single)
+    with asking():
+        sites = _sites(asked, symmetry)
+        compiled = freeze(
+            asked.model, asked.args, asked.kwargs, asked.key, sites, ways_to_give(asked.args, asked.kwargs)
+        )
+        frozen = compiled.on(compiled.own)
         bound = symmetry.bind(draw(frozen, asked.rng, 1.0))
         if not movable(bound):
             return SymmetryCheck("passed", 0.0, 0.0, {}, 0, 0, "")
-        evidence = gather_evidence(frozen, asked.rng, num_points)
-        proof = prove(evidence, bound, asked.rng, num_elements)
+        proof = prove(gather_evidence(frozen, asked.rng, num_points), bound, asked.rng, num_elements)
         if not proof.holds and proof.outcome is not Outcome.SHOWS_NOTHING:
             raise refusal(proof)
         return SymmetryCheck(
@@ -135,52 +138,14 @@ def check_symmetry(
             {name: gap.nats for name, gap in proof.controls.items()},
             num_points,
             proof.num_elements,
-            "" if proof.holds else words(proof),
+            words(proof),
         )
 
-    with asking():
-        return in_double(check, asked.args, asked.kwargs)
 
+def _sites(asked: Question, symmetry: Symmetry) -> Sites:
+    """What the log joint is made of: discrete sites that the symmetry does not act on are summed out.
 
-Result = TypeVar("Result")
-# what JAX says of a program of both precisions
-_MIXED = "Cannot lower jaxpr"
-
-
-def in_double(function: Callable[[tuple, dict, bool], Result], args: tuple, kwargs: dict) -> Result:
-    """Call a function of a model's arguments in double precision, or in the session's if the model cannot.
-
-    The function is told whether to trace the model in single precision all the same, and to compute it in double.
+    The outline is let go: while it lives JAX may find its parts, in single precision, when asked for double.
     """
-
-    def prepared(given: Any, kinds: str) -> Any:
-        # copies: while a program in the session's precision lives, JAX keeps its constants by the arrays they are, and
-        # finds them again in single precision when asked for double
-        def one(x: Any) -> Any:
-            if not _is_numbers(x):
-                return x
-            return jnp.asarray(x.copy()) if x.dtype.kind in kinds else x.copy()
-
-        return jax.tree.map(one, given)
-
-    # a model may read sizes off NumPy data, of labels mostly, which then stay with NumPy; or of any, which stay so too
-    for kinds in ("biufc", "fc", ""):
-        try:
-            with jax.enable_x64(True), jax.default_matmul_precision("highest"):
-                return function(prepared(args, kinds), prepared(kwargs, kinds), False)
-        except TypeError:
-            pass  # nor can a scan whose carry is pinned to 32 bits run in 64; any other TypeError comes back below
-        except ValueError as error:
-            if not str(error).startswith(_MIXED):
-                raise
-            break  # the arrays that the model closes over were not ours to copy
-    with jax.default_matmul_precision("highest"):
-        try:
-            with jax.enable_x64(True):
-                return function(args, kwargs, True)
-        except NotWidenedError:
-            return function(args, kwargs, False)
-
-
-def _is_numbers(value: Any) -> bool:
-    return isinstance(value, np.ndarray) and value.dtype.kind in "biufc"
+    trace = outline(asked.model, asked.args, asked.kwargs, asked.key)
+    return sites_of(trace, [name for name in discrete_of(trace) if name not in symmetry.axes], symmetry.axes)

@@ -9,16 +9,16 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from numpyro_symmetry.discovery.joint import FrozenModel
+from numpyro_symmetry.discovery.frozen import FrozenModel, Point, Values
 from numpyro_symmetry.discovery.prove import Outcome, Proof
 from numpyro_symmetry.discovery.trials import (
     ALL_GROUPS,
     CONTROL_FACTOR,
-    Values,
-    control_gap,
+    Action,
+    control_gaps,
+    gap_to,
     largest_gap,
     movable,
-    move,
     trial_elements,
 )
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError, Unsigned
@@ -38,7 +38,7 @@ def words(proof: Proof) -> str:
             return _of_a_change(proof)
         case Outcome.LEAVES_SUPPORT:
             return (
-                f"Site {proof.gap.site!r}{_axes(proof.symmetry, proof.gap.site, proof.label)}: relabelling by "
+                f"Site {proof.gap.site!r}{_axes(proof.action.symmetry, proof.gap.site, proof.label)}: relabelling by "
                 f"{proof.label!r} leaves its support. An ordered or triangular support already breaks the symmetry: "
                 "use an unordered prior, or drop the site's symmetry. If the support depends on another site, that "
                 "site needs the group too."
@@ -54,8 +54,9 @@ def words(proof: Proof) -> str:
 
 def _of_a_change(proof: Proof) -> str:
     """Which log probability changes under which group, by how much, and the remedy."""
-    frozen, symmetry, label, places, gap = proof.frozen, proof.symmetry, proof.label, proof.places, proof.gap
-    what = f"the prior of site {gap.site!r}" if gap.site in places[0] else f"the likelihood at {gap.site!r}"
+    frozen, symmetry, label = proof.frozen, proof.action.symmetry, proof.label
+    places, gap = proof.places, proof.gap
+    what = f"the prior of site {gap.site!r}" if gap.site in places[0].values else f"the likelihood at {gap.site!r}"
     where = _axes(symmetry, gap.site, label)
     message = (
         f"The model is not invariant: under group {label!r} {what}{where} changes by {gap.nats:.3g} nats; expected at "
@@ -93,26 +94,28 @@ def _only_permutes(proof: Proof) -> bool:
 
     Each entry has to come back somewhere to within its own rounding: in the sum a small break may hide.
     """
-    frozen, symmetry, site = proof.frozen, proof.symmetry, proof.gap.site
-    as_factor = frozen._replace(data_sites=[name for name in frozen.data_sites if name != site])
-    others = trial_elements(symmetry, np.random.default_rng(1), 1)
+    frozen, action, site = proof.frozen, proof.action, proof.gap.site
+    as_factor = frozen._replace(data_sites=tuple(name for name in frozen.data_sites if name != site))
+    others = trial_elements(action.symmetry, np.random.default_rng(1), 1)
     trials = [proof.element, *(other for name, other in others if name == proof.label)]
-    for place in proof.places:
-        base = frozen.log_probs(place)
+    for at in proof.places:
+        base = at.log_probs
         entries, size = np.sort(np.ravel(base[site])), float(np.abs(base[site]).max(initial=0.0))
         for trial in trials:
-            after = frozen.log_probs(move(symmetry, trial, place))
+            after = frozen.log_probs(action.move(trial, at.values))
             difference = np.abs(np.sort(np.ravel(after[site])) - entries).max(initial=0.0)
             if not difference <= frozen.rounding * (1.0 + size) or not largest_gap(as_factor, base, after).ratio <= 1.0:
                 return False
     return True
 
 
-def _remedies(frozen: FrozenModel, symmetry: Symmetry, label: str, places: list[Values]) -> Iterator[str]:
+def _remedies(frozen: FrozenModel, symmetry: Symmetry, label: str, places: list[Point]) -> Iterator[str]:
     """Every single edit that repairs the group, additions before removals: a removal may only be a smaller claim."""
     name = movable(symmetry)[0] if label == ALL_GROUPS else label
     found = False
-    for text, edited in sorted(_edits(symmetry, name, places[0]), key=lambda edit: not edit[0].startswith("Add")):
+    for text, edited in sorted(
+        _edits(symmetry, name, places[0].values), key=lambda edit: not edit[0].startswith("Add")
+    ):
         if found and text.startswith("Remove"):
             return
         if _repairs(frozen, edited, name, places):
@@ -154,16 +157,15 @@ def _with(symmetry: Symmetry, axes: dict, kinds: dict[str, str]) -> Symmetry:
     return Symmetry(axes, kinds, {name: size for name, size in symmetry.sizes.items() if name in kept})
 
 
-def _repairs(frozen: FrozenModel, edited: Symmetry, name: str, places: list[Values]) -> bool:
-    for place in places:
-        base, before = frozen.log_probs(place), frozen.inside(place)
-        for label, element in trial_elements(edited, np.random.default_rng(1), 1):
+def _repairs(frozen: FrozenModel, edited: Symmetry, name: str, places: list[Point]) -> bool:
+    action = Action.on(edited, places[0].values)
+    for at in places:
+        before = frozen.inside(at.values)
+        for label, element in trial_elements(action.symmetry, np.random.default_rng(1), 1):
             if label != name:
                 continue
-            moved = move(edited, element, place)
+            moved = action.move(element, at.values)
             after = frozen.inside(moved)
-            if any(bool(before[site]) and not bool(after[site]) for site in before):
+            if any(before[site] and not after[site] for site in before) or not gap_to(frozen, at, moved).ratio <= 1.0:
                 return False
-            if not largest_gap(frozen, base, frozen.log_probs(moved)).ratio <= 1.0:
-                return False
-    return control_gap(frozen, edited, name, places[0]).ratio > CONTROL_FACTOR
+    return control_gaps(frozen, action, [name], places[0])[name].ratio > CONTROL_FACTOR

@@ -8,20 +8,19 @@ from typing import NamedTuple
 import numpy as np
 
 from numpyro_symmetry.discovery.evidence import Evidence, nudged
-from numpyro_symmetry.discovery.joint import FrozenModel
+from numpyro_symmetry.discovery.frozen import FrozenModel, Point, Stack, Values, stacked
 from numpyro_symmetry.discovery.trials import (
     CONTROL_FACTOR,
+    Action,
     Gap,
-    Values,
-    control_gap,
-    largest_gap,
+    batched,
+    control_gaps,
+    gaps_to,
     movable,
-    move,
     random_elements,
     trial_elements,
 )
 from numpyro_symmetry.symmetry import Element, Symmetry
-from numpyro_symmetry.symmetry.axes import names_in
 
 _ROUNDING = 1e-13
 
@@ -40,7 +39,7 @@ class Proof(NamedTuple):
 
     Attributes
     ----------
-    frozen, symmetry
+    frozen, action
         The model, and what was tried on it.
     outcome
         What was shown.
@@ -59,14 +58,18 @@ class Proof(NamedTuple):
     """
 
     frozen: FrozenModel
-    symmetry: Symmetry
+    action: Action
     outcome: Outcome
     gap: Gap
     label: str
     element: Element
-    places: list[Values]
+    places: list[Point]
     controls: dict[str, Gap]
     num_elements: int
+
+    def refused(self, outcome: Outcome, gap: Gap, label: str, element: Element, places: list[Point]) -> Proof:
+        """The verdict that an element does not leave the model alone."""
+        return self._replace(outcome=outcome, gap=gap, label=label, element=element, places=places)
 
     @property
     def holds(self) -> bool:
@@ -77,55 +80,55 @@ class Proof(NamedTuple):
 def prove(
     evidence: Evidence, symmetry: Symmetry, rng: np.random.Generator, num_elements: int, num_far: int = 0
 ) -> Proof:
-    """Try a bound symmetry, with a number of random elements, and of all groups at once at each point far out.
+    """Try a symmetry, with a number of random elements, and of all groups at once at each point far out.
 
     Far out a likelihood may saturate, and then show an order of rounding as a change: such points are for what has
     nothing else to speak for it, and for signs, which are not to be given out in doubt.
     """
     frozen, places = evidence.frozen, evidence.places
-    elements = trial_elements(symmetry, rng, num_elements)
-    nothing = Proof(frozen, symmetry, Outcome.HOLDS, Gap("", 0.0, 0.0), "", {}, places, {}, len(elements))
+    action = Action.on(symmetry, places[0].values)
+    elements = trial_elements(action.symmetry, rng, num_elements)
+    proof = Proof(frozen, action, Outcome.HOLDS, Gap("", 0.0, 0.0), "", {}, places, {}, len(elements))
     # densities may agree where supports differ: those are compared near their edges, where prior draws seldom come
-    for place in evidence.edges if frozen.constrained & set(symmetry.axes) else ():
+    for place in evidence.edges if frozen.sites.constrained & set(symmetry.axes) else ():
         if not _is_firmly_inside(frozen, place):
             continue
-        for label, element in elements:
-            if site := _left(frozen, symmetry, place, move(symmetry, element, place)):
-                return nothing._replace(outcome=Outcome.LEAVES_SUPPORT, gap=Gap(site, np.inf, 0.0), label=label)
-    tried = nothing
-    for place in places:
-        tried = _tried(evidence, symmetry, elements, place, tried)
-        if not tried.holds:
-            return tried
-    for place in evidence.far:
-        far = _tried(evidence, symmetry, random_elements(symmetry, rng, num_far), place, tried)
+        for some in batched(elements, frozen.most_points):
+            moved = stacked([action.move(element, place) for _, element in some])
+            for (label, element), site in zip(some, _left(frozen, action.symmetry, place, moved), strict=True):
+                if site:
+                    return proof.refused(Outcome.LEAVES_SUPPORT, Gap(site, np.inf, 0.0), label, element, places)
+    for at in places:
+        proof = _tried(proof, elements, at)
+        if not proof.holds:
+            return proof
+    for at in evidence.far:
+        far = _tried(proof, random_elements(action.symmetry, rng, num_far), at)
         if not far.holds:
             return far
-    watched = movable(symmetry) if evidence.controls else []
-    controls = {name: control_gap(frozen, symmetry, name, places[0]) for name in watched}
+    watched = movable(action.symmetry) if evidence.controls else []
+    controls = control_gaps(frozen, action, watched, places[0])
     # a prior that is flat is invariant whatever is done to it: where nothing else reads a site, there is no more to see
-    empty = {name for name in watched if _sites_of(symmetry, name) <= frozen.unread}
+    empty = {name for name in watched if set(action.sites[name]) <= frozen.unread}
     blind = [name for name, gap in controls.items() if name not in empty and not gap.ratio > CONTROL_FACTOR]
     if blind:
-        return tried._replace(outcome=Outcome.SHOWS_NOTHING, label=blind[0], controls=controls)
-    return tried._replace(controls=controls)
+        return proof._replace(outcome=Outcome.SHOWS_NOTHING, label=blind[0], controls=controls)
+    return proof._replace(controls=controls)
 
 
-def _tried(
-    evidence: Evidence, symmetry: Symmetry, elements: list[tuple[str, Element]], place: Values, before: Proof
-) -> Proof:
+def _tried(before: Proof, elements: list[tuple[str, Element]], at: Point) -> Proof:
     """What is known after elements were tried at one more point: the first one that is refused."""
-    frozen = evidence.frozen
-    base, worst = frozen.log_probs(place), before.gap
-    for label, element in elements:
-        after = move(symmetry, element, place)
-        here = before._replace(label=label, element=element, places=[*evidence.places, place])
-        if site := _left(frozen, symmetry, place, after):
-            return here._replace(outcome=Outcome.LEAVES_SUPPORT, gap=Gap(site, np.inf, 0.0))
-        gap = largest_gap(frozen, base, frozen.log_probs(after))
-        if not gap.ratio <= 1.0:
-            return here._replace(outcome=Outcome.CHANGES, gap=gap)
-        worst = max(worst, gap, key=lambda gap: gap.ratio)
+    frozen, action, worst = before.frozen, before.action, before.gap
+    for some in batched(elements, frozen.most_points):
+        moved = stacked([action.move(element, at.values) for _, element in some])
+        left = _left(frozen, action.symmetry, at.values, moved)
+        for (label, element), site, gap in zip(some, left, gaps_to(frozen, at, moved), strict=True):
+            if site:
+                gap = Gap(site, np.inf, 0.0)
+            if site or not gap.ratio <= 1.0:
+                outcome = Outcome.LEAVES_SUPPORT if site else Outcome.CHANGES
+                return before.refused(outcome, gap, label, element, [*before.places, at])
+            worst = max(worst, gap, key=lambda gap: gap.ratio)
     return before._replace(gap=worst)
 
 
@@ -135,19 +138,20 @@ def _is_firmly_inside(frozen: FrozenModel, place: Values) -> bool:
     return all(bool(inside) for point in both for inside in frozen.inside(point).values())
 
 
-def _left(frozen: FrozenModel, symmetry: Symmetry, place: Values, moved: Values) -> str:
-    """The site that an element takes out of its support, given the others as moved, if it is not rounding."""
+def _left(frozen: FrozenModel, symmetry: Symmetry, place: Values, stack: Stack) -> list[str]:
+    """For each moved point, the site that has left its support, given the others, if it is not rounding; else none."""
+    count = len(next(iter(stack.values())))
+    if not frozen.sites.constrained:
+        return [""] * count
 
-    def lies_inside(nudge: float) -> bool:
-        point = nudged(moved, nudge) if nudge else moved
-        return all(map(bool, frozen.inside(point).values()))
+    def lies_inside(nudge: float) -> np.ndarray:
+        inside = frozen.inside_of(nudged(stack, nudge) if nudge else stack)
+        return np.all(list(inside.values()), 0)
 
-    if any(map(lies_inside, (0.0, _ROUNDING, -_ROUNDING))):
-        return ""
-    before, after = frozen.inside(place), frozen.inside(moved)
+    stays = np.any([lies_inside(nudge) for nudge in (0.0, _ROUNDING, -_ROUNDING)], 0)
+    if stays.all():
+        return [""] * count
+    before, after = frozen.inside(place), frozen.inside_of(stack)
     # parameters have no support here
-    return next((s for s in symmetry.axes if s in before and bool(before[s]) and not bool(after[s])), "")
-
-
-def _sites_of(symmetry: Symmetry, name: str) -> set[str]:
-    return {site for site, entries in symmetry.axes.items() if name in names_in(entries)}
+    inside = [site for site in symmetry.axes if site in before and before[site]]
+    return [next((s for s in inside if not (stays[k] or after[s][k])), "") for k in range(count)]
