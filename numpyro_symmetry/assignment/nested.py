@@ -18,11 +18,10 @@ import numpy as np
 
 from numpyro_symmetry.assignment.linear import assign
 from numpyro_symmetry.assignment.side import Side
-from numpyro_symmetry.symmetry import Element, Symmetry, SymmetryWarning, Unsigned, compose, permutation_of
+from numpyro_symmetry.symmetry import Element, Symmetry, SymmetryWarning, Unsigned, compose, permutations
 from numpyro_symmetry.symmetry.axes import Axis, AxisEntry, Piece, num_axes, pieces_of
-from numpyro_symmetry.symmetry.elements import over
+from numpyro_symmetry.symmetry.hard import over
 from numpyro_symmetry.symmetry.plain import untangled
-from numpyro_symmetry.symmetry.unsigned import unsigned
 
 MAX_ROUNDS = 20
 _ROUNDING = 1e-12
@@ -131,8 +130,7 @@ class _Task(NamedTuple):
         loc = self.bound.apply(element, self.source.loc)
         if self.source.scale is None:
             return Side(loc, None)
-        permutations: Element = {name: permutation_of(part) for name, part in element.items()}
-        return Side(loc, unsigned(self.bound).apply(permutations, self.source.scale))
+        return Side(loc, self.bound.without_signs().apply(permutations(element), self.source.scale))
 
     def score(self, side: Side) -> np.ndarray:
         """The objective of a batch as it stands."""

@@ -9,9 +9,8 @@ import numpy as np
 
 from numpyro_symmetry.diagnostics.inputs import as_rebased, pair_of, same_draws
 from numpyro_symmetry.diagnostics.plots import as_axes
-from numpyro_symmetry.symmetry import SymmetryError, compose, inverse, num_transpositions
+from numpyro_symmetry.symmetry import SymmetryError, compose, inverse, num_transpositions, permutation_of
 from numpyro_symmetry.symmetry.arguments import as_names, is_option
-from numpyro_symmetry.symmetry.elements import permutation_of
 from numpyro_symmetry.traces import Rebased
 from numpyro_symmetry.traces.containers import Trace
 

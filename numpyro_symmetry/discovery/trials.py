@@ -20,7 +20,7 @@ from numpyro_symmetry.models.trace import QUICK
 from numpyro_symmetry.symmetry import Element, Group, SignedPermutation, Symmetry, permutation_of
 from numpyro_symmetry.symmetry.action import move as act
 from numpyro_symmetry.symmetry.axes import labels
-from numpyro_symmetry.symmetry.elements import Part
+from numpyro_symmetry.symmetry.hard import Part
 
 CONTROL_FACTOR = 1e3
 # nats that are a change however large what changes is, but for what float64 cannot tell of it

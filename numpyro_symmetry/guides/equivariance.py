@@ -23,9 +23,8 @@ from numpyro.distributions.transforms import biject_to
 
 from numpyro_symmetry.guides.density import dependencies, latent_values, log_density_by_site
 from numpyro_symmetry.models.sites import Trace
-from numpyro_symmetry.symmetry import Element, SignedPermutation, Symmetry
+from numpyro_symmetry.symmetry import Element, Hard, Part, Symmetry
 from numpyro_symmetry.symmetry.axes import AxisEntry, names_in
-from numpyro_symmetry.symmetry.elements import Part, permutation_of
 from numpyro_symmetry.symmetry.restriction import axes_of_groups
 
 _NUM_SETTINGS = 3
@@ -126,8 +125,8 @@ def moving_everything(symmetry: Symmetry) -> Element:
     """One cycle through the indices of every group, every sign flipped."""
 
     def one(part: Part) -> Part:
-        cycle = jnp.roll(permutation_of(part), 1)
-        return SignedPermutation(cycle, -jnp.asarray(part.sign)) if isinstance(part, SignedPermutation) else cycle
+        permutation, sign = Hard.of(part)
+        return Hard(jnp.roll(permutation, 1), None if sign is None else -sign).part()
 
     return {name: one(part) for name, part in symmetry.identity().items()}
 

@@ -28,10 +28,10 @@ from numpyro_symmetry.matching.sides import (
     refuse_mixed_coordinates,
     side_of,
 )
-from numpyro_symmetry.symmetry import Element, PlainView, Symmetry, SymmetryError, num_transpositions
+from numpyro_symmetry.symmetry import Element, Hard, PlainView, Symmetry, SymmetryError, num_transpositions
 from numpyro_symmetry.symmetry.arguments import is_option, refuse_tracers, seed_of
 from numpyro_symmetry.symmetry.axes import Axis
-from numpyro_symmetry.symmetry.hard import Hard, concatenate, to_element
+from numpyro_symmetry.symmetry.hard import concatenate, to_element
 
 # entries of cost tables held at a time, for each of several copies
 _CHUNK = 2**23

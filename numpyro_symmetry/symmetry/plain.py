@@ -18,8 +18,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from numpyro_symmetry.symmetry.axes import Axis, AxisEntry, Piece, Unsigned, num_axes, pieces_of
-from numpyro_symmetry.symmetry.elements import Element, Part, SignedPermutation, over, permutation_of
-from numpyro_symmetry.symmetry.groups import Group, identity
+from numpyro_symmetry.symmetry.groups import Group
+from numpyro_symmetry.symmetry.hard import Element, Hard, over
 from numpyro_symmetry.symmetry.symmetry import Symmetry
 
 # JAX keeps constants by identity, and an int64 array that has met single precision breaks in double
@@ -101,12 +101,16 @@ class PlainView:
 
     def element(self, plain: Element, symmetry: Symmetry | None = None) -> Element:
         """An element of the plain symmetry as one of the whole, or of a symmetry of which the whole is a subgroup."""
-        batch = next((permutation_of(part).shape[:-1] for part in plain.values()), ())
+        given = {name: Hard.of(part).each(jnp.asarray) for name, part in plain.items()}
+        batch = next((part.permutation.shape[:-1] for part in given.values()), ())
         groups = (symmetry or self.whole).groups
-        parts: Element = {name: identity(group, batch) for name, group in groups.items()}
+        parts = {name: group.identity(batch).each(jnp.asarray) for name, group in groups.items()}
         for name, (group, cell, members) in self._cells.items():
-            parts[group] = _write(parts[group], cell, members, plain[name])
-        return parts
+            at, here = (..., *cell, members), parts[group]
+            permutation = here.permutation.at[at].set(jnp.asarray(members)[given[name].permutation])
+            sign = here.sign if here.sign is None else here.sign.at[at].set(given[name].sign)
+            parts[group] = Hard(permutation, sign)
+        return {name: part.part() for name, part in parts.items()}
 
     # ---- private -----------------------------------------------------------------------------------------------
 
@@ -205,13 +209,3 @@ def _plain_entry(axis: Axis) -> AxisEntry:
     if axis.group is None:
         return None
     return axis.group if axis.signed else Unsigned(axis.group)
-
-
-def _write(part: Part, cell: tuple[int, ...], members: np.ndarray, plain: Part) -> Part:
-    """Put a permutation of some indices of one cell into a group's part."""
-    at = (..., *cell, members)
-    moved = jnp.asarray(members)[permutation_of(plain)]
-    if isinstance(part, SignedPermutation) and isinstance(plain, SignedPermutation):
-        sign = jnp.asarray(part.sign).at[at].set(jnp.asarray(plain.sign))
-        return SignedPermutation(jnp.asarray(part.permutation).at[at].set(moved), sign)
-    return permutation_of(part).at[at].set(moved)

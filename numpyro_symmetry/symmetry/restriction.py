@@ -6,7 +6,7 @@ from collections.abc import Collection, Container, Mapping
 from typing import Any
 
 from numpyro_symmetry.symmetry.axes import AxisEntry, Concat, Split, Unsigned, Whole, labels
-from numpyro_symmetry.symmetry.elements import over
+from numpyro_symmetry.symmetry.hard import over
 
 
 def axes_of_groups(

@@ -313,7 +313,7 @@ def _relabelled(trace: Trace, bound: Symmetry, labels: dict[str, str], options: 
     )
     margin = _margin(cost, family, bound, draws, state)
     natural = fixed or family.natural(mean_statistics(family, bound.groups, state))
-    moved = {site: act(draws[site], bound, site, state) for site in bound.axes}
+    moved = {site: act(draws[site], bound, site, bound.axes[site], state) for site in bound.axes}
     return Rebased(
         data={site: value.reshape(trace.values[site].shape) for site, value in moved.items()},
         elements=to_element(state, trace.leading),
