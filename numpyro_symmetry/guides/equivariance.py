@@ -24,7 +24,7 @@ from numpyro.distributions.transforms import biject_to
 from numpyro_symmetry.guides.density import dependencies, latent_values, log_density_by_site
 from numpyro_symmetry.models.sites import Trace
 from numpyro_symmetry.symmetry import Element, Hard, Part, Symmetry
-from numpyro_symmetry.symmetry.axes import AxisEntry, names_in
+from numpyro_symmetry.symmetry.axes import AxisEntry, names_in, num_axes
 from numpyro_symmetry.symmetry.restriction import axes_of_groups
 
 _NUM_SETTINGS = 3
@@ -71,7 +71,7 @@ class Follows(NamedTuple):
         if not self.groups.get(site):
             return entries
         rest = [name for name in symmetry.groups if name not in self.groups[site]]
-        return axes_of_groups({site: entries}, rest).get(site, (None,) * len(entries))
+        return axes_of_groups({site: entries}, rest).get(site, (None,) * num_axes(entries))
 
 
 def equivariant_sites(guide: Any, symmetry: Symmetry, trace: Trace, args: tuple, kwargs: dict[str, Any]) -> Verdicts:

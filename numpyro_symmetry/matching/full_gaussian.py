@@ -111,7 +111,7 @@ class FullGaussian:
         refuse_tracers("FullGaussian.apply", element, self)
         index = self._unravel(np.arange(len(np.asarray(self.covariance))))
         order = self._ravel(symmetry.without_signs().apply(permutations(element), index)).astype(int)
-        sign = self._ravel(symmetry.apply(element, self._unravel(np.ones(len(order)))))
+        sign = self._ravel(symmetry.of_differences().apply(element, self._unravel(np.ones(len(order)))))
         covariance = np.asarray(self.covariance)[np.ix_(order, order)] * sign[:, None] * sign
         return FullGaussian(symmetry.apply(element, self.loc), covariance)
 

@@ -115,6 +115,7 @@ def _nearest(bound: Symmetry, arrays: dict[str, np.ndarray], name: str) -> Neare
     alone = bound.restrict([name])
     view = PlainView.of(alone, arrays)
     plain, opened = view.symmetry, view.open({site: arrays[site] for site in alone.axes})
+    opened |= {name: np.sqrt(weight) * opened[name] for name, weight in view.weights.items()}
     found = {label: _nearest_of(_Units.of(plain, opened, label), group.signed) for label, group in plain.groups.items()}
     label = min(found, key=lambda label: found[label][0])
     element = view.element({**plain.identity(), label: found[label][1]}, bound)

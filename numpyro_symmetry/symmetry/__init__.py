@@ -1,6 +1,6 @@
 """What may be permuted, and how it acts. Knows numpy and jax only."""
 
-from numpyro_symmetry.symmetry.axes import Axis, Concat, Split, Unsigned, Whole
+from numpyro_symmetry.symmetry.axes import Axis, Complement, Concat, Split, Unsigned, Whole
 from numpyro_symmetry.symmetry.elements import compose, inverse, num_transpositions
 from numpyro_symmetry.symmetry.errors import SymmetryError, SymmetryWarning, UnsupportedGuideError
 from numpyro_symmetry.symmetry.findings import Finding, OutOfReach
@@ -11,6 +11,7 @@ from numpyro_symmetry.symmetry.symmetry import Symmetry
 
 __all__ = [
     "Axis",
+    "Complement",
     "Concat",
     "Element",
     "Finding",

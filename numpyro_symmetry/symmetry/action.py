@@ -8,7 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from numpyro_symmetry.symmetry.axes import Axis, AxisEntry, has_concat, num_axes, open_axes, open_shape, pieces_of
+from numpyro_symmetry.symmetry.axes import Axis, AxisEntry, is_cut, num_axes, open_axes, open_shape, pieces_of
 from numpyro_symmetry.symmetry.errors import SymmetryError
 from numpyro_symmetry.symmetry.hard import Hard, Part, over
 
@@ -18,22 +18,22 @@ def move(g: Mapping[str, Part], entries: tuple[AxisEntry, ...], value: Any) -> A
     xp = np if isinstance(value, np.ndarray) else jnp
     first = value.ndim - num_axes(entries)
     lead, event = value.shape[:first], value.shape[first:]
-    if not has_concat(entries):
+    if not is_cut(entries):
         axes = open_axes(entries)
         moved = _act(g, axes, value.reshape(open_shape(entries, value.shape)))
         return moved.reshape(moved.shape[: moved.ndim - len(axes)] + event)
     flat, pieces = value.reshape(*lead, -1), pieces_of(entries, event)
-    moved = [_act(g, piece.axes, flat[..., piece.indices]) for piece in pieces]
+    moved = [_act(g, piece.axes, piece.with_rest(flat[..., piece.indices])) for piece in pieces]
     lead = np.broadcast_shapes(*(x.shape[: x.ndim - len(p.axes)] for x, p in zip(moved, pieces, strict=True)))
     joined = xp.concatenate(
         [
-            xp.broadcast_to(x.reshape(*x.shape[: x.ndim - len(p.axes)], -1), (*lead, p.indices.size))
+            xp.broadcast_to(p.own(x).reshape(*x.shape[: x.ndim - len(p.axes)], -1), (*lead, p.indices.size))
             for x, p in zip(moved, pieces, strict=True)
         ],
         -1,
     )
     back = np.argsort(np.concatenate([piece.indices.ravel() for piece in pieces]))
-    return joined[..., back].reshape(*lead, *event)
+    return joined[..., back].reshape((*lead, *event))
 
 
 def _act(g: Mapping[str, Part], axes: Sequence[Axis], value: Any) -> Any:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from numpyro_symmetry.symmetry.arguments import as_count, is_option, shape_of
-from numpyro_symmetry.symmetry.axes import AxisEntry, Whole, describe, has_concat, labels, num_axes, pieces_of
+from numpyro_symmetry.symmetry.axes import VIRTUAL, AxisEntry, Complement, describe, is_cut, labels, num_axes, pieces_of
 from numpyro_symmetry.symmetry.elements import batch_of, broadcast, check_element
 from numpyro_symmetry.symmetry.errors import SymmetryError
 from numpyro_symmetry.symmetry.groups import KINDS, Group
@@ -62,14 +62,27 @@ def check_groups(
             raise SymmetryError(f"Group {name!r} has size {sizes[name]}, but its orbits label {len(labels_)} indices.")
 
 
+def check_complements(
+    axes: Mapping[str, tuple[AxisEntry, ...]], kinds: Mapping[str, Any], orbits: Mapping[str, Any]
+) -> None:
+    """Two parts of a whole are exchanged as they are, everywhere alike."""
+    for site, entries in axes.items():
+        for entry in entries:
+            if isinstance(entry, Complement) and (entry.group in {*kinds, *orbits} or over(entry.group)):
+                raise SymmetryError(
+                    f"Site {site!r}: {entry} exchanges two parts of a whole; expected a group of kind 'permutation', "
+                    f"without orbits and not fibred. Name another group for what else {entry.group!r} stands on."
+                )
+
+
 def entries_of_one_piece(axes: Mapping[str, tuple[AxisEntry, ...]], site: str) -> tuple[AxisEntry, ...]:
     """A site's entries, if they open into one array."""
     if site not in axes:
         raise SymmetryError(f"Site {site!r} is none of the symmetry's sites {list(axes)}.")
-    if has_concat(axes[site]):
+    if is_cut(axes[site]):
         raise SymmetryError(
-            f"Site {site!r} has axes {describe(axes[site])}: joined axes open into several arrays, not into one. Use "
-            "symmetry.apply, which acts on the site as it is."
+            f"Site {site!r} has axes {describe(axes[site])}: joined axes, and the rest of a whole, open into "
+            "other arrays than its own. Use symmetry.apply, which acts on the site as it is."
         )
     return axes[site]
 
@@ -128,7 +141,7 @@ def check_fibres(axes: Mapping[str, tuple[AxisEntry, ...]]) -> None:
     for site, entries in axes.items():
         if not any("/" in (axis.group or "") for axis in labels(entries)):
             continue
-        shape = tuple(getattr(e, "size", 1) for e in entries if e is not ... and not isinstance(e, Whole))
+        shape = tuple(getattr(e, "size", 1) for e in entries if e is not ... and not isinstance(e, VIRTUAL))
         for piece in pieces_of(tuple(e for e in entries if e is not ...), shape):
             here = [axis.group for axis in piece.axes]
             for name in filter(None, here):

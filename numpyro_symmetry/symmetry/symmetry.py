@@ -20,7 +20,7 @@ from jax import Array
 from jax.core import Tracer
 from jax.typing import ArrayLike
 
-from numpyro_symmetry.symmetry import builders
+from numpyro_symmetry.symmetry import builders, checks
 from numpyro_symmetry.symmetry.action import move
 from numpyro_symmetry.symmetry.arguments import as_array, as_count, as_key, as_names, as_shape, refuse_masked
 from numpyro_symmetry.symmetry.axes import (
@@ -28,30 +28,18 @@ from numpyro_symmetry.symmetry.axes import (
     AxisEntry,
     check_entries,
     describe,
-    has_concat,
+    is_cut,
     labels,
     num_axes,
     open_axes,
     open_shape,
 )
 from numpyro_symmetry.symmetry.binding import bind_axes
-from numpyro_symmetry.symmetry.checks import (
-    as_labels,
-    as_mapping,
-    as_size,
-    check_batch,
-    check_fibres,
-    check_groups,
-    check_leading,
-    check_of_groups,
-    check_values,
-    entries_of_one_piece,
-)
 from numpyro_symmetry.symmetry.errors import SymmetryError
 from numpyro_symmetry.symmetry.findings import Finding, OutOfReach, explain
 from numpyro_symmetry.symmetry.groups import Group
 from numpyro_symmetry.symmetry.hard import Element, over
-from numpyro_symmetry.symmetry.restriction import axes_of_groups
+from numpyro_symmetry.symmetry.restriction import axes_of_groups, with_total
 
 _MAPPINGS = ("axes", "kinds", "sizes", "orbits")
 
@@ -68,7 +56,8 @@ class Symmetry:
     ----------
     axes
         Site -> one entry for each of its last axes: ``None``, a group name, `Unsigned`, `Split`, `Concat`, and
-        possibly a last ``...`` for any number of free axes. `Whole` before them is for signs of the site as a whole.
+        possibly a last ``...`` for any number of free axes. `Whole` before them is for signs of the site as a whole,
+        `Complement` for ``p`` of which ``1 - p`` is the other part.
         A group may stand on two axes of one site. A group named ``"head/unit"`` is *fibred* over the axis ``"head"``:
         it permutes the units of each head on their own.
     kinds
@@ -116,17 +105,18 @@ class Symmetry:
     out_of_reach: tuple[OutOfReach, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
-        given = {name: as_mapping(name, getattr(self, name)) for name in _MAPPINGS}
+        given = {name: checks.as_mapping(name, getattr(self, name)) for name in _MAPPINGS}
         axes = {site: check_entries(site, entries) for site, entries in given["axes"].items()}
-        sizes = {name: as_size(name, size) for name, size in given["sizes"].items()}
-        orbits = {name: as_labels(name, labels_) for name, labels_ in given["orbits"].items()}
+        sizes = {name: checks.as_size(name, size) for name, size in given["sizes"].items()}
+        orbits = {name: checks.as_labels(name, labels_) for name, labels_ in given["orbits"].items()}
         kinds, names = given["kinds"], _group_names(axes)
-        check_groups(names, kinds, sizes, orbits)
+        checks.check_groups(names, kinds, sizes, orbits)
         # only what differs from the default, so that symmetries spelt differently compare equal
         kinds = {name: kind for name, kind in kinds.items() if kind != "permutation"}
         for name, value in zip(_MAPPINGS, (axes, kinds, sizes, orbits), strict=True):
             object.__setattr__(self, name, MappingProxyType(value))
-        check_fibres(axes)
+        checks.check_fibres(axes)
+        checks.check_complements(axes, kinds, orbits)
 
     def __hash__(self) -> int:
         return hash(tuple(tuple(sorted(d.items())) for d in (self.axes, self.kinds, self.sizes, self.orbits)))
@@ -169,7 +159,7 @@ class Symmetry:
     def is_plain(self) -> bool:
         """Whether every group permutes all of its indices alike, and every site has one piece: no orbits, no fibres."""
         fibred = any("/" in name for name in self.group_names()) or "fixed" in self.kinds.values()
-        plainly = all(not has_concat(e) and num_axes(e) == len(e) for e in self.axes.values())
+        plainly = all(not is_cut(e) and num_axes(e) == len(e) for e in self.axes.values())
         return not self.orbits and not fibred and plainly
 
     def log_order(self) -> float:
@@ -185,12 +175,12 @@ class Symmetry:
 
     def opened(self, site: str) -> tuple[Axis, ...]:
         """Axes of a site with every `Split` opened; signed only where the group along them has signs."""
-        axes, groups = open_axes(entries_of_one_piece(self.axes, site)), self.groups
+        axes, groups = open_axes(checks.entries_of_one_piece(self.axes, site)), self.groups
         return tuple(a._replace(signed=a.signed and a.group in groups and groups[a.group].signed) for a in axes)
 
     def opened_shape(self, site: str, shape: Sequence[int]) -> tuple[int, ...]:
         """Shape of a value of a site with every `Split` opened; leading dimensions stay."""
-        entries, given = entries_of_one_piece(self.axes, site), as_shape(shape)
+        entries, given = checks.entries_of_one_piece(self.axes, site), as_shape(shape)
         if len(given) < num_axes(entries):
             raise SymmetryError(
                 f"Site {site!r} has shape {given}, fewer axes than its entries {describe(entries)} in the symmetry."
@@ -220,8 +210,8 @@ class Symmetry:
         TypeError
             If ``values`` does not map sites to arrays, or ``num_leading_dims`` is no whole number.
         """
-        check_values(values, self.axes)
-        lead = check_leading(values, self.axes, num_leading_dims)
+        checks.check_values(values, self.axes)
+        lead = checks.check_leading(values, self.axes, num_leading_dims)
         axes, sizes = bind_axes(self.axes, self.sizes, values, lead)
         return replace(self, axes=axes, sizes=sizes)
 
@@ -261,7 +251,12 @@ class Symmetry:
 
     def without_signs(self) -> Symmetry:
         """The same permutations and no signs: how standard deviations move."""
-        return replace(self, kinds={name: kind for name, kind in self.kinds.items() if name not in self.groups})
+        kinds = {name: kind for name, kind in self.kinds.items() if name not in self.groups}
+        return replace(self, axes=with_total(self.axes, None), kinds=kinds)
+
+    def of_differences(self) -> Symmetry:
+        """The same elements, as they move differences of values: a part of a whole, against its rest, changes sign."""
+        return replace(self, axes=with_total(self.axes, 0.0))
 
     # ---- elements ----------------------------------------------------------------------------------------------
 
@@ -347,12 +342,12 @@ class Symmetry:
             )
         symmetry = self.bind(values)
         refuse_masked({site: values[site] for site in self.axes})
-        check_of_groups(symmetry.groups, g)
+        checks.check_of_groups(symmetry.groups, g)
         traced = any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(g))
         moved = dict(values)
         for site, entries in symmetry.axes.items():
             value = as_array(values[site], f"Site {site!r}")
-            check_batch(site, value.shape[: value.ndim - num_axes(entries)], entries, g)
+            checks.check_batch(site, value.shape[: value.ndim - num_axes(entries)], entries, g)
             moved[site] = move(g, entries, jnp.asarray(value) if traced else value)
         return moved
 

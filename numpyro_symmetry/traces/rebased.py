@@ -232,12 +232,13 @@ class _Move:
             return self._renamed(site, flat)
         if site in self.known:
             given, made = self.known[site]
-            if given.shape != flat.shape or not np.array_equal(given, flat, equal_nan=given.dtype.kind == "f"):
+            if given.shape == flat.shape and np.array_equal(given, flat, equal_nan=given.dtype.kind == "f"):
+                return made
+            if site not in self.out.symmetry.axes:
                 raise SymmetryError(
                     f"Site {site!r} was computed by the model from relabelled values, and these are other values. "
                     f"Compute them from relabelled values too, or name their axes: axes={{{site!r}: (...)}}."
                 )
-            return made
         entries = self.axes[site] if site in self.axes else self.out.symmetry.axes[site]
         return act(flat, self.out.symmetry, site, entries, self.state)
 

@@ -39,7 +39,7 @@ def describe(out: Rebased) -> str:
     ]
     fate = {
         "moved along": list(out.carried.axes),
-        "computed again": list(out.carried.after),
+        "computed again": [site for site in out.carried.after if site not in out.symmetry.axes],
         "left out": list(out.carried.left_out),
     }
     if told := [f"{what}: {', '.join(sites)}" for what, sites in fate.items() if sites]:
