@@ -18,7 +18,8 @@ from numpyro_symmetry.discovery.parity import combinations_of, reduced_basis
 from numpyro_symmetry.discovery.prove import prove
 from numpyro_symmetry.discovery.trials import gap_to
 from numpyro_symmetry.symmetry import Concat, Split, Symmetry, Unsigned, Whole
-from numpyro_symmetry.symmetry.axes import AxisEntry, has_concat, labels, num_axes, padded, pieces_of
+from numpyro_symmetry.symmetry.axes import AxisEntry, labels, num_axes, padded, pieces_of
+from numpyro_symmetry.symmetry.axes import is_cut as has_concat
 
 # places of a group on parts of axes, of which parities say nothing, up to which every set of them is tried
 _MAX_PLACES = 8
