@@ -17,6 +17,7 @@ from numpyro_symmetry.diagnostics.inputs import are_members, invariants_of, pair
 from numpyro_symmetry.diagnostics.invariants import has_both_signs, invariants
 from numpyro_symmetry.diagnostics.reading import facts, is_alarm, warnings_of
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError, compose, inverse, num_transpositions, permutation_of
+from numpyro_symmetry.symmetry.shown import as_html
 from numpyro_symmetry.traces import Null, Rebased
 from numpyro_symmetry.traces.summary import share_relabelled
 
@@ -122,6 +123,9 @@ class Report(NamedTuple):
     def __str__(self) -> str:
         parts = ("\n".join(self.warnings), _table(self.rows), "\n".join(facts(self)))
         return "\n\n".join(part for part in parts if part)
+
+    __repr__ = __str__
+    _repr_html_ = as_html
 
 
 def report(

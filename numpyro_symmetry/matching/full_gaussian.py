@@ -26,6 +26,7 @@ from numpyro_symmetry.matching.gaussian_inputs import (
 )
 from numpyro_symmetry.symmetry import Element, Symmetry, SymmetryError, permutations
 from numpyro_symmetry.symmetry.arguments import refuse_masked, refuse_tracers, shape_of
+from numpyro_symmetry.symmetry.shown import as_html, sizes
 
 
 @jax.tree_util.register_pytree_with_keys_class
@@ -65,6 +66,12 @@ class FullGaussian:
             )
         if size and not isinstance(self.covariance, Tracer):
             refuse_what_is_no_covariance(self.covariance, "covariance")
+
+    def __repr__(self) -> str:
+        """Sites and shapes."""
+        return f"FullGaussian({sizes({**self.loc, 'covariance': self.covariance})})"
+
+    _repr_html_ = as_html
 
     def tree_flatten_with_keys(self) -> tuple[tuple[Any, ...], tuple[str, ...]]:
         """Means and covariance, as a pytree; the order of sites is that of the covariance, and kept."""

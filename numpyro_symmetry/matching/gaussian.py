@@ -35,6 +35,7 @@ from numpyro_symmetry.symmetry.arguments import (
     refuse_masked,
     shape_of,
 )
+from numpyro_symmetry.symmetry.shown import as_html, sizes
 
 
 @jax.tree_util.register_pytree_with_keys_class
@@ -101,6 +102,12 @@ class DiagonalGaussian:
                     f"Site {site!r}{where} holds {int((np.asarray(self.scale[site]) < 0).sum())} negative standard "
                     "deviations. Of a guide, pass constrained parameters: SVI.get_params, not the optimizer's own."
                 )
+
+    def __repr__(self) -> str:
+        """Sites and shapes."""
+        return f"DiagonalGaussian({sizes(self.loc)})"
+
+    _repr_html_ = as_html
 
     def tree_flatten_with_keys(self) -> tuple[tuple[Any, ...], None]:
         """Means and standard deviations, as a pytree."""

@@ -32,6 +32,7 @@ from numpyro_symmetry.symmetry import Element, Hard, PlainView, Symmetry, Symmet
 from numpyro_symmetry.symmetry.arguments import is_option, refuse_tracers, seed_of
 from numpyro_symmetry.symmetry.axes import Axis
 from numpyro_symmetry.symmetry.hard import concatenate, to_element
+from numpyro_symmetry.symmetry.shown import as_html
 
 # entries of cost tables held at a time, for each of several copies
 _CHUNK = 2**23
@@ -86,6 +87,8 @@ class Match(NamedTuple):
             f"Match({f'sources {shape}, ' if shape else ''}objective {spread(np.asarray(self.objective_before))} -> "
             f"{spread(np.asarray(self.objective))}, transpositions {moved}, exact: {exact}, converged: {settled})"
         )
+
+    _repr_html_ = as_html
 
 
 def match(

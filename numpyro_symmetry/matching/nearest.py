@@ -20,6 +20,7 @@ from numpyro_symmetry.symmetry import Element, Group, Hard, PlainView, Symmetry,
 from numpyro_symmetry.symmetry.action import each_by_its_own
 from numpyro_symmetry.symmetry.arguments import as_real_array, refuse_masked, refuse_tracers
 from numpyro_symmetry.symmetry.axes import num_axes
+from numpyro_symmetry.symmetry.shown import as_html
 
 
 class NearestTransposition(NamedTuple):
@@ -52,6 +53,8 @@ class NearestTransposition(NamedTuple):
         what = f"{i} negated" if i == j else f"{i} and {j} exchanged"
         where = f" in cell {self.cell}" if self.cell else ""
         return f"NearestTransposition({what}{where}: distance {self.distance:.4g}, at most {self.bound:.4g})"
+
+    _repr_html_ = as_html
 
 
 def nearest_transposition(values: Mapping[str, ArrayLike], symmetry: Symmetry) -> dict[str, NearestTransposition]:

@@ -40,6 +40,7 @@ from numpyro_symmetry.symmetry.findings import Finding, OutOfReach, explain
 from numpyro_symmetry.symmetry.groups import Group
 from numpyro_symmetry.symmetry.hard import Element, over
 from numpyro_symmetry.symmetry.restriction import axes_of_groups, with_total
+from numpyro_symmetry.symmetry.shown import as_html
 
 _MAPPINGS = ("axes", "kinds", "sizes", "orbits")
 
@@ -384,6 +385,8 @@ class Symmetry:
         order = f"; log|G| = {self.log_order():.1f} nats" if set(self.sizes) == set(self.group_names()) else ""
         sites = "".join(f"\n  {site}: {describe(entries)}" for site, entries in self.axes.items())
         return f"Symmetry({' × '.join(names) or 'trivial'}{order}){sites}"
+
+    _repr_html_ = as_html
 
 
 def _group_names(axes: Mapping[str, tuple[AxisEntry, ...]]) -> list[str]:

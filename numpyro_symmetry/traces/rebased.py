@@ -16,13 +16,14 @@ from numpyro_symmetry.symmetry import Element, PlainView, Symmetry, SymmetryErro
 from numpyro_symmetry.symmetry.arguments import as_array, refuse_masked
 from numpyro_symmetry.symmetry.axes import AxisEntry
 from numpyro_symmetry.symmetry.hard import from_element
+from numpyro_symmetry.symmetry.shown import as_html
 from numpyro_symmetry.traces.acting import act, refuse_no_labels, rename
 from numpyro_symmetry.traces.coordinates import Coordinate
 from numpyro_symmetry.traces.costs import Cost, Statistics, refuse_no_cost, refuse_other_draws
 from numpyro_symmetry.traces.deterministic import NOTHING, Carried
 from numpyro_symmetry.traces.null import Null
 from numpyro_symmetry.traces.relabel import objective_of
-from numpyro_symmetry.traces.summary import as_html, describe
+from numpyro_symmetry.traces.summary import describe
 
 
 class Frame(NamedTuple):
@@ -162,8 +163,7 @@ class Rebased(NamedTuple):
     def __repr__(self) -> str:
         return describe(self)
 
-    def _repr_html_(self) -> str:
-        return as_html(describe(self))
+    _repr_html_ = as_html
 
 
 class _Move:

@@ -5,7 +5,6 @@ Knows no containers and no algorithms.
 
 from __future__ import annotations
 
-import html
 import math
 from typing import TYPE_CHECKING
 
@@ -59,11 +58,6 @@ def describe_null(null: Null) -> str:
         f"slots explain {null.explained:.0%} of the variance ({null.explained_null:.0%} for shuffled draws relabelled "
         f"in the same way); {slots}"
     )
-
-
-def as_html(text: str) -> str:
-    """Plain text for a notebook's cell."""
-    return f"<pre>{html.escape(text)}</pre>"
 
 
 def share_relabelled(elements: Element) -> float:
