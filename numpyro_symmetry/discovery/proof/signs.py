@@ -12,11 +12,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from numpyro_symmetry.discovery.evidence import Evidence
-from numpyro_symmetry.discovery.frozen import Values
-from numpyro_symmetry.discovery.parity import combinations_of, reduced_basis
-from numpyro_symmetry.discovery.prove import prove
-from numpyro_symmetry.discovery.trials import gap_to
+from numpyro_symmetry.discovery.gf2 import combinations_of, reduced_basis
+from numpyro_symmetry.discovery.proof.evidence import Evidence
+from numpyro_symmetry.discovery.proof.frozen import Values
+from numpyro_symmetry.discovery.proof.prove import prove
+from numpyro_symmetry.discovery.proof.trials import gap_to
 from numpyro_symmetry.symmetry import Concat, Split, Symmetry, Unsigned, Whole
 from numpyro_symmetry.symmetry.axes import AxisEntry, has_concat, labels, num_axes, padded, pieces_of
 

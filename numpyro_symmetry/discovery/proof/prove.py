@@ -7,9 +7,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from numpyro_symmetry.discovery.evidence import Evidence, nudged
-from numpyro_symmetry.discovery.frozen import FrozenModel, Point, Stack, Values, stacked
-from numpyro_symmetry.discovery.trials import (
+from numpyro_symmetry.discovery.proof.evidence import Evidence, nudged
+from numpyro_symmetry.discovery.proof.frozen import (
+    FrozenModel,
+    Point,
+    Stack,
+    Values,
+    stacked,
+)
+from numpyro_symmetry.discovery.proof.trials import (
     CONTROL_FACTOR,
     Action,
     Gap,

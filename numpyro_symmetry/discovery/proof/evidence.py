@@ -6,9 +6,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from numpyro_symmetry.discovery.frozen import FrozenModel, Point, Values, stacked
-from numpyro_symmetry.discovery.points import edges, far_points, points
-from numpyro_symmetry.discovery.trials import gap_to, gaps_to
+from numpyro_symmetry.discovery.proof.frozen import (
+    FrozenModel,
+    Point,
+    Values,
+    stacked,
+)
+from numpyro_symmetry.discovery.proof.points import edges, far_points, points
+from numpyro_symmetry.discovery.proof.trials import gap_to, gaps_to
 
 # a point far out is of use where this relative change moves its log joint by less than a part of what a gap may be
 _FAR_ROUNDING, _HARDLY = 1e-12, 0.1

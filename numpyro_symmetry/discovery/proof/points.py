@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from numpyro_symmetry.discovery.frozen import FrozenModel, Point, Values
+from numpyro_symmetry.discovery.proof.frozen import FrozenModel, Point, Values
 from numpyro_symmetry.symmetry.errors import NotFiniteError
 
 # as many as NUTS makes to start

@@ -13,7 +13,13 @@ from typing import NamedTuple, TypeVar
 import jax
 import numpy as np
 
-from numpyro_symmetry.discovery.frozen import FrozenModel, Point, Stack, Values, stacked
+from numpyro_symmetry.discovery.proof.frozen import (
+    FrozenModel,
+    Point,
+    Stack,
+    Values,
+    stacked,
+)
 from numpyro_symmetry.symmetry import Element, Group, SignedPermutation, Symmetry, permutation_of
 from numpyro_symmetry.symmetry.action import move as act
 from numpyro_symmetry.symmetry.axes import names_in

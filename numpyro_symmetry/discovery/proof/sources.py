@@ -10,8 +10,13 @@ from typing import Any
 import jax
 import numpy as np
 
-from numpyro_symmetry.discovery.evidence import Evidence, gather_evidence, measured, with_far_points
-from numpyro_symmetry.discovery.frozen import CompiledModel, on_other_arguments
+from numpyro_symmetry.discovery.proof.evidence import (
+    Evidence,
+    gather_evidence,
+    measured,
+    with_far_points,
+)
+from numpyro_symmetry.discovery.proof.frozen import CompiledModel, on_other_arguments
 from numpyro_symmetry.models.data import apart, redrawn
 from numpyro_symmetry.symmetry.errors import NotFiniteError
 
@@ -60,6 +65,11 @@ class Sources:
     def others(self) -> Iterator[Evidence]:
         """On its own data with real numbers moved a little, and on data that were drawn afresh."""
         yield from filter(None, map(self._other, range(1 + _NUM_REDRAWN)))
+
+    def own_and_others(self) -> Iterator[Evidence]:
+        """On its own data, and on all others."""
+        yield self.own
+        yield from self.others()
 
     def everything(self) -> Iterator[Evidence]:
         """On its own data, far out as well, and on all others."""

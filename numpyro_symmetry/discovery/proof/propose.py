@@ -8,24 +8,55 @@ symmetries; no terms.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
-from numpyro_symmetry.discovery.evidence import Evidence
-from numpyro_symmetry.discovery.frozen import Values
-from numpyro_symmetry.discovery.prove import Proof, prove
-from numpyro_symmetry.discovery.reading import Block, Reading
-from numpyro_symmetry.discovery.trials import gap_to
+from numpyro_symmetry.discovery.proof.evidence import Evidence
+from numpyro_symmetry.discovery.proof.frozen import Values
+from numpyro_symmetry.discovery.proof.prove import Proof, prove
+from numpyro_symmetry.discovery.proof.trials import gap_to
 from numpyro_symmetry.symmetry import Symmetry
 
+# whole axes of one size: site and position
+Block = tuple[tuple[str, int], ...]
 _NUM_ELEMENTS, _NUM_FAR = 1, 4
 # axes up to this size are searched for sets of indices that may be exchanged among themselves
 _MAX_ORBITS = 32
 # blocks of axes of one size of which every set is searched for them
 _MAX_BLOCKS_IN_PART = 5
+
+
+class Claim(NamedTuple):
+    """One more group on whole axes: the symmetry with it, its places, and a label for each of its indices.
+
+    Indices of which parts of the program met different data have different labels, and are never exchanged.
+    """
+
+    symmetry: Symmetry
+    name: str
+    places: list[tuple[str, int]]
+    kinds: tuple[int, ...]
+
+    def with_orbits(self, orbits: tuple[int, ...]) -> Symmetry:
+        """The symmetry with the group on orbits, if they differ."""
+        if not any(orbits):
+            return self.symmetry
+        return replace(self.symmetry, orbits=dict(self.symmetry.orbits) | {self.name: orbits})
+
+    def exchanged(self, place: Values, index: int, other: int) -> Values:
+        """A point with two indices exchanged, on every axis; in NumPy, for each claim would have to be compiled."""
+        order = np.arange(len(self.kinds))
+        order[[index, other]] = other, index
+        moved = dict(place)
+        for site, position in self.places:
+            moved[site] = np.take(moved[site], order, position)
+        return moved
+
+
+Claims = Callable[[Symmetry, tuple[Block, ...]], Claim | None]
 
 
 def what_holds(symmetry: Symmetry, evidence: Evidence, rng: np.random.Generator) -> tuple[Symmetry, dict[str, Proof]]:
@@ -45,9 +76,9 @@ def what_holds(symmetry: Symmetry, evidence: Evidence, rng: np.random.Generator)
 
 
 def with_blocks(
-    reading: Reading,
+    claim_of: Claims,
     symmetry: Symmetry,
-    blocks: dict[int, list[Block]],
+    blocks: Mapping[int, Sequence[Block]],
     evidence: Callable[[], Iterable[Evidence]],
     rng: np.random.Generator,
 ) -> Symmetry:
@@ -63,13 +94,13 @@ def with_blocks(
     for known in blocks.values():
         left = list(known)
         for chosen in _sets_of(known):
-            claim = _claim(reading, symmetry, chosen) if all(block in left for block in chosen) else None
+            claim = claim_of(symmetry, chosen) if all(block in left for block in chosen) else None
             if claim is None or not _is_likely(claim, evidence):
                 continue
             if held(one := claim.with_orbits(claim.kinds)):
                 symmetry, left = one, [block for block in left if block not in chosen]
         while 0 < len(left) <= _MAX_BLOCKS_IN_PART:
-            parts = [(one, chosen) for chosen in _sets_of(left) if (one := _part(reading, symmetry, chosen, evidence))]
+            parts = [(one, chosen) for chosen in _sets_of(left) if (one := _part(claim_of(symmetry, chosen), evidence))]
             # of equal groups the first, which stands on the fewest axes
             ranked = sorted(parts, key=lambda part: -part[0].log_order())
             found = next(((one, chosen) for one, chosen in ranked if held(one)), None)
@@ -79,48 +110,12 @@ def with_blocks(
     return symmetry
 
 
-def _sets_of(blocks: list[Block]) -> Iterator[tuple[Block, ...]]:
+def _sets_of(blocks: Sequence[Block]) -> Iterator[tuple[Block, ...]]:
     """Every set of blocks, the smallest first."""
     return itertools.chain.from_iterable(itertools.combinations(blocks, k) for k in range(1, len(blocks) + 1))
 
 
-class _Claim(NamedTuple):
-    """One more group on whole axes: the symmetry with it, its name and places, and a label for each of its indices.
-
-    Indices of which parts of the program met different data have different labels, and are never exchanged.
-    """
-
-    symmetry: Symmetry
-    name: str
-    places: list[tuple[str, int]]
-    kinds: tuple[int, ...]
-
-    def with_orbits(self, orbits: tuple[int, ...]) -> Symmetry:
-        if not any(orbits):
-            return self.symmetry
-        return replace(self.symmetry, orbits=dict(self.symmetry.orbits) | {self.name: orbits})
-
-    def exchanged(self, place: Values, index: int, other: int) -> Values:
-        """A point with two indices exchanged, on every axis; in NumPy, for each claim would have to be compiled."""
-        order = np.arange(len(self.kinds))
-        order[[index, other]] = other, index
-        moved = dict(place)
-        for site, position in self.places:
-            moved[site] = np.take(moved[site], order, position)
-        return moved
-
-
-def _claim(reading: Reading, symmetry: Symmetry, blocks: tuple[Block, ...]) -> _Claim | None:
-    """One more group on some blocks of axes; ``None`` where there is none to claim."""
-    places = [place for block in blocks for place in block]
-    claimed, kinds = reading.with_group(symmetry, places), reading.kinds(places)
-    if claimed is None or len(set(kinds)) == len(kinds):
-        return None
-    site, position = places[0]
-    return _Claim(claimed, str(claimed.axes[site][position]), places, kinds)
-
-
-def _is_likely(claim: _Claim, evidence: Callable[[], Iterable[Evidence]]) -> bool:
+def _is_likely(claim: Claim, evidence: Callable[[], Iterable[Evidence]]) -> bool:
     """Whether one exchange at one point changes nothing, to see quickly which claims are worth a proof."""
     first = next(iter(evidence()))
     index = next(k for k, kind in enumerate(claim.kinds) if claim.kinds.count(kind) > 1)
@@ -129,14 +124,11 @@ def _is_likely(claim: _Claim, evidence: Callable[[], Iterable[Evidence]]) -> boo
     return gap_to(first.frozen, at, claim.exchanged(at.values, index, other)).ratio <= 1.0
 
 
-def _part(
-    reading: Reading, symmetry: Symmetry, blocks: tuple[Block, ...], evidence: Callable[[], Iterable[Evidence]]
-) -> Symmetry | None:
-    """The symmetry with one more group on orbits of the indices of some blocks; ``None`` where no two may be exchanged.
+def _part(claim: Claim | None, evidence: Callable[[], Iterable[Evidence]]) -> Symmetry | None:
+    """The claim with orbits of those indices that may be exchanged; ``None`` where no two may be.
 
     Indices of different kinds are not tried.
     """
-    claim = _claim(reading, symmetry, blocks)
     if claim is None or len(claim.kinds) > _MAX_ORBITS:
         return None
 

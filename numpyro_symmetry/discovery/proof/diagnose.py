@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from numpyro_symmetry.discovery.frozen import FrozenModel, Point, Values
-from numpyro_symmetry.discovery.prove import Outcome, Proof
-from numpyro_symmetry.discovery.trials import (
+from numpyro_symmetry.discovery.proof.frozen import FrozenModel, Point, Values
+from numpyro_symmetry.discovery.proof.prove import Outcome, Proof
+from numpyro_symmetry.discovery.proof.trials import (
     ALL_GROUPS,
     CONTROL_FACTOR,
     Action,
