@@ -17,14 +17,13 @@ import numpy as np
 from jax.core import Tracer
 from numpyro import distributions as dist
 
+from numpyro_symmetry.discovery.proof.effort import EFFORT
 from numpyro_symmetry.discovery.proof.evidence import Evidence
 from numpyro_symmetry.discovery.proof.frozen import Point, Values
 from numpyro_symmetry.discovery.proof.trials import CONTROL_FACTOR, gap_to, largest_gap
 from numpyro_symmetry.models.sites import entrywise, without_wrappers
 from numpyro_symmetry.symmetry import OutOfReach
 
-# sites of one family, parts of one exchange of which every set is tried, and tries of a model in all
-_MAX_FAMILY, _MAX_PARTS, _MAX_TRIES = 12, 6, 300
 _DIGITS = re.compile(r"\d+")
 
 Family = tuple[str, ...]
@@ -99,7 +98,7 @@ def suspects_of(priors: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]
         by_usage.setdefault((marks[site], kinds[site]), []).append(site)
     families += [sites for sites in by_usage.values() if len(sites) > 1]
     return Suspects(
-        tuple(tuple(sorted(sites, key=_natural)) for sites in families if len(sites) <= _MAX_FAMILY),
+        tuple(tuple(sorted(sites, key=_natural)) for sites in families if len(sites) <= EFFORT.max_family),
         marks,
         shapes,
         {site: _dirichlet(fn) for site, fn in priors.items() if _is_unit(entrywise(fn.support))},
@@ -124,7 +123,7 @@ def out_of_reach(suspects: Suspects, axes: Axes, evidence: Callable[[], Iterable
             exchange = _exchange(first, second, chosen)
             cycles = known.setdefault(exchange[2:], [])
             if not any({first, second} <= cycle for cycle in cycles):
-                if next(tries) > _MAX_TRIES or not _holds(exchange, evidence()):
+                if next(tries) > EFFORT.max_exchanges or not _holds(exchange, evidence()):
                     continue
                 joined = {first, second}.union(*(cycle for cycle in cycles if cycle & {first, second}))
                 cycles[:] = [cycle for cycle in cycles if not cycle & joined] + [joined]
@@ -158,7 +157,7 @@ def _tasks(suspects: Suspects, axes: Axes) -> Iterator[tuple[int, int, list[Part
 
 def _sets(parts: list[Part]) -> Iterator[tuple[Part, ...]]:
     """Sets of parts, small ones first; of many parts, single ones and all."""
-    counts = range(1, len(parts) + 1) if len(parts) <= _MAX_PARTS else (1, len(parts))
+    counts = range(1, len(parts) + 1) if len(parts) <= EFFORT.max_parts else (1, len(parts))
     for count in counts:
         yield from itertools.combinations(parts, count)
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from numpyro_symmetry.discovery.proof.effort import EFFORT
 from numpyro_symmetry.discovery.proof.evidence import Evidence
 from numpyro_symmetry.discovery.proof.frozen import Values
 from numpyro_symmetry.discovery.proof.prove import Proof, prove
@@ -22,11 +23,6 @@ from numpyro_symmetry.symmetry import Symmetry
 
 # whole axes of one size: site and position
 Block = tuple[tuple[str, int], ...]
-_NUM_ELEMENTS, _NUM_FAR = 1, 4
-# axes up to this size are searched for sets of indices that may be exchanged among themselves
-_MAX_ORBITS = 32
-# blocks of axes of one size of which every set is searched for them
-_MAX_BLOCKS_IN_PART = 5
 
 
 class Claim(NamedTuple):
@@ -63,7 +59,7 @@ def what_holds(symmetry: Symmetry, evidence: Evidence, rng: np.random.Generator)
     """The groups that numbers prove, and what they show of the others."""
 
     def tried(names: Iterable[str]) -> Proof:
-        return prove(evidence, symmetry.restrict(list(names)), rng, _NUM_ELEMENTS)
+        return prove(evidence, symmetry.restrict(list(names)), rng, EFFORT.num_elements)
 
     if not symmetry.groups or tried(symmetry.groups).holds:
         return symmetry, {}
@@ -89,7 +85,7 @@ def with_blocks(
     """
 
     def held(claimed: Symmetry) -> bool:
-        return all(prove(one, claimed, rng, _NUM_ELEMENTS, _NUM_FAR).holds for one in evidence())
+        return all(prove(one, claimed, rng, EFFORT.num_elements, EFFORT.num_elements_far).holds for one in evidence())
 
     for known in blocks.values():
         left = list(known)
@@ -99,7 +95,7 @@ def with_blocks(
                 continue
             if held(one := claim.with_orbits(claim.kinds)):
                 symmetry, left = one, [block for block in left if block not in chosen]
-        while 0 < len(left) <= _MAX_BLOCKS_IN_PART:
+        while 0 < len(left) <= EFFORT.max_blocks_in_part:
             parts = [(one, chosen) for chosen in _sets_of(left) if (one := _part(claim_of(symmetry, chosen), evidence))]
             # of equal groups the first, which stands on the fewest axes
             ranked = sorted(parts, key=lambda part: -part[0].log_order())
@@ -129,7 +125,7 @@ def _part(claim: Claim | None, evidence: Callable[[], Iterable[Evidence]]) -> Sy
 
     Indices of different kinds are not tried.
     """
-    if claim is None or len(claim.kinds) > _MAX_ORBITS:
+    if claim is None or len(claim.kinds) > EFFORT.max_orbits:
         return None
 
     def may_be_exchanged(index: int, other: int) -> bool:
