@@ -24,7 +24,7 @@ import numpyro.distributions as dist
 from numpyro.infer import MCMC, NUTS, init_to_sample
 
 from numpyro_symmetry import SymmetryWarning, log_evidence
-from numpyro_symmetry.diagnostics import LogEvidence
+from numpyro_symmetry.evidence import LogEvidence
 
 SHORT = os.environ.get("NUMPYRO_SYMMETRY_SHORT") == "1"
 CHAINS, DRAWS = (1, 100) if SHORT else (4, 1000)
@@ -72,7 +72,7 @@ def estimate(components: int, y: jax.Array, seed: int) -> Result:
     mcmc.run(jax.random.key(seed), *args)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", SymmetryWarning)
-        found = [log_evidence(mcmc, method=method, num_samples=DRAWS) for method in ("bridge", "laplace")]
+        found = [log_evidence(mcmc, method=method, num_draws=DRAWS) for method in ("bridge", "laplace")]
     warned = "; ".join(str(w.message) for w in caught if issubclass(w.category, SymmetryWarning))
     return Result(components, *found, warned)
 

@@ -1,4 +1,10 @@
 from . import (
+    assignment as assignment,
+)
+from . import (
+    containers as containers,
+)
+from . import (
     diagnostics as diagnostics,
 )
 from . import (
@@ -6,6 +12,9 @@ from . import (
 )
 from . import (
     entropy as entropy,
+)
+from . import (
+    evidence as evidence,
 )
 from . import (
     guides as guides,
@@ -28,17 +37,14 @@ from . import (
 from . import (
     traces as traces,
 )
-from .diagnostics import (
-    log_evidence as log_evidence,
+from .containers import (
+    to_arviz as to_arviz,
 )
 from .diagnostics import (
     loss_barrier as loss_barrier,
 )
 from .diagnostics import (
     report as report,
-)
-from .diagnostics import (
-    to_arviz as to_arviz,
 )
 from .discovery import (
     check_symmetry as check_symmetry,
@@ -51,6 +57,9 @@ from .entropy import (
 )
 from .entropy import (
     mutual_information as mutual_information,
+)
+from .evidence import (
+    log_evidence as log_evidence,
 )
 from .guides import (
     AutoConditional as AutoConditional,
@@ -75,6 +84,9 @@ from .matching import (
 )
 from .samplers import (
     run_blackjax as run_blackjax,
+)
+from .symmetry import (
+    Complement as Complement,
 )
 from .symmetry import (
     Concat as Concat,

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from numpyro_symmetry.containers import Trace, read
 from numpyro_symmetry.symmetry import SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_array, refuse_masked
 from numpyro_symmetry.traces import Rebased
-from numpyro_symmetry.traces.containers import Trace, read
 
 
 def as_rebased(out: Any, call: str) -> Rebased:

@@ -28,8 +28,8 @@ from numpyro_symmetry.guides.density import (
 from numpyro_symmetry.guides.equivariance import moving_everything
 from numpyro_symmetry.guides.kinds import WITHOUT_DENSITY, parts_of
 from numpyro_symmetry.guides.layout import Layout, density_of, draw_of
-from numpyro_symmetry.guides.parameters import refuse_wrong_parameters as refuse_wrong_parameters
 from numpyro_symmetry.models import latent_of, observed_of, trace_model
+from numpyro_symmetry.models.fitted import refuse_wrong_parameters as refuse_wrong_parameters
 from numpyro_symmetry.models.sites import Trace, without_wrappers
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError, UnsupportedGuideError
 from numpyro_symmetry.symmetry.axes import names_in

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpyro.infer.autoguide import AutoGuide
@@ -13,6 +13,14 @@ from numpyro.primitives import Messenger
 from numpyro_symmetry.symmetry.errors import SymmetryError
 
 _MAX_SITES = 3
+
+
+class Model(NamedTuple):
+    """A NumPyro model and the arguments it is called with."""
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
 
 
 def as_model(model: Any) -> Callable:

@@ -1,4 +1,4 @@
-"""BlackJAX on a NumPyro model, into an ArviZ container."""
+"""BlackJAX on a NumPyro model. Knows models and how draws are written; no symmetry."""
 
 from numpyro_symmetry.samplers.blackjax import run_blackjax
 

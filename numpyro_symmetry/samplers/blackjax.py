@@ -18,8 +18,8 @@ from numpyro.infer import init_to_uniform, init_to_value
 from numpyro.infer.util import constrain_fn, initialize_model, unconstrain_fn
 from tqdm.auto import tqdm
 
-from numpyro_symmetry.models import latent_of, observed_of, trace_model
-from numpyro_symmetry.samplers.containers import check_dims, posterior_container
+from numpyro_symmetry.containers.posterior import check_dims, posterior_container
+from numpyro_symmetry.models import Model, latent_of, observed_of, trace_model
 from numpyro_symmetry.symmetry.arguments import (
     as_count,
     as_flag,
@@ -141,8 +141,39 @@ def run_blackjax(
     refuse_tracers("run_blackjax", model_args, kwargs, init_params)
     sites = trace_model(model, model_args, kwargs, jax.random.key(0))
     check_dims(dims, coords, sites)
+    _refuse_what_has_no_gradient(latent_of(sites))
+    key_init, key_warm, key_sample = jax.random.split(rng_key, 3)
+    potential, positions = _starts(
+        Model(model, model_args, kwargs), sites, key_init, num_chains, init_strategy, init_params
+    )
+    sampler = _sampler(
+        algorithm, lambda z: -potential(z), num_warmup, num_integration_steps, target_acceptance_rate, dense_mass
+    )
+    with tqdm(total=num_samples, disable=not progress_bar, desc="compiling the warm-up") as bar:
+        unconstrained, stats = _run(sampler, key_warm, key_sample, positions, num_chains, num_samples, thinning, bar)
+    constrain = jax.jit(lambda z: constrain_fn(model, model_args, kwargs, z, return_deterministic=True, batch_ndims=2))
+    return posterior_container(
+        Model(model, model_args, kwargs),
+        constrain(unconstrained),
+        sample_stats=stats,
+        log_likelihood=log_likelihood,
+        dims=dims,
+        coords=coords,
+        attrs={"inference_library": "blackjax", "algorithm": algorithm, "num_warmup": num_warmup},
+    )
+
+
+def _starts(
+    model: Model,
+    sites: Mapping[str, Mapping[str, Any]],
+    rng_key: Array,
+    num_chains: int,
+    init_strategy: Any,
+    init_params: Mapping[str, Any] | None,
+) -> tuple[Callable[[Any], Array], dict[str, Any]]:
+    """Minus the log density in the coordinates that chains move in, and where each of them starts."""
+    function, args, kwargs = model
     latent = latent_of(sites)
-    _refuse_what_has_no_gradient(latent)
     if not (init_params is None or isinstance(init_params, Mapping)):
         raise TypeError(f"init_params maps sites to starts (num_chains, ...); got {type(init_params).__name__}.")
     refuse_masked(init_params or {})
@@ -153,18 +184,17 @@ def run_blackjax(
     # every site has a value, because one with an improper prior has no draw
     values = {name: site["value"] for name, site in latent.items()}
     moved = _unconstrained(
-        starts, latent, num_chains, lambda one: unconstrain_fn(model, model_args, kwargs, {**values, **one})
+        starts, latent, num_chains, lambda one: unconstrain_fn(function, args, kwargs, {**values, **one})
     )
-    key_init, key_warm, key_sample = jax.random.split(rng_key, 3)
     if starts:
         # of one chain, for NumPyro to find its way; each chain's own replace it below
         init_strategy = init_to_value(values={site: value[0] for site, value in starts.items()})
     try:
         init = initialize_model(
-            jax.random.split(key_init, num_chains),
-            model,
+            jax.random.split(rng_key, num_chains),
+            function,
             init_strategy=init_strategy,
-            model_args=model_args,
+            model_args=args,
             model_kwargs=kwargs,
             dynamic_args=True,
         )
@@ -172,30 +202,14 @@ def run_blackjax(
         if "initial" not in str(error):
             raise
         raise ValueError(f"No start of finite density was found. {_what_is_not_finite(sites)}") from error
-    potential = init.potential_fn(*model_args, **kwargs)
+    potential = init.potential_fn(*args, **kwargs)
     positions = {site: moved.get(site, value) for site, value in init.param_info.z.items()}
     if starts and len(bad := np.flatnonzero(~np.isfinite(jax.jit(jax.vmap(potential))(positions)))):
         raise ValueError(
             f"init_params start {len(bad)} of {num_chains} chains, first chain {bad[0]}, where the log density is not "
             f"finite. {_what_is_not_finite(sites)}"
         )
-    sampler = _sampler(
-        algorithm, lambda z: -potential(z), num_warmup, num_integration_steps, target_acceptance_rate, dense_mass
-    )
-    with tqdm(total=num_samples, disable=not progress_bar, desc="compiling the warm-up") as bar:
-        unconstrained, stats = _run(sampler, key_warm, key_sample, positions, num_chains, num_samples, thinning, bar)
-    constrain = jax.jit(lambda z: constrain_fn(model, model_args, kwargs, z, return_deterministic=True, batch_ndims=2))
-    return posterior_container(
-        model,
-        model_args,
-        kwargs,
-        constrain(unconstrained),
-        sample_stats=stats,
-        log_likelihood=log_likelihood,
-        dims=dims,
-        coords=coords,
-        attrs={"inference_library": "blackjax", "algorithm": algorithm, "num_warmup": num_warmup},
-    )
+    return potential, positions
 
 
 def _refuse_what_has_no_gradient(latent: Mapping[str, Mapping[str, Any]]) -> None:

@@ -1,4 +1,4 @@
-"""Many draws into one basin: `rebase`, relabelling costs and their nulls, containers in and out."""
+"""Many draws into one basin: `rebase`, relabelling costs and their nulls."""
 
 from numpyro_symmetry.traces.compact import prune
 from numpyro_symmetry.traces.costs import AllocationCost, EuclideanCost, GaussianCost, StephensCost

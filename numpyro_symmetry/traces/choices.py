@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from numpyro_symmetry.containers import Trace
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
-from numpyro_symmetry.traces.containers import Trace
 from numpyro_symmetry.traces.costs import Cost, EuclideanCost, GaussianCost
 from numpyro_symmetry.traces.rebased import Frame
 

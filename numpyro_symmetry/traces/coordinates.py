@@ -12,11 +12,11 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
-from numpyro_symmetry.matching.bilinear import axes_of
+from numpyro_symmetry.assignment.problem import axes_of
+from numpyro_symmetry.containers.trace import Arrays
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.axes import Axis
 
-Arrays = dict[str, np.ndarray]
 TRANSFORMS: dict[str, Callable[[np.ndarray], np.ndarray]] = {"identity": lambda x: x, "log": np.log}
 # about this many numbers are in memory at once
 CHUNK = 4_000_000

@@ -7,16 +7,17 @@ relabelled. Knows models and how elements act; no containers and no costs.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from numpyro_symmetry.models import latent_of, outline, trace_model
+from numpyro_symmetry.models import Model, latent_of, outline, trace_model
 from numpyro_symmetry.symmetry import Element, Symmetry, SymmetryError, Unsigned
 from numpyro_symmetry.symmetry.axes import AxisEntry
-from numpyro_symmetry.traces.acting import act_by
+from numpyro_symmetry.symmetry.hard import from_element
+from numpyro_symmetry.traces.acting import act
 from numpyro_symmetry.traces.coordinates import CHUNK, Arrays
 
 # what the model computes at the draws as they came is what the trace holds, up to this share of an entry's spread and
@@ -25,14 +26,6 @@ _SPREAD_AGAIN, _SIZE_AGAIN, _SHARE_AGAIN = 1e-2, 1e-5, 0.99
 # two runs of the same program differ by the order of their sums alone
 _SPREAD_SAME, _ROUNDINGS_SAME = 1e-3, 8
 _MAX_DRAWS_AT_ONCE, _MAX_GUESSES = 256, 100
-
-
-class Model(NamedTuple):
-    """A NumPyro model and the arguments it is called with."""
-
-    function: Callable[..., Any]
-    args: tuple[Any, ...]
-    kwargs: Mapping[str, Any]
 
 
 class Roles(NamedTuple):
@@ -177,7 +170,7 @@ def _moves(
 ) -> bool:
     """Whether the new values are the old ones, moved on these axes."""
     try:
-        return _is_same(act_by(old, symmetry, site, entries, g), new)
+        return _is_same(act(old, symmetry, site, entries, from_element(g)), new)
     except SymmetryError:  # a sign where there can be none
         return False
 

@@ -17,7 +17,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from numpyro_symmetry import match
-from numpyro_symmetry.matching import assign
+from numpyro_symmetry.assignment import assign
 from tests.support import networks
 
 DRAWS, FEW = 1000, 20

@@ -28,9 +28,10 @@ from numpyro_symmetry import (
     run_blackjax,
     to_arviz,
 )
-from numpyro_symmetry.models import trace_model
+from numpyro_symmetry.containers.posterior import posterior_container
+from numpyro_symmetry.models import Model, trace_model
+from numpyro_symmetry.models.plates import plate_dims
 from numpyro_symmetry.samplers.blackjax import _run, _Sampler
-from numpyro_symmetry.samplers.containers import plate_dims, posterior_container
 
 SYMMETRY = Symmetry.mixture("weights", "loc")
 Y = jnp.concatenate([jnp.linspace(-4.0, -2.0, 15), jnp.linspace(2.0, 4.0, 25)])
@@ -120,13 +121,14 @@ def test_every_so_many_steps_are_kept_and_no_divergence_between_them_is_lost():
 def test_names_and_coordinates_may_be_given_and_the_likelihood_left_out():
     draws = {"loc": jnp.zeros((2, 3, 2)), "extra": jnp.ones((2, 3))}
     given = {"dims": {"loc": ["side"]}, "coords": {"side": ["left", "right"]}, "attrs": {"made_by": "a test"}}
-    data = posterior_container(normal, (jnp.zeros((4, 2)),), {"scale": 2.0}, draws, log_likelihood=False, **given)
+    model = Model(normal, (jnp.zeros((4, 2)),), {"scale": 2.0})
+    data = posterior_container(model, draws, log_likelihood=False, **given)
     assert list(data["posterior"]["loc"].coords["side"].values) == ["left", "right"]
     assert data["posterior"]["extra"].shape == (2, 3)
     assert data["posterior"].attrs["made_by"] == "a test"
     groups = set(getattr(data, "children", None) or data.groups())
     assert groups == {"posterior", "observed_data"}
-    data = posterior_container(normal, (jnp.zeros((4, 2)),), {"scale": 2.0}, draws)
+    data = posterior_container(model, draws)
     expected = dist.Normal(0.0, 2.0).log_prob(0.0) * 8
     np.testing.assert_allclose(data["log_likelihood"]["y"].values, np.full((2, 3), expected), rtol=1e-6)
 

@@ -19,7 +19,7 @@ from scipy.special import logsumexp
 from scipy.stats import norm
 
 from numpyro_symmetry import AutoSymmetrized, Symmetry, SymmetryError, SymmetryWarning, UnsupportedGuideError
-from numpyro_symmetry.guides.parameters import refuse_wrong_parameters
+from numpyro_symmetry.models.fitted import refuse_wrong_parameters
 
 KEY = jax.random.key(0)
 Y = np.array([-3.0, -2.5, 0.0, 0.2, 2.9, 3.1], np.float32)

@@ -6,8 +6,8 @@ from scipy.optimize import brentq
 from scipy.special import expit
 from scipy.stats import binom, norm
 
-from numpyro_symmetry.diagnostics.bridge import bridge, importance, lower_bound, upper_bound
 from numpyro_symmetry.entropy.importance import effective_number
+from numpyro_symmetry.evidence.bridge import bridge, importance, lower_bound, upper_bound
 
 LOG_RATIO = 3.7
 LOG_NORMAL = -0.5 * np.log(2 * np.pi)

@@ -20,10 +20,10 @@ from numpyro_symmetry import (
     inverse,
     match,
 )
-from numpyro_symmetry.matching import assign, solve
+from numpyro_symmetry.assignment import assign, solve
+from numpyro_symmetry.assignment.descent import descend
+from numpyro_symmetry.assignment.side import Side
 from numpyro_symmetry.matching.costs import COSTS
-from numpyro_symmetry.matching.descent import descend
-from numpyro_symmetry.matching.sides import Side
 from numpyro_symmetry.symmetry import SignedPermutation
 from tests.support import networks, oracles
 from tests.support.tables import every_matching_cost

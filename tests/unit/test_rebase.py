@@ -19,13 +19,13 @@ from numpyro_symmetry import (
     SymmetryWarning,
     rebase,
 )
-from numpyro_symmetry.traces.containers import read
+from numpyro_symmetry.containers import read
 from tests.support import networks, traces
 from tests.support.tables import every_relabelling_cost
 
 
 def container(values, dims=("component",), **extra):
-    from numpyro_symmetry.samplers.containers import to_container
+    from numpyro_symmetry.containers.posterior import to_container
 
     shape = values["loc"].shape[:2]
     rng = np.random.default_rng(0)

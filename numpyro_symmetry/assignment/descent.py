@@ -1,0 +1,99 @@
+"""Coordinate descent over groups: each in turn is one exact assignment, the others held fixed.
+
+A batch is matched at once. An item leaves a group alone until a neighbouring group has moved, and the batch when it has
+settled. Knows the bilinear problem; nothing of costs.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from numpyro_symmetry.assignment.linear import assign
+from numpyro_symmetry.assignment.problem import Problem
+from numpyro_symmetry.symmetry import Hard
+
+MAX_SWEEPS = 100
+
+
+class Descent(NamedTuple):
+    """Where descent arrived: group -> assignment, and for each of the batch how many sweeps and whether it settled."""
+
+    state: dict[str, Hard]
+    num_sweeps: np.ndarray
+    converged: np.ndarray
+
+
+def descend(problem: Problem, start: dict[str, Hard] | None = None, *, max_sweeps: int = MAX_SWEEPS) -> Descent:
+    """Visit the groups from input to output until none moves; the objective never falls.
+
+    Parameters
+    ----------
+    problem
+        Batch of problems.
+    start
+        Assignment to start from. By default the barycentre: in the first sweep a group not yet visited counts as the
+        average of all its labels, which makes the result equivariant under relabelling of the source.
+    max_sweeps
+        At most this many.
+
+    Returns
+    -------
+    Descent
+        Of the whole batch.
+    """
+    # real gains are told from rounding relative to the objective's own size
+    tolerance = 32.0 * np.finfo(np.result_type(*(t.source for t in problem.terms))).eps
+    state = {name: part.each(np.copy) for name, part in (start or {}).items()}
+    dirty = {name: np.ones(problem.batch, bool) for name in problem.groups}
+    num_sweeps = np.zeros(problem.batch, int)
+    for _ in range(max_sweeps):
+        touched = np.zeros(problem.batch, bool)
+        for name in problem.groups:
+            items = np.flatnonzero(dirty[name])
+            if not len(items):
+                continue
+            dirty[name][items] = False
+            touched[items] = True
+            # the whole batch needs no copies
+            some = None if len(items) == problem.batch else items
+            here = {h: part if some is None else part.at(items) for h, part in state.items()}
+            if name not in state:  # the first sweep, from the barycentre
+                benefit = problem.benefit(name, here, some)
+                state[name] = benefit.best(assign(benefit.unsigned()))
+                for neighbour in _to_revisit(problem, name):
+                    dirty[neighbour][:] = True
+                continue
+            moved, better, tied = _improve(problem, name, here, items, some, tolerance)
+            accepted = better | tied
+            state[name].write(items[accepted], moved.at(accepted))
+            for neighbour in _to_revisit(problem, name):
+                dirty[neighbour][items[better]] = True
+        num_sweeps += touched
+        if not touched.any():
+            break
+    settled = ~np.logical_or.reduce([dirty[name] for name in problem.groups])
+    return Descent(state, num_sweeps, settled)
+
+
+def _improve(
+    problem: Problem, name: str, here: dict[str, Hard], items: np.ndarray, some: np.ndarray | None, tolerance: float
+) -> tuple[Hard, np.ndarray, np.ndarray]:
+    """The best assignment of one group, where it is better, and where it is as good and moves fewer labels."""
+    benefit = problem.benefit(name, here, some)
+    old, new = here[name], benefit.best(assign(benefit.unsigned()))
+    if problem.pairs_with_itself(name):
+        # the benefit is only the slope there: what counts is the objective itself
+        part = problem if some is None else problem.at(items)
+        gain = part.score({**here, name: new}) - part.score(here)
+    else:
+        gain = (benefit.of(new) - benefit.of(old)).sum(-1)
+    allowed = tolerance * problem.scale[items]
+    labels = np.arange(old.permutation.shape[-1])
+    fewer = (new.permutation == labels).sum(-1) > (old.permutation == labels).sum(-1)
+    return new, gain > allowed, (np.abs(gain) <= allowed) & fewer
+
+
+def _to_revisit(problem: Problem, name: str) -> set[str]:
+    return problem.neighbours(name) | ({name} if problem.pairs_with_itself(name) else set())

@@ -1,0 +1,90 @@
+"""Linear assignment: the only caller of assignment solvers.
+
+Contract: *columns by row*. ``benefit[..., i, j]`` is what it is worth that slot ``i`` takes unit ``j``; the answer
+``p[..., i]`` is the unit that slot ``i`` takes, so it is an element as it stands: ``(g·w)[i] = w[p[i]]``. Knows arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+
+from numpyro_symmetry.symmetry.arguments import refuse_tracers
+
+SOLVERS = ("auto", "scipy", "lapx")
+# ties are settled by a bonus of this many units in the last place of the largest benefit
+_BONUS = 4.0
+# numbers in memory at once
+_BLOCK = 2**17
+
+
+def assign(benefit: np.ndarray, *, solver: str = "auto") -> np.ndarray:
+    """Permutations of the largest total benefit; of equally good ones, that which moves the fewest labels.
+
+    Parameters
+    ----------
+    benefit
+        ``(..., n, n)``.
+    solver
+        ``"scipy"``, ``"lapx"`` (the extra ``fast``), or ``"auto"``: lapx where it is installed.
+
+    Returns
+    -------
+    numpy.ndarray
+        ``(..., n)`` integers.
+
+    Raises
+    ------
+    ValueError
+        If a benefit is not finite, the tables are not square or the solver is not one of those here.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from numpyro_symmetry.assignment import assign
+    >>> assign(np.array([[1.0, 3.0], [2.0, 3.5]])).tolist()
+    [1, 0]
+    """
+    refuse_tracers("assign", benefit)
+    benefit = np.asarray(benefit)
+    n = benefit.shape[-1] if benefit.ndim else 0
+    if benefit.ndim < 2 or benefit.shape[-2] != n:
+        raise ValueError(f"assign expects square tables (..., n, n); got shape {benefit.shape}.")
+    if not np.isfinite(benefit).all():
+        raise ValueError("assign expects finite benefits; look for NaN or infinity in what is being matched.")
+    solve = _solver(solver)
+    tables = benefit.reshape(-1, n, n)
+    bonus = _BONUS * np.finfo(benefit.dtype if benefit.dtype.kind == "f" else float).eps
+    found = np.empty((len(tables), n), int)
+    step = max(1, _BLOCK // max(1, n * n))
+    for start in range(0, len(tables), step):
+        # a block at a time, so that no second batch of tables is ever in memory
+        block = tables[start : start + step].astype(float)
+        largest = np.abs(block).max((1, 2), initial=0.0)
+        block[:, np.arange(n), np.arange(n)] += bonus * np.where(largest > 0, largest, 1.0)[:, None]
+        for k, table in enumerate(block, start):
+            found[k] = solve(table)
+    return found.reshape(benefit.shape[:-1])
+
+
+def _solver(name: str) -> Callable[[np.ndarray], np.ndarray]:
+    if name not in SOLVERS:
+        raise ValueError(f"solver must be one of {SOLVERS}; got {name!r}.")
+    lapjvh = None if name == "scipy" else _lapx()
+    if name == "lapx" and lapjvh is None:
+        raise ValueError("solver 'lapx' is not installed: pip install 'numpyro-symmetry[fast]', or use 'scipy'.")
+    if lapjvh is None:
+        return lambda table: linear_sum_assignment(table, maximize=True)[1]
+    return lambda table: lapjvh(-table)[-1] if len(table) > 1 else np.zeros(len(table), int)
+
+
+def _lapx() -> Callable[[np.ndarray], Any] | None:
+    """The solver of lapx; an older package that is called lap as well has none."""
+    try:
+        import lap  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        return None
+    return getattr(lap, "lapjvh", None)

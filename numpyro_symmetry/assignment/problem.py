@@ -1,0 +1,289 @@
+r"""The objective all costs share, bilinear in target and moved source: :math:`\sum_t \langle R_t,\, gB_t\rangle`.
+
+A batch of sources is matched at once. A group may stand on two axes of one term (transition matrices), in which case
+the objective is quadratic in it. Knows terms, groups and how elements act on them; no costs and no algorithms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from numpyro_symmetry.symmetry import Group, Hard, Symmetry
+from numpyro_symmetry.symmetry.action import each_by_its_own
+from numpyro_symmetry.symmetry.axes import Axis
+
+
+class Term(NamedTuple):
+    """One pair of arrays and the groups that act on the source's axes.
+
+    Attributes
+    ----------
+    target
+        ``(1, *shape)``, or ``(batch, *shape)`` for a target of each source's own.
+    source
+        ``(batch, *shape)``.
+    axes
+        One for each axis of ``shape``; ``signed`` only where a signed group's signs apply.
+    """
+
+    target: np.ndarray
+    source: np.ndarray
+    axes: tuple[Axis, ...]
+
+
+class Soft(NamedTuple):
+    """Doubly stochastic matrices ``(batch, n, n)`` on even axes, and on odd ones (where signs act) signed matrices."""
+
+    even: np.ndarray
+    odd: np.ndarray | None = None
+
+    def at(self, items: np.ndarray) -> Soft:
+        """Some of the batch."""
+        return Soft(self.even[items], None if self.odd is None else self.odd[items])
+
+    def toward(self, other: Soft, t: np.ndarray) -> Soft:
+        """A share ``t`` of the way to another."""
+        t = t[:, None, None].astype(self.even.dtype)
+        even = self.even + t * (other.even - self.even)
+        return Soft(even, None if self.odd is None or other.odd is None else self.odd + t * (other.odd - self.odd))
+
+    def write(self, items: np.ndarray, new: Soft) -> None:
+        """Overwrite some of the batch."""
+        self.even[items] = new.even
+        if self.odd is not None:
+            self.odd[items] = new.odd
+
+
+# None stands for the barycentre: every unit the average of all, and zero where signs act
+Part = Hard | Soft | None
+State = Mapping[str, Part]
+
+
+class Benefit(NamedTuple):
+    """``even[b, i, j]`` for taking unit j in slot i, and ``odd`` times its sign on top, if the group is signed."""
+
+    even: np.ndarray
+    odd: np.ndarray | None
+
+    def unsigned(self) -> np.ndarray:
+        """The benefit of the better sign."""
+        return self.even if self.odd is None else self.even + np.abs(self.odd)
+
+    def best(self, permutation: np.ndarray) -> Hard:
+        """The permutation with its best signs, plus where they do not matter."""
+        if self.odd is None:
+            return Hard(permutation)
+        odd = np.take_along_axis(self.odd, permutation[..., None], 2)[..., 0]
+        return Hard(permutation, np.where(odd < 0, -1, 1))
+
+    def of(self, part: Hard) -> np.ndarray:
+        """``(batch, n)``: what each slot gets under a given assignment, in float64."""
+        index = part.permutation[..., None]
+        value = np.take_along_axis(self.even, index, 2)[..., 0].astype(float)
+        if self.odd is not None and part.sign is not None:
+            value += part.sign * np.take_along_axis(self.odd, index, 2)[..., 0]
+        return value
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Terms, the groups that act on them (in the order to visit them) and the size of the batch."""
+
+    terms: tuple[Term, ...]
+    groups: dict[str, Group]
+
+    @property
+    def batch(self) -> int:
+        """Number of sources."""
+        return max((len(term.source) for term in self.terms), default=1)
+
+    @cached_property
+    def positions(self) -> dict[str, list[tuple[Term, int]]]:
+        """Group -> the terms and axes on which it stands."""
+        places: dict[str, list[tuple[Term, int]]] = {name: [] for name in self.groups}
+        for term in self.terms:
+            for position, axis in enumerate(term.axes):
+                if axis.group is not None:
+                    places[axis.group].append((term, position))
+        return places
+
+    @cached_property
+    def constant(self) -> dict[str, Benefit]:
+        """Group -> benefit from terms on which no other group stands: computed once, in the source's own labels."""
+        return {name: self._sum(name, {}, None, [p for p in at if _alone(p[0])]) for name, at in self.positions.items()}
+
+    @cached_property
+    def scale(self) -> np.ndarray:
+        """``(batch,)``: what the objective is measured against when asking whether a gain is real."""
+        target = sum(np.square(t.target, dtype=float).reshape(len(t.target), -1).sum(1) for t in self.terms)
+        source = sum(np.square(t.source, dtype=float).reshape(len(t.source), -1).sum(1) for t in self.terms)
+        return np.maximum(np.sqrt(target * source), np.finfo(float).tiny)
+
+    def neighbours(self, name: str) -> set[str]:
+        """Other groups that share a term with this one."""
+        return {a.group for term, _ in self.positions[name] for a in term.axes if a.group not in (None, name)}
+
+    def pairs_with_itself(self, name: str) -> bool:
+        """Whether the group stands on two axes of one term."""
+        return any(sum(axis.group == name for axis in term.axes) > 1 for term, _ in self.positions[name])
+
+    def at(self, items: np.ndarray) -> Problem:
+        """The same problem for some of the batch, with the constant benefits carried over."""
+        if len(items) == self.batch and (items == np.arange(self.batch)).all():
+            return self
+        terms = tuple(
+            Term(t.target if len(t.target) == 1 else t.target[items], t.source[items], t.axes) for t in self.terms
+        )
+        some = Problem(terms, self.groups)
+        some.__dict__["constant"] = {
+            name: Benefit(b.even[items], None if b.odd is None else b.odd[items]) for name, b in self.constant.items()
+        }
+        some.__dict__["scale"] = self.scale[items]
+        return some
+
+    def benefit(self, name: str, state: State, items: np.ndarray | None = None) -> Benefit:
+        """The objective's gradient in one group, everything else as in ``state``.
+
+        Parameters
+        ----------
+        name
+            Group.
+        state
+            Group -> `Hard`, `Soft` or ``None`` for every other group; and for this one, if it pairs with itself.
+        items
+            Which of the batch; all by default. The state's parts hold just these.
+
+        Returns
+        -------
+        Benefit
+            ``(items, n, n)``.
+        """
+        constant = self.constant[name]
+        rest = [place for place in self.positions[name] if not _alone(place[0])]
+        if items is not None:
+            constant = Benefit(constant.even[items], None if constant.odd is None else constant.odd[items])
+        if not rest:
+            return constant
+        moving = self._sum(name, state, items, rest)
+        odd = moving.odd if constant.odd is None else constant.odd + moving.odd  # pyright: ignore
+        return Benefit(constant.even + moving.even, odd)
+
+    def score(self, state: State) -> np.ndarray:
+        """``(batch,)``: the objective at a state, float64."""
+        total = np.zeros(self.batch)
+        for term in self.terms:
+            moved = move(term.source, term.axes, state)
+            total += np.einsum("bi,bi->b", *_flat(term.target, moved), dtype=float)
+        return total
+
+    def identity(self) -> dict[str, Hard]:
+        """The identity for each of the batch."""
+        return {name: group.identity((self.batch,)) for name, group in self.groups.items()}
+
+    def _sum(self, name: str, state: State, items: np.ndarray | None, places: list[tuple[Term, int]]) -> Benefit:
+        n, signed = self.groups[name].size or 0, self.groups[name].signed
+        count = self.batch if items is None else len(items)
+        even, odd = None, None
+        for term, position in places:
+            here = (
+                term
+                if items is None
+                else Term(term.target if len(term.target) == 1 else term.target[items], term.source[items], term.axes)
+            )
+            table = _contract(*_matched(here, state, position), position)
+            if term.axes[position].signed:
+                odd = table if odd is None else odd + table
+            else:
+                even = table if even is None else even + table
+        dtype = np.result_type(*(term.source for term in self.terms))
+        even = np.zeros((count, n, n), dtype) if even is None else even
+        return Benefit(even, (np.zeros_like(even) if odd is None else odd) if signed else None)
+
+
+def soften(part: Hard, dtype: np.dtype) -> Soft:
+    """An assignment as matrices."""
+    even = (part.permutation[..., None] == np.arange(part.permutation.shape[-1])).astype(dtype)
+    return Soft(even, None if part.sign is None else even * part.sign[..., None].astype(dtype))
+
+
+def barycentre(group: Group, batch: int, dtype: np.dtype) -> Soft:
+    """Every unit the average of all."""
+    n = group.size or 0
+    even = np.full((batch, n, n), 1.0 / max(n, 1), dtype)
+    return Soft(even, np.zeros_like(even) if group.signed else None)
+
+
+def axes_of(bound: Symmetry, site: str, event: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[Axis, ...]]:
+    """Shape of a site's values with every `Split` opened, and an entry for each axis."""
+    shape, opened = bound.opened_shape(site, event), bound.opened(site)
+    return shape, (Axis(None, False, None),) * (len(shape) - len(opened)) + opened
+
+
+def without_signs(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
+    """The axes of what signs leave alone: squares, standard deviations."""
+    return tuple(axis._replace(signed=False) for axis in axes)
+
+
+def move(value: np.ndarray, axes: tuple[Axis, ...], state: State, *, skip: int | None = None) -> np.ndarray:
+    """Values ``(batch, *shape)`` moved by a state, each of the batch by its own part, one axis left alone."""
+    for position, axis in enumerate(axes):
+        if axis.group is None or position == skip:
+            continue
+        value = _move_axis(value, state.get(axis.group), position + 1, axis.signed)
+    return value
+
+
+def _matched(term: Term, state: State, position: int) -> tuple[np.ndarray, np.ndarray]:
+    """Target and source with every axis but one moved: the source, or the other way round a target that all share."""
+    others = [k for k, axis in enumerate(term.axes) if k != position and axis.group is not None]
+    if len(others) == 1 and len(term.target) == 1 and term.target.ndim == 3:
+        axis = term.axes[others[0]]
+        part = state.get(axis.group or "")
+        if isinstance(part, Hard):
+            # rows of one small matrix are gathered faster than those of every source
+            rows = np.ascontiguousarray(term.target[0] if others[0] == 0 else term.target[0].T)
+            back = part.inverse()
+            moved = rows.take(back.permutation, 0)
+            if axis.signed and back.sign is not None:
+                moved *= back.sign[..., None].astype(moved.dtype)
+            return moved if others[0] == 0 else moved.transpose(0, 2, 1), term.source
+    return term.target, move(term.source, term.axes, state, skip=position)
+
+
+def _move_axis(value: np.ndarray, part: Part, axis: int, signed: bool) -> np.ndarray:
+    if part is None:
+        mean = np.zeros_like(value[:1]) if signed else value.mean(axis, keepdims=True)
+        return np.broadcast_to(mean, value.shape)
+    if isinstance(part, Soft):
+        matrix = part.odd if signed and part.odd is not None else part.even
+        front = np.moveaxis(value, axis, 1)
+        moved = np.matmul(matrix, front.reshape(*front.shape[:2], -1)).reshape(front.shape)
+        return np.moveaxis(moved, 1, axis)
+    return each_by_its_own(value, part if signed else Hard(part.permutation), axis)
+
+
+def _contract(target: np.ndarray, source: np.ndarray, position: int) -> np.ndarray:
+    """``(batch, n, n)``: inner products of the target's and the source's slices along one axis."""
+    if target.ndim == 2:
+        return target[:, :, None] * source[:, None, :]
+    if target.ndim == 3:  # without transposed copies
+        if position == 1:
+            return np.matmul(target.transpose(0, 2, 1), source)
+        return np.matmul(target, source.transpose(0, 2, 1))
+    left, right = (np.moveaxis(x, position + 1, 1) for x in (target, source))
+    left, right = (x.reshape(*x.shape[:2], -1) for x in (left, right))
+    return np.matmul(left, right.transpose(0, 2, 1))
+
+
+def _flat(target: np.ndarray, source: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    target = np.broadcast_to(target, (len(source), *target.shape[1:]))
+    return target.reshape(len(source), -1), source.reshape(len(source), -1)
+
+
+def _alone(term: Term) -> bool:
+    return sum(axis.group is not None for axis in term.axes) == 1

@@ -1,0 +1,169 @@
+"""Which algorithm for which problem: exact where that is possible, otherwise the best of several.
+
+Groups that share no term are independent and solved apart. One group alone, not paired with itself, is a single
+assignment. A few groups of few elements are enumerated, all but the largest, which is then an assignment. Knows the
+bilinear problem; nothing of costs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from numpyro_symmetry.assignment.descent import Descent, descend
+from numpyro_symmetry.assignment.frank_wolfe import frank_wolfe, graduated
+from numpyro_symmetry.assignment.linear import assign
+from numpyro_symmetry.assignment.problem import Problem, Term
+from numpyro_symmetry.symmetry import Hard
+from numpyro_symmetry.symmetry.components import connected
+
+METHODS = ("auto", "descent", "frank_wolfe", "thorough")
+_MAX_ENUMERATED = 1000
+# below this width restarts are cheap and find what Frank-Wolfe misses
+_NARROW = 16
+_RESTARTS = 8
+_REWEIGHTING = 1.0
+
+
+class Solution(NamedTuple):
+    """Group -> assignment; for each of the batch whether it is exact, how many sweeps it took, whether it settled."""
+
+    state: dict[str, Hard]
+    exact: np.ndarray
+    num_sweeps: np.ndarray
+    converged: np.ndarray
+
+
+def solve(problem: Problem, method: str, rng: np.random.Generator) -> Solution:
+    """Maximise a batch of bilinear problems.
+
+    Parameters
+    ----------
+    problem
+        Batch of problems.
+    method
+        ``"auto"``: the better of descent and Frank–Wolfe, both from the barycentre, and a few restarts if narrow;
+        ``"descent"`` and ``"frank_wolfe"`` alone; ``"thorough"``: also graduated nonconvexity and more restarts.
+    rng
+        For restarts.
+
+    Returns
+    -------
+    Solution
+        Never worse than the identity.
+    """
+    state: dict[str, Hard] = {}
+    exact, settled = np.ones(problem.batch, bool), np.ones(problem.batch, bool)
+    num_sweeps = np.zeros(problem.batch, int)
+    for component in components(problem):
+        found = _solve_component(component, method, rng)
+        state |= found.state
+        exact, settled = exact & found.exact, settled & found.converged
+        num_sweeps = np.maximum(num_sweeps, found.num_sweeps)
+    return Solution({name: state[name] for name in problem.groups}, exact, num_sweeps, settled)
+
+
+def components(problem: Problem) -> list[Problem]:
+    """Problems of groups that share no term with groups of another."""
+    parts = connected((term, {axis.group for axis in term.axes if axis.group is not None}) for term in problem.terms)
+    order = list(problem.groups)
+    parts.sort(key=lambda part: min(order.index(name) for name in part[0]))
+    return [Problem(tuple(terms), {g: problem.groups[g] for g in order if g in names}) for names, terms in parts]
+
+
+def _solve_component(problem: Problem, method: str, rng: np.random.Generator) -> Solution:
+    if (assigned := _enumerated_groups(problem)) is not None:
+        state = _enumerate(problem, *assigned)
+        yes = np.ones(problem.batch, bool)
+        return Solution(state, yes, np.ones(problem.batch, int), yes)
+    best: Descent | None = None
+    for start in _starts(problem, method, rng):
+        found = descend(problem, start())
+        best = found if best is None else _better(problem, best, found)
+    assert best is not None
+    # only now labels as they came: starting from them would make the answer depend on them
+    worse = problem.score(best.state) < problem.score(problem.identity())
+    if worse.any():
+        items = np.flatnonzero(worse)
+        part = problem.at(items)
+        rescued = descend(part, part.identity())
+        for name, part in rescued.state.items():
+            best.state[name].write(items, part)
+        best.num_sweeps[items], best.converged[items] = rescued.num_sweeps, rescued.converged
+    return Solution(best.state, np.zeros(problem.batch, bool), best.num_sweeps, best.converged)
+
+
+def _starts(problem: Problem, method: str, rng: np.random.Generator) -> Iterator[Callable[[], dict[str, Hard] | None]]:
+    narrow = max(group.size or 0 for group in problem.groups.values()) <= _NARROW
+    if method != "frank_wolfe":
+        yield lambda: None
+    if method != "descent":
+        yield lambda: frank_wolfe(problem)
+    if method == "thorough":
+        yield lambda: graduated(problem)
+    if method == "thorough" or (method == "auto" and narrow):
+        for _ in range(_RESTARTS):
+            yield lambda: descend(_reweighted(problem, rng)).state
+
+
+def _reweighted(problem: Problem, rng: np.random.Generator) -> Problem:
+    """The targets' entries weighted at random: another start, yet blind to how the source is labelled."""
+
+    def one(term: Term) -> Term:
+        weights = np.exp(_REWEIGHTING * rng.standard_normal(term.target.shape[1:])).astype(term.target.dtype)
+        return term._replace(target=term.target * weights)
+
+    return Problem(tuple(map(one, problem.terms)), problem.groups)
+
+
+def _better(problem: Problem, first: Descent, second: Descent) -> Descent:
+    """For each of the batch the one with the larger objective; the first if they are equal."""
+    wins = problem.score(second.state) > problem.score(first.state)
+
+    items = np.flatnonzero(wins)
+    state = {name: part.each(np.copy) for name, part in first.state.items()}
+    for name, part in state.items():
+        part.write(items, second.state[name].at(items))
+    return Descent(
+        state, np.where(wins, second.num_sweeps, first.num_sweeps), np.where(wins, second.converged, first.converged)
+    )
+
+
+def _enumerated_groups(problem: Problem) -> tuple[list[str], str | None] | None:
+    """Groups to enumerate and the one left to assign, if the first have few elements together; else ``None``."""
+    assignable = [name for name in problem.groups if not problem.pairs_with_itself(name)]
+    last = max(assignable, key=lambda name: problem.groups[name].size or 0, default=None)
+    rest = [name for name in problem.groups if name != last]
+    log_order = math.fsum(problem.groups[name].log_order() for name in rest)
+    return (rest, last) if log_order <= math.log(_MAX_ENUMERATED) + 1e-9 else None
+
+
+def _enumerate(problem: Problem, names: list[str], last: str | None) -> dict[str, Hard]:
+    if not names and last is not None:
+        benefit = problem.benefit(last, {})
+        return {last: benefit.best(assign(benefit.unsigned()))}
+    best, still, best_score = problem.identity(), problem.identity(), np.full(problem.batch, -np.inf)
+    fixed = np.zeros(problem.batch, int)
+    every = [problem.groups[name].elements() for name in names]
+    for choice in np.ndindex(*(len(part.permutation) for part in every)):
+        here = zip(names, every, choice, strict=True)
+        state = {name: part.at(np.full(problem.batch, k)) for name, part, k in here}
+        if last is not None:
+            benefit = problem.benefit(last, state)
+            state[last] = benefit.best(assign(benefit.unsigned()))
+        score, stay = problem.score(state), _num_kept(state, still)
+        # a gain within rounding is none, and of equally good elements that which moves the fewest labels is taken
+        gain, rounding = score - best_score, 1e-12 * problem.scale
+        wins = (gain > rounding) | ((gain >= -rounding) & (stay > fixed))
+        for name, part in state.items():
+            best[name].write(wins, part.at(wins))
+        best_score, fixed = np.where(wins, score, best_score), np.where(wins, stay, fixed)
+    return best
+
+
+def _num_kept(state: dict[str, Hard], still: dict[str, Hard]) -> np.ndarray:
+    """How many labels each of the batch keeps, and keeps the sign of."""
+    return np.sum([part.is_same(still[name]).sum(-1) for name, part in state.items()], axis=0)

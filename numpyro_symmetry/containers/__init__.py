@@ -1,0 +1,7 @@
+"""Draws in the container they came in: read as arrays, written back as the same type; and draws written for ArviZ."""
+
+from numpyro_symmetry.containers.guide_draws import to_arviz
+from numpyro_symmetry.containers.kinds import Container, model_of, read
+from numpyro_symmetry.containers.trace import Trace
+
+__all__ = ["Container", "Trace", "model_of", "read", "to_arviz"]

@@ -1,0 +1,65 @@
+"""Every kind of container that draws are read from, in one tuple. A new kind is one more entry there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numpyro_symmetry.containers.labelled import DATASET, INFERENCE_DATA, TREE
+from numpyro_symmetry.containers.mcmc import MCMC
+from numpyro_symmetry.containers.plain import MAPPING, MEMBERS
+from numpyro_symmetry.containers.strangers import refuse
+from numpyro_symmetry.containers.trace import Container, Trace
+from numpyro_symmetry.models import Model
+from numpyro_symmetry.symmetry import Symmetry
+from numpyro_symmetry.symmetry.arguments import as_count
+
+# the first that recognises a container reads it; those of xarray and ArviZ are mappings too
+CONTAINERS: tuple[Container, ...] = (DATASET, TREE, INFERENCE_DATA, MAPPING, MEMBERS, MCMC)
+
+
+def read(data: Any, symmetry: Symmetry, num_leading_dims: int | None = None) -> Trace:
+    """Read draws from any container.
+
+    Parameters
+    ----------
+    data
+        The container.
+    symmetry
+        Whose sites' ranks tell leading dimensions from a site's own, in containers that do not name them.
+    num_leading_dims
+        Says so where the symmetry cannot.
+
+    Returns
+    -------
+    Trace
+        Reading shares memory with the container.
+
+    Raises
+    ------
+    SymmetryError
+        If the container is of no known type, is empty, or its sites disagree on their leading dimensions.
+    """
+    if num_leading_dims is not None:
+        num_leading_dims = as_count(
+            num_leading_dims, "num_leading_dims", meaning="1 for (draw, ...), 2 for (chain, draw, ...)"
+        )
+    kind = _kind_of(data)
+    if kind is None:
+        raise refuse(data)
+    return kind.read(data, symmetry, num_leading_dims)._replace(model=kind.model(data))
+
+
+def model_of(data: Any) -> Model | None:
+    """The model that draws are of, and its arguments; ``None`` where their container does not know it.
+
+    Raises
+    ------
+    SymmetryError
+        If the container holds no draws.
+    """
+    kind = _kind_of(data)
+    return None if kind is None else kind.model(data)
+
+
+def _kind_of(data: Any) -> Container | None:
+    return next((kind for kind in CONTAINERS if kind.recognises(data)), None)

@@ -1,0 +1,101 @@
+"""Draws with named dimensions: ``xarray.Dataset``, ArviZ's ``InferenceData`` and ``DataTree``.
+
+Only variables of the posterior are ever replaced; other groups are shared. Knows groups and dimensions; no relabelling.
+"""
+
+from __future__ import annotations
+
+import copy
+import sys
+from collections.abc import Callable, Collection, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import xarray as xr
+
+from numpyro_symmetry.containers.trace import Arrays, Container, Trace
+from numpyro_symmetry.symmetry import SymmetryError
+
+# groups of a container that hold the same draws in other forms, which are left as they are
+SIBLINGS = ("warmup_posterior", "unconstrained_posterior")
+# groups that hold what was drawn given the posterior, and may hold labels
+PREDICTED = ("posterior_predictive", "predictions")
+
+
+def _from_dataset(
+    data: xr.Dataset, wrap: Callable[[xr.Dataset], Any], beside: Mapping[str, xr.Dataset] = MappingProxyType({})
+) -> Trace:
+    dims = tuple(dim for dim in ("chain", "draw") if dim in data.dims) or tuple({"sample"} & set(data.dims))
+    if not dims:
+        raise SymmetryError(f"The posterior has dimensions {tuple(data.dims)}; expected chain and draw, or sample.")
+    arrays = _of_draws(data, dims)
+    known = {str(name) for group in ("observed_data", "log_likelihood") for name in beside.get(group, {})}
+    stats, likelihood = (_of_draws(beside.get(group, {}), dims) for group in ("sample_stats", "log_likelihood"))
+
+    def write(new: Arrays, without: Collection[str] = ()) -> Any:
+        def variable(site: str) -> xr.DataArray:
+            moved = arrays[site].copy(deep=False, data=new[site])
+            return moved.transpose(*data[site].dims)
+
+        return wrap(data.assign({site: variable(site) for site in new}).drop_vars(list(without)))
+
+    return Trace(
+        {site: array.values for site, array in arrays.items()},
+        tuple(data.sizes[dim] for dim in dims),
+        write,
+        dims={site: tuple(map(str, array.dims[len(dims) :])) for site, array in arrays.items()},
+        log_density=stats["lp"].values if "lp" in stats else None,
+        log_likelihood=likelihood,
+        left_behind=tuple(group for group in SIBLINGS if group in beside),
+        predicted={
+            group: {name: x for name, x in _of_draws(beside[group], dims).items() if name not in known}
+            for group in PREDICTED
+            if group in beside
+        },
+    )
+
+
+def _of_draws(group: Mapping[Any, xr.DataArray], dims: tuple[str, ...]) -> dict[str, xr.DataArray]:
+    """Variables with the draws' dimensions in front; what lacks them (a constant) says nothing of draws."""
+    return {str(name): group[name].transpose(*dims, ...) for name in group if set(dims) <= set(group[name].dims)}
+
+
+def _from_inference_data(data: Any) -> Trace:
+    groups = {name: data[name] for name in data.groups()}
+
+    if "posterior" not in groups:
+        raise SymmetryError(f"The InferenceData has groups {sorted(groups)}; expected one named 'posterior'.")
+
+    def wrap(posterior: xr.Dataset) -> Any:
+        new = copy.copy(data)
+        new.posterior = posterior
+        return new
+
+    return _from_dataset(data.posterior, wrap, groups)
+
+
+def _from_tree(data: Any) -> Trace:
+    if "posterior" not in data.children:
+        raise SymmetryError(f"The DataTree has groups {sorted(data.children)}; expected one named 'posterior'.")
+
+    def wrap(posterior: xr.Dataset) -> Any:
+        new = data.copy(deep=False)
+        new["posterior"].dataset = posterior
+        return new
+
+    groups = {name: node.to_dataset() for name, node in data.children.items()}
+    return _from_dataset(groups["posterior"], wrap, groups)
+
+
+def _is_inference_data(data: Any) -> bool:
+    # whoever holds one has loaded ArviZ, which is slow to load; since its first version it warns who asks for the name
+    kind = getattr(sys.modules.get("arviz"), "__dict__", {}).get("InferenceData")
+    return isinstance(kind, type) and isinstance(data, kind)
+
+
+DATASET = Container(
+    lambda data: isinstance(data, xr.Dataset), lambda data, *_: _from_dataset(data, lambda dataset: dataset)
+)
+# older versions of xarray have no trees, and then nobody passes one
+TREE = Container(lambda data: isinstance(data, getattr(xr, "DataTree", ())), lambda data, *_: _from_tree(data))
+INFERENCE_DATA = Container(_is_inference_data, lambda data, *_: _from_inference_data(data))

@@ -1,0 +1,159 @@
+"""Arrays of a NumPyro model in an ArviZ container: ``InferenceData`` before ArviZ 1, ``DataTree`` since.
+
+Dimensions are named after plates. Knows models and ArviZ; not who made the draws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+from jax import Array
+from numpyro import infer
+
+from numpyro_symmetry.models import Model, discrete_of, latent_of, observed_of, trace_model
+from numpyro_symmetry.models.plates import plate_dims
+from numpyro_symmetry.symmetry import SymmetryError
+from numpyro_symmetry.symmetry.arguments import as_names, shape_of
+
+_KEPT = ("sample", "deterministic")
+
+Groups = Mapping[str, Mapping[str, Any]]
+
+
+def posterior_container(
+    model: Model,
+    posterior: Mapping[str, Array],
+    *,
+    sample_stats: Mapping[str, Any] | None = None,
+    log_likelihood: bool = True,
+    dims: Mapping[str, list[str]] | None = None,
+    coords: Mapping[str, Any] | None = None,
+    attrs: Mapping[str, Any] | None = None,
+) -> Any:
+    """Draws of a model's posterior, whoever made them, beside the model's data and how likely they make each datum.
+
+    Parameters
+    ----------
+    model
+        The model and its arguments.
+    posterior
+        Site -> ``(chain, draw, ...)``.
+    sample_stats
+        What a sampler has to say of its draws, ``(chain, draw, ...)``.
+    log_likelihood
+        Whether to keep the log-likelihood of every datum in every draw.
+    dims, coords
+        Names and coordinates of dimensions, beside those of plates.
+    attrs
+        Attributes of the posterior group.
+
+    Returns
+    -------
+    InferenceData or DataTree
+        ``posterior``, ``sample_stats``, ``log_likelihood``, ``observed_data``; groups without variables are left out.
+    """
+    function, args, kwargs = model
+    sites = trace_model(function, args, kwargs, jax.random.key(0))
+    check_dims(dims, coords, sites)
+    data = _observed(sites)
+    likelihood: Mapping[str, Array] = {}
+    if log_likelihood and data:
+        latent = {name: value for name, value in posterior.items() if sites.get(name, {}).get("type") == "sample"}
+        _refuse_undrawn(sites, latent)
+        likelihood = infer.log_likelihood(function, latent, *args, batch_ndims=2, parallel=False, **kwargs)
+    groups = {
+        "posterior": posterior,
+        "sample_stats": sample_stats or {},
+        "log_likelihood": likelihood,
+        "observed_data": data,
+    }
+    return to_container(groups, dims=plate_dims(sites) | dict(dims or {}), coords=coords, attrs=attrs)
+
+
+def to_container(
+    groups: Groups,
+    *,
+    dims: Mapping[str, list[str]] | None = None,
+    coords: Mapping[str, Any] | None = None,
+    attrs: Mapping[str, Any] | None = None,
+) -> Any:
+    """Groups of arrays ``(chain, draw, ...)`` as the container of the ArviZ that is installed.
+
+    Parameters
+    ----------
+    groups
+        Group -> variable -> array. Observed data and constants have no leading dimensions.
+    dims, coords
+        Names of the dimensions after chain and draw, and their coordinates.
+    attrs
+        Attributes of the posterior group.
+
+    Returns
+    -------
+    InferenceData or DataTree
+        The former before ArviZ 1.
+    """
+    import arviz
+
+    arrays = {group: {name: np.asarray(value) for name, value in one.items()} for group, one in groups.items() if one}
+    known = {name: list(names) for name, names in (dims or {}).items()}
+    if int(arviz.__version__.split(".")[0]) >= 1:
+        data = arviz.from_dict(arrays, dims=known, coords=dict(coords or {}))
+        data["posterior"].attrs.update(attrs or {})
+        return data
+    data = arviz.from_dict(**arrays, dims=known, coords=dict(coords or {}))  # pyright: ignore[reportArgumentType]
+    data.posterior.attrs.update(attrs or {})  # pyright: ignore[reportAttributeAccessIssue]
+    return data
+
+
+def check_dims(
+    dims: Mapping[str, list[str]] | None, coords: Mapping[str, Any] | None, sites: Mapping[str, Mapping[str, Any]]
+) -> None:
+    """Refuse names of dimensions, and coordinates, that do not fit a model's sites: known before anything is drawn.
+
+    Raises
+    ------
+    TypeError
+        If one of the two is no mapping, or holds a bare name.
+    ValueError
+        If a site is unknown, has fewer dimensions than names, or a dimension has another length than its coordinates.
+    """
+    for name, value in {"dims": dims, "coords": coords}.items():
+        if not (value is None or isinstance(value, Mapping)):
+            raise TypeError(f"{name} must be a mapping from names; got {type(value).__name__}.")
+    shapes = {name: np.shape(site["value"]) for name, site in sites.items() if site["type"] in _KEPT}
+    for name, given in (dims or {}).items():
+        if name not in shapes:
+            raise ValueError(f"dims names {name!r}; the model has sites {list(shapes)}.")
+        names = as_names(given, f"dims[{name!r}]", example=f"['{name}_row']")
+        if len(names) > len(shapes[name]):
+            raise ValueError(
+                f"dims[{name!r}] has {len(names)} names {list(names)}; the site has shape {shapes[name]}, chains and "
+                "draws apart."
+            )
+    for name, dimensions in (plate_dims(sites) | dict(dims or {})).items():
+        for dimension, size in zip(dimensions, shapes[name], strict=False):
+            if dimension not in (coords or {}):
+                continue
+            count = shape_of((coords or {})[dimension], f"coords[{dimension!r}]")
+            if count != (size,):
+                raise ValueError(
+                    f"coords[{dimension!r}] has shape {count}; site {name!r} has {size} along that dimension."
+                )
+
+
+def _refuse_undrawn(sites: Mapping[str, Mapping[str, Any]], drawn: Collection[str]) -> None:
+    """Refuse a model whose likelihood depends on sites of which there are no draws."""
+    if missing := sorted(set(latent_of(sites)) - set(discrete_of(sites)) - set(drawn)):
+        raise SymmetryError(
+            f"The model has latent sites {missing} that were not drawn; the draws hold {sorted(drawn)} of its sites. "
+            "Pass the model of these draws and its data, or log_likelihood=False."
+        )
+
+
+def _observed(sites: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Observed values by site."""
+    return {name: site["value"] for name, site in observed_of(sites).items() if np.size(site["value"])}

@@ -1,0 +1,113 @@
+"""What draws come in and `rebase` does not read: what it is, and the line that makes it readable.
+
+Knows how other programs keep draws; nothing of relabelling.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from numpyro_symmetry.containers.trace import Arrays
+from numpyro_symmetry.symmetry import Symmetry, SymmetryError
+from numpyro_symmetry.symmetry.arguments import as_array, refuse_masked, refuse_tracers
+
+_EXPECTED = (
+    "rebase expects a dict of draws, a list of ensemble members, an xarray.Dataset, InferenceData, a DataTree with a "
+    "posterior group, or numpyro.infer.MCMC after run"
+)
+
+
+def refuse(data: Any) -> SymmetryError:
+    """What to say of a container of no known type."""
+    return SymmetryError(f"{_EXPECTED}; got {_what_it_is(data)}.")
+
+
+def _what_it_is(data: Any) -> str:
+    name = type(data).__name__
+    if isinstance(data, type):
+        return f"the class {data.__name__}: pass an instance"
+    if hasattr(data, "_fields"):
+        if "position" in data._fields:
+            return f"the state {name} of a sampler: pass its positions by site, states.position"
+        return f"the tuple {name}({', '.join(data._fields)}): pass its fields by name, data._asdict()"
+    if hasattr(data, "elements") and hasattr(data, "undo"):
+        return f"a {name}: pass its draws, out.data"
+    if hasattr(data, "columns") and hasattr(data, "to_numpy"):
+        return (
+            f"a {name} with columns: stack those of each site, such as {{'mu': frame[['mu[1]', 'mu[2]']].to_numpy()}}"
+            ", or read the trace by ArviZ"
+        )
+    if hasattr(data, "dtype") and hasattr(data, "shape"):
+        return f"an array of shape {tuple(data.shape)}: name the site that it holds, {{'loc': draws}}"
+    if isinstance(data, Sequence) and not isinstance(data, str | bytes):
+        if not len(data):
+            return f"an empty {name}"
+        return (
+            f"a {name} of {type(data[0]).__name__}: members of an ensemble are dicts by site; the parts of one "
+            "position get names, dict(zip(names, position))"
+        )
+    return name
+
+
+def as_arrays(data: Mapping[str, Any], symmetry: Symmetry) -> Arrays:
+    """The values of a dict as arrays.
+
+    Raises
+    ------
+    SymmetryError
+        If a site is nested, masked or ragged, or a site of the symmetry is there in columns of its entries.
+    TypeError
+        If a site is a tracer: draws are read outside of `jit`.
+    """
+    refuse_masked(data)
+    refuse_nested(data)
+    refuse_tracers("rebase", *data.values())
+    values = {}
+    for site, value in data.items():
+        try:
+            values[site] = np.asarray(as_array(value, f"Site {site!r}"))
+        except SymmetryError as error:
+            if isinstance(value, list | tuple) and isinstance(error.__cause__, ValueError):
+                raise SymmetryError(_of_ragged(site, value)) from error
+            raise
+    if not values:
+        raise SymmetryError("There are no draws: the dict is empty.")
+    _refuse_columns(values, symmetry)
+    return values
+
+
+def refuse_nested(data: Mapping[str, Any], what: str = "Site") -> None:
+    """Refuse dicts within dicts, as networks keep their parameters."""
+    for site, value in data.items():
+        if isinstance(value, Mapping):
+            raise SymmetryError(
+                f"{what} {site!r} is itself a dict of {sorted(map(str, value))}; expected arrays by site. Join the "
+                "keys: flax.traverse_util.flatten_dict(data, sep='.'), and back by unflatten_dict."
+            )
+
+
+def _of_ragged(site: str, value: Any) -> str:
+    lengths = [len(part) if hasattr(part, "__len__") else 1 for part in value]
+    if len(set(lengths)) == 1:
+        return f"Site {site!r} is ragged: draws differ in shape; expected draws of one shape."
+    return (
+        f"Site {site!r} is ragged: its chains have {', '.join(map(str, lengths))} draws; expected the same number of "
+        f"each. Cut them to the shortest, value[:{min(lengths)}], in every site."
+    )
+
+
+def _refuse_columns(values: Arrays, symmetry: Symmetry) -> None:
+    """Refuse a site that is there entry by entry, as Stan (``mu.1``), BUGS and PyMC (``mu[1]``) write them."""
+    for site in symmetry.axes:
+        pattern = re.compile(re.escape(site) + r"(\[[\d, ]+\]|(\.\d+)+|__\d+(_\d+)*)")
+        columns = [name for name in values if isinstance(name, str) and pattern.fullmatch(name)]
+        if site not in values and columns:
+            raise SymmetryError(
+                f"Site {site!r} is there in {len(columns)} columns, {columns[0]!r} to {columns[-1]!r}; expected one "
+                f"array (draw, ...). Stack them: {{{site!r}: np.stack([data[c] for c in columns], -1)}} (and reshape a "
+                "matrix), or read the trace by ArviZ."
+            )

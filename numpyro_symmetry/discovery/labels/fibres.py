@@ -1,0 +1,122 @@
+"""Fibres: which axes a free axis stands beside wherever it stands, so that it may move on its own at each position.
+
+If the units of a network stand in no value without the axis of networks beside them, every network may permute its
+units by itself. Knows terms; no symmetries and no programs.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+from numpyro_symmetry.discovery.labels.terms import (
+    Atom,
+    Joined,
+    Term,
+    atoms_of,
+    resolve,
+)
+
+# combinations of parts of joined axes looked at in one value
+_MAX_COMBINATIONS = 4096
+
+Pointer = tuple[Term, Term, object]
+
+
+def chains(
+    values: Iterable[Sequence[Term]],
+    pointers: Iterable[Pointer],
+    atoms: Mapping[int, Atom],
+    free: Collection[int],
+) -> dict[int, list[int]]:
+    """Free atom -> atoms it is fibred over, outermost first; each of those that moves is fibred over those before it.
+
+    Parameters
+    ----------
+    values
+        Labels of the axes of every value.
+    pointers
+        Axes whose entries belong each to an entry of another axis, and a tag of the indices that say which.
+    atoms
+        Serial -> atom, of the axes of sites.
+    free
+        Serials of atoms that move.
+    """
+    pointers = list(pointers)
+    mixed = {
+        one.serial for one, other in (map(resolve, p[:2]) for p in pointers) if isinstance(one, Atom) and one is other
+    }
+    # entries of an axis that point at others of its own do not stand each by itself
+    beside = {serial: s - mixed for serial, s in _companions(values, _owners(pointers)).items()}
+    above: dict[int, set[int]] = {}
+    for serial in sorted(free, key=lambda s: -len(beside.get(s, ()))):
+        # of two that always stand together, the one met first is the inner one
+        above[serial] = {
+            s for s in beside.get(serial, ()) if s in atoms and atoms[s].size > 1 and serial not in above.get(s, ())
+        }
+    found: dict[int, list[int]] = {}
+    # a label is a path, and an axis that does not move has one label only
+    path: dict[int, list[int]] = {}
+    for serial in sorted(free, key=lambda s: (len(above[s] & set(free)), s)):
+        chain: list[int] = []
+        candidates = sorted(above[serial], key=lambda s: (s not in free, s))
+        while True:
+            other = next(
+                (s for s in candidates if s not in chain and (found if s in free else path).get(s, chain) == chain),
+                None,
+            )
+            if other is None:
+                break
+            if other not in free:
+                path.setdefault(other, list(chain))
+            chain.append(other)
+        found[serial] = chain
+    return {serial: chain for serial, chain in found.items() if chain}
+
+
+def _companions(values: Iterable[Sequence[Term]], owners: Mapping[int, set[int]]) -> dict[int, set[int]]:
+    """Atom -> atoms that stand beside it, once, in every value in which it stands."""
+    companions: dict[int, set[int]] = {}
+    seen: set[tuple[int, ...]] = set()
+    for axes in values:
+        if math.prod(len(_parts(term)) for term in axes) > _MAX_COMBINATIONS:
+            # too many to look at: nothing is known to stand beside any of them
+            companions |= {atom.serial: set() for term in axes for atom in atoms_of(term)}
+            continue
+        for here in _combinations(axes):
+            if here in seen:
+                continue
+            seen.add(here)
+            count = Counter(here)
+            count.update([owner for serial in here for owner in owners.get(serial, ())])
+            once = {serial for serial in count if count[serial] == 1}
+            for serial in count:
+                companions[serial] = companions.get(serial, once) & once - {serial}
+    return companions
+
+
+def _owners(pointers: Iterable[Pointer]) -> dict[int, set[int]]:
+    """Axis -> axes to whose entries its own entries belong, where only one set of indices ever says to which."""
+    tags: dict[tuple[int, int], set[object]] = {}
+    for pointing, target, tag in pointers:
+        one, other = resolve(pointing), resolve(target)
+        if isinstance(one, Atom) and isinstance(other, Atom):
+            tags.setdefault((one.serial, other.serial), set()).add(tag)
+    owners: dict[int, set[int]] = {}
+    for (one, other), known in tags.items():
+        if len(known) == 1:
+            owners.setdefault(one, set()).add(other)
+    return owners
+
+
+def _parts(term: Term) -> list[Term]:
+    term = resolve(term)
+    return term.parts if isinstance(term, Joined) else [term]
+
+
+def _combinations(axes: Sequence[Term]) -> Iterator[tuple[int, ...]]:
+    """Serials of the atoms that stand together in a value: of joined axes, one part of each at a time."""
+    for chosen in itertools.product(*map(_parts, axes)):
+        yield tuple(sorted(atom.serial for part in chosen for atom in atoms_of(part)))

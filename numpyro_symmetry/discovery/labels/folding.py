@@ -1,0 +1,211 @@
+"""What constants alone determine: operations on them, done in NumPy so that nothing is compiled, and whole programs.
+
+Knows programs and known values; no labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.extend import core
+from scipy import special
+
+from numpyro_symmetry.discovery.labels.values import Known, known
+from numpyro_symmetry.models.compat import bind_params, called
+from numpyro_symmetry.models.programs import read_later
+
+# equations up to which a called program is looked into for choices by constants
+_SMALL = 20
+
+
+def constants_of(jaxpr: Any, known_: Mapping[Any, Known]) -> dict[Any, Known]:
+    """Every value of a program that constants alone determine, and that a result is made from."""
+    found, wanted = dict(known_), read_later(jaxpr)
+
+    def read(atom: Any) -> Known | None:
+        return Known(np.asarray(atom.val)) if isinstance(atom, core.Literal) else found.get(atom)
+
+    for equation in jaxpr.eqns:
+        if not any(var in wanted for var in equation.outvars):
+            continue
+        operands = list(map(read, equation.invars))
+        if equation.primitive.name == "platform_index":
+            found[equation.outvars[0]] = Known(np.int32(0))
+        elif (inner := called(equation)) is not None:
+            found.update(
+                (var, value)
+                for var, value in zip(equation.outvars, constant_results(inner, operands), strict=True)
+                if value is not None
+            )
+        elif (chosen := operand_chosen(equation, operands)) is not None:
+            value = operands[chosen]
+            if value is not None and value.value.shape == equation.outvars[0].aval.shape:
+                found[equation.outvars[0]] = value
+        elif None not in operands:
+            folded = fold(equation, [operand.value for operand in operands if operand is not None])
+            found.update(zip(equation.outvars, map(Known, folded or ()), strict=False))
+    return found
+
+
+def constant_results(closed: Any, args: Sequence[Known | None]) -> list[Known | None]:
+    """Which of a program's results constants alone determine, and their values."""
+    body = getattr(closed, "jaxpr", closed)
+    given = dict(zip(body.constvars, map(known, getattr(closed, "consts", ())), strict=True))
+    given |= {var: value for var, value in zip(body.invars, args, strict=True) if value is not None}
+    found = constants_of(body, given)
+    return [Known(np.asarray(v.val)) if isinstance(v, core.Literal) else found.get(v) for v in body.outvars]
+
+
+def live_in(jaxpr: Any, known_: Mapping[Any, Known], wanted: Sequence[bool]) -> set[Any]:
+    """Values of a program that its wanted results are made from; not those a constant choice leaves out."""
+    live = {var for var, want in zip(jaxpr.outvars, wanted, strict=True) if want and not isinstance(var, core.Literal)}
+    for equation in reversed(jaxpr.eqns):
+        if not any(var in live for var in equation.outvars):
+            continue
+        operands = [Known(np.asarray(a.val)) if isinstance(a, core.Literal) else known_.get(a) for a in equation.invars]
+        inner, chosen = called(equation), operand_chosen(equation, operands)
+        body = getattr(inner, "jaxpr", inner)
+        used = equation.invars
+        if chosen is not None:
+            used = [equation.invars[chosen]]
+        elif body is not None and len(body.eqns) <= _SMALL:
+            given = {var: value for var, value in zip(body.invars, operands, strict=True) if value is not None}
+            inside = live_in(body, constants_of(body, given), [var in live for var in equation.outvars])
+            used = [a for a, var in zip(equation.invars, body.invars, strict=True) if var in inside]
+        live.update(a for a in used if not isinstance(a, core.Literal))
+    return live
+
+
+def operand_chosen(equation: Any, operands: Sequence[Known | None]) -> int | None:
+    """The operand that a choice by a constant takes, if it is one."""
+    if equation.primitive.name != "select_n" or operands[0] is None:
+        return None
+    which = np.unique(np.asarray(operands[0].value))
+    return 1 + int(which[0]) if len(which) == 1 else None
+
+
+def fold(equation: Any, values: list[np.ndarray]) -> list[np.ndarray] | None:
+    """An operation on constants, evaluated; ``None`` if it cannot be."""
+    name, params, out = equation.primitive.name, equation.params, equation.outvars[0].aval
+    try:
+        if name in _FOLDED:
+            with np.errstate(all="ignore"):
+                value = np.asarray(_FOLDED[name](params, *values))
+            return [np.broadcast_to(value, out.shape).astype(out.dtype)]
+        subfuns, params = bind_params(equation.primitive, equation.params)
+        with jax.ensure_compile_time_eval():
+            result = equation.primitive.bind(*subfuns, *values, **params)
+        return [np.asarray(x) for x in (result if equation.primitive.multiple_results else [result])]
+    except Exception:
+        # whatever cannot be evaluated (random keys, effects, other devices) stays unknown, which is safe: it is pinned
+        return None
+
+
+def evaluate(equation: Any, values: list[np.ndarray]) -> np.ndarray:
+    """A gather or scatter of given arrays, evaluated."""
+    subfuns, params = bind_params(equation.primitive, equation.params)
+    with jax.ensure_compile_time_eval():
+        return np.asarray(equation.primitive.bind(*subfuns, *values, **params))
+
+
+def _broadcast(params: dict[str, Any], value: np.ndarray, *_: Any) -> np.ndarray:
+    shape = [1] * len(params["shape"])
+    for k, d in enumerate(params["broadcast_dimensions"]):
+        shape[d] = value.shape[k]
+    return np.broadcast_to(value.reshape(shape), params["shape"])
+
+
+def _iota(params: dict[str, Any], *_: Any) -> np.ndarray:
+    shape = [1] * len(params["shape"])
+    shape[params["dimension"]] = -1
+    counted = np.arange(params["shape"][params["dimension"]]).reshape(shape)
+    return np.broadcast_to(counted, params["shape"])
+
+
+def _slice(params: dict[str, Any], value: np.ndarray) -> np.ndarray:
+    strides = params["strides"] or (1,) * value.ndim
+    bounds = zip(params["start_indices"], params["limit_indices"], strides, strict=True)
+    return value[tuple(slice(*bound) for bound in bounds)]
+
+
+def _plain(function: Callable) -> Callable:
+    return lambda params, *values: function(*values)
+
+
+def _over_axes(function: Callable) -> Callable:
+    return lambda params, value: function(value, axis=tuple(params["axes"]))
+
+
+_NUMPY = {
+    "add": np.add,
+    "add_any": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "max": np.maximum,
+    "min": np.minimum,
+    "pow": np.power,
+    "neg": np.negative,
+    "sign": np.sign,
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "exp": np.exp,
+    "exp2": np.exp2,
+    "log": np.log,
+    "log1p": np.log1p,
+    "expm1": np.expm1,
+    "tanh": np.tanh,
+    "sin": np.sin,
+    "cos": np.cos,
+    "sqrt": np.sqrt,
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "square": np.square,
+    "abs": np.abs,
+    "is_finite": np.isfinite,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+    "not": np.invert,
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+    "lgamma": special.gammaln,
+    "digamma": special.digamma,
+    "erf": special.erf,
+    "erfc": special.erfc,
+    "erf_inv": special.erfinv,
+    "logistic": special.expit,
+    "stop_gradient": np.asarray,
+    "copy": np.asarray,
+    "copy_p": np.asarray,
+    "select_n": lambda which, *cases: np.choose(which.astype(int), cases) if which.shape == cases[0].shape else
+    cases[int(which)],
+    "clamp": lambda low, x, high: np.clip(x, low, high),
+}  # fmt: skip
+
+
+_FOLDED: dict[str, Callable] = {name: _plain(function) for name, function in _NUMPY.items()} | {
+    "broadcast_in_dim": _broadcast,
+    "iota": _iota,
+    "slice": _slice,
+    "div": lambda params, a, b: a / b if a.dtype.kind in "fc" else np.trunc(np.true_divide(a, b)),
+    "integer_pow": lambda params, x: np.asarray(x) ** params["y"],
+    "convert_element_type": lambda params, x: x,
+    "reshape": lambda params, x, *_: np.reshape(x, params["new_sizes"]),
+    "squeeze": lambda params, x: np.squeeze(x, tuple(params["dimensions"])),
+    "expand_dims": lambda params, x: np.expand_dims(x, tuple(params["dimensions"])),
+    "transpose": lambda params, x: np.transpose(x, params["permutation"]),
+    "concatenate": lambda params, *x: np.concatenate(x, params["dimension"]),
+    "rev": lambda params, x: np.flip(x, params["dimensions"]),
+    "reduce_sum": _over_axes(np.sum),
+    "reduce_prod": _over_axes(np.prod),
+    "reduce_max": _over_axes(np.max),
+    "reduce_min": _over_axes(np.min),
+    "reduce_and": _over_axes(np.all),
+    "reduce_or": _over_axes(np.any),
+}

@@ -1,0 +1,47 @@
+"""Short names of groups, of which each is known by the path to an array in a tree of modules. Knows names only."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator, Sequence
+
+Path = tuple[str, ...]
+
+
+def path_of(site: str) -> Path:
+    """The modules that hold a site, outermost first, and the site itself: of ``"net/Dense_0.kernel"`` three names."""
+    return tuple(filter(None, re.split(r"[/.$]", site))) or (site,)
+
+
+def short_names(paths: Sequence[Path]) -> list[str]:
+    """For each path the shortest name that no other one could have: of its module, if it can be, or of the array in it.
+
+    Examples
+    --------
+    >>> from numpyro_symmetry.discovery.labels.names import short_names
+    >>> short_names([("net", "Dense_0", "bias"), ("net", "Dense_1", "bias"), ("component",)])
+    ['Dense_0', 'Dense_1', 'component']
+    >>> short_names([("a", "Dense_0", "bias"), ("b", "Dense_0", "bias"), ("b", "Dense_0", "kernel[-2]")])
+    ['a.Dense_0', 'b.Dense_0.bias', 'Dense_0.kernel[-2]']
+    """
+    names: list[str] = []
+    for k, path in enumerate(paths):
+        others = [*paths[:k], *paths[k + 1 :]]
+        told = (".".join(name) for name in _candidates(path) if not any(name in _candidates(other) for other in others))
+        name = next(told, ".".join(path))
+        # of paths that are all alike, and of names that a dot makes alike
+        numbered = itertools.chain([name], (f"{name}.{i}" for i in itertools.count(2)))
+        names.append(next(one for one in numbered if one not in names))
+    return names
+
+
+def _candidates(path: Path) -> Iterator[Path]:
+    """Ends of the path to a module, and of that to its array, the shortest first; a number alone says nothing."""
+    *modules, _ = path
+    for k in reversed(range(len(modules))):
+        if not path[k].isdigit():
+            yield path[k:-1]
+    for k in reversed(range(max(len(modules), 1))):
+        if not path[k].isdigit():
+            yield path[k:]

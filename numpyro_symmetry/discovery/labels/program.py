@@ -1,0 +1,128 @@
+"""A model's log joint as a program of latent values and data, both opaque to it. Knows models; no terms."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from numpyro.distributions import constraints
+
+from numpyro_symmetry.models.data import is_array
+from numpyro_symmetry.models.log_joint import LOOKED_AT, Data, LogJoint, Sites, Way, sites_of, ways_to_give
+from numpyro_symmetry.models.parameters import leaves_of_parameters
+from numpyro_symmetry.models.plates import axis_names
+from numpyro_symmetry.models.programs import session_precision, traced
+from numpyro_symmetry.models.sites import discrete_of, is_unconstrained, latent_of, observed_of
+from numpyro_symmetry.models.trace import outline
+from numpyro_symmetry.symmetry import SymmetryError
+
+
+class Program(NamedTuple):
+    """A traced log joint.
+
+    Attributes
+    ----------
+    jaxpr
+        Closed; its arguments are the sites' values, then the data; its results sum to the log joint.
+    sites
+        What it is made of.
+    way
+        Which data are arguments of the program.
+    names
+        Site -> a name for each axis: of the plate that it is, or ``None``.
+    data_shapes
+        Shapes of the data.
+    used
+        Sites whose values the log joint depends on.
+    real
+        Whether each of the data is an argument of real numbers, which can be told apart by moving them a little.
+    opaque
+        Whether all arrays among the arguments are arguments of the program too: not where the model looks at values.
+    priors
+        Latent site -> its distribution, which may hold what was traced; parameters have none.
+    signs
+        Whether each site may hold any real number, so that a value of it can be negated.
+    """
+
+    jaxpr: Any
+    sites: Sites
+    way: Way
+    names: dict[str, list[str | None]]
+    data_shapes: list[tuple[int, ...]]
+    used: set[str]
+    real: list[bool]
+    opaque: bool
+    priors: dict[str, Any]
+    signs: list[bool]
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Site -> shape, in the order of the arguments; leaves of parameters are sites of their own."""
+        return {name: self.sites.shapes[name] for name in sorted(self.sites.shapes)}
+
+
+def read_program(model: Callable, args: tuple, kwargs: dict[str, Any], rng_key: Array) -> Program:
+    """Trace a model's log joint, its discrete latent sites summed out if they can be."""
+    trace = outline(model, args, kwargs, rng_key)
+    discrete = discrete_of(trace)
+    if discrete:
+        try:
+            return _read(model, args, kwargs, rng_key, trace, discrete)
+        except (SymmetryError, NotImplementedError, ValueError, AssertionError):
+            pass  # no funsor, or more than it can do: discrete values are then latent values like others
+    return _read(model, args, kwargs, rng_key, trace, [])
+
+
+def _read(
+    model: Callable, args: tuple, kwargs: dict[str, Any], rng_key: Array, trace: dict[str, Any], summed_out: list[str]
+) -> Program:
+    leaves = leaves_of_parameters(trace)
+    sites = sites_of(trace, summed_out, leaves)
+    joint, flat = LogJoint(model, args, kwargs, rng_key, sites), jax.tree.leaves((args, kwargs))
+    values = {name: trace[name]["value"] for name in latent_of(trace) if name in sites.shapes} | leaves
+    observed = {name: site["value"] for name, site in observed_of(trace).items() if is_array(site.get("known"))}
+    settings = {name: trace[name]["value"] for name in sites.settings}
+
+    def read_in(way: Way) -> tuple[Any, Data, Way]:
+        data = Data({k: flat[k] for k in way.positions}, settings, observed)
+        return traced(joint.log_probs, values, data, precision=session_precision()).closed, data, way
+
+    def read() -> tuple[Any, Data, Way]:
+        *opaque, nothing = ways
+        for way in opaque:
+            with contextlib.suppress(*LOOKED_AT):
+                return read_in(way)
+        return read_in(nothing)
+
+    ways = ways_to_give(args, kwargs, observed)
+    jaxpr, data, way = read()
+    body = getattr(jaxpr, "jaxpr", jaxpr)
+    # arguments are flattened in the order of sorted names
+    ordered = sorted(values)
+    met = {id(var) for equation in body.eqns for var in equation.invars}
+    used = {name for name, var in zip(ordered, body.invars, strict=False) if id(var) in met}
+    return Program(
+        jaxpr,
+        sites,
+        way,
+        {name: axis_names(trace.get(name), len(values[name].shape)) for name in ordered},
+        [leaf.shape for leaf in jax.tree.leaves(data)],
+        used,
+        [jnp.issubdtype(leaf.dtype, jnp.floating) for leaf in data.arguments.values()]
+        + [False] * len(jax.tree.leaves((settings, observed))),
+        way == ways[0],
+        {name: trace[name]["fn"] for name in ordered if name in trace and trace[name]["type"] == "sample"},
+        [_is_real(trace, name) for name in ordered],
+    )
+
+
+def _is_real(trace: dict[str, Any], name: str) -> bool:
+    """Whether a latent site, or the parameter that a leaf is of, has no constraint."""
+    if name in trace and trace[name]["type"] == "sample":
+        return is_unconstrained(trace[name]["fn"].support)
+    owner = next(site for other, site in trace.items() if name == other or name.startswith(f"{other}."))
+    return is_unconstrained(owner["kwargs"].get("constraint", constraints.real))

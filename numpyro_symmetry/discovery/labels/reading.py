@@ -1,0 +1,288 @@
+"""From labelled axes to a `Symmetry`: which atoms are free, what they are fibred over, and what to call them.
+
+Knows walks, terms and symmetries; no models.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from numpyro_symmetry.discovery.labels.fibres import chains
+from numpyro_symmetry.discovery.labels.names import path_of, short_names
+from numpyro_symmetry.discovery.labels.terms import (
+    Atom,
+    Joined,
+    Product,
+    Reason,
+    Term,
+    Uniform,
+    atoms_of,
+    indices_of,
+    line_of_cut,
+    resolve,
+)
+from numpyro_symmetry.discovery.labels.walk import Walk
+from numpyro_symmetry.symmetry import Concat, Finding, Split, Symmetry, SymmetryError, Unsigned, Whole
+from numpyro_symmetry.symmetry.axes import AxisEntry, labels, padded
+
+# blocks of axes of one size of which every set is tried
+_MAX_BLOCKS = 8
+# what is said of a group that numbers refused, where nothing closer is known
+FAILED = "failed the numerical check"
+Block = tuple[tuple[str, int], ...]
+
+
+@dataclass
+class Reading:
+    """Labels of the sites' axes, and how they are read.
+
+    Attributes
+    ----------
+    sites
+        Site -> a term for each axis.
+    walk
+        The walk through the program, with what it has met.
+    names
+        Site -> a name for each axis, or ``None``.
+    """
+
+    sites: dict[str, list[Term]]
+    walk: Walk
+    names: Mapping[str, Sequence[str | None]]
+
+    def atoms(self) -> dict[int, Atom]:
+        """Every atom on an axis of a site, in the order of the sites."""
+        return {atom.serial: atom for axes in self.sites.values() for term in axes for atom in atoms_of(term)}
+
+    def is_free(self, atom: Atom) -> bool:
+        """Whether some indices may be exchanged."""
+        return len(np.unique(atom.colours)) < atom.size
+
+    def blocks(self, symmetry: Symmetry) -> dict[int, list[Block]]:
+        """Size -> sets of whole axes that may be free though no rule says so; nothing harder has coloured them.
+
+        The axes of one atom that only the want of a rule has pinned, and each axis of which the program used parts on
+        their own. Sizes with too many to try every union of them are left out.
+        """
+        found: dict[int, dict[object, list[tuple[str, int]]]] = {}
+        bound = self._bound()
+        for site, terms in self.sites.items():
+            for k, term in enumerate(map(resolve, terms)):
+                if term.size < 2 or any(atom.hard is not None or atom.serial in bound for atom in atoms_of(term)):
+                    continue
+                if isinstance(term, Joined):
+                    found.setdefault(term.size, {})[site, k] = [(site, k)]
+                elif isinstance(term, Atom) and term.colours.any():
+                    found.setdefault(term.size, {}).setdefault(term.serial, []).append((site, k))
+        return {
+            size: [tuple(block) for block in blocks.values()]
+            for size, blocks in found.items()
+            if len(blocks) <= _MAX_BLOCKS
+        }
+
+    def _bound(self) -> set[int]:
+        """Atoms whose shadows meet data."""
+        bound: set[int] = set()
+        while True:
+            more = {
+                atom.serial
+                for term, shadow in self.walk.shadows
+                if any(a.serial in bound or any(r.strength == "data" for r in a.reasons) for a in atoms_of(shadow))
+                for atom in atoms_of(term)
+            }
+            if more <= bound:
+                return bound
+            bound |= more
+
+    def kinds(self, places: Sequence[tuple[str, int]]) -> tuple[int, ...]:
+        """A label for each index of whole axes, the same where parts on their own met the same data.
+
+        Numbers would take two indices for alike of which each has its own datum, where those data coincide.
+        """
+        met: dict[tuple, set[object]] = {}
+        for (term, start, stop), data in self.walk.meetings.items():
+            for index in indices_of(term)[start:stop]:
+                met.setdefault(index, set()).update(data)
+        rows = zip(*(indices_of(self.sites[site][k]) for site, k in places), strict=True)
+        seen: dict[tuple, int] = {}
+        return tuple(seen.setdefault(tuple(frozenset(met.get(i, ())) for i in row), len(seen)) for row in rows)
+
+    def unlabelled_axes(self, found: Symmetry | None) -> dict[int, list[tuple[str, int]]]:
+        """Size -> axes that carry no group of a symmetry and meet no data."""
+        axes: dict[int, list[tuple[str, int]]] = {}
+        for site, terms in self.sites.items():
+            entries = padded(found.axes.get(site, ()) if found is not None else (), len(terms))
+            own = entries[len(entries) - len(terms) :]
+            for k, term in enumerate(terms):
+                meets_data = any(reason.strength == "data" for atom in atoms_of(term) for reason in atom.reasons)
+                if own[k] is None and not meets_data:
+                    axes.setdefault(term.size, []).append((site, k))
+        return axes
+
+    def symmetry(self) -> Symmetry:
+        """The group that the labels leave."""
+        atoms = self.atoms()
+        free = [serial for serial, atom in atoms.items() if self.is_free(atom)]
+        values = itertools.chain(self.walk.record, self.sites.values())
+        try:
+            return self._with_chains(chains(values, self.walk.pointers, atoms, free))
+        except SymmetryError:
+            # a site on which an axis stands without what it would be fibred over: its cells move together
+            return self._with_chains({})
+
+    def without_fibres(self) -> Symmetry:
+        """The subgroup in which the cells of what is fibred move together."""
+        return self._with_chains({})
+
+    def with_group(self, symmetry: Symmetry, places: Sequence[tuple[str, int]]) -> Symmetry | None:
+        """A symmetry with one more group on whole axes; groups on parts of them, and nowhere else, give way to it."""
+
+        def standing(*, at_places: bool) -> set[str]:
+            return {
+                axis.group
+                for site, entries in symmetry.axes.items()
+                for k, entry in enumerate(entries)
+                if ((site, k) in places) == at_places
+                for axis in labels((entry,))
+                if axis.group is not None
+            }
+
+        if (gone := standing(at_places=True)) & standing(at_places=False) or not gone <= set(symmetry.groups):
+            return None
+        kept = symmetry.restrict([name for name in symmetry.groups if name not in gone])
+        axes = {site: list(kept.axes.get(site, (None,) * len(terms))) for site, terms in self.sites.items()}
+        site, position = min(places, key=lambda place: len(self.sites[place[0]]))
+        name = f"{site}[{position - len(self.sites[site])}]".replace("/", ".")
+        for other, k in places:
+            axes[other][k] = name
+        sizes = dict(kept.sizes) | {name: self.sites[site][position].size}
+        used = {other: tuple(entries) for other, entries in axes.items() if any(entries)}
+        return Symmetry(used, kept.kinds, sizes, kept.orbits)
+
+    # ---- the symmetry ----------------------------------------------------------------------------------------------
+
+    def _with_chains(self, above: Mapping[int, list[int]]) -> Symmetry:
+        atoms = self.atoms()
+        free = [serial for serial, atom in atoms.items() if self.is_free(atom)]
+        fixed = {s: chain[:k] for chain in above.values() for k, s in enumerate(chain) if s not in free}
+        names = self._names([*free, *fixed])
+        label = {s: "/".join(names[x] for x in [*above.get(s, fixed.get(s, [])), s]) for s in [*free, *fixed]}
+        axes = {}
+        for site, terms in self.sites.items():
+            here = {atom.serial for term in terms for atom in atoms_of(term)}
+            wanted = {s for inner in here for s in above.get(inner, ())}
+            shown = {s: label[s] for s in here & set(label) if s in free or s in wanted}
+            entries = tuple(_entry(term, shown) for term in terms)
+            if any(entry is not None for entry in entries):
+                axes[site] = entries
+        used = Symmetry(axes, kinds={label[s]: "fixed" for s in fixed if _stands(label[s], axes)})
+        sizes = {label[s]: atoms[s].size for s in label if label[s] in used.group_names()}
+        orbits = {
+            label[s]: tuple(map(int, np.unique(atoms[s].colours, return_inverse=True)[1]))
+            for s in free
+            if atoms[s].colours.any() and label[s] in used.group_names()
+        }
+        return Symmetry(axes, used.kinds, sizes, orbits)
+
+    def _names(self, serials: Iterable[int]) -> dict[int, str]:
+        """A plate's name where an axis is one, else as short as can be that of its first site (a vector if any)."""
+        candidates: dict[int, list[tuple]] = {}
+        for site, terms in self.sites.items():
+            for k, term in enumerate(terms):
+                for atom in atoms_of(term):
+                    whole = isinstance(resolve(term), Atom)
+                    plate = self.names[site][k] if whole else None
+                    at = "" if len(terms) == 1 and whole else f"[{k - len(terms)}]"
+                    *modules, last = path_of(site)
+                    # what a kernel of a module takes is of another module, what it gives is its own
+                    rank = (plate is None, len(terms) != 1, not whole, bool(modules) and k < len(terms) - 1)
+                    path = (plate.replace("/", "."),) if plate else (*modules, last + at)
+                    candidates.setdefault(atom.serial, []).append((rank, len(candidates), path))
+        wanted = list(dict.fromkeys(serials))
+        return dict(zip(wanted, short_names([min(candidates[serial])[-1] for serial in wanted]), strict=True))
+
+    # ---- why -------------------------------------------------------------------------------------------------------
+
+    def findings(self, symmetry: Symmetry, tried: Symmetry, refused: Mapping[str, str]) -> tuple[Finding, ...]:
+        """One line for every axis of every site: its group, or the reason why it has none.
+
+        Groups of another symmetry were tried, and some of them refused, for a reason.
+        """
+
+        def refusal(site: str, k: int) -> str:
+            standing = labels((tried.axes[site][k],)) if site in tried.axes else ()
+            why = [refused[axis.group] for axis in standing if axis.group and axis.group in refused]
+            return next((text for text in why if text != FAILED), FAILED if why else "")
+
+        def as_a_whole(site: str) -> list[Finding]:
+            names = [entry.group for entry in symmetry.axes.get(site, ()) if isinstance(entry, Whole)]
+            words = " and ".join(f"{symmetry.groups[name]} {name!r}" for name in names)
+            return [Finding(site, 0, 1, words, "", "")] if names else []
+
+        def by_axis(site: str, terms: list[Term]) -> list[Finding]:
+            return [
+                self._finding(site, k - len(terms), term, symmetry, refusal(site, k))
+                for k, term in enumerate(terms)
+                if term.size > 1
+            ]
+
+        return tuple(
+            finding for site, terms in self.sites.items() for finding in [*as_a_whole(site), *by_axis(site, terms)]
+        )
+
+    def _finding(self, site: str, position: int, term: Term, symmetry: Symmetry, refusal: str) -> Finding:
+        entry, atoms = symmetry.axes[site][position] if site in symmetry.axes else None, atoms_of(term)
+        group = _words(entry, symmetry)
+        coloured = [atom for atom in atoms if atom.colours.any()]
+        if group and isinstance(entry, str | Unsigned):
+            orbits = symmetry.groups[_name(entry)].orbits
+            if not isinstance(resolve(term), Atom) or _is_coarser(orbits, atoms[0].colours):
+                # what the labels alone would not have freed
+                text = "verified numerically only" + ("; the rest is not" if orbits is not None else "")
+                return Finding(site, position, term.size, group, text, "")
+        if group and not coloured:
+            return Finding(site, position, term.size, group, "", "")
+        reasons = [reason for atom in coloured for reason in atom.reasons]
+        taken_apart = isinstance(resolve(term), Joined)
+        apart = Reason("taken apart index by index" if taken_apart else "nothing may be exchanged", line_of_cut(term))
+        hardest = [Reason(refusal)] if refusal else sorted(reasons, key=lambda r: r.soft)[:1] or [apart]
+        text = f"the rest {hardest[0].text}" if group else hardest[0].text
+        return Finding(site, position, term.size, group, text, hardest[0].source)
+
+
+def _is_coarser(orbits: Sequence[int] | None, colours: np.ndarray) -> bool:
+    """Whether a group moves more than labels of these colours allow."""
+    return (1 if orbits is None else len(set(orbits))) < len(np.unique(colours))
+
+
+def _name(entry: str | Unsigned) -> str:
+    return entry.group if isinstance(entry, Unsigned) else entry
+
+
+def _words(entry: AxisEntry, symmetry: Symmetry) -> str:
+    if isinstance(entry, str | Unsigned):
+        name = _name(entry)
+        return f"{symmetry.groups[name]} {name!r}" if name in symmetry.groups else ""
+    parts = [_words(part, symmetry) for part in getattr(entry, "groups", ())]
+    return " and ".join(dict.fromkeys(filter(None, parts)))
+
+
+def _stands(label: str, axes: Mapping[str, tuple[AxisEntry, ...]]) -> bool:
+    return label in Symmetry(axes).group_names() if axes else False
+
+
+def _entry(term: Term, label: Mapping[int, str]) -> AxisEntry:
+    term = resolve(term)
+    if isinstance(term, Uniform):
+        return None
+    if isinstance(term, Atom):
+        return label.get(term.serial)
+    entries = tuple(_entry(part, label) for part in term.parts)
+    if all(entry is None for entry in entries):
+        return None
+    sizes = tuple(part.size for part in term.parts)
+    return Split(sizes, entries) if isinstance(term, Product) else Concat(sizes, entries)  # pyright: ignore

@@ -1,0 +1,153 @@
+"""Rules for loops and branches, which walk inner programs. Knows terms and single operations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from jax.extend import core
+
+from numpyro_symmetry.discovery.labels.folding import constant_results
+from numpyro_symmetry.discovery.labels.terms import (
+    Term,
+    axis,
+    pin,
+)
+from numpyro_symmetry.discovery.labels.values import (
+    Known,
+    Origin,
+    Typed,
+    Value,
+)
+from numpyro_symmetry.discovery.labels.walk import Operation, Rule
+
+
+def scan(op: Operation) -> list[Value]:
+    """A loop over the first axis of some operands. Its order matters only to what is carried along."""
+    params = op.params
+    if "num_consts" in params:
+        num_consts, num_carry = params["num_consts"], params["num_carry"]
+    else:
+        # jax 0.12 keeps trees of (constants, carry, scanned) instead of their numbers
+        num_consts, num_carry = map(len, params["ft_in"].unpack()[:2])
+    walk, start = op.walk, num_consts + num_carry
+    kept = _kept_constants(op, num_consts, num_carry)
+    counters = _counters(op, num_consts, num_carry)
+    carry = [kept.get(k) or _fresh(op, k) for k in range(num_consts, start)]
+    carry = [
+        value._replace(origin=Origin.COUNTED) if k in counters and isinstance(value, Typed) else value
+        for k, value in enumerate(carry, num_consts)
+    ]
+    steps: Term = axis(params["length"])
+    for axes in op.axes[start:]:
+        steps = op.meet(steps, axes[0])
+    pin(steps, op.reason("a loop goes through it in order", "moved"))
+    before, counted = walk.cells, walk.counted
+    # within the loop every value stands for one step, except what is carried from one to the next
+    for value in carry:
+        walk.see(value)
+    walk.cells, walk.counted = (*before, steps), [] if counted is None else counted
+    # a step's part of a constant is one constant, though not a known one
+    scanned = [
+        Typed(tuple(axes[1:]), origin=operand.origin)
+        for axes, operand in zip(op.axes[start:], op.operands[start:], strict=True)
+    ]
+    out = walk.run_closed(params["jaxpr"], [*op.operands[:num_consts], *carry, *scanned])
+    walk.cells, walk.counted = before, counted
+    _join(op, carry, out[:num_carry])
+    stacked = [
+        Known(np.broadcast_to(value.value, shape))
+        if isinstance(value, Known)
+        else Typed((steps, *walk.axes(value, shape[1:], op.source)))
+        for value, shape in zip(out[num_carry:], op.out_shapes[num_carry:], strict=True)
+    ]
+    return [*(_without_origin(value) for value in carry), *stacked]
+
+
+def while_(op: Operation) -> list[Value]:
+    """A loop until a condition fails."""
+    walk, params = op.walk, op.params
+    num_condition, num_body = params["cond_nconsts"], params["body_nconsts"]
+    start = num_condition + num_body
+    carry = [_fresh(op, k) for k in range(start, len(op.operands))]
+    out = walk.run_closed(params["body_jaxpr"], [*op.operands[num_condition:start], *carry])
+    _join(op, carry, out)
+    walk.run_closed(params["cond_jaxpr"], [*op.operands[:num_condition], *carry])
+    return list(carry)
+
+
+def conditional(op: Operation) -> list[list[Term]]:
+    """Branches: each must give the same labels."""
+    walk, branches = op.walk, op.params["branches"]
+    which, *operands = op.operands
+    if isinstance(which, Known):
+        chosen = int(np.clip(int(which.value), 0, len(branches) - 1))
+        branches = branches[chosen : chosen + 1]
+    result: list[list[Term]] = []
+    for branch in branches:
+        out = walk.run_closed(branch, operands)
+        axes = [walk.axes(value, shape, op.source) for value, shape in zip(out, op.out_shapes, strict=True)]
+        result = (
+            [[op.meet(a, b) for a, b in zip(x, y, strict=True)] for x, y in zip(result, axes, strict=True)]
+            if result
+            else axes
+        )
+    return result
+
+
+def _fresh(op: Operation, position: int) -> Typed:
+    """What a loop carries: it varies as soon as the loop makes it."""
+    return Typed(tuple(op.meet(axis(term.size), term) for term in op.axes[position]))
+
+
+def _kept_constants(op: Operation, num_consts: int, num_carry: int) -> dict[int, Known]:
+    """What a loop carries as it came: constants that every step makes anew, such as the values of a label."""
+    kept = {k: v for k, v in enumerate(op.operands) if k < num_consts + num_carry and isinstance(v, Known)}
+    while True:
+        results = constant_results(op.params["jaxpr"], [kept.get(k) for k in range(len(op.operands))])
+        changed = [
+            k
+            for k, result in enumerate(results[:num_carry], num_consts)
+            if k in kept and (result is None or result.tag != kept[k].tag)
+        ]
+        if not changed:
+            return {k: value for k, value in kept.items() if k >= num_consts}
+        for k in changed:
+            del kept[k]
+
+
+def _counters(op: Operation, num_consts: int, num_carry: int) -> set[int]:
+    """What a loop carries that constants and the number of the step determine."""
+    body = getattr(op.params["jaxpr"], "jaxpr", op.params["jaxpr"])
+    made_of: dict[Any, frozenset[int]] = {var: frozenset([k]) for k, var in enumerate(body.invars)}
+    for equation in body.eqns:
+        inputs = [made_of.get(var, frozenset()) for var in equation.invars if not isinstance(var, core.Literal)]
+        made_of.update(dict.fromkeys(equation.outvars, frozenset().union(*inputs)))
+    counted = {k for k, operand in enumerate(op.operands) if operand.origin == Origin.COUNTED}
+    while True:
+        wrong = {
+            k
+            for k, var in enumerate(body.outvars[:num_carry], num_consts)
+            if k in counted and not isinstance(var, core.Literal) and not made_of.get(var, frozenset()) <= counted
+        }
+        if not wrong:
+            return {k for k in counted if num_consts <= k < num_consts + num_carry}
+        counted -= wrong
+
+
+def _without_origin(value: Value) -> Value:
+    """What a loop has carried, for the operation as a whole to say what it is made of."""
+    return value._replace(origin=Origin.LATENT) if isinstance(value, Typed) else value
+
+
+def _join(op: Operation, carry: Sequence[Value], out: list[Value]) -> None:
+    for before, after in zip(carry, out, strict=True):
+        if isinstance(before, Known):
+            continue
+        shape = tuple(term.size for term in before.axes)
+        for a, b in zip(before.axes, op.walk.axes(after, shape, op.source), strict=True):
+            op.meet(a, b)
+
+
+CONTROL: dict[str, Rule] = {"cond": conditional, "scan": scan, "while": while_}

@@ -1,0 +1,385 @@
+"""Rules for slices, joins, gathers and scatters. Knows terms and single operations."""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import numpy as np
+
+from numpyro_symmetry.discovery.labels.folding import evaluate
+from numpyro_symmetry.discovery.labels.rules.elementwise import elementwise
+from numpyro_symmetry.discovery.labels.terms import (
+    Joined,
+    Product,
+    Reason,
+    Term,
+    Uniform,
+    atoms_of,
+    coloured,
+    cut,
+    impose,
+    is_uniform,
+    pin,
+    pinned,
+    resolve,
+    slice_colours,
+    unify,
+)
+from numpyro_symmetry.discovery.labels.values import (
+    Known,
+    Origin,
+    Piece,
+    Typed,
+    Value,
+)
+from numpyro_symmetry.discovery.labels.walk import Operation, Rule
+
+# entries of a result up to which a gather with constant indices is followed entry by entry
+_MAX_FOLLOWED = 500_000
+
+
+def slice_(op: Operation) -> list[Value]:
+    """A slice makes an axis several put end to end."""
+    strides = op.params["strides"] or (1,) * len(op.shapes[0])
+    out: list[Term] = []
+    pieces: list[Piece] = []
+    for term, start, stop, stride, n in zip(
+        op.axes[0], op.params["start_indices"], op.params["limit_indices"], strides, op.out_shapes[0], strict=True
+    ):
+        out.append(_cut(op, term, start, stop, pieces) if stride == 1 else _other(op, term, n, "sliced by steps"))
+    return [Typed(tuple(out), pieces=frozenset(pieces))]
+
+
+def split(op: Operation) -> list[Value]:
+    """Several slices at once."""
+    position, start, results = op.params["axis"], 0, []
+    for n in op.params["sizes"]:
+        axes, pieces = list(op.axes[0]), []
+        axes[position] = _cut(op, axes[position], start, start + n, pieces)
+        results.append(Typed(tuple(axes), pieces=frozenset(pieces)))
+        start += n
+    return results
+
+
+def _cut(op: Operation, term: Term, start: int, stop: int, pieces: list[Piece]) -> Term:
+    """The label of a slice, which is noted as a piece if the value is latent."""
+    if (start, stop) != (0, term.size) and op.operands[0].origin == Origin.LATENT and not is_uniform(term):
+        pieces.append((term, start, stop))
+    return cut(term, start, stop, op.reason("sliced", "moved"))
+
+
+def concatenate(op: Operation) -> list[Value]:
+    """Axes put end to end; the others become the same."""
+    position = op.params["dimension"]
+    out: list[Term] = [Uniform(n) for n in op.out_shapes[0]]
+    for axes in op.axes:
+        for k in range(len(out)):
+            if k != position:
+                out[k] = op.meet(out[k], axes[k])
+    out[position] = resolve(Joined(axes[position] for axes in op.axes))
+    columns = tuple(op.operands) if position == len(out) - 1 and all(s[-1] == 1 for s in op.shapes) else None
+    return [Typed(tuple(out), columns)]
+
+
+def stack(op: Operation) -> list[list[Term]]:
+    """A new axis, each of whose indices comes from another value."""
+    position = op.params.get("axis", op.params.get("dimension", 0))
+    out: list[Term] = [Uniform(n) for n in op.shapes[0]]
+    for axes in op.axes:
+        out = [op.meet(a, b) for a, b in zip(out, axes, strict=True)]
+    out.insert(position, pinned(op.out_shapes[0][position], op.reason("stacked from several values", "moved")))
+    return [out]
+
+
+def pad(op: Operation) -> list[list[Term]]:
+    """A constant before and after."""
+    out: list[Term] = []
+    for term, (low, high, between), n in zip(op.axes[0], op.params["padding_config"], op.out_shapes[0], strict=True):
+        if between == 0 and low >= 0 and high >= 0:
+            out.append(resolve(Joined([Uniform(low), term, Uniform(high)])))
+        else:
+            out.append(_other(op, term, n, "padded between", varies=True))
+    return [out]
+
+
+def reverse(op: Operation) -> list[list[Term]]:
+    """The order of an axis is turned around."""
+    out = list(op.axes[0])
+    for k in op.params["dimensions"]:
+        out[k] = _other(op, out[k], out[k].size, "its order is reversed")
+    return [out]
+
+
+def unstack(op: Operation) -> list[Value]:
+    """Each index of an axis on its own."""
+    position, results = op.params["axis"], []
+    for index in range(len(op.out_shapes)):
+        pieces: list[Piece] = []
+        _cut(op, op.axes[0][position], index, index + 1, pieces)
+        axes = tuple(term for k, term in enumerate(op.axes[0]) if k != position)
+        results.append(Typed(axes, pieces=frozenset(pieces)))
+    return results
+
+
+def tile(op: Operation) -> list[list[Term]]:
+    """An axis repeated as a whole."""
+    repeats = op.params["reps"]
+    new: list[Term] = [Uniform(1)] * (len(repeats) - len(op.axes[0]))
+    return [[resolve(Product([Uniform(n), term])) for n, term in zip(repeats, [*new, *op.axes[0]], strict=True)]]
+
+
+def dynamic_slice(op: Operation) -> list[Value]:
+    """A slice whose start may depend on the data."""
+    out: list[Term] = []
+    pieces: list[Piece] = []
+    starts = op.operands[1:]
+    for term, n, start in zip(op.axes[0], op.out_shapes[0], starts, strict=True):
+        if n == term.size:
+            out.append(term)
+        elif isinstance(start, Known):
+            first = int(np.clip(int(start.value), 0, term.size - n))
+            out.append(_cut(op, term, first, first + n, pieces))
+        else:
+            reason = _pointed(op, start)
+            out.append(_other(op, term, n, reason))
+            if start.origin == Origin.COUNTED:
+                op.walk.count_through(term, reason)
+    return [Typed(tuple(out), pieces=frozenset(pieces))]
+
+
+def dynamic_update_slice(op: Operation) -> list[list[Term]]:
+    """Overwrites a slice: axes it covers whole become the same."""
+    out: list[Term] = []
+    for whole, update in zip(op.axes[0], op.axes[1], strict=True):
+        if whole.size == update.size:
+            out.append(op.meet(whole, update))
+        else:
+            reason = op.by_index("overwritten in part", *op.operands[2:])
+            pin(whole, reason)
+            pin(update, reason)
+            out.append(pinned(whole.size, reason))
+    return [out]
+
+
+def gather(op: Operation) -> list[Value]:
+    """Indexing: constant indices are followed; others pin the axis they point into."""
+    indices = op.operands[1]
+    if isinstance(indices, Typed) and indices.choice is not None:
+        # one of several entries: where each of them is, as a choice among constants says
+        each = [gather(_at(op, constant)) for constant in indices.choice[1]]
+        found = [op.walk.axes(value, op.out_shapes[0]) for (value,) in each]
+        return [Typed(tuple(functools.reduce(op.meet, terms) for terms in zip(*found, strict=True)))]
+    if isinstance(indices, Known) and math.prod(op.out_shapes[0]) <= _MAX_FOLLOWED:
+        return [_follow(op)]
+    numbers, sizes = op.params["dimension_numbers"], op.params["slice_sizes"]
+    operand, shape = op.axes[0], op.shapes[0]
+    pointed = _pointed(op, indices)
+    batching = tuple(getattr(numbers, "operand_batching_dims", ()))
+    columns = dict(zip(numbers.start_index_map, getattr(indices, "columns", None) or (), strict=False))
+    index_axes = _index_axes(op, list(columns.values()))
+    for k, b in zip(batching, getattr(numbers, "start_indices_batching_dims", ()), strict=True):
+        index_axes[b] = op.meet(index_axes[b], operand[k])
+    out: list[Term] = [Uniform(n) for n in op.out_shapes[0]]
+    batch = [k for k in range(len(out)) if k not in numbers.offset_dims]
+    for k, term in zip(batch, index_axes, strict=True):
+        out[k] = term
+    windows = [k for k in range(len(shape)) if k not in (*numbers.collapsed_slice_dims, *batching)]
+    for k, j in zip(windows, numbers.offset_dims, strict=True):
+        out[j] = operand[k] if sizes[k] == shape[k] else _other(op, operand[k], out[j].size, pointed)
+    for k in numbers.collapsed_slice_dims:
+        if (axis := _counted(columns.get(k), shape[k])) is not None:
+            out[batch[axis]] = op.meet(out[batch[axis]], operand[k])
+        else:
+            pin(operand[k], pointed)
+            _point(op, index_axes, operand[k], columns.get(k, indices), pointed)
+            if indices.origin == Origin.COUNTED:
+                op.walk.count_through(operand[k], pointed)
+    return [Typed(tuple(out))]
+
+
+def _at(op: Operation, indices: np.ndarray) -> Operation:
+    """The same operation at constant indices."""
+    known = Known(indices)
+    axes = [op.axes[0], op.walk.axes(known, indices.shape), *op.axes[2:]]
+    return op._replace(operands=[op.operands[0], known, *op.operands[2:]], axes=axes)
+
+
+def _index_axes(op: Operation, columns: list[Value]) -> list[Term]:
+    """Labels of the axes of the indices: where some columns are constant, those of the others."""
+    if not columns:
+        return list(op.axes[1][:-1])
+    out: list[Term] = [Uniform(n) for n in op.shapes[1][:-1]]
+    for column in columns:
+        if isinstance(column, Typed):
+            out = [op.meet(a, b) for a, b in zip(out, column.axes[:-1], strict=True)]
+    return out
+
+
+def _counted(indices: Value | None, size: int) -> int | None:
+    """The axis along which constant indices count through an axis they point into, if they do."""
+    if not isinstance(indices, Known):
+        return None
+    places = np.asarray(indices.value)[..., 0]
+    moving = [j for j in range(places.ndim) if places.shape[j] > 1 and slice_colours(places, j) is not None]
+    if len(moving) != 1 or places.shape[moving[0]] != size:
+        return None
+    line = np.moveaxis(places, moving[0], 0).reshape(size, -1)[:, 0]
+    return moving[0] if (line == np.arange(size)).all() else None
+
+
+def _pointed(op: Operation, indices: Value) -> Reason:
+    """Why an axis that indices point into is pinned."""
+    counted = indices.origin == Origin.COUNTED
+    return op.by_index("indexed by the counter of a loop" if counted else "indexed by a value", indices)
+
+
+def _point(op: Operation, index_axes: list[Term], target: Term, indices: Value, reason: Reason) -> None:
+    """Remember that each entry of the one axis along which data indices vary belongs to an entry of the target."""
+    varying = [term for term in index_axes if not is_uniform(term)]
+    if len(varying) != 1 or indices.tag is None:
+        op.mix(target)
+    else:
+        for _, other, tag in op.walk.pointers:
+            if tag == indices.tag and other.size == target.size:
+                target = unify(target, other, reason)
+        op.walk.pointers.append((varying[0], target, indices.tag))
+
+
+def _follow(op: Operation) -> Value:
+    """Where each entry of the result comes from, one axis of the operand at a time."""
+    operand, shape, reason = op.axes[0], op.shapes[0], op.reason("indexed", "moved")
+    out: list[Term] = [Uniform(n) for n in op.out_shapes[0]]
+    pieces: list[Piece] = []
+    indices = np.asarray(op.operands[1].value)  # pyright: ignore[reportAttributeAccessIssue]
+    for k, n in enumerate(shape):
+        if n == 1:
+            continue
+        places = np.arange(n, dtype=np.int32).reshape([-1 if j == k else 1 for j in range(len(shape))])
+        source = evaluate(op.equation, [np.broadcast_to(places, shape), indices])
+        moving = [j for j in range(source.ndim) if source.shape[j] > 1 and slice_colours(source, j) is not None]
+        if ((source < 0) | (source >= n)).any():
+            # entries that are filled in come from nowhere
+            op.mix(operand[k])
+            pin(operand[k], reason)
+            for j, size in enumerate(op.out_shapes[0]):
+                out[j] = unify(out[j], pinned(size, reason), reason)
+        elif not moving:
+            colours = np.zeros(n, int)
+            if source.size:
+                index = int(source.reshape(-1)[0])
+                colours[index] = 1
+                pieces.append((operand[k], index, index + 1))
+            impose(operand[k], colours, reason)
+        elif len(moving) == 1:
+            (j,) = moving
+            line = np.moveaxis(source, j, 0).reshape(source.shape[j], -1)[:, 0]
+            if (np.diff(line) == 1).all() and line[0] >= 0 and line[-1] < n:
+                out[j] = unify(out[j], _cut(op, operand[k], int(line[0]), int(line[-1]) + 1, pieces), reason)
+            else:
+                out[j] = unify(out[j], _other(op, operand[k], len(line), "indexed in another order"), reason)
+        else:
+            op.mix(operand[k])
+            pin(operand[k], reason)
+            for j in moving:
+                out[j] = unify(out[j], pinned(op.out_shapes[0][j], reason), reason)
+    return Typed(tuple(out), pieces=frozenset(pieces if op.operands[0].origin == Origin.LATENT else ()))
+
+
+def scatter(op: Operation) -> list[list[Term]]:
+    """Writing at indices: whole windows pass, the axes pointed into are pinned."""
+    indices, updates = op.operands[1:3]
+    is_small, is_sum = math.prod(op.shapes[0]) <= _MAX_FOLLOWED, op.name in ("scatter-add", "scatter_add")
+    if isinstance(indices, Known) and isinstance(updates, Known) and is_small and is_sum:
+        zeros = np.zeros(op.shapes[0], np.asarray(updates.value).dtype)
+        added = Known(evaluate(op.equation, [zeros, indices.value, updates.value]))
+        terms = op.walk.axes(added, op.shapes[0], op.source)
+        return elementwise(op._replace(axes=[op.axes[0], terms], shapes=op.shapes[:1] * 2))
+    numbers, operand, update = op.params["dimension_numbers"], op.axes[0], op.axes[2]
+    if isinstance(indices, Known) and (written := _written(op)) is not None:
+        position, colours = written
+        rest = [k for k, term in enumerate(operand) if k != position and term.size > 1]
+        for k, term in zip(rest, [term for term in update if term.size > 1], strict=True):
+            operand[k] = op.meet(operand[k], term)
+        alone = coloured(operand[position].size, colours, op.reason("one index is written to", "moved"))
+        operand[position] = unify(alone, operand[position], op.reason("one index is written to", "moved"))
+        return [operand]
+    batching = tuple(getattr(numbers, "operand_batching_dims", ()))
+    windows = [k for k in range(len(operand)) if k not in (*numbers.inserted_window_dims, *batching)]
+    out, written = list(operand), op.by_index("written at an index", indices)
+    for k, j in zip(windows, numbers.update_window_dims, strict=True):
+        if operand[k].size == update[j].size:
+            out[k] = op.meet(operand[k], update[j])
+        else:
+            pin(update[j], written)
+            out[k] = _other(op, operand[k], operand[k].size, written, varies=True)
+    for k in numbers.inserted_window_dims:
+        out[k] = _other(op, operand[k], operand[k].size, written, varies=True)
+    # every index says where its own update goes
+    batches = dict(zip(getattr(numbers, "scatter_indices_batching_dims", ()), batching, strict=True))
+    along = [j for j in range(len(update)) if j not in numbers.update_window_dims]
+    for i, (j, index) in enumerate(zip(along, op.axes[1][:-1], strict=True)):
+        varies = not is_uniform(update[j])
+        if i not in batches:
+            op.mix(index, operand=1)
+            op.mix(update[j], operand=2)
+        both = op.meet(index, update[j])
+        if i in batches:
+            out[batches[i]] = op.meet(out[batches[i]], both)
+        elif op.name == "scatter" and varies and not op.params.get("unique_indices"):
+            # of two updates of one place, the last one stays
+            pin(both, written)
+    return [out]
+
+
+def _written(op: Operation) -> tuple[int, np.ndarray] | None:
+    """The axis of which constant indices write to one index, the other axes whole; and that index, coloured."""
+    shape, update = op.shapes[0], op.shapes[2]
+    if math.prod(shape) > _MAX_FOLLOWED:
+        return None
+    indices = np.asarray(op.operands[1].value)  # pyright: ignore[reportAttributeAccessIssue]
+    dtypes = [op.equation.invars[k].aval.dtype for k in (0, 2)]
+    after = evaluate(op.equation, [np.zeros(shape, dtypes[0]), indices, np.ones(update, dtypes[1])])
+    moving = [k for k in range(len(shape)) if slice_colours(after, k) is not None]
+    if len(moving) != 1:
+        return None
+    line = np.moveaxis(after, moving[0], 0).reshape(shape[moving[0]], -1)[:, 0]
+    rest = [n for k, n in enumerate(shape) if k != moving[0] and n > 1]
+    return (moving[0], line.astype(int)) if line.sum() == 1 and [n for n in update if n > 1] == rest else None
+
+
+def _other(op: Operation, term: Term, size: int, why: str | Reason, *, varies: bool = False) -> Term:
+    """An axis of which something is taken in an order of its own: pinned, unless nothing varies along it."""
+    if is_uniform(term) and not varies:
+        return Uniform(size)
+    reason = op.reason(why, "moved") if isinstance(why, str) else why
+    # data in another order are data
+    met = next((r for atom in atoms_of(term) for r in atom.reasons if r.strength == "data"), reason)
+    op.mix(term)
+    pin(term, reason)
+    return pinned(size, met)
+
+
+INDEXING: dict[str, Rule] = {
+    "concatenate": concatenate,
+    "dynamic_slice": dynamic_slice,
+    "dynamic_update_slice": dynamic_update_slice,
+    "gather": gather,
+    "pad": pad,
+    "rev": reverse,
+    "scatter": scatter,
+    "scatter-add": scatter,
+    "scatter-max": scatter,
+    "scatter-min": scatter,
+    "scatter-mul": scatter,
+    "scatter-sub": scatter,
+    "scatter_add": scatter,
+    "scatter_max": scatter,
+    "scatter_min": scatter,
+    "scatter_mul": scatter,
+    "slice": slice_,
+    "split": split,
+    "stack": stack,
+    "tile": tile,
+    "unstack": unstack,
+}

@@ -1,0 +1,172 @@
+"""Why a model is not invariant, in words: the site, the axis, the gap, and the one edit that would repair it.
+
+Knows verdicts, frozen models and symmetries; proposes a remedy only after trying it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from numpyro_symmetry.discovery.proof.frozen import FrozenModel, Point, Values
+from numpyro_symmetry.discovery.proof.prove import Outcome, Proof
+from numpyro_symmetry.discovery.proof.trials import (
+    ALL_GROUPS,
+    CONTROL_FACTOR,
+    Action,
+    control_gaps,
+    gap_to,
+    largest_gap,
+    movable,
+    trial_elements,
+)
+from numpyro_symmetry.symmetry import Symmetry, SymmetryError, Unsigned
+from numpyro_symmetry.symmetry.axes import AxisEntry, labels, padded
+from numpyro_symmetry.symmetry.errors import OffSupportError
+
+
+def refusal(proof: Proof) -> SymmetryError:
+    """A verdict that a symmetry does not hold, as an error."""
+    return (OffSupportError if proof.outcome is Outcome.LEAVES_SUPPORT else SymmetryError)(words(proof))
+
+
+def words(proof: Proof) -> str:
+    """Why a symmetry was refused, or why nothing can be said of it; empty if it holds."""
+    match proof.outcome:
+        case Outcome.CHANGES:
+            return _of_a_change(proof)
+        case Outcome.LEAVES_SUPPORT:
+            return (
+                f"Site {proof.gap.site!r}{_axes(proof.action.symmetry, proof.gap.site, proof.label)}: relabelling by "
+                f"{proof.label!r} leaves its support. An ordered or triangular support already breaks the symmetry: "
+                "use an unordered prior, or drop the site's symmetry. If the support depends on another site, that "
+                "site needs the group too."
+            )
+        case Outcome.SHOWS_NOTHING:
+            return (
+                f"no wrong action on group {proof.label!r} changes the log joint either, so invariance shows nothing; "
+                "does the model use these sites?"
+            )
+        case _:
+            return ""
+
+
+def _of_a_change(proof: Proof) -> str:
+    """Which log probability changes under which group, by how much, and the remedy."""
+    frozen, symmetry, label = proof.frozen, proof.action.symmetry, proof.label
+    places, gap = proof.places, proof.gap
+    what = f"the prior of site {gap.site!r}" if gap.site in places[0].values else f"the likelihood at {gap.site!r}"
+    where = _axes(symmetry, gap.site, label)
+    message = (
+        f"The model is not invariant: under group {label!r} {what}{where} changes by {gap.nats:.3g} nats; expected at "
+        f"most {gap.allowed:.1g}."
+    )
+    if remedies := list(_remedies(frozen, symmetry, label, places)):
+        return f"{message} {' Or: '.join(remedies)}"
+    if gap.site in frozen.data_sites and _only_permutes(proof):
+        return f"{message} Its entries are exchanged, their sum is not changed: write it as numpyro.factor of the sum."
+    if where:
+        return f"{message} Its prior must be the same for every index along that axis, or the axis must carry no group."
+    if len(carrying := _places_of(symmetry, label)) == 1:
+        site, axis = carrying[0]
+        return f"{message} Remove {label!r} from axis {axis} of site {site!r}: no other axis carries it."
+    return f"{message} Check the axes of {sorted(symmetry.axes)}, and whether a site that meets them is missing."
+
+
+def _places_of(symmetry: Symmetry, label: str) -> list[tuple[str, int]]:
+    """Site and axis, counted from the right, wherever a group (or any group) stands."""
+    return [
+        (site, position - len(entries))
+        for site, entries in symmetry.axes.items()
+        for position, entry in enumerate(entries)
+        if any(axis.group is not None and label in (ALL_GROUPS, axis.group) for axis in labels((entry,)))
+    ]
+
+
+def _axes(symmetry: Symmetry, site: str, label: str) -> str:
+    carried = [str(axis) for name, axis in _places_of(symmetry, label) if name == site]
+    return f" (axis {', '.join(carried)})" if carried else ""
+
+
+def _only_permutes(proof: Proof) -> bool:
+    """Whether entries of an observed site are exchanged and no more, so that a factor of their sum would be invariant.
+
+    Each entry has to come back somewhere to within its own rounding: in the sum a small break may hide.
+    """
+    frozen, action, site = proof.frozen, proof.action, proof.gap.site
+    as_factor = frozen._replace(data_sites=tuple(name for name in frozen.data_sites if name != site))
+    others = trial_elements(action.symmetry, np.random.default_rng(1), 1)
+    trials = [proof.element, *(other for name, other in others if name == proof.label)]
+    for at in proof.places:
+        base = at.log_probs
+        entries = np.sort(np.ravel(base[site]))
+        own_rounding = frozen.rounding.relative * (1.0 + float(np.abs(entries).max(initial=0.0)))
+        for trial in trials:
+            after = frozen.log_probs(action.move(trial, at.values))
+            difference = np.abs(np.sort(np.ravel(after[site])) - entries).max(initial=0.0)
+            if not (difference <= own_rounding and largest_gap(as_factor, base, after).ratio <= 1.0):
+                return False
+    return True
+
+
+def _remedies(frozen: FrozenModel, symmetry: Symmetry, label: str, places: list[Point]) -> Iterator[str]:
+    """Every single edit that repairs the group, additions before removals: a removal may only be a smaller claim."""
+    name = movable(symmetry)[0] if label == ALL_GROUPS else label
+    found = False
+    for text, edited in sorted(
+        _edits(symmetry, name, places[0].values), key=lambda edit: not edit[0].startswith("Add")
+    ):
+        if found and text.startswith("Remove"):
+            return
+        if _repairs(frozen, edited, name, places):
+            found = True
+            yield text
+
+
+def _edits(symmetry: Symmetry, name: str, place: Values) -> Iterator[tuple[str, Symmetry]]:
+    size, signed = symmetry.groups[name].size, symmetry.groups[name].signed
+    if not symmetry.is_plain:
+        return
+    for site, value in place.items():
+        entries = tuple(symmetry.axes.get(site, ()))
+        entries = padded(entries, value.ndim)
+        for position, entry in enumerate(entries):
+            axis = position - len(entries)
+            if entry is None and value.shape[axis] == size:
+                edits: list[tuple[AxisEntry, str]] = [(name, f"Add {name!r} to axis {axis} of site {site!r}.")]
+            elif entry == name:
+                edits = [(None, f"Remove {name!r} from axis {axis} of site {site!r}.")]
+                if signed:
+                    edits.append((Unsigned(name), f"Mark axis {axis} of site {site!r} as Unsigned({name!r})."))
+            else:
+                continue
+            for edit, text in edits:
+                axes = dict(symmetry.axes) | {site: (*entries[:position], edit, *entries[position + 1 :])}
+                if name in (kept := Symmetry(axes).groups):
+                    yield text, _with(symmetry, axes, {k: v for k, v in symmetry.kinds.items() if k in kept})
+    if signed:
+        kinds = dict(symmetry.kinds) | {name: "permutation"}
+        yield (
+            f"Drop the signs of {name!r} (kind 'permutation'): the model is not odd in it.",
+            _with(symmetry, dict(symmetry.axes), kinds),
+        )
+
+
+def _with(symmetry: Symmetry, axes: dict, kinds: dict[str, str]) -> Symmetry:
+    kept = Symmetry(axes).groups
+    return Symmetry(axes, kinds, {name: size for name, size in symmetry.sizes.items() if name in kept})
+
+
+def _repairs(frozen: FrozenModel, edited: Symmetry, name: str, places: list[Point]) -> bool:
+    action = Action.on(edited, places[0].values)
+    for at in places:
+        before = frozen.inside(at.values)
+        for label, element in trial_elements(action.symmetry, np.random.default_rng(1), 1):
+            if label != name:
+                continue
+            moved = action.move(element, at.values)
+            after = frozen.inside(moved)
+            if any(before[site] and not after[site] for site in before) or not gap_to(frozen, at, moved).ratio <= 1.0:
+                return False
+    return control_gaps(frozen, action, [name], places[0])[name].ratio > CONTROL_FACTOR

@@ -1,0 +1,85 @@
+"""Where a symmetry of a model is tried: the model held fixed, and points in latent space. Knows no symmetry."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from numpyro_symmetry.discovery.proof.frozen import (
+    FrozenModel,
+    Point,
+    Values,
+    stacked,
+)
+from numpyro_symmetry.discovery.proof.points import edges, far_points, points
+from numpyro_symmetry.discovery.proof.rounding import FAR_NUDGE, HARDLY, MARGIN, SINGLE
+from numpyro_symmetry.discovery.proof.trials import gap_to, gaps_to
+
+
+class Evidence(NamedTuple):
+    """A frozen model, and points: about its prior, near the edges of its supports, and far out.
+
+    Attributes
+    ----------
+    frozen
+        The model.
+    places
+        Points about the prior at which its log joint is finite.
+    edges
+        Points near the edges of its supports.
+    far
+        Points far from the prior at which its log joint is finite, and known to more digits than a gap needs; none
+        unless asked for.
+    controls
+        Whether wrong actions must be seen to change something: on a model's own data.
+    """
+
+    frozen: FrozenModel
+    places: list[Point]
+    edges: list[Values]
+    far: list[Point]
+    controls: bool = True
+
+
+def gather_evidence(frozen: FrozenModel, rng: np.random.Generator, num_points: int) -> Evidence:
+    """Points at which symmetries of a model are tried, none of them far out."""
+    return Evidence(frozen, points(frozen, rng, num_points), edges(frozen, rng), [])
+
+
+def with_far_points(evidence: Evidence, rng: np.random.Generator) -> Evidence:
+    """Evidence that reaches into the tails as well."""
+    frozen = evidence.frozen
+    return evidence._replace(
+        far=[at for values in far_points(frozen, rng) if _is_exact(frozen, at := frozen.at(values))]
+    )
+
+
+def nudged(place: Values, size: float, absolute: float = 0.0) -> Values:
+    """A point as another order of rounding might give it: moved by a part of every value, and by as much of all."""
+
+    def one(x: Any) -> np.ndarray:
+        value, sign = np.asarray(x), (-1.0) ** np.arange(x.size).reshape(x.shape)
+        return (value + sign * (size * value + absolute)).astype(value.dtype)
+
+    return {name: one(x) if np.issubdtype(x.dtype, np.floating) else x for name, x in place.items()}
+
+
+def _is_exact(frozen: FrozenModel, at: Point) -> bool:
+    """Whether the log joint of a point is finite, and hardly depends on how it is rounded."""
+    if not all(np.isfinite(x).all() for x in at.log_probs.values()):
+        return False
+    return gap_to(frozen, at, nudged(at.values, FAR_NUDGE, FAR_NUDGE)).ratio < HARDLY
+
+
+def measured(evidence: Evidence) -> Evidence:
+    """Evidence of a model that rounds to single precision, with the rounding that is seen in place of what may be."""
+    frozen = evidence.frozen
+    if frozen.rounding.is_double:
+        return evidence
+    seen = SINGLE
+    for at in (*evidence.places, *evidence.far):
+        gaps = gaps_to(frozen, at, stacked([nudged(at.values, s * SINGLE) for s in (-2, -1, 1, 2)]))
+        seen = max(seen, MARGIN * max(gap.ratio for gap in gaps) * frozen.rounding.relative)
+    rounding = frozen.rounding._replace(relative=min(seen, frozen.rounding.relative))
+    return evidence._replace(frozen=frozen._replace(rounding=rounding))

@@ -1,0 +1,265 @@
+"""Symmetries that no group on axes can carry, told to the user with the model to write instead.
+
+One site for each component (``mu_1``, ``mu_2``), weights ``(p, 1 - p)``: the components may be exchanged, but between
+sites, or by a reflection. Names and usage say what is worth a try, numbers what holds: nothing is reported on less than
+a group is given out on. Knows evidence and priors; nothing here becomes part of a symmetry.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from jax.core import Tracer
+from numpyro import distributions as dist
+
+from numpyro_symmetry.discovery.proof.effort import EFFORT
+from numpyro_symmetry.discovery.proof.evidence import Evidence
+from numpyro_symmetry.discovery.proof.frozen import Point, Values
+from numpyro_symmetry.discovery.proof.trials import CONTROL_FACTOR, gap_to, largest_gap
+from numpyro_symmetry.models.sites import entrywise, without_wrappers
+from numpyro_symmetry.symmetry import OutOfReach
+
+_DIGITS = re.compile(r"\d+")
+
+Family = tuple[str, ...]
+# size -> axes of it that carry no group: site and position
+Axes = Mapping[int, Sequence[tuple[str, int]]]
+# what one set of an exchange is made of: "family", "axis" or "flip", and which
+Part = tuple[str, Any]
+
+
+class Suspects(NamedTuple):
+    """What might be exchanged between sites.
+
+    Attributes
+    ----------
+    families
+        Sites of one shape and support, in the order of their names: by name (``mu_1``, ``mu_2``), or by usage.
+    marks
+        Site -> how the program uses it.
+    shapes
+        Site -> shape.
+    flips
+        Sites in the unit interval -> the Dirichlet distribution that takes the place of their prior.
+    batches
+        Site -> its batch shape.
+    """
+
+    families: tuple[Family, ...]
+    marks: Mapping[str, int]
+    shapes: Mapping[str, tuple[int, ...]]
+    flips: dict[str, str]
+    batches: dict[str, tuple[int, ...]]
+
+    def pairs(self, family: Family) -> Iterator[tuple[int, int]]:
+        """Positions of two sites of a family that the program uses alike."""
+        for i, j in itertools.combinations(range(len(family)), 2):
+            if self.marks[family[i]] == self.marks[family[j]]:
+                yield i, j
+
+
+class Exchange(NamedTuple):
+    """Positions ``first`` and ``second`` exchanged in families of sites and on axes, and sites reflected."""
+
+    first: int
+    second: int
+    families: tuple[Family, ...]
+    axes: tuple[tuple[str, int], ...]
+    flips: tuple[str, ...]
+
+    def __call__(self, values: Values) -> Values:
+        """Values with the exchange made."""
+        moved = dict(values)
+        for family in self.families:
+            a, b = family[self.first], family[self.second]
+            moved[a], moved[b] = values[b], values[a]
+        for site, axis in self.axes:
+            array = moved[site]
+            order = np.arange(array.shape[axis])
+            order[[self.first, self.second]] = self.second, self.first
+            moved[site] = array.take(order, axis=axis)
+        return moved | {site: 1 - moved[site] for site in self.flips}
+
+
+def suspects_of(priors: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], marks: Mapping[str, int]) -> Suspects:
+    """Families of sites, and sites that may be reflected, of given priors, shapes and marks of their usage."""
+    kinds = {site: (shapes[site], _kind(fn.support)) for site, fn in priors.items()}
+    by_name: dict[Any, list[str]] = {}
+    for site in kinds:
+        by_name.setdefault((_DIGITS.sub("#", site), kinds[site]), []).append(site)
+    families = [sites for sites in by_name.values() if len(sites) > 1]
+    by_usage: dict[Any, list[str]] = {}
+    for (site,) in (sites for sites in by_name.values() if len(sites) == 1):
+        by_usage.setdefault((marks[site], kinds[site]), []).append(site)
+    families += [sites for sites in by_usage.values() if len(sites) > 1]
+    return Suspects(
+        tuple(tuple(sorted(sites, key=_natural)) for sites in families if len(sites) <= EFFORT.max_family),
+        marks,
+        shapes,
+        {site: _dirichlet(fn) for site, fn in priors.items() if _is_unit(entrywise(fn.support))},
+        {site: tuple(fn.batch_shape) for site, fn in priors.items()},
+    )
+
+
+def is_plausible(suspects: Suspects, axes: Axes) -> bool:
+    """Whether anything is worth a try, with axes that carry no group."""
+    return any(_tasks(suspects, axes))
+
+
+def out_of_reach(suspects: Suspects, axes: Axes, evidence: Callable[[], Iterable[Evidence]]) -> tuple[OutOfReach, ...]:
+    """Exchanges that leave the log joint alone at all evidence, in words."""
+    tries = itertools.count()
+    known: dict[Any, list[set[int]]] = {}
+    for first, second, parts in _tasks(suspects, axes):
+        taken: set[Any] = set()
+        for chosen in _sets(parts):
+            if taken & set(chosen):
+                continue
+            exchange = _exchange(first, second, chosen)
+            cycles = known.setdefault(exchange[2:], [])
+            if not any({first, second} <= cycle for cycle in cycles):
+                if next(tries) > EFFORT.max_exchanges or not _holds(exchange, evidence()):
+                    continue
+                joined = {first, second}.union(*(cycle for cycle in cycles if cycle & {first, second}))
+                cycles[:] = [cycle for cycle in cycles if not cycle & joined] + [joined]
+            taken |= set(chosen)
+    return tuple(
+        _told(Exchange(0, 0, *what), sorted(cycle), suspects)
+        for what, cycles in known.items()
+        # an axis or a reflection alone is no exchange of components
+        if what[0] or len(what[1]) + len(what[2]) > 1
+        for cycle in cycles
+    )
+
+
+# ---- what to try -----------------------------------------------------------------------------------------------------
+
+
+def _tasks(suspects: Suspects, axes: Axes) -> Iterator[tuple[int, int, list[Part]]]:
+    """Two positions, and what might be exchanged there: families, axes of as many indices, reflections of two."""
+    sizes = {len(family) for family in suspects.families} | ({2} if suspects.flips else set())
+    for size in sorted(sizes):
+        here = {family: set(suspects.pairs(family)) for family in suspects.families if len(family) == size}
+        for pair in itertools.combinations(range(size), 2):
+            families: list[Part] = [("family", family) for family, pairs in here.items() if pair in pairs]
+            # a site that is exchanged does not have its own entries exchanged as well
+            sites = set(itertools.chain(*(family for _, family in families)))
+            moved: list[Part] = families + [("axis", place) for place in axes.get(size, ()) if place[0] not in sites]
+            flips: list[Part] = [("flip", site) for site in suspects.flips if size == 2]
+            if families or (flips and moved):
+                yield (*pair, moved + flips)
+
+
+def _sets(parts: list[Part]) -> Iterator[tuple[Part, ...]]:
+    """Sets of parts, small ones first; of many parts, single ones and all."""
+    counts = range(1, len(parts) + 1) if len(parts) <= EFFORT.max_parts else (1, len(parts))
+    for count in counts:
+        yield from itertools.combinations(parts, count)
+
+
+def _exchange(first: int, second: int, chosen: Sequence[Part]) -> Exchange:
+    def of(kind: str) -> tuple[Any, ...]:
+        return tuple(part for name, part in chosen if name == kind)
+
+    return Exchange(first, second, of("family"), of("axis"), of("flip"))
+
+
+def _is_unit(support: Any) -> bool:
+    """Whether a support is the unit interval; bounds that were computed are not looked at."""
+    bounds: list[Any] = [getattr(support, f"{side}_bound", None) for side in ("lower", "upper")]
+    return not any(isinstance(x, Tracer) or np.ndim(x) for x in bounds) and bounds == [0, 1]
+
+
+def _kind(support: Any) -> str:
+    """A support by name; two intervals of other bounds are told apart by the numbers."""
+    return type(entrywise(support)).__name__
+
+
+def _natural(site: str) -> list[Any]:
+    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", site)]
+
+
+# ---- whether it holds ------------------------------------------------------------------------------------------------
+
+
+def _holds(exchange: Exchange, evidence: Iterable[Evidence]) -> bool:
+    """Whether an exchange changes nothing, and copying one of two sites over the other would."""
+    for k, one in enumerate(evidence):
+        frozen = one.frozen
+        for n, at in enumerate((*one.places, *one.far)):
+            moved = exchange(at.values)
+            if not all(map(bool, frozen.inside(moved).values())) or not gap_to(frozen, at, moved).ratio <= 1.0:
+                return False
+            if k == n == 0 and not all(_is_read(family, exchange, one, at) for family in exchange.families):
+                return False
+    return True
+
+
+def _is_read(family: Family, exchange: Exchange, evidence: Evidence, at: Point) -> bool:
+    """Whether anything but their own priors depends on two sites: else they are exchanged to no purpose."""
+    pair = family[exchange.first], family[exchange.second]
+    copied = evidence.frozen.log_probs(at.values | {pair[1]: at.values[pair[0]]})
+    rest = [name for name in at.log_probs if name not in pair]
+    gap = largest_gap(
+        evidence.frozen._replace(data_sites=tuple(name for name in evidence.frozen.data_sites if name in rest)),
+        {name: at.log_probs[name] for name in rest},
+        {name: copied[name] for name in rest},
+    )
+    return not gap.ratio <= CONTROL_FACTOR
+
+
+# ---- in words --------------------------------------------------------------------------------------------------------
+
+
+def _dirichlet(prior: Any) -> str:
+    """What takes the place of a prior on p for ``(p, 1 - p)``; empty if nothing does."""
+    prior = without_wrappers(prior)
+    if isinstance(prior, dist.Uniform):
+        return "dist.Dirichlet(jnp.ones(2))"
+    if not isinstance(prior, dist.Beta):
+        return ""
+    both = prior.concentration1, prior.concentration0
+    if any(isinstance(x, Tracer) or np.ndim(x) for x in both):
+        return "dist.Dirichlet(jnp.full(2, a)), with the a of dist.Beta(a, a)"
+    return f"dist.Dirichlet(jnp.array([{float(both[0])}, {float(both[1])}]))"  # pyright: ignore[reportArgumentType]
+
+
+def _told(exchange: Exchange, indices: Sequence[int], suspects: Suspects) -> OutOfReach:
+    """An exchange of any two of some positions, in words."""
+    ways, remedies = [], []
+    for family in exchange.families:
+        names = [family[k] for k in indices]
+        batch, stem = suspects.batches[names[0]], _stem(names)
+        ways.append(_listed(map(repr, names)))
+        shape, event = [len(names), *batch], 1 + len(batch)
+        remedies.append(
+            f"one site {stem!r}, its prior with .expand({shape}).to_event({event}), in place of {ways[-1]}, and "
+            f"{stem}[k] for each of them"
+        )
+    for site, axis in exchange.axes:
+        ways.append(f"the entries {_listed(map(str, indices))} of {site!r} on axis {axis - len(suspects.shapes[site])}")
+    for site in exchange.flips:
+        ways.append(f"{site} and 1 - {site}")
+        prior = suspects.flips[site] or "a prior on two weights that sum to one, the same under their exchange"
+        remedies.append(f"a site {site!r} ~ {prior}, in place of ({site}, 1 - {site})")
+    what = "exchanging " + ("any two of " if len(indices) > 2 else "") + ways[0]
+    what += f", together with {'; '.join(ways[1:])}" if ways[1:] else ""
+    moved = [family[k] for family in exchange.families for k in indices]
+    sites = [*moved, *(site for site, _ in exchange.axes), *exchange.flips]
+    return OutOfReach(tuple(dict.fromkeys(sites)), what, f"Write {'; and '.join(remedies)}.")
+
+
+def _stem(names: Sequence[str]) -> str:
+    """A name for one site in place of several."""
+    common = os.path.commonprefix(list(names)).rstrip("0123456789_.$/[-")
+    return common or "component"
+
+
+def _listed(words: Iterable[str]) -> str:
+    *most, last = words
+    return f"{', '.join(most)} and {last}" if most else last

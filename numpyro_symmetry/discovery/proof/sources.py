@@ -1,0 +1,104 @@
+"""Evidence of a model on its own data and on others, each made when it is first asked for. Knows no symmetry."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from numpyro_symmetry.discovery.proof.effort import EFFORT
+from numpyro_symmetry.discovery.proof.evidence import (
+    Evidence,
+    gather_evidence,
+    measured,
+    with_far_points,
+)
+from numpyro_symmetry.discovery.proof.frozen import CompiledModel, on_other_arguments
+from numpyro_symmetry.models.data import apart, redrawn
+from numpyro_symmetry.symmetry.errors import NotFiniteError
+
+
+@dataclass(frozen=True, eq=False)
+class Sources:
+    """A model and its data, and where it is tried.
+
+    Attributes
+    ----------
+    model
+        The model, compiled.
+    opaque
+        Whether all of its data are arguments of its programs; other data are then others of these.
+    rng
+        Where points come from.
+    reaches_far
+        Whether evidence on its own data has far points from the start.
+    """
+
+    model: CompiledModel
+    opaque: bool
+    rng: np.random.Generator
+    reaches_far: bool
+
+    @functools.cached_property
+    def own(self) -> Evidence:
+        """On its own data."""
+        found = gather_evidence(self.model.on(self.model.own), self.rng, EFFORT.num_points)
+        return with_far_points(found, self.rng) if self.reaches_far else found
+
+    @functools.cached_property
+    def _further(self) -> Evidence:
+        return self.own if self.own.far else with_far_points(self.own, self.rng)
+
+    @functools.cached_property
+    def _others(self) -> dict[int, Evidence | None]:
+        return {}
+
+    def redrawn(self) -> Iterator[Evidence]:
+        """On data that were drawn afresh."""
+        yield from filter(None, map(self._other, range(1, 1 + EFFORT.num_redrawn)))
+
+    def others(self) -> Iterator[Evidence]:
+        """On its own data with real numbers moved a little, and on data that were drawn afresh."""
+        yield from filter(None, map(self._other, range(1 + EFFORT.num_redrawn)))
+
+    def own_and_others(self) -> Iterator[Evidence]:
+        """On its own data, and on all others."""
+        yield self.own
+        yield from self.others()
+
+    def everything(self) -> Iterator[Evidence]:
+        """On its own data, far out as well, and on all others."""
+        yield self.own
+        yield self._further
+        yield from self.others()
+
+    def _other(self, k: int) -> Evidence | None:
+        if k not in self._others:
+            # a number on its own may be a size, without which there are no other data at all
+            ways = [redrawn, functools.partial(redrawn, scalars=False)] if k else [apart]
+            self._others[k] = next(filter(None, map(self._as_drawn, ways)), None)
+        return self._others[k]
+
+    def _as_drawn(self, draw: Callable[[Any, np.random.Generator], Any]) -> Evidence | None:
+        model, joint, own = self.model, self.model.joint, self.model.own
+        with model.precision.evaluating():
+            args, kwargs, observed = draw((joint.args, joint.kwargs, own.observed), self.rng)
+        if not self.opaque:
+            try:
+                model = on_other_arguments(model, args, kwargs)
+            except Exception:  # whatever a model says of data it was not made for
+                return None
+            if model.shapes != self.model.shapes:
+                return None
+        leaves = jax.tree.leaves((args, kwargs))
+        frozen = model.on(own._replace(arguments={k: leaves[k] for k in own.arguments}, observed=observed))
+        try:
+            # where a prior depends on data, points about another are as good
+            found = gather_evidence(frozen._replace(place=self.own.frozen.place), self.rng, EFFORT.num_points)
+        except NotFiniteError:
+            return None
+        return measured(with_far_points(found, self.rng))._replace(controls=False)

@@ -1,0 +1,188 @@
+"""Elements to try, actions that are wrong on purpose, and how far either moves the log joint.
+
+Knows a frozen model and symmetries; decides nothing and explains nothing.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeVar
+
+import jax
+import numpy as np
+
+from numpyro_symmetry.discovery.proof.frozen import FrozenModel, Point, Stack, Values, stacked
+from numpyro_symmetry.symmetry import Element, Group, SignedPermutation, Symmetry
+from numpyro_symmetry.symmetry.action import move as act
+from numpyro_symmetry.symmetry.axes import names_in
+from numpyro_symmetry.symmetry.hard import Part
+
+# how much more than rounding allows a wrong action must change, for a right one to show anything
+CONTROL_FACTOR = 1e3
+ALL_GROUPS = "all groups"
+
+
+Item = TypeVar("Item")
+
+
+class Gap(NamedTuple):
+    """Change of a log probability: the site that changes most, by how many nats, and how many rounding explains."""
+
+    site: str
+    nats: float
+    allowed: float
+
+    @property
+    def ratio(self) -> float:
+        """The change in units of what is allowed; infinite where it is not a number."""
+        if not math.isfinite(self.nats):
+            return math.inf
+        return self.nats / self.allowed if self.allowed else 0.0
+
+
+def movable(symmetry: Symmetry) -> list[str]:
+    """Groups with more than one element."""
+    return [name for name, group in symmetry.groups.items() if not group.is_trivial]
+
+
+def trial_elements(symmetry: Symmetry, rng: np.random.Generator, count: int) -> list[tuple[str, Element]]:
+    """Generators of each group and ``count`` random elements, none the identity; as many of all groups at once.
+
+    A cycle through all indices and a transposition of two neighbours on it generate every permutation, so a model
+    invariant under a proper subgroup only (cyclic shifts, all but one index) cannot slip through by luck. An element of
+    one group says nothing of the others.
+    """
+    groups, names = symmetry.groups, movable(symmetry)
+    trials: list[tuple[str, Element]] = []
+    for name in names:
+        parts = groups[name].generators(rng) + [groups[name].random(rng) for _ in range(count)]
+        trials += [(name, {name: part.part()}) for part in parts]
+    if len(names) > 1:
+        trials += [
+            (ALL_GROUPS, {name: group.random(rng).part() for name, group in groups.items()}) for _ in range(count)
+        ]
+    return [(label, element) for label, element in trials if not _is_identity(groups, element)]
+
+
+def random_elements(symmetry: Symmetry, rng: np.random.Generator, count: int) -> list[tuple[str, Element]]:
+    """Random elements of all groups at once, none the identity."""
+    groups, names = symmetry.groups, movable(symmetry)
+    label = names[0] if len(names) == 1 else ALL_GROUPS
+    found: list[tuple[str, Element]] = []
+    while len(found) < count and names:
+        element: Element = {name: group.random(rng).part() for name, group in groups.items()}
+        if not _is_identity(groups, element):
+            found.append((label, element))
+    return found
+
+
+def _is_identity(groups: Mapping[str, Group], element: Element) -> bool:
+    same = {name: groups[name].identity().part() for name in element}
+    return jax.tree.all(jax.tree.map(lambda x, y: bool((np.asarray(x) == np.asarray(y)).all()), element, same))
+
+
+class Action(NamedTuple):
+    """A symmetry bound to a point's shapes: its axes and groups, and the sites on which each group stands."""
+
+    symmetry: Symmetry
+    groups: Mapping[str, Group]
+    sites: Mapping[str, Sequence[str]]
+
+    @classmethod
+    def on(cls, symmetry: Symmetry, values: Values) -> Action:
+        """The action of a symmetry on points such as one."""
+        bound = symmetry.bind(values)
+        sites: dict[str, list[str]] = {name: [] for name in bound.group_names()}
+        for site, entries in bound.axes.items():
+            for name in names_in(entries):
+                sites[name].append(site)
+        return cls(bound, bound.groups, sites)
+
+    def move(self, element: Element, values: Values) -> Values:
+        """A point moved, unchecked, so that elements can be wrong on purpose; what does not move stays as it is."""
+        axes = self.symmetry.axes
+        touched = dict.fromkeys(itertools.chain.from_iterable(self.sites[name] for name in element))
+        return dict(values) | {site: act(element, axes[site], values[site]) for site in touched}
+
+
+def largest_gap(frozen: FrozenModel, before: Values, after: Values) -> Gap:
+    """`largest_gaps` at one point."""
+    return largest_gaps(frozen, before, {name: x[None] for name, x in after.items()})[0]
+
+
+def gap_to(frozen: FrozenModel, at: Point, values: Values) -> Gap:
+    """Largest change from one point to another."""
+    return gaps_to(frozen, at, stacked([values]))[0]
+
+
+def gaps_to(frozen: FrozenModel, at: Point, stack: Stack) -> list[Gap]:
+    """Largest change from one point to each of several."""
+    return largest_gaps(frozen, at.log_probs, frozen.log_probs_of(stack))
+
+
+def largest_gaps(frozen: FrozenModel, before: Values, after: Stack) -> list[Gap]:
+    """Largest change, against its own rounding, of any datum's log-likelihood or of all other terms together.
+
+    Latent sites and factors may trade off, so only their sum counts. It is held against the magnitude of those that
+    change at all, for a likelihood of 1e9 nats, or a large prior elsewhere, would hide any other.
+    """
+    count, allows = len(next(iter(after.values()))), frozen.rounding.allows
+    change = {name: (np.asarray(after[name], float) - before[name]).reshape(count, -1) for name in before}
+    size = {name: np.abs(np.asarray(before[name], float)) for name in before}
+    data = [name for name in frozen.data_sites if name in before]
+    rest = [name for name in before if name not in data]
+    nats = [np.abs(change[name]).max(1, initial=0.0) for name in data]
+    allowed = [np.full(count, allows(float(size[name].max(initial=0.0)))) for name in data]
+    sites = [[name] * count for name in data]
+    if rest:
+        sums = np.stack([change[name].sum(1) for name in rest])
+        norms = np.array([np.linalg.norm(size[name]) for name in rest])
+        moved_at_all = np.stack([change[name].any(1) for name in rest])
+        nats.append(np.abs(sums.sum(0)))
+        allowed.append(np.array([allows(float(x)) for x in norms @ moved_at_all]))
+        sites.append([rest[k] for k in np.where(np.isfinite(sums), np.abs(sums), np.inf).argmax(0)])
+    gaps = [
+        [Gap(site, float(x), float(y)) for site, x, y in zip(*one, strict=True)]
+        for one in zip(sites, nats, allowed, strict=True)
+    ]
+    return [max((Gap("", 0.0, 0.0), *at), key=lambda gap: gap.ratio) for at in zip(*gaps, strict=True)]
+
+
+def control_gaps(frozen: FrozenModel, action: Action, names: Sequence[str], at: Point) -> dict[str, Gap]:
+    """Group -> the largest finite change under actions that are wrong on purpose."""
+    found = dict.fromkeys(names, Gap("", 0.0, 0.0))
+    wrong = ((name, values) for name in names for values in wrong_actions(action, name, at.values))
+    for some in batched(wrong, frozen.most_points):
+        for (name, _), gap in zip(some, gaps_to(frozen, at, stacked([values for _, values in some])), strict=True):
+            if math.isfinite(gap.nats):
+                found[name] = max(found[name], gap, key=lambda gap: gap.ratio)
+    return found
+
+
+def batched(items: Iterable[Item], count: int) -> Iterator[list[Item]]:
+    """So many of them at a time."""
+    rest = iter(items)
+    while some := list(itertools.islice(rest, count)):
+        yield some
+
+
+def wrong_actions(action: Action, name: str, place: Values) -> list[Values]:
+    """One index copied over another (a signed group: also doubled), and the action with one site left out."""
+    group, sites = action.groups[name], action.sites[name]
+    orbit, same = max(group.members(), key=len), group.identity().permutation
+    copied, swapped, ones = same.copy(), same.copy(), np.ones_like(same)
+    copied[..., orbit[-1]], swapped[..., orbit[:2]] = orbit[0], orbit[:2][::-1]
+    wrong: list[Part] = [copied]
+    right: Part = swapped
+    if group.signed:
+        doubled, flipped = ones.copy(), ones.copy()
+        doubled[..., 0], flipped[..., 0] = 2, -1
+        wrong = [SignedPermutation(copied, ones), SignedPermutation(same, doubled)]
+        right = SignedPermutation(swapped, flipped)
+    swap, *broken = [action.move({name: part}, place) for part in (right, *wrong)]
+    broken += [swap | {site: place[site]} for site in sites if len(sites) > 1]
+    # the first half of one site's entries moved, for a site on its own whose copied indices make it singular
+    half = {site: np.arange(place[site].size).reshape(place[site].shape) < place[site].size // 2 for site in sites}
+    return broken + [swap | {site: np.where(half[site], swap[site], place[site])} for site in sites]

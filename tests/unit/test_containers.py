@@ -1,0 +1,76 @@
+"""Containers: a stranger's kind, written here, goes in and comes out, and lends its model; kinds do not overlap."""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+import xarray as xr
+
+from numpyro_symmetry import Symmetry, log_evidence, rebase, report
+from numpyro_symmetry.containers import Container, Trace, kinds, model_of, read
+from numpyro_symmetry.models import Model
+
+SYMMETRY = Symmetry.mixture("loc")
+
+
+def normal(y):
+    loc = numpyro.sample("loc", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+    numpyro.sample("y", dist.Normal(loc.sum(), 1.0), obs=y)
+
+
+class Frame:
+    """Draws as columns of one table, as other programs keep them, with the model that they are of."""
+
+    def __init__(self, columns, model=None):
+        self.columns, self.model = columns, model
+
+
+def read_frame(frame, *_):
+    loc = np.stack(list(frame.columns.values()), -1)
+
+    def write(new, without=()):
+        return Frame(dict(zip(frame.columns, new["loc"].T, strict=True)), frame.model)
+
+    return Trace({"loc": loc}, loc.shape[:1], write)
+
+
+FRAME = Container(lambda data: isinstance(data, Frame), read_frame, lambda frame: frame.model)
+
+
+@pytest.fixture(autouse=True)
+def _known(monkeypatch):
+    monkeypatch.setattr(kinds, "CONTAINERS", (*kinds.CONTAINERS, FRAME))
+
+
+def test_a_strangers_container_comes_out_as_it_went_in():
+    rng = np.random.default_rng(0)
+    draws = rng.permuted(np.array([-3.0, 0.0, 3.0]) + 0.1 * rng.standard_normal((400, 3)), axis=1)
+    frame = Frame({f"loc_{k}": draws[:, k] for k in range(3)})
+    out = rebase(frame, SYMMETRY, order_by="loc")
+    assert isinstance(out.data, Frame)
+    assert [round(float(column.mean())) for column in out.data.columns.values()] == [-3, 0, 3]
+    undone = out.undo(out.data)
+    assert all((undone.columns[name] == column).all() for name, column in frame.columns.items())
+    assert "loc" in str(report(out))
+
+
+def test_what_a_container_knows_of_its_model_is_lent():
+    loc = np.random.default_rng(0).standard_normal((400, 3))
+    frame = Frame({f"loc_{k}": loc[:, k] for k in range(3)}, Model(normal, (0.5,), {}))
+    assert read(frame, SYMMETRY).model == model_of(frame) == frame.model
+    assert log_evidence(frame, num_draws=50) == log_evidence({"loc": loc}, normal, (0.5,), num_draws=50)
+
+
+class State(NamedTuple):
+    position: dict
+
+
+def test_every_container_is_of_one_kind_and_others_of_none():
+    plain = {"loc": np.zeros((4, 3))}
+    dataset = xr.Dataset({"loc": (("chain", "draw", "k"), np.zeros((2, 4, 3)))})
+    for data, expected in ((plain, kinds.MAPPING), ([plain, plain], kinds.MEMBERS), (dataset, kinds.DATASET)):
+        assert next(kind for kind in kinds.CONTAINERS if kind.recognises(data)) is expected
+        assert model_of(data) is None
+    assert not any(kind.recognises(State(plain)) for kind in kinds.CONTAINERS)
