@@ -109,7 +109,7 @@ class Row(NamedTuple):
     found: Match
 
 
-def compare(data: Data, width: int, steps: int, num_samples: int) -> Row:
+def compare(data: Data, width: int, steps: int, num_draws: int) -> Row:
     a, b = fit_two(data, width, steps)
     bound = SYMMETRY.bind(a.loc)
 
@@ -117,7 +117,7 @@ def compare(data: Data, width: int, steps: int, num_samples: int) -> Row:
         return -jax.nn.log_softmax(logits(values, data.test_x))[jnp.arange(len(data.test_y)), data.test_y]
 
     def barrier(other):
-        return loss_barrier(loss, a, other, num_points=9, num_samples=num_samples)
+        return loss_barrier(loss, a, other, num_points=9, num_draws=num_draws)
 
     means, both = match(a, b, SYMMETRY, cost="euclidean"), match(a, b, SYMMETRY)
     moved = [b.apply(bound, found.element) for found in (means, both)]
@@ -130,9 +130,9 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("align_guides.png"))
     options = parser.parse_args()
     data = mnist(options.mnist) if options.mnist else digits()
-    widths, steps, num_samples = ([8], 20, 4) if SHORT else ([16, 64, 256], 3000, 64)
+    widths, steps, num_draws = ([8], 20, 4) if SHORT else ([16, 64, 256], 3000, 64)
 
-    rows = {width: compare(data, width, steps, num_samples) for width in tqdm(widths, desc="fitting each width twice")}
+    rows = {width: compare(data, width, steps, num_draws) for width in tqdm(widths, desc="fitting each width twice")}
 
     print(f"\nTwo mean-field fits of an MLP with two hidden layers on {len(data.x)} digits\n")
     print("Marginalised barrier on held-out digits, nats per digit\n")

@@ -72,7 +72,7 @@ def estimate(components: int, y: jax.Array, seed: int) -> Result:
     mcmc.run(jax.random.key(seed), *args)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", SymmetryWarning)
-        found = [log_evidence(mcmc, method=method, num_samples=DRAWS) for method in ("bridge", "laplace")]
+        found = [log_evidence(mcmc, method=method, num_draws=DRAWS) for method in ("bridge", "laplace")]
     warned = "; ".join(str(w.message) for w in caught if issubclass(w.category, SymmetryWarning))
     return Result(components, *found, warned)
 

@@ -86,6 +86,9 @@ from .samplers import (
     run_blackjax as run_blackjax,
 )
 from .symmetry import (
+    Complement as Complement,
+)
+from .symmetry import (
     Concat as Concat,
 )
 from .symmetry import (

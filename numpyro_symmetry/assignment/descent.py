@@ -12,7 +12,7 @@ import numpy as np
 
 from numpyro_symmetry.assignment.linear import assign
 from numpyro_symmetry.assignment.problem import Problem
-from numpyro_symmetry.symmetry.hard import Hard
+from numpyro_symmetry.symmetry import Hard
 
 MAX_SWEEPS = 100
 

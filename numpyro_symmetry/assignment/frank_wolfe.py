@@ -11,7 +11,7 @@ import numpy as np
 
 from numpyro_symmetry.assignment.linear import assign
 from numpyro_symmetry.assignment.problem import Benefit, Problem, Soft, barycentre, soften
-from numpyro_symmetry.symmetry.hard import Hard
+from numpyro_symmetry.symmetry import Hard
 
 MAX_STEPS = 60
 _SETTLED = 1e-6

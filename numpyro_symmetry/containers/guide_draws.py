@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import jax
 import jax.numpy as jnp
-import numpyro
 from jax import Array
 from numpyro.infer.autoguide import AutoGuide
 
-from numpyro_symmetry.containers.posterior import posterior_container
-from numpyro_symmetry.models import Model
+from numpyro_symmetry.containers.posterior import check_dims, posterior_container
+from numpyro_symmetry.models import Model, trace_model
 from numpyro_symmetry.models.fitted import refuse_wrong_parameters
 from numpyro_symmetry.symmetry.arguments import (
     as_count,
@@ -98,25 +98,16 @@ def to_arviz(
         )
     if not isinstance(params, Mapping):
         raise TypeError(f"params must be a mapping from names to values, as SVI.get_params has them; got {params!r}.")
-    for name, value in {"dims": dims, "coords": coords}.items():
-        if not (value is None or isinstance(value, Mapping)):
-            raise TypeError(f"{name} must be a mapping from names; got {type(value).__name__}.")
-    _refuse_wrong(rng_key, guide, params, model_args, kwargs)
+    of = Model(guide.model if model is None else model, model_args, kwargs)
+    check_dims(dims, coords, trace_model(*of, jax.random.key(0)))
+    # a guide that has not been set up is set up by this run of it
+    refuse_wrong_parameters(trace_model(guide, model_args, kwargs, rng_key), None, params, model_too=False)
     draws = guide.sample_posterior(rng_key, dict(params), *model_args, sample_shape=(num_draws,), **kwargs)
     return posterior_container(
-        Model(guide.model if model is None else model, model_args, kwargs),
+        of,
         {site: jnp.asarray(value)[None] for site, value in draws.items()},
         log_likelihood=log_likelihood,
         dims=dims,
         coords=coords,
         attrs={"inference_library": "numpyro", "guide": type(guide).__name__},
     )
-
-
-def _refuse_wrong(
-    rng_key: Array, guide: AutoGuide, params: Mapping[str, Any], args: tuple, kwargs: dict[str, Any]
-) -> None:
-    """Refuse parameters that are not the guide's; a guide that has not been set up is set up by this run of it."""
-    with numpyro.handlers.block(), numpyro.handlers.trace() as trace, numpyro.handlers.seed(rng_seed=rng_key):
-        guide(*args, **kwargs)
-    refuse_wrong_parameters(trace, None, params, model_too=False)

@@ -56,7 +56,7 @@ def posterior_container(
         ``posterior``, ``sample_stats``, ``log_likelihood``, ``observed_data``; groups without variables are left out.
     """
     function, args, kwargs = model
-    sites = trace_model(function, args, dict(kwargs), jax.random.key(0))
+    sites = trace_model(function, args, kwargs, jax.random.key(0))
     check_dims(dims, coords, sites)
     data = _observed(sites)
     likelihood: Mapping[str, Array] = {}

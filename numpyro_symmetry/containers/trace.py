@@ -11,6 +11,7 @@ import xarray as xr
 
 from numpyro_symmetry.models import Model
 from numpyro_symmetry.symmetry import Symmetry
+from numpyro_symmetry.symmetry.shown import as_html, sizes
 
 Arrays = dict[str, np.ndarray]
 
@@ -57,6 +58,12 @@ class Trace(NamedTuple):
     left_behind: tuple[str, ...] = ()
     predicted: Mapping[str, Mapping[str, xr.DataArray]] = MappingProxyType({})
     model: Model | None = None
+
+    def __repr__(self) -> str:
+        """Leading dimensions and sites."""
+        return f"Trace({' × '.join(map(str, self.leading))} draws: {sizes(self.values)})"
+
+    _repr_html_ = as_html
 
     @property
     def num_draws(self) -> int:

@@ -9,7 +9,6 @@ and a loss; no model and no plots.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -21,8 +20,10 @@ from jax.scipy.special import logsumexp
 
 from numpyro_symmetry.matching import DiagonalGaussian
 from numpyro_symmetry.matching.sides import read
-from numpyro_symmetry.symmetry import SymmetryError, SymmetryWarning
-from numpyro_symmetry.symmetry.arguments import as_count, as_key, as_real_array, is_option, refuse_tracers
+from numpyro_symmetry.symmetry import SymmetryError
+from numpyro_symmetry.symmetry.arguments import as_count, as_key, as_real_array, is_option, refuse_tracers, renamed
+from numpyro_symmetry.symmetry.errors import warn
+from numpyro_symmetry.symmetry.shown import as_html
 
 PATHS = ("linear", "wasserstein")
 _FEW_DRAWS = 5.0
@@ -63,7 +64,10 @@ class LossBarrier(NamedTuple):
             f"and {self.loss[-1]:.4g} at the ends{averaged})"
         )
 
+    _repr_html_ = as_html
 
+
+@renamed(num_samples="num_draws")
 def loss_barrier(
     loss: Callable[[dict[str, Array]], Array],
     a: Any,
@@ -71,7 +75,7 @@ def loss_barrier(
     *,
     path: str | None = None,
     num_points: int = 11,
-    num_samples: int = 128,
+    num_draws: int = 128,
     rng_key: Array | None = None,
 ) -> LossBarrier:
     r"""Measure the loss along a path between two solutions, and how far it rises above the chord.
@@ -89,7 +93,7 @@ def loss_barrier(
         likelihood averaged over draws. By default the latter if both are Gaussians.
     num_points
         Points on the path, its ends among them.
-    num_samples
+    num_draws
         Draws for each point; the same noise all along the path, so that differences are sharper than losses.
     rng_key
         JAX random key of the draws; fixed by default.
@@ -130,7 +134,7 @@ def loss_barrier(
     0.316
     """
     num_points = as_count(num_points, "num_points", minimum=3, meaning="the ends and at least one between them")
-    num_samples = as_count(num_samples, "num_samples", minimum=2, meaning="draws at each point")
+    num_draws = as_count(num_draws, "num_draws", minimum=2, meaning="draws at each point")
     if not callable(loss):
         raise TypeError(f"loss must be a function of values by site; got {type(loss).__name__}.")
     if path is not None and not is_option(path, PATHS):
@@ -144,17 +148,15 @@ def loss_barrier(
         here = first.geodesic(last, share)
         return here.sample(draw_key) if is_geodesic else here.loc
 
-    losses, influence, effective = _along(loss, values, t, jax.random.split(key, num_samples if is_geodesic else 1))
+    losses, influence, effective = _along(loss, values, t, jax.random.split(key, num_draws if is_geodesic else 1))
     if is_geodesic and effective.min() < _FEW_DRAWS:
-        warnings.warn(
+        warn(
             f"At t={t[effective.argmin()]:.2f} some likelihoods are in effect the average of {effective.min():.1f} of "
-            f"{num_samples} draws: losses there are too high, and errors too small. Raise num_samples.",
-            SymmetryWarning,
-            stacklevel=2,
+            f"{num_draws} draws: losses there are too high, and errors too small. Raise num_draws."
         )
     excess = _above_chord(t, losses)
     scatter = _above_chord(t, influence)
-    errors = scatter.std(1, ddof=1) / math.sqrt(num_samples) if is_geodesic else np.zeros(num_points)
+    errors = scatter.std(1, ddof=1) / math.sqrt(num_draws) if is_geodesic else np.zeros(num_points)
     worst = int(np.argmax(excess))
     return LossBarrier(float(excess[worst]), float(errors[worst]), t, losses, excess, errors, effective)
 

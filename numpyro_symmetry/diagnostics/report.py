@@ -16,9 +16,10 @@ from numpyro_symmetry.diagnostics.chains import Chains, chains_of, longest_stay
 from numpyro_symmetry.diagnostics.inputs import are_members, invariants_of, pair_of, same_draws
 from numpyro_symmetry.diagnostics.invariants import has_both_signs, invariants
 from numpyro_symmetry.diagnostics.reading import facts, is_alarm, warnings_of
-from numpyro_symmetry.symmetry import Symmetry, SymmetryError, compose, inverse, num_transpositions
-from numpyro_symmetry.symmetry.elements import permutation_of
+from numpyro_symmetry.symmetry import Symmetry, SymmetryError, compose, inverse, num_transpositions, permutation_of
+from numpyro_symmetry.symmetry.shown import as_html
 from numpyro_symmetry.traces import Null, Rebased
+from numpyro_symmetry.traces.summary import share_relabelled
 
 # labels are ambiguous where the next best are at least 1/20 as likely
 AMBIGUOUS = float(np.log(20.0))
@@ -123,6 +124,9 @@ class Report(NamedTuple):
         parts = ("\n".join(self.warnings), _table(self.rows), "\n".join(facts(self)))
         return "\n\n".join(part for part in parts if part)
 
+    __repr__ = __str__
+    _repr_html_ = as_html
+
 
 def report(
     raw: Any,
@@ -192,7 +196,7 @@ def report(
     plain = out.plain or out
     found = Report(
         rows=rows,
-        share_relabelled=_share_relabelled(out),
+        share_relabelled=share_relabelled(out.elements),
         ambiguous=float((out.margin < AMBIGUOUS).mean()),
         null=out.null,
         num_slots={name: group.size or 0 for name, group in plain.symmetry.groups.items()},
@@ -269,15 +273,6 @@ def _only_signs(found: Report, trace: Trace, out: Rebased, given: Mapping[str, n
     even = [chains_of(_entries(value, found.shape)) for value in _own_invariants(trace, out, absolute=True).values()]
     looks = 2 * sum(chains.num_judged for chains in even)
     return not any(is_alarm(chains._replace(chance=chains.chance * looks)) for chains in even)
-
-
-def _share_relabelled(out: Rebased) -> float:
-    parts = []
-    for part in (out.plain or out).elements.values():
-        arrays = part if isinstance(part, tuple) else (part,)
-        parts += [np.asarray(a).reshape(-1, np.shape(a)[-1]) for a in arrays]
-    _, counts = np.unique(np.concatenate(parts, 1), axis=0, return_counts=True)
-    return 1.0 - float(counts.max()) / float(counts.sum())
 
 
 def _transpositions(plain: Rebased) -> dict[str, float]:

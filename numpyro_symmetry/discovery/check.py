@@ -22,6 +22,7 @@ from numpyro_symmetry.models.sites import discrete_of
 from numpyro_symmetry.models.trace import outline
 from numpyro_symmetry.symmetry import Symmetry
 from numpyro_symmetry.symmetry.arguments import as_count
+from numpyro_symmetry.symmetry.shown import as_html
 
 
 class SymmetryCheck(NamedTuple):
@@ -52,6 +53,17 @@ class SymmetryCheck(NamedTuple):
     num_points: int
     num_elements: int
     reason: str
+
+    def __repr__(self) -> str:
+        """The verdict in a line, and how far wrong actions moved the log joint."""
+        controls = ", ".join(f"{group!r} {gap:.3g}" for group, gap in self.control_gap.items())
+        return (
+            f"SymmetryCheck({self.status}{f': {self.reason}' if self.reason else ''}; log probabilities moved by "
+            f"{self.largest_gap:.3g} nats at most, of {self.tolerance:.3g} allowed, under {self.num_elements} elements "
+            f"at {self.num_points} points; under wrong actions by {controls or 'nothing'})"
+        )
+
+    _repr_html_ = as_html
 
 
 def check_symmetry(

@@ -7,9 +7,8 @@ and symmetrized guides, and puts them together.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -18,10 +17,13 @@ from jax import Array
 from numpyro_symmetry.containers import model_of
 from numpyro_symmetry.entropy.importance import effective_number, pareto_shape
 from numpyro_symmetry.evidence.bridge import Bound, Estimate, bridge, importance, lower_bound, upper_bound
-from numpyro_symmetry.evidence.proposal import Proposal, proposal_of_draws, proposal_of_guide, refuse_no_model
+from numpyro_symmetry.evidence.doubts import finite, refuse_no_density, warn_if_unreliable, warn_of_contradiction
+from numpyro_symmetry.evidence.proposal import Proposal, proposal_of_draws, proposal_of_guide
+from numpyro_symmetry.evidence.result import LogEvidence
 from numpyro_symmetry.evidence.weights import LogWeights, averaged_over, log_weights
 from numpyro_symmetry.guides import AutoSymmetrized
-from numpyro_symmetry.symmetry import Symmetry, SymmetryError, SymmetryWarning, UnsupportedGuideError
+from numpyro_symmetry.models import Model
+from numpyro_symmetry.symmetry import Symmetry, UnsupportedGuideError
 from numpyro_symmetry.symmetry.arguments import (
     as_count,
     as_flag,
@@ -30,77 +32,16 @@ from numpyro_symmetry.symmetry.arguments import (
     is_option,
     refuse_masked_arguments,
     refuse_tracers,
+    renamed,
 )
 
 METHODS = ("bridge", "importance", "laplace")
-_SAMPLES, _LARGE_ERROR = 2000, 0.5
-# standard errors between an estimate and a bound on the wrong side of it that chance does not put there
-_CONTRADICTION = 4.0
+# the relative error of a mean of so many independent weights that vary by as much as their mean is 2 %
+_FEWEST_OWN_DRAWS = 2000
+_UNBOUNDED = Bound(-math.inf, math.nan), Bound(math.inf, math.nan)
 
 
-class LogEvidence(NamedTuple):
-    r"""An estimate of :math:`\log p(\text{data})` and bounds on it from both sides, nats.
-
-    Attributes
-    ----------
-    value
-        The estimate.
-    error
-        Its standard error; ``nan`` for ``"laplace"``, whose error is not one of sampling.
-    lower, lower_error
-        At most :math:`\log p(\text{data})` in expectation, and its standard error: from draws of the proposal, and so
-        right whatever the posterior's draws are. ``-inf`` for ``"laplace"``.
-    upper, upper_error
-        At least :math:`\log p(\text{data})` in expectation, if the draws are the posterior's, under any labels. ``inf``
-        where there are none: for a guide and for ``"laplace"``.
-    correction
-        What symmetrizing the Gaussian does, :math:`I(g;\theta)`: :math:`\log|G|` where all copies are distinct, less
-        where they overlap. For ``"laplace"`` :math:`\log q - \log q^G` at the centre, where copies overlap least. The
-        value holds it already.
-    log_order
-        :math:`\log|G|`.
-    effective
-        Effective number of the proposal's draws, :math:`(\sum w)^2 / \sum w^2`; one for ``"laplace"``.
-    pareto_shape
-        Shape :math:`\hat k` of the tail of these weights: above 0.7 few of them are all of the mean. ``nan`` where
-        fewer than 25 are there to tell.
-    method
-        How it was found.
-
-    Examples
-    --------
-    >>> from numpyro_symmetry.diagnostics import LogEvidence
-    >>> print(LogEvidence(-3.0, 0.01, -3.02, 0.01, -2.97, 0.02, 1.71, 1.79, 1800.0, 0.12, "bridge"))
-    log p(data) = -3.00 ± 0.01 nats by bridge; -3.02 ± 0.01 ≤ log p(data) ≤ -2.97 ± 0.02 in expectation
-    I = 1.71 of log|G| = 1.79 nats; 1800 of the proposal's draws are effective, Pareto shape 0.12
-    """
-
-    value: float
-    error: float
-    lower: float
-    lower_error: float
-    upper: float
-    upper_error: float
-    correction: float
-    log_order: float
-    effective: float
-    pareto_shape: float
-    method: str
-
-    def __str__(self) -> str:
-        """Two lines: the estimate between its bounds, and what it rests on."""
-        information = f"I = {self.correction:.2f} of log|G| = {self.log_order:.2f} nats"
-        if self.method == "laplace":
-            return f"log p(data) = {self.value:.2f} nats by laplace, with no error and no bounds; {information}"
-        below = f"{self.lower:.2f} ± {self.lower_error:.2f} ≤ log p(data)"
-        above = f" ≤ {self.upper:.2f} ± {self.upper_error:.2f}" if math.isfinite(self.upper) else ""
-        return (
-            f"log p(data) = {self.value:.2f} ± {self.error:.2f} nats by {self.method}; {below}{above} in expectation\n"
-            f"{information}; {self.effective:.0f} of the proposal's draws are effective, "
-            f"Pareto shape {self.pareto_shape:.2f}"
-        )
-
-
+@renamed(num_samples="num_draws")
 def log_evidence(
     data: Any,
     model: Callable[..., Any] | None = None,
@@ -110,7 +51,7 @@ def log_evidence(
     symmetry: Symmetry | None = None,
     signs: bool = True,
     method: str = "auto",
-    num_samples: int | None = None,
+    num_draws: int | None = None,
     num_permutations: int = 16,
     rng_key: Array | None = None,
 ) -> LogEvidence:
@@ -156,7 +97,7 @@ def log_evidence(
         first half of every chain, rebased; the second half is bridged, and bounds from above. ``"laplace"``: the weight
         at the Gaussian's centre, Laplace's method for an `AutoLaplaceApproximation` and its Metropolis variant for
         draws; crude, and without an error or bounds.
-    num_samples
+    num_draws
         Number of draws of the proposal; by default as many as are bridged, and at least 2000.
     num_permutations
         K, for groups too large to be summed: more makes the estimate less noisy and bounds tighter, and they are right
@@ -207,7 +148,7 @@ def log_evidence(
     >>> rng, (centres,) = np.random.default_rng(0), posterior.model_args
     >>> draws = centres + 0.3 * rng.standard_normal((400, 3, 2))
     >>> switching = np.stack([rng.permutation(draw) for draw in draws])
-    >>> found = log_evidence({"units": switching}, posterior.model, (centres,), num_samples=200)
+    >>> found = log_evidence({"units": switching}, posterior.model, (centres,), num_draws=200)
     >>> round(found.value, 1), round(found.correction, 1)
     (-3.0, 1.8)
     >>> found.lower < -3.0 < found.upper
@@ -215,8 +156,8 @@ def log_evidence(
     """
     if not is_option(method, ("auto", *METHODS)):
         raise ValueError(f"method must be 'auto' or one of {METHODS}; got {method!r}.")
-    if num_samples is not None:
-        num_samples = as_count(num_samples, "num_samples", minimum=2)
+    if num_draws is not None:
+        num_draws = as_count(num_draws, "num_draws", minimum=2)
     num_permutations = as_count(num_permutations, "num_permutations", meaning="it counts the identity")
     signs = as_flag(signs, "signs")
     rng_key = jax.random.key(0) if rng_key is None else as_key(rng_key)
@@ -224,67 +165,61 @@ def log_evidence(
         raise TypeError(f"symmetry must be a Symmetry; got {type(symmetry).__name__}.")
     refuse_tracers("log_evidence", data, model_args, model_kwargs, rng_key)
     key_fit, key_draw, key_weigh = jax.random.split(rng_key, 3)
-    known = model_of(data)
-    if known is not None:
-        model = known.function if model is None else model
-        model_args = known.args if model_args is None else model_args
-        model_kwargs = known.kwargs if model_kwargs is None else model_kwargs
-    args, kwargs = as_model_arguments(() if model_args is None else model_args, model_kwargs)
-    refuse_masked_arguments(args, kwargs)
-
-    if isinstance(data, tuple) and len(data) == 2 and callable(data[0]):
+    guide, params = data if isinstance(data, tuple) and len(data) == 2 and callable(data[0]) else (None, None)
+    asked = _asked(data, guide, model, model_args, model_kwargs)
+    if guide is not None:
         if method == "bridge":
             raise ValueError(
                 "method='bridge' needs draws of the posterior; a guide has only its own: use 'importance'."
             )
         method = "importance" if method == "auto" else method
-        proposal = proposal_of_guide(*data, model, symmetry, signs, key_fit, args, kwargs)
-    elif callable(data):
+        proposal = proposal_of_guide(guide, params, asked, symmetry, signs, key_fit)
+    else:
+        method = "bridge" if method == "auto" else method
+        proposal = proposal_of_draws(data, asked, symmetry, signs, key_fit, halve=method != "laplace")
+    own, of_rest = _weigh(proposal, asked, method, num_draws, num_permutations, key_draw, key_weigh)
+    return _estimated(own, of_rest, method, averaged_over(proposal.guide)[0].log_order())
+
+
+def _asked(data: Any, guide: Any, function: Any, args: Any, kwargs: Any) -> Model:
+    """The model and its arguments: what is left out is the draws' or the guide's own."""
+    if guide is None and callable(data):
         name = getattr(data, "__name__", type(data).__name__)
         raise TypeError(f"A guide is passed with its parameters, (guide, params); got {name} alone.")
-    elif model is None:
+    known = model_of(data) if guide is None else None
+    if known is not None:
+        function = known.function if function is None else function
+        args = known.args if args is None else args
+        kwargs = known.kwargs if kwargs is None else kwargs
+    args, kwargs = as_model_arguments(() if args is None else args, kwargs)
+    refuse_masked_arguments(args, kwargs)
+    function = getattr(guide, "model", None) if function is None else function
+    if function is None and guide is not None:
+        raise ValueError(f"{type(guide).__name__} does not know its model: pass model=.")
+    if function is None:
         raise ValueError(
             f"The draws do not know their model (this {type(data).__name__} does not say which model it ran, or with "
             "what): pass model=, model_args= and model_kwargs=."
         )
-    else:
-        refuse_no_model(model, args, kwargs)
-        method = "bridge" if method == "auto" else method
-        halve = method != "laplace"
-        proposal = proposal_of_draws(data, model, symmetry, signs, key_fit, args, kwargs, halve=halve)
-
-    weights, of_rest = _weigh(proposal, method, num_samples, num_permutations, key_draw, key_weigh, args, kwargs)
-    correction = float(np.asarray(weights.information).mean())
-    log_order = averaged_over(proposal.guide)[0].log_order()
-    of_own = np.asarray(weights.total, np.float64)
-    if method == "laplace":
-        unbounded = Bound(-math.inf, math.nan), Bound(math.inf, math.nan)
-        return _assembled(Estimate(float(of_own[0]), math.nan, 1.0), *unbounded, correction, log_order, of_own, method)
-    of_own = _finite(of_own)
-    found = importance(of_own) if method == "importance" or of_rest is None else bridge(of_rest, of_own)
-    upper = Bound(math.inf, math.nan) if of_rest is None else upper_bound(of_rest, of_own)
-    lower = lower_bound(of_own)
-    _warn(found, method, len(of_own))
-    _warn_of_contradiction(found, lower, upper)
-    return _assembled(found, lower, upper, correction, log_order, of_own, method)
+    return Model(function, args, kwargs)
 
 
 def _weigh(
     proposal: Proposal,
+    model: Model,
     method: str,
-    num_samples: int | None,
+    num_draws: int | None,
     num_permutations: int,
     key_draw: Array,
     key_weigh: Array,
-    args: tuple,
-    kwargs: dict[str, Any],
 ) -> tuple[LogWeights, np.ndarray | None]:
     """Weights of the proposal's own draws, or of its centre; and ``(chain, draw)`` those of draws it has not seen."""
     guide, params, sites, rest = proposal
+    _, args, kwargs = model
     if method == "laplace":
         own: Mapping[str, Any] = jax.tree.map(lambda x: x[None], _centre(guide, params))
     else:
-        count = num_samples or max(_SAMPLES, 0 if rest is None else rest.num_draws)
+        count = num_draws or max(_FEWEST_OWN_DRAWS, 0 if rest is None else rest.num_draws)
         own = guide.sample_posterior(key_draw, dict(params), *args, sample_shape=(count,), **kwargs)
     draws = [own] if rest is None else [own, rest.flat(sites)]
     both = {site: np.concatenate([np.asarray(part[site]) for part in draws]) for site in sites}
@@ -296,19 +231,21 @@ def _weigh(
     if rest is None:
         return own_weights, None
     of_rest = np.asarray(weights.total, np.float64)[num_own:]
-    _refuse_no_density(of_rest)
+    refuse_no_density(of_rest)
     return own_weights, of_rest.reshape(rest.leading)
 
 
-def _assembled(
-    found: Estimate,
-    lower: Bound,
-    upper: Bound,
-    correction: float,
-    log_order: float,
-    of_own: np.ndarray,
-    method: str,
-) -> LogEvidence:
+def _estimated(own: LogWeights, of_rest: np.ndarray | None, method: str, log_order: float) -> LogEvidence:
+    """Estimate and bounds from weights of the proposal's draws, and of draws of the posterior if there are any."""
+    of_own = np.asarray(own.total, np.float64)
+    if method == "laplace":
+        found, (lower, upper) = Estimate(float(of_own[0]), math.nan, 1.0), _UNBOUNDED
+    else:
+        of_own = finite(of_own)
+        found = importance(of_own) if method == "importance" or of_rest is None else bridge(of_rest, of_own)
+        lower, upper = lower_bound(of_own), _UNBOUNDED[1] if of_rest is None else upper_bound(of_rest, of_own)
+        warn_if_unreliable(found, method, len(of_own))
+        warn_of_contradiction(found, lower, upper)
     return LogEvidence(
         value=found.value,
         error=found.error,
@@ -316,7 +253,7 @@ def _assembled(
         lower_error=lower.error,
         upper=upper.value,
         upper_error=upper.error,
-        correction=correction,
+        correction=float(np.asarray(own.information).mean()),
         log_order=log_order,
         effective=effective_number(of_own),
         pareto_shape=pareto_shape(of_own),
@@ -331,62 +268,3 @@ def _centre(guide: AutoSymmetrized, params: Mapping[str, Any]) -> dict[str, Arra
         raise ValueError(
             f"method='laplace' needs a Gaussian guide; {type(guide.base).__name__} has no median. Use 'importance'."
         ) from error
-
-
-def _refuse_no_density(log_w: np.ndarray) -> None:
-    if bad := int((~np.isfinite(log_w)).sum()):
-        raise SymmetryError(
-            f"The model gives {bad} of the {len(log_w)} draws that are bridged no density: are these the data and the "
-            "model that they were drawn with? float32 may also have rounded them to the border of a support "
-            "(numpyro.enable_x64())."
-        )
-
-
-def _finite(log_w: np.ndarray) -> np.ndarray:
-    """Weights of the proposal's draws, with zeros, and a warning, for those that are no numbers."""
-    bad = np.isnan(log_w) | np.isposinf(log_w)
-    if bad.any():
-        warnings.warn(
-            f"{int(bad.sum())} of {len(log_w)} draws of the proposal have a weight that is not finite, and are taken "
-            "to have none: float32 may have rounded them to the border of a support (numpyro.enable_x64()).",
-            SymmetryWarning,
-            stacklevel=3,
-        )
-    log_w = np.where(bad, -np.inf, log_w)
-    if np.isneginf(log_w).all():
-        raise SymmetryError("No draw of the proposal has a positive density under the model: they share no support.")
-    return log_w
-
-
-def _warn(found: Estimate, method: str, num_samples: int) -> None:
-    # an error from so few draws is a guess; heavy weights ask for more draws than a chain does
-    of, few = ("the posterior's", 25.0) if method == "bridge" else ("the proposal's", min(100.0, num_samples / 2))
-    if not found.converged:
-        why = f"the bridge did not settle in {found.num_rounds} rounds"
-    elif not found.error < _LARGE_ERROR:
-        why = f"its error is {found.error:.1f} nats, because the Gaussian hardly meets the posterior"
-    elif found.effective < few:
-        why = f"only {found.effective:.0f} of {of} draws are effective, so that the error is itself a guess"
-    else:
-        return
-    warnings.warn(
-        f"The evidence is not reliable: {why}. Sample longer, or draw more (num_samples).",
-        SymmetryWarning,
-        stacklevel=3,
-    )
-
-
-def _warn_of_contradiction(found: Estimate, lower: Bound, upper: Bound) -> None:
-    """Say so if the estimate lies beyond a bound, as it does where the draws are not the posterior's."""
-    for gap, error, where in (
-        (lower.value - found.value, lower.error, "below its lower bound"),
-        (found.value - upper.value, upper.error, "above its upper bound"),
-    ):
-        if gap > _CONTRADICTION * math.hypot(found.error, error):
-            warnings.warn(
-                f"The evidence is not reliable: the estimate lies {gap:.1f} nats {where}. The draws are not those of "
-                "this model's posterior: look whether they are of the same data and parameters, untransformed, and "
-                "whether chains have converged. The lower bound holds whatever they are.",
-                SymmetryWarning,
-                stacklevel=3,
-            )

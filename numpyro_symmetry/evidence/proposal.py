@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -24,17 +24,20 @@ from numpyro_symmetry.discovery import find_symmetry, without_parameters
 from numpyro_symmetry.evidence.weights import averaged_over
 from numpyro_symmetry.guides import AutoSymmetrized
 from numpyro_symmetry.guides.density import latent_values, log_prob_of
-from numpyro_symmetry.models import is_latent, observed_of, refuse_no_sites, trace_model
+from numpyro_symmetry.models import Model, discrete_of, latent_of, observed_of, refuse_no_sites, trace_model
 from numpyro_symmetry.models.compat import flat_sites
 from numpyro_symmetry.models.fitted import refuse_wrong_parameters
-from numpyro_symmetry.symmetry import Symmetry, SymmetryError, SymmetryWarning
+from numpyro_symmetry.symmetry import Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import refuse_masked, shape_of
+from numpyro_symmetry.symmetry.errors import warn
 from numpyro_symmetry.traces import Rebased, rebase
 from numpyro_symmetry.traces.inputs import refuse_bad_draws
 
+# halves of a chain, each of which has a variance
 _FEWEST = 4
-# a covariance matrix wants draws
+# with N draws of d numbers the inverse of a covariance matrix is too large by 1 / (1 - d/N): by a tenth
 _DRAWS_PER_NUMBER = 10
+# in float64, what is left of a width, an eigenvalue or the order of a group that is none
 _NO_WIDTH = _NO_ORDER = 1e-10
 
 
@@ -52,37 +55,33 @@ class Proposal(NamedTuple):
 
 def proposal_of_guide(
     guide: Any,
-    params: Mapping[str, Any],
-    model: Callable[..., Any] | None,
+    params: Any,
+    model: Model,
     symmetry: Symmetry | None,
     signs: bool,
     rng_key: Array,
-    args: tuple,
-    kwargs: dict[str, Any],
 ) -> Proposal:
     """A guide as it was fitted, symmetrized; Laplace's approximation as the Gaussian that it stands for."""
-    model = model if model is not None else getattr(guide, "model", None)
-    if model is None:
-        raise ValueError(f"{type(guide).__name__} does not know its model: pass model=.")
-    if isinstance(guide, AutoSymmetrized) and (symmetry is not None or model is not guide.model):
+    function, args, kwargs = model
+    if isinstance(guide, AutoSymmetrized) and (symmetry is not None or function is not guide.model):
         raise ValueError("An AutoSymmetrized has its own symmetry and model: leave symmetry= and model= out.")
-    refuse_no_model(model, args, kwargs)
+    _refuse_no_model(model)
     if not isinstance(params, Mapping):
         remedy = " Pass result.params." if hasattr(params, "params") else ""
         raise TypeError(
             f"A guide's parameters are a mapping from names to values, as SVI.get_params has them; got "
             f"{type(params).__name__}.{remedy}"
         )
-    sites = list(_latents(model, args, kwargs, rng_key))
+    sites = list(_latents(model, rng_key)[0])
     if isinstance(guide, AutoLaplaceApproximation):
         refuse_wrong_parameters(_run_of(guide, rng_key, args, kwargs), None, params, model_too=False)
         gaussian: Any = guide.get_posterior(dict(params))
         _refuse_no_volume(np.diagonal(gaussian.scale_tril), "Laplace's approximation, at its mode,")
         names = f"{guide.prefix}_loc", f"{guide.prefix}_scale_tril"
         params = {**params, names[0]: gaussian.loc, names[1]: gaussian.scale_tril}
-        guide = AutoMultivariateNormal(model, prefix=guide.prefix)
+        guide = AutoMultivariateNormal(function, prefix=guide.prefix)
     if not isinstance(guide, AutoSymmetrized):
-        guide = _symmetrized(guide, model, symmetry, signs, args, kwargs)
+        guide = _symmetrized(guide, model, symmetry, signs)
     if guide.layout is None:
         guide.setup(rng_key, *args, **kwargs)
     _refuse_other_sites(guide, params, sites, rng_key, args, kwargs)
@@ -92,34 +91,32 @@ def proposal_of_guide(
 
 def proposal_of_draws(
     data: Any,
-    model: Callable[..., Any],
+    model: Model,
     symmetry: Symmetry | None,
     signs: bool,
     rng_key: Array,
-    args: tuple,
-    kwargs: dict[str, Any],
     *,
     halve: bool,
 ) -> Proposal:
     """A Gaussian fitted to draws under one set of labels, symmetrized; and draws that it was not fitted to."""
-    latents = _latents(model, args, kwargs, rng_key)
+    _refuse_no_model(model)
+    function, args, kwargs = model
+    latents, discrete = _latents(model, rng_key)
     sites, size = list(latents), sum(map(_unconstrained_size, latents.values()))
     trace = _read(data, latents)
     half = trace.leading[1] // 2 if halve else trace.leading[1]
     is_full = half * trace.leading[0] >= _DRAWS_PER_NUMBER * size
-    # discrete sites are summed out of the joint, and are none of the Gaussian's
-    model_trace = trace_model(model, args, kwargs, rng_key)
-    discrete = [name for name, site in model_trace.items() if is_latent(site) and name not in sites]
-    continuous = handlers.block(handlers.seed(model, rng_key), hide=discrete) if discrete else model
+    # discrete sites are summed out of the joint, and the Gaussian has no part in them
+    continuous = handlers.block(handlers.seed(function, rng_key), hide=discrete) if discrete else function
     base = (AutoMultivariateNormal if is_full else AutoDiagonalNormal)(continuous)
-    guide = _symmetrized(base, model, symmetry, signs, args, kwargs).setup(rng_key, *args, **kwargs)
+    guide = _symmetrized(base, model, symmetry, signs).setup(rng_key, *args, **kwargs)
 
     _warn_of_part(guide)
     first, rest = _part(trace, slice(None, half)), _part(trace, slice(half, None))
     first, rest = _rebased(first, rest if halve else None, averaged_over(guide)[0], rng_key)
 
     def unconstrain(draw: dict[str, Array]) -> dict[str, Array]:
-        return unconstrain_fn(handlers.seed(model, rng_key), args, kwargs, draw)
+        return unconstrain_fn(handlers.seed(function, rng_key), args, kwargs, draw)
 
     by_site = jax.jit(jax.vmap(unconstrain))(first.flat(sites))
     flat = np.concatenate([np.reshape(by_site[site], (first.num_draws, -1)) for site in flat_sites(base)], 1)
@@ -127,14 +124,12 @@ def proposal_of_draws(
     return Proposal(guide, _gaussian(flat.astype(np.float64), is_full), sites, rest)
 
 
-def _symmetrized(
-    base: Any, model: Callable[..., Any], symmetry: Symmetry | None, signs: bool, args: tuple, kwargs: dict[str, Any]
-) -> AutoSymmetrized:
+def _symmetrized(base: Any, model: Model, symmetry: Symmetry | None, signs: bool) -> AutoSymmetrized:
     """With the symmetry that is given, held against the model, or that which is found there, even if there is none."""
     if symmetry is not None:
-        return AutoSymmetrized(base, symmetry, model=model)
-    found = without_parameters(find_symmetry(model, args, kwargs, signs=signs))
-    return AutoSymmetrized(base, found, model=model, check=False)
+        return AutoSymmetrized(base, symmetry, model=model.function)
+    found = without_parameters(find_symmetry(*model, signs=signs))  # pyright: ignore[reportArgumentType]
+    return AutoSymmetrized(base, found, model=model.function, check=False)
 
 
 def _warn_of_part(guide: AutoSymmetrized) -> None:
@@ -143,12 +138,10 @@ def _warn_of_part(guide: AutoSymmetrized) -> None:
     assert guide.symmetry is not None
     whole = guide.symmetry.bind(latent_values(guide.model_trace)).log_order()
     if (beyond := whole - averaged_over(guide)[0].log_order()) > _NO_ORDER:
-        warnings.warn(
+        warn(
             f"Of log|G| = {whole:.1f} nats the Gaussian is averaged over {whole - beyond:.1f}: units are exchanged "
             f"within groups that are exchanged themselves. The estimate and both bounds are low by up to "
-            f"{beyond:.1f} nats where chains have not visited all of the other copies.",
-            SymmetryWarning,
-            stacklevel=4,
+            f"{beyond:.1f} nats where chains have not visited all of the other copies."
         )
 
 
@@ -192,24 +185,25 @@ _A_MODEL = (
 )
 
 
-def refuse_no_model(model: Any, args: tuple, kwargs: dict[str, Any]) -> None:
+def _refuse_no_model(model: Model) -> None:
     """Refuse what is no model, or cannot be called with these arguments: a log density of given values, say."""
-    if not callable(model):
-        raise TypeError(f"model must be a NumPyro model, a function; got {type(model).__name__}.")
+    function, args, kwargs = model
+    if not callable(function):
+        raise TypeError(f"model must be a NumPyro model, a function; got {type(function).__name__}.")
     try:
-        signature = inspect.signature(model)
+        signature = inspect.signature(function)
     except (TypeError, ValueError):  # callables in C have none
         return
     try:
         signature.bind(*args, **kwargs)
     except TypeError as error:
         raise TypeError(
-            f"The model {getattr(model, '__name__', type(model).__name__)}{signature} cannot be called with "
+            f"The model {getattr(function, '__name__', type(function).__name__)}{signature} cannot be called with "
             f"{len(args)} model_args and model_kwargs {sorted(kwargs)}: {error}. {_A_MODEL}."
         ) from None
 
 
-def _refuse_bad_data(traces: list[dict[str, Any]], args: tuple, kwargs: dict[str, Any]) -> None:
+def _refuse_bad_data(traces: list[dict[str, Any]], model: Model) -> None:
     """Refuse data that are no numbers where the model has a use for them: a mask may well hide some."""
     observed = list(observed_of(traces[0]))
     with warnings.catch_warnings():
@@ -220,7 +214,7 @@ def _refuse_bad_data(traces: list[dict[str, Any]], args: tuple, kwargs: dict[str
             for name in observed
             if all(not np.isfinite(np.asarray(log_prob_of(trace[name]))).all() for trace in traces if name in trace)
         ]
-    given = {"model_args": args, "model_kwargs": kwargs}
+    given = {"model_args": model.args, "model_kwargs": model.kwargs}
     given |= {f"observed site {name!r}": traces[0][name]["value"] for name in undefined}
     bad = [
         f"{path[0].key}{jax.tree_util.keystr(path[1:])} ({int(np.isnan(leaf).sum())} of {np.size(leaf)})"
@@ -235,21 +229,21 @@ def _refuse_bad_data(traces: list[dict[str, Any]], args: tuple, kwargs: dict[str
         )
 
 
-def _latents(model: Callable[..., Any], args: tuple, kwargs: dict[str, Any], rng_key: Array) -> dict[str, Any]:
-    """Sites that draws must hold, of a model that sees all data: discrete ones are summed out."""
-    model_trace, other = (trace_model(model, args, kwargs, key) for key in jax.random.split(rng_key))
+def _latents(model: Model, rng_key: Array) -> tuple[dict[str, Any], list[str]]:
+    """Sites that draws must hold, of a model that sees all data, and names of discrete ones, which are summed out."""
+    function, args, kwargs = model
+    model_trace, other = (trace_model(function, args, kwargs, key) for key in jax.random.split(rng_key))
     for name, site in model_trace.items():
         if site["type"] == "plate" and site["args"][1] is not None and site["args"][1] < site["args"][0]:
             raise SymmetryError(
                 f"Plate {name!r} takes {site['args'][1]} of {site['args'][0]}: the evidence is that of all data. Pass "
                 "them all, and let the plate's subsample_size be its size."
             )
-    _refuse_bad_data([model_trace, other], args, kwargs)
-    latents = {
-        name: site for name, site in model_trace.items() if is_latent(site) and not site["fn"].support.is_discrete
-    }
-    if not any(map(is_latent, model_trace.values())):
-        refuse_no_sites(model, args, kwargs)
+    _refuse_bad_data([model_trace, other], model)
+    discrete = discrete_of(model_trace)
+    latents = {name: site for name, site in latent_of(model_trace).items() if name not in discrete}
+    if not latents and not discrete:
+        refuse_no_sites(*model)
     if not latents:
         raise SymmetryError(
             f"The model has no continuous latent site, so there is nothing to integrate over. {_A_MODEL}."
@@ -261,7 +255,7 @@ def _latents(model: Callable[..., Any], args: tuple, kwargs: dict[str, Any], rng
                 "prior: a Gaussian in unconstrained space is another density at each of their values. Write it as a "
                 "function of a variable of fixed support (b = a * u), or reparametrise it (TransformReparam)."
             )
-    return latents
+    return latents, discrete
 
 
 def _unconstrained_size(site: Mapping[str, Any]) -> int:

@@ -24,38 +24,21 @@ from numpyro.infer import Predictive
 from numpyro.infer.autoguide import AutoGuide
 
 from numpyro_symmetry.entropy import AUTO, Estimator, named, needs_key
-from numpyro_symmetry.guides import requirements
-from numpyro_symmetry.guides.bounds import ElboBounds, Particles, summarise
-from numpyro_symmetry.guides.compiled import Arguments, Compiled, run_compiled
-from numpyro_symmetry.guides.density import latent_values, latents_are_independent
-from numpyro_symmetry.guides.elbo import Target
+from numpyro_symmetry.guides import evaluated, explained, given_gaussian, requirements
+from numpyro_symmetry.guides.bounds import ElboBounds
+from numpyro_symmetry.guides.compiled import Compiled
 from numpyro_symmetry.guides.given import Given
-from numpyro_symmetry.guides.given_gaussian import GivenGaussian
-from numpyro_symmetry.guides.information import information_at
+from numpyro_symmetry.guides.information import LogFactor, information_at
 from numpyro_symmetry.guides.layout import Layout
 from numpyro_symmetry.guides.set_up import Options, set_up
-from numpyro_symmetry.guides.unit_gaussian import UnitGaussian
-from numpyro_symmetry.matching import DiagonalGaussian, FullGaussian
-from numpyro_symmetry.models import refuse_misfit, trace_model
+from numpyro_symmetry.models import refuse_misfit
 from numpyro_symmetry.models.fitted import parameter_sites, refuse_wrong_parameters
 from numpyro_symmetry.models.sites import Trace
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError, UnsupportedGuideError
-from numpyro_symmetry.symmetry.arguments import (
-    as_count,
-    as_flag,
-    as_key,
-    as_real_array,
-    as_shape,
-    refuse_tracers,
-)
+from numpyro_symmetry.symmetry.arguments import as_count, as_flag, as_key, as_real_array, as_shape
 
+# no split of a key reaches this index
 _ELEMENT_STREAM = 2**31 - 1
-
-
-class LogFactor(dist.Unit):
-    """A `Unit` that TraceGraph_ELBO differentiates: it stops gradients of sites that claim no reparametrisation."""
-
-    reparametrized_params = ["log_factor"]
 
 
 class AutoSymmetrized(AutoGuide):
@@ -195,75 +178,7 @@ class AutoSymmetrized(AutoGuide):
             raise TypeError(f"model must be a NumPyro model, a function; got {type(model).__name__}.")
         self.model = model
 
-    @classmethod
-    def of_gaussian(
-        cls,
-        model: Callable,
-        gaussian: DiagonalGaussian | UnitGaussian | FullGaussian,
-        symmetry: Symmetry | None = None,
-        *,
-        unconstrained: bool = False,
-        **options: Any,
-    ) -> AutoSymmetrized:
-        r"""A Gaussian that is there already as a symmetrized guide: Laplace's, SWAG, one fitted to draws of HMC.
-
-        It describes one labelled mode, and the evidence is that of all copies, which counts where models of different
-        widths are compared: its `elbo_bounds` hold :math:`\mathrm{ELBO}(q) + I(g; \theta)`, with
-        :math:`I \le \log|G|`, and are lower bounds of the model's evidence whatever the Gaussian is.
-
-        Laplace's own estimate, :math:`\log p(m, \text{data}) - \log q(m)` at the mean m, is **no bound**, and neither
-        is that plus :math:`I`: it may lie on either side of the evidence. `log_evidence` gives it, by
-        ``log_evidence((guide, {}), model_args=..., method="laplace")``.
-
-        Parameters
-        ----------
-        model
-            A NumPyro model; parameters of its own are passed as ``params``, as for any guide. Discrete sites are left
-            to be summed out.
-        gaussian
-            Over the *unconstrained* values of all continuous latent sites, as those of autoguides are. A
-            `DiagonalGaussian` and a `guides.UnitGaussian` (a covariance for each unit) have an exact table. So has a
-            `FullGaussian` none of whose correlations are between units; any other takes the general path. Of a
-            fitted guide: ``FullGaussian.from_guide(guide, params)``.
-        symmetry
-            As for the class.
-        unconstrained
-            That this is what the Gaussian is over. It has to be said if a site is not real: ``DiagonalGaussian.fit`` of
-            draws is over values.
-        **options
-            As for the class.
-
-        Returns
-        -------
-        AutoSymmetrized
-            A guide without parameters: pass ``{}``, or the model's.
-
-        Raises
-        ------
-        SymmetryError, UnsupportedGuideError
-            At set-up, as for the class; and if sites or shapes are not the model's, a site is not real and
-            ``unconstrained`` is not given, or the Gaussian has no density.
-        TypeError
-            If it is none.
-
-        See Also
-        --------
-        DiagonalGaussian.to_guide_params : to go on training from it.
-
-        Examples
-        --------
-        >>> import jax, jax.numpy as jnp, numpyro, numpyro.distributions as dist
-        >>> from numpyro_symmetry import AutoSymmetrized, DiagonalGaussian, Symmetry
-        >>> def model(y):
-        ...     z = numpyro.sample("z", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
-        ...     numpyro.sample("y", dist.Normal(z.sum(), 1.0), obs=y)
-        >>> gaussian = DiagonalGaussian({"z": jnp.array([-0.5, 0.1, 0.9])}, {"z": jnp.full(3, 0.8)})
-        >>> guide = AutoSymmetrized.of_gaussian(model, gaussian, Symmetry({"z": ("unit",)}))
-        >>> bounds = guide.elbo_bounds(jax.random.key(0), {}, jnp.array(0.5), progress_bar=False)
-        >>> bool(bounds.base_elbo < bounds.lower < dist.Normal(0.0, 2.0).log_prob(0.5))
-        True
-        """
-        return cls(GivenGaussian(model, gaussian, symmetry, unconstrained=unconstrained), symmetry, **options)
+    of_gaussian = classmethod(given_gaussian.of_gaussian)
 
     def __repr__(self) -> str:
         """The base guide, and what is symmetrized."""
@@ -272,28 +187,7 @@ class AutoSymmetrized(AutoGuide):
         features = "" if self.layout is None else f", max_features={self.max_features}"
         return f"AutoSymmetrized({base}, {symmetry}, estimator={self.estimator!r}{features})"
 
-    def explain(self) -> str:
-        """What is symmetrized, which sites tell units apart, and which merely follow, in a few lines."""
-        if self.layout is None:
-            return "Not set up yet: call guide.setup(rng_key, *model_args), or SVI.init, once."
-        if not self.layout.symmetry.groups:
-            return f"{self!r}\nNothing to symmetrize: the guide is its base guide."
-        layout = self.layout
-        lines = [repr(self), f"Units are told apart by {', '.join(layout.sites)}."]
-        if layout.following:
-            follow, are = ("follow", "are") if len(layout.following) > 1 else ("follows", "is")
-            lines.append(
-                f"{', '.join(layout.following)} {follow} these (equivariant, seen in double precision) and {are} "
-                f"left out of the table: I(g; θ) = I(g; {', '.join(layout.sites)})."
-            )
-        if layout.whitened:
-            by_group = [f"{group} by {', '.join(layout.sites_of(group))}" for group in layout.symmetry.groups]
-            lines.append(
-                f"Group by group: {'; '.join(by_group)}. {', '.join(layout.whitened)} follow the other groups (seen in "
-                "double precision), so that the informations of the groups' tables add."
-            )
-        inner = getattr(self.base, "explain", None)
-        return "\n".join(lines + ([inner()] if inner is not None else []))
+    explain = explained.explain
 
     # ---- what NumPyro expects of an AutoGuide --------------------------------------------------------------------
 
@@ -397,7 +291,7 @@ class AutoSymmetrized(AutoGuide):
                 draws = {name: value for name, value in draws.items() if drawn[name]["type"] == "sample"}
         if not symmetrize:
             return draws
-        # one key makes the same draws with and without relabelling; no split reaches this index
+        # one key makes the same draws with and without relabelling
         key_element = jax.random.fold_in(rng_key, _ELEMENT_STREAM)
         if self.layout is None:
             self.setup(rng_key, *args, **kwargs)
@@ -442,75 +336,7 @@ class AutoSymmetrized(AutoGuide):
         base = self._autoguide("get_posterior", params)
         return base.get_posterior(params)  # pyright: ignore[reportAttributeAccessIssue]
 
-    def elbo_bounds(
-        self,
-        rng_key: Array,
-        params: dict[str, Any],
-        *args: Any,
-        num_particles: int = 256,
-        num_permutations: int = 16,
-        progress_bar: bool = True,
-        **kwargs: Any,
-    ) -> ElboBounds:
-        r"""Bound the ELBO of :math:`q^G` from both sides: :math:`\mathrm{ELBO}(q) + I` with I sandwiched.
-
-        Discrete sites that the guide does not draw are summed out by funsor, as `TraceEnum_ELBO` does. The program is
-        compiled once for a guide, ``num_permutations`` and data of the same shapes; for a model that looks at the
-        numbers in its data, once for these.
-
-        Parameters
-        ----------
-        rng_key
-            JAX random key.
-        params
-            Parameters from SVI.
-        *args, **kwargs
-            The model's arguments: the whole data for the evidence of the whole data.
-        num_particles
-            Draws of the guide.
-        num_permutations
-            K of the importance estimators; more tightens both sides. Small groups are summed exactly.
-        progress_bar
-            Whether to show a bar, which also says while it is compiling.
-
-        Returns
-        -------
-        ElboBounds
-            ``lower`` never exceeds the ELBO of :math:`q^G`, nor ``log p(data)``, in expectation; ``upper`` is never
-            below the ELBO of :math:`q^G`; ``importance_weighted`` is a tighter lower bound on ``log p(data)``. Nats,
-            with standard errors over draws.
-
-        Raises
-        ------
-        SymmetryError, UnsupportedGuideError
-            As for the class; if parameters, of the guide or of the model, are missing, not known, of another shape, not
-            finite or outside of their constraint; if the log joint is not finite at a draw.
-        TypeError, ValueError
-            If a number is not whole or less than one, or the key is none.
-        """
-        rng_key = as_key(rng_key)
-        num_particles = as_count(num_particles, "num_particles", meaning="draws of the guide")
-        num_permutations = as_count(num_permutations, "num_permutations", meaning="K, which counts the identity")
-        progress_bar = as_flag(progress_bar, "progress_bar")
-        refuse_tracers("elbo_bounds", rng_key, params, args, kwargs)
-        if self.layout is None:
-            self.setup(rng_key, *args, **kwargs)
-        assert self.layout is not None
-        self._refuse_wrong_parameters(params, args, kwargs, model_too=True)
-
-        keys, arguments = jax.random.split(rng_key, num_particles), Arguments.of(args, kwargs)
-        self._compiled, found = run_compiled(
-            self._compiled,
-            lambda: self._target(num_permutations, args, kwargs),
-            keys,
-            dict(params),
-            arguments,
-            (num_permutations,),
-            progress_bar=progress_bar,
-        )
-        particles, target = Particles(*found), self._compiled.function
-        target.refuse_infinite(particles, keys, params, args, kwargs)
-        return summarise(particles, self.layout.symmetry.log_order(), is_whole=target.is_whole)
+    elbo_bounds = evaluated.elbo_bounds
 
     def evidence_bounds(self, *args: Any, **kwargs: Any) -> ElboBounds:
         """Former name of `elbo_bounds`: the symmetrized guide has an ELBO, and the evidence is the model's."""
@@ -532,22 +358,6 @@ class AutoSymmetrized(AutoGuide):
         found = set_up(self.base, self.model, self._options, trace, args, kwargs)
         self.symmetry, self.layout, self.model_trace, self._parameters, self.max_features = found
         self._compiled = None
-
-    def _target(self, num_permutations: int, args: tuple, kwargs: dict) -> Target:
-        layout = self.layout
-        assert layout is not None
-
-        def information(key: Array, trace: Trace, args: tuple, kwargs: dict) -> Array:
-            if not layout.symmetry.groups:
-                return jnp.zeros(2)
-            options = {"estimator": "tight", "bound": "both", "num_permutations": num_permutations}
-            return information_at(self.base, layout, trace, args, kwargs, rng_key=key, **options)
-
-        key = jax.random.key(0)
-        trace, model_trace = self._trace_of_base(key, args, kwargs), trace_model(self.model, args, kwargs, key)
-        summed_out = requirements.summed_out_sites(model_trace, latent_values(trace))
-        analytic = not summed_out and latents_are_independent(self.base, trace, args, kwargs)
-        return Target(self.model, self.base, information, model_trace, summed_out, analytic)
 
     def _refuse_wrong_parameters(
         self, params: Any, args: tuple = (), kwargs: dict | None = None, *, model_too: bool = False

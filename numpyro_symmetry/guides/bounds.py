@@ -13,6 +13,7 @@ import numpy as np
 
 from numpyro_symmetry.entropy.importance import effective_number, pareto_shape
 from numpyro_symmetry.guides.origin import Origin
+from numpyro_symmetry.symmetry.shown import as_html
 
 
 class Particles(NamedTuple):
@@ -65,6 +66,7 @@ class ElboDifference(NamedTuple):
         return f"{ends} ({self.num_particles} pairs of draws)"
 
     __repr__ = __str__
+    _repr_html_ = as_html
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -211,6 +213,8 @@ class ElboBounds:
     def __repr__(self) -> str:
         """The same line, by name."""
         return f"ElboBounds({self})"
+
+    _repr_html_ = as_html
 
 
 def summarise(particles: Particles, log_order: float, *, is_whole: bool) -> ElboBounds:

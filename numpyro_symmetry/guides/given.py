@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from numpyro_symmetry.symmetry.shown import as_html
+
 
 @dataclass(frozen=True)
 class Given:
@@ -28,6 +30,12 @@ class Given:
     guide: Callable
     args: tuple = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        """The guide, and how many arguments it is bound to."""
+        return f"Given({self.guide!r}, {len(self.args)} arguments{''.join(f', {name}=' for name in self.kwargs)})"
+
+    _repr_html_ = as_html
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Draw from the guide given its own data."""

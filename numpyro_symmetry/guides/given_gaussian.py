@@ -7,7 +7,7 @@ cheaper its table. Knows autoguides, Gaussians and the symmetry of a model; no d
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -29,6 +29,7 @@ from numpyro_symmetry.models.sites import entrywise
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_flag, refuse_tracers
 
+G = TypeVar("G")
 _OF_VALUES = (
     "A Gaussian fitted to draws is over values: fit it to unconstrained ones, "
     "jax.vmap(lambda draw: numpyro.infer.util.unconstrain_fn(model, args, kwargs, draw))(draws)"
@@ -228,3 +229,73 @@ def _refuse_other_units(gaussian: UnitGaussian, places: Mapping[str, Place]) -> 
             raise SymmetryError(
                 f"Site {site!r}: loc {np.shape(gaussian.loc[site])} and scale {np.shape(scale)} differ."
             )
+
+
+def of_gaussian(
+    cls: Callable[..., G],
+    model: Callable,
+    gaussian: DiagonalGaussian | UnitGaussian | FullGaussian,
+    symmetry: Symmetry | None = None,
+    *,
+    unconstrained: bool = False,
+    **options: Any,
+) -> G:
+    r"""A Gaussian that is there already as a symmetrized guide: Laplace's, SWAG, one fitted to draws of HMC.
+
+    It describes one labelled mode, and the evidence is that of all copies, which counts where models of different
+    widths are compared: its `elbo_bounds` hold :math:`\mathrm{ELBO}(q) + I(g; \theta)`, with
+    :math:`I \le \log|G|`, and are lower bounds of the model's evidence whatever the Gaussian is.
+
+    Laplace's own estimate, :math:`\log p(m, \text{data}) - \log q(m)` at the mean m, is **no bound**, and neither
+    is that plus :math:`I`: it may lie on either side of the evidence. `log_evidence` gives it, by
+    ``log_evidence((guide, {}), model_args=..., method="laplace")``.
+
+    Parameters
+    ----------
+    model
+        A NumPyro model; parameters of its own are passed as ``params``, as for any guide. Discrete sites are left
+        to be summed out.
+    gaussian
+        Over the *unconstrained* values of all continuous latent sites, as those of autoguides are. A
+        `DiagonalGaussian` and a `guides.UnitGaussian` (a covariance for each unit) have an exact table. So has a
+        `FullGaussian` none of whose correlations are between units; any other takes the general path. Of a
+        fitted guide: ``FullGaussian.from_guide(guide, params)``.
+    symmetry
+        As for the class.
+    unconstrained
+        That this is what the Gaussian is over. It has to be said if a site is not real: ``DiagonalGaussian.fit`` of
+        draws is over values.
+    **options
+        As for the class.
+
+    Returns
+    -------
+    AutoSymmetrized
+        A guide without parameters: pass ``{}``, or the model's.
+
+    Raises
+    ------
+    SymmetryError, UnsupportedGuideError
+        At set-up, as for the class; and if sites or shapes are not the model's, a site is not real and
+        ``unconstrained`` is not given, or the Gaussian has no density.
+    TypeError
+        If it is none.
+
+    See Also
+    --------
+    DiagonalGaussian.to_guide_params : to go on training from it.
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp, numpyro, numpyro.distributions as dist
+    >>> from numpyro_symmetry import AutoSymmetrized, DiagonalGaussian, Symmetry
+    >>> def model(y):
+    ...     z = numpyro.sample("z", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+    ...     numpyro.sample("y", dist.Normal(z.sum(), 1.0), obs=y)
+    >>> gaussian = DiagonalGaussian({"z": jnp.array([-0.5, 0.1, 0.9])}, {"z": jnp.full(3, 0.8)})
+    >>> guide = AutoSymmetrized.of_gaussian(model, gaussian, Symmetry({"z": ("unit",)}))
+    >>> bounds = guide.elbo_bounds(jax.random.key(0), {}, jnp.array(0.5), progress_bar=False)
+    >>> bool(bounds.base_elbo < bounds.lower < dist.Normal(0.0, 2.0).log_prob(0.5))
+    True
+    """
+    return cls(GivenGaussian(model, gaussian, symmetry, unconstrained=unconstrained), symmetry, **options)

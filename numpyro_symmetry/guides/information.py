@@ -1,4 +1,4 @@
-"""Mutual information of one draw of a base guide.
+"""Mutual information of one draw of a base guide, and the site by which it enters an ELBO.
 
 Knows guides, traces and their layout; the estimators are in the layer below.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import jax
+import numpyro.distributions as dist
 from jax import Array
 
 from numpyro_symmetry.entropy import Factorised, information
@@ -16,6 +17,12 @@ from numpyro_symmetry.models.sites import Trace
 
 # SVI.init calls a guide eagerly, which would compile every operation apart
 _compiled = jax.jit(information, static_argnames=("symmetry", "estimator", "num_permutations", "bound", "max_features"))
+
+
+class LogFactor(dist.Unit):
+    """A `Unit` that TraceGraph_ELBO differentiates: it stops gradients of sites that claim no reparametrisation."""
+
+    reparametrized_params = ["log_factor"]
 
 
 def information_at(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -26,8 +25,9 @@ from numpyro_symmetry.guides.layout import Layout, density_of, draw_of, draws_of
 from numpyro_symmetry.models import trace_model
 from numpyro_symmetry.models.fitted import parameter_sites, refuse_nonfinite
 from numpyro_symmetry.models.sites import Trace
-from numpyro_symmetry.symmetry import Symmetry, SymmetryError, SymmetryWarning
+from numpyro_symmetry.symmetry import Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.axes import names_in
+from numpyro_symmetry.symmetry.errors import warn
 from numpyro_symmetry.symmetry.plain import untangled
 
 _NUM_FEATURE_DRAWS = 8
@@ -105,7 +105,7 @@ def set_up(base: Any, model: Callable, options: Options, trace: Trace, args: tup
 def _followers(symmetry: Symmetry, verdicts: Verdicts) -> Follows:
     """Sites that need no place in a table, where something else tells the units of every group apart."""
     if unsure := [site for site, by_group in verdicts.items() if "inconclusive" in by_group.values()]:
-        _say(
+        warn(
             f"The guide draws {unsure} given other sites, and whether they follow a relabelling of these could not be "
             "seen: their distribution did not change where only the others were relabelled. They stay in the table."
         )
@@ -169,7 +169,7 @@ def _refuse(
     if options.check and options.symmetry is not None:
         verdict = check_symmetry(model, symmetry, args, kwargs)
         if verdict.status == "inconclusive":
-            warnings.warn(f"The symmetry could not be proved: {verdict.reason}", SymmetryWarning, stacklevel=6)
+            warn(f"The symmetry could not be proved: {verdict.reason}")
 
 
 def _found(model: Callable, signs: bool, drawn: Any, args: tuple, kwargs: dict[str, Any]) -> Symmetry:
@@ -182,15 +182,11 @@ def _found(model: Callable, signs: bool, drawn: Any, args: tuple, kwargs: dict[s
     absent = sorted({site for sites in torn.values() for site in sites if site not in drawn})
     if torn:
         stays = ", and the guide stays as it is. Give them a prior to have these symmetrized" if not here else ""
-        _say(
+        warn(
             f"Groups {list(torn)} move {absent} along with latent sites. The guide does not draw these (parameters, or "
             f"sites that it leaves out), so that the groups are left out{stays}.\n{found.explain()}"
         )
     elif not here:
         alone = ", but for one of parameters alone" if found.groups else ""
-        _say(f"No symmetry was found{alone}, so the guide stays as it is:\n{found.explain()}")
+        warn(f"No symmetry was found{alone}, so the guide stays as it is:\n{found.explain()}")
     return found.restrict(here)
-
-
-def _say(message: str) -> None:
-    warnings.warn(message, SymmetryWarning, stacklevel=7)

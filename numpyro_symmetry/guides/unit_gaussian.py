@@ -15,6 +15,7 @@ from jax.core import Tracer
 from numpyro_symmetry.matching.gaussian_inputs import refuse_what_is_no_covariance, refuse_what_is_not_finite
 from numpyro_symmetry.symmetry import SymmetryError
 from numpyro_symmetry.symmetry.arguments import refuse_masked, shape_of
+from numpyro_symmetry.symmetry.shown import as_html, sizes
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,12 @@ class UnitGaussian:
     loc: Mapping[str, Any]
     covariance: Mapping[str, Any]
     scale: Mapping[str, Any]
+
+    def __repr__(self) -> str:
+        """Sites and shapes, and those of covariances."""
+        return f"UnitGaussian({sizes(self.loc)}; covariances {sizes(self.covariance) or 'of no group'})"
+
+    _repr_html_ = as_html
 
     def __post_init__(self) -> None:
         for name in ("loc", "covariance", "scale"):

@@ -20,12 +20,13 @@ from jax.typing import ArrayLike
 from numpyro_symmetry.matching import guide_parameters
 from numpyro_symmetry.matching.gaussian_inputs import (
     module_of,
+    refuse_no_symmetry,
     refuse_other_shapes,
     refuse_other_sites,
     refuse_what_is_not_finite,
     unchecked,
 )
-from numpyro_symmetry.symmetry import Element, Symmetry, SymmetryError
+from numpyro_symmetry.symmetry import Element, Symmetry, SymmetryError, permutations
 from numpyro_symmetry.symmetry.arguments import (
     as_count,
     as_key,
@@ -34,7 +35,7 @@ from numpyro_symmetry.symmetry.arguments import (
     refuse_masked,
     shape_of,
 )
-from numpyro_symmetry.symmetry.unsigned import permutations, refuse_no_symmetry, unsigned
+from numpyro_symmetry.symmetry.shown import as_html, sizes
 
 
 @jax.tree_util.register_pytree_with_keys_class
@@ -101,6 +102,12 @@ class DiagonalGaussian:
                     f"Site {site!r}{where} holds {int((np.asarray(self.scale[site]) < 0).sum())} negative standard "
                     "deviations. Of a guide, pass constrained parameters: SVI.get_params, not the optimizer's own."
                 )
+
+    def __repr__(self) -> str:
+        """Sites and shapes."""
+        return f"DiagonalGaussian({sizes(self.loc)})"
+
+    _repr_html_ = as_html
 
     def tree_flatten_with_keys(self) -> tuple[tuple[Any, ...], None]:
         """Means and standard deviations, as a pytree."""
@@ -300,4 +307,4 @@ class DiagonalGaussian:
         """Law of ``g·θ``: means move as values do, standard deviations without the signs."""
         refuse_no_symmetry(symmetry)
         loc = symmetry.apply(element, self.loc)
-        return DiagonalGaussian(loc, unsigned(symmetry).apply(permutations(element), self.scale))
+        return DiagonalGaussian(loc, symmetry.without_signs().apply(permutations(element), self.scale))

@@ -20,7 +20,7 @@ class Model(NamedTuple):
 
     function: Callable[..., Any]
     args: tuple[Any, ...]
-    kwargs: Mapping[str, Any]
+    kwargs: dict[str, Any]
 
 
 def as_model(model: Any) -> Callable:

@@ -141,44 +141,11 @@ def run_blackjax(
     refuse_tracers("run_blackjax", model_args, kwargs, init_params)
     sites = trace_model(model, model_args, kwargs, jax.random.key(0))
     check_dims(dims, coords, sites)
-    latent = latent_of(sites)
-    _refuse_what_has_no_gradient(latent)
-    if not (init_params is None or isinstance(init_params, Mapping)):
-        raise TypeError(f"init_params maps sites to starts (num_chains, ...); got {type(init_params).__name__}.")
-    refuse_masked(init_params or {})
-    starts = {
-        site: jnp.asarray(as_real_array(value, f"Site {site!r} of init_params"))
-        for site, value in (init_params or {}).items()
-    }
-    # every site has a value, because one with an improper prior has no draw
-    values = {name: site["value"] for name, site in latent.items()}
-    moved = _unconstrained(
-        starts, latent, num_chains, lambda one: unconstrain_fn(model, model_args, kwargs, {**values, **one})
-    )
+    _refuse_what_has_no_gradient(latent_of(sites))
     key_init, key_warm, key_sample = jax.random.split(rng_key, 3)
-    if starts:
-        # of one chain, for NumPyro to find its way; each chain's own replace it below
-        init_strategy = init_to_value(values={site: value[0] for site, value in starts.items()})
-    try:
-        init = initialize_model(
-            jax.random.split(key_init, num_chains),
-            model,
-            init_strategy=init_strategy,
-            model_args=model_args,
-            model_kwargs=kwargs,
-            dynamic_args=True,
-        )
-    except RuntimeError as error:
-        if "initial" not in str(error):
-            raise
-        raise ValueError(f"No start of finite density was found. {_what_is_not_finite(sites)}") from error
-    potential = init.potential_fn(*model_args, **kwargs)
-    positions = {site: moved.get(site, value) for site, value in init.param_info.z.items()}
-    if starts and len(bad := np.flatnonzero(~np.isfinite(jax.jit(jax.vmap(potential))(positions)))):
-        raise ValueError(
-            f"init_params start {len(bad)} of {num_chains} chains, first chain {bad[0]}, where the log density is not "
-            f"finite. {_what_is_not_finite(sites)}"
-        )
+    potential, positions = _starts(
+        Model(model, model_args, kwargs), sites, key_init, num_chains, init_strategy, init_params
+    )
     sampler = _sampler(
         algorithm, lambda z: -potential(z), num_warmup, num_integration_steps, target_acceptance_rate, dense_mass
     )
@@ -194,6 +161,55 @@ def run_blackjax(
         coords=coords,
         attrs={"inference_library": "blackjax", "algorithm": algorithm, "num_warmup": num_warmup},
     )
+
+
+def _starts(
+    model: Model,
+    sites: Mapping[str, Mapping[str, Any]],
+    rng_key: Array,
+    num_chains: int,
+    init_strategy: Any,
+    init_params: Mapping[str, Any] | None,
+) -> tuple[Callable[[Any], Array], dict[str, Any]]:
+    """Minus the log density in the coordinates that chains move in, and where each of them starts."""
+    function, args, kwargs = model
+    latent = latent_of(sites)
+    if not (init_params is None or isinstance(init_params, Mapping)):
+        raise TypeError(f"init_params maps sites to starts (num_chains, ...); got {type(init_params).__name__}.")
+    refuse_masked(init_params or {})
+    starts = {
+        site: jnp.asarray(as_real_array(value, f"Site {site!r} of init_params"))
+        for site, value in (init_params or {}).items()
+    }
+    # every site has a value, because one with an improper prior has no draw
+    values = {name: site["value"] for name, site in latent.items()}
+    moved = _unconstrained(
+        starts, latent, num_chains, lambda one: unconstrain_fn(function, args, kwargs, {**values, **one})
+    )
+    if starts:
+        # of one chain, for NumPyro to find its way; each chain's own replace it below
+        init_strategy = init_to_value(values={site: value[0] for site, value in starts.items()})
+    try:
+        init = initialize_model(
+            jax.random.split(rng_key, num_chains),
+            function,
+            init_strategy=init_strategy,
+            model_args=args,
+            model_kwargs=kwargs,
+            dynamic_args=True,
+        )
+    except RuntimeError as error:
+        if "initial" not in str(error):
+            raise
+        raise ValueError(f"No start of finite density was found. {_what_is_not_finite(sites)}") from error
+    potential = init.potential_fn(*args, **kwargs)
+    positions = {site: moved.get(site, value) for site, value in init.param_info.z.items()}
+    if starts and len(bad := np.flatnonzero(~np.isfinite(jax.jit(jax.vmap(potential))(positions)))):
+        raise ValueError(
+            f"init_params start {len(bad)} of {num_chains} chains, first chain {bad[0]}, where the log density is not "
+            f"finite. {_what_is_not_finite(sites)}"
+        )
+    return potential, positions
 
 
 def _refuse_what_has_no_gradient(latent: Mapping[str, Mapping[str, Any]]) -> None:

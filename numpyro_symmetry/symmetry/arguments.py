@@ -6,9 +6,11 @@ what to write instead. Knows neither symmetries nor models.
 
 from __future__ import annotations
 
+import functools
 import operator
-from collections.abc import Iterable, Mapping
-from typing import Any, TypeGuard
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeGuard, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +19,8 @@ from jax import Array
 from jax.core import Tracer
 
 from numpyro_symmetry.symmetry.errors import SymmetryError
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 def as_key(rng_key: Any, name: str = "rng_key") -> Array:
@@ -242,3 +246,21 @@ def _short(value: Any) -> str:
         return f"an array of {value.dtype}{tuple(value.shape)}"
     text = repr(value)
     return f"{text if len(text) <= 60 else text[:57] + '...'} ({type(value).__name__})"
+
+
+def renamed(**names: str) -> Callable[[F], F]:
+    """Accept former names of keyword arguments, ``renamed(former="present")``, and warn of them."""
+
+    def decorate(function: F) -> F:
+        @functools.wraps(function)
+        def called(*args: Any, **kwargs: Any) -> Any:
+            for former, present in names.items():
+                if former in kwargs:
+                    message = f"{former}= of {function.__name__} is now called {present}=."
+                    warnings.warn(message, FutureWarning, stacklevel=2)
+                    return called(*args, **{present: kwargs.pop(former)}, **kwargs)
+            return function(*args, **kwargs)
+
+        return called  # pyright: ignore[reportReturnType]
+
+    return decorate

@@ -1,5 +1,11 @@
 """The package's own errors and warnings. Knows nothing else of the package."""
 
+import inspect
+import warnings
+
+# who calls this package from inside a program of its user's, and is not who a warning is for
+_BETWEEN = {"numpyro_symmetry", "numpyro", "jax", "contextlib", "functools"}
+
 
 class SymmetryError(ValueError):
     """A symmetry does not fit the model, the values or the element it was given."""
@@ -19,3 +25,11 @@ class UnsupportedGuideError(ValueError):
 
 class SymmetryWarning(UserWarning):
     """Something is legal but probably not what was meant."""
+
+
+def warn(message: str) -> None:
+    """Give a `SymmetryWarning`, at the line of whoever called into this package, however deep inside it this is."""
+    frame, level = inspect.currentframe(), 1
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _BETWEEN:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, SymmetryWarning, stacklevel=level)

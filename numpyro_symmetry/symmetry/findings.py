@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from numpyro_symmetry.symmetry.axes import names_in
+from numpyro_symmetry.symmetry.shown import as_html
 
 if TYPE_CHECKING:
     from numpyro_symmetry.symmetry.symmetry import Symmetry
@@ -24,6 +25,8 @@ class Finding(NamedTuple):
     source: str
     is_parameter: bool = False
 
+    _repr_html_ = as_html
+
 
 class OutOfReach(NamedTuple):
     """What no `Symmetry` can carry of a model's own: the sites, what may be exchanged, and what to write instead."""
@@ -34,6 +37,8 @@ class OutOfReach(NamedTuple):
 
     def __str__(self) -> str:
         return f"The model has a symmetry that this version cannot carry: {self.exchange}. {self.remedy}"
+
+    _repr_html_ = as_html
 
 
 def explain(symmetry: Symmetry) -> str:

@@ -1,52 +1,94 @@
-"""Hard assignments: a permutation, and signs where there are any, for each of a batch, in NumPy.
+"""One group's part of an element: a permutation, and signs where there are any, for each of a batch, of NumPy or JAX.
 
-What algorithms work on in place of elements, which they turn into and back. Knows elements; no problems.
+Users write a bare array, or a `SignedPermutation`; algorithms work on `Hard`, which is either. Knows no groups' sizes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
+from jax.typing import ArrayLike
 
-from numpyro_symmetry.symmetry import Element, Group, SignedPermutation
-from numpyro_symmetry.symmetry.elements import Part
+
+class SignedPermutation(NamedTuple):
+    """Element of a signed group: ``(g·w)[i] = sign[i] * w[permutation[i]]``.
+
+    Attributes
+    ----------
+    permutation
+        Integer array ``(..., n)``.
+    sign
+        Array ``(..., n)`` of ±1.
+    """
+
+    permutation: ArrayLike
+    sign: ArrayLike
 
 
 class Hard(NamedTuple):
-    """A permutation and signs for each of a batch: ``(batch, n)`` each; ``sign`` is ``None`` for unsigned groups."""
+    """A permutation and signs for each of a batch: ``(..., n)`` each; ``sign`` is ``None`` for unsigned groups."""
 
-    permutation: np.ndarray
-    sign: np.ndarray | None = None
+    permutation: Any
+    sign: Any = None
 
-    def each(self, change: Callable[[np.ndarray], np.ndarray]) -> Hard:
+    @staticmethod
+    def of(part: Part) -> Hard:
+        """What a user wrote, or what is one already."""
+        return Hard(*part) if isinstance(part, Hard | SignedPermutation) else Hard(part)
+
+    def part(self) -> Any:
+        """As a user writes it."""
+        return self.permutation if self.sign is None else SignedPermutation(*self)
+
+    def each(self, change: Callable[[Any], Any]) -> Hard:
         """The same change to permutation and signs."""
         return Hard(change(self.permutation), None if self.sign is None else change(self.sign))
 
-    def at(self, items: np.ndarray | slice) -> Hard:
+    def at(self, items: Any) -> Hard:
         """Some of the batch."""
         return self.each(lambda x: x[items])
 
-    def write(self, items: np.ndarray, new: Hard) -> None:
+    def write(self, items: Any, new: Hard) -> None:
         """Overwrite some of the batch."""
         self.permutation[items] = new.permutation
         if self.sign is not None:
             self.sign[items] = new.sign
 
     def inverse(self) -> Hard:
-        """What undoes each of the batch."""
+        """What undoes each of the batch, of NumPy."""
         back = np.empty_like(self.permutation)
         # faster than argsort
-        np.put_along_axis(back, self.permutation, np.arange(back.shape[-1])[None], 1)
-        return Hard(back, None if self.sign is None else np.take_along_axis(self.sign, back, 1))
+        np.put_along_axis(back, self.permutation, np.broadcast_to(np.arange(back.shape[-1]), back.shape), -1)
+        return Hard(back, None if self.sign is None else np.take_along_axis(self.sign, back, -1))
+
+    def is_same(self, other: Hard) -> np.ndarray:
+        """Which labels of each of the batch are those of another, with the same sign; of NumPy."""
+        same = self.permutation == other.permutation
+        return same if self.sign is None or other.sign is None else same & (self.sign == other.sign)
 
 
-def identity(group: Group, batch: int) -> Hard:
-    """The identity of one group, for each of a batch."""
-    permutation = np.broadcast_to(np.arange(group.size or 0), (batch, group.size or 0)).copy()
-    return Hard(permutation, np.ones_like(permutation) if group.kind == "signed" else None)
+Part = ArrayLike | SignedPermutation | Hard
+Element = dict[str, Part]
+
+
+def over(name: str) -> tuple[str, ...]:
+    """Labels over which a group is fibred, outermost first: ``("a", "a/b")`` for ``"a/b/c"``."""
+    return tuple(accumulate(name.split("/"), "{}/{}".format))[:-1]
+
+
+def permutation_of(part: Part) -> Array:
+    """The permutation of one group's part of an element, without its signs."""
+    return jnp.asarray(Hard.of(part).permutation)
+
+
+def permutations(element: Mapping[str, Part]) -> Element:
+    """An element without its signs, as it moves standard deviations."""
+    return {name: permutation_of(part) for name, part in element.items()}
 
 
 def concatenate(parts: Sequence[Hard]) -> Hard:
@@ -55,21 +97,17 @@ def concatenate(parts: Sequence[Hard]) -> Hard:
     return Hard(np.concatenate([part.permutation for part in parts]), np.concatenate(signs) if signs else None)
 
 
-def from_element(element: Element) -> dict[str, Hard]:
-    """Elements ``(*leading, n)`` as one batch."""
+def from_element(element: Mapping[str, Part]) -> dict[str, Hard]:
+    """Elements ``(*leading, *cells, n)`` as one batch, of NumPy."""
 
-    def one(part: Part) -> Hard:
-        arrays = part if isinstance(part, SignedPermutation) else (part,)
-        return Hard(*(np.asarray(x).reshape(-1, np.shape(x)[-1]) for x in arrays))
+    def one(name: str, x: Any) -> np.ndarray:
+        return np.asarray(x).reshape(-1, *np.shape(x)[-1 - len(over(name)) :])
 
-    return {name: one(part) for name, part in element.items()}
+    return {name: Hard.of(part).each(lambda x, name=name: one(name, x)) for name, part in element.items()}
 
 
-def to_element(state: dict[str, Hard], leading: tuple[int, ...]) -> Element:
-    """One batch as elements ``(*leading, n)``."""
-
-    def one(part: Hard) -> Part:
-        arrays = [jnp.asarray(x.reshape(*leading, x.shape[-1])) for x in part if x is not None]
-        return arrays[0] if part.sign is None else SignedPermutation(*arrays)
-
-    return {name: one(part) for name, part in state.items()}
+def to_element(state: Mapping[str, Hard], leading: tuple[int, ...]) -> Element:
+    """One batch as elements ``(*leading, *cells, n)``, of JAX."""
+    return {
+        name: part.each(lambda x: jnp.asarray(x.reshape(*leading, *x.shape[1:]))).part() for name, part in state.items()
+    }

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from numpyro_symmetry.symmetry import Symmetry
+from numpyro_symmetry.symmetry.shown import as_html
 
 
 class Posterior(NamedTuple):
@@ -30,3 +31,10 @@ class Posterior(NamedTuple):
     symmetry: Symmetry
     log_evidence: float | None
     description: str
+
+    def __repr__(self) -> str:
+        """What it is, its evidence and its symmetry."""
+        evidence = "unknown" if self.log_evidence is None else f"{self.log_evidence:.6g} nats"
+        return f"Posterior({self.description}; log evidence {evidence})\n{self.symmetry}"
+
+    _repr_html_ = as_html

@@ -383,7 +383,7 @@ def _group(name: str | None, bound: Symmetry, cost: str) -> str:
         name = next(iter(bound.groups))
     if name not in bound.groups:
         raise SymmetryError(f"{cost}(group={name!r}): name one of the symmetry's groups {list(bound.groups)}.")
-    if bound.groups[name].kind == "signed":
+    if bound.groups[name].signed:
         raise SymmetryError(f"{cost}: group {name!r} is signed, and labels of data carry no sign.")
     return name
 

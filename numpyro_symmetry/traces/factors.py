@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import itertools
 import math
-import warnings
 from collections.abc import Mapping
 from numbers import Real
 
 import numpy as np
 from jax.typing import ArrayLike
 
-from numpyro_symmetry.symmetry import SymmetryError, SymmetryWarning
+from numpyro_symmetry.symmetry import SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_array, as_flag, refuse_masked
+from numpyro_symmetry.symmetry.errors import warn
 
 _MAX_SWEEPS = 1000
 
@@ -91,11 +91,9 @@ def varimax(loadings: ArrayLike, *, normalize: bool = False, tolerance: float = 
         if largest < tolerance:
             break
     else:
-        warnings.warn(
+        warn(
             f"varimax turned some pair of factors by {largest:.1g} radians in its last of {_MAX_SWEEPS} sweeps, which "
-            f"is not below the tolerance of {tolerance:g}: the rotation of those draws is not settled.",
-            SymmetryWarning,
-            stacklevel=2,
+            f"is not below the tolerance of {tolerance:g}: the rotation of those draws is not settled."
         )
     rotated = (unit * (flat @ rotation)).astype(given.dtype if given.dtype.kind == "f" else float)
     return rotated.reshape(given.shape), rotation.reshape(*given.shape[:-2], *rotation.shape[1:])

@@ -5,15 +5,15 @@ Knows symmetries and traces; nothing of relabelling.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from numpyro_symmetry.containers import Trace
-from numpyro_symmetry.symmetry import Symmetry, SymmetryError, SymmetryWarning, Unsigned
+from numpyro_symmetry.symmetry import Symmetry, SymmetryError, Unsigned
 from numpyro_symmetry.symmetry.axes import AxisEntry, num_axes
+from numpyro_symmetry.symmetry.errors import warn
 from numpyro_symmetry.traces.acting import MISSING, on_site, refuse_no_labels
 from numpyro_symmetry.traces.coordinates import Arrays
 
@@ -73,7 +73,7 @@ def of_what_is_there(found: Symmetry, trace: Trace) -> Symmetry:
             "another model, or have other names."
         )
     if absent:
-        _warn(
+        warn(
             f"The symmetry of the model acts on {absent} as well, which the draws do not hold: labels are told by "
             f"{here} alone. That is right if the others were drawn and left out. If they were held fixed, the draws do "
             "not have this symmetry: pass the model that was sampled, in which they are data (handlers.condition)."
@@ -98,14 +98,14 @@ def warn_of_what_keeps_its_labels(trace: Trace, bound: Symmetry, settled: Collec
         event = trace.values[site].shape[len(trace.leading) :]
         names = trace.dims.get(site, ("",) * len(event))
         if message := shared.suspicion(site, trace.values[site], event, names):
-            _warn(f"Site {site!r} {message}")
+            warn(f"Site {site!r} {message}")
     for group in trace.left_behind:
-        _warn(f"Group {group!r} of the container keeps its old labels: only 'posterior' is relabelled.")
+        warn(f"Group {group!r} of the container keeps its old labels: only 'posterior' is relabelled.")
     for group, variables in trace.predicted.items():
         for name, array in variables.items():
             event, dims = array.shape[len(trace.leading) :], tuple(map(str, array.dims[len(trace.leading) :]))
             if shared.suspicion(name, array, event, dims):
-                _warn(
+                warn(
                     f"{name!r} in group {group!r} of the container keeps its old labels, and looks as if it had any: "
                     "only 'posterior' is relabelled. Predict again from the relabelled posterior, or relabel it: "
                     f"out.apply({{{name!r}: values}}, axes= or labels=)."
@@ -115,7 +115,7 @@ def warn_of_what_keeps_its_labels(trace: Trace, bound: Symmetry, settled: Collec
 def warn_of_what_is_left_out(left_out: Mapping[str, str]) -> None:
     """Warn of sites that could not be computed again, and so are not in the relabelled container."""
     for site, why in left_out.items():
-        _warn(
+        warn(
             f"Site {site!r} is computed by the model, but could not be computed again from relabelled draws: {why}. It "
             "is left out, for it may depend on labels. Pass the model_args it was computed with, or say on which of "
             f"its axes labels act: axes={{{site!r}: (None, 'group')}}, or () for none."
@@ -200,10 +200,6 @@ def _as_labels(values: Any, size: int) -> str:
         return ""
     missing = f", and {MISSING} or NaN" if known.size < array.size else ""
     return f"{'integers' if array.dtype.kind in 'iu' else 'whole numbers'} from {low} to {high}{missing}"
-
-
-def _warn(message: str) -> None:
-    warnings.warn(message, SymmetryWarning, stacklevel=4)
 
 
 def refuse_bad_draws(draws: Arrays, leading: tuple[int, ...]) -> None:

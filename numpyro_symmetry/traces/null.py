@@ -21,12 +21,13 @@ from numpyro_symmetry.assignment.problem import move
 from numpyro_symmetry.symmetry import Symmetry
 from numpyro_symmetry.symmetry.axes import Axis
 from numpyro_symmetry.symmetry.hard import from_element
+from numpyro_symmetry.symmetry.shown import as_html
 from numpyro_symmetry.traces.coordinates import Arrays, Coordinate
 from numpyro_symmetry.traces.costs import Cost, Family, GaussianCost, Statistics
 from numpyro_symmetry.traces.mixing import Blocks, blocks_of, evenly
 from numpyro_symmetry.traces.relabel import State, point_of, relabel
 from numpyro_symmetry.traces.shuffle import Shuffle
-from numpyro_symmetry.traces.summary import as_html, describe_null
+from numpyro_symmetry.traces.summary import describe_null
 
 # as many as keep chance out of the second digit, and as fit
 MAX_DRAWS, MAX_NUMBERS, _MIN_DRAWS = 1000, 4_000_000, 50
@@ -55,12 +56,16 @@ class CannotTell:
     def __str__(self) -> str:
         return f"cannot tell from {self.num_effective} independent draws"
 
+    _repr_html_ = as_html
+
 
 class Explained(NamedTuple):
     """Share of one site's variance that lies between slots: of the trace, and of draws without identity."""
 
     explained: float
     explained_null: float
+
+    _repr_html_ = as_html
 
     @property
     def share(self) -> float:
@@ -107,8 +112,7 @@ class Null(NamedTuple):
     def __repr__(self) -> str:
         return f"Null of {self.num_draws} draws: {describe_null(self)}"
 
-    def _repr_html_(self) -> str:
-        return as_html(repr(self))
+    _repr_html_ = as_html
 
     @property
     def share(self) -> float:

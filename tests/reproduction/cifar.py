@@ -140,7 +140,7 @@ def resnet(folder: Path, channels: int, steps: int) -> dict[str, Any]:
         return -jax.nn.log_softmax(logits(values, test_x[:500]))[jnp.arange(500), test_y[:500]]
 
     for name, end in {"before": b, "means_and_stds": aligned}.items():
-        barrier = loss_barrier(loss, a, end, num_points=7, num_samples=8)
+        barrier = loss_barrier(loss, a, end, num_points=7, num_draws=8)
         result[f"barrier_test_{name}"] = [barrier.barrier, barrier.error]
         result[f"loss_test_{name}"] = [round(float(value), 5) for value in barrier.loss]
     return result

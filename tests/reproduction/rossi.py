@@ -112,7 +112,7 @@ def run(data, width, prior_variance, temperature, *, steps, num_samples, num_ima
             return -jax.nn.log_softmax(logits(values, images))[jnp.arange(len(labels)), labels]
 
         for name, end in ends.items():
-            barrier = loss_barrier(loss, a, end, num_points=9, num_samples=num_samples)
+            barrier = loss_barrier(loss, a, end, num_points=9, num_draws=num_samples)
             result[f"barrier_{part}_{name}"] = [barrier.barrier, barrier.error]
             result[f"loss_{part}_{name}"] = [round(float(value), 5) for value in barrier.loss]
     return result

@@ -119,7 +119,7 @@ def test_a_group_too_large_to_sum(method, num_permutations):
     options = {
         "method": method,
         "num_permutations": num_permutations,
-        "num_samples": max(600, 2400 // num_permutations),
+        "num_draws": max(600, 2400 // num_permutations),
     }
     found = log_evidence(draws, posterior.model, posterior.model_args, **options)
     assert agrees(found, -3.0)
@@ -132,7 +132,7 @@ def test_the_error_is_that_of_repeated_runs(num_units):
     scores = []
     for seed in range(12):
         posterior, draws = exchangeable(num_units, 0.5, count=400, seed=seed)
-        options = {"num_permutations": 2, "num_samples": 400, "rng_key": jax.random.key(seed)}
+        options = {"num_permutations": 2, "num_draws": 400, "rng_key": jax.random.key(seed)}
         found = log_evidence(draws, posterior.model, posterior.model_args, **options)
         scores.append((found.value + 3.0) / found.error)
     # of twelve: chi-squared / 12 lies in here with 99.8 %
@@ -183,7 +183,7 @@ def test_discrete_sites_are_summed_out():
 
 @pytest.mark.parametrize("method", ["bridge", pytest.param("importance", marks=SLOW), "laplace"])
 def test_no_symmetry_at_all(method):
-    found = log_evidence({"loc": DRAWS}, normal, (Y,), method=method, num_samples=500)
+    found = log_evidence({"loc": DRAWS}, normal, (Y,), method=method, num_draws=500)
     assert found.method == method
     # Laplace's method is exact for a Gaussian, up to the moments of 400 draws
     assert abs(found.value - NORMAL) < (0.2 if method == "laplace" else 3 * found.error + 1e-3)
@@ -192,7 +192,7 @@ def test_no_symmetry_at_all(method):
 
 def test_few_draws_of_many_numbers_are_fitted_entry_by_entry():
     posterior, draws = exchangeable(3, 2.0, count=100)
-    found = log_evidence(draws, posterior.model, posterior.model_args, num_samples=500)
+    found = log_evidence(draws, posterior.model, posterior.model_args, num_draws=500)
     assert agrees(found, -3.0)
 
 
@@ -207,24 +207,24 @@ def test_containers(kind):
         ),
         "Dataset": lambda: xr.Dataset({"loc": (("chain", "draw"), DRAWS)}),
     }[kind]()
-    found = log_evidence(data, normal, (Y,), num_samples=200)
+    found = log_evidence(data, normal, (Y,), num_draws=200)
     assert agrees(found, NORMAL)
     if kind != "flat":
-        assert found == log_evidence({"loc": DRAWS}, normal, (Y,), num_samples=200)
+        assert found == log_evidence({"loc": DRAWS}, normal, (Y,), num_draws=200)
 
 
 def test_mcmc_knows_its_model():
     mcmc = MCMC(NUTS(normal), num_warmup=100, num_samples=200, progress_bar=False)
     mcmc.run(jax.random.key(0), Y)
-    assert agrees(log_evidence(mcmc, num_samples=200), NORMAL)
+    assert agrees(log_evidence(mcmc, num_draws=200), NORMAL)
 
 
 def test_a_symmetry_needs_no_sizes_and_says_its_order():
     posterior, draws = exchangeable(3, 2.0, count=200)
     by_hand = log_evidence(
-        draws, posterior.model, posterior.model_args, symmetry=Symmetry.mixture("units"), num_samples=200
+        draws, posterior.model, posterior.model_args, symmetry=Symmetry.mixture("units"), num_draws=200
     )
-    bound = log_evidence(draws, posterior.model, posterior.model_args, symmetry=posterior.symmetry, num_samples=200)
+    bound = log_evidence(draws, posterior.model, posterior.model_args, symmetry=posterior.symmetry, num_draws=200)
     assert by_hand == bound
     assert by_hand.log_order == pytest.approx(np.log(6))
 
@@ -269,15 +269,15 @@ def test_signs_are_looked_for_by_default(side):
     found = log_evidence(draws, exact.model, exact.args)
     assert agrees(found, exact.truth)
     assert found.log_order == pytest.approx(np.log(8))
-    assert log_evidence(draws, exact.model, exact.args, signs=False, num_samples=20, method="laplace").log_order < 1
+    assert log_evidence(draws, exact.model, exact.args, signs=False, num_draws=20, method="laplace").log_order < 1
 
 
 def test_both_methods_bound_from_above_and_a_guide_does_not():
-    found = log_evidence({"loc": DRAWS}, normal, (Y,), method="importance", num_samples=200)
+    found = log_evidence({"loc": DRAWS}, normal, (Y,), method="importance", num_draws=200)
     assert agrees(found, NORMAL)
     assert np.isfinite(found.upper)
     params = {"loc_auto_loc": LOC + 0.1, "loc_auto_scale": 0.6}
-    of_guide = log_evidence((AutoNormal(normal), params), model_args=(Y,), num_samples=200)
+    of_guide = log_evidence((AutoNormal(normal), params), model_args=(Y,), num_draws=200)
     assert of_guide.upper == np.inf
     assert of_guide.lower < of_guide.value + 1e-9
 
@@ -286,22 +286,22 @@ def test_the_upper_side_does_not_see_what_the_gaussian_was_fitted_to():
     # second halves that lie elsewhere change what is above, and leave what is below alone, to the last bit
     other = DRAWS.copy()
     other[:, 100:] += 1.0
-    first = log_evidence({"loc": DRAWS}, normal, (Y,), num_samples=200)
+    first = log_evidence({"loc": DRAWS}, normal, (Y,), num_draws=200)
     with pytest.warns(SymmetryWarning, match="below its lower bound"):
-        second = log_evidence({"loc": other}, normal, (Y,), num_samples=200)
+        second = log_evidence({"loc": other}, normal, (Y,), num_draws=200)
     assert (first.lower, first.effective) == (second.lower, second.effective)
     assert second.upper != first.upper
 
 
 def test_it_prints_itself():
-    found = log_evidence({"loc": DRAWS}, normal, (Y,), num_samples=200)
+    found = log_evidence({"loc": DRAWS}, normal, (Y,), num_draws=200)
     lines = str(found).split("\n")
     assert len(lines) == 2
     assert f"log p(data) = {found.value:.2f} ± {found.error:.2f} nats by bridge" in lines[0]
     assert f"{found.lower:.2f} ± {found.lower_error:.2f} ≤ log p(data) ≤ {found.upper:.2f}" in lines[0]
     assert f"{found.effective:.0f} of the proposal's draws are effective, Pareto shape" in lines[1]
     of_guide = (AutoNormal(normal), {"loc_auto_loc": LOC, "loc_auto_scale": 0.5})
-    assert "inf" not in str(log_evidence(of_guide, model_args=(Y,), num_samples=200))
+    assert "inf" not in str(log_evidence(of_guide, model_args=(Y,), num_draws=200))
     assert "no error and no bounds" in str(log_evidence(of_guide, model_args=(Y,), method="laplace"))
 
 
@@ -317,7 +317,7 @@ def set_up(guide, *args):
 @pytest.mark.parametrize("method", ["auto", "laplace"])
 def test_laplaces_approximation_of_a_gaussian_is_exact(method):
     guide = set_up(AutoLaplaceApproximation(normal), Y)
-    found = log_evidence((guide, {"auto_loc": jnp.array([LOC])}), model_args=(Y,), method=method, num_samples=50)
+    found = log_evidence((guide, {"auto_loc": jnp.array([LOC])}), model_args=(Y,), method=method, num_draws=50)
     assert found.value == pytest.approx(NORMAL, abs=1e-4)
 
 
@@ -334,7 +334,7 @@ def test_a_symmetrized_guide_has_its_correction():
     guide = AutoSymmetrized(AutoDiagonalNormal(posterior.model), posterior.symmetry, check=False)
     params = {"auto_loc": centres.ravel(), "auto_scale": np.full(6, 0.3)}
     # symmetrized, it is the posterior, so that all weights are alike
-    found = log_evidence((guide, params), model_args=(centres,), num_samples=100)
+    found = log_evidence((guide, params), model_args=(centres,), num_draws=100)
     assert found.value == pytest.approx(-3.0, abs=1e-4)
     assert found.error < 1e-4
     with pytest.raises(ValueError, match="its own symmetry and model"):
@@ -342,7 +342,7 @@ def test_a_symmetrized_guide_has_its_correction():
     with pytest.raises(ValueError, match="its own symmetry and model"):
         log_evidence((guide, params), normal, model_args=(centres,))
     by_hand = AutoSymmetrized(AutoDiagonalNormal(posterior.model), Symmetry.mixture("units"), check=False)
-    assert log_evidence((by_hand, params), model_args=(centres,), num_samples=100) == found
+    assert log_evidence((by_hand, params), model_args=(centres,), num_draws=100) == found
 
 
 # ---- what is refused -------------------------------------------------------------------------------------------------
@@ -442,7 +442,7 @@ def test_a_wrong_symmetry_is_refused():
     ("options", "words"),
     [
         ({"method": "nested"}, "method must be"),
-        ({"num_samples": 1}, "at least 2"),
+        ({"num_draws": 1}, "at least 2"),
         ({"num_permutations": 0}, "at least 1"),
         ({"model": None}, "do not know their model"),
         ({"model_args": (np.ma.masked_greater(Y, 1.0),)}, r"model_args\[0\] is a masked array \(1 of 4"),
@@ -457,7 +457,7 @@ def test_options_that_do_not_fit(options, words):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"num_samples": 2.5}, r"num_samples must be a whole number; got 2.5"),
+        ({"num_draws": 2.5}, r"num_draws must be a whole number; got 2.5"),
         ({"num_permutations": 2.5}, "num_permutations must be a whole number"),
         ({"rng_key": 0}, r"rng_key must be one JAX random key"),
         ({"signs": "no"}, "signs must be True or False"),
@@ -519,13 +519,13 @@ def test_what_a_guide_cannot_do():
 def test_a_poor_proposal_is_warned_of():
     params = {"loc_auto_loc": LOC + 3.0, "loc_auto_scale": 0.3}
     with pytest.warns(SymmetryWarning, match="not reliable"):
-        log_evidence((AutoNormal(normal), params), model_args=(Y,), num_samples=200)
+        log_evidence((AutoNormal(normal), params), model_args=(Y,), num_draws=200)
 
 
 def test_a_chain_that_hardly_moves_is_warned_of():
     stuck = LOC + np.repeat(np.array([-1.0, 1.0]), 20).reshape(2, 20) + 0.01 * DRAWS[:, :20]
     with pytest.warns(SymmetryWarning, match="not reliable"):
-        log_evidence({"loc": stuck}, normal, (Y,), num_samples=200)
+        log_evidence({"loc": stuck}, normal, (Y,), num_draws=200)
 
 
 @pytest.mark.parametrize("change", [lambda x: x + 0.5, lambda x: LOC + 3.0 * (x - LOC), lambda x: LOC + (x - LOC) / 3])

@@ -974,9 +974,9 @@ EVIDENCE = [
     ),
     Bad(
         "samples of a fraction",
-        lambda w: ns.log_evidence(w.draws, mixture, (w.y,), num_samples=2.5),
+        lambda w: ns.log_evidence(w.draws, mixture, (w.y,), num_draws=2.5),
         TypeError,
-        ("num_samples", *FRACTION),
+        ("num_draws", *FRACTION),
     ),
     Bad(
         "nan",

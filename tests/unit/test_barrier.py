@@ -37,7 +37,7 @@ def test_points_have_the_barrier_of_their_losses():
 
 def test_gaussians_are_marginalised_along_the_geodesic():
     a, b = gaussian(-2.0, 0.5), gaussian(1.0, 2.0)
-    found = loss_barrier(loss, a, b, num_samples=20_000, num_points=5)
+    found = loss_barrier(loss, a, b, num_draws=20_000, num_points=5)
     truth = np.array([exact(a.geodesic(b, t)) for t in found.t])
     np.testing.assert_allclose(found.loss, truth, atol=0.03)
     chord = (1 - found.t) * truth[0] + found.t * truth[-1]
@@ -48,7 +48,7 @@ def test_gaussians_are_marginalised_along_the_geodesic():
 @pytest.mark.slow
 def test_the_error_is_that_of_repeated_runs():
     a, b = gaussian(-2.0, 0.5), gaussian(2.0, 0.5)
-    runs = [loss_barrier(loss, a, b, num_samples=64, num_points=3, rng_key=jax.random.key(k)) for k in range(40)]
+    runs = [loss_barrier(loss, a, b, num_draws=64, num_points=3, rng_key=jax.random.key(k)) for k in range(40)]
     spread = np.std([run.excess[1] for run in runs], ddof=1)
     assert spread == pytest.approx(np.mean([run.excess_error[1] for run in runs]), rel=0.35)
 
@@ -98,7 +98,7 @@ def test_what_is_no_barrier_is_not_plotted(given):
         (({"w": 0.0}, {"w": 0.0}), {"path": "mixture"}, ValueError, "path must be one of"),
         (({"w": 0.0}, {"w": 0.0}), {"num_points": 2}, ValueError, "num_points must be at least 3"),
         (({"w": 0.0}, {"w": 0.0}), {"num_points": 5.5}, TypeError, "num_points must be a whole number.*got 5.5"),
-        (({"w": 0.0}, {"w": 0.0}), {"num_samples": 1}, ValueError, "num_samples must be at least 2"),
+        (({"w": 0.0}, {"w": 0.0}), {"num_draws": 1}, ValueError, "num_draws must be at least 2"),
         (({"w": 0.0}, {"w": 0.0}), {"rng_key": 3}, TypeError, "rng_key must be one JAX random key"),
         (({"w": 0.0}, {"w": np.nan}), {}, SymmetryError, "loc of site 'w' of the second end holds 1 non-finite"),
         (({"w": np.ma.array([0.0], mask=[1])}, {"w": [0.0]}), {}, SymmetryError, "Site 'w' is a masked array"),
@@ -164,7 +164,7 @@ def test_effective_draws_are_those_of_weighted_averages():
     # where a log-likelihood is a times a normal, likelihoods are in effect the average of exp(-a^2) of their draws
     slopes = jnp.zeros(101).at[:2].set(jnp.array([1.2, 0.8]))
     q = DiagonalGaussian({"w": jnp.zeros(())}, {"w": jnp.ones(())})
-    found = loss_barrier(lambda values: -slopes * values["w"], q, q, num_points=3, num_samples=20_000)
+    found = loss_barrier(lambda values: -slopes * values["w"], q, q, num_points=3, num_draws=20_000)
     # of 101 data, one in a hundred is worse than the second worst
     np.testing.assert_allclose(found.effective_draws / 20_000, np.exp(-(0.8**2)), rtol=0.05)
 

@@ -60,7 +60,7 @@ def test_what_a_container_knows_of_its_model_is_lent():
     loc = np.random.default_rng(0).standard_normal((400, 3))
     frame = Frame({f"loc_{k}": loc[:, k] for k in range(3)}, Model(normal, (0.5,), {}))
     assert read(frame, SYMMETRY).model == model_of(frame) == frame.model
-    assert log_evidence(frame, num_samples=50) == log_evidence({"loc": loc}, normal, (0.5,), num_samples=50)
+    assert log_evidence(frame, num_draws=50) == log_evidence({"loc": loc}, normal, (0.5,), num_draws=50)
 
 
 class State(NamedTuple):

@@ -240,7 +240,7 @@ def test_every_way_in_carries_the_sentence():
     sentence = "cannot carry: exchanging the entries 0 and 1 of 'mu'"
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        log_evidence(draws, beta_weights, (Y,), num_samples=100)
+        log_evidence(draws, beta_weights, (Y,), num_draws=100)
         guide = AutoSymmetrized(AutoNormal(beta_weights))
         SVI(beta_weights, guide, optax.adam(1e-2), Trace_ELBO()).init(jax.random.key(0), Y)
         with pytest.raises(SymmetryError, match=sentence):

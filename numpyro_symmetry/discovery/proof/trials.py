@@ -13,17 +13,11 @@ from typing import NamedTuple, TypeVar
 import jax
 import numpy as np
 
-from numpyro_symmetry.discovery.proof.frozen import (
-    FrozenModel,
-    Point,
-    Stack,
-    Values,
-    stacked,
-)
-from numpyro_symmetry.symmetry import Element, Group, SignedPermutation, Symmetry, permutation_of
+from numpyro_symmetry.discovery.proof.frozen import FrozenModel, Point, Stack, Values, stacked
+from numpyro_symmetry.symmetry import Element, Group, SignedPermutation, Symmetry
 from numpyro_symmetry.symmetry.action import move as act
 from numpyro_symmetry.symmetry.axes import names_in
-from numpyro_symmetry.symmetry.elements import Part
+from numpyro_symmetry.symmetry.hard import Part
 
 # how much more than rounding allows a wrong action must change, for a right one to show anything
 CONTROL_FACTOR = 1e3
@@ -50,7 +44,7 @@ class Gap(NamedTuple):
 
 def movable(symmetry: Symmetry) -> list[str]:
     """Groups with more than one element."""
-    return [name for name, group in symmetry.groups.items() if max(group.orbit_sizes) > 1 or group.signed]
+    return [name for name, group in symmetry.groups.items() if not group.is_trivial]
 
 
 def trial_elements(symmetry: Symmetry, rng: np.random.Generator, count: int) -> list[tuple[str, Element]]:
@@ -63,10 +57,12 @@ def trial_elements(symmetry: Symmetry, rng: np.random.Generator, count: int) -> 
     groups, names = symmetry.groups, movable(symmetry)
     trials: list[tuple[str, Element]] = []
     for name in names:
-        parts = _generators(groups[name], rng) + [_random(groups[name], rng) for _ in range(count)]
-        trials += [(name, {name: part}) for part in parts]
+        parts = groups[name].generators(rng) + [groups[name].random(rng) for _ in range(count)]
+        trials += [(name, {name: part.part()}) for part in parts]
     if len(names) > 1:
-        trials += [(ALL_GROUPS, {name: _random(group, rng) for name, group in groups.items()}) for _ in range(count)]
+        trials += [
+            (ALL_GROUPS, {name: group.random(rng).part() for name, group in groups.items()}) for _ in range(count)
+        ]
     return [(label, element) for label, element in trials if not _is_identity(groups, element)]
 
 
@@ -76,51 +72,14 @@ def random_elements(symmetry: Symmetry, rng: np.random.Generator, count: int) ->
     label = names[0] if len(names) == 1 else ALL_GROUPS
     found: list[tuple[str, Element]] = []
     while len(found) < count and names:
-        element: Element = {name: _random(group, rng) for name, group in groups.items()}
+        element: Element = {name: group.random(rng).part() for name, group in groups.items()}
         if not _is_identity(groups, element):
             found.append((label, element))
     return found
 
 
-def _identity(group: Group) -> Part:
-    index = np.broadcast_to(np.arange(group.size or 0), (*group.cells, group.size or 0)).copy()
-    return SignedPermutation(index, np.ones_like(index)) if group.signed else index
-
-
-def _random(group: Group, rng: np.random.Generator) -> Part:
-    part = _identity(group)
-    permutation = np.asarray(part.permutation if isinstance(part, SignedPermutation) else part)
-    for cell in np.ndindex(*group.cells):
-        for orbit in group.members():
-            permutation[cell][orbit] = rng.permutation(orbit)
-    return SignedPermutation(permutation, rng.choice([-1, 1], permutation.shape)) if group.signed else permutation
-
-
-def _generators(group: Group, rng: np.random.Generator) -> list[Part]:
-    """A cycle and a swap of every orbit and, for signed groups, one flip; in one cell of a fibred group."""
-    n = group.size or 0
-    changes = []
-    for orbit in group.members():
-        order = rng.permutation(orbit)
-        cycle, swap = np.arange(n), np.arange(n)
-        cycle[order] = np.roll(order, -1)
-        swap[order[:2]] = order[:2][::-1]
-        changes += [cycle] * (len(order) > 1) + [swap] * (len(order) > 2)
-    cell = tuple(int(rng.integers(size)) for size in group.cells)
-
-    def part(permutation: np.ndarray, sign: np.ndarray) -> Part:
-        index = np.broadcast_to(np.arange(n), (*group.cells, n)).copy()
-        index[cell] = permutation
-        signs = np.ones_like(index)
-        signs[cell] = sign
-        return SignedPermutation(index, signs) if group.signed else index
-
-    keep, flip = np.ones(n, int), np.where(np.arange(n) == rng.integers(n), -1, 1)
-    return [part(change, keep) for change in changes] + ([part(np.arange(n), flip)] if group.signed else [])
-
-
 def _is_identity(groups: Mapping[str, Group], element: Element) -> bool:
-    same = {name: _identity(groups[name]) for name in element}
+    same = {name: groups[name].identity().part() for name in element}
     return jax.tree.all(jax.tree.map(lambda x, y: bool((np.asarray(x) == np.asarray(y)).all()), element, same))
 
 
@@ -212,7 +171,7 @@ def batched(items: Iterable[Item], count: int) -> Iterator[list[Item]]:
 def wrong_actions(action: Action, name: str, place: Values) -> list[Values]:
     """One index copied over another (a signed group: also doubled), and the action with one site left out."""
     group, sites = action.groups[name], action.sites[name]
-    orbit, same = max(group.members(), key=len), np.asarray(permutation_of(_identity(group)))
+    orbit, same = max(group.members(), key=len), group.identity().permutation
     copied, swapped, ones = same.copy(), same.copy(), np.ones_like(same)
     copied[..., orbit[-1]], swapped[..., orbit[:2]] = orbit[0], orbit[:2][::-1]
     wrong: list[Part] = [copied]

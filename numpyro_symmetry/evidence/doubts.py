@@ -1,0 +1,89 @@
+"""When an evidence is not to be believed: weights that are no numbers, large errors, bounds that contradict it.
+
+Knows log weights and what was made of them; no models, no guides.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from numpyro_symmetry.evidence.bridge import Bound, Estimate
+from numpyro_symmetry.symmetry import SymmetryError
+from numpyro_symmetry.symmetry.errors import warn
+
+# nats: models are told apart by a factor of a few in the evidence, which such an error may hide
+_LARGE_ERROR = 0.5
+# an error from so few draws is a guess: of a chain's, which follow each other, and of independent ones with weights
+_FEW_OF_POSTERIOR, _FEW_OF_PROPOSAL = 25.0, 100.0
+# standard errors between an estimate and a bound on the wrong side of it that chance does not put there
+_CONTRADICTION = 4.0
+
+
+def refuse_no_density(log_weights: np.ndarray) -> None:
+    """Refuse draws of the posterior that the model gives no density.
+
+    Raises
+    ------
+    SymmetryError
+        If there are any.
+    """
+    if bad := int((~np.isfinite(log_weights)).sum()):
+        raise SymmetryError(
+            f"The model gives {bad} of the {len(log_weights)} draws that are bridged no density: are these the data "
+            "and the model that they were drawn with? float32 may also have rounded them to the border of a support "
+            "(numpyro.enable_x64())."
+        )
+
+
+def finite(log_weights: np.ndarray) -> np.ndarray:
+    """Log weights of the proposal's draws, minus infinity, with a warning, for those that are no numbers.
+
+    Raises
+    ------
+    SymmetryError
+        If none has any weight.
+    """
+    bad = np.isnan(log_weights) | np.isposinf(log_weights)
+    if bad.any():
+        warn(
+            f"{int(bad.sum())} of {len(log_weights)} draws of the proposal have a weight that is not finite, and are "
+            "taken to have none: float32 may have rounded them to the border of a support (numpyro.enable_x64())."
+        )
+    log_weights = np.where(bad, -np.inf, log_weights)
+    if np.isneginf(log_weights).all():
+        raise SymmetryError("No draw of the proposal has a positive density under the model: they share no support.")
+    return log_weights
+
+
+def warn_if_unreliable(found: Estimate, method: str, num_draws: int) -> None:
+    """Warn of an estimate that did not settle, has a large error, or rests on few draws."""
+    of, few = (
+        ("the posterior's", _FEW_OF_POSTERIOR)
+        if method == "bridge"
+        else ("the proposal's", min(_FEW_OF_PROPOSAL, num_draws / 2))
+    )
+    if not found.converged:
+        why = f"the bridge did not settle in {found.num_rounds} rounds"
+    elif not found.error < _LARGE_ERROR:
+        why = f"its error is {found.error:.1f} nats, because the Gaussian hardly meets the posterior"
+    elif found.effective < few:
+        why = f"only {found.effective:.0f} of {of} draws are effective, so that the error is itself a guess"
+    else:
+        return
+    warn(f"The evidence is not reliable: {why}. Sample longer, or draw more (num_draws).")
+
+
+def warn_of_contradiction(found: Estimate, lower: Bound, upper: Bound) -> None:
+    """Warn of an estimate beyond a bound, where it is if the draws are not the posterior's."""
+    for gap, error, where in (
+        (lower.value - found.value, lower.error, "below its lower bound"),
+        (found.value - upper.value, upper.error, "above its upper bound"),
+    ):
+        if gap > _CONTRADICTION * math.hypot(found.error, error):
+            warn(
+                f"The evidence is not reliable: the estimate lies {gap:.1f} nats {where}. The draws are not those of "
+                "this model's posterior: look whether they are of the same data and parameters, untransformed, and "
+                "whether chains have converged. The lower bound holds whatever they are."
+            )

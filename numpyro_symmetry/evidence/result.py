@@ -1,0 +1,74 @@
+"""`LogEvidence`: an estimate between its bounds, and what it rests on, in words. Knows no models and no weights."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from numpyro_symmetry.symmetry.shown import as_html
+
+
+class LogEvidence(NamedTuple):
+    r"""An estimate of :math:`\log p(\text{data})` and bounds on it from both sides, nats.
+
+    Attributes
+    ----------
+    value
+        The estimate.
+    error
+        Its standard error; ``nan`` for ``"laplace"``, whose error is not one of sampling.
+    lower, lower_error
+        At most :math:`\log p(\text{data})` in expectation, and its standard error: from draws of the proposal, and so
+        right whatever the posterior's draws are. ``-inf`` for ``"laplace"``.
+    upper, upper_error
+        At least :math:`\log p(\text{data})` in expectation, if the draws are the posterior's, under any labels. ``inf``
+        where there are none: for a guide and for ``"laplace"``.
+    correction
+        What symmetrizing the Gaussian does, :math:`I(g;\theta)`: :math:`\log|G|` where all copies are distinct, less
+        where they overlap. For ``"laplace"`` :math:`\log q - \log q^G` at the centre, where copies overlap least. The
+        value holds it already.
+    log_order
+        :math:`\log|G|`.
+    effective
+        Effective number of the proposal's draws, :math:`(\sum w)^2 / \sum w^2`; one for ``"laplace"``.
+    pareto_shape
+        Shape :math:`\hat k` of the tail of these weights: above 0.7 few of them are all of the mean. ``nan`` where
+        fewer than 25 are there to tell.
+    method
+        How it was found.
+
+    Examples
+    --------
+    >>> from numpyro_symmetry.evidence import LogEvidence
+    >>> print(LogEvidence(-3.0, 0.01, -3.02, 0.01, -2.97, 0.02, 1.71, 1.79, 1800.0, 0.12, "bridge"))
+    log p(data) = -3.00 ± 0.01 nats by bridge; -3.02 ± 0.01 ≤ log p(data) ≤ -2.97 ± 0.02 in expectation
+    I = 1.71 of log|G| = 1.79 nats; 1800 of the proposal's draws are effective, Pareto shape 0.12
+    """
+
+    value: float
+    error: float
+    lower: float
+    lower_error: float
+    upper: float
+    upper_error: float
+    correction: float
+    log_order: float
+    effective: float
+    pareto_shape: float
+    method: str
+
+    def __str__(self) -> str:
+        """Two lines: the estimate between its bounds, and what it rests on."""
+        information = f"I = {self.correction:.2f} of log|G| = {self.log_order:.2f} nats"
+        if self.method == "laplace":
+            return f"log p(data) = {self.value:.2f} nats by laplace, with no error and no bounds; {information}"
+        below = f"{self.lower:.2f} ± {self.lower_error:.2f} ≤ log p(data)"
+        above = f" ≤ {self.upper:.2f} ± {self.upper_error:.2f}" if math.isfinite(self.upper) else ""
+        return (
+            f"log p(data) = {self.value:.2f} ± {self.error:.2f} nats by {self.method}; {below}{above} in expectation\n"
+            f"{information}; {self.effective:.0f} of the proposal's draws are effective, "
+            f"Pareto shape {self.pareto_shape:.2f}"
+        )
+
+    __repr__ = __str__
+    _repr_html_ = as_html

@@ -1,0 +1,110 @@
+"""Bounds of a symmetrized guide's ELBO: its draws, what each is worth, and a program that is kept for next time.
+
+Knows a symmetrized guide that is set up, or sets it up; the bounds themselves are in `bounds`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from numpyro_symmetry.guides import requirements
+from numpyro_symmetry.guides.bounds import ElboBounds, Particles, summarise
+from numpyro_symmetry.guides.compiled import Arguments, run_compiled
+from numpyro_symmetry.guides.density import latent_values, latents_are_independent
+from numpyro_symmetry.guides.elbo import Target
+from numpyro_symmetry.guides.information import information_at
+from numpyro_symmetry.models import trace_model
+from numpyro_symmetry.models.sites import Trace
+from numpyro_symmetry.symmetry.arguments import as_count, as_flag, as_key, refuse_tracers
+
+
+def elbo_bounds(
+    guide: Any,
+    rng_key: Array,
+    params: dict[str, Any],
+    *args: Any,
+    num_particles: int = 256,
+    num_permutations: int = 16,
+    progress_bar: bool = True,
+    **kwargs: Any,
+) -> ElboBounds:
+    r"""Bound the ELBO of :math:`q^G` from both sides: :math:`\mathrm{ELBO}(q) + I` with I sandwiched.
+
+    Discrete sites that the guide does not draw are summed out by funsor, as `TraceEnum_ELBO` does. The program is
+    compiled once for a guide, ``num_permutations`` and data of the same shapes; for a model that looks at the
+    numbers in its data, once for these.
+
+    Parameters
+    ----------
+    rng_key
+        JAX random key.
+    params
+        Parameters from SVI.
+    *args, **kwargs
+        The model's arguments: the whole data for the evidence of the whole data.
+    num_particles
+        Draws of the guide.
+    num_permutations
+        K of the importance estimators; more tightens both sides. Small groups are summed exactly.
+    progress_bar
+        Whether to show a bar, which also says while it is compiling.
+
+    Returns
+    -------
+    ElboBounds
+        ``lower`` never exceeds the ELBO of :math:`q^G`, nor ``log p(data)``, in expectation; ``upper`` is never
+        below the ELBO of :math:`q^G`; ``importance_weighted`` is a tighter lower bound on ``log p(data)``. Nats,
+        with standard errors over draws.
+
+    Raises
+    ------
+    SymmetryError, UnsupportedGuideError
+        As for the class; if parameters, of the guide or of the model, are missing, not known, of another shape, not
+        finite or outside of their constraint; if the log joint is not finite at a draw.
+    TypeError, ValueError
+        If a number is not whole or less than one, or the key is none.
+    """
+    rng_key = as_key(rng_key)
+    num_particles = as_count(num_particles, "num_particles", meaning="draws of the guide")
+    num_permutations = as_count(num_permutations, "num_permutations", meaning="K, which counts the identity")
+    progress_bar = as_flag(progress_bar, "progress_bar")
+    refuse_tracers("elbo_bounds", rng_key, params, args, kwargs)
+    if guide.layout is None:
+        guide.setup(rng_key, *args, **kwargs)
+    assert guide.layout is not None
+    guide._refuse_wrong_parameters(params, args, kwargs, model_too=True)
+
+    keys, arguments = jax.random.split(rng_key, num_particles), Arguments.of(args, kwargs)
+    guide._compiled, found = run_compiled(
+        guide._compiled,
+        lambda: _target(guide, num_permutations, args, kwargs),
+        keys,
+        dict(params),
+        arguments,
+        (num_permutations,),
+        progress_bar=progress_bar,
+    )
+    particles, target = Particles(*found), guide._compiled.function
+    target.refuse_infinite(particles, keys, params, args, kwargs)
+    return summarise(particles, guide.layout.symmetry.log_order(), is_whole=target.is_whole)
+
+
+def _target(guide: Any, num_permutations: int, args: tuple, kwargs: dict) -> Target:
+    layout = guide.layout
+    assert layout is not None
+
+    def information(key: Array, trace: Trace, args: tuple, kwargs: dict) -> Array:
+        if not layout.symmetry.groups:
+            return jnp.zeros(2)
+        options = {"estimator": "tight", "bound": "both", "num_permutations": num_permutations}
+        return information_at(guide.base, layout, trace, args, kwargs, rng_key=key, **options)
+
+    key = jax.random.key(0)
+    trace, model_trace = guide._trace_of_base(key, args, kwargs), trace_model(guide.model, args, kwargs, key)
+    summed_out = requirements.summed_out_sites(model_trace, latent_values(trace))
+    analytic = not summed_out and latents_are_independent(guide.base, trace, args, kwargs)
+    return Target(guide.model, guide.base, information, model_trace, summed_out, analytic)

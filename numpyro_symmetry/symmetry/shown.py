@@ -1,0 +1,25 @@
+"""How results show themselves: in a few lines, never as raw arrays, and a notebook's cell ends with the same lines.
+
+A class says ``_repr_html_ = as_html``. Knows nothing else of the package.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping
+from typing import Any
+
+# more names than a line holds are counted
+_MOST_NAMES = 6
+
+
+def as_html(result: Any) -> str:
+    """What a result prints as, for a notebook's cell."""
+    return f"<pre>{html.escape(str(result))}</pre>"
+
+
+def sizes(arrays: Mapping[str, Any]) -> str:
+    """Names and shapes of arrays, such as ``w1 (2, 5), b1 (5,)``."""
+    named = [f"{name} {tuple(getattr(array, 'shape', ()))}" for name, array in arrays.items()]
+    more = [f"and {len(named) - _MOST_NAMES} more"] if len(named) > _MOST_NAMES else []
+    return ", ".join(named[:_MOST_NAMES] + more)
