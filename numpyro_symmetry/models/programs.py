@@ -21,12 +21,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core
 
-from numpyro_symmetry.models.trace import QUICK
 from numpyro_symmetry.models.widened import evaluated, narrow_type, wide_type
 
 # what is kept, the latest last: compiled code holds memory maps, of which a process has some ten thousands
 _KEPT: OrderedDict[tuple, Callable] = OrderedDict()
 _MAX_KEPT = 64
+# how what runs a few times is compiled
+QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 # multiplications in one operation from which on it is worth optimizing: convolutions are 15 times slower otherwise
 _LARGE_PRODUCT = 1e6
 # rules of derivatives, which are never asked for
@@ -229,8 +230,8 @@ def _padded(values: Any, like: Any) -> np.ndarray:
     return padded
 
 
-def _out(value: Any) -> np.ndarray:
-    return np.asarray(value)
+def _out(value: Any) -> Any:
+    return np.asarray(value) if _has_number(value.dtype) else value
 
 
 # ---- compiled once ---------------------------------------------------------------------------------------------------

@@ -205,9 +205,7 @@ def freeze(
 
 def compile_model(joint: LogJoint, way: Way, precision: Precision, kept: str) -> CompiledModel:
     """Trace and compile what is evaluated of a model, in one way and precision."""
-    sites = joint.sites
-    with precision.tracing():
-        own = joint.data(way)
+    sites, own = joint.sites, joint.data(way, precision)
     real = np.dtype(np.float64 if precision.evaluated_in_double else np.float32)
     noise = {name: jax.ShapeDtypeStruct((int(np.prod(s)),), real) for name, s in sites.shapes.items()}
     place = traced(joint.place, noise, own, precision=precision)

@@ -93,8 +93,8 @@ def prove(
     """Try a symmetry, with a number of random elements, and of all groups at once at each point far out.
 
     Far out a likelihood may saturate, and then show an order of rounding as a change: such points are for what has
-    nothing else to speak for it, and for signs, which are not to be given out in doubt. Of wrong actions, the first that
-    changes so many times more than is allowed is enough.
+    nothing else to speak for it, and for signs, which are not to be given out in doubt. Of wrong actions the
+    first that changes so many times more than is allowed is enough.
     """
     frozen, places = evidence.frozen, evidence.places
     action = Action.on(symmetry, places[0].values)
