@@ -5,6 +5,7 @@ Knows models and symmetries; no guides, and nothing of how a symmetry was found.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -140,7 +141,7 @@ def check_symmetry(
         bound = symmetry.bind(draw(frozen, asked.rng, 1.0))
         if not movable(bound):
             return SymmetryCheck("passed", 0.0, 0.0, {}, 0, 0, "")
-        proof = prove(gather_evidence(frozen, asked.rng, num_points), bound, asked.rng, num_elements)
+        proof = prove(gather_evidence(frozen, asked.rng, num_points), bound, asked.rng, num_elements, enough=math.inf)
         if not proof.holds and proof.outcome is not Outcome.SHOWS_NOTHING:
             raise refusal(proof)
         return SymmetryCheck(

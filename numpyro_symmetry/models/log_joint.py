@@ -25,6 +25,7 @@ from numpyro_symmetry.models.data import is_array, observing
 from numpyro_symmetry.models.enumeration import enumerated, num_plates_of, refuse_without_funsor
 from numpyro_symmetry.models.parameters import leaves_of, leaves_of_parameters, with_leaves
 from numpyro_symmetry.models.placing import substitute_points
+from numpyro_symmetry.models.programs import Precision, compiled, traced
 from numpyro_symmetry.models.sites import (
     Trace,
     is_improper,
@@ -34,7 +35,7 @@ from numpyro_symmetry.models.sites import (
     observed_of,
     settings_of,
 )
-from numpyro_symmetry.models.trace import trace_model, values_of_a_run
+from numpyro_symmetry.models.trace import known_of, trace_model
 
 # what a function raises where it looks at values that are only traced
 LOOKED_AT = (jax.errors.JAXTypeError, jax.errors.JAXIndexError, TypeError, ValueError)
@@ -161,12 +162,12 @@ class LogJoint:
     key: Array
     sites: Sites
 
-    def data(self, way: Way) -> Data:
-        """The model's own data."""
+    def data(self, way: Way, precision: Precision) -> Data:
+        """The model's own data; what a run has to tell of them is computed in the precision of tracing."""
         leaves = jax.tree.leaves((self.args, self.kwargs))
         settings, observed = self.sites.settings, {name: self.sites.observed[name] for name in way.observed}
         if any(value is None for value in (*settings.values(), *observed.values())):
-            ran = values_of_a_run(self.model, self.args, self.kwargs, self.key)
+            ran = self._run(precision._replace(evaluated_in_double=precision.traced_in_double))
             settings, observed = (
                 {name: ran[name] if value is None else value for name, value in known.items()}
                 for known in (settings, observed)
@@ -203,6 +204,18 @@ class LogJoint:
         leaves = {name: leaf for name, leaf in leaves_of(data.settings).items() if name in self.sites.leaves}
         moved = {name: jnp.asarray(leaf) + noise[name].reshape(leaf.shape) for name, leaf in leaves.items()}
         return {name: jnp.asarray(drawn[name]["value"]) for name in self.sites.shapes if name not in moved} | moved
+
+    def _run(self, precision: Precision) -> dict[str, Any]:
+        """What a run of the model tells, compiled, so that nothing else is computed."""
+
+        def run() -> dict[str, Any]:
+            return known_of(trace_model(self.model, self.args, self.kwargs, self.key))
+
+        try:
+            return compiled(traced(run, precision=precision))()
+        except jax.errors.JAXTypeError:  # the model looks at values that only a run has
+            with precision.tracing():
+                return run()
 
     def _given(self, values: Mapping[str, Any], data: Data) -> tuple[Callable, tuple, dict[str, Any], dict[str, Any]]:
         """The model as it is to be run: with its arguments, and values to substitute."""

@@ -21,12 +21,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core
 
-from numpyro_symmetry.models.trace import QUICK
 from numpyro_symmetry.models.widened import evaluated, narrow_type, wide_type
 
 # what is kept, the latest last: compiled code holds memory maps, of which a process has some ten thousands
 _KEPT: OrderedDict[tuple, Callable] = OrderedDict()
 _MAX_KEPT = 64
+# how what runs a few times is compiled
+QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 # multiplications in one operation from which on it is worth optimizing: convolutions are 15 times slower otherwise
 _LARGE_PRODUCT = 1e6
 # rules of derivatives, which are never asked for
@@ -113,11 +114,11 @@ def traced(function: Callable, *examples: Any, precision: Precision) -> Program:
 def compiled(program: Program) -> Callable:
     """A program, compiled: from arrays to arrays of NumPy."""
     given, structure = jax.tree.leaves(program.inputs), jax.tree.structure(program.outputs)
-    consts = _constants(program)
+    consts, precision = _constants(program), program.precision
     run = _executable(program, ("once",), lambda *flat: _evaluated(program, *flat), (_shapes_of(consts), given))
 
     def call(*args: Any) -> Any:
-        with program.precision.evaluating():
+        with precision.evaluating():
             results = run(consts, list(map(_as, jax.tree.leaves(args), given)))
             return jax.tree.unflatten(structure, map(_out, results))
 
@@ -131,7 +132,7 @@ def compiled_for_many(program: Program, count: int) -> Callable:
     """
     (each, *same) = list(program.inputs)
     given, rest, results = jax.tree.leaves(each), jax.tree.leaves(same), jax.tree.leaves(program.outputs)
-    structure, consts = jax.tree.structure(program.outputs), _constants(program)
+    structure, consts, precision = jax.tree.structure(program.outputs), _constants(program), program.precision
 
     def loop(consts: list, number: Any, stacked: list, rest: list) -> list:
         def step(k: Any, found: list) -> list:
@@ -148,7 +149,7 @@ def compiled_for_many(program: Program, count: int) -> Callable:
         stacked, shared = jax.tree.leaves(values), list(map(_as, jax.tree.leaves(same), rest))
         parts = []
         num_values = len(stacked[0])
-        with program.precision.evaluating():
+        with precision.evaluating():
             for start in range(0, num_values, count):
                 here = [_padded(x[start : start + count], like) for x, like in zip(stacked, shapes, strict=True)]
                 number = min(count, num_values - start)
@@ -229,8 +230,8 @@ def _padded(values: Any, like: Any) -> np.ndarray:
     return padded
 
 
-def _out(value: Any) -> np.ndarray:
-    return np.asarray(value)
+def _out(value: Any) -> Any:
+    return np.asarray(value) if _has_number(value.dtype) else value
 
 
 # ---- compiled once ---------------------------------------------------------------------------------------------------

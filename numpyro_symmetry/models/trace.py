@@ -21,8 +21,6 @@ from numpyro_symmetry.symmetry.arguments import as_real_array
 from numpyro_symmetry.symmetry.errors import SymmetryError
 
 _VALUED = ("sample", "param", "mutable", "plate")
-# programs that run a few times are compiled for that
-QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 
 
 def trace_model(
@@ -71,18 +69,16 @@ def outline(model: Callable, args: tuple, kwargs: dict[str, Any], rng_key: Array
     return {name: site | {"value": shapes.get(name), "known": site["value"]} for name, site in trace.items()}
 
 
-def values_of_a_run(model: Callable, args: tuple, kwargs: dict[str, Any], rng_key: Array) -> dict[str, Any]:
-    """Values of the settings and at the observed sites of a model, compiled, so that nothing else is computed."""
+def known_of(trace: Mapping[str, Any]) -> dict[str, Any]:
+    """Values of the settings and at the observed sites of a trace.
 
-    def run() -> dict[str, Any]:
-        trace = trace_model(model, args, kwargs, rng_key)
-        _refuse_what_is_no_data(trace)
-        return settings_of(trace) | observations(trace)
-
-    try:
-        return jax.jit(run, compiler_options=QUICK)()
-    except jax.errors.JAXTypeError:
-        return run()
+    Raises
+    ------
+    SymmetryError
+        If what is observed is no array.
+    """
+    _refuse_what_is_no_data(trace)
+    return settings_of(trace) | observations(trace)
 
 
 def _refuse_what_is_no_data(trace: Mapping[str, Any]) -> None:

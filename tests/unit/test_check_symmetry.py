@@ -427,3 +427,17 @@ def test_what_was_asked_about_a_model_does_not_change_how_it_runs(ask):
     fit = SVI(posterior.model, AutoNormal(posterior.model), numpyro.optim.Adam(0.1), Trace_ELBO())
     assert jnp.isfinite(fit.run(jax.random.key(0), 2, *posterior.model_args, progress_bar=False).losses).all()
     assert told
+
+
+def test_a_refusal_that_is_held_on_to_does_not_change_how_a_model_runs():
+    scales, places = np.array([1.0, 2.0, 3.0]), np.arange(3)
+
+    def model():
+        units = numpyro.sample("units", dist.Normal(0.0, scales).to_event(1))
+        numpyro.factor("density", -jnp.sin(units)[places].sum())
+
+    # the error holds all that was there when it was raised
+    with pytest.raises(SymmetryError, match="not invariant") as caught:
+        check_symmetry(model, Symmetry({"units": ("unit",)}))
+    assert jax.make_jaxpr(lambda units: log_density(handlers.seed(model, 0), (), {}, {"units": units}))(jnp.ones(3))
+    assert caught

@@ -6,7 +6,7 @@ Knows models and programs; no symmetry.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -127,10 +127,15 @@ class CompiledModel(NamedTuple):
         that stay with NumPy where they are constants.
     own
         The model's own data.
-    program
-        What `log_probs` was compiled from.
     log_probs, inside, place
-        Compiled functions of values, or noise, and data.
+        Compiled functions of values, or noise, and data. The programs that they were compiled from are let go.
+    data_shapes
+        Shapes and types of the data.
+    numbers
+        Numbers that stand in the program of `log_probs`, and whether in a comparison: themselves, or a position among
+        the data.
+    rounding, unread
+        See `FrozenModel`.
     most_points
         How many points are evaluated at a time.
     shapes
@@ -142,36 +147,33 @@ class CompiledModel(NamedTuple):
     precision: Precision
     kept: str
     own: Data
-    program: Program
     log_probs: Callable
     inside: Callable
     place: Callable
+    data_shapes: Data
+    numbers: list[tuple[Any, bool]]
+    rounding: Rounding
+    unread: set[str]
     most_points: int
     shapes: dict[str, tuple[int, ...]]
 
     def on(self, data: Data) -> FrozenModel:
         """The model held fixed on some data; its points are about a prior that may depend on its own."""
-        sites, body = self.joint.sites, self.program.body
-        own, given = (on_device(x, self.program.inputs[1], self.precision) for x in (self.own, data))
-        exact = self.precision.evaluated_in_double and not _rounds(body)
+        own = on_device(self.own, self.data_shapes, self.precision)
+        given = own if data is self.own else on_device(data, self.data_shapes, self.precision)
+        leaves = jax.tree.leaves(data)
+        numbers = [(leaves[x] if isinstance(x, int) else x, compared) for x, compared in self.numbers]
         return FrozenModel(
             log_probs_of=lambda stack: self.log_probs(stack, given),
             inside_of=lambda stack: self.inside(stack, given),
             place=lambda noise: self.place(noise, own),
-            sites=sites,
+            sites=self.joint.sites,
             most_points=self.most_points,
-            limits=_limits(body, self._numbers(data)),
-            data_sites=sites.scored,
-            rounding=IN_DOUBLE if exact else IN_SINGLE,
-            unread=_unread(body, sorted(sites.shapes), sorted(self.program.outputs)) - sites.improper - sites.leaves,
+            limits=_limits(numbers),
+            data_sites=self.joint.sites.scored,
+            rounding=self.rounding,
+            unread=self.unread,
         )
-
-    def _numbers(self, data: Data) -> dict[Any, Any]:
-        """Data without axes, by the variables of the program: numbers that stand in it."""
-        given = self.program.body.invars[len(self.joint.sites.shapes) :]
-        return {
-            var: x for var, x in zip(given, jax.tree.leaves(data), strict=True) if not var.aval.shape and is_array(x)
-        }
 
 
 def freeze(
@@ -203,10 +205,9 @@ def freeze(
 
 def compile_model(joint: LogJoint, way: Way, precision: Precision, kept: str) -> CompiledModel:
     """Trace and compile what is evaluated of a model, in one way and precision."""
-    with precision.tracing():
-        own = joint.data(way)
+    sites, own = joint.sites, joint.data(way, precision)
     real = np.dtype(np.float64 if precision.evaluated_in_double else np.float32)
-    noise = {name: jax.ShapeDtypeStruct((int(np.prod(s)),), real) for name, s in joint.sites.shapes.items()}
+    noise = {name: jax.ShapeDtypeStruct((int(np.prod(s)),), real) for name, s in sites.shapes.items()}
     place = traced(joint.place, noise, own, precision=precision)
     log_probs = traced(joint.log_probs, place.outputs, own, precision=precision)
     numbers = sum(x.size for x in jax.tree.leaves((place.outputs, log_probs.outputs)))
@@ -217,12 +218,15 @@ def compile_model(joint: LogJoint, way: Way, precision: Precision, kept: str) ->
         precision=precision,
         kept=kept,
         own=own,
-        program=log_probs,
         log_probs=compiled_for_many(log_probs, most),
         inside=compiled_for_many(traced(joint.inside, place.outputs, own, precision=precision), most)
-        if joint.sites.constrained
+        if sites.constrained
         else _inside_all,
         place=compiled(place),
+        data_shapes=log_probs.inputs[1],
+        numbers=_numbers_in(log_probs, len(sites.shapes)),
+        rounding=IN_DOUBLE if precision.evaluated_in_double and not _rounds(log_probs.body) else IN_SINGLE,
+        unread=_unread(log_probs, sorted(sites.shapes)) - sites.improper - sites.leaves,
         most_points=most,
         shapes={name: x.shape for name, x in place.outputs.items()},
     )
@@ -256,8 +260,9 @@ def _copied(given: Any, kept: str) -> Any:
         return jax.tree.map(one, given)
 
 
-def _unread(jaxpr: Any, given: list[str], scored: list[str]) -> set[str]:
+def _unread(program: Program, given: list[str]) -> set[str]:
     """Values on which no log probability depends but that of their own name: by the program, not by its numbers."""
+    jaxpr, scored = program.body, sorted(program.outputs)
     reads: dict[Any, frozenset[str]] = {v: frozenset({n}) for n, v in zip(given, jaxpr.invars, strict=False)}
 
     def read_by(variables: Any) -> frozenset[str]:
@@ -279,14 +284,23 @@ def _rounds(jaxpr: Any) -> bool:
     return False
 
 
-def _limits(jaxpr: Any, given: Mapping[Any, Any]) -> list[float]:
-    """Numbers in a program, those of comparisons first and then the largest, that are no mere bounds of arithmetic."""
-    ranked = {}
-    for equation in equations(jaxpr):
-        for var in equation.invars:
-            value = var.val if isinstance(var, core.Literal) else given.get(var)
-            if value is not None and np.ndim(value) == 0 and np.isrealobj(value):
-                size = abs(float(value))
-                ranked[size] = ranked.get(size, False) or equation.primitive.name in _COMPARISONS
+def _numbers_in(program: Program, num_values: int) -> list[tuple[Any, bool]]:
+    """Numbers that stand in a program, and whether in a comparison; those of its data by their position."""
+    data = {var: k for k, var in enumerate(program.body.invars[num_values:]) if not var.aval.shape}
+    return [
+        (np.asarray(var.val) if isinstance(var, core.Literal) else data[var], equation.primitive.name in _COMPARISONS)
+        for equation in equations(program.body)
+        for var in equation.invars
+        if isinstance(var, core.Literal) or var in data
+    ]
+
+
+def _limits(numbers: Iterable[tuple[Any, bool]]) -> list[float]:
+    """Numbers of a program, those of comparisons first and then the largest, that are no mere bounds of arithmetic."""
+    ranked: dict[float, bool] = {}
+    for number, is_compared in numbers:
+        if is_array(number) and np.ndim(number) == 0 and np.isrealobj(number):
+            size = abs(float(number))
+            ranked[size] = ranked.get(size, False) or is_compared
     sizes = sorted((size for size in ranked if 1.0 < size < _NO_LIMIT), key=lambda size: (ranked[size], size))
     return sizes[::-1][: EFFORT.num_limits]

@@ -83,12 +83,18 @@ class Proof(NamedTuple):
 
 
 def prove(
-    evidence: Evidence, symmetry: Symmetry, rng: np.random.Generator, num_elements: int, num_far: int = 0
+    evidence: Evidence,
+    symmetry: Symmetry,
+    rng: np.random.Generator,
+    num_elements: int,
+    num_far: int = 0,
+    enough: float = CONTROL_FACTOR,
 ) -> Proof:
     """Try a symmetry, with a number of random elements, and of all groups at once at each point far out.
 
     Far out a likelihood may saturate, and then show an order of rounding as a change: such points are for what has
-    nothing else to speak for it, and for signs, which are not to be given out in doubt.
+    nothing else to speak for it, and for signs, which are not to be given out in doubt. Of wrong actions the
+    first that changes so many times more than is allowed is enough.
     """
     frozen, places = evidence.frozen, evidence.places
     action = Action.on(symmetry, places[0].values)
@@ -112,7 +118,7 @@ def prove(
         if not far.holds:
             return far
     watched = movable(action.symmetry) if evidence.controls else []
-    controls = control_gaps(frozen, action, watched, places[0])
+    controls = control_gaps(frozen, action, watched, places[0], enough)
     # a prior that is flat is invariant whatever is done to it: where nothing else reads a site, there is no more to see
     empty = {name for name in watched if set(action.sites[name]) <= frozen.unread}
     blind = [name for name, gap in controls.items() if name not in empty and not gap.ratio > CONTROL_FACTOR]

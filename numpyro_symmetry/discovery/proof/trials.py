@@ -150,14 +150,18 @@ def largest_gaps(frozen: FrozenModel, before: Values, after: Stack) -> list[Gap]
     return [max((Gap("", 0.0, 0.0), *at), key=lambda gap: gap.ratio) for at in zip(*gaps, strict=True)]
 
 
-def control_gaps(frozen: FrozenModel, action: Action, names: Sequence[str], at: Point) -> dict[str, Gap]:
-    """Group -> the largest finite change under actions that are wrong on purpose."""
-    found = dict.fromkeys(names, Gap("", 0.0, 0.0))
-    wrong = ((name, values) for name in names for values in wrong_actions(action, name, at.values))
-    for some in batched(wrong, frozen.most_points):
-        for (name, _), gap in zip(some, gaps_to(frozen, at, stacked([values for _, values in some])), strict=True):
-            if math.isfinite(gap.nats):
-                found[name] = max(found[name], gap, key=lambda gap: gap.ratio)
+def control_gaps(
+    frozen: FrozenModel, action: Action, names: Iterable[str], at: Point, enough: float = CONTROL_FACTOR
+) -> dict[str, Gap]:
+    """Group -> the largest finite change under actions that are wrong on purpose, of which the first may be enough."""
+    left = {name: iter(wrong_actions(action, name, at.values)) for name in names}
+    found = dict.fromkeys(left, Gap("", 0.0, 0.0))
+    while wrong := [(name, values) for name, rest in left.items() for values in itertools.islice(rest, 1)]:
+        for some in batched(wrong, frozen.most_points):
+            for (name, _), gap in zip(some, gaps_to(frozen, at, stacked([values for _, values in some])), strict=True):
+                if math.isfinite(gap.nats):
+                    found[name] = max(found[name], gap, key=lambda gap: gap.ratio)
+        left = {name: rest for name, rest in left.items() if not found[name].ratio > enough}
     return found
 
 
