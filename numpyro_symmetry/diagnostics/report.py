@@ -20,9 +20,7 @@ from numpyro_symmetry.symmetry import Symmetry, SymmetryError, compose, inverse,
 from numpyro_symmetry.symmetry.elements import permutation_of
 from numpyro_symmetry.symmetry.shown import as_html
 from numpyro_symmetry.traces import Null, Rebased
-
-# labels are ambiguous where the next best are at least 1/20 as likely
-AMBIGUOUS = float(np.log(20.0))
+from numpyro_symmetry.traces.summary import A_GUESS, share_relabelled
 
 
 class Row(NamedTuple):
@@ -196,8 +194,8 @@ def report(
     plain = out.plain or out
     found = Report(
         rows=rows,
-        share_relabelled=_share_relabelled(out),
-        ambiguous=float((out.margin < AMBIGUOUS).mean()),
+        share_relabelled=share_relabelled(plain.elements, len(leading)),
+        ambiguous=float((out.margin < A_GUESS).mean()),
         null=out.null,
         num_slots={name: group.size or 0 for name, group in plain.symmetry.groups.items()},
         transpositions=_transpositions(plain),
@@ -273,15 +271,6 @@ def _only_signs(found: Report, trace: Trace, out: Rebased, given: Mapping[str, n
     even = [chains_of(_entries(value, found.shape)) for value in _own_invariants(trace, out, absolute=True).values()]
     looks = 2 * sum(chains.num_judged for chains in even)
     return not any(is_alarm(chains._replace(chance=chains.chance * looks)) for chains in even)
-
-
-def _share_relabelled(out: Rebased) -> float:
-    parts = []
-    for part in (out.plain or out).elements.values():
-        arrays = part if isinstance(part, tuple) else (part,)
-        parts += [np.asarray(a).reshape(-1, np.shape(a)[-1]) for a in arrays]
-    _, counts = np.unique(np.concatenate(parts, 1), axis=0, return_counts=True)
-    return 1.0 - float(counts.max()) / float(counts.sum())
 
 
 def _transpositions(plain: Rebased) -> dict[str, float]:

@@ -27,7 +27,7 @@ from numpyro_symmetry.entropy.tables import Factors
 from numpyro_symmetry.symmetry import Element, SignedPermutation, Symmetry
 from numpyro_symmetry.symmetry.elements import permutation_of
 
-# nats
+# nats: what a mixture of both orders may cost where signs tell nothing
 _LEAST_COST = 1e-3
 
 
