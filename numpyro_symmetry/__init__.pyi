@@ -1,4 +1,7 @@
 from . import (
+    assignment as assignment,
+)
+from . import (
     containers as containers,
 )
 from . import (
@@ -81,6 +84,9 @@ from .matching import (
 )
 from .samplers import (
     run_blackjax as run_blackjax,
+)
+from .symmetry import (
+    Complement as Complement,
 )
 from .symmetry import (
     Concat as Concat,

@@ -7,16 +7,34 @@ calls at once as there are threads wait for each other for ever. On an accelerat
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import PurePath
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import scipy.linalg  # noqa: F401  loads the LAPACK that XLA calls
 from jax import Array, lax
+from threadpoolctl import ThreadpoolController
 
 # longer batches would make programs that take long to compile
 _UNROLLED = 16
+
+
+def hold_lapack_to_one_thread() -> None:
+    """Take from SciPy's LAPACK, which XLA calls on a CPU, the threads of its own, for as long as the process lives.
+
+    They wait for each other by spinning, on cores that XLA's threads are using: on two busy cores that makes a solve
+    of order 200 seven times slower. Where the environment says how many there are to be, it is obeyed.
+    """
+    if jax.default_backend() == "cpu" and "OPENBLAS_NUM_THREADS" not in os.environ:
+        libraries = ThreadpoolController().select(internal_api="openblas").lib_controllers
+        # NumPy may have an OpenBLAS of its own, whose threads get in nobody's way
+        of_scipy = [library for library in libraries if "scipy" in PurePath(library.filepath).parent.name]
+        for library in of_scipy or libraries:
+            library.set_num_threads(1)
 
 
 def product(left: Array, right: Array) -> Array:
@@ -147,17 +165,12 @@ def _cholesky_backward(factor: Array, cotangent: Array) -> tuple[Array]:
 cholesky.defvjp(_cholesky_forward, _cholesky_backward)
 
 
-# of what an entry of the identity is worth, and how much of that rounding may take
-_MOST_ROUNDING = 0.01
-
-
 @jax.custom_vjp
 def gram_factor(matrix: Array) -> Array:
     r"""Lower triangular factor C of :math:`I + A^\top A = CC^\top`, as exact as one of A itself.
 
-    Multiplied out, rounding of the size :math:`\varepsilon\operatorname{tr}A^\top A` drowns the identity, and with it
-    every direction that A does not see. Where that matters a shifted factor :math:`C_1` is a preconditioner,
-    and :math:`C = C_1 C_2` with :math:`C_2` of the well-conditioned :math:`C_1^{-1}(I + A^\top A)C_1^{-\top}`.
+    Multiplied out, rounding of the size :math:`\varepsilon\operatorname{tr}A^\top A` would drown the identity, and with
+    it every direction that A does not see. C is the triangle of a QR factorization of A above the identity.
 
     Parameters
     ----------
@@ -167,30 +180,21 @@ def gram_factor(matrix: Array) -> Array:
     Returns
     -------
     Array
-        C, ``(n, n)``.
+        C, ``(n, n)``, its diagonal positive.
 
     References
     ----------
-    Fukaya et al. (2020), *Shifted Cholesky QR for computing the QR factorization of ill-conditioned matrices*,
-    arXiv:1809.11085.
+    Higham (2002), *Accuracy and Stability of Numerical Algorithms*, theorem 19.4.
     """
     return _gram_factor(matrix)
 
 
-def _with_second_pass(matrix: Array) -> Array:
-    identity = jnp.eye(matrix.shape[1], dtype=matrix.dtype)
-    gram = product(matrix.T, matrix)
-    rounding = jnp.finfo(matrix.dtype).eps * jnp.trace(gram)
-
-    def again() -> Array:
-        first = _factor(gram + (1.0 + 4.0 * rounding) * identity)
-        white = _forward(first, jnp.concatenate([matrix.T, identity], 1))
-        return product(first, _factor(product(white, white.T)))
-
-    return lax.cond(rounding > _MOST_ROUNDING, again, lambda: _factor(gram + identity))
+def _triangle(matrix: Array) -> Array:
+    upper = jnp.linalg.qr(jnp.concatenate([matrix, jnp.eye(matrix.shape[1], dtype=matrix.dtype)]), mode="r")
+    return (jnp.sign(jnp.diagonal(upper))[:, None] * upper).T
 
 
-_gram_factor = one_by_one(_with_second_pass)
+_gram_factor = one_by_one(_triangle)
 
 
 def _gram_forward(matrix: Array) -> tuple[Array, tuple[Array, Array]]:

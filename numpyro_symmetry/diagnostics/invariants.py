@@ -77,7 +77,7 @@ def _site(symmetry: Symmetry, site: str, values: np.ndarray, absolute: bool) -> 
     axes = symmetry.opened(site)
     opened = values.reshape(len(values), *symmetry.opened_shape(site, values.shape[1:])).astype(float)
     names = tuple(axis.group for axis in axes)
-    flips = any(axis.signed and symmetry.groups[axis.group].signed for axis in axes if axis.group is not None)
+    flips = any(axis.signed for axis in axes)
     pooled = (0, *(k + 1 for k, name in enumerate(names) if name is not None))
     largest = float(np.abs(opened).max(initial=0.0))
     about_zero = flips or absolute

@@ -16,8 +16,7 @@ from numpyro_symmetry.diagnostics.chains import Chains, chains_of, longest_stay
 from numpyro_symmetry.diagnostics.inputs import are_members, invariants_of, pair_of, same_draws
 from numpyro_symmetry.diagnostics.invariants import has_both_signs, invariants
 from numpyro_symmetry.diagnostics.reading import facts, is_alarm, warnings_of
-from numpyro_symmetry.symmetry import Symmetry, SymmetryError, compose, inverse, num_transpositions
-from numpyro_symmetry.symmetry.elements import permutation_of
+from numpyro_symmetry.symmetry import Symmetry, SymmetryError, compose, inverse, num_transpositions, permutation_of
 from numpyro_symmetry.symmetry.shown import as_html
 from numpyro_symmetry.traces import Null, Rebased
 from numpyro_symmetry.traces.summary import A_GUESS, share_relabelled
@@ -194,7 +193,7 @@ def report(
     plain = out.plain or out
     found = Report(
         rows=rows,
-        share_relabelled=share_relabelled(plain.elements, len(leading)),
+        share_relabelled=share_relabelled(out.elements),
         ambiguous=float((out.margin < A_GUESS).mean()),
         null=out.null,
         num_slots={name: group.size or 0 for name, group in plain.symmetry.groups.items()},

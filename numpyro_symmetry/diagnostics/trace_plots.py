@@ -10,9 +10,9 @@ import numpy as np
 from numpyro_symmetry.containers import Trace
 from numpyro_symmetry.diagnostics.inputs import as_rebased, pair_of, same_draws
 from numpyro_symmetry.diagnostics.plots import as_axes
-from numpyro_symmetry.symmetry import SymmetryError, compose, inverse, num_transpositions
+from numpyro_symmetry.symmetry import SymmetryError, compose, inverse, num_transpositions, permutation_of
 from numpyro_symmetry.symmetry.arguments import as_names, is_option
-from numpyro_symmetry.symmetry.elements import permutation_of
+from numpyro_symmetry.symmetry.axes import is_cut
 from numpyro_symmetry.traces import Rebased
 
 if TYPE_CHECKING:
@@ -131,6 +131,8 @@ def _group(out: Rebased, site: str) -> str | None:
 
 def _slots(out: Rebased, trace: Trace, site: str) -> np.ndarray | None:
     """``(draw, slot, value)`` of a site under one group."""
+    if is_cut(out.symmetry.axes[site]):
+        return None
     value = trace.flat([site])[site]
     axes = out.symmetry.opened(site)
     at = [k + 1 for k, axis in enumerate(axes) if axis.group is not None]

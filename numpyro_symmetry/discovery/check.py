@@ -6,32 +6,22 @@ Knows models and symmetries; no guides, and nothing of how a symmetry was found.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
-import numpy as np
 from jax import Array
 
-from numpyro_symmetry.discovery.diagnose import explain, refuse_off_support
-from numpyro_symmetry.discovery.evidence import Evidence, gather_evidence, nudged
-from numpyro_symmetry.discovery.inputs import asking, read_question
-from numpyro_symmetry.discovery.joint import FrozenModel, NotWidenedError, freeze
+from numpyro_symmetry.discovery.diagnose import refusal, words
+from numpyro_symmetry.discovery.evidence import gather_evidence
+from numpyro_symmetry.discovery.frozen import freeze
+from numpyro_symmetry.discovery.inputs import Question, asking, read_question
 from numpyro_symmetry.discovery.points import draw
-from numpyro_symmetry.discovery.trials import (
-    CONTROL_FACTOR,
-    Gap,
-    Values,
-    control_gap,
-    largest_gap,
-    movable,
-    move,
-    random_elements,
-    trial_elements,
-)
-from numpyro_symmetry.symmetry import Element, Symmetry, SymmetryError
+from numpyro_symmetry.discovery.prove import Outcome, prove
+from numpyro_symmetry.discovery.trials import movable
+from numpyro_symmetry.models.log_joint import Sites, sites_of, ways_to_give
+from numpyro_symmetry.models.sites import discrete_of
+from numpyro_symmetry.models.trace import outline
+from numpyro_symmetry.symmetry import Symmetry
 from numpyro_symmetry.symmetry.arguments import as_count
-from numpyro_symmetry.symmetry.axes import names_in
 from numpyro_symmetry.symmetry.shown import as_html
 
 
@@ -141,151 +131,33 @@ def check_symmetry(
     num_points = as_count(num_points, "num_points")
     num_elements = as_count(num_elements, "num_elements", minimum=0)
 
-    def check(args: tuple, kwargs: dict, single: bool) -> SymmetryCheck:
-        frozen = freeze(asked.model, args, kwargs, asked.key, symmetry.axes, single=single)
+    with asking():
+        sites = _sites(asked, symmetry)
+        compiled = freeze(
+            asked.model, asked.args, asked.kwargs, asked.key, sites, ways_to_give(asked.args, asked.kwargs)
+        )
+        frozen = compiled.on(compiled.own)
         bound = symmetry.bind(draw(frozen, asked.rng, 1.0))
         if not movable(bound):
             return SymmetryCheck("passed", 0.0, 0.0, {}, 0, 0, "")
-        return prove(gather_evidence(frozen, asked.rng, num_points), bound, asked.rng, num_elements)
+        proof = prove(gather_evidence(frozen, asked.rng, num_points), bound, asked.rng, num_elements)
+        if not proof.holds and proof.outcome is not Outcome.SHOWS_NOTHING:
+            raise refusal(proof)
+        return SymmetryCheck(
+            "passed" if proof.holds else "inconclusive",
+            proof.gap.nats,
+            proof.gap.allowed,
+            {name: gap.nats for name, gap in proof.controls.items()},
+            num_points,
+            proof.num_elements,
+            words(proof),
+        )
 
-    with asking():
-        return in_double(check, asked.args, asked.kwargs)
 
+def _sites(asked: Question, symmetry: Symmetry) -> Sites:
+    """What the log joint is made of: discrete sites that the symmetry does not act on are summed out.
 
-Result = TypeVar("Result")
-_ROUNDING = 1e-13
-# what JAX says of a program of both precisions
-_MIXED = "Cannot lower jaxpr"
-
-
-def in_double(function: Callable[[tuple, dict, bool], Result], args: tuple, kwargs: dict) -> Result:
-    """Call a function of a model's arguments in double precision, or in the session's if the model cannot.
-
-    The function is told whether to trace the model in single precision all the same, and to compute it in double.
+    The outline is let go: while it lives JAX may find its parts, in single precision, when asked for double.
     """
-
-    def prepared(given: Any, kinds: str) -> Any:
-        # copies: while a program in the session's precision lives, JAX keeps its constants by the arrays they are, and
-        # finds them again in single precision when asked for double
-        def one(x: Any) -> Any:
-            if not _is_numbers(x):
-                return x
-            return jnp.asarray(x.copy()) if x.dtype.kind in kinds else x.copy()
-
-        return jax.tree.map(one, given)
-
-    # a model may read sizes off NumPy data, of labels mostly, which then stay with NumPy; or of any, which stay so too
-    for kinds in ("biufc", "fc", ""):
-        try:
-            with jax.enable_x64(True), jax.default_matmul_precision("highest"):
-                return function(prepared(args, kinds), prepared(kwargs, kinds), False)
-        except TypeError:
-            pass  # nor can a scan whose carry is pinned to 32 bits run in 64; any other TypeError comes back below
-        except ValueError as error:
-            if not str(error).startswith(_MIXED):
-                raise
-            break  # the arrays that the model closes over were not ours to copy
-    with jax.default_matmul_precision("highest"):
-        try:
-            with jax.enable_x64(True):
-                return function(args, kwargs, True)
-        except NotWidenedError:
-            return function(args, kwargs, False)
-
-
-def _is_numbers(value: Any) -> bool:
-    return isinstance(value, np.ndarray) and value.dtype.kind in "biufc"
-
-
-def _is_firmly_inside(frozen: FrozenModel, place: Values) -> bool:
-    """Whether a point stays in its supports when rounded otherwise: else a relabelling may seem to leave them."""
-    both = (place, nudged(place, _ROUNDING))
-    return all(bool(inside) for point in both for inside in frozen.inside(point).values())
-
-
-def _refuse_outside(frozen: FrozenModel, symmetry: Symmetry, label: str, place: Values, moved: Values) -> None:
-    """Refuse an element that takes a value out of its support, unless rounding alone may have done it."""
-
-    def lies_inside(nudge: float) -> bool:
-        point = nudged(moved, nudge) if nudge else moved
-        return all(map(bool, frozen.inside(point).values()))
-
-    if not any(map(lies_inside, (0.0, _ROUNDING, -_ROUNDING))):
-        refuse_off_support(frozen, symmetry, label, place, moved)
-
-
-def _try(evidence: Evidence, symmetry: Symmetry, elements: list[tuple[str, Element]], place: Values) -> Gap:
-    """The largest change under some elements at a point, none of them more than rounding."""
-    frozen = evidence.frozen
-    base, worst = frozen.log_probs(place), Gap("", 0.0, 0.0)
-    for label, element in elements:
-        after = move(symmetry, element, place)
-        _refuse_outside(frozen, symmetry, label, place, after)
-        gap = largest_gap(frozen, base, frozen.log_probs(after))
-        if not gap.ratio <= 1.0:
-            raise SymmetryError(explain(frozen, symmetry, label, element, [*evidence.places, place], gap))
-        worst = max(worst, gap, key=lambda gap: gap.ratio)
-    return worst
-
-
-def refusal(
-    evidence: Evidence, symmetry: Symmetry, rng: np.random.Generator, num_elements: int, num_far: int = 0
-) -> SymmetryError | None:
-    """Why a symmetry fails the numerical check, as `prove` would say it; ``None`` if it does not."""
-    try:
-        reason = prove(evidence, symmetry, rng, num_elements, num_far).reason
-    except SymmetryError as error:
-        return error
-    return SymmetryError(reason) if reason else None
-
-
-def prove(
-    evidence: Evidence, symmetry: Symmetry, rng: np.random.Generator, num_elements: int, num_far: int = 0
-) -> SymmetryCheck:
-    """Try a bound symmetry, with a number of random elements, and of all groups at once at each point far out.
-
-    Far out a likelihood may saturate, and then show an order of rounding as a change: such points are for what has
-    nothing else to speak for it, and for signs, which are not to be given out in doubt.
-
-    Raises
-    ------
-    SymmetryError
-        If an element changes a log probability, or moves a value off its support.
-    """
-    frozen, places = evidence.frozen, evidence.places
-    elements = trial_elements(symmetry, rng, num_elements)
-    # densities may agree where supports differ: those are compared near their edges, where prior draws seldom come
-    for place in evidence.edges if frozen.constrained & set(symmetry.axes) else ():
-        if not _is_firmly_inside(frozen, place):
-            continue
-        for label, element in elements:
-            _refuse_outside(frozen, symmetry, label, place, move(symmetry, element, place))
-    worst = Gap("", 0.0, 0.0)
-    for place in places:
-        worst = max(worst, _try(evidence, symmetry, elements, place), key=lambda gap: gap.ratio)
-    for place in evidence.far:
-        _try(evidence, symmetry, random_elements(symmetry, rng, num_far), place)
-    watched = movable(symmetry) if evidence.controls else []
-    control = {name: control_gap(frozen, symmetry, name, places[0]) for name in watched}
-    # a prior that is flat is invariant whatever is done to it: where nothing else reads a site, there is no more to see
-    empty = {name for name in watched if _sites_of(symmetry, name) <= frozen.unread}
-    blind = [name for name, gap in control.items() if name not in empty and not gap.ratio > CONTROL_FACTOR]
-    reason = (
-        f"no wrong action on group {blind[0]!r} changes the log joint either, so invariance shows nothing; "
-        "does the model use these sites?"
-        if blind
-        else ""
-    )
-    return SymmetryCheck(
-        "inconclusive" if blind else "passed",
-        worst.nats,
-        worst.allowed,
-        {name: gap.nats for name, gap in control.items()},
-        len(places),
-        len(elements),
-        reason,
-    )
-
-
-def _sites_of(symmetry: Symmetry, name: str) -> set[str]:
-    return {site for site, entries in symmetry.axes.items() if name in names_in(entries)}
+    trace = outline(asked.model, asked.args, asked.kwargs, asked.key)
+    return sites_of(trace, [name for name in discrete_of(trace) if name not in symmetry.axes], symmetry.axes)

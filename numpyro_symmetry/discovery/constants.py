@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from scipy import special
 
@@ -83,7 +82,7 @@ def fold(equation: Any, values: list[np.ndarray]) -> list[np.ndarray] | None:
             return [np.broadcast_to(value, out.shape).astype(out.dtype)]
         subfuns, params = bind_params(equation.primitive, equation.params)
         with jax.ensure_compile_time_eval():
-            result = equation.primitive.bind(*subfuns, *map(jnp.asarray, values), **params)
+            result = equation.primitive.bind(*subfuns, *values, **params)
         return [np.asarray(x) for x in (result if equation.primitive.multiple_results else [result])]
     except Exception:
         # whatever cannot be evaluated (random keys, effects, other devices) stays unknown, which is safe: it is pinned
@@ -94,7 +93,7 @@ def evaluate(equation: Any, values: list[np.ndarray]) -> np.ndarray:
     """A gather or scatter of given arrays, evaluated."""
     subfuns, params = bind_params(equation.primitive, equation.params)
     with jax.ensure_compile_time_eval():
-        return np.asarray(equation.primitive.bind(*subfuns, *map(jnp.asarray, values), **params))
+        return np.asarray(equation.primitive.bind(*subfuns, *values, **params))
 
 
 def _broadcast(params: dict[str, Any], value: np.ndarray, *_: Any) -> np.ndarray:

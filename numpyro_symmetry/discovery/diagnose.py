@@ -1,6 +1,6 @@
 """Why a model is not invariant, in words: the site, the axis, the gap, and the one edit that would repair it.
 
-Knows a frozen model and the claimed symmetry; proposes a remedy only after trying it.
+Knows verdicts, frozen models and symmetries; proposes a remedy only after trying it.
 """
 
 from __future__ import annotations
@@ -9,46 +9,54 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from numpyro_symmetry.discovery.joint import FrozenModel
+from numpyro_symmetry.discovery.frozen import FrozenModel, Point, Values
+from numpyro_symmetry.discovery.prove import Outcome, Proof
 from numpyro_symmetry.discovery.trials import (
     ALL_GROUPS,
     CONTROL_FACTOR,
-    Gap,
-    Values,
-    control_gap,
+    Action,
+    control_gaps,
+    gap_to,
     largest_gap,
     movable,
-    move,
     trial_elements,
 )
-from numpyro_symmetry.symmetry import Element, Symmetry, Unsigned
+from numpyro_symmetry.symmetry import Symmetry, SymmetryError, Unsigned
 from numpyro_symmetry.symmetry.axes import AxisEntry, labels, padded
 from numpyro_symmetry.symmetry.errors import OffSupportError
 
 
-def refuse_off_support(frozen: FrozenModel, symmetry: Symmetry, label: str, place: Values, moved: Values) -> None:
-    """Refuse an element that takes a value out of its support, given the other values as moved.
+def refusal(proof: Proof) -> SymmetryError:
+    """A verdict that a symmetry does not hold, as an error."""
+    return (OffSupportError if proof.outcome is Outcome.LEAVES_SUPPORT else SymmetryError)(words(proof))
 
-    Raises
-    ------
-    OffSupportError
-        Names the site and its axes.
-    """
-    before, after = frozen.inside(place), frozen.inside(moved)
-    for site in symmetry.axes:
-        if site in before and bool(before[site]) and not bool(after[site]):  # parameters have no support here
-            raise OffSupportError(
-                f"Site {site!r}{_axes(symmetry, site, label)}: relabelling by {label!r} leaves its support. An ordered "
-                "or triangular support already breaks the symmetry: use an unordered prior, or drop the site's "
-                "symmetry. If the support depends on another site, that site needs the group too."
+
+def words(proof: Proof) -> str:
+    """Why a symmetry was refused, or why nothing can be said of it; empty if it holds."""
+    match proof.outcome:
+        case Outcome.CHANGES:
+            return _of_a_change(proof)
+        case Outcome.LEAVES_SUPPORT:
+            return (
+                f"Site {proof.gap.site!r}{_axes(proof.action.symmetry, proof.gap.site, proof.label)}: relabelling by "
+                f"{proof.label!r} leaves its support. An ordered or triangular support already breaks the symmetry: "
+                "use an unordered prior, or drop the site's symmetry. If the support depends on another site, that "
+                "site needs the group too."
             )
+        case Outcome.SHOWS_NOTHING:
+            return (
+                f"no wrong action on group {proof.label!r} changes the log joint either, so invariance shows nothing; "
+                "does the model use these sites?"
+            )
+        case _:
+            return ""
 
 
-def explain(
-    frozen: FrozenModel, symmetry: Symmetry, label: str, element: Element, places: list[Values], gap: Gap
-) -> str:
-    """The message: which log probability changes under which group, by how much, and the remedy."""
-    what = f"the prior of site {gap.site!r}" if gap.site in places[0] else f"the likelihood at {gap.site!r}"
+def _of_a_change(proof: Proof) -> str:
+    """Which log probability changes under which group, by how much, and the remedy."""
+    frozen, symmetry, label = proof.frozen, proof.action.symmetry, proof.label
+    places, gap = proof.places, proof.gap
+    what = f"the prior of site {gap.site!r}" if gap.site in places[0].values else f"the likelihood at {gap.site!r}"
     where = _axes(symmetry, gap.site, label)
     message = (
         f"The model is not invariant: under group {label!r} {what}{where} changes by {gap.nats:.3g} nats; expected at "
@@ -56,7 +64,7 @@ def explain(
     )
     if remedies := list(_remedies(frozen, symmetry, label, places)):
         return f"{message} {' Or: '.join(remedies)}"
-    if gap.site in frozen.data_sites and _only_permutes(frozen, symmetry, label, element, places, gap.site):
+    if gap.site in frozen.data_sites and _only_permutes(proof):
         return f"{message} Its entries are exchanged, their sum is not changed: write it as numpyro.factor of the sum."
     if where:
         return f"{message} Its prior must be the same for every index along that axis, or the axis must carry no group."
@@ -81,32 +89,33 @@ def _axes(symmetry: Symmetry, site: str, label: str) -> str:
     return f" (axis {', '.join(carried)})" if carried else ""
 
 
-def _only_permutes(
-    frozen: FrozenModel, symmetry: Symmetry, label: str, element: Element, places: list[Values], site: str
-) -> bool:
+def _only_permutes(proof: Proof) -> bool:
     """Whether entries of an observed site are exchanged and no more, so that a factor of their sum would be invariant.
 
     Each entry has to come back somewhere to within its own rounding: in the sum a small break may hide.
     """
-    as_factor = frozen._replace(data_sites=[name for name in frozen.data_sites if name != site])
-    others = trial_elements(symmetry, np.random.default_rng(1), 1)
-    trials = [element, *(other for name, other in others if name == label)]
-    for place in places:
-        base = frozen.log_probs(place)
+    frozen, action, site = proof.frozen, proof.action, proof.gap.site
+    as_factor = frozen._replace(data_sites=tuple(name for name in frozen.data_sites if name != site))
+    others = trial_elements(action.symmetry, np.random.default_rng(1), 1)
+    trials = [proof.element, *(other for name, other in others if name == proof.label)]
+    for at in proof.places:
+        base = at.log_probs
         entries, size = np.sort(np.ravel(base[site])), float(np.abs(base[site]).max(initial=0.0))
         for trial in trials:
-            after = frozen.log_probs(move(symmetry, trial, place))
+            after = frozen.log_probs(action.move(trial, at.values))
             difference = np.abs(np.sort(np.ravel(after[site])) - entries).max(initial=0.0)
             if not difference <= frozen.rounding * (1.0 + size) or not largest_gap(as_factor, base, after).ratio <= 1.0:
                 return False
     return True
 
 
-def _remedies(frozen: FrozenModel, symmetry: Symmetry, label: str, places: list[Values]) -> Iterator[str]:
+def _remedies(frozen: FrozenModel, symmetry: Symmetry, label: str, places: list[Point]) -> Iterator[str]:
     """Every single edit that repairs the group, additions before removals: a removal may only be a smaller claim."""
     name = movable(symmetry)[0] if label == ALL_GROUPS else label
     found = False
-    for text, edited in sorted(_edits(symmetry, name, places[0]), key=lambda edit: not edit[0].startswith("Add")):
+    for text, edited in sorted(
+        _edits(symmetry, name, places[0].values), key=lambda edit: not edit[0].startswith("Add")
+    ):
         if found and text.startswith("Remove"):
             return
         if _repairs(frozen, edited, name, places):
@@ -148,16 +157,15 @@ def _with(symmetry: Symmetry, axes: dict, kinds: dict[str, str]) -> Symmetry:
     return Symmetry(axes, kinds, {name: size for name, size in symmetry.sizes.items() if name in kept})
 
 
-def _repairs(frozen: FrozenModel, edited: Symmetry, name: str, places: list[Values]) -> bool:
-    for place in places:
-        base, before = frozen.log_probs(place), frozen.inside(place)
-        for label, element in trial_elements(edited, np.random.default_rng(1), 1):
+def _repairs(frozen: FrozenModel, edited: Symmetry, name: str, places: list[Point]) -> bool:
+    action = Action.on(edited, places[0].values)
+    for at in places:
+        before = frozen.inside(at.values)
+        for label, element in trial_elements(action.symmetry, np.random.default_rng(1), 1):
             if label != name:
                 continue
-            moved = move(edited, element, place)
+            moved = action.move(element, at.values)
             after = frozen.inside(moved)
-            if any(bool(before[site]) and not bool(after[site]) for site in before):
+            if any(before[site] and not after[site] for site in before) or not gap_to(frozen, at, moved).ratio <= 1.0:
                 return False
-            if not largest_gap(frozen, base, frozen.log_probs(moved)).ratio <= 1.0:
-                return False
-    return control_gap(frozen, edited, name, places[0]).ratio > CONTROL_FACTOR
+    return control_gaps(frozen, action, [name], places[0])[name].ratio > CONTROL_FACTOR

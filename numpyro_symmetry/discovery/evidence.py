@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 
-from numpyro_symmetry.discovery.joint import FrozenModel
+from numpyro_symmetry.discovery.frozen import FrozenModel, Point, Values, stacked
 from numpyro_symmetry.discovery.points import edges, far_points, points
-from numpyro_symmetry.discovery.trials import Values, largest_gap
+from numpyro_symmetry.discovery.trials import gap_to, gaps_to
 
 # a point far out is of use where this relative change moves its log joint by less than a part of what a gap may be
 _FAR_ROUNDING, _HARDLY = 1e-12, 0.1
@@ -36,9 +35,9 @@ class Evidence(NamedTuple):
     """
 
     frozen: FrozenModel
-    places: list[Values]
+    places: list[Point]
     edges: list[Values]
-    far: list[Values]
+    far: list[Point]
     controls: bool = True
 
 
@@ -50,7 +49,9 @@ def gather_evidence(frozen: FrozenModel, rng: np.random.Generator, num_points: i
 def with_far_points(evidence: Evidence, rng: np.random.Generator) -> Evidence:
     """Evidence that reaches into the tails as well."""
     frozen = evidence.frozen
-    return evidence._replace(far=[place for place in far_points(frozen, rng) if _is_exact(frozen, place)])
+    return evidence._replace(
+        far=[at for values in far_points(frozen, rng) if _is_exact(frozen, at := frozen.at(values))]
+    )
 
 
 def nudged(place: Values, size: float, absolute: float = 0.0) -> Values:
@@ -60,19 +61,14 @@ def nudged(place: Values, size: float, absolute: float = 0.0) -> Values:
         value, sign = np.asarray(x), (-1.0) ** np.arange(x.size).reshape(x.shape)
         return (value + sign * (size * value + absolute)).astype(value.dtype)
 
-    return {name: one(x) if jnp.issubdtype(x.dtype, jnp.floating) else x for name, x in place.items()}
+    return {name: one(x) if np.issubdtype(x.dtype, np.floating) else x for name, x in place.items()}
 
 
-def _is_exact(frozen: FrozenModel, place: Values) -> bool:
+def _is_exact(frozen: FrozenModel, at: Point) -> bool:
     """Whether the log joint of a point is finite, and hardly depends on how it is rounded."""
-    if not _is_finite(frozen, place):
+    if not all(np.isfinite(x).all() for x in at.log_probs.values()):
         return False
-    base = frozen.log_probs(place)
-    return largest_gap(frozen, base, frozen.log_probs(nudged(place, _FAR_ROUNDING, _FAR_ROUNDING))).ratio < _HARDLY
-
-
-def _is_finite(frozen: FrozenModel, place: Values) -> bool:
-    return all(np.isfinite(np.asarray(x)).all() for x in frozen.log_probs(place).values())
+    return gap_to(frozen, at, nudged(at.values, _FAR_ROUNDING, _FAR_ROUNDING)).ratio < _HARDLY
 
 
 def measured(evidence: Evidence) -> Evidence:
@@ -81,8 +77,7 @@ def measured(evidence: Evidence) -> Evidence:
     if frozen.exact:
         return evidence
     seen = _SINGLE
-    for place in (*evidence.places, *evidence.far):
-        base = frozen.log_probs(place)
-        gaps = [largest_gap(frozen, base, frozen.log_probs(nudged(place, s * _SINGLE))).ratio for s in (-2, -1, 1, 2)]
-        seen = max(seen, _MARGIN * max(gaps) * frozen.rounding)
+    for at in (*evidence.places, *evidence.far):
+        gaps = gaps_to(frozen, at, stacked([nudged(at.values, s * _SINGLE) for s in (-2, -1, 1, 2)]))
+        seen = max(seen, _MARGIN * max(gap.ratio for gap in gaps) * frozen.rounding)
     return evidence._replace(frozen=frozen._replace(rounding=min(seen, frozen.rounding)))

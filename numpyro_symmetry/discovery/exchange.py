@@ -13,16 +13,16 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 from numpyro import distributions as dist
 
 from numpyro_symmetry.discovery.evidence import Evidence
+from numpyro_symmetry.discovery.frozen import Point, Values
 from numpyro_symmetry.discovery.program import Program
 from numpyro_symmetry.discovery.reading import Reading
 from numpyro_symmetry.discovery.terms import atoms_of
-from numpyro_symmetry.discovery.trials import CONTROL_FACTOR, Values, largest_gap
+from numpyro_symmetry.discovery.trials import CONTROL_FACTOR, gap_to, largest_gap
 from numpyro_symmetry.discovery.usage import marks_of_usage
 from numpyro_symmetry.models.sites import entrywise, without_wrappers
 from numpyro_symmetry.symmetry import OutOfReach, Symmetry
@@ -80,10 +80,10 @@ class Exchange(NamedTuple):
             a, b = family[self.first], family[self.second]
             moved[a], moved[b] = values[b], values[a]
         for site, axis in self.axes:
-            array = np.asarray(moved[site])
+            array = moved[site]
             order = np.arange(array.shape[axis])
             order[[self.first, self.second]] = self.second, self.first
-            moved[site] = jnp.asarray(array.take(order, axis=axis))
+            moved[site] = array.take(order, axis=axis)
         return moved | {site: 1 - moved[site] for site in self.flips}
 
 
@@ -211,25 +211,23 @@ def _holds(exchange: Exchange, evidence: Iterable[Evidence]) -> bool:
     """Whether an exchange changes nothing, and copying one of two sites over the other would."""
     for k, one in enumerate(evidence):
         frozen = one.frozen
-        for n, place in enumerate((*one.places, *one.far)):
-            base, moved = frozen.log_probs(place), exchange(place)
-            if not all(map(bool, frozen.inside(moved).values())):
+        for n, at in enumerate((*one.places, *one.far)):
+            moved = exchange(at.values)
+            if not all(map(bool, frozen.inside(moved).values())) or not gap_to(frozen, at, moved).ratio <= 1.0:
                 return False
-            if not largest_gap(frozen, base, frozen.log_probs(moved)).ratio <= 1.0:
-                return False
-            if k == n == 0 and not all(_is_read(family, exchange, one, place, base) for family in exchange.families):
+            if k == n == 0 and not all(_is_read(family, exchange, one, at) for family in exchange.families):
                 return False
     return True
 
 
-def _is_read(family: Family, exchange: Exchange, evidence: Evidence, place: Values, base: Mapping[str, Any]) -> bool:
+def _is_read(family: Family, exchange: Exchange, evidence: Evidence, at: Point) -> bool:
     """Whether anything but their own priors depends on two sites: else they are exchanged to no purpose."""
     pair = family[exchange.first], family[exchange.second]
-    copied = evidence.frozen.log_probs(dict(place) | {pair[1]: place[pair[0]]})
-    rest = [name for name in base if name not in pair]
+    copied = evidence.frozen.log_probs(at.values | {pair[1]: at.values[pair[0]]})
+    rest = [name for name in at.log_probs if name not in pair]
     gap = largest_gap(
-        evidence.frozen._replace(data_sites=[name for name in evidence.frozen.data_sites if name in rest]),
-        {name: base[name] for name in rest},
+        evidence.frozen._replace(data_sites=tuple(name for name in evidence.frozen.data_sites if name in rest)),
+        {name: at.log_probs[name] for name in rest},
         {name: copied[name] for name in rest},
     )
     return not gap.ratio <= CONTROL_FACTOR

@@ -5,34 +5,36 @@ Typing says what may be free, numbers say what is: neither is trusted alone. Kno
 
 from __future__ import annotations
 
-import functools
 import itertools
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-import numpy as np
 from jax import Array
 
-from numpyro_symmetry.discovery.check import in_double
+from numpyro_symmetry.discovery.diagnose import words
 from numpyro_symmetry.discovery.exchange import Suspects, is_plausible, out_of_reach, suspects_of
-from numpyro_symmetry.discovery.inputs import asking, read_question
+from numpyro_symmetry.discovery.frozen import freeze
+from numpyro_symmetry.discovery.inputs import Question, asking, read_question
 from numpyro_symmetry.discovery.interpreter import Origin, Typed
 from numpyro_symmetry.discovery.other_data import Sources
 from numpyro_symmetry.discovery.parity import even_sets
 from numpyro_symmetry.discovery.program import Program, read_program
 from numpyro_symmetry.discovery.proposals import what_holds, with_blocks
-from numpyro_symmetry.discovery.reading import Reading
+from numpyro_symmetry.discovery.prove import Outcome, Proof
+from numpyro_symmetry.discovery.reading import FAILED, Reading
 from numpyro_symmetry.discovery.rules import interpreter
 from numpyro_symmetry.discovery.signs import may_have_signs, with_signs
 from numpyro_symmetry.discovery.terms import IS_DATA, Reason, Term, axis, pinned
 from numpyro_symmetry.models.data import holds_nan
-from numpyro_symmetry.models.trace import observations, outline
-from numpyro_symmetry.symmetry import Finding, Symmetry, SymmetryError, SymmetryWarning
+from numpyro_symmetry.models.log_joint import Sites, Way
+from numpyro_symmetry.symmetry import Finding, Symmetry, SymmetryWarning
 from numpyro_symmetry.symmetry.arguments import as_flag
 from numpyro_symmetry.symmetry.axes import names_in
 from numpyro_symmetry.symmetry.errors import NotFiniteError
+
+_WHY = {Outcome.LEAVES_SUPPORT: "refused for a support"}
 
 
 def find_symmetry(
@@ -97,9 +99,9 @@ def find_symmetry(
     asked = read_question("find_symmetry", model, model_args, model_kwargs, rng_key)
     signs = as_flag(signs, "signs")
     with asking():
-        found = _found(*asked, signs)
-    for one in found.out_of_reach:
-        warnings.warn(str(one), SymmetryWarning, stacklevel=2)
+        found, told = _found(asked, signs)
+    for text in (*told, *map(str, found.out_of_reach)):
+        warnings.warn(text, SymmetryWarning, stacklevel=2)
     return found
 
 
@@ -110,27 +112,25 @@ def without_parameters(found: Symmetry) -> Symmetry:
     return found.restrict([name for name in found.groups if name not in held]) if held else found
 
 
-def _found(
-    model: Callable, args: tuple, kwargs: dict[str, Any], key: Array, rng: np.random.Generator, signs: bool
-) -> Symmetry:
-    """The symmetry of a model."""
-    read = _typed(model, args, kwargs, key, signs)
+def _found(asked: Question, signs: bool) -> tuple[Symmetry, list[str]]:
+    """The symmetry of a model, and what its user is to be told."""
+    read = _typed(asked, signs)
     if not read.claims_anything and not read.even and not is_plausible(read.suspects, read.reading):
-        return read.trivial()
+        return read.trivial(), []
+    sources = _sources(read, asked)
     try:
-        return in_double(functools.partial(_proved, read, model, key, rng), args, kwargs)
-    except SymmetryError as error:
+        sources.own  # noqa: B018
+    except NotFiniteError as error:
         if not read.claims_anything:
-            return read.trivial()
-        if not isinstance(error, NotFiniteError):
-            raise
-        if holds_nan((args, kwargs, observations(outline(model, args, kwargs, key), "known"))):
+            return read.trivial(), []
+        if holds_nan((asked.args, asked.kwargs, read.sites.observed)):
             raise
         # a model that NUTS may well run, for it starts where the log joint is finite
-        warnings.warn(f"No symmetry could be verified. {error}", SymmetryWarning, stacklevel=3)
         nothing = read.claimed.restrict([])
-        refused = dict.fromkeys(read.claimed.groups, error)
-        return replace(nothing, findings=read.findings(nothing, read.claimed, refused))
+        refused = dict.fromkeys(read.claimed.groups, "the log joint is not finite about the prior")
+        said = read.findings(nothing, read.claimed, refused)
+        return replace(nothing, findings=said), [f"No symmetry could be verified. {error}"]
+    return _proved(read, sources)
 
 
 class _Read(NamedTuple):
@@ -144,8 +144,10 @@ class _Read(NamedTuple):
         The group that they leave.
     even
         Sets of sites that may be negated.
+    sites, way
+        What its log joint is made of, and which data are arguments of the program.
     opaque
-        Whether its arguments were opaque.
+        Whether all of its arguments were opaque.
     suspects
         What might be exchanged between sites.
     signs
@@ -155,6 +157,8 @@ class _Read(NamedTuple):
     reading: Reading
     claimed: Symmetry
     even: list[frozenset[str]]
+    sites: Sites
+    way: Way
     opaque: bool
     suspects: Suspects
     signs: bool
@@ -168,7 +172,7 @@ class _Read(NamedTuple):
         """Whether any signs of this symmetry are to be tried."""
         return self.signs and may_have_signs(symmetry, self.even)
 
-    def findings(self, found: Symmetry, tried: Symmetry, refused: Mapping[str, SymmetryError]) -> tuple[Finding, ...]:
+    def findings(self, found: Symmetry, tried: Symmetry, refused: Mapping[str, str]) -> tuple[Finding, ...]:
         """What is said of every axis."""
         found_so = self.reading.findings(found, tried, refused)
         return tuple(finding._replace(is_parameter=finding.site not in self.suspects.batches) for finding in found_so)
@@ -178,34 +182,44 @@ class _Read(NamedTuple):
         return replace(self.claimed, findings=self.findings(self.claimed, self.claimed, {}))
 
 
-def _typed(model: Callable, args: tuple, kwargs: dict[str, Any], key: Array, signs: bool) -> _Read:
+def _typed(asked: Question, signs: bool) -> _Read:
     """What the types of a model say.
 
     The program itself is let go: while it lives JAX may find its parts, in single precision, when asked for double.
     """
-    program = read_program(model, args, kwargs, key)
-    sites = list(program.shapes)
+    program = read_program(asked.model, asked.args, asked.kwargs, asked.key)
+    names = list(program.shapes)
     even = even_sets(program.jaxpr, program.signs) if signs else []
-    negated = [frozenset(sites[k] for k in one) for one in even]
-    reading = type_program(program)
-    return _Read(reading, reading.symmetry(), negated, program.opaque, suspects_of(program), signs)
+    return _Read(
+        reading := type_program(program),
+        reading.symmetry(),
+        [frozenset(names[k] for k in one) for one in even],
+        program.sites,
+        program.way,
+        program.opaque,
+        suspects_of(program),
+        signs,
+    )
 
 
-def _proved(
-    read: _Read, model: Callable, key: Array, rng: np.random.Generator, args: tuple, kwargs: dict, single: bool
-) -> Symmetry:
+def _sources(read: _Read, asked: Question) -> Sources:
+    """Where the symmetry of a model is tried."""
+    # what is observed may be drawn afresh, numbers of Python too, unless the model looks at them
+    ways = dict.fromkeys((read.way._replace(observed=tuple(read.sites.observed)), read.way))
+    model = freeze(asked.model, asked.args, asked.kwargs, asked.key, read.sites, list(ways))
+    far = not read.opaque or bool(read.reading.blocks(read.claimed)) or read.may_be_signed(read.claimed)
+    return Sources(model, read.opaque, asked.rng, far)
+
+
+def _proved(read: _Read, sources: Sources) -> tuple[Symmetry, list[str]]:
     """What numbers leave of what labels claim, and what they find beyond it."""
-    reading, claimed = read.reading, read.claimed
-    reaches_far = not read.opaque or bool(reading.blocks(claimed)) or read.may_be_signed(claimed)
-    sources = Sources(model, args, kwargs, key, rng, reading.sites, single, reaches_far)
+    reading, rng = read.reading, sources.rng
     tried, found, refused = _that_hold(read, sources)
-    for name, why in refused.items():
-        warnings.warn(
-            f"Group {name!r} looked possible from the structure of the model, but failed the numerical check, and "
-            f"is left out. {why}",
-            SymmetryWarning,
-            stacklevel=5,
-        )
+    told = [
+        f"Group {name!r} looked possible from the structure of the model, but failed the numerical check, and is left "
+        f"out. {words(proof)}"
+        for name, proof in refused.items()
+    ]
     if blocks := reading.blocks(found):
         # what no rule has followed may have met data after all: those that coincide must not count
         found = with_blocks(reading, found, blocks, lambda: itertools.chain([sources.own], sources.others()), rng)
@@ -213,14 +227,15 @@ def _proved(
         # what is even may be so for these data alone
         found = with_signs(found, read.even, [sources.own, *itertools.islice(sources.redrawn(), 1)], rng)
     missed = out_of_reach(read.suspects, reading, found, sources.everything)
-    said = tuple(_of_a_prior(one, sources.own.frozen.unread) for one in read.findings(found, tried, refused))
-    return replace(found, findings=said, out_of_reach=missed)
+    why = {name: _WHY.get(proof.outcome, FAILED) for name, proof in refused.items()}
+    said = tuple(_of_a_prior(one, sources.own.frozen.unread) for one in read.findings(found, tried, why))
+    return replace(found, findings=said, out_of_reach=missed), told
 
 
-def _that_hold(read: _Read, sources: Sources) -> tuple[Symmetry, Symmetry, dict[str, SymmetryError]]:
+def _that_hold(read: _Read, sources: Sources) -> tuple[Symmetry, Symmetry, dict[str, Proof]]:
     """The groups that were tried, those of them that hold, and why the others do not; without fibres if one fails."""
 
-    def holding(tried: Symmetry) -> tuple[Symmetry, dict[str, SymmetryError]]:
+    def holding(tried: Symmetry) -> tuple[Symmetry, dict[str, Proof]]:
         found, refused = what_holds(tried, sources.own, sources.rng)
         for one in sources.redrawn() if not read.opaque else ():
             found, more = what_holds(found, one, sources.rng)

@@ -22,6 +22,7 @@ from jax.extend import core
 from numpyro_symmetry.discovery.constants import axes_of_constant, fold
 from numpyro_symmetry.discovery.terms import DIFFERS, Reason, Strength, Term, Uniform, pinned, resolve, unify
 from numpyro_symmetry.models.compat import called, frames_of, shapes_of
+from numpyro_symmetry.models.programs import read_later
 
 # folders whose frames are not the user's: the standard library and installed packages, and this package
 _LIBRARIES = (sysconfig.get_paths()["stdlib"], sysconfig.get_paths()["purelib"], str(Path(__file__).parents[1]))
@@ -308,13 +309,15 @@ def known(value: Any) -> Known:
 
 
 def constants_of(jaxpr: Any, known_: Mapping[Any, Known]) -> dict[Any, Known]:
-    """Every value of a program that constants alone determine."""
-    found = dict(known_)
+    """Every value of a program that constants alone determine, and that a result is made from."""
+    found, wanted = dict(known_), read_later(jaxpr)
 
     def read(atom: Any) -> Known | None:
         return Known(np.asarray(atom.val)) if isinstance(atom, core.Literal) else found.get(atom)
 
     for equation in jaxpr.eqns:
+        if not any(var in wanted for var in equation.outvars):
+            continue
         operands = list(map(read, equation.invars))
         if equation.primitive.name == "platform_index":
             found[equation.outvars[0]] = Known(np.int32(0))

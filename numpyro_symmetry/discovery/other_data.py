@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 import numpy as np
-from jax import Array
 
 from numpyro_symmetry.discovery.evidence import Evidence, gather_evidence, measured, with_far_points
-from numpyro_symmetry.discovery.joint import FrozenModel, freeze, traced_in
-from numpyro_symmetry.models.data import apart, observing, redrawn
-from numpyro_symmetry.models.trace import observed_values
+from numpyro_symmetry.discovery.frozen import CompiledModel, on_other_arguments
+from numpyro_symmetry.models.data import apart, redrawn
+from numpyro_symmetry.symmetry.errors import NotFiniteError
 
 _NUM_POINTS, _NUM_REDRAWN = 2, 5
 
@@ -24,29 +24,25 @@ class Sources:
 
     Attributes
     ----------
-    model, args, kwargs, key, rng
-        The model, its arguments, and where its plates and its points come from.
-    sites
-        Latent sites.
-    single
-        Whether the model is traced in single precision.
+    model
+        The model, compiled.
+    opaque
+        Whether all of its data are arguments of its programs; other data are then others of these.
+    rng
+        Where points come from.
     reaches_far
         Whether evidence on its own data has far points from the start.
     """
 
-    model: Callable
-    args: tuple
-    kwargs: dict[str, Any]
-    key: Array
+    model: CompiledModel
+    opaque: bool
     rng: np.random.Generator
-    sites: Collection[str]
-    single: bool
     reaches_far: bool
 
     @functools.cached_property
     def own(self) -> Evidence:
         """On its own data."""
-        found = gather_evidence(self._frozen(self.args, self.kwargs, {}), self.rng, _NUM_POINTS)
+        found = gather_evidence(self.model.on(self.model.own), self.rng, _NUM_POINTS)
         return with_far_points(found, self.rng) if self.reaches_far else found
 
     @functools.cached_property
@@ -78,20 +74,22 @@ class Sources:
             self._others[k] = next(filter(None, map(self._as_drawn, ways)), None)
         return self._others[k]
 
-    def _as_drawn(self, way: Callable[[Any, np.random.Generator], Any]) -> Evidence | None:
-        try:
-            with traced_in(self.single):
-                observed = observed_values(self.model, self.args, self.kwargs, self.key)
-            # where a prior depends on data, points about another are as good, and need not be compiled
-            other = self._frozen(*way((self.args, self.kwargs, observed), self.rng))
-            other = other._replace(place=self.own.frozen.place)
-            if other.sizes != self.own.frozen.sizes:
+    def _as_drawn(self, draw: Callable[[Any, np.random.Generator], Any]) -> Evidence | None:
+        model, joint, own = self.model, self.model.joint, self.model.own
+        with model.precision.evaluating():
+            args, kwargs, observed = draw((joint.args, joint.kwargs, own.observed), self.rng)
+        if not self.opaque:
+            try:
+                model = on_other_arguments(model, args, kwargs)
+            except Exception:  # whatever a model says of data it was not made for
                 return None
-            found = with_far_points(gather_evidence(other, self.rng, _NUM_POINTS), self.rng)
-            return measured(found)._replace(controls=False)
-        except Exception:  # whatever a model says of data it was not made for
+            if model.shapes != self.model.shapes:
+                return None
+        leaves = jax.tree.leaves((args, kwargs))
+        frozen = model.on(own._replace(arguments={k: leaves[k] for k in own.arguments}, observed=observed))
+        try:
+            # where a prior depends on data, points about another are as good
+            found = gather_evidence(frozen._replace(place=self.own.frozen.place), self.rng, _NUM_POINTS)
+        except NotFiniteError:
             return None
-
-    def _frozen(self, args: tuple, kwargs: dict[str, Any], observed: Mapping[str, Any]) -> FrozenModel:
-        shown = observing(self.model, observed) if observed else self.model
-        return freeze(shown, args, kwargs, self.key, self.sites, single=self.single)
+        return measured(with_far_points(found, self.rng))._replace(controls=False)

@@ -6,16 +6,11 @@ Noise comes from NumPy: to compile a random generator for every site takes longe
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
-import jax.numpy as jnp
 import numpy as np
-from jax import Array
 
+from numpyro_symmetry.discovery.frozen import FrozenModel, Point, Values
 from numpyro_symmetry.symmetry.errors import NotFiniteError
-
-if TYPE_CHECKING:
-    from numpyro_symmetry.discovery.joint import FrozenModel
 
 # as many as NUTS makes to start
 _TRIES = 100
@@ -35,35 +30,35 @@ def draw(
     stretch: float,
     bound: float = np.inf,
     sides: Mapping[str, int] | None = None,
-) -> dict[str, Array]:
+) -> Values:
     """Latent values about the centre of the prior, ``stretch`` times as far as it spreads.
 
     Constrained ones at most ``bound`` times. With sides, all values of a site lie about as far to its side as that.
     """
 
     def noise(site: str, size: int) -> np.ndarray:
-        most = np.inf if site not in model.constrained else _FAR_MATRIX if site in model.matrices else bound
+        most = np.inf if site not in model.sites.constrained else _FAR_MATRIX if site in model.sites.matrices else bound
         reach, z = min(stretch, most), rng.standard_normal(size)
         return reach * z if sides is None else sides[site] * reach + z
 
     return model.place({site: noise(site, size) for site, size in model.sizes.items()})
 
 
-def points(model: FrozenModel, rng: np.random.Generator, count: int) -> list[dict[str, Array]]:
-    """Latent values at which the log joint is finite: about as far out as the prior, every other one further.
+def points(model: FrozenModel, rng: np.random.Generator, count: int) -> list[Point]:
+    """Points at which the log joint is finite: about as far out as the prior, every other one further.
 
     Raises
     ------
     NotFiniteError
         If the log joint is not finite at enough of a bounded number of tries.
     """
-    found: list[dict[str, Array]] = []
+    found: list[Point] = []
     bad: list[str] = []
     for attempt in range(count * _TRIES):
-        values = draw(model, rng, _STRETCHES[attempt % 2])
-        bad = [name for name, x in model.log_probs(values).items() if not np.isfinite(np.asarray(x)).all()]
+        point = model.at(draw(model, rng, _STRETCHES[attempt % 2]))
+        bad = [name for name, x in point.log_probs.items() if not np.isfinite(x).all()]
         if not bad:
-            found.append(values)
+            found.append(point)
         if len(found) == count:
             return found
     raise NotFiniteError(
@@ -72,12 +67,12 @@ def points(model: FrozenModel, rng: np.random.Generator, count: int) -> list[dic
     )
 
 
-def edges(model: FrozenModel, rng: np.random.Generator) -> list[dict[str, Array]]:
+def edges(model: FrozenModel, rng: np.random.Generator) -> list[Values]:
     """Latent values near the edges of their supports; the log joint need not be finite there."""
     return [draw(model, rng, _FAR) for _ in range(_NUM_EDGES)]
 
 
-def far_points(model: FrozenModel, rng: np.random.Generator) -> list[dict[str, Array]]:
+def far_points(model: FrozenModel, rng: np.random.Generator) -> list[Values]:
     """Latent values far from where the prior has its mass; the log joint need not be finite there.
 
     Constrained values are stretched less: a scale of ``exp(30)`` beside one of ``exp(-30)`` shows nothing but rounding.
@@ -95,12 +90,12 @@ def far_points(model: FrozenModel, rng: np.random.Generator) -> list[dict[str, A
     return found + [at for limit in model.limits for at in _about(model, rng, limit)]
 
 
-def _about(model: FrozenModel, rng: np.random.Generator, limit: float) -> list[dict[str, Array]]:
+def _about(model: FrozenModel, rng: np.random.Generator, limit: float) -> list[Values]:
     """Latent values about a number and its opposite, those of them that may be any."""
 
-    def one(centre: float) -> dict[str, Array]:
-        free = {name: x for name, x in draw(model, rng, 1.0).items() if name not in model.constrained}
-        moved = {name: jnp.asarray(centre + rng.standard_normal(x.shape), x.dtype) for name, x in free.items()}
+    def one(centre: float) -> Values:
+        free = {name: x for name, x in draw(model, rng, 1.0).items() if name not in model.sites.constrained}
+        moved = {name: (centre + rng.standard_normal(x.shape)).astype(x.dtype) for name, x in free.items()}
         return draw(model, rng, 1.0) | moved
 
     return [one(centre) for centre in (limit, -limit) for _ in range(_NUM_ABOUT)]

@@ -14,12 +14,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from numpyro_symmetry.discovery.check import refusal
 from numpyro_symmetry.discovery.evidence import Evidence
-from numpyro_symmetry.discovery.joint import FrozenModel
+from numpyro_symmetry.discovery.frozen import Values
+from numpyro_symmetry.discovery.prove import Proof, prove
 from numpyro_symmetry.discovery.reading import Block, Reading
-from numpyro_symmetry.discovery.trials import Values, largest_gap
-from numpyro_symmetry.symmetry import Symmetry, SymmetryError
+from numpyro_symmetry.discovery.trials import gap_to
+from numpyro_symmetry.symmetry import Symmetry
 
 _NUM_ELEMENTS, _NUM_FAR = 1, 4
 # axes up to this size are searched for sets of indices that may be exchanged among themselves
@@ -28,20 +28,18 @@ _MAX_ORBITS = 32
 _MAX_BLOCKS_IN_PART = 5
 
 
-def what_holds(
-    symmetry: Symmetry, evidence: Evidence, rng: np.random.Generator
-) -> tuple[Symmetry, dict[str, SymmetryError]]:
-    """The groups that numbers prove, and why they do not prove the others."""
+def what_holds(symmetry: Symmetry, evidence: Evidence, rng: np.random.Generator) -> tuple[Symmetry, dict[str, Proof]]:
+    """The groups that numbers prove, and what they show of the others."""
 
-    def why_not(symmetry: Symmetry) -> SymmetryError | None:
-        return refusal(evidence, symmetry, rng, _NUM_ELEMENTS) if symmetry.groups else None
+    def tried(names: Iterable[str]) -> Proof:
+        return prove(evidence, symmetry.restrict(list(names)), rng, _NUM_ELEMENTS)
 
-    if why_not(symmetry) is None:
+    if not symmetry.groups or tried(symmetry.groups).holds:
         return symmetry, {}
-    tried = {name: why_not(symmetry.restrict([name])) for name in symmetry.groups}
-    refused = {name: why for name, why in tried.items() if why is not None}
+    proofs = {name: tried([name]) for name in symmetry.groups}
+    refused = {name: proof for name, proof in proofs.items() if not proof.holds}
     kept = symmetry.restrict([name for name in symmetry.groups if name not in refused])
-    if (together := why_not(kept)) is not None:
+    if kept.groups and not (together := tried(kept.groups)).holds:
         return symmetry.restrict([]), dict.fromkeys(kept.groups, together) | refused
     return kept, refused
 
@@ -60,7 +58,7 @@ def with_blocks(
     """
 
     def held(claimed: Symmetry) -> bool:
-        return all(refusal(one, claimed, rng, _NUM_ELEMENTS, _NUM_FAR) is None for one in evidence())
+        return all(prove(one, claimed, rng, _NUM_ELEMENTS, _NUM_FAR).holds for one in evidence())
 
     for known in blocks.values():
         left = list(known)
@@ -108,7 +106,7 @@ class _Claim(NamedTuple):
         order[[index, other]] = other, index
         moved = dict(place)
         for site, position in self.places:
-            moved[site] = np.take(np.asarray(moved[site]), order, position)
+            moved[site] = np.take(moved[site], order, position)
         return moved
 
 
@@ -127,9 +125,8 @@ def _is_likely(claim: _Claim, evidence: Callable[[], Iterable[Evidence]]) -> boo
     first = next(iter(evidence()))
     index = next(k for k, kind in enumerate(claim.kinds) if claim.kinds.count(kind) > 1)
     other = claim.kinds.index(claim.kinds[index], index + 1)
-    base = first.frozen.log_probs(first.places[0])
-    after = first.frozen.log_probs(claim.exchanged(first.places[0], index, other))
-    return largest_gap(first.frozen, base, after).ratio <= 1.0
+    at = first.places[0]
+    return gap_to(first.frozen, at, claim.exchanged(at.values, index, other)).ratio <= 1.0
 
 
 def _part(
@@ -142,20 +139,13 @@ def _part(
     claim = _claim(reading, symmetry, blocks)
     if claim is None or len(claim.kinds) > _MAX_ORBITS:
         return None
-    known: list[tuple[FrozenModel, list[tuple[Values, Values]]]] = []
-
-    def seen() -> Iterator[tuple[FrozenModel, list[tuple[Values, Values]]]]:
-        # what is dear to come by is asked for only where all before it has said yes
-        for k, one in enumerate(evidence()):
-            if k == len(known):
-                known.append((one.frozen, [(p, one.frozen.log_probs(p)) for p in (one.places[0], *one.far)]))
-            yield known[k]
 
     def may_be_exchanged(index: int, other: int) -> bool:
         return claim.kinds[index] == claim.kinds[other] and all(
-            largest_gap(frozen, base, frozen.log_probs(claim.exchanged(place, index, other))).ratio <= 1.0
-            for frozen, places in seen()
-            for place, base in places
+            gap_to(one.frozen, at, claim.exchanged(at.values, index, other)).ratio <= 1.0
+            # what is dear to come by is asked for only where all before it has said yes
+            for one in evidence()
+            for at in (one.places[0], *one.far)
         )
 
     orbits: list[list[int]] = []

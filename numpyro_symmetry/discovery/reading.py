@@ -27,10 +27,11 @@ from numpyro_symmetry.discovery.terms import (
 )
 from numpyro_symmetry.symmetry import Concat, Finding, Split, Symmetry, SymmetryError, Unsigned, Whole
 from numpyro_symmetry.symmetry.axes import AxisEntry, labels
-from numpyro_symmetry.symmetry.errors import NotFiniteError, OffSupportError
 
 # blocks of axes of one size of which every set is tried
 _MAX_BLOCKS = 8
+# what is said of a group that numbers refused, where nothing closer is known
+FAILED = "failed the numerical check"
 Block = tuple[tuple[str, int], ...]
 
 
@@ -203,22 +204,16 @@ class Reading:
 
     # ---- why -------------------------------------------------------------------------------------------------------
 
-    def findings(
-        self, symmetry: Symmetry, tried: Symmetry, refused: Mapping[str, SymmetryError]
-    ) -> tuple[Finding, ...]:
+    def findings(self, symmetry: Symmetry, tried: Symmetry, refused: Mapping[str, str]) -> tuple[Finding, ...]:
         """One line for every axis of every site: its group, or the reason why it has none.
 
-        Groups of another symmetry were tried, and some of them refused.
+        Groups of another symmetry were tried, and some of them refused, for a reason.
         """
 
         def refusal(site: str, k: int) -> str:
             standing = labels((tried.axes[site][k],)) if site in tried.axes else ()
-            errors = [error for axis in standing if axis.group and (error := refused.get(axis.group))]
-            if any(isinstance(error, OffSupportError) for error in errors):
-                return "refused for a support"
-            if any(isinstance(error, NotFiniteError) for error in errors):
-                return "the log joint is not finite about the prior"
-            return "failed the numerical check" if errors else ""
+            why = [refused[axis.group] for axis in standing if axis.group and axis.group in refused]
+            return next((text for text in why if text != FAILED), FAILED if why else "")
 
         def as_a_whole(site: str) -> list[Finding]:
             names = [entry.group for entry in symmetry.axes.get(site, ()) if isinstance(entry, Whole)]

@@ -9,16 +9,17 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
-from numpyro_symmetry.discovery.check import refusal
 from numpyro_symmetry.discovery.evidence import Evidence
+from numpyro_symmetry.discovery.frozen import Values
 from numpyro_symmetry.discovery.parity import combinations_of, reduced_basis
-from numpyro_symmetry.discovery.trials import Values, largest_gap
+from numpyro_symmetry.discovery.prove import prove
+from numpyro_symmetry.discovery.trials import gap_to
 from numpyro_symmetry.symmetry import Concat, Split, Symmetry, Unsigned, Whole
-from numpyro_symmetry.symmetry.axes import AxisEntry, has_concat, labels, num_axes, padded, pieces_of
+from numpyro_symmetry.symmetry.axes import AxisEntry, labels, num_axes, padded, pieces_of
+from numpyro_symmetry.symmetry.axes import is_cut as has_concat
 
 # places of a group on parts of axes, of which parities say nothing, up to which every set of them is tried
 _MAX_PLACES = 8
@@ -47,7 +48,7 @@ def with_signs(symmetry: Symmetry, even: Even, evidence: Sequence[Evidence], rng
     """
 
     def held(signed: Symmetry) -> bool:
-        return all(refusal(one, signed, rng, 1, 1) is None for one in evidence)
+        return all(prove(one, signed, rng, 1, 1).holds for one in evidence)
 
     likely = _grown(symmetry, even, evidence[0], lambda signed: True)
     return likely if likely == symmetry or held(likely) else _grown(symmetry, even, evidence[0], held)
@@ -61,7 +62,7 @@ def _grown(symmetry: Symmetry, even: Even, evidence: Evidence, accepted: Callabl
         if signed is not None and _is_new(signed, name, evidence) and accepted(signed):
             symmetry = signed
     for sites in _beside(symmetry, even):
-        if accepted(signed := _with_whole(symmetry, sites, evidence.places[0])):
+        if accepted(signed := _with_whole(symmetry, sites, evidence.places[0].values)):
             symmetry = signed
     return symmetry
 
@@ -105,10 +106,9 @@ def _sets_of_places(symmetry: Symmetry, places: list[str], even: Even) -> Iterat
 
 def _is_even(symmetry: Symmetry, name: str, evidence: Evidence) -> bool:
     """Whether negating one index of a signed group changes nothing, to see quickly which claims are worth a proof."""
-    (place, *_) = evidence.places
-    moved: Any = place | {site: np.asarray(place[site]) * f for site, f in next(_flips(symmetry, name, place)).items()}
-    base = evidence.frozen.log_probs(place)
-    return largest_gap(evidence.frozen, base, evidence.frozen.log_probs(moved)).ratio <= 1.0
+    (at, *_) = evidence.places
+    moved = at.values | {site: at.values[site] * f for site, f in next(_flips(symmetry, name, at.values)).items()}
+    return gap_to(evidence.frozen, at, moved).ratio <= 1.0
 
 
 def _is_new(symmetry: Symmetry, name: str, evidence: Evidence) -> bool:
@@ -121,7 +121,7 @@ def _is_new(symmetry: Symmetry, name: str, evidence: Evidence) -> bool:
         negated = np.concatenate([np.ravel(factors[site]) < 0 for site in symmetry.axes])
         return int.from_bytes(np.packbits(negated).tobytes(), "big")
 
-    place = evidence.places[0]
+    place = evidence.places[0].values
     others = [other for other, group in symmetry.groups.items() if group.signed and name in group.over]
     if not others:
         return True

@@ -5,30 +5,27 @@ Knows a frozen model and symmetries; decides nothing and explains nothing.
 
 from __future__ import annotations
 
-import functools
+import itertools
 import math
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import Array
 
-from numpyro_symmetry.discovery.joint import FrozenModel
-from numpyro_symmetry.models.trace import QUICK
-from numpyro_symmetry.symmetry import Element, Group, SignedPermutation, Symmetry, permutation_of
+from numpyro_symmetry.discovery.frozen import FrozenModel, Point, Stack, Values, stacked
+from numpyro_symmetry.symmetry import Element, Group, SignedPermutation, Symmetry
 from numpyro_symmetry.symmetry.action import move as act
-from numpyro_symmetry.symmetry.axes import labels
-from numpyro_symmetry.symmetry.elements import Part
+from numpyro_symmetry.symmetry.axes import names_in
+from numpyro_symmetry.symmetry.hard import Part
 
 CONTROL_FACTOR = 1e3
 # nats that are a change however large what changes is, but for what float64 cannot tell of it
 _MOST, _DOUBLE = 1e-3, 1e-13
 ALL_GROUPS = "all groups"
 
-# arrays of JAX, or of NumPy where JAX would compile their way to it
-Values = dict[str, Any]
+
+Item = TypeVar("Item")
 
 
 class Gap(NamedTuple):
@@ -48,130 +45,140 @@ class Gap(NamedTuple):
 
 def movable(symmetry: Symmetry) -> list[str]:
     """Groups with more than one element."""
-    return [name for name, group in symmetry.groups.items() if max(group.orbit_sizes) > 1 or group.signed]
+    return [name for name, group in symmetry.groups.items() if not group.is_trivial]
 
 
 def trial_elements(symmetry: Symmetry, rng: np.random.Generator, count: int) -> list[tuple[str, Element]]:
     """Generators of each group and ``count`` random elements, none the identity; as many of all groups at once.
 
     A cycle through all indices and a transposition of two neighbours on it generate every permutation, so a model
-    invariant under a proper subgroup only (cyclic shifts, all but one index) cannot slip through by luck. In NumPy:
-    the elements of every group would have to be compiled apart.
+    invariant under a proper subgroup only (cyclic shifts, all but one index) cannot slip through by luck. An element of
+    one group says nothing of the others.
     """
-    groups, identity = symmetry.groups, {name: _identity(group) for name, group in symmetry.groups.items()}
-    names, trials = movable(symmetry), []
+    groups, names = symmetry.groups, movable(symmetry)
+    trials: list[tuple[str, Element]] = []
     for name in names:
-        parts = _generators(groups[name], rng) + [_random(groups[name], rng) for _ in range(count)]
-        trials += [(name, identity | {name: part}) for part in parts]
+        parts = groups[name].generators(rng) + [groups[name].random(rng) for _ in range(count)]
+        trials += [(name, {name: part.part()}) for part in parts]
     if len(names) > 1:
-        trials += [(ALL_GROUPS, {name: _random(group, rng) for name, group in groups.items()}) for _ in range(count)]
-    return [(label, element) for label, element in trials if not _is_same(element, identity)]
+        trials += [
+            (ALL_GROUPS, {name: group.random(rng).part() for name, group in groups.items()}) for _ in range(count)
+        ]
+    return [(label, element) for label, element in trials if not _is_identity(groups, element)]
 
 
 def random_elements(symmetry: Symmetry, rng: np.random.Generator, count: int) -> list[tuple[str, Element]]:
     """Random elements of all groups at once, none the identity."""
     groups, names = symmetry.groups, movable(symmetry)
-    label, identity = names[0] if len(names) == 1 else ALL_GROUPS, {n: _identity(g) for n, g in groups.items()}
+    label = names[0] if len(names) == 1 else ALL_GROUPS
     found: list[tuple[str, Element]] = []
     while len(found) < count and names:
-        element: Element = {name: _random(group, rng) for name, group in groups.items()}
-        if not _is_same(element, identity):
+        element: Element = {name: group.random(rng).part() for name, group in groups.items()}
+        if not _is_identity(groups, element):
             found.append((label, element))
     return found
 
 
-def _identity(group: Group) -> Part:
-    index = np.broadcast_to(np.arange(group.size or 0), (*group.cells, group.size or 0)).copy()
-    return SignedPermutation(index, np.ones_like(index)) if group.signed else index
+def _is_identity(groups: Mapping[str, Group], element: Element) -> bool:
+    same = {name: groups[name].identity().part() for name in element}
+    return jax.tree.all(jax.tree.map(lambda x, y: bool((np.asarray(x) == np.asarray(y)).all()), element, same))
 
 
-def _random(group: Group, rng: np.random.Generator) -> Part:
-    part = _identity(group)
-    permutation = np.asarray(part.permutation if isinstance(part, SignedPermutation) else part)
-    for cell in np.ndindex(*group.cells):
-        for orbit in group.members():
-            permutation[cell][orbit] = rng.permutation(orbit)
-    return SignedPermutation(permutation, rng.choice([-1, 1], permutation.shape)) if group.signed else permutation
+class Action(NamedTuple):
+    """A symmetry bound to a point's shapes: its axes and groups, and the sites on which each group stands."""
+
+    symmetry: Symmetry
+    groups: Mapping[str, Group]
+    sites: Mapping[str, Sequence[str]]
+
+    @classmethod
+    def on(cls, symmetry: Symmetry, values: Values) -> Action:
+        """The action of a symmetry on points such as one."""
+        bound = symmetry.bind(values)
+        sites: dict[str, list[str]] = {name: [] for name in bound.group_names()}
+        for site, entries in bound.axes.items():
+            for name in names_in(entries):
+                sites[name].append(site)
+        return cls(bound, bound.groups, sites)
+
+    def move(self, element: Element, values: Values) -> Values:
+        """A point moved, unchecked, so that elements can be wrong on purpose; what does not move stays as it is."""
+        axes = self.symmetry.axes
+        touched = dict.fromkeys(itertools.chain.from_iterable(self.sites[name] for name in element))
+        return dict(values) | {site: act(element, axes[site], values[site]) for site in touched}
 
 
-def _generators(group: Group, rng: np.random.Generator) -> list[Part]:
-    """A cycle and a swap of every orbit and, for signed groups, one flip; in one cell of a fibred group."""
-    n = group.size or 0
-    changes = []
-    for orbit in group.members():
-        order = rng.permutation(orbit)
-        cycle, swap = np.arange(n), np.arange(n)
-        cycle[order] = np.roll(order, -1)
-        swap[order[:2]] = order[:2][::-1]
-        changes += [cycle] * (len(order) > 1) + [swap] * (len(order) > 2)
-    cell = tuple(int(rng.integers(size)) for size in group.cells)
-
-    def part(permutation: np.ndarray, sign: np.ndarray) -> Part:
-        index = np.broadcast_to(np.arange(n), (*group.cells, n)).copy()
-        index[cell] = permutation
-        signs = np.ones_like(index)
-        signs[cell] = sign
-        return SignedPermutation(index, signs) if group.signed else index
-
-    keep, flip = np.ones(n, int), np.where(np.arange(n) == rng.integers(n), -1, 1)
-    return [part(change, keep) for change in changes] + ([part(np.arange(n), flip)] if group.signed else [])
+def largest_gap(frozen: FrozenModel, before: Values, after: Values) -> Gap:
+    """`largest_gaps` at one point."""
+    return largest_gaps(frozen, before, {name: x[None] for name, x in after.items()})[0]
 
 
-def _is_same(a: Element, b: Element) -> bool:
-    return jax.tree.all(jax.tree.map(lambda x, y: bool((np.asarray(x) == np.asarray(y)).all()), a, b))
+def gap_to(frozen: FrozenModel, at: Point, values: Values) -> Gap:
+    """Largest change from one point to another."""
+    return gaps_to(frozen, at, stacked([values]))[0]
 
 
-def move(symmetry: Symmetry, element: Element, values: Values) -> Values:
-    """The action compiled once for all elements, and unchecked, so that actions can be wrong on purpose."""
-    return dict(values) | _apply(symmetry, element, {site: values[site] for site in symmetry.axes})
+def gaps_to(frozen: FrozenModel, at: Point, stack: Stack) -> list[Gap]:
+    """Largest change from one point to each of several."""
+    return largest_gaps(frozen, at.log_probs, frozen.log_probs_of(stack))
 
 
-@functools.partial(jax.jit, static_argnums=0, compiler_options=QUICK)
-def _apply(symmetry: Symmetry, element: Element, values: Values) -> Values:
-    return {
-        site: act(element, entries, jnp.asarray(values[site])) for site, entries in symmetry.bind(values).axes.items()
-    }
-
-
-def largest_gap(frozen: FrozenModel, before: Mapping[str, Array], after: Mapping[str, Array]) -> Gap:
+def largest_gaps(frozen: FrozenModel, before: Values, after: Stack) -> list[Gap]:
     """Largest change, against its own rounding, of any datum's log-likelihood or of all other terms together.
 
     Latent sites and factors may trade off, so only their sum counts. It is held against the magnitude of those that
     change at all, for a likelihood of 1e9 nats, or a large prior elsewhere, would hide any other.
     """
-
-    def allowed_of(size: float) -> float:
-        relative = frozen.rounding * (1.0 + size)
-        return min(relative, max(_MOST, _DOUBLE * size)) if frozen.exact else relative
-
-    change = {name: np.asarray(after[name], float) - np.asarray(before[name], float) for name in before}
+    count = len(next(iter(after.values())))
+    change = {name: (np.asarray(after[name], float) - before[name]).reshape(count, -1) for name in before}
     size = {name: np.abs(np.asarray(before[name], float)) for name in before}
-    rest = [name for name in before if name not in frozen.data_sites]
-    gaps = [Gap("", 0.0, 0.0)]
-    for name in frozen.data_sites:
-        allowed = allowed_of(float(size[name].max(initial=0.0)))
-        gaps.append(Gap(name, float(np.abs(change[name]).max(initial=0.0)), allowed))
+    data = [name for name in frozen.data_sites if name in before]
+    rest = [name for name in before if name not in data]
+    nats = [np.abs(change[name]).max(1, initial=0.0) for name in data]
+    allowed = [np.full(count, tolerance(frozen, float(size[name].max(initial=0.0)))) for name in data]
+    sites = [[name] * count for name in data]
     if rest:
-        sums = {name: float(change[name].sum()) for name in rest}
-        changed = [size[name] for name in rest if change[name].any()]
-        allowed = allowed_of(sum(float(np.linalg.norm(sizes)) for sizes in changed))
-        site = max(rest, key=lambda name: abs(sums[name]) if math.isfinite(sums[name]) else math.inf)
-        gaps.append(Gap(site, abs(sum(sums.values())), allowed))
-    return max(gaps, key=lambda gap: gap.ratio)
+        sums = np.stack([change[name].sum(1) for name in rest])
+        norms = np.array([np.linalg.norm(size[name]) for name in rest])
+        moved_at_all = np.stack([change[name].any(1) for name in rest])
+        nats.append(np.abs(sums.sum(0)))
+        allowed.append(np.array([tolerance(frozen, float(x)) for x in norms @ moved_at_all]))
+        sites.append([rest[k] for k in np.where(np.isfinite(sums), np.abs(sums), np.inf).argmax(0)])
+    gaps = [
+        [Gap(site, float(x), float(y)) for site, x, y in zip(*one, strict=True)]
+        for one in zip(sites, nats, allowed, strict=True)
+    ]
+    return [max((Gap("", 0.0, 0.0), *at), key=lambda gap: gap.ratio) for at in zip(*gaps, strict=True)]
 
 
-def control_gap(frozen: FrozenModel, symmetry: Symmetry, name: str, place: Values) -> Gap:
-    """Largest finite change under actions that are wrong on purpose."""
-    base = frozen.log_probs(place)
-    gaps = [largest_gap(frozen, base, frozen.log_probs(values)) for values in wrong_actions(symmetry, name, place)]
-    return max((g for g in gaps if math.isfinite(g.nats)), key=lambda g: g.ratio, default=Gap("", 0.0, 0.0))
+def tolerance(frozen: FrozenModel, size: float) -> float:
+    """How far a log probability of some size may move by rounding."""
+    relative = frozen.rounding * (1.0 + size)
+    return min(relative, max(_MOST, _DOUBLE * size)) if frozen.exact else relative
 
 
-def wrong_actions(symmetry: Symmetry, name: str, place: Values) -> list[Values]:
+def control_gaps(frozen: FrozenModel, action: Action, names: Sequence[str], at: Point) -> dict[str, Gap]:
+    """Group -> the largest finite change under actions that are wrong on purpose."""
+    found = dict.fromkeys(names, Gap("", 0.0, 0.0))
+    wrong = ((name, values) for name in names for values in wrong_actions(action, name, at.values))
+    for some in batched(wrong, frozen.most_points):
+        for (name, _), gap in zip(some, gaps_to(frozen, at, stacked([values for _, values in some])), strict=True):
+            if math.isfinite(gap.nats):
+                found[name] = max(found[name], gap, key=lambda gap: gap.ratio)
+    return found
+
+
+def batched(items: Iterable[Item], count: int) -> Iterator[list[Item]]:
+    """So many of them at a time."""
+    rest = iter(items)
+    while some := list(itertools.islice(rest, count)):
+        yield some
+
+
+def wrong_actions(action: Action, name: str, place: Values) -> list[Values]:
     """One index copied over another (a signed group: also doubled), and the action with one site left out."""
-    identity = {other: _identity(group) for other, group in symmetry.groups.items()}
-    group, orbit = symmetry.groups[name], max(symmetry.groups[name].members(), key=len)
-    same = np.asarray(permutation_of(identity[name]))
+    group, sites = action.groups[name], action.sites[name]
+    orbit, same = max(group.members(), key=len), group.identity().permutation
     copied, swapped, ones = same.copy(), same.copy(), np.ones_like(same)
     copied[..., orbit[-1]], swapped[..., orbit[:2]] = orbit[0], orbit[:2][::-1]
     wrong: list[Part] = [copied]
@@ -181,12 +188,8 @@ def wrong_actions(symmetry: Symmetry, name: str, place: Values) -> list[Values]:
         doubled[..., 0], flipped[..., 0] = 2, -1
         wrong = [SignedPermutation(copied, ones), SignedPermutation(same, doubled)]
         right = SignedPermutation(swapped, flipped)
-    sites = [site for site, entries in symmetry.axes.items() if any(axis.group == name for axis in labels(entries))]
-    moved = move(symmetry, identity | {name: right}, place)
-    broken = [move(symmetry, identity | {name: part}, place) for part in wrong]
-    broken += [moved | {site: place[site]} for site in sites if len(sites) > 1]
+    swap, *broken = [action.move({name: part}, place) for part in (right, *wrong)]
+    broken += [swap | {site: place[site]} for site in sites if len(sites) > 1]
     # the first half of one site's entries moved, for a site on its own whose copied indices make it singular
     half = {site: np.arange(place[site].size).reshape(place[site].shape) < place[site].size // 2 for site in sites}
-    return broken + [
-        moved | {site: np.where(half[site], np.asarray(moved[site]), np.asarray(place[site]))} for site in sites
-    ]
+    return broken + [swap | {site: np.where(half[site], swap[site], place[site])} for site in sites]

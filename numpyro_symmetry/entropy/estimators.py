@@ -24,7 +24,7 @@ from numpyro_symmetry.entropy.factorised import log_chain_of_identity, sample_ch
 from numpyro_symmetry.entropy.permanent import MAX_EXACT_WIDTH, log_permanent, log_sum
 from numpyro_symmetry.entropy.sequential import log_proposal_of_identity, sample_proposal
 from numpyro_symmetry.linalg import scalar_one_by_one
-from numpyro_symmetry.symmetry import Element, Symmetry
+from numpyro_symmetry.symmetry import Element, Group, Symmetry
 from numpyro_symmetry.symmetry.arguments import as_count, as_key, is_option
 
 BOUNDS = ("lower", "upper", "both")
@@ -198,8 +198,7 @@ def sandwich(
 
 def _log_order(tables: tuple[Array, ...]) -> float:
     """``log n!``, plus ``n log 2`` for a signed pair."""
-    n = tables[0].shape[-1]
-    return math.lgamma(n + 1) + (n * math.log(2.0) if len(tables) == 2 else 0.0)
+    return Group.of(tables[0].shape[-1], signed=len(tables) == 2).log_order()
 
 
 def _summed(tables: tuple[Array, ...]) -> Array:

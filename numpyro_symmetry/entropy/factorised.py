@@ -24,8 +24,9 @@ from jax.scipy.special import logsumexp
 
 from numpyro_symmetry.entropy.sequential import log_proposal_of_identity, sample_proposal
 from numpyro_symmetry.entropy.tables import Factors
-from numpyro_symmetry.symmetry import Element, SignedPermutation, Symmetry
-from numpyro_symmetry.symmetry.elements import permutation_of
+from numpyro_symmetry.symmetry import Element, Hard, Symmetry, permutation_of
+from numpyro_symmetry.symmetry.axes import names_in
+from numpyro_symmetry.symmetry.components import connected
 
 # nats: what a mixture of both orders may cost where signs tell nothing
 _LEAST_COST = 1e-3
@@ -33,13 +34,7 @@ _LEAST_COST = 1e-3
 
 def connected_components(symmetry: Symmetry) -> list[Symmetry]:
     """Split a symmetry into parts that share no site: independent under a factorised guide, so their terms add."""
-    parts: list[tuple[set[str], list[str]]] = []
-    for site in symmetry.axes:
-        here = {axis.group for axis in symmetry.opened(site) if axis.group is not None}
-        joined = [part for part in parts if part[0] & here]
-        rest = [part for part in parts if not part[0] & here]
-        if here:
-            parts = [*rest, (here.union(*(g for g, _ in joined)), [s for _, sites in joined for s in sites] + [site])]
+    parts = connected((site, names_in(entries)) for site, entries in symmetry.axes.items())
     return [
         Symmetry(
             {site: symmetry.axes[site] for site in symmetry.axes if site in sites},
@@ -87,7 +82,7 @@ def log_chain_of_identity(
         return signs_last
     log_last, log_first = _log_mixture(symmetry, factors, **options)
     signs_first = _log_kept(_log_signs(symmetry, factors, coordinates, **options))
-    signs_first += _log_chain(_without_signs(symmetry), factors, coordinates, **options)
+    signs_first += _log_chain(symmetry.without_signs(), factors, coordinates, **options)
     return jnp.logaddexp(log_last + signs_last, log_first + signs_first)
 
 
@@ -137,7 +132,7 @@ def _log_signs(
         if not alone:
             found[name] = jnp.full((2, group.size), -math.log(2.0))
             continue
-        of_units = replace(symmetry, axes=alone, kinds={name: "signed"}, sizes={name: group.size})
+        of_units = replace(symmetry, axes=alone, kinds={name: group.kind}, sizes={name: group.size})
         tables = factors.tables(of_units, coordinates, name, max_features=max_features)
         log_densities = jnp.stack([logsumexp(table, axis=0) for table in tables])
         found[name] = log_densities - jnp.logaddexp(*log_densities)
@@ -147,11 +142,6 @@ def _log_signs(
 def _log_kept(log_signs: dict[str, Array]) -> Array:
     """Log probability that no sign is flipped."""
     return sum((part[0].sum() for part in log_signs.values()), jnp.zeros(()))
-
-
-def _without_signs(symmetry: Symmetry) -> Symmetry:
-    """Its permutations."""
-    return replace(symmetry, kinds={name: kind for name, kind in symmetry.kinds.items() if kind != "signed"})
 
 
 def sample_chain(
@@ -182,14 +172,12 @@ def _sample_signs_first(rng_key: Array, symmetry: Symmetry, factors: Factors, co
     for (name, part), key in zip(log_signs.items(), jax.random.split(key_signs, len(log_signs)), strict=True):
         signs[name] = 1 - 2 * jax.random.categorical(key, part, axis=0)
     turned = symmetry.apply(
-        {name: SignedPermutation(permutation_of(identity[name]), signs[name]) for name in signs}
-        | {name: part for name, part in identity.items() if name not in signs},
+        {name: Hard(permutation_of(part), signs.get(name)).part() for name, part in identity.items()},
         coordinates,
     )
-    permutations, _ = _sample_chain(key_chain, _without_signs(symmetry), factors, turned)
+    permutations, _ = _sample_chain(key_chain, symmetry.without_signs(), factors, turned)
     return {
-        name: SignedPermutation(permutation_of(part), signs[name][permutation_of(part)]) if name in signs else part
-        for name, part in permutations.items()
+        name: Hard(part, signs[name][part] if name in signs else None).part() for name, part in permutations.items()
     }
 
 
@@ -205,13 +193,14 @@ def _sample_chain(
         summed = sum_over_signs(table)
         permutations, log_proposals = sample_proposal(key_permutation, summed, 1)
         permutation, log_probability = permutations[0], log_probability + log_proposals[0]
-        element[group] = permutation
+        sign = None
         if len(table) == 2:
             rows = jnp.arange(summed.shape[0])
             log_signs = jnp.stack([part[rows, permutation] - summed[rows, permutation] for part in table])
             flip = jax.random.categorical(key_sign, log_signs, axis=0)
             log_probability += jnp.take_along_axis(log_signs, flip[None], 0).sum()
-            element[group] = SignedPermutation(permutation, 1 - 2 * flip)
+            sign = 1 - 2 * flip
+        element[group] = Hard(permutation, sign).part()
         placed.append(group)
     return element, log_probability
 

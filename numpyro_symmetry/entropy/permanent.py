@@ -13,6 +13,7 @@ from jax.core import Tracer
 from jax.scipy.special import logsumexp
 from jax.typing import ArrayLike
 
+from numpyro_symmetry.symmetry import Group
 from numpyro_symmetry.symmetry.arguments import as_real_array, refuse_masked
 
 # 20 columns have a million subsets, each of which is read off ten others on average
@@ -100,8 +101,7 @@ def log_sum(log_terms: Array) -> Array:
 
 def _by_enumeration(log_matrix: Array) -> Array:
     n = log_matrix.shape[-1]
-    permutations = np.array(list(itertools.permutations(range(n))), int).reshape(-1, n)
-    return log_sum(log_matrix[np.arange(n), permutations].sum(-1))
+    return log_sum(log_matrix[np.arange(n), Group.of(n, signed=False).elements().permutation].sum(-1))
 
 
 def _by_subsets(log_matrix: Array) -> Array:

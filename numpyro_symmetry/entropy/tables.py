@@ -144,7 +144,7 @@ def unit_tables(
     tuple of Array
         ``(L,)`` of shape ``(n, n)``, or ``(L, L_flipped)`` for a signed group.
     """
-    signed, n = symmetry.groups[group].kind == "signed", symmetry.sizes[group]
+    signed, n = symmetry.groups[group].signed, symmetry.sizes[group]
     parts, flips, constant = [], [], jnp.zeros(n)
     for site, position, unsettled in _readings(symmetry, group, placed):
         if site not in factors.loc:
@@ -159,13 +159,13 @@ def unit_tables(
             loc, scale, units = (
                 x.at[best].get(mode="promise_in_bounds", unique_indices=True) for x in (loc, scale, units)
             )
-        signless = any(axes[p].signed and axes[p].group in symmetry.kinds for p in unsettled)
+        signless = any(axes[p].signed for p in unsettled)
         mean, variance = _sketch(loc, scale, signless)
         repeats, average = units.shape[-1], _mean(units)
         constant -= 0.5 * repeats * jnp.log(variance).sum(0)
         spread = jnp.mean((units - average[..., None]) ** 2, -1) if repeats > 1 else jnp.zeros_like(average)
         parts.append((mean, repeats / variance, average, spread))
-        flips += [axes[position].signed and signed] * len(mean)
+        flips += [axes[position].signed] * len(mean)
     if not parts:
         return (jnp.zeros((n, n)),) * (1 + signed)
     mean, precision, average, spread = (jnp.concatenate(part) for part in zip(*parts, strict=True))

@@ -32,6 +32,7 @@ from numpyro_symmetry.guides.gaussian_given import GaussianGiven
 from numpyro_symmetry.guides.given import Given
 from numpyro_symmetry.guides.rows import Precision
 from numpyro_symmetry.guides.unfit import checked_inducing, refuse_base_guides
+from numpyro_symmetry.linalg import hold_lapack_to_one_thread
 from numpyro_symmetry.models import is_latent, parameter_sites, refuse_wrong_parameters, trace_model
 from numpyro_symmetry.symmetry import SymmetryError, UnsupportedGuideError
 from numpyro_symmetry.symmetry.arguments import as_count, as_key, as_names, as_shape
@@ -85,9 +86,9 @@ class AutoConditional(AutoGuide):
     The mean takes Newton-like steps from the prior's mean, so relabelling a relabels b: `AutoSymmetrized` around it
     verifies that and leaves b out of its table, :math:`I(g; a, b) = I(g; a)`.
 
-    On a CPU every step factorises matrices. Where SciPy brings an OpenBLAS with threads of its own, these take the
-    cores from JAX's, and a fit may seem to stand still on a machine with few: set ``OPENBLAS_NUM_THREADS=1`` in the
-    environment before Python starts.
+    On a CPU every step factorises matrices. The threads of SciPy's OpenBLAS would take the cores from JAX's, and a fit
+    would stand still where others compute beside it. At set-up that OpenBLAS is therefore held to one thread, unless
+    the environment has an ``OPENBLAS_NUM_THREADS``.
 
     References
     ----------
@@ -279,6 +280,7 @@ class AutoConditional(AutoGuide):
                 "AutoConditional was set up under jit or vmap, where its checks cannot run. Call it once outside, or "
                 "let SVI.init run outside jit."
             )
+        hold_lapack_to_one_thread()
         source, latent, self._reasons = choose(self.model, self._asked, args, kwargs)
         self._others = latent - set(source.sites) - self._drawn_around
         is_left = self._others or not isinstance(self.base, AutoGuide)

@@ -22,9 +22,8 @@ from numpyro.distributions.transforms import biject_to
 
 from numpyro_symmetry.guides.density import dependencies, latent_values, log_density_by_site
 from numpyro_symmetry.models import Trace, trace_model
-from numpyro_symmetry.symmetry import Element, SignedPermutation, Symmetry
-from numpyro_symmetry.symmetry.axes import AxisEntry, names_in
-from numpyro_symmetry.symmetry.elements import Part, permutation_of
+from numpyro_symmetry.symmetry import Element, Hard, Part, Symmetry
+from numpyro_symmetry.symmetry.axes import AxisEntry, names_in, num_axes
 from numpyro_symmetry.symmetry.restriction import axes_of_groups
 
 # parameters are moved by so much of one plus their size, so many times: what is alike by chance is so once
@@ -72,7 +71,7 @@ class Follows(NamedTuple):
         if not self.groups.get(site):
             return entries
         rest = [name for name in symmetry.groups if name not in self.groups[site]]
-        return axes_of_groups({site: entries}, rest).get(site, (None,) * len(entries))
+        return axes_of_groups({site: entries}, rest).get(site, (None,) * num_axes(entries))
 
 
 def equivariant_sites(guide: Any, symmetry: Symmetry, trace: Trace, args: tuple, kwargs: dict[str, Any]) -> Verdicts:
@@ -126,8 +125,8 @@ def moving_everything(symmetry: Symmetry) -> Element:
     """One cycle through the indices of every group, every sign flipped."""
 
     def one(part: Part) -> Part:
-        cycle = jnp.roll(permutation_of(part), 1)
-        return SignedPermutation(cycle, -jnp.asarray(part.sign)) if isinstance(part, SignedPermutation) else cycle
+        permutation, sign = Hard.of(part)
+        return Hard(jnp.roll(permutation, 1), None if sign is None else -sign).part()
 
     return {name: one(part) for name, part in symmetry.identity().items()}
 

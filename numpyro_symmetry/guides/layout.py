@@ -5,6 +5,7 @@ Knows guides, traces and symmetries; no model, and of estimators only what a den
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -25,7 +26,6 @@ from numpyro_symmetry.guides.density import (
 from numpyro_symmetry.guides.equivariance import Follows
 from numpyro_symmetry.guides.kinds import (
     Columns,
-    Entries,
     LowRankUnits,
     Units,
     gaussians_of,
@@ -35,8 +35,9 @@ from numpyro_symmetry.guides.kinds import (
     whitened,
 )
 from numpyro_symmetry.models import Trace, entrywise, settings_of, trace_model
-from numpyro_symmetry.symmetry import Element, PlainView, Symmetry
-from numpyro_symmetry.symmetry.axes import AxisEntry, names_in, padded
+from numpyro_symmetry.symmetry import Complement, Element, PlainView, Symmetry, SymmetryError
+from numpyro_symmetry.symmetry.axes import AxisEntry, describe, names_in, padded
+from numpyro_symmetry.symmetry.restriction import with_total
 
 # of Gaussians that elements are proposed by, and bounds are valid whatever these are: so many draws know a mean to a
 # fifth of a standard deviation
@@ -112,7 +113,7 @@ def lay_out(
     axes, splits_an_event = {}, False
     for site, entries in told.items():
         support = entrywise(supports[site])
-        axes[site] = (None, entries[-1]) if site in white else entries
+        axes[site] = (None, entries[-1]) if site in white else _of_coordinates(site, entries, support)
         if support.event_dim and all(entry is None for entry in full[site][-support.event_dim :]):
             axes[site] = entries[: -support.event_dim] + (None,) * biject_to(support).domain.event_dim
         elif support.event_dim:
@@ -153,6 +154,19 @@ def _by_site(
         return value if support is constraints.real else biject_to(support).inv(value)
 
     return {site: one(site) for site in supports}
+
+
+def _of_coordinates(site: str, entries: tuple[AxisEntry, ...], support: Any) -> tuple[AxisEntry, ...]:
+    """Entries of the unconstrained coordinates: where x is exchanged with the rest of a whole, they change sign."""
+    wholes = {entry.total for entry in entries if isinstance(entry, Complement)}
+    if not wholes or support is constraints.real:
+        return entries
+    if wholes != {getattr(support, "lower_bound", math.nan) + getattr(support, "upper_bound", math.nan)}:
+        raise SymmetryError(
+            f"Site {site!r} has axes {describe(entries)} and support {support}, which exchanging x with "
+            f"{wholes.pop()} - x does not map to itself: give the total of its two bounds."
+        )
+    return with_total({site: entries}, 0.0)[site]
 
 
 def _acts_within(entries: tuple[AxisEntry, ...], support: Any) -> bool:
@@ -205,14 +219,25 @@ def _alike(rng_key: Any, guide: Any, trace: Trace, layout: Layout, args: tuple, 
         for site, moments in marginals_of(guide, trace).items()
         if site in layout.supports and not _acts_within(layout.symmetry.axes[site], entrywise(layout.supports[site]))
     }
-    loc, scale = (layout.view.open({site: getattr(known[site], of) for site in known}) for of in Entries._fields)
+    loc = layout.view.open({site: moments.loc for site, moments in known.items()})
+    scale = _scales(layout, {site: moments.scale for site, moments in known.items()})
     if set(known) >= set(layout.supports):
         return GaussianFactors(loc, scale)
     draws = draws_of(rng_key, guide, trace, layout, args, kwargs, _NUM_MOMENT_DRAWS)
     return GaussianFactors(
         {site: value.mean(0) for site, value in draws.items()} | loc,
-        {site: jnp.sqrt(value.var(0, ddof=1) + _SMALLEST_SCALE**2) for site, value in draws.items()} | scale,
+        _widened(layout, {site: jnp.sqrt(x.var(0, ddof=1) + _SMALLEST_SCALE**2) for site, x in draws.items()}) | scale,
     )
+
+
+def _scales(layout: Layout, by_site: dict[str, Array]) -> dict[str, Array]:
+    """Standard deviations by piece, of Gaussians that are together the sites'."""
+    return _widened(layout, layout.view.open(by_site, common=True))
+
+
+def _widened(layout: Layout, scale: dict[str, Array]) -> dict[str, Array]:
+    """A part of a whole and its rest are one number, and so in each of them its Gaussian counts for half."""
+    return scale | {name: scale[name] / math.sqrt(w) for name, w in layout.view.weights.items() if name in scale}
 
 
 # ---- factors that are the density ------------------------------------------------------------------------------------
@@ -250,13 +275,13 @@ def _factors(guide: object, trace: Trace, layout: Layout) -> Factors:
     by_site = _by_site(trace, layout.symmetry, layout.supports, layout.whitened)
     found = gaussians_of(guide, trace, layout.supports)
 
-    def opened(name: str) -> dict[str, Array]:
+    def of(name: str) -> dict[str, Array]:
         values = {site: jnp.asarray(getattr(found[site], name)) for site in layout.sites}
-        return layout.view.open({site: jnp.broadcast_to(v, by_site[site].shape) for site, v in values.items()})
+        return {site: jnp.broadcast_to(v, by_site[site].shape) for site, v in values.items()}
 
     coefficients = {site: g.coefficients for site, g in found.items() if isinstance(g, Units)}
     low_rank = {site: g.factor for site, g in found.items() if isinstance(g, LowRankUnits)}
-    factors = GaussianFactors(opened("loc"), opened("scale"))
+    factors = GaussianFactors(layout.view.open(of("loc")), _scales(layout, of("scale")))
     return UnitGaussians(*factors, coefficients, low_rank) if coefficients or low_rank else factors
 
 

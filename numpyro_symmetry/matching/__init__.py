@@ -1,6 +1,5 @@
-"""Bring one point or Gaussian into another's basin: assignment, descent, Frank–Wolfe, costs."""
+"""Bring one point or Gaussian into another's basin: Gaussians, costs, the nearest exchange."""
 
-from numpyro_symmetry.matching.assignment import assign
 from numpyro_symmetry.matching.costs import ActivationCost
 from numpyro_symmetry.matching.full_gaussian import FullGaussian
 from numpyro_symmetry.matching.gaussian import DiagonalGaussian
@@ -13,7 +12,6 @@ __all__ = [
     "FullGaussian",
     "Match",
     "NearestTransposition",
-    "assign",
     "match",
     "nearest_transposition",
 ]

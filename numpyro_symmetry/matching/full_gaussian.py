@@ -18,13 +18,13 @@ from numpyro_symmetry.matching import guide_parameters
 from numpyro_symmetry.matching.gaussian import DiagonalGaussian
 from numpyro_symmetry.matching.gaussian_inputs import (
     module_of,
+    refuse_no_symmetry,
     refuse_other_sites,
     refuse_what_is_no_covariance,
     refuse_what_is_not_finite,
     unchecked,
 )
-from numpyro_symmetry.matching.unsigned import permutations, refuse_no_symmetry, unsigned
-from numpyro_symmetry.symmetry import Element, Symmetry, SymmetryError
+from numpyro_symmetry.symmetry import Element, Symmetry, SymmetryError, permutations
 from numpyro_symmetry.symmetry.arguments import refuse_masked, refuse_tracers, shape_of
 from numpyro_symmetry.symmetry.shown import as_html, sizes
 
@@ -117,8 +117,8 @@ class FullGaussian:
         refuse_no_symmetry(symmetry)
         refuse_tracers("FullGaussian.apply", element, self)
         index = self._unravel(np.arange(len(np.asarray(self.covariance))))
-        order = self._ravel(unsigned(symmetry).apply(permutations(element), index)).astype(int)
-        sign = self._ravel(symmetry.apply(element, self._unravel(np.ones(len(order)))))
+        order = self._ravel(symmetry.without_signs().apply(permutations(element), index)).astype(int)
+        sign = self._ravel(symmetry.of_differences().apply(element, self._unravel(np.ones(len(order)))))
         covariance = np.asarray(self.covariance)[np.ix_(order, order)] * sign[:, None] * sign
         return FullGaussian(symmetry.apply(element, self.loc), covariance)
 

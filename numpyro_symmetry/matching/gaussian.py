@@ -20,13 +20,13 @@ from jax.typing import ArrayLike
 from numpyro_symmetry.matching import guide_parameters
 from numpyro_symmetry.matching.gaussian_inputs import (
     module_of,
+    refuse_no_symmetry,
     refuse_other_shapes,
     refuse_other_sites,
     refuse_what_is_not_finite,
     unchecked,
 )
-from numpyro_symmetry.matching.unsigned import permutations, refuse_no_symmetry, unsigned
-from numpyro_symmetry.symmetry import Element, Symmetry, SymmetryError
+from numpyro_symmetry.symmetry import Element, Symmetry, SymmetryError, permutations
 from numpyro_symmetry.symmetry.arguments import (
     as_count,
     as_key,
@@ -307,4 +307,4 @@ class DiagonalGaussian:
         """Law of ``g·θ``: means move as values do, standard deviations without the signs."""
         refuse_no_symmetry(symmetry)
         loc = symmetry.apply(element, self.loc)
-        return DiagonalGaussian(loc, unsigned(symmetry).apply(permutations(element), self.scale))
+        return DiagonalGaussian(loc, symmetry.without_signs().apply(permutations(element), self.scale))

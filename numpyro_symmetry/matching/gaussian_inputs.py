@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from numpyro_symmetry.symmetry import SymmetryError
+from numpyro_symmetry.symmetry import Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_real_array
 from numpyro_symmetry.symmetry.elements import broadcast
 
@@ -83,3 +83,9 @@ def refuse_other_shapes(values: Mapping[str, Any], loc: Mapping[str, Any]) -> No
         leading[site] = lead
     if not broadcast(*leading.values()):
         raise SymmetryError(f"Sites have leading dimensions {leading}, which do not broadcast: take the same draws.")
+
+
+def refuse_no_symmetry(symmetry: Any) -> None:
+    """Refuse what is passed in the place of a symmetry."""
+    if not isinstance(symmetry, Symmetry):
+        raise TypeError(f"apply(symmetry, element): symmetry must be a Symmetry; got {type(symmetry).__name__}.")

@@ -14,13 +14,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from numpyro_symmetry.matching.bilinear import Problem, Term, axes_of, move, without_signs
+from numpyro_symmetry.assignment.nested import Placed, families, place_nested
+from numpyro_symmetry.assignment.problem import Problem, Term, axes_of, move, without_signs
+from numpyro_symmetry.assignment.side import Side
+from numpyro_symmetry.assignment.solve import METHODS, Solution, solve
 from numpyro_symmetry.matching.costs import COSTS, ActivationCost, Cost
 from numpyro_symmetry.matching.full_gaussian import FullGaussian
-from numpyro_symmetry.matching.hard import Hard, concatenate, to_element
-from numpyro_symmetry.matching.nested import Placed, families, place_nested
 from numpyro_symmetry.matching.sides import (
-    Side,
     as_symmetry,
     by_activations,
     leading_shape,
@@ -28,10 +28,10 @@ from numpyro_symmetry.matching.sides import (
     refuse_mixed_coordinates,
     side_of,
 )
-from numpyro_symmetry.matching.solve import METHODS, Solution, solve
-from numpyro_symmetry.symmetry import Element, PlainView, Symmetry, SymmetryError, num_transpositions
+from numpyro_symmetry.symmetry import Element, Hard, PlainView, Symmetry, SymmetryError, num_transpositions
 from numpyro_symmetry.symmetry.arguments import is_option, refuse_tracers, seed_of
 from numpyro_symmetry.symmetry.axes import Axis
+from numpyro_symmetry.symmetry.hard import concatenate, to_element
 from numpyro_symmetry.symmetry.shown import as_html
 
 # entries of cost tables held at a time, for each of several copies
@@ -230,7 +230,10 @@ def _place(
         return _in_chunks(bound, left, right, cost, leading, method, seed)
     if not families(bound) or 0 in leading:
         view = PlainView.of(bound, left.loc)
-        left, right = (Side(view.open(side.loc), side.scale and view.open(side.scale)) for side in (left, right))
+        left, right = (
+            Side(view.open(side.loc), side.scale and view.open(side.scale, common=True), view.weights)
+            for side in (left, right)
+        )
         found = _in_chunks(view.symmetry, left, right, cost, leading, method, seed)
         return found._replace(element=view.element(found.element, bound))
 
@@ -309,7 +312,8 @@ def _problem(bound: Symmetry, target: Side, source: Side, items: slice, cost: Co
                 continue
             dtype = np.dtype(float) if in_double else np.result_type(left, right)
             entries = without_signs(axes) if is_even else axes
-            left = _centred(left.reshape(1, *shape).astype(float), entries).astype(dtype, copy=False)
+            left = _centred(target.weights.get(site, 1.0) * left.reshape(1, *shape).astype(float), entries)
+            left = left.astype(dtype, copy=False)
             terms.append(Term(left, right.reshape(len(right), *shape).astype(dtype, copy=False), entries))
     return Problem(tuple(terms), bound.groups)
 
@@ -329,7 +333,8 @@ def _objectives(
     for site in source.loc:
         loc, scale = _wide(target.moments(site))
         offset = cost.target_offset((loc[None], None if scale is None else scale[None]))
-        left = cost.target((loc, scale))
+        weight = target.weights.get(site, 1.0)
+        left = [None if r is None else weight * r for r in cost.target((loc, scale))]
         moves = site in bound.axes
         shape, axes = axes_of(bound, site, loc.shape) if moves else (loc.shape, ())
         step = max(1, _BLOCK // max(1, loc.size))
@@ -338,7 +343,7 @@ def _objectives(
             here = slice(block.start - items.start, block.stop - items.start)
             parts = {name: part.at(here) for name, part in state.items()}
             moments = _wide(source.moments(site, block))
-            constant = offset + cost.source_offset(moments)
+            constant = weight * (offset + cost.source_offset(moments))
             before[here] += constant
             after[here] += constant
             for r, b, is_even in zip(left, cost.source(moments), cost.is_even, strict=True):

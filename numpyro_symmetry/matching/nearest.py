@@ -10,17 +10,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
 from numpyro_symmetry.matching.sides import as_symmetry
-from numpyro_symmetry.symmetry import Element, PlainView, SignedPermutation, Symmetry, SymmetryError
+from numpyro_symmetry.symmetry import Element, Group, Hard, PlainView, Symmetry, SymmetryError
+from numpyro_symmetry.symmetry.action import each_by_its_own
 from numpyro_symmetry.symmetry.arguments import as_real_array, refuse_masked, refuse_tracers
 from numpyro_symmetry.symmetry.axes import num_axes
-from numpyro_symmetry.symmetry.elements import Part
 from numpyro_symmetry.symmetry.shown import as_html
 
 
@@ -111,7 +110,7 @@ def nearest_transposition(values: Mapping[str, ArrayLike], symmetry: Symmetry) -
                 f"Site {site!r} has shape {value.shape}, more axes than its {num_axes(bound.axes[site])} entries in "
                 "the symmetry: pass one draw at a time, or write None for axes of its own."
             )
-    moving = [name for name, group in bound.groups.items() if group.signed or max(group.orbit_sizes) > 1]
+    moving = [name for name, group in bound.groups.items() if not group.is_trivial]
     return {name: _nearest(bound, arrays, name) for name in moving}
 
 
@@ -119,12 +118,11 @@ def _nearest(bound: Symmetry, arrays: dict[str, np.ndarray], name: str) -> Neare
     alone = bound.restrict([name])
     view = PlainView.of(alone, arrays)
     plain, opened = view.symmetry, view.open({site: arrays[site] for site in alone.axes})
+    opened |= {name: np.sqrt(weight) * opened[name] for name, weight in view.weights.items()}
     found = {label: _nearest_of(_Units.of(plain, opened, label), group.signed) for label, group in plain.groups.items()}
     label = min(found, key=lambda label: found[label][0])
     element = view.element({**plain.identity(), label: found[label][1]}, bound)
-    part: Any = element[name]
-    permutation, sign = part if isinstance(part, SignedPermutation) else (part, np.ones(np.shape(part), int))
-    changed = np.argwhere((np.asarray(permutation) != np.arange(np.shape(permutation)[-1])) | (np.asarray(sign) != 1))
+    changed = np.argwhere(~Hard.of(element[name]).each(np.asarray).is_same(bound.groups[name].identity()))
     moved = bound.apply(element, arrays)
     # the tables find the element; the distance itself must not suffer from cancellation
     distance = np.sqrt(sum(((moved[site] - arrays[site]) ** 2).sum() for site in arrays))
@@ -146,30 +144,28 @@ class _Units(NamedTuple):
 
     @staticmethod
     def of(plain: Symmetry, opened: Mapping[str, np.ndarray], name: str) -> _Units:
-        n, signed = plain.sizes[name], plain.groups[name].signed
+        n = plain.sizes[name]
         rows: dict[bool, list[np.ndarray]] = {False: [np.zeros((n, 0))], True: [np.zeros((n, 0))]}
         repeated = []
         for site in plain.axes:
             value = opened[site].reshape(plain.opened_shape(site, opened[site].shape))
             axes = plain.opened(site)
             lead = value.ndim - len(axes)
-            at = [(lead + k, signed and axis.signed) for k, axis in enumerate(axes) if axis.group == name]
+            at = [(lead + k, axis.signed) for k, axis in enumerate(axes) if axis.group == name]
             if len(at) == 1:
                 rows[at[0][1]].append(np.moveaxis(value, at[0][0], 0).reshape(n, -1))
             elif at:
                 repeated.append((value, at))
         return _Units(np.concatenate(rows[False], 1), np.concatenate(rows[True], 1), repeated)
 
-    def moved_by(self, permutation: np.ndarray, sign: np.ndarray) -> float:
+    def moved_by(self, part: Hard) -> float:
         """Squared distance that an element moves sites on whose axes the group stands more than once."""
         total = 0.0
         for value, at in self.repeated:
-            moved = value
+            moved = value[None]
             for axis, signed in at:
-                moved = moved.take(permutation, axis)
-                if signed:
-                    moved = np.moveaxis(np.moveaxis(moved, axis, -1) * sign, -1, axis)
-            total += ((moved - value) ** 2).sum()
+                moved = each_by_its_own(moved, (part if signed else Hard(part.permutation)).at(None), axis + 1)
+            total += ((moved[0] - value) ** 2).sum()
         return float(total)
 
     def norm(self) -> float:
@@ -177,19 +173,19 @@ class _Units(NamedTuple):
         return float(np.sqrt(sum((x**2).sum() for x in (self.even, self.odd, *(v for v, _ in self.repeated)))))
 
 
-def _nearest_of(units: _Units, signed: bool) -> tuple[float, Part, float]:
+def _nearest_of(units: _Units, signed: bool) -> tuple[float, Hard, float]:
     """The smallest squared distance, the element of one plain group that has it, and the bound."""
     n = len(units.even)
     best = (np.inf, (0, 0), (1, 1))
     for squared, pair, signs in _candidates(units, signed):
         if units.repeated:
-            squared += units.moved_by(*_permutation(n, pair, signs))
+            squared += units.moved_by(_exchange(n, pair, signs))
         if squared < best[0]:
             best = (squared, pair, signs)
     squared, pair, signs = best
-    permutation, sign = (jnp.asarray(x) for x in _permutation(n, pair, signs))
     limit = 2.0 * units.norm() / np.sqrt(n if signed else n - 1)
-    return squared, SignedPermutation(permutation, sign) if signed else permutation, float(limit)
+    found = _exchange(n, pair, signs)
+    return squared, found if signed else Hard(found.permutation), float(limit)
 
 
 def _candidates(units: _Units, signed: bool) -> Iterator[tuple[float, tuple[int, int], tuple[int, int]]]:
@@ -221,8 +217,7 @@ def _squared(rows: np.ndarray, sign: int) -> np.ndarray:
     return np.maximum(sizes[:, None] + sizes - 2.0 * sign * rows @ rows.T, 0.0)
 
 
-def _permutation(n: int, pair: tuple[int, int], signs: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
-    permutation, sign = np.arange(n), np.ones(n, int)
-    permutation[list(pair)] = pair[::-1]
-    sign[list(pair)] = signs
-    return permutation, sign
+def _exchange(n: int, pair: tuple[int, int], signs: tuple[int, int]) -> Hard:
+    found = Group.of(n, signed=True).identity()
+    found.write(list(pair), Hard(pair[::-1], signs))
+    return found

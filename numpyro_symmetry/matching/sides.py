@@ -7,13 +7,13 @@ here, once. Knows Gaussians and symmetries; no costs and no algorithms.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import EllipsisType
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from numpyro_symmetry.assignment.side import Arrays, Side
 from numpyro_symmetry.matching.costs import ActivationCost
 from numpyro_symmetry.matching.full_gaussian import FullGaussian
 from numpyro_symmetry.matching.gaussian import DiagonalGaussian
@@ -21,20 +21,8 @@ from numpyro_symmetry.matching.guide_parameters import constrained_sites, has_co
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_real_array, refuse_masked
 
-Arrays = dict[str, np.ndarray]
 # sums of squares, of a great many numbers, stay finite, and do not vanish
 _LARGEST, _SMALLEST = 1e140, 1e-140
-
-
-class Side(NamedTuple):
-    """Means by site, and standard deviations if there are any."""
-
-    loc: Arrays
-    scale: Arrays | None
-
-    def moments(self, site: str, items: slice | EllipsisType = ...) -> tuple[np.ndarray, np.ndarray | None]:
-        """Mean and standard deviation of one site, for some of a batch."""
-        return self.loc[site][items], None if self.scale is None else self.scale[site][items]
 
 
 def read(side: Any) -> Any:

@@ -103,4 +103,4 @@ def _as(given: Any, value: Any) -> Any:
     value = np.asarray(value).astype(given.dtype)
     if isinstance(given, np.generic):
         return value[()]
-    return value if isinstance(given, np.ndarray) else jnp.asarray(value)
+    return value if isinstance(given, np.ndarray) else jax.device_put(value)

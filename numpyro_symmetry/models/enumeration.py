@@ -29,17 +29,39 @@ def enumerated_log_density(
     SymmetryError
         If funsor is not installed.
     """
-    if find_spec("funsor") is None:
+    refuse_without_funsor(discrete_of(trace))
+    return enumerated(model, args, kwargs, values, num_plates_of(trace), rng_key)
+
+
+def refuse_without_funsor(discrete: list[str]) -> None:
+    """Refuse discrete latent sites where nothing could sum them out.
+
+    Raises
+    ------
+    SymmetryError
+        If there are any, and funsor is not installed.
+    """
+    if discrete and find_spec("funsor") is None:
         raise SymmetryError(
-            f"The model draws discrete latent sites {discrete_of(trace)}. Install funsor to have them summed out (pip "
+            f"The model draws discrete latent sites {discrete}. Install funsor to have them summed out (pip "
             "install funsor), or sum them out in the model (dist.MixtureSameFamily, a forward algorithm)."
         )
+
+
+def num_plates_of(trace: Mapping[str, Any]) -> int:
+    """How many dimensions a model's plates take."""
+    plates = [frame.dim for site in trace.values() if site["type"] == "sample" for frame in site["cond_indep_stack"]]
+    return max((-dim for dim in plates), default=0)
+
+
+def enumerated(
+    model: Callable, args: tuple, kwargs: dict[str, Any], values: dict[str, Any], num_plates: int, rng_key: Array
+) -> Array:
+    """The same of a model with so many dimensions of plates, where funsor is installed."""
     # imported here: NumPyro switches its primitives when it meets funsor
     from numpyro.contrib.funsor import config_enumerate, enum
     from numpyro.contrib.funsor.infer_util import log_density
 
-    plates = [frame.dim for site in trace.values() if site["type"] == "sample" for frame in site["cond_indep_stack"]]
-    nesting = max((-dim for dim in plates), default=0)
     with handlers.block():
-        enumerated = enum(config_enumerate(handlers.seed(model, rng_key)), first_available_dim=-nesting - 1)
-        return jnp.asarray(log_density(enumerated, args, kwargs, values)[0])
+        summed_out = enum(config_enumerate(handlers.seed(model, rng_key)), first_available_dim=-num_plates - 1)
+        return jnp.asarray(log_density(summed_out, args, kwargs, values)[0])

@@ -12,13 +12,17 @@ from jax import Array
 
 def leaves_of_parameters(trace: Mapping[str, Any]) -> dict[str, Array]:
     """Arrays that the parameters hold, under names such as ``"net$params.Dense_0.kernel"``."""
-    found = {}
-    for name, site in trace.items():
-        if site["type"] == "param":
-            for path, leaf in jax.tree_util.tree_leaves_with_path(site["value"]):
-                if hasattr(leaf, "dtype") and not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-                    found[_leaf_name(name, path)] = leaf
-    return found
+    return leaves_of({name: site["value"] for name, site in trace.items() if site["type"] == "param"})
+
+
+def leaves_of(settings: Mapping[str, Any]) -> dict[str, Array]:
+    """Arrays of numbers that settings hold, under such names."""
+    return {
+        _leaf_name(name, path): leaf
+        for name, tree in settings.items()
+        for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
+        if hasattr(leaf, "dtype") and not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    }
 
 
 def with_leaves(settings: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:

@@ -71,33 +71,13 @@ def outline(model: Callable, args: tuple, kwargs: dict[str, Any], rng_key: Array
     return {name: site | {"value": shapes.get(name), "known": site["value"]} for name, site in trace.items()}
 
 
-def settings_values(model: Callable, args: tuple, kwargs: dict[str, Any], rng_key: Array) -> dict[str, Any]:
-    """Values of `settings_of` a run of the model, whose density is not computed for them."""
-    return _of_a_run(settings_of, model, args, kwargs, rng_key)
-
-
-def observed_values(model: Callable, args: tuple, kwargs: dict[str, Any], rng_key: Array) -> dict[str, Any]:
-    """Values at the observed sites of a model, for which no latent value is drawn."""
-
-    def observed(trace: Mapping[str, Any]) -> dict[str, Any]:
-        return {name: site["value"] for name, site in trace.items() if site.get("is_observed")}
-
-    return _of_a_run(observed, model, args, kwargs, rng_key)
-
-
-def _of_a_run(
-    part: Callable[[Mapping[str, Any]], dict[str, Any]],
-    model: Callable,
-    args: tuple,
-    kwargs: dict[str, Any],
-    rng_key: Array,
-) -> dict[str, Any]:
-    """A part of a model's trace, compiled, so that nothing else is computed."""
+def values_of_a_run(model: Callable, args: tuple, kwargs: dict[str, Any], rng_key: Array) -> dict[str, Any]:
+    """Values of the settings and at the observed sites of a model, compiled, so that nothing else is computed."""
 
     def run() -> dict[str, Any]:
         trace = trace_model(model, args, kwargs, rng_key)
         _refuse_what_is_no_data(trace)
-        return part(trace)
+        return settings_of(trace) | observations(trace)
 
     try:
         return jax.jit(run, compiler_options=QUICK)()

@@ -1,8 +1,8 @@
-"""A program traced in single precision, evaluated in double: for models that JAX cannot trace in double.
+"""A program evaluated as it was traced, or, traced in single precision, in double.
 
 With double precision enabled whole numbers are 64-bit ones too, so that a loop whose carry is an ``int32``, or a
-``float32``, no longer is what it was. Here whole numbers stay what they are, and real ones become double wherever they
-stand. Knows programs; no models.
+``float32``, no longer is what it was: JAX cannot trace such models in double. Widened, whole numbers stay what they
+are, and real ones become double wherever they stand. Knows programs; no models.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def widened(function: Callable, example: Any) -> Callable:
     To be called, as to be traced, where double precision is enabled.
     """
     with jax.enable_x64(False):
-        narrow = jax.tree.map(lambda x: jax.ShapeDtypeStruct(np.shape(x), _narrow(jnp.result_type(x))), example)
+        narrow = jax.tree.map(lambda x: jax.ShapeDtypeStruct(np.shape(x), narrow_type(jnp.result_type(x))), example)
         program, shape = jax.make_jaxpr(function, return_shape=True)(narrow)
     structure = jax.tree.structure(shape)
 
@@ -37,12 +37,11 @@ def widened(function: Callable, example: Any) -> Callable:
     return wide
 
 
-def evaluated(closed: Any, args: Sequence[Any]) -> list[Any]:
-    """Results of a program, its real numbers in double precision."""
+def evaluated(closed: Any, args: Sequence[Any], consts: Sequence[Any] | None = None) -> list[Any]:
+    """Results of a program, its real numbers in double precision; with other constants than its own, if given."""
     body = getattr(closed, "jaxpr", closed)
-    environment = dict(
-        zip([*body.constvars, *body.invars], map(_wide, [*getattr(closed, "consts", ()), *args]), strict=True)
-    )
+    given = [*(getattr(closed, "consts", ()) if consts is None else consts), *args]
+    environment = dict(zip([*body.constvars, *body.invars], map(_wide, given), strict=True))
 
     def read(atom: Any) -> Any:
         return (
@@ -78,13 +77,13 @@ def _param(value: Any) -> Any:
         return make(map(_param, value))
     if hasattr(getattr(value, "jaxpr", value), "eqns"):
         return _program(value)
-    return _wide_type(value) if isinstance(value, np.dtype) else value
+    return wide_type(value) if isinstance(value, np.dtype) else value
 
 
 def _program(program: Any) -> Any:
     """A program within an operation, traced anew for double precision."""
     body = getattr(program, "jaxpr", program)
-    shapes = [jax.ShapeDtypeStruct(v.aval.shape, _wide_type(v.aval.dtype)) for v in body.invars]
+    shapes = [jax.ShapeDtypeStruct(v.aval.shape, wide_type(v.aval.dtype)) for v in body.invars]
     if program is body and body.constvars:
         raise NotImplementedError("a program within an operation that has constants of its own")
     closed = jax.make_jaxpr(lambda *args: evaluated(program, args))(*shapes)
@@ -95,11 +94,15 @@ def _is_real(aval: Any) -> bool:
     return jnp.issubdtype(getattr(aval, "dtype", bool), jnp.inexact)
 
 
-def _narrow(dtype: Any) -> Any:
+def narrow_type(dtype: Any) -> Any:
+    """A type of real or complex numbers in single precision; another as it is."""
+    if jnp.issubdtype(dtype, jax.dtypes.prng_key):
+        return dtype
     return {np.dtype(np.float64): np.float32, np.dtype(np.complex128): np.complex64}.get(np.dtype(dtype), dtype)
 
 
-def _wide_type(dtype: Any) -> Any:
+def wide_type(dtype: Any) -> Any:
+    """A type of real or complex numbers in double precision; another as it is."""
     if jnp.issubdtype(dtype, jnp.floating):
         return np.dtype(np.float64)
     return np.dtype(np.complex128) if jnp.issubdtype(dtype, jnp.complexfloating) else dtype
@@ -110,4 +113,4 @@ def _wide(value: Any, dtype: Any = None) -> Any:
     dtype = getattr(value, "dtype", dtype) if dtype is None else dtype
     if dtype is None or jnp.issubdtype(dtype, jax.dtypes.prng_key) or not jnp.issubdtype(dtype, jnp.inexact):
         return value if hasattr(value, "dtype") or dtype is None else np.asarray(value, dtype)
-    return jnp.asarray(value, _wide_type(dtype))
+    return jnp.asarray(value, wide_type(dtype))

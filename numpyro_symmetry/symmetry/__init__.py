@@ -1,27 +1,24 @@
 """What may be permuted, and how it acts. Knows numpy and jax only."""
 
-from numpyro_symmetry.symmetry.axes import Axis, Concat, Split, Unsigned, Whole
-from numpyro_symmetry.symmetry.elements import (
-    Element,
-    SignedPermutation,
-    compose,
-    inverse,
-    num_transpositions,
-    permutation_of,
-)
+from numpyro_symmetry.symmetry.axes import Axis, Complement, Concat, Split, Unsigned, Whole
+from numpyro_symmetry.symmetry.elements import compose, inverse, num_transpositions
 from numpyro_symmetry.symmetry.errors import SymmetryError, SymmetryWarning, UnsupportedGuideError
 from numpyro_symmetry.symmetry.findings import Finding, OutOfReach
 from numpyro_symmetry.symmetry.groups import Group
+from numpyro_symmetry.symmetry.hard import Element, Hard, Part, SignedPermutation, permutation_of, permutations
 from numpyro_symmetry.symmetry.plain import PlainView
 from numpyro_symmetry.symmetry.symmetry import Symmetry
 
 __all__ = [
     "Axis",
+    "Complement",
     "Concat",
     "Element",
     "Finding",
     "OutOfReach",
     "Group",
+    "Hard",
+    "Part",
     "PlainView",
     "SignedPermutation",
     "Split",
@@ -35,4 +32,5 @@ __all__ = [
     "inverse",
     "num_transpositions",
     "permutation_of",
+    "permutations",
 ]

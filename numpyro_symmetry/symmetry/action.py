@@ -2,58 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
-from numpyro_symmetry.symmetry.axes import Axis, AxisEntry, has_concat, num_axes, open_axes, open_shape, pieces_of
-from numpyro_symmetry.symmetry.elements import Element, Part, SignedPermutation, over, permutation_of
+from numpyro_symmetry.symmetry.axes import Axis, AxisEntry, is_cut, num_axes, open_axes, open_shape, pieces_of
 from numpyro_symmetry.symmetry.errors import SymmetryError
+from numpyro_symmetry.symmetry.hard import Hard, Part, over
 
 
-def move(g: Element, entries: tuple[AxisEntry, ...], value: Any) -> Any:
+def move(g: Mapping[str, Part], entries: tuple[AxisEntry, ...], value: Any) -> Any:
     """Move a value ``(*leading, *event)`` whose last axes have these entries, in NumPy if it is of NumPy."""
     xp = np if isinstance(value, np.ndarray) else jnp
     first = value.ndim - num_axes(entries)
     lead, event = value.shape[:first], value.shape[first:]
-    if not has_concat(entries):
+    if not is_cut(entries):
         axes = open_axes(entries)
         moved = _act(g, axes, value.reshape(open_shape(entries, value.shape)))
         return moved.reshape(moved.shape[: moved.ndim - len(axes)] + event)
     flat, pieces = value.reshape(*lead, -1), pieces_of(entries, event)
-    moved = [_act(g, piece.axes, flat[..., piece.indices]) for piece in pieces]
+    moved = [_act(g, piece.axes, piece.with_rest(flat[..., piece.indices])) for piece in pieces]
     lead = np.broadcast_shapes(*(x.shape[: x.ndim - len(p.axes)] for x, p in zip(moved, pieces, strict=True)))
     joined = xp.concatenate(
         [
-            xp.broadcast_to(x.reshape(*x.shape[: x.ndim - len(p.axes)], -1), (*lead, p.indices.size))
+            xp.broadcast_to(p.own(x).reshape(*x.shape[: x.ndim - len(p.axes)], -1), (*lead, p.indices.size))
             for x, p in zip(moved, pieces, strict=True)
         ],
         -1,
     )
     back = np.argsort(np.concatenate([piece.indices.ravel() for piece in pieces]))
-    return joined[..., back].reshape(*lead, *event)
+    return joined[..., back].reshape((*lead, *event))
 
 
-def _act(g: Element, axes: Sequence[Axis], value: Any) -> Any:
+def _act(g: Mapping[str, Part], axes: Sequence[Axis], value: Any) -> Any:
     """Move a value ``(*leading, *opened)`` whose last axes carry these labels."""
     names = [axis.group for axis in axes]
     # a fibred group reads its permutation at the cell of the result, so what it is fibred over moves first
     for position in sorted(range(len(axes)), key=lambda k: (names[k] or "").count("/")):
         if (name := names[position]) in g:
             assert name is not None
-            cells = [names.index(label) for label in over(name)]
-            value = _gather_axis(value, g[name], position, cells, len(axes), axes[position].signed)
+            part, cells = Hard.of(g[name]), [names.index(label) for label in over(name)]
+            part = part if axes[position].signed else Hard(part.permutation)
+            value = _gather_axis(value, part, position, cells, len(axes))
     return value
 
 
-def _gather_axis(value: Any, part: Part, position: int, cells: list[int], event_ndim: int, signed: bool) -> Any:
+def _gather_axis(value: Any, part: Hard, position: int, cells: list[int], event_ndim: int) -> Any:
     xp: Any = np if isinstance(value, np.ndarray) else jnp
-    permutation = xp.asarray(permutation_of(part))
-    batch = permutation.shape[: permutation.ndim - 1 - len(cells)]
+    part = part.each(xp.asarray)
+    _refuse_signs(part, value.dtype)
+    batch = part.permutation.shape[: part.permutation.ndim - 1 - len(cells)]
     value = value.reshape((1,) * (len(batch) - (value.ndim - event_ndim)) + value.shape)
-    axis = value.ndim - event_ndim + position
+    axis, lead = value.ndim - event_ndim + position, value.shape[: value.ndim - event_ndim]
+    if xp is np and batch and not cells and batch == lead:
+        flat = value.reshape(-1, *value.shape[len(lead) :])
+        return each_by_its_own(flat, part.each(lambda x: x.reshape(len(flat), -1)), position + 1).reshape(value.shape)
 
     def along_axis(index: Any) -> Any:
         own = index.shape[len(batch) :]
@@ -64,14 +69,27 @@ def _gather_axis(value: Any, part: Part, position: int, cells: list[int], event_
         index = index.transpose(*range(len(batch)), *(len(batch) + k for k in order))
         return index.reshape((1,) * (value.ndim - event_ndim - len(batch)) + batch + tuple(shape))
 
-    everywhere = not batch and not cells
     moved = (
-        xp.take(value, permutation, axis) if everywhere else xp.take_along_axis(value, along_axis(permutation), axis)
+        xp.take_along_axis(value, along_axis(part.permutation), axis)
+        if batch or cells
+        else xp.take(value, part.permutation, axis)
     )
-    if signed and isinstance(part, SignedPermutation):
-        if not (jnp.issubdtype(moved.dtype, jnp.inexact) or jnp.issubdtype(moved.dtype, jnp.signedinteger)):
-            raise SymmetryError(
-                f"A sign cannot apply to values of type {moved.dtype}; wrap the group in Unsigned there."
-            )
-        moved = moved * along_axis(xp.asarray(part.sign)).astype(moved.dtype)
+    return moved if part.sign is None else moved * along_axis(part.sign).astype(moved.dtype)
+
+
+def each_by_its_own(values: np.ndarray, part: Hard, axis: int) -> np.ndarray:
+    """Values ``(batch, *shape)`` of NumPy, each of the batch moved along one axis by its own part ``(batch, n)``."""
+    moved = np.empty_like(values)
+    # one gather after the other is faster than one of them all
+    for k, permutation in enumerate(part.permutation):
+        values[k].take(permutation, axis - 1, out=moved[k], mode="clip")
+    if part.sign is not None:
+        shape = [1] * values.ndim
+        shape[0], shape[axis] = part.sign.shape
+        moved *= part.sign.reshape(shape).astype(values.dtype)
     return moved
+
+
+def _refuse_signs(part: Hard, dtype: Any) -> None:
+    if part.sign is not None and not (jnp.issubdtype(dtype, jnp.inexact) or jnp.issubdtype(dtype, jnp.signedinteger)):
+        raise SymmetryError(f"A sign cannot apply to values of type {dtype}; wrap the group in Unsigned there.")

@@ -2,8 +2,8 @@
 
 An axis entry is ``None`` (no group), a group name, `Unsigned` (the group permutes but its signs do
 not apply), `Split` (one axis that is several flattened ones) or `Concat` (one axis that is several
-joined end to end). `Whole` stands for an axis of size one that the site does not have. A last entry
-``...`` stands for any number of free axes. Knows no group sizes and no values.
+joined end to end). `Whole` and `Complement` stand for an axis that the site does not have. A last entry
+``...`` stands for any number of free axes. Knows no group sizes.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from types import EllipsisType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 
 from numpyro_symmetry.symmetry.arguments import as_count
@@ -132,12 +134,50 @@ class Whole:
     """
 
     group: str
+    size = 1
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "group", _as_group(self.group, "Whole takes"))
 
 
-AxisEntry = str | None | Unsigned | Split | Concat | Whole | EllipsisType
+@dataclass(frozen=True)
+class Complement:
+    """The first of two parts of a whole, ``(x, total - x)``, along an axis of size two that the site does not have.
+
+    Exchanging the two indices of the group takes x to total - x: so moves the weight p ~ Beta of a mixture of two, of
+    which the other is 1 - p. Written before a site's own axes.
+
+    Parameters
+    ----------
+    group
+        Name of a group of kind ``"permutation"``, without orbits, that is then of size two.
+    total
+        What the two parts add up to; ``None`` for what they have in common, such as a standard deviation.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> from numpyro_symmetry import Complement, Symmetry
+    >>> symmetry = Symmetry({"p": (Complement("component"),), "loc": ("component",)})
+    >>> values = {"p": jnp.array(0.75), "loc": jnp.array([-1.0, 2.0])}
+    >>> swapped = symmetry.apply({"component": jnp.array([1, 0])}, values)
+    >>> float(swapped["p"]), swapped["loc"].tolist()
+    (0.25, [2.0, -1.0])
+    """
+
+    group: str
+    total: float | None = 1.0
+    size = 2
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "group", _as_group(self.group, "Complement takes"))
+        if self.total is not None and not (isinstance(self.total, Real) and math.isfinite(self.total)):
+            raise TypeError(f"Complement takes the total of two parts, a number; got {self.total!r}.")
+
+
+AxisEntry = str | None | Unsigned | Split | Concat | Whole | Complement | EllipsisType
+# entries for an axis that the site does not have
+VIRTUAL = Whole | Complement
 
 
 def _as_group(name: object, what: str) -> str:
@@ -175,10 +215,37 @@ class Axis(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """A part of a site on which every axis has one label: its axes, and where its entries stand in the flat site."""
+    """A part of a site on which every axis has one label.
+
+    Attributes
+    ----------
+    axes
+        Its axes.
+    indices
+        Where its own entries stand in the flat site, with as many axes.
+    complement
+        The axis, of size one in ``indices``, along which the rest of a whole is to be put beside them.
+    """
 
     axes: tuple[Axis, ...]
     indices: np.ndarray
+    complement: tuple[int, Complement] | None = None
+
+    def with_rest(self, own: Any, *, common: bool = False) -> Any:
+        """Its entries ``(*leading, *shape)`` of its own ones, and of what the rest has in common with them."""
+        if self.complement is None:
+            return own
+        axis, total = self.complement[0] - len(self.axes), self.complement[1].total
+        if total is not None and not common and not jnp.issubdtype(own.dtype, jnp.inexact):
+            raise SymmetryError(f"{self.complement[1]} stands on values of type {own.dtype}; expected real numbers.")
+        rest = own if total is None or common else total - own
+        return (np if isinstance(own, np.ndarray) else jnp).concatenate([own, rest], axis)
+
+    def own(self, entries: Any) -> Any:
+        """The inverse of `with_rest`."""
+        if self.complement is None:
+            return entries
+        return entries[(..., slice(1), *[slice(None)] * (len(self.axes) - 1 - self.complement[0]))]
 
 
 def check_entries(site: str, entries: object) -> tuple[AxisEntry, ...]:
@@ -191,7 +258,7 @@ def check_entries(site: str, entries: object) -> tuple[AxisEntry, ...]:
     """
     if not isinstance(site, str):
         raise TypeError(f"axes maps names of sites to their entries; got {site!r} ({type(site).__name__}) for a site.")
-    if isinstance(entries, str | Unsigned | Split | Concat | Whole) or not isinstance(entries, Sequence):
+    if isinstance(entries, str | Unsigned | Split | Concat | VIRTUAL) or not isinstance(entries, Sequence):
         raise SymmetryError(
             f"Site {site!r}: expected a tuple with one entry for each of its last axes, such as ({entries!r},); "
             f"got {entries!r}."
@@ -199,10 +266,13 @@ def check_entries(site: str, entries: object) -> tuple[AxisEntry, ...]:
     for position, entry in enumerate(entries):
         if entry is ... and position < len(entries) - 1:
             raise SymmetryError(f"Site {site!r}: '...' may only be the last entry; got {describe(tuple(entries))}.")
-        if isinstance(entry, Whole) and any(not isinstance(before, Whole) for before in entries[:position]):
-            raise SymmetryError(f"Site {site!r}: Whole stands before its own axes; got {describe(tuple(entries))}.")
+        if isinstance(entry, VIRTUAL) and any(not isinstance(before, VIRTUAL) for before in entries[:position]):
+            what = type(entry).__name__
+            raise SymmetryError(f"Site {site!r}: {what} stands before its own axes; got {describe(tuple(entries))}.")
         if entry is not ...:
             _check_entry(f"Site {site!r} axis {position - len(entries)}", entry, inside=None)
+    if sum(isinstance(entry, Complement) for entry in entries) > 1:
+        raise SymmetryError(f"Site {site!r}: Complement may stand there once; got {describe(tuple(entries))}.")
     where = f"Site {site!r}: an entry that is a string is"
     return tuple(_as_group(entry, where) if isinstance(entry, str) else entry for entry in entries)
 
@@ -211,10 +281,10 @@ def _check_entry(where: str, entry: object, inside: str | None) -> None:
     if isinstance(entry, Split | Concat):
         for part in entry.groups:
             _check_entry(where, part, type(entry).__name__)
-    elif not (entry is None or isinstance(entry, str | Unsigned) or (isinstance(entry, Whole) and inside is None)):
+    elif not (entry is None or isinstance(entry, str | Unsigned) or (isinstance(entry, VIRTUAL) and inside is None)):
         raise SymmetryError(
             f"{where}{f' inside {inside}' if inside else ''}: got {entry!r}; expected None, the name of a group, "
-            f"Unsigned, Split or Concat{' (no Whole and no ... inside)' if inside else ', or ... as the last entry'}."
+            f"Unsigned, Split or Concat{' (no Whole, no ... inside)' if inside else ', or ... as the last entry'}."
         )
 
 
@@ -227,16 +297,16 @@ def labels(entries: Sequence[AxisEntry]) -> tuple[Axis, ...]:
                 found += [a._replace(size=n) if a.size is None else a for a in labels((part,))]
         elif isinstance(entry, Unsigned):
             found.append(Axis(entry.group, False, None))
-        elif isinstance(entry, Whole):
-            found.append(Axis(entry.group, True, 1))
+        elif isinstance(entry, VIRTUAL):
+            found.append(Axis(entry.group, True, entry.size))
         elif entry is not ...:
             found.append(Axis(entry, True, None))
     return tuple(found)
 
 
 def num_axes(entries: Sequence[AxisEntry]) -> int:
-    """How many of a site's own axes its entries describe: every entry but `Whole`."""
-    return sum(not isinstance(entry, Whole) for entry in entries)
+    """How many of a site's own axes its entries describe: every entry but `Whole` and `Complement`."""
+    return sum(not isinstance(entry, VIRTUAL) for entry in entries)
 
 
 def padded(entries: Sequence[AxisEntry], ndim: int) -> tuple[AxisEntry, ...]:
@@ -250,16 +320,17 @@ def names_in(entries: Sequence[AxisEntry]) -> set[str]:
     return {axis.group for axis in labels(entries) if axis.group is not None}
 
 
-def has_concat(entries: Sequence[AxisEntry]) -> bool:
-    """Whether a `Concat` stands anywhere in a site's entries, so that it has more than one piece."""
+def is_cut(entries: Sequence[AxisEntry]) -> bool:
+    """Whether a site is more than one array of its own entries: where a `Concat` or a `Complement` stands."""
     return any(
-        isinstance(entry, Concat) or (isinstance(entry, Split) and has_concat(entry.groups)) for entry in entries
+        isinstance(entry, Concat | Complement) or (isinstance(entry, Split) and is_cut(entry.groups))
+        for entry in entries
     )
 
 
 def open_axes(entries: Sequence[AxisEntry]) -> tuple[Axis, ...]:
     """Open every `Split` of a site's entries into separate axes; for sites of one piece."""
-    assert not has_concat(entries)
+    assert not is_cut(entries)
     return labels(entries)
 
 
@@ -284,8 +355,9 @@ def pieces_of(entries: Sequence[AxisEntry], shape: Sequence[int]) -> list[Piece]
 def _open(entries: tuple[AxisEntry, ...], indices: np.ndarray) -> list[Piece]:
     shape = indices.shape
     for k, entry in enumerate(entries):
-        if isinstance(entry, Whole):
-            return _open((*entries[:k], entry.group, *entries[k + 1 :]), np.expand_dims(indices, k))
+        if isinstance(entry, VIRTUAL):
+            found = _open((*entries[:k], entry.group, *entries[k + 1 :]), np.expand_dims(indices, k))
+            return [p._replace(complement=(k, entry)) for p in found] if isinstance(entry, Complement) else found
         if isinstance(entry, Split):
             opened = indices.reshape(*shape[:k], *entry.sizes, *shape[k + 1 :])
             return _open(entries[:k] + entry.groups + entries[k + 1 :], opened)
@@ -304,8 +376,8 @@ def describe(entries: Sequence[AxisEntry]) -> str:
     def one(entry: AxisEntry) -> str:
         if isinstance(entry, Unsigned):
             return f"|{entry.group}|"
-        if isinstance(entry, Whole):
-            return f"whole {entry.group}"
+        if isinstance(entry, VIRTUAL):
+            return f"{'whole' if isinstance(entry, Whole) else 'part of'} {entry.group}"
         if isinstance(entry, Split | Concat):
             parts = [f"{n}:{one(g)}" for n, g in zip(entry.sizes, entry.groups, strict=True)]
             return "×".join(parts) if isinstance(entry, Split) else f"[{' | '.join(parts)}]"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from jax.typing import ArrayLike
 
 from numpyro_symmetry.symmetry.arguments import shape_of
-from numpyro_symmetry.symmetry.axes import AxisEntry, Whole, describe, labels, num_axes
+from numpyro_symmetry.symmetry.axes import VIRTUAL, AxisEntry, describe, labels, num_axes
 from numpyro_symmetry.symmetry.errors import SymmetryError
 
 
@@ -42,8 +42,8 @@ def bind_axes(
         bound[site] = entries
         for position, entry in enumerate(entries):
             where = f"site {site!r} axis {position - len(entries)}"
-            if isinstance(entry, Whole):
-                _agree(entry.group, 1, f"whole site {site!r}", sizes, seen)
+            if isinstance(entry, VIRTUAL):
+                _agree(entry.group, entry.size, f"whole site {site!r}", sizes, seen)
                 continue
             size = shape[len(shape) - len(entries) + position]
             for axis in labels((entry,)):

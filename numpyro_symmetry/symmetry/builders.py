@@ -1,16 +1,43 @@
-"""Axes of the symmetries people meet most. Plain dicts out; knows neither elements nor arrays."""
+"""Axes of the symmetries people meet most, as class methods of `Symmetry`. Knows neither elements nor arrays."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from numpyro_symmetry.symmetry.arguments import as_names, is_option
-from numpyro_symmetry.symmetry.axes import AxisEntry, check_entries, open_axes
+from numpyro_symmetry.symmetry.axes import AxisEntry, check_entries, names_in
 from numpyro_symmetry.symmetry.errors import SymmetryError
 
+if TYPE_CHECKING:
+    from numpyro_symmetry.symmetry.symmetry import Symmetry
 
-def mlp_axes(layers: Sequence[tuple[str, str | None]], layout: str) -> dict[str, tuple[AxisEntry, ...]]:
-    """Axes of a multilayer perceptron: one group a hidden layer."""
+
+def mlp(
+    cls: type[Symmetry], layers: Sequence[tuple[str, str | None]], *, layout: str = "in_out", kind: str = "permutation"
+) -> Symmetry:
+    """Symmetry of a multilayer perceptron: the units of every hidden layer.
+
+    Parameters
+    ----------
+    layers
+        ``(kernel site, bias site or None)`` from input to output.
+    layout
+        ``"in_out"`` for kernels ``(in, out)``, ``"out_in"`` for their transpose.
+    kind
+        ``"signed"`` adds sign flips, right for odd activations such as tanh.
+
+    Returns
+    -------
+    Symmetry
+        Groups ``"hidden"``, or ``"hidden1"``, ``"hidden2"``, … for several hidden layers.
+
+    Examples
+    --------
+    >>> from numpyro_symmetry import Symmetry
+    >>> dict(Symmetry.mlp([("w1", "b1"), ("w2", "b2")]).axes)
+    {'w1': (None, 'hidden'), 'b1': ('hidden',), 'w2': ('hidden', None)}
+    """
     if not is_option(layout, ("in_out", "out_in")):
         raise SymmetryError(f"layout must be 'in_out' (kernels (in, out)) or 'out_in'; got {layout!r}.")
     if isinstance(layers, str) or not isinstance(layers, Sequence):
@@ -39,43 +66,120 @@ def mlp_axes(layers: Sequence[tuple[str, str | None]], layout: str) -> dict[str,
         axes[kernel] = (before, after) if layout == "in_out" else (after, before)
         if bias is not None and after is not None:
             axes[bias] = (after,)
-    return axes
+    return _of_kind(cls, axes, kind)
 
 
-def mixture_axes(sites: Sequence[str], group: str) -> dict[str, tuple[AxisEntry, ...]]:
-    """First axis of every site is the component; any further axes are free."""
+def mixture(cls: type[Symmetry], *sites: str, group: str = "component") -> Symmetry:
+    """Symmetry of a mixture: the first axis of every named site is the component.
+
+    Parameters
+    ----------
+    *sites
+        Sites of shape ``(K, ...)``: weights, locations, scales.
+    group
+        Name of the group.
+
+    Returns
+    -------
+    Symmetry
+        One permutation group.
+
+    Examples
+    --------
+    >>> from numpyro_symmetry import Symmetry
+    >>> dict(Symmetry.mixture("weights", "loc").axes)
+    {'weights': ('component', Ellipsis), 'loc': ('component', Ellipsis)}
+    """
     if wrong := [site for site in sites if not isinstance(site, str)]:
         raise TypeError(f"Sites are names, one argument each, such as mixture('weights', 'loc'); got {wrong[0]!r}.")
     if not sites:
         raise SymmetryError("A mixture needs at least one site whose first axis is the component; none was named.")
     as_names((group,), "group", example="'component'")
-    return {site: (group, ...) for site in sites}
+    return _of_kind(cls, {site: (group, ...) for site in sites})
 
 
-def hmm_axes(
-    initial: str | None, transition: str, emissions: Sequence[str], group: str
-) -> dict[str, tuple[AxisEntry, ...]]:
-    """States along the initial distribution, both axes of the transition matrix and the emissions."""
+def hmm(
+    cls: type[Symmetry], *, transition: str, initial: str | None = None, emissions: Sequence[str], group: str = "state"
+) -> Symmetry:
+    """Symmetry of a hidden Markov model: its states, on **both** axes of the transition matrix.
+
+    Parameters
+    ----------
+    transition
+        Site ``(K, K)``, rows from, columns to.
+    initial
+        Site ``(K,)``, if the model has one.
+    emissions
+        Sites ``(K, ...)``.
+    group
+        Name of the group.
+
+    Returns
+    -------
+    Symmetry
+        One permutation group.
+
+    Examples
+    --------
+    >>> from numpyro_symmetry import Symmetry
+    >>> dict(Symmetry.hmm(transition="A", emissions=["loc"]).axes)
+    {'A': ('state', 'state'), 'loc': ('state', Ellipsis)}
+    """
     as_names((transition,) if initial is None else (transition, initial), "transition, initial", example="('A', 'pi')")
     axes: dict[str, tuple[AxisEntry, ...]] = {} if initial is None else {initial: (group,)}
     axes[transition] = (group, group)
     # none is the transition matrix on its own
-    return axes | {site: (group, ...) for site in as_names(emissions, "emissions", example="('loc',)")}
+    return _of_kind(cls, axes | {s: (group, ...) for s in as_names(emissions, "emissions", example="('loc',)")})
 
 
-def factor_axes(
-    loadings: str, scores: str | None, others: Mapping[str, tuple[AxisEntry, ...]], group: str
-) -> dict[str, tuple[AxisEntry, ...]]:
-    """Factors along the last axis of loadings and scores."""
+def factor(
+    cls: type[Symmetry],
+    loadings: str,
+    scores: str | None = None,
+    *,
+    others: Mapping[str, tuple[AxisEntry, ...]] | None = None,
+    group: str = "factor",
+    kind: str = "signed",
+) -> Symmetry:
+    """Symmetry of a factor model: factors may be exchanged and, together with their scores, negated.
+
+    Parameters
+    ----------
+    loadings
+        Site ``(features, factors)``.
+    scores
+        Site ``(observations, factors)``, if they are not marginalised.
+    others
+        Axes of further sites; wrap the group in `Unsigned` where signs do not apply.
+    group
+        Name of the group.
+    kind
+        ``"permutation"`` where signs are fixed by the prior.
+
+    Returns
+    -------
+    Symmetry
+        One group, signed by default. Rotations of factors are not in it: it is discrete.
+
+    Examples
+    --------
+    >>> from numpyro_symmetry import Symmetry
+    >>> Symmetry.factor("loadings", "scores").groups["factor"].kind
+    'signed'
+    """
     as_names(
         (loadings, group) if scores is None else (loadings, scores, group), "loadings, scores, group", example="('L',)"
     )
     axes: dict[str, tuple[AxisEntry, ...]] = {loadings: (None, group)}
     if scores is not None:
         axes[scores] = (None, group)
-    named = {axis.group for site, entries in others.items() for axis in open_axes(check_entries(site, entries))} - {
-        None
-    }
-    if unknown := sorted(map(str, named - {group})):
+    others = dict(others or {})
+    named = set().union(*(names_in(check_entries(site, entries)) for site, entries in others.items()))
+    if unknown := sorted(named - {group}):
         raise SymmetryError(f"others names the groups {unknown}; this symmetry has only {group!r}.")
-    return axes | dict(others)
+    return _of_kind(cls, axes | others, kind)
+
+
+def _of_kind(cls: type[Symmetry], axes: Mapping[str, tuple[AxisEntry, ...]], kind: str = "permutation") -> Symmetry:
+    names = set().union(*map(names_in, axes.values()))
+    return cls(axes, kinds=dict.fromkeys(names, kind))

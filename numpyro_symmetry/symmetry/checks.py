@@ -9,11 +9,12 @@ import operator
 from collections.abc import Mapping
 from typing import Any
 
-from numpyro_symmetry.symmetry.arguments import as_count, shape_of
-from numpyro_symmetry.symmetry.axes import AxisEntry, Whole, describe, labels, num_axes, pieces_of
-from numpyro_symmetry.symmetry.elements import Element, batch_of, broadcast, check_element, check_part, over
+from numpyro_symmetry.symmetry.arguments import as_count, is_option, shape_of
+from numpyro_symmetry.symmetry.axes import VIRTUAL, AxisEntry, Complement, describe, is_cut, labels, num_axes, pieces_of
+from numpyro_symmetry.symmetry.elements import batch_of, broadcast, check_element
 from numpyro_symmetry.symmetry.errors import SymmetryError
-from numpyro_symmetry.symmetry.groups import Group
+from numpyro_symmetry.symmetry.groups import KINDS, Group
+from numpyro_symmetry.symmetry.hard import Element, over
 
 _EXAMPLES = {
     "axes": "{'w': ('hidden', None)}",
@@ -44,6 +45,46 @@ def as_labels(name: str, orbits: Any) -> tuple[int, ...]:
         return tuple(map(operator.index, orbits))
     except TypeError:
         raise TypeError(f"orbits[{name!r}] must hold a whole number for each index; got {orbits!r}.") from None
+
+
+def check_groups(
+    names: list[str], kinds: Mapping[str, Any], sizes: dict[str, int], orbits: Mapping[str, tuple[int, ...]]
+) -> None:
+    """Refuse groups that no axis carries, and kinds that are none; a size that is left out is that of the orbits."""
+    for what, by_name in (("kinds", kinds), ("sizes", sizes), ("orbits", orbits)):
+        if unknown := sorted(set(by_name) - set(names), key=str):
+            raise SymmetryError(f"{what} names {unknown}, but the groups on the axes are {names}.")
+    for name, kind in kinds.items():
+        if not is_option(kind, KINDS):
+            raise SymmetryError(f"Group {name!r} has kind {kind!r}; expected one of {KINDS}.")
+    for name, labels_ in orbits.items():
+        if sizes.setdefault(name, len(labels_)) != len(labels_):
+            raise SymmetryError(f"Group {name!r} has size {sizes[name]}, but its orbits label {len(labels_)} indices.")
+
+
+def check_complements(
+    axes: Mapping[str, tuple[AxisEntry, ...]], kinds: Mapping[str, Any], orbits: Mapping[str, Any]
+) -> None:
+    """Two parts of a whole are exchanged as they are, everywhere alike."""
+    for site, entries in axes.items():
+        for entry in entries:
+            if isinstance(entry, Complement) and (entry.group in {*kinds, *orbits} or over(entry.group)):
+                raise SymmetryError(
+                    f"Site {site!r}: {entry} exchanges two parts of a whole; expected a group of kind 'permutation', "
+                    f"without orbits and not fibred. Name another group for what else {entry.group!r} stands on."
+                )
+
+
+def entries_of_one_piece(axes: Mapping[str, tuple[AxisEntry, ...]], site: str) -> tuple[AxisEntry, ...]:
+    """A site's entries, if they open into one array."""
+    if site not in axes:
+        raise SymmetryError(f"Site {site!r} is none of the symmetry's sites {list(axes)}.")
+    if is_cut(axes[site]):
+        raise SymmetryError(
+            f"Site {site!r} has axes {describe(axes[site])}: joined axes, and the rest of a whole, open into "
+            "other arrays than its own. Use symmetry.apply, which acts on the site as it is."
+        )
+    return axes[site]
 
 
 def check_values(values: Any, axes: Mapping[str, Any]) -> None:
@@ -92,8 +133,7 @@ def check_of_groups(known: Mapping[str, Group], g: Any) -> None:
     if set(g) != set(known):
         raise SymmetryError(f"The element has groups {sorted(g)}; the symmetry has {sorted(known)}.")
     for name, part in g.items():
-        group = known[name]
-        check_part(name, part, group.size, signed=group.signed, cells=group.cells, orbits=group.orbits)
+        known[name].check(name, part)
 
 
 def check_fibres(axes: Mapping[str, tuple[AxisEntry, ...]]) -> None:
@@ -101,7 +141,7 @@ def check_fibres(axes: Mapping[str, tuple[AxisEntry, ...]]) -> None:
     for site, entries in axes.items():
         if not any("/" in (axis.group or "") for axis in labels(entries)):
             continue
-        shape = tuple(getattr(e, "size", 1) for e in entries if e is not ... and not isinstance(e, Whole))
+        shape = tuple(getattr(e, "size", 1) for e in entries if e is not ... and not isinstance(e, VIRTUAL))
         for piece in pieces_of(tuple(e for e in entries if e is not ...), shape):
             here = [axis.group for axis in piece.axes]
             for name in filter(None, here):

@@ -9,117 +9,16 @@ neither sites nor axes.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.core import Tracer
-from jax.typing import ArrayLike
 
-from numpyro_symmetry.symmetry.arguments import as_real_array, shape_of
 from numpyro_symmetry.symmetry.errors import SymmetryError
-
-
-class SignedPermutation(NamedTuple):
-    """Element of a signed group: ``(g·w)[i] = sign[i] * w[permutation[i]]``.
-
-    Attributes
-    ----------
-    permutation
-        Integer array ``(..., n)``.
-    sign
-        Array ``(..., n)`` of ±1.
-    """
-
-    permutation: ArrayLike
-    sign: ArrayLike
-
-
-Part = ArrayLike | SignedPermutation
-Element = dict[str, Part]
-
-
-def over(name: str) -> tuple[str, ...]:
-    """Labels over which a group is fibred, outermost first: ``("a", "a/b")`` for ``"a/b/c"``."""
-    return tuple(accumulate(name.split("/"), "{}/{}".format))[:-1]
-
-
-def permutation_of(part: Part) -> Array:
-    """The permutation of one group's part of an element, without its signs."""
-    return jnp.asarray(part.permutation if isinstance(part, SignedPermutation) else part)
-
-
-def check_part(
-    name: str,
-    part: Part,
-    size: int | None,
-    *,
-    signed: bool,
-    cells: tuple[int, ...] = (),
-    orbits: tuple[int, ...] | None = None,
-) -> None:
-    """Refuse a part of an element that is not of the group's kind or size, or that is no permutation with signs ±1.
-
-    Raises
-    ------
-    SymmetryError
-        Naming the group, what was expected and what came. Traced indices and signs are not looked at.
-    """
-    if isinstance(part, SignedPermutation) != signed:
-        expected = "a SignedPermutation(permutation, sign)" if signed else "an integer array, without signs"
-        raise SymmetryError(f"Element of group {name!r}: expected {expected}; got {type(part).__name__}.")
-    _refuse_no_array(name, part)
-    permutation = permutation_of(part)
-    if not jnp.issubdtype(permutation.dtype, jnp.integer) or permutation.ndim == 0:
-        raise SymmetryError(
-            f"Element of group {name!r}: expected integers (..., {'n' if size is None else size}); got "
-            f"{permutation.dtype}{permutation.shape}."
-        )
-    n = permutation.shape[-1]
-    if size is not None and n != size:
-        raise SymmetryError(f"Element of group {name!r} permutes {n} indices; expected {size}.")
-    if permutation.ndim <= len(cells) or permutation.shape[-1 - len(cells) : -1] != cells:
-        raise SymmetryError(
-            f"Element of group {name!r} has shape {permutation.shape}; expected (..., {str((*cells, n))[1:-1]}), a "
-            f"permutation for each position of {over(name)}."
-        )
-    if isinstance(part, SignedPermutation):
-        _check_signs(name, part.sign, permutation.shape)
-    if isinstance(permutation, Tracer):
-        return
-    index = np.asarray(permutation)
-    if ((index < 0) | (index >= n)).any():
-        raise SymmetryError(f"Element of group {name!r} points outside 0 … {n - 1}; got {index.min()} … {index.max()}.")
-    if (np.sort(index, -1) != np.arange(n)).any():
-        wrong = index.reshape(-1, n)[(np.sort(index, -1) != np.arange(n)).reshape(-1, n).any(-1)][0]
-        raise SymmetryError(
-            f"Element of group {name!r} is no permutation: each of 0 … {n - 1} must stand in it once, or entries "
-            f"would be lost; got {np.array2string(wrong, threshold=8, separator=', ')}."
-        )
-    if orbits is not None and (np.asarray(orbits)[index] != np.asarray(orbits)).any():
-        raise SymmetryError(f"Element of group {name!r} moves indices between its orbits {orbits}.")
-
-
-def _refuse_no_array(name: str, part: Any) -> Any:
-    """The permutations of a part, which have to be numbers before JAX can look at them."""
-    permutation = part.permutation if isinstance(part, SignedPermutation) else part
-    return as_real_array(permutation, f"Element of group {name!r}")
-
-
-def _check_signs(name: str, sign: ArrayLike, shape: tuple[int, ...]) -> None:
-    if shape_of(sign, f"Element of group {name!r}: sign") != shape:
-        raise SymmetryError(
-            f"Element of group {name!r}: the permutation has shape {shape} and the sign {np.shape(sign)}; give one "
-            "sign for each index."
-        )
-    if isinstance(sign, Tracer):
-        return
-    signs = as_real_array(sign, f"Element of group {name!r}: sign")
-    wrong = signs[~((signs == 1) | (signs == -1))] if signs.dtype != bool else signs.ravel()
-    if wrong.size:
-        raise SymmetryError(f"Element of group {name!r}: signs must be 1 or -1; got {wrong[0]}.")
+from numpyro_symmetry.symmetry.groups import Group, as_permutation
+from numpyro_symmetry.symmetry.hard import Element, Hard, Part, over, permutation_of
 
 
 def broadcast(*shapes: tuple[int, ...]) -> bool:
@@ -147,19 +46,18 @@ def check_element(g: Any) -> None:
             f"{type(g).__name__}."
         )
     for name, part in g.items():
-        shape = np.shape(_refuse_no_array(name, part))
-        labels = over(name)
+        shape, labels = as_permutation(name, part).shape, over(name)
         cells = shape[max(len(shape) - 1 - len(labels), 0) : -1]
         known = tuple(
             permutation_of(g[label]).shape[-1] if label in g else n
             for label, n in zip(labels, cells + (0,) * (len(labels) - len(cells)), strict=True)
         )
-        check_part(name, part, None, signed=isinstance(part, SignedPermutation), cells=known)
+        Group.of(None, signed=Hard.of(part).sign is not None)._replace(over=labels, cells=known).check(name, part)
 
 
 def batch_of(name: str, part: Part) -> tuple[int, ...]:
     """Leading shape of one group's part of an element."""
-    shape = np.shape(part.permutation if isinstance(part, SignedPermutation) else part)
+    shape = np.shape(Hard.of(part).permutation)
     return tuple(shape[: len(shape) - 1 - len(over(name))])
 
 
@@ -194,21 +92,16 @@ def compose(g: Element, h: Element) -> Element:
     """
 
     def one(name: str) -> Part:
-        a, b = g[name], h[name]
-        then = permutation_of(a)
-        permutation = _gather(_at_source(permutation_of(b), name, g), then)
-        if isinstance(a, SignedPermutation) and isinstance(b, SignedPermutation):
-            sign = _gather(_at_source(jnp.asarray(b.sign), name, g), then)
-            return SignedPermutation(permutation, jnp.asarray(a.sign) * sign)
-        return permutation
+        a, b = (Hard.of(x[name]).each(jnp.asarray) for x in (g, h))
+        both = b.each(lambda x: _gather(_at_source(x, name, g), a.permutation))
+        return (both if both.sign is None else both._replace(sign=a.sign * both.sign)).part()
 
     check_element(g)
     check_element(h)
     if set(g) != set(h):
         raise SymmetryError(f"Cannot compose elements of the groups {sorted(g)} and {sorted(h)}.")
     for name, part in h.items():
-        size = permutation_of(g[name]).shape[-1]
-        check_part(name, part, size, signed=isinstance(g[name], SignedPermutation))
+        Group.of(permutation_of(g[name]).shape[-1], signed=Hard.of(g[name]).sign is not None).check(name, part)
         batches = batch_of(name, g[name]), batch_of(name, part)
         if not broadcast(*batches):
             raise SymmetryError(
@@ -247,14 +140,10 @@ def inverse(g: Element) -> Element:
     result: Element = {}
     # a fibred group's permutations go where the labels it is fibred over came from, so those are inverted first
     for name in sorted(g, key=lambda name: name.count("/")):
-        part = g[name]
-        back = jnp.argsort(permutation_of(part), axis=-1)
-        moved = _at_source(back, name, result)
-        if isinstance(part, SignedPermutation):
-            sign = _gather(jnp.asarray(part.sign), back)
-            result[name] = SignedPermutation(moved, _at_source(sign, name, result))
-        else:
-            result[name] = moved
+        part = Hard.of(g[name]).each(jnp.asarray)
+        back = jnp.argsort(part.permutation, axis=-1)
+        undone = Hard(back, None if part.sign is None else _gather(part.sign, back))
+        result[name] = undone.each(lambda x, name=name: _at_source(x, name, result)).part()
     return {name: result[name] for name in g}
 
 
@@ -292,7 +181,7 @@ def num_transpositions(g: Element) -> dict[str, Any]:
     """
 
     def one(part: Part) -> Any:
-        permutation: Any = permutation_of(part)
+        permutation: Any = Hard.of(part).permutation
         xp: Any = jnp if isinstance(permutation, Tracer) else np
         permutation = xp.asarray(permutation)
         n = permutation.shape[-1]

@@ -1,17 +1,24 @@
-"""One factor of the product: its order, its elements, random elements. Knows no sites and no axes."""
+"""One factor of the product and its elements: how many, which, random ones, generators, and what is none.
+
+In NumPy, but for `Group.sample`. Whoever needs elements asks the group, so that nobody else has to know of what kind it
+is. Knows no sites and no axes.
+"""
 
 from __future__ import annotations
 
 import itertools
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.core import Tracer
 
-from numpyro_symmetry.symmetry.elements import Part, SignedPermutation
+from numpyro_symmetry.symmetry.arguments import as_real_array, shape_of
+from numpyro_symmetry.symmetry.errors import SymmetryError
+from numpyro_symmetry.symmetry.hard import Hard, Part, SignedPermutation
 
 KINDS = ("permutation", "signed", "fixed")
 
@@ -39,10 +46,20 @@ class Group(NamedTuple):
     over: tuple[str, ...] = ()
     cells: tuple[int, ...] = ()
 
+    @staticmethod
+    def of(size: int | None, *, signed: bool) -> Group:
+        """All permutations of so many indices, with signs or without."""
+        return Group(size, "signed" if signed else "permutation")
+
     @property
     def signed(self) -> bool:
         """Whether elements carry signs."""
         return self.kind == "signed"
+
+    @property
+    def is_trivial(self) -> bool:
+        """Whether the identity is its only element."""
+        return not self.signed and max(self.orbit_sizes) == 1
 
     def members(self) -> list[np.ndarray]:
         """Indices of each orbit: what is interchangeable."""
@@ -61,6 +78,105 @@ class Group(NamedTuple):
         one = math.fsum(math.lgamma(n + 1) for n in self.orbit_sizes) + self.signed * self.size * math.log(2.0)
         return math.prod(self.cells) * one
 
+    def identity(self, batch: tuple[int, ...] = ()) -> Hard:
+        """The identity, for each of a batch: ``(*batch, *cells, n)``."""
+        assert self.size is not None
+        index = np.broadcast_to(np.arange(self.size), (*batch, *self.cells, self.size)).copy()
+        return Hard(index, np.ones_like(index) if self.signed else None)
+
+    def elements(self) -> Hard:
+        """Every element as one batch, the identity first."""
+        assert self.size is not None
+        one = np.arange(self.size)[None]
+        for orbit in self.members():
+            orders = np.array(list(itertools.permutations(orbit)))
+            earlier, one = len(one), np.repeat(one, len(orders), 0)
+            one[:, orbit] = np.tile(orders, (earlier, 1))
+        flips = np.array(list(itertools.product((1, -1), repeat=self.size * self.signed)))
+        every = Hard(np.repeat(one, len(flips), 0), np.tile(flips, (len(one), 1)) if self.signed else None)
+        chosen = np.indices([len(every.permutation)] * math.prod(self.cells)).reshape(math.prod(self.cells), -1).T
+        return every.at(chosen).each(lambda x: x.reshape(-1, *self.cells, x.shape[-1]))
+
+    def random(self, rng: np.random.Generator, batch: tuple[int, ...] = ()) -> Hard:
+        """Uniformly random elements."""
+        found = self.identity(batch)
+        for orbit in self.members():
+            found.permutation[..., orbit] = rng.permuted(found.permutation[..., orbit], axis=-1)
+        return found if found.sign is None else found._replace(sign=rng.choice([-1, 1], found.sign.shape))
+
+    def sample(self, rng_key: Array, shape: tuple[int, ...]) -> Part:
+        """Uniformly random elements, of JAX."""
+        key_permutation, key_sign = jax.random.split(rng_key)
+        index = jnp.broadcast_to(jnp.arange(self.size), (*shape, *self.cells, self.size or 0))
+        if self.orbits is None:
+            permutation = jax.random.permutation(key_permutation, index, axis=-1, independent=True)
+        else:
+            # ranks, because a large label would swallow the random number that is added to it
+            labels = np.unique(np.asarray(self.orbits), return_inverse=True)[1]
+            # indices shuffled within their orbits, orbit after orbit, go to the places that the orbits hold
+            shuffled = jnp.argsort(labels + jax.random.uniform(key_permutation, index.shape), axis=-1)
+            permutation = jnp.zeros_like(index).at[..., np.argsort(labels, kind="stable")].set(shuffled)
+        signs = jax.random.rademacher(key_sign, permutation.shape, int) if self.signed else None
+        return Hard(permutation, signs).part()
+
+    def generators(self, rng: np.random.Generator) -> list[Hard]:
+        """A cycle and a swap of every orbit and, for signed groups, one flip; in one cell of a fibred group."""
+        cell = tuple(int(rng.integers(size)) for size in self.cells)
+        found: list[Hard] = []
+        for orbit in self.members():
+            order = rng.permutation(orbit)
+            # of two indices, the cycle is the swap
+            for some in [order][: len(order) > 1] + [order[:2]][: len(order) > 2]:
+                found.append(self.identity())
+                found[-1].permutation[(*cell, some)] = np.roll(some, -1)
+        if self.signed:
+            found.append(self.identity())
+            found[-1].sign[(*cell, rng.integers(self.size or 0))] = -1
+        return found
+
+    def check(self, name: str, part: Part) -> None:
+        """Refuse what is none of the group's elements; traced indices and signs are not looked at.
+
+        Raises
+        ------
+        SymmetryError
+            Naming the group, what was expected and what came.
+        """
+        if isinstance(part, SignedPermutation) != self.signed:
+            expected = "a SignedPermutation(permutation, sign)" if self.signed else "an integer array, without signs"
+            raise SymmetryError(f"Element of group {name!r}: expected {expected}; got {type(part).__name__}.")
+        permutation: Any = as_permutation(name, part)
+        n = permutation.shape[-1] if permutation.ndim else 0
+        if not jnp.issubdtype(permutation.dtype, jnp.integer) or permutation.ndim == 0:
+            raise SymmetryError(
+                f"Element of group {name!r}: expected integers (..., {'n' if self.size is None else self.size}); got "
+                f"{permutation.dtype}{permutation.shape}."
+            )
+        if self.size is not None and n != self.size:
+            raise SymmetryError(f"Element of group {name!r} permutes {n} indices; expected {self.size}.")
+        if permutation.ndim <= len(self.cells) or permutation.shape[-1 - len(self.cells) : -1] != self.cells:
+            raise SymmetryError(
+                f"Element of group {name!r} has shape {permutation.shape}; expected (..., "
+                f"{str((*self.cells, n))[1:-1]}), a permutation for each position of {self.over}."
+            )
+        if isinstance(part, SignedPermutation):
+            _check_signs(name, part.sign, permutation.shape)
+        if not isinstance(permutation, Tracer):
+            self._check_indices(name, np.asarray(permutation))
+
+    def _check_indices(self, name: str, index: np.ndarray) -> None:
+        n = index.shape[-1]
+        if ((index < 0) | (index >= n)).any():
+            got = f"{index.min()} … {index.max()}"
+            raise SymmetryError(f"Element of group {name!r} points outside 0 … {n - 1}; got {got}.")
+        if (lost := (np.sort(index, -1) != np.arange(n)).any(-1)).any():
+            raise SymmetryError(
+                f"Element of group {name!r} is no permutation: each of 0 … {n - 1} must stand in it once, or entries "
+                f"would be lost; got {np.array2string(index[lost][0], threshold=8, separator=', ')}."
+            )
+        if self.orbits is not None and (np.asarray(self.orbits)[index] != np.asarray(self.orbits)).any():
+            raise SymmetryError(f"Element of group {name!r} moves indices between its orbits {self.orbits}.")
+
     def __str__(self) -> str:
         if self.size is None:
             return f"{'±' * self.signed}S?"
@@ -68,44 +184,20 @@ class Group(NamedTuple):
         return f"({one})^{math.prod(self.cells)}" if self.cells else one or "S1"
 
 
-def identity(group: Group, shape: tuple[int, ...]) -> Part:
-    """The identity, for every cell of a batch."""
-    assert group.size is not None
-    index = jnp.broadcast_to(jnp.arange(group.size), (*shape, *group.cells, group.size))
-    return SignedPermutation(index, jnp.ones_like(index)) if group.signed else index
+def as_permutation(name: str, part: Part) -> Any:
+    """The permutations of a part, which have to be numbers before JAX can look at them."""
+    return jnp.asarray(as_real_array(Hard.of(part).permutation, f"Element of group {name!r}"))
 
 
-def sample(rng_key: Array, group: Group, shape: tuple[int, ...]) -> Part:
-    """Uniformly random elements."""
-    key_permutation, key_sign = jax.random.split(rng_key)
-    start = identity(group, shape)
-    index = jnp.asarray(start.permutation if isinstance(start, SignedPermutation) else start)
-    if group.orbits is None:
-        permutation = jax.random.permutation(key_permutation, index, axis=-1, independent=True)
-    else:
-        # ranks, because a large label would swallow the random number that is added to it
-        labels = np.unique(np.asarray(group.orbits), return_inverse=True)[1]
-        # indices shuffled within their orbits, orbit after orbit, go to the places that the orbits hold
-        shuffled = jnp.argsort(labels + jax.random.uniform(key_permutation, index.shape), axis=-1)
-        permutation = jnp.zeros_like(index).at[..., np.argsort(labels, kind="stable")].set(shuffled)
-    if not group.signed:
-        return permutation
-    return SignedPermutation(permutation, jax.random.rademacher(key_sign, permutation.shape, int))
-
-
-def elements(group: Group) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Every element as ``(permutation, sign)``, each ``(*cells, n)``; the identity first."""
-    assert group.size is not None
-    n, orbits = group.size, group.members()
-    signs = list(itertools.product((1, -1), repeat=n)) if group.signed else [(1,) * n]
-    one = []
-    for orders in itertools.product(*(itertools.permutations(orbit) for orbit in orbits)):
-        permutation = np.empty(n, int)
-        for orbit, order in zip(orbits, orders, strict=True):
-            permutation[orbit] = order
-        one += [(permutation, np.asarray(sign)) for sign in signs]
-    shape = (*group.cells, n)
-    return [
-        (np.reshape([p for p, _ in cells], shape), np.reshape([s for _, s in cells], shape))
-        for cells in itertools.product(one, repeat=math.prod(group.cells))
-    ]
+def _check_signs(name: str, sign: Any, shape: tuple[int, ...]) -> None:
+    if shape_of(sign, f"Element of group {name!r}: sign") != shape:
+        raise SymmetryError(
+            f"Element of group {name!r}: the permutation has shape {shape} and the sign {np.shape(sign)}; give one "
+            "sign for each index."
+        )
+    if isinstance(sign, Tracer):
+        return
+    signs = as_real_array(sign, f"Element of group {name!r}: sign")
+    wrong = signs[~((signs == 1) | (signs == -1))] if signs.dtype != bool else signs.ravel()
+    if wrong.size:
+        raise SymmetryError(f"Element of group {name!r}: signs must be 1 or -1; got {wrong[0]}.")

@@ -18,8 +18,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from numpyro_symmetry.symmetry.axes import Axis, AxisEntry, Piece, Unsigned, num_axes, pieces_of
-from numpyro_symmetry.symmetry.elements import Element, Part, SignedPermutation, over, permutation_of
-from numpyro_symmetry.symmetry.groups import Group, identity
+from numpyro_symmetry.symmetry.groups import Group
+from numpyro_symmetry.symmetry.hard import Element, Hard, from_element, over
 from numpyro_symmetry.symmetry.symmetry import Symmetry
 
 # JAX keeps constants by identity, and an int64 array that has met single precision breaks in double
@@ -76,12 +76,21 @@ class PlainView:
         kinds = {plain: groups[name].kind for plain, (name, _, _) in self._cells.items()}
         return Symmetry(axes, kinds, {plain: len(members) for plain, (_, _, members) in self._cells.items()})
 
-    def open(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Values ``(*leading, *event)`` by piece; sites on which no group acts as they are."""
+    @cached_property
+    def weights(self) -> dict[str, float]:
+        """Piece -> how much an entry of it counts, if not one: a part and the rest of a whole are one number."""
+        return {name: 0.5 for name, (_, piece) in self._pieces.items() if piece.complement is not None}
+
+    def open(self, values: Mapping[str, Any], *, common: bool = False) -> dict[str, Any]:
+        """Values ``(*leading, *event)`` by piece; sites on which no group acts as they are.
+
+        ``common``: of standard deviations, which the rest of a whole has in common with it.
+        """
         opened = {site: value for site, value in values.items() if site not in self.shapes}
         for name, (site, piece) in self._pieces.items():
             if site in values:
-                opened[name] = _take(values[site], self.shapes[site], piece.indices, self._boxes[name])
+                own = _take(values[site], self.shapes[site], piece.indices, self._boxes[name])
+                opened[name] = piece.with_rest(own, common=common)
         return opened
 
     def close(self, opened: Mapping[str, Any]) -> dict[str, Any]:
@@ -91,22 +100,45 @@ class PlainView:
             here = [(name, piece) for name, (owner, piece) in self._pieces.items() if owner == site and name in opened]
             if not here:
                 continue
-            flat = [(opened[n], opened[n].shape[: opened[n].ndim - p.indices.ndim], p) for n, p in here]
+            flat = [(p.own(opened[n]), opened[n].shape[: opened[n].ndim - p.indices.ndim], p) for n, p in here]
             lead = flat[0][1]
             xp = np if all(isinstance(value, np.ndarray) for value, _, _ in flat) else jnp
-            joined = xp.concatenate([value.reshape(*lead, -1) for value, _, _ in flat], -1)
             back = np.argsort(np.concatenate([piece.indices.ravel() for _, _, piece in flat]))
-            values[site] = joined[..., back].reshape((*lead, *shape))
+            joined = [value.reshape(*lead, -1) for value, _, _ in flat]
+            # what was never cut is not copied
+            is_whole = len(joined) == 1 and np.array_equal(back, np.arange(len(back)))
+            found = joined[0] if is_whole else xp.concatenate(joined, -1)[..., back]
+            values[site] = found.reshape((*lead, *shape))
         return values
 
     def element(self, plain: Element, symmetry: Symmetry | None = None) -> Element:
         """An element of the plain symmetry as one of the whole, or of a symmetry of which the whole is a subgroup."""
-        batch = next((permutation_of(part).shape[:-1] for part in plain.values()), ())
+        given = {name: Hard.of(part).each(jnp.asarray) for name, part in plain.items()}
+        batch = next((part.permutation.shape[:-1] for part in given.values()), ())
         groups = (symmetry or self.whole).groups
-        parts: Element = {name: identity(group, batch) for name, group in groups.items()}
+        parts = {name: group.identity(batch).each(jnp.asarray) for name, group in groups.items()}
         for name, (group, cell, members) in self._cells.items():
-            parts[group] = _write(parts[group], cell, members, plain[name])
-        return parts
+            if groups[group].orbits is None and not cell:
+                parts[group] = given[name]
+                continue
+            at, here = (..., *cell, members), parts[group]
+            permutation = here.permutation.at[at].set(jnp.asarray(members)[given[name].permutation])
+            sign = here.sign if here.sign is None else here.sign.at[at].set(given[name].sign)
+            parts[group] = Hard(permutation, sign)
+        return {name: part.part() for name, part in parts.items()}
+
+    def parts(self, element: Element) -> dict[str, Hard]:
+        """The inverse of `element`, of one batch ``(*leading, *cells, n)``: plain elements ``(batch, n)``, of NumPy."""
+        given = from_element({name: part for name, part in element.items() if name in self.whole.groups})
+        found = {}
+        for name, (group, cell, members) in self._cells.items():
+            part = given[group].at((slice(None), *cell, members))
+            found[name] = part._replace(permutation=np.searchsorted(members, part.permutation))
+        return found
+
+    def site_of(self, piece: str) -> str:
+        """The site that a piece is cut from."""
+        return self._pieces[piece][0]
 
     # ---- private -----------------------------------------------------------------------------------------------
 
@@ -146,8 +178,10 @@ class PlainView:
         for cell in np.ndindex(*(piece.indices.shape[k] for k in fixed)):
             where = dict(zip((names[k] for k in fixed), cell, strict=True))
             choices: list[list[tuple[str | None, np.ndarray]]] = []
-            for name, n in zip(names, piece.indices.shape, strict=True):
-                if name in where:
+            for k, (name, n) in enumerate(zip(names, piece.indices.shape, strict=True)):
+                if piece.complement is not None and k == piece.complement[0]:
+                    choices.append([(name if name in groups else None, np.array([0]))])
+                elif name in where:
                     choices.append([(None, np.array([where[name]]))])
                 elif name in groups:
                     choices.append(_orbits(name, groups[name], tuple(where[label] for label in groups[name].over)))
@@ -157,7 +191,8 @@ class PlainView:
                 axes = tuple(
                     axis._replace(group=group, size=None) for axis, (group, _) in zip(piece.axes, chosen, strict=True)
                 )
-                found.append(Piece(axes, piece.indices[np.ix_(*(members for _, members in chosen))]))
+                indices = piece.indices[np.ix_(*(members for _, members in chosen))]
+                found.append(piece._replace(axes=axes, indices=indices))
         return found
 
 
@@ -205,13 +240,3 @@ def _plain_entry(axis: Axis) -> AxisEntry:
     if axis.group is None:
         return None
     return axis.group if axis.signed else Unsigned(axis.group)
-
-
-def _write(part: Part, cell: tuple[int, ...], members: np.ndarray, plain: Part) -> Part:
-    """Put a permutation of some indices of one cell into a group's part."""
-    at = (..., *cell, members)
-    moved = jnp.asarray(members)[permutation_of(plain)]
-    if isinstance(part, SignedPermutation) and isinstance(plain, SignedPermutation):
-        sign = jnp.asarray(part.sign).at[at].set(jnp.asarray(plain.sign))
-        return SignedPermutation(jnp.asarray(part.permutation).at[at].set(moved), sign)
-    return permutation_of(part).at[at].set(moved)

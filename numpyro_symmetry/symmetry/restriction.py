@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Container, Mapping
 from typing import Any
 
-from numpyro_symmetry.symmetry.axes import AxisEntry, Concat, Split, Unsigned, Whole, labels
-from numpyro_symmetry.symmetry.elements import over
+from numpyro_symmetry.symmetry.axes import VIRTUAL, AxisEntry, Complement, Concat, Split, Unsigned, labels
+from numpyro_symmetry.symmetry.hard import over
 
 
 def axes_of_groups(
@@ -19,7 +19,7 @@ def axes_of_groups(
         stays = here | {label for name in here for label in over(name)}
         if here:
             left = ((entry, _kept(entry, stays)) for entry in entries)
-            found[site] = tuple(now for was, now in left if now is not None or not isinstance(was, Whole))
+            found[site] = tuple(now for was, now in left if now is not None or not isinstance(was, VIRTUAL))
     return found
 
 
@@ -27,5 +27,13 @@ def _kept(entry: Any, stays: Container[str]) -> Any:
     if isinstance(entry, Split | Concat):
         parts = tuple(_kept(part, stays) for part in entry.groups)
         return type(entry)(entry.sizes, parts) if any(parts) else None
-    group = entry.group if isinstance(entry, Unsigned | Whole) else entry
+    group = entry.group if isinstance(entry, Unsigned | VIRTUAL) else entry
     return entry if group is ... or group in stays else None
+
+
+def with_total(axes: Mapping[str, tuple[AxisEntry, ...]], total: float | None) -> dict[str, tuple[AxisEntry, ...]]:
+    """The axes of what moves along with values, but adds up to something else: differences, standard deviations."""
+    return {
+        site: tuple(Complement(entry.group, total) if isinstance(entry, Complement) else entry for entry in entries)
+        for site, entries in axes.items()
+    }

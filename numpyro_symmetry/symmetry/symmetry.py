@@ -9,45 +9,37 @@ import itertools
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jax.core import Tracer
 from jax.typing import ArrayLike
 
-from numpyro_symmetry.symmetry import builders, groups
+from numpyro_symmetry.symmetry import builders, checks
 from numpyro_symmetry.symmetry.action import move
-from numpyro_symmetry.symmetry.arguments import as_array, as_count, as_key, as_names, as_shape, is_option, refuse_masked
+from numpyro_symmetry.symmetry.arguments import as_array, as_count, as_key, as_names, as_shape, refuse_masked
 from numpyro_symmetry.symmetry.axes import (
     Axis,
     AxisEntry,
     check_entries,
     describe,
-    has_concat,
+    is_cut,
     labels,
     num_axes,
     open_axes,
     open_shape,
 )
 from numpyro_symmetry.symmetry.binding import bind_axes
-from numpyro_symmetry.symmetry.checks import (
-    as_labels,
-    as_mapping,
-    as_size,
-    check_batch,
-    check_fibres,
-    check_leading,
-    check_of_groups,
-    check_values,
-)
-from numpyro_symmetry.symmetry.elements import Element, Part, SignedPermutation, over
 from numpyro_symmetry.symmetry.errors import SymmetryError
 from numpyro_symmetry.symmetry.findings import Finding, OutOfReach, explain
-from numpyro_symmetry.symmetry.groups import KINDS, Group
-from numpyro_symmetry.symmetry.restriction import axes_of_groups
+from numpyro_symmetry.symmetry.groups import Group
+from numpyro_symmetry.symmetry.hard import Element, over
+from numpyro_symmetry.symmetry.restriction import axes_of_groups, with_total
 from numpyro_symmetry.symmetry.shown import as_html
 
 _MAPPINGS = ("axes", "kinds", "sizes", "orbits")
@@ -65,7 +57,8 @@ class Symmetry:
     ----------
     axes
         Site -> one entry for each of its last axes: ``None``, a group name, `Unsigned`, `Split`, `Concat`, and
-        possibly a last ``...`` for any number of free axes. `Whole` before them is for signs of the site as a whole.
+        possibly a last ``...`` for any number of free axes. `Whole` before them is for signs of the site as a whole,
+        `Complement` for ``p`` of which ``1 - p`` is the other part.
         A group may stand on two axes of one site. A group named ``"head/unit"`` is *fibred* over the axis ``"head"``:
         it permutes the units of each head on their own.
     kinds
@@ -113,27 +106,18 @@ class Symmetry:
     out_of_reach: tuple[OutOfReach, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
-        given = {name: as_mapping(name, getattr(self, name)) for name in _MAPPINGS}
+        given = {name: checks.as_mapping(name, getattr(self, name)) for name in _MAPPINGS}
         axes = {site: check_entries(site, entries) for site, entries in given["axes"].items()}
-        sizes = {name: as_size(name, size) for name, size in given["sizes"].items()}
-        orbits = {name: as_labels(name, labels_) for name, labels_ in given["orbits"].items()}
+        sizes = {name: checks.as_size(name, size) for name, size in given["sizes"].items()}
+        orbits = {name: checks.as_labels(name, labels_) for name, labels_ in given["orbits"].items()}
         kinds, names = given["kinds"], _group_names(axes)
-        for what, by_name in (("kinds", kinds), ("sizes", sizes), ("orbits", orbits)):
-            if unknown := sorted(set(by_name) - set(names), key=str):
-                raise SymmetryError(f"{what} names {unknown}, but the groups on the axes are {names}.")
-        for name, kind in kinds.items():
-            if not is_option(kind, KINDS):
-                raise SymmetryError(f"Group {name!r} has kind {kind!r}; expected one of {KINDS}.")
-        for name, labels_ in orbits.items():
-            if sizes.setdefault(name, len(labels_)) != len(labels_):
-                raise SymmetryError(
-                    f"Group {name!r} has size {sizes[name]}, but its orbits label {len(labels_)} indices."
-                )
+        checks.check_groups(names, kinds, sizes, orbits)
         # only what differs from the default, so that symmetries spelt differently compare equal
         kinds = {name: kind for name, kind in kinds.items() if kind != "permutation"}
         for name, value in zip(_MAPPINGS, (axes, kinds, sizes, orbits), strict=True):
             object.__setattr__(self, name, MappingProxyType(value))
-        check_fibres(axes)
+        checks.check_fibres(axes)
+        checks.check_complements(axes, kinds, orbits)
 
     def __hash__(self) -> int:
         return hash(tuple(tuple(sorted(d.items())) for d in (self.axes, self.kinds, self.sizes, self.orbits)))
@@ -145,133 +129,14 @@ class Symmetry:
 
     # ---- builders ----------------------------------------------------------------------------------------------
 
-    @classmethod
-    def mlp(
-        cls, layers: Sequence[tuple[str, str | None]], *, layout: str = "in_out", kind: str = "permutation"
-    ) -> Symmetry:
-        """Symmetry of a multilayer perceptron: the units of every hidden layer.
-
-        Parameters
-        ----------
-        layers
-            ``(kernel site, bias site or None)`` from input to output.
-        layout
-            ``"in_out"`` for kernels ``(in, out)``, ``"out_in"`` for their transpose.
-        kind
-            ``"signed"`` adds sign flips, right for odd activations such as tanh.
-
-        Returns
-        -------
-        Symmetry
-            Groups ``"hidden"``, or ``"hidden1"``, ``"hidden2"``, … for several hidden layers.
-
-        Examples
-        --------
-        >>> from numpyro_symmetry import Symmetry
-        >>> dict(Symmetry.mlp([("w1", "b1"), ("w2", "b2")]).axes)
-        {'w1': (None, 'hidden'), 'b1': ('hidden',), 'w2': ('hidden', None)}
-        """
-        return cls._of_kind(builders.mlp_axes(layers, layout), kind)
-
-    @classmethod
-    def mixture(cls, *sites: str, group: str = "component") -> Symmetry:
-        """Symmetry of a mixture: the first axis of every named site is the component.
-
-        Parameters
-        ----------
-        *sites
-            Sites of shape ``(K, ...)``: weights, locations, scales.
-        group
-            Name of the group.
-
-        Returns
-        -------
-        Symmetry
-            One permutation group.
-
-        Examples
-        --------
-        >>> from numpyro_symmetry import Symmetry
-        >>> dict(Symmetry.mixture("weights", "loc").axes)
-        {'weights': ('component', Ellipsis), 'loc': ('component', Ellipsis)}
-        """
-        return cls(builders.mixture_axes(sites, group))
-
-    @classmethod
-    def hmm(
-        cls, *, transition: str, initial: str | None = None, emissions: Sequence[str], group: str = "state"
-    ) -> Symmetry:
-        """Symmetry of a hidden Markov model: its states, on **both** axes of the transition matrix.
-
-        Parameters
-        ----------
-        transition
-            Site ``(K, K)``, rows from, columns to.
-        initial
-            Site ``(K,)``, if the model has one.
-        emissions
-            Sites ``(K, ...)``.
-        group
-            Name of the group.
-
-        Returns
-        -------
-        Symmetry
-            One permutation group.
-
-        Examples
-        --------
-        >>> from numpyro_symmetry import Symmetry
-        >>> dict(Symmetry.hmm(transition="A", emissions=["loc"]).axes)
-        {'A': ('state', 'state'), 'loc': ('state', Ellipsis)}
-        """
-        return cls(builders.hmm_axes(initial, transition, emissions, group))
-
-    @classmethod
-    def factor(
-        cls,
-        loadings: str,
-        scores: str | None = None,
-        *,
-        others: Mapping[str, tuple[AxisEntry, ...]] | None = None,
-        group: str = "factor",
-        kind: str = "signed",
-    ) -> Symmetry:
-        """Symmetry of a factor model: factors may be exchanged and, together with their scores, negated.
-
-        Parameters
-        ----------
-        loadings
-            Site ``(features, factors)``.
-        scores
-            Site ``(observations, factors)``, if they are not marginalised.
-        others
-            Axes of further sites; wrap the group in `Unsigned` where signs do not apply.
-        group
-            Name of the group.
-        kind
-            ``"permutation"`` where signs are fixed by the prior.
-
-        Returns
-        -------
-        Symmetry
-            One group, signed by default. Rotations of factors are not in it: it is discrete.
-
-        Examples
-        --------
-        >>> from numpyro_symmetry import Symmetry
-        >>> Symmetry.factor("loadings", "scores").groups["factor"].kind
-        'signed'
-        """
-        return cls._of_kind(builders.factor_axes(loadings, scores, others or {}, group), kind)
-
-    @classmethod
-    def _of_kind(cls, axes: dict[str, tuple[AxisEntry, ...]], kind: str) -> Symmetry:
-        return cls(axes, kinds=dict.fromkeys(cls(axes).group_names(), kind))
+    mlp = classmethod(builders.mlp)
+    mixture = classmethod(builders.mixture)
+    hmm = classmethod(builders.hmm)
+    factor = classmethod(builders.factor)
 
     # ---- what it is --------------------------------------------------------------------------------------------
 
-    @property
+    @cached_property
     def groups(self) -> dict[str, Group]:
         """Group name -> `Group`, in the order in which the axes name them."""
         return {
@@ -295,7 +160,7 @@ class Symmetry:
     def is_plain(self) -> bool:
         """Whether every group permutes all of its indices alike, and every site has one piece: no orbits, no fibres."""
         fibred = any("/" in name for name in self.group_names()) or "fixed" in self.kinds.values()
-        plainly = all(not has_concat(e) and num_axes(e) == len(e) for e in self.axes.values())
+        plainly = all(not is_cut(e) and num_axes(e) == len(e) for e in self.axes.values())
         return not self.orbits and not fibred and plainly
 
     def log_order(self) -> float:
@@ -310,12 +175,13 @@ class Symmetry:
         return explain(self)
 
     def opened(self, site: str) -> tuple[Axis, ...]:
-        """Axes of a site with every `Split` opened."""
-        return open_axes(self._entries_of_one_piece(site))
+        """Axes of a site with every `Split` opened; signed only where the group along them has signs."""
+        axes, groups = open_axes(checks.entries_of_one_piece(self.axes, site)), self.groups
+        return tuple(a._replace(signed=a.signed and a.group in groups and groups[a.group].signed) for a in axes)
 
     def opened_shape(self, site: str, shape: Sequence[int]) -> tuple[int, ...]:
         """Shape of a value of a site with every `Split` opened; leading dimensions stay."""
-        entries, given = self._entries_of_one_piece(site), as_shape(shape)
+        entries, given = checks.entries_of_one_piece(self.axes, site), as_shape(shape)
         if len(given) < num_axes(entries):
             raise SymmetryError(
                 f"Site {site!r} has shape {given}, fewer axes than its entries {describe(entries)} in the symmetry."
@@ -345,8 +211,8 @@ class Symmetry:
         TypeError
             If ``values`` does not map sites to arrays, or ``num_leading_dims`` is no whole number.
         """
-        check_values(values, self.axes)
-        lead = check_leading(values, self.axes, num_leading_dims)
+        checks.check_values(values, self.axes)
+        lead = checks.check_leading(values, self.axes, num_leading_dims)
         axes, sizes = bind_axes(self.axes, self.sizes, values, lead)
         return replace(self, axes=axes, sizes=sizes)
 
@@ -384,12 +250,21 @@ class Symmetry:
         fixed = {label for name in names for label in over(name)} - set(names)
         return self._with_axes(axes_of_groups(self.axes, names), dict(self.kinds) | dict.fromkeys(fixed, "fixed"))
 
+    def without_signs(self) -> Symmetry:
+        """The same permutations and no signs: how standard deviations move."""
+        kinds = {name: kind for name, kind in self.kinds.items() if name not in self.groups}
+        return replace(self, axes=with_total(self.axes, None), kinds=kinds)
+
+    def of_differences(self) -> Symmetry:
+        """The same elements, as they move differences of values: a part of a whole, against its rest, changes sign."""
+        return replace(self, axes=with_total(self.axes, 0.0))
+
     # ---- elements ----------------------------------------------------------------------------------------------
 
     def identity(self, shape: tuple[int, ...] = ()) -> Element:
         """Identity element, repeated to a batch ``shape``."""
         shape = as_shape(shape)
-        return {name: groups.identity(group, shape) for name, group in self._bound_groups().items()}
+        return {name: group.identity(shape).each(jnp.asarray).part() for name, group in self._bound_groups().items()}
 
     def sample(self, rng_key: Array, shape: tuple[int, ...] = ()) -> Element:
         """Uniformly random elements.
@@ -408,7 +283,7 @@ class Symmetry:
         """
         bound, shape, rng_key = self._bound_groups(), as_shape(shape), as_key(rng_key)
         keys = jax.random.split(rng_key, len(bound)) if bound else ()
-        return {name: groups.sample(key, group, shape) for key, (name, group) in zip(keys, bound.items(), strict=True)}
+        return {name: group.sample(key, shape) for key, (name, group) in zip(keys, bound.items(), strict=True)}
 
     def elements(self, *, max_order: int = 50_000) -> Element:
         """All elements as one batch, the identity first.
@@ -434,16 +309,11 @@ class Symmetry:
                 f"The group has e^{self.log_order():.1f} elements; enumerating is limited to max_order={max_order}."
             )
 
-        bound = self._bound_groups()
-        product = list(itertools.product(*map(groups.elements, bound.values())))
-
-        def part(position: int, signed: bool) -> Part:
-            permutation = jnp.asarray([g[position][0] for g in product], int)
-            if signed:
-                return SignedPermutation(permutation, jnp.asarray([g[position][1] for g in product], int))
-            return permutation
-
-        return {name: part(i, group.signed) for i, (name, group) in enumerate(bound.items())}
+        every = {name: group.elements() for name, group in self._bound_groups().items()}
+        orders = [len(part.permutation) for part in every.values()]
+        chosen = np.indices(orders).reshape(len(orders), math.prod(orders))
+        parts = zip(every.items(), chosen, strict=True)
+        return {name: part.at(index).each(jnp.asarray).part() for (name, part), index in parts}
 
     def apply(self, g: Element, values: Mapping[str, Any]) -> dict[str, Any]:
         """Act on values: ``(g·w)[i] = w[g[i]]`` along every axis a group stands on.
@@ -473,12 +343,12 @@ class Symmetry:
             )
         symmetry = self.bind(values)
         refuse_masked({site: values[site] for site in self.axes})
-        check_of_groups(symmetry.groups, g)
+        checks.check_of_groups(symmetry.groups, g)
         traced = any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(g))
         moved = dict(values)
         for site, entries in symmetry.axes.items():
             value = as_array(values[site], f"Site {site!r}")
-            check_batch(site, value.shape[: value.ndim - num_axes(entries)], entries, g)
+            checks.check_batch(site, value.shape[: value.ndim - num_axes(entries)], entries, g)
             moved[site] = move(g, entries, jnp.asarray(value) if traced else value)
         return moved
 
@@ -488,23 +358,14 @@ class Symmetry:
 
     # ---- private -----------------------------------------------------------------------------------------------
 
-    def _entries_of_one_piece(self, site: str) -> tuple[AxisEntry, ...]:
-        if site not in self.axes:
-            raise SymmetryError(f"Site {site!r} is none of the symmetry's sites {list(self.axes)}.")
-        if has_concat(self.axes[site]):
-            raise SymmetryError(
-                f"Site {site!r} has axes {describe(self.axes[site])}: joined axes open into several arrays, not into "
-                "one. Use symmetry.apply, which acts on the site as it is."
-            )
-        return self.axes[site]
-
     def _on(self, sites: Collection[str]) -> Symmetry:
         """The same groups on some of the sites."""
         if unknown := sorted(set(sites) - set(self.axes)):
             raise SymmetryError(f"restrict names sites {unknown}, but the symmetry acts on {sorted(self.axes)}.")
         axes = {site: entries for site, entries in self.axes.items() if site in sites}
         signed = {axis.group for entries in axes.values() for axis in labels(entries) if axis.signed}
-        return self._with_axes(axes, {n: kind for n, kind in self.kinds.items() if kind != "signed" or n in signed})
+        kept = {name: kind for name, kind in self.kinds.items() if name in signed or name not in self.groups}
+        return self._with_axes(axes, kept)
 
     def _with_axes(self, axes: dict[str, tuple[AxisEntry, ...]], kinds: Mapping[str, str]) -> Symmetry:
         """The groups that stand on some axes, of these kinds; what is fixed has no orbits of its own."""

@@ -5,35 +5,19 @@ Knows elements and arrays; not how elements were found, and no containers.
 
 from __future__ import annotations
 
-from typing import Any
-
-import jax.numpy as jnp
 import numpy as np
 
-from numpyro_symmetry.matching.bilinear import axes_of, move
-from numpyro_symmetry.matching.hard import Hard, from_element
-from numpyro_symmetry.symmetry import Element, Symmetry, SymmetryError
-from numpyro_symmetry.symmetry.action import move as move_one
-from numpyro_symmetry.symmetry.axes import AxisEntry
+from numpyro_symmetry.symmetry import Hard, Symmetry, SymmetryError
+from numpyro_symmetry.symmetry.action import move
+from numpyro_symmetry.symmetry.axes import AxisEntry, labels
 from numpyro_symmetry.traces.relabel import State
 
 # stands for no datum among labels
 MISSING = -1
 
 
-def act(values: np.ndarray, symmetry: Symmetry, site: str, state: State) -> np.ndarray:
-    """Move ``(draw, *event)`` values of one site, each draw by its own element; types are kept."""
-    shape, axes = axes_of(symmetry, site, values.shape[1:])
-    opened = values.reshape(len(values), *shape)
-    if any(axis.signed for axis in axes) and values.dtype.kind not in "fi":
-        raise SymmetryError(f"Site {site!r}: a sign cannot apply to values of type {values.dtype}.")
-    return move(opened, axes, state).reshape(values.shape)
-
-
-def act_by(
-    values: np.ndarray, symmetry: Symmetry, site: str, entries: tuple[AxisEntry, ...], elements: Element
-) -> np.ndarray:
-    """Move ``(draw, *event)`` values of a site that the symmetry does not name, on axes that it is told of.
+def act(values: np.ndarray, symmetry: Symmetry, site: str, entries: tuple[AxisEntry, ...], state: State) -> np.ndarray:
+    """Move ``(draw, *event)`` values of a site, each draw by its own element; types are kept.
 
     Parameters
     ----------
@@ -42,42 +26,22 @@ def act_by(
     symmetry
         With sizes.
     site
-        Its name, for errors.
+        Its name, which need be none of the symmetry's.
     entries
         Its axes, as in `Symmetry`; none at all for a site that no label moves.
-    elements
-        Of the symmetry, one for each draw in the order of the draws.
+    state
+        Group -> elements, one for each draw.
 
     Raises
     ------
     SymmetryError
         If the axes do not fit the site, or name other groups than the symmetry's.
     """
-    one = on_site(symmetry, site, entries).bind({site: np.empty(values.shape[1:], bool)}, num_leading_dims=0)
-    batched = {name: part for name, part in elements.items() if name in one.groups}
-    if not batched:
-        return values
-    if one.is_plain:
-        return act(values, one, site, from_element(batched))
-    # an index moves as the values do, and is exact in any precision
-    event = values.shape[1:]
-    flat = {name: _one_batch(part, one.groups[name].cells) for name, part in batched.items()}
-    index = jnp.arange(int(np.prod(event)), dtype=jnp.int32).reshape(event)
-    unsigned = {name: part[0] if isinstance(part, tuple) else part for name, part in flat.items()}
-    order = np.asarray(move_one(unsigned, one.axes[site], index)).reshape(len(values), -1)
-    moved = np.take_along_axis(values.reshape(len(values), -1), order, 1).reshape(values.shape)
-    if any(group.signed for group in one.groups.values()):
-        sign = np.asarray(move_one(flat, one.axes[site], jnp.ones(event, jnp.int32)))
-        moved = moved * sign.astype(moved.dtype)
-    return moved
-
-
-def _one_batch(part: Any, cells: tuple[int, ...]) -> Any:
-    """A group's part with its leading dimensions as one."""
-    if isinstance(part, tuple):
-        return type(part)(*(_one_batch(x, cells) for x in part))
-    array = np.asarray(part)
-    return array.reshape(-1, *array.shape[array.ndim - 1 - len(cells) :])
+    one = on_site(symmetry, site, entries).bind({site: np.empty(values.shape[1:], bool)})
+    flips = any(axis.signed and one.groups[axis.group].signed for axis in labels(entries) if axis.group in one.groups)
+    if flips and values.dtype.kind not in "fi":
+        raise SymmetryError(f"Site {site!r}: a sign cannot apply to values of type {values.dtype}.")
+    return move(state, one.axes[site], values) if one.groups else values
 
 
 def rename(values: np.ndarray, part: Hard) -> np.ndarray:

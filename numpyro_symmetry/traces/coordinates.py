@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
+from numpyro_symmetry.assignment.problem import axes_of
 from numpyro_symmetry.containers.trace import Arrays
-from numpyro_symmetry.matching.bilinear import axes_of
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.axes import Axis
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from jax.typing import ArrayLike
 
-from numpyro_symmetry.matching.bilinear import without_signs
+from numpyro_symmetry.assignment.problem import without_signs
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_array, as_flag, as_real_array, is_option, refuse_masked, shape_of
 from numpyro_symmetry.symmetry.axes import Axis
@@ -383,7 +383,7 @@ def _group(name: str | None, bound: Symmetry, cost: str) -> str:
         name = next(iter(bound.groups))
     if name not in bound.groups:
         raise SymmetryError(f"{cost}(group={name!r}): name one of the symmetry's groups {list(bound.groups)}.")
-    if bound.groups[name].kind == "signed":
+    if bound.groups[name].signed:
         raise SymmetryError(f"{cost}: group {name!r} is signed, and labels of data carry no sign.")
     return name
 

@@ -16,7 +16,8 @@ import numpy as np
 from numpyro_symmetry.models import Model, latent_of, outline, trace_model
 from numpyro_symmetry.symmetry import Element, Symmetry, SymmetryError, Unsigned
 from numpyro_symmetry.symmetry.axes import AxisEntry
-from numpyro_symmetry.traces.acting import act_by
+from numpyro_symmetry.symmetry.hard import from_element
+from numpyro_symmetry.traces.acting import act
 from numpyro_symmetry.traces.coordinates import CHUNK, Arrays
 
 # what the model computes at the draws as they came is what the trace holds, up to this share of an entry's spread and
@@ -169,7 +170,7 @@ def _moves(
 ) -> bool:
     """Whether the new values are the old ones, moved on these axes."""
     try:
-        return _is_same(act_by(old, symmetry, site, entries, g), new)
+        return _is_same(act(old, symmetry, site, entries, from_element(g)), new)
     except SymmetryError:  # a sign where there can be none
         return False
 

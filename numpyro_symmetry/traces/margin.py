@@ -9,8 +9,8 @@ import itertools
 
 import numpy as np
 
-from numpyro_symmetry.matching.bilinear import Problem
-from numpyro_symmetry.matching.hard import Hard
+from numpyro_symmetry.assignment.problem import Problem
+from numpyro_symmetry.symmetry import Hard
 
 # the exact second best takes n^3 operations a draw; above this only exchanges of two labels are looked at
 MAX_EXACT = 32

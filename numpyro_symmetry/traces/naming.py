@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from numpyro_symmetry.matching.bilinear import axes_of
-from numpyro_symmetry.matching.hard import Hard
-from numpyro_symmetry.symmetry import Symmetry, SymmetryError
+from numpyro_symmetry.assignment.problem import axes_of
+from numpyro_symmetry.symmetry import Hard, Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_real_array, refuse_masked, shape_of
 from numpyro_symmetry.traces.acting import act
 from numpyro_symmetry.traces.coordinates import Arrays, Coordinate, refuse_other_coordinates
@@ -156,7 +155,7 @@ def ordered(draws: Arrays, bound: Symmetry, state: State, site: str) -> State:
             f"order_by={site!r} has {count} values for each slot of {names[0]!r}; expected a site of one. To order "
             "slots by one coordinate, relabel without order_by, and then again with reference= the means in that order."
         )
-    moved = act(draws[site], bound, site, state)
+    moved = act(draws[site], bound, site, bound.axes[site], state)
     order = np.argsort(moved.reshape(len(moved), -1).mean(0, dtype=float), kind="stable")
     return state | {names[0]: state[names[0]].each(lambda x: x[:, order])}
 

@@ -17,10 +17,10 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from numpyro_symmetry.matching.bilinear import move
-from numpyro_symmetry.matching.hard import from_element
+from numpyro_symmetry.assignment.problem import move
 from numpyro_symmetry.symmetry import Symmetry
 from numpyro_symmetry.symmetry.axes import Axis
+from numpyro_symmetry.symmetry.hard import from_element
 from numpyro_symmetry.symmetry.shown import as_html
 from numpyro_symmetry.traces.coordinates import Arrays, Coordinate
 from numpyro_symmetry.traces.costs import Cost, Family, GaussianCost, Statistics

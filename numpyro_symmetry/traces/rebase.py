@@ -12,15 +12,15 @@ import numpy as np
 from jax import Array
 from numpyro.infer import MCMC
 
+from numpyro_symmetry.assignment.solve import METHODS
 from numpyro_symmetry.containers import Trace, read
 from numpyro_symmetry.discovery import check_symmetry, find_symmetry, without_parameters
-from numpyro_symmetry.matching.hard import to_element
-from numpyro_symmetry.matching.solve import METHODS
 from numpyro_symmetry.models import Model
 from numpyro_symmetry.models.compat import arguments_of
-from numpyro_symmetry.symmetry import PlainView, Symmetry, SymmetryError
+from numpyro_symmetry.symmetry import Complement, PlainView, Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_count, as_flag, as_key, as_model_arguments, is_option, seed_of
 from numpyro_symmetry.symmetry.axes import AxisEntry
+from numpyro_symmetry.symmetry.hard import to_element
 from numpyro_symmetry.traces.acting import act
 from numpyro_symmetry.traces.choices import chosen_cost, chosen_starts
 from numpyro_symmetry.traces.coordinates import Arrays
@@ -201,6 +201,10 @@ def rebase(
     carried = _carried(known, roles, trace, shaped, out, beside & roles.computed)
     warn_of_what_is_left_out(carried.left_out)
     warn_of_what_keeps_its_labels(trace, bound, spoken_for | roles.computed | roles.latent - roles.discrete)
+    turned = [site for site, entries in bound.axes.items() if any(isinstance(entry, Complement) for entry in entries)]
+    # 1 - (1 - p) is p but for rounding: what came is kept, to be given back
+    before, after = (trace._replace(values=values).flat(turned) for values in (trace.values, shaped))
+    carried = carried._replace(before={**carried.before, **before}, after={**carried.after, **after})
     out = out._replace(carried=carried._replace(axes={**carried.axes, **axes}))
     moved = out.apply({site: trace.values[site] for site in [*out.carried.axes, *carried.before]})
     return out._replace(data=trace.write(shaped | moved, tuple(carried.left_out)))
@@ -314,7 +318,7 @@ def _relabelled(trace: Trace, bound: Symmetry, labels: dict[str, str], options: 
     )
     margin = _margin(cost, family, bound, draws, state)
     natural = fixed or family.natural(mean_statistics(family, bound.groups, state))
-    moved = {site: act(draws[site], bound, site, state) for site in bound.axes}
+    moved = {site: act(draws[site], bound, site, bound.axes[site], state) for site in bound.axes}
     return Rebased(
         data={site: value.reshape(trace.values[site].shape) for site, value in moved.items()},
         elements=to_element(state, trace.leading),

@@ -12,13 +12,12 @@ import numpy as np
 import xarray as xr
 
 from numpyro_symmetry.containers import read
-from numpyro_symmetry.matching.hard import from_element
-from numpyro_symmetry.symmetry import Element, PlainView, Symmetry, SymmetryError
+from numpyro_symmetry.symmetry import Element, PlainView, Symmetry, SymmetryError, inverse
 from numpyro_symmetry.symmetry.arguments import as_array, refuse_masked
 from numpyro_symmetry.symmetry.axes import AxisEntry
-from numpyro_symmetry.symmetry.elements import inverse
+from numpyro_symmetry.symmetry.hard import from_element
 from numpyro_symmetry.symmetry.shown import as_html
-from numpyro_symmetry.traces.acting import act, act_by, on_site, refuse_no_labels, rename
+from numpyro_symmetry.traces.acting import act, refuse_no_labels, rename
 from numpyro_symmetry.traces.coordinates import Coordinate
 from numpyro_symmetry.traces.costs import Cost, Statistics, refuse_no_cost, refuse_other_draws
 from numpyro_symmetry.traces.deterministic import NOTHING, Carried
@@ -184,12 +183,7 @@ class _Move:
         self.out, self.undone, self.leading = out, undone, out.objective.shape
         self.axes = {**out.carried.axes, **(axes or {})}
         self.labels = {**out.labels, **(labels or {})}
-        whole = out.plain or out
-        self.state = from_element(whole.elements)
-        self.elements = out.elements
-        if undone:
-            self.state = {name: part.inverse() for name, part in self.state.items()}
-            self.elements = inverse(out.elements)
+        self.state = from_element(inverse(out.elements) if undone else out.elements)
         given, made = out.carried.before, out.carried.after
         self.known = {s: (made[s], given[s]) if undone else (given[s], made[s]) for s in given if s not in (axes or {})}
         self.gone = () if undone else tuple(s for s in out.carried.left_out if s not in (axes or {}))
@@ -236,29 +230,22 @@ class _Move:
     def _one(self, site: str, flat: np.ndarray, values: Mapping[str, Any]) -> np.ndarray:
         if site in self.labels:
             return self._renamed(site, flat)
-        if site in self.axes:
-            return act_by(flat, self.out.symmetry, site, self.axes[site], self.elements)
         if site in self.known:
             given, made = self.known[site]
-            if given.shape != flat.shape or not np.array_equal(given, flat, equal_nan=given.dtype.kind == "f"):
+            if given.shape == flat.shape and np.array_equal(given, flat, equal_nan=given.dtype.kind == "f"):
+                return made
+            if site not in self.out.symmetry.axes:
                 raise SymmetryError(
                     f"Site {site!r} was computed by the model from relabelled values, and these are other values. "
                     f"Compute them from relabelled values too, or name their axes: axes={{{site!r}: (...)}}."
                 )
-            return made
-        if self.out.view is not None and self.out.plain is not None:
-            pieces = self.out.view.open({site: flat})
-            symmetry = self.out.plain.symmetry
-            here = {name: value for name, value in pieces.items() if name in symmetry.axes}
-            moved = {name: act(value, symmetry, name, self.state) for name, value in here.items()}
-            return self.out.view.close(pieces | moved)[site]
-        one = on_site(self.out.symmetry, site, self.out.symmetry.axes[site])
-        return act(flat, one.bind({site: np.empty(flat.shape[1:], bool)}), site, self.state)
+        entries = self.axes[site] if site in self.axes else self.out.symmetry.axes[site]
+        return act(flat, self.out.symmetry, site, entries, self.state)
 
     def _renamed(self, site: str, flat: np.ndarray) -> np.ndarray:
         group = self.labels[site]
-        part = self.state.get(group) if self.out.view is None else None
-        if part is None or part.sign is not None:
+        part = self.state.get(group)
+        if part is None or part.sign is not None or part.permutation.ndim > 2:
             raise SymmetryError(f"Site {site!r} holds labels of {group!r}, which is no permutation group here.")
         refuse_no_labels(site, flat, group, part.permutation.shape[-1])
         return rename(flat, part)

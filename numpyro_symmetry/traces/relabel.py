@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from numpyro_symmetry.matching.bilinear import Problem, Term, move
-from numpyro_symmetry.matching.hard import Hard, identity
-from numpyro_symmetry.matching.solve import solve
-from numpyro_symmetry.symmetry import Group
+from numpyro_symmetry.assignment.problem import Problem, Term, move
+from numpyro_symmetry.assignment.solve import solve
+from numpyro_symmetry.symmetry import Group, Hard
+from numpyro_symmetry.symmetry.hard import concatenate
 from numpyro_symmetry.traces.coordinates import CHUNK
 from numpyro_symmetry.traces.costs import Family, Statistics
 
@@ -106,7 +106,7 @@ def relabel(
             break
         if num_rounds < max_rounds:
             natural, partition = family.natural(means)
-    labels = {n: identity(g, family.num_draws) for n, g in groups.items()} | (state or {})
+    labels = {n: g.identity((family.num_draws,)) for n, g in groups.items()} | (state or {})
     return Relabelling({name: labels[name] for name in groups}, natural, objective, num_rounds, converged)
 
 
@@ -181,14 +181,14 @@ def _round(
                 keep = problem.score(before) >= problem.score(state)
                 for name, part in state.items():
                     part.write(np.flatnonzero(keep), before[name].at(keep))
-            moved = moved or any(_differ(state[name], before[name]) for name in state)
+            moved = moved or not all(state[name].is_same(before[name]).all() for name in state)
         for k, (eta, term) in enumerate(zip(natural, problem.terms, strict=True)):
             relabelled = move(term.source, term.axes, state)
             objective[items] += relabelled.reshape(len(relabelled), -1) @ eta.ravel().astype(relabelled.dtype)
             totals[k] += relabelled.sum(0, dtype=float)
         objective[items] += family.carrier(found) - partition
         parts.append(state)
-    state = {name: _joined([part[name] for part in parts]) for name in groups}
+    state = {name: concatenate([part[name] for part in parts]) for name in groups}
     return state, objective, tuple(t / family.num_draws for t in totals), moved or old is None
 
 
@@ -231,13 +231,3 @@ def objective_of(family: Family, groups: dict[str, Group], state: State) -> floa
     carrier = sum(float(family.carrier(family.statistics(items)).sum()) for items in blocks(family, moving))
     inner = sum(float(np.vdot(eta, m)) for eta, m in zip(natural, means, strict=True))
     return inner - partition + carrier / family.num_draws
-
-
-def _differ(a: Hard, b: Hard) -> bool:
-    same = (a.permutation == b.permutation).all()
-    return not (same and (a.sign is None or b.sign is None or (a.sign == b.sign).all()))
-
-
-def _joined(parts: list[Hard]) -> Hard:
-    sign = None if parts[0].sign is None else np.concatenate([p.sign for p in parts])  # pyright: ignore
-    return Hard(np.concatenate([p.permutation for p in parts]), sign)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from numpyro_symmetry.symmetry.elements import SignedPermutation
+from numpyro_symmetry.symmetry.hard import from_element
 
 if TYPE_CHECKING:
     from numpyro_symmetry.symmetry import Element
@@ -31,14 +31,14 @@ def describe(out: Rebased) -> str:
     lines = [
         f"Rebased: {leading} draws of {', '.join(out.symmetry.axes)} ({type(out.data).__name__})",
         f"  group   {groups}; log|G| = {out.symmetry.log_order():.1f} nats",
-        f"  labels  {share_relabelled(out.elements, out.objective.ndim):.0%} of draws labelled differently from the "
+        f"  labels  {share_relabelled(out.elements):.0%} of draws labelled differently from the "
         f"majority; {cost}, {out.num_rounds} rounds, {settled}",
         f"  margin  median {np.median(out.margin):.3g} nats; in {guesses:.0%} of draws others are nearly as likely",
         f"  null    {'not asked for' if out.null is None else describe_null(out.null)}",
     ]
     fate = {
         "moved along": list(out.carried.axes),
-        "computed again": list(out.carried.after),
+        "computed again": [site for site in out.carried.after if site not in out.symmetry.axes],
         "left out": list(out.carried.left_out),
     }
     if told := [f"{what}: {', '.join(sites)}" for what, sites in fate.items() if sites]:
@@ -60,11 +60,8 @@ def describe_null(null: Null) -> str:
     )
 
 
-def share_relabelled(elements: Element, num_leading_dims: int) -> float:
+def share_relabelled(elements: Element) -> float:
     """Share of draws with another element than the most frequent one."""
-    arrays = [
-        np.asarray(x) for part in elements.values() for x in (part if isinstance(part, SignedPermutation) else (part,))
-    ]
-    num_draws = int(np.prod(arrays[0].shape[:num_leading_dims]))
-    rows = np.concatenate([array.reshape(num_draws, -1) for array in arrays], 1)
-    return 1.0 - float(np.unique(rows, axis=0, return_counts=True)[1].max()) / num_draws
+    arrays = [x.reshape(len(x), -1) for part in from_element(elements).values() for x in part if x is not None]
+    counts = np.unique(np.concatenate(arrays, 1), axis=0, return_counts=True)[1]
+    return 1.0 - float(counts.max()) / float(counts.sum())

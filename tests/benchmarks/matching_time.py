@@ -17,8 +17,8 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from numpyro_symmetry import match
-from numpyro_symmetry.matching import assign
-from tests import networks
+from numpyro_symmetry.assignment import assign
+from tests.support import networks
 
 DRAWS, FEW = 1000, 20
 CASES = {"8-50-50-1": ([8, 50, 50, 1], 0.3), "784-128-10": ([784, 128, 10], 0.3)}

@@ -18,7 +18,7 @@ from scipy.optimize import linear_sum_assignment
 
 from numpyro_symmetry import AllocationCost, EuclideanCost, StephensCost, Symmetry, rebase
 from numpyro_symmetry.traces.relabel import point_of, relabel
-from tests import networks
+from tests.support import networks
 
 DRAWS, COMPONENTS, DATA = 4000, 4, 82
 

@@ -9,14 +9,16 @@ from jax import lax
 from numpyro import handlers
 from numpyro.contrib.control_flow import scan
 
-from tests.gallery.case import Cases
+from tests.gallery.case import EQUAL_DATA, FAR_OUT, Cases
 from tests.gallery.parts import X, Y, categories, gaussian, normal, observe, weights
 
 CASES = Cases()
 ANGLES = np.arctan2(gaussian(42, 12), gaussian(43, 12))
 
 
-@CASES.add("outliers-counted-by-class", "trivial", Y, categories(5, 3, 12), why="each score has its datum")
+@CASES.add(
+    "outliers-counted-by-class", "trivial", Y, categories(5, 3, 12), why="each score has its datum", search=FAR_OUT
+)
 def outliers_counted_by_class(y, label):
     """Data are summed by whether a latent score of each is far out: scores belong to data."""
     score = normal("score", 12)
@@ -33,7 +35,9 @@ def reduced_by_own_rule(y):
     observe(folded + jnp.zeros(12), y)
 
 
-@CASES.add("reduced-by-own-rule-far", "trivial", Y, why="a fold from one side: order matters")
+@CASES.add(
+    "reduced-by-own-rule-far", "trivial", Y, why="a fold from one side: order matters", quick=True, search=FAR_OUT
+)
 def reduced_by_own_rule_far(y):
     """The same, where it counts only beyond 10."""
     loc = normal("loc", 4)
@@ -56,13 +60,24 @@ def bits(y):
     observe(b.sum(-1) @ jnp.arange(4.0) + jnp.zeros(12), y)
 
 
-@CASES.add("signs-clipped-far", "S5", X, Y, signed="S5", why="clipped at -30 and 40: odd only where draws look")
+@CASES.add(
+    "signs-clipped-far", "S5", X, Y, signed="S5", why="clipped at -30 and 40: odd only where draws look", search=FAR_OUT
+)
 def signs_clipped_far(x, y):
     """An activation that is odd up to thirty."""
     observe(jnp.clip(x @ normal("kernel", 3, 5), -30.0, 40.0) @ normal("out", 5), y)
 
 
-@CASES.add("loop-single-precision-offset", "S2", Y, why="the first component is moved by 1e-4")
+# far out, single precision does not tell equal components from rounding
+@CASES.add(
+    "loop-single-precision-offset",
+    "S2",
+    Y,
+    why="the first component is moved by 1e-4",
+    by_numbers=True,
+    quick=True,
+    miss="trivial",
+)
 def loop_single_precision_offset(y):
     """Components listed in a loop in float32, the first moved by 1e-4."""
     loc = normal("loc", 3)
@@ -70,7 +85,15 @@ def loop_single_precision_offset(y):
     numpyro.sample("obs", dist.MixtureSameFamily(dist.Categorical(jnp.ones(3) / 3), dist.Normal(locs, 1.0)), obs=y)
 
 
-@CASES.add("loop-clipped-in-the-tail", "S2", Y, why="one location is bounded by 20, which no prior draw reaches")
+@CASES.add(
+    "loop-clipped-in-the-tail",
+    "S2",
+    Y,
+    why="one location is bounded by 20, which no prior draw reaches",
+    by_numbers=True,
+    quick=True,
+    search=FAR_OUT,
+)
 def loop_clipped_in_the_tail(y):
     """Components listed one by one; the last one's location may not pass 20."""
     loc = normal("loc", 3)
@@ -78,7 +101,9 @@ def loop_clipped_in_the_tail(y):
     numpyro.sample("obs", dist.MixtureSameFamily(dist.Categorical(jnp.ones(3) / 3), dist.Normal(locs, 1.0)), obs=y)
 
 
-@CASES.add("branch-in-the-tail", "S2", Y, why="the first location is penalised alone beyond 12")
+@CASES.add(
+    "branch-in-the-tail", "S2", Y, why="the first location is penalised alone beyond 12", quick=True, search=FAR_OUT
+)
 def branch_in_the_tail(y):
     """A branch that only the first of three reaches, far out."""
     loc = normal("loc", 3)
@@ -86,7 +111,7 @@ def branch_in_the_tail(y):
     numpyro.sample("obs", dist.MixtureSameFamily(dist.Categorical(jnp.ones(3) / 3), dist.Normal(loc, 1.0)), obs=y)
 
 
-@CASES.add("cumulative-in-the-tail", "trivial", Y, why="order counts beyond 12")
+@CASES.add("cumulative-in-the-tail", "trivial", Y, why="order counts beyond 12", search=FAR_OUT)
 def cumulative_in_the_tail(y):
     """A running sum that counts only where it is large."""
     loc = normal("loc", 3)
@@ -94,14 +119,18 @@ def cumulative_in_the_tail(y):
     numpyro.sample("obs", dist.MixtureSameFamily(dist.Categorical(jnp.ones(3) / 3), dist.Normal(loc, 1.0)), obs=y)
 
 
-@CASES.add("argmax-far", "trivial", X, Y, why="which unit is largest counts, by its position, beyond 15")
+@CASES.add(
+    "argmax-far", "trivial", X, Y, why="which unit is largest counts, by its position, beyond 15", search=FAR_OUT
+)
 def argmax_far(x, y):
     """The position of the largest unit, where it is very large."""
     w = normal("w", 4)
     observe(jnp.zeros(12) + jnp.where(w.max() > 15.0, jnp.argmax(w), 0) + w.sum(), y)
 
 
-@CASES.add("served-in-order", "trivial", Y, why="demands are served in order until the capacity of 10 is used")
+@CASES.add(
+    "served-in-order", "trivial", Y, why="demands are served in order until the capacity of 10 is used", search=FAR_OUT
+)
 def served_in_order(y):
     """Demands are served in order; prior draws seldom use up the capacity, the posterior may."""
     demand = numpyro.sample("demand", dist.HalfNormal(1.0).expand([4]).to_event(1))
@@ -120,7 +149,14 @@ def pure_callback(x, y):
 
 
 @CASES.add(
-    "pure-callback-prefers", "S3", X, Y, why="the host bounds the first unit alone, where prior draws seldom come"
+    "pure-callback-prefers",
+    "S3",
+    X,
+    Y,
+    why="the host bounds the first unit alone, where prior draws seldom come",
+    by_numbers=True,
+    quick=True,
+    search=FAR_OUT,
 )
 def pure_callback_prefers(x, y):
     """A host function that bounds one unit."""
@@ -139,6 +175,7 @@ def pure_callback_prefers(x, y):
     "trivial",
     np.array([2, 2, 1, 0, 2]),
     why="animals are data; that counts coincide is an accident",
+    search=EQUAL_DATA,
 )
 def capture_histories(caught):
     """Capture and recapture: animals in a Python loop, whether each is there is summed out."""
@@ -156,6 +193,7 @@ def capture_histories(caught):
     enumerated=True,
     needs=("funsor",),
     why="people are data",
+    search=EQUAL_DATA,
 )
 def loop_enumerated_answers(answers):
     """Four people answer; each guesses or knows, summed out; a Python loop over people."""
@@ -170,6 +208,8 @@ def loop_enumerated_answers(answers):
     "trivial",
     np.array([3, 3, 5, 0]),
     why="each count is a datum; that two coincide is an accident",
+    quick=True,
+    search=EQUAL_DATA,
 )
 def factor_of_equal_counts(counts):
     """Random effects of four groups, whose log-likelihood is a factor, summed in a Python loop; two counts coincide."""
@@ -177,7 +217,7 @@ def factor_of_equal_counts(counts):
     numpyro.factor("obs", sum(dist.Poisson(jnp.exp(effect[k])).log_prob(counts[k]) for k in range(4)))
 
 
-@CASES.add("all-ones", "trivial", np.array([1, 1, 1]), why="answers are data")
+@CASES.add("all-ones", "trivial", np.array([1, 1, 1]), why="answers are data", quick=True, search=EQUAL_DATA)
 def all_ones(y):
     """One factor, three people who all said yes."""
     a = normal("a", 3)
@@ -190,6 +230,7 @@ def all_ones(y):
     np.repeat(np.arange(4), 3),
     np.tile([1, 0, 1], 4),
     why="groups are data; that their answers coincide is an accident",
+    search=EQUAL_DATA,
 )
 def random_effects_by_factor_loop(group, y):
     """Groups in a Python loop, masked sums."""
@@ -198,7 +239,13 @@ def random_effects_by_factor_loop(group, y):
         numpyro.factor(f"g{g}", jnp.where(group == g, dist.Bernoulli(logits=effect[g]).log_prob(y), 0.0).sum())
 
 
-@CASES.add("factor-of-zeros", "trivial", np.array([0.0, 0.0, 1.3, -0.4]), why="that two data are zero is an accident")
+@CASES.add(
+    "factor-of-zeros",
+    "trivial",
+    np.array([0.0, 0.0, 1.3, -0.4]),
+    why="that two data are zero is an accident",
+    search=EQUAL_DATA,
+)
 def factor_of_zeros(y):
     """Random effects with real data as a factor; two of the data are zero."""
     effect = normal("effect", 4)
@@ -210,6 +257,7 @@ def factor_of_zeros(y):
     "trivial",
     np.array([3, 3, 5, 0]),
     why="each count is a datum; that two coincide is an accident",
+    search=EQUAL_DATA,
 )
 def loop_of_equal_counts(counts):
     """Random effects of four groups, observed one by one in a Python loop; two counts coincide."""
@@ -231,7 +279,7 @@ def loop_over_sessions(choices):
         numpyro.factor(f"s{s}", ll.sum())
 
 
-@CASES.add("condition-coincide", "trivial", why="conditioned values are data")
+@CASES.add("condition-coincide", "trivial", why="conditioned values are data", search=EQUAL_DATA)
 def condition_coincide():
     """Handlers condition on data of which two coincide, one by one."""
 
@@ -243,7 +291,7 @@ def condition_coincide():
     handlers.condition(inner, {"obs0": jnp.array(1.0), "obs1": jnp.array(1.0), "obs2": jnp.array(2.0)})()
 
 
-@CASES.add("prior-in-loop-differs", "S2", Y, why="the last component's prior is wider by 1e-3")
+@CASES.add("prior-in-loop-differs", "S2", Y, why="the last component's prior is wider by 1e-3", by_numbers=True)
 def prior_in_loop_differs(y):
     """Priors of components by factors in a loop, the last wider by 1e-3."""
     loc = numpyro.sample("loc", dist.ImproperUniform(dist.constraints.real_vector, (), (3,)))
@@ -298,7 +346,7 @@ def custom_jvp_index(x, y):
     observe(f(jnp.tanh(x @ normal("kernel", 3, 5))) @ normal("out", 5), y)
 
 
-@CASES.add("custom-vjp-index", "S4", X, Y, why="the forward pass weighs the first unit")
+@CASES.add("custom-vjp-index", "S4", X, Y, why="the forward pass weighs the first unit", by_numbers=True)
 def custom_vjp_index(x, y):
     """A function with its own derivative that weighs one unit."""
 
@@ -325,7 +373,7 @@ def prng_key_weights(x, y):
     observe(jnp.cos(x @ freq) @ normal("out", 5), y)
 
 
-@CASES.add("truncated-far", "S2", Y, why="one prior is cut at 9, where its density is as good as zero")
+@CASES.add("truncated-far", "S2", Y, why="one prior is cut at 9, where its density is as good as zero", search=FAR_OUT)
 def truncated_far(y):
     """One of three priors is truncated far out."""
     loc = numpyro.sample("loc", dist.TruncatedNormal(0.0, 1.0, low=jnp.array([-9.0, -9.0, -12.0])).to_event(1))
@@ -343,7 +391,9 @@ def first_index_of_enumerated(y):
         numpyro.sample("obs", dist.Normal(loc[z] + 1e-4 * (z == 0), 1.0), obs=y)
 
 
-@CASES.add("enumerated-far", "S2", Y, enumerated=True, needs=("funsor",), why="the first class is bounded")
+@CASES.add(
+    "enumerated-far", "S2", Y, enumerated=True, needs=("funsor",), why="the first class is bounded", search=FAR_OUT
+)
 def enumerated_far(y):
     """The first of three classes is bounded far out."""
     w, loc = weights(3), normal("loc", 3)

@@ -22,6 +22,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+# what a search finds besides a label
+EQUAL_DATA = "equal data may be exchanged with what belongs to them"
+FAR_OUT = "what breaks it stands further out than the points of a search"
+
 
 class Case(NamedTuple):
     """A model and its label.
@@ -44,6 +48,18 @@ class Case(NamedTuple):
         Where the group is smaller than a reader may think: what breaks the rest.
     needs
         Modules without which the model does not run.
+    by_numbers
+        Whether no rule follows the group, or a part of it, and it is given out because numbers prove it.
+    miss
+        What is found where that is less than the label, else None; ``docs/finding.md`` says why.
+    told
+        Whether there are exchanges that no axis carries, of which a warning tells.
+    quick
+        Whether numbers are asked in every run of the suite: one of a kind, and quick to compile. The others are slow.
+    search
+        What the search of ``tests.gallery.proof`` finds besides the label, and why the label stays.
+    shown
+        The table of ``docs/finding.md`` that shows the model.
     """
 
     name: str
@@ -54,6 +70,17 @@ class Case(NamedTuple):
     enumerated: bool = False
     why: str = ""
     needs: tuple[str, ...] = ()
+    by_numbers: bool = False
+    miss: str | None = None
+    told: bool = False
+    quick: bool = False
+    search: str = ""
+    shown: str = ""
+
+    @property
+    def found(self) -> str:
+        """The group that ``find_symmetry`` finds."""
+        return self.expected if self.miss is None else self.miss
 
 
 class Cases(list[Case]):

@@ -50,7 +50,7 @@ def zeros(notes):
     return jnp.zeros((len(notes), 1), jnp.int32)
 
 
-@CASES.add("hmm-enum-1", "S3", NOTES, LENGTHS, enumerated=True, why=FROM_ZERO, needs=("funsor",))
+@CASES.add("hmm-enum-1", "S3", NOTES, LENGTHS, enumerated=True, why=FROM_ZERO, needs=("funsor",), by_numbers=True)
 def hmm_enum_1(notes, lengths):
     """Four states."""
     rows, chance = transitions("probs_x", 4), chances(4, notes.shape[-1])
@@ -64,7 +64,7 @@ def hmm_enum_1(notes, lengths):
     run(notes, lengths, step, zeros(notes))
 
 
-@CASES.add("hmm-enum-2", "S3", NOTES, LENGTHS, enumerated=True, why=FROM_ZERO, needs=("funsor",))
+@CASES.add("hmm-enum-2", "S3", NOTES, LENGTHS, enumerated=True, why=FROM_ZERO, needs=("funsor",), by_numbers=True)
 def hmm_enum_2(notes, lengths):
     """Notes that depend on the notes before."""
     rows, chance = transitions("probs_x", 4), chances(4, 2, notes.shape[-1])
@@ -78,7 +78,7 @@ def hmm_enum_2(notes, lengths):
     run(notes, lengths, step, zeros(notes), jnp.zeros((len(notes), notes.shape[-1]), jnp.int32))
 
 
-@CASES.add("hmm-enum-3", "S2 x S2", NOTES, LENGTHS, enumerated=True, why=FROM_ZERO, needs=("funsor",))
+@CASES.add("hmm-enum-3", "S2 x S2", NOTES, LENGTHS, enumerated=True, why=FROM_ZERO, needs=("funsor",), by_numbers=True)
 def hmm_enum_3(notes, lengths):
     """Two chains of one size side by side: each has its own states."""
     first, second, chance = transitions("probs_w", 3), transitions("probs_x", 3), chances(3, 3, notes.shape[-1])
@@ -92,7 +92,7 @@ def hmm_enum_3(notes, lengths):
     run(notes, lengths, step, zeros(notes), zeros(notes))
 
 
-@CASES.add("hmm-enum-4", "S2 x S2", NOTES, LENGTHS, enumerated=True, why=FROM_ZERO, needs=("funsor",))
+@CASES.add("hmm-enum-4", "S2 x S2", NOTES, LENGTHS, enumerated=True, why=FROM_ZERO, needs=("funsor",), by_numbers=True)
 def hmm_enum_4(notes, lengths):
     """One chain drives the other."""
     from numpyro.ops.indexing import Vindex
@@ -109,7 +109,7 @@ def hmm_enum_4(notes, lengths):
     run(notes, lengths, step, zeros(notes), zeros(notes))
 
 
-@CASES.add("hmm-enum-6", "S3", NOTES, LENGTHS, enumerated=True, why=FROM_ZERO, needs=("funsor",))
+@CASES.add("hmm-enum-6", "S3", NOTES, LENGTHS, enumerated=True, why=FROM_ZERO, needs=("funsor",), by_numbers=True)
 def hmm_enum_6(notes, lengths):
     """A chain that remembers two states."""
     from numpyro.ops.indexing import Vindex

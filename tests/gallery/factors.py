@@ -39,7 +39,7 @@ def nmf_ard(counts):
     numpyro.sample("obs", dist.Poisson(rows @ columns).to_event(2), obs=counts)
 
 
-@CASES.add("matrix-factorisation", "S3", ROWS, COLUMNS, STARS, signed="±S3")
+@CASES.add("matrix-factorisation", "S3", ROWS, COLUMNS, STARS, signed="±S3", shown="Factor models and others")
 def matrix_factorisation(row, column, stars):
     """Ratings of some pairs by a product of factors: users and items are data."""
     user, item = normal("user", 6, 3), normal("item", 7, 3)
@@ -79,7 +79,7 @@ def ica_laplace(x):
     observe(source @ normal("mixing", 3, 3), x)
 
 
-@CASES.add("ica-unmixing", "S3", X, signed="±S3")
+@CASES.add("ica-unmixing", "S3", X, signed="±S3", by_numbers=True, quick=True, shown="Factor models and others")
 def ica_unmixing(x):
     """The density of sources through an unmixing matrix and its determinant."""
     unmixing = normal("unmixing", 3, 3)
@@ -87,7 +87,7 @@ def ica_unmixing(x):
     numpyro.factor("likelihood", dist.Laplace(0, 1).log_prob(x @ unmixing).sum() + len(x) * log_det)
 
 
-@CASES.add("probabilistic-pca", "S2", X, signed="±S2")
+@CASES.add("probabilistic-pca", "S2", X, signed="±S2", shown="Factor models and others")
 def probabilistic_pca(x):
     """Scores integrated out, the covariance written in full."""
     loadings = normal("loadings", 3, 2)
@@ -96,7 +96,7 @@ def probabilistic_pca(x):
     numpyro.sample("obs", dist.MultivariateNormal(jnp.zeros(3), covariance), obs=x)
 
 
-@CASES.add("factor-analysis-correlated", "S3", gaussian(68, 12, 5), signed="±S3")
+@CASES.add("factor-analysis-correlated", "S3", gaussian(68, 12, 5), signed="±S3", by_numbers=True)
 def factor_analysis_correlated(x):
     """Factors with latent correlations under an LKJ prior."""
     covariance = numpyro.sample("correlation", dist.LKJ(3, 2.0))
@@ -125,7 +125,7 @@ def cp_decomposition(tensor):
     observe(jnp.einsum("ir,jr,kr->ijk", first, second, third), tensor)
 
 
-@CASES.add("tucker-decomposition", "S2 x S3 x S4", TENSOR, signed="±S2 x ±S3 x ±S4")
+@CASES.add("tucker-decomposition", "S2 x S3 x S4", TENSOR, signed="±S2 x ±S3 x ±S4", shown="Factor models and others")
 def tucker_decomposition(tensor):
     """A core tensor with a matrix for each side: every side of the core moves."""
     sides = normal("a", 4, 2), normal("b", 5, 3), normal("c", 6, 4)
@@ -156,7 +156,7 @@ def irt_anchored_slopes(answers):
     numpyro.sample("obs", dist.Bernoulli(logits=logits).to_event(2), obs=answers)
 
 
-@CASES.add("block-model-soft", "S3", LINKS)
+@CASES.add("block-model-soft", "S3", LINKS, shown="Factor models and others")
 def block_model_soft(links):
     """Mixed memberships of nodes; a matrix of chances between blocks, both of whose axes move."""
     member = numpyro.sample("member", dist.Dirichlet(jnp.ones(3)).expand([8]).to_event(1))

@@ -172,7 +172,7 @@ def prior_arrays_batch_shape(x, y):
     observe(jnp.tanh(x @ kernel) @ out, y)
 
 
-@CASES.add("matrix-normal-prior", "S5", X, Y)
+@CASES.add("matrix-normal-prior", "S5", X, Y, by_numbers=True)
 def matrix_normal_prior(x, y):
     """A kernel with correlated rows and exchangeable columns."""
     columns = jnp.linalg.cholesky(jnp.eye(5) + 0.5)

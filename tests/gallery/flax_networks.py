@@ -27,7 +27,15 @@ def factors(*sizes):
     return " x ".join(sorted(f"S{size}" for size in sizes))
 
 
-@CASES.add("resnet-20", factors(*[4] * 4, *[6] * 4, *[8] * 4), CROPS, CROP_LABELS, needs=("flax",))
+@CASES.add(
+    "resnet-20",
+    factors(*[4] * 4, *[6] * 4, *[8] * 4),
+    CROPS,
+    CROP_LABELS,
+    needs=("flax",),
+    search="too many axes to search; the swaps in the label were tested one by one",
+    shown="Networks",
+)
 def resnet_20(images, labels):
     """ResNet20 on crops: three stages of three blocks, widths 4, 6, 8, projections where widths change."""
     classify(linen("ResNet", (4, 6, 8), 3, input_shape=(1, 8, 8, 3))(images), labels)
@@ -39,7 +47,14 @@ def resnet_instance_norm(images, labels):
     classify(linen("ResNet", (4, 6), 1, norm="instance", input_shape=(1, 8, 8, 3))(images), labels)
 
 
-@CASES.add("resnet-group-norm", "(S4)^2 x (S4)^2 x S2 x S2", CROPS, CROP_LABELS, needs=("flax",))
+@CASES.add(
+    "resnet-group-norm",
+    "(S4)^2 x (S4)^2 x S2 x S2",
+    CROPS,
+    CROP_LABELS,
+    needs=("flax",),
+    search="too many axes to search; the swaps in the label were tested one by one",
+)
 def resnet_group_norm(images, labels):
     """Group norm lets groups of channels move, and channels inside them, in the stream and in the block."""
     classify(linen("ResNet", (8,), 1, norm="group", input_shape=(1, 8, 8, 3))(images), labels)
@@ -71,6 +86,7 @@ def linen_batch_norm_by_hand(images, labels):
     Y,
     why="the bias before the norm, which the norm does not see, moves with the units",
     needs=("flax",),
+    search="the bias before the norm has no effect, so it may move alone",
 )
 def linen_batch_norm(x, y):
     """Flax's batch norm in training mode, with its running averages as mutable state."""
@@ -95,7 +111,7 @@ def grouped_convolution(images, labels):
     classify(linen("GroupedConv", input_shape=(1, 8, 8, 1))(images), labels)
 
 
-@CASES.add("nnx-convnet", "S4 x S5", IMAGES, IMAGE_LABELS, needs=("flax",))
+@CASES.add("nnx-convnet", "S4 x S5", IMAGES, IMAGE_LABELS, needs=("flax",), shown="Networks")
 def nnx_convnet(images, labels):
     """Strided convolutions and a layer norm over channels, in nnx."""
     from flax import nnx
@@ -136,6 +152,8 @@ def flax_gru(x, labels):
     IMAGE_LABELS,
     why="the key bias, which a softmax does not see, moves with the keys",
     needs=("flax",),
+    search="the key bias has no effect, so it may move alone",
+    shown="Networks",
 )
 def flax_attention(x, labels):
     """Flax's multi-head attention behind a layer norm, on a residual stream."""

@@ -83,7 +83,7 @@ def sum_of_sinusoids(time, y):
     observe((amplitude * jnp.sin(frequency * time[:, None] + phase)).sum(-1), y)
 
 
-@CASES.add("exchangeable-covariance", "S5", X, Y)
+@CASES.add("exchangeable-covariance", "S5", X, Y, by_numbers=True)
 def exchangeable_covariance(x, y):
     """Output weights with equal variances and equal correlations: units still move."""
     covariance = 0.5 * jnp.eye(5) + 0.3 * jnp.ones((5, 5))
@@ -99,7 +99,15 @@ def banded_covariance(x, y):
     observe(jnp.tanh(x @ normal("kernel", 3, 4)) @ out, y)
 
 
-@CASES.add("block-covariance", "S2 x S3", X, Y, why="two blocks of units with different correlations")
+@CASES.add(
+    "block-covariance",
+    "S2 x S3",
+    X,
+    Y,
+    why="two blocks of units with different correlations",
+    by_numbers=True,
+    quick=True,
+)
 def block_covariance(x, y):
     """Two and three units, correlated within their blocks."""
     block = jnp.array([0, 0, 1, 1, 1])
@@ -116,7 +124,7 @@ def latent_tril(x):
     numpyro.sample("obs", dist.MultivariateNormal(normal("mean", 3), scale_tril=scale[:, None] * tril), obs=x)
 
 
-@CASES.add("zero-sum-effects", "S4", X, Y)
+@CASES.add("zero-sum-effects", "S4", X, Y, by_numbers=True, quick=True)
 def zero_sum_effects(x, y):
     """Output weights that sum to zero."""
     out = numpyro.sample("out", dist.ZeroSumNormal(1.0, event_shape=(4,)))

@@ -38,7 +38,13 @@ def mixture_equal_weights(y):
     observe_mixture(jnp.ones(4) / 4, dist.Normal(normal("loc", 4, scale=3), 1.0), y)
 
 
-@CASES.add("mixture-fixed-weights", "S2 x S3", Y, why="weights are given, in two sizes")
+@CASES.add(
+    "mixture-fixed-weights",
+    "S2 x S3",
+    Y,
+    why="weights are given, in two sizes",
+    shown="Mixtures and hidden Markov models",
+)
 def mixture_fixed_weights(y):
     """Given weights of two sizes leave two kinds of components."""
     weight = np.array([0.3, 0.3, 0.4 / 3, 0.4 / 3, 0.4 / 3])
@@ -84,7 +90,13 @@ def mixture_of_multinomials(counts):
     numpyro.factor("likelihood", logsumexp(log_likelihood, axis=-1).sum())
 
 
-@CASES.add("dawid-skene", "S4", RATINGS, why="true grades move, what annotators said are data")
+@CASES.add(
+    "dawid-skene",
+    "S4",
+    RATINGS,
+    why="true grades move, what annotators said are data",
+    shown="Mixtures and hidden Markov models",
+)
 def dawid_skene(ratings):
     """Annotators confuse grades; with a flat prior the true grades are only names."""
     prevalence = weights(4, "prevalence")
@@ -125,7 +137,9 @@ def dp_sticks_enumerated(y):
         numpyro.sample("obs", dist.Normal(loc[z], 1.0), obs=y)
 
 
-@CASES.add("mixture-general-one-family", "trivial", Y, why="each component has sites of its own, no common axis")
+@CASES.add(
+    "mixture-general-one-family", "trivial", Y, why="each component has sites of its own, no common axis", told=True
+)
 def mixture_general_one_family(y):
     """Two normals, each with its own scalar sites: exchanging sites is no permutation of an axis."""
     parts = [dist.Normal(normal(f"loc{k}"), numpyro.sample(f"scale{k}", dist.HalfNormal(1.0))) for k in range(2)]
@@ -140,7 +154,9 @@ def mixture_general_families(y):
     numpyro.sample("obs", dist.MixtureGeneral(dist.Categorical(weights(3)), parts), obs=y)
 
 
-@CASES.add("mixture-general-shared-array", "S3", Y)
+@CASES.add(
+    "mixture-general-shared-array", "S3", Y, by_numbers=True, quick=True, shown="Mixtures and hidden Markov models"
+)
 def mixture_general_shared_array(y):
     """Three normals listed one by one, their locations in one array."""
     loc = normal("loc", 3)
@@ -148,7 +164,13 @@ def mixture_general_shared_array(y):
     numpyro.sample("obs", dist.MixtureGeneral(dist.Categorical(weights(3)), parts), obs=y)
 
 
-@CASES.add("mixture-with-outliers", "S4", Y, why="the background component is another kind")
+@CASES.add(
+    "mixture-with-outliers",
+    "S4",
+    Y,
+    why="the background component is another kind",
+    shown="Mixtures and hidden Markov models",
+)
 def mixture_with_outliers(y):
     """Four normals and a wide background, weights in one simplex: only the first four move."""
     weight = numpyro.sample("weights", dist.Dirichlet(jnp.array([1.0, 1.0, 1.0, 1.0, 0.5])))
@@ -173,7 +195,7 @@ def mixture_shared_locations(y, group):
     observe_mixture(weight[group], dist.Normal(loc, 1.0), y)
 
 
-@CASES.add("mixture-per-group", "(S3)^4", Y, GROUP, why="groups are data")
+@CASES.add("mixture-per-group", "(S3)^4", Y, GROUP, why="groups are data", shown="Mixtures and hidden Markov models")
 def mixture_per_group(y, group):
     """Each of four groups of data has a mixture of its own."""
     loc = normal("loc", 4, 3, scale=3)
@@ -181,7 +203,7 @@ def mixture_per_group(y, group):
     observe_mixture(weight[group], dist.Normal(loc[group], 1.0), y)
 
 
-@CASES.add("mixture-of-mixtures", "(S3)^4 x S4", PAIRS)
+@CASES.add("mixture-of-mixtures", "(S3)^4 x S4", PAIRS, shown="Mixtures and hidden Markov models")
 def mixture_of_mixtures(y):
     """Four components, each a mixture of three."""
     outer, inner = weights(4, "outer"), numpyro.sample("inner", dist.Dirichlet(jnp.ones(3)).expand([4]).to_event(1))

@@ -14,7 +14,7 @@ from tests.gallery.parts import PAIRS, TOKENS, X, Y, gaussian, normal, observe
 CASES = Cases()
 
 
-@CASES.add("mlp-out-in-kernels", "S4 x S5", X, PAIRS, signed="±S4 x ±S5")
+@CASES.add("mlp-out-in-kernels", "S4 x S5", X, PAIRS, signed="±S4 x ±S5", shown="Networks")
 def mlp_out_in_kernels(x, y):
     """Kernels of shape (out, in), as PyTorch has them."""
     h = jnp.tanh(x @ normal("first", 5, 3).T + normal("first_bias", 5))
@@ -75,21 +75,21 @@ def swiglu_separate(x, y):
     observe(h @ normal("down", 5, 2), y)
 
 
-@CASES.add("swiglu-fused", "S5", X, PAIRS)
+@CASES.add("swiglu-fused", "S5", X, PAIRS, shown="Networks")
 def swiglu_fused(x, y):
     """A gated layer whose gate and values are halves of one kernel."""
     gate, up = jnp.split(x @ normal("fused", 3, 10), 2, axis=-1)
     observe((silu(gate) * up) @ normal("down", 5, 2), y)
 
 
-@CASES.add("low-rank-kernel", "S2 x S5", X, Y, signed="±S2 x ±S5")
+@CASES.add("low-rank-kernel", "S2 x S5", X, Y, signed="±S2 x ±S5", shown="Networks")
 def low_rank_kernel(x, y):
     """A kernel that is a product of two thin ones."""
     kernel = normal("left", 3, 2) @ normal("right", 2, 5)
     observe(jnp.tanh(x @ kernel) @ normal("out", 5), y)
 
 
-@CASES.add("dense-net-concat", "S4 x S5", X, PAIRS)
+@CASES.add("dense-net-concat", "S4 x S5", X, PAIRS, shown="Networks")
 def dense_net_concat(x, y):
     """Each layer reads all layers before it."""
     first = relu(x @ normal("first", 3, 5))
@@ -106,7 +106,7 @@ def u_net_skip(x, y):
     observe(jnp.concatenate([up, wide], -1) @ normal("last", 11, 2), y)
 
 
-@CASES.add("batch-norm", "S5", X, Y)
+@CASES.add("batch-norm", "S5", X, Y, shown="Networks")
 def batch_norm(x, y):
     """Units normalised over the batch, with gain and bias."""
     h = x @ normal("kernel", 3, 5)
@@ -114,7 +114,7 @@ def batch_norm(x, y):
     observe(relu(h) @ normal("out", 5), y)
 
 
-@CASES.add("group-norm", "(S3)^2 x S2", X, Y)
+@CASES.add("group-norm", "(S3)^2 x S2", X, Y, shown="Networks")
 def group_norm(x, y):
     """Six units normalised in two groups of three: groups move, and units inside them."""
     h = (x @ normal("kernel", 3, 6)).reshape(12, 2, 3)
@@ -174,7 +174,7 @@ def embedding_table(tokens, y):
     observe(jnp.tanh(h @ normal("kernel", 5, 4)) @ normal("out", 4), y)
 
 
-@CASES.add("mixture-density-network", "S4 x S5", X, Y)
+@CASES.add("mixture-density-network", "S4 x S5", X, Y, shown="Networks")
 def mixture_density_network(x, y):
     """A network whose output is a mixture: its components move too, in blocks of one fused output kernel."""
     h = jnp.tanh(x @ normal("kernel", 3, 5))
@@ -200,7 +200,7 @@ def ard_inputs(x, y):
     observe(jnp.tanh(x @ kernel) @ normal("out", 5), y)
 
 
-@CASES.add("horseshoe-weights", "S5", X, Y, signed="±S5")
+@CASES.add("horseshoe-weights", "S5", X, Y, signed="±S5", shown="Networks")
 def horseshoe_weights(x, y):
     """A local scale for each weight, written off-centre; a scale for the layer."""
     overall = numpyro.sample("overall", dist.HalfCauchy(1.0))
@@ -230,7 +230,7 @@ def ensemble_plates(x, y):
     numpyro.factor("likelihood", jax.nn.logsumexp(log_likelihood))
 
 
-@CASES.add("mixture-of-experts", "(S5)^4 x S4", X, Y, signed="(±S5)^4 x S4")
+@CASES.add("mixture-of-experts", "(S5)^4 x S4", X, Y, signed="(±S5)^4 x S4", shown="Networks")
 def mixture_of_experts(x, y):
     """Four experts of five units, chosen by a soft gate."""
     gate = softmax(x @ normal("gate", 3, 4))

@@ -14,7 +14,7 @@ CASES = Cases()
 SENDERS, RECEIVERS = categories(90, 12, 30), categories(91, 12, 30)
 
 
-@CASES.add("maxout", "(S2)^5 x S5", X, Y)
+@CASES.add("maxout", "(S2)^5 x S5", X, Y, shown="Networks")
 def maxout(x, y):
     """Five units, each the larger of two linear pieces."""
     pieces = jnp.einsum("nd,dhp->nhp", x, normal("kernel", 3, 5, 2))
@@ -118,7 +118,7 @@ def graph_segment_sum(x, sender, receiver, y):
     observe(h @ normal("out", 4), y)
 
 
-@CASES.add("output-weights-integrated-out", "S5", X, Y, signed="±S5")
+@CASES.add("output-weights-integrated-out", "S5", X, Y, signed="±S5", shown="Networks")
 def output_weights_integrated_out(x, y):
     """Output weights are integrated out: units meet in a covariance and its Cholesky factor."""
     h = jnp.tanh(x @ normal("kernel", 3, 5) + normal("bias", 5))
@@ -126,7 +126,7 @@ def output_weights_integrated_out(x, y):
     numpyro.sample("obs", dist.MultivariateNormal(jnp.zeros(12), covariance), obs=y)
 
 
-@CASES.add("output-weights-solved", "S5", X, Y, signed="±S5")
+@CASES.add("output-weights-solved", "S5", X, Y, signed="±S5", by_numbers=True)
 def output_weights_solved(x, y):
     """Output weights are the ridge solution: a linear system of the size of the layer."""
     h = jnp.tanh(x @ normal("kernel", 3, 5) + normal("bias", 5))

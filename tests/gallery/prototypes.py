@@ -34,7 +34,7 @@ def perceptron(x, out, widths, activation):
     return x @ kernel + bias
 
 
-@CASES.add("mlp-1-layer", "S5", X, PAIRS, signed="±S5")
+@CASES.add("mlp-1-layer", "S5", X, PAIRS, signed="±S5", shown="Networks")
 def mlp_one_layer(x, y):
     """One hidden layer of tanh units, latent noise, a plate of data."""
     mean = perceptron(x, 2, [5], jnp.tanh)
@@ -43,7 +43,7 @@ def mlp_one_layer(x, y):
         numpyro.sample("obs", dist.Normal(mean, scale).to_event(1), obs=y)
 
 
-@CASES.add("mlp-3-layers", "S4 x S5 x S6", X, PAIRS, signed="S4 x S5 x S6")
+@CASES.add("mlp-3-layers", "S4 x S5 x S6", X, PAIRS, signed="S4 x S5 x S6", quick=True, shown="Networks")
 def mlp_three_layers(x, y):
     """Three hidden layers of relu units."""
     mean = perceptron(x, 2, [5, 4, 6], relu)
@@ -70,7 +70,16 @@ def mlp_ordered_scales(x, y):
     observe(jnp.tanh(x @ normal("kernel", 3, 4)) @ out, y)
 
 
-@CASES.add("mlp-two-prior-scales", "S2 x S3", X, Y, signed="±S2 x ±S3", why="units differ by prior scale")
+@CASES.add(
+    "mlp-two-prior-scales",
+    "S2 x S3",
+    X,
+    Y,
+    signed="±S2 x ±S3",
+    why="units differ by prior scale",
+    quick=True,
+    shown="Networks",
+)
 def mlp_two_scales(x, y):
     """Two prior scales: units of two kinds."""
     out = numpyro.sample("out", dist.Normal(0, jnp.array([1.0, 1.0, 0.5, 0.5, 0.5])))
@@ -86,7 +95,7 @@ def mlp_latent_scales(x, y):
     observe(jnp.tanh(x @ normal("kernel", 3, 5)) @ out, y)
 
 
-@CASES.add("mlp-flat-weights", "S5", X, Y)
+@CASES.add("mlp-flat-weights", "S5", X, Y, quick=True, shown="Networks")
 def mlp_flat_weights(x, y):
     """All weights in one vector, cut and reshaped."""
     theta = normal("theta", 26)
@@ -103,7 +112,7 @@ def residual_blocks(x, widths):
     return x
 
 
-@CASES.add("residual-mlp", "S4 x S6 x S7", X, PAIRS, signed="S4 x S6 x ±S7")
+@CASES.add("residual-mlp", "S4 x S6 x S7", X, PAIRS, signed="S4 x S6 x ±S7", shown="Networks")
 def residual_mlp(x, y):
     """Two residual blocks on one stream."""
     kernel, bias = dense("in", 3, 7)
@@ -134,7 +143,7 @@ def layer_norm_residual(x, y):
     observe(stream @ kernel + bias, y)
 
 
-@CASES.add("residual-scan-stacked", "(S4)^3 x S7", X, PAIRS, signed="(±S4)^3 x ±S7")
+@CASES.add("residual-scan-stacked", "(S4)^3 x S7", X, PAIRS, signed="(±S4)^3 x ±S7", quick=True, shown="Networks")
 def residual_scan_stacked(x, y):
     """Three blocks, stacked in arrays and scanned over."""
     kernel, bias = dense("in", 3, 7)
@@ -152,7 +161,7 @@ def mlp_categorical(x, labels):
     classify(perceptron(x, 3, [5], relu), labels)
 
 
-@CASES.add("ensemble-vmap", "(S5)^3 x S3", X, LABELS > 0, signed="(±S5)^3 x S3")
+@CASES.add("ensemble-vmap", "(S5)^3 x S3", X, LABELS > 0, signed="(±S5)^3 x S3", quick=True, shown="Networks")
 def ensemble_vmap(x, labels):
     """Three networks in one array; their probabilities are averaged (averaged outputs are one network of 15 units)."""
     kernel, out = normal("kernel", 3, 3, 5), normal("out", 3, 5)
@@ -160,7 +169,7 @@ def ensemble_vmap(x, labels):
     numpyro.sample("obs", dist.Bernoulli(jax.nn.sigmoid(logits).mean(0)), obs=labels)
 
 
-@CASES.add("linen-mlp-random", "S4 x S5", X, PAIRS, needs=("flax",))
+@CASES.add("linen-mlp-random", "S4 x S5", X, PAIRS, needs=("flax",), shown="Networks")
 def linen_mlp_random(x, y):
     """A Flax linen network with a prior on its parameters."""
     from numpyro.contrib.module import random_flax_module
@@ -171,7 +180,7 @@ def linen_mlp_random(x, y):
     observe(net(x), y)
 
 
-@CASES.add("linen-mlp-param", "S4 x S5", X, PAIRS, needs=("flax",))
+@CASES.add("linen-mlp-param", "S4 x S5", X, PAIRS, needs=("flax",), quick=True)
 def linen_mlp_param(x, y):
     """A Flax linen network whose parameters are optimised."""
     from numpyro.contrib.module import flax_module
@@ -193,7 +202,7 @@ def nnx_mlp_random(x, y):
     observe(net(x), y)
 
 
-@CASES.add("convnet-flatten-dense", "S4 x S5 x S6", IMAGES, IMAGE_LABELS, needs=("flax",))
+@CASES.add("convnet-flatten-dense", "S4 x S5 x S6", IMAGES, IMAGE_LABELS, needs=("flax",), shown="Networks")
 def convnet_flatten_dense(images, labels):
     """Convolutions and pooling, flattened into dense layers."""
     from numpyro.contrib.module import random_flax_module
@@ -228,13 +237,15 @@ def attention_multi_head(x, labels):
 MASK = jnp.array([[1, 1, 0, 0, 0], [0, 0, 1, 1, 1], [1, 1, 1, 1, 1]])
 
 
-@CASES.add("mlp-masked", "S2 x S3", X, Y, signed="±S2 x ±S3", why="units differ by the inputs they see")
+@CASES.add(
+    "mlp-masked", "S2 x S3", X, Y, signed="±S2 x ±S3", why="units differ by the inputs they see", shown="Networks"
+)
 def mlp_masked(x, y):
     """A fixed sparse mask on the kernel."""
     observe(jnp.tanh(x @ (normal("kernel", 3, 5) * MASK)) @ normal("out", 5), y)
 
 
-@CASES.add("rnn-scan", "S4", SEQUENCES, IMAGE_LABELS, signed="±S4")
+@CASES.add("rnn-scan", "S4", SEQUENCES, IMAGE_LABELS, signed="±S4", shown="Networks")
 def rnn_scan(x, labels):
     """A recurrent network: the same units at every step."""
     read, recur = normal("read", 3, 4), normal("recur", 4, 4)

@@ -17,7 +17,7 @@ def observe_mixture(weights, components, value):
     numpyro.sample("obs", dist.MixtureSameFamily(dist.Categorical(weights), components), obs=value)
 
 
-@CASES.add("gmm", "S4", Y)
+@CASES.add("gmm", "S4", Y, shown="Mixtures and hidden Markov models")
 def gmm(y):
     """A mixture of normals."""
     scale = numpyro.sample("scale", dist.HalfNormal(1).expand([4]))
@@ -35,7 +35,7 @@ def gmm_multivariate(x):
         observe_mixture(weight, dist.Normal(loc, scale).to_event(1), x)
 
 
-@CASES.add("gmm-full-covariance", "S4", X)
+@CASES.add("gmm-full-covariance", "S4", X, shown="Mixtures and hidden Markov models")
 def gmm_full_covariance(x):
     """A mixture whose components have correlations."""
     weight = weights(4)
@@ -45,14 +45,27 @@ def gmm_full_covariance(x):
     observe_mixture(weight, dist.MultivariateNormal(loc, scale_tril=tril), x)
 
 
-@CASES.add("gmm-asymmetric-dirichlet", "trivial", Y, why="the prior of the weights tells components apart")
+@CASES.add(
+    "gmm-asymmetric-dirichlet",
+    "trivial",
+    Y,
+    why="the prior of the weights tells components apart",
+    shown="Mixtures and hidden Markov models",
+)
 def gmm_asymmetric_dirichlet(y):
     """A Dirichlet prior with four different concentrations."""
     weight = numpyro.sample("weights", dist.Dirichlet(jnp.arange(1.0, 5.0)))
     observe_mixture(weight, dist.Normal(normal("loc", 4, scale=3), 1.0), y)
 
 
-@CASES.add("gmm-ordered-locs", "trivial", Y, why="the locations are ordered")
+@CASES.add(
+    "gmm-ordered-locs",
+    "trivial",
+    Y,
+    why="the locations are ordered",
+    quick=True,
+    shown="Mixtures and hidden Markov models",
+)
 def gmm_ordered_locs(y):
     """Locations that increase."""
     base = dist.Normal(0, 3).expand([4]).to_event(1)
@@ -60,7 +73,9 @@ def gmm_ordered_locs(y):
     observe_mixture(weights(4), dist.Normal(loc, 1.0), y)
 
 
-@CASES.add("dp-stick-breaking", "trivial", Y, why="sticks are broken in order")
+@CASES.add(
+    "dp-stick-breaking", "trivial", Y, why="sticks are broken in order", shown="Mixtures and hidden Markov models"
+)
 def dp_stick_breaking(y):
     """A truncated Dirichlet process."""
     sticks = numpyro.sample("sticks", dist.Beta(1, 2.0).expand([3]))
@@ -69,7 +84,7 @@ def dp_stick_breaking(y):
     observe_mixture(weight, dist.Normal(normal("loc", 4, scale=3), 1.0), y)
 
 
-@CASES.add("gmm-enumerated", "S4", Y, enumerated=True, needs=("funsor",))
+@CASES.add("gmm-enumerated", "S4", Y, enumerated=True, needs=("funsor",), shown="Mixtures and hidden Markov models")
 def gmm_enumerated(y):
     """A mixture whose assignments are summed out."""
     weight = weights(4)
@@ -94,13 +109,13 @@ def hidden_markov(y, concentration):
     numpyro.factor("likelihood", logsumexp(log_alpha))
 
 
-@CASES.add("hmm-forward-scan", "S3", Y)
+@CASES.add("hmm-forward-scan", "S3", Y, shown="Mixtures and hidden Markov models")
 def hmm_forward_scan(y):
     """A hidden Markov model with a flat prior of the transitions."""
     hidden_markov(y, jnp.ones((3, 3)))
 
 
-@CASES.add("hmm-sticky-prior", "S3", Y)
+@CASES.add("hmm-sticky-prior", "S3", Y, shown="Mixtures and hidden Markov models")
 def hmm_sticky_prior(y):
     """Each state prefers to stay: rows and columns still move together."""
     hidden_markov(y, jnp.ones((3, 3)) + 10 * jnp.eye(3))
@@ -119,6 +134,7 @@ def hmm_left_to_right_prior(y):
     enumerated=True,
     why="the chain starts from state 0",
     needs=("funsor",),
+    shown="Mixtures and hidden Markov models",
 )
 def hmm_enumerated_fixed_start(y):
     """A hidden Markov model whose states are summed out."""
@@ -135,14 +151,14 @@ def hmm_enumerated_fixed_start(y):
     scan(step, 0, y)
 
 
-@CASES.add("factor-analysis", "S2", X, signed="±S2")
+@CASES.add("factor-analysis", "S2", X, signed="±S2", quick=True, shown="Factor models and others")
 def factor_analysis(x):
     """Two factors with explicit scores."""
     loadings, scores = normal("loadings", 3, 2), normal("scores", 12, 2)
     observe(scores @ loadings.T, x, numpyro.sample("scale", dist.HalfNormal(1.0)))
 
 
-@CASES.add("factor-analysis-marginal", "S2", X, signed="±S2")
+@CASES.add("factor-analysis-marginal", "S2", X, signed="±S2", by_numbers=True, quick=True)
 def factor_analysis_marginal(x):
     """Two factors whose scores are integrated out."""
     loadings = normal("loadings", 3, 2)
@@ -158,7 +174,7 @@ def factor_analysis_triangular(x):
     observe(normal("scores", 12, 2) @ loadings.T, x)
 
 
-@CASES.add("eight-schools", "trivial", Y, why="each school has its datum")
+@CASES.add("eight-schools", "trivial", Y, why="each school has its datum", quick=True, shown="Factor models and others")
 def eight_schools(y):
     """Effects of groups around a common mean."""
     mean = numpyro.sample("mean", dist.Normal(0, 5))
@@ -195,7 +211,7 @@ def mixture_per_response(y):
     observe_mixture(weight, dist.Normal(normal("loc", 2, 3), 1.0), y)
 
 
-@CASES.add("topics", "S3", TOKENS)
+@CASES.add("topics", "S3", TOKENS, shown="Factor models and others")
 def topics(tokens):
     """Latent Dirichlet allocation, assignments summed out."""
     mixing = numpyro.sample("mixing", dist.Dirichlet(jnp.ones(3)).expand([6]).to_event(1))

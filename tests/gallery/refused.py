@@ -91,7 +91,7 @@ def inputs_masked_by_data(x, y, mask):
     observe(units(x * mask) @ normal("out", 5), y)
 
 
-@CASES.add("param-starts-at-zero", "trivial", X, Y, why=POSITION)
+@CASES.add("param-starts-at-zero", "trivial", X, Y, why=POSITION, quick=True)
 def param_starts_at_zero(x, y):
     """Symmetric only where the parameter starts: later each unit's share has a factor of its own."""
     share = numpyro.param("share", jnp.zeros(5))
@@ -124,7 +124,7 @@ def units_where_position(x, y):
     observe(jnp.where(jnp.arange(5) < 2, jnp.tanh(h), relu(h)) @ normal("out", 5), y)
 
 
-@CASES.add("unit-clipped", "S4", X, Y, why="the first unit is clipped")
+@CASES.add("unit-clipped", "S4", X, Y, why="the first unit is clipped", quick=True)
 def unit_clipped(x, y):
     """One unit's output is clipped."""
     h = units(x, activation=jnp.sinh)
@@ -151,14 +151,16 @@ def units_in_three_orders(x, y):
     observe(h @ out + jnp.tanh(h[:, ::-1] @ out) + jnp.sin(jnp.roll(h, 1, axis=1) @ out), y)
 
 
-@CASES.add("units-with-neighbours", "trivial", X, Y, why="only turns and reflections of the circle are left")
+@CASES.add(
+    "units-with-neighbours", "trivial", X, Y, why="only turns and reflections of the circle are left", shown="Networks"
+)
 def units_with_neighbours(x, y):
     """Products of neighbours around a circle."""
     h = units(x)
     observe((h * jnp.roll(h, 1, axis=1)).sum(-1), y)
 
 
-@CASES.add("units-accumulated", "trivial", X, Y, why="units are summed in order")
+@CASES.add("units-accumulated", "trivial", X, Y, why="units are summed in order", quick=True)
 def units_accumulated(x, y):
     """A cumulative sum over units."""
     observe(jnp.cumsum(units(x), axis=1) @ normal("out", 5), y)
@@ -229,7 +231,15 @@ def unrelated_of_equal_size(x, y):
     numpyro.sample("obs", dist.MixtureSameFamily(dist.Categorical(weights(4)), dist.Normal(loc, 1.0)), obs=y)
 
 
-@CASES.add("data-coincide", "trivial", jnp.ones((4, 3)), jnp.ones(4), why="that data coincide is an accident")
+@CASES.add(
+    "data-coincide",
+    "trivial",
+    jnp.ones((4, 3)),
+    jnp.ones(4),
+    why="that data coincide is an accident",
+    quick=True,
+    search="equal data may be exchanged with their errors",
+)
 def data_coincide(x, y):
     """Four equal data, a latent error for each."""
     error = normal("error", 4)

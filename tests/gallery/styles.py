@@ -26,14 +26,14 @@ def vmap_over_units(x, y):
     observe(jax.vmap(unit, in_axes=(1, 0, 0))(normal("w", 3, 5), normal("b", 5), normal("v", 5)).sum(0), y)
 
 
-@CASES.add("fori-loop-over-units", "S5", X, Y)
+@CASES.add("fori-loop-over-units", "S5", X, Y, by_numbers=True, quick=True)
 def fori_loop_over_units(x, y):
     """A fori_loop adds up units one by one."""
     w, v = normal("w", 3, 5), normal("v", 5)
     observe(lax.fori_loop(0, 5, lambda k, m: m + v[k] * jnp.tanh(x @ w[:, k]), jnp.zeros(12)), y)
 
 
-@CASES.add("scan-over-units", "S5", X, Y)
+@CASES.add("scan-over-units", "S5", X, Y, by_numbers=True)
 def scan_over_units(x, y):
     """A scan adds up units one by one."""
     w, v = normal("w", 5, 3), normal("v", 5)
@@ -41,7 +41,7 @@ def scan_over_units(x, y):
     observe(mean, y)
 
 
-@CASES.add("map-over-components", "S4", Y)
+@CASES.add("map-over-components", "S4", Y, by_numbers=True)
 def map_over_components(y):
     """lax.map over components, logsumexp over what it gives."""
     loc, w = normal("loc", 4, scale=3), weights(4)
@@ -49,7 +49,7 @@ def map_over_components(y):
     numpyro.factor("obs", jax.scipy.special.logsumexp(parts, axis=0).sum())
 
 
-@CASES.add("list-of-units", "S4", X, Y)
+@CASES.add("list-of-units", "S4", X, Y, by_numbers=True)
 def list_of_units(x, y):
     """Units in a Python list, stacked and summed."""
     w, v = normal("w", 4, 3), normal("v", 4)
@@ -112,7 +112,9 @@ def rbm_hidden_summed(v):
     numpyro.factor("obs", (free(v) - logz).sum())
 
 
-@CASES.add("rbm-enumerated", "S3", (gaussian(46, 6, 2) > 0).astype(int), enumerated=True, needs=("funsor",))
+@CASES.add(
+    "rbm-enumerated", "S3", (gaussian(46, 6, 2) > 0).astype(int), enumerated=True, needs=("funsor",), by_numbers=True
+)
 def rbm_enumerated(v):
     """Latent binary causes of each datum, summed out by funsor: a sigmoid belief network."""
     w, prior = normal("w", 3, 2), numpyro.sample("p", dist.Beta(1.0, 1.0).expand([3]).to_event(1))
@@ -174,7 +176,7 @@ def group_lasso_segment(x, y):
     observe(jnp.tanh(x @ normal("w", 3, 6)) @ v, y)
 
 
-@CASES.add("determinantal-prior", "S4", Y)
+@CASES.add("determinantal-prior", "S4", Y, by_numbers=True)
 def determinantal_prior(y):
     """A repulsive prior of locations: the log determinant of their kernel matrix."""
     loc = normal("loc", 4, scale=2)
@@ -183,7 +185,7 @@ def determinantal_prior(y):
     numpyro.sample("obs", dist.MixtureSameFamily(dist.Categorical(weights(4)), dist.Normal(loc, 1.0)), obs=y)
 
 
-@CASES.add("pairs-by-triu", "S4", Y)
+@CASES.add("pairs-by-triu", "S4", Y, by_numbers=True)
 def pairs_by_triu(y):
     """A repulsion between all pairs, listed by triu_indices."""
     loc = normal("loc", 4, scale=2)
@@ -307,14 +309,14 @@ def median_of_units(x, y):
     observe(jnp.median(jnp.tanh(x @ normal("w", 3, 5)), -1), y)
 
 
-@CASES.add("fft-of-units", "S2 x S2 x S2", X, Y, why="a Fourier transform along units")
+@CASES.add("fft-of-units", "S2 x S2 x S2", X, Y, why="a Fourier transform along units", by_numbers=True)
 def fft_of_units(x, y):
     """A spectrum along units: of four real ones, 0 and 2, 1 and 3, and frequencies 1 and 3 may be exchanged."""
     h = x @ normal("w", 3, 4)
     observe(jnp.abs(jnp.fft.fft(h, axis=-1)) @ normal("v", 4), y)
 
 
-@CASES.add("pure-callback-even", "S4", X, Y)
+@CASES.add("pure-callback-even", "S4", X, Y, by_numbers=True)
 def pure_callback_even(x, y):
     """A host function that sums units."""
     h = jnp.tanh(x @ normal("kernel", 3, 4))
@@ -322,7 +324,7 @@ def pure_callback_even(x, y):
     observe(out, y)
 
 
-@CASES.add("wishart-factors", "S3", gaussian(68, 12, 5))
+@CASES.add("wishart-factors", "S3", gaussian(68, 12, 5), by_numbers=True)
 def wishart_factors(x):
     """Latent factors with a Wishart prior of their precision."""
     precision = numpyro.sample("precision", dist.Wishart(5.0, scale_matrix=jnp.eye(3)))
@@ -349,7 +351,7 @@ def units_subsampled(x, y):
     observe(jnp.tanh(x @ w.T) @ v, y)
 
 
-@CASES.add("low-rank-normal", "S2", gaussian(62, 12, 5), signed="±S2")
+@CASES.add("low-rank-normal", "S2", gaussian(62, 12, 5), signed="±S2", by_numbers=True)
 def low_rank_normal(x):
     """LowRankMultivariateNormal with two factors."""
     d = numpyro.sample("d", dist.HalfNormal(1.0).expand([5]).to_event(1))

@@ -26,7 +26,7 @@ from numpyro.infer import (
     init_to_value,
 )
 
-from numpyro_symmetry import AutoSymmetrized, Symmetry, SymmetryError, UnsupportedGuideError
+from numpyro_symmetry import AutoSymmetrized, Complement, Symmetry, SymmetryError, UnsupportedGuideError
 from numpyro_symmetry.guides.density import log_density_by_site
 
 RNG = np.random.default_rng(0)
@@ -74,7 +74,20 @@ def markov(y):
     numpyro.factor("likelihood", logsumexp(alpha))
 
 
+def two_components(y):
+    p = numpyro.sample("p", dist.Beta(2.0, 2.0))
+    loc = normal("loc", 2, scale=3.0)
+    with numpyro.plate("data", len(y)):
+        parts = dist.Categorical(jnp.stack([p, 1.0 - p])), dist.Normal(loc, 1.0)
+        numpyro.sample("y", dist.MixtureSameFamily(*parts), obs=y)
+
+
 CASES = {
+    "part of a whole": (
+        two_components,
+        (CLUSTERED,),
+        Symmetry({"p": (Complement("component"),), "loc": ("component",)}),
+    ),
     "network": (network, (X, Y), Symmetry({"w1": (None, "h"), "b1": ("h",), "w2": ("h",)})),
     "two hidden layers": (
         deep,
@@ -139,10 +152,13 @@ def own_sites(guide, values):
     return {k: v for k, v in values.items() if not isinstance(guide, autoguide.AutoGuide) or k in guide.prototype_trace}
 
 
+MIXED = {("mixture", "AutoMultivariateNormal"), ("part of a whole", "AutoMultivariateNormal")}
+
+
 def pairs():
     """Every guide and every model once in the fast suite; the other pairs compile for minutes."""
     for case, base in itertools.product(CASES, BASES):
-        is_fast = case == "network" or base == "AutoNormal" or (case, base) == ("mixture", "AutoMultivariateNormal")
+        is_fast = case == "network" or base == "AutoNormal" or (case, base) in MIXED
         yield pytest.param(case, base, id=f"{case}-{base}", marks=() if is_fast else pytest.mark.slow)
     yield pytest.param("network", "by hand", id="network-by hand")
 

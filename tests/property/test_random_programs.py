@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.equivariance import check_equivariance, check_invariance, compiled, type_function
-from tests.programs import Program
+from tests.support.equivariance import check_equivariance, check_invariance, compiled, type_function
+from tests.support.programs import Program
 
 
 def check(seed, length):

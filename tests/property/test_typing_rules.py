@@ -9,7 +9,7 @@ import pytest
 from jax.extend.core import Primitive
 
 from numpyro_symmetry.discovery.rules import RULES
-from tests.equivariance import (
+from tests.support.equivariance import (
     check_equivariance,
     check_invariance,
     compiled,
@@ -20,8 +20,8 @@ from tests.equivariance import (
     text_of_group,
     type_function,
 )
-from tests.operations import ROWS
-from tests.readings import GROUPS, TRAPS
+from tests.support.operations import ROWS
+from tests.support.readings import GROUPS, TRAPS
 
 NOT_MADE = {
     "pvary": "stands only inside shard_map",

@@ -1,4 +1,4 @@
-"""Wide networks: guides whose output layer follows the hidden one, on UCI regression and digits classification.
+"""Wide networks: guides whose output layer follows the hidden one, on UCI regression, digits and MNIST.
 
     python -m tests.reproduction.wide --data .../uci_regression.npz --dataset yacht --width 50 200 --splits 0 1
 
@@ -108,19 +108,30 @@ def fit(data: dict[str, Any], widths: tuple[int, ...], method: str, steps: int, 
     guide, on_data = guide_of(model, method, symmetry)
     params, losses, seconds = train(model, guide, data, steps, seed, 2, 0)
     judge = guide if isinstance(guide, AutoSymmetrized) else AutoSymmetrized(guide, symmetry)
-    found = _score(judge, params, data["x"], data["y"])
+    found = score(judge, params, data["x"], data["y"])
     bound = guide.given(data["x"], data["y"]) if on_data else guide
     drawn = Predictive(model, guide=bound, params=params, num_samples=DRAWS, parallel=False)
     mean = drawn(jax.random.PRNGKey(98), data["x_test"])["mean"]
-    log_likelihood = dist.Normal(mean, params["noise"]).log_prob(data["y_test"])
-    spread = data["spread"]
-    return found | {
-        "test_log_likelihood": float((logsumexp(log_likelihood, 0) - math.log(DRAWS)).mean() - math.log(spread)),
-        "rmse": float(jnp.sqrt(((mean.mean(0) - data["y_test"]) ** 2).mean()) * spread),
-        "noise": float(params["noise"]),
-        "final_loss": float(np.mean(losses[-100:])),
-        "finite": bool(np.isfinite(losses).all()),
-        "train_seconds": seconds,
+    return (
+        found
+        | predictive_scores(mean, jnp.full(DRAWS, params["noise"]), data)
+        | {
+            "noise": float(params["noise"]),
+            "final_loss": float(np.mean(losses[-100:])),
+            "finite": bool(np.isfinite(losses).all()),
+            "train_seconds": seconds,
+        }
+    )
+
+
+def predictive_scores(means: Any, noise: Any, data: dict[str, Any]) -> dict[str, Any]:
+    """Held-out log-likelihood a row, in the units of the data, and error of the mean, of draws ``(draws, rows)``."""
+    log_likelihood = dist.Normal(means, noise[:, None]).log_prob(data["y_test"])
+    return {
+        "test_log_likelihood": float(
+            (logsumexp(log_likelihood, 0) - math.log(len(means))).mean() - math.log(data["spread"])
+        ),
+        "rmse": float(jnp.sqrt(((means.mean(0) - data["y_test"]) ** 2).mean()) * data["spread"]),
     }
 
 
@@ -132,7 +143,7 @@ def fit_classifier(data: dict[str, Any], width: int, method: str, steps: int, se
     guide, on_data = guide_of(model if batch else whole, method, symmetry)
     params, losses, seconds = train(model if batch else whole, guide, data, steps, seed, 1, batch)
     judge = guide if isinstance(guide, AutoSymmetrized) else AutoSymmetrized(guide, symmetry)
-    found = _score(judge, params, data["x"], data["y"])
+    found = score(judge, params, data["x"], data["y"])
     bound = guide.given(data["x"], data["y"]) if on_data else guide
     draws = Predictive(bound, params=params, num_samples=DRAWS, parallel=False)(jax.random.PRNGKey(98), data["x_test"])
 
@@ -160,7 +171,7 @@ def calibration_error(probabilities: np.ndarray, labels: np.ndarray, bins: int =
     return float(sum(gaps) / len(labels))
 
 
-def _score(judge: AutoSymmetrized, params: dict[str, Any], x: Any, y: Any) -> dict[str, Any]:
+def score(judge: AutoSymmetrized, params: dict[str, Any], x: Any, y: Any) -> dict[str, Any]:
     bounds = judge.elbo_bounds(jax.random.PRNGKey(99), params, x, y, num_particles=DRAWS, progress_bar=False)
     return {
         "evidence_lower": bounds.lower,
@@ -173,13 +184,29 @@ def _score(judge: AutoSymmetrized, params: dict[str, Any], x: Any, y: Any) -> di
     }
 
 
-def digits() -> dict[str, Any]:
+def digits(_: Path) -> dict[str, Any]:
     """Digits of 8 by 8, pixels from -0.6 to 1.4, 1437 to train on."""
     text = gzip.decompress((files("numpyro_symmetry") / "data" / "digits.csv.gz").read_bytes()).decode()
     rows = np.loadtxt(text.splitlines(), delimiter=",", skiprows=1)
     rows = rows[np.random.default_rng(0).permutation(len(rows))]
     x, y = jnp.asarray(rows[:, :-1] / 8 - 0.6, jnp.float32), jnp.asarray(rows[:, -1].astype(int))
     return {"x": x[:1437], "y": y[:1437], "x_test": x[1437:], "y_test": y[1437:]}
+
+
+def mnist(path: Path) -> dict[str, Any]:
+    """Pixels scaled as those of the digits are, 60,000 to train on."""
+    with np.load(path) as arrays:
+        images = {name: arrays[name].reshape(-1, 784) / 128 - 0.6 for name in ("x_train", "x_test")}
+        labels = {name: jnp.asarray(arrays[name].astype(int)) for name in ("y_train", "y_test")}
+    x, x_test = (jnp.asarray(images[name], jnp.float32) for name in ("x_train", "x_test"))
+    return {"x": x, "y": labels["y_train"], "x_test": x_test, "y_test": labels["y_test"]}
+
+
+# the first argument of each is the path of the regression data, which others may stand beside
+IMAGES: dict[str, Callable[[Path], dict[str, Any]]] = {
+    "digits": digits,
+    "mnist": lambda path: mnist(path.with_name("mnist.npz")),
+}
 
 
 def main() -> None:
@@ -197,14 +224,16 @@ def main() -> None:
     options = parser.parse_args()
     jobs: dict[str, Any] = {}
     for dataset, split in itertools.product(options.dataset, options.splits):
-        data = digits() if dataset == "digits" else load_split(options.data, dataset, split)
-        if dataset != "digits":
+        if dataset in IMAGES:
+            data = IMAGES[dataset](options.data)
+        else:
+            data = load_split(options.data, dataset, split)
             jobs[f"{dataset}/line/{split}"] = partial(nngp_log_evidence, data)
         for width, method, start in itertools.product(options.width, options.methods, options.starts):
             shape = "-".join([str(width)] * options.depth)
             name = f"{dataset}/{shape}/{split}/{method}/{options.steps}/{start}"
             seed = 10 * split + start
-            if dataset == "digits":
+            if dataset in IMAGES:
                 key = f"{name}/{options.batch}"
                 jobs[key] = partial(fit_classifier, data, width, method, options.steps, seed, options.batch)
             else:

@@ -160,6 +160,52 @@ def symmetrizing_pays() -> Verdict:
     return Verdict(of_signs([_sign(np.array(gains))]), f"{mean(gains, 1)} nats over {len(gains)} pairs")
 
 
+# of the baselines: where the record of one keeps its predictions
+_BASELINES = {
+    "full": (),
+    "ensemble": ("points", "ensemble"),
+    "laplace": ("points", "laplace"),
+    "last_layer": ("points", "last_layer"),
+    "nuts": (),
+}
+
+
+def _baseline(name: str, dataset: str) -> dict[int, dict]:
+    """What one baseline's predictions came to, by split."""
+    records = load("wide_baselines")
+    file, *within = _BASELINES[name] or (name,)
+    found = {}
+    for key, row in records.items():
+        data, _, *rest = key.split("/")
+        if data == dataset and rest[1:] == [file]:
+            found[int(rest[0])] = row[within[0]] if within else row
+    return found
+
+
+def predicts_better(than: str) -> Verdict:
+    """Held-out log-likelihood a row of ours less that of a baseline, 50 units, paired by split."""
+    signs, texts = [], []
+    for dataset in DATASETS:
+        theirs = _baseline(than, dataset)
+        with suppress(NoRecord):
+            ours = {
+                split: row
+                for (split, start), row in fits("wide", dataset, "50", "exact+sym", 2000).items()
+                if not start
+            }
+            both = sorted(set(ours) & set(theirs))
+            gains = np.array([ours[k]["test_log_likelihood"] - theirs[k]["test_log_likelihood"] for k in both])
+            errors = [np.mean([rows[k]["rmse"] for k in both]) for rows in (ours, theirs)] if both else []
+            if len(both) >= _FEWEST:
+                signs.append(_sign(gains))
+                texts.append(
+                    f"{dataset} {mean(gains, 2)} a row, RMSE {errors[0]:.2f} against {errors[1]:.2f} ({len(both)})"
+                )
+    if not signs:
+        raise NoRecord(than)
+    return Verdict(of_signs(signs), "; ".join(texts))
+
+
 _LINE = "One ReLU layer of 25, 50, 200, 800 units, 2000 steps: evidence above the line at every width"
 _UNITS = partial(line_is_passed, "boston", "wide_units", "unit+sym")
 CLAIMS = (
@@ -228,6 +274,23 @@ CLAIMS = (
         "That is better than mean field, in evidence and held out",
         "symmetrized mean field, 3000 steps",
         mean_field_on_digits,
+    ),
+    *(
+        Claim(
+            f"W-{short}",
+            OURS,
+            2,
+            f"At 50 units it predicts held-out rows better than {what}",
+            "symmetrized conditional against `wide_baselines.py`, nats a row, paired by split",
+            partial(predicts_better, name),
+        )
+        for short, name, what in (
+            ("full", "full", "a Gaussian guide with a full covariance"),
+            ("ensemble", "ensemble", "an ensemble of ten maxima, noise maximised with the weights"),
+            ("laplace", "laplace", "Laplace's approximation, noise by its evidence, linearised"),
+            ("last-layer", "last_layer", "Laplace's approximation of the last layer"),
+            ("nuts", "nuts", "two chains of 500 draws of NUTS at the same noise"),
+        )
     ),
     Claim(
         "W-deep",

@@ -9,7 +9,7 @@ import pytest
 from numpyro.infer import MCMC, NUTS
 
 from numpyro_symmetry import EuclideanCost, Symmetry, rebase, report
-from tests.traces import autoregressive
+from tests.support.traces import autoregressive
 
 UNITS = Symmetry({"unit": ("unit", None)})
 

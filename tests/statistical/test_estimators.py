@@ -26,7 +26,7 @@ from numpyro_symmetry.entropy import (
     sequential_parts,
 )
 from numpyro_symmetry.entropy.estimators import bound_from_ratios
-from tests import oracles, regimes
+from tests.support import oracles, regimes
 
 
 def _rotations(n):

@@ -24,7 +24,7 @@ from numpyro_symmetry import (
     log_evidence,
     testing,
 )
-from tests.known_evidence import KNOWN, known, mixture
+from tests.support.known_evidence import KNOWN, known, mixture
 
 NO_SYMMETRY, SLOW = Symmetry({}), pytest.mark.slow
 

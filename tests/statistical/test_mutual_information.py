@@ -17,7 +17,7 @@ from numpyro_symmetry.entropy import (
     sample_proposal,
 )
 from numpyro_symmetry.entropy.sequential import NUM_SCALING_STEPS
-from tests import oracles, regimes
+from tests.support import oracles, regimes
 
 
 def some(*names):

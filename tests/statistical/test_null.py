@@ -4,13 +4,12 @@ import numpy as np
 import pytest
 
 from numpyro_symmetry import EuclideanCost, GaussianCost, StephensCost, Symmetry, rebase, report
-from numpyro_symmetry.matching.hard import identity
 from numpyro_symmetry.symmetry.axes import Axis
 from numpyro_symmetry.traces import Null
 from numpyro_symmetry.traces.null import MIN_EFFECTIVE, CannotTell, Explained, matched_null
 from numpyro_symmetry.traces.shuffle import Shuffle
-from tests import traces
-from tests.traces import autoregressive
+from tests.support import traces
+from tests.support.traces import autoregressive
 
 
 def independent(size=5, draws=2000, columns=1, seed=0, chains=4):
@@ -303,7 +302,7 @@ def test_the_null_is_the_most_that_any_search_explains():
     draws, cost = {"w": np.random.default_rng(0).normal(size=(200, 6, 3))}, GaussianCost()
     bound = Symmetry({"w": ("unit", None)}).bind(draws, num_leading_dims=1)
     read = cost.coordinates(draws, bound)
-    family, state = cost.family(draws, bound, read), {"unit": identity(bound.groups["unit"], 200)}
+    family, state = cost.family(draws, bound, read), {"unit": bound.groups["unit"].identity((200,))}
 
     def null_of(num_starts):
         options = {"leading": (200,), "method": "auto", "seed": 0, "rng": np.random.default_rng(1)}

@@ -27,8 +27,8 @@ from numpyro.infer import SVI, Trace_ELBO
 from numpyro.infer.autoguide import AutoMultivariateNormal, AutoNormal
 
 import numpyro_symmetry as ns
-from tests import networks, traces
 from tests.gallery import CASES
+from tests.support import networks, traces
 
 FILE = Path(__file__).with_name("pins.json")
 KEY = jax.random.key(0)

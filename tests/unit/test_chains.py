@@ -16,7 +16,7 @@ from numpyro_symmetry.diagnostics.chains import (
     tail_size,
 )
 from numpyro_symmetry.traces.mixing import autocorrelation_time, blocks_of, evenly
-from tests.traces import autoregressive
+from tests.support.traces import autoregressive
 
 
 def dataset(values):

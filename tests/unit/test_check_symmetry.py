@@ -11,11 +11,14 @@ import numpyro.distributions as dist
 import pytest
 from jax.scipy.special import logsumexp
 from numpyro import handlers
+from numpyro.infer import SVI, Trace_ELBO
+from numpyro.infer.autoguide import AutoNormal
 from numpyro.infer.util import log_density
 
-from numpyro_symmetry import Symmetry, SymmetryError, check_symmetry, compose
+from numpyro_symmetry import Symmetry, SymmetryError, check_symmetry, compose, find_symmetry
 from numpyro_symmetry.discovery import trials
 from numpyro_symmetry.models import enumeration
+from numpyro_symmetry.testing import exchangeable_gaussian
 
 RNG = np.random.default_rng(0)
 X = jnp.asarray(RNG.normal(size=(12, 2)))
@@ -404,3 +407,23 @@ def test_a_program_in_single_precision_that_lives_on_does_no_harm():
         assert alive
         assert checked.status == "passed"
         assert checked.tolerance < tolerance
+
+
+@pytest.mark.parametrize("ask", [check_symmetry, find_symmetry], ids=["check", "find"])
+def test_what_was_asked_about_a_model_does_not_change_how_it_runs(ask):
+    # it closes over whole numbers and computes with real ones in NumPy's double precision, all of which JAX knows by
+    # the arrays they are: what is kept of a program in double must not be found again when the user traces in single
+    posterior = exchangeable_gaussian(num_units=3)
+    told = [
+        ask(posterior.model, *([posterior.symmetry] if ask is check_symmetry else []), posterior.model_args)
+        for _ in range(2)
+    ]
+
+    def log_joint(units):
+        return log_density(handlers.seed(posterior.model, 0), posterior.model_args, {}, {"units": units})[0]
+
+    assert jax.make_jaxpr(log_joint)(jnp.ones((3, 2)))
+    assert jax.jit(log_joint)(jnp.ones((3, 2))).dtype == jnp.float32
+    fit = SVI(posterior.model, AutoNormal(posterior.model), numpyro.optim.Adam(0.1), Trace_ELBO())
+    assert jnp.isfinite(fit.run(jax.random.key(0), 2, *posterior.model_args, progress_bar=False).losses).all()
+    assert told

@@ -14,7 +14,7 @@ from numpyro.infer import MCMC, NUTS
 from numpyro.infer.reparam import LocScaleReparam
 
 from numpyro_symmetry import EuclideanCost, Symmetry, SymmetryError, SymmetryWarning, rebase
-from tests import traces
+from tests.support import traces
 from tests.unit.test_rebase import container, dataset
 
 Y = jnp.array([-1.0, 2.0, 0.5])

@@ -12,7 +12,7 @@ import numpyro.distributions as dist
 import pytest
 
 from numpyro_symmetry import SymmetryError, SymmetryWarning, check_symmetry, find_symmetry
-from tests.equivariance import text_of_group
+from tests.support.equivariance import text_of_group
 
 RNG = np.random.default_rng(0)
 X, Y, PAIRS = RNG.normal(size=(6, 2)), RNG.normal(size=6), RNG.normal(size=(6, 3))

@@ -1,5 +1,6 @@
 """Factors and solves against jax's own, batched and not, with their gradients; and that they do not hang."""
 
+import os
 import subprocess
 import sys
 
@@ -84,13 +85,14 @@ HANGS = """
 import sys, jax, jax.numpy as jnp
 from jax import lax
 if sys.argv[1] == "ours":
-    from numpyro_symmetry.linalg import cholesky, solve_positive
+    from numpyro_symmetry.linalg import cholesky, gram_factor, solve_positive
 else:
+    gram_factor = lambda a: jnp.linalg.qr(jnp.concatenate([a, jnp.eye(31)]), mode="r").T
     from jax.numpy.linalg import cholesky
     solve_positive = lambda l, b: jax.scipy.linalg.cho_solve((l, True), b)
 z = jax.random.normal(jax.random.key(0), (10, 31, 31)); a = z @ z.mT + 31 * jnp.eye(31)
 def one(m, r):
-    return solve_positive(cholesky(m), r)
+    return solve_positive(cholesky(m), r) + 1e-3 * gram_factor(r)
 def body(carry, _):
     x = sum(jax.vmap(one)(carry + 0.1 * i, a) for i in range(6))
     return carry + 1e-9 * x.mean(), None
@@ -131,3 +133,33 @@ def test_gradient_of_gram_factor_is_that_of_the_product():
         batch = jnp.stack([matrix, 2.0 * matrix])
         each = jax.vmap(jax.grad(lambda a: jnp.sum(weight * gram_factor(a))))(batch)
         np.testing.assert_allclose(each[0], expected, rtol=1e-10)
+
+
+HELD = """
+import jax.numpy as jnp, numpyro, numpyro.distributions as dist
+from jax import random
+from numpyro import handlers
+from numpyro.infer.autoguide import AutoNormal
+from threadpoolctl import ThreadpoolController
+from numpyro_symmetry import AutoConditional
+def model(x, y=None):
+    a = numpyro.sample("a", dist.Normal())
+    w = numpyro.sample("w", dist.Normal().expand([2]).to_event(1))
+    numpyro.sample("y", dist.Normal(jnp.tanh(a * x) @ w, 0.1).to_event(1), obs=y)
+[lapack] = [found for found in ThreadpoolController().lib_controllers if "scipy.libs" in found.filepath]
+before = lapack.num_threads
+handlers.seed(AutoConditional(AutoNormal(model)), 0)(jnp.ones((3, 2)), jnp.ones(3))
+print(before, lapack.num_threads)
+"""
+
+
+@pytest.mark.parametrize("wanted", [None, "2"])
+def test_lapack_has_one_thread_where_nobody_asked_for_more(wanted):
+    environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
+    if wanted:
+        environment["OPENBLAS_NUM_THREADS"] = wanted
+    done = subprocess.run(
+        [sys.executable, "-c", HELD], capture_output=True, text=True, timeout=120, check=True, env=environment
+    )
+    before, after = map(int, done.stdout.split())
+    assert after == (before if wanted else 1)

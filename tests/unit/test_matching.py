@@ -20,12 +20,12 @@ from numpyro_symmetry import (
     inverse,
     match,
 )
-from numpyro_symmetry.matching import assign, solve
+from numpyro_symmetry.assignment import assign, solve
+from numpyro_symmetry.assignment.descent import descend
+from numpyro_symmetry.assignment.side import Side
 from numpyro_symmetry.matching.costs import COSTS
-from numpyro_symmetry.matching.descent import descend
-from numpyro_symmetry.matching.sides import Side
 from numpyro_symmetry.symmetry import SignedPermutation
-from tests import networks, oracles
+from tests.support import networks, oracles
 
 ONE = Symmetry({"w1": (None, "hidden"), "b1": ("hidden",), "w2": ("hidden", None)})
 HMM = Symmetry.hmm(initial="pi", transition="A", emissions=["loc"])

@@ -9,8 +9,8 @@ import pytest
 from numpyro_symmetry import Symmetry, SymmetryError
 from numpyro_symmetry.matching import nearest_transposition
 from numpyro_symmetry.symmetry.axes import pieces_of
-from tests import networks, oracles
-from tests.laws import SYMMETRIES
+from tests.support import networks, oracles
+from tests.support.laws import SYMMETRIES
 
 HMM = Symmetry.hmm(initial="pi", transition="A", emissions=["loc"])
 

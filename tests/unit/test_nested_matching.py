@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from numpyro_symmetry import DiagonalGaussian, Split, Symmetry, SymmetryWarning, Unsigned, compose, match
-from tests import oracles
+from tests.support import oracles
 
 H, D, M = 3, 4, 6
 HEADS = {"q": (None, Split((H, D), ("head", "head/unit"))), "o": (Split((H, D), ("head", "head/unit")), None)}

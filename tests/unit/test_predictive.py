@@ -9,7 +9,7 @@ import pytest
 from numpyro_symmetry import DiagonalGaussian, Symmetry, SymmetryError, rebase
 from numpyro_symmetry.diagnostics import agreement, plot_null, plot_relabelling, plot_transpositions, total_variation
 from numpyro_symmetry.traces import prune
-from tests import traces
+from tests.support import traces
 
 mpl.use("agg")
 P = jnp.array([[0.9, 0.1, 0.0], [0.2, 0.5, 0.3]])

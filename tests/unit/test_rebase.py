@@ -20,7 +20,7 @@ from numpyro_symmetry import (
     rebase,
 )
 from numpyro_symmetry.containers import read
-from tests import networks, traces
+from tests.support import networks, traces
 
 
 def container(values, dims=("component",), **extra):

@@ -17,7 +17,7 @@ from numpyro_symmetry import (
 )
 from numpyro_symmetry.traces.margin import margins
 from numpyro_symmetry.traces.relabel import mean_statistics, objective_of, point_of, problem_of, relabel, search
-from tests import oracles, traces
+from tests.support import oracles, traces
 
 
 def family_of(cost, values, symmetry, num_leading_dims=2):
@@ -98,7 +98,7 @@ def test_what_has_settled_is_what_the_likeliest_parameters_say(size):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_where_matching_is_local_no_draw_gets_worse_either(seed):
-    from tests import networks
+    from tests.support import networks
 
     shapes, symmetry = networks.mlp([2, 10, 10, 1])
     _, draws, _ = networks.planted(shapes, symmetry, 3.0, 60, seed=seed)
@@ -236,7 +236,7 @@ def test_a_draw_for_reference_keeps_its_signs_too(reference):
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_two_coupled_layers_are_rebased(dtype):
-    from tests import networks
+    from tests.support import networks
 
     shapes, symmetry = networks.mlp([3, 8, 8, 2])
     target, draws, _ = networks.planted(shapes, symmetry, 0.2, 40, dtype=dtype)

@@ -9,7 +9,7 @@ from numpyro_symmetry import Concat, EuclideanCost, Symmetry, SymmetryError, Uns
 from numpyro_symmetry.diagnostics import Report
 from numpyro_symmetry.diagnostics.invariants import invariants
 from numpyro_symmetry.symmetry import PlainView
-from tests import traces
+from tests.support import traces
 
 LOC = Symmetry.mixture("loc")
 CENTRES = 6.0 * np.arange(3)

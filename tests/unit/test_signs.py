@@ -10,7 +10,7 @@ import pytest
 from numpyro_symmetry import Symmetry, SymmetryError, Whole, check_symmetry, find_symmetry
 from numpyro_symmetry.discovery.parity import even_sets
 from numpyro_symmetry.symmetry import PlainView
-from tests.equivariance import text_of_group
+from tests.support.equivariance import text_of_group
 
 # that two numbers of one product may be exchanged is true of these models, and is not what is tested
 OF_EXCHANGES = pytest.mark.filterwarnings("ignore:The model has a symmetry that this version cannot carry")

@@ -22,7 +22,7 @@ class Row(NamedTuple):
     shapes
         Of the latent arguments.
     expected
-        Labels of arguments and results, see `tests.equivariance.text_of`.
+        Labels of arguments and results, see `tests.support.equivariance.text_of`.
     data
         Further arguments, pinned.
     """

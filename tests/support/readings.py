@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tests.operations import MATRIX, ONE_IN_FOUR, PLACES, Row
+from tests.support.operations import MATRIX, ONE_IN_FOUR, PLACES, Row
 
 GROUPS: dict[str, Row] = {}
 TRAPS: dict[str, Row] = {}

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from numpyro_symmetry import Concat, Split, Symmetry, Unsigned
+from numpyro_symmetry import Complement, Concat, Split, Symmetry, Unsigned
 
 
 def _values(**shapes):
@@ -73,6 +73,14 @@ SYMMETRIES = {
     ),
     "signed units of nets": _row(
         Symmetry({"w": ("net", "net/unit"), "b": ("net",)}, kinds={"net/unit": "signed"}), w=(2, 2), b=(2,)
+    ),
+    "part of a whole": _row(
+        Symmetry(
+            {"p": (Complement("component"),), "loc": ("component", ...), "shares": (Complement("component"), "row")}
+        ),
+        p=(),
+        loc=(2, 3),
+        shares=(2,),
     ),
     "two groups apart": _row(Symmetry({"a": ("g",), "b": ("h", None)}), a=(3,), b=(2, 2)),
     "a group of one": _row(Symmetry({"a": ("g", None)}), a=(1, 3)),

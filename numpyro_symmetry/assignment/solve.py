@@ -7,19 +7,18 @@ bilinear problem; nothing of costs.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
 
-from numpyro_symmetry.matching.assignment import assign
-from numpyro_symmetry.matching.bilinear import Problem, Term
-from numpyro_symmetry.matching.descent import Descent, descend
-from numpyro_symmetry.matching.frank_wolfe import frank_wolfe, graduated
-from numpyro_symmetry.matching.hard import Hard
-from numpyro_symmetry.symmetry import Group
+from numpyro_symmetry.assignment.descent import Descent, descend
+from numpyro_symmetry.assignment.frank_wolfe import frank_wolfe, graduated
+from numpyro_symmetry.assignment.linear import assign
+from numpyro_symmetry.assignment.problem import Problem, Term
+from numpyro_symmetry.symmetry import Hard
+from numpyro_symmetry.symmetry.components import connected
 
 METHODS = ("auto", "descent", "frank_wolfe", "thorough")
 _MAX_ENUMERATED = 1000
@@ -69,13 +68,7 @@ def solve(problem: Problem, method: str, rng: np.random.Generator) -> Solution:
 
 def components(problem: Problem) -> list[Problem]:
     """Problems of groups that share no term with groups of another."""
-    parts: list[tuple[set[str], list[Term]]] = []
-    for term in problem.terms:
-        here = {axis.group for axis in term.axes if axis.group is not None}
-        joined = [part for part in parts if part[0] & here]
-        parts = [part for part in parts if not part[0] & here]
-        if here:
-            parts.append((here.union(*(g for g, _ in joined)), [t for _, terms in joined for t in terms] + [term]))
+    parts = connected((term, {axis.group for axis in term.axes if axis.group is not None}) for term in problem.terms)
     order = list(problem.groups)
     parts.sort(key=lambda part: min(order.index(name) for name in part[0]))
     return [Problem(tuple(terms), {g: problem.groups[g] for g in order if g in names}) for names, terms in parts]
@@ -144,38 +137,24 @@ def _enumerated_groups(problem: Problem) -> tuple[list[str], str | None] | None:
     assignable = [name for name in problem.groups if not problem.pairs_with_itself(name)]
     last = max(assignable, key=lambda name: problem.groups[name].size or 0, default=None)
     rest = [name for name in problem.groups if name != last]
-    return (rest, last) if math.prod(_order(problem.groups[name]) for name in rest) <= _MAX_ENUMERATED else None
-
-
-def _order(group: Group) -> int:
-    n = group.size or 0
-    return math.factorial(n) * (2**n if group.kind == "signed" else 1)
-
-
-def _elements(group: Group) -> list[Hard]:
-    n = group.size or 0
-    signs = list(itertools.product((1, -1), repeat=n)) if group.kind == "signed" else [None]
-    return [
-        Hard(np.array(p, int)[None], None if s is None else np.array(s)[None])
-        for p in itertools.permutations(range(n))
-        for s in signs
-    ]
+    log_order = math.fsum(problem.groups[name].log_order() for name in rest)
+    return (rest, last) if log_order <= math.log(_MAX_ENUMERATED) + 1e-9 else None
 
 
 def _enumerate(problem: Problem, names: list[str], last: str | None) -> dict[str, Hard]:
     if not names and last is not None:
         benefit = problem.benefit(last, {})
         return {last: benefit.best(assign(benefit.unsigned()))}
-    best, best_score = problem.identity(), np.full(problem.batch, -np.inf)
+    best, still, best_score = problem.identity(), problem.identity(), np.full(problem.batch, -np.inf)
     fixed = np.zeros(problem.batch, int)
-    for choice in itertools.product(*(_elements(problem.groups[name]) for name in names)):
-        state = {
-            name: part.each(lambda x: np.repeat(x, problem.batch, 0)) for name, part in zip(names, choice, strict=True)
-        }
+    every = [problem.groups[name].elements() for name in names]
+    for choice in np.ndindex(*(len(part.permutation) for part in every)):
+        here = zip(names, every, choice, strict=True)
+        state = {name: part.at(np.full(problem.batch, k)) for name, part, k in here}
         if last is not None:
             benefit = problem.benefit(last, state)
             state[last] = benefit.best(assign(benefit.unsigned()))
-        score, stay = problem.score(state), _num_fixed(state)
+        score, stay = problem.score(state), _num_kept(state, still)
         # a gain within rounding is none, and of equally good elements that which moves the fewest labels is taken
         gain, rounding = score - best_score, 1e-12 * problem.scale
         wins = (gain > rounding) | ((gain >= -rounding) & (stay > fixed))
@@ -185,10 +164,6 @@ def _enumerate(problem: Problem, names: list[str], last: str | None) -> dict[str
     return best
 
 
-def _num_fixed(state: dict[str, Hard]) -> np.ndarray:
+def _num_kept(state: dict[str, Hard], still: dict[str, Hard]) -> np.ndarray:
     """How many labels each of the batch keeps, and keeps the sign of."""
-    total = 0
-    for part in state.values():
-        same = part.permutation == np.arange(part.permutation.shape[-1])
-        total = total + (same if part.sign is None else same & (part.sign > 0)).sum(-1)
-    return np.asarray(total)
+    return np.sum([part.is_same(still[name]).sum(-1) for name, part in state.items()], axis=0)

@@ -44,7 +44,7 @@ def assign(benefit: np.ndarray, *, solver: str = "auto") -> np.ndarray:
     Examples
     --------
     >>> import numpy as np
-    >>> from numpyro_symmetry.matching import assign
+    >>> from numpyro_symmetry.assignment import assign
     >>> assign(np.array([[1.0, 3.0], [2.0, 3.5]])).tolist()
     [1, 0]
     """

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from numpyro_symmetry.matching.assignment import assign
-from numpyro_symmetry.matching.bilinear import Problem
-from numpyro_symmetry.matching.hard import Hard
+from numpyro_symmetry.assignment.linear import assign
+from numpyro_symmetry.assignment.problem import Problem
+from numpyro_symmetry.symmetry import Hard
 
 MAX_SWEEPS = 100
 

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from numpyro_symmetry.matching.hard import Hard, identity
-from numpyro_symmetry.symmetry import Group, Symmetry
+from numpyro_symmetry.symmetry import Group, Hard, Symmetry
+from numpyro_symmetry.symmetry.action import each_by_its_own
 from numpyro_symmetry.symmetry.axes import Axis
 
 
@@ -183,10 +183,10 @@ class Problem:
 
     def identity(self) -> dict[str, Hard]:
         """The identity for each of the batch."""
-        return {name: identity(group, self.batch) for name, group in self.groups.items()}
+        return {name: group.identity((self.batch,)) for name, group in self.groups.items()}
 
     def _sum(self, name: str, state: State, items: np.ndarray | None, places: list[tuple[Term, int]]) -> Benefit:
-        n, signed = self.groups[name].size or 0, self.groups[name].kind == "signed"
+        n, signed = self.groups[name].size or 0, self.groups[name].signed
         count = self.batch if items is None else len(items)
         even, odd = None, None
         for term, position in places:
@@ -215,15 +215,13 @@ def barycentre(group: Group, batch: int, dtype: np.dtype) -> Soft:
     """Every unit the average of all."""
     n = group.size or 0
     even = np.full((batch, n, n), 1.0 / max(n, 1), dtype)
-    return Soft(even, np.zeros_like(even) if group.kind == "signed" else None)
+    return Soft(even, np.zeros_like(even) if group.signed else None)
 
 
 def axes_of(bound: Symmetry, site: str, event: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[Axis, ...]]:
-    """Shape of a site's values with every `Split` opened, and an entry for each axis; signs where its group has any."""
+    """Shape of a site's values with every `Split` opened, and an entry for each axis."""
     shape, opened = bound.opened_shape(site, event), bound.opened(site)
-    signed = {name for name, group in bound.groups.items() if group.kind == "signed"}
-    entries = tuple(axis._replace(signed=axis.signed and axis.group in signed) for axis in opened)
-    return shape, (Axis(None, False, None),) * (len(shape) - len(opened)) + entries
+    return shape, (Axis(None, False, None),) * (len(shape) - len(opened)) + opened
 
 
 def without_signs(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
@@ -266,15 +264,7 @@ def _move_axis(value: np.ndarray, part: Part, axis: int, signed: bool) -> np.nda
         front = np.moveaxis(value, axis, 1)
         moved = np.matmul(matrix, front.reshape(*front.shape[:2], -1)).reshape(front.shape)
         return np.moveaxis(moved, 1, axis)
-    # one gather after the other is faster than one of them all
-    moved = np.empty_like(value)
-    for k, permutation in enumerate(part.permutation):
-        value[k].take(permutation, axis - 1, out=moved[k], mode="clip")
-    if signed and part.sign is not None:
-        shape = [1] * value.ndim
-        shape[0], shape[axis] = part.sign.shape
-        moved *= part.sign.reshape(shape).astype(value.dtype)
-    return moved
+    return each_by_its_own(value, part if signed else Hard(part.permutation), axis)
 
 
 def _contract(target: np.ndarray, source: np.ndarray, position: int) -> np.ndarray:

@@ -16,12 +16,11 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from numpyro_symmetry.matching.assignment import assign
-from numpyro_symmetry.matching.sides import Side
-from numpyro_symmetry.matching.unsigned import unsigned
-from numpyro_symmetry.symmetry import Element, Symmetry, SymmetryWarning, Unsigned, compose, permutation_of
+from numpyro_symmetry.assignment.linear import assign
+from numpyro_symmetry.assignment.side import Side
+from numpyro_symmetry.symmetry import Element, Symmetry, SymmetryError, SymmetryWarning, Unsigned, compose, permutations
 from numpyro_symmetry.symmetry.axes import Axis, AxisEntry, Piece, num_axes, pieces_of
-from numpyro_symmetry.symmetry.elements import over
+from numpyro_symmetry.symmetry.hard import over
 from numpyro_symmetry.symmetry.plain import untangled
 
 MAX_ROUNDS = 20
@@ -80,6 +79,11 @@ def place_nested(bound: Symmetry, target: Side, source: Side, batch: int, place:
     SymmetryWarning
         If blocks carry signs, or stand on two axes of one site: then only one level is moved.
     """
+    if torn := [site for site in bound.axes for piece in _pieces(bound, target, site) if piece.complement is not None]:
+        raise SymmetryError(
+            f"Sites {torn} are parts of a whole (Complement) in a symmetry with blocks in which others move, which "
+            "cannot be matched together yet: match one after the other, by symmetry.restrict."
+        )
     task = _Task(bound, target, source, batch, place)
     found = families(bound)
     if stuck := [family for family in found if not task.separates(family)]:
@@ -131,25 +135,18 @@ class _Task(NamedTuple):
         loc = self.bound.apply(element, self.source.loc)
         if self.source.scale is None:
             return Side(loc, None)
-        permutations: Element = {name: permutation_of(part) for name, part in element.items()}
-        return Side(loc, unsigned(self.bound).apply(permutations, self.source.scale))
+        return Side(loc, self.bound.without_signs().apply(permutations(element), self.source.scale))
 
     def score(self, side: Side) -> np.ndarray:
         """The objective of a batch as it stands."""
         return self.place(Symmetry({}), self.target, side, (self.batch,)).objective
-
-    def pieces(self, symmetry: Symmetry, site: str) -> list[Piece]:
-        """The pieces of one site."""
-        entries = symmetry.axes[site]
-        shape = self.target.loc[site].shape
-        return pieces_of(entries, shape[len(shape) - num_axes(entries) :])
 
     def separates(self, family: Family) -> bool:
         """Whether blocks can be paired one by one: they carry no signs, and stand on one axis at a time."""
         counts = [
             sum(axis.group == family.root for axis in piece.axes)
             for site in self.bound.axes
-            for piece in self.pieces(self.bound, site)
+            for piece in _pieces(self.bound, self.target, site)
         ]
         return not self.bound.groups[family.root].signed and max(counts) <= 1
 
@@ -165,7 +162,7 @@ class _Task(NamedTuple):
         return any(
             len({owner.get(axis.group or "", "") for axis in piece.axes if axis.group in groups}) > 1
             for site in self.bound.axes
-            for piece in self.pieces(self.bound, site)
+            for piece in _pieces(self.bound, self.target, site)
         )
 
     def from_barycentre(self, found: list[Family]) -> Placed:
@@ -186,7 +183,7 @@ class _Task(NamedTuple):
 
         def one(site: str, value: np.ndarray, signs: bool) -> np.ndarray:
             flat = np.array(value, float).reshape(self.batch, -1)
-            for piece in self.pieces(self.bound, site) if site in self.bound.axes else []:
+            for piece in _pieces(self.bound, self.target, site) if site in self.bound.axes else []:
                 part = flat[:, piece.indices]
                 for k, axis in enumerate(piece.axes):
                     if axis.group in names:
@@ -196,7 +193,7 @@ class _Task(NamedTuple):
                 flat[:, piece.indices] = part
             return flat.reshape(value.shape)
 
-        loc, scale = self.source
+        loc, scale, _ = self.source
         return Side(
             {site: one(site, value, True) for site, value in loc.items()},
             None if scale is None else {site: one(site, value, False) for site, value in scale.items()},
@@ -268,7 +265,7 @@ class _Blocks(NamedTuple):
         axes: dict[str, tuple[AxisEntry, ...]] = {}
         places = {}
         for site in bound.axes:
-            for k, piece in enumerate(task.pieces(bound, site)):
+            for k, piece in enumerate(_pieces(bound, task.target, site)):
                 names = [axis.group for axis in piece.axes]
                 if family.root not in names:
                     continue
@@ -297,6 +294,11 @@ class _Blocks(NamedTuple):
             return {name: one(by_site[site], piece, at) for name, (site, piece, at) in self.places.items()}
 
         return Side(cut(side.loc), None if side.scale is None else cut(side.scale))
+
+
+def _pieces(bound: Symmetry, target: Side, site: str) -> list[Piece]:
+    entries, shape = bound.axes[site], target.loc[site].shape
+    return pieces_of(entries, shape[len(shape) - num_axes(entries) :])
 
 
 def _at(by_site: Mapping[str, np.ndarray], i: int) -> dict[str, np.ndarray]:

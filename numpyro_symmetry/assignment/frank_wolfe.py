@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from numpyro_symmetry.matching.assignment import assign
-from numpyro_symmetry.matching.bilinear import Benefit, Problem, Soft, barycentre, soften
-from numpyro_symmetry.matching.hard import Hard
+from numpyro_symmetry.assignment.linear import assign
+from numpyro_symmetry.assignment.problem import Benefit, Problem, Soft, barycentre, soften
+from numpyro_symmetry.symmetry import Hard
 
 MAX_STEPS = 60
 _SETTLED = 1e-6

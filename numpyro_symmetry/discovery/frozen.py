@@ -1,0 +1,294 @@
+"""A model held fixed on its data, in double precision if it can be, and compiled once for all data of the same shapes.
+
+Knows models and programs; no symmetry.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.extend import core
+
+from numpyro_symmetry.models.data import is_array
+from numpyro_symmetry.models.log_joint import LOOKED_AT, Data, LogJoint, Sites, Way
+from numpyro_symmetry.models.programs import (
+    DOUBLE,
+    WIDENED,
+    Precision,
+    Program,
+    compiled,
+    compiled_for_many,
+    equations,
+    on_device,
+    session_precision,
+    traced,
+)
+
+# latent values by site: of one point, or of many, with one more axis in front
+Values = dict[str, np.ndarray]
+Stack = Values
+# numbers in a program from which on, and how many, its behaviour is looked at
+_NO_LIMIT, _MAX_LIMITS = 1e4, 6
+_COMPARISONS = ("lt", "le", "gt", "ge", "max", "min", "clamp")
+# points that one call of a compiled program evaluates, and numbers in them at most
+_MOST_POINTS, _MOST_NUMBERS = 16, 2**21
+# what JAX says where a program is of both precisions, and what an operation says of numbers it was not traced for
+_NOT_IN_DOUBLE = (*LOOKED_AT, NotImplementedError, AssertionError)
+
+
+class FrozenModel(NamedTuple):
+    """A model with everything but its latent values held fixed.
+
+    Attributes
+    ----------
+    log_probs_of
+        Latent values of many points -> site -> scaled log probability of each, an array per datum for observed sites.
+    inside_of
+        Latent values of many points -> constrained site -> whether each lies in its support, given the others.
+    place
+        Site -> noise ``(size,)`` -> latent values, about the centre of the prior, and as far from it as the noise
+        says in units of its spread.
+    sites
+        What the log joint is made of.
+    most_points
+        How many points are evaluated at a time.
+    limits
+        Numbers that stand in the program, where it may change its ways; the largest of them.
+    data_sites
+        Observed sites that hold data: every one but factors.
+    exact
+        Whether the arithmetic is float64 throughout.
+    rounding
+        How much of a log probability may be rounding.
+    unread
+        Latent sites that nothing but their own prior reads, a proper one.
+    """
+
+    log_probs_of: Callable[[Stack], Stack]
+    inside_of: Callable[[Stack], Stack]
+    place: Callable[[Values], Values]
+    sites: Sites
+    most_points: int
+    limits: list[float]
+    data_sites: tuple[str, ...]
+    exact: bool
+    rounding: float
+    unread: set[str]
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Latent site -> number of its values."""
+        return {name: int(np.prod(shape)) for name, shape in self.sites.shapes.items()}
+
+    def at(self, values: Values) -> Point:
+        """A point, with its log probabilities."""
+        return Point(values, self.log_probs(values))
+
+    def log_probs(self, place: Values) -> Values:
+        """Site -> scaled log probability at one point."""
+        return _first(self.log_probs_of(stacked([place])))
+
+    def inside(self, place: Values) -> Values:
+        """Constrained site -> whether its value at one point lies in its support."""
+        return _first(self.inside_of(stacked([place])))
+
+
+class Point(NamedTuple):
+    """Latent values, and the log probability of each site there."""
+
+    values: Values
+    log_probs: Values
+
+
+def stacked(places: list[Values]) -> Stack:
+    """Points as one."""
+    return {site: np.stack([np.asarray(place[site]) for place in places]) for site in places[0]}
+
+
+def _first(stack: Stack) -> Values:
+    return {name: x[0] for name, x in stack.items()}
+
+
+class CompiledModel(NamedTuple):
+    """A model's log joint, compiled for data of some shapes.
+
+    Attributes
+    ----------
+    joint
+        The log joint, with arguments in place.
+    way, precision, kept
+        Which data are the program's arguments, in which precision it is traced and evaluated, and kinds of NumPy arrays
+        that stay with NumPy where they are constants.
+    own
+        The model's own data.
+    program
+        What `log_probs` was compiled from.
+    log_probs, inside, place
+        Compiled functions of values, or noise, and data.
+    most_points
+        How many points are evaluated at a time.
+    shapes
+        Latent site -> shape.
+    """
+
+    joint: LogJoint
+    way: Way
+    precision: Precision
+    kept: str
+    own: Data
+    program: Program
+    log_probs: Callable
+    inside: Callable
+    place: Callable
+    most_points: int
+    shapes: dict[str, tuple[int, ...]]
+
+    def on(self, data: Data) -> FrozenModel:
+        """The model held fixed on some data; its points are about a prior that may depend on its own."""
+        sites, body = self.joint.sites, self.program.body
+        own, given = (on_device(x, self.program.inputs[1], self.precision) for x in (self.own, data))
+        exact = self.precision.evaluated_in_double and not _rounds(body)
+        return FrozenModel(
+            log_probs_of=lambda stack: self.log_probs(stack, given),
+            inside_of=lambda stack: self.inside(stack, given),
+            place=lambda noise: self.place(noise, own),
+            sites=sites,
+            most_points=self.most_points,
+            limits=_limits(body, self._numbers(data)),
+            data_sites=sites.scored,
+            exact=exact,
+            rounding=1e-9 if exact else 1e-4,
+            unread=_unread(body, sorted(sites.shapes), sorted(self.program.outputs)) - sites.improper - sites.leaves,
+        )
+
+    def _numbers(self, data: Data) -> dict[Any, Any]:
+        """Data without axes, by the variables of the program: numbers that stand in it."""
+        given = self.program.body.invars[len(self.joint.sites.shapes) :]
+        return {
+            var: x for var, x in zip(given, jax.tree.leaves(data), strict=True) if not var.aval.shape and is_array(x)
+        }
+
+
+def freeze(
+    model: Callable, args: tuple, kwargs: dict[str, Any], key: Array, sites: Sites, ways: Iterable[Way]
+) -> CompiledModel:
+    """Compile a model's log joint in double precision if it can be traced so, else widened, else as the session has it.
+
+    Its data are arguments, in the first of some ways in which the model can be traced.
+    """
+    attempts = [
+        (precision, way, kept)
+        for precision in (DOUBLE, WIDENED)
+        for way in ways
+        # a model may read sizes off NumPy data, of labels mostly, which then stay with NumPy; or off any
+        for kept in (("", "biu", "biufc") if precision is DOUBLE and not way.positions else ("",))
+    ]
+    for precision, way, kept in attempts:
+        with contextlib.suppress(*_NOT_IN_DOUBLE):
+            given = _copied((args, kwargs), kept) if precision is DOUBLE else (args, kwargs)
+            return compile_model(LogJoint(model, given[0], given[1], key, sites), way, precision, kept)
+    *most, last = ways
+    joint = LogJoint(model, args, kwargs, key, sites)
+    with jax.default_matmul_precision("highest"):
+        for way in most:
+            with contextlib.suppress(*LOOKED_AT):
+                return compile_model(joint, way, session_precision(), "")
+        return compile_model(joint, last, session_precision(), "")
+
+
+def compile_model(joint: LogJoint, way: Way, precision: Precision, kept: str) -> CompiledModel:
+    """Trace and compile what is evaluated of a model, in one way and precision."""
+    with precision.tracing():
+        own = joint.data(way)
+    real = np.dtype(np.float64 if precision.evaluated_in_double else np.float32)
+    noise = {name: jax.ShapeDtypeStruct((int(np.prod(s)),), real) for name, s in joint.sites.shapes.items()}
+    place = traced(joint.place, noise, own, precision=precision)
+    log_probs = traced(joint.log_probs, place.outputs, own, precision=precision)
+    numbers = sum(x.size for x in jax.tree.leaves((place.outputs, log_probs.outputs)))
+    most = int(np.clip(_MOST_NUMBERS // max(numbers, 1), 1, _MOST_POINTS))
+    return CompiledModel(
+        joint=joint,
+        way=way,
+        precision=precision,
+        kept=kept,
+        own=own,
+        program=log_probs,
+        log_probs=compiled_for_many(log_probs, most),
+        inside=compiled_for_many(traced(joint.inside, place.outputs, own, precision=precision), most)
+        if joint.sites.constrained
+        else _inside_all,
+        place=compiled(place),
+        most_points=most,
+        shapes={name: x.shape for name, x in place.outputs.items()},
+    )
+
+
+def _inside_all(stack: Stack, data: Data) -> Stack:
+    """No site has a support that it could leave."""
+    return {}
+
+
+def on_other_arguments(model: CompiledModel, args: tuple, kwargs: dict[str, Any]) -> CompiledModel:
+    """The same with other arguments, for a model that looks at them."""
+    given = _copied((args, kwargs), model.kept) if model.precision is DOUBLE else (args, kwargs)
+    joint = replace(model.joint, args=given[0], kwargs=given[1])
+    return compile_model(joint, model.way, model.precision, model.kept)
+
+
+def _copied(given: Any, kept: str) -> Any:
+    """Arrays of NumPy as new ones: of JAX, or of NumPy still.
+
+    While a program in the session's precision lives, JAX keeps its constants by the arrays they are, and finds them
+    again in single precision when asked for double.
+    """
+
+    def one(x: Any) -> Any:
+        if not isinstance(x, np.ndarray) or x.dtype.kind not in "biufc":
+            return x
+        return x.copy() if x.dtype.kind in kept else jax.device_put(x.copy())
+
+    with DOUBLE.tracing():
+        return jax.tree.map(one, given)
+
+
+def _unread(jaxpr: Any, given: list[str], scored: list[str]) -> set[str]:
+    """Values on which no log probability depends but that of their own name: by the program, not by its numbers."""
+    reads: dict[Any, frozenset[str]] = {v: frozenset({n}) for n, v in zip(given, jaxpr.invars, strict=False)}
+
+    def read_by(variables: Any) -> frozenset[str]:
+        return frozenset().union(*(reads.get(v, frozenset()) for v in variables if not hasattr(v, "val")))
+
+    for equation in jaxpr.eqns:
+        reads |= dict.fromkeys(equation.outvars, read_by(equation.invars))
+    read = {name: read_by([var]) for name, var in zip(scored, jaxpr.outvars, strict=True)}
+    return {name for name in given if all(name not in sites for other, sites in read.items() if other != name)}
+
+
+def _rounds(jaxpr: Any) -> bool:
+    """Whether a program casts float64 to less anywhere: then its last digits are noise."""
+    for equation in equations(jaxpr):
+        if equation.primitive.name == "convert_element_type":
+            old, new = equation.invars[0].aval.dtype, equation.outvars[0].aval.dtype
+            if old == np.float64 and jnp.issubdtype(new, jnp.floating) and new != np.float64:
+                return True
+    return False
+
+
+def _limits(jaxpr: Any, given: Mapping[Any, Any]) -> list[float]:
+    """Numbers in a program, those of comparisons first and then the largest, that are no mere bounds of arithmetic."""
+    ranked = {}
+    for equation in equations(jaxpr):
+        for var in equation.invars:
+            value = var.val if isinstance(var, core.Literal) else given.get(var)
+            if value is not None and np.ndim(value) == 0 and np.isrealobj(value):
+                size = abs(float(value))
+                ranked[size] = ranked.get(size, False) or equation.primitive.name in _COMPARISONS
+    sizes = sorted((size for size in ranked if 1.0 < size < _NO_LIMIT), key=lambda size: (ranked[size], size))
+    return sizes[::-1][:_MAX_LIMITS]

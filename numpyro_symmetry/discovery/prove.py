@@ -1,0 +1,157 @@
+"""A symmetry tried at points, and the verdict, a value whatever it is. Knows evidence and symmetries; no words."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple
+
+import numpy as np
+
+from numpyro_symmetry.discovery.evidence import Evidence, nudged
+from numpyro_symmetry.discovery.frozen import FrozenModel, Point, Stack, Values, stacked
+from numpyro_symmetry.discovery.trials import (
+    CONTROL_FACTOR,
+    Action,
+    Gap,
+    batched,
+    control_gaps,
+    gaps_to,
+    movable,
+    random_elements,
+    trial_elements,
+)
+from numpyro_symmetry.symmetry import Element, Symmetry
+
+_ROUNDING = 1e-13
+
+
+class Outcome(Enum):
+    """What trying a symmetry has shown."""
+
+    HOLDS = "no element changes anything, and wrong actions do"
+    CHANGES = "an element changes a log probability"
+    LEAVES_SUPPORT = "an element takes a value out of its support"
+    SHOWS_NOTHING = "no wrong action on a group changes anything either"
+
+
+class Proof(NamedTuple):
+    """Verdict on a symmetry.
+
+    Attributes
+    ----------
+    frozen, action
+        The model, and what was tried on it.
+    outcome
+        What was shown.
+    gap
+        The largest change of a log probability; of what leaves its support, the site.
+    label
+        Group, or all groups, whose element was refused, or whose wrong actions show nothing.
+    element
+        The element that was refused; none otherwise.
+    places
+        Points at which it was tried; the last one is where it was refused.
+    controls
+        Group -> the largest change under an action that is wrong on purpose.
+    num_elements
+        Elements tried at each point.
+    """
+
+    frozen: FrozenModel
+    action: Action
+    outcome: Outcome
+    gap: Gap
+    label: str
+    element: Element
+    places: list[Point]
+    controls: dict[str, Gap]
+    num_elements: int
+
+    def refused(self, outcome: Outcome, gap: Gap, label: str, element: Element, places: list[Point]) -> Proof:
+        """The verdict that an element does not leave the model alone."""
+        return self._replace(outcome=outcome, gap=gap, label=label, element=element, places=places)
+
+    @property
+    def holds(self) -> bool:
+        """Whether the symmetry may be given out."""
+        return self.outcome is Outcome.HOLDS
+
+
+def prove(
+    evidence: Evidence, symmetry: Symmetry, rng: np.random.Generator, num_elements: int, num_far: int = 0
+) -> Proof:
+    """Try a symmetry, with a number of random elements, and of all groups at once at each point far out.
+
+    Far out a likelihood may saturate, and then show an order of rounding as a change: such points are for what has
+    nothing else to speak for it, and for signs, which are not to be given out in doubt.
+    """
+    frozen, places = evidence.frozen, evidence.places
+    action = Action.on(symmetry, places[0].values)
+    elements = trial_elements(action.symmetry, rng, num_elements)
+    proof = Proof(frozen, action, Outcome.HOLDS, Gap("", 0.0, 0.0), "", {}, places, {}, len(elements))
+    # densities may agree where supports differ: those are compared near their edges, where prior draws seldom come
+    for place in evidence.edges if frozen.sites.constrained & set(symmetry.axes) else ():
+        if not _is_firmly_inside(frozen, place):
+            continue
+        for some in batched(elements, frozen.most_points):
+            moved = stacked([action.move(element, place) for _, element in some])
+            for (label, element), site in zip(some, _left(frozen, action.symmetry, place, moved), strict=True):
+                if site:
+                    return proof.refused(Outcome.LEAVES_SUPPORT, Gap(site, np.inf, 0.0), label, element, places)
+    for at in places:
+        proof = _tried(proof, elements, at)
+        if not proof.holds:
+            return proof
+    for at in evidence.far:
+        far = _tried(proof, random_elements(action.symmetry, rng, num_far), at)
+        if not far.holds:
+            return far
+    watched = movable(action.symmetry) if evidence.controls else []
+    controls = control_gaps(frozen, action, watched, places[0])
+    # a prior that is flat is invariant whatever is done to it: where nothing else reads a site, there is no more to see
+    empty = {name for name in watched if set(action.sites[name]) <= frozen.unread}
+    blind = [name for name, gap in controls.items() if name not in empty and not gap.ratio > CONTROL_FACTOR]
+    if blind:
+        return proof._replace(outcome=Outcome.SHOWS_NOTHING, label=blind[0], controls=controls)
+    return proof._replace(controls=controls)
+
+
+def _tried(before: Proof, elements: list[tuple[str, Element]], at: Point) -> Proof:
+    """What is known after elements were tried at one more point: the first one that is refused."""
+    frozen, action, worst = before.frozen, before.action, before.gap
+    for some in batched(elements, frozen.most_points):
+        moved = stacked([action.move(element, at.values) for _, element in some])
+        left = _left(frozen, action.symmetry, at.values, moved)
+        for (label, element), site, gap in zip(some, left, gaps_to(frozen, at, moved), strict=True):
+            if site:
+                gap = Gap(site, np.inf, 0.0)
+            if site or not gap.ratio <= 1.0:
+                outcome = Outcome.LEAVES_SUPPORT if site else Outcome.CHANGES
+                return before.refused(outcome, gap, label, element, [*before.places, at])
+            worst = max(worst, gap, key=lambda gap: gap.ratio)
+    return before._replace(gap=worst)
+
+
+def _is_firmly_inside(frozen: FrozenModel, place: Values) -> bool:
+    """Whether a point stays in its supports when rounded otherwise: else a relabelling may seem to leave them."""
+    both = (place, nudged(place, _ROUNDING))
+    return all(bool(inside) for point in both for inside in frozen.inside(point).values())
+
+
+def _left(frozen: FrozenModel, symmetry: Symmetry, place: Values, stack: Stack) -> list[str]:
+    """For each moved point, the site that has left its support, given the others, if it is not rounding; else none."""
+    count = len(next(iter(stack.values())))
+    if not frozen.sites.constrained:
+        return [""] * count
+
+    def lies_inside(nudge: float) -> np.ndarray:
+        inside = frozen.inside_of(nudged(stack, nudge) if nudge else stack)
+        return np.all(list(inside.values()), 0)
+
+    stays = np.any([lies_inside(nudge) for nudge in (0.0, _ROUNDING, -_ROUNDING)], 0)
+    if stays.all():
+        return [""] * count
+    before, after = frozen.inside(place), frozen.inside_of(stack)
+    # parameters have no support here
+    inside = [site for site in symmetry.axes if site in before and before[site]]
+    return [next((s for s in inside if not (stays[k] or after[s][k])), "") for k in range(count)]

@@ -1,0 +1,346 @@
+"""Functions as programs: traced in a precision of their own, compiled once, and kept for the next call.
+
+What is kept is keyed by the program itself, with its constants as arguments: never by the function it was traced from,
+nor by the arrays that the function closes over. No program in double precision outlives the call that traced it, for
+JAX knows constants by the arrays they are, and would find them again when the user traces in single precision. Knows
+programs; no models.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import types
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend import core
+
+from numpyro_symmetry.models.trace import QUICK
+from numpyro_symmetry.models.widened import evaluated, narrow_type, wide_type
+
+# what is kept, the latest last: compiled code holds memory maps, of which a process has some ten thousands
+_KEPT: OrderedDict[tuple, Callable] = OrderedDict()
+_MAX_KEPT = 64
+# multiplications in one operation from which on it is worth optimizing: convolutions are 15 times slower otherwise
+_LARGE_PRODUCT = 1e6
+# rules of derivatives, which are never asked for
+_UNASKED = {"jvp_jaxpr_fun", "jvp_jaxpr_thunk", "fwd_jaxpr_thunk", "bwd", "out_trees", "fun", "policy"}
+# what is the same only if it is the same object
+_FUNCTIONS = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, functools.partial)
+
+
+class Precision(NamedTuple):
+    """The precision in which a function is traced, and that in which it is evaluated: double or single each."""
+
+    traced_in_double: bool
+    evaluated_in_double: bool
+
+    @property
+    def widens(self) -> bool:
+        """Whether what was traced in single precision is evaluated in double."""
+        return self.evaluated_in_double and not self.traced_in_double
+
+    def tracing(self) -> AbstractContextManager:
+        """Where functions are traced in this precision."""
+        return _context(self.traced_in_double)
+
+    def evaluating(self) -> AbstractContextManager:
+        """Where programs are compiled and run in this precision."""
+        return _context(self.evaluated_in_double)
+
+
+DOUBLE, WIDENED = Precision(True, True), Precision(False, True)
+
+
+def session_precision() -> Precision:
+    """The precision of the session."""
+    double = bool(jax.config.jax_enable_x64)  # pyright: ignore[reportAttributeAccessIssue]
+    return Precision(double, double)
+
+
+def _context(double: bool) -> AbstractContextManager:
+    stack = ExitStack()
+    # another context than the session's has whatever runs in it compiled anew
+    if double != session_precision().traced_in_double:
+        stack.enter_context(jax.enable_x64(double))
+    if double:
+        stack.enter_context(jax.default_matmul_precision("highest"))
+    return stack
+
+
+class Program(NamedTuple):
+    """A function, traced.
+
+    Attributes
+    ----------
+    closed
+        Its jaxpr, with constants.
+    precision
+        That of its evaluation.
+    inputs, outputs
+        Pytrees of what it takes and gives: shapes and types.
+    """
+
+    closed: Any
+    precision: Precision
+    inputs: tuple[Any, ...]
+    outputs: Any
+
+    @property
+    def body(self) -> Any:
+        """The jaxpr without constants."""
+        return getattr(self.closed, "jaxpr", self.closed)
+
+
+def traced(function: Callable, *examples: Any, precision: Precision) -> Program:
+    """A function traced for arguments like some examples, arrays or their shapes."""
+    with precision.tracing():
+        given = jax.tree.map(_shape_of, examples)
+        if precision.widens:
+            given = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, narrow_type(x.dtype)), given)
+        closed, outputs = jax.make_jaxpr(function, return_shape=True)(*given)
+    if precision.widens:
+        given, outputs = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, wide_type(x.dtype)), (given, outputs))
+    return Program(closed, precision, given, outputs)
+
+
+def compiled(program: Program) -> Callable:
+    """A program, compiled: from arrays to arrays of NumPy."""
+    given, structure = jax.tree.leaves(program.inputs), jax.tree.structure(program.outputs)
+    consts = _constants(program)
+    run = _executable(program, ("once",), lambda *flat: _evaluated(program, *flat), (_shapes_of(consts), given))
+
+    def call(*args: Any) -> Any:
+        with program.precision.evaluating():
+            results = run(consts, list(map(_as, jax.tree.leaves(args), given)))
+            return jax.tree.unflatten(structure, map(_out, results))
+
+    return call
+
+
+def compiled_for_many(program: Program, count: int) -> Callable:
+    """A program of values, and of what is the same for all of them, compiled for values of which there are many.
+
+    They have one more axis in front, as have the results, and are taken ``count`` at a time, one after another.
+    """
+    (each, *same) = list(program.inputs)
+    given, rest, results = jax.tree.leaves(each), jax.tree.leaves(same), jax.tree.leaves(program.outputs)
+    structure, consts = jax.tree.structure(program.outputs), _constants(program)
+
+    def loop(consts: list, number: Any, stacked: list, rest: list) -> list:
+        def step(k: Any, found: list) -> list:
+            one = _evaluated(program, consts, [*(x[k] for x in stacked), *rest])
+            return [x.at[k].set(value) for x, value in zip(found, one, strict=True)]
+
+        return jax.lax.fori_loop(0, number, step, [jnp.zeros((count, *x.shape), x.dtype) for x in results])
+
+    shapes = [jax.ShapeDtypeStruct((count, *x.shape), x.dtype) for x in given]
+    number = jax.ShapeDtypeStruct((), np.int32)
+    run = _executable(program, ("many", count), loop, (_shapes_of(consts), number, shapes, rest))
+
+    def call(values: Any, *same: Any) -> Any:
+        stacked, shared = jax.tree.leaves(values), list(map(_as, jax.tree.leaves(same), rest))
+        parts = []
+        num_values = len(stacked[0])
+        with program.precision.evaluating():
+            for start in range(0, num_values, count):
+                here = [_padded(x[start : start + count], like) for x, like in zip(stacked, shapes, strict=True)]
+                number = min(count, num_values - start)
+                parts.append([_out(x)[:number] for x in run(consts, np.int32(number), here, shared)])
+        return jax.tree.unflatten(structure, map(np.concatenate, zip(*parts, strict=True)))
+
+    return call
+
+
+def equations(jaxpr: Any) -> Iterator[Any]:
+    """Equations of a program and of those within it."""
+    for equation in jaxpr.eqns:
+        yield equation
+        for parameter in equation.params.values():
+            for inner in parameter if isinstance(parameter, tuple | list) else (parameter,):
+                inner = getattr(inner, "jaxpr", inner)
+                if hasattr(inner, "eqns"):
+                    yield from equations(inner)
+
+
+def read_later(jaxpr: Any) -> set[Any]:
+    """Variables that a program's results are made from, whatever their values."""
+    found = {var for var in jaxpr.outvars if not isinstance(var, core.Literal)}
+    for equation in reversed(jaxpr.eqns):
+        if any(var in found for var in equation.outvars):
+            found.update(var for var in equation.invars if not isinstance(var, core.Literal))
+    return found
+
+
+# ---- arrays ----------------------------------------------------------------------------------------------------------
+
+
+def on_device(values: Any, like: Any, precision: Precision) -> Any:
+    """Arrays, copied to where programs run, in the types that a program takes."""
+    with precision.evaluating():
+        return jax.tree.map(
+            lambda x, shape: jax.device_put(_as(x, shape)) if _has_number(shape.dtype) else x, values, like
+        )
+
+
+def _shape_of(value: Any) -> jax.ShapeDtypeStruct:
+    dtype = value.dtype if hasattr(value, "dtype") else np.result_type(value)
+    return jax.ShapeDtypeStruct(np.shape(value), jax.dtypes.canonicalize_dtype(dtype) if _has_number(dtype) else dtype)
+
+
+def _has_number(dtype: Any) -> bool:
+    return not jnp.issubdtype(dtype, jax.dtypes.prng_key)
+
+
+def _shapes_of(arrays: Sequence[Any]) -> list[jax.ShapeDtypeStruct]:
+    return [jax.ShapeDtypeStruct(np.shape(x), x.dtype) for x in arrays]
+
+
+def _constants(program: Program) -> list[Any]:
+    """Constants in the types that the program has them in.
+
+    Where one is an array that a living program holds in single precision, JAX has found it by what it is, and rounded.
+    """
+    wide = program.precision.widens
+    types = [wide_type(var.aval.dtype) if wide else var.aval.dtype for var in program.body.constvars]
+    consts = getattr(program.closed, "consts", ())
+    return [np.array(x, dtype) if _has_number(dtype) else x for x, dtype in zip(consts, types, strict=True)]
+
+
+def _as(value: Any, like: Any) -> Any:
+    """An array of a type: one of JAX that is of it already, or else a copy, for JAX knows arrays by what they are."""
+    if not _has_number(like.dtype) or (isinstance(value, jax.Array) and value.dtype == like.dtype):
+        return value
+    return np.array(value, like.dtype)
+
+
+def _padded(values: Any, like: Any) -> np.ndarray:
+    """Values with as many behind them as are missing, of which nothing is asked."""
+    if len(values) == like.shape[0]:
+        return np.asarray(values, like.dtype)
+    padded = np.zeros(like.shape, like.dtype)
+    padded[: len(values)] = values
+    return padded
+
+
+def _out(value: Any) -> np.ndarray:
+    return np.asarray(value)
+
+
+# ---- compiled once ---------------------------------------------------------------------------------------------------
+
+
+def _evaluated(program: Program, consts: Sequence[Any], flat: Sequence[Any]) -> list[Any]:
+    if program.precision.widens:
+        return evaluated(program.closed, flat, consts)
+    live = read_later(program.body)
+    # random keys that a model splits and nothing reads take longer to compile than much of the rest
+    body = program.body.replace(
+        eqns=[equation for equation in program.body.eqns if equation.effects or live & {*equation.outvars}]
+    )
+    return jax.core.eval_jaxpr(body, consts, *flat)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def _executable(program: Program, how: tuple, function: Callable, shapes: tuple) -> Callable:
+    """A function that evaluates a program, compiled for arrays of some shapes, or as it was kept."""
+    known = fingerprint(program)
+    key = (known, *program.precision, *how)
+    if not known or key not in _KEPT:
+        with program.precision.evaluating():
+            made = jax.jit(function).lower(*shapes).compile(None if _is_heavy(program) else QUICK)
+        if not known:
+            return made
+        _KEPT[key] = made
+        while len(_KEPT) > _MAX_KEPT:
+            _KEPT.popitem(last=False)
+    _KEPT.move_to_end(key)
+    return _KEPT[key]
+
+
+def _is_heavy(program: Program) -> bool:
+    """Whether a program holds a convolution or a large product, which are slow where nothing is optimized."""
+    return any(_multiplications(equation) > _LARGE_PRODUCT for equation in equations(program.body))
+
+
+def _multiplications(equation: Any) -> float:
+    """How many numbers one matrix product or convolution multiplies; a convolution counts for many."""
+    if equation.primitive.name == "conv_general_dilated":
+        return float("inf")
+    if equation.primitive.name != "dot_general":
+        return 0.0
+    (contracted, _), _ = equation.params["dimension_numbers"]
+    left = equation.invars[0].aval.shape
+    return float(np.prod(equation.outvars[0].aval.shape)) * float(np.prod([left[k] for k in contracted]))
+
+
+class _UnknownError(Exception):
+    """Something in a program that is known by its identity only."""
+
+
+def fingerprint(program: Program) -> str:
+    """A name that programs share if they are the same but for the values of constants; empty if nothing can tell."""
+    digest, seen = hashlib.sha256(), {}
+    try:
+        for word in _words(program.body, seen):
+            digest.update(word)
+    except _UnknownError:
+        return ""
+    return digest.hexdigest()
+
+
+def _words(body: Any, seen: dict[int, bytes]) -> Iterator[bytes]:
+    """What a jaxpr says, its variables by number."""
+    number = {var: k for k, var in enumerate([*body.constvars, *body.invars])}
+    for var in number:
+        yield _type_of(var)
+    for equation in body.eqns:
+        yield equation.primitive.name.encode()
+        for var in equation.invars:
+            yield _atom(var, number, seen)
+        for name, value in sorted(equation.params.items()):
+            if name not in _UNASKED:
+                yield name.encode() + b"=" + _value(value, seen)
+        for var in equation.outvars:
+            number[var] = len(number)
+            yield _type_of(var)
+    for var in body.outvars:
+        yield _atom(var, number, seen)
+
+
+def _atom(var: Any, number: Mapping[Any, int], seen: dict[int, bytes]) -> bytes:
+    return _value(var.val, seen) + _type_of(var) if isinstance(var, core.Literal) else b"%d;" % number[var]
+
+
+def _type_of(var: Any) -> bytes:
+    return f"{var.aval}{getattr(var.aval, 'weak_type', '')};".encode()
+
+
+def _value(value: Any, seen: dict[int, bytes]) -> bytes:
+    """What a parameter of an operation says."""
+    body = getattr(value, "jaxpr", value)
+    if hasattr(body, "eqns"):
+        if id(value) not in seen:
+            inner = hashlib.sha256(b"".join(_value(x, seen) for x in getattr(value, "consts", ())))
+            for word in _words(body, seen):
+                inner.update(word)
+            seen[id(value)] = inner.digest()
+        return seen[id(value)]
+    if hasattr(value, "dtype") and hasattr(value, "shape"):
+        if not _has_number(value.dtype):
+            raise _UnknownError
+        array = np.asarray(value)
+        return f"{array.dtype}{array.shape}".encode() + array.tobytes()
+    if isinstance(value, Mapping):
+        return b"{" + b",".join(_value(x, seen) for item in sorted(value.items(), key=str) for x in item) + b"}"
+    if isinstance(value, tuple | list):
+        return b"(" + b",".join(_value(x, seen) for x in value) + b")"
+    text = repr(value)
+    if isinstance(value, _FUNCTIONS) or " at 0x" in text:
+        raise _UnknownError
+    return text.encode()

@@ -1,0 +1,113 @@
+"""One group's part of an element: a permutation, and signs where there are any, for each of a batch, of NumPy or JAX.
+
+Users write a bare array, or a `SignedPermutation`; algorithms work on `Hard`, which is either. Knows no groups' sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.typing import ArrayLike
+
+
+class SignedPermutation(NamedTuple):
+    """Element of a signed group: ``(g·w)[i] = sign[i] * w[permutation[i]]``.
+
+    Attributes
+    ----------
+    permutation
+        Integer array ``(..., n)``.
+    sign
+        Array ``(..., n)`` of ±1.
+    """
+
+    permutation: ArrayLike
+    sign: ArrayLike
+
+
+class Hard(NamedTuple):
+    """A permutation and signs for each of a batch: ``(..., n)`` each; ``sign`` is ``None`` for unsigned groups."""
+
+    permutation: Any
+    sign: Any = None
+
+    @staticmethod
+    def of(part: Part) -> Hard:
+        """What a user wrote, or what is one already."""
+        return Hard(*part) if isinstance(part, Hard | SignedPermutation) else Hard(part)
+
+    def part(self) -> Any:
+        """As a user writes it."""
+        return self.permutation if self.sign is None else SignedPermutation(*self)
+
+    def each(self, change: Callable[[Any], Any]) -> Hard:
+        """The same change to permutation and signs."""
+        return Hard(change(self.permutation), None if self.sign is None else change(self.sign))
+
+    def at(self, items: Any) -> Hard:
+        """Some of the batch."""
+        return self.each(lambda x: x[items])
+
+    def write(self, items: Any, new: Hard) -> None:
+        """Overwrite some of the batch."""
+        self.permutation[items] = new.permutation
+        if self.sign is not None:
+            self.sign[items] = new.sign
+
+    def inverse(self) -> Hard:
+        """What undoes each of the batch, of NumPy."""
+        back = np.empty_like(self.permutation)
+        # faster than argsort
+        np.put_along_axis(back, self.permutation, np.broadcast_to(np.arange(back.shape[-1]), back.shape), -1)
+        return Hard(back, None if self.sign is None else np.take_along_axis(self.sign, back, -1))
+
+    def is_same(self, other: Hard) -> np.ndarray:
+        """Which labels of each of the batch are those of another, with the same sign; of NumPy."""
+        same = self.permutation == other.permutation
+        return same if self.sign is None or other.sign is None else same & (self.sign == other.sign)
+
+
+Part = ArrayLike | SignedPermutation | Hard
+Element = dict[str, Part]
+
+
+def over(name: str) -> tuple[str, ...]:
+    """Labels over which a group is fibred, outermost first: ``("a", "a/b")`` for ``"a/b/c"``."""
+    return tuple(accumulate(name.split("/"), "{}/{}".format))[:-1]
+
+
+def permutation_of(part: Part) -> Array:
+    """The permutation of one group's part of an element, without its signs."""
+    return jnp.asarray(Hard.of(part).permutation)
+
+
+def permutations(element: Mapping[str, Part]) -> Element:
+    """An element without its signs, as it moves standard deviations."""
+    return {name: permutation_of(part) for name, part in element.items()}
+
+
+def concatenate(parts: Sequence[Hard]) -> Hard:
+    """Several batches of one group as one."""
+    signs = [part.sign for part in parts if part.sign is not None]
+    return Hard(np.concatenate([part.permutation for part in parts]), np.concatenate(signs) if signs else None)
+
+
+def from_element(element: Mapping[str, Part]) -> dict[str, Hard]:
+    """Elements ``(*leading, *cells, n)`` as one batch, of NumPy."""
+
+    def one(name: str, x: Any) -> np.ndarray:
+        return np.asarray(x).reshape(-1, *np.shape(x)[-1 - len(over(name)) :])
+
+    return {name: Hard.of(part).each(lambda x, name=name: one(name, x)) for name, part in element.items()}
+
+
+def to_element(state: Mapping[str, Hard], leading: tuple[int, ...]) -> Element:
+    """One batch as elements ``(*leading, *cells, n)``, of JAX."""
+    return {
+        name: part.each(lambda x: jnp.asarray(x.reshape(*leading, *x.shape[1:]))).part() for name, part in state.items()
+    }

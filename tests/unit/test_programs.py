@@ -1,0 +1,166 @@
+"""Programs: what is compiled, how often, and that what is kept is told from what is not the same."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+
+from numpyro_symmetry import Symmetry, check_symmetry, find_symmetry
+from numpyro_symmetry.models.programs import (
+    DOUBLE,
+    WIDENED,
+    compiled,
+    compiled_for_many,
+    fingerprint,
+    session_precision,
+    traced,
+)
+from tests.gallery import CASES
+
+COMPILED = []
+jax.monitoring.register_event_duration_secs_listener(
+    lambda event, duration, **about: COMPILED.append(event) if event.endswith("backend_compile_duration") else None
+)
+
+
+def compilations(function, *args, **kwargs):
+    before = len(COMPILED)
+    function(*args, **kwargs)
+    return len(COMPILED) - before
+
+
+# ---- of a model ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "mlp-1-layer",
+        "hmm-forward-scan",
+        # numbers alone prove these, on data that are drawn afresh as well
+        "factor-analysis-marginal",
+        "fori-loop-over-units",
+        "hmm-factorial",
+        "mlp-flat-weights",
+    ],
+)
+def test_a_model_is_compiled_once_however_many_data_it_is_tried_on(name):
+    case = next(case for case in CASES if case.name == name)
+    assert compilations(find_symmetry, case.model, case.args) <= 8
+    assert compilations(find_symmetry, case.model, case.args) == 0
+
+
+def test_other_data_of_the_same_shapes_compile_nothing():
+    def asked(y, x):
+        def model(y):
+            loc = numpyro.sample("loc", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+            numpyro.sample("y", dist.Normal(x * jnp.tanh(loc).sum(), 1.0).to_event(1), obs=y)
+
+        return check_symmetry(model, Symmetry({"loc": ("unit",)}), (y,))
+
+    y, x = np.random.default_rng(0).normal(size=(2, 7))
+    first = asked(y, x)
+    before = len(COMPILED)
+    second = asked(2 * y, x + 1)
+    assert len(COMPILED) == before
+    # what the model closes over is an argument too, and not what it was before
+    assert first.control_gap != second.control_gap
+
+
+# ---- of a function ---------------------------------------------------------------------------------------------------
+
+
+def run(function, *args, precision=DOUBLE):
+    return compiled(traced(function, *args, precision=precision))(*args)
+
+
+def test_constants_of_a_kept_program_are_its_own():
+    x = np.linspace(0.0, 1.0, 5)
+
+    def times(w):
+        return lambda x: {"sum": (w * x).sum(), "sine": jnp.sin(w) + x}
+
+    for w in (np.arange(5.0), np.ones(5), np.arange(5)):
+        found = run(times(w), x)
+        np.testing.assert_allclose(found["sum"], (w * x).sum(), rtol=1e-14)
+        np.testing.assert_allclose(found["sine"], np.sin(w) + x, rtol=1e-14)
+    other = np.arange(5.0) + 0.5
+    assert compilations(run, times(other), x) == 0
+
+
+def test_programs_are_told_apart():
+    def of(function, *shape, precision=DOUBLE):
+        return fingerprint(traced(function, np.ones(shape), precision=precision))
+
+    def twice(scale):
+        return lambda x: jax.jit(lambda y: jax.nn.relu(y) * scale)(x)
+
+    same = {of(lambda x: jnp.tanh(x).sum(), 3), of(lambda y: jnp.tanh(y).sum(), 3)}
+    assert len(same) == 1
+    assert "" not in same
+    assert of(twice(2.0), 3) == of(twice(2.0), 3)
+    others = [
+        of(lambda x: jnp.tanh(x).sum(), 4),
+        of(lambda x: jnp.tanh(x).sum(), 3, precision=WIDENED),
+        of(lambda x: jnp.tanh(x).max(), 3),
+        of(lambda x: jnp.tanh(x + 1.0).sum(), 3),
+        of(lambda x: jnp.tanh(x + 2.0).sum(), 3),
+        of(lambda x: jnp.tanh(x[:2]).sum(), 3),
+        of(lambda x: jnp.tanh(x[1:]).sum(), 3),
+        of(lambda x: jax.lax.fori_loop(0, 3, lambda k, y: y * x.sum(), 1.0), 3),
+        of(lambda x: jax.lax.fori_loop(0, 3, lambda k, y: y + x.sum(), 1.0), 3),
+        of(twice(2.0), 3),
+        of(twice(3.0), 3),
+    ]
+    assert len(same | set(others)) == 1 + len(others)
+
+
+def test_what_only_its_identity_tells_is_not_kept():
+    def callback(number):
+        shape = jax.ShapeDtypeStruct((), np.float64)
+        return lambda x: jax.pure_callback(lambda y: np.asarray(y * number), shape, x)
+
+    assert fingerprint(traced(callback(2.0), 1.0, precision=DOUBLE)) == ""
+    assert [float(run(callback(number), 1.5)) for number in (2.0, 3.0)] == [3.0, 4.5]
+
+
+@pytest.mark.parametrize("count", [1, 3, 8])
+def test_many_are_evaluated_as_one_by_one(count):
+    def function(values, data):
+        return {"a": values["w"] @ data, "k": values["k"] + 1, "s": jnp.linalg.cholesky(jnp.eye(2) * values["s"] ** 2)}
+
+    rng = np.random.default_rng(0)
+    values = {"w": rng.normal(size=(7, 2, 3)), "k": np.arange(7), "s": rng.normal(size=7)}
+    data = rng.normal(size=3)
+    one = {name: x[0] for name, x in values.items()}
+    program = traced(function, one, data, precision=DOUBLE)
+    found, each = compiled_for_many(program, count)(values, data), compiled(program)
+    for k in range(7):
+        alone = each({name: x[k] for name, x in values.items()}, data)
+        for name, x in alone.items():
+            np.testing.assert_allclose(found[name][k], x, rtol=1e-14)
+
+
+@pytest.mark.parametrize(("precision", "dtype"), [(DOUBLE, np.float64), (WIDENED, np.float64), (None, np.float32)])
+def test_a_program_has_a_precision_of_its_own(precision, dtype):
+    found = run(lambda x: jnp.sin(x) / 3, np.ones(2), precision=precision or session_precision())
+    assert found.dtype == dtype
+    np.testing.assert_allclose(found, np.sin(np.ones(2)) / 3, rtol=1e-15 if dtype == np.float64 else 1e-6)
+    assert jnp.ones(1).dtype == jnp.float32
+
+
+def test_convolutions_are_compiled_well(monkeypatch):
+    options = []
+    compile_ = jax.stages.Lowered.compile
+
+    def heard(self, compiler_options=None, **kwargs):
+        options.append(compiler_options)
+        return compile_(self, compiler_options, **kwargs)
+
+    monkeypatch.setattr(jax.stages.Lowered, "compile", heard)
+    run(lambda x, w: jax.lax.conv(x, w, (1, 1), "SAME"), np.ones((1, 2, 4, 4)), np.ones((2, 2, 3, 3)))
+    run(lambda x: jnp.cos(x) / 7, np.ones(3))
+    assert options[0] is None
+    assert options[1]
