@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 
 from jax import Array
 
-from numpyro_symmetry.discovery.diagnose import refusal, words
-from numpyro_symmetry.discovery.evidence import gather_evidence
-from numpyro_symmetry.discovery.frozen import freeze
 from numpyro_symmetry.discovery.inputs import Question, asking, read_question
-from numpyro_symmetry.discovery.points import draw
-from numpyro_symmetry.discovery.prove import Outcome, prove
-from numpyro_symmetry.discovery.trials import movable
+from numpyro_symmetry.discovery.proof.diagnose import refusal, words
+from numpyro_symmetry.discovery.proof.evidence import gather_evidence
+from numpyro_symmetry.discovery.proof.frozen import freeze
+from numpyro_symmetry.discovery.proof.points import draw
+from numpyro_symmetry.discovery.proof.prove import Outcome, prove
+from numpyro_symmetry.discovery.proof.trials import movable
 from numpyro_symmetry.models.log_joint import Sites, sites_of, ways_to_give
 from numpyro_symmetry.models.sites import discrete_of
 from numpyro_symmetry.models.trace import outline

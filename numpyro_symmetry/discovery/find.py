@@ -9,24 +9,38 @@ import itertools
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from jax import Array
 
-from numpyro_symmetry.discovery.diagnose import words
-from numpyro_symmetry.discovery.exchange import Suspects, is_plausible, out_of_reach, suspects_of
-from numpyro_symmetry.discovery.frozen import freeze
 from numpyro_symmetry.discovery.inputs import Question, asking, read_question
-from numpyro_symmetry.discovery.interpreter import Origin, Typed
-from numpyro_symmetry.discovery.other_data import Sources
-from numpyro_symmetry.discovery.parity import even_sets
-from numpyro_symmetry.discovery.program import Program, read_program
-from numpyro_symmetry.discovery.proposals import what_holds, with_blocks
-from numpyro_symmetry.discovery.prove import Outcome, Proof
-from numpyro_symmetry.discovery.reading import FAILED, Reading
-from numpyro_symmetry.discovery.rules import interpreter
-from numpyro_symmetry.discovery.signs import may_have_signs, with_signs
-from numpyro_symmetry.discovery.terms import IS_DATA, Reason, Term, axis, pinned
+from numpyro_symmetry.discovery.labels.parity import even_sets
+from numpyro_symmetry.discovery.labels.program import Program, read_program
+from numpyro_symmetry.discovery.labels.reading import FAILED, Reading
+from numpyro_symmetry.discovery.labels.rules import RULES
+from numpyro_symmetry.discovery.labels.terms import (
+    IS_DATA,
+    Reason,
+    Term,
+    axis,
+    pinned,
+)
+from numpyro_symmetry.discovery.labels.usage import marks_of_usage
+from numpyro_symmetry.discovery.labels.values import Origin, Typed
+from numpyro_symmetry.discovery.labels.walk import Rule, Walk
+from numpyro_symmetry.discovery.proof.diagnose import words
+from numpyro_symmetry.discovery.proof.exchange import (
+    Suspects,
+    is_plausible,
+    out_of_reach,
+    suspects_of,
+)
+from numpyro_symmetry.discovery.proof.frozen import freeze
+from numpyro_symmetry.discovery.proof.propose import Block, Claim, what_holds, with_blocks
+from numpyro_symmetry.discovery.proof.prove import Outcome, Proof
+from numpyro_symmetry.discovery.proof.signs import may_have_signs, with_signs
+from numpyro_symmetry.discovery.proof.sources import Sources
 from numpyro_symmetry.models.data import holds_nan
 from numpyro_symmetry.models.log_joint import Sites, Way
 from numpyro_symmetry.symmetry import Finding, Symmetry, SymmetryWarning
@@ -44,6 +58,7 @@ def find_symmetry(
     *,
     rng_key: Array | None = None,
     signs: bool = True,
+    rules: Mapping[str, Rule] | None = None,
 ) -> Symmetry:
     r"""Find the permutations of latent axes, and the changes of sign, that leave a model's log joint alone.
 
@@ -62,6 +77,9 @@ def find_symmetry(
     signs
         Also look for changes of sign: of indices of the groups that were found (odd activations, factors), and of sites
         as a whole, numbers without axes among them. Without it, permutations alone.
+    rules
+        Name of a JAX primitive -> how it passes labels on, for those of which this package knows nothing, or other than
+        it knows; the page *Finding a symmetry* has an example.
 
     Returns
     -------
@@ -99,7 +117,7 @@ def find_symmetry(
     asked = read_question("find_symmetry", model, model_args, model_kwargs, rng_key)
     signs = as_flag(signs, "signs")
     with asking():
-        found, told = _found(asked, signs)
+        found, told = _found(asked, signs, {**RULES, **(rules or {})})
     for text in (*told, *map(str, found.out_of_reach)):
         warnings.warn(text, SymmetryWarning, stacklevel=2)
     return found
@@ -112,10 +130,14 @@ def without_parameters(found: Symmetry) -> Symmetry:
     return found.restrict([name for name in found.groups if name not in held]) if held else found
 
 
-def _found(asked: Question, signs: bool) -> tuple[Symmetry, list[str]]:
+def _found(asked: Question, signs: bool, rules: Mapping[str, Rule]) -> tuple[Symmetry, list[str]]:
     """The symmetry of a model, and what its user is to be told."""
-    read = _typed(asked, signs)
-    if not read.claims_anything and not read.even and not is_plausible(read.suspects, read.reading):
+    read = _typed(asked, signs, rules)
+    if (
+        not read.claims_anything
+        and not read.even
+        and not is_plausible(read.suspects, read.reading.unlabelled_axes(None))
+    ):
         return read.trivial(), []
     sources = _sources(read, asked)
     try:
@@ -182,7 +204,7 @@ class _Read(NamedTuple):
         return replace(self.claimed, findings=self.findings(self.claimed, self.claimed, {}))
 
 
-def _typed(asked: Question, signs: bool) -> _Read:
+def _typed(asked: Question, signs: bool, rules: Mapping[str, Rule]) -> _Read:
     """What the types of a model say.
 
     The program itself is let go: while it lives JAX may find its parts, in single precision, when asked for double.
@@ -191,13 +213,13 @@ def _typed(asked: Question, signs: bool) -> _Read:
     names = list(program.shapes)
     even = even_sets(program.jaxpr, program.signs) if signs else []
     return _Read(
-        reading := type_program(program),
+        reading := type_program(program, rules),
         reading.symmetry(),
         [frozenset(names[k] for k in one) for one in even],
         program.sites,
         program.way,
         program.opaque,
-        suspects_of(program),
+        suspects_of(program.priors, program.shapes, marks_of_usage(program)),
         signs,
     )
 
@@ -222,11 +244,11 @@ def _proved(read: _Read, sources: Sources) -> tuple[Symmetry, list[str]]:
     ]
     if blocks := reading.blocks(found):
         # what no rule has followed may have met data after all: those that coincide must not count
-        found = with_blocks(reading, found, blocks, lambda: itertools.chain([sources.own], sources.others()), rng)
+        found = with_blocks(partial(_claim, reading), found, blocks, sources.own_and_others, rng)
     if read.may_be_signed(found):
         # what is even may be so for these data alone
         found = with_signs(found, read.even, [sources.own, *itertools.islice(sources.redrawn(), 1)], rng)
-    missed = out_of_reach(read.suspects, reading, found, sources.everything)
+    missed = out_of_reach(read.suspects, reading.unlabelled_axes(found), sources.everything)
     why = {name: _WHY.get(proof.outcome, FAILED) for name, proof in refused.items()}
     said = tuple(_of_a_prior(one, sources.own.frozen.unread) for one in read.findings(found, tried, why))
     return replace(found, findings=said, out_of_reach=missed), told
@@ -249,6 +271,16 @@ def _that_hold(read: _Read, sources: Sources) -> tuple[Symmetry, Symmetry, dict[
     return tried, *holding(tried)
 
 
+def _claim(reading: Reading, symmetry: Symmetry, blocks: tuple[Block, ...]) -> Claim | None:
+    """One more group on some blocks of axes; ``None`` where there is none to claim."""
+    places = [place for block in blocks for place in block]
+    claimed, kinds = reading.with_group(symmetry, places), reading.kinds(places)
+    if claimed is None or len(set(kinds)) == len(kinds):
+        return None
+    site, position = places[0]
+    return Claim(claimed, str(claimed.axes[site][position]), places, kinds)
+
+
 def _of_a_prior(finding: Finding, unread: set[str]) -> Finding:
     """A finding, with a word on a group that says nothing of the data."""
     if not finding.group or finding.is_parameter or finding.site not in unread:
@@ -256,7 +288,7 @@ def _of_a_prior(finding: Finding, unread: set[str]) -> Finding:
     return finding._replace(reason="; ".join(filter(None, [finding.reason, "nothing but its prior reads it"])))
 
 
-def type_program(program: Program) -> Reading:
+def type_program(program: Program, rules: Mapping[str, Rule] = RULES) -> Reading:
     """Walk through a log joint with free latent axes and pinned data."""
     unused = Reason("nothing depends on it")
     sites: dict[str, list[Term]] = {
@@ -264,11 +296,11 @@ def type_program(program: Program) -> Reading:
         for site, shape in program.shapes.items()
     }
     data = [[pinned(n, Reason(IS_DATA, strength="data")) for n in shape] for shape in program.data_shapes]
-    walk = interpreter()
+    walk = Walk(rules)
     latent = [Typed(tuple(axes)) for axes in sites.values()]
     given = [
         Typed(tuple(axes), tag=walk.tag("data", k), origin=Origin.REAL if is_real else Origin.WHOLE)
         for k, (axes, is_real) in enumerate(zip(data, program.real, strict=True))
     ]
     walk.run_closed(program.jaxpr, [*latent, *given])
-    return Reading(sites, walk.record, walk.pointers, program.names, walk.meetings, walk.shadows)
+    return Reading(sites, walk, program.names)

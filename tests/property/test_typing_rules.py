@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from jax.extend.core import Primitive
 
-from numpyro_symmetry.discovery.rules import RULES
+from numpyro_symmetry.discovery.labels.rules import RULES
 from tests.support.equivariance import (
     check_equivariance,
     check_invariance,

@@ -12,11 +12,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from numpyro_symmetry.discovery.interpreter import Interpreter, Known, Typed
-from numpyro_symmetry.discovery.reading import Reading
-from numpyro_symmetry.discovery.rules import RULES
-from numpyro_symmetry.discovery.terms import IS_DATA, Atom, Joined, Product, Reason, Uniform, axis, pinned, resolve
-from numpyro_symmetry.discovery.trials import trial_elements
+from numpyro_symmetry.discovery.labels.reading import Reading
+from numpyro_symmetry.discovery.labels.rules import RULES
+from numpyro_symmetry.discovery.labels.terms import (
+    IS_DATA,
+    Atom,
+    Joined,
+    Product,
+    Reason,
+    Uniform,
+    axis,
+    pinned,
+    resolve,
+)
+from numpyro_symmetry.discovery.labels.values import Known, Typed
+from numpyro_symmetry.discovery.labels.walk import Walk
+from numpyro_symmetry.discovery.proof.trials import trial_elements
 from numpyro_symmetry.symmetry.axes import pieces_of
 from numpyro_symmetry.symmetry.elements import over
 
@@ -44,7 +55,7 @@ def type_function(function, latent, data=(), rules=RULES):
 
         return rule_
 
-    walk = Interpreter({name: heard(name, rule) for name, rule in rules.items()})
+    walk = Walk({name: heard(name, rule) for name, rule in rules.items()})
     inputs = [[axis(n) for n in np.shape(x)] for x in latent]
     given = [Typed(tuple(axes)) for axes in inputs]
     given += [
@@ -54,7 +65,7 @@ def type_function(function, latent, data=(), rules=RULES):
     outputs = walk.run_closed(jax.make_jaxpr(function)(*latent, *data), given)
     sites = {f"x{k}": axes for k, axes in enumerate(inputs)}
     names = {site: [None] * len(axes) for site, axes in sites.items()}
-    return Typing(inputs, outputs, used, Reading(sites, walk.record, walk.pointers, names))
+    return Typing(inputs, outputs, used, Reading(sites, walk, names))
 
 
 def text_of(typing):

@@ -16,7 +16,7 @@ from numpyro.infer.autoguide import AutoNormal
 from numpyro.infer.util import log_density
 
 from numpyro_symmetry import Symmetry, SymmetryError, check_symmetry, compose, find_symmetry
-from numpyro_symmetry.discovery import trials
+from numpyro_symmetry.discovery.proof import trials
 from numpyro_symmetry.models import enumeration
 from numpyro_symmetry.testing import exchangeable_gaussian
 

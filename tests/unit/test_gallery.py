@@ -10,7 +10,7 @@ import pytest
 
 from numpyro_symmetry import SymmetryWarning, find_symmetry
 from numpyro_symmetry.discovery.find import type_program
-from numpyro_symmetry.discovery.program import read_program
+from numpyro_symmetry.discovery.labels.program import read_program
 from tests.gallery import CASES
 
 

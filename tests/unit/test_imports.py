@@ -38,12 +38,35 @@ def loaded_by(statement):
 
 @pytest.mark.parametrize("subpackage", SUBPACKAGES)
 def test_every_import_points_down(subpackage):
-    for path in (PACKAGE / subpackage).glob("*.py"):
+    for path in (PACKAGE / subpackage).rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("numpyro_symmetry."):
                 target = node.module.split(".")[1]
                 below = LAYER[target] < LAYER[subpackage] or target == subpackage
                 assert below, f"{path.name} imports {node.module}"
+
+
+@pytest.mark.parametrize(("half", "other"), [("labels", "proof"), ("proof", "labels")])
+def test_labels_and_proof_know_nothing_of_each_other(half, other):
+    for path in (PACKAGE / "discovery" / half).rglob("*.py"):
+        assert f"numpyro_symmetry.discovery.{other}" not in path.read_text(), path.name
+
+
+def test_no_circle_of_imports():
+    def modules_of(path):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("numpyro_symmetry."):
+                yield node.module
+
+    def name_of(path):
+        parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+        return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+    imports = {name_of(path): set(modules_of(path)) for path in (PACKAGE / "discovery").rglob("*.py")}
+    while leaves := [name for name, others in imports.items() if not others & imports.keys() - {name}]:
+        for name in leaves:
+            del imports[name]
+    assert not imports
 
 
 @pytest.mark.parametrize("subpackage", [subpackage for subpackage in SUBPACKAGES if subpackage in WITHOUT_NUMPYRO])

@@ -8,7 +8,7 @@ import numpyro.distributions as dist
 import pytest
 
 from numpyro_symmetry import Symmetry, SymmetryError, Whole, check_symmetry, find_symmetry
-from numpyro_symmetry.discovery.parity import even_sets
+from numpyro_symmetry.discovery.labels.parity import even_sets
 from numpyro_symmetry.symmetry import PlainView
 from tests.support.equivariance import text_of_group
 

@@ -19,7 +19,7 @@ def short_names(paths: Sequence[Path]) -> list[str]:
 
     Examples
     --------
-    >>> from numpyro_symmetry.discovery.group_names import short_names
+    >>> from numpyro_symmetry.discovery.labels.names import short_names
     >>> short_names([("net", "Dense_0", "bias"), ("net", "Dense_1", "bias"), ("component",)])
     ['Dense_0', 'Dense_1', 'component']
     >>> short_names([("a", "Dense_0", "bias"), ("b", "Dense_0", "bias"), ("b", "Dense_0", "kernel[-2]")])

@@ -2,7 +2,7 @@
 
 One site for each component (``mu_1``, ``mu_2``), weights ``(p, 1 - p)``: the components may be exchanged, but between
 sites, or by a reflection. Names and usage say what is worth a try, numbers what holds: nothing is reported on less than
-a group is given out on. Knows evidence and readings; nothing here becomes part of a symmetry.
+a group is given out on. Knows evidence and priors; nothing here becomes part of a symmetry.
 """
 
 from __future__ import annotations
@@ -17,22 +17,18 @@ import numpy as np
 from jax.core import Tracer
 from numpyro import distributions as dist
 
-from numpyro_symmetry.discovery.evidence import Evidence
-from numpyro_symmetry.discovery.frozen import Point, Values
-from numpyro_symmetry.discovery.program import Program
-from numpyro_symmetry.discovery.reading import Reading
-from numpyro_symmetry.discovery.terms import atoms_of
-from numpyro_symmetry.discovery.trials import CONTROL_FACTOR, gap_to, largest_gap
-from numpyro_symmetry.discovery.usage import marks_of_usage
+from numpyro_symmetry.discovery.proof.effort import EFFORT
+from numpyro_symmetry.discovery.proof.evidence import Evidence
+from numpyro_symmetry.discovery.proof.frozen import Point, Values
+from numpyro_symmetry.discovery.proof.trials import CONTROL_FACTOR, gap_to, largest_gap
 from numpyro_symmetry.models.sites import entrywise, without_wrappers
-from numpyro_symmetry.symmetry import OutOfReach, Symmetry
-from numpyro_symmetry.symmetry.axes import padded
+from numpyro_symmetry.symmetry import OutOfReach
 
-# sites of one family, parts of one exchange of which every set is tried, and tries of a model in all
-_MAX_FAMILY, _MAX_PARTS, _MAX_TRIES = 12, 6, 300
 _DIGITS = re.compile(r"\d+")
 
 Family = tuple[str, ...]
+# size -> axes of it that carry no group: site and position
+Axes = Mapping[int, Sequence[tuple[str, int]]]
 # what one set of an exchange is made of: "family", "axis" or "flip", and which
 Part = tuple[str, Any]
 
@@ -46,6 +42,8 @@ class Suspects(NamedTuple):
         Sites of one shape and support, in the order of their names: by name (``mu_1``, ``mu_2``), or by usage.
     marks
         Site -> how the program uses it.
+    shapes
+        Site -> shape.
     flips
         Sites in the unit interval -> the Dirichlet distribution that takes the place of their prior.
     batches
@@ -53,7 +51,8 @@ class Suspects(NamedTuple):
     """
 
     families: tuple[Family, ...]
-    marks: dict[str, int]
+    marks: Mapping[str, int]
+    shapes: Mapping[str, tuple[int, ...]]
     flips: dict[str, str]
     batches: dict[str, tuple[int, ...]]
 
@@ -87,10 +86,9 @@ class Exchange(NamedTuple):
         return moved | {site: 1 - moved[site] for site in self.flips}
 
 
-def suspects_of(program: Program) -> Suspects:
-    """Families of sites, and sites that may be reflected."""
-    marks = marks_of_usage(program)
-    kinds = {site: (program.shapes[site], _kind(fn.support)) for site, fn in program.priors.items()}
+def suspects_of(priors: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], marks: Mapping[str, int]) -> Suspects:
+    """Families of sites, and sites that may be reflected, of given priors, shapes and marks of their usage."""
+    kinds = {site: (shapes[site], _kind(fn.support)) for site, fn in priors.items()}
     by_name: dict[Any, list[str]] = {}
     for site in kinds:
         by_name.setdefault((_DIGITS.sub("#", site), kinds[site]), []).append(site)
@@ -100,28 +98,24 @@ def suspects_of(program: Program) -> Suspects:
         by_usage.setdefault((marks[site], kinds[site]), []).append(site)
     families += [sites for sites in by_usage.values() if len(sites) > 1]
     return Suspects(
-        tuple(tuple(sorted(sites, key=_natural)) for sites in families if len(sites) <= _MAX_FAMILY),
+        tuple(tuple(sorted(sites, key=_natural)) for sites in families if len(sites) <= EFFORT.max_family),
         marks,
-        {site: _dirichlet(fn) for site, fn in program.priors.items() if _is_unit(entrywise(fn.support))},
-        {site: tuple(fn.batch_shape) for site, fn in program.priors.items()},
+        shapes,
+        {site: _dirichlet(fn) for site, fn in priors.items() if _is_unit(entrywise(fn.support))},
+        {site: tuple(fn.batch_shape) for site, fn in priors.items()},
     )
 
 
-def is_plausible(suspects: Suspects, reading: Reading) -> bool:
-    """Whether anything is worth a try."""
-    return any(_tasks(suspects, _free_axes(reading, None)))
+def is_plausible(suspects: Suspects, axes: Axes) -> bool:
+    """Whether anything is worth a try, with axes that carry no group."""
+    return any(_tasks(suspects, axes))
 
 
-def out_of_reach(
-    suspects: Suspects,
-    reading: Reading,
-    found: Symmetry,
-    evidence: Callable[[], Iterable[Evidence]],
-) -> tuple[OutOfReach, ...]:
+def out_of_reach(suspects: Suspects, axes: Axes, evidence: Callable[[], Iterable[Evidence]]) -> tuple[OutOfReach, ...]:
     """Exchanges that leave the log joint alone at all evidence, in words."""
     tries = itertools.count()
     known: dict[Any, list[set[int]]] = {}
-    for first, second, parts in _tasks(suspects, _free_axes(reading, found)):
+    for first, second, parts in _tasks(suspects, axes):
         taken: set[Any] = set()
         for chosen in _sets(parts):
             if taken & set(chosen):
@@ -129,13 +123,13 @@ def out_of_reach(
             exchange = _exchange(first, second, chosen)
             cycles = known.setdefault(exchange[2:], [])
             if not any({first, second} <= cycle for cycle in cycles):
-                if next(tries) > _MAX_TRIES or not _holds(exchange, evidence()):
+                if next(tries) > EFFORT.max_exchanges or not _holds(exchange, evidence()):
                     continue
                 joined = {first, second}.union(*(cycle for cycle in cycles if cycle & {first, second}))
                 cycles[:] = [cycle for cycle in cycles if not cycle & joined] + [joined]
             taken |= set(chosen)
     return tuple(
-        _told(Exchange(0, 0, *what), sorted(cycle), suspects, reading)
+        _told(Exchange(0, 0, *what), sorted(cycle), suspects)
         for what, cycles in known.items()
         # an axis or a reflection alone is no exchange of components
         if what[0] or len(what[1]) + len(what[2]) > 1
@@ -146,7 +140,7 @@ def out_of_reach(
 # ---- what to try -----------------------------------------------------------------------------------------------------
 
 
-def _tasks(suspects: Suspects, axes: Mapping[int, Sequence[tuple[str, int]]]) -> Iterator[tuple[int, int, list[Part]]]:
+def _tasks(suspects: Suspects, axes: Axes) -> Iterator[tuple[int, int, list[Part]]]:
     """Two positions, and what might be exchanged there: families, axes of as many indices, reflections of two."""
     sizes = {len(family) for family in suspects.families} | ({2} if suspects.flips else set())
     for size in sorted(sizes):
@@ -163,7 +157,7 @@ def _tasks(suspects: Suspects, axes: Mapping[int, Sequence[tuple[str, int]]]) ->
 
 def _sets(parts: list[Part]) -> Iterator[tuple[Part, ...]]:
     """Sets of parts, small ones first; of many parts, single ones and all."""
-    counts = range(1, len(parts) + 1) if len(parts) <= _MAX_PARTS else (1, len(parts))
+    counts = range(1, len(parts) + 1) if len(parts) <= EFFORT.max_parts else (1, len(parts))
     for count in counts:
         yield from itertools.combinations(parts, count)
 
@@ -173,20 +167,6 @@ def _exchange(first: int, second: int, chosen: Sequence[Part]) -> Exchange:
         return tuple(part for name, part in chosen if name == kind)
 
     return Exchange(first, second, of("family"), of("axis"), of("flip"))
-
-
-def _free_axes(reading: Reading, found: Symmetry | None) -> dict[int, list[tuple[str, int]]]:
-    """Size -> axes that carry no group and meet no data."""
-    axes: dict[int, list[tuple[str, int]]] = {}
-    for site, terms in reading.sites.items():
-        entries = padded(found.axes.get(site, ()) if found is not None else (), len(terms))
-        own = entries[len(entries) - len(terms) :]
-        for k, term in enumerate(terms):
-            carries = own[k] is not None
-            meets_data = any(reason.strength == "data" for atom in atoms_of(term) for reason in atom.reasons)
-            if not carries and not meets_data:
-                axes.setdefault(term.size, []).append((site, k))
-    return axes
 
 
 def _is_unit(support: Any) -> bool:
@@ -249,7 +229,7 @@ def _dirichlet(prior: Any) -> str:
     return f"dist.Dirichlet(jnp.array([{float(both[0])}, {float(both[1])}]))"  # pyright: ignore[reportArgumentType]
 
 
-def _told(exchange: Exchange, indices: Sequence[int], suspects: Suspects, reading: Reading) -> OutOfReach:
+def _told(exchange: Exchange, indices: Sequence[int], suspects: Suspects) -> OutOfReach:
     """An exchange of any two of some positions, in words."""
     ways, remedies = [], []
     for family in exchange.families:
@@ -262,7 +242,7 @@ def _told(exchange: Exchange, indices: Sequence[int], suspects: Suspects, readin
             f"{stem}[k] for each of them"
         )
     for site, axis in exchange.axes:
-        ways.append(f"the entries {_listed(map(str, indices))} of {site!r} on axis {axis - len(reading.sites[site])}")
+        ways.append(f"the entries {_listed(map(str, indices))} of {site!r} on axis {axis - len(suspects.shapes[site])}")
     for site in exchange.flips:
         ways.append(f"{site} and 1 - {site}")
         prior = suspects.flips[site] or "a prior on two weights that sum to one, the same under their exchange"

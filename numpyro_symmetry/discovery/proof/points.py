@@ -9,16 +9,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from numpyro_symmetry.discovery.frozen import FrozenModel, Point, Values
+from numpyro_symmetry.discovery.proof.effort import EFFORT
+from numpyro_symmetry.discovery.proof.frozen import FrozenModel, Point, Values
 from numpyro_symmetry.symmetry.errors import NotFiniteError
 
-# as many as NUTS makes to start
-_TRIES = 100
-_NUM_EDGES, _FAR = 8, 30.0
-# where tails are compared: how far out, and at how many points scattered there; as many times two stay together
-_TAILS = ((5.0, 2), (30.0, 2))
-# points about a number of the program and about its opposite, each
-_NUM_ABOUT = 3
+# how far out edges are met, and where tails are compared
+_FAR, _TAILS = 30.0, (5.0, 30.0)
 _STRETCHES = (1.0, 1.5)
 # matrices far out are singular to rounding: whether they lie in their support is then a matter of luck
 _FAR_MATRIX = 3.0
@@ -54,7 +50,7 @@ def points(model: FrozenModel, rng: np.random.Generator, count: int) -> list[Poi
     """
     found: list[Point] = []
     bad: list[str] = []
-    for attempt in range(count * _TRIES):
+    for attempt in range(count * EFFORT.num_starts):
         point = model.at(draw(model, rng, _STRETCHES[attempt % 2]))
         bad = [name for name, x in point.log_probs.items() if not np.isfinite(x).all()]
         if not bad:
@@ -69,7 +65,7 @@ def points(model: FrozenModel, rng: np.random.Generator, count: int) -> list[Poi
 
 def edges(model: FrozenModel, rng: np.random.Generator) -> list[Values]:
     """Latent values near the edges of their supports; the log joint need not be finite there."""
-    return [draw(model, rng, _FAR) for _ in range(_NUM_EDGES)]
+    return [draw(model, rng, _FAR) for _ in range(EFFORT.num_edges)]
 
 
 def far_points(model: FrozenModel, rng: np.random.Generator) -> list[Values]:
@@ -80,13 +76,13 @@ def far_points(model: FrozenModel, rng: np.random.Generator) -> list[Values]:
     nor among others as far apart. And a model that changes its ways somewhere, a clip or a branch, has a number for it.
     """
     found = []
-    for stretch, count in _TAILS:
-        for _ in range(count):
-            found.append(draw(model, rng, stretch, _TAILS[0][0]))
+    for stretch in _TAILS:
+        for _ in range(EFFORT.num_in_tails):
+            found.append(draw(model, rng, stretch, _TAILS[0]))
             side = {site: int(rng.choice([-1, 1])) for site in model.sizes}
             for direction in (1, -1):
                 sides = {site: direction * one for site, one in side.items()}
-                found.append(draw(model, rng, stretch, _TAILS[0][0], sides))
+                found.append(draw(model, rng, stretch, _TAILS[0], sides))
     return found + [at for limit in model.limits for at in _about(model, rng, limit)]
 
 
@@ -98,4 +94,4 @@ def _about(model: FrozenModel, rng: np.random.Generator, limit: float) -> list[V
         moved = {name: (centre + rng.standard_normal(x.shape)).astype(x.dtype) for name, x in free.items()}
         return draw(model, rng, 1.0) | moved
 
-    return [one(centre) for centre in (limit, -limit) for _ in range(_NUM_ABOUT)]
+    return [one(centre) for centre in (limit, -limit) for _ in range(EFFORT.num_about)]

@@ -7,9 +7,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from numpyro_symmetry.discovery.evidence import Evidence, nudged
-from numpyro_symmetry.discovery.frozen import FrozenModel, Point, Stack, Values, stacked
-from numpyro_symmetry.discovery.trials import (
+from numpyro_symmetry.discovery.proof.evidence import Evidence, nudged
+from numpyro_symmetry.discovery.proof.frozen import (
+    FrozenModel,
+    Point,
+    Stack,
+    Values,
+    stacked,
+)
+from numpyro_symmetry.discovery.proof.rounding import NUDGE
+from numpyro_symmetry.discovery.proof.trials import (
     CONTROL_FACTOR,
     Action,
     Gap,
@@ -21,8 +28,6 @@ from numpyro_symmetry.discovery.trials import (
     trial_elements,
 )
 from numpyro_symmetry.symmetry import Element, Symmetry
-
-_ROUNDING = 1e-13
 
 
 class Outcome(Enum):
@@ -134,7 +139,7 @@ def _tried(before: Proof, elements: list[tuple[str, Element]], at: Point) -> Pro
 
 def _is_firmly_inside(frozen: FrozenModel, place: Values) -> bool:
     """Whether a point stays in its supports when rounded otherwise: else a relabelling may seem to leave them."""
-    both = (place, nudged(place, _ROUNDING))
+    both = (place, nudged(place, NUDGE))
     return all(bool(inside) for point in both for inside in frozen.inside(point).values())
 
 
@@ -148,7 +153,7 @@ def _left(frozen: FrozenModel, symmetry: Symmetry, place: Values, stack: Stack) 
         inside = frozen.inside_of(nudged(stack, nudge) if nudge else stack)
         return np.all(list(inside.values()), 0)
 
-    stays = np.any([lies_inside(nudge) for nudge in (0.0, _ROUNDING, -_ROUNDING)], 0)
+    stays = np.any([lies_inside(nudge) for nudge in (0.0, NUDGE, -NUDGE)], 0)
     if stays.all():
         return [""] * count
     before, after = frozen.inside(place), frozen.inside_of(stack)

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from numpyro_symmetry.discovery.constants import axes_of_constant
-from numpyro_symmetry.discovery.interpreter import Known, Operation, Typed, Value
-from numpyro_symmetry.discovery.terms import Reason, Term, Uniform, atoms_of, pin, pinned, unify
+from numpyro_symmetry.discovery.labels.constants import axes_of_constant
+from numpyro_symmetry.discovery.labels.terms import (
+    Reason,
+    Term,
+    Uniform,
+    atoms_of,
+    pin,
+    pinned,
+)
+from numpyro_symmetry.discovery.labels.values import Known, Typed, Value
+from numpyro_symmetry.discovery.labels.walk import Operation
 
 Axes = list[list[Term]]
 
@@ -19,7 +27,7 @@ def elementwise(op: Operation) -> Axes:
     for axes in filter(None, op.axes):
         for k, n in enumerate(op.out_shapes[0]):
             if axes[k].size == n:
-                out[k] = unify(out[k], axes[k], op.reason("two axes meet", "moved"))
+                out[k] = op.meet(out[k], axes[k])
     return [out for _ in op.out_shapes]
 
 

@@ -8,8 +8,19 @@ from typing import Any
 import numpy as np
 from jax.extend import core
 
-from numpyro_symmetry.discovery.interpreter import Known, Operation, Origin, Rule, Typed, Value, constant_results
-from numpyro_symmetry.discovery.terms import Term, axis, pin, unify
+from numpyro_symmetry.discovery.labels.folding import constant_results
+from numpyro_symmetry.discovery.labels.terms import (
+    Term,
+    axis,
+    pin,
+)
+from numpyro_symmetry.discovery.labels.values import (
+    Known,
+    Origin,
+    Typed,
+    Value,
+)
+from numpyro_symmetry.discovery.labels.walk import Operation, Rule
 
 
 def scan(op: Operation) -> list[Value]:
@@ -20,7 +31,7 @@ def scan(op: Operation) -> list[Value]:
     else:
         # jax 0.12 keeps trees of (constants, carry, scanned) instead of their numbers
         num_consts, num_carry = map(len, params["ft_in"].unpack()[:2])
-    walk, start = op.interpreter, num_consts + num_carry
+    walk, start = op.walk, num_consts + num_carry
     kept = _kept_constants(op, num_consts, num_carry)
     counters = _counters(op, num_consts, num_carry)
     carry = [kept.get(k) or _fresh(op, k) for k in range(num_consts, start)]
@@ -30,7 +41,7 @@ def scan(op: Operation) -> list[Value]:
     ]
     steps: Term = axis(params["length"])
     for axes in op.axes[start:]:
-        steps = unify(steps, axes[0], op.reason("two axes meet", "moved"))
+        steps = op.meet(steps, axes[0])
     pin(steps, op.reason("a loop goes through it in order", "moved"))
     before, counted = walk.cells, walk.counted
     # within the loop every value stands for one step, except what is carried from one to the next
@@ -56,7 +67,7 @@ def scan(op: Operation) -> list[Value]:
 
 def while_(op: Operation) -> list[Value]:
     """A loop until a condition fails."""
-    walk, params = op.interpreter, op.params
+    walk, params = op.walk, op.params
     num_condition, num_body = params["cond_nconsts"], params["body_nconsts"]
     start = num_condition + num_body
     carry = [_fresh(op, k) for k in range(start, len(op.operands))]
@@ -68,7 +79,7 @@ def while_(op: Operation) -> list[Value]:
 
 def conditional(op: Operation) -> list[list[Term]]:
     """Branches: each must give the same labels."""
-    walk, branches = op.interpreter, op.params["branches"]
+    walk, branches = op.walk, op.params["branches"]
     which, *operands = op.operands
     if isinstance(which, Known):
         chosen = int(np.clip(int(which.value), 0, len(branches) - 1))
@@ -77,9 +88,8 @@ def conditional(op: Operation) -> list[list[Term]]:
     for branch in branches:
         out = walk.run_closed(branch, operands)
         axes = [walk.axes(value, shape, op.source) for value, shape in zip(out, op.out_shapes, strict=True)]
-        reason = op.reason("two axes meet", "moved")
         result = (
-            [[unify(a, b, reason) for a, b in zip(x, y, strict=True)] for x, y in zip(result, axes, strict=True)]
+            [[op.meet(a, b) for a, b in zip(x, y, strict=True)] for x, y in zip(result, axes, strict=True)]
             if result
             else axes
         )
@@ -88,8 +98,7 @@ def conditional(op: Operation) -> list[list[Term]]:
 
 def _fresh(op: Operation, position: int) -> Typed:
     """What a loop carries: it varies as soon as the loop makes it."""
-    reason = op.reason("two axes meet", "moved")
-    return Typed(tuple(unify(axis(term.size), term, reason) for term in op.axes[position]))
+    return Typed(tuple(op.meet(axis(term.size), term) for term in op.axes[position]))
 
 
 def _kept_constants(op: Operation, num_consts: int, num_carry: int) -> dict[int, Known]:
@@ -137,8 +146,8 @@ def _join(op: Operation, carry: Sequence[Value], out: list[Value]) -> None:
         if isinstance(before, Known):
             continue
         shape = tuple(term.size for term in before.axes)
-        for a, b in zip(before.axes, op.interpreter.axes(after, shape, op.source), strict=True):
-            unify(a, b, op.reason("two axes meet", "moved"))
+        for a, b in zip(before.axes, op.walk.axes(after, shape, op.source), strict=True):
+            op.meet(a, b)
 
 
 CONTROL: dict[str, Rule] = {"cond": conditional, "scan": scan, "while": while_}

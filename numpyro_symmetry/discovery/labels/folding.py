@@ -1,75 +1,90 @@
-"""Constants of a model: what symmetry they leave, and operations on them, done in NumPy so that nothing is compiled.
+"""What constants alone determine: operations on them, done in NumPy so that nothing is compiled, and whole programs.
 
-Knows terms and single operations; no programs.
+Knows programs and known values; no labels.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
+from jax.extend import core
 from scipy import special
 
-from numpyro_symmetry.discovery.terms import Atom, Reason, Term, Uniform, impose, pinned, slice_colours
-from numpyro_symmetry.models.compat import bind_params
+from numpyro_symmetry.discovery.labels.values import Known, known
+from numpyro_symmetry.models.compat import bind_params, called
+from numpyro_symmetry.models.programs import read_later
 
-# entries of a constant above which equal slices are not looked for: such arrays are data
-_MAX_COMPARED = 2_000_000
-# indices of a square constant up to which relabellings of both axes at once are looked for
-_MAX_JOINT = 64
+# equations up to which a called program is looked into for choices by constants
+_SMALL = 20
 
 
-def axes_of_constant(array: np.ndarray, reason: Reason) -> list[Term]:
-    """Labels of the axes of a constant: uniform, or coloured by equal slices; square ones also by both axes at once."""
-    if array.dtype.kind not in "biufc":
-        return [Uniform(n) if n < 2 else pinned(n, reason) for n in array.shape]
-    if array.size > _MAX_COMPARED:
-        return [Uniform(n) if n < 2 else pinned(n, reason) for n in array.shape]
-    colours = [slice_colours(array, k) if n > 1 else None for k, n in enumerate(array.shape)]
-    axes: list[Term] = []
-    for n, colour in zip(array.shape, colours, strict=True):
-        term: Term = Uniform(n)
-        if colour is not None:
-            impose(term := Atom(n), colour, reason)
-        axes.append(term)
-    for i, j in _square_axes(array):
-        left, right = colours[i], colours[j]
-        if left is None or right is None:
+def constants_of(jaxpr: Any, known_: Mapping[Any, Known]) -> dict[Any, Known]:
+    """Every value of a program that constants alone determine, and that a result is made from."""
+    found, wanted = dict(known_), read_later(jaxpr)
+
+    def read(atom: Any) -> Known | None:
+        return Known(np.asarray(atom.val)) if isinstance(atom, core.Literal) else found.get(atom)
+
+    for equation in jaxpr.eqns:
+        if not any(var in wanted for var in equation.outvars):
             continue
-        joint = _joint_colours(array, i, j)
-        if len(np.unique(joint)) < min(len(np.unique(left)), len(np.unique(right))):
-            shared = Atom(array.shape[i])
-            impose(shared, joint if joint.any() else None, reason)
-            axes[i] = axes[j] = shared
-            break
-    return axes
+        operands = list(map(read, equation.invars))
+        if equation.primitive.name == "platform_index":
+            found[equation.outvars[0]] = Known(np.int32(0))
+        elif (inner := called(equation)) is not None:
+            found.update(
+                (var, value)
+                for var, value in zip(equation.outvars, constant_results(inner, operands), strict=True)
+                if value is not None
+            )
+        elif (chosen := operand_chosen(equation, operands)) is not None:
+            value = operands[chosen]
+            if value is not None and value.value.shape == equation.outvars[0].aval.shape:
+                found[equation.outvars[0]] = value
+        elif None not in operands:
+            folded = fold(equation, [operand.value for operand in operands if operand is not None])
+            found.update(zip(equation.outvars, map(Known, folded or ()), strict=False))
+    return found
 
 
-def _square_axes(array: np.ndarray) -> list[tuple[int, int]]:
-    """Pairs of axes of one size, the last ones first."""
-    pairs = [(i, j) for j in range(array.ndim - 1, 0, -1) for i in range(j - 1, -1, -1)]
-    return [(i, j) for i, j in pairs if 1 < array.shape[i] == array.shape[j] <= _MAX_JOINT]
+def constant_results(closed: Any, args: Sequence[Known | None]) -> list[Known | None]:
+    """Which of a program's results constants alone determine, and their values."""
+    body = getattr(closed, "jaxpr", closed)
+    given = dict(zip(body.constvars, map(known, getattr(closed, "consts", ())), strict=True))
+    given |= {var: value for var, value in zip(body.invars, args, strict=True) if value is not None}
+    found = constants_of(body, given)
+    return [Known(np.asarray(v.val)) if isinstance(v, core.Literal) else found.get(v) for v in body.outvars]
 
 
-def _joint_colours(array: np.ndarray, i: int, j: int) -> np.ndarray:
-    """Equal for two indices whose exchange on both axes leaves the array alone, as in ``a + b * identity``."""
-    square = np.moveaxis(array, (i, j), (-2, -1)).reshape(-1, array.shape[i], array.shape[i])
-    n = array.shape[i]
-    colours = np.full(n, -1)
-    representatives: list[int] = []
-    for index in range(n):
-        for colour, other in enumerate(representatives):
-            order = np.arange(n)
-            order[[index, other]] = other, index
-            if np.allclose(square[:, order][:, :, order], square, rtol=2e-6, atol=0.0, equal_nan=True):
-                colours[index] = colour
-                break
-        else:
-            colours[index] = len(representatives)
-            representatives.append(index)
-    return colours
+def live_in(jaxpr: Any, known_: Mapping[Any, Known], wanted: Sequence[bool]) -> set[Any]:
+    """Values of a program that its wanted results are made from; not those a constant choice leaves out."""
+    live = {var for var, want in zip(jaxpr.outvars, wanted, strict=True) if want and not isinstance(var, core.Literal)}
+    for equation in reversed(jaxpr.eqns):
+        if not any(var in live for var in equation.outvars):
+            continue
+        operands = [Known(np.asarray(a.val)) if isinstance(a, core.Literal) else known_.get(a) for a in equation.invars]
+        inner, chosen = called(equation), operand_chosen(equation, operands)
+        body = getattr(inner, "jaxpr", inner)
+        used = equation.invars
+        if chosen is not None:
+            used = [equation.invars[chosen]]
+        elif body is not None and len(body.eqns) <= _SMALL:
+            given = {var: value for var, value in zip(body.invars, operands, strict=True) if value is not None}
+            inside = live_in(body, constants_of(body, given), [var in live for var in equation.outvars])
+            used = [a for a, var in zip(equation.invars, body.invars, strict=True) if var in inside]
+        live.update(a for a in used if not isinstance(a, core.Literal))
+    return live
+
+
+def operand_chosen(equation: Any, operands: Sequence[Known | None]) -> int | None:
+    """The operand that a choice by a constant takes, if it is one."""
+    if equation.primitive.name != "select_n" or operands[0] is None:
+        return None
+    which = np.unique(np.asarray(operands[0].value))
+    return 1 + int(which[0]) if len(which) == 1 else None
 
 
 def fold(equation: Any, values: list[np.ndarray]) -> list[np.ndarray] | None:
@@ -172,6 +187,8 @@ _NUMPY = {
     cases[int(which)],
     "clamp": lambda low, x, high: np.clip(x, low, high),
 }  # fmt: skip
+
+
 _FOLDED: dict[str, Callable] = {name: _plain(function) for name, function in _NUMPY.items()} | {
     "broadcast_in_dim": _broadcast,
     "iota": _iota,

@@ -16,6 +16,8 @@ import numpy as np
 from jax import Array
 from jax.extend import core
 
+from numpyro_symmetry.discovery.proof.effort import EFFORT
+from numpyro_symmetry.discovery.proof.rounding import IN_DOUBLE, IN_SINGLE, Rounding
 from numpyro_symmetry.models.data import is_array
 from numpyro_symmetry.models.log_joint import LOOKED_AT, Data, LogJoint, Sites, Way
 from numpyro_symmetry.models.programs import (
@@ -34,8 +36,8 @@ from numpyro_symmetry.models.programs import (
 # latent values by site: of one point, or of many, with one more axis in front
 Values = dict[str, np.ndarray]
 Stack = Values
-# numbers in a program from which on, and how many, its behaviour is looked at
-_NO_LIMIT, _MAX_LIMITS = 1e4, 6
+# numbers of a program from which on they are bounds of arithmetic, and no place where a model changes its ways
+_NO_LIMIT = 1e4
 _COMPARISONS = ("lt", "le", "gt", "ge", "max", "min", "clamp")
 # points that one call of a compiled program evaluates, and numbers in them at most
 _MOST_POINTS, _MOST_NUMBERS = 16, 2**21
@@ -63,8 +65,6 @@ class FrozenModel(NamedTuple):
         Numbers that stand in the program, where it may change its ways; the largest of them.
     data_sites
         Observed sites that hold data: every one but factors.
-    exact
-        Whether the arithmetic is float64 throughout.
     rounding
         How much of a log probability may be rounding.
     unread
@@ -78,8 +78,7 @@ class FrozenModel(NamedTuple):
     most_points: int
     limits: list[float]
     data_sites: tuple[str, ...]
-    exact: bool
-    rounding: float
+    rounding: Rounding
     unread: set[str]
 
     @property
@@ -163,8 +162,7 @@ class CompiledModel(NamedTuple):
             most_points=self.most_points,
             limits=_limits(body, self._numbers(data)),
             data_sites=sites.scored,
-            exact=exact,
-            rounding=1e-9 if exact else 1e-4,
+            rounding=IN_DOUBLE if exact else IN_SINGLE,
             unread=_unread(body, sorted(sites.shapes), sorted(self.program.outputs)) - sites.improper - sites.leaves,
         )
 
@@ -291,4 +289,4 @@ def _limits(jaxpr: Any, given: Mapping[Any, Any]) -> list[float]:
                 size = abs(float(value))
                 ranked[size] = ranked.get(size, False) or equation.primitive.name in _COMPARISONS
     sizes = sorted((size for size in ranked if 1.0 < size < _NO_LIMIT), key=lambda size: (ranked[size], size))
-    return sizes[::-1][:_MAX_LIMITS]
+    return sizes[::-1][: EFFORT.num_limits]

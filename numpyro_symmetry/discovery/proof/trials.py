@@ -13,15 +13,14 @@ from typing import NamedTuple, TypeVar
 import jax
 import numpy as np
 
-from numpyro_symmetry.discovery.frozen import FrozenModel, Point, Stack, Values, stacked
+from numpyro_symmetry.discovery.proof.frozen import FrozenModel, Point, Stack, Values, stacked
 from numpyro_symmetry.symmetry import Element, Group, SignedPermutation, Symmetry
 from numpyro_symmetry.symmetry.action import move as act
 from numpyro_symmetry.symmetry.axes import names_in
 from numpyro_symmetry.symmetry.hard import Part
 
+# how much more than rounding allows a wrong action must change, for a right one to show anything
 CONTROL_FACTOR = 1e3
-# nats that are a change however large what changes is, but for what float64 cannot tell of it
-_MOST, _DOUBLE = 1e-3, 1e-13
 ALL_GROUPS = "all groups"
 
 
@@ -129,32 +128,26 @@ def largest_gaps(frozen: FrozenModel, before: Values, after: Stack) -> list[Gap]
     Latent sites and factors may trade off, so only their sum counts. It is held against the magnitude of those that
     change at all, for a likelihood of 1e9 nats, or a large prior elsewhere, would hide any other.
     """
-    count = len(next(iter(after.values())))
+    count, allows = len(next(iter(after.values()))), frozen.rounding.allows
     change = {name: (np.asarray(after[name], float) - before[name]).reshape(count, -1) for name in before}
     size = {name: np.abs(np.asarray(before[name], float)) for name in before}
     data = [name for name in frozen.data_sites if name in before]
     rest = [name for name in before if name not in data]
     nats = [np.abs(change[name]).max(1, initial=0.0) for name in data]
-    allowed = [np.full(count, tolerance(frozen, float(size[name].max(initial=0.0)))) for name in data]
+    allowed = [np.full(count, allows(float(size[name].max(initial=0.0)))) for name in data]
     sites = [[name] * count for name in data]
     if rest:
         sums = np.stack([change[name].sum(1) for name in rest])
         norms = np.array([np.linalg.norm(size[name]) for name in rest])
         moved_at_all = np.stack([change[name].any(1) for name in rest])
         nats.append(np.abs(sums.sum(0)))
-        allowed.append(np.array([tolerance(frozen, float(x)) for x in norms @ moved_at_all]))
+        allowed.append(np.array([allows(float(x)) for x in norms @ moved_at_all]))
         sites.append([rest[k] for k in np.where(np.isfinite(sums), np.abs(sums), np.inf).argmax(0)])
     gaps = [
         [Gap(site, float(x), float(y)) for site, x, y in zip(*one, strict=True)]
         for one in zip(sites, nats, allowed, strict=True)
     ]
     return [max((Gap("", 0.0, 0.0), *at), key=lambda gap: gap.ratio) for at in zip(*gaps, strict=True)]
-
-
-def tolerance(frozen: FrozenModel, size: float) -> float:
-    """How far a log probability of some size may move by rounding."""
-    relative = frozen.rounding * (1.0 + size)
-    return min(relative, max(_MOST, _DOUBLE * size)) if frozen.exact else relative
 
 
 def control_gaps(frozen: FrozenModel, action: Action, names: Sequence[str], at: Point) -> dict[str, Gap]:

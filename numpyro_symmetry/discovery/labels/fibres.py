@@ -11,7 +11,13 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-from numpyro_symmetry.discovery.terms import Atom, Joined, Term, atoms_of, resolve
+from numpyro_symmetry.discovery.labels.terms import (
+    Atom,
+    Joined,
+    Term,
+    atoms_of,
+    resolve,
+)
 
 # combinations of parts of joined axes looked at in one value
 _MAX_COMBINATIONS = 4096

@@ -1,19 +1,19 @@
 """From labelled axes to a `Symmetry`: which atoms are free, what they are fibred over, and what to call them.
 
-Knows terms and symmetries; no programs, no models.
+Knows walks, terms and symmetries; no models.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
-from numpyro_symmetry.discovery.fibres import Pointer, chains
-from numpyro_symmetry.discovery.group_names import path_of, short_names
-from numpyro_symmetry.discovery.terms import (
+from numpyro_symmetry.discovery.labels.fibres import chains
+from numpyro_symmetry.discovery.labels.names import path_of, short_names
+from numpyro_symmetry.discovery.labels.terms import (
     Atom,
     Joined,
     Product,
@@ -25,8 +25,9 @@ from numpyro_symmetry.discovery.terms import (
     line_of_cut,
     resolve,
 )
+from numpyro_symmetry.discovery.labels.walk import Walk
 from numpyro_symmetry.symmetry import Concat, Finding, Split, Symmetry, SymmetryError, Unsigned, Whole
-from numpyro_symmetry.symmetry.axes import AxisEntry, labels
+from numpyro_symmetry.symmetry.axes import AxisEntry, labels, padded
 
 # blocks of axes of one size of which every set is tried
 _MAX_BLOCKS = 8
@@ -43,25 +44,15 @@ class Reading:
     ----------
     sites
         Site -> a term for each axis.
-    record
-        Labels of every value of the program.
-    pointers
-        Axes whose entries belong each to an entry of another axis, and a tag of the indices that say which.
+    walk
+        The walk through the program, with what it has met.
     names
         Site -> a name for each axis, or ``None``.
-    meetings
-        Part of an axis (a label, the first index, the one behind the last) that was used on its own -> the data, other
-        than real ones, that it meets.
-    shadows
-        Pairs of an axis and one whose indices are the same, though no rule makes their labels so.
     """
 
     sites: dict[str, list[Term]]
-    record: list[tuple[Term, ...]]
-    pointers: list[Pointer]
+    walk: Walk
     names: Mapping[str, Sequence[str | None]]
-    meetings: Mapping[tuple[Term, int, int], set[object]] = field(default_factory=dict)
-    shadows: Sequence[tuple[Term, Term]] = ()
 
     def atoms(self) -> dict[int, Atom]:
         """Every atom on an axis of a site, in the order of the sites."""
@@ -99,7 +90,7 @@ class Reading:
         while True:
             more = {
                 atom.serial
-                for term, shadow in self.shadows
+                for term, shadow in self.walk.shadows
                 if any(a.serial in bound or any(r.strength == "data" for r in a.reasons) for a in atoms_of(shadow))
                 for atom in atoms_of(term)
             }
@@ -113,20 +104,32 @@ class Reading:
         Numbers would take two indices for alike of which each has its own datum, where those data coincide.
         """
         met: dict[tuple, set[object]] = {}
-        for (term, start, stop), data in self.meetings.items():
+        for (term, start, stop), data in self.walk.meetings.items():
             for index in indices_of(term)[start:stop]:
                 met.setdefault(index, set()).update(data)
         rows = zip(*(indices_of(self.sites[site][k]) for site, k in places), strict=True)
         seen: dict[tuple, int] = {}
         return tuple(seen.setdefault(tuple(frozenset(met.get(i, ())) for i in row), len(seen)) for row in rows)
 
+    def unlabelled_axes(self, found: Symmetry | None) -> dict[int, list[tuple[str, int]]]:
+        """Size -> axes that carry no group of a symmetry and meet no data."""
+        axes: dict[int, list[tuple[str, int]]] = {}
+        for site, terms in self.sites.items():
+            entries = padded(found.axes.get(site, ()) if found is not None else (), len(terms))
+            own = entries[len(entries) - len(terms) :]
+            for k, term in enumerate(terms):
+                meets_data = any(reason.strength == "data" for atom in atoms_of(term) for reason in atom.reasons)
+                if own[k] is None and not meets_data:
+                    axes.setdefault(term.size, []).append((site, k))
+        return axes
+
     def symmetry(self) -> Symmetry:
         """The group that the labels leave."""
         atoms = self.atoms()
         free = [serial for serial, atom in atoms.items() if self.is_free(atom)]
-        values = itertools.chain(self.record, self.sites.values())
+        values = itertools.chain(self.walk.record, self.sites.values())
         try:
-            return self._with_chains(chains(values, self.pointers, atoms, free))
+            return self._with_chains(chains(values, self.walk.pointers, atoms, free))
         except SymmetryError:
             # a site on which an axis stands without what it would be fibred over: its cells move together
             return self._with_chains({})

@@ -8,84 +8,25 @@ symmetries; no terms.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
-from numpyro_symmetry.discovery.evidence import Evidence
-from numpyro_symmetry.discovery.frozen import Values
-from numpyro_symmetry.discovery.prove import Proof, prove
-from numpyro_symmetry.discovery.reading import Block, Reading
-from numpyro_symmetry.discovery.trials import gap_to
+from numpyro_symmetry.discovery.proof.effort import EFFORT
+from numpyro_symmetry.discovery.proof.evidence import Evidence
+from numpyro_symmetry.discovery.proof.frozen import Values
+from numpyro_symmetry.discovery.proof.prove import Proof, prove
+from numpyro_symmetry.discovery.proof.trials import gap_to
 from numpyro_symmetry.symmetry import Symmetry
 
-_NUM_ELEMENTS, _NUM_FAR = 1, 4
-# axes up to this size are searched for sets of indices that may be exchanged among themselves
-_MAX_ORBITS = 32
-# blocks of axes of one size of which every set is searched for them
-_MAX_BLOCKS_IN_PART = 5
+# whole axes of one size: site and position
+Block = tuple[tuple[str, int], ...]
 
 
-def what_holds(symmetry: Symmetry, evidence: Evidence, rng: np.random.Generator) -> tuple[Symmetry, dict[str, Proof]]:
-    """The groups that numbers prove, and what they show of the others."""
-
-    def tried(names: Iterable[str]) -> Proof:
-        return prove(evidence, symmetry.restrict(list(names)), rng, _NUM_ELEMENTS)
-
-    if not symmetry.groups or tried(symmetry.groups).holds:
-        return symmetry, {}
-    proofs = {name: tried([name]) for name in symmetry.groups}
-    refused = {name: proof for name, proof in proofs.items() if not proof.holds}
-    kept = symmetry.restrict([name for name in symmetry.groups if name not in refused])
-    if kept.groups and not (together := tried(kept.groups)).holds:
-        return symmetry.restrict([]), dict.fromkeys(kept.groups, together) | refused
-    return kept, refused
-
-
-def with_blocks(
-    reading: Reading,
-    symmetry: Symmetry,
-    blocks: dict[int, list[Block]],
-    evidence: Callable[[], Iterable[Evidence]],
-    rng: np.random.Generator,
-) -> Symmetry:
-    """The symmetry with groups on sets of blocks of axes of one size; all evidence agrees.
-
-    Whole groups on the smallest sets first: each of two layers of one width has a group of its own, and what moves both
-    alike is their diagonal only. Of what is left, the set that has the largest group on some of its indices.
-    """
-
-    def held(claimed: Symmetry) -> bool:
-        return all(prove(one, claimed, rng, _NUM_ELEMENTS, _NUM_FAR).holds for one in evidence())
-
-    for known in blocks.values():
-        left = list(known)
-        for chosen in _sets_of(known):
-            claim = _claim(reading, symmetry, chosen) if all(block in left for block in chosen) else None
-            if claim is None or not _is_likely(claim, evidence):
-                continue
-            if held(one := claim.with_orbits(claim.kinds)):
-                symmetry, left = one, [block for block in left if block not in chosen]
-        while 0 < len(left) <= _MAX_BLOCKS_IN_PART:
-            parts = [(one, chosen) for chosen in _sets_of(left) if (one := _part(reading, symmetry, chosen, evidence))]
-            # of equal groups the first, which stands on the fewest axes
-            ranked = sorted(parts, key=lambda part: -part[0].log_order())
-            found = next(((one, chosen) for one, chosen in ranked if held(one)), None)
-            if found is None:
-                break
-            symmetry, left = found[0], [block for block in left if block not in found[1]]
-    return symmetry
-
-
-def _sets_of(blocks: list[Block]) -> Iterator[tuple[Block, ...]]:
-    """Every set of blocks, the smallest first."""
-    return itertools.chain.from_iterable(itertools.combinations(blocks, k) for k in range(1, len(blocks) + 1))
-
-
-class _Claim(NamedTuple):
-    """One more group on whole axes: the symmetry with it, its name and places, and a label for each of its indices.
+class Claim(NamedTuple):
+    """One more group on whole axes: the symmetry with it, its places, and a label for each of its indices.
 
     Indices of which parts of the program met different data have different labels, and are never exchanged.
     """
@@ -96,6 +37,7 @@ class _Claim(NamedTuple):
     kinds: tuple[int, ...]
 
     def with_orbits(self, orbits: tuple[int, ...]) -> Symmetry:
+        """The symmetry with the group on orbits, if they differ."""
         if not any(orbits):
             return self.symmetry
         return replace(self.symmetry, orbits=dict(self.symmetry.orbits) | {self.name: orbits})
@@ -110,17 +52,66 @@ class _Claim(NamedTuple):
         return moved
 
 
-def _claim(reading: Reading, symmetry: Symmetry, blocks: tuple[Block, ...]) -> _Claim | None:
-    """One more group on some blocks of axes; ``None`` where there is none to claim."""
-    places = [place for block in blocks for place in block]
-    claimed, kinds = reading.with_group(symmetry, places), reading.kinds(places)
-    if claimed is None or len(set(kinds)) == len(kinds):
-        return None
-    site, position = places[0]
-    return _Claim(claimed, str(claimed.axes[site][position]), places, kinds)
+Claims = Callable[[Symmetry, tuple[Block, ...]], Claim | None]
 
 
-def _is_likely(claim: _Claim, evidence: Callable[[], Iterable[Evidence]]) -> bool:
+def what_holds(symmetry: Symmetry, evidence: Evidence, rng: np.random.Generator) -> tuple[Symmetry, dict[str, Proof]]:
+    """The groups that numbers prove, and what they show of the others."""
+
+    def tried(names: Iterable[str]) -> Proof:
+        return prove(evidence, symmetry.restrict(list(names)), rng, EFFORT.num_elements)
+
+    if not symmetry.groups or tried(symmetry.groups).holds:
+        return symmetry, {}
+    proofs = {name: tried([name]) for name in symmetry.groups}
+    refused = {name: proof for name, proof in proofs.items() if not proof.holds}
+    kept = symmetry.restrict([name for name in symmetry.groups if name not in refused])
+    if kept.groups and not (together := tried(kept.groups)).holds:
+        return symmetry.restrict([]), dict.fromkeys(kept.groups, together) | refused
+    return kept, refused
+
+
+def with_blocks(
+    claim_of: Claims,
+    symmetry: Symmetry,
+    blocks: Mapping[int, Sequence[Block]],
+    evidence: Callable[[], Iterable[Evidence]],
+    rng: np.random.Generator,
+) -> Symmetry:
+    """The symmetry with groups on sets of blocks of axes of one size; all evidence agrees.
+
+    Whole groups on the smallest sets first: each of two layers of one width has a group of its own, and what moves both
+    alike is their diagonal only. Of what is left, the set that has the largest group on some of its indices.
+    """
+
+    def held(claimed: Symmetry) -> bool:
+        return all(prove(one, claimed, rng, EFFORT.num_elements, EFFORT.num_elements_far).holds for one in evidence())
+
+    for known in blocks.values():
+        left = list(known)
+        for chosen in _sets_of(known):
+            claim = claim_of(symmetry, chosen) if all(block in left for block in chosen) else None
+            if claim is None or not _is_likely(claim, evidence):
+                continue
+            if held(one := claim.with_orbits(claim.kinds)):
+                symmetry, left = one, [block for block in left if block not in chosen]
+        while 0 < len(left) <= EFFORT.max_blocks_in_part:
+            parts = [(one, chosen) for chosen in _sets_of(left) if (one := _part(claim_of(symmetry, chosen), evidence))]
+            # of equal groups the first, which stands on the fewest axes
+            ranked = sorted(parts, key=lambda part: -part[0].log_order())
+            found = next(((one, chosen) for one, chosen in ranked if held(one)), None)
+            if found is None:
+                break
+            symmetry, left = found[0], [block for block in left if block not in found[1]]
+    return symmetry
+
+
+def _sets_of(blocks: Sequence[Block]) -> Iterator[tuple[Block, ...]]:
+    """Every set of blocks, the smallest first."""
+    return itertools.chain.from_iterable(itertools.combinations(blocks, k) for k in range(1, len(blocks) + 1))
+
+
+def _is_likely(claim: Claim, evidence: Callable[[], Iterable[Evidence]]) -> bool:
     """Whether one exchange at one point changes nothing, to see quickly which claims are worth a proof."""
     first = next(iter(evidence()))
     index = next(k for k, kind in enumerate(claim.kinds) if claim.kinds.count(kind) > 1)
@@ -129,15 +120,12 @@ def _is_likely(claim: _Claim, evidence: Callable[[], Iterable[Evidence]]) -> boo
     return gap_to(first.frozen, at, claim.exchanged(at.values, index, other)).ratio <= 1.0
 
 
-def _part(
-    reading: Reading, symmetry: Symmetry, blocks: tuple[Block, ...], evidence: Callable[[], Iterable[Evidence]]
-) -> Symmetry | None:
-    """The symmetry with one more group on orbits of the indices of some blocks; ``None`` where no two may be exchanged.
+def _part(claim: Claim | None, evidence: Callable[[], Iterable[Evidence]]) -> Symmetry | None:
+    """The claim with orbits of those indices that may be exchanged; ``None`` where no two may be.
 
     Indices of different kinds are not tried.
     """
-    claim = _claim(reading, symmetry, blocks)
-    if claim is None or len(claim.kinds) > _MAX_ORBITS:
+    if claim is None or len(claim.kinds) > EFFORT.max_orbits:
         return None
 
     def may_be_exchanged(index: int, other: int) -> bool:

@@ -10,93 +10,31 @@ from __future__ import annotations
 import sysconfig
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.extend import core
 
-from numpyro_symmetry.discovery.constants import axes_of_constant, fold
-from numpyro_symmetry.discovery.terms import DIFFERS, Reason, Strength, Term, Uniform, pinned, resolve, unify
+from numpyro_symmetry.discovery.labels.constants import axes_of_constant
+from numpyro_symmetry.discovery.labels.folding import constants_of, fold, live_in, operand_chosen
+from numpyro_symmetry.discovery.labels.terms import (
+    DIFFERS,
+    Reason,
+    Strength,
+    Term,
+    Uniform,
+    pinned,
+    resolve,
+    unify,
+)
+from numpyro_symmetry.discovery.labels.values import Known, Origin, Piece, Typed, Value, known
 from numpyro_symmetry.models.compat import called, frames_of, shapes_of
-from numpyro_symmetry.models.programs import read_later
 
 # folders whose frames are not the user's: the standard library and installed packages, and this package
-_LIBRARIES = (sysconfig.get_paths()["stdlib"], sysconfig.get_paths()["purelib"], str(Path(__file__).parents[1]))
-# equations up to which a called program is looked into for choices by constants
-_SMALL = 20
+_LIBRARIES = (sysconfig.get_paths()["stdlib"], sysconfig.get_paths()["purelib"], str(Path(__file__).parents[2]))
 
 
-class Origin(IntEnum):
-    """What a value is made of, at most: constants and counters of loops, real data, other data, latent values.
-
-    Numbers can tell real data apart by moving them a little; not so whole numbers, of which two may coincide.
-    """
-
-    COUNTED = 0
-    REAL = 1
-    WHOLE = 2
-    LATENT = 3
-
-
-# part of an axis that was used on its own: the axis, the first index, and the one behind the last
-Piece = tuple[Term, int, int]
-
-
-class Known(NamedTuple):
-    """A value that does not depend on latent values or data."""
-
-    value: Any
-
-    @property
-    def origin(self) -> Origin:
-        """Made of constants."""
-        return Origin.COUNTED
-
-    @property
-    def pieces(self) -> frozenset[Piece]:
-        """Made of no part of a latent axis."""
-        return frozenset()
-
-    @property
-    def tag(self) -> object:
-        """The same for equal constants."""
-        return (
-            (str(self.value.dtype), self.value.shape, self.value.tobytes()) if hasattr(self.value, "tobytes") else None
-        )
-
-
-class Typed(NamedTuple):
-    """A value with a label for each of its axes.
-
-    Attributes
-    ----------
-    axes
-        The labels.
-    columns
-        What was joined along the last axis, if one column each: indices of which some are constant.
-    tag
-        The same for values that are the same function of the same data; ``None`` if latent values enter.
-    origin
-        What it is made of.
-    pieces
-        Parts of latent axes, taken on their own, that it is made of.
-    choice
-        Of a choice among constants of whole numbers, entry by entry: what chooses, and what each would be everywhere.
-    """
-
-    axes: tuple[Term, ...]
-    columns: tuple[Value, ...] | None = None
-    tag: object = None
-    origin: Origin = Origin.LATENT
-    pieces: frozenset[Piece] = frozenset()
-    choice: tuple[object, tuple[np.ndarray, ...]] | None = None
-
-
-Value = Known | Typed
 _LEFT_OUT = Typed(())
 
 
@@ -115,7 +53,7 @@ class Operation(NamedTuple):
         Whether each result is never read.
     source
         Line of the user's file.
-    equation, interpreter
+    equation, walk
         For rules that evaluate constants or walk inner programs.
     """
 
@@ -128,11 +66,15 @@ class Operation(NamedTuple):
     unused: list[bool]
     source: str
     equation: Any
-    interpreter: Interpreter
+    walk: Walk
 
-    def mix(self, *terms: Term) -> None:
-        """Record that entries along these axes of the first operand are mixed: the others then stand without them."""
-        self.interpreter.see(Typed(tuple(t for t in self.axes[0] if not any(t is term for term in terms))))
+    def meet(self, a: Term, b: Term) -> Term:
+        """Two axes whose entries stand one for one, made the same."""
+        return unify(a, b, self.reason("two axes meet", "moved"))
+
+    def mix(self, *terms: Term, operand: int = 0) -> None:
+        """Record that entries along these axes of an operand are mixed: its others then stand without them."""
+        self.walk.see(Typed(tuple(t for t in self.axes[operand] if not any(t is term for term in terms))))
 
     def reason(self, text: str, strength: Strength = "order") -> Reason:
         """A reason with the line at which this operation stands."""
@@ -149,7 +91,7 @@ Rule = Callable[[Operation], "Sequence[list[Term] | Value]"]
 
 
 @dataclass
-class Interpreter:
+class Walk:
     """A walk through a program.
 
     Attributes
@@ -173,7 +115,7 @@ class Interpreter:
         The user's line at which the walk stands.
     """
 
-    rules: dict[str, Rule]
+    rules: Mapping[str, Rule]
     record: list[tuple[Term, ...]] = field(default_factory=list)
     cells: tuple[Term, ...] = ()
     pointers: list[tuple[Term, Term, object]] = field(default_factory=list)
@@ -200,7 +142,7 @@ class Interpreter:
             if all(var in known or var not in live for var in equation.outvars):
                 continue
             operands = list(map(read, equation.invars))
-            chosen = _chosen(equation, [x if isinstance(x, Known) else None for x in operands])
+            chosen = operand_chosen(equation, [x if isinstance(x, Known) else None for x in operands])
             unused = [var not in live for var in equation.outvars]
             values = self.step(equation, operands, unused) if chosen is None else [operands[chosen]]
             for var, value in zip(equation.outvars, values, strict=True):
@@ -299,79 +241,6 @@ def _choice_of(equation: Any, operands: Sequence[Value]) -> tuple[object, tuple[
             return None
         found += folded
     return who, tuple(found)
-
-
-def known(value: Any) -> Known:
-    """A constant as a value; random keys stay what they are."""
-    if hasattr(value, "dtype") and jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
-        return Known(value)
-    return Known(np.asarray(value))
-
-
-def constants_of(jaxpr: Any, known_: Mapping[Any, Known]) -> dict[Any, Known]:
-    """Every value of a program that constants alone determine, and that a result is made from."""
-    found, wanted = dict(known_), read_later(jaxpr)
-
-    def read(atom: Any) -> Known | None:
-        return Known(np.asarray(atom.val)) if isinstance(atom, core.Literal) else found.get(atom)
-
-    for equation in jaxpr.eqns:
-        if not any(var in wanted for var in equation.outvars):
-            continue
-        operands = list(map(read, equation.invars))
-        if equation.primitive.name == "platform_index":
-            found[equation.outvars[0]] = Known(np.int32(0))
-        elif (inner := called(equation)) is not None:
-            found.update(
-                (var, value)
-                for var, value in zip(equation.outvars, constant_results(inner, operands), strict=True)
-                if value is not None
-            )
-        elif (chosen := _chosen(equation, operands)) is not None:
-            value = operands[chosen]
-            if value is not None and value.value.shape == equation.outvars[0].aval.shape:
-                found[equation.outvars[0]] = value
-        elif None not in operands:
-            folded = fold(equation, [operand.value for operand in operands if operand is not None])
-            found.update(zip(equation.outvars, map(Known, folded or ()), strict=False))
-    return found
-
-
-def constant_results(closed: Any, args: Sequence[Known | None]) -> list[Known | None]:
-    """Which of a program's results constants alone determine, and their values."""
-    body = getattr(closed, "jaxpr", closed)
-    given = dict(zip(body.constvars, map(known, getattr(closed, "consts", ())), strict=True))
-    given |= {var: value for var, value in zip(body.invars, args, strict=True) if value is not None}
-    found = constants_of(body, given)
-    return [Known(np.asarray(v.val)) if isinstance(v, core.Literal) else found.get(v) for v in body.outvars]
-
-
-def live_in(jaxpr: Any, known_: Mapping[Any, Known], wanted: Sequence[bool]) -> set[Any]:
-    """Values of a program that its wanted results are made from; not those a constant choice leaves out."""
-    live = {var for var, want in zip(jaxpr.outvars, wanted, strict=True) if want and not isinstance(var, core.Literal)}
-    for equation in reversed(jaxpr.eqns):
-        if not any(var in live for var in equation.outvars):
-            continue
-        operands = [Known(np.asarray(a.val)) if isinstance(a, core.Literal) else known_.get(a) for a in equation.invars]
-        inner, chosen = called(equation), _chosen(equation, operands)
-        body = getattr(inner, "jaxpr", inner)
-        used = equation.invars
-        if chosen is not None:
-            used = [equation.invars[chosen]]
-        elif body is not None and len(body.eqns) <= _SMALL:
-            given = {var: value for var, value in zip(body.invars, operands, strict=True) if value is not None}
-            inside = live_in(body, constants_of(body, given), [var in live for var in equation.outvars])
-            used = [a for a, var in zip(equation.invars, body.invars, strict=True) if var in inside]
-        live.update(a for a in used if not isinstance(a, core.Literal))
-    return live
-
-
-def _chosen(equation: Any, operands: Sequence[Known | None]) -> int | None:
-    """The operand that a choice by a constant takes, if it is one."""
-    if equation.primitive.name != "select_n" or operands[0] is None:
-        return None
-    which = np.unique(np.asarray(operands[0].value))
-    return 1 + int(which[0]) if len(which) == 1 else None
 
 
 def _source(equation: Any) -> str:

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from numpyro_symmetry.discovery.frozen import FrozenModel, Point, Values
-from numpyro_symmetry.discovery.prove import Outcome, Proof
-from numpyro_symmetry.discovery.trials import (
+from numpyro_symmetry.discovery.proof.frozen import FrozenModel, Point, Values
+from numpyro_symmetry.discovery.proof.prove import Outcome, Proof
+from numpyro_symmetry.discovery.proof.trials import (
     ALL_GROUPS,
     CONTROL_FACTOR,
     Action,
@@ -100,11 +100,12 @@ def _only_permutes(proof: Proof) -> bool:
     trials = [proof.element, *(other for name, other in others if name == proof.label)]
     for at in proof.places:
         base = at.log_probs
-        entries, size = np.sort(np.ravel(base[site])), float(np.abs(base[site]).max(initial=0.0))
+        entries = np.sort(np.ravel(base[site]))
+        own_rounding = frozen.rounding.relative * (1.0 + float(np.abs(entries).max(initial=0.0)))
         for trial in trials:
             after = frozen.log_probs(action.move(trial, at.values))
             difference = np.abs(np.sort(np.ravel(after[site])) - entries).max(initial=0.0)
-            if not difference <= frozen.rounding * (1.0 + size) or not largest_gap(as_factor, base, after).ratio <= 1.0:
+            if not (difference <= own_rounding and largest_gap(as_factor, base, after).ratio <= 1.0):
                 return False
     return True
 

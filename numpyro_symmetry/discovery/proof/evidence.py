@@ -6,14 +6,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from numpyro_symmetry.discovery.frozen import FrozenModel, Point, Values, stacked
-from numpyro_symmetry.discovery.points import edges, far_points, points
-from numpyro_symmetry.discovery.trials import gap_to, gaps_to
-
-# a point far out is of use where this relative change moves its log joint by less than a part of what a gap may be
-_FAR_ROUNDING, _HARDLY = 1e-12, 0.1
-# spacing of single precision, and how much more another order of rounding may do than a nudge was seen to
-_SINGLE, _MARGIN = 1.2e-7, 10.0
+from numpyro_symmetry.discovery.proof.frozen import (
+    FrozenModel,
+    Point,
+    Values,
+    stacked,
+)
+from numpyro_symmetry.discovery.proof.points import edges, far_points, points
+from numpyro_symmetry.discovery.proof.rounding import FAR_NUDGE, HARDLY, MARGIN, SINGLE
+from numpyro_symmetry.discovery.proof.trials import gap_to, gaps_to
 
 
 class Evidence(NamedTuple):
@@ -68,16 +69,17 @@ def _is_exact(frozen: FrozenModel, at: Point) -> bool:
     """Whether the log joint of a point is finite, and hardly depends on how it is rounded."""
     if not all(np.isfinite(x).all() for x in at.log_probs.values()):
         return False
-    return gap_to(frozen, at, nudged(at.values, _FAR_ROUNDING, _FAR_ROUNDING)).ratio < _HARDLY
+    return gap_to(frozen, at, nudged(at.values, FAR_NUDGE, FAR_NUDGE)).ratio < HARDLY
 
 
 def measured(evidence: Evidence) -> Evidence:
     """Evidence of a model that rounds to single precision, with the rounding that is seen in place of what may be."""
     frozen = evidence.frozen
-    if frozen.exact:
+    if frozen.rounding.is_double:
         return evidence
-    seen = _SINGLE
+    seen = SINGLE
     for at in (*evidence.places, *evidence.far):
-        gaps = gaps_to(frozen, at, stacked([nudged(at.values, s * _SINGLE) for s in (-2, -1, 1, 2)]))
-        seen = max(seen, _MARGIN * max(gap.ratio for gap in gaps) * frozen.rounding)
-    return evidence._replace(frozen=frozen._replace(rounding=min(seen, frozen.rounding)))
+        gaps = gaps_to(frozen, at, stacked([nudged(at.values, s * SINGLE) for s in (-2, -1, 1, 2)]))
+        seen = max(seen, MARGIN * max(gap.ratio for gap in gaps) * frozen.rounding.relative)
+    rounding = frozen.rounding._replace(relative=min(seen, frozen.rounding.relative))
+    return evidence._replace(frozen=frozen._replace(rounding=rounding))

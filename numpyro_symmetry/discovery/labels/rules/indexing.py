@@ -7,10 +7,9 @@ import math
 
 import numpy as np
 
-from numpyro_symmetry.discovery.constants import evaluate
-from numpyro_symmetry.discovery.interpreter import Known, Operation, Origin, Piece, Rule, Typed, Value
-from numpyro_symmetry.discovery.rules_basic import elementwise
-from numpyro_symmetry.discovery.terms import (
+from numpyro_symmetry.discovery.labels.folding import evaluate
+from numpyro_symmetry.discovery.labels.rules.elementwise import elementwise
+from numpyro_symmetry.discovery.labels.terms import (
     Joined,
     Product,
     Reason,
@@ -27,6 +26,14 @@ from numpyro_symmetry.discovery.terms import (
     slice_colours,
     unify,
 )
+from numpyro_symmetry.discovery.labels.values import (
+    Known,
+    Origin,
+    Piece,
+    Typed,
+    Value,
+)
+from numpyro_symmetry.discovery.labels.walk import Operation, Rule
 
 # entries of a result up to which a gather with constant indices is followed entry by entry
 _MAX_FOLLOWED = 500_000
@@ -69,7 +76,7 @@ def concatenate(op: Operation) -> list[Value]:
     for axes in op.axes:
         for k in range(len(out)):
             if k != position:
-                out[k] = unify(out[k], axes[k], op.reason("two axes meet", "moved"))
+                out[k] = op.meet(out[k], axes[k])
     out[position] = resolve(Joined(axes[position] for axes in op.axes))
     columns = tuple(op.operands) if position == len(out) - 1 and all(s[-1] == 1 for s in op.shapes) else None
     return [Typed(tuple(out), columns)]
@@ -80,7 +87,7 @@ def stack(op: Operation) -> list[list[Term]]:
     position = op.params.get("axis", op.params.get("dimension", 0))
     out: list[Term] = [Uniform(n) for n in op.shapes[0]]
     for axes in op.axes:
-        out = [unify(a, b, op.reason("two axes meet", "moved")) for a, b in zip(out, axes, strict=True)]
+        out = [op.meet(a, b) for a, b in zip(out, axes, strict=True)]
     out.insert(position, pinned(op.out_shapes[0][position], op.reason("stacked from several values", "moved")))
     return [out]
 
@@ -137,7 +144,7 @@ def dynamic_slice(op: Operation) -> list[Value]:
             reason = _pointed(op, start)
             out.append(_other(op, term, n, reason))
             if start.origin == Origin.COUNTED:
-                op.interpreter.count_through(term, reason)
+                op.walk.count_through(term, reason)
     return [Typed(tuple(out), pieces=frozenset(pieces))]
 
 
@@ -146,7 +153,7 @@ def dynamic_update_slice(op: Operation) -> list[list[Term]]:
     out: list[Term] = []
     for whole, update in zip(op.axes[0], op.axes[1], strict=True):
         if whole.size == update.size:
-            out.append(unify(whole, update, op.reason("two axes meet", "moved")))
+            out.append(op.meet(whole, update))
         else:
             reason = op.by_index("overwritten in part", *op.operands[2:])
             pin(whole, reason)
@@ -161,10 +168,8 @@ def gather(op: Operation) -> list[Value]:
     if isinstance(indices, Typed) and indices.choice is not None:
         # one of several entries: where each of them is, as a choice among constants says
         each = [gather(_at(op, constant)) for constant in indices.choice[1]]
-        reason = op.reason("two axes meet", "moved")
-        found = [op.interpreter.axes(value, op.out_shapes[0]) for (value,) in each]
-        meet = functools.partial(unify, reason=reason)
-        return [Typed(tuple(functools.reduce(meet, terms) for terms in zip(*found, strict=True)))]
+        found = [op.walk.axes(value, op.out_shapes[0]) for (value,) in each]
+        return [Typed(tuple(functools.reduce(op.meet, terms) for terms in zip(*found, strict=True)))]
     if isinstance(indices, Known) and math.prod(op.out_shapes[0]) <= _MAX_FOLLOWED:
         return [_follow(op)]
     numbers, sizes = op.params["dimension_numbers"], op.params["slice_sizes"]
@@ -174,7 +179,7 @@ def gather(op: Operation) -> list[Value]:
     columns = dict(zip(numbers.start_index_map, getattr(indices, "columns", None) or (), strict=False))
     index_axes = _index_axes(op, list(columns.values()))
     for k, b in zip(batching, getattr(numbers, "start_indices_batching_dims", ()), strict=True):
-        index_axes[b] = unify(index_axes[b], operand[k], op.reason("two axes meet", "moved"))
+        index_axes[b] = op.meet(index_axes[b], operand[k])
     out: list[Term] = [Uniform(n) for n in op.out_shapes[0]]
     batch = [k for k in range(len(out)) if k not in numbers.offset_dims]
     for k, term in zip(batch, index_axes, strict=True):
@@ -184,19 +189,19 @@ def gather(op: Operation) -> list[Value]:
         out[j] = operand[k] if sizes[k] == shape[k] else _other(op, operand[k], out[j].size, pointed)
     for k in numbers.collapsed_slice_dims:
         if (axis := _counted(columns.get(k), shape[k])) is not None:
-            out[batch[axis]] = unify(out[batch[axis]], operand[k], op.reason("two axes meet", "moved"))
+            out[batch[axis]] = op.meet(out[batch[axis]], operand[k])
         else:
             pin(operand[k], pointed)
             _point(op, index_axes, operand[k], columns.get(k, indices), pointed)
             if indices.origin == Origin.COUNTED:
-                op.interpreter.count_through(operand[k], pointed)
+                op.walk.count_through(operand[k], pointed)
     return [Typed(tuple(out))]
 
 
 def _at(op: Operation, indices: np.ndarray) -> Operation:
     """The same operation at constant indices."""
     known = Known(indices)
-    axes = [op.axes[0], op.interpreter.axes(known, indices.shape), *op.axes[2:]]
+    axes = [op.axes[0], op.walk.axes(known, indices.shape), *op.axes[2:]]
     return op._replace(operands=[op.operands[0], known, *op.operands[2:]], axes=axes)
 
 
@@ -207,7 +212,7 @@ def _index_axes(op: Operation, columns: list[Value]) -> list[Term]:
     out: list[Term] = [Uniform(n) for n in op.shapes[1][:-1]]
     for column in columns:
         if isinstance(column, Typed):
-            out = [unify(a, b, op.reason("two axes meet", "moved")) for a, b in zip(out, column.axes[:-1], strict=True)]
+            out = [op.meet(a, b) for a, b in zip(out, column.axes[:-1], strict=True)]
     return out
 
 
@@ -235,10 +240,10 @@ def _point(op: Operation, index_axes: list[Term], target: Term, indices: Value, 
     if len(varying) != 1 or indices.tag is None:
         op.mix(target)
     else:
-        for _, other, tag in op.interpreter.pointers:
+        for _, other, tag in op.walk.pointers:
             if tag == indices.tag and other.size == target.size:
                 target = unify(target, other, reason)
-        op.interpreter.pointers.append((varying[0], target, indices.tag))
+        op.walk.pointers.append((varying[0], target, indices.tag))
 
 
 def _follow(op: Operation) -> Value:
@@ -288,14 +293,14 @@ def scatter(op: Operation) -> list[list[Term]]:
     if isinstance(indices, Known) and isinstance(updates, Known) and is_small and is_sum:
         zeros = np.zeros(op.shapes[0], np.asarray(updates.value).dtype)
         added = Known(evaluate(op.equation, [zeros, indices.value, updates.value]))
-        terms = op.interpreter.axes(added, op.shapes[0], op.source)
+        terms = op.walk.axes(added, op.shapes[0], op.source)
         return elementwise(op._replace(axes=[op.axes[0], terms], shapes=op.shapes[:1] * 2))
     numbers, operand, update = op.params["dimension_numbers"], op.axes[0], op.axes[2]
     if isinstance(indices, Known) and (written := _written(op)) is not None:
         position, colours = written
         rest = [k for k, term in enumerate(operand) if k != position and term.size > 1]
         for k, term in zip(rest, [term for term in update if term.size > 1], strict=True):
-            operand[k] = unify(operand[k], term, op.reason("two axes meet", "moved"))
+            operand[k] = op.meet(operand[k], term)
         alone = coloured(operand[position].size, colours, op.reason("one index is written to", "moved"))
         operand[position] = unify(alone, operand[position], op.reason("one index is written to", "moved"))
         return [operand]
@@ -304,7 +309,7 @@ def scatter(op: Operation) -> list[list[Term]]:
     out, written = list(operand), op.by_index("written at an index", indices)
     for k, j in zip(windows, numbers.update_window_dims, strict=True):
         if operand[k].size == update[j].size:
-            out[k] = unify(operand[k], update[j], op.reason("two axes meet", "moved"))
+            out[k] = op.meet(operand[k], update[j])
         else:
             pin(update[j], written)
             out[k] = _other(op, operand[k], operand[k].size, written, varies=True)
@@ -316,11 +321,11 @@ def scatter(op: Operation) -> list[list[Term]]:
     for i, (j, index) in enumerate(zip(along, op.axes[1][:-1], strict=True)):
         varies = not is_uniform(update[j])
         if i not in batches:
-            op._replace(axes=[op.axes[1]]).mix(index)
-            op._replace(axes=[update]).mix(update[j])
-        both = unify(index, update[j], op.reason("two axes meet", "moved"))
+            op.mix(index, operand=1)
+            op.mix(update[j], operand=2)
+        both = op.meet(index, update[j])
         if i in batches:
-            out[batches[i]] = unify(out[batches[i]], both, op.reason("two axes meet", "moved"))
+            out[batches[i]] = op.meet(out[batches[i]], both)
         elif op.name == "scatter" and varies and not op.params.get("unique_indices"):
             # of two updates of one place, the last one stays
             pin(both, written)

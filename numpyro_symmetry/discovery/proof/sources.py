@@ -10,12 +10,16 @@ from typing import Any
 import jax
 import numpy as np
 
-from numpyro_symmetry.discovery.evidence import Evidence, gather_evidence, measured, with_far_points
-from numpyro_symmetry.discovery.frozen import CompiledModel, on_other_arguments
+from numpyro_symmetry.discovery.proof.effort import EFFORT
+from numpyro_symmetry.discovery.proof.evidence import (
+    Evidence,
+    gather_evidence,
+    measured,
+    with_far_points,
+)
+from numpyro_symmetry.discovery.proof.frozen import CompiledModel, on_other_arguments
 from numpyro_symmetry.models.data import apart, redrawn
 from numpyro_symmetry.symmetry.errors import NotFiniteError
-
-_NUM_POINTS, _NUM_REDRAWN = 2, 5
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +46,7 @@ class Sources:
     @functools.cached_property
     def own(self) -> Evidence:
         """On its own data."""
-        found = gather_evidence(self.model.on(self.model.own), self.rng, _NUM_POINTS)
+        found = gather_evidence(self.model.on(self.model.own), self.rng, EFFORT.num_points)
         return with_far_points(found, self.rng) if self.reaches_far else found
 
     @functools.cached_property
@@ -55,11 +59,16 @@ class Sources:
 
     def redrawn(self) -> Iterator[Evidence]:
         """On data that were drawn afresh."""
-        yield from filter(None, map(self._other, range(1, 1 + _NUM_REDRAWN)))
+        yield from filter(None, map(self._other, range(1, 1 + EFFORT.num_redrawn)))
 
     def others(self) -> Iterator[Evidence]:
         """On its own data with real numbers moved a little, and on data that were drawn afresh."""
-        yield from filter(None, map(self._other, range(1 + _NUM_REDRAWN)))
+        yield from filter(None, map(self._other, range(1 + EFFORT.num_redrawn)))
+
+    def own_and_others(self) -> Iterator[Evidence]:
+        """On its own data, and on all others."""
+        yield self.own
+        yield from self.others()
 
     def everything(self) -> Iterator[Evidence]:
         """On its own data, far out as well, and on all others."""
@@ -89,7 +98,7 @@ class Sources:
         frozen = model.on(own._replace(arguments={k: leaves[k] for k in own.arguments}, observed=observed))
         try:
             # where a prior depends on data, points about another are as good
-            found = gather_evidence(frozen._replace(place=self.own.frozen.place), self.rng, _NUM_POINTS)
+            found = gather_evidence(frozen._replace(place=self.own.frozen.place), self.rng, EFFORT.num_points)
         except NotFiniteError:
             return None
         return measured(with_far_points(found, self.rng))._replace(controls=False)

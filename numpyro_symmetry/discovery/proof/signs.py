@@ -12,19 +12,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from numpyro_symmetry.discovery.evidence import Evidence
-from numpyro_symmetry.discovery.frozen import Values
-from numpyro_symmetry.discovery.parity import combinations_of, reduced_basis
-from numpyro_symmetry.discovery.prove import prove
-from numpyro_symmetry.discovery.trials import gap_to
+from numpyro_symmetry.discovery.gf2 import combinations_of, reduced_basis
+from numpyro_symmetry.discovery.proof.effort import EFFORT
+from numpyro_symmetry.discovery.proof.evidence import Evidence
+from numpyro_symmetry.discovery.proof.frozen import Values
+from numpyro_symmetry.discovery.proof.prove import prove
+from numpyro_symmetry.discovery.proof.trials import gap_to
 from numpyro_symmetry.symmetry import Concat, Split, Symmetry, Unsigned, Whole
 from numpyro_symmetry.symmetry.axes import AxisEntry, labels, num_axes, padded, pieces_of
 from numpyro_symmetry.symmetry.axes import is_cut as has_concat
-
-# places of a group on parts of axes, of which parities say nothing, up to which every set of them is tried
-_MAX_PLACES = 8
-# independent sets of sites of which every product is looked at, and sets of places that are tried for one of them
-_MAX_SETS, _MAX_TRIED = 8, 64
 
 Even = Sequence[frozenset[str]]
 
@@ -89,7 +85,7 @@ def _sets_of_places(symmetry: Symmetry, places: list[str], even: Even) -> Iterat
     """Sets of places of a group, each given by its site, that negate whole sites as parities allow."""
     sites = list(dict.fromkeys(places))
     if any(has_concat(symmetry.axes[site]) for site in sites):
-        count = len(places) if len(places) <= _MAX_PLACES else 0
+        count = len(places) if len(places) <= EFFORT.max_places else 0
         yield from (set(c) for k in range(1, count + 1) for c in itertools.combinations(range(count), k))
         return
     at = {site: [k for k, other in enumerate(places) if other == site] for site in sites}
@@ -101,7 +97,7 @@ def _sets_of_places(symmetry: Symmetry, places: list[str], even: Even) -> Iterat
             for site in sites
         ]
         tried = (set(itertools.chain.from_iterable(parts)) for parts in itertools.product(*choices))
-        yield from filter(None, itertools.islice(tried, _MAX_TRIED))
+        yield from filter(None, itertools.islice(tried, EFFORT.max_signs))
 
 
 def _is_even(symmetry: Symmetry, name: str, evidence: Evidence) -> bool:
@@ -187,7 +183,7 @@ def _within(even: Even, sites: Collection[str]) -> list[frozenset[str]]:
 def _products(even: Even) -> Iterable[frozenset[str]]:
     """Everything that sets of sites span, the smallest first; the sets themselves where that is too much."""
     order = sorted({site for one in even for site in one})
-    if len(even) > _MAX_SETS:
+    if len(even) > EFFORT.max_sets:
         return even
     vectors = [sum(1 << order.index(site) for site in one) for one in even]
     return [_sites_of(vector, order) for vector in combinations_of(vectors)]

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from numpyro_symmetry.discovery.program import Program
+from numpyro_symmetry.discovery.labels.program import Program
 
 _CALLED = ("jaxpr", "call_jaxpr", "fun_jaxpr")
 _SUMS = ("add", "add_any")

@@ -8,19 +8,23 @@ demands leaves the log joint alone. Knows programs and constants; no terms and n
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from jax.extend import core
 
-from numpyro_symmetry.discovery.interpreter import Known, constants_of, known, live_in
+from numpyro_symmetry.discovery.gf2 import reduced_basis
+from numpyro_symmetry.discovery.labels.folding import constants_of, live_in
+from numpyro_symmetry.discovery.labels.values import Known, known
 from numpyro_symmetry.models.compat import called, scan_counts
 
 # a vector over GF(2) as the bits of an integer; zeros are both odd and even
 Parity = int | None
+
+
 _EVEN = 0
+
 
 _ODD = {
     *("neg", "sign", "tanh", "sin", "tan", "asin", "atan", "sinh", "asinh", "atanh", "erf", "erf_inv", "cbrt", "round"),
@@ -28,11 +32,21 @@ _ODD = {
     *("reduce_sum", "cumsum", "reduce_window_sum", "fft", "reshape", "broadcast_in_dim", "transpose", "squeeze"),
     *("expand_dims", "slice", "rev", "split", "optimization_barrier"),
 }  # fmt: skip
+
+
 _SUMS = {"add", "sub", "add_any", "concatenate", "pad", "complex", "stack"}
+
+
 _PRODUCTS = {"mul", "div", "dot_general", "conv_general_dilated", "triangular_solve"}
+
+
 _EVENS = {"abs", "square", "cos", "cosh", "is_finite"}
+
+
 # operands behind the first, or the first ones, say where and not what
 _TAKES = {"gather": 1, "dynamic_slice": 1}
+
+
 _PUTS = {"scatter": (0, 2), "scatter-add": (0, 2), "scatter_add": (0, 2), "dynamic_update_slice": (0, 1)}
 
 
@@ -79,18 +93,6 @@ class _Demands:
                     signs |= 1 << top
             found.append(signs & ((1 << num_sites) - 1))
         return reduced_basis(found)
-
-
-def reduced_basis(vectors: Sequence[int]) -> list[int]:
-    """A basis of what vectors over GF(2) span, every highest bit in one of them only."""
-    basis: list[int] = []
-    for vector in vectors:
-        for one in basis:
-            vector = min(vector, vector ^ one)
-        if vector:
-            basis = [min(one, one ^ vector) if one >> (vector.bit_length() - 1) & 1 else one for one in basis]
-            basis.append(vector)
-    return sorted(basis)
 
 
 def even_sets(jaxpr: Any, can_be_negated: Sequence[bool]) -> list[frozenset[int]]:
@@ -250,9 +252,3 @@ def _solve(params: Any, operands: list[Parity], known_: list[Parity | Known], de
 
 
 _EQUATIONS = {"scan": _scan, "while": _while, "cond": _conditional, "custom_linear_solve": _solve}
-
-
-def combinations_of(basis: Sequence[int]) -> list[int]:
-    """Everything that vectors over GF(2) span but zero, what has the fewest ones first."""
-    chosen = (c for k in range(1, len(basis) + 1) for c in itertools.combinations(basis, k))
-    return sorted((_xor(c) for c in chosen), key=lambda vector: (vector.bit_count(), vector))

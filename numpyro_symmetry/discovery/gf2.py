@@ -1,0 +1,26 @@
+"""Vectors over GF(2), as the bits of integers. Knows nothing else."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from functools import reduce
+from operator import xor
+
+
+def reduced_basis(vectors: Sequence[int]) -> list[int]:
+    """A basis of what vectors over GF(2) span, every highest bit in one of them only."""
+    basis: list[int] = []
+    for vector in vectors:
+        for one in basis:
+            vector = min(vector, vector ^ one)
+        if vector:
+            basis = [min(one, one ^ vector) if one >> (vector.bit_length() - 1) & 1 else one for one in basis]
+            basis.append(vector)
+    return sorted(basis)
+
+
+def combinations_of(basis: Sequence[int]) -> list[int]:
+    """Everything that vectors over GF(2) span but zero, what has the fewest ones first."""
+    chosen = (c for k in range(1, len(basis) + 1) for c in itertools.combinations(basis, k))
+    return sorted((reduce(xor, c) for c in chosen), key=lambda vector: (vector.bit_count(), vector))

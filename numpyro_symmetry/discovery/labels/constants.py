@@ -1,0 +1,73 @@
+"""Constants of a model: what symmetry they leave. Knows terms and arrays."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from numpyro_symmetry.discovery.labels.terms import (
+    Atom,
+    Reason,
+    Term,
+    Uniform,
+    impose,
+    pinned,
+    slice_colours,
+)
+
+# entries of a constant above which equal slices are not looked for: such arrays are data
+_MAX_COMPARED = 2_000_000
+
+
+# indices of a square constant up to which relabellings of both axes at once are looked for
+_MAX_JOINT = 64
+
+
+def axes_of_constant(array: np.ndarray, reason: Reason) -> list[Term]:
+    """Labels of the axes of a constant: uniform, or coloured by equal slices; square ones also by both axes at once."""
+    if array.dtype.kind not in "biufc":
+        return [Uniform(n) if n < 2 else pinned(n, reason) for n in array.shape]
+    if array.size > _MAX_COMPARED:
+        return [Uniform(n) if n < 2 else pinned(n, reason) for n in array.shape]
+    colours = [slice_colours(array, k) if n > 1 else None for k, n in enumerate(array.shape)]
+    axes: list[Term] = []
+    for n, colour in zip(array.shape, colours, strict=True):
+        term: Term = Uniform(n)
+        if colour is not None:
+            impose(term := Atom(n), colour, reason)
+        axes.append(term)
+    for i, j in _square_axes(array):
+        left, right = colours[i], colours[j]
+        if left is None or right is None:
+            continue
+        joint = _joint_colours(array, i, j)
+        if len(np.unique(joint)) < min(len(np.unique(left)), len(np.unique(right))):
+            shared = Atom(array.shape[i])
+            impose(shared, joint if joint.any() else None, reason)
+            axes[i] = axes[j] = shared
+            break
+    return axes
+
+
+def _square_axes(array: np.ndarray) -> list[tuple[int, int]]:
+    """Pairs of axes of one size, the last ones first."""
+    pairs = [(i, j) for j in range(array.ndim - 1, 0, -1) for i in range(j - 1, -1, -1)]
+    return [(i, j) for i, j in pairs if 1 < array.shape[i] == array.shape[j] <= _MAX_JOINT]
+
+
+def _joint_colours(array: np.ndarray, i: int, j: int) -> np.ndarray:
+    """Equal for two indices whose exchange on both axes leaves the array alone, as in ``a + b * identity``."""
+    square = np.moveaxis(array, (i, j), (-2, -1)).reshape(-1, array.shape[i], array.shape[i])
+    n = array.shape[i]
+    colours = np.full(n, -1)
+    representatives: list[int] = []
+    for index in range(n):
+        for colour, other in enumerate(representatives):
+            order = np.arange(n)
+            order[[index, other]] = other, index
+            if np.allclose(square[:, order][:, :, order], square, rtol=2e-6, atol=0.0, equal_nan=True):
+                colours[index] = colour
+                break
+        else:
+            colours[index] = len(representatives)
+            representatives.append(index)
+    return colours

@@ -1,0 +1,96 @@
+"""Rules for what makes one entry of many, or puts them in order. Knows terms and single operations."""
+
+from __future__ import annotations
+
+from numpyro_symmetry.discovery.labels.rules.elementwise import (
+    Axes,
+    elementwise,
+)
+from numpyro_symmetry.discovery.labels.terms import (
+    Term,
+    Uniform,
+    pin,
+    pinned,
+    resolve,
+)
+from numpyro_symmetry.discovery.labels.walk import Operation
+
+
+def reduction(op: Operation) -> Axes:
+    """Sums, products, extremes: the same whatever the order, so the axes simply go."""
+    gone = op.params["axes"]
+    return [[term for k, term in enumerate(op.axes[0]) if k not in gone]]
+
+
+def fold(op: Operation) -> Axes:
+    """A reduction by a function of the user's own, of which nothing says whether the order matters to it."""
+    count, reason = len(op.out_shapes), op.reason("folded by a function for which there is no rule", "no rule")
+    (out, *_) = elementwise(op._replace(axes=op.axes[:count], shapes=op.shapes[:count], out_shapes=op.shapes[:count]))
+    for k in op.params["dimensions"]:
+        for number, axes in enumerate(op.axes[:count]):
+            op.mix(axes[k], operand=number)
+        pin(out[k], reason)
+    return [[term for k, term in enumerate(out) if k not in op.params["dimensions"]] for _ in op.out_shapes]
+
+
+def order_matters(op: Operation) -> Axes:
+    """Running sums and the like."""
+    position, out = op.params["axis"], list(op.axes[0])
+    out[position] = _pin_axis(op, out[position], "its order matters")
+    return [out]
+
+
+def position_of_extreme(op: Operation) -> Axes:
+    """``argmax``: its values are labels, and nothing says how a label moves."""
+    for k in op.params["axes"]:
+        pin(op.axes[0][k], op.reason("its labels become values"))
+    return reduction(op)
+
+
+def sort(op: Operation) -> Axes:
+    """Sorted values are the same whatever the order; what is carried along is not."""
+    position, reason = op.params["dimension"], op.reason("its order becomes values")
+    (out, *_) = elementwise(op)
+    for number, axes in enumerate(op.axes):
+        op.mix(axes[position], operand=number)
+    if any(not unused for unused in op.unused[op.params.get("num_keys", 1) :]):
+        pin(out[position], reason)
+    out[position] = pinned(out[position].size, reason)
+    return [out for _ in op.out_shapes]
+
+
+def top_k(op: Operation) -> Axes:
+    """The largest values are the same whatever the order; their positions are labels."""
+    position, reason = op.params.get("axis", -1) % len(op.axes[0]), op.reason("its order becomes values")
+    ranked = op.axes[0][position]
+    op.mix(ranked)
+    if not op.unused[1]:
+        pin(ranked, reason)
+    return [
+        [pinned(n, reason) if k == position else op.axes[0][k] for k, n in enumerate(shape)] for shape in op.out_shapes
+    ]
+
+
+def window(op: Operation) -> Axes:
+    """Pooling: axes with a window of one are free, the others keep their order."""
+    sizes = zip(
+        op.params["window_dimensions"], op.params["window_strides"], map(tuple, op.params["padding"]), strict=True
+    )
+    out = [
+        term if size == (1, 1, (0, 0)) else _pin_axis(op, term, "its order matters to a window", shape)
+        for term, size, shape in zip(op.axes[0], sizes, op.out_shapes[0], strict=True)
+    ]
+    return [out for _ in op.out_shapes]
+
+
+def _pin_axis(op: Operation, term: Term, text: str, size: int | None = None) -> Term:
+    size = term.size if size is None else size
+    if isinstance(resolve(term), Uniform) and size == term.size and op.name not in _VARIES:
+        return Uniform(size)
+    op.mix(term)
+    pin(term, op.reason(text))
+    return pinned(size, op.reason(text))
+
+
+# a running sum of equal entries is not uniform
+_VARIES = ("cumsum", "cumprod", "cumlogsumexp", "reduce_window", "reduce_window_sum")

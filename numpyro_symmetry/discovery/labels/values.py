@@ -1,0 +1,88 @@
+"""Values of a program as the walk sees them: known ones, and ones with a label for each axis. Knows terms only."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from numpyro_symmetry.discovery.labels.terms import Term
+
+
+class Origin(IntEnum):
+    """What a value is made of, at most: constants and counters of loops, real data, other data, latent values.
+
+    Numbers can tell real data apart by moving them a little; not so whole numbers, of which two may coincide.
+    """
+
+    COUNTED = 0
+    REAL = 1
+    WHOLE = 2
+    LATENT = 3
+
+
+# part of an axis that was used on its own: the axis, the first index, and the one behind the last
+Piece = tuple[Term, int, int]
+
+
+class Known(NamedTuple):
+    """A value that does not depend on latent values or data."""
+
+    value: Any
+
+    @property
+    def origin(self) -> Origin:
+        """Made of constants."""
+        return Origin.COUNTED
+
+    @property
+    def pieces(self) -> frozenset[Piece]:
+        """Made of no part of a latent axis."""
+        return frozenset()
+
+    @property
+    def tag(self) -> object:
+        """The same for equal constants."""
+        return (
+            (str(self.value.dtype), self.value.shape, self.value.tobytes()) if hasattr(self.value, "tobytes") else None
+        )
+
+
+class Typed(NamedTuple):
+    """A value with a label for each of its axes.
+
+    Attributes
+    ----------
+    axes
+        The labels.
+    columns
+        What was joined along the last axis, if one column each: indices of which some are constant.
+    tag
+        The same for values that are the same function of the same data; ``None`` if latent values enter.
+    origin
+        What it is made of.
+    pieces
+        Parts of latent axes, taken on their own, that it is made of.
+    choice
+        Of a choice among constants of whole numbers, entry by entry: what chooses, and what each would be everywhere.
+    """
+
+    axes: tuple[Term, ...]
+    columns: tuple[Value, ...] | None = None
+    tag: object = None
+    origin: Origin = Origin.LATENT
+    pieces: frozenset[Piece] = frozenset()
+    choice: tuple[object, tuple[np.ndarray, ...]] | None = None
+
+
+Value = Known | Typed
+
+
+def known(value: Any) -> Known:
+    """A constant as a value; random keys stay what they are."""
+    if hasattr(value, "dtype") and jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
+        return Known(value)
+    return Known(np.asarray(value))
