@@ -14,8 +14,7 @@ from jax import Array
 from numpyro.infer.autoguide import AutoGuide
 
 from numpyro_symmetry.containers.posterior import check_dims, posterior_container
-from numpyro_symmetry.models import Model, trace_model
-from numpyro_symmetry.models.fitted import refuse_wrong_parameters
+from numpyro_symmetry.models import Model, refuse_wrong_parameters, trace_model
 from numpyro_symmetry.symmetry.arguments import (
     as_count,
     as_flag,

@@ -14,10 +14,6 @@ from numpyro_symmetry.models.compat import arguments_of, states_of, with_states
 from numpyro_symmetry.symmetry import SymmetryError
 
 
-def _is_mcmc(data: Any) -> bool:
-    return not isinstance(data, type) and hasattr(data, "get_samples") and hasattr(data, "sampler")
-
-
 def _read(data: Any, *_: Any) -> Trace:
     states, field = _states(data)
     values = {site: np.asarray(value) for site, value in data.get_samples(group_by_chain=True).items()}
@@ -45,4 +41,6 @@ def _states(data: Any) -> tuple[Any, str]:
     return states, field
 
 
-MCMC = Container(_is_mcmc, _read, _model)
+MCMC = Container(
+    lambda data: not isinstance(data, type) and hasattr(data, "get_samples") and hasattr(data, "sampler"), _read, _model
+)

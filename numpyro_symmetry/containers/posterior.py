@@ -13,8 +13,7 @@ import numpy as np
 from jax import Array
 from numpyro import infer
 
-from numpyro_symmetry.models import Model, discrete_of, latent_of, observed_of, trace_model
-from numpyro_symmetry.models.plates import plate_dims
+from numpyro_symmetry.models import Model, discrete_of, latent_of, observed_of, plate_dims, trace_model
 from numpyro_symmetry.symmetry import SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_names, shape_of
 
@@ -58,7 +57,7 @@ def posterior_container(
     function, args, kwargs = model
     sites = trace_model(function, args, kwargs, jax.random.key(0))
     check_dims(dims, coords, sites)
-    data = _observed(sites)
+    data = {name: site["value"] for name, site in observed_of(sites).items() if np.size(site["value"])}
     likelihood: Mapping[str, Array] = {}
     if log_likelihood and data:
         latent = {name: value for name, value in posterior.items() if sites.get(name, {}).get("type") == "sample"}
@@ -152,8 +151,3 @@ def _refuse_undrawn(sites: Mapping[str, Mapping[str, Any]], drawn: Collection[st
             f"The model has latent sites {missing} that were not drawn; the draws hold {sorted(drawn)} of its sites. "
             "Pass the model of these draws and its data, or log_likelihood=False."
         )
-
-
-def _observed(sites: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Observed values by site."""
-    return {name: site["value"] for name, site in observed_of(sites).items() if np.size(site["value"])}

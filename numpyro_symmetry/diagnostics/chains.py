@@ -145,6 +145,7 @@ def normal_scores(values: np.ndarray) -> np.ndarray:
     """Normal quantiles of ranks among all draws of all chains; ties share theirs."""
     flat = values.reshape(-1, values.shape[2])
     rank = stats.rankdata(flat, axis=0)
+    # Blom's approximation of the expected order statistics
     return stats.norm.ppf((rank - 0.375) / (len(flat) + 0.25)).reshape(values.shape)
 
 

@@ -11,23 +11,27 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-def as_axes(axes: Any, name: str = "axes") -> Any:
-    """Matplotlib axes, if any are given.
+def as_axes(axes: Any, name: str = "axes", figsize: tuple[float, float] | None = None) -> Axes:
+    """Matplotlib axes as given, without their frame's upper and right sides; new ones if none are.
 
     Raises
     ------
     TypeError
         If it is anything else: a figure, say, or an array of axes.
     """
-    if axes is None:
-        return None
     from matplotlib.axes import Axes
 
+    if axes is None:
+        import matplotlib.pyplot as plt
+
+        # makes space for legends beside or below
+        axes = plt.figure(figsize=figsize, layout="constrained").add_subplot()
     if not isinstance(axes, Axes):
         raise TypeError(
             f"{name} must be matplotlib axes, such as plt.subplots()[1]; got {type(axes).__module__.split('.')[0]}'s "
             f"{type(axes).__name__}."
         )
+    axes.spines[["top", "right"]].set_visible(False)
     return axes
 
 
@@ -69,11 +73,6 @@ def plot_barrier(barriers: LossBarrier | Mapping[str, LossBarrier], *, axes: Axe
             f"{type(barriers).__name__}."
         )
     axes = as_axes(axes)
-    if axes is None:
-        import matplotlib.pyplot as plt
-
-        # makes space for the legend below
-        axes = plt.figure(layout="constrained").add_subplot()
     for name, barrier in named.items():
         label = None if name is None else f"{name}: {barrier.barrier:.3f} ± {barrier.error:.3f}"
         (line,) = axes.plot(barrier.t, barrier.loss, "o-", ms=3, label=label)
@@ -81,7 +80,6 @@ def plot_barrier(barriers: LossBarrier | Mapping[str, LossBarrier], *, axes: Axe
         axes.fill_between(barrier.t, low, high, color=line.get_color(), alpha=0.25, lw=0)
         axes.plot(barrier.t[[0, -1]], barrier.loss[[0, -1]], ":", color=line.get_color(), lw=1)
     axes.set(xlabel="share of the way", ylabel="loss (nats per datum)")
-    axes.spines[["top", "right"]].set_visible(False)
     if any(name is not None for name in named):
         # below the axes, where it hides no curve, if the layout makes room for it there
         figure = axes.get_figure(root=True)

@@ -17,12 +17,16 @@ if TYPE_CHECKING:
     from numpyro_symmetry.diagnostics.chains import Chains
     from numpyro_symmetry.diagnostics.report import Report, Row
 
-# below this probability chains differ by more than chance
+# below this probability chains differ by more than chance: of chains that agree, one report in a hundred says otherwise
 MIN_CHANCE = 0.01
-# below these effective sizes a chain, estimates are rough; of tails, sizes are themselves, and the least of many is low
+# below these effective sizes a chain, estimates are rough (Vehtari et al. 2021: 400 of four chains); of tails sizes are
+# rough themselves, and the least of many is low
 MIN_ESS_PER_CHAIN, MIN_TAIL_PER_CHAIN = 100.0, 50.0
 # below this share of what relabelling cannot explain, slots have no identity to speak of
 _NEAR_NULL = 0.15
+# above this share of draws whose labels may be a guess, and below this ratio of slots' widths to the true ones, slots
+# are not to be interpreted one by one
+_MANY_GUESSES, _SHRUNK = 0.05, 0.95
 # a chain that stays for so many draws, and for half of all, is stuck
 _STUCK = 10
 _MAX_NAMES = 3
@@ -210,7 +214,7 @@ def _ambiguous(found: Report) -> Iterator[str]:
     noun = "members" if found.are_members else "draws"
     if not found.converged:
         yield "relabelling did not settle: many labellings are about as good as each other."
-    if found.ambiguous > 0.05:
+    if found.ambiguous > _MANY_GUESSES:
         yield (
             f"in {found.ambiguous:.0%} of {noun} another labelling is nearly as likely (at least a twentieth): do not "
             "interpret individual slots."
@@ -223,7 +227,7 @@ def _ambiguous(found: Report) -> Iterator[str]:
             "slots agree with themselves hardly more than shuffled draws do: relabelling made up what structure there "
             "seems to be. Do not interpret single slots."
         )
-    if null.scale_ratio < 0.95:
+    if null.scale_ratio < _SHRUNK:
         yield (
             f"relabelling shrinks standard deviations within slots to about {null.scale_ratio:.0%} of the truth, where "
             "slots overlap."

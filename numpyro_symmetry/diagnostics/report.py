@@ -19,10 +19,7 @@ from numpyro_symmetry.diagnostics.reading import facts, is_alarm, warnings_of
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError, compose, inverse, num_transpositions, permutation_of
 from numpyro_symmetry.symmetry.shown import as_html
 from numpyro_symmetry.traces import Null, Rebased
-from numpyro_symmetry.traces.summary import share_relabelled
-
-# labels are ambiguous where the next best are at least 1/20 as likely
-AMBIGUOUS = float(np.log(20.0))
+from numpyro_symmetry.traces.summary import A_GUESS, share_relabelled
 
 
 class Row(NamedTuple):
@@ -197,7 +194,7 @@ def report(
     found = Report(
         rows=rows,
         share_relabelled=share_relabelled(out.elements),
-        ambiguous=float((out.margin < AMBIGUOUS).mean()),
+        ambiguous=float((out.margin < A_GUESS).mean()),
         null=out.null,
         num_slots={name: group.size or 0 for name, group in plain.symmetry.groups.items()},
         transpositions=_transpositions(plain),

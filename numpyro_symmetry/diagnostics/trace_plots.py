@@ -18,6 +18,7 @@ from numpyro_symmetry.traces import Rebased
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+# beyond which points only cover each other
 _MAX_POINTS = 4000
 
 
@@ -66,10 +67,6 @@ def plot_relabelling(
     traces = same_draws(raw, out)
     pair = _sites_to_plot(sites, out, traces[0])
     axes = _as_pair(axes)
-    if axes is None:
-        import matplotlib.pyplot as plt
-
-        axes = plt.subplots(1, 2, figsize=(9, 4), sharex=True, sharey=True, layout="constrained")[1]
     for ax, trace, title in zip(axes, traces, ("as sampled", "relabelled"), strict=True):
         step = max(1, trace.num_draws // _MAX_POINTS)
         (x_name, x), (y_name, y) = _points(pair, out, trace)
@@ -77,7 +74,6 @@ def plot_relabelling(
             across = np.arange(len(y)) if x is None else x[:, slot]
             ax.plot(across[::step], y[::step, slot], ".", ms=2, alpha=0.35, label=f"{slot}", rasterized=True)
         ax.set(title=title, xlabel=x_name, ylabel=y_name)
-        ax.spines[["top", "right"]].set_visible(False)
     legend = axes[1].legend(title="slot", frameon=False, markerscale=5, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     for handle in legend.legend_handles:
         handle.set_alpha(1.0)
@@ -85,9 +81,11 @@ def plot_relabelling(
 
 
 def _as_pair(axes: Any) -> Any:
-    """Two matplotlib axes, if any are given."""
+    """Two matplotlib axes, as given or new."""
     if axes is None:
-        return None
+        import matplotlib.pyplot as plt
+
+        axes = plt.subplots(1, 2, figsize=(9, 4), sharex=True, sharey=True, layout="constrained")[1]
     if not isinstance(axes, Sequence | np.ndarray) or len(np.ravel(np.asarray(axes, object))) != 2:
         raise TypeError(
             f"axes must be a pair of matplotlib axes, such as plt.subplots(1, 2)[1]; got {type(axes).__name__}."
@@ -198,11 +196,7 @@ def plot_transpositions(out: Rebased, group: str | None = None, *, axes: Axes | 
     [99]
     """
     as_rebased(out, "plot_transpositions(out)")
-    axes = as_axes(axes)
-    if axes is None:
-        import matplotlib.pyplot as plt
-
-        axes = plt.figure(figsize=(7, 3), layout="constrained").add_subplot()
+    axes = as_axes(axes, figsize=(7, 3))
     elements = (out.plain or out).elements
     names = list(elements)
     if group is None and len(names) == 1:
@@ -218,7 +212,6 @@ def plot_transpositions(out: Rebased, group: str | None = None, *, axes: Axes | 
     baseline = n - np.sum(1.0 / np.arange(1, n + 1))
     axes.axhline(baseline, color="grey", ls=":", label="random labels")
     axes.set(xlabel="draw", ylabel=f"transpositions of {group!r}", ylim=(-0.05 * n, n))
-    axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return axes
 
@@ -262,17 +255,12 @@ def plot_null(out: Rebased, *, axes: Axes | None = None) -> Axes:
     as_rebased(out, "plot_null(out)")
     if out.null is None:
         raise SymmetryError("There is no null to plot: call rebase with null=True.")
-    axes = as_axes(axes)
-    if axes is None:
-        import matplotlib.pyplot as plt
-
-        axes = plt.figure(figsize=(6, 3.5), layout="constrained").add_subplot()
+    axes = as_axes(axes, figsize=(6, 3.5))
     for k, (name, slots) in enumerate(out.null.separation.items()):
         rank = np.arange(1, len(slots) + 1)
         axes.plot(rank, np.sort(slots)[::-1], "o-", ms=4, color=f"C{k}", label=f"{name}")
         axes.plot(rank, out.null.separation_null[name], "o:", ms=3, color=f"C{k}", alpha=0.5, label=f"{name}, null")
     axes.set(xlabel="slot, by rank", ylabel="distance to the nearest (sd)", ylim=(0.0, None))
     axes.locator_params(axis="x", integer=True)
-    axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False)
     return axes

@@ -28,7 +28,9 @@ from numpyro_symmetry.symmetry import Element, Group, Symmetry
 from numpyro_symmetry.symmetry.arguments import as_count, as_key, is_option
 
 BOUNDS = ("lower", "upper", "both")
+# eight units have 40 320 relabellings, and at each of them the whole density is read
 MAX_ENUMERATED_ORDER = 50_000
+# relabelled draws that are in memory together
 _ELEMENTS_AT_ONCE = 128
 
 

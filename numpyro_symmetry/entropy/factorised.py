@@ -28,7 +28,7 @@ from numpyro_symmetry.symmetry import Element, Hard, Symmetry, permutation_of
 from numpyro_symmetry.symmetry.axes import names_in
 from numpyro_symmetry.symmetry.components import connected
 
-# nats
+# nats: what a mixture of both orders may cost where signs tell nothing
 _LEAST_COST = 1e-3
 
 

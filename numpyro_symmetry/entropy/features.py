@@ -17,6 +17,7 @@ from numpyro_symmetry.entropy.factorised import log_chain_of_identity
 from numpyro_symmetry.entropy.tables import Factors, most_features
 from numpyro_symmetry.symmetry import Symmetry
 
+# up to so many, nothing is left out and nothing has to be judged
 FEWEST_FEATURES = 64
 # nats, and a share of log|G|: a fifth of what the number of Sinkhorn steps may cost the same bound
 _HARMLESS = 0.5

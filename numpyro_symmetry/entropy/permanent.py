@@ -16,7 +16,9 @@ from jax.typing import ArrayLike
 from numpyro_symmetry.symmetry import Group
 from numpyro_symmetry.symmetry.arguments import as_real_array, refuse_masked
 
+# 20 columns have a million subsets, each of which is read off ten others on average
 MAX_EXACT_WIDTH = 20
+# 24 permutations are one gather, and subsets one for every row
 _ENUMERATED_WIDTH = 4
 
 
@@ -109,7 +111,8 @@ def _by_subsets(log_matrix: Array) -> Array:
     return log_sums[0]
 
 
-@functools.cache
+# at width 20 these are 84 MB, and hardly anybody asks for two widths in turn
+@functools.lru_cache(maxsize=1)
 def _subsets_by_size(n: int) -> list[tuple[np.ndarray, np.ndarray]]:
     """For every size k: the columns of each k-subset, and the positions of those subsets without each column."""
     levels: list[tuple[np.ndarray, np.ndarray]] = []

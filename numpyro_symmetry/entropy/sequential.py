@@ -28,6 +28,7 @@ from numpyro_symmetry.linalg import once, product, row_sums
 NUM_SCALING_STEPS = 1
 # e^-40 squared is still a normal float32, and no bound can lose more than n² e^-40 nats to it
 FLOOR = -40.0
+# rows that are added one after the other; what other blocks of rows hold is a product of matrices
 _BLOCK = 8
 
 

@@ -13,6 +13,7 @@ from numpyro.diagnostics import effective_sample_size
 
 from numpyro_symmetry.entropy.importance import effective_number
 
+# nats, far below any error of sampling; rounds, of which tens do where the two densities meet
 _TOLERANCE, _MAX_ROUNDS = 1e-10, 1000
 # more blocks know their own scatter better, fewer and longer ones make tighter bounds
 _NUM_BLOCKS = 20

@@ -24,9 +24,16 @@ from numpyro_symmetry.discovery import find_symmetry, without_parameters
 from numpyro_symmetry.evidence.weights import averaged_over
 from numpyro_symmetry.guides import AutoSymmetrized
 from numpyro_symmetry.guides.density import latent_values, log_prob_of
-from numpyro_symmetry.models import Model, discrete_of, latent_of, observed_of, refuse_no_sites, trace_model
+from numpyro_symmetry.models import (
+    Model,
+    discrete_of,
+    latent_of,
+    observed_of,
+    refuse_no_sites,
+    refuse_wrong_parameters,
+    trace_model,
+)
 from numpyro_symmetry.models.compat import flat_sites
-from numpyro_symmetry.models.fitted import refuse_wrong_parameters
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import refuse_masked, shape_of
 from numpyro_symmetry.symmetry.errors import warn
@@ -74,7 +81,7 @@ def proposal_of_guide(
         )
     sites = list(_latents(model, rng_key)[0])
     if isinstance(guide, AutoLaplaceApproximation):
-        refuse_wrong_parameters(_run_of(guide, rng_key, args, kwargs), None, params, model_too=False)
+        refuse_wrong_parameters(trace_model(guide, args, kwargs, rng_key), None, params, model_too=False)
         gaussian: Any = guide.get_posterior(dict(params))
         _refuse_no_volume(np.diagonal(gaussian.scale_tril), "Laplace's approximation, at its mode,")
         names = f"{guide.prefix}_loc", f"{guide.prefix}_scale_tril"
@@ -317,7 +324,7 @@ def _refuse_other_sites(
     guide: AutoSymmetrized, params: Mapping[str, Any], sites: list[str], rng_key: Array, args: tuple, kwargs: dict
 ) -> None:
     """Refuse a guide that draws other sites than the model has, or parameters that are of neither."""
-    drawn = _run_of(guide.base, rng_key, args, kwargs)
+    drawn = trace_model(guide.base, args, kwargs, rng_key)
     if set(own := latent_values(drawn)) != set(sites):
         raise SymmetryError(
             f"The guide draws {sorted(own)}; expected the model's continuous latent sites {sorted(sites)}, no more and "
@@ -325,10 +332,3 @@ def _refuse_other_sites(
         )
     # parameters of the model are held where they start unless they are given
     refuse_wrong_parameters(drawn, guide.model_trace, params, model_too=False)
-
-
-def _run_of(guide: Any, rng_key: Array, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Trace of a guide, which an autoguide that has not been set up is by this run of it."""
-    with handlers.block(), handlers.trace() as trace, handlers.seed(rng_seed=rng_key):
-        guide(*args, **kwargs)
-    return dict(trace)

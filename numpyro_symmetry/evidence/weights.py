@@ -1,6 +1,7 @@
 r"""Importance weights of given draws under a symmetrized guide: :math:`\log p(\theta, \text{data}) - \log q^G(\theta)`.
 
-Knows a model and a symmetrized guide; not what the weights are for, nor where the draws come from but for one bit.
+Knows a model and a symmetrized guide; not what the weights are for. Of where a draw comes from it knows only whether it
+is the guide's own.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ from numpyro.infer.util import log_density
 from numpyro_symmetry.guides.auto_symmetrized import AutoSymmetrized
 from numpyro_symmetry.guides.density import latent_values, log_prob_of, trace_at
 from numpyro_symmetry.guides.information import information_at
-from numpyro_symmetry.models import discrete_of, enumerated_log_density
+from numpyro_symmetry.models import discrete_of, enumerated_log_density, trace_model
 from numpyro_symmetry.symmetry import Symmetry
 
+# draws whose tables are in memory together
 _DRAWS_AT_ONCE = 16
 # every draw is weighed once for each element of the part that is summed apart
 _MAX_APART = math.log(120) + 1e-9
@@ -136,9 +138,7 @@ def log_weights(
             log_joint = enumerated_log_density(guide.model, args, kwargs, {**params, **values}, model_trace, key_guide)
         else:
             log_joint = log_density(handlers.seed(guide.model, key_guide), args, kwargs, {**params, **values})[0]
-        base = handlers.substitute(guide.base, data=dict(params))
-        with handlers.block(), handlers.trace() as trace, handlers.seed(rng_seed=key_guide):
-            base(*args, **kwargs)
+        trace = trace_model(guide.base, args, kwargs, key_guide, dict(params))
         options = {"estimator": "tight", "bound": "both", "num_permutations": num_permutations}
 
         def log_q_and_information(key: Array, values: dict[str, Array], own: Array) -> tuple[Array, Array]:

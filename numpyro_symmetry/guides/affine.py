@@ -16,11 +16,11 @@ from jax import Array
 from numpyro import handlers
 
 from numpyro_symmetry.guides.likelihoods import Observation, normal_prior, observation, unwrapped
-from numpyro_symmetry.models import latent_of, observed_of
-from numpyro_symmetry.models.sites import Trace, is_unconstrained
+from numpyro_symmetry.models import Trace, is_unconstrained, latent_of, observed_of
 
 # values of some sites -> what is affine in them
 Parts = Callable[[dict[str, Array]], dict[str, Array]]
+# relative, in double precision: rounding leaves far less, and what is not affine far more
 _TOLERANCE = 1e-6
 
 
@@ -140,13 +140,26 @@ def predictors_given(
     observed: Sequence[str],
 ) -> tuple[Trace, dict[str, Prior], Parts]:
     """A trace of a model, priors of some sites, and observed predictors as a function of these; others as given."""
-    start = trace_given(model, args, kwargs, given)
 
-    def predictors(values: dict[str, Array]) -> dict[str, Array]:
-        found = observations(trace_given(model, args, kwargs, {**given, **values}))
+    def predictors(trace: Trace) -> dict[str, Array]:
+        found = observations(trace)
         return {site: found[site].predictor for site in observed}
 
-    return start, {site: prior_of(start[site]) for site in sites}, predictors
+    return parts_given(model, args, kwargs, given, sites, predictors)
+
+
+def parts_given(
+    model: Callable,
+    args: tuple,
+    kwargs: Mapping[str, Any],
+    given: Mapping[str, Array],
+    sites: Sequence[str],
+    parts: Callable[[Trace], Any],
+) -> tuple[Trace, dict[str, Prior], Callable[[dict[str, Array]], Any]]:
+    """A trace of a model, priors of some sites, and parts of its traces as a function of these; others as given."""
+    start = trace_given(model, args, kwargs, given)
+    priors = {site: prior_of(start[site]) for site in sites}
+    return start, priors, lambda values: parts(trace_given(model, args, kwargs, {**given, **values}))
 
 
 def slopes_of(

@@ -33,8 +33,7 @@ from numpyro_symmetry.guides.given import Given
 from numpyro_symmetry.guides.rows import Precision
 from numpyro_symmetry.guides.unfit import checked_inducing, refuse_base_guides
 from numpyro_symmetry.linalg import hold_lapack_to_one_thread
-from numpyro_symmetry.models import is_latent
-from numpyro_symmetry.models.fitted import parameter_sites, refuse_wrong_parameters
+from numpyro_symmetry.models import is_latent, parameter_sites, refuse_wrong_parameters, trace_model
 from numpyro_symmetry.symmetry import SymmetryError, UnsupportedGuideError
 from numpyro_symmetry.symmetry.arguments import as_count, as_key, as_names, as_shape
 
@@ -252,9 +251,7 @@ class AutoConditional(AutoGuide):
         found: dict[str, Any] = {}
 
         def run(key: Array) -> None:
-            with handlers.block(), handlers.trace() as trace, handlers.seed(rng_seed=key):
-                self(*args, **kwargs)
-            found.update(parameter_sites(trace))
+            found.update(parameter_sites(trace_model(self, args, kwargs, key)))
 
         jax.eval_shape(run, jax.random.key(0))
         return found

@@ -31,11 +31,9 @@ from numpyro_symmetry.guides.given import Given
 from numpyro_symmetry.guides.information import LogFactor, information_at
 from numpyro_symmetry.guides.layout import Layout
 from numpyro_symmetry.guides.set_up import Options, set_up
-from numpyro_symmetry.models import refuse_misfit
-from numpyro_symmetry.models.fitted import parameter_sites, refuse_wrong_parameters
-from numpyro_symmetry.models.sites import Trace
+from numpyro_symmetry.models import Trace, parameter_sites, refuse_misfit, refuse_wrong_parameters, trace_model
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError, UnsupportedGuideError
-from numpyro_symmetry.symmetry.arguments import as_count, as_flag, as_key, as_real_array, as_shape
+from numpyro_symmetry.symmetry.arguments import as_count, as_count_or_auto, as_flag, as_key, as_real_array, as_shape
 
 # no split of a key reaches this index
 _ELEMENT_STREAM = 2**31 - 1
@@ -157,7 +155,7 @@ class AutoSymmetrized(AutoGuide):
         self.symmetry = symmetry
         self.estimator = estimator
         self.num_permutations = as_count(num_permutations, "num_permutations", minimum=fewest, meaning=meaning)
-        self.max_features = _as_max_features(max_features)
+        self.max_features = as_count_or_auto(max_features, "max_features", "all")
         self.prefix = prefix
         self.layout: Layout | None = None
         self.model_trace: Trace | None = None
@@ -346,13 +344,11 @@ class AutoSymmetrized(AutoGuide):
     # ---- private -------------------------------------------------------------------------------------------------
 
     def _trace_of_base(self, rng_key: Array, args: tuple, kwargs: dict) -> Trace:
-        with handlers.block(), handlers.trace() as trace, handlers.seed(rng_seed=rng_key):
-            try:
-                self.base(*args, **kwargs)
-            except TypeError as error:
-                refuse_misfit(self.model, args, kwargs, error)
-                raise
-        return trace
+        try:
+            return trace_model(self.base, args, kwargs, rng_key)
+        except TypeError as error:
+            refuse_misfit(self.model, args, kwargs, error)
+            raise
 
     def _set_up(self, trace: Trace, args: tuple, kwargs: dict) -> None:
         found = set_up(self.base, self.model, self._options, trace, args, kwargs)
@@ -383,12 +379,3 @@ class AutoSymmetrized(AutoGuide):
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_compiled": None}
-
-
-def _as_max_features(value: Any) -> int | str | None:
-    """A number of features, ``None`` for all, or ``"auto"``."""
-    if isinstance(value, str):
-        if value != "auto":
-            raise ValueError(f"max_features must be 'auto', a whole number, or None for all; got {value!r}.")
-        return value
-    return None if value is None else as_count(value, "max_features")

@@ -29,13 +29,13 @@ from numpyro_symmetry.entropy.units import as_rows, from_rows
 from numpyro_symmetry.guides.low_rank_normal import Common, LowRankUnitNormal
 from numpyro_symmetry.guides.unit_normal import UnitNormal
 from numpyro_symmetry.linalg import substitute_forward
-from numpyro_symmetry.models import latent_of, trace_model
-from numpyro_symmetry.models.sites import entrywise
+from numpyro_symmetry.models import entrywise, latent_of, trace_model
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
-from numpyro_symmetry.symmetry.arguments import as_count, as_key, as_shape
+from numpyro_symmetry.symmetry.arguments import as_count_or_auto, as_key, as_shape
 from numpyro_symmetry.symmetry.axes import Unsigned, names_in, padded
 
-# of a unit with a full covariance, and the rank of what is added to the diagonal above that
+# of a unit with a full covariance, of which d numbers take d²/2 parameters and d³ operations a step; and the rank of
+# what is added to the diagonal above that
 _MOST_NUMBERS = 256
 _RANK = 8
 # of the standard deviations: where they are all zero, low-rank parts have no gradient
@@ -140,7 +140,7 @@ class AutoUnitNormal(AutoGuide):
             raise ValueError(f"init_scale must be positive; got {init_scale!r}.")
         super().__init__(model, prefix=prefix, init_loc_fn=init_loc_fn, create_plates=create_plates)
         self.symmetry = symmetry
-        self.rank = _as_rank(rank)
+        self.rank = as_count_or_auto(rank, "rank", "a full covariance")
         # a guide around this one may hide sites of the model, and so some of what its symmetry is read from
         self._whole = model
         self._init_scale = init_scale
@@ -218,7 +218,8 @@ class AutoUnitNormal(AutoGuide):
     def _distribution(self, site: str, before: Any) -> UnitNormal | LowRankUnitNormal:
         """A site given what the sites before it in the same units say, if there are any."""
         assert self._others is not None
-        place, start, count = self.places[site], self._init_locs[site], self._size(site)
+        place, start = self.places[site], self._init_locs[site]
+        count = jnp.shape(start)[place.axis]
         loc = numpyro.param(f"{site}_{self.prefix}_loc", start)
         scale = numpyro.param(
             f"{site}_{self.prefix}_scale",
@@ -236,9 +237,6 @@ class AutoUnitNormal(AutoGuide):
         factor = numpyro.param(f"{site}_{self.prefix}_factor", lambda key: size * jax.random.normal(key, shape))
         before = Common.before_all(rank, count) if before is None else before
         return LowRankUnitNormal(loc, scale, factor, before, **layout)
-
-    def _size(self, site: str) -> int:
-        return jnp.shape(self._init_locs[site])[self.places[site].axis]
 
     def _marginal_scales(self, params: dict[str, Any]) -> dict[str, Array]:
         """Standard deviations of the numbers of units, whatever the others of the unit are."""
@@ -348,12 +346,3 @@ def _place(site: str, symmetry: Symmetry, trace: dict[str, Any]) -> Place | None
     if group.orbits is not None or group.over:
         return None
     return Place(name, position - len(shape), math.prod(shape) // shape[position])
-
-
-def _as_rank(value: Any) -> int | str | None:
-    """A rank, ``None`` for a full covariance, or ``"auto"``."""
-    if isinstance(value, str):
-        if value != "auto":
-            raise ValueError(f"rank must be 'auto', a whole number, or None for a full covariance; got {value!r}.")
-        return value
-    return None if value is None else as_count(value, "rank")

@@ -26,6 +26,8 @@ from numpyro_symmetry.guides.unfit import refuse_chance, refuse_models, refuse_s
 from numpyro_symmetry.models import latent_of, observed_of, trace_model
 from numpyro_symmetry.symmetry import SymmetryError
 
+# draws from the prior: two have a line between them to look along, and three make three lines, lest a rectified unit be
+# off all along one of them
 _NUM_PLACES = 3
 
 

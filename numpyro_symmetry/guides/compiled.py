@@ -17,6 +17,7 @@ from tqdm.auto import tqdm
 
 from numpyro_symmetry.symmetry.arguments import refuse_masked
 
+# draws whose tables are in memory together
 _KEYS_AT_ONCE = 16
 # after so many the bar moves on
 _KEYS_A_CALL = 64

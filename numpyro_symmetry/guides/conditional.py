@@ -28,7 +28,7 @@ from numpyro_symmetry.guides.affine import (
     Trace,
     frames_of,
     parameters,
-    prior_of,
+    parts_given,
     read,
     shared_outputs,
     slopes_of,
@@ -42,6 +42,9 @@ from numpyro_symmetry.guides.rows import Blocks, Together, WidestLast
 from numpyro_symmetry.guides.unfit import refuse_subsampled
 from numpyro_symmetry.models import observed_of
 from numpyro_symmetry.symmetry import SymmetryError
+
+# at the start, of pseudo-observations relative to how they vary: a standard deviation of a seventh of theirs
+_PRECISION, _LEAST_VARIANCE = 50.0, 1e-6
 
 
 class Conditional(NamedTuple):
@@ -205,16 +208,14 @@ def linear_quantities(
     observed: tuple[str, ...],
 ) -> tuple[Trace, dict[str, Prior], Parts]:
     """A trace of a model, priors of some sites, and what of observed distributions follows linearly from these."""
-    start = trace_given(model, args, kwargs, given)
-
-    def distributions(values: dict[str, Array]) -> list[Any]:
-        trace = trace_given(model, args, kwargs, {**given, **values})
-        return [jax.tree.leaves(trace[site]["fn"]) for site in observed]
+    start, priors, distributions = parts_given(
+        model, args, kwargs, given, sites, lambda trace: [jax.tree.leaves(trace[site]["fn"]) for site in observed]
+    )
 
     def parts(values: dict[str, Array]) -> dict[str, Array]:
         return {str(k): part for k, part in enumerate(linear_outputs(distributions, values))}
 
-    return start, {site: prior_of(start[site]) for site in sites}, parts
+    return start, priors, parts
 
 
 def with_inputs(
@@ -355,7 +356,7 @@ def start_of_inducing(
     for part in found.values():
         shape = (*part.shape[:-1], 1) if num_outputs else part.shape
         target, precision = targets if targets is not None and targets[0].shape == part.shape else (part, None)
-        precision = 50.0 / max(float(jnp.var(target)), 1e-6) if precision is None else precision
+        precision = _PRECISION / max(float(jnp.var(target)), _LEAST_VARIANCE) if precision is None else precision
         outputs.append(jnp.asarray(target, part.dtype))
         precisions.append(jnp.full(shape, precision, part.dtype))
     return FromInducing(sites, names, inputs, dropped, tuple(outputs), tuple(precisions), num_outputs)

@@ -13,11 +13,9 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 from jax.extend.core import Literal
-from numpyro import handlers
 
 from numpyro_symmetry.guides.kinds import entered, latents_of
-from numpyro_symmetry.models import is_latent, settings_of
-from numpyro_symmetry.models.sites import Trace
+from numpyro_symmetry.models import Trace, is_latent, settings_of, trace_model
 
 
 def latent_values(trace: Trace) -> dict[str, Array]:
@@ -31,10 +29,7 @@ def latent_values(trace: Trace) -> dict[str, Array]:
 
 def trace_at(guide: Any, trace: Trace, values: Mapping[str, Array], args: tuple, kwargs: dict) -> Trace:
     """Trace of the guide at given constrained values, its parameters and plates as in ``trace``."""
-    data = settings_of(trace) | entered(guide, values)
-    with handlers.block(), handlers.trace() as moved, handlers.seed(rng_seed=0), handlers.substitute(data=data):
-        guide(*args, **kwargs)
-    return moved
+    return trace_model(guide, args, kwargs, jax.random.key(0), settings_of(trace) | entered(guide, values))
 
 
 def log_density_by_site(

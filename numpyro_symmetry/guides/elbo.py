@@ -21,8 +21,7 @@ from numpyro_symmetry.guides.bounds import Particles
 from numpyro_symmetry.guides.density import latent_values, log_prob_of
 from numpyro_symmetry.guides.origin import Origin
 from numpyro_symmetry.guides.requirements import subsampled_plates
-from numpyro_symmetry.models import enumerated_log_density
-from numpyro_symmetry.models.sites import Trace
+from numpyro_symmetry.models import Trace, enumerated_log_density
 from numpyro_symmetry.symmetry import SymmetryError
 
 

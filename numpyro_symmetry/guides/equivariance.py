@@ -17,16 +17,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from numpyro import handlers
 from numpyro.distributions import constraints
 from numpyro.distributions.transforms import biject_to
 
 from numpyro_symmetry.guides.density import dependencies, latent_values, log_density_by_site
-from numpyro_symmetry.models.sites import Trace
+from numpyro_symmetry.models import Trace, trace_model
 from numpyro_symmetry.symmetry import Element, Hard, Part, Symmetry
 from numpyro_symmetry.symmetry.axes import AxisEntry, names_in, num_axes
 from numpyro_symmetry.symmetry.restriction import axes_of_groups
 
+# parameters are moved by so much of one plus their size, so many times: what is alike by chance is so once
 _NUM_SETTINGS = 3
 _SPREAD = 0.3
 # of the log density, in double precision: what is rounding, and what is certainly none
@@ -151,14 +151,8 @@ def _changes(
 
     By group, for the sites that are judged: to each of these, whether the group moves others on which it depends.
     """
-
-    def draw(key: Array) -> Trace:
-        with handlers.block(), handlers.trace() as trace, handlers.seed(rng_seed=key), handlers.substitute(data=data):
-            guide(*args, **kwargs)
-        return trace
-
-    trace = draw(keys[0])
-    values, others = latent_values(trace), latent_values(draw(keys[1]))
+    trace, other = (trace_model(guide, args, kwargs, key, data) for key in keys)
+    values, others = latent_values(trace), latent_values(other)
     points: list[Any] = [values]
     where: list[tuple[str, str, int, int]] = []
     for name, symmetry in symmetries.items():

@@ -17,8 +17,7 @@ from numpyro_symmetry.guides.compiled import Arguments, run_compiled
 from numpyro_symmetry.guides.density import latent_values, latents_are_independent
 from numpyro_symmetry.guides.elbo import Target
 from numpyro_symmetry.guides.information import information_at
-from numpyro_symmetry.models import trace_model
-from numpyro_symmetry.models.sites import Trace
+from numpyro_symmetry.models import Trace, trace_model
 from numpyro_symmetry.symmetry.arguments import as_count, as_flag, as_key, refuse_tracers
 
 

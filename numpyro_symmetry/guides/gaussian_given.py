@@ -13,7 +13,7 @@ from numpyro.distributions import constraints
 
 from numpyro_symmetry.guides.affine import Prior
 from numpyro_symmetry.guides.rows import Precision
-from numpyro_symmetry.models.sites import real_event
+from numpyro_symmetry.models import real_event
 
 
 class GaussianGiven(dist.Distribution):

@@ -15,6 +15,8 @@ from numpyro_symmetry.models.compat import flat_sites
 from numpyro_symmetry.symmetry import SymmetryError
 
 Numbers = dict[str, np.ndarray]
+# that a covariance may have gone through on its way here
+_ROUNDINGS = 16.0
 
 
 def correlated(covariance: Any) -> np.ndarray:
@@ -22,7 +24,9 @@ def correlated(covariance: Any) -> np.ndarray:
     given = np.asarray(covariance)
     eps = np.finfo(given.dtype).eps if given.dtype.kind == "f" else np.finfo(float).eps
     variances = np.clip(np.diagonal(given.astype(float)), 0.0, None)
-    return (np.abs(given) > 16.0 * eps * np.sqrt(np.outer(variances, variances))) & ~np.eye(len(given), dtype=bool)
+    return (np.abs(given) > _ROUNDINGS * eps * np.sqrt(np.outer(variances, variances))) & ~np.eye(
+        len(given), dtype=bool
+    )
 
 
 def by_unit(gaussian: FullGaussian, places: Mapping[str, Place]) -> UnitGaussian | None:

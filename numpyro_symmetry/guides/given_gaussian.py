@@ -7,6 +7,7 @@ cheaper its table. Knows autoguides, Gaussians and the symmetry of a model; no d
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import jax
@@ -24,8 +25,7 @@ from numpyro_symmetry.guides.auto_unit_normal import AutoUnitNormal, Place, plac
 from numpyro_symmetry.guides.gaussian_numbers import Numbers, by_unit, correlated, numbers_of
 from numpyro_symmetry.guides.unit_gaussian import UnitGaussian
 from numpyro_symmetry.matching import DiagonalGaussian, FullGaussian
-from numpyro_symmetry.models import as_model, discrete_of, latent_of, trace_model
-from numpyro_symmetry.models.sites import entrywise
+from numpyro_symmetry.models import as_model, discrete_of, entrywise, latent_of, trace_model
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_flag, refuse_tracers
 
@@ -90,30 +90,24 @@ class GivenGaussian(AutoGuide):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Draw, with the Gaussian's numbers for parameters."""
-        if self.base is None:
-            self._set_up(args, kwargs)
-        assert self.base is not None
+        base = self._held(args, kwargs)
         with handlers.block(hide=list(self._numbers)), handlers.substitute(data=self._with({})):
-            return self.base(*args, **kwargs)
+            return base(*args, **kwargs)
 
     def sample_posterior(
         self, rng_key: Array, params: dict[str, Any], *args: Any, sample_shape: tuple[int, ...] = (), **kwargs: Any
     ) -> dict[str, Array]:
         """Draws of all latent sites; parameters are the model's alone."""
-        if self.base is None:
-            self._set_up(args, kwargs)
-        assert self.base is not None
-        return self.base.sample_posterior(rng_key, self._with(params), *args, sample_shape=sample_shape, **kwargs)
+        base = self._held(args, kwargs)
+        return base.sample_posterior(rng_key, self._with(params), *args, sample_shape=sample_shape, **kwargs)
 
     def median(self, params: dict[str, Any]) -> dict[str, Array]:
         """Median of every number: the Gaussian's means, constrained."""
-        assert self.base is not None
-        return self.base.median(self._with(params))
+        return self._held().median(self._with(params))
 
     def quantiles(self, params: dict[str, Any], quantiles: Any) -> dict[str, Array]:
         """Quantiles of every number alone, ``(*quantiles.shape, *event)``."""
-        assert self.base is not None
-        return self.base.quantiles(self._with(params), quantiles)
+        return self._held().quantiles(self._with(params), quantiles)
 
     def explain(self) -> str:
         """What the Gaussian is held by."""
@@ -123,6 +117,13 @@ class GivenGaussian(AutoGuide):
         return f"A given Gaussian over unconstrained values, of {held.get(type(self.base), 'all numbers together')}."
 
     # ---- private -----------------------------------------------------------------------------------------------
+
+    def _held(self, args: tuple = (), kwargs: Mapping[str, Any] = MappingProxyType({})) -> AutoGuide:
+        """The guide that draws; set up at the first call."""
+        if self.base is None:
+            self._set_up(args, dict(kwargs))
+        assert self.base is not None
+        return self.base
 
     def _with(self, params: Mapping[str, Any]) -> dict[str, Any]:
         return {**params, **{name: jnp.asarray(value) for name, value in self._numbers.items()}}

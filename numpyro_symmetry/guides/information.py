@@ -13,7 +13,7 @@ from jax import Array
 
 from numpyro_symmetry.entropy import Factorised, information
 from numpyro_symmetry.guides.layout import Layout, density_of, draw_of
-from numpyro_symmetry.models.sites import Trace
+from numpyro_symmetry.models import Trace
 
 # SVI.init calls a guide eagerly, which would compile every operation apart
 _compiled = jax.jit(information, static_argnames=("symmetry", "estimator", "num_permutations", "bound", "max_features"))

@@ -26,8 +26,8 @@ from numpyro_symmetry.guides.gaussian_given import GaussianGiven
 from numpyro_symmetry.guides.low_rank_normal import LowRankUnitNormal
 from numpyro_symmetry.guides.unit_normal import UnitNormal
 from numpyro_symmetry.linalg import product
+from numpyro_symmetry.models import Trace, entrywise, without_wrappers
 from numpyro_symmetry.models.compat import flat_sites, unpacking
-from numpyro_symmetry.models.sites import Trace, entrywise, without_wrappers
 
 
 class Entries(NamedTuple):

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array
-from numpyro import handlers
 from numpyro.distributions import constraints
 from numpyro.distributions.transforms import biject_to
 
@@ -35,13 +34,15 @@ from numpyro_symmetry.guides.kinds import (
     units_of,
     whitened,
 )
-from numpyro_symmetry.models import settings_of
-from numpyro_symmetry.models.sites import Trace, entrywise
+from numpyro_symmetry.models import Trace, entrywise, settings_of, trace_model
 from numpyro_symmetry.symmetry import Complement, Element, PlainView, Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.axes import AxisEntry, describe, names_in, padded
 from numpyro_symmetry.symmetry.restriction import with_total
 
+# of Gaussians that elements are proposed by, and bounds are valid whatever these are: so many draws know a mean to a
+# fifth of a standard deviation
 _NUM_MOMENT_DRAWS = 32
+# where all draws are alike, so that nothing is divided by zero
 _SMALLEST_SCALE = 1e-6
 
 
@@ -203,8 +204,7 @@ def draws_of(
     means = {site: whitened(trace, site).loc for site in layout.whitened}
 
     def draw(key: Array) -> dict[str, Array]:
-        with handlers.block(), handlers.trace() as fresh, handlers.seed(rng_seed=key), handlers.substitute(data=data):
-            guide(*args, **kwargs)
+        fresh = trace_model(guide, args, kwargs, key, data)
         by_site = _by_site(fresh, layout.symmetry, layout.supports, layout.whitened)
         about = {site: by_site[site] - whitened(fresh, site).loc + mean for site, mean in means.items()}
         return layout.view.open(by_site | about)

@@ -21,7 +21,7 @@ from numpyro.distributions import constraints
 from numpyro_symmetry.entropy.low_rank import factor_of, fitted, gram, mean_of, one_more, projected
 from numpyro_symmetry.entropy.units import as_rows, from_rows
 from numpyro_symmetry.linalg import diagonals, solve_side_by_side
-from numpyro_symmetry.models.sites import real_event
+from numpyro_symmetry.models import real_event
 
 
 class Common(NamedTuple):

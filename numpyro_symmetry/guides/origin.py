@@ -14,8 +14,7 @@ import numpy as np
 from jax import Array
 
 from numpyro_symmetry.guides.density import latent_values
-from numpyro_symmetry.models import observed_of
-from numpyro_symmetry.models.sites import Trace
+from numpyro_symmetry.models import Trace, observed_of
 
 
 @jax.tree_util.register_pytree_node_class

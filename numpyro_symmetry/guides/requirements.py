@@ -28,12 +28,11 @@ from numpyro_symmetry.guides.density import (
 from numpyro_symmetry.guides.equivariance import moving_everything
 from numpyro_symmetry.guides.kinds import WITHOUT_DENSITY, parts_of
 from numpyro_symmetry.guides.layout import Layout, density_of, draw_of
-from numpyro_symmetry.models import latent_of, observed_of, trace_model
-from numpyro_symmetry.models.fitted import refuse_wrong_parameters as refuse_wrong_parameters
-from numpyro_symmetry.models.sites import Trace, without_wrappers
+from numpyro_symmetry.models import Trace, latent_of, observed_of, trace_model, without_wrappers
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError, UnsupportedGuideError
 from numpyro_symmetry.symmetry.axes import names_in
 
+# relative, of sums over all numbers of a site in single precision; a density that is another one is off by more
 _TOLERANCE = 1e-3
 
 

@@ -22,14 +22,13 @@ from numpyro_symmetry.guides import requirements
 from numpyro_symmetry.guides.density import latent_values
 from numpyro_symmetry.guides.equivariance import Follows, Verdicts, equivariant_sites
 from numpyro_symmetry.guides.layout import Layout, density_of, draw_of, draws_of, lay_out
-from numpyro_symmetry.models import trace_model
-from numpyro_symmetry.models.fitted import parameter_sites, refuse_nonfinite
-from numpyro_symmetry.models.sites import Trace
+from numpyro_symmetry.models import Trace, parameter_sites, refuse_nonfinite, trace_model
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.axes import names_in
 from numpyro_symmetry.symmetry.errors import warn
 from numpyro_symmetry.symmetry.plain import untangled
 
+# every number of features is judged by the same draws, whose noise is common to all of them
 _NUM_FEATURE_DRAWS = 8
 
 

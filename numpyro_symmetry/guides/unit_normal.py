@@ -18,7 +18,7 @@ from numpyro.distributions import constraints
 
 from numpyro_symmetry.entropy.units import as_rows, from_rows, noise_of, strictly_lower
 from numpyro_symmetry.linalg import substitute_forward
-from numpyro_symmetry.models.sites import real_event
+from numpyro_symmetry.models import real_event
 
 
 class UnitNormal(dist.Distribution):

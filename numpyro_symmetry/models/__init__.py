@@ -2,21 +2,44 @@
 
 from numpyro_symmetry.models.arguments import Model, as_model, refuse_misfit, refuse_no_sites
 from numpyro_symmetry.models.enumeration import enumerated_log_density
-from numpyro_symmetry.models.sites import discrete_of, is_latent, is_observed, latent_of, observed_of, settings_of
+from numpyro_symmetry.models.fitted import parameter_sites, refuse_nonfinite, refuse_wrong_parameters
+from numpyro_symmetry.models.plates import plate_dims
+from numpyro_symmetry.models.sites import (
+    Trace,
+    discrete_of,
+    entrywise,
+    is_latent,
+    is_observed,
+    is_unconstrained,
+    latent_of,
+    observed_of,
+    real_event,
+    settings_of,
+    without_wrappers,
+)
 from numpyro_symmetry.models.trace import outline, trace_model
 
 __all__ = [
     "Model",
+    "Trace",
     "as_model",
     "discrete_of",
+    "entrywise",
     "enumerated_log_density",
     "is_latent",
     "is_observed",
+    "is_unconstrained",
     "latent_of",
     "observed_of",
     "outline",
+    "parameter_sites",
+    "plate_dims",
+    "real_event",
     "refuse_misfit",
     "refuse_no_sites",
+    "refuse_nonfinite",
+    "refuse_wrong_parameters",
     "settings_of",
     "trace_model",
+    "without_wrappers",
 ]

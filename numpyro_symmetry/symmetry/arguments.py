@@ -248,6 +248,19 @@ def _short(value: Any) -> str:
     return f"{text if len(text) <= 60 else text[:57] + '...'} ({type(value).__name__})"
 
 
+def as_count_or_auto(value: Any, name: str, none: str) -> int | str | None:
+    """A whole number, ``"auto"``, or ``None``, which stands for ``none`` in words.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is none of these.
+    """
+    if isinstance(value, str) and value != "auto":
+        raise ValueError(f"{name} must be 'auto', a whole number, or None for {none}; got {value!r}.")
+    return value if value is None or isinstance(value, str) else as_count(value, name)
+
+
 def renamed(**names: str) -> Callable[[F], F]:
     """Accept former names of keyword arguments, ``renamed(former="present")``, and warn of them."""
 

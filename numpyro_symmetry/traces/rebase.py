@@ -10,13 +10,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from jax import Array
-from numpyro.infer import MCMC
 
 from numpyro_symmetry.assignment.solve import METHODS
-from numpyro_symmetry.containers import Trace, read
+from numpyro_symmetry.containers import Trace, model_of, read
 from numpyro_symmetry.discovery import check_symmetry, find_symmetry, without_parameters
 from numpyro_symmetry.models import Model
-from numpyro_symmetry.models.compat import arguments_of
 from numpyro_symmetry.symmetry import Complement, PlainView, Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_count, as_flag, as_key, as_model_arguments, is_option, seed_of
 from numpyro_symmetry.symmetry.axes import AxisEntry
@@ -238,13 +236,8 @@ def _by_site(given: Any, name: str, example: str) -> dict[str, Any]:
 
 
 def _model_of(data: Any, model: Callable[..., Any] | None, args: Any, kwargs: Any) -> Model | None:
-    """The model that is given, or that of an `MCMC`."""
-    if model is not None:
-        return Model(model, *as_model_arguments(args, kwargs))
-    if not isinstance(data, MCMC) or getattr(data.sampler, "model", None) is None:
-        return None
-    arguments = arguments_of(data)
-    return None if arguments is None else Model(data.sampler.model, *as_model_arguments(*arguments))
+    """The model that is given, or that which the container of the draws knows."""
+    return model_of(data) if model is None else Model(model, *as_model_arguments(args, kwargs))
 
 
 def _found(known: Model | None, *, signs: bool) -> Symmetry:

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from numpyro_symmetry.traces.null import Null
     from numpyro_symmetry.traces.rebased import Rebased
 
-# the next best labels are at least 1/20 as likely
-_A_GUESS = math.log(20.0)
+# below this margin labels are ambiguous: the next best are at least 1/20 as likely
+A_GUESS = math.log(20.0)
 
 
 def describe(out: Rebased) -> str:
@@ -27,7 +27,7 @@ def describe(out: Rebased) -> str:
     groups = " × ".join(f"{group} on {name!r}" for name, group in out.symmetry.groups.items())
     settled = "settled" if out.converged else "not settled"
     cost = type(out.frame.cost).__name__
-    guesses = float(np.mean(out.margin < _A_GUESS))
+    guesses = float(np.mean(out.margin < A_GUESS))
     lines = [
         f"Rebased: {leading} draws of {', '.join(out.symmetry.axes)} ({type(out.data).__name__})",
         f"  group   {groups}; log|G| = {out.symmetry.log_order():.1f} nats",

@@ -1,5 +1,7 @@
 """Gaussians read from NumPyro guides, matched, and written back."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -41,10 +43,12 @@ def listed(model):
     return guide
 
 
-def fitted(make, seed=0, steps=30):
+@functools.cache
+def fitted(make, seed=0):
+    """A guide and its parameters after a few steps, the same for every test."""
     guide = make(model)
     svi = SVI(model, guide, optax.adam(0.05), Trace_ELBO())
-    return guide, svi.run(jax.random.key(seed), steps, X, Y, progress_bar=False).params
+    return guide, svi.run(jax.random.key(seed), 30, X, Y, progress_bar=False).params
 
 
 @pytest.mark.parametrize("make", [auto.AutoNormal, auto.AutoDiagonalNormal, listed])
@@ -121,9 +125,9 @@ def test_refusals():
         numpyro.sample("p", dist.Dirichlet(jnp.ones(3)))
 
     guide = auto.AutoNormal(weights)
-    guide_params = SVI(weights, guide, optax.adam(0.1), Trace_ELBO()).run(jax.random.key(0), 2, progress_bar=False)
+    svi = SVI(weights, guide, optax.adam(0.1), Trace_ELBO())
     with pytest.raises(UnsupportedGuideError, match="Site 'p' has support"):
-        DiagonalGaussian.from_guide(guide, guide_params.params)
+        DiagonalGaussian.from_guide(guide, svi.get_params(svi.init(jax.random.key(0))))
 
 
 def positive(y=None):

@@ -18,6 +18,7 @@ from numpyro_symmetry.entropy import (
 )
 from numpyro_symmetry.entropy.sequential import NUM_SCALING_STEPS
 from tests.support import oracles, regimes
+from tests.support.tables import every_estimator
 
 
 def some(*names):
@@ -164,7 +165,7 @@ def test_infonce_obeys_both_caps_and_grows(regime):
         last = infonce.mean()
 
 
-@pytest.mark.parametrize("estimator", ["exact", "infonce", "sequential", "importance"])
+@every_estimator
 def test_tables_of_integers(estimator):
     table = np.array([[0, -3, -4], [-2, 0, -1], [-5, -3, 0]])
     np.testing.assert_array_equal(estimate(table, estimator), estimate(table.astype(np.float32), estimator))
@@ -278,7 +279,7 @@ def test_zeros_leave_gradients_finite():
         np.testing.assert_array_equal(jax.grad(log_permanent)(table.at[0].set(-jnp.inf)), 0.0)
 
 
-@pytest.mark.parametrize("estimator", ["exact", "infonce", "sequential", "importance"])
+@every_estimator
 def test_densities_of_zero(estimator):
     def information(pair):
         options = {"estimator": estimator, "rng_key": jax.random.key(0), "log_density_flipped": pair[1]}

@@ -9,6 +9,7 @@ from numpyro_symmetry.traces import Null
 from numpyro_symmetry.traces.null import MIN_EFFECTIVE, CannotTell, Explained, matched_null
 from numpyro_symmetry.traces.shuffle import Shuffle
 from tests.support import traces
+from tests.support.tables import every_relabelling_cost
 from tests.support.traces import autoregressive
 
 
@@ -31,7 +32,7 @@ def test_units_without_identity_explain_what_order_statistics_do(size):
     assert out.null.explained_null == pytest.approx(expected, abs=0.03)
 
 
-@pytest.mark.parametrize("cost", [EuclideanCost(), GaussianCost()])
+@every_relabelling_cost
 @pytest.mark.parametrize("columns", [1, 3])
 def test_the_report_says_that_there_is_no_identity(cost, columns):
     values = independent(columns=columns)
@@ -186,7 +187,7 @@ def test_slots_far_apart_are_not_called_made_up(size):
         assert out.null.num_identified == {"component": size}
 
 
-@pytest.mark.parametrize("cost", [EuclideanCost(), GaussianCost()])
+@every_relabelling_cost
 def test_slots_far_apart_are_not_ambiguous_under_any_cost(cost):
     values = {"loc": traces.mixture(separation=12.0)[0]["loc"]}
     found = report(values, rebase(values, Symmetry.mixture("loc"), cost=cost))

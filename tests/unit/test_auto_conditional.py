@@ -27,15 +27,10 @@ from numpyro_symmetry import (
     UnsupportedGuideError,
 )
 from numpyro_symmetry.guides.affine import observations, trace_given
+from tests.support.marks import slow_but
 
 X = np.random.default_rng(0).normal(size=(12, 2))
 Y = X @ [1.0, -2.0] + 0.3 * np.random.default_rng(1).normal(size=12)
-
-
-@pytest.fixture(autouse=True)
-def forget_other_precisions():
-    """NumPy's data in a program traced in one precision would be taken for those of the other."""
-    jax.clear_caches()
 
 
 def negative_elbo(model, guide, *args, particles=1, key=0, **kwargs):
@@ -239,12 +234,13 @@ NEARLY = {
 }
 
 
-@pytest.mark.parametrize("name", NEARLY)
+# the others have what these two have: one predictor a row, or several
+@pytest.mark.parametrize("name", slow_but(["Poisson", "Categorical"], NEARLY))
 def test_steps_come_near_the_evidence_and_never_above(name):
     """A few hundred steps of SVI on four numbers; the evidence by importance weights of the same guide."""
     model, y = NEARLY[name]
     guide = AutoConditional(lambda *args, **kwargs: None, model=model)
-    svi = SVI(model, guide, optax.adam(3e-2), Trace_ELBO(num_particles=4))
+    svi = SVI(model, guide, optax.adam(3e-2), Trace_ELBO(num_particles=20))
     params = svi.run(jax.random.key(0), 300, X, y, progress_bar=False).params
     assert set(params) == {"auto_y_step", "auto_y_precision"}
 
@@ -383,16 +379,17 @@ def test_information_is_that_of_the_hidden_layer(name):
         information = float(trace["_symmetry_correction"]["fn"].log_factor)
         values = {n: s["value"] for n, s in trace.items() if s["type"] == "sample" and not n.startswith("_")}
 
+        @jax.jit
         def density(values):
             with handlers.block(), handlers.seed(rng_seed=0), handlers.substitute(data=values):
                 moved = handlers.trace(base).get_trace(X, y)
-            return sum(float(jnp.sum(moved[n]["fn"].log_prob(values[n]))) for n in values)
+            return sum(jnp.sum(moved[n]["fn"].log_prob(values[n])) for n in values)
 
         batch = guide.symmetry.elements()
         size = round(math.exp(guide.symmetry.log_order()))
         elements = [jax.tree.map(lambda part, k=k: part[k], batch) for k in range(size)]
-        densities = np.array([density(guide.symmetry.apply(element, values)) for element in elements])
-        expected = density(values) - (logsumexp(densities) - math.log(len(densities)))
+        densities = np.array([float(density(guide.symmetry.apply(element, values))) for element in elements])
+        expected = float(density(values)) - (logsumexp(densities) - math.log(len(densities)))
         assert -information == pytest.approx(expected, abs=1e-8)
 
 
@@ -456,9 +453,10 @@ def test_data_in_which_nothing_can_be_seen_leave_a_site_in_the_table():
 
 def test_predicts_at_new_inputs_by_its_own_data():
     guide = AutoConditional(AutoNormal(network))
-    params = (
-        SVI(network, guide, optax.adam(1e-2), Trace_ELBO()).run(jax.random.key(0), 2, X, Y, progress_bar=False).params
-    )
+    with handlers.seed(rng_seed=0):
+        guide(X, Y)
+        sites = handlers.trace(guide).get_trace(X, Y).items()
+    params = {name: site["value"] for name, site in sites if site["type"] == "param"}
     bound = pickle.loads(pickle.dumps(guide.given(X, Y)))
     predictive = Predictive(network, guide=bound, params=params, num_samples=5)
     assert jax.jit(lambda x: predictive(jax.random.key(1), x)["y"])(X[:3]).shape == (5, 3)

@@ -13,6 +13,7 @@ import pytest
 
 from numpyro_symmetry import SymmetryError, SymmetryWarning, check_symmetry, find_symmetry
 from tests.support.equivariance import text_of_group
+from tests.support.marks import slow_but
 
 RNG = np.random.default_rng(0)
 X, Y, PAIRS = RNG.normal(size=(6, 2)), RNG.normal(size=6), RNG.normal(size=(6, 3))
@@ -202,7 +203,7 @@ def test_a_group_refused_for_a_support_says_so():
     assert finding.reason == "refused for a support"
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", slow_but([0], range(4)))
 def test_a_clip_that_no_draw_of_the_prior_reaches_is_seen(seed):
     def model(y):
         loc = normal("loc", 3)
@@ -366,8 +367,18 @@ def contracted_with(t):
     numpyro.factor("f", -((jnp.stack([jnp.asarray(t, float), jnp.ones(())]) @ normal("w", 2)) ** 2))
 
 
-@pytest.mark.parametrize("model", [weighed_by, chosen_by, contracted_with])
-@pytest.mark.parametrize("one", [jnp.float32(1.0), np.float32(1.0), np.array(1), jnp.array(True)], ids=repr)
+ONES = [jnp.float32(1.0), np.float32(1.0), np.array(1), jnp.array(True)]
+# one model in every type, and every model in one
+OTHERS = [
+    pytest.param(model, one, marks=pytest.mark.slow) for model in (chosen_by, contracted_with) for one in ONES[1:]
+]
+
+
+@pytest.mark.parametrize(
+    ("model", "one"),
+    [*((weighed_by, one) for one in ONES), (chosen_by, ONES[0]), (contracted_with, ONES[0]), *OTHERS],
+    ids=lambda value: getattr(value, "__name__", repr(value)),
+)
 def test_an_array_without_axes_is_data_whose_value_is_an_accident(model, one):
     assert text_of_group(find_symmetry(model, (one,), signs=False)) == "trivial"
 

@@ -137,7 +137,7 @@ def test_the_exact_posterior_has_the_evidence():
     gaussian = FullGaussian({"z": covariance @ np.full(3, 1.3)}, covariance)
     with jax.enable_x64(True):
         guide = AutoSymmetrized.of_gaussian(linear, gaussian)
-        bounds = guide.elbo_bounds(jax.random.key(0), {}, jnp.array(1.3), num_particles=16, progress_bar=False)
+        bounds = guide.elbo_bounds(jax.random.key(0), {}, jnp.array(1.3), num_particles=32, progress_bar=False)
         laplace = log_evidence((guide, {}), model_args=(jnp.array(1.3),), method="laplace")
     truth = norm(0.0, 2.0).logpdf(1.3)
     for found in (bounds.lower, bounds.upper, bounds.importance_weighted, laplace.value):

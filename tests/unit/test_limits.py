@@ -11,7 +11,6 @@ PACKAGE = Path(numpyro_symmetry.__file__).parent
 MOST_LINES, MOST_CODE_LINES, MOST_PARAMETERS = 400, 60, 8
 # what is over a limit, to be made smaller and never longer: an entry that is within it has to go
 OVER = {
-    "symmetry/symmetry.py",
     "traces/null.py:_of_shuffles(9)",
     "traces/null.py:matched_null(12)",
     "traces/rebase.py:_relabelled",

@@ -26,6 +26,7 @@ from numpyro_symmetry.assignment.side import Side
 from numpyro_symmetry.matching.costs import COSTS
 from numpyro_symmetry.symmetry import SignedPermutation
 from tests.support import networks, oracles
+from tests.support.tables import every_matching_cost
 
 ONE = Symmetry({"w1": (None, "hidden"), "b1": ("hidden",), "w2": ("hidden", None)})
 HMM = Symmetry.hmm(initial="pi", transition="A", emissions=["loc"])
@@ -323,7 +324,7 @@ def test_chunks_change_nothing(monkeypatch):
     np.testing.assert_allclose(whole.objective, parts.objective, rtol=1e-12)
 
 
-@pytest.mark.parametrize("cost", ["wasserstein", "euclidean", "log_density", "kl"])
+@every_matching_cost
 @pytest.mark.parametrize("name", ["one", "hmm", "factor"])
 def test_every_cost_is_the_best_of_all_elements(cost, name):
     rng = np.random.default_rng(0)

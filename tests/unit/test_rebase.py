@@ -21,6 +21,7 @@ from numpyro_symmetry import (
 )
 from numpyro_symmetry.containers import read
 from tests.support import networks, traces
+from tests.support.tables import every_relabelling_cost
 
 
 def container(values, dims=("component",), **extra):
@@ -495,7 +496,7 @@ def test_labels_are_ordered_by_means_over_all_draws():
     assert (np.diff(out.data["loc"][0, 0]) < 0).any()
 
 
-@pytest.mark.parametrize("cost", [EuclideanCost(), GaussianCost()])
+@every_relabelling_cost
 def test_draws_read_in_pieces_are_those_read_at_once(cost, monkeypatch):
     values, _ = traces.mixture(separation=1.0, draws=50)
     whole = rebase(values, traces.MIXTURE, cost=cost, null=False)
@@ -508,7 +509,7 @@ def test_draws_read_in_pieces_are_those_read_at_once(cost, monkeypatch):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("cost", [EuclideanCost(), GaussianCost()])
+@every_relabelling_cost
 def test_slots_are_called_the_same_however_draws_are_read(cost, dtype, monkeypatch):
     # of these searches several end alike, and differ by the order of their sums
     values, _ = traces.mixture(chains=1, separation=2.0, draws=120, seed=3, dtype=dtype)

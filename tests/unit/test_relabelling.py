@@ -18,6 +18,7 @@ from numpyro_symmetry import (
 from numpyro_symmetry.traces.margin import margins
 from numpyro_symmetry.traces.relabel import mean_statistics, objective_of, point_of, problem_of, relabel, search
 from tests.support import oracles, traces
+from tests.support.tables import every_relabelling_cost
 
 
 def family_of(cost, values, symmetry, num_leading_dims=2):
@@ -139,7 +140,7 @@ def test_searches_look_at_some_draws_and_the_best_ends_labels_all(monkeypatch):
 
 
 @pytest.mark.parametrize("signed", [False, True])
-@pytest.mark.parametrize("cost", [EuclideanCost(), GaussianCost()])
+@every_relabelling_cost
 def test_the_margin_is_that_of_the_second_best_of_all_labels(signed, cost):
     values, _ = traces.tanh_units(draws=12, size=3, noise=1.0)
     symmetry = Symmetry.mlp([("w1", "b1"), ("w2", None)], kind="signed" if signed else "permutation")

@@ -25,7 +25,18 @@ SUBPACKAGES = (
 )
 # what is passed in, and no result
 ARGUMENTS = {
-    "symmetry": {"Axis", "Concat", "Group", "PlainView", "SignedPermutation", "Split", "Unsigned", "Whole"},
+    "symmetry": {
+        "Axis",
+        "Complement",
+        "Concat",
+        "Group",
+        "Hard",
+        "PlainView",
+        "SignedPermutation",
+        "Split",
+        "Unsigned",
+        "Whole",
+    },
     "entropy": {"Estimator", "Factorised", "Factors", "GaussianFactors", "General", "UnitGaussians"},
     "models": {"Model"},
     "containers": {"Container"},

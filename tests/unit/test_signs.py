@@ -66,24 +66,28 @@ def both(x, y):
     observe(jnp.tanh(jnp.outer(x, w)) @ v + number("a") * number("b") * x, y)
 
 
-@pytest.mark.parametrize(
-    ("model", "expected"),
-    [
-        (one_unit, {"w1": 1, "w2": 1}),
-        (one_factor, {"a": 1, "theta": 1}),
-        (in_a_scan, {"a": 1, "b": 1}),
-        (in_a_branch, {"a": 1, "b": 1}),
-        (even_of_itself, {"a": 1}),
-        (three_factors, {"a": 2, "b": 1, "c": 1}),
-        (lambda x, y: observe(number("a", loc=1.0) * number("b") * x, y), {}),
-        (lambda x, y: observe(number("a") * number("b") * x + 1.0, y), {"a": 1, "b": 1}),
-        (lambda x, y: observe(number("a") * jnp.exp(number("b")) * x, y), {}),
-        (lambda x, y: observe(number("a") * numpyro.sample("s", dist.HalfNormal(1.0)) ** 2 * x, y), {}),
-        (lambda x, y: observe(jax.nn.relu(number("a") * x) * number("b"), y), {}),
-    ],
-)
+NEGATED = [
+    (one_unit, {"w1": 1, "w2": 1}),
+    (one_factor, {"a": 1, "theta": 1}),
+    (in_a_scan, {"a": 1, "b": 1}),
+    (in_a_branch, {"a": 1, "b": 1}),
+    (even_of_itself, {"a": 1}),
+    (three_factors, {"a": 2, "b": 1, "c": 1}),
+    (lambda x, y: observe(number("a", loc=1.0) * number("b") * x, y), {}),
+    (lambda x, y: observe(number("a") * number("b") * x + 1.0, y), {"a": 1, "b": 1}),
+    (lambda x, y: observe(number("a") * jnp.exp(number("b")) * x, y), {}),
+    (lambda x, y: observe(number("a") * numpyro.sample("s", dist.HalfNormal(1.0)) ** 2 * x, y), {}),
+    (lambda x, y: observe(jax.nn.relu(number("a") * x) * number("b"), y), {}),
+]
+# equal data could hide what tells signs apart, in whatever model: in most of them they are slow
+ON_ZEROS = [
+    pytest.param(*case, np.zeros(12), marks=() if case[0] in (one_unit, three_factors) else pytest.mark.slow)
+    for case in NEGATED
+]
+
+
+@pytest.mark.parametrize(("model", "expected", "y"), [*((*case, Y) for case in NEGATED), *ON_ZEROS])
 @OF_EXCHANGES
-@pytest.mark.parametrize("y", [Y, np.zeros(12)], ids=["data", "zeros"])
 def test_sites_that_may_be_negated_as_a_whole(model, expected, y):
     found = find_symmetry(model, (X, y))
     assert {site: sum(isinstance(e, Whole) for e in entries) for site, entries in found.axes.items()} == expected

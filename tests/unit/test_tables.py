@@ -11,6 +11,7 @@ import pytest
 from numpyro_symmetry import Symmetry, entropy
 from numpyro_symmetry.entropy import Factorised, GaussianFactors
 from numpyro_symmetry.entropy.tables import unit_tables
+from tests.support.tables import every_estimator
 
 SITES = {
     "layer": {"w": (None, "a")},
@@ -158,7 +159,7 @@ def products_in(program):
                 yield from products_in(inner)
 
 
-@pytest.mark.parametrize("estimator", ["exact", "infonce", "sequential", "importance"])
+@every_estimator
 @pytest.mark.parametrize("kind", SITES)
 def test_every_product_is_in_full_precision(kind, estimator):
     """Accelerators multiply in TF32 or bfloat16 unless told otherwise; gradients follow the products they are of."""
