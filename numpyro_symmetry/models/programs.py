@@ -341,6 +341,8 @@ def _value(value: Any, seen: dict[int, bytes]) -> bytes:
         return b"{" + b",".join(_value(x, seen) for item in sorted(value.items(), key=str) for x in item) + b"}"
     if isinstance(value, tuple | list):
         return b"(" + b",".join(_value(x, seen) for x in value) + b")"
+    if isinstance(value, types.FunctionType) and value.__module__.startswith("jax.") and "<" not in value.__qualname__:
+        return f"{value.__module__}.{value.__qualname__}".encode()  # of kinds of random keys
     text = repr(value)
     if isinstance(value, _FUNCTIONS) or " at 0x" in text:
         raise _UnknownError

@@ -1,4 +1,4 @@
-"""A program evaluated as it was traced, or, traced in single precision, in double.
+"""A program traced in single precision, evaluated in double.
 
 With double precision enabled whole numbers are 64-bit ones too, so that a loop whose carry is an ``int32``, or a
 ``float32``, no longer is what it was: JAX cannot trace such models in double. Widened, whole numbers stay what they
@@ -7,7 +7,7 @@ are, and real ones become double wherever they stand. Knows programs; no models.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -21,24 +21,11 @@ from numpyro_symmetry.models.compat import bind_params, called
 _BY_BITS = ("bitcast_convert_type", "pure_callback", "io_callback", "debug_callback", "ffi_call", "nextafter")
 
 
-def widened(function: Callable, example: Any) -> Callable:
-    """A function of a pytree of arrays, traced in single precision, as one that computes in double.
+def evaluated(closed: Any, args: Sequence[Any], consts: Sequence[Any] | None = None) -> list[Any]:
+    """Results of a program, its real numbers in double precision; with other constants than its own, if given.
 
     To be called, as to be traced, where double precision is enabled.
     """
-    with jax.enable_x64(False):
-        narrow = jax.tree.map(lambda x: jax.ShapeDtypeStruct(np.shape(x), narrow_type(jnp.result_type(x))), example)
-        program, shape = jax.make_jaxpr(function, return_shape=True)(narrow)
-    structure = jax.tree.structure(shape)
-
-    def wide(values: Any) -> Any:
-        return jax.tree.unflatten(structure, evaluated(program, jax.tree.leaves(values)))
-
-    return wide
-
-
-def evaluated(closed: Any, args: Sequence[Any], consts: Sequence[Any] | None = None) -> list[Any]:
-    """Results of a program, its real numbers in double precision; with other constants than its own, if given."""
     body = getattr(closed, "jaxpr", closed)
     given = [*(getattr(closed, "consts", ()) if consts is None else consts), *args]
     environment = dict(zip([*body.constvars, *body.invars], map(_wide, given), strict=True))

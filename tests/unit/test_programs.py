@@ -44,6 +44,8 @@ def compilations(function, *args, **kwargs):
         "fori-loop-over-units",
         "hmm-factorial",
         "mlp-flat-weights",
+        "param-network",
+        "plate-subsampled",
     ],
 )
 def test_a_model_is_compiled_once_however_many_data_it_is_tried_on(name):

@@ -7,7 +7,7 @@ import numpyro.distributions as dist
 import pytest
 from jax.scipy.special import gammaln
 
-from numpyro_symmetry.models.widened import widened
+from numpyro_symmetry.models.programs import WIDENED, compiled, traced
 
 RNG = np.random.default_rng(0)
 A, B = RNG.normal(size=(3, 4)), RNG.normal(size=4)
@@ -52,14 +52,18 @@ def complex_(a, b):
     return jnp.fft.fft(a).real, jnp.abs(b + 1j), jnp.cumsum(a, 1), jax.lax.reduce(b, 0.0, jax.lax.add, (0,))
 
 
+def widened(function, *args):
+    return compiled(traced(function, *args, precision=WIDENED))(*args)
+
+
 FUNCTIONS = [loops, branches, algebra, places, densities, transformed, complex_]
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_is_the_function_in_double(function):
+    found = widened(function, A, B)
     with jax.enable_x64(True):
-        wide = jax.jit(widened(lambda given: function(*given), (A, B)))
-        found, expected = wide((A, B)), function(jnp.asarray(A), jnp.asarray(B))
+        expected = function(jnp.asarray(A), jnp.asarray(B))
     for x, y in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         if jnp.issubdtype(y.dtype, jnp.floating):
             assert x.dtype == np.float64
@@ -73,7 +77,7 @@ def test_whole_numbers_stay_what_they_are():
     with jax.enable_x64(True):
         with pytest.raises(TypeError):
             counted({"x": jnp.arange(2.0)})
-        last, out = widened(counted, {"x": np.arange(2.0)})({"x": jnp.arange(2.0)})
+    last, out = widened(counted, {"x": np.arange(2.0)})
     assert last.dtype == np.int32
     assert out.dtype == np.float64
     np.testing.assert_array_equal(out, [0.0, 1.0])
@@ -86,8 +90,6 @@ def test_what_looks_at_bits_gets_them():
         return noise, called
 
     expected = bits(jnp.asarray(B, jnp.float32))
-    with jax.enable_x64(True):
-        found = widened(bits, B)(B)
-    for x, y in zip(found, expected, strict=True):
+    for x, y in zip(widened(bits, B), expected, strict=True):
         assert x.dtype == np.float64
         np.testing.assert_allclose(x, y, rtol=1e-6)
