@@ -16,6 +16,7 @@ import numpy as np
 from numpyro_symmetry.symmetry import Group, Hard, Symmetry
 from numpyro_symmetry.symmetry.action import each_by_its_own
 from numpyro_symmetry.symmetry.axes import Axis
+from numpyro_symmetry.symmetry.hard import some_of
 
 
 class Term(NamedTuple):
@@ -35,6 +36,10 @@ class Term(NamedTuple):
     source: np.ndarray
     axes: tuple[Axis, ...]
 
+    def at(self, items: np.ndarray) -> Term:
+        """For some of the batch."""
+        return Term(self.target if len(self.target) == 1 else self.target[items], self.source[items], self.axes)
+
 
 class Soft(NamedTuple):
     """Doubly stochastic matrices ``(batch, n, n)`` on even axes, and on odd ones (where signs act) signed matrices."""
@@ -42,21 +47,11 @@ class Soft(NamedTuple):
     even: np.ndarray
     odd: np.ndarray | None = None
 
-    def at(self, items: np.ndarray) -> Soft:
-        """Some of the batch."""
-        return Soft(self.even[items], None if self.odd is None else self.odd[items])
-
     def toward(self, other: Soft, t: np.ndarray) -> Soft:
         """A share ``t`` of the way to another."""
         t = t[:, None, None].astype(self.even.dtype)
         even = self.even + t * (other.even - self.even)
         return Soft(even, None if self.odd is None or other.odd is None else self.odd + t * (other.odd - self.odd))
-
-    def write(self, items: np.ndarray, new: Soft) -> None:
-        """Overwrite some of the batch."""
-        self.even[items] = new.even
-        if self.odd is not None:
-            self.odd[items] = new.odd
 
 
 # None stands for the barycentre: every unit the average of all, and zero where signs act
@@ -136,13 +131,8 @@ class Problem:
         """The same problem for some of the batch, with the constant benefits carried over."""
         if len(items) == self.batch and (items == np.arange(self.batch)).all():
             return self
-        terms = tuple(
-            Term(t.target if len(t.target) == 1 else t.target[items], t.source[items], t.axes) for t in self.terms
-        )
-        some = Problem(terms, self.groups)
-        some.__dict__["constant"] = {
-            name: Benefit(b.even[items], None if b.odd is None else b.odd[items]) for name, b in self.constant.items()
-        }
+        some = Problem(tuple(term.at(items) for term in self.terms), self.groups)
+        some.__dict__["constant"] = {name: some_of(benefit, items) for name, benefit in self.constant.items()}
         some.__dict__["scale"] = self.scale[items]
         return some
 
@@ -166,7 +156,7 @@ class Problem:
         constant = self.constant[name]
         rest = [place for place in self.positions[name] if not _alone(place[0])]
         if items is not None:
-            constant = Benefit(constant.even[items], None if constant.odd is None else constant.odd[items])
+            constant = some_of(constant, items)
         if not rest:
             return constant
         moving = self._sum(name, state, items, rest)
@@ -188,21 +178,17 @@ class Problem:
     def _sum(self, name: str, state: State, items: np.ndarray | None, places: list[tuple[Term, int]]) -> Benefit:
         n, signed = self.groups[name].size or 0, self.groups[name].signed
         count = self.batch if items is None else len(items)
-        even, odd = None, None
+        sums: dict[bool, np.ndarray] = {}
         for term, position in places:
-            here = (
-                term
-                if items is None
-                else Term(term.target if len(term.target) == 1 else term.target[items], term.source[items], term.axes)
-            )
+            here = term if items is None else term.at(items)
             table = _contract(*_matched(here, state, position), position)
-            if term.axes[position].signed:
-                odd = table if odd is None else odd + table
-            else:
-                even = table if even is None else even + table
+            flips = term.axes[position].signed
+            # in place, for tables are large; but not into one of less precision
+            into = sums[flips] if flips in sums and sums[flips].dtype >= table.dtype else None
+            sums[flips] = np.add(sums[flips], table, out=into) if flips in sums else table
         dtype = np.result_type(*(term.source for term in self.terms))
-        even = np.zeros((count, n, n), dtype) if even is None else even
-        return Benefit(even, (np.zeros_like(even) if odd is None else odd) if signed else None)
+        even = sums[False] if False in sums else np.zeros((count, n, n), dtype)
+        return Benefit(even, sums.get(True, np.zeros_like(even)) if signed else None)
 
 
 def soften(part: Hard, dtype: np.dtype) -> Soft:

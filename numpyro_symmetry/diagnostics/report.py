@@ -16,7 +16,7 @@ from numpyro_symmetry.diagnostics.chains import Chains, chains_of, longest_stay
 from numpyro_symmetry.diagnostics.inputs import are_members, invariants_of, pair_of, same_draws
 from numpyro_symmetry.diagnostics.invariants import has_both_signs, invariants
 from numpyro_symmetry.diagnostics.reading import facts, is_alarm, warnings_of
-from numpyro_symmetry.symmetry import Symmetry, SymmetryError, compose, inverse, num_transpositions, permutation_of
+from numpyro_symmetry.symmetry import SymmetryError, compose, inverse, num_transpositions
 from numpyro_symmetry.symmetry.shown import as_html
 from numpyro_symmetry.traces import Null, Rebased
 from numpyro_symmetry.traces.summary import A_GUESS, share_relabelled
@@ -190,14 +190,13 @@ def report(
     shape = (int(np.prod(leading[:-1], dtype=int)), leading[-1])
     members = are_members(out.data)
     rows = () if members else _rows(before, after, out, given, shape)
-    plain = out.plain or out
     found = Report(
         rows=rows,
         share_relabelled=share_relabelled(out.elements),
         ambiguous=float((out.margin < A_GUESS).mean()),
         null=out.null,
-        num_slots={name: group.size or 0 for name, group in plain.symmetry.groups.items()},
-        transpositions=_transpositions(plain),
+        num_slots={name: group.size or 0 for name, group in out.view.symmetry.groups.items()},
+        transpositions=_transpositions(out),
         converged=out.converged,
         shape=shape,
         are_members=members,
@@ -245,24 +244,17 @@ def _rows(
 
 
 def _own_invariants(trace: Trace, out: Rebased, *, absolute: bool = False) -> dict[str, np.ndarray]:
-    symmetry, values = _plain(trace, out)
-    return invariants(symmetry, values, out.view, absolute=absolute)
-
-
-def _plain(trace: Trace, out: Rebased) -> tuple[Symmetry, dict[str, np.ndarray]]:
-    """Draws ``(draw, *event)`` by site, or by the pieces in which groups permute all of their indices alike."""
-    values = trace.flat(list(out.symmetry.axes))
-    if out.view is None or out.plain is None:
-        return out.symmetry, values
-    return out.plain.symmetry, out.view.open(values)
+    return invariants(
+        out.view.symmetry, out.view.open(trace.flat(list(out.symmetry.axes))), out.view, absolute=absolute
+    )
 
 
 def _only_signs(found: Report, trace: Trace, out: Rebased, given: Mapping[str, np.ndarray]) -> bool:
     """Whether chains differ in values and sums, and neither in likelihood nor in squares and absolute values."""
-    symmetry, values = _plain(trace, out)
-    if any(group.signed for group in symmetry.groups.values()) or not any(is_alarm(row) for row in found.rows):
+    groups = out.symmetry.groups
+    if any(group.signed for group in groups.values()) or not any(is_alarm(row) for row in found.rows):
         return False
-    if not any(has_both_signs(value) for value in values.values()):
+    if not any(has_both_signs(trace.values[site]) for site in out.view.shapes):
         return False
     blind = {"log density", *given} | {f"log likelihood of {name}" for name in trace.log_likelihood}
     if any(is_alarm(row) for row in found.rows if row.name in blind):
@@ -272,10 +264,10 @@ def _only_signs(found: Report, trace: Trace, out: Rebased, given: Mapping[str, n
     return not any(is_alarm(chains._replace(chance=chains.chance * looks)) for chains in even)
 
 
-def _transpositions(plain: Rebased) -> dict[str, float]:
+def _transpositions(out: Rebased) -> dict[str, float]:
     found = {}
-    for name, part in plain.elements.items():
-        permutation = permutation_of(part)
+    for name, part in out.view.parts(out.elements).items():
+        permutation = part.permutation.reshape(*out.objective.shape, -1)
         if permutation.shape[-2] > 1:
             step = compose({name: permutation[..., 1:, :]}, inverse({name: permutation[..., :-1, :]}))
             found[name] = float(np.mean(num_transpositions(step)[name]))

@@ -10,9 +10,9 @@ import numpy as np
 from numpyro_symmetry.containers import Trace
 from numpyro_symmetry.diagnostics.inputs import as_rebased, pair_of, same_draws
 from numpyro_symmetry.diagnostics.plots import as_axes
-from numpyro_symmetry.symmetry import SymmetryError, compose, inverse, num_transpositions, permutation_of
+from numpyro_symmetry.symmetry import SymmetryError, compose, inverse, num_transpositions
 from numpyro_symmetry.symmetry.arguments import as_names, is_option
-from numpyro_symmetry.symmetry.axes import is_cut
+from numpyro_symmetry.symmetry.axes import names_in
 from numpyro_symmetry.traces import Rebased
 
 if TYPE_CHECKING:
@@ -126,20 +126,16 @@ def _sites_to_plot(sites: str | Sequence[str] | None, out: Rebased, trace: Trace
 
 
 def _group(out: Rebased, site: str) -> str | None:
-    return next((axis.group for axis in out.symmetry.opened(site) if axis.group is not None), None)
+    return next(iter(names_in(out.view.symmetry.axes[site])), None)
 
 
 def _slots(out: Rebased, trace: Trace, site: str) -> np.ndarray | None:
     """``(draw, slot, value)`` of a site under one group."""
-    if is_cut(out.symmetry.axes[site]):
+    axes = out.view.symmetry.opened(site) if site in out.view.symmetry.axes else ()
+    at = [k - len(axes) for k, axis in enumerate(axes) if axis.group is not None]
+    if len(at) != 1:
         return None
-    value = trace.flat([site])[site]
-    axes = out.symmetry.opened(site)
-    at = [k + 1 for k, axis in enumerate(axes) if axis.group is not None]
-    if len(at) != 1 or axes[at[0] - 1].group not in out.symmetry.groups:
-        return None
-    opened = value.reshape(len(value), *out.symmetry.opened_shape(site, value.shape[1:]))
-    front = np.moveaxis(opened, at[0], 1)
+    front = np.moveaxis(out.view.open(trace.flat([site]))[site], at[0], 1)
     return front.reshape(*front.shape[:2], -1)
 
 
@@ -197,15 +193,15 @@ def plot_transpositions(out: Rebased, group: str | None = None, *, axes: Axes | 
     """
     as_rebased(out, "plot_transpositions(out)")
     axes = as_axes(axes, figsize=(7, 3))
-    elements = (out.plain or out).elements
+    elements = out.view.parts(out.elements)
     names = list(elements)
     if group is None and len(names) == 1:
         group = names[0]
     if not is_option(group, names):
         raise SymmetryError(f"group={group!r}: name one of {names}.")
-    permutation = permutation_of(elements[group])
+    permutation = elements[group].permutation
     n = permutation.shape[-1]
-    for k, chain in enumerate(permutation.reshape(-1, *permutation.shape[-2:])):
+    for k, chain in enumerate(permutation.reshape(-1, out.objective.shape[-1], n)):
         # what was done to the labels between one draw and the next
         step = compose({group: chain[1:]}, inverse({group: chain[:-1]}))
         axes.plot(np.arange(1, len(chain)), num_transpositions(step)[group], lw=0.7, label=f"chain {k}")

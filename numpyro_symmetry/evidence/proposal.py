@@ -159,7 +159,7 @@ def _rebased(first: Trace, rest: Trace | None, symmetry: Symmetry, rng_key: Arra
     second part is relabelled to lie near it. By elements that the Gaussian is averaged over, and no others: weights
     are blind to these alone.
     """
-    if not symmetry.groups:
+    if all(group.is_trivial for group in symmetry.groups.values()):
         return first, rest
 
     def relabelled(part: Trace, reference: Any) -> tuple[Trace, Rebased]:

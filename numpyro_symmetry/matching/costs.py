@@ -82,7 +82,9 @@ def _twice(moments: Moments) -> tuple[np.ndarray | None, ...]:
 
 
 def _minus_squares(moments: Moments) -> np.ndarray:
-    return -sum((np.einsum("bi,bi->b", x, x) for x in _rows(moments) if x is not None), np.zeros(len(moments[0])))
+    # by BLAS, which is faster than einsum
+    squares = ((x[:, None] @ x[:, :, None])[:, 0, 0] for x in _rows(moments) if x is not None)
+    return -sum(squares, np.zeros(len(moments[0])))
 
 
 def _natural(moments: Moments) -> tuple[np.ndarray | None, ...]:

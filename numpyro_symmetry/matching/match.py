@@ -225,9 +225,7 @@ def _place(
     method: str,
     seed: np.random.SeedSequence,
 ) -> Match:
-    """By the structure of the symmetry: plain, with orbits and fibres, or with blocks and units in them that move."""
-    if bound.is_plain:
-        return _in_chunks(bound, left, right, cost, leading, method, seed)
+    """Through the plain view, or where blocks move and units in them, pair by pair."""
     if not families(bound) or 0 in leading:
         view = PlainView.of(bound, left.loc)
         left, right = (
@@ -235,7 +233,7 @@ def _place(
             for side in (left, right)
         )
         found = _in_chunks(view.symmetry, left, right, cost, leading, method, seed)
-        return found._replace(element=view.element(found.element, bound))
+        return found._replace(element=view.element(found.element, bound, leading))
 
     def place(symmetry: Symmetry, target: Side, source: Side, lead: tuple[int, ...]) -> Placed:
         one = _place(symmetry, target, source, cost, lead, method, seed)

@@ -6,6 +6,7 @@ here, once. Knows Gaussians and symmetries; no costs and no algorithms.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -92,18 +93,18 @@ def side_of(side: Any, name: str) -> Side:
         return {site: _floating(value, f"Site {site!r} of the {name}") for site, value in by_site.items()}
 
     found = Side(floating(loc), scale and floating(scale))
-    for by_site in (found.loc, found.scale or {}):
-        for site, value in by_site.items():
-            if not np.isfinite(value).all():
-                count = int((~np.isfinite(value)).sum())
-                raise SymmetryError(f"Site {site!r} of the {name} holds {count} non-finite of {value.size} values.")
-            if (largest := float(np.abs(value).max(initial=0.0))) > _LARGEST:
-                raise SymmetryError(
-                    f"Site {site!r} of the {name} holds values up to {largest:.3g}, whose squares are too large for "
-                    "double precision: divide both sides by a common scale."
-                )
-    largest = max((np.abs(x).max(initial=0.0) for by_site in found if by_site for x in by_site.values()), default=0.0)
-    if 0.0 < largest < _SMALLEST:
+    given = [(site, value) for by_site in (found.loc, found.scale or {}) for site, value in by_site.items()]
+    sizes = [_largest(value) for _, value in given]
+    for (site, value), largest in zip(given, sizes, strict=True):
+        if not math.isfinite(largest):
+            count = int((~np.isfinite(value)).sum())
+            raise SymmetryError(f"Site {site!r} of the {name} holds {count} non-finite of {value.size} values.")
+        if largest > _LARGEST:
+            raise SymmetryError(
+                f"Site {site!r} of the {name} holds values up to {largest:.3g}, whose squares are too large for "
+                "double precision: divide both sides by a common scale."
+            )
+    if 0.0 < max(sizes, default=0.0) < _SMALLEST:
         raise SymmetryError(
             f"All values of the {name} are smaller than {_SMALLEST:g}, and their squares vanish in double precision: "
             "multiply both sides by a common scale."
@@ -114,6 +115,11 @@ def side_of(side: Any, name: str) -> Side:
                 f"Site {site!r} of the {name} holds {int((scale < 0).sum())} negative standard deviations."
             )
     return found
+
+
+def _largest(values: np.ndarray) -> float:
+    """The largest absolute value, without an array of them; no number where one of them is none."""
+    return max(float(values.max(initial=0.0)), -float(values.min(initial=0.0)))
 
 
 def _floating(value: Any, where: str) -> np.ndarray:

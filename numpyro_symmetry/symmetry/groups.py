@@ -120,7 +120,7 @@ class Group(NamedTuple):
         return Hard(permutation, signs).part()
 
     def generators(self, rng: np.random.Generator) -> list[Hard]:
-        """A cycle and a swap of every orbit and, for signed groups, one flip; in one cell of a fibred group."""
+        """A cycle and a swap of every orbit and, for signed groups, a flip in it; in one cell of a fibred group."""
         cell = tuple(int(rng.integers(size)) for size in self.cells)
         found: list[Hard] = []
         for orbit in self.members():
@@ -129,9 +129,9 @@ class Group(NamedTuple):
             for some in [order][: len(order) > 1] + [order[:2]][: len(order) > 2]:
                 found.append(self.identity())
                 found[-1].permutation[(*cell, some)] = np.roll(some, -1)
-        if self.signed:
-            found.append(self.identity())
-            found[-1].sign[(*cell, rng.integers(self.size or 0))] = -1
+            if self.signed:
+                found.append(self.identity())
+                found[-1].sign[(*cell, order[0])] = -1
         return found
 
     def check(self, name: str, part: Part) -> None:

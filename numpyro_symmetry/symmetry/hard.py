@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax.numpy as jnp
 import numpy as np
@@ -51,13 +51,11 @@ class Hard(NamedTuple):
 
     def at(self, items: Any) -> Hard:
         """Some of the batch."""
-        return self.each(lambda x: x[items])
+        return some_of(self, items)
 
     def write(self, items: Any, new: Hard) -> None:
         """Overwrite some of the batch."""
-        self.permutation[items] = new.permutation
-        if self.sign is not None:
-            self.sign[items] = new.sign
+        overwrite(self, items, new)
 
     def inverse(self) -> Hard:
         """What undoes each of the batch, of NumPy."""
@@ -70,6 +68,21 @@ class Hard(NamedTuple):
         """Which labels of each of the batch are those of another, with the same sign; of NumPy."""
         same = self.permutation == other.permutation
         return same if self.sign is None or other.sign is None else same & (self.sign == other.sign)
+
+
+Some = TypeVar("Some", bound=tuple)
+
+
+def some_of(part: Some, items: Any) -> Some:
+    """Some of a batch that a few arrays hold, of which some may be ``None``."""
+    return type(part)(*(x if x is None else x[items] for x in part))  # pyright: ignore[reportArgumentType]
+
+
+def overwrite(part: Some, items: Any, new: Some) -> None:
+    """Overwrite some of such a batch."""
+    for old, value in zip(part, new, strict=True):
+        if old is not None:
+            old[items] = value
 
 
 Part = ArrayLike | SignedPermutation | Hard

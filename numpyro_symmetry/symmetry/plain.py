@@ -111,10 +111,13 @@ class PlainView:
             values[site] = found.reshape((*lead, *shape))
         return values
 
-    def element(self, plain: Element, symmetry: Symmetry | None = None) -> Element:
-        """An element of the plain symmetry as one of the whole, or of a symmetry of which the whole is a subgroup."""
+    def element(self, plain: Element, symmetry: Symmetry | None = None, batch: tuple[int, ...] = ()) -> Element:
+        """An element of the plain symmetry as one of the whole, or of a symmetry of which the whole is a subgroup.
+
+        ``batch``: its leading shape where the plain symmetry has no groups.
+        """
         given = {name: Hard.of(part).each(jnp.asarray) for name, part in plain.items()}
-        batch = next((part.permutation.shape[:-1] for part in given.values()), ())
+        batch = next((part.permutation.shape[:-1] for part in given.values()), batch)
         groups = (symmetry or self.whole).groups
         parts = {name: group.identity(batch).each(jnp.asarray) for name, group in groups.items()}
         for name, (group, cell, members) in self._cells.items():
@@ -212,7 +215,7 @@ def _take(value: Any, shape: tuple[int, ...], indices: np.ndarray, box: Box | No
     """Entries of the last axes of a value, which are of a shape: gathered only where no slices hold them."""
     lead = value.shape[: value.ndim - len(shape)]
     if box is not None:
-        return value[(..., *box)].reshape(*lead, *indices.shape)
+        return value[(..., *box)].reshape((*lead, *indices.shape))
     flat = value.reshape(*lead, -1)
     if not isinstance(flat, jax.Array):
         return flat[..., indices]

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from numpyro_symmetry.assignment.family import State
 from numpyro_symmetry.symmetry import Hard, Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.action import move
 from numpyro_symmetry.symmetry.axes import AxisEntry, labels
-from numpyro_symmetry.traces.relabel import State
 
 # stands for no datum among labels
 MISSING = -1

@@ -5,10 +5,9 @@ Knows draws and symmetries; computes nothing.
 
 from __future__ import annotations
 
-import numpy as np
-
-from numpyro_symmetry.containers import Trace
+from numpyro_symmetry.containers.trace import Arrays
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
+from numpyro_symmetry.symmetry.axes import names_in
 from numpyro_symmetry.traces.costs import Cost, EuclideanCost, GaussianCost
 from numpyro_symmetry.traces.rebased import Frame
 
@@ -18,7 +17,7 @@ _MIN_DRAWS_FOR_GAUSSIAN, _DRAWS_PER_NUMBER = 20, 10
 _MANY_STARTS, _SMALL = 5, 32
 
 
-def chosen_cost(cost: Cost | str, bound: Symmetry, trace: Trace, frame: Frame | None) -> Cost:
+def chosen_cost(cost: Cost | str, plain: Symmetry, draws: Arrays, frame: Frame | None) -> Cost:
     """The cost that is given, or for ``"auto"`` the reference's, or what suits the model and the number of draws."""
     if isinstance(cost, str):
         if frame is not None:
@@ -28,22 +27,22 @@ def chosen_cost(cost: Cost | str, bound: Symmetry, trace: Trace, frame: Frame | 
                     "pass a cost of the same kind for these draws."
                 )
             return frame.cost
-        coupled = any(len({a.group for a in bound.opened(s)} - {None}) > 1 for s in bound.axes)
+        coupled = any(len(names_in(entries)) > 1 for entries in plain.axes.values())
+        num_draws = len(next(iter(draws.values())))
         # a variance for every number of a slot wants draws, or the first labels are never left
-        few = trace.num_draws < max(_MIN_DRAWS_FOR_GAUSSIAN, _DRAWS_PER_NUMBER * _numbers_in_a_slot(trace, bound))
+        few = num_draws < max(_MIN_DRAWS_FOR_GAUSSIAN, _DRAWS_PER_NUMBER * _numbers_in_a_slot(draws, plain))
         return EuclideanCost() if coupled or few else GaussianCost()
     if frame is not None and type(cost) is not type(frame.cost):
         raise SymmetryError(f"The reference was relabelled by {type(frame.cost).__name__}; got {type(cost).__name__}.")
     return cost
 
 
-def _numbers_in_a_slot(trace: Trace, bound: Symmetry) -> int:
+def _numbers_in_a_slot(draws: Arrays, plain: Symmetry) -> int:
     """How many numbers describe one slot of the group that has most."""
-    count = dict.fromkeys(bound.groups, 0)
-    for site in bound.axes:
-        size = int(np.prod(trace.values[site].shape[len(trace.leading) :]))
-        for name in {axis.group for axis in bound.opened(site) if axis.group is not None}:
-            count[name] += size // (bound.groups[name].size or 1)
+    count = dict.fromkeys(plain.groups, 0)
+    for site, entries in plain.axes.items():
+        for name in names_in(entries):
+            count[name] += draws[site][0].size // plain.sizes[name]
     return max(count.values(), default=0)
 
 

@@ -12,14 +12,13 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
+from numpyro_symmetry.assignment.family import CHUNK
 from numpyro_symmetry.assignment.problem import axes_of
 from numpyro_symmetry.containers.trace import Arrays
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.axes import Axis
 
 TRANSFORMS: dict[str, Callable[[np.ndarray], np.ndarray]] = {"identity": lambda x: x, "log": np.log}
-# about this many numbers are in memory at once
-CHUNK = 4_000_000
 _LOOKED_AT = 1000
 # above this, and below its inverse, squares are no numbers to compute with
 _FAR, _FAR_SINGLE = 1e140, 1e17

@@ -9,51 +9,24 @@ distances, Stephens' Kullback–Leibler criterion and the agreement of allocatio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 from jax.typing import ArrayLike
 
+from numpyro_symmetry.assignment.family import Family, Statistics
 from numpyro_symmetry.assignment.problem import without_signs
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_array, as_flag, as_real_array, is_option, refuse_masked, shape_of
 from numpyro_symmetry.symmetry.axes import Axis
 from numpyro_symmetry.traces.coordinates import TRANSFORMS, Arrays, Coordinate, coordinates
 
-Statistics = tuple[np.ndarray, ...]
 _FREE = Axis(None, False, None)
 # the smallest variance of a slot, relative to the pooled one
 _MIN_VARIANCE = 1e-6
 _MIN_PROBABILITY = 1e-10
-
-
-class Family(NamedTuple):
-    r"""An exponential family over draws.
-
-    Attributes
-    ----------
-    statistics
-        Which draws -> statistics, each ``(draw, *shape)``.
-    axes
-        For each statistic one entry for each axis of its shape.
-    natural
-        Mean statistics, ``(*shape)`` each, -> natural parameters of largest likelihood and their log-partition.
-    point
-        Statistics of one draw -> natural parameters to start from, and their log-partition.
-    carrier
-        Statistics -> ``(draw,)``, the part of the log-likelihood that no label changes.
-    num_draws
-        How many draws there are.
-    """
-
-    statistics: Callable[[slice | np.ndarray], Statistics]
-    axes: tuple[tuple[Axis, ...], ...]
-    natural: Callable[[Statistics], tuple[Statistics, float]]
-    point: Callable[[Statistics], tuple[Statistics, float]]
-    carrier: Callable[[Statistics], np.ndarray]
-    num_draws: int
 
 
 @dataclass(frozen=True)
@@ -336,6 +309,16 @@ def refuse_other_draws(cost: Cost, leading: tuple[int, ...]) -> None:
 
 
 Cost = EuclideanCost | GaussianCost | StephensCost | AllocationCost
+
+
+class Seen(NamedTuple):
+    """Draws ``(draw, *event)`` of a plain symmetry, as a cost sees them."""
+
+    cost: Cost
+    coordinates: Mapping[str, Coordinate]
+    family: Family
+    plain: Symmetry
+    draws: Arrays
 
 
 def refuse_no_cost(cost: object, or_else: str = "") -> None:

@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from numpyro_symmetry.assignment.problem import axes_of
-from numpyro_symmetry.symmetry import Hard, Symmetry, SymmetryError
+from numpyro_symmetry.assignment.family import State, mean_statistics
+from numpyro_symmetry.symmetry import Hard, PlainView, SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_real_array, refuse_masked, shape_of
 from numpyro_symmetry.traces.acting import act
-from numpyro_symmetry.traces.coordinates import Arrays, Coordinate, refuse_other_coordinates
-from numpyro_symmetry.traces.costs import Cost, Family
+from numpyro_symmetry.traces.coordinates import Arrays, refuse_other_coordinates
+from numpyro_symmetry.traces.costs import Seen
 from numpyro_symmetry.traces.rebased import Frame, Rebased
-from numpyro_symmetry.traces.relabel import Relabelling, State, mean_statistics, relabel
+from numpyro_symmetry.traces.relabel import Relabelling, relabel
 
 REFERENCES = ("mean", "medoid", "first", "map")
 
@@ -78,86 +78,80 @@ def _likeliest(log_density: np.ndarray | None) -> int:
     return int(np.argmax(np.where(np.isfinite(log_density), log_density, -np.inf)))
 
 
-def refuse_another_frame(frame: Frame, family: Family, draws: Arrays) -> None:
+def refuse_another_frame(frame: Frame, seen: Seen) -> None:
     """Refuse a reference that was relabelled in other statistics than these draws have."""
-    if frame.read and set(frame.read) != set(draws):
+    if frame.read and set(frame.read) != set(seen.draws):
         raise SymmetryError(
             f"The reference was relabelled by its sites {sorted(frame.read)}; the symmetry of these draws has "
-            f"{sorted(draws)}. Use one symmetry for both."
+            f"{sorted(seen.draws)}. Use one symmetry for both."
         )
-    refuse_other_coordinates(frame.read, draws, "the draws")
-    for given, own in zip(frame.natural, family.statistics(slice(0, 1)), strict=True):
+    refuse_other_coordinates(frame.read, seen.draws, "the draws")
+    for given, own in zip(frame.point[0], seen.family.statistics(slice(0, 1)), strict=True):
         if given.shape != own.shape[1:]:
             raise SymmetryError(
                 f"The reference was relabelled in statistics of shape {given.shape}; got {own.shape[1:]}."
             )
 
 
-def slots_of(
-    reference: Mapping[str, Any],
-    found: Relabelling,
-    draws: Arrays,
-    bound: Symmetry,
-    cost: Cost,
-    family: Family,
-    coordinates: dict[str, Coordinate],
-) -> State:
+def slots_of(reference: Mapping[str, Any], found: Relabelling, seen: Seen, view: PlainView) -> State:
     """The slots that given values fall into."""
-    if not coordinates:
-        raise SymmetryError(f"{type(cost).__name__} compares allocations: its reference is a draw's, not values.")
+    if not seen.coordinates:
+        raise SymmetryError(f"{type(seen.cost).__name__} compares allocations: its reference is a draw's, not values.")
     refuse_masked(reference, "Reference")
     one = {}
-    for site in bound.axes:
-        expected = draws[site].shape[1:]
+    for site, expected in view.shapes.items():
         where = f"Site {site!r} of the reference"
         if site not in reference or shape_of(reference[site], where) != expected:
             got = shape_of(reference[site], where) if site in reference else "nothing"
             raise SymmetryError(f"Site {site!r} of the reference: expected shape {expected}, got {got}.")
         one[site] = np.asarray(as_real_array(reference[site], where))[None]
-    refuse_other_coordinates(coordinates, one, "the reference")
-    natural = family.natural(mean_statistics(family, bound.groups, found.state))
-    return relabel(cost.family(one, bound, coordinates), bound.groups, natural, max_rounds=1).state
+    pieces = view.open(one)
+    refuse_other_coordinates(seen.coordinates, pieces, "the reference")
+    family = seen.cost.family(pieces, seen.plain, seen.coordinates)
+    natural = seen.family.natural(mean_statistics(seen.family, seen.plain.groups, found.state))
+    return relabel(family, seen.plain.groups, natural, max_rounds=1).state
 
 
-def renamed(found: Relabelling, reference: State) -> Relabelling:
-    """The same labels under other names, such that the reference's own element becomes the identity."""
+def renamed(state: State, names: State) -> State:
+    """The same labels under other names: what each slot is to be called, one element of each group."""
 
-    def one(part: Hard, named: Hard) -> Hard:
-        back = named.inverse().at(np.array([0]))
-        permutation = part.permutation[:, back.permutation[0]]
-        if part.sign is None or back.sign is None:
-            return Hard(permutation)
-        return Hard(permutation, part.sign[:, back.permutation[0]] * back.sign)
+    def one(part: Hard, to: Hard) -> Hard:
+        permutation, sign = part.at((slice(None), to.permutation[0]))
+        return Hard(permutation, sign if sign is None or to.sign is None else sign * to.sign)
 
-    return found._replace(state={name: one(part, reference[name]) for name, part in found.state.items()})
+    return {name: one(part, names[name]) if name in names else part for name, part in state.items()}
 
 
-def ordered(draws: Arrays, bound: Symmetry, state: State, site: str) -> State:
-    """The same labels under other names: in ascending order of a site's relabelled means.
+def order_of(seen: Seen, view: PlainView, state: State, site: str) -> State:
+    """What slots are called in ascending order of a site's relabelled means.
 
     Raises
     ------
     SymmetryError
-        If the site does not hold one value for each slot of one permutation group.
+        If the site, or a piece of it, does not hold one value for each slot of one permutation group.
     """
-    if site not in bound.axes:
-        raise SymmetryError(f"order_by={site!r} is none of the symmetry's sites {sorted(bound.axes)}.")
-    shape, axes = axes_of(bound, site, draws[site].shape[1:])
-    names = [axis.group for axis in axes if axis.group is not None]
-    if len(names) != 1 or any(axis.signed for axis in axes):
-        signs = " with signs (signs=False leaves them out)" if any(axis.signed for axis in axes) else ""
-        raise SymmetryError(
-            f"order_by={site!r} carries groups {names}{signs}; expected one permutation group, once, without signs."
-        )
-    at = 1 + next(k for k, axis in enumerate(axes) if axis.group is not None)
-    if (count := int(np.prod(shape)) // shape[at - 1]) != 1:
-        raise SymmetryError(
-            f"order_by={site!r} has {count} values for each slot of {names[0]!r}; expected a site of one. To order "
-            "slots by one coordinate, relabel without order_by, and then again with reference= the means in that order."
-        )
-    moved = act(draws[site], bound, site, bound.axes[site], state)
-    order = np.argsort(moved.reshape(len(moved), -1).mean(0, dtype=float), kind="stable")
-    return state | {names[0]: state[names[0]].each(lambda x: x[:, order])}
+    if site not in view.whole.axes:
+        raise SymmetryError(f"order_by={site!r} is none of the symmetry's sites {sorted(view.whole.axes)}.")
+    names: dict[str, Hard] = {}
+    for piece in [name for name in seen.draws if view.site_of(name) == site] or [site]:
+        axes = seen.plain.opened(piece) if piece in seen.draws else ()
+        groups = [axis.group for axis in axes if axis.group is not None]
+        if len(groups) != 1 or groups[0] in names or any(axis.signed for axis in axes):
+            signs = " with signs (signs=False leaves them out)" if any(axis.signed for axis in axes) else ""
+            raise SymmetryError(
+                f"order_by={site!r} carries groups {groups}{signs}; expected one permutation group, once, without "
+                "signs."
+            )
+        values = act(seen.draws[piece], seen.plain, piece, seen.plain.axes[piece], state)
+        if (count := values[0].size // seen.plain.sizes[groups[0]]) != 1:
+            raise SymmetryError(
+                f"order_by={site!r} has {count} values for each slot of {groups[0]!r}; expected a site of one. To "
+                "order slots by one coordinate, relabel without order_by, and then again with reference= the means in "
+                "that order."
+            )
+        means = values.reshape(len(values), -1).mean(0, dtype=float)
+        names[groups[0]] = Hard(np.argsort(means, kind="stable")[None])
+    return names
 
 
 def brought_to(reference: Any, index: int | None, draws: Arrays, moved: Arrays) -> dict[str, np.ndarray]:

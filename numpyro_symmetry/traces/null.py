@@ -17,15 +17,16 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
+from numpyro_symmetry.assignment.family import Family, State, Statistics, point_of
 from numpyro_symmetry.assignment.problem import move
 from numpyro_symmetry.symmetry import Symmetry
 from numpyro_symmetry.symmetry.axes import Axis
 from numpyro_symmetry.symmetry.hard import from_element
 from numpyro_symmetry.symmetry.shown import as_html
 from numpyro_symmetry.traces.coordinates import Arrays, Coordinate
-from numpyro_symmetry.traces.costs import Cost, Family, GaussianCost, Statistics
+from numpyro_symmetry.traces.costs import GaussianCost, Seen
 from numpyro_symmetry.traces.mixing import Blocks, blocks_of, evenly
-from numpyro_symmetry.traces.relabel import State, point_of, relabel
+from numpyro_symmetry.traces.relabel import Effort, relabel
 from numpyro_symmetry.traces.shuffle import Shuffle
 from numpyro_symmetry.traces.summary import describe_null
 
@@ -139,37 +140,26 @@ class Null(NamedTuple):
 
 
 def matched_null(
-    cost: Cost,
-    family: Family,
-    bound: Symmetry,
-    read: Mapping[str, Coordinate],
-    draws: Arrays,
+    seen: Seen,
     state: State,
     fixed: tuple[Statistics, float] | None,
-    *,
     leading: tuple[int, ...],
-    num_starts: int,
-    method: str,
-    seed: int,
+    effort: Effort,
     rng: np.random.Generator,
 ) -> Null:
     """Relabel shuffled and simulated draws as the trace was, and compare.
 
     Parameters
     ----------
-    cost, family
-        The cost and its family on the trace.
-    bound
-        The symmetry.
-    read, draws
-        Coordinates in which agreement is measured, and the draws.
+    seen
+        The draws, and the cost and its family on them.
     state
         The labels found.
     fixed
         The reference's parameters if it was held fixed; ``None`` if it was the relabelled draws' own.
     leading
         Shape of the draws' leading dimensions: chains, if there are two, and draws.
-    num_starts, method, seed, rng
+    effort, rng
         As for the trace.
 
     Returns
@@ -177,6 +167,9 @@ def matched_null(
     Null
         Of at most 1000 draws, fewer where draws are large.
     """
+    cost, read, family, bound, draws = seen
+    sees_coordinates = bool(read)
+    read = read or GaussianCost().coordinates(draws, bound)
     size = sum(draws[site][:1].size for site in read)
     count = min(family.num_draws, MAX_DRAWS, max(_MIN_DRAWS, MAX_NUMBERS // max(1, size)))
     some, chains = evenly(leading, count)
@@ -187,7 +180,6 @@ def matched_null(
     aligned = _moved({site: c(draws[site][some]) for site, c in read.items()}, axes, own)
     blocks = blocks_of(aligned, chains)
 
-    sees_coordinates = bool(cost.coordinates(draws, bound))
     if sees_coordinates:
         pool, pool_axes = aligned, axes
     else:
@@ -207,13 +199,11 @@ def matched_null(
             return cost.family(values, bound, plain), values
         return _of_arrays(family, tuple(of(pool, pool_axes).values())), values
 
-    explained_null, by_site_null, separation_null = _of_shuffles(
-        shuffled, bound, axes, fixed, blocks, num_starts=num_starts, method=method, seed=seed, rng=rng
-    )
+    explained_null, by_site_null, separation_null = _of_shuffles(shuffled, bound, axes, fixed, blocks, effort, rng)
     shares = _shares(aligned, axes)
     if not sees_coordinates:
         cost, fixed = GaussianCost("identity"), None
-    ratio = _shrinkage(cost.family, bound, plain, aligned, fixed, method=method, seed=seed, rng=rng)
+    ratio = _shrinkage(cost.family, bound, plain, aligned, fixed, effort, rng)
     by_site = {site: Explained(_share([share]), by_site_null[site]) for site, share in shares.items()}
     return Null(
         _share(shares.values()),
@@ -233,10 +223,7 @@ def _of_shuffles(
     axes: Mapping[str, tuple[Axis, ...]],
     fixed: tuple[Statistics, float] | None,
     blocks: Blocks,
-    *,
-    num_starts: int,
-    method: str,
-    seed: int,
+    effort: Effort,
     rng: np.random.Generator,
 ) -> tuple[float, dict[str, float], dict[str, np.ndarray]]:
     """What relabelling makes of shuffled draws: explained in all and by site, and the furthest slots."""
@@ -250,11 +237,11 @@ def _of_shuffles(
     for _ in range(int(np.clip(MAX_DRAWS // blocks.num_draws, 1, most_shuffles))):
         of, values = shuffled()
         # every search that a trace could have ended in counts, not only the likeliest
-        order = rng.permutation(blocks.num_draws)[:num_starts]
+        order = rng.permutation(blocks.num_draws)[: effort.num_starts]
         starts = [fixed] if fixed is not None else [point_of(of, int(k)) for k in order]
         here = []
         for start in starts:
-            found = relabel(of, bound.groups, start, method=method, seed=seed, **rounds)
+            found = relabel(of, bound.groups, start, effort, **rounds)
             moved = _moved(values, axes, found.state)
             here.append(_shares(moved, axes))
             for name, slots in _separation(moved, axes).items():
@@ -271,9 +258,7 @@ def _shrinkage(
     plain: Mapping[str, Coordinate],
     aligned: Arrays,
     fixed: tuple[Statistics, float] | None,
-    *,
-    method: str,
-    seed: int,
+    effort: Effort,
     rng: np.random.Generator,
 ) -> float:
     """By how much relabelling shrinks deviations of draws simulated from the Gaussians that were found."""
@@ -286,7 +271,7 @@ def _shrinkage(
     simulated = _moved(simulated, axes, from_element(labels))
     rounds = {} if fixed is None else {"max_rounds": 1}
     again = family(simulated, bound, plain)
-    found = relabel(again, bound.groups, fixed or truth, method=method, seed=seed, **rounds)
+    found = relabel(again, bound.groups, fixed or truth, effort, **rounds)
     left = {site: value.std(0) for site, value in _moved(simulated, axes, found.state).items()}
     return _ratio(left, scale)
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jax import Array
 
+from numpyro_symmetry.assignment.family import State, Statistics, acting, blocks, mean_statistics, problem_of
 from numpyro_symmetry.assignment.solve import METHODS
 from numpyro_symmetry.containers import Trace, model_of, read
 from numpyro_symmetry.discovery import check_symmetry, find_symmetry, without_parameters
@@ -18,15 +19,15 @@ from numpyro_symmetry.models import Model
 from numpyro_symmetry.symmetry import Complement, PlainView, Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_count, as_flag, as_key, as_model_arguments, is_option, seed_of
 from numpyro_symmetry.symmetry.axes import AxisEntry
-from numpyro_symmetry.symmetry.hard import to_element
+from numpyro_symmetry.symmetry.hard import from_element, to_element
 from numpyro_symmetry.traces.acting import act
 from numpyro_symmetry.traces.choices import chosen_cost, chosen_starts
 from numpyro_symmetry.traces.coordinates import Arrays
 from numpyro_symmetry.traces.costs import (
     Cost,
     EuclideanCost,
-    Family,
     GaussianCost,
+    Seen,
     StephensCost,
     refuse_no_cost,
     refuse_other_draws,
@@ -44,14 +45,14 @@ from numpyro_symmetry.traces.naming import (
     brought_to,
     index_of,
     likeliest_or_first,
-    ordered,
+    order_of,
     refuse_another_frame,
     renamed,
     slots_of,
 )
 from numpyro_symmetry.traces.null import matched_null
 from numpyro_symmetry.traces.rebased import Frame, Rebased
-from numpyro_symmetry.traces.relabel import State, acting, blocks, mean_statistics, problem_of, relabel, search
+from numpyro_symmetry.traces.relabel import Effort, Relabelling, relabel, search
 
 
 class _Options(NamedTuple):
@@ -189,10 +190,9 @@ def rebase(
     if was_found:
         symmetry = of_what_is_there(symmetry, trace)
     bound = bind(trace, symmetry, labels, axes)
-    out = (_relabelled if bound.is_plain else _in_pieces)(trace, bound, labels, options)
+    out = _relabelled(trace, bound, labels, options)
 
-    shaped = out.data
-    shaped |= out.apply({site: trace.values[site] for site in labels})
+    shaped = out.data | out.apply({site: trace.values[site] for site in labels})
     spoken_for = {*labels, *axes}
     beside = set(trace.values) - set(bound.axes) - spoken_for
     roles = roles_of(known) if known is not None and beside else Roles(frozenset(), frozenset(), frozenset())
@@ -202,9 +202,9 @@ def rebase(
     turned = [site for site, entries in bound.axes.items() if any(isinstance(entry, Complement) for entry in entries)]
     # 1 - (1 - p) is p but for rounding: what came is kept, to be given back
     before, after = (trace._replace(values=values).flat(turned) for values in (trace.values, shaped))
-    carried = carried._replace(before={**carried.before, **before}, after={**carried.after, **after})
-    out = out._replace(carried=carried._replace(axes={**carried.axes, **axes}))
-    moved = out.apply({site: trace.values[site] for site in [*out.carried.axes, *carried.before]})
+    carried = Carried({**carried.axes, **axes}, carried.before | before, carried.after | after, carried.left_out)
+    out = out._replace(carried=carried)
+    moved = out.apply({site: trace.values[site] for site in [*carried.axes, *carried.before]})
     return out._replace(data=trace.write(shaped | moved, tuple(carried.left_out)))
 
 
@@ -259,102 +259,74 @@ def _found(known: Model | None, *, signs: bool) -> Symmetry:
 
 
 def _relabelled(trace: Trace, bound: Symmetry, labels: dict[str, str], options: _Options) -> Rebased:
-    """Relabel the sites of a plain symmetry; the result holds them by site."""
-    reference, method = options.reference, options.method
+    """Relabel the sites of a symmetry, through its plain view."""
     draws = trace.flat(list(bound.axes))
     refuse_bad_draws(draws, trace.leading)
+    view = PlainView.of(bound, draws)
+    plain, opened = view.symmetry, view.open(draws)
+    pieces = {name: opened[name] for name in plain.axes}
     rng = np.random.default_rng(seed_of(options.rng_key))
-    seed = int(rng.integers(2**31))
-    frame: Frame | None = reference.frame if isinstance(reference, Rebased) else None
-    cost = chosen_cost(options.cost, bound, trace, frame)
+    effort = Effort(options.method, int(rng.integers(2**31)), options.num_starts or chosen_starts(plain))
+    frame: Frame | None = options.reference.frame if isinstance(options.reference, Rebased) else None
+    cost = chosen_cost(options.cost, plain, pieces, frame)
     refuse_other_draws(cost, trace.leading)
-    coordinates = cost.coordinates(draws, bound) if frame is None else frame.read
-    family = cost.family(draws, bound, coordinates)
+    coordinates = cost.coordinates(pieces, plain) if frame is None else frame.read
+    family = cost.family(pieces, plain, coordinates)
+    seen = Seen(cost, coordinates, family, plain, pieces)
 
-    index = index_of(reference, trace.leading, trace.log_density)
-    num_starts = options.num_starts or chosen_starts(bound)
-    if frame is not None:
-        refuse_another_frame(frame, family, draws)
-        found = relabel(family, bound.groups, (frame.natural, frame.partition), method=method, seed=seed, max_rounds=1)
+    if frame is None:
+        found, index = _searched(trace, seen, options, effort, rng)
+        found = _named(found, index, options, seen, view)
     else:
-        first = likeliest_or_first(trace.log_density) if index is None else index
-        starts = list(dict.fromkeys([first, *map(int, rng.permutation(trace.num_draws)[: num_starts - 1])]))
-        found = search(family, bound.groups, starts, method=method, seed=seed, rng=rng)
-        if isinstance(reference, str) and reference == "medoid":
-            index = int(found.objective.argmax())
-        # a reference gives its names to the slots, and has no other say
-        if index is not None:
-            found = renamed(found, {name: part.at(np.array([index])) for name, part in found.state.items()})
-        elif isinstance(reference, Mapping):
-            found = renamed(found, slots_of(reference, found, draws, bound, cost, family, coordinates))
-    state = found.state if options.order_by is None else ordered(draws, bound, found.state, options.order_by)
-
-    agreed = coordinates or GaussianCost().coordinates(draws, bound)
-    fixed = None if frame is None else (frame.natural, frame.partition)
-    made_up = (
-        matched_null(
-            cost,
-            family,
-            bound,
-            agreed,
-            draws,
-            state,
-            fixed,
-            leading=trace.leading,
-            num_starts=num_starts,
-            method=method,
-            seed=seed,
-            rng=rng,
-        )
-        if options.null and trace.num_draws > 1
-        else None
-    )
-    margin = _margin(cost, family, bound, draws, state)
-    natural = fixed or family.natural(mean_statistics(family, bound.groups, state))
+        refuse_another_frame(frame, seen)
+        found, index = relabel(family, plain.groups, frame.point, effort, max_rounds=1), None
+    fixed = None if frame is None else frame.point
+    wanted = options.null and trace.num_draws > 1
+    null = matched_null(seen, found.state, fixed, trace.leading, effort, rng) if wanted else None
+    own = family.natural(mean_statistics(family, plain.groups, found.state))
+    elements = view.element(to_element(found.state, (trace.num_draws,)), bound, (trace.num_draws,))
+    state = from_element(elements)
     moved = {site: act(draws[site], bound, site, bound.axes[site], state) for site in bound.axes}
     return Rebased(
         data={site: value.reshape(trace.values[site].shape) for site, value in moved.items()},
         elements=to_element(state, trace.leading),
-        reference=brought_to(reference, index, draws, moved),
+        reference=brought_to(options.reference, index, draws, moved),
         objective=found.objective.reshape(trace.leading),
-        margin=margin.reshape(trace.leading),
-        null=made_up,
+        margin=_margin(seen, found.state, own[0]).reshape(trace.leading),
+        null=null,
         num_rounds=found.num_rounds,
         converged=found.converged,
         symmetry=bound,
         labels=labels,
-        frame=Frame(cost, coordinates, *natural),
-    )
-
-
-def _in_pieces(trace: Trace, bound: Symmetry, labels: dict[str, str], options: _Options) -> Rebased:
-    """Relabel the sites of a symmetry with orbits, fibres or joined axes: through its plain view."""
-    if labels or options.order_by is not None:
-        raise SymmetryError(
-            "labels= and order_by= need groups that permute all of their indices alike; this symmetry has orbits, "
-            f"fibres or joined axes: {bound}. Use symmetry.restrict(...) to keep the groups that do."
-        )
-    draws = {site: trace.values[site] for site in bound.axes}
-    view = PlainView.of(bound, draws)
-    reference = options.reference
-    if isinstance(reference, Rebased):
-        reference = reference.plain
-    elif isinstance(reference, Mapping):
-        reference = view.open({site: np.asarray(value) for site, value in reference.items()})
-    pieces = trace._replace(values=view.open(draws), dims={})
-    plain = view.symmetry.bind(pieces.values, num_leading_dims=len(trace.leading))
-    found = _relabelled(pieces, plain, {}, options._replace(reference=reference))
-    # what lies beside the groups on their sites is no part of the plain symmetry, and was brought to nothing
-    all_pieces = pieces.values | found.data
-    still = {name: value.mean(tuple(range(len(trace.leading)))) for name, value in all_pieces.items()}
-    return found._replace(
-        data=view.close(all_pieces),
-        elements=view.element(found.elements, bound),
-        reference=view.close(still | found.reference),
-        symmetry=bound,
-        plain=found._replace(data=None),
+        frame=Frame(cost, coordinates, fixed or own),
         view=view,
     )
+
+
+def _searched(
+    trace: Trace, seen: Seen, options: _Options, effort: Effort, rng: np.random.Generator
+) -> tuple[Relabelling, int | None]:
+    """The likeliest labels, and the draw that names them, if one does."""
+    index = index_of(options.reference, trace.leading, trace.log_density)
+    first = likeliest_or_first(trace.log_density) if index is None else index
+    starts = [first, *map(int, rng.permutation(trace.num_draws)[: effort.num_starts - 1])]
+    found = search(seen.family, seen.plain.groups, list(dict.fromkeys(starts)), effort, rng)
+    by_medoid = isinstance(options.reference, str) and options.reference == "medoid"
+    return found, int(found.objective.argmax()) if by_medoid else index
+
+
+def _named(found: Relabelling, index: int | None, options: _Options, seen: Seen, view: PlainView) -> Relabelling:
+    """The labels that were found, as slots are to be called: a reference gives them names, and has no other say."""
+    if index is not None:
+        names = {name: part.at([index]).inverse() for name, part in found.state.items()}
+    elif isinstance(options.reference, Mapping):
+        slots = slots_of(options.reference, found, seen, view)
+        names = {name: part.inverse() for name, part in slots.items()}
+    elif options.order_by is not None:
+        names = order_of(seen, view, found.state, options.order_by)
+    else:
+        return found
+    return found._replace(state=renamed(found.state, names))
 
 
 def _carried(known: Model | None, roles: Roles, trace: Trace, moved: Arrays, out: Rebased, sites: set[str]) -> Carried:
@@ -366,13 +338,14 @@ def _carried(known: Model | None, roles: Roles, trace: Trace, moved: Arrays, out
     return carry(known, roles, draws, flat, sorted(sites), out.symmetry, out.elements)
 
 
-def _margin(cost: Cost, family: Family, bound: Symmetry, draws: Arrays, state: State) -> np.ndarray:
+def _margin(seen: Seen, state: State, natural: Statistics) -> np.ndarray:
     """In nats: under the cost if it is a log-likelihood, else under Gaussians fitted to the relabelled slots."""
+    cost, family = seen.cost, seen.family
     if not isinstance(cost, GaussianCost | StephensCost):
         gaussian = GaussianCost(cost.transforms) if isinstance(cost, EuclideanCost) else GaussianCost()
-        family = gaussian.family(draws, bound, gaussian.coordinates(draws, bound))
-    groups = acting(family, bound.groups)
-    natural, _ = family.natural(mean_statistics(family, bound.groups, state))
+        family = gaussian.family(seen.draws, seen.plain, gaussian.coordinates(seen.draws, seen.plain))
+        natural, _ = family.natural(mean_statistics(family, seen.plain.groups, state))
+    groups = acting(family, seen.plain.groups)
     parts = []
     for items in blocks(family, groups):
         problem, _ = problem_of(family, groups, natural, items)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import xarray as xr
 
+from numpyro_symmetry.assignment.family import Statistics, objective_of
 from numpyro_symmetry.containers import read
 from numpyro_symmetry.symmetry import Element, PlainView, Symmetry, SymmetryError, inverse
 from numpyro_symmetry.symmetry.arguments import as_array, refuse_masked
@@ -19,10 +20,9 @@ from numpyro_symmetry.symmetry.hard import from_element
 from numpyro_symmetry.symmetry.shown import as_html
 from numpyro_symmetry.traces.acting import act, refuse_no_labels, rename
 from numpyro_symmetry.traces.coordinates import Coordinate
-from numpyro_symmetry.traces.costs import Cost, Statistics, refuse_no_cost, refuse_other_draws
+from numpyro_symmetry.traces.costs import Cost, refuse_no_cost, refuse_other_draws
 from numpyro_symmetry.traces.deterministic import NOTHING, Carried
 from numpyro_symmetry.traces.null import Null
-from numpyro_symmetry.traces.relabel import objective_of
 from numpyro_symmetry.traces.summary import describe
 
 
@@ -30,9 +30,8 @@ class Frame(NamedTuple):
     """What draws were relabelled against: the cost, its coordinates, natural parameters and their log-partition."""
 
     cost: Cost
-    read: dict[str, Coordinate]
-    natural: Statistics
-    partition: float
+    read: Mapping[str, Coordinate]
+    point: tuple[Statistics, float]
 
 
 class Rebased(NamedTuple):
@@ -66,9 +65,8 @@ class Rebased(NamedTuple):
         For relabelling other draws to the same reference: ``rebase(more, symmetry, reference=out)``.
     carried
         What became of sites that follow from others: deterministic sites of the model, and those of ``axes=``.
-    plain, view
-        For symmetries with orbits, fibres or joined axes: the same of the pieces that were relabelled, and how the
-        sites are cut into them.
+    view
+        How the sites are cut into the pieces that were relabelled: those on which groups permute all indices alike.
     """
 
     data: Any
@@ -82,9 +80,8 @@ class Rebased(NamedTuple):
     symmetry: Symmetry
     labels: dict[str, str]
     frame: Frame
+    view: PlainView
     carried: Carried = NOTHING
-    plain: Rebased | None = None
-    view: PlainView | None = None
 
     def apply(
         self,
@@ -154,11 +151,10 @@ class Rebased(NamedTuple):
                 "pass the draws as they were before rebasing."
             )
         refuse_other_draws(cost, trace.leading)
-        if self.view is not None and self.plain is not None:
-            return self.plain.score(self.view.open({site: trace.values[site] for site in self.view.shapes}), cost)
-        draws = trace.flat(list(self.symmetry.axes))
-        family = cost.family(draws, self.symmetry, cost.coordinates(draws, self.symmetry))
-        return objective_of(family, self.symmetry.groups, from_element(self.elements))
+        plain, pieces = self.view.symmetry, self.view.open(trace.flat(list(self.view.shapes)))
+        draws = {name: pieces[name] for name in plain.axes}
+        family = cost.family(draws, plain, cost.coordinates(draws, plain))
+        return objective_of(family, plain.groups, self.view.parts(self.elements))
 
     def __repr__(self) -> str:
         return describe(self)

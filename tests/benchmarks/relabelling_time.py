@@ -17,7 +17,8 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from numpyro_symmetry import AllocationCost, EuclideanCost, StephensCost, Symmetry, rebase
-from numpyro_symmetry.traces.relabel import point_of, relabel
+from numpyro_symmetry.assignment.family import point_of
+from numpyro_symmetry.traces.relabel import relabel
 from tests.support import networks
 
 DRAWS, COMPONENTS, DATA = 4000, 4, 82

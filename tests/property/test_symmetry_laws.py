@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from numpyro_symmetry import Concat, Split, Symmetry, compose, inverse, num_transpositions
-from numpyro_symmetry.symmetry import PlainView, SignedPermutation, Whole
+from numpyro_symmetry.symmetry import Hard, PlainView, SignedPermutation, Whole
 from tests.support import oracles
 from tests.support.laws import SYMMETRIES
 
@@ -85,6 +85,28 @@ def test_elements_are_the_whole_group(case):
     assert len({key_of(element) for element in each}) == count
     assert key_of(each[0]) == key_of(symmetry.identity())
     assert {key_of(compose(each[-1], element)) for element in each} == {key_of(element) for element in each}
+
+
+def test_generators_generate_and_random_elements_are_among_them(case):
+    symmetry, _ = case
+    rng = np.random.default_rng(0)
+
+    def then(g, h):
+        return Hard(h.permutation[g.permutation], None if h.sign is None else g.sign * h.sign[g.permutation])
+
+    for name, group in symmetry.groups.items():
+        generators, some = group.generators(rng), group.random(rng, (20,))
+        for part in [*generators, some, group.identity((2,))]:
+            group.check(name, part.part())
+        if group.cells:  # generators are of one cell
+            continue
+        found = {key_of(group.identity()): group.identity()}
+        while new := {
+            key_of(made): made for g in generators for h in found.values() if key_of(made := then(g, h)) not in found
+        }:
+            found |= new
+        assert len(found) == round(math.exp(group.log_order())) == len(group.elements().permutation)
+        assert {key_of(some.at(k)) for k in range(20)} <= set(found)
 
 
 def test_sampling_is_uniform(case):

@@ -6,7 +6,9 @@ import pytest
 from numpyro_symmetry import EuclideanCost, GaussianCost, StephensCost, Symmetry, rebase, report
 from numpyro_symmetry.symmetry.axes import Axis
 from numpyro_symmetry.traces import Null
+from numpyro_symmetry.traces.costs import Seen
 from numpyro_symmetry.traces.null import MIN_EFFECTIVE, CannotTell, Explained, matched_null
+from numpyro_symmetry.traces.relabel import Effort
 from numpyro_symmetry.traces.shuffle import Shuffle
 from tests.support import traces
 from tests.support.tables import every_relabelling_cost
@@ -306,8 +308,8 @@ def test_the_null_is_the_most_that_any_search_explains():
     family, state = cost.family(draws, bound, read), {"unit": bound.groups["unit"].identity((200,))}
 
     def null_of(num_starts):
-        options = {"leading": (200,), "method": "auto", "seed": 0, "rng": np.random.default_rng(1)}
-        return matched_null(cost, family, bound, read, draws, state, None, num_starts=num_starts, **options)
+        seen, effort = Seen(cost, read, family, bound, draws), Effort(num_starts=num_starts)
+        return matched_null(seen, state, None, (200,), effort, np.random.default_rng(1))
 
     nulls = [null_of(num_starts) for num_starts in range(1, 7)]
     explained = [null.explained_null for null in nulls]
