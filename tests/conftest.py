@@ -13,6 +13,9 @@ if os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1") == "1" and versi
     # what this emits code with takes nearly twice as long as what it replaced; later versions have no such choice
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_use_fusion_emitters=false".strip()
 
+# as many processes as cores run tests, and threads of OpenBLAS's own would spin for those cores
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 # many compile the same ones, which are forgotten now and then (below): all processes of a run keep what they compiled
 # in one folder, and where NUMPYRO_SYMMETRY_COMPILED names it, for the next run too
 if "NUMPYRO_SYMMETRY_COMPILED" not in os.environ:
