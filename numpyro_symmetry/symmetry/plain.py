@@ -53,19 +53,22 @@ class PlainView:
         The symmetry that is viewed.
     shapes
         Site -> shape of an event: the axes that its entries describe.
+    with_single
+        Whether a group of one index is one of the view, unless it is cut into orbits or cells.
     """
 
     whole: Symmetry
     shapes: dict[str, tuple[int, ...]]
+    with_single: bool = False
 
     @staticmethod
-    def of(symmetry: Symmetry, values: Mapping[str, Any]) -> PlainView:
+    def of(symmetry: Symmetry, values: Mapping[str, Any], *, with_single: bool = False) -> PlainView:
         """The view of a symmetry, bound, with the sizes of values."""
         shapes = {}
         for site, entries in symmetry.axes.items():
             shape = np.shape(values[site])
             shapes[site] = tuple(shape[len(shape) - num_axes(entries) :])
-        return PlainView(untangled(symmetry), {site: shapes[site] for site in untangled(symmetry).axes})
+        return PlainView(untangled(symmetry), {site: shapes[site] for site in untangled(symmetry).axes}, with_single)
 
     @cached_property
     def symmetry(self) -> Symmetry:
@@ -152,7 +155,7 @@ class PlainView:
             plain: (name, cell, members.astype(_INDEX))
             for name, group in self.whole.groups.items()
             for cell in np.ndindex(*group.cells)
-            for plain, members in _orbits(name, group, cell)
+            for plain, members in self._orbits(name, cell)
             if plain is not None
         }
 
@@ -187,7 +190,7 @@ class PlainView:
                 elif name in where:
                     choices.append([(None, np.array([where[name]]))])
                 elif name in groups:
-                    choices.append(_orbits(name, groups[name], tuple(where[label] for label in groups[name].over)))
+                    choices.append(self._orbits(name, tuple(where[label] for label in groups[name].over)))
                 else:
                     choices.append([(None, np.arange(n))])
             for chosen in itertools.product(*choices):
@@ -197,6 +200,19 @@ class PlainView:
                 indices = piece.indices[np.ix_(*(members for _, members in chosen))]
                 found.append(piece._replace(axes=axes, indices=indices))
         return found
+
+    def _orbits(self, name: str, cell: tuple[int, ...]) -> list[tuple[str | None, np.ndarray]]:
+        """The plain groups of one cell with the indices they permute, and those that nothing moves."""
+        group = self.whole.groups[name]
+        is_uncut = group.orbits is None and not cell
+        found: list[tuple[str | None, np.ndarray]] = []
+        alone = []
+        for label, members in enumerate(group.members()):
+            if len(members) > 1 or group.signed or (self.with_single and is_uncut):
+                found.append((_plain_name(name, group, cell, label), members))
+            else:
+                alone.append(members)
+        return found + ([(None, np.sort(np.concatenate(alone)))] if alone else [])
 
 
 def _box(indices: np.ndarray, shape: tuple[int, ...]) -> Box | None:
@@ -220,18 +236,6 @@ def _take(value: Any, shape: tuple[int, ...], indices: np.ndarray, box: Box | No
     if not isinstance(flat, jax.Array):
         return flat[..., indices]
     return flat.at[..., indices].get(mode="promise_in_bounds", unique_indices=True)
-
-
-def _orbits(name: str, group: Group, cell: tuple[int, ...]) -> list[tuple[str | None, np.ndarray]]:
-    """The plain groups of one cell with the indices they permute, and those that nothing moves."""
-    orbits = group.members()
-    parts: list[tuple[str | None, np.ndarray]] = [
-        (_plain_name(name, group, cell, label), members)
-        for label, members in enumerate(orbits)
-        if len(members) > 1 or group.signed
-    ]
-    alone = [members for members in orbits if len(members) == 1 and not group.signed]
-    return parts + ([(None, np.sort(np.concatenate(alone)))] if alone else [])
 
 
 def _plain_name(name: str, group: Group, cell: tuple[int, ...], label: int) -> str:

@@ -37,7 +37,7 @@ def bind(trace: Trace, symmetry: Symmetry, labels: Mapping[str, str], axes: Mapp
                 f"Site {site!r} has shape {trace.values[site].shape}, of which {trace.leading} count draws; its "
                 f"{num_axes(entries)} axes in the symmetry do not fit into the rest."
             )
-    if all(group.is_trivial for group in bound.groups.values()):
+    if not bound.groups:
         raise SymmetryError("The symmetry is trivial: there is nothing to relabel.")
     others = sorted(set(trace.values) - set(bound.axes))
     for site, group in labels.items():

@@ -262,8 +262,10 @@ def _relabelled(trace: Trace, bound: Symmetry, labels: dict[str, str], options: 
     """Relabel the sites of a symmetry, through its plain view."""
     draws = trace.flat(list(bound.axes))
     refuse_bad_draws(draws, trace.leading)
-    view = PlainView.of(bound, draws)
+    view = PlainView.of(bound, draws, with_single=True)
     plain, opened = view.symmetry, view.open(draws)
+    if not plain.groups:
+        raise SymmetryError("The symmetry is trivial: there is nothing to relabel.")
     pieces = {name: opened[name] for name in plain.axes}
     rng = np.random.default_rng(seed_of(options.rng_key))
     effort = Effort(options.method, int(rng.integers(2**31)), options.num_starts or chosen_starts(plain))

@@ -799,3 +799,12 @@ def test_globals_alone_are_relabelled_by_the_symmetry_of_the_model(batch):
     (found,) = out.elements.values()
     relative = np.take_along_axis(labels, np.asarray(found), -1)
     assert (relative == relative[0, 0]).all()
+
+
+def test_a_single_component_is_rebased_and_orbits_of_one_are_nothing_to_relabel():
+    draws = {"loc": np.random.default_rng(0).normal(size=(50, 1))}
+    out = rebase(draws, Symmetry.mixture("loc"))
+    np.testing.assert_array_equal(out.data["loc"], draws["loc"])
+    assert out.elements["component"].shape == (50, 1)
+    with pytest.raises(SymmetryError, match="nothing to relabel"):
+        rebase({"loc": np.zeros((50, 2))}, Symmetry({"loc": ("unit",)}, orbits={"unit": (0, 1)}))
