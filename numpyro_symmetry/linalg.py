@@ -26,8 +26,8 @@ _UNROLLED = 16
 def hold_lapack_to_one_thread() -> None:
     """Take from SciPy's LAPACK, which XLA calls on a CPU, the threads of its own, for as long as the process lives.
 
-    They wait for each other by spinning, on cores that XLA's threads are using: on two busy cores that makes a solve
-    of order 200 seven times slower. Where the environment says how many there are to be, it is obeyed.
+    They wait for each other by spinning, on cores that XLA's threads are using: on two busy cores a factor of order 200
+    takes several times the CPU time. Where the environment says how many there are to be, it is obeyed.
     """
     if jax.default_backend() == "cpu" and "OPENBLAS_NUM_THREADS" not in os.environ:
         libraries = ThreadpoolController().select(internal_api="openblas").lib_controllers

@@ -139,9 +139,8 @@ def _found(asked: Question, signs: bool, rules: Mapping[str, Rule]) -> tuple[Sym
         and not is_plausible(read.suspects, read.reading.unlabelled_axes(None))
     ):
         return read.trivial(), []
-    sources = _sources(read, asked)
     try:
-        sources.own  # noqa: B018
+        sources = _sources(read, asked)
     except NotFiniteError as error:
         if not read.claims_anything:
             return read.trivial(), []
@@ -230,7 +229,7 @@ def _sources(read: _Read, asked: Question) -> Sources:
     ways = dict.fromkeys((read.way._replace(observed=tuple(read.sites.observed)), read.way))
     model = freeze(asked.model, asked.args, asked.kwargs, asked.key, read.sites, list(ways))
     far = not read.opaque or bool(read.reading.blocks(read.claimed)) or read.may_be_signed(read.claimed)
-    return Sources(model, read.opaque, asked.rng, far)
+    return Sources.of(model, opaque=read.opaque, rng=asked.rng, reaches_far=far)
 
 
 def _proved(read: _Read, sources: Sources) -> tuple[Symmetry, list[str]]:

@@ -1,4 +1,4 @@
-"""Evidence of a model on its own data and on others, each made when it is first asked for. Knows no symmetry."""
+"""Evidence of a model on its own data, and on others that are made when first asked for. Knows no symmetry."""
 
 from __future__ import annotations
 
@@ -34,20 +34,26 @@ class Sources:
         Whether all of its data are arguments of its programs; other data are then others of these.
     rng
         Where points come from.
-    reaches_far
-        Whether evidence on its own data has far points from the start.
+    own
+        Evidence on its own data.
     """
 
     model: CompiledModel
     opaque: bool
     rng: np.random.Generator
-    reaches_far: bool
+    own: Evidence
 
-    @functools.cached_property
-    def own(self) -> Evidence:
-        """On its own data."""
-        found = gather_evidence(self.model.on(self.model.own), self.rng, EFFORT.num_points)
-        return with_far_points(found, self.rng) if self.reaches_far else found
+    @staticmethod
+    def of(model: CompiledModel, *, opaque: bool, rng: np.random.Generator, reaches_far: bool) -> Sources:
+        """Try a model on its own data, far out as well or not.
+
+        Raises
+        ------
+        NotFiniteError
+            If its log joint is not finite about the prior.
+        """
+        own = gather_evidence(model.on(model.own), rng, EFFORT.num_points)
+        return Sources(model, opaque, rng, with_far_points(own, rng) if reaches_far else own)
 
     @functools.cached_property
     def _further(self) -> Evidence:
