@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from jax import Array
 
-from numpyro_symmetry.discovery.inputs import Question, asking, read_question
+from numpyro_symmetry.discovery.inputs import Question, asking, read_question, refuse_invalid
 from numpyro_symmetry.discovery.proof.diagnose import refusal, words
 from numpyro_symmetry.discovery.proof.evidence import gather_evidence
 from numpyro_symmetry.discovery.proof.frozen import freeze
@@ -23,6 +23,7 @@ from numpyro_symmetry.models.sites import discrete_of
 from numpyro_symmetry.models.trace import outline
 from numpyro_symmetry.symmetry import Symmetry
 from numpyro_symmetry.symmetry.arguments import as_count
+from numpyro_symmetry.symmetry.errors import NotFiniteError
 from numpyro_symmetry.symmetry.shown import as_html
 
 
@@ -141,7 +142,12 @@ def check_symmetry(
         bound = symmetry.bind(draw(frozen, asked.rng, 1.0))
         if not movable(bound):
             return SymmetryCheck("passed", 0.0, 0.0, {}, 0, 0, "")
-        proof = prove(gather_evidence(frozen, asked.rng, num_points), bound, asked.rng, num_elements, enough=math.inf)
+        try:
+            evidence = gather_evidence(frozen, asked.rng, num_points)
+        except NotFiniteError:
+            refuse_invalid(asked)
+            raise
+        proof = prove(evidence, bound, asked.rng, num_elements, enough=math.inf)
         if not proof.holds and proof.outcome is not Outcome.SHOWS_NOTHING:
             raise refusal(proof)
         return SymmetryCheck(

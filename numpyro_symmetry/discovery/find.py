@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from jax import Array
 
-from numpyro_symmetry.discovery.inputs import Question, asking, read_question
+from numpyro_symmetry.discovery.inputs import Question, asking, read_question, refuse_invalid
 from numpyro_symmetry.discovery.labels.parity import even_sets
 from numpyro_symmetry.discovery.labels.program import Program, read_program
 from numpyro_symmetry.discovery.labels.reading import FAILED, Reading
@@ -144,6 +144,7 @@ def _found(asked: Question, signs: bool, rules: Mapping[str, Rule]) -> tuple[Sym
     except NotFiniteError as error:
         if not read.claims_anything:
             return read.trivial(), []
+        refuse_invalid(asked)
         if holds_nan((asked.args, asked.kwargs, read.sites.observed)):
             raise
         # a model that NUTS may well run, for it starts where the log joint is finite

@@ -19,6 +19,7 @@ import numpyro
 from jax import Array
 
 from numpyro_symmetry.models.arguments import as_model
+from numpyro_symmetry.models.trace import outline
 from numpyro_symmetry.symmetry.arguments import (
     as_key,
     as_model_arguments,
@@ -81,6 +82,8 @@ def _named_leaves(args: tuple, kwargs: Mapping[str, Any]) -> dict[str, Any]:
 def asking() -> Iterator[None]:
     """One question at a time, and JAX's word for a value that is missing put in terms of the model.
 
+    What NumPyro checks of distributions' parameters it checks when nothing else explains what came out.
+
     Raises
     ------
     SymmetryError
@@ -88,13 +91,27 @@ def asking() -> Iterator[None]:
     """
     with _LOCK:
         try:
-            yield
+            # parameters that are traced tell nothing, and asking them compiles some forty operations
+            with numpyro.validation_enabled(False):
+                yield
         except _VALUE_NEEDED as error:
             raise SymmetryError(
                 f"The model needs the value of something that is only traced{_users_line(error)}: it branches on a "
                 "latent value, or turns one into a number of Python or NumPy. Neither NUTS nor SVI can compile that. "
                 "Use jnp.where or jax.lax.cond for `if`, and jnp for np; read sizes off data with np."
             ) from error
+
+
+def refuse_invalid(asked: Question) -> None:
+    """Have NumPyro name the distribution that got an invalid parameter, if it can tell one.
+
+    Raises
+    ------
+    ValueError
+        NumPyro's.
+    """
+    with numpyro.validation_enabled():
+        outline(asked.model, asked.args, asked.kwargs, asked.key)
 
 
 def _users_line(error: BaseException) -> str:

@@ -441,3 +441,15 @@ def test_a_refusal_that_is_held_on_to_does_not_change_how_a_model_runs():
         check_symmetry(model, Symmetry({"units": ("unit",)}))
     assert jax.make_jaxpr(lambda units: log_density(handlers.seed(model, 0), (), {}, {"units": units})[0])(jnp.ones(3))
     assert caught
+
+
+@pytest.mark.parametrize(
+    "asked", [find_symmetry, lambda model, args: check_symmetry(model, Symmetry({"w": ("u",)}), args)]
+)
+def test_an_invalid_parameter_is_named_as_numpyro_names_it(asked):
+    def model(scale, y):
+        loc = numpyro.sample("w", dist.Normal(0.0, 1.0).expand([2]).to_event(1)).sum()
+        numpyro.sample("y", dist.Normal(loc, np.full(3, -scale)).to_event(1), obs=y)
+
+    with pytest.raises(ValueError, match="Normal distribution got invalid scale parameter"):
+        asked(lambda y: model(1.0, y), (np.zeros(3),))

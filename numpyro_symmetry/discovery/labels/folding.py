@@ -13,6 +13,7 @@ import numpy as np
 from jax.extend import core
 from scipy import special
 
+from numpyro_symmetry.discovery.labels.places import SCATTERS, gather
 from numpyro_symmetry.discovery.labels.values import Known, known
 from numpyro_symmetry.models.compat import bind_params, called
 from numpyro_symmetry.models.programs import read_later
@@ -104,13 +105,6 @@ def fold(equation: Any, values: list[np.ndarray]) -> list[np.ndarray] | None:
         return None
 
 
-def evaluate(equation: Any, values: list[np.ndarray]) -> np.ndarray:
-    """A gather or scatter of given arrays, evaluated."""
-    subfuns, params = bind_params(equation.primitive, equation.params)
-    with jax.ensure_compile_time_eval():
-        return np.asarray(equation.primitive.bind(*subfuns, *values, **params))
-
-
 def _broadcast(params: dict[str, Any], value: np.ndarray, *_: Any) -> np.ndarray:
     shape = [1] * len(params["shape"])
     for k, d in enumerate(params["broadcast_dimensions"]):
@@ -147,6 +141,7 @@ _NUMPY = {
     "max": np.maximum,
     "min": np.minimum,
     "pow": np.power,
+    "rem": np.fmod,
     "neg": np.negative,
     "sign": np.sign,
     "floor": np.floor,
@@ -194,6 +189,8 @@ _FOLDED: dict[str, Callable] = {name: _plain(function) for name, function in _NU
     "iota": _iota,
     "slice": _slice,
     "div": lambda params, a, b: a / b if a.dtype.kind in "fc" else np.trunc(np.true_divide(a, b)),
+    "gather": gather,
+    **SCATTERS,
     "integer_pow": lambda params, x: np.asarray(x) ** params["y"],
     "convert_element_type": lambda params, x: x,
     "reshape": lambda params, x, *_: np.reshape(x, params["new_sizes"]),

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from numpyro_symmetry.discovery.labels.folding import evaluate
+from numpyro_symmetry.discovery.labels import places
 from numpyro_symmetry.discovery.labels.rules.elementwise import elementwise
 from numpyro_symmetry.discovery.labels.terms import (
     Joined,
@@ -255,8 +255,8 @@ def _follow(op: Operation) -> Value:
     for k, n in enumerate(shape):
         if n == 1:
             continue
-        places = np.arange(n, dtype=np.int32).reshape([-1 if j == k else 1 for j in range(len(shape))])
-        source = evaluate(op.equation, [np.broadcast_to(places, shape), indices])
+        numbered = np.arange(n, dtype=np.int32).reshape([-1 if j == k else 1 for j in range(len(shape))])
+        source = places.gather(op.params, np.broadcast_to(numbered, shape), indices)
         moving = [j for j in range(source.ndim) if source.shape[j] > 1 and slice_colours(source, j) is not None]
         if ((source < 0) | (source >= n)).any():
             # entries that are filled in come from nowhere
@@ -291,8 +291,8 @@ def scatter(op: Operation) -> list[list[Term]]:
     indices, updates = op.operands[1:3]
     is_small, is_sum = math.prod(op.shapes[0]) <= _MAX_FOLLOWED, op.name in ("scatter-add", "scatter_add")
     if isinstance(indices, Known) and isinstance(updates, Known) and is_small and is_sum:
-        zeros = np.zeros(op.shapes[0], np.asarray(updates.value).dtype)
-        added = Known(evaluate(op.equation, [zeros, indices.value, updates.value]))
+        values = np.asarray(updates.value)
+        added = Known(places.SCATTERS[op.name](op.params, np.zeros(op.shapes[0], values.dtype), indices.value, values))
         terms = op.walk.axes(added, op.shapes[0], op.source)
         return elementwise(op._replace(axes=[op.axes[0], terms], shapes=op.shapes[:1] * 2))
     numbers, operand, update = op.params["dimension_numbers"], op.axes[0], op.axes[2]
@@ -338,8 +338,7 @@ def _written(op: Operation) -> tuple[int, np.ndarray] | None:
     if math.prod(shape) > _MAX_FOLLOWED:
         return None
     indices = np.asarray(op.operands[1].value)  # pyright: ignore[reportAttributeAccessIssue]
-    dtypes = [op.equation.invars[k].aval.dtype for k in (0, 2)]
-    after = evaluate(op.equation, [np.zeros(shape, dtypes[0]), indices, np.ones(update, dtypes[1])])
+    after = places.SCATTERS[op.name](op.params, np.zeros(shape), indices, np.ones(update))
     moving = [k for k in range(len(shape)) if slice_colours(after, k) is not None]
     if len(moving) != 1:
         return None
