@@ -30,6 +30,9 @@ os.environ |= {
 # a compiled function, however small, takes half a megabyte
 _MOST_COMPILED = 2000
 
+# objects more before garbage is looked for: tracing makes millions that live on for a while, and little garbage
+_GARBAGE = 20_000, 20, 20
+
 
 def pytest_configure(config):
     """What one process is still writing another cannot read yet, and compiles itself."""
@@ -41,6 +44,29 @@ def pytest_ignore_collect(collection_path):
     if collection_path.suffix == ".py" and not collection_path.name.startswith("test_"):
         return True
     return None
+
+
+def pytest_collection_finish():
+    """Modules and tests live on: no search for garbage need look at them, and there is less of it than they would say."""
+    _share_one_context()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*_GARBAGE)
+
+
+def _share_one_context():
+    """JAX 0.10 loads every dialect that it knows anew for each program: a quarter of what a small one costs to compile.
+
+    It also keeps the program, with a megabyte of dialects of its own. These are JAX's own: where it has other names for
+    them, its functions take more time and memory.
+    """
+    from jax._src.interpreters import mlir
+
+    fresh = getattr(mlir, "make_ir_context", None)
+    if fresh is not None:
+        shared = fresh()
+        # what is compiled while another program is being written must not be written into that one
+        mlir.make_ir_context = lambda: fresh() if mlir.ir.Context.current else shared
 
 
 @pytest.fixture(scope="session")
@@ -63,24 +89,10 @@ def _forget_compiled_code(_compiled):
     import jax
 
     yield
-    _forget_what_was_compiled_from()
     if _compiled[0] > _MOST_COMPILED:
         jax.clear_caches()
         gc.collect()
         _compiled[0] = 0
-
-
-def _forget_what_was_compiled_from():
-    """JAX 0.10 keeps beside every compiled function the program it was compiled from, of more than a megabyte.
-
-    Nothing asks for it again. These are JAX's own: where it has other names for them, its functions take more memory.
-    """
-    from jax._src import pjit
-    from jax._src.interpreters import pxla
-
-    for cached in (getattr(pjit, "_pjit_lower", None), getattr(pxla, "_cached_lowering_to_hlo", None)):
-        if cached is not None:
-            cached.cache_clear()
 
 
 @pytest.fixture(params=[False, True], ids=["float32", "x64"])
