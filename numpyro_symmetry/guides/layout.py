@@ -119,7 +119,7 @@ def lay_out(
         elif support.event_dim:
             splits_an_event = True
     supports, whole = {site: supports[site] for site in axes}, replace(symmetry, axes=full)
-    by_site = _by_site(trace, whole, supports, white)
+    by_site = jax.eval_shape(lambda: _by_site(trace, whole, supports, white))
     view = PlainView.of(replace(symmetry, axes=axes), by_site)
     layout = Layout(whole, view.symmetry, view, supports, General, follows.sites, white)
     if splits_an_event or not _is_gaussian(guide, trace, layout):

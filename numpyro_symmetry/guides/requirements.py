@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
+from jax import Array
 from jax.core import Tracer
 from numpyro import handlers
 from numpyro.primitives import Messenger
@@ -29,7 +30,7 @@ from numpyro_symmetry.guides.equivariance import moving_everything
 from numpyro_symmetry.guides.kinds import WITHOUT_DENSITY, parts_of
 from numpyro_symmetry.guides.layout import Layout, density_of, draw_of
 from numpyro_symmetry.models import Trace, latent_of, observed_of, trace_model, without_wrappers
-from numpyro_symmetry.symmetry import Symmetry, SymmetryError, UnsupportedGuideError
+from numpyro_symmetry.symmetry import Element, Symmetry, SymmetryError, UnsupportedGuideError
 from numpyro_symmetry.symmetry.axes import names_in
 
 # relative, of sums over all numbers of a site in single precision; a density that is another one is off by more
@@ -186,9 +187,14 @@ def verify_densities(guide: Any, trace: Trace, layout: Layout, args: tuple, kwar
                 f"Site {site!r} is a point mass (Delta) in the guide, whose copies never overlap; use a distribution "
                 "with a density, such as a Normal with a small scale."
             )
-    own = {name: jnp.sum(log_prob_of(site)) for name, site in trace.items() if site["type"] == "sample"}
-    # compiled, because one by one its operations would take longer to compile than the whole
+
+    # compiled, here and below, because one by one its operations would take longer to compile than the whole
+    @jax.jit
+    def own_densities() -> dict[str, Array]:
+        return {name: jnp.sum(log_prob_of(site)) for name, site in trace.items() if site["type"] == "sample"}
+
     density_at = jax.jit(lambda values: log_density_by_site(guide, trace, values, args, kwargs))
+    own = own_densities()
     before = density_at(values)
     for site, expected in own.items():
         if not abs(float(before[site] - expected)) <= _TOLERANCE * (1.0 + abs(float(expected))):
@@ -197,8 +203,7 @@ def verify_densities(guide: Any, trace: Trace, layout: Layout, args: tuple, kwar
                 f"expected {float(expected):.6g}. The guide's density is not a function of its latent values."
             )
     element = moving_everything(layout.of_coordinates)
-    moved: Any = layout.apply(element, values)
-    after = density_at(moved)
+    after = density_at(jax.jit(layout.apply)(element, values))
     for site, value in after.items():
         if not np.isfinite(float(value)):
             raise UnsupportedGuideError(
@@ -207,8 +212,13 @@ def verify_densities(guide: Any, trace: Trace, layout: Layout, args: tuple, kwar
             )
     if not layout.factorises:
         return layout
-    density, draw = density_of(guide, trace, layout, args, kwargs), draw_of(trace, layout)
-    fast = float(density.log_ratio(layout.of_coordinates, draw, element))
+
+    @jax.jit
+    def log_ratio(element: Element) -> Array:
+        density, draw = density_of(guide, trace, layout, args, kwargs), draw_of(trace, layout)
+        return density.log_ratio(layout.of_coordinates, draw, element)
+
+    fast = float(log_ratio(element))
     # what follows was seen to cancel in double precision; in single its density may round to anything
     telling = [site for site in after if site not in layout.following]
     slow = sum(float(after[site] - before[site]) for site in telling)
