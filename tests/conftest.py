@@ -47,7 +47,7 @@ def pytest_ignore_collect(collection_path):
 
 
 def pytest_collection_finish():
-    """Modules and tests live on: no search for garbage need look at them, and there is less of it than they would say."""
+    """No search for garbage need look at modules and tests, which live on."""
     _share_one_context()
     gc.collect()
     gc.freeze()

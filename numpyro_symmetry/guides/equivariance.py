@@ -22,6 +22,7 @@ from numpyro.distributions.transforms import biject_to
 
 from numpyro_symmetry.guides.density import dependencies, latent_values, log_density_by_site
 from numpyro_symmetry.models import Trace, trace_model
+from numpyro_symmetry.models.programs import compiled_quickly
 from numpyro_symmetry.symmetry import Element, Hard, Part, Symmetry
 from numpyro_symmetry.symmetry.axes import AxisEntry, names_in, num_axes
 from numpyro_symmetry.symmetry.restriction import axes_of_groups
@@ -108,13 +109,13 @@ def equivariant_sites(guide: Any, symmetry: Symmetry, trace: Trace, args: tuple,
     with jax.enable_x64(True):
         args, kwargs = as_double((args, kwargs))
 
-        @jax.jit
         def at(key: Array) -> dict[str, dict[str, tuple[Array, Array]]]:
             keys, data, key_element = _setting(key, trace)
             elements = {n: [moving_everything(one), one.sample(key_element)] for n, one in of_group.items()}
             return _changes(guide, of_group, judged, elements, keys, data, args, kwargs)
 
-        found = [jax.tree.map(float, at(jax.random.key(k))) for k in range(_NUM_SETTINGS)]
+        compiled = compiled_quickly(at, jax.random.key(0))
+        found = [jax.tree.map(float, compiled(jax.random.key(k))) for k in range(_NUM_SETTINGS)]
     return {
         site: {name: _verdict([changes[name][site] for changes in found]) for name in judged if site in judged[name]}
         for site in following

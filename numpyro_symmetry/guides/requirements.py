@@ -30,6 +30,7 @@ from numpyro_symmetry.guides.equivariance import moving_everything
 from numpyro_symmetry.guides.kinds import WITHOUT_DENSITY, parts_of
 from numpyro_symmetry.guides.layout import Layout, density_of, draw_of
 from numpyro_symmetry.models import Trace, latent_of, observed_of, trace_model, without_wrappers
+from numpyro_symmetry.models.programs import compiled_quickly
 from numpyro_symmetry.symmetry import Element, Symmetry, SymmetryError, UnsupportedGuideError
 from numpyro_symmetry.symmetry.axes import names_in
 
@@ -180,7 +181,7 @@ def verify_densities(guide: Any, trace: Trace, layout: Layout, args: tuple, kwar
             f"The guide's auxiliary sites {unrecovered} are not determined by the latent values, so it has no "
             "density in them. Marginalise them, or use a guide without auxiliary variables."
         )
-    values = latent_values(trace)
+    values = {name: jnp.asarray(value) for name, value in latent_values(trace).items()}
     for site in set(layout.symmetry.axes) & set(own_sites(guide, trace)):
         if isinstance(without_wrappers(trace[site]["fn"]), dist.Delta):
             raise UnsupportedGuideError(
@@ -188,13 +189,11 @@ def verify_densities(guide: Any, trace: Trace, layout: Layout, args: tuple, kwar
                 "with a density, such as a Normal with a small scale."
             )
 
-    # compiled, here and below, because one by one its operations would take longer to compile than the whole
-    @jax.jit
-    def own_densities() -> dict[str, Array]:
-        return {name: jnp.sum(log_prob_of(site)) for name, site in trace.items() if site["type"] == "sample"}
-
-    density_at = jax.jit(lambda values: log_density_by_site(guide, trace, values, args, kwargs))
-    own = own_densities()
+    # one by one, here and below, its operations would take longer to compile than the whole
+    own = compiled_quickly(
+        lambda: {name: jnp.sum(log_prob_of(site)) for name, site in trace.items() if site["type"] == "sample"}
+    )()
+    density_at = compiled_quickly(lambda values: log_density_by_site(guide, trace, values, args, kwargs), values)
     before = density_at(values)
     for site, expected in own.items():
         if not abs(float(before[site] - expected)) <= _TOLERANCE * (1.0 + abs(float(expected))):
@@ -203,7 +202,7 @@ def verify_densities(guide: Any, trace: Trace, layout: Layout, args: tuple, kwar
                 f"expected {float(expected):.6g}. The guide's density is not a function of its latent values."
             )
     element = moving_everything(layout.of_coordinates)
-    after = density_at(jax.jit(layout.apply)(element, values))
+    after = density_at(compiled_quickly(layout.apply, element, values)(element, values))
     for site, value in after.items():
         if not np.isfinite(float(value)):
             raise UnsupportedGuideError(
@@ -213,12 +212,11 @@ def verify_densities(guide: Any, trace: Trace, layout: Layout, args: tuple, kwar
     if not layout.factorises:
         return layout
 
-    @jax.jit
     def log_ratio(element: Element) -> Array:
         density, draw = density_of(guide, trace, layout, args, kwargs), draw_of(trace, layout)
         return density.log_ratio(layout.of_coordinates, draw, element)
 
-    fast = float(log_ratio(element))
+    fast = float(compiled_quickly(log_ratio, element)(element))
     # what follows was seen to cancel in double precision; in single its density may round to anything
     telling = [site for site in after if site not in layout.following]
     slow = sum(float(after[site] - before[site]) for site in telling)

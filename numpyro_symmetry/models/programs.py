@@ -254,7 +254,7 @@ def _executable(program: Program, how: tuple, function: Callable, shapes: tuple)
     key = (known, *program.precision, *how)
     if not known or key not in _KEPT:
         with program.precision.evaluating():
-            made = jax.jit(function).lower(*shapes).compile(None if _is_heavy(program) else QUICK)
+            made = jax.jit(function).lower(*shapes).compile(_options(program.body))
         if not known:
             return made
         _KEPT[key] = made
@@ -264,9 +264,16 @@ def _executable(program: Program, how: tuple, function: Callable, shapes: tuple)
     return _KEPT[key]
 
 
-def _is_heavy(program: Program) -> bool:
-    """Whether a program holds a convolution or a large product, which are slow where nothing is optimized."""
-    return any(_multiplications(equation) > _LARGE_PRODUCT for equation in equations(program.body))
+def compiled_quickly(function: Callable, *args: Any) -> Callable:
+    """A function that is evaluated once or twice, compiled for arguments like these."""
+    traced = jax.jit(function).trace(*args)
+    return traced.lower().compile(_options(traced.jaxpr.jaxpr))
+
+
+def _options(body: Any) -> dict[str, Any] | None:
+    """Nothing is optimized, unless a convolution or a large product is in it, which would then be slow."""
+    is_heavy = any(_multiplications(equation) > _LARGE_PRODUCT for equation in equations(body))
+    return None if is_heavy else QUICK
 
 
 def _multiplications(equation: Any) -> float:
