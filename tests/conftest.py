@@ -102,3 +102,12 @@ def precision(request):
 
     with jax.enable_x64(request.param):
         yield request.param
+
+
+@pytest.fixture
+def strict_promotion():
+    """Let no array change its type or rank but where the code says so, as in a module of the package's own algebra."""
+    import jax
+
+    with jax.numpy_dtype_promotion("strict"), jax.numpy_rank_promotion("raise"):
+        yield

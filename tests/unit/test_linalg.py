@@ -11,6 +11,8 @@ import pytest
 
 from numpyro_symmetry.linalg import cholesky, gram_factor, log_determinant, solve_positive, solve_triangular
 
+pytestmark = pytest.mark.usefixtures("strict_promotion")
+
 STOCK = (
     jnp.linalg.cholesky,
     lambda factor, right, transposed=False: jax.scipy.linalg.solve_triangular(
