@@ -1,24 +1,51 @@
 r"""Exponential families over draws, :math:`\langle\eta, g\cdot T(\theta)\rangle - A(\eta) + h(\theta)`.
 
-What relabelling maximises: over :math:`g` one bilinear problem a draw, and over :math:`\eta` a function of nothing but
-the relabelled draws' mean statistics. Draws are read a chunk at a time. Knows no costs, no sites and no containers.
+What `match` and `rebase` maximise: over :math:`g` one bilinear problem a draw, and over :math:`\eta` a function of
+nothing but the relabelled draws' mean statistics. `match` holds :math:`\eta` at the target's. A cost says which family.
+Knows no costs and no containers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import NamedTuple
+import math
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
+from numpyro_symmetry.assignment.chunks import slices
 from numpyro_symmetry.assignment.problem import Problem, Term, move
-from numpyro_symmetry.symmetry import Group, Hard
+from numpyro_symmetry.assignment.side import Arrays, Side
+from numpyro_symmetry.symmetry import Group, Hard, Symmetry
 from numpyro_symmetry.symmetry.axes import Axis
 
-Statistics = tuple[np.ndarray, ...]
+# of a statistic: a site, and which of its moments
+Name = tuple[str, str]
+# by name; an inner product is over the names that both sides hold
+Statistics = dict[Name, np.ndarray]
+# natural parameters, and their log-partition
+Natural = tuple[Statistics, float]
+Items = slice | np.ndarray
 State = dict[str, Hard]
-# about this many numbers are in memory at once
-CHUNK = 4_000_000
+
+TRANSFORMS: dict[str, Callable[[np.ndarray], np.ndarray]] = {"identity": lambda x: x, "log": np.log}
+
+
+class Coordinate(NamedTuple):
+    """How one site is read: a transform by name, then centre and scale, which broadcast over its opened shape."""
+
+    transform: str
+    center: np.ndarray
+    scale: np.ndarray
+    axes: tuple[Axis, ...]
+    shape: tuple[int, ...]
+
+    def __call__(self, values: np.ndarray) -> np.ndarray:
+        """``(draw, *opened shape)``, float64."""
+        read = TRANSFORMS[self.transform](values.reshape(len(values), *self.shape).astype(float))
+        # in place, for this is a copy
+        return np.divide(np.subtract(read, self.center, out=read), self.scale, out=read)
 
 
 class Family(NamedTuple):
@@ -33,68 +60,135 @@ class Family(NamedTuple):
     natural
         Mean statistics, ``(*shape)`` each, -> natural parameters of largest likelihood and their log-partition.
     point
-        Statistics of one draw -> natural parameters to start from, and their log-partition.
+        Which draw -> the same of that draw alone: what `match` compares with, and where relabelling starts.
     carrier
-        Statistics -> ``(draw,)``, the part of the log-likelihood that no label changes.
+        Statistics, or some of them, -> ``(draw,)``: their share of the log-likelihood's part that no label changes.
     num_draws
         How many draws there are.
+    in_nats
+        Whether it is a log-likelihood, and not a distance.
+    coordinates
+        Site -> how its values are read; none where statistics are read off anything else.
     """
 
-    statistics: Callable[[slice | np.ndarray], Statistics]
-    axes: tuple[tuple[Axis, ...], ...]
-    natural: Callable[[Statistics], tuple[Statistics, float]]
-    point: Callable[[Statistics], tuple[Statistics, float]]
+    statistics: Callable[[Items], Statistics]
+    axes: Mapping[Name, tuple[Axis, ...]]
+    natural: Callable[[Statistics], Natural]
+    point: Callable[[int], Natural]
     carrier: Callable[[Statistics], np.ndarray]
     num_draws: int
+    in_nats: bool = False
+    coordinates: Mapping[str, Coordinate] = {}
+
+
+@runtime_checkable
+class Cost(Protocol):
+    """What `match` and `rebase` maximise: anything that makes a family of what it is given."""
+
+    def family(self, source: Side, symmetry: Symmetry, read: Mapping[str, Coordinate] | None = None) -> Family:
+        """The family over a batch of a plain symmetry, in given coordinates if it has any and they are given."""
+        ...
+
+
+def is_cost(cost: object) -> bool:
+    """Whether something is a cost, and not the class of one."""
+    return isinstance(cost, Cost) and not isinstance(cost, type)
+
+
+# ---- two families ------------------------------------------------------------------------------------------------
+
+
+def alone(statistics: Callable[[Items], Statistics], natural: Callable[[Statistics], Natural], draw: int) -> Natural:
+    """Natural parameters of one draw's statistics, taken for means."""
+    return natural({name: x[0].astype(float) for name, x in statistics(np.array([draw])).items()})
+
+
+def squares(
+    statistics: Callable[[Items], Statistics],
+    axes: Mapping[Name, tuple[Axis, ...]],
+    num_draws: int,
+    weights: Mapping[Name, float],
+    coordinates: Mapping[str, Coordinate],
+) -> Family:
+    r"""Minus the weighted squared distance of statistics, :math:`-\sum_k w_k\lVert g\cdot T_k-\mu_k\rVert^2`."""
+
+    def natural(means: Statistics) -> Natural:
+        toward = {name: 2.0 * weights[name] * m for name, m in means.items()}
+        return toward, 0.5 * sum(float(np.vdot(eta, means[name])) for name, eta in toward.items())
+
+    def carrier(found: Statistics) -> np.ndarray:
+        return -sum((weights[name] * _squared_norms(x) for name, x in found.items()), np.zeros(()))
+
+    return Family(
+        statistics,
+        axes,
+        natural,
+        partial(alone, statistics, natural),
+        carrier,
+        num_draws,
+        coordinates=coordinates,
+    )
+
+
+def _squared_norms(x: np.ndarray) -> np.ndarray:
+    rows = x.reshape(len(x), -1).astype(float, copy=False)
+    # by BLAS, which is faster than einsum
+    return (rows[:, None] @ rows[:, :, None])[:, 0, 0]
+
+
+def gaussian(mean: Arrays, variance: Arrays, weights: Mapping[str, float] | None = None) -> Natural:
+    r"""Independent Gaussians by site, of statistics :math:`x, x^2`; the partition without :math:`\log 2\pi`."""
+    weights = weights or dict.fromkeys(mean, 1.0)
+    first = {(site, "first"): weights[site] * m / variance[site] for site, m in mean.items()}
+    second = {(site, "second"): -0.5 * weights[site] / v for site, v in variance.items()}
+    partition = (weights[s] * float((m * m / variance[s] + np.log(variance[s])).sum()) for s, m in mean.items())
+    return first | second, 0.5 * sum(partition)
+
+
+# ---- what all of them do -----------------------------------------------------------------------------------------
 
 
 def acting(family: Family, groups: dict[str, Group]) -> dict[str, Group]:
     """The groups on which a family's statistics depend."""
-    named = {axis.group for axes in family.axes for axis in axes}
+    named = {axis.group for axes in family.axes.values() for axis in axes}
     return {name: group for name, group in groups.items() if name in named}
 
 
-def point_of(family: Family, draw: int) -> tuple[Statistics, float]:
-    """Natural parameters to start from at one draw."""
-    return family.point(tuple(x[0] for x in family.statistics(np.array([draw]))))
-
-
 def problem_of(
-    family: Family, groups: dict[str, Group], natural: Statistics, items: slice | np.ndarray
+    family: Family, groups: dict[str, Group], natural: Statistics, items: Items
 ) -> tuple[Problem, Statistics]:
     """The matching of some draws against natural parameters, and their statistics."""
     found = family.statistics(items)
     terms = [
-        Term(eta[None].astype(x.dtype, copy=False), x, axes)
-        for eta, x, axes in zip(natural, found, family.axes, strict=True)
+        Term(natural[name][None].astype(found[name].dtype, copy=False), found[name], axes)
+        for name, axes in family.axes.items()
+        if name in natural and any(axis.group is not None for axis in axes)
     ]
     return Problem(tuple(terms), groups), found
 
 
-def blocks(family: Family, groups: dict[str, Group]) -> Iterable[slice]:
+def blocks(family: Family, groups: dict[str, Group]) -> Iterator[slice]:
     """Slices of draws whose statistics and tables stay within memory's bound."""
-    one = sum(x.size for x in family.statistics(slice(0, 1))) + sum((g.size or 0) ** 2 for g in groups.values())
-    step = max(1, CHUNK // max(1, one))
-    for start in range(0, family.num_draws, step):
-        yield slice(start, min(start + step, family.num_draws))
+    sizes = (math.prod(x.shape[1:]) for x in family.statistics(slice(0, 1)).values())
+    return slices(family.num_draws, sum(sizes) + sum((g.size or 0) ** 2 for g in groups.values()))
 
 
 def mean_statistics(family: Family, groups: dict[str, Group], state: State) -> Statistics:
     """Mean statistics of draws under given labels."""
-    moving = acting(family, groups)
-    totals = [0.0] * len(family.axes)
-    for items in blocks(family, moving):
-        here = {name: state[name].at(items) for name in moving}
-        for k, (x, axes) in enumerate(zip(family.statistics(items), family.axes, strict=True)):
-            totals[k] = totals[k] + move(x, axes, here).sum(0, dtype=float)
-    return tuple(np.asarray(t) / family.num_draws for t in totals)
+    totals = dict.fromkeys(family.axes, np.zeros(()))
+    for items in blocks(family, acting(family, groups)):
+        here = {name: part.at(items) for name, part in state.items()}
+        for name, x in family.statistics(items).items():
+            totals[name] = totals[name] + move(x, family.axes[name], here).sum(0, dtype=float)
+    return {name: np.asarray(total) / family.num_draws for name, total in totals.items()}
 
 
 def objective_of(family: Family, groups: dict[str, Group], state: State) -> float:
     """Mean log-likelihood of draws under given labels, at the parameters that suit them best, nats a draw."""
-    moving = acting(family, groups)
     means = mean_statistics(family, groups, state)
     natural, partition = family.natural(means)
-    carrier = sum(float(family.carrier(family.statistics(items)).sum()) for items in blocks(family, moving))
-    inner = sum(float(np.vdot(eta, m)) for eta, m in zip(natural, means, strict=True))
-    return inner - partition + carrier / family.num_draws
+    each = map(family.statistics, blocks(family, acting(family, groups)))
+    carrier = sum(float(family.carrier(found).sum()) for found in each)
+    return (
+        sum(float(np.vdot(eta, means[name])) for name, eta in natural.items()) - partition + carrier / family.num_draws
+    )

@@ -12,13 +12,12 @@ from typing import Any
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
+from numpyro_symmetry.assignment.chunks import BLOCK, slices
 from numpyro_symmetry.symmetry.arguments import refuse_tracers
 
 SOLVERS = ("auto", "scipy", "lapx")
 # ties are settled by a bonus of this many units in the last place of the largest benefit
 _BONUS = 4.0
-# numbers in memory at once
-_BLOCK = 2**17
 
 
 def assign(benefit: np.ndarray, *, solver: str = "auto") -> np.ndarray:
@@ -53,19 +52,20 @@ def assign(benefit: np.ndarray, *, solver: str = "auto") -> np.ndarray:
     n = benefit.shape[-1] if benefit.ndim else 0
     if benefit.ndim < 2 or benefit.shape[-2] != n:
         raise ValueError(f"assign expects square tables (..., n, n); got shape {benefit.shape}.")
-    if not np.isfinite(benefit).all():
-        raise ValueError("assign expects finite benefits; look for NaN or infinity in what is being matched.")
     solve = _solver(solver)
     tables = benefit.reshape(-1, n, n)
     bonus = _BONUS * np.finfo(benefit.dtype if benefit.dtype.kind == "f" else float).eps
     found = np.empty((len(tables), n), int)
-    step = max(1, _BLOCK // max(1, n * n))
-    for start in range(0, len(tables), step):
-        # a block at a time, so that no second batch of tables is ever in memory
-        block = tables[start : start + step].astype(float)
-        largest = np.abs(block).max((1, 2), initial=0.0)
-        block[:, np.arange(n), np.arange(n)] += bonus * np.where(largest > 0, largest, 1.0)[:, None]
-        for k, table in enumerate(block, start):
+    # a block at a time, so that no second batch of tables is ever in memory
+    for items in slices(len(tables), n * n, BLOCK):
+        block = tables[items].astype(float)
+        flat = block.reshape(len(block), -1)
+        largest = np.maximum(flat.max(1, initial=0.0), -flat.min(1, initial=0.0))
+        if not np.isfinite(largest).all():
+            raise ValueError("assign expects finite benefits; look for NaN or infinity in what is being matched.")
+        # the diagonals
+        flat[:, :: n + 1] += bonus * np.where(largest > 0, largest, 1.0)[:, None]
+        for k, table in enumerate(block, items.start):
             found[k] = solve(table)
     return found.reshape(benefit.shape[:-1])
 

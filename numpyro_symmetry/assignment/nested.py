@@ -193,7 +193,7 @@ class _Task(NamedTuple):
                 flat[:, piece.indices] = part
             return flat.reshape(value.shape)
 
-        loc, scale, _ = self.source
+        loc, scale = self.source.loc, self.source.scale
         return Side(
             {site: one(site, value, True) for site, value in loc.items()},
             None if scale is None else {site: one(site, value, False) for site, value in scale.items()},

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from numpyro_symmetry.assignment.chunks import BLOCK, slices
 from numpyro_symmetry.symmetry import Group, Hard, Symmetry
 from numpyro_symmetry.symmetry.action import each_by_its_own
 from numpyro_symmetry.symmetry.axes import Axis
@@ -168,7 +169,8 @@ class Problem:
         total = np.zeros(self.batch)
         for term in self.terms:
             moved = move(term.source, term.axes, state)
-            total += np.einsum("bi,bi->b", *_flat(term.target, moved), dtype=float)
+            pair = (x.reshape(self.batch, -1) for x in (np.broadcast_to(term.target, moved.shape), moved))
+            total += np.einsum("bi,bi->b", *pair, dtype=float)
         return total
 
     def identity(self) -> dict[str, Hard]:
@@ -178,17 +180,16 @@ class Problem:
     def _sum(self, name: str, state: State, items: np.ndarray | None, places: list[tuple[Term, int]]) -> Benefit:
         n, signed = self.groups[name].size or 0, self.groups[name].signed
         count = self.batch if items is None else len(items)
-        sums: dict[bool, np.ndarray] = {}
-        for term, position in places:
-            here = term if items is None else term.at(items)
-            table = _contract(*_matched(here, state, position), position)
-            flips = term.axes[position].signed
-            # in place, for tables are large; but not into one of less precision
-            into = sums[flips] if flips in sums and sums[flips].dtype >= table.dtype else None
-            sums[flips] = np.add(sums[flips], table, out=into) if flips in sums else table
         dtype = np.result_type(*(term.source for term in self.terms))
-        even = sums[False] if False in sums else np.zeros((count, n, n), dtype)
-        return Benefit(even, sums.get(True, np.zeros_like(even)) if signed else None)
+        even, odd = np.zeros((count, n, n), dtype), np.zeros((count if signed else 0, n, n), dtype)
+        for term, position in places:
+            left, right = _matched(term if items is None else term.at(items), state, position)
+            # a few at a time, for tables are large
+            for some in slices(count, n * n, BLOCK):
+                (odd if term.axes[position].signed else even)[some] += _contract(
+                    left if len(left) == 1 else left[some], right[some], position
+                )
+        return Benefit(even, odd if signed else None)
 
 
 def soften(part: Hard, dtype: np.dtype) -> Soft:
@@ -264,11 +265,6 @@ def _contract(target: np.ndarray, source: np.ndarray, position: int) -> np.ndarr
     left, right = (np.moveaxis(x, position + 1, 1) for x in (target, source))
     left, right = (x.reshape(*x.shape[:2], -1) for x in (left, right))
     return np.matmul(left, right.transpose(0, 2, 1))
-
-
-def _flat(target: np.ndarray, source: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    target = np.broadcast_to(target, (len(source), *target.shape[1:]))
-    return target.reshape(len(source), -1), source.reshape(len(source), -1)
 
 
 def _alone(term: Term) -> bool:

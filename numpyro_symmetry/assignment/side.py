@@ -1,9 +1,8 @@
-"""One side of a matching, as arrays by site. Knows nothing else."""
+"""What is compared, as arrays by site: points or Gaussians, one target or a batch of draws. Knows nothing else."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import EllipsisType
 from typing import NamedTuple
 
 import numpy as np
@@ -12,12 +11,24 @@ Arrays = dict[str, np.ndarray]
 
 
 class Side(NamedTuple):
-    """Means by site, and standard deviations if there are any; by how much a site counts, where that is not one."""
+    """Points, or Gaussians where there are standard deviations.
+
+    Attributes
+    ----------
+    loc, scale
+        Site -> values or means, and standard deviations if there are any. A batch is flat: ``(draw, *event)``.
+    weights
+        Site -> by how much it counts, where that is not one.
+    leading
+        In which dimensions a batch came.
+    """
 
     loc: Arrays
-    scale: Arrays | None
+    scale: Arrays | None = None
     weights: Mapping[str, float] = {}
+    leading: tuple[int, ...] = ()
 
-    def moments(self, site: str, items: slice | EllipsisType = ...) -> tuple[np.ndarray, np.ndarray | None]:
-        """Mean and standard deviation of one site, for some of a batch."""
-        return self.loc[site][items], None if self.scale is None else self.scale[site][items]
+    @property
+    def num_draws(self) -> int:
+        """How many there are in a batch."""
+        return int(np.prod(self.leading))

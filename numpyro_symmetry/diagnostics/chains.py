@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
-from numpyro_symmetry.traces.coordinates import CHUNK
+from numpyro_symmetry.assignment.chunks import slices
 from numpyro_symmetry.traces.mixing import autocorrelation_time, autocovariance, integrated
 
 # blocks to a chain: as many as four autocorrelation times each leave room for
@@ -84,8 +84,7 @@ def chains_of(values: np.ndarray) -> Chains:
     if num_draws % 2:
         # halves of equal length
         values = np.delete(values, num_draws // 2, axis=1)
-    step = max(1, CHUNK // max(1, num_chains * num_draws))
-    parts = [_chunk(np.asarray(values[..., k : k + step], float)) for k in range(0, size, step)]
+    parts = [_chunk(np.asarray(values[..., some], float)) for some in slices(size, num_chains * num_draws)]
     return _worst(parts, num_chains)
 
 

@@ -1,43 +1,131 @@
-r"""Costs of placing one Gaussian (or point) on another, as bilinear features :math:`\langle R,\, gB\rangle`.
+r"""Costs of placing one Gaussian or point on another, each an exponential family over the sources.
 
-An objective is a sum of inner products of target and moved source features, and offsets that no relabelling changes;
-higher is better. Knows arrays of one site; no symmetry and no algorithms.
+Sources are placed on the target's own parameters in that family; higher is better. Knows sides and symmetries; no
+algorithms.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-# mean and standard deviation of one site; points have none of the latter
-Moments = tuple[np.ndarray, np.ndarray | None]
+from numpyro_symmetry.assignment.family import (
+    Coordinate,
+    Cost,
+    Family,
+    Items,
+    Name,
+    Natural,
+    Statistics,
+    gaussian,
+    squares,
+)
+from numpyro_symmetry.assignment.problem import axes_of, without_signs
+from numpyro_symmetry.assignment.side import Side
+from numpyro_symmetry.symmetry import Symmetry, SymmetryError
+from numpyro_symmetry.symmetry.axes import Axis
+
+# multiplications for one draw's tables up to which they are made in double precision
+_IN_DOUBLE = 50_000
+_ENTROPY = "", "entropy"
+_EPS = float(np.finfo(float).eps)
 
 
-class Cost(NamedTuple):
-    """A cost between Gaussians, site by site.
+@dataclass(frozen=True)
+class SquaredDistance:
+    r"""Minus the squared distance of means and, for Wasserstein's, of standard deviations.
 
-    Attributes
+    Parameters
     ----------
-    target, source
-        Moments -> features, paired in order; ``None`` where there is nothing to compare.
-    is_even
-        For each feature, whether a signed group's signs leave the source's alone.
-    target_offset, source_offset
-        Moments of a batch of sites -> what the objective holds beside the inner products, summed over entries.
-    needs_scale
-        Whether the target must have standard deviations, and whether the source must.
+    of_scales
+        Whether standard deviations count.
     """
 
-    target: Callable[[Moments], tuple[np.ndarray | None, ...]]
-    source: Callable[[Moments], tuple[np.ndarray | None, ...]]
-    is_even: tuple[bool, ...]
-    target_offset: Callable[[Moments], np.ndarray]
-    source_offset: Callable[[Moments], np.ndarray]
-    needs_scale: tuple[bool, bool]
+    of_scales: bool = True
+
+    def family(self, source: Side, symmetry: Symmetry, read: Mapping[str, Coordinate] | None = None) -> Family:
+        """Squares of all moments; in the sources' precision, in double where that costs nothing."""
+        moments = {"first": source.loc} | ({"scale": source.scale} if self.of_scales and source.scale else {})
+        shapes, axes = _opened(source, symmetry, moments)
+        numbers = sum(math.prod(source.loc[site].shape[1:]) for site in symmetry.axes)
+        small = numbers * max((group.size or 0 for group in symmetry.groups.values()), default=0) <= _IN_DOUBLE
+
+        def statistics(items: Items) -> Statistics:
+            found = {(s, m): moments[m][s][items].reshape(-1, *shape) for (s, m), shape in shapes.items()}
+            return {name: x.astype(float, copy=False) for name, x in found.items()} if small else found
+
+        weights = {(site, moment): source.weights.get(site, 1.0) for site, moment in shapes}
+        return squares(statistics, axes, source.num_draws, weights, {})
+
+
+@dataclass(frozen=True)
+class LogDensity:
+    r"""Expected log density of the source under the target, a Gaussian, in nats.
+
+    Parameters
+    ----------
+    plus_entropy
+        Whether to add the source's entropy: then it is minus the divergence of the source from the target.
+    """
+
+    plus_entropy: bool = False
+
+    def family(self, source: Side, symmetry: Symmetry, read: Mapping[str, Coordinate] | None = None) -> Family:
+        """Gaussians of free means and variances; in double precision, for moments nearly cancel."""
+        shapes, axes = _opened(source, symmetry, ("first", "second"))
+        weights = {site: source.weights.get(site, 1.0) for site in source.loc}
+        half_log = 0.5 * math.log(2.0 * math.pi)
+
+        def wide(by_site: Mapping[str, np.ndarray], items: Items) -> dict[str, np.ndarray]:
+            return {s: x[items].astype(float).reshape(-1, *shapes[s, "first"]) for s, x in by_site.items()}
+
+        def scales(items: Items, of: str) -> dict[str, np.ndarray]:
+            found = wide(source.scale or {}, items)
+            if not found or not all((x > 0).all() for x in found.values()):
+                raise SymmetryError(
+                    f"cost={'kl' if self.plus_entropy else 'log_density'!r} needs positive standard deviations of the "
+                    f"{of}: pass a Gaussian."
+                )
+            return found
+
+        def statistics(items: Items) -> Statistics:
+            loc, scale = wide(source.loc, items), wide(source.scale or {}, items)
+            first = {(site, "first"): x for site, x in loc.items()}
+            second = {(site, "second"): x**2 + scale.get(site, 0.0) ** 2 for site, x in loc.items()}
+            return first | second | ({_ENTROPY: entropy(scales(items, "source"))} if self.plus_entropy else {})
+
+        def entropy(scale: dict[str, np.ndarray]) -> np.ndarray:
+            logs = {site: (np.log(x) + half_log + 0.5).reshape(len(x), -1) for site, x in scale.items()}
+            return sum((weights[site] * x.sum(1) for site, x in logs.items()), np.zeros(()))
+
+        def carrier(found: Statistics) -> np.ndarray:
+            total = found.get(_ENTROPY, np.zeros(len(next(iter(found.values())))))
+            sizes = (weights[site] * math.prod(x.shape[1:]) for (site, moment), x in found.items() if moment == "first")
+            return total - half_log * sum(sizes)
+
+        def natural(means: Statistics) -> Natural:
+            mean, second = ({site: means[site, moment] for site in source.loc} for moment in ("first", "second"))
+            # less than a rounding is none
+            return gaussian(mean, {s: np.maximum(x - mean[s] ** 2, _EPS * x) for s, x in second.items()}, weights)
+
+        def point(draw: int) -> Natural:
+            mean, scale = wide(source.loc, slice(draw, draw + 1)), scales(slice(draw, draw + 1), "target")
+            return gaussian({s: x[0] for s, x in mean.items()}, {s: x[0] ** 2 for s, x in scale.items()}, weights)
+
+        axes |= {_ENTROPY: ()} if self.plus_entropy else {}
+        return Family(statistics, axes, natural, point, carrier, source.num_draws, in_nats=True)
+
+
+COSTS: dict[str, Cost] = {
+    "wasserstein": SquaredDistance(),
+    "euclidean": SquaredDistance(of_scales=False),
+    "log_density": LogDensity(),
+    "kl": LogDensity(plus_entropy=True),
+}
 
 
 @dataclass(frozen=True)
@@ -76,63 +164,15 @@ class ActivationCost:
             )
 
 
-def _twice(moments: Moments) -> tuple[np.ndarray | None, ...]:
-    loc, scale = moments
-    return 2.0 * loc, None if scale is None else 2.0 * scale
-
-
-def _minus_squares(moments: Moments) -> np.ndarray:
-    # by BLAS, which is faster than einsum
-    squares = ((x[:, None] @ x[:, :, None])[:, 0, 0] for x in _rows(moments) if x is not None)
-    return -sum(squares, np.zeros(len(moments[0])))
-
-
-def _natural(moments: Moments) -> tuple[np.ndarray | None, ...]:
-    loc, scale = moments
-    assert scale is not None
-    return loc / scale**2, -0.5 / scale**2
-
-
-def _first_and_second(moments: Moments) -> tuple[np.ndarray | None, ...]:
-    loc, scale = moments
-    return loc, loc**2 if scale is None else loc**2 + scale**2
-
-
-def _log_normaliser(moments: Moments) -> np.ndarray:
-    loc, scale = _rows(moments)
-    assert scale is not None
-    return (-0.5 * (loc / scale) ** 2 - np.log(scale) - 0.5 * math.log(2.0 * math.pi)).sum(1)
-
-
-def _entropy(moments: Moments) -> np.ndarray:
-    scale = _rows(moments)[1]
-    assert scale is not None
-    return (np.log(scale) + 0.5 * math.log(2.0 * math.pi * math.e)).sum(1)
-
-
-def _rows(moments: Moments) -> Moments:
-    loc, scale = moments
-    return loc.reshape(len(loc), -1), None if scale is None else scale.reshape(len(loc), -1)
-
-
-_OF_DENSITY = Cost(
-    _natural,
-    _first_and_second,
-    (False, True),
-    _log_normaliser,
-    lambda moments: np.zeros(len(moments[0])),
-    (True, False),
-)
-COSTS = {
-    "wasserstein": Cost(_twice, lambda moments: moments, (False, True), _minus_squares, _minus_squares, (False, False)),
-    "euclidean": Cost(
-        lambda moments: (2.0 * moments[0],),
-        lambda moments: (moments[0],),
-        (False,),
-        lambda moments: _minus_squares((moments[0], None)),
-        lambda moments: _minus_squares((moments[0], None)),
-        (False, False),
-    ),
-    "log_density": _OF_DENSITY,
-    "kl": _OF_DENSITY._replace(source_offset=_entropy, needs_scale=(True, True)),
-}
+def _opened(
+    source: Side, symmetry: Symmetry, moments: Iterable[str]
+) -> tuple[dict[Name, tuple[int, ...]], dict[Name, tuple[Axis, ...]]]:
+    """Shapes and axes of every site's moments; signs change first ones alone."""
+    shapes, axes = {}, {}
+    for site, loc in source.loc.items():
+        still = loc.shape[1:], (Axis(None, False, None),) * (loc.ndim - 1)
+        shape, opened = axes_of(symmetry, site, loc.shape[1:]) if site in symmetry.axes else still
+        for moment in moments:
+            shapes[site, moment] = shape
+            axes[site, moment] = opened if moment == "first" else without_signs(opened)
+    return shapes, axes

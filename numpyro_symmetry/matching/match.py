@@ -14,11 +14,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from numpyro_symmetry.assignment.family import Cost, is_cost
 from numpyro_symmetry.assignment.nested import Placed, families, place_nested
-from numpyro_symmetry.assignment.problem import Problem, Term, axes_of, move, without_signs
-from numpyro_symmetry.assignment.side import Side
-from numpyro_symmetry.assignment.solve import METHODS, Solution, solve
-from numpyro_symmetry.matching.costs import COSTS, ActivationCost, Cost
+from numpyro_symmetry.assignment.place import log_likelihoods, place
+from numpyro_symmetry.assignment.side import Arrays, Side
+from numpyro_symmetry.assignment.solve import METHODS
+from numpyro_symmetry.matching.costs import COSTS, ActivationCost
 from numpyro_symmetry.matching.full_gaussian import FullGaussian
 from numpyro_symmetry.matching.sides import (
     as_symmetry,
@@ -33,15 +34,6 @@ from numpyro_symmetry.symmetry.arguments import is_option, refuse_tracers, seed_
 from numpyro_symmetry.symmetry.axes import Axis
 from numpyro_symmetry.symmetry.hard import concatenate, to_element
 from numpyro_symmetry.symmetry.shown import as_html
-
-# entries of cost tables held at a time, for each of several copies
-_CHUNK = 2**23
-# entries of sources widened to float64 at a time: what fits a cache
-_BLOCK = 2**17
-# multiplications for one draw's tables up to which they are made in double precision
-_IN_DOUBLE = 50_000
-
-Arrays = dict[str, np.ndarray]
 
 
 class Match(NamedTuple):
@@ -96,7 +88,7 @@ def match(
     source: Any,
     symmetry: Symmetry,
     *,
-    cost: str | ActivationCost = "wasserstein",
+    cost: str | ActivationCost | Cost = "wasserstein",
     method: str = "auto",
     rng_key: Array | None = None,
 ) -> Match:
@@ -122,6 +114,7 @@ def match(
         - ``"log_density"``: expected log density of the source under the target, a Gaussian.
         - ``"kl"``: minus the divergence of the moved source from the target, both Gaussians.
         - `ActivationCost`: what units compute on data.
+        - A cost of one's own: anything with a method ``family``, as those of `rebase` have, on points.
     method
         - ``"auto"``: the best of coordinate descent and Frank–Wolfe, and of a few restarts for narrow groups.
         - ``"descent"``, ``"frank_wolfe"``: one of them alone.
@@ -184,35 +177,30 @@ def match(
     if isinstance(cost, ActivationCost):
         target, source, symmetry = by_activations(cost, target, source, symmetry)
         cost = "euclidean"
-    if not is_option(cost, COSTS):
-        raise ValueError(f"cost must be one of {tuple(COSTS)} or an ActivationCost(...); got {cost!r}.")
+    if not is_option(cost, COSTS) and not is_cost(cost):
+        raise ValueError(
+            f"cost must be one of {tuple(COSTS)}, an ActivationCost(...), or a cost with a method family; got {cost!r}."
+        )
+    chosen = COSTS[cost] if isinstance(cost, str) else cost
     refuse_mixed_coordinates(target, source, symmetry)
     target, source = read(target), read(source)
-    whole = target, source
-    if any(isinstance(side, FullGaussian) for side in whole) and not (
-        cost == "wasserstein" and all(isinstance(side, FullGaussian) for side in whole)
-    ):
+    full = [isinstance(side, FullGaussian) for side in (target, source)]
+    if any(full) and not (all(full) and chosen == COSTS["wasserstein"]):
         raise SymmetryError(
             f"cost={cost!r} between {type(target).__name__} and {type(source).__name__} would ignore correlations; "
             "match two FullGaussians by 'wasserstein', or pass .diagonal() of each."
         )
     left, right = (side_of(side, name) for side, name in ((target, "target"), (source, "source")))
-    for side, name, needed in zip((left, right), ("target", "source"), COSTS[cost].needs_scale, strict=True):
-        if needed and not (side.scale and all((scale > 0).all() for scale in side.scale.values())):
-            raise SymmetryError(f"cost={cost!r} needs positive standard deviations of the {name}: pass a Gaussian.")
     bound = symmetry.bind(left.loc)
     leading = leading_shape(bound, left, right)
-    found = _place(bound, left, right, COSTS[cost], leading, method, seed)
-    if all(isinstance(side, FullGaussian) for side in whole) and cost == "wasserstein":
-        moved = whole[1].apply(bound, found.element)
-        exact = [np.array(-(whole[0].wasserstein(side) ** 2)) for side in (moved, whole[1])]
+    found = _place(bound, left, right, chosen, leading, method, seed)
+    if all(full):
+        moved = source.apply(bound, found.element)
+        exact = [np.array(-(target.wasserstein(side) ** 2)) for side in (moved, source)]
         # the diagonals decided; correlations may disagree, and then nothing is moved
         keep = exact[0] >= exact[1]
-        element = found.element if keep else bound.identity()
-        alone = found.exact & False
-        return found._replace(
-            element=element, objective=exact[0] if keep else exact[1], objective_before=exact[1], exact=alone
-        )
+        chosen, objective = (found.element, exact[0]) if keep else (bound.identity(), exact[1])
+        return Match(chosen, objective, exact[1], found.exact & False, found.num_sweeps, found.converged)
     return found
 
 
@@ -235,20 +223,14 @@ def _place(
         found = _in_chunks(view.symmetry, left, right, cost, leading, method, seed)
         return found._replace(element=view.element(found.element, bound, leading))
 
-    def place(symmetry: Symmetry, target: Side, source: Side, lead: tuple[int, ...]) -> Placed:
+    def simpler(symmetry: Symmetry, target: Side, source: Side, lead: tuple[int, ...]) -> Placed:
         one = _place(symmetry, target, source, cost, lead, method, seed)
         return Placed(one.element, one.objective, one.exact, one.converged)
 
     batch = math.prod(leading)
-
-    def flat(by_site: Arrays) -> Arrays:
-        return {
-            site: value.reshape(batch, *left.loc[site].shape) for site, value in by_site.items() if site in left.loc
-        }
-
-    source = Side(flat(right.loc), right.scale and flat(right.scale))
-    found, num_rounds = place_nested(bound, left, source, batch, place)
-    before = place(Symmetry({}), left, source, (batch,)).objective
+    source = _batch(right, left, right, batch)
+    found, num_rounds = place_nested(bound, left, source, batch, simpler)
+    before = simpler(Symmetry({}), left, source, (batch,)).objective
     element = jax.tree.map(lambda x: jnp.asarray(x).reshape(*leading, *x.shape[1:]), found.element)
     arrays = (found.objective, before, found.exact, num_rounds, found.converged)
     return Match(element, *(np.asarray(x).reshape(leading) for x in arrays))
@@ -263,98 +245,37 @@ def _in_chunks(
     method: str,
     seed: np.random.SeedSequence,
 ) -> Match:
-    sites = [site for site in target.loc if site in source.loc]
-    batch = int(np.prod(leading))
+    one, many = (_batch(side, target, source, n) for side, n in ((target, 1), (source, math.prod(leading))))
+    of_target = cost.family(one, bound)
+    point, family = of_target.point(0), cost.family(many, bound, of_target.coordinates)
+    centred = {name: _centred(point[0][name], axes) for name, axes in family.axes.items() if name in point[0]}
+    states: dict[str, list[Hard]] = {name: [group.identity((0,))] for name, group in bound.groups.items()}
+    # objectives before and after, whether exact, how many sweeps, whether converged
+    arrays: list[tuple[np.ndarray, ...]] = [
+        (np.zeros(0), np.zeros(0), np.zeros(0, bool), np.zeros(0, int), np.zeros(0, bool))
+    ]
+    for placed in place(family, bound.groups, centred, method, seed):
+        state, *told = placed.solution
+        arrays.append((*log_likelihoods(family, point, placed), *told))
+        for name, part in state.items():
+            states[name].append(part)
+    before, after, *told = (np.concatenate(parts).reshape(leading) for parts in zip(*arrays, strict=True))
+    state = {name: concatenate(parts) for name, parts in states.items()}
+    return Match(to_element(state, leading), after, before, *told)
+
+
+def _batch(side: Side, target: Side, source: Side, num_draws: int) -> Side:
+    """One side as a flat batch, of the sites that both have."""
 
     def flat(by_site: Arrays) -> Arrays:
-        return {site: by_site[site].reshape(batch, *target.loc[site].shape) for site in sites}
+        shapes = {site: x.shape for site, x in target.loc.items() if site in source.loc}
+        return {site: by_site[site].reshape(num_draws, *shape) for site, shape in shapes.items()}
 
-    source = Side(flat(source.loc), None if source.scale is None else flat(source.scale))
-    if batch == 0 or not bound.groups:
-        nothing, none = np.zeros(leading), np.zeros(leading, int)
-        before = nothing if batch == 0 else _objectives(bound, target, source, slice(0, batch), cost, {})[0]
-        identity = jax.tree.map(lambda x: jnp.broadcast_to(x, (*leading, *x.shape)), bound.identity())
-        return Match(identity, before.reshape(leading), before.reshape(leading), nothing == 0, none, nothing == 0)
-    step = max(1, _CHUNK // max(1, sum((g.size or 0) ** 2 for g in bound.groups.values())))
-    parts: list[tuple[Solution, np.ndarray, np.ndarray]] = []
-    for start in range(0, batch, step):
-        items = slice(start, min(start + step, batch))
-        solution = solve(_problem(bound, target, source, items, cost), method, np.random.default_rng(seed))
-        parts.append((solution, *_objectives(bound, target, source, items, cost, solution.state)))
-
-    def joined(arrays: list[np.ndarray]) -> np.ndarray:
-        whole = np.concatenate(arrays)
-        return whole.reshape(leading + whole.shape[1:])
-
-    return Match(
-        to_element({name: concatenate([s.state[name] for s, _, _ in parts]) for name in bound.groups}, leading),
-        joined([after for _, _, after in parts]),
-        joined([before for _, before, _ in parts]),
-        joined([s.exact for s, _, _ in parts]),
-        joined([s.num_sweeps for s, _, _ in parts]),
-        joined([s.converged for s, _, _ in parts]),
-    )
+    return Side(flat(side.loc), side.scale and flat(side.scale), target.weights, (num_draws,))
 
 
-def _problem(bound: Symmetry, target: Side, source: Side, items: slice, cost: Cost) -> Problem:
-    numbers = sum(target.loc[site].size for site in bound.axes)
-    in_double = numbers * max(group.size or 0 for group in bound.groups.values()) <= _IN_DOUBLE
-    terms = []
-    for site in bound.axes:
-        shape, axes = axes_of(bound, site, target.loc[site].shape)
-        if all(axis.group is None for axis in axes):
-            continue
-        pairs = zip(cost.target(target.moments(site)), cost.source(source.moments(site, items)), strict=True)
-        for (left, right), is_even in zip(pairs, cost.is_even, strict=True):
-            if left is None or right is None:
-                continue
-            dtype = np.dtype(float) if in_double else np.result_type(left, right)
-            entries = without_signs(axes) if is_even else axes
-            left = _centred(target.weights.get(site, 1.0) * left.reshape(1, *shape).astype(float), entries)
-            left = left.astype(dtype, copy=False)
-            terms.append(Term(left, right.reshape(len(right), *shape).astype(dtype, copy=False), entries))
-    return Problem(tuple(terms), bound.groups)
-
-
-def _centred(target: np.ndarray, axes: tuple[Axis, ...]) -> np.ndarray:
+def _centred(natural: np.ndarray, axes: tuple[Axis, ...]) -> np.ndarray:
     """Less its mean over all that groups exchange, which no relabelling of the source notices, but rounding does."""
-    if any(axis.signed for axis in axes):
-        return target  # signs move values about zero
-    return target - target.mean(tuple(k + 1 for k, axis in enumerate(axes) if axis.group is not None), keepdims=True)
-
-
-def _objectives(
-    bound: Symmetry, target: Side, source: Side, items: slice, cost: Cost, state: dict[str, Hard]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Objectives at the identity and at a state, from scratch and in float64, a few items at a time."""
-    before, after = np.zeros((2, items.stop - items.start))
-    for site in source.loc:
-        loc, scale = _wide(target.moments(site))
-        offset = cost.target_offset((loc[None], None if scale is None else scale[None]))
-        weight = target.weights.get(site, 1.0)
-        left = [None if r is None else weight * r for r in cost.target((loc, scale))]
-        moves = site in bound.axes
-        shape, axes = axes_of(bound, site, loc.shape) if moves else (loc.shape, ())
-        step = max(1, _BLOCK // max(1, loc.size))
-        for start in range(items.start, items.stop, step):
-            block = slice(start, min(start + step, items.stop))
-            here = slice(block.start - items.start, block.stop - items.start)
-            parts = {name: part.at(here) for name, part in state.items()}
-            moments = _wide(source.moments(site, block))
-            constant = weight * (offset + cost.source_offset(moments))
-            before[here] += constant
-            after[here] += constant
-            for r, b, is_even in zip(left, cost.source(moments), cost.is_even, strict=True):
-                if r is None or b is None:
-                    continue
-                before[here] += (at_identity := b.reshape(len(b), -1) @ r.ravel())
-                if moves:
-                    b = move(b.reshape(len(b), *shape), without_signs(axes) if is_even else axes, parts)
-                    at_identity = b.reshape(len(b), -1) @ r.ravel()
-                after[here] += at_identity
-    return before, after
-
-
-def _wide(moments: tuple[np.ndarray, np.ndarray | None]) -> tuple[np.ndarray, np.ndarray | None]:
-    loc, scale = moments
-    return loc.astype(float), None if scale is None else scale.astype(float)
+    exchanged = tuple(k for k, axis in enumerate(axes) if axis.group is not None)
+    # signs move values about zero
+    return natural if any(axis.signed for axis in axes) else natural - natural.mean(exchanged, keepdims=True)

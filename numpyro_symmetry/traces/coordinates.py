@@ -6,37 +6,21 @@ draws and axes; no costs.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple
 
 import numpy as np
 from scipy import stats
 
-from numpyro_symmetry.assignment.family import CHUNK
+from numpyro_symmetry.assignment.chunks import slices
+from numpyro_symmetry.assignment.family import Coordinate
 from numpyro_symmetry.assignment.problem import axes_of
 from numpyro_symmetry.containers.trace import Arrays
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
-from numpyro_symmetry.symmetry.axes import Axis
 
-TRANSFORMS: dict[str, Callable[[np.ndarray], np.ndarray]] = {"identity": lambda x: x, "log": np.log}
 _LOOKED_AT = 1000
 # above this, and below its inverse, squares are no numbers to compute with
 _FAR, _FAR_SINGLE = 1e140, 1e17
-
-
-class Coordinate(NamedTuple):
-    """How one site is read: a transform by name, then centre and scale, which broadcast over its opened shape."""
-
-    transform: str
-    center: np.ndarray
-    scale: np.ndarray
-    axes: tuple[Axis, ...]
-    shape: tuple[int, ...]
-
-    def __call__(self, values: np.ndarray) -> np.ndarray:
-        """``(draw, *opened shape)``, float64."""
-        opened = values.reshape(len(values), *self.shape).astype(float)
-        return (TRANSFORMS[self.transform](opened) - self.center) / self.scale
 
 
 def coordinates(
@@ -126,7 +110,7 @@ def _standardized(site: str, values: np.ndarray, raw: Coordinate, standardize: b
         )
     if standardize:
         return raw._replace(center=center, scale=_deviation(values, raw, pooled, center))
-    size = max(float(np.abs(raw(values[items]) - center).max(initial=0.0)) for items, _ in chunks(values))
+    size = max(float(np.abs(raw(values[items]) - center).max(initial=0.0)) for items in _slices(values))
     limit = _FAR_SINGLE if values.dtype == np.float32 else _FAR
     if size and not 1 / limit < size < limit:
         raise SymmetryError(
@@ -144,7 +128,7 @@ def _deviation(values: np.ndarray, raw: Coordinate, pooled: tuple[int, ...], cen
         return np.sqrt(variance)
     # squares of what is very large or small are infinite, or nothing
     largest = np.max(
-        [np.abs(raw(values[items]) - center).max(pooled, keepdims=True)[0] for items, _ in chunks(values)], axis=0
+        [np.abs(raw(values[items]) - center).max(pooled, keepdims=True)[0] for items in _slices(values)], axis=0
     )
     unit = np.where(largest > 0, largest, 1.0)
     variance = _mean(values, raw, pooled, lambda x: np.square((x - center) / unit))
@@ -154,13 +138,9 @@ def _deviation(values: np.ndarray, raw: Coordinate, pooled: tuple[int, ...], cen
 def _mean(
     values: np.ndarray, raw: Coordinate, pooled: tuple[int, ...], change: Callable[[np.ndarray], np.ndarray]
 ) -> np.ndarray:
-    total = sum(change(raw(values[items])).mean(pooled, keepdims=True)[0] * size for items, size in chunks(values))
-    return np.asarray(total) / len(values)
+    parts = ((items, change(raw(values[items])).mean(pooled, keepdims=True)[0]) for items in _slices(values))
+    return np.asarray(sum(part * (items.stop - items.start) for items, part in parts)) / len(values)
 
 
-def chunks(values: np.ndarray) -> Iterator[tuple[slice, int]]:
-    """Slices of draws, each of bounded size, and how many draws they hold."""
-    step = max(1, CHUNK // max(1, int(np.prod(values.shape[1:]))))
-    for start in range(0, len(values), step):
-        stop = min(start + step, len(values))
-        yield slice(start, stop), stop - start
+def _slices(values: np.ndarray) -> Iterator[slice]:
+    return slices(len(values), math.prod(values.shape[1:]))

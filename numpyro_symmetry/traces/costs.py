@@ -9,21 +9,36 @@ distances, Stephens' Kullback–Leibler criterion and the agreement of allocatio
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 from jax.typing import ArrayLike
 
-from numpyro_symmetry.assignment.family import Family, Statistics
+from numpyro_symmetry.assignment.family import (
+    TRANSFORMS,
+    Coordinate,
+    Cost,
+    Family,
+    Items,
+    Name,
+    Natural,
+    Statistics,
+    alone,
+    gaussian,
+    is_cost,
+    squares,
+)
 from numpyro_symmetry.assignment.problem import without_signs
+from numpyro_symmetry.assignment.side import Side
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
-from numpyro_symmetry.symmetry.arguments import as_array, as_flag, as_real_array, is_option, refuse_masked, shape_of
+from numpyro_symmetry.symmetry.arguments import as_flag, as_real_array, is_option, refuse_masked, shape_of
 from numpyro_symmetry.symmetry.axes import Axis
-from numpyro_symmetry.traces.coordinates import TRANSFORMS, Arrays, Coordinate, coordinates
+from numpyro_symmetry.traces.coordinates import coordinates
 
-_FREE = Axis(None, False, None)
+_DATA: Name = "", "labels"
 # the smallest variance of a slot, relative to the pooled one
 _MIN_VARIANCE = 1e-6
 _MIN_PROBABILITY = 1e-10
@@ -59,24 +74,18 @@ class EuclideanCost:
         _check_transforms(self.transforms)
         as_flag(self.standardize, "standardize")
 
-    def coordinates(self, draws: Arrays, bound: Symmetry) -> dict[str, Coordinate]:
-        """Coordinates in which distances are taken."""
-        return coordinates(draws, bound, self.transforms, standardize=self.standardize)
-
-    def family(self, draws: Arrays, bound: Symmetry, read: Mapping[str, Coordinate]) -> Family:
+    def family(self, source: Side, symmetry: Symmetry, read: Mapping[str, Coordinate] | None = None) -> Family:
         """Gaussians of unit variance."""
-        del bound
+        draws = _points(source, "EuclideanCost")
+        if read is None:
+            read = coordinates(draws, symmetry, self.transforms, standardize=self.standardize)
 
-        def statistics(items: slice | np.ndarray) -> Statistics:
-            return tuple(c(draws[s][items]).astype(_floating(draws[s]), copy=False) for s, c in read.items())
+        def statistics(items: Items) -> Statistics:
+            return {(s, "first"): c(draws[s][items]).astype(dtypes[s], copy=False) for s, c in read.items()}
 
-        def natural(means: Statistics) -> tuple[Statistics, float]:
-            return means, 0.5 * sum(float(np.vdot(m, m)) for m in means)
-
-        def carrier(found: Statistics) -> np.ndarray:
-            return -0.5 * sum(np.square(x, dtype=float).reshape(len(x), -1).sum(1) for x in found)  # pyright: ignore
-
-        return Family(statistics, tuple(c.axes for c in read.values()), natural, natural, carrier, _count(draws))
+        dtypes = {site: np.float32 if draws[site].dtype == np.float32 else float for site in read}
+        axes = {(site, "first"): c.axes for site, c in read.items()}
+        return squares(statistics, axes, source.num_draws, dict.fromkeys(axes, 0.5), read)
 
 
 @dataclass(frozen=True)
@@ -129,31 +138,39 @@ class GaussianCost:
     def __post_init__(self) -> None:
         _check_transforms(self.transforms)
 
-    def coordinates(self, draws: Arrays, bound: Symmetry) -> dict[str, Coordinate]:
-        """Coordinates in which slots are Gaussian."""
-        return coordinates(draws, bound, self.transforms, standardize=True)
-
-    def family(self, draws: Arrays, bound: Symmetry, read: Mapping[str, Coordinate]) -> Family:
+    def family(self, source: Side, symmetry: Symmetry, read: Mapping[str, Coordinate] | None = None) -> Family:
         """Gaussians of free means and variances."""
-        del bound
+        draws = _points(source, "GaussianCost")
+        if read is None:
+            read = coordinates(draws, symmetry, self.transforms, standardize=True)
 
-        def statistics(items: slice | np.ndarray) -> Statistics:
-            x = [c(draws[s][items]) for s, c in read.items()]
-            return (*x, *map(np.square, x))
+        def coordinates_of(items: Items) -> dict[str, np.ndarray]:
+            return {site: c(draws[site][items]) for site, c in read.items()}
 
-        def natural(means: Statistics) -> tuple[Statistics, float]:
-            first, second = means[: len(read)], means[len(read) :]
-            variance = [np.maximum(b - a * a, _MIN_VARIANCE) for a, b in zip(first, second, strict=True)]
-            linear = tuple(a / v for a, v in zip(first, variance, strict=True))
-            partition = sum(float((a * a / v + np.log(v)).sum()) for a, v in zip(first, variance, strict=True))
-            return (*linear, *(-0.5 / v for v in variance)), 0.5 * partition
+        def statistics(items: Items) -> Statistics:
+            x = coordinates_of(items)
+            return {(s, "first"): v for s, v in x.items()} | {(s, "second"): np.square(v) for s, v in x.items()}
 
-        def point(one: Statistics) -> tuple[Statistics, float]:
-            x = one[: len(read)]
-            return (*x, *(np.full_like(a, -0.5) for a in x)), 0.5 * sum(float(np.vdot(a, a)) for a in x)
+        def natural(means: Statistics) -> Natural:
+            mean = {site: means[site, "first"] for site in read}
+            return gaussian(mean, {s: np.maximum(means[s, "second"] - m * m, _MIN_VARIANCE) for s, m in mean.items()})
 
-        axes = tuple(c.axes for c in read.values())
-        return Family(statistics, axes + tuple(map(without_signs, axes)), natural, point, _no_carrier, _count(draws))
+        def point(draw: int) -> Natural:
+            one = {site: x[0] for site, x in coordinates_of(np.array([draw])).items()}
+            return gaussian(one, {site: np.ones_like(x) for site, x in one.items()})
+
+        axes = {(site, "first"): c.axes for site, c in read.items()}
+        axes |= {(site, "second"): without_signs(c.axes) for site, c in read.items()}
+        return Family(
+            statistics,
+            axes,
+            natural,
+            point,
+            lambda found: np.zeros(len(next(iter(found.values())))),
+            source.num_draws,
+            in_nats=True,
+            coordinates=read,
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,26 +211,20 @@ class StephensCost:
     probabilities: ArrayLike = field(repr=False)
     group: str | None = None
 
-    def coordinates(self, draws: Arrays, bound: Symmetry) -> dict[str, Coordinate]:
-        """None: parameters are not looked at."""
-        return {}
-
-    def family(self, draws: Arrays, bound: Symmetry, read: Mapping[str, Coordinate]) -> Family:
+    def family(self, source: Side, symmetry: Symmetry, read: Mapping[str, Coordinate] | None = None) -> Family:
         """Categorical distributions, one for each datum."""
-        del read
-        name = _group(self.group, bound, "StephensCost")
-        p = _per_draw(self.probabilities, _count(draws), bound.groups[name].size, "probabilities")
+        name = _group(self.group, symmetry, "StephensCost")
+        p = _per_draw(self.probabilities, source, "StephensCost", (symmetry.groups[name].size or 0,))
         if not np.isfinite(p).all() or (p < 0).any() or np.abs(p.sum(-1) - 1.0).max(initial=0.0) > 1e-3:
             raise SymmetryError("StephensCost expects probabilities that are not negative and sum to one over labels.")
 
-        def natural(means: Statistics) -> tuple[Statistics, float]:
-            return (np.log(np.maximum(means[0], _MIN_PROBABILITY)),), 0.0
+        def natural(means: Statistics) -> Natural:
+            return {_DATA: np.log(np.maximum(means[_DATA], _MIN_PROBABILITY))}, 0.0
 
         def carrier(found: Statistics) -> np.ndarray:
-            return -(found[0] * np.log(np.maximum(found[0], _MIN_PROBABILITY))).sum((1, 2))
+            return -(found[_DATA] * np.log(np.maximum(found[_DATA], _MIN_PROBABILITY))).sum((1, 2))
 
-        axes = ((_FREE, Axis(name, False, None)),)
-        return Family(lambda items: (p[items].astype(float),), axes, natural, natural, carrier, _count(draws))
+        return _of_data(lambda items: p[items].astype(float), name, natural, carrier, source.num_draws, in_nats=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -253,72 +264,37 @@ class AllocationCost:
     allocations: ArrayLike = field(repr=False)
     group: str | None = None
 
-    def coordinates(self, draws: Arrays, bound: Symmetry) -> dict[str, Coordinate]:
-        """None: parameters are not looked at."""
-        return {}
-
-    def family(self, draws: Arrays, bound: Symmetry, read: Mapping[str, Coordinate]) -> Family:
+    def family(self, source: Side, symmetry: Symmetry, read: Mapping[str, Coordinate] | None = None) -> Family:
         """Degenerate categorical distributions: the most frequent allocation of every datum."""
-        del read
-        name = _group(self.group, bound, "AllocationCost")
-        size = bound.groups[name].size or 0
-        given = np.asarray(as_array(self.allocations, "AllocationCost"))
-        if not np.issubdtype(given.dtype, np.integer) or given.min(initial=0) < 0 or given.max(initial=0) >= size:
-            from_one = given.dtype.kind in "iuf" and given.size and given.min() >= 1 and given.max() == size
-            got = (
-                f"{given.dtype} from {given.min():g} to {given.max():g}"
-                if given.dtype.kind in "iuf" and given.size
-                else given.dtype
-            )
+        name = _group(self.group, symmetry, "AllocationCost")
+        size, z = symmetry.groups[name].size or 0, _per_draw(self.allocations, source, "AllocationCost", ())
+        if not np.issubdtype(z.dtype, np.integer) or z.min(initial=0) < 0 or z.max(initial=0) >= size:
+            from_one = z.dtype.kind in "iuf" and z.size and z.min() >= 1 and z.max() == size
+            got = f"{z.dtype} from {z.min():g} to {z.max():g}" if z.dtype.kind in "iuf" and z.size else z.dtype
             raise SymmetryError(
                 f"AllocationCost expects integers from 0 to {size - 1}, the labels of group {name!r}; got {got}."
                 + (" Counted from one, they are labels once one is subtracted." if from_one else "")
             )
-        z = _per_draw(given[..., None], _count(draws), 1, "allocations")[..., 0]
 
-        def natural(means: Statistics) -> tuple[Statistics, float]:
-            return ((means[0].argmax(-1)[..., None] == np.arange(size)).astype(float),), 0.0
+        def one_hot(labels: np.ndarray) -> np.ndarray:
+            return (labels[..., None] == np.arange(size)).astype(float)
+
+        def natural(means: Statistics) -> Natural:
+            return {_DATA: one_hot(means[_DATA].argmax(-1))}, 0.0
 
         def carrier(found: Statistics) -> np.ndarray:
-            return np.full(len(found[0]), -float(z.shape[1]))
+            return np.full(len(found[_DATA]), -float(z.shape[1]))
 
-        def statistics(items: slice | np.ndarray) -> Statistics:
-            return ((z[items][..., None] == np.arange(size)).astype(float),)
-
-        return Family(statistics, ((_FREE, Axis(name, False, None)),), natural, natural, carrier, _count(draws))
-
-
-def refuse_other_draws(cost: Cost, leading: tuple[int, ...]) -> None:
-    """Refuse allocations or probabilities of other leading dimensions than the draws'.
-
-    Raises
-    ------
-    SymmetryError
-        Saying what was expected.
-    """
-    given = getattr(cost, "probabilities", getattr(cost, "allocations", None))
-    refuse_masked({type(cost).__name__: given}, "The array of")
-    if not hasattr(cost, "probabilities") and not hasattr(cost, "allocations"):
-        return
-    shape = shape_of(given, type(cost).__name__)
-    if shape[: len(leading)] != leading:
-        raise SymmetryError(
-            f"{type(cost).__name__} holds an array of shape {shape}; expected the leading dimensions of the "
-            f"draws, {leading}, in front."
-        )
-
-
-Cost = EuclideanCost | GaussianCost | StephensCost | AllocationCost
+        return _of_data(lambda items: one_hot(z[items]), name, natural, carrier, source.num_draws)
 
 
 class Seen(NamedTuple):
-    """Draws ``(draw, *event)`` of a plain symmetry, as a cost sees them."""
+    """Draws of a plain symmetry, as a cost sees them."""
 
     cost: Cost
-    coordinates: Mapping[str, Coordinate]
     family: Family
     plain: Symmetry
-    draws: Arrays
+    draws: Side
 
 
 def refuse_no_cost(cost: object, or_else: str = "") -> None:
@@ -331,9 +307,12 @@ def refuse_no_cost(cost: object, or_else: str = "") -> None:
     TypeError
         If it is anything else.
     """
-    if isinstance(cost, Cost):
+    if is_cost(cost):
         return
-    expected = f"{or_else}EuclideanCost(), GaussianCost(), StephensCost(probabilities) or AllocationCost(allocations)"
+    expected = (
+        f"{or_else}EuclideanCost(), GaussianCost(), StephensCost(probabilities), AllocationCost(allocations) "
+        "or a cost with a method family"
+    )
     if isinstance(cost, str):
         raise ValueError(f"cost must be {expected}; got {cost!r}.")
     got = f"the class {cost.__name__}: write {cost.__name__}(...)" if isinstance(cost, type) else type(cost).__name__
@@ -349,16 +328,29 @@ def _check_transforms(transforms: object) -> None:
         raise ValueError(f"transforms must be among {names}; got {unknown}.")
 
 
-def _no_carrier(found: Statistics) -> np.ndarray:
-    return np.zeros(len(found[0]))
+def _points(source: Side, cost: str) -> dict[str, np.ndarray]:
+    if source.scale is not None:
+        raise SymmetryError(f"{cost} compares points; got standard deviations, which 'log_density' and 'kl' compare.")
+    return source.loc
 
 
-def _count(draws: Arrays) -> int:
-    return len(next(iter(draws.values())))
+def _of_data(
+    read: Callable[[Items], np.ndarray],
+    group: str,
+    natural: Callable[[Statistics], Natural],
+    carrier: Callable[[Statistics], np.ndarray],
+    num_draws: int,
+    *,
+    in_nats: bool = False,
+) -> Family:
+    """A family of labels of data, ``(draw, N, label)``, which looks at nothing else of a draw."""
 
+    def statistics(items: Items) -> Statistics:
+        return {_DATA: read(items)}
 
-def _floating(values: np.ndarray) -> np.dtype:
-    return np.dtype(np.float32 if values.dtype == np.float32 else np.float64)
+    axes = {_DATA: (Axis(None, False, None), Axis(group, False, None))}
+    point = partial(alone, statistics, natural)
+    return Family(statistics, axes, natural, point, carrier, num_draws, in_nats)
 
 
 def _group(name: str | None, bound: Symmetry, cost: str) -> str:
@@ -371,13 +363,14 @@ def _group(name: str | None, bound: Symmetry, cost: str) -> str:
     return name
 
 
-def _per_draw(given: ArrayLike, count: int, size: int | None, what: str) -> np.ndarray:
-    """``(draw, N, size)`` from any leading dimensions."""
-    array = np.asarray(as_real_array(given, what))
-    for leading in range(1, array.ndim - 1):
-        if int(np.prod(array.shape[:leading])) == count and array.shape[-1] == size:
-            return array.reshape(count, -1, array.shape[-1])
-    raise SymmetryError(
-        f"{what} has shape {array.shape}; expected the leading dimensions of the draws ({count} in all), then the data"
-        + (f", then {size} labels." if size != 1 else ".")
-    )
+def _per_draw(given: ArrayLike, source: Side, cost: str, labels: tuple[int, ...]) -> np.ndarray:
+    """``(draw, N, *labels)`` of an array in the draws' leading dimensions."""
+    refuse_masked({cost: given}, "The array of")
+    shape, lead = shape_of(given, cost), len(source.leading)
+    data = shape[lead : len(shape) - len(labels)]
+    if shape != (*source.leading, *data, *labels) or not data:
+        raise SymmetryError(
+            f"{cost} holds an array of shape {shape}; expected the leading dimensions of the draws, {source.leading}, "
+            f"in front, then the data{f', then {labels[0]} labels' if labels else ''}."
+        )
+    return np.asarray(as_real_array(given, cost)).reshape(source.num_draws, -1, *labels)

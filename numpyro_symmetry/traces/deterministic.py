@@ -13,12 +13,13 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from numpyro_symmetry.assignment import chunks
 from numpyro_symmetry.models import Model, latent_of, outline, trace_model
 from numpyro_symmetry.symmetry import Element, Symmetry, SymmetryError, Unsigned
 from numpyro_symmetry.symmetry.axes import AxisEntry
 from numpyro_symmetry.symmetry.hard import from_element
 from numpyro_symmetry.traces.acting import act
-from numpyro_symmetry.traces.coordinates import CHUNK, Arrays
+from numpyro_symmetry.traces.coordinates import Arrays
 
 # what the model computes at the draws as they came is what the trace holds, up to this share of an entry's spread and
 # of its size: the trace may have been computed in single precision, or on another machine
@@ -130,7 +131,7 @@ def compute(model: Model, latent: Arrays, sites: Collection[str]) -> Arrays:
         num_draws = len(next(iter(latent.values())))
         first = jax.eval_shape(run, {s: v[:1] for s, v in latent.items()})
         size = sum(int(np.prod(x.shape)) for x in first.values()) + sum(v[:1].size for v in latent.values())
-        step = min(num_draws, max(1, min(_MAX_DRAWS_AT_ONCE, CHUNK // max(1, size))))
+        step = min(num_draws, max(1, min(_MAX_DRAWS_AT_ONCE, chunks.CHUNK // max(1, size))))
         parts = []
         for start in range(0, num_draws, step):
             # the last piece is filled up, so that one program computes all of them

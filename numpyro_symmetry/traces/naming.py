@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from numpyro_symmetry.assignment.family import State, mean_statistics
+from numpyro_symmetry.assignment.side import Side
 from numpyro_symmetry.symmetry import Hard, PlainView, SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_real_array, refuse_masked, shape_of
 from numpyro_symmetry.traces.acting import act
@@ -80,23 +81,24 @@ def _likeliest(log_density: np.ndarray | None) -> int:
 
 def refuse_another_frame(frame: Frame, seen: Seen) -> None:
     """Refuse a reference that was relabelled in other statistics than these draws have."""
-    if frame.read and set(frame.read) != set(seen.draws):
+    if frame.read and set(frame.read) != set(seen.draws.loc):
         raise SymmetryError(
             f"The reference was relabelled by its sites {sorted(frame.read)}; the symmetry of these draws has "
-            f"{sorted(seen.draws)}. Use one symmetry for both."
+            f"{sorted(seen.draws.loc)}. Use one symmetry for both."
         )
-    refuse_other_coordinates(frame.read, seen.draws, "the draws")
-    for given, own in zip(frame.point[0], seen.family.statistics(slice(0, 1)), strict=True):
-        if given.shape != own.shape[1:]:
-            raise SymmetryError(
-                f"The reference was relabelled in statistics of shape {given.shape}; got {own.shape[1:]}."
-            )
+    refuse_other_coordinates(frame.read, seen.draws.loc, "the draws")
+    points = frame.point[0], seen.family.point(0)[0]
+    given, own = ({name: eta.shape for name, eta in natural.items()} for natural in points)
+    if given != own:
+        raise SymmetryError(f"The reference was relabelled in statistics of shape {given}; got {own}.")
 
 
 def slots_of(reference: Mapping[str, Any], found: Relabelling, seen: Seen, view: PlainView) -> State:
     """The slots that given values fall into."""
-    if not seen.coordinates:
-        raise SymmetryError(f"{type(seen.cost).__name__} compares allocations: its reference is a draw's, not values.")
+    if not seen.family.coordinates:
+        raise SymmetryError(
+            f"{type(seen.cost).__name__} does not compare values as they are: its reference is a draw's, not values."
+        )
     refuse_masked(reference, "Reference")
     one = {}
     for site, expected in view.shapes.items():
@@ -106,8 +108,8 @@ def slots_of(reference: Mapping[str, Any], found: Relabelling, seen: Seen, view:
             raise SymmetryError(f"Site {site!r} of the reference: expected shape {expected}, got {got}.")
         one[site] = np.asarray(as_real_array(reference[site], where))[None]
     pieces = view.open(one)
-    refuse_other_coordinates(seen.coordinates, pieces, "the reference")
-    family = seen.cost.family(pieces, seen.plain, seen.coordinates)
+    refuse_other_coordinates(seen.family.coordinates, pieces, "the reference")
+    family = seen.cost.family(Side(pieces, leading=(1,)), seen.plain, seen.family.coordinates)
     natural = seen.family.natural(mean_statistics(seen.family, seen.plain.groups, found.state))
     return relabel(family, seen.plain.groups, natural, max_rounds=1).state
 
@@ -133,8 +135,8 @@ def order_of(seen: Seen, view: PlainView, state: State, site: str) -> State:
     if site not in view.whole.axes:
         raise SymmetryError(f"order_by={site!r} is none of the symmetry's sites {sorted(view.whole.axes)}.")
     names: dict[str, Hard] = {}
-    for piece in [name for name in seen.draws if view.site_of(name) == site] or [site]:
-        axes = seen.plain.opened(piece) if piece in seen.draws else ()
+    for piece in [name for name in seen.draws.loc if view.site_of(name) == site] or [site]:
+        axes = seen.plain.opened(piece) if piece in seen.draws.loc else ()
         groups = [axis.group for axis in axes if axis.group is not None]
         if len(groups) != 1 or groups[0] in names or any(axis.signed for axis in axes):
             signs = " with signs (signs=False leaves them out)" if any(axis.signed for axis in axes) else ""
@@ -142,7 +144,7 @@ def order_of(seen: Seen, view: PlainView, state: State, site: str) -> State:
                 f"order_by={site!r} carries groups {groups}{signs}; expected one permutation group, once, without "
                 "signs."
             )
-        values = act(seen.draws[piece], seen.plain, piece, seen.plain.axes[piece], state)
+        values = act(seen.draws.loc[piece], seen.plain, piece, seen.plain.axes[piece], state)
         if (count := values[0].size // seen.plain.sizes[groups[0]]) != 1:
             raise SymmetryError(
                 f"order_by={site!r} has {count} values for each slot of {groups[0]!r}; expected a site of one. To "

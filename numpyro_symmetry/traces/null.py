@@ -12,18 +12,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from numpyro_symmetry.assignment.family import Family, State, Statistics, point_of
+from numpyro_symmetry.assignment.family import Coordinate, Cost, Family, Items, Natural, State, Statistics, alone
 from numpyro_symmetry.assignment.problem import move
+from numpyro_symmetry.assignment.side import Side
 from numpyro_symmetry.symmetry import Symmetry
 from numpyro_symmetry.symmetry.axes import Axis
 from numpyro_symmetry.symmetry.hard import from_element
 from numpyro_symmetry.symmetry.shown import as_html
-from numpyro_symmetry.traces.coordinates import Arrays, Coordinate
+from numpyro_symmetry.traces.coordinates import Arrays
 from numpyro_symmetry.traces.costs import GaussianCost, Seen
 from numpyro_symmetry.traces.mixing import Blocks, blocks_of, evenly
 from numpyro_symmetry.traces.relabel import Effort, relabel
@@ -142,7 +144,7 @@ class Null(NamedTuple):
 def matched_null(
     seen: Seen,
     state: State,
-    fixed: tuple[Statistics, float] | None,
+    fixed: Natural | None,
     leading: tuple[int, ...],
     effort: Effort,
     rng: np.random.Generator,
@@ -167,9 +169,9 @@ def matched_null(
     Null
         Of at most 1000 draws, fewer where draws are large.
     """
-    cost, read, family, bound, draws = seen
-    sees_coordinates = bool(read)
-    read = read or GaussianCost().coordinates(draws, bound)
+    cost, family, bound, (draws, *_) = seen
+    sees_coordinates = bool(family.coordinates)
+    read = family.coordinates or GaussianCost().family(seen.draws, bound).coordinates
     size = sum(draws[site][:1].size for site in read)
     count = min(family.num_draws, MAX_DRAWS, max(_MIN_DRAWS, MAX_NUMBERS // max(1, size)))
     some, chains = evenly(leading, count)
@@ -180,30 +182,25 @@ def matched_null(
     aligned = _moved({site: c(draws[site][some]) for site, c in read.items()}, axes, own)
     blocks = blocks_of(aligned, chains)
 
-    if sees_coordinates:
-        pool, pool_axes = aligned, axes
-    else:
-        found = family.statistics(some)
-        pool_axes = dict(zip(map(str, range(len(found))), family.axes, strict=True))
-        pool = _moved(dict(zip(pool_axes, found, strict=True)), pool_axes, own)
+    pool = {} if sees_coordinates else _moved(family.statistics(some), family.axes, own)
 
     def shuffled() -> tuple[Family, Arrays]:
         shuffle = Shuffle(rng)
 
-        def of(values: Arrays, axes: Mapping[str, tuple[Axis, ...]]) -> Arrays:
+        def of(values: dict[Any, np.ndarray], axes: Mapping[Any, tuple[Axis, ...]]) -> dict[Any, np.ndarray]:
             return {name: blocks.joined(shuffle(blocks.cut(value), axes[name])) for name, value in values.items()}
 
         # what stands beside the statistics is shuffled as they are
         values = of(aligned, axes)
         if sees_coordinates:
-            return cost.family(values, bound, plain), values
-        return _of_arrays(family, tuple(of(pool, pool_axes).values())), values
+            return cost.family(Side(values, leading=(blocks.num_draws,)), bound, plain), values
+        return _of_arrays(family, of(pool, family.axes)), values
 
     explained_null, by_site_null, separation_null = _of_shuffles(shuffled, bound, axes, fixed, blocks, effort, rng)
     shares = _shares(aligned, axes)
     if not sees_coordinates:
         cost, fixed = GaussianCost("identity"), None
-    ratio = _shrinkage(cost.family, bound, plain, aligned, fixed, effort, rng)
+    ratio = _shrinkage(cost, bound, plain, aligned, fixed, effort, rng)
     by_site = {site: Explained(_share([share]), by_site_null[site]) for site, share in shares.items()}
     return Null(
         _share(shares.values()),
@@ -221,7 +218,7 @@ def _of_shuffles(
     shuffled: Callable[[], tuple[Family, Arrays]],
     bound: Symmetry,
     axes: Mapping[str, tuple[Axis, ...]],
-    fixed: tuple[Statistics, float] | None,
+    fixed: Natural | None,
     blocks: Blocks,
     effort: Effort,
     rng: np.random.Generator,
@@ -238,7 +235,7 @@ def _of_shuffles(
         of, values = shuffled()
         # every search that a trace could have ended in counts, not only the likeliest
         order = rng.permutation(blocks.num_draws)[: effort.num_starts]
-        starts = [fixed] if fixed is not None else [point_of(of, int(k)) for k in order]
+        starts = [fixed] if fixed is not None else [of.point(int(k)) for k in order]
         here = []
         for start in starts:
             found = relabel(of, bound.groups, start, effort, **rounds)
@@ -253,35 +250,42 @@ def _of_shuffles(
 
 
 def _shrinkage(
-    family: Callable[[Arrays, Symmetry, Mapping[str, Coordinate]], Family],
+    cost: Cost,
     bound: Symmetry,
     plain: Mapping[str, Coordinate],
     aligned: Arrays,
-    fixed: tuple[Statistics, float] | None,
+    fixed: Natural | None,
     effort: Effort,
     rng: np.random.Generator,
 ) -> float:
     """By how much relabelling shrinks deviations of draws simulated from the Gaussians that were found."""
     axes = {site: c.axes for site, c in plain.items()}
-    of = family(aligned, bound, plain)
-    truth = of.natural(tuple(t.mean(0) for t in of.statistics(slice(None))))
+    leading = (len(next(iter(aligned.values()))),)
+    of = cost.family(Side(aligned, leading=leading), bound, plain)
+    truth = of.natural({name: x.mean(0) for name, x in of.statistics(slice(None)).items()})
     scale = {site: value.std(0) for site, value in aligned.items()}
     simulated = {s: v.mean(0) + scale[s] * rng.standard_normal(v.shape) for s, v in aligned.items()}
-    labels = bound.sample(jax.random.key(int(rng.integers(2**31))), (of.num_draws,))
+    labels = bound.sample(jax.random.key(int(rng.integers(2**31))), leading)
     simulated = _moved(simulated, axes, from_element(labels))
     rounds = {} if fixed is None else {"max_rounds": 1}
-    again = family(simulated, bound, plain)
+    again = cost.family(Side(simulated, leading=leading), bound, plain)
     found = relabel(again, bound.groups, fixed or truth, effort, **rounds)
     left = {site: value.std(0) for site, value in _moved(simulated, axes, found.state).items()}
     return _ratio(left, scale)
 
 
 def _of_arrays(family: Family, arrays: Statistics) -> Family:
-    return family._replace(statistics=lambda items: tuple(a[items] for a in arrays), num_draws=len(arrays[0]))
+    """The same family on other statistics."""
+
+    def statistics(items: Items) -> Statistics:
+        return {name: array[items] for name, array in arrays.items()}
+
+    point, num_draws = partial(alone, statistics, family.natural), len(next(iter(arrays.values())))
+    return family._replace(statistics=statistics, point=point, num_draws=num_draws)
 
 
-def _moved(values: Arrays, axes: Mapping[str, tuple[Axis, ...]], state: State) -> Arrays:
-    return {site: move(v, axes[site], state) for site, v in values.items()}
+def _moved(values: dict[Any, np.ndarray], axes: Mapping[Any, tuple[Axis, ...]], state: State) -> dict[Any, np.ndarray]:
+    return {name: move(value, axes[name], state) for name, value in values.items()}
 
 
 def _shares(values: Arrays, axes: Mapping[str, tuple[Axis, ...]]) -> dict[str, tuple[float, float]]:

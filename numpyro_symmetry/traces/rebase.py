@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from jax import Array
 
-from numpyro_symmetry.assignment.family import State, Statistics, acting, blocks, mean_statistics, problem_of
+from numpyro_symmetry.assignment.family import Cost, State, Statistics, acting, blocks, mean_statistics, problem_of
+from numpyro_symmetry.assignment.side import Side
 from numpyro_symmetry.assignment.solve import METHODS
 from numpyro_symmetry.containers import Trace, model_of, read
 from numpyro_symmetry.discovery import check_symmetry, find_symmetry, without_parameters
@@ -23,15 +24,7 @@ from numpyro_symmetry.symmetry.hard import from_element, to_element
 from numpyro_symmetry.traces.acting import act
 from numpyro_symmetry.traces.choices import chosen_cost, chosen_starts
 from numpyro_symmetry.traces.coordinates import Arrays
-from numpyro_symmetry.traces.costs import (
-    Cost,
-    EuclideanCost,
-    GaussianCost,
-    Seen,
-    StephensCost,
-    refuse_no_cost,
-    refuse_other_draws,
-)
+from numpyro_symmetry.traces.costs import GaussianCost, Seen, refuse_no_cost
 from numpyro_symmetry.traces.deterministic import NOTHING, Carried, Roles, carry, roles_of
 from numpyro_symmetry.traces.inputs import (
     bind,
@@ -103,7 +96,8 @@ def rebase(
         draw (an integer or ``(chain, draw)``); or values by site. All of these name slots and no more: the slots
         themselves are the relabelled draws' own. Another `Rebased`, to compare runs: its slots are held fixed.
     cost
-        `GaussianCost`, `EuclideanCost`, `StephensCost`, `AllocationCost`. ``"auto"``: Gaussian if every site carries
+        `GaussianCost`, `EuclideanCost`, `StephensCost`, `AllocationCost`, or one's own, with a method ``family``.
+        ``"auto"``: Gaussian if every site carries
         one group (mixtures, hidden Markov models, one hidden layer) and there are at least ten draws for every number
         that describes a slot; else Euclidean.
     method
@@ -271,10 +265,9 @@ def _relabelled(trace: Trace, bound: Symmetry, labels: dict[str, str], options: 
     effort = Effort(options.method, int(rng.integers(2**31)), options.num_starts or chosen_starts(plain))
     frame: Frame | None = options.reference.frame if isinstance(options.reference, Rebased) else None
     cost = chosen_cost(options.cost, plain, pieces, frame)
-    refuse_other_draws(cost, trace.leading)
-    coordinates = cost.coordinates(pieces, plain) if frame is None else frame.read
-    family = cost.family(pieces, plain, coordinates)
-    seen = Seen(cost, coordinates, family, plain, pieces)
+    source = Side(pieces, leading=trace.leading)
+    family = cost.family(source, plain, None if frame is None else frame.read)
+    seen = Seen(cost, family, plain, source)
 
     if frame is None:
         found, index = _searched(trace, seen, options, effort, rng)
@@ -300,7 +293,7 @@ def _relabelled(trace: Trace, bound: Symmetry, labels: dict[str, str], options: 
         converged=found.converged,
         symmetry=bound,
         labels=labels,
-        frame=Frame(cost, coordinates, fixed or own),
+        frame=Frame(cost, family.coordinates, fixed or own),
         view=view,
     )
 
@@ -342,14 +335,11 @@ def _carried(known: Model | None, roles: Roles, trace: Trace, moved: Arrays, out
 
 def _margin(seen: Seen, state: State, natural: Statistics) -> np.ndarray:
     """In nats: under the cost if it is a log-likelihood, else under Gaussians fitted to the relabelled slots."""
-    cost, family = seen.cost, seen.family
-    if not isinstance(cost, GaussianCost | StephensCost):
-        gaussian = GaussianCost(cost.transforms) if isinstance(cost, EuclideanCost) else GaussianCost()
-        family = gaussian.family(seen.draws, seen.plain, gaussian.coordinates(seen.draws, seen.plain))
+    family = seen.family
+    if not family.in_nats:
+        # in the cost's own coordinates, where it has any
+        family = GaussianCost({s: c.transform for s, c in family.coordinates.items()}).family(seen.draws, seen.plain)
         natural, _ = family.natural(mean_statistics(family, seen.plain.groups, state))
     groups = acting(family, seen.plain.groups)
-    parts = []
-    for items in blocks(family, groups):
-        problem, _ = problem_of(family, groups, natural, items)
-        parts.append(margins(problem, {name: state[name].at(items) for name in groups}))
-    return np.concatenate(parts)
+    pairs = ((problem_of(family, groups, natural, items)[0], items) for items in blocks(family, groups))
+    return np.concatenate([margins(some, {name: state[name].at(items) for name in groups}) for some, items in pairs])

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import xarray as xr
 
-from numpyro_symmetry.assignment.family import Statistics, objective_of
+from numpyro_symmetry.assignment.family import Coordinate, Cost, Natural, objective_of
+from numpyro_symmetry.assignment.side import Side
 from numpyro_symmetry.containers import read
 from numpyro_symmetry.symmetry import Element, PlainView, Symmetry, SymmetryError, inverse
 from numpyro_symmetry.symmetry.arguments import as_array, refuse_masked
@@ -19,8 +20,7 @@ from numpyro_symmetry.symmetry.axes import AxisEntry
 from numpyro_symmetry.symmetry.hard import from_element
 from numpyro_symmetry.symmetry.shown import as_html
 from numpyro_symmetry.traces.acting import act, refuse_no_labels, rename
-from numpyro_symmetry.traces.coordinates import Coordinate
-from numpyro_symmetry.traces.costs import Cost, refuse_no_cost, refuse_other_draws
+from numpyro_symmetry.traces.costs import refuse_no_cost
 from numpyro_symmetry.traces.deterministic import NOTHING, Carried
 from numpyro_symmetry.traces.null import Null
 from numpyro_symmetry.traces.summary import describe
@@ -31,7 +31,7 @@ class Frame(NamedTuple):
 
     cost: Cost
     read: Mapping[str, Coordinate]
-    point: tuple[Statistics, float]
+    point: Natural
 
 
 class Rebased(NamedTuple):
@@ -150,10 +150,8 @@ class Rebased(NamedTuple):
                 f"data has leading dimensions {trace.leading}, and the labels are of draws {self.objective.shape}: "
                 "pass the draws as they were before rebasing."
             )
-        refuse_other_draws(cost, trace.leading)
         plain, pieces = self.view.symmetry, self.view.open(trace.flat(list(self.view.shapes)))
-        draws = {name: pieces[name] for name in plain.axes}
-        family = cost.family(draws, plain, cost.coordinates(draws, plain))
+        family = cost.family(Side({name: pieces[name] for name in plain.axes}, leading=trace.leading), plain)
         return objective_of(family, plain.groups, self.view.parts(self.elements))
 
     def __repr__(self) -> str:

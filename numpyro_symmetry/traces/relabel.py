@@ -7,22 +7,14 @@ parameters are those of the relabelled draws' mean statistics. Knows families an
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
 
-from numpyro_symmetry.assignment.family import (
-    Family,
-    State,
-    Statistics,
-    acting,
-    blocks,
-    mean_statistics,
-    point_of,
-    problem_of,
-)
+from numpyro_symmetry.assignment.family import Family, Natural, State, Statistics, acting, mean_statistics
+from numpyro_symmetry.assignment.place import place
 from numpyro_symmetry.assignment.problem import move
-from numpyro_symmetry.assignment.solve import solve
 from numpyro_symmetry.symmetry import Group
 from numpyro_symmetry.symmetry.hard import concatenate
 
@@ -73,7 +65,7 @@ class Relabelling(NamedTuple):
 def relabel(
     family: Family,
     groups: dict[str, Group],
-    start: tuple[Statistics, float],
+    start: Natural,
     effort: Effort = ANY_EFFORT,
     *,
     max_rounds: int = MAX_ROUNDS,
@@ -101,21 +93,16 @@ def relabel(
     moving = acting(family, groups)
     natural, partition = start
     state: State | None = None
-    best = -np.inf
-    converged = False
-    num_rounds = 0
-    objective = np.zeros(family.num_draws)
-    for num_rounds in range(1, max_rounds + 1):
-        found, objective, means, moved = _round(family, moving, natural, partition, state, effort)
-        gain = objective.mean() - best
-        best, state = objective.mean(), found
-        if max_rounds == 1 or not moved or (num_rounds > 1 and gain <= _TOLERANCE * (1.0 + abs(best))):
-            converged = True
-            break
-        if num_rounds < max_rounds:
-            natural, partition = family.natural(means)
-    labels = {n: g.identity((family.num_draws,)) for n, g in groups.items()} | (state or {})
-    return Relabelling({name: labels[name] for name in groups}, natural, objective, num_rounds, converged)
+    best, num_rounds = -np.inf, 0
+    while True:
+        num_rounds += 1
+        state, objective, means, moved = _round(family, moving, natural, partition, state, effort)
+        gain, best = objective.mean() - best, objective.mean()
+        settled = not moved or (num_rounds > 1 and gain <= _TOLERANCE * (1.0 + abs(best)))
+        if settled or num_rounds == max_rounds:
+            still = {name: group.identity((family.num_draws,)) for name, group in groups.items()}
+            return Relabelling(still | state, natural, objective, num_rounds, settled or max_rounds == 1)
+        natural, partition = family.natural(means)
 
 
 def search(
@@ -141,23 +128,19 @@ def search(
     """
     some = np.sort(rng.permutation(family.num_draws)[:_MAX_DRAWS_TO_START])
     thin = family._replace(statistics=lambda items: family.statistics(some[items]), num_draws=len(some))
-    single = any(x.dtype == np.float32 for x in family.statistics(np.array([0])))
-    tolerance = _TOLERANCE_SINGLE if single else _TOLERANCE
-    best: Relabelling | None = None
-    for start in starts:
-        found = relabel(thin, groups, point_of(family, start), effort)
+    one = family.statistics(np.array([0])).values()
+    tolerance = _TOLERANCE_SINGLE if any(x.dtype == np.float32 for x in one) else _TOLERANCE
+
+    def likelier(best: Relabelling, found: Relabelling) -> Relabelling:
+        before, after = best.objective.mean(), found.objective.mean()
         # searches that end alike differ by rounding, which must not choose whose labels name the slots
-        if best is None or _gain(found, best) > tolerance * (1.0 + abs(best.objective.mean())):
-            best = found
-    assert best is not None
+        return found if after - before > tolerance * (1.0 + abs(before)) else best
+
+    best = reduce(likelier, (relabel(thin, groups, family.point(start), effort) for start in starts))
     if len(some) == family.num_draws:
         return best
     means = mean_statistics(thin, groups, best.state)
     return relabel(family, groups, family.natural(means), effort)
-
-
-def _gain(found: Relabelling, best: Relabelling) -> float:
-    return float(found.objective.mean() - best.objective.mean())
 
 
 def _round(
@@ -168,27 +151,16 @@ def _round(
     old: State | None,
     effort: Effort,
 ) -> tuple[State, np.ndarray, Statistics, bool]:
-    objective = np.zeros(family.num_draws)
-    totals = [np.zeros(eta.shape) for eta in natural]
+    objective = np.full(family.num_draws, -partition)
+    totals = {name: np.zeros(eta.shape) for name, eta in natural.items()}
     parts: list[State] = []
-    moved = False
-    for items in blocks(family, groups):
-        problem, found = problem_of(family, groups, natural, items)
-        solution = solve(problem, effort.method, np.random.default_rng(effort.seed))
-        state = solution.state
-        if old is not None:
-            before = {name: part.at(items) for name, part in old.items()}
-            if not solution.exact.all():
-                # another start may end lower than where the draw already was
-                keep = problem.score(before) >= problem.score(state)
-                for name, part in state.items():
-                    part.write(np.flatnonzero(keep), before[name].at(keep))
-            moved = moved or not all(state[name].is_same(before[name]).all() for name in state)
-        for k, (eta, term) in enumerate(zip(natural, problem.terms, strict=True)):
-            relabelled = move(term.source, term.axes, state)
-            objective[items] += relabelled.reshape(len(relabelled), -1) @ eta.ravel().astype(relabelled.dtype)
-            totals[k] += relabelled.sum(0, dtype=float)
-        objective[items] += family.carrier(found) - partition
-        parts.append(state)
+    for items, found, solution in place(family, groups, natural, effort.method, effort.seed, old):
+        for name, eta in natural.items():
+            moved = move(found[name], family.axes[name], solution.state)
+            objective[items] += moved.reshape(len(moved), -1) @ eta.ravel().astype(moved.dtype)
+            totals[name] += moved.sum(0, dtype=float)
+        objective[items] += family.carrier(found)
+        parts.append(solution.state)
     state = {name: concatenate([part[name] for part in parts]) for name in groups}
-    return state, objective, tuple(t / family.num_draws for t in totals), moved or old is None
+    changed = old is None or not all(state[name].is_same(old[name]).all() for name in groups)
+    return state, objective, {name: total / family.num_draws for name, total in totals.items()}, changed

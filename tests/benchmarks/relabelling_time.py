@@ -17,7 +17,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from numpyro_symmetry import AllocationCost, EuclideanCost, StephensCost, Symmetry, rebase
-from numpyro_symmetry.assignment.family import point_of
+from numpyro_symmetry.assignment.side import Side
 from numpyro_symmetry.traces.relabel import relabel
 from tests.support import networks
 
@@ -90,8 +90,8 @@ def times():
         ("StephensCost", StephensCost(p), stephens_loop, p),
         ("AllocationCost", AllocationCost(z), pivot_loop, z),
     ):
-        family = cost.family(values, bound, {})
-        ours, found = cpu_time(lambda f=family: relabel(f, bound.groups, point_of(f, 0)))
+        family = cost.family(Side(values, leading=(DRAWS,)), bound)
+        ours, found = cpu_time(lambda f=family: relabel(f, bound.groups, f.point(0)))
         plain, labels = cpu_time(lambda loop=loop, data=data: loop(data, 0))
         same = (found.state["component"].permutation == labels).all(1).mean()
         whole, _ = cpu_time(lambda c=cost: rebase(values, Symmetry.mixture("loc"), cost=c), 1)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from numpyro_symmetry import EuclideanCost, GaussianCost, StephensCost, Symmetry, rebase, report
+from numpyro_symmetry.assignment.side import Side
 from numpyro_symmetry.symmetry.axes import Axis
 from numpyro_symmetry.traces import Null
 from numpyro_symmetry.traces.costs import Seen
@@ -304,11 +305,11 @@ def test_the_null_is_the_most_that_any_search_explains():
     # the same generator starts more searches from the same shuffles, the first of which are the same
     draws, cost = {"w": np.random.default_rng(0).normal(size=(200, 6, 3))}, GaussianCost()
     bound = Symmetry({"w": ("unit", None)}).bind(draws, num_leading_dims=1)
-    read = cost.coordinates(draws, bound)
-    family, state = cost.family(draws, bound, read), {"unit": bound.groups["unit"].identity((200,))}
+    source = Side(draws, leading=(200,))
+    family, state = cost.family(source, bound), {"unit": bound.groups["unit"].identity((200,))}
 
     def null_of(num_starts):
-        seen, effort = Seen(cost, read, family, bound, draws), Effort(num_starts=num_starts)
+        seen, effort = Seen(cost, family, bound, source), Effort(num_starts=num_starts)
         return matched_null(seen, state, None, (200,), effort, np.random.default_rng(1))
 
     nulls = [null_of(num_starts) for num_starts in range(1, 7)]

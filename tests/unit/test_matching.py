@@ -22,6 +22,7 @@ from numpyro_symmetry import (
 )
 from numpyro_symmetry.assignment import assign, solve
 from numpyro_symmetry.assignment.descent import descend
+from numpyro_symmetry.assignment.family import problem_of
 from numpyro_symmetry.assignment.side import Side
 from numpyro_symmetry.matching.costs import COSTS
 from numpyro_symmetry.symmetry import SignedPermutation
@@ -221,9 +222,11 @@ def test_where_descent_ends_lower_than_it_could_have_stayed_labels_stay():
     found = match(target, near, symmetry, method="descent")
     assert (found.objective >= found.objective_before).all()
     bound = symmetry.bind(target)
-    problem = sys.modules[match.__module__]._problem(
-        bound, Side(target, None), Side(near, None), slice(0, count), COSTS["euclidean"]
-    )
+    euclidean = COSTS["euclidean"]
+    one = {site: value[None] for site, value in target.items()}
+    point, _ = euclidean.family(Side(one, leading=(1,)), bound).point(0)
+    family = euclidean.family(Side(near, leading=(count,)), bound)
+    problem, _ = problem_of(family, bound.groups, point, slice(None))
     worse = problem.score(descend(problem).state) < problem.score(problem.identity()) - 1e-6
     # there are such cases, so that going back is needed
     assert worse.any()
@@ -319,7 +322,7 @@ def test_leading_dimensions_are_matched_one_by_one():
 def test_chunks_change_nothing(monkeypatch):
     target, source = draw("wide", 0), draw("wide", 1, (5,))
     whole = match(target, source, SHAPES["wide"][0])
-    monkeypatch.setattr(sys.modules[match.__module__], "_CHUNK", 1500)
+    monkeypatch.setattr("numpyro_symmetry.assignment.chunks.CHUNK", 1500)
     parts = match(target, source, SHAPES["wide"][0])
     np.testing.assert_allclose(whole.objective, parts.objective, rtol=1e-12)
 

@@ -15,7 +15,8 @@ from numpyro_symmetry import (
     SymmetryError,
     rebase,
 )
-from numpyro_symmetry.assignment.family import mean_statistics, objective_of, point_of, problem_of
+from numpyro_symmetry.assignment.family import mean_statistics, objective_of, problem_of
+from numpyro_symmetry.assignment.side import Side
 from numpyro_symmetry.traces.margin import margins
 from numpyro_symmetry.traces.relabel import Effort, relabel, search
 from tests.support import oracles, traces
@@ -25,7 +26,8 @@ from tests.support.tables import every_relabelling_cost
 def family_of(cost, values, symmetry, num_leading_dims=2):
     bound = symmetry.bind(values, num_leading_dims=num_leading_dims)
     draws = {s: v.reshape(-1, *v.shape[num_leading_dims:]) for s, v in values.items()}
-    return cost.family(draws, bound, cost.coordinates(draws, bound)), bound
+    leading = next(iter(values.values())).shape[:num_leading_dims]
+    return cost.family(Side(draws, leading=leading), bound), bound
 
 
 def overlapping(size, draws=60, seed=0, data=25):
@@ -45,7 +47,7 @@ def overlapping(size, draws=60, seed=0, data=25):
 def test_stephens_algorithm_over_all_permutations_gives_the_same_labels(size, start):
     values, p, _ = overlapping(size)
     family, bound = family_of(StephensCost(p), values, Symmetry.mixture("loc"), 1)
-    found = relabel(family, bound.groups, family.point(tuple(x[0] for x in family.statistics(np.array([start])))))
+    found = relabel(family, bound.groups, family.point(start))
     labels, criterion = oracles.stephens(p, start)
     assert (found.state["component"].permutation == labels).all()
     assert -objective_of(family, bound.groups, found.state) == pytest.approx(criterion, rel=1e-9)
@@ -57,7 +59,7 @@ def test_the_iterated_pivot_over_all_permutations_gives_the_same_labels(size, st
     # data and a seed for which no two permutations tie
     values, _, z = overlapping(size, draws=40, data=400, seed=1)
     family, bound = family_of(AllocationCost(z), values, Symmetry.mixture("loc"), 1)
-    found = relabel(family, bound.groups, family.point(tuple(x[0] for x in family.statistics(np.array([start])))))
+    found = relabel(family, bound.groups, family.point(start))
     labels, agreeing = oracles.iterated_pivot(z, size, start)
     assert objective_of(family, bound.groups, found.state) + z.shape[1] == pytest.approx(agreeing, abs=1e-9)
     assert (found.state["component"].permutation == labels).all()
@@ -68,7 +70,7 @@ def test_the_iterated_pivot_over_all_permutations_gives_the_same_labels(size, st
 def test_the_objective_never_falls_and_equals_the_likelihood_written_out(cost, separation):
     values, _ = traces.mixture(separation=separation, draws=50)
     family, bound = family_of(cost, values, traces.MIXTURE)
-    start = family.point(tuple(x[0] for x in family.statistics(np.array([0]))))
+    start = family.point(0)
     means = [relabel(family, bound.groups, start, max_rounds=k).objective.mean() for k in range(1, 8)]
     assert all(b >= a - 1e-9 * abs(a) for a, b in zip(means[1:], means[2:], strict=False))
     found = relabel(family, bound.groups, start)
@@ -76,7 +78,7 @@ def test_the_objective_never_falls_and_equals_the_likelihood_written_out(cost, s
     permutation = found.state["component"].permutation
     draws = {s: v.reshape(-1, 3) for s, v in values.items()}
     total = np.zeros(len(permutation))
-    for site, read in cost.coordinates(draws, bound).items():
+    for site, read in family.coordinates.items():
         x = np.take_along_axis(read(draws[site]), permutation, 1)
         variance = x.var(0) if isinstance(cost, GaussianCost) else np.ones(3)
         log_scale = 0.5 * np.log(variance) if isinstance(cost, GaussianCost) else 0.0
@@ -89,7 +91,7 @@ def test_what_has_settled_is_what_the_likeliest_parameters_say(size):
     # with one unit, nothing but signs can change
     values, _ = traces.tanh_units(size=size, noise=3.0)
     family, bound = family_of(EuclideanCost(), values, traces.TANH, 1)
-    found = relabel(family, bound.groups, point_of(family, 0))
+    found = relabel(family, bound.groups, family.point(0))
     assert found.converged
     assert found.num_rounds > 3
     own = family.natural(mean_statistics(family, bound.groups, found.state))
@@ -105,7 +107,7 @@ def test_where_matching_is_local_no_draw_gets_worse_either(seed):
     shapes, symmetry = networks.mlp([2, 10, 10, 1])
     _, draws, _ = networks.planted(shapes, symmetry, 3.0, 60, seed=seed)
     family, bound = family_of(EuclideanCost(), draws, symmetry, 1)
-    start = point_of(family, 0)
+    start = family.point(0)
     rounds = [relabel(family, bound.groups, start, Effort("descent"), max_rounds=k) for k in range(2, 9)]
     for before, after in itertools.pairwise(rounds):
         assert after.objective.mean() >= before.objective.mean() - 1e-9
@@ -117,7 +119,7 @@ def test_of_several_starts_the_likeliest_end_is_taken():
     values, _ = traces.mixture(chains=1, draws=200, separation=1.0, size=5)
     family, bound = family_of(GaussianCost(), values, traces.MIXTURE)
     starts = [3, 50, 120]
-    ends = [relabel(family, bound.groups, point_of(family, k)).objective.mean() for k in starts]
+    ends = [relabel(family, bound.groups, family.point(k)).objective.mean() for k in starts]
     assert max(ends) > min(ends) + 1e-3
     for order in (starts, starts[::-1]):
         found = search(family, bound.groups, order, Effort(), np.random.default_rng(0))
@@ -130,8 +132,8 @@ def test_searches_look_at_some_draws_and_the_best_ends_labels_all(monkeypatch):
     family, bound = family_of(cost, values, traces.MIXTURE)
     draws = {site: value[0] for site, value in values.items()}
     some = np.sort(np.random.default_rng(0).permutation(300)[:20])
-    thin = cost.family({s: v[some] for s, v in draws.items()}, bound, cost.coordinates(draws, bound))
-    ends = [relabel(thin, bound.groups, point_of(family, k)) for k in starts]
+    thin = cost.family(Side({s: v[some] for s, v in draws.items()}, leading=(20,)), bound, family.coordinates)
+    ends = [relabel(thin, bound.groups, family.point(k)) for k in starts]
     best = max(ends, key=lambda end: end.objective.mean())
     expected = relabel(family, bound.groups, family.natural(mean_statistics(thin, bound.groups, best.state)))
     monkeypatch.setattr("numpyro_symmetry.traces.relabel._MAX_DRAWS_TO_START", 20)
@@ -146,7 +148,7 @@ def test_the_margin_is_that_of_the_second_best_of_all_labels(signed, cost):
     values, _ = traces.tanh_units(draws=12, size=3, noise=1.0)
     symmetry = Symmetry.mlp([("w1", "b1"), ("w2", None)], kind="signed" if signed else "permutation")
     family, bound = family_of(cost, values, symmetry, 1)
-    found = relabel(family, bound.groups, family.point(tuple(x[0] for x in family.statistics(np.array([0])))))
+    found = relabel(family, bound.groups, family.point(0))
     problem, _ = problem_of(family, found.state and bound.groups, found.natural, slice(None))
     ours = margins(problem, found.state)
     statistics = family.statistics(slice(None))
@@ -154,7 +156,8 @@ def test_the_margin_is_that_of_the_second_best_of_all_labels(signed, cost):
 
         def worth(s, c, k=k):
             total = 0.0
-            for eta, x, axes in zip(found.natural, statistics, family.axes, strict=True):
+            for name, x in statistics.items():
+                eta, axes = found.natural[name], family.axes[name]
                 axis = next(i for i, a in enumerate(axes) if a.group)
                 moved = np.moveaxis(x[k].take(s, axis), axis, -1) * (c if axes[axis].signed else 1)
                 total += (np.moveaxis(moved, -1, axis) * eta).sum()
@@ -170,12 +173,12 @@ def test_on_two_axes_the_margin_is_that_of_the_best_exchange_or_flip(kind):
     values = {site: value + rng.normal(size=(12, *value.shape)) for site, value in centre.items()}
     symmetry = Symmetry({"loc": ("unit",), "coupling": ("unit", "unit")}, {"unit": kind})
     family, bound = family_of(EuclideanCost(), values, symmetry, 1)
-    found = relabel(family, bound.groups, point_of(family, 0))
-    problem, (loc, coupling) = problem_of(family, bound.groups, found.natural, slice(None))
-    ours = margins(problem, found.state)
+    found = relabel(family, bound.groups, family.point(0))
+    problem, statistics = problem_of(family, bound.groups, found.natural, slice(None))
+    ours, (loc, coupling) = margins(problem, found.state), statistics.values()
 
     def worth(k, s, c):
-        eta_loc, eta_coupling = found.natural
+        eta_loc, eta_coupling = found.natural.values()
         return (eta_loc * c * loc[k, s]).sum() + (eta_coupling * np.outer(c, c) * coupling[k][np.ix_(s, s)]).sum()
 
     for k in range(12):
@@ -191,7 +194,7 @@ def test_on_two_axes_the_margin_is_that_of_the_best_exchange_or_flip(kind):
 def test_above_the_exact_size_the_margin_is_that_of_the_best_exchange(monkeypatch):
     values, _ = traces.mixture(draws=30, separation=1.0, size=4)
     family, bound = family_of(EuclideanCost(), values, traces.MIXTURE)
-    found = relabel(family, bound.groups, family.point(tuple(x[0] for x in family.statistics(np.array([0])))))
+    found = relabel(family, bound.groups, family.point(0))
     problem, _ = problem_of(family, bound.groups, found.natural, slice(None))
     exact = margins(problem, found.state)
     monkeypatch.setattr("numpyro_symmetry.traces.margin.MAX_EXACT", 2)
@@ -294,7 +297,7 @@ def test_logs_are_taken_where_they_fit():
     draws["scale"] = np.exp(3 * np.log(draws["scale"]))
     # positive, and not the more normal for a logarithm
     draws["loc"] = draws["loc"] - draws["loc"].min() + 1.0
-    found = GaussianCost().coordinates(draws, bound)
+    found = GaussianCost().family(Side(draws, leading=(len(draws["loc"]),)), bound).coordinates
     assert {s: c.transform for s, c in found.items()} == {"weights": "log", "loc": "identity", "scale": "log"}
     for site, read in found.items():
         x = read(draws[site])
@@ -305,7 +308,7 @@ def test_logs_are_taken_where_they_fit():
 def test_a_sign_moves_coordinates_about_zero():
     values = {site: value + 3.0 for site, value in traces.tanh_units()[0].items()}
     for cost in (EuclideanCost(), GaussianCost("identity")):
-        for site, read in cost.coordinates(values, traces.TANH.bind(values, num_leading_dims=1)).items():
+        for site, read in family_of(cost, values, traces.TANH, 1)[0].coordinates.items():
             np.testing.assert_array_equal(read(-values[site]), -read(values[site]))
 
 

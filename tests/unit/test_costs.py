@@ -1,0 +1,100 @@
+"""One likelihood under match and rebase: a cost is one class, and either verb takes it."""
+
+import itertools
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from numpyro_symmetry import DiagonalGaussian, EuclideanCost, GaussianCost, Symmetry, SymmetryError, match, rebase
+from numpyro_symmetry.assignment.family import squares
+from numpyro_symmetry.assignment.problem import axes_of
+from numpyro_symmetry.matching.costs import COSTS
+
+ANGLES = Symmetry.mixture("angle")
+
+
+@dataclass(frozen=True)
+class CircularCost:
+    """Squared distance of angles, as points of a circle."""
+
+    def family(self, source, symmetry, read=None):
+        def statistics(items):
+            angles = {site: value[items].astype(float) for site, value in source.loc.items()}
+            return {(site, of.__name__): of(x) for site, x in angles.items() for of in (np.cos, np.sin)}
+
+        opened = {site: axes_of(symmetry, site, value.shape[1:])[1] for site, value in source.loc.items()}
+        axes = {(site, name): axes for site, axes in opened.items() for name in ("cos", "sin")}
+        return squares(statistics, axes, source.num_draws, dict.fromkeys(axes, 1.0), {})
+
+
+def on_circle(angle):
+    return np.stack([np.cos(angle), np.sin(angle)])
+
+
+def wound(size, draws, seed=0):
+    """Angles about known places, one of them where the circle closes, relabelled and wound."""
+    rng = np.random.default_rng(seed)
+    places = np.linspace(-np.pi, np.pi, size, endpoint=False)
+    angle = rng.permuted(places + 0.1 * rng.standard_normal((draws, size)), axis=-1)
+    return places, (angle + np.pi) % (2 * np.pi) - np.pi
+
+
+def test_a_cost_takes_one_class_to_match():
+    places, angle = wound(4, 20)
+    found = match({"angle": places}, {"angle": angle}, ANGLES, cost=CircularCost())
+    for k in range(20):
+        distances = [
+            ((on_circle(places) - on_circle(angle[k, list(p)])) ** 2).sum() for p in itertools.permutations(range(4))
+        ]
+        assert found.objective[k] == pytest.approx(-min(distances), rel=1e-9)
+    assert found.exact.all()
+    # the distance of numbers takes those at the seam for far apart
+    assert (match({"angle": places}, {"angle": angle}, ANGLES).element["component"] != found.element["component"]).any()
+
+
+def test_a_cost_takes_one_class_to_rebase():
+    places, angle = wound(4, 200)
+    out = rebase({"angle": angle}, ANGLES, cost=CircularCost(), reference="first")
+    spread = 1.0 - np.linalg.norm(on_circle(out.data["angle"]).mean(1), axis=0)
+    assert (spread < 0.01).all()
+    nearest = np.abs(on_circle(out.data["angle"][0])[:, :, None] - on_circle(places)[:, None]).sum(0).argmin(-1)
+    slots = np.abs(on_circle(out.data["angle"])[..., None] - on_circle(places)[:, None, None]).sum(0).argmin(-1)
+    assert (slots == nearest).all()
+    assert out.score({"angle": angle}, CircularCost()) == pytest.approx(out.objective.mean(), rel=1e-9)
+    assert (out.margin > 0).all()
+    assert np.isfinite([out.null.explained, out.null.explained_null, out.null.scale_ratio]).all()
+    again = rebase({"angle": angle[:50]}, ANGLES, cost=CircularCost(), reference=out)
+    np.testing.assert_array_equal(again.data["angle"], out.data["angle"][:50])
+
+
+def test_either_verb_takes_the_others_costs():
+    _, draws = wound(4, 60, seed=1)
+    target = {"angle": draws[0]}
+    ours, theirs = (
+        match(target, {"angle": draws}, ANGLES, cost=c) for c in ("euclidean", EuclideanCost(standardize=False))
+    )
+    np.testing.assert_array_equal(ours.element["component"], theirs.element["component"])
+    np.testing.assert_allclose(ours.objective, 2 * theirs.objective, rtol=1e-9, atol=1e-9)
+    ours, theirs = (
+        rebase({"angle": draws}, ANGLES, cost=c, reference="first", null=False)
+        for c in (EuclideanCost(standardize=False), COSTS["wasserstein"])
+    )
+    np.testing.assert_array_equal(ours.elements["component"], theirs.elements["component"])
+    np.testing.assert_allclose(2 * ours.objective, theirs.objective, rtol=1e-9)
+
+
+@pytest.mark.parametrize("cost", [EuclideanCost(), GaussianCost()])
+def test_costs_of_points_refuse_standard_deviations(cost):
+    both = [DiagonalGaussian({"angle": np.arange(3.0)}, {"angle": np.ones(3)})] * 2
+    with pytest.raises(SymmetryError, match="compares points; got standard deviations"):
+        match(*both, ANGLES, cost=cost)
+
+
+@pytest.mark.parametrize("cost", [3, object(), CircularCost, GaussianCost, np.cos])
+def test_what_has_no_method_family_is_no_cost(cost):
+    _, angle = wound(3, 20)
+    with pytest.raises(ValueError, match="cost must be one of .*wasserstein.* or a cost with a method family"):
+        match({"angle": angle[0]}, {"angle": angle}, ANGLES, cost=cost)
+    with pytest.raises(TypeError, match="cost must be 'auto', .* or a cost with a method family"):
+        rebase({"angle": angle}, ANGLES, cost=cost)
