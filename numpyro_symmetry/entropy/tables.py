@@ -156,9 +156,7 @@ def unit_tables(
         )
         if max_features is not None and len(loc) > max_features:
             best = telling_features(loc, scale, max_features)
-            loc, scale, units = (
-                x.at[best].get(mode="promise_in_bounds", unique_indices=True) for x in (loc, scale, units)
-            )
+            loc, scale, units = (take_rows(x, best) for x in (loc, scale, units))
         signless = any(axes[p].signed for p in unsettled)
         mean, variance = _sketch(loc, scale, signless)
         repeats, average = units.shape[-1], _mean(units)
@@ -301,10 +299,11 @@ def _matters(rounding: Array, tables: tuple[Array, ...]) -> Array:
     """Whether an entry that is not negligible, but for a unit's own, may be spoilt by rounding."""
     rounding, together = jax.lax.stop_gradient((rounding, jnp.stack(tables)))
     threshold = together.max((0, 1)) + FLOOR - 2.0 * rounding.max()
+    rough = rounding > _MOST_ROUNDING
     own = jnp.zeros(together.shape, bool).at[0].set(jnp.eye(together.shape[1], dtype=bool))
+    largest = jnp.where((rough | rough[:, None]) & ~own, together, -jnp.inf).max((0, 1))
     # so that NaN, of infinities that cancel, is not taken for negligible
-    counts = (~(together < threshold) & ~own).any(0)
-    return jnp.any((counts.any(0) | counts.any(1)) & (rounding > _MOST_ROUNDING))
+    return jnp.any(~(largest < threshold))
 
 
 @jax.custom_batching.custom_vmap
@@ -341,6 +340,27 @@ def _mean(values: Array) -> Array:
 def _products(pairs: list[tuple[Array, Array]]) -> Array:
     factors, units = (jnp.concatenate(side) for side in zip(*pairs, strict=True))
     return product(factors.T, units)
+
+
+@jax.custom_vjp
+def take_rows(values: Array, rows: Array) -> Array:
+    """Some rows, each once. What is carried back is gathered where it is added up, and not written down in full."""
+    return values.reshape(len(values), -1)[rows].reshape(-1, *values.shape[1:])
+
+
+def _take_forward(values: Array, rows: Array) -> tuple[Array, Array]:
+    # where each row went; those that were left out take the zeros that are put behind
+    places = jnp.full(len(values), len(rows)).at[rows].set(jnp.arange(len(rows)), unique_indices=True)
+    return take_rows(values, rows), places
+
+
+def _take_backward(places: Array, cotangent: Array) -> tuple[Array, None]:
+    flat = cotangent.reshape(len(cotangent), -1)
+    padded = once(jnp.concatenate([flat, jnp.zeros_like(flat[:1])]))
+    return padded.at[places].get(mode="promise_in_bounds").reshape(-1, *cotangent.shape[1:]), None
+
+
+take_rows.defvjp(_take_forward, _take_backward)
 
 
 def telling_features(loc: Array, scale: Array, count: int) -> Array:

@@ -21,7 +21,7 @@ import numpy as np
 from jax import Array
 
 from numpyro_symmetry.entropy.low_rank import low_rank_table, squares_of
-from numpyro_symmetry.entropy.tables import GaussianFactors, telling_features
+from numpyro_symmetry.entropy.tables import GaussianFactors, take_rows, telling_features
 from numpyro_symmetry.linalg import product
 from numpyro_symmetry.symmetry import Symmetry
 
@@ -96,7 +96,7 @@ class UnitGaussians(NamedTuple):
                 # a part of the numbers has a density of the same kind
                 of_each = scale * jnp.sqrt(1.0 + (coupling**2).sum(1))
                 best = telling_features(loc[..., None], of_each[..., None], max_features)
-                loc, scale, coupling, moved = loc[best], scale[best], coupling[best], [each[best] for each in moved]
+                loc, scale, coupling, *moved = (take_rows(x, best) for x in (loc, scale, coupling, *moved))
         return tuple(part + table(loc, scale, coupling, each) for part, each in zip(found, moved, strict=True))
 
     def sites_of(self, symmetry: Symmetry, group: str) -> list[str]:

@@ -10,7 +10,7 @@ import pytest
 
 from numpyro_symmetry import Symmetry, entropy
 from numpyro_symmetry.entropy import Factorised, GaussianFactors
-from numpyro_symmetry.entropy.tables import unit_tables
+from numpyro_symmetry.entropy.tables import _matters, take_rows, unit_tables
 from tests.support.tables import every_estimator
 
 SITES = {
@@ -209,3 +209,28 @@ def test_draws_of_a_batch_are_taken_one_by_one(kind):
     if jax.default_backend() == "cpu":
         for equation in products_in(jax.make_jaxpr(batched)(loc, draws).jaxpr):
             assert equation.params["dimension_numbers"][1] == ((), ())
+
+
+@pytest.mark.parametrize("shape", [(7, 3), (7, 3, 1), (7, 2, 4)])
+def test_rows_are_taken_and_what_comes_back_is_put_where_they_were(shape):
+    rng = np.random.default_rng(0)
+    values, rows = jnp.asarray(rng.normal(size=(2, *shape))), jnp.array([[5, 0, 3], [1, 6, 2]])
+    weights = jnp.asarray(rng.normal(size=(2, 3, *shape[1:])))
+    value, backward = jax.vjp(jax.vmap(take_rows), values, rows)
+    expected, expected_backward = jax.vjp(jax.vmap(lambda x, r: x[r]), values, rows)
+    np.testing.assert_array_equal(value, expected)
+    np.testing.assert_array_equal(backward(weights)[0], expected_backward(weights)[0])
+
+
+@pytest.mark.parametrize("num_signs", [1, 2])
+@pytest.mark.parametrize("entry", [0.0, -60.0, np.nan])
+@pytest.mark.parametrize(("row", "column"), [(1, 3), (3, 1), (1, 2), (3, 3)])
+def test_rounding_matters_where_an_entry_that_counts_is_rough(num_signs, entry, row, column):
+    """Of units far apart but for one entry; factor 3 alone is rough."""
+    tables = [np.where(np.eye(4), 0.0 if which == 0 else -200.0, -200.0) for which in range(num_signs)]
+    tables[-1][row, column] = entry
+    is_own = row == column and num_signs == 1
+    # NaN leaves nothing in its column to compare with, so that every entry there counts
+    expected = np.isnan(entry) or (entry == 0.0 and 3 in (row, column) and not is_own)
+    rounding = jnp.array([0.0, 0.0, 0.0, 1.0])
+    assert bool(_matters(rounding, tuple(map(jnp.asarray, tables)))) == expected
