@@ -19,8 +19,9 @@ import numpy as np
 from numpyro_symmetry.assignment.linear import assign
 from numpyro_symmetry.assignment.side import Side
 from numpyro_symmetry.symmetry import Element, Symmetry, SymmetryError, SymmetryWarning, Unsigned, compose, permutations
-from numpyro_symmetry.symmetry.axes import Axis, AxisEntry, Piece, num_axes, pieces_of
+from numpyro_symmetry.symmetry.axes import Axis, AxisEntry, num_axes
 from numpyro_symmetry.symmetry.hard import over
+from numpyro_symmetry.symmetry.pieces import Piece, pieces_of
 from numpyro_symmetry.symmetry.plain import untangled
 
 MAX_ROUNDS = 20

@@ -1,6 +1,6 @@
 """What may be permuted, and how it acts. Knows numpy and jax only."""
 
-from numpyro_symmetry.symmetry.axes import Axis, Complement, Concat, Split, Unsigned, Whole
+from numpyro_symmetry.symmetry.axes import Axis, Complement, Concat, Member, Split, Unsigned, Whole
 from numpyro_symmetry.symmetry.elements import compose, inverse, num_transpositions
 from numpyro_symmetry.symmetry.errors import SymmetryError, SymmetryWarning, UnsupportedGuideError
 from numpyro_symmetry.symmetry.findings import Finding, OutOfReach
@@ -18,6 +18,7 @@ __all__ = [
     "OutOfReach",
     "Group",
     "Hard",
+    "Member",
     "Part",
     "PlainView",
     "SignedPermutation",
