@@ -6,6 +6,7 @@ from numpyro_symmetry.symmetry.errors import SymmetryError, SymmetryWarning, Uns
 from numpyro_symmetry.symmetry.findings import Finding, OutOfReach
 from numpyro_symmetry.symmetry.groups import Group
 from numpyro_symmetry.symmetry.hard import Element, Hard, Part, SignedPermutation, permutation_of, permutations
+from numpyro_symmetry.symmetry.permutation_kinds import Kind
 from numpyro_symmetry.symmetry.plain import PlainView
 from numpyro_symmetry.symmetry.symmetry import Symmetry
 
@@ -18,6 +19,7 @@ __all__ = [
     "OutOfReach",
     "Group",
     "Hard",
+    "Kind",
     "Member",
     "Part",
     "PlainView",

@@ -14,8 +14,9 @@ from numpyro_symmetry.symmetry.axes import VIRTUAL, AxisEntry, Complement, descr
 from numpyro_symmetry.symmetry.elements import batch_of, broadcast, check_element
 from numpyro_symmetry.symmetry.errors import SymmetryError
 from numpyro_symmetry.symmetry.families import Stack, member_of
-from numpyro_symmetry.symmetry.groups import KINDS, Group
+from numpyro_symmetry.symmetry.groups import Group
 from numpyro_symmetry.symmetry.hard import Element, over
+from numpyro_symmetry.symmetry.permutation_kinds import FIXED, KINDS, Kind
 from numpyro_symmetry.symmetry.pieces import pieces_of
 
 _EXAMPLES = {
@@ -57,8 +58,8 @@ def check_groups(
         if unknown := sorted(set(by_name) - set(names), key=str):
             raise SymmetryError(f"{what} names {unknown}, but the groups on the axes are {names}.")
     for name, kind in kinds.items():
-        if not is_option(kind, KINDS):
-            raise SymmetryError(f"Group {name!r} has kind {kind!r}; expected one of {KINDS}.")
+        if not (isinstance(kind, Kind) or is_option(kind, (*KINDS, FIXED))):
+            raise SymmetryError(f"Group {name!r} has kind {kind!r}; expected one of {(*KINDS, FIXED)}, or a Kind.")
     for name, labels_ in orbits.items():
         if sizes.setdefault(name, len(labels_)) != len(labels_):
             raise SymmetryError(f"Group {name!r} has size {sizes[name]}, but its orbits label {len(labels_)} indices.")

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from numpyro_symmetry.symmetry.axes import Axis, AxisEntry, Unsigned, num_axes
+from numpyro_symmetry.symmetry.errors import SymmetryError
 from numpyro_symmetry.symmetry.families import Stack
 from numpyro_symmetry.symmetry.groups import Group
 from numpyro_symmetry.symmetry.hard import Element, Hard, from_element, over
@@ -37,12 +38,30 @@ def untangled(symmetry: Symmetry) -> Symmetry:
     the other. Either the outer groups are held still or the inner ones, whichever leaves more elements.
     """
     groups = symmetry.groups
+    refuse_what_is_not_full(symmetry)
     outer = {label for name in groups for label in over(name) if label in groups}
     inner = {name for name in groups if any(label in groups for label in over(name))}
     if not outer:
         return symmetry
     choices = [symmetry.restrict([n for n in groups if n not in gone]) for gone in (outer, inner)]
     return max(choices, key=Symmetry.log_order)
+
+
+def refuse_what_is_not_full(symmetry: Symmetry) -> None:
+    """Refuse groups of which some permutations of their indices are no elements.
+
+    Raises
+    ------
+    SymmetryError
+        Naming the group and its kind.
+    """
+    for name, group in symmetry.groups.items():
+        if not group.permutations.is_full:
+            raise SymmetryError(
+                f"Group {name!r} is of kind {group.permutations.name!r}: expected one of which every permutation "
+                "of its indices is an element, as units are placed by assignment here. Enumerate it "
+                "(symmetry.elements()), or leave it out by symmetry.restrict."
+            )
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,7 @@ from numpyro_symmetry.symmetry.families import Stack, by_site, check_families, s
 from numpyro_symmetry.symmetry.findings import Finding, OutOfReach, explain
 from numpyro_symmetry.symmetry.groups import Group
 from numpyro_symmetry.symmetry.hard import Element, over, products
+from numpyro_symmetry.symmetry.permutation_kinds import PERMUTATION, Kind
 from numpyro_symmetry.symmetry.restriction import axes_of_groups, with_total
 from numpyro_symmetry.symmetry.shown import as_html
 
@@ -63,8 +64,8 @@ class Symmetry:
         A group may stand on two axes of one site. A group named ``"head/unit"`` is *fibred* over the axis ``"head"``:
         it permutes the units of each head on their own.
     kinds
-        Group name -> ``"permutation"`` (default), ``"signed"`` (odd activations, factors), or ``"fixed"`` for an axis
-        that only serves others to be fibred over.
+        Group name -> ``"permutation"`` (default), ``"signed"`` (odd activations, factors), ``"fixed"`` for an axis that
+        only serves others to be fibred over, or a `Kind` of one's own.
     sizes
         Group name -> size. Usually left out and filled by `bind`, which every entry point calls.
     orbits
@@ -100,7 +101,7 @@ class Symmetry:
     """
 
     axes: Mapping[Any, tuple[AxisEntry, ...]]
-    kinds: Mapping[str, str] = field(default_factory=dict)
+    kinds: Mapping[str, str | Kind] = field(default_factory=dict)
     sizes: Mapping[str, int] = field(default_factory=dict)
     orbits: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     findings: tuple[Finding, ...] = field(default=(), compare=False)
@@ -115,7 +116,7 @@ class Symmetry:
         kinds, names = given["kinds"], group_names(axes)
         checks.check_groups(names, kinds, sizes, orbits)
         # only what differs from the default, so that symmetries spelt differently compare equal
-        kinds = {name: kind for name, kind in kinds.items() if kind != "permutation"}
+        kinds = {name: kind for name, kind in kinds.items() if kind not in ("permutation", PERMUTATION)}
         for name, value in zip(_MAPPINGS, (axes, kinds, sizes, orbits), strict=True):
             object.__setattr__(self, name, MappingProxyType(value))
         checks.check_fibres(self.stacks)
@@ -168,7 +169,8 @@ class Symmetry:
         """Whether every group permutes all of its indices alike, and every site has one piece: no orbits, no fibres."""
         fibred = any("/" in name for name in self.group_names()) or "fixed" in self.kinds.values()
         plainly = all(not is_cut(e) and num_axes(e) == len(e) for e in self.axes.values())
-        return not self.orbits and not fibred and plainly
+        is_full = all(group.permutations.is_full for group in self.groups.values())
+        return not self.orbits and not fibred and plainly and is_full
 
     def log_order(self) -> float:
         """Logarithm of the number of elements, ``log|G|`` in nats: ``Σ log n!``, plus ``n log 2`` if signed."""
@@ -369,10 +371,11 @@ class Symmetry:
         axes = {site: entries for site, entries in self.axes.items() if site in sites}
         check_families(axes)
         signed = {axis.group for entries in axes.values() for axis in labels(entries) if axis.signed}
-        kept = {name: kind for name, kind in self.kinds.items() if name in signed or name not in self.groups}
+        odd = {name for name, group in self.groups.items() if group.signed} - signed
+        kept = {name: kind for name, kind in self.kinds.items() if name not in odd}
         return self._with_axes(axes, kept)
 
-    def _with_axes(self, axes: dict[str, tuple[AxisEntry, ...]], kinds: Mapping[str, str]) -> Symmetry:
+    def _with_axes(self, axes: dict[str, tuple[AxisEntry, ...]], kinds: Mapping[str, str | Kind]) -> Symmetry:
         """The groups that stand on some axes, of these kinds; what is fixed has no orbits of its own."""
         known = group_names(axes)
         kinds = {name: kind for name, kind in kinds.items() if name in known}

@@ -184,7 +184,9 @@ def wrong_actions(action: Action, name: str, place: Values) -> list[Values]:
     group, sites = action.groups[name], action.sites[name]
     orbit, same = max(group.members(), key=len), group.identity().permutation
     copied, swapped, ones = same.copy(), same.copy(), np.ones_like(same)
-    copied[..., orbit[-1]], swapped[..., orbit[:2]] = orbit[0], orbit[:2][::-1]
+    copied[..., orbit[-1]] = orbit[0]
+    *_, simplest = np.arange(len(orbit)), *group.permutations.generators(np.arange(len(orbit)))
+    swapped[..., orbit] = orbit[simplest]
     wrong: list[Part] = [copied]
     right: Part = swapped
     if group.signed:
