@@ -19,9 +19,10 @@ import numpy as np
 from numpyro_symmetry.assignment.linear import assign
 from numpyro_symmetry.assignment.side import Side
 from numpyro_symmetry.symmetry import Element, Symmetry, SymmetryError, SymmetryWarning, Unsigned, compose, permutations
-from numpyro_symmetry.symmetry.axes import Axis, AxisEntry, Piece, num_axes, pieces_of
+from numpyro_symmetry.symmetry.axes import Axis, AxisEntry, num_axes
 from numpyro_symmetry.symmetry.hard import over
-from numpyro_symmetry.symmetry.plain import untangled
+from numpyro_symmetry.symmetry.pieces import Piece, pieces_of
+from numpyro_symmetry.symmetry.plain import refuse_what_is_not_full, untangled
 
 MAX_ROUNDS = 20
 _ROUNDING = 1e-12
@@ -49,6 +50,7 @@ class Family(NamedTuple):
 
 def families(symmetry: Symmetry) -> list[Family]:
     """The groups that move blocks in which others move, each with those others."""
+    refuse_what_is_not_full(symmetry)
     groups = symmetry.groups
     outer = {label for name in groups for label in over(name) if label in groups}
     roots = [name for name in groups if name in outer and not any(label in groups for label in over(name))]

@@ -54,7 +54,7 @@ def invariants(
         Name -> ``(draw, entry)``.
     """
     sites = {site: _site(symmetry, site, values[site], absolute) for site in symmetry.axes}
-    names = {site: view.site_of(site) if view is not None else site for site in sites}
+    names = {site: view.stack_of(site).name if view is not None else site for site in sites}
     found: dict[str, list[np.ndarray]] = {}
     for site, one in sites.items():
         for name, array in _of_site(one, names[site]):

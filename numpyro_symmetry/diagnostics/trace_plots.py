@@ -95,7 +95,7 @@ def _as_pair(axes: Any) -> Any:
 
 def _sites_to_plot(sites: str | Sequence[str] | None, out: Rebased, trace: Trace) -> tuple[str, ...]:
     """One site or two, which can be drawn."""
-    known = list(out.symmetry.axes)
+    known = list(out.symmetry.stacks)
     slots = {site: array for site in known if (array := _slots(out, trace, site)) is not None}
     if sites is None:
         single = [site for site, array in slots.items() if array.shape[2] == 1]
@@ -103,7 +103,9 @@ def _sites_to_plot(sites: str | Sequence[str] | None, out: Rebased, trace: Trace
         if not chosen:
             raise SymmetryError(f"None of the sites {known} stands under one group alone: there are no slots to draw.")
     else:
-        chosen = (sites,) if isinstance(sites, str) else as_names(sites, "sites", example="('loc', 'scale')")
+        named = (sites,) if isinstance(sites, str) else as_names(sites, "sites", example="('loc', 'scale')")
+        of_family = {site: name for name, stack in out.symmetry.stacks.items() for site in stack.sites}
+        chosen = tuple(of_family.get(site, site) for site in named)
     if unknown := [site for site in chosen if site not in known]:
         raise SymmetryError(f"sites={sites!r}: {unknown} are none of the symmetry's sites {known}.")
     if len(chosen) not in (1, 2):
@@ -112,8 +114,8 @@ def _sites_to_plot(sites: str | Sequence[str] | None, out: Rebased, trace: Trace
     for site in chosen:
         if site not in slots:
             raise SymmetryError(
-                f"Site {site!r} has axes {out.symmetry.axes[site]}: it stands under other than one group, and has no "
-                "slots to draw."
+                f"Site {site!r} has axes {out.symmetry.stacks[site].entries}: it stands under other than one "
+                "group, and has no slots to draw."
             )
         if len(chosen) == 2 and slots[site].shape[2] != 1:
             raise SymmetryError(
@@ -135,7 +137,7 @@ def _slots(out: Rebased, trace: Trace, site: str) -> np.ndarray | None:
     at = [k - len(axes) for k, axis in enumerate(axes) if axis.group is not None]
     if len(at) != 1:
         return None
-    front = np.moveaxis(out.view.open(trace.flat([site]))[site], at[0], 1)
+    front = np.moveaxis(out.view.open(trace.flat(list(out.symmetry.stacks[site].sites)))[site], at[0], 1)
     return front.reshape(*front.shape[:2], -1)
 
 

@@ -59,9 +59,11 @@ class Follows(NamedTuple):
             for site, by_group in verdicts.items()
         }
         none = frozenset()
+        for stack in symmetry.stacks.values():  # a family is one array, and follows as a whole
+            groups |= dict.fromkeys(stack.sites, frozenset.intersection(*(groups.get(s, none) for s in stack.sites)))
         told = set().union(*(names_in(entries) - groups.get(s, none) for s, entries in symmetry.axes.items()))
         groups = {site: names & told for site, names in groups.items()}
-        return cls(groups, tuple(site for site in groups if groups[site] == set(verdicts[site])))
+        return cls(groups, tuple(site for site in groups if site in verdicts and groups[site] == set(verdicts[site])))
 
     def entirely(self) -> Follows:
         """Those alone that follow every group."""
@@ -155,6 +157,9 @@ def _changes(
     trace, other = (trace_model(guide, args, kwargs, key, data) for key in keys)
     values, others = latent_values(trace), latent_values(other)
     points: list[Any] = [values]
+    stacks = [stack for symmetry in symmetries.values() for stack in symmetry.stacks.values() if stack.is_family]
+    # sites of a family change places: their densities do so too, and together stay
+    mates = {site: stack.sites for stack in stacks for site in stack.sites}
     where: list[tuple[str, str, int, int]] = []
     for name, symmetry in symmetries.items():
         for element in elements[name]:
@@ -164,12 +169,12 @@ def _changes(
             for site, moves_others in judged[name].items():
                 where.append((name, site, together, len(points)))
                 changed = moved if site in symmetry.axes and moves_others else others
-                points.append(changed | {site: values[site]})
+                points.append(changed | {mate: values[mate] for mate in mates.get(site, (site,))})
     sites = sorted({site for _, site, *_ in where})
 
     def densities(values: dict[str, Array]) -> Array:
         found = log_density_by_site(guide, trace, values, args, kwargs)
-        return jnp.stack([found[site] for site in sites])
+        return jnp.stack([sum(found[mate] for mate in mates.get(site, (site,))) for site in sites])
 
     # one after the other, so that the guide is compiled once
     at = jax.lax.map(densities, jax.tree.map(lambda *leaves: jnp.stack(leaves), *points))

@@ -37,6 +37,7 @@ from numpyro_symmetry.guides.kinds import (
 from numpyro_symmetry.models import Trace, entrywise, settings_of, trace_model
 from numpyro_symmetry.symmetry import Complement, Element, PlainView, Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.axes import AxisEntry, describe, names_in, padded
+from numpyro_symmetry.symmetry.families import refuse_unlike
 from numpyro_symmetry.symmetry.restriction import with_total
 
 # of Gaussians that elements are proposed by, and bounds are valid whatever these are: so many draws know a mean to a
@@ -107,6 +108,8 @@ def lay_out(
 ) -> Layout:
     """Choose coordinates for every touched site that does not follow, and see whether the guide factorises in them."""
     full = {site: padded(entries, jnp.ndim(trace[site]["value"])) for site, entries in symmetry.axes.items()}
+    for stack in symmetry.stacks.values():
+        refuse_unlike(stack.sites, [supports[site] for site in stack.sites], "support")
     told = {site: follows.told(symmetry, site, entries) for site, entries in full.items()}
     told = {site: entries for site, entries in told.items() if site not in follows.sites}
     white = _whitened(trace, told)

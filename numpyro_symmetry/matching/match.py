@@ -7,6 +7,7 @@ objective recomputed from scratch in float64. Knows costs, Gaussians and the sol
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
@@ -32,6 +33,7 @@ from numpyro_symmetry.matching.sides import (
 from numpyro_symmetry.symmetry import Element, Hard, PlainView, Symmetry, SymmetryError, num_transpositions
 from numpyro_symmetry.symmetry.arguments import is_option, refuse_tracers, seed_of
 from numpyro_symmetry.symmetry.axes import Axis
+from numpyro_symmetry.symmetry.families import stacked
 from numpyro_symmetry.symmetry.hard import concatenate, to_element
 from numpyro_symmetry.symmetry.shown import as_html
 
@@ -228,6 +230,10 @@ def _place(
         return Placed(one.element, one.objective, one.exact, one.converged)
 
     batch = math.prod(leading)
+    left, right = (
+        Side(stacked(bound.stacks, s.loc), s.scale and stacked(bound.stacks, s.scale)) for s in (left, right)
+    )
+    bound = replace(bound, axes={name: stack.entries for name, stack in bound.stacks.items()})
     source = _batch(right, left, right, batch)
     found, num_rounds = place_nested(bound, left, source, batch, simpler)
     before = simpler(Symmetry({}), left, source, (batch,)).objective

@@ -1,11 +1,12 @@
 """What may be permuted, and how it acts. Knows numpy and jax only."""
 
-from numpyro_symmetry.symmetry.axes import Axis, Complement, Concat, Split, Unsigned, Whole
+from numpyro_symmetry.symmetry.axes import Axis, Complement, Concat, Member, Split, Unsigned, Whole
 from numpyro_symmetry.symmetry.elements import compose, inverse, num_transpositions
 from numpyro_symmetry.symmetry.errors import SymmetryError, SymmetryWarning, UnsupportedGuideError
 from numpyro_symmetry.symmetry.findings import Finding, OutOfReach
 from numpyro_symmetry.symmetry.groups import Group
 from numpyro_symmetry.symmetry.hard import Element, Hard, Part, SignedPermutation, permutation_of, permutations
+from numpyro_symmetry.symmetry.permutation_kinds import Kind
 from numpyro_symmetry.symmetry.plain import PlainView
 from numpyro_symmetry.symmetry.symmetry import Symmetry
 
@@ -18,6 +19,8 @@ __all__ = [
     "OutOfReach",
     "Group",
     "Hard",
+    "Kind",
+    "Member",
     "Part",
     "PlainView",
     "SignedPermutation",

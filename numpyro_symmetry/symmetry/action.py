@@ -8,9 +8,10 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from numpyro_symmetry.symmetry.axes import Axis, AxisEntry, is_cut, num_axes, open_axes, open_shape, pieces_of
+from numpyro_symmetry.symmetry.axes import Axis, AxisEntry, is_cut, num_axes, open_axes, open_shape
 from numpyro_symmetry.symmetry.errors import SymmetryError
 from numpyro_symmetry.symmetry.hard import Hard, Part, over
+from numpyro_symmetry.symmetry.pieces import pieces_of
 
 
 def move(g: Mapping[str, Part], entries: tuple[AxisEntry, ...], value: Any) -> Any:

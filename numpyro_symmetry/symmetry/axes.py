@@ -2,21 +2,18 @@
 
 An axis entry is ``None`` (no group), a group name, `Unsigned` (the group permutes but its signs do
 not apply), `Split` (one axis that is several flattened ones) or `Concat` (one axis that is several
-joined end to end). `Whole` and `Complement` stand for an axis that the site does not have. A last entry
+joined end to end). `Whole`, `Complement` and `Member` stand for an axis that the site does not have. A last entry
 ``...`` stands for any number of free axes. Knows no group sizes.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from types import EllipsisType
-from typing import Any, NamedTuple
-
-import jax.numpy as jnp
-import numpy as np
+from typing import NamedTuple
 
 from numpyro_symmetry.symmetry.arguments import as_count
 from numpyro_symmetry.symmetry.errors import SymmetryError
@@ -175,9 +172,46 @@ class Complement:
             raise TypeError(f"Complement takes the total of two parts, a number; got {self.total!r}.")
 
 
-AxisEntry = str | None | Unsigned | Split | Concat | Whole | Complement | EllipsisType
+@dataclass(frozen=True)
+class Member:
+    """One of a family of sites, which is one index of a group along the axis on which the family would be stacked.
+
+    Nobody has to write it: it is what a tuple of names in place of a site, ``{("mu_0", "mu_1"): ("component",)}``,
+    makes of each of these sites. Written before a site's own axes.
+
+    Parameters
+    ----------
+    group
+        Name of the group, or `Unsigned` of it.
+    index
+        Which index of the group the site is.
+    family
+        All sites of the family, in the order of their indices.
+
+    Examples
+    --------
+    >>> from numpyro_symmetry import Symmetry
+    >>> Symmetry({("mu_0", "mu_1"): ("component",)}).axes["mu_1"]
+    (Member(group='component', index=1, family=('mu_0', 'mu_1')),)
+    """
+
+    group: str | Unsigned
+    index: int
+    family: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.group, Unsigned):
+            object.__setattr__(self, "group", _as_group(self.group, "Member takes"))
+
+    @property
+    def size(self) -> int:
+        """Number of sites of the family."""
+        return len(self.family)
+
+
+AxisEntry = str | None | Unsigned | Split | Concat | Whole | Complement | Member | EllipsisType
 # entries for an axis that the site does not have
-VIRTUAL = Whole | Complement
+VIRTUAL = Whole | Complement | Member
 
 
 def _as_group(name: object, what: str) -> str:
@@ -214,40 +248,6 @@ class Axis(NamedTuple):
     size: int | None
 
 
-class Piece(NamedTuple):
-    """A part of a site on which every axis has one label.
-
-    Attributes
-    ----------
-    axes
-        Its axes.
-    indices
-        Where its own entries stand in the flat site, with as many axes.
-    complement
-        The axis, of size one in ``indices``, along which the rest of a whole is to be put beside them.
-    """
-
-    axes: tuple[Axis, ...]
-    indices: np.ndarray
-    complement: tuple[int, Complement] | None = None
-
-    def with_rest(self, own: Any, *, common: bool = False) -> Any:
-        """Its entries ``(*leading, *shape)`` of its own ones, and of what the rest has in common with them."""
-        if self.complement is None:
-            return own
-        axis, total = self.complement[0] - len(self.axes), self.complement[1].total
-        if total is not None and not common and not jnp.issubdtype(own.dtype, jnp.inexact):
-            raise SymmetryError(f"{self.complement[1]} stands on values of type {own.dtype}; expected real numbers.")
-        rest = own if total is None or common else total - own
-        return (np if isinstance(own, np.ndarray) else jnp).concatenate([own, rest], axis)
-
-    def own(self, entries: Any) -> Any:
-        """The inverse of `with_rest`."""
-        if self.complement is None:
-            return entries
-        return entries[(..., slice(1), *[slice(None)] * (len(self.axes) - 1 - self.complement[0]))]
-
-
 def check_entries(site: str, entries: object) -> tuple[AxisEntry, ...]:
     """Return a site's entries as a tuple, or say which of them cannot be read.
 
@@ -271,8 +271,9 @@ def check_entries(site: str, entries: object) -> tuple[AxisEntry, ...]:
             raise SymmetryError(f"Site {site!r}: {what} stands before its own axes; got {describe(tuple(entries))}.")
         if entry is not ...:
             _check_entry(f"Site {site!r} axis {position - len(entries)}", entry, inside=None)
-    if sum(isinstance(entry, Complement) for entry in entries) > 1:
-        raise SymmetryError(f"Site {site!r}: Complement may stand there once; got {describe(tuple(entries))}.")
+    for kind in (Complement, Member):
+        if sum(isinstance(entry, kind) for entry in entries) > 1:
+            raise SymmetryError(f"Site {site!r}: {kind.__name__} may stand there once; got {describe(tuple(entries))}.")
     where = f"Site {site!r}: an entry that is a string is"
     return tuple(_as_group(entry, where) if isinstance(entry, str) else entry for entry in entries)
 
@@ -297,6 +298,8 @@ def labels(entries: Sequence[AxisEntry]) -> tuple[Axis, ...]:
                 found += [a._replace(size=n) if a.size is None else a for a in labels((part,))]
         elif isinstance(entry, Unsigned):
             found.append(Axis(entry.group, False, None))
+        elif isinstance(entry, Member):
+            found += [a._replace(size=entry.size) for a in labels((entry.group,))]
         elif isinstance(entry, VIRTUAL):
             found.append(Axis(entry.group, True, entry.size))
         elif entry is not ...:
@@ -305,7 +308,7 @@ def labels(entries: Sequence[AxisEntry]) -> tuple[Axis, ...]:
 
 
 def num_axes(entries: Sequence[AxisEntry]) -> int:
-    """How many of a site's own axes its entries describe: every entry but `Whole` and `Complement`."""
+    """How many of a site's own axes its entries describe: every entry but `Whole`, `Complement` and `Member`."""
     return sum(not isinstance(entry, VIRTUAL) for entry in entries)
 
 
@@ -318,6 +321,12 @@ def padded(entries: Sequence[AxisEntry], ndim: int) -> tuple[AxisEntry, ...]:
 def names_in(entries: Sequence[AxisEntry]) -> set[str]:
     """Names of the groups that stand anywhere in a site's entries."""
     return {axis.group for axis in labels(entries) if axis.group is not None}
+
+
+def group_names(axes: Mapping[str, Sequence[AxisEntry]]) -> list[str]:
+    """Names of the groups that stand on axes of any site, in the order of the sites."""
+    found = (axis.group for entries in axes.values() for axis in labels(entries))
+    return list(dict.fromkeys(name for name in found if name is not None))
 
 
 def is_cut(entries: Sequence[AxisEntry]) -> bool:
@@ -347,35 +356,14 @@ def open_shape(entries: Sequence[AxisEntry], shape: Sequence[int]) -> tuple[int,
     return tuple(opened)
 
 
-def pieces_of(entries: Sequence[AxisEntry], shape: Sequence[int]) -> list[Piece]:
-    """The pieces of a site of a shape, which together hold each of its entries once."""
-    return _open(tuple(entries), np.arange(math.prod(shape)).reshape(shape))
-
-
-def _open(entries: tuple[AxisEntry, ...], indices: np.ndarray) -> list[Piece]:
-    shape = indices.shape
-    for k, entry in enumerate(entries):
-        if isinstance(entry, VIRTUAL):
-            found = _open((*entries[:k], entry.group, *entries[k + 1 :]), np.expand_dims(indices, k))
-            return [p._replace(complement=(k, entry)) for p in found] if isinstance(entry, Complement) else found
-        if isinstance(entry, Split):
-            opened = indices.reshape(*shape[:k], *entry.sizes, *shape[k + 1 :])
-            return _open(entries[:k] + entry.groups + entries[k + 1 :], opened)
-        if isinstance(entry, Concat):
-            parts = np.split(indices, np.cumsum(entry.sizes)[:-1], axis=k)
-            each = [
-                _open((*entries[:k], part, *entries[k + 1 :]), x) for part, x in zip(entry.groups, parts, strict=True)
-            ]
-            return [piece for found in each for piece in found]
-    return [Piece(labels(entries), indices)]
-
-
 def describe(entries: Sequence[AxisEntry]) -> str:
     """The entries as a person would write them: ``(·, hidden)``."""
 
     def one(entry: AxisEntry) -> str:
         if isinstance(entry, Unsigned):
             return f"|{entry.group}|"
+        if isinstance(entry, Member):
+            return f"{one(entry.group)}[{entry.index}]"
         if isinstance(entry, VIRTUAL):
             return f"{'whole' if isinstance(entry, Whole) else 'part of'} {entry.group}"
         if isinstance(entry, Split | Concat):

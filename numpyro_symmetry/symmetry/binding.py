@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from jax.typing import ArrayLike
 
 from numpyro_symmetry.symmetry.arguments import shape_of
-from numpyro_symmetry.symmetry.axes import VIRTUAL, AxisEntry, describe, labels, num_axes
+from numpyro_symmetry.symmetry.axes import VIRTUAL, AxisEntry, Member, describe, labels, num_axes
 from numpyro_symmetry.symmetry.errors import SymmetryError
+from numpyro_symmetry.symmetry.families import refuse_unlike
 
 
 def bind_axes(
@@ -42,8 +43,13 @@ def bind_axes(
         bound[site] = entries
         for position, entry in enumerate(entries):
             where = f"site {site!r} axis {position - len(entries)}"
+            if isinstance(entry, Member):
+                others = [shape_of(values[other], f"Site {other!r}") for other in entry.family if other in values]
+                refuse_unlike([other for other in entry.family if other in values], others, "shape")
             if isinstance(entry, VIRTUAL):
-                _agree(entry.group, entry.size, f"whole site {site!r}", sizes, seen)
+                where = f"family {entry.family}" if isinstance(entry, Member) else f"whole site {site!r}"
+                for axis in labels((entry,)):
+                    _agree(str(axis.group), entry.size, where, sizes, seen)
                 continue
             size = shape[len(shape) - len(entries) + position]
             for axis in labels((entry,)):

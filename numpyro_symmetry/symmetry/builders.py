@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from numpyro_symmetry.symmetry.arguments import as_names, is_option
 from numpyro_symmetry.symmetry.axes import AxisEntry, check_entries, names_in
@@ -69,13 +69,13 @@ def mlp(
     return _of_kind(cls, axes, kind)
 
 
-def mixture(cls: type[Symmetry], *sites: str, group: str = "component") -> Symmetry:
+def mixture(cls: type[Symmetry], *sites: str | tuple[str, ...], group: str = "component") -> Symmetry:
     """Symmetry of a mixture: the first axis of every named site is the component.
 
     Parameters
     ----------
     *sites
-        Sites of shape ``(K, ...)``: weights, locations, scales.
+        Sites of shape ``(K, ...)``: weights, locations, scales. A tuple of names is one site for each component.
     group
         Name of the group.
 
@@ -89,8 +89,12 @@ def mixture(cls: type[Symmetry], *sites: str, group: str = "component") -> Symme
     >>> from numpyro_symmetry import Symmetry
     >>> dict(Symmetry.mixture("weights", "loc").axes)
     {'weights': ('component', Ellipsis), 'loc': ('component', Ellipsis)}
+    >>> Symmetry.mixture("weights", ("loc_0", "loc_1", "loc_2"))
+    Symmetry(S? on 'component')
+      weights: (component, ...)
+      loc_0…loc_2: (component, ...)
     """
-    if wrong := [site for site in sites if not isinstance(site, str)]:
+    if wrong := [site for site in sites if not isinstance(site, str | tuple)]:
         raise TypeError(f"Sites are names, one argument each, such as mixture('weights', 'loc'); got {wrong[0]!r}.")
     if not sites:
         raise SymmetryError("A mixture needs at least one site whose first axis is the component; none was named.")
@@ -180,6 +184,6 @@ def factor(
     return _of_kind(cls, axes | others, kind)
 
 
-def _of_kind(cls: type[Symmetry], axes: Mapping[str, tuple[AxisEntry, ...]], kind: str = "permutation") -> Symmetry:
+def _of_kind(cls: type[Symmetry], axes: Mapping[Any, tuple[AxisEntry, ...]], kind: str = "permutation") -> Symmetry:
     names = set().union(*map(names_in, axes.values()))
     return cls(axes, kinds=dict.fromkeys(names, kind))

@@ -10,11 +10,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from numpyro_symmetry.symmetry.arguments import as_count, is_option, shape_of
-from numpyro_symmetry.symmetry.axes import VIRTUAL, AxisEntry, Complement, describe, is_cut, labels, num_axes, pieces_of
+from numpyro_symmetry.symmetry.axes import VIRTUAL, AxisEntry, Complement, describe, is_cut, labels, num_axes
 from numpyro_symmetry.symmetry.elements import batch_of, broadcast, check_element
 from numpyro_symmetry.symmetry.errors import SymmetryError
-from numpyro_symmetry.symmetry.groups import KINDS, Group
+from numpyro_symmetry.symmetry.families import Stack, member_of
+from numpyro_symmetry.symmetry.groups import Group
 from numpyro_symmetry.symmetry.hard import Element, over
+from numpyro_symmetry.symmetry.permutation_kinds import FIXED, KINDS, Kind
+from numpyro_symmetry.symmetry.pieces import pieces_of
 
 _EXAMPLES = {
     "axes": "{'w': ('hidden', None)}",
@@ -55,8 +58,8 @@ def check_groups(
         if unknown := sorted(set(by_name) - set(names), key=str):
             raise SymmetryError(f"{what} names {unknown}, but the groups on the axes are {names}.")
     for name, kind in kinds.items():
-        if not is_option(kind, KINDS):
-            raise SymmetryError(f"Group {name!r} has kind {kind!r}; expected one of {KINDS}.")
+        if not (isinstance(kind, Kind) or is_option(kind, (*KINDS, FIXED))):
+            raise SymmetryError(f"Group {name!r} has kind {kind!r}; expected one of {(*KINDS, FIXED)}, or a Kind.")
     for name, labels_ in orbits.items():
         if sizes.setdefault(name, len(labels_)) != len(labels_):
             raise SymmetryError(f"Group {name!r} has size {sizes[name]}, but its orbits label {len(labels_)} indices.")
@@ -79,10 +82,10 @@ def entries_of_one_piece(axes: Mapping[str, tuple[AxisEntry, ...]], site: str) -
     """A site's entries, if they open into one array."""
     if site not in axes:
         raise SymmetryError(f"Site {site!r} is none of the symmetry's sites {list(axes)}.")
-    if is_cut(axes[site]):
+    if is_cut(axes[site]) or member_of(axes[site]) is not None:
         raise SymmetryError(
-            f"Site {site!r} has axes {describe(axes[site])}: joined axes, and the rest of a whole, open into "
-            "other arrays than its own. Use symmetry.apply, which acts on the site as it is."
+            f"Site {site!r} has axes {describe(axes[site])}: joined axes, the rest of a whole, and sites of a family "
+            "open into other arrays than its own. Use symmetry.apply, which acts on the site as it is."
         )
     return axes[site]
 
@@ -136,9 +139,9 @@ def check_of_groups(known: Mapping[str, Group], g: Any) -> None:
         known[name].check(name, part)
 
 
-def check_fibres(axes: Mapping[str, tuple[AxisEntry, ...]]) -> None:
+def check_fibres(stacks: Mapping[str, Stack]) -> None:
     """Every piece with a fibred group on it has each axis it is fibred over, once."""
-    for site, entries in axes.items():
+    for site, (_, entries, _) in stacks.items():
         if not any("/" in (axis.group or "") for axis in labels(entries)):
             continue
         shape = tuple(getattr(e, "size", 1) for e in entries if e is not ... and not isinstance(e, VIRTUAL))

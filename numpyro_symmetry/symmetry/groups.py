@@ -19,8 +19,7 @@ from jax.core import Tracer
 from numpyro_symmetry.symmetry.arguments import as_real_array, shape_of
 from numpyro_symmetry.symmetry.errors import SymmetryError
 from numpyro_symmetry.symmetry.hard import Hard, Part, SignedPermutation
-
-KINDS = ("permutation", "signed", "fixed")
+from numpyro_symmetry.symmetry.permutation_kinds import KINDS, Kind
 
 
 class Group(NamedTuple):
@@ -31,7 +30,7 @@ class Group(NamedTuple):
     size
         Number ``n`` of interchangeable indices, or ``None`` before `Symmetry.bind`.
     kind
-        ``"permutation"`` (order ``n!``) or ``"signed"`` (order ``2^n n!``).
+        ``"permutation"`` (order ``n!``), ``"signed"`` (order ``2^n n!``), or a `Kind`.
     orbits
         A label for each index, if only indices of one label are interchangeable.
     over
@@ -41,7 +40,7 @@ class Group(NamedTuple):
     """
 
     size: int | None
-    kind: str
+    kind: str | Kind
     orbits: tuple[int, ...] | None = None
     over: tuple[str, ...] = ()
     cells: tuple[int, ...] = ()
@@ -54,12 +53,17 @@ class Group(NamedTuple):
     @property
     def signed(self) -> bool:
         """Whether elements carry signs."""
-        return self.kind == "signed"
+        return self.permutations.signed
+
+    @property
+    def permutations(self) -> Kind:
+        """Which permutations of an orbit are its elements."""
+        return self.kind if isinstance(self.kind, Kind) else KINDS[self.kind]
 
     @property
     def is_trivial(self) -> bool:
         """Whether the identity is its only element."""
-        return not self.signed and max(self.orbit_sizes) == 1
+        return not self.signed and all(self.permutations.log_order(n) == 0.0 for n in self.orbit_sizes)
 
     def members(self) -> list[np.ndarray]:
         """Indices of each orbit: what is interchangeable."""
@@ -75,7 +79,7 @@ class Group(NamedTuple):
     def log_order(self) -> float:
         """Logarithm of the number of elements, nats."""
         assert self.size is not None
-        one = math.fsum(math.lgamma(n + 1) for n in self.orbit_sizes) + self.signed * self.size * math.log(2.0)
+        one = math.fsum(map(self.permutations.log_order, self.orbit_sizes)) + self.signed * self.size * math.log(2.0)
         return math.prod(self.cells) * one
 
     def identity(self, batch: tuple[int, ...] = ()) -> Hard:
@@ -89,7 +93,7 @@ class Group(NamedTuple):
         assert self.size is not None
         one = np.arange(self.size)[None]
         for orbit in self.members():
-            orders = np.array(list(itertools.permutations(orbit)))
+            orders = orbit[self.permutations.elements(len(orbit))]
             earlier, one = len(one), np.repeat(one, len(orders), 0)
             one[:, orbit] = np.tile(orders, (earlier, 1))
         flips = np.array(list(itertools.product((1, -1), repeat=self.size * self.signed)))
@@ -101,37 +105,34 @@ class Group(NamedTuple):
         """Uniformly random elements."""
         found = self.identity(batch)
         for orbit in self.members():
-            found.permutation[..., orbit] = rng.permuted(found.permutation[..., orbit], axis=-1)
+            index = np.broadcast_to(np.arange(len(orbit)), (*batch, *self.cells, len(orbit)))
+            found.permutation[..., orbit] = orbit[self.permutations.random(rng, index)]
         return found if found.sign is None else found._replace(sign=rng.choice([-1, 1], found.sign.shape))
 
     def sample(self, rng_key: Array, shape: tuple[int, ...]) -> Part:
         """Uniformly random elements, of JAX."""
         key_permutation, key_sign = jax.random.split(rng_key)
-        index = jnp.broadcast_to(jnp.arange(self.size), (*shape, *self.cells, self.size or 0))
-        if self.orbits is None:
-            permutation = jax.random.permutation(key_permutation, index, axis=-1, independent=True)
-        else:
-            # ranks, because a large label would swallow the random number that is added to it
-            labels = np.unique(np.asarray(self.orbits), return_inverse=True)[1]
-            # indices shuffled within their orbits, orbit after orbit, go to the places that the orbits hold
-            shuffled = jnp.argsort(labels + jax.random.uniform(key_permutation, index.shape), axis=-1)
-            permutation = jnp.zeros_like(index).at[..., np.argsort(labels, kind="stable")].set(shuffled)
+        permutation = jnp.broadcast_to(jnp.arange(self.size), (*shape, *self.cells, self.size or 0))
+        members = [orbit for orbit in self.members() if len(orbit) > 1]
+        keys = [key_permutation] if self.orbits is None else jax.random.split(key_permutation, max(len(members), 1))
+        for key, orbit in zip(keys, members, strict=False):
+            index = jnp.broadcast_to(jnp.arange(len(orbit)), (*shape, *self.cells, len(orbit)))
+            permutation = permutation.at[..., orbit].set(jnp.asarray(orbit)[self.permutations.sample(key, index)])
         signs = jax.random.rademacher(key_sign, permutation.shape, int) if self.signed else None
         return Hard(permutation, signs).part()
 
     def generators(self, rng: np.random.Generator) -> list[Hard]:
-        """A cycle and a swap of every orbit and, for signed groups, a flip in it; in one cell of a fibred group."""
+        """Generators of every orbit and, for signed groups, a flip in it; in one cell of a fibred group."""
         cell = tuple(int(rng.integers(size)) for size in self.cells)
         found: list[Hard] = []
         for orbit in self.members():
-            order = rng.permutation(orbit)
-            # of two indices, the cycle is the swap
-            for some in [order][: len(order) > 1] + [order[:2]][: len(order) > 2]:
+            order = rng.permutation(len(orbit))
+            for one in self.permutations.generators(order):
                 found.append(self.identity())
-                found[-1].permutation[(*cell, some)] = np.roll(some, -1)
+                found[-1].permutation[(*cell, orbit)] = orbit[one]
             if self.signed:
                 found.append(self.identity())
-                found[-1].sign[(*cell, order[0])] = -1
+                found[-1].sign[(*cell, orbit[order[0]])] = -1
         return found
 
     def check(self, name: str, part: Part) -> None:
@@ -176,11 +177,16 @@ class Group(NamedTuple):
             )
         if self.orbits is not None and (np.asarray(self.orbits)[index] != np.asarray(self.orbits)).any():
             raise SymmetryError(f"Element of group {name!r} moves indices between its orbits {self.orbits}.")
+        for orbit in [] if self.size is None or self.permutations.is_full else self.members():
+            within = np.searchsorted(orbit, index[..., orbit])
+            if not (inside := self.permutations.contains(within)).all():
+                got = np.array2string(within[~inside][0], threshold=8, separator=", ")
+                raise SymmetryError(f"Element of group {name!r} is none of kind {self.permutations.name!r}; got {got}.")
 
     def __str__(self) -> str:
         if self.size is None:
-            return f"{'±' * self.signed}S?"
-        one = "×".join(f"{'±' * self.signed}S{n}" for n in self.orbit_sizes if n > 1 or self.signed)
+            return f"{self.permutations.symbol}?"
+        one = "×".join(f"{self.permutations.symbol}{n}" for n in self.orbit_sizes if n > 1 or self.signed)
         return f"({one})^{math.prod(self.cells)}" if self.cells else one or "S1"
 
 

@@ -5,6 +5,7 @@ Users write a bare array, or a `SignedPermutation`; algorithms work on `Hard`, w
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple, TypeVar
@@ -108,6 +109,13 @@ def concatenate(parts: Sequence[Hard]) -> Hard:
     """Several batches of one group as one."""
     signs = [part.sign for part in parts if part.sign is not None]
     return Hard(np.concatenate([part.permutation for part in parts]), np.concatenate(signs) if signs else None)
+
+
+def products(every: Mapping[str, Hard]) -> dict[str, Hard]:
+    """Elements of several groups, each with each."""
+    orders = [len(part.permutation) for part in every.values()]
+    chosen = np.indices(orders).reshape(len(orders), math.prod(orders))
+    return {name: part.at(index) for (name, part), index in zip(every.items(), chosen, strict=True)}
 
 
 def from_element(element: Mapping[str, Part]) -> dict[str, Hard]:

@@ -17,9 +17,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from numpyro_symmetry.symmetry.axes import Axis, AxisEntry, Piece, Unsigned, num_axes, pieces_of
+from numpyro_symmetry.symmetry.axes import Axis, AxisEntry, Unsigned, num_axes
+from numpyro_symmetry.symmetry.errors import SymmetryError
+from numpyro_symmetry.symmetry.families import Stack
 from numpyro_symmetry.symmetry.groups import Group
 from numpyro_symmetry.symmetry.hard import Element, Hard, from_element, over
+from numpyro_symmetry.symmetry.pieces import Piece, pieces_of
 from numpyro_symmetry.symmetry.symmetry import Symmetry
 
 # JAX keeps constants by identity, and an int64 array that has met single precision breaks in double
@@ -35,12 +38,30 @@ def untangled(symmetry: Symmetry) -> Symmetry:
     the other. Either the outer groups are held still or the inner ones, whichever leaves more elements.
     """
     groups = symmetry.groups
+    refuse_what_is_not_full(symmetry)
     outer = {label for name in groups for label in over(name) if label in groups}
     inner = {name for name in groups if any(label in groups for label in over(name))}
     if not outer:
         return symmetry
     choices = [symmetry.restrict([n for n in groups if n not in gone]) for gone in (outer, inner)]
     return max(choices, key=Symmetry.log_order)
+
+
+def refuse_what_is_not_full(symmetry: Symmetry) -> None:
+    """Refuse groups of which some permutations of their indices are no elements.
+
+    Raises
+    ------
+    SymmetryError
+        Naming the group and its kind.
+    """
+    for name, group in symmetry.groups.items():
+        if not group.permutations.is_full:
+            raise SymmetryError(
+                f"Group {name!r} is of kind {group.permutations.name!r}: expected one of which every permutation "
+                "of its indices is an element, as units are placed by assignment here. Enumerate it "
+                "(symmetry.elements()), or leave it out by symmetry.restrict."
+            )
 
 
 @dataclass(frozen=True)
@@ -90,17 +111,18 @@ class PlainView:
         ``common``: of standard deviations, which the rest of a whole has in common with it.
         """
         opened = {site: value for site, value in values.items() if site not in self.shapes}
-        for name, (site, piece) in self._pieces.items():
-            if site in values:
-                own = _take(values[site], self.shapes[site], piece.indices, self._boxes[name])
+        there = {name: s.of(values) for name, s in self.whole.stacks.items() if all(site in values for site in s.sites)}
+        for name, (stack, piece) in self._pieces.items():
+            if stack.name in there:
+                own = _take(there[stack.name], stack.shape(self.shapes), piece.indices, self._boxes[name])
                 opened[name] = piece.with_rest(own, common=common)
         return opened
 
     def close(self, opened: Mapping[str, Any]) -> dict[str, Any]:
         """The inverse of `open`."""
         values = {name: value for name, value in opened.items() if name not in self._pieces}
-        for site, shape in self.shapes.items():
-            here = [(name, piece) for name, (owner, piece) in self._pieces.items() if owner == site and name in opened]
+        for stack in self.whole.stacks.values():
+            here = [(name, piece) for name, (owner, piece) in self._pieces.items() if owner == stack and name in opened]
             if not here:
                 continue
             flat = [(p.own(opened[n]), opened[n].shape[: opened[n].ndim - p.indices.ndim], p) for n, p in here]
@@ -111,7 +133,7 @@ class PlainView:
             # what was never cut is not copied
             is_whole = len(joined) == 1 and np.array_equal(back, np.arange(len(back)))
             found = joined[0] if is_whole else xp.concatenate(joined, -1)[..., back]
-            values[site] = found.reshape((*lead, *shape))
+            values |= stack.apart(found.reshape((*lead, *stack.shape(self.shapes))))
         return values
 
     def element(self, plain: Element, symmetry: Symmetry | None = None, batch: tuple[int, ...] = ()) -> Element:
@@ -142,8 +164,8 @@ class PlainView:
             found[name] = part._replace(permutation=np.searchsorted(members, part.permutation))
         return found
 
-    def site_of(self, piece: str) -> str:
-        """The site that a piece is cut from."""
+    def stack_of(self, piece: str) -> Stack:
+        """The site, or the family of sites, that a piece is cut from."""
         return self._pieces[piece][0]
 
     # ---- private -----------------------------------------------------------------------------------------------
@@ -160,20 +182,21 @@ class PlainView:
         }
 
     @cached_property
-    def _pieces(self) -> dict[str, tuple[str, Piece]]:
-        """Name -> the site it is cut from, and where."""
-        found: dict[str, tuple[str, Piece]] = {}
-        for site, entries in self.whole.axes.items():
-            pieces = [part for piece in pieces_of(entries, self.shapes[site]) for part in self._cut(piece)]
+    def _pieces(self) -> dict[str, tuple[Stack, Piece]]:
+        """Name -> the array it is cut from, and where."""
+        found: dict[str, tuple[Stack, Piece]] = {}
+        for stack in self.whole.stacks.values():
+            every = pieces_of(stack.entries, stack.shape(self.shapes))
+            pieces = [part for piece in every for part in self._cut(piece)]
             for k, piece in enumerate(pieces):
                 narrow = piece._replace(indices=piece.indices.astype(_INDEX))
-                found[site if len(pieces) == 1 else f"{site}#{k}"] = (site, narrow)
+                found[stack.name if len(pieces) == 1 else f"{stack.name}#{k}"] = (stack, narrow)
         return found
 
     @cached_property
     def _boxes(self) -> dict[str, Box | None]:
-        """Piece -> the slices of its site that hold it, or ``None``: then its entries are scattered."""
-        return {name: _box(piece.indices, self.shapes[site]) for name, (site, piece) in self._pieces.items()}
+        """Piece -> the slices of its array that hold it, or ``None``: then its entries are scattered."""
+        return {name: _box(piece.indices, stack.shape(self.shapes)) for name, (stack, piece) in self._pieces.items()}
 
     def _cut(self, piece: Piece) -> list[Piece]:
         """A piece cut further, until each of its axes has one plain label: cell by cell, and orbit by orbit."""

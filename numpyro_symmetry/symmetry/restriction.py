@@ -27,8 +27,9 @@ def _kept(entry: Any, stays: Container[str]) -> Any:
     if isinstance(entry, Split | Concat):
         parts = tuple(_kept(part, stays) for part in entry.groups)
         return type(entry)(entry.sizes, parts) if any(parts) else None
-    group = entry.group if isinstance(entry, Unsigned | VIRTUAL) else entry
-    return entry if group is ... or group in stays else None
+    if isinstance(entry, Unsigned | VIRTUAL):
+        return entry if _kept(entry.group, stays) is not None else None
+    return entry if entry is ... or entry in stays else None
 
 
 def with_total(axes: Mapping[str, tuple[AxisEntry, ...]], total: float | None) -> dict[str, tuple[AxisEntry, ...]]:

@@ -5,7 +5,6 @@ Acts on constrained values, as the model sees them. Knows no densities and no Nu
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -15,7 +14,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 from jax.core import Tracer
 from jax.typing import ArrayLike
@@ -28,6 +26,7 @@ from numpyro_symmetry.symmetry.axes import (
     AxisEntry,
     check_entries,
     describe,
+    group_names,
     is_cut,
     labels,
     num_axes,
@@ -36,9 +35,11 @@ from numpyro_symmetry.symmetry.axes import (
 )
 from numpyro_symmetry.symmetry.binding import bind_axes
 from numpyro_symmetry.symmetry.errors import SymmetryError
+from numpyro_symmetry.symmetry.families import Stack, by_site, check_families, stacks_of
 from numpyro_symmetry.symmetry.findings import Finding, OutOfReach, explain
 from numpyro_symmetry.symmetry.groups import Group
-from numpyro_symmetry.symmetry.hard import Element, over
+from numpyro_symmetry.symmetry.hard import Element, over, products
+from numpyro_symmetry.symmetry.permutation_kinds import PERMUTATION, Kind
 from numpyro_symmetry.symmetry.restriction import axes_of_groups, with_total
 from numpyro_symmetry.symmetry.shown import as_html
 
@@ -58,12 +59,13 @@ class Symmetry:
     axes
         Site -> one entry for each of its last axes: ``None``, a group name, `Unsigned`, `Split`, `Concat`, and
         possibly a last ``...`` for any number of free axes. `Whole` before them is for signs of the site as a whole,
-        `Complement` for ``p`` of which ``1 - p`` is the other part.
+        `Complement` for ``p`` of which ``1 - p`` is the other part. A tuple of names in place of a site is a family,
+        one site for each index of a group: the entry of that group, then those of the sites' own axes.
         A group may stand on two axes of one site. A group named ``"head/unit"`` is *fibred* over the axis ``"head"``:
         it permutes the units of each head on their own.
     kinds
-        Group name -> ``"permutation"`` (default), ``"signed"`` (odd activations, factors), or ``"fixed"`` for an axis
-        that only serves others to be fibred over.
+        Group name -> ``"permutation"`` (default), ``"signed"`` (odd activations, factors), ``"fixed"`` for an axis that
+        only serves others to be fibred over, or a `Kind` of one's own.
     sizes
         Group name -> size. Usually left out and filled by `bind`, which every entry point calls.
     orbits
@@ -98,8 +100,8 @@ class Symmetry:
       w2: (hidden, ·)
     """
 
-    axes: Mapping[str, tuple[AxisEntry, ...]]
-    kinds: Mapping[str, str] = field(default_factory=dict)
+    axes: Mapping[Any, tuple[AxisEntry, ...]]
+    kinds: Mapping[str, str | Kind] = field(default_factory=dict)
     sizes: Mapping[str, int] = field(default_factory=dict)
     orbits: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     findings: tuple[Finding, ...] = field(default=(), compare=False)
@@ -107,16 +109,17 @@ class Symmetry:
 
     def __post_init__(self) -> None:
         given = {name: checks.as_mapping(name, getattr(self, name)) for name in _MAPPINGS}
-        axes = {site: check_entries(site, entries) for site, entries in given["axes"].items()}
+        axes = {site: check_entries(site, entries) for site, entries in by_site(given["axes"]).items()}
+        check_families(axes)
         sizes = {name: checks.as_size(name, size) for name, size in given["sizes"].items()}
         orbits = {name: checks.as_labels(name, labels_) for name, labels_ in given["orbits"].items()}
-        kinds, names = given["kinds"], _group_names(axes)
+        kinds, names = given["kinds"], group_names(axes)
         checks.check_groups(names, kinds, sizes, orbits)
         # only what differs from the default, so that symmetries spelt differently compare equal
-        kinds = {name: kind for name, kind in kinds.items() if kind != "permutation"}
+        kinds = {name: kind for name, kind in kinds.items() if kind not in ("permutation", PERMUTATION)}
         for name, value in zip(_MAPPINGS, (axes, kinds, sizes, orbits), strict=True):
             object.__setattr__(self, name, MappingProxyType(value))
-        checks.check_fibres(axes)
+        checks.check_fibres(self.stacks)
         checks.check_complements(axes, kinds, orbits)
 
     def __hash__(self) -> int:
@@ -151,6 +154,11 @@ class Symmetry:
             if self.kinds.get(name) != "fixed"
         }
 
+    @cached_property
+    def stacks(self) -> dict[str, Stack]:
+        """The arrays on which groups act, by name: sites as they are, and families of sites, stacked."""
+        return stacks_of(self.axes)
+
     @property
     def is_bound(self) -> bool:
         """Whether every group has a size and no site a ``...``."""
@@ -161,7 +169,8 @@ class Symmetry:
         """Whether every group permutes all of its indices alike, and every site has one piece: no orbits, no fibres."""
         fibred = any("/" in name for name in self.group_names()) or "fixed" in self.kinds.values()
         plainly = all(not is_cut(e) and num_axes(e) == len(e) for e in self.axes.values())
-        return not self.orbits and not fibred and plainly
+        is_full = all(group.permutations.is_full for group in self.groups.values())
+        return not self.orbits and not fibred and plainly and is_full
 
     def log_order(self) -> float:
         """Logarithm of the number of elements, ``log|G|`` in nats: ``Σ log n!``, plus ``n log 2`` if signed."""
@@ -308,12 +317,8 @@ class Symmetry:
             raise SymmetryError(
                 f"The group has e^{self.log_order():.1f} elements; enumerating is limited to max_order={max_order}."
             )
-
         every = {name: group.elements() for name, group in self._bound_groups().items()}
-        orders = [len(part.permutation) for part in every.values()]
-        chosen = np.indices(orders).reshape(len(orders), math.prod(orders))
-        parts = zip(every.items(), chosen, strict=True)
-        return {name: part.at(index).each(jnp.asarray).part() for (name, part), index in parts}
+        return {name: part.each(jnp.asarray).part() for name, part in products(every).items()}
 
     def apply(self, g: Element, values: Mapping[str, Any]) -> dict[str, Any]:
         """Act on values: ``(g·w)[i] = w[g[i]]`` along every axis a group stands on.
@@ -345,16 +350,17 @@ class Symmetry:
         refuse_masked({site: values[site] for site in self.axes})
         checks.check_of_groups(symmetry.groups, g)
         traced = any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(g))
-        moved = dict(values)
+        moved, arrays = dict(values), {site: as_array(values[site], f"Site {site!r}") for site in symmetry.axes}
         for site, entries in symmetry.axes.items():
-            value = as_array(values[site], f"Site {site!r}")
-            checks.check_batch(site, value.shape[: value.ndim - num_axes(entries)], entries, g)
-            moved[site] = move(g, entries, jnp.asarray(value) if traced else value)
+            checks.check_batch(site, arrays[site].shape[: arrays[site].ndim - num_axes(entries)], entries, g)
+        for stack in symmetry.stacks.values():
+            value = stack.of(arrays)
+            moved |= stack.apart(move(g, stack.entries, jnp.asarray(value) if traced else value))
         return moved
 
     def group_names(self) -> list[str]:
         """Names of the groups that stand on some axis, bound to a size or not."""
-        return _group_names(self.axes)
+        return group_names(self.axes)
 
     # ---- private -----------------------------------------------------------------------------------------------
 
@@ -363,13 +369,15 @@ class Symmetry:
         if unknown := sorted(set(sites) - set(self.axes)):
             raise SymmetryError(f"restrict names sites {unknown}, but the symmetry acts on {sorted(self.axes)}.")
         axes = {site: entries for site, entries in self.axes.items() if site in sites}
+        check_families(axes)
         signed = {axis.group for entries in axes.values() for axis in labels(entries) if axis.signed}
-        kept = {name: kind for name, kind in self.kinds.items() if name in signed or name not in self.groups}
+        odd = {name for name, group in self.groups.items() if group.signed} - signed
+        kept = {name: kind for name, kind in self.kinds.items() if name not in odd}
         return self._with_axes(axes, kept)
 
-    def _with_axes(self, axes: dict[str, tuple[AxisEntry, ...]], kinds: Mapping[str, str]) -> Symmetry:
+    def _with_axes(self, axes: dict[str, tuple[AxisEntry, ...]], kinds: Mapping[str, str | Kind]) -> Symmetry:
         """The groups that stand on some axes, of these kinds; what is fixed has no orbits of its own."""
-        known = _group_names(axes)
+        known = group_names(axes)
         kinds = {name: kind for name, kind in kinds.items() if name in known}
         sizes = {name: size for name, size in self.sizes.items() if name in known}
         orbits = {name: one for name, one in self.orbits.items() if name in known and kinds.get(name) != "fixed"}
@@ -383,12 +391,7 @@ class Symmetry:
     def __repr__(self) -> str:
         names = [f"{group} on {name!r}" for name, group in self.groups.items()]
         order = f"; log|G| = {self.log_order():.1f} nats" if set(self.sizes) == set(self.group_names()) else ""
-        sites = "".join(f"\n  {site}: {describe(entries)}" for site, entries in self.axes.items())
+        sites = "".join(f"\n  {name}: {describe(stack.entries)}" for name, stack in self.stacks.items())
         return f"Symmetry({' × '.join(names) or 'trivial'}{order}){sites}"
 
     _repr_html_ = as_html
-
-
-def _group_names(axes: Mapping[str, tuple[AxisEntry, ...]]) -> list[str]:
-    found = itertools.chain.from_iterable(labels(entries) for entries in axes.values())
-    return list(dict.fromkeys(axis.group for axis in found if axis.group is not None))

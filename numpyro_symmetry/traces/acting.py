@@ -5,43 +5,49 @@ Knows elements and arrays; not how elements were found, and no containers.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from numpyro_symmetry.assignment.family import State
 from numpyro_symmetry.symmetry import Hard, Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.action import move
-from numpyro_symmetry.symmetry.axes import AxisEntry, labels
+from numpyro_symmetry.symmetry.axes import AxisEntry, labels, names_in
+from numpyro_symmetry.traces.coordinates import Arrays
 
 # stands for no datum among labels
 MISSING = -1
 
 
-def act(values: np.ndarray, symmetry: Symmetry, site: str, entries: tuple[AxisEntry, ...], state: State) -> np.ndarray:
-    """Move ``(draw, *event)`` values of a site, each draw by its own element; types are kept.
+def act(values: Arrays, symmetry: Symmetry, axes: Mapping[str, tuple[AxisEntry, ...]], state: State) -> Arrays:
+    """Move ``(draw, *event)`` values of sites, each draw by its own element; types are kept.
 
     Parameters
     ----------
     values
-        Of one site.
+        Site -> array.
     symmetry
         With sizes.
-    site
-        Its name, which need be none of the symmetry's.
-    entries
-        Its axes, as in `Symmetry`; none at all for a site that no label moves.
+    axes
+        Site -> its axes, as in `Symmetry`, of which the sites need be none; none at all for one that no label moves.
     state
         Group -> elements, one for each draw.
 
     Raises
     ------
     SymmetryError
-        If the axes do not fit the site, or name other groups than the symmetry's.
+        If the axes do not fit the sites, or name other groups than the symmetry's.
     """
-    one = on_site(symmetry, site, entries).bind({site: np.empty(values.shape[1:], bool)})
-    flips = any(axis.signed and one.groups[axis.group].signed for axis in labels(entries) if axis.group in one.groups)
-    if flips and values.dtype.kind not in "fi":
-        raise SymmetryError(f"Site {site!r}: a sign cannot apply to values of type {values.dtype}.")
-    return move(state, one.axes[site], values) if one.groups else values
+    own = on_sites(symmetry, axes).bind({site: np.empty(values[site].shape[1:], bool) for site in axes})
+    signed = {name for name, group in own.groups.items() if group.signed}
+    for site, entries in own.axes.items():
+        flips = any(axis.signed and axis.group in signed for axis in labels(entries))
+        if flips and values[site].dtype.kind not in "fi":
+            raise SymmetryError(f"Site {site!r}: a sign cannot apply to values of type {values[site].dtype}.")
+    moved = {}
+    for stack in own.stacks.values():
+        moved |= stack.apart(move(state, stack.entries, stack.of(values)))
+    return moved
 
 
 def rename(values: np.ndarray, part: Hard) -> np.ndarray:
@@ -79,21 +85,22 @@ def _is_label(values: np.ndarray) -> np.ndarray:
     return (values != MISSING) & (np.isfinite(values) if values.dtype.kind == "f" else True)
 
 
-def on_site(symmetry: Symmetry, site: str, entries: tuple[AxisEntry, ...]) -> Symmetry:
-    """The symmetry's groups on one site that may be none of its own.
+def on_sites(symmetry: Symmetry, axes: Mapping[str, tuple[AxisEntry, ...]]) -> Symmetry:
+    """The symmetry's groups on sites that may be none of its own.
 
     Raises
     ------
     SymmetryError
         If the axes name other groups.
     """
-    names = Symmetry({site: entries}).group_names()
-    if unknown := sorted(set(names) - set(symmetry.group_names())):
-        raise SymmetryError(
-            f"axes of site {site!r} name groups {unknown}; the draws were relabelled by {sorted(symmetry.groups)}."
-        )
+    names = Symmetry(axes).group_names()
+    for site, entries in axes.items():
+        if unknown := sorted(names_in(entries) - set(symmetry.group_names())):
+            raise SymmetryError(
+                f"axes of site {site!r} name groups {unknown}; the draws were relabelled by {sorted(symmetry.groups)}."
+            )
     return Symmetry(
-        {site: entries},
+        axes,
         {name: kind for name, kind in symmetry.kinds.items() if name in names},
         {name: size for name, size in symmetry.sizes.items() if name in names},
         {name: orbits for name, orbits in symmetry.orbits.items() if name in names},

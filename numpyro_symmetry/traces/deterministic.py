@@ -171,7 +171,7 @@ def _moves(
 ) -> bool:
     """Whether the new values are the old ones, moved on these axes."""
     try:
-        return _is_same(act(old, symmetry, site, entries, from_element(g)), new)
+        return _is_same(act({site: old}, symmetry, {site: entries}, from_element(g))[site], new)
     except SymmetryError:  # a sign where there can be none
         return False
 

@@ -14,7 +14,7 @@ from numpyro_symmetry.containers import Trace
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError, Unsigned
 from numpyro_symmetry.symmetry.axes import AxisEntry, num_axes
 from numpyro_symmetry.symmetry.errors import warn
-from numpyro_symmetry.traces.acting import MISSING, on_site, refuse_no_labels
+from numpyro_symmetry.traces.acting import MISSING, on_sites, refuse_no_labels
 from numpyro_symmetry.traces.coordinates import Arrays
 
 Entries = tuple[AxisEntry, ...]
@@ -47,14 +47,14 @@ def bind(trace: Trace, symmetry: Symmetry, labels: Mapping[str, str], axes: Mapp
                 f"{others}, and one of its groups {sorted(bound.groups)}."
             )
         refuse_no_labels(site, trace.values[site], group, bound.groups[group].size or 0)
-    for site, entries in axes.items():
+    for site in axes:
         if site not in others or site in labels:
             raise SymmetryError(
                 f"axes={{{site!r}: ...}}: expected a site of the data that neither the symmetry nor labels= name, "
                 f"among {others}."
             )
-        event = trace.values[site].shape[len(trace.leading) :]
-        on_site(bound, site, entries).bind({site: np.empty(event, bool)}, num_leading_dims=0)
+    events = {site: np.empty(trace.values[site].shape[len(trace.leading) :], bool) for site in axes}
+    on_sites(bound, axes).bind(events, num_leading_dims=0)
     return bound
 
 

@@ -135,7 +135,7 @@ def order_of(seen: Seen, view: PlainView, state: State, site: str) -> State:
     if site not in view.whole.axes:
         raise SymmetryError(f"order_by={site!r} is none of the symmetry's sites {sorted(view.whole.axes)}.")
     names: dict[str, Hard] = {}
-    for piece in [name for name in seen.draws.loc if view.site_of(name) == site] or [site]:
+    for piece in [name for name in seen.draws.loc if site in view.stack_of(name).sites] or [site]:
         axes = seen.plain.opened(piece) if piece in seen.draws.loc else ()
         groups = [axis.group for axis in axes if axis.group is not None]
         if len(groups) != 1 or groups[0] in names or any(axis.signed for axis in axes):
@@ -144,7 +144,7 @@ def order_of(seen: Seen, view: PlainView, state: State, site: str) -> State:
                 f"order_by={site!r} carries groups {groups}{signs}; expected one permutation group, once, without "
                 "signs."
             )
-        values = act(seen.draws.loc[piece], seen.plain, piece, seen.plain.axes[piece], state)
+        values = act(seen.draws.loc, seen.plain, {piece: seen.plain.axes[piece]}, state)[piece]
         if (count := values[0].size // seen.plain.sizes[groups[0]]) != 1:
             raise SymmetryError(
                 f"order_by={site!r} has {count} values for each slot of {groups[0]!r}; expected a site of one. To "

@@ -20,6 +20,7 @@ from numpyro_symmetry.models import Model
 from numpyro_symmetry.symmetry import Complement, PlainView, Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_count, as_flag, as_key, as_model_arguments, is_option, seed_of
 from numpyro_symmetry.symmetry.axes import AxisEntry
+from numpyro_symmetry.symmetry.families import by_site
 from numpyro_symmetry.symmetry.hard import from_element, to_element
 from numpyro_symmetry.traces.acting import act
 from numpyro_symmetry.traces.choices import chosen_cost, chosen_starts
@@ -170,7 +171,7 @@ def rebase(
     options = _checked(_Options(reference, cost, method, rng_key, order_by, null, num_starts))
     labels, axes = (
         _by_site(labels, "labels", "{'z': 'component'}"),
-        _by_site(axes, "axes", "{'f': (None, 'component')}"),
+        by_site(_by_site(axes, "axes", "{'f': (None, 'component')}")),
     )
     known = _model_of(data, model, model_args, model_kwargs)
     was_found = symmetry is None
@@ -281,7 +282,7 @@ def _relabelled(trace: Trace, bound: Symmetry, labels: dict[str, str], options: 
     own = family.natural(mean_statistics(family, plain.groups, found.state))
     elements = view.element(to_element(found.state, (trace.num_draws,)), bound, (trace.num_draws,))
     state = from_element(elements)
-    moved = {site: act(draws[site], bound, site, bound.axes[site], state) for site in bound.axes}
+    moved = act(draws, bound, bound.axes, state)
     return Rebased(
         data={site: value.reshape(trace.values[site].shape) for site, value in moved.items()},
         elements=to_element(state, trace.leading),

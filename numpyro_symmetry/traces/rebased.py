@@ -17,6 +17,7 @@ from numpyro_symmetry.containers import read
 from numpyro_symmetry.symmetry import Element, PlainView, Symmetry, SymmetryError, inverse
 from numpyro_symmetry.symmetry.arguments import as_array, refuse_masked
 from numpyro_symmetry.symmetry.axes import AxisEntry
+from numpyro_symmetry.symmetry.families import by_site
 from numpyro_symmetry.symmetry.hard import from_element
 from numpyro_symmetry.symmetry.shown import as_html
 from numpyro_symmetry.traces.acting import act, refuse_no_labels, rename
@@ -175,12 +176,13 @@ class _Move:
             if not isinstance(given, Mapping | None):
                 raise TypeError(f"{name} must be a mapping by site; got {type(given).__name__}.")
         self.out, self.undone, self.leading = out, undone, out.objective.shape
-        self.axes = {**out.carried.axes, **(axes or {})}
+        axes = by_site(axes or {})
+        self.axes = {**out.carried.axes, **axes}
         self.labels = {**out.labels, **(labels or {})}
         self.state = from_element(inverse(out.elements) if undone else out.elements)
         given, made = out.carried.before, out.carried.after
-        self.known = {s: (made[s], given[s]) if undone else (given[s], made[s]) for s in given if s not in (axes or {})}
-        self.gone = () if undone else tuple(s for s in out.carried.left_out if s not in (axes or {}))
+        self.known = {s: (made[s], given[s]) if undone else (given[s], made[s]) for s in given if s not in axes}
+        self.gone = () if undone else tuple(s for s in out.carried.left_out if s not in axes)
 
     def of(self, values: Any) -> Any:
         """Values of any container, moved."""
@@ -197,7 +199,7 @@ class _Move:
 
     def _of_sites(self, values: dict[str, Any]) -> dict[str, Any]:
         refuse_masked(values)
-        moved = {}
+        moved, on_axes = {}, {}
         for site, value in values.items():
             if site in self.gone and set(self.out.symmetry.axes) <= set(values):
                 continue
@@ -217,11 +219,16 @@ class _Move:
                     f"Site {site!r} has shape {array.shape}; expected the draws' leading dimensions {self.leading} in "
                     "front."
                 )
-            flat = array.reshape(-1, *array.shape[len(self.leading) :])
-            moved[site] = self._one(site, flat, values).reshape(array.shape)
-        return moved
+            moved[site] = array.reshape(-1, *array.shape[len(self.leading) :])
+            if (settled := self._settled(site, moved[site])) is None:
+                on_axes[site] = self.axes[site] if site in self.axes else self.out.symmetry.axes[site]
+            else:
+                moved[site] = settled
+        moved |= act(moved, self.out.symmetry, on_axes, self.state)
+        return {s: x.reshape(*self.leading, *x.shape[1:]) if self._is_named(s) else x for s, x in moved.items()}
 
-    def _one(self, site: str, flat: np.ndarray, values: Mapping[str, Any]) -> np.ndarray:
+    def _settled(self, site: str, flat: np.ndarray) -> np.ndarray | None:
+        """Values that no axes move: labels, and what is known of these very values; else none."""
         if site in self.labels:
             return self._renamed(site, flat)
         if site in self.known:
@@ -233,8 +240,7 @@ class _Move:
                     f"Site {site!r} was computed by the model from relabelled values, and these are other values. "
                     f"Compute them from relabelled values too, or name their axes: axes={{{site!r}: (...)}}."
                 )
-        entries = self.axes[site] if site in self.axes else self.out.symmetry.axes[site]
-        return act(flat, self.out.symmetry, site, entries, self.state)
+        return None
 
     def _renamed(self, site: str, flat: np.ndarray) -> np.ndarray:
         group = self.labels[site]

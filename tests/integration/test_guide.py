@@ -84,7 +84,20 @@ def two_components(y):
         numpyro.sample("y", dist.MixtureSameFamily(*parts), obs=y)
 
 
+def site_for_each(y):
+    loc = jnp.stack([normal(f"loc_{k}", scale=3.0) for k in range(3)])
+    scale = jnp.stack([numpyro.sample(f"scale_{k}", dist.LogNormal(0.0, 0.5)) for k in range(3)])
+    weights = numpyro.sample("weights", dist.Dirichlet(jnp.ones(3)))
+    with numpyro.plate("data", len(y)):
+        numpyro.sample("y", dist.MixtureSameFamily(dist.Categorical(weights), dist.Normal(loc, scale)), obs=y)
+
+
 CASES = {
+    "a site for each component": (
+        site_for_each,
+        (CLUSTERED,),
+        Symmetry.mixture("weights", ("loc_0", "loc_1", "loc_2"), ("scale_0", "scale_1", "scale_2")),
+    ),
     "part of a whole": (
         two_components,
         (CLUSTERED,),
@@ -131,7 +144,11 @@ def independent_log_density(guide, data, values, args):
     return posterior.log_prob(jnp.concatenate(flat)).sum() - log_jacobian
 
 
-MIXED = {("mixture", "AutoMultivariateNormal"), ("part of a whole", "AutoMultivariateNormal")}
+MIXED = {
+    ("mixture", "AutoMultivariateNormal"),
+    ("part of a whole", "AutoMultivariateNormal"),
+    ("a site for each component", "AutoDiagonalNormal"),
+}
 
 
 def pairs():

@@ -141,8 +141,8 @@ def test_pieces_are_their_entries_to_the_last_bit(case):
     for xp in (np, jnp):
         leading = {site: xp.stack([xp.asarray(v), -xp.asarray(v)]) for site, v in values.items() if site in view.shapes}
         opened = view.open(leading)
-        for name, (site, piece) in view._pieces.items():
-            entries = piece.with_rest(np.asarray(leading[site]).reshape(2, -1)[:, piece.indices])
+        for name, (stack, piece) in view._pieces.items():
+            entries = piece.with_rest(np.asarray(stack.of(leading)).reshape(2, -1)[:, piece.indices])
             np.testing.assert_array_equal(opened[name], entries)
 
 

@@ -28,8 +28,8 @@ from numpyro_symmetry.discovery.labels.terms import (
 from numpyro_symmetry.discovery.labels.values import Known, Typed
 from numpyro_symmetry.discovery.labels.walk import Walk
 from numpyro_symmetry.discovery.proof.trials import trial_elements
-from numpyro_symmetry.symmetry.axes import pieces_of
 from numpyro_symmetry.symmetry.elements import over
+from numpyro_symmetry.symmetry.pieces import pieces_of
 
 _CLOSE = {"rtol": 1e-9, "atol": 1e-11}
 QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}

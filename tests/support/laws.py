@@ -82,6 +82,33 @@ SYMMETRIES = {
         loc=(2, 3),
         shares=(2,),
     ),
+    "a site for each component": _row(
+        Symmetry.mixture("weights", ("loc_0", "loc_1", "loc_2")), weights=(3,), loc_0=(2,), loc_1=(2,), loc_2=(2,)
+    ),
+    "a site for each unit, signed": _row(
+        Symmetry(
+            {("w_0", "w_1"): ("unit", None), ("b_0", "b_1"): (Unsigned("unit"),), "v": (None, "unit")},
+            {"unit": "signed"},
+        ),
+        w_0=(3,),
+        w_1=(3,),
+        b_0=(),
+        b_1=(),
+        v=(2, 2),
+    ),
+    "a site for each of two sorts of components": _row(
+        Symmetry({("a", "b", "c"): ("component", "row"), "w": ("row",)}, orbits={"component": (0, 1, 0)}),
+        a=(2,),
+        b=(2,),
+        c=(2,),
+        w=(2,),
+    ),
+    "a site for each expert, of units of its own": _row(
+        Symmetry({("w_0", "w_1"): ("expert", None, "expert/unit"), "gate": (None, "expert")}),
+        w_0=(2, 3),
+        w_1=(2, 3),
+        gate=(3, 2),
+    ),
     "two groups apart": _row(Symmetry({"a": ("g",), "b": ("h", None)}), a=(3,), b=(2, 2)),
     "a group of one": _row(Symmetry({"a": ("g", None)}), a=(1, 3)),
     "nothing": _row(Symmetry({}), a=(3,)),

@@ -8,7 +8,7 @@ import pytest
 
 from numpyro_symmetry import Symmetry, SymmetryError
 from numpyro_symmetry.matching import nearest_transposition
-from numpyro_symmetry.symmetry.axes import pieces_of
+from numpyro_symmetry.symmetry.pieces import pieces_of
 from tests.support import networks, oracles
 from tests.support.laws import SYMMETRIES
 

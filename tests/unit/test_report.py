@@ -259,6 +259,10 @@ FIBRED = Symmetry(
 )
 SYMMETRIES = {
     "mixture": (Symmetry.mixture("weights", "loc"), {"weights": (3,), "loc": (3,)}),
+    "a site for each": (
+        Symmetry({("loc_0", "loc_1", "loc_2"): ("component", None), "weights": ("component",)}),
+        {"loc_0": (2,), "loc_1": (2,), "loc_2": (2,), "weights": (3,)},
+    ),
     "two numbers a unit": (Symmetry.mlp([("w1", "b1"), ("w2", None)]), {"w1": (2, 4), "b1": (4,), "w2": (4, 3)}),
     "many numbers a unit": (Symmetry.mlp([("w1", "b1"), ("w2", None)]), {"w1": (20, 4), "b1": (4,), "w2": (4, 3)}),
     "signed": (
@@ -317,7 +321,7 @@ def test_no_label_and_no_sign_changes_what_is_invariant(name):
     for key in before:
         np.testing.assert_allclose(before[key], after[key], rtol=1e-9, atol=1e-9, err_msg=key)
     # each site is among them, and so are sums across sites that share a group
-    for site in shapes:
+    for site in bound.stacks:
         assert any(site in key for key in before), site
     if len(shapes) > 1 and name != "orbits":
         assert any("·" in key for key in before)

@@ -31,6 +31,8 @@ ARGUMENTS = {
         "Concat",
         "Group",
         "Hard",
+        "Kind",
+        "Member",
         "PlainView",
         "SignedPermutation",
         "Split",

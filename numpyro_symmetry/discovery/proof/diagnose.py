@@ -5,7 +5,8 @@ Knows verdicts, frozen models and symmetries; proposes a remedy only after tryin
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -153,7 +154,7 @@ def _edits(symmetry: Symmetry, name: str, place: Values) -> Iterator[tuple[str, 
         )
 
 
-def _with(symmetry: Symmetry, axes: dict, kinds: dict[str, str]) -> Symmetry:
+def _with(symmetry: Symmetry, axes: dict, kinds: Mapping[str, Any]) -> Symmetry:
     kept = Symmetry(axes).groups
     return Symmetry(axes, kinds, {name: size for name, size in symmetry.sizes.items() if name in kept})
 

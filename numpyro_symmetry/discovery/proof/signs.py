@@ -19,8 +19,9 @@ from numpyro_symmetry.discovery.proof.frozen import Values
 from numpyro_symmetry.discovery.proof.prove import prove
 from numpyro_symmetry.discovery.proof.trials import gap_to
 from numpyro_symmetry.symmetry import Concat, Split, Symmetry, Unsigned, Whole
-from numpyro_symmetry.symmetry.axes import AxisEntry, labels, num_axes, padded, pieces_of
+from numpyro_symmetry.symmetry.axes import AxisEntry, labels, num_axes, padded
 from numpyro_symmetry.symmetry.axes import is_cut as has_concat
+from numpyro_symmetry.symmetry.pieces import pieces_of
 
 Even = Sequence[frozenset[str]]
 

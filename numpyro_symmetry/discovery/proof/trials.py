@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 import jax
 import numpy as np
 
-from numpyro_symmetry.discovery.proof.frozen import FrozenModel, Point, Stack, Values, stacked
+from numpyro_symmetry.discovery.proof import frozen as points
+from numpyro_symmetry.discovery.proof.frozen import FrozenModel, Point, Values, stacked
 from numpyro_symmetry.symmetry import Element, Group, SignedPermutation, Symmetry
 from numpyro_symmetry.symmetry.action import move as act
 from numpyro_symmetry.symmetry.axes import names_in
+from numpyro_symmetry.symmetry.families import Stack
 from numpyro_symmetry.symmetry.hard import Part
 
 # how much more than rounding allows a wrong action must change, for a right one to show anything
@@ -102,9 +104,14 @@ class Action(NamedTuple):
 
     def move(self, element: Element, values: Values) -> Values:
         """A point moved, unchecked, so that elements can be wrong on purpose; what does not move stays as it is."""
-        axes = self.symmetry.axes
-        touched = dict.fromkeys(itertools.chain.from_iterable(self.sites[name] for name in element))
-        return dict(values) | {site: act(element, axes[site], values[site]) for site in touched}
+        moved = dict(values)
+        for stack in self.stacks(element):
+            moved |= stack.apart(act(element, stack.entries, stack.of(values)))
+        return moved
+
+    def stacks(self, groups: Container[str]) -> list[Stack]:
+        """The sites, and families of sites, on which some groups stand."""
+        return [stack for stack in self.symmetry.stacks.values() if any(n in groups for n in names_in(stack.entries))]
 
 
 def largest_gap(frozen: FrozenModel, before: Values, after: Values) -> Gap:
@@ -117,12 +124,12 @@ def gap_to(frozen: FrozenModel, at: Point, values: Values) -> Gap:
     return gaps_to(frozen, at, stacked([values]))[0]
 
 
-def gaps_to(frozen: FrozenModel, at: Point, stack: Stack) -> list[Gap]:
+def gaps_to(frozen: FrozenModel, at: Point, stack: points.Stack) -> list[Gap]:
     """Largest change from one point to each of several."""
     return largest_gaps(frozen, at.log_probs, frozen.log_probs_of(stack))
 
 
-def largest_gaps(frozen: FrozenModel, before: Values, after: Stack) -> list[Gap]:
+def largest_gaps(frozen: FrozenModel, before: Values, after: points.Stack) -> list[Gap]:
     """Largest change, against its own rounding, of any datum's log-likelihood or of all other terms together.
 
     Latent sites and factors may trade off, so only their sum counts. It is held against the magnitude of those that
@@ -177,7 +184,9 @@ def wrong_actions(action: Action, name: str, place: Values) -> list[Values]:
     group, sites = action.groups[name], action.sites[name]
     orbit, same = max(group.members(), key=len), group.identity().permutation
     copied, swapped, ones = same.copy(), same.copy(), np.ones_like(same)
-    copied[..., orbit[-1]], swapped[..., orbit[:2]] = orbit[0], orbit[:2][::-1]
+    copied[..., orbit[-1]] = orbit[0]
+    *_, simplest = np.arange(len(orbit)), *group.permutations.generators(np.arange(len(orbit)))
+    swapped[..., orbit] = orbit[simplest]
     wrong: list[Part] = [copied]
     right: Part = swapped
     if group.signed:
@@ -186,7 +195,8 @@ def wrong_actions(action: Action, name: str, place: Values) -> list[Values]:
         wrong = [SignedPermutation(copied, ones), SignedPermutation(same, doubled)]
         right = SignedPermutation(swapped, flipped)
     swap, *broken = [action.move({name: part}, place) for part in (right, *wrong)]
-    broken += [swap | {site: place[site]} for site in sites if len(sites) > 1]
+    stacks = action.stacks({name})
+    broken += [swap | {site: place[site] for site in stack.sites} for stack in stacks if len(stacks) > 1]
     # the first half of one site's entries moved, for a site on its own whose copied indices make it singular
     half = {site: np.arange(place[site].size).reshape(place[site].shape) < place[site].size // 2 for site in sites}
     return broken + [swap | {site: np.where(half[site], swap[site], place[site])} for site in sites]

@@ -1,0 +1,70 @@
+"""A site cut into parts on each of whose axes stands one label. Knows axes; no sizes of groups and no elements."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from numpyro_symmetry.symmetry.axes import VIRTUAL, Axis, AxisEntry, Complement, Concat, Split, labels
+from numpyro_symmetry.symmetry.errors import SymmetryError
+
+
+class Piece(NamedTuple):
+    """A part of a site on which every axis has one label.
+
+    Attributes
+    ----------
+    axes
+        Its axes.
+    indices
+        Where its own entries stand in the flat site, with as many axes.
+    complement
+        The axis, of size one in ``indices``, along which the rest of a whole is to be put beside them.
+    """
+
+    axes: tuple[Axis, ...]
+    indices: np.ndarray
+    complement: tuple[int, Complement] | None = None
+
+    def with_rest(self, own: Any, *, common: bool = False) -> Any:
+        """Its entries ``(*leading, *shape)`` of its own ones, and of what the rest has in common with them."""
+        if self.complement is None:
+            return own
+        axis, total = self.complement[0] - len(self.axes), self.complement[1].total
+        if total is not None and not common and not jnp.issubdtype(own.dtype, jnp.inexact):
+            raise SymmetryError(f"{self.complement[1]} stands on values of type {own.dtype}; expected real numbers.")
+        rest = own if total is None or common else total - own
+        return (np if isinstance(own, np.ndarray) else jnp).concatenate([own, rest], axis)
+
+    def own(self, entries: Any) -> Any:
+        """The inverse of `with_rest`."""
+        if self.complement is None:
+            return entries
+        return entries[(..., slice(1), *[slice(None)] * (len(self.axes) - 1 - self.complement[0]))]
+
+
+def pieces_of(entries: Sequence[AxisEntry], shape: Sequence[int]) -> list[Piece]:
+    """The pieces of a site of a shape, which together hold each of its entries once."""
+    return _open(tuple(entries), np.arange(math.prod(shape)).reshape(shape))
+
+
+def _open(entries: tuple[AxisEntry, ...], indices: np.ndarray) -> list[Piece]:
+    shape = indices.shape
+    for k, entry in enumerate(entries):
+        if isinstance(entry, VIRTUAL):
+            found = _open((*entries[:k], entry.group, *entries[k + 1 :]), np.expand_dims(indices, k))
+            return [p._replace(complement=(k, entry)) for p in found] if isinstance(entry, Complement) else found
+        if isinstance(entry, Split):
+            opened = indices.reshape(*shape[:k], *entry.sizes, *shape[k + 1 :])
+            return _open(entries[:k] + entry.groups + entries[k + 1 :], opened)
+        if isinstance(entry, Concat):
+            parts = np.split(indices, np.cumsum(entry.sizes)[:-1], axis=k)
+            each = [
+                _open((*entries[:k], part, *entries[k + 1 :]), x) for part, x in zip(entry.groups, parts, strict=True)
+            ]
+            return [piece for found in each for piece in found]
+    return [Piece(labels(entries), indices)]
