@@ -39,6 +39,7 @@ from numpyro_symmetry.symmetry.errors import SymmetryError
 from numpyro_symmetry.symmetry.findings import Finding, OutOfReach, explain
 from numpyro_symmetry.symmetry.groups import Group
 from numpyro_symmetry.symmetry.hard import Element, over
+from numpyro_symmetry.symmetry.pytrees import by_site, replaced
 from numpyro_symmetry.symmetry.restriction import axes_of_groups, with_total
 from numpyro_symmetry.symmetry.shown import as_html
 
@@ -315,7 +316,7 @@ class Symmetry:
         parts = zip(every.items(), chosen, strict=True)
         return {name: part.at(index).each(jnp.asarray).part() for (name, part), index in parts}
 
-    def apply(self, g: Element, values: Mapping[str, Any]) -> dict[str, Any]:
+    def apply(self, g: Element, values: Any) -> Any:
         """Act on values: ``(g·w)[i] = w[g[i]]`` along every axis a group stands on.
 
         Parameters
@@ -323,12 +324,14 @@ class Symmetry:
         g
             Element; its batch dimensions broadcast against the values' leading dimensions.
         values
-            Site -> array ``(*leading, *event)``. Sites on which no group acts pass through untouched.
+            Site -> array ``(*leading, *event)``, or any pytree of which the paths to arrays are sites
+            (``"params.Dense_0.kernel"``). What no group acts on passes through untouched.
 
         Returns
         -------
-        dict
-            The values, moved: JAX arrays of JAX arrays, and of anything else NumPy arrays, in the type they came in.
+        dict or pytree
+            The values, moved, in the structure they came in: JAX arrays of JAX arrays, and of anything else NumPy
+            arrays, in the type they came in.
 
         Raises
         ------
@@ -341,16 +344,17 @@ class Symmetry:
                 f"Sites {open_ended} end in '...', so their leading dimensions cannot be told from their own; "
                 "call symmetry.bind(values, num_leading_dims=...) first."
             )
-        symmetry = self.bind(values)
-        refuse_masked({site: values[site] for site in self.axes})
+        given = by_site(values, self.axes)
+        symmetry = self.bind(given)
+        refuse_masked({site: given[site] for site in self.axes})
         checks.check_of_groups(symmetry.groups, g)
         traced = any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(g))
-        moved = dict(values)
+        moved = dict(given)
         for site, entries in symmetry.axes.items():
-            value = as_array(values[site], f"Site {site!r}")
+            value = as_array(given[site], f"Site {site!r}")
             checks.check_batch(site, value.shape[: value.ndim - num_axes(entries)], entries, g)
             moved[site] = move(g, entries, jnp.asarray(value) if traced else value)
-        return moved
+        return moved if given is values else replaced(values, moved)
 
     def group_names(self) -> list[str]:
         """Names of the groups that stand on some axis, bound to a size or not."""

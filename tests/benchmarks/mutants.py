@@ -1,11 +1,11 @@
-"""Broken lines that the suite should see: drawn at random from all lines of the package, each tried by the tests that run it.
+"""Broken lines that the suite should see, drawn at random, each tried by the tests that run it.
 
     python -m pytest --cov=numpyro_symmetry --cov-context=test --cov-report=      # once: which test runs which line
     python -m tests.benchmarks.mutants --seed 1 --count 60
 
 A line is drawn, then one way to break it: another comparison or operator, a number one more, a condition turned round,
-an argument or a statement left out. A mutant dies if a test that runs its line fails, else if one of a file does whose tests run
-it; what then lives is printed, to be argued or tested. Needs pytest-cov.
+an argument or a statement left out. A mutant dies if a test that runs its line fails, else if one of a file does whose
+tests run anything of its module; what then lives is printed, to be argued or tested. Needs pytest-cov.
 """
 
 from __future__ import annotations
@@ -82,7 +82,9 @@ def ways(node: ast.AST) -> Iterator[ast.AST]:
     elif isinstance(node, ast.Call) and node.keywords:
         for k in range(len(node.keywords)):
             yield ast.Call(node.func, node.args, [*node.keywords[:k], *node.keywords[k + 1 :]])
-    elif isinstance(node, ast.AugAssign | ast.Raise) or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)):
+    elif isinstance(node, ast.AugAssign | ast.Raise) or (
+        isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
+    ):
         yield ast.Pass()
 
 
