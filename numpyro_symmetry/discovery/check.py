@@ -18,7 +18,7 @@ from numpyro_symmetry.discovery.proof.frozen import freeze
 from numpyro_symmetry.discovery.proof.points import draw
 from numpyro_symmetry.discovery.proof.prove import Outcome, prove
 from numpyro_symmetry.discovery.proof.trials import movable
-from numpyro_symmetry.models.log_joint import Sites, sites_of, ways_to_give
+from numpyro_symmetry.models.log_joint import LogJoint, Sites, sites_of, ways_to_give
 from numpyro_symmetry.models.sites import discrete_of
 from numpyro_symmetry.models.trace import outline
 from numpyro_symmetry.symmetry import Symmetry
@@ -135,9 +135,8 @@ def check_symmetry(
 
     with asking():
         sites = _sites(asked, symmetry)
-        compiled = freeze(
-            asked.model, asked.args, asked.kwargs, asked.key, sites, ways_to_give(asked.args, asked.kwargs)
-        )
+        joint = LogJoint(asked.model, asked.args, asked.kwargs, asked.key, sites)
+        compiled = freeze(joint, ways_to_give(asked.args, asked.kwargs))
         frozen = compiled.on(compiled.own)
         bound = symmetry.bind(draw(frozen, asked.rng, 1.0))
         if not movable(bound):

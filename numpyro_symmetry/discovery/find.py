@@ -16,7 +16,7 @@ from jax import Array
 
 from numpyro_symmetry.discovery.inputs import Question, asking, read_question, refuse_invalid
 from numpyro_symmetry.discovery.labels.parity import even_sets
-from numpyro_symmetry.discovery.labels.program import Program, read_program
+from numpyro_symmetry.discovery.labels.program import Program, read_function, read_program
 from numpyro_symmetry.discovery.labels.reading import FAILED, Reading
 from numpyro_symmetry.discovery.labels.rules import RULES
 from numpyro_symmetry.discovery.labels.terms import (
@@ -24,6 +24,7 @@ from numpyro_symmetry.discovery.labels.terms import (
     Reason,
     Term,
     axis,
+    pin,
     pinned,
 )
 from numpyro_symmetry.discovery.labels.usage import marks_of_usage
@@ -42,11 +43,13 @@ from numpyro_symmetry.discovery.proof.prove import Outcome, Proof
 from numpyro_symmetry.discovery.proof.signs import may_have_signs, with_signs
 from numpyro_symmetry.discovery.proof.sources import Sources
 from numpyro_symmetry.models.data import holds_nan
-from numpyro_symmetry.models.log_joint import Sites, Way
+from numpyro_symmetry.models.functions import Outputs, outputs_of_function
+from numpyro_symmetry.models.log_joint import LogJoint, Way
 from numpyro_symmetry.symmetry import Finding, Symmetry, SymmetryWarning
 from numpyro_symmetry.symmetry.arguments import as_flag
 from numpyro_symmetry.symmetry.axes import names_in
 from numpyro_symmetry.symmetry.errors import NotFiniteError
+from numpyro_symmetry.symmetry.pytrees import ties_of
 
 _WHY = {Outcome.LEAVES_SUPPORT: "refused for a support"}
 
@@ -56,11 +59,12 @@ def find_symmetry(
     model_args: tuple = (),
     model_kwargs: Mapping[str, Any] | None = None,
     *,
+    argnum: int | None = None,
     rng_key: Array | None = None,
     signs: bool = True,
     rules: Mapping[str, Rule] | None = None,
 ) -> Symmetry:
-    r"""Find the permutations of latent axes, and the changes of sign, that leave a model's log joint alone.
+    r"""Find the permutations of axes, and changes of sign, that leave a log joint, or the outputs of a function, alone.
 
     The log joint is traced with its data opaque, and every axis of every intermediate value is typed so that
     :math:`v(g\theta) = g\,v(\theta)`; what no rule carries through is pinned. The group that remains is then verified
@@ -114,13 +118,23 @@ def find_symmetry(
       w1: (·, w2)
       w2: (w2)
     """
-    asked = read_question("find_symmetry", model, model_args, model_kwargs, rng_key)
+    asked = read_question("find_symmetry", model, model_args, model_kwargs, rng_key, argnum)
     signs = as_flag(signs, "signs")
     with asking():
         found, told = _found(asked, signs, {**RULES, **(rules or {})})
+    if asked.argnum is not None:
+        found = _with_ties(found, ties_of(asked.args[asked.argnum]))
     for text in (*told, *map(str, found.out_of_reach)):
         warnings.warn(text, SymmetryWarning, stacklevel=2)
     return found
+
+
+def _with_ties(found: Symmetry, ties: Mapping[str, str]) -> Symmetry:
+    """A symmetry of arrays of which some stand at further paths too: it moves them there as well."""
+    axes = {name: found.axes[first] for name, first in ties.items() if first in found.axes}
+    said = {first: [one for one in found.findings if one.site == first] for first in ties.values()}
+    findings = [one._replace(site=name) for name, first in ties.items() for one in said[first]]
+    return replace(found, axes={**found.axes, **axes}, findings=(*found.findings, *findings))
 
 
 def without_parameters(found: Symmetry) -> Symmetry:
@@ -145,7 +159,7 @@ def _found(asked: Question, signs: bool, rules: Mapping[str, Rule]) -> tuple[Sym
         if not read.claims_anything:
             return read.trivial(), []
         refuse_invalid(asked)
-        if holds_nan((asked.args, asked.kwargs, read.sites.observed)):
+        if holds_nan((asked.args, asked.kwargs, read.joint.sites.observed)):
             raise
         # a model that NUTS may well run, for it starts where the log joint is finite
         nothing = read.claimed.restrict([])
@@ -166,8 +180,8 @@ class _Read(NamedTuple):
         The group that they leave.
     even
         Sets of sites that may be negated.
-    sites, way
-        What its log joint is made of, and which data are arguments of the program.
+    joint, way
+        What was traced, and which data are arguments of the program.
     opaque
         Whether all of its arguments were opaque.
     suspects
@@ -179,7 +193,7 @@ class _Read(NamedTuple):
     reading: Reading
     claimed: Symmetry
     even: list[frozenset[str]]
-    sites: Sites
+    joint: LogJoint | Outputs
     way: Way
     opaque: bool
     suspects: Suspects
@@ -197,7 +211,7 @@ class _Read(NamedTuple):
     def findings(self, found: Symmetry, tried: Symmetry, refused: Mapping[str, str]) -> tuple[Finding, ...]:
         """What is said of every axis."""
         found_so = self.reading.findings(found, tried, refused)
-        return tuple(finding._replace(is_parameter=finding.site not in self.suspects.batches) for finding in found_so)
+        return tuple(finding._replace(is_parameter=finding.site in self.joint.sites.leaves) for finding in found_so)
 
     def trivial(self) -> Symmetry:
         """The symmetry of a model of which labels claim nothing."""
@@ -205,18 +219,21 @@ class _Read(NamedTuple):
 
 
 def _typed(asked: Question, signs: bool, rules: Mapping[str, Rule]) -> _Read:
-    """What the types of a model say.
+    """What the types of a model, or of a function, say.
 
     The program itself is let go: while it lives JAX may find its parts, in single precision, when asked for double.
     """
-    program = read_program(asked.model, asked.args, asked.kwargs, asked.key)
+    if asked.argnum is None:
+        program = read_program(asked.model, asked.args, asked.kwargs, asked.key)
+    else:
+        program = read_function(outputs_of_function(asked.model, asked.args, asked.kwargs, asked.argnum))
     names = list(program.shapes)
     even = even_sets(program.jaxpr, program.signs) if signs else []
     return _Read(
         reading := type_program(program, rules),
         reading.symmetry(),
         [frozenset(names[k] for k in one) for one in even],
-        program.sites,
+        program.joint,
         program.way,
         program.opaque,
         suspects_of(program.priors, program.shapes, marks_of_usage(program)),
@@ -227,8 +244,8 @@ def _typed(asked: Question, signs: bool, rules: Mapping[str, Rule]) -> _Read:
 def _sources(read: _Read, asked: Question) -> Sources:
     """Where the symmetry of a model is tried."""
     # what is observed may be drawn afresh, numbers of Python too, unless the model looks at them
-    ways = dict.fromkeys((read.way._replace(observed=tuple(read.sites.observed)), read.way))
-    model = freeze(asked.model, asked.args, asked.kwargs, asked.key, read.sites, list(ways))
+    ways = dict.fromkeys((read.way._replace(observed=tuple(read.joint.sites.observed)), read.way))
+    model = freeze(read.joint, list(ways))
     far = not read.opaque or bool(read.reading.blocks(read.claimed)) or read.may_be_signed(read.claimed)
     return Sources.of(model, opaque=read.opaque, rng=asked.rng, reaches_far=far)
 
@@ -302,5 +319,9 @@ def type_program(program: Program, rules: Mapping[str, Rule] = RULES) -> Reading
         Typed(tuple(axes), tag=walk.tag("data", k), origin=Origin.REAL if is_real else Origin.WHOLE)
         for k, (axes, is_real) in enumerate(zip(data, program.real, strict=True))
     ]
-    walk.run_closed(program.jaxpr, [*latent, *given])
+    results = walk.run_closed(program.jaxpr, [*latent, *given])
+    if program.keeps_entries:
+        for value, var in zip(results, program.jaxpr.jaxpr.outvars, strict=True):
+            for term in walk.axes(value, var.aval.shape):
+                pin(term, Reason("is an output", strength="data"))
     return Reading(sites, walk, program.names)

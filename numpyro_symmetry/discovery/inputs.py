@@ -19,8 +19,9 @@ import numpyro
 from jax import Array
 
 from numpyro_symmetry.models.arguments import as_model
-from numpyro_symmetry.models.trace import outline
+from numpyro_symmetry.models.trace import run_model
 from numpyro_symmetry.symmetry.arguments import (
+    as_count,
     as_key,
     as_model_arguments,
     refuse_masked,
@@ -42,16 +43,22 @@ _VALUE_NEEDED = (
 
 
 class Question(NamedTuple):
-    """A model, its arguments, a key for it and a generator for what is tried on it."""
+    """A model, its arguments, a key for it and a generator for what is tried on it.
+
+    Where ``argnum`` names an argument, not a model but a function of its arrays.
+    """
 
     model: Callable
     args: tuple
     kwargs: dict[str, Any]
     key: Array
     rng: np.random.Generator
+    argnum: int | None
 
 
-def read_question(what: str, model: Any, model_args: Any, model_kwargs: Any, rng_key: Any) -> Question:
+def read_question(
+    what: str, model: Any, model_args: Any, model_kwargs: Any, rng_key: Any, argnum: Any = None
+) -> Question:
     """What one of the functions of this layer was asked.
 
     Raises
@@ -67,7 +74,9 @@ def read_question(what: str, model: Any, model_args: Any, model_kwargs: Any, rng
     refuse_tracers(f"{what}()", args, kwargs, rng_key, jnp.zeros(()))
     refuse_masked(_named_leaves(args, kwargs), "Argument")
     key = jax.random.key(0) if rng_key is None else as_key(rng_key)
-    return Question(model, args, kwargs, key, np.random.default_rng(seed_of(key)))
+    if argnum is not None and not 0 <= (argnum := as_count(argnum, "argnum", minimum=0)) < len(args):
+        raise TypeError(f"argnum is {argnum}, but model_args holds {len(args)} arguments, of which the first is 0.")
+    return Question(model, args, kwargs, key, np.random.default_rng(seed_of(key)), argnum)
 
 
 def _named_leaves(args: tuple, kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -82,8 +91,6 @@ def _named_leaves(args: tuple, kwargs: Mapping[str, Any]) -> dict[str, Any]:
 def asking() -> Iterator[None]:
     """One question at a time, and JAX's word for a value that is missing put in terms of the model.
 
-    What NumPyro checks of distributions' parameters it checks when nothing else explains what came out.
-
     Raises
     ------
     SymmetryError
@@ -91,9 +98,7 @@ def asking() -> Iterator[None]:
     """
     with _LOCK:
         try:
-            # parameters that are traced tell nothing, and asking them compiles some forty operations
-            with numpyro.validation_enabled(False):
-                yield
+            yield
         except _VALUE_NEEDED as error:
             raise SymmetryError(
                 f"The model needs the value of something that is only traced{_users_line(error)}: it branches on a "
@@ -111,7 +116,7 @@ def refuse_invalid(asked: Question) -> None:
         NumPyro's.
     """
     with numpyro.validation_enabled():
-        outline(asked.model, asked.args, asked.kwargs, asked.key)
+        jax.eval_shape(lambda: run_model(asked.model, asked.args, asked.kwargs, asked.key) and None)
 
 
 def _users_line(error: BaseException) -> str:

@@ -83,7 +83,9 @@ def refuse_no_sites(model: Callable, args: tuple, kwargs: Mapping[str, Any]) -> 
     raise SymmetryError(
         f"The function {name} samples no latent sites and has no parameters, so that there is nothing a symmetry could "
         "act on. A model needs sites that are not observed; the parameters of a network need a prior "
-        "(numpyro.contrib.module.random_flax_module). Is it a log density? Then write\n\n    def model():\n"
+        "(numpyro.contrib.module.random_flax_module). Is it a function of parameters, a network or a log density? Then "
+        "find_symmetry(..., argnum=0) finds what leaves its outputs alone; or write the model of a log density\n\n"
+        "    def model():\n"
         + "\n".join(f"    {line}" for line in lines)
         + f'\n        numpyro.factor("log_density", {name}({{{values}{more}}}))\n\n'
         "with dist.constraints.positive, say, for what has to be positive."

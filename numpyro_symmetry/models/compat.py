@@ -9,6 +9,8 @@ import copy
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from numpyro.distributions import Distribution
+
 from numpyro_symmetry.symmetry.errors import SymmetryError, UnsupportedGuideError
 
 _CALLED = ("jaxpr", "call_jaxpr", "fun_jaxpr")
@@ -124,3 +126,8 @@ def arguments_of(mcmc: Any) -> tuple[Any, Any] | None:
         return mcmc._args, mcmc._kwargs
     except AttributeError:
         return None
+
+
+def checks_values() -> bool:
+    """Whether NumPyro checks distributions' parameters and values, as the session has it."""
+    return Distribution._validate_args

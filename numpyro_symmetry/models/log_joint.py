@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
 from jax import Array
 from jax.core import Tracer
 from numpyro import distributions as dist
@@ -21,6 +22,7 @@ from numpyro import handlers
 from numpyro.distributions.util import scale_and_mask
 from numpyro.primitives import Messenger
 
+from numpyro_symmetry.models.compat import checks_values
 from numpyro_symmetry.models.data import is_array, observing
 from numpyro_symmetry.models.enumeration import enumerated, num_plates_of, refuse_without_funsor
 from numpyro_symmetry.models.parameters import leaves_of, leaves_of_parameters, with_leaves
@@ -182,8 +184,14 @@ class LogJoint:
         model, args, kwargs, given = self._given(values, data)
         if self.sites.summed_out:
             return {"log joint": enumerated(model, args, kwargs, given, self.sites.num_plates, self.key)}
-        found = _LogProbs()
-        with handlers.block(), found, handlers.substitute(data=given), handlers.seed(rng_seed=self.key):
+        found = _LogProbs(checks_values())
+        with (
+            numpyro.validation_enabled(False),
+            handlers.block(),
+            found,
+            handlers.substitute(data=given),
+            handlers.seed(rng_seed=self.key),
+        ):
             model(*args, **kwargs)
         return found.log_probs
 
@@ -197,8 +205,12 @@ class LogJoint:
         """Latent values about the centre of the prior, and as far from it as the noise says in units of its spread."""
         model, args, kwargs, settings = self._given({}, data)
         # the seed stands inside, so that whatever draws a value finds a key at its site
-        with handlers.block(), handlers.trace() as drawn, handlers.substitute(data=settings):
-            with handlers.substitute(substitute_fn=substitute_points(noise)), handlers.seed(rng_seed=self.key):
+        with numpyro.validation_enabled(False), handlers.block(), handlers.trace() as drawn:
+            substituted = (
+                handlers.substitute(data=settings),
+                handlers.substitute(substitute_fn=substitute_points(noise)),
+            )
+            with substituted[0], substituted[1], handlers.seed(rng_seed=self.key):
                 model(*args, **kwargs)
         # parameters have no prior: noise, for what they start from may be more symmetric than the model
         leaves = {name: leaf for name, leaf in leaves_of(data.settings).items() if name in self.sites.leaves}
@@ -225,15 +237,18 @@ class LogJoint:
 
 
 class _LogProbs(Messenger):
-    """Every site's log probability, taken at its own statement."""
+    """Every site's log probability, taken at its own statement, values checked or not."""
 
-    def __init__(self) -> None:
+    def __init__(self, checks: bool) -> None:
         super().__init__()
+        self.checks = checks
         self.log_probs: dict[str, Array] = {}
 
     def postprocess_message(self, msg: Any) -> None:
         if msg["type"] == "sample":
-            self.log_probs[msg["name"]] = scale_and_mask(msg["fn"].log_prob(msg["value"]), msg["scale"])
+            # what is outside of a support has its log probability by NumPyro's checks
+            with numpyro.validation_enabled(self.checks):
+                self.log_probs[msg["name"]] = scale_and_mask(msg["fn"].log_prob(msg["value"]), msg["scale"])
 
 
 def _indices(site: Any) -> np.ndarray | None:

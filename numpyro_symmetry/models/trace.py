@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 import numpy as np
+import numpyro
 from jax import Array
 from numpyro import handlers
 from numpyro.infer import init_to_uniform
@@ -24,6 +25,14 @@ _VALUED = ("sample", "param", "mutable", "plate")
 
 
 def trace_model(
+    model: Callable, args: tuple, kwargs: dict[str, Any], rng_key: Array, data: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """`run_model` without NumPyro's checks of parameters: of traced ones they tell nothing, and compile a lot."""
+    with numpyro.validation_enabled(False):
+        return run_model(model, args, kwargs, rng_key, data)
+
+
+def run_model(
     model: Callable, args: tuple, kwargs: dict[str, Any], rng_key: Array, data: dict[str, Any] | None = None
 ) -> dict[str, Any]:
     """Trace of a model out of reach of surrounding handlers; sites with an improper prior get a value all the same."""

@@ -40,6 +40,7 @@ from numpyro_symmetry.symmetry.findings import Finding, OutOfReach, explain
 from numpyro_symmetry.symmetry.groups import Group
 from numpyro_symmetry.symmetry.hard import Element, over, products
 from numpyro_symmetry.symmetry.permutation_kinds import PERMUTATION, Kind
+from numpyro_symmetry.symmetry.pytrees import as_sites, replaced
 from numpyro_symmetry.symmetry.restriction import axes_of_groups, with_total
 from numpyro_symmetry.symmetry.shown import as_html
 
@@ -320,7 +321,7 @@ class Symmetry:
         every = {name: group.elements() for name, group in self._bound_groups().items()}
         return {name: part.each(jnp.asarray).part() for name, part in products(every).items()}
 
-    def apply(self, g: Element, values: Mapping[str, Any]) -> dict[str, Any]:
+    def apply(self, g: Element, values: Any) -> Any:
         """Act on values: ``(g·w)[i] = w[g[i]]`` along every axis a group stands on.
 
         Parameters
@@ -328,12 +329,14 @@ class Symmetry:
         g
             Element; its batch dimensions broadcast against the values' leading dimensions.
         values
-            Site -> array ``(*leading, *event)``. Sites on which no group acts pass through untouched.
+            Site -> array ``(*leading, *event)``, or any pytree of which the paths to arrays are sites
+            (``"params.Dense_0.kernel"``). What no group acts on passes through untouched.
 
         Returns
         -------
-        dict
-            The values, moved: JAX arrays of JAX arrays, and of anything else NumPy arrays, in the type they came in.
+        dict or pytree
+            The values, moved, in the structure they came in: JAX arrays of JAX arrays, and of anything else NumPy
+            arrays, in the type they came in.
 
         Raises
         ------
@@ -346,17 +349,18 @@ class Symmetry:
                 f"Sites {open_ended} end in '...', so their leading dimensions cannot be told from their own; "
                 "call symmetry.bind(values, num_leading_dims=...) first."
             )
-        symmetry = self.bind(values)
-        refuse_masked({site: values[site] for site in self.axes})
+        given = as_sites(values, self.axes)
+        symmetry = self.bind(given)
+        refuse_masked({site: given[site] for site in self.axes})
         checks.check_of_groups(symmetry.groups, g)
         traced = any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(g))
-        moved, arrays = dict(values), {site: as_array(values[site], f"Site {site!r}") for site in symmetry.axes}
+        moved, arrays = dict(given), {site: as_array(given[site], f"Site {site!r}") for site in symmetry.axes}
         for site, entries in symmetry.axes.items():
             checks.check_batch(site, arrays[site].shape[: arrays[site].ndim - num_axes(entries)], entries, g)
         for stack in symmetry.stacks.values():
             value = stack.of(arrays)
             moved |= stack.apart(move(g, stack.entries, jnp.asarray(value) if traced else value))
-        return moved
+        return moved if given is values else replaced(values, moved)
 
     def group_names(self) -> list[str]:
         """Names of the groups that stand on some axis, bound to a size or not."""

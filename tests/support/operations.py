@@ -180,6 +180,22 @@ row(
 )
 row("running sum of equals", "cumsum", lambda x: jnp.cumsum(jnp.broadcast_to(x, (3, 4)), 0), ((4,),), "a -> . a")
 row("running maximum of equals", "cummax", lambda x: lax.cummax(jnp.broadcast_to(x, (3, 4)), 0), ((4,),), "a -> 1 a")
+row(
+    "a mask drawn from a key of data",
+    "random_bits",
+    lambda x, key: x * jax.random.bits(jax.random.wrap_key_data(key), (2, 3)),
+    ((2, 3),),
+    ". . -> . .",
+    np.array([0, 7], np.uint32),
+)
+row(
+    "gamma variables",
+    "random_gamma",
+    lambda x, key: jax.random.gamma(jax.random.wrap_key_data(key), jnp.exp(x)),
+    ((3,),),
+    ". -> .",
+    np.array([0, 7], np.uint32),
+)
 row("sorted values", "sort", lambda x: jnp.sort(x, 1), ((2, 3),), "a b -> a .")
 row(
     "sorted along with keys", "sort", lambda x, y: lax.sort((x, y), dimension=1)[1], ((2, 3), (2, 3)), "a ., a . -> a ."

@@ -111,3 +111,9 @@ def test_a_run_is_read_and_written():
     with pytest.raises(SymmetryError, match="keeps its draws otherwise"):
         compat.states_of(types.SimpleNamespace())
     assert compat.arguments_of(types.SimpleNamespace()) is None
+
+
+@pytest.mark.parametrize("checks", [True, False])
+def test_whether_values_are_checked_is_known(checks):
+    with numpyro.validation_enabled(checks):
+        assert compat.checks_values() is checks

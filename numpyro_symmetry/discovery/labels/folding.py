@@ -96,6 +96,8 @@ def fold(equation: Any, values: list[np.ndarray]) -> list[np.ndarray] | None:
             with np.errstate(all="ignore"):
                 value = np.asarray(_FOLDED[name](params, *values))
             return [np.broadcast_to(value, out.shape).astype(out.dtype)]
+        if name.startswith(("random_", "threefry")):
+            return None  # others in double precision: no constants of the model
         subfuns, params = bind_params(equation.primitive, equation.params)
         with jax.ensure_compile_time_eval():
             result = equation.primitive.bind(*subfuns, *values, **params)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -12,7 +12,8 @@ from jax import Array
 from numpyro.distributions import constraints
 
 from numpyro_symmetry.models.data import is_array
-from numpyro_symmetry.models.log_joint import LOOKED_AT, Data, LogJoint, Sites, Way, sites_of, ways_to_give
+from numpyro_symmetry.models.functions import Outputs
+from numpyro_symmetry.models.log_joint import LOOKED_AT, Data, LogJoint, Way, sites_of, ways_to_give
 from numpyro_symmetry.models.parameters import leaves_of_parameters
 from numpyro_symmetry.models.plates import axis_names
 from numpyro_symmetry.models.programs import session_precision, traced
@@ -28,8 +29,8 @@ class Program(NamedTuple):
     ----------
     jaxpr
         Closed; its arguments are the sites' values, then the data; its results sum to the log joint.
-    sites
-        What it is made of.
+    joint
+        What was traced, and what it is made of.
     way
         Which data are arguments of the program.
     names
@@ -46,10 +47,12 @@ class Program(NamedTuple):
         Latent site -> its distribution, which may hold what was traced; parameters have none.
     signs
         Whether each site may hold any real number, so that a value of it can be negated.
+    keeps_entries
+        Whether every entry of a result has to stay, as of a function's outputs; else the sum of all.
     """
 
     jaxpr: Any
-    sites: Sites
+    joint: LogJoint | Outputs
     way: Way
     names: dict[str, list[str | None]]
     data_shapes: list[tuple[int, ...]]
@@ -58,11 +61,12 @@ class Program(NamedTuple):
     opaque: bool
     priors: dict[str, Any]
     signs: list[bool]
+    keeps_entries: bool = False
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Site -> shape, in the order of the arguments; leaves of parameters are sites of their own."""
-        return {name: self.sites.shapes[name] for name in sorted(self.sites.shapes)}
+        return {name: self.joint.sites.shapes[name] for name in sorted(self.joint.sites.shapes)}
 
 
 def read_program(model: Callable, args: tuple, kwargs: dict[str, Any], rng_key: Array) -> Program:
@@ -86,38 +90,53 @@ def _read(
     values = {name: trace[name]["value"] for name in latent_of(trace) if name in sites.shapes} | leaves
     observed = {name: site["value"] for name, site in observed_of(trace).items() if is_array(site.get("known"))}
     settings = {name: trace[name]["value"] for name in sites.settings}
-
-    def read_in(way: Way) -> tuple[Any, Data, Way]:
-        data = Data({k: flat[k] for k in way.positions}, settings, observed)
-        return traced(joint.log_probs, values, data, precision=session_precision()).closed, data, way
-
-    def read() -> tuple[Any, Data, Way]:
-        *opaque, nothing = ways
-        for way in opaque:
-            with contextlib.suppress(*LOOKED_AT):
-                return read_in(way)
-        return read_in(nothing)
-
-    ways = ways_to_give(args, kwargs, observed)
-    jaxpr, data, way = read()
-    body = getattr(jaxpr, "jaxpr", jaxpr)
-    # arguments are flattened in the order of sorted names
-    ordered = sorted(values)
-    met = {id(var) for equation in body.eqns for var in equation.invars}
-    used = {name for name, var in zip(ordered, body.invars, strict=False) if id(var) in met}
-    return Program(
-        jaxpr,
-        sites,
-        way,
-        {name: axis_names(trace.get(name), len(values[name].shape)) for name in ordered},
-        [leaf.shape for leaf in jax.tree.leaves(data)],
-        used,
-        [jnp.issubdtype(leaf.dtype, jnp.floating) for leaf in data.arguments.values()]
-        + [False] * len(jax.tree.leaves((settings, observed))),
-        way == ways[0],
-        {name: trace[name]["fn"] for name in ordered if name in trace and trace[name]["type"] == "sample"},
-        [_is_real(trace, name) for name in ordered],
+    read = _opaque(joint, values, Data(dict(enumerate(flat)), settings, observed), ways_to_give(args, kwargs, observed))
+    return read._replace(
+        names={name: axis_names(trace.get(name), len(values[name].shape)) for name in read.names},
+        priors={name: trace[name]["fn"] for name in values if name in trace and trace[name]["type"] == "sample"},
+        signs=[_is_real(trace, name) for name in read.names],
     )
+
+
+def read_function(outputs: Outputs) -> Program:
+    """Trace what a function returns."""
+    sites = outputs.sites
+    values: dict[str, Any] = dict(sites.settings)
+    data = Data(dict(enumerate(jax.tree.leaves((outputs.args, outputs.kwargs)))), {}, {})
+    read = _opaque(outputs, values, data, outputs.ways())
+    real = {name for name, x in values.items() if jnp.issubdtype(x.dtype, jnp.inexact)} - sites.constrained
+    return read._replace(signs=[name in real & read.used for name in read.names], keeps_entries=True)
+
+
+def _opaque(joint: LogJoint | Outputs, values: Mapping[str, Any], data: Data, ways: list[Way]) -> Program:
+    """A program of values and as many of the data as can be traced; what is said of sites is still to be filled in."""
+
+    def traced_in(way: Way) -> Program:
+        given = data._replace(arguments={k: data.arguments[k] for k in way.positions})
+        jaxpr = traced(joint.log_probs, values, given, precision=session_precision()).closed
+        body = getattr(jaxpr, "jaxpr", jaxpr)
+        met = {id(var) for equation in body.eqns for var in equation.invars} | {id(var) for var in body.outvars}
+        rest = jax.tree.leaves((given.settings, given.observed))
+        # arguments are flattened in the order of sorted names
+        ordered = sorted(values)
+        return Program(
+            jaxpr,
+            joint,
+            way,
+            {name: [None] * len(values[name].shape) for name in ordered},
+            [leaf.shape for leaf in jax.tree.leaves(given)],
+            {name for name, var in zip(ordered, body.invars, strict=False) if id(var) in met},
+            [jnp.issubdtype(leaf.dtype, jnp.floating) for leaf in given.arguments.values()] + [False] * len(rest),
+            way == ways[0],
+            {},
+            [False] * len(ordered),
+        )
+
+    *opaque, nothing = ways
+    for way in opaque:
+        with contextlib.suppress(*LOOKED_AT):
+            return traced_in(way)
+    return traced_in(nothing)
 
 
 def _is_real(trace: dict[str, Any], name: str) -> bool:

@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
 from jax.extend import core
 
 from numpyro_symmetry.discovery.proof.effort import EFFORT
 from numpyro_symmetry.discovery.proof.rounding import IN_DOUBLE, IN_SINGLE, Rounding
 from numpyro_symmetry.models.data import is_array
+from numpyro_symmetry.models.functions import Outputs
 from numpyro_symmetry.models.log_joint import LOOKED_AT, Data, LogJoint, Sites, Way
 from numpyro_symmetry.models.programs import (
     DOUBLE,
@@ -33,6 +33,8 @@ from numpyro_symmetry.models.programs import (
     traced,
 )
 
+# what is compiled: the log joint of a model, or the outputs of a function
+Joint = LogJoint | Outputs
 # latent values by site: of one point, or of many, with one more axis in front
 Values = dict[str, np.ndarray]
 Stack = Values
@@ -142,7 +144,7 @@ class CompiledModel(NamedTuple):
         Latent site -> shape.
     """
 
-    joint: LogJoint
+    joint: Joint
     way: Way
     precision: Precision
     kept: str
@@ -176,10 +178,8 @@ class CompiledModel(NamedTuple):
         )
 
 
-def freeze(
-    model: Callable, args: tuple, kwargs: dict[str, Any], key: Array, sites: Sites, ways: Iterable[Way]
-) -> CompiledModel:
-    """Compile a model's log joint in double precision if it can be traced so, else widened, else as the session has it.
+def freeze(joint: Joint, ways: Iterable[Way]) -> CompiledModel:
+    """Compile a log joint in double precision if it can be traced so, else widened, else as the session has it.
 
     Its data are arguments, in the first of some ways in which the model can be traced.
     """
@@ -192,10 +192,8 @@ def freeze(
     ]
     for precision, way, kept in attempts:
         with contextlib.suppress(*_NOT_IN_DOUBLE):
-            given = _copied((args, kwargs), kept) if precision is DOUBLE else (args, kwargs)
-            return compile_model(LogJoint(model, given[0], given[1], key, sites), way, precision, kept)
+            return compile_model(_with(joint, joint.args, joint.kwargs, precision, kept), way, precision, kept)
     *most, last = ways
-    joint = LogJoint(model, args, kwargs, key, sites)
     with jax.default_matmul_precision("highest"):
         for way in most:
             with contextlib.suppress(*LOOKED_AT):
@@ -203,7 +201,7 @@ def freeze(
         return compile_model(joint, last, session_precision(), "")
 
 
-def compile_model(joint: LogJoint, way: Way, precision: Precision, kept: str) -> CompiledModel:
+def compile_model(joint: Joint, way: Way, precision: Precision, kept: str) -> CompiledModel:
     """Trace and compile what is evaluated of a model, in one way and precision."""
     sites, own = joint.sites, joint.data(way, precision)
     real = np.dtype(np.float64 if precision.evaluated_in_double else np.float32)
@@ -239,9 +237,14 @@ def _inside_all(stack: Stack, data: Data) -> Stack:
 
 def on_other_arguments(model: CompiledModel, args: tuple, kwargs: dict[str, Any]) -> CompiledModel:
     """The same with other arguments, for a model that looks at them."""
-    given = _copied((args, kwargs), model.kept) if model.precision is DOUBLE else (args, kwargs)
-    joint = replace(model.joint, args=given[0], kwargs=given[1])
+    joint = _with(model.joint, args, kwargs, model.precision, model.kept)
     return compile_model(joint, model.way, model.precision, model.kept)
+
+
+def _with(joint: Joint, args: tuple, kwargs: dict[str, Any], precision: Precision, kept: str) -> Joint:
+    """A log joint with some arguments, copied where it is traced in another precision than the session's."""
+    given = _copied((args, kwargs), kept) if precision is DOUBLE else (args, kwargs)
+    return replace(joint, args=given[0], kwargs=given[1])
 
 
 def _copied(given: Any, kept: str) -> Any:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from numpyro_symmetry.discovery.labels.rules.control import CONTROL
-from numpyro_symmetry.discovery.labels.rules.elementwise import choice, elementwise, unknown
+from numpyro_symmetry.discovery.labels.rules.elementwise import choice, elementwise, random, unknown
 from numpyro_symmetry.discovery.labels.rules.indexing import INDEXING
 from numpyro_symmetry.discovery.labels.rules.linear import contraction, convolution, factorisation
 from numpyro_symmetry.discovery.labels.rules.reduce import (
@@ -66,6 +66,8 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "dot_general": contraction,
         "expand_dims": broadcast,
         "optimization_barrier": barrier,
+        "random_bits": random,
+        "random_gamma": random,
         "reduce": fold,
         "reshape": reshape,
         "select_n": choice,

@@ -50,6 +50,11 @@ def _holds_labels(operand: Value) -> bool:
     return isinstance(operand, Known) and isinstance(operand.value, np.ndarray) and operand.value.dtype.kind in "iu"
 
 
+def random(op: Operation) -> Axes:
+    """Numbers from a random key: each has its own, as data have, though two may coincide."""
+    return pin_all(op, op.reason("drawn at random", "data"))
+
+
 def unknown(op: Operation) -> Axes:
     """No rule: everything that enters is pinned, softly."""
     return pin_all(op, op.reason(f"goes through {op.name}, for which there is no rule", "no rule"))

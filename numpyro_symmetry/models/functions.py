@@ -1,0 +1,181 @@
+"""What a function returns, as a function of the arrays in one of its arguments and of data: all else that it is given.
+
+It has the face of a `LogJoint`, in which every output stands for a site that is scored: where a log joint's have to
+keep their sums, these have to keep their entries. Knows pytrees; no symmetry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from numpyro_symmetry.models.data import is_array
+from numpyro_symmetry.models.log_joint import Data, Sites, Way, ways_to_give
+from numpyro_symmetry.models.programs import Precision, Program, fingerprint, session_precision, traced
+from numpyro_symmetry.symmetry.errors import SymmetryError
+from numpyro_symmetry.symmetry.pytrees import arrays_by_path, name_of, ties_of
+
+# how far from its own value a parameter is tried, in units of the root mean square of its array, or of one that is zero
+_SPREAD, _SPREAD_OF_ZERO = 0.5, 0.15
+
+
+@dataclass(frozen=True, eq=False)
+class Outputs:
+    """A function, its arguments, and which arrays among these may be moved.
+
+    Attributes
+    ----------
+    function, args, kwargs
+        The function as it is called; random keys by their bits.
+    names
+        Position among the leaves of the arguments -> site; two positions of one that is tied.
+    sites
+        Shapes of the arrays, their own values as settings, and names of the outputs.
+    """
+
+    function: Callable
+    args: tuple
+    kwargs: dict[str, Any]
+    names: dict[int, str]
+    sites: Sites
+
+    def ways(self) -> list[Way]:
+        """Ways to give it all other arrays."""
+        ways = ways_to_give(self.args, self.kwargs)
+        return [
+            Way(positions, ())
+            for positions in dict.fromkeys(tuple(k for k in way.positions if k not in self.names) for way in ways)
+        ]
+
+    def data(self, way: Way, precision: Precision) -> Data:
+        """The other arrays, and as settings the values about which parameters are tried."""
+        leaves = jax.tree.leaves((self.args, self.kwargs))
+        return Data({k: leaves[k] for k in way.positions}, self.sites.settings, {})
+
+    def log_probs(self, values: Mapping[str, Any], data: Data) -> dict[str, Array]:
+        """Every output as real numbers."""
+        leaves, structure = jax.tree.flatten((self.args, self.kwargs))
+        given = data.arguments | {k: values[name] for k, name in self.names.items()}
+        args, kwargs = jax.tree.unflatten(structure, [given.get(k, leaf) for k, leaf in enumerate(leaves)])
+        return outputs_of(self.function(*args, **kwargs))
+
+    def inside(self, values: Mapping[str, Array], data: Data) -> dict[str, Array]:
+        """Whether what is positive is so."""
+        return {name: jnp.all(values[name] >= 0) for name in self.sites.constrained}
+
+    def place(self, noise: Mapping[str, Array], data: Data) -> dict[str, Array]:
+        """Values about those of the parameters; whole numbers are the same ones shuffled."""
+
+        def one(name: str, own: Array) -> Array:
+            z = noise[name].reshape(own.shape)
+            if not jnp.issubdtype(own.dtype, jnp.inexact):
+                return own.ravel()[jnp.argsort(z.ravel())].reshape(own.shape)
+            own = own.astype(jnp.result_type(z, own)) if jnp.iscomplexobj(own) else own.astype(z.dtype)
+            if name in self.sites.constrained:
+                # about one where it is zero
+                return jnp.where(own > 0, own, 1.0) * jnp.exp(_SPREAD * z)
+            size = jnp.sqrt(jnp.mean(jnp.abs(own) ** 2))
+            return own + jnp.where(size > 0, _SPREAD * size, _SPREAD_OF_ZERO) * z
+
+        return {name: one(name, jnp.asarray(own)) for name, own in data.settings.items()}
+
+
+def outputs_of_function(function: Callable, args: tuple, kwargs: dict[str, Any], argnum: int) -> Outputs:
+    """A function and its arguments, outlined.
+
+    Raises
+    ------
+    SymmetryError
+        If the argument holds no arrays, or NaN; if the function returns no arrays, or others each time.
+    """
+    ties = ties_of(args[argnum])
+    own = {name: np.asarray(x) for name, x in arrays_by_path(args[argnum]).items() if name not in ties}
+    if not own:
+        raise SymmetryError(
+            f"Argument {argnum} of the function, a {type(args[argnum]).__name__}, holds no arrays; expected its "
+            "parameters. Say by argnum which argument holds them."
+        )
+    real = {name: x for name, x in own.items() if jnp.issubdtype(x.dtype, jnp.inexact)}
+    if broken := [name for name, x in real.items() if not jnp.isfinite(x).all()]:
+        raise SymmetryError(f"Arrays {broken} of argument {argnum} hold NaN or infinities; expected finite parameters.")
+    positive = frozenset(n for n, x in real.items() if not np.iscomplexobj(x) and (x >= 0).all() and x.any())
+    paths = jax.tree_util.tree_leaves_with_path((args, kwargs))
+    where = {
+        k: name_of(path[2:])
+        for k, (path, _) in enumerate(paths)
+        if [x.idx for x in path[:2] if hasattr(x, "idx")] == [0, argnum]
+    }
+    names = {k: ties.get(name, name) for k, name in where.items() if ties.get(name, name) in own}
+    shapes = {name: tuple(x.shape) for name, x in own.items()}
+    sites = Sites(shapes, frozenset(), positive, frozenset(), frozenset(), (), 0, dict(own), (), {})
+    outputs = Outputs(*_with_open_keys(function, args, kwargs), names, sites)
+    nothing = Data({}, {}, {})
+    once, again = (traced(outputs.log_probs, own, nothing, precision=session_precision()) for _ in range(2))
+    if not _are_same(once, again):
+        raise SymmetryError(
+            "The function is not deterministic: called twice with the same arguments it computes two things, such as "
+            "with numbers of np.random. Give it a random key as an argument instead."
+        )
+    return replace(outputs, sites=sites._replace(scored=tuple(once.outputs)))
+
+
+def _with_open_keys(function: Callable, args: tuple, kwargs: dict[str, Any]) -> tuple[Callable, tuple, dict[str, Any]]:
+    """A function that takes the bits of random keys, which are data as others, in place of the keys."""
+    leaves, structure = jax.tree.flatten((args, kwargs))
+    kinds = {k: jax.random.key_impl(leaf) for k, leaf in enumerate(leaves) if _is_key(leaf)}
+    if not kinds:
+        return function, args, kwargs
+
+    def taking_bits(*args: Any, **kwargs: Any) -> Any:
+        given = jax.tree.leaves((args, kwargs))
+        for k, kind in kinds.items():
+            given[k] = jax.random.wrap_key_data(given[k], impl=kind)
+        args, kwargs = jax.tree.unflatten(structure, given)
+        return function(*args, **kwargs)
+
+    bits = [np.asarray(jax.random.key_data(leaf)) if k in kinds else leaf for k, leaf in enumerate(leaves)]
+    return taking_bits, *jax.tree.unflatten(structure, bits)
+
+
+def _is_key(leaf: Any) -> bool:
+    return hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def _are_same(once: Program, again: Program) -> bool:
+    consts = [getattr(program.closed, "consts", ()) for program in (once, again)]
+    return fingerprint(once) == fingerprint(again) and all(
+        not is_array(x) or np.array_equal(x, y, equal_nan=x.dtype.kind in "fc") for x, y in zip(*consts, strict=True)
+    )
+
+
+def outputs_of(result: Any) -> dict[str, Array]:
+    """Every array of a result by its path, as real numbers; random keys by their bits.
+
+    Raises
+    ------
+    SymmetryError
+        If there are none, or a leaf of the result is no number.
+    """
+
+    def real(leaf: Any) -> Array:
+        value = jnp.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
+        if jnp.iscomplexobj(value):
+            return jnp.stack([value.real, value.imag])
+        return value if jnp.issubdtype(value.dtype, jnp.floating) else value.astype(float)
+
+    leaves = jax.tree_util.tree_leaves_with_path(result)
+    for _, leaf in leaves:
+        if not hasattr(leaf, "dtype") and not isinstance(leaf, int | float | complex):
+            raise SymmetryError(
+                f"The function returns a {type(leaf).__name__}; expected arrays. Return those alone that are to stay "
+                "as they are."
+            )
+    if not leaves:
+        raise SymmetryError("The function returns no arrays, so that nothing changes them; expected its outputs.")
+    return {f"output {name_of(path)}": real(leaf) for path, leaf in leaves}

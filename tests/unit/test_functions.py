@@ -1,0 +1,203 @@
+"""Symmetry of functions of pytrees: what is found, what is refused, and that applying it changes no output."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from numpyro_symmetry import SymmetryError, find_symmetry
+
+RNG = np.random.default_rng(0)
+KEY = jax.random.key(0)
+
+
+def normal(*shape):
+    return RNG.normal(size=shape).astype(np.float32)
+
+
+class Network(nn.Module):
+    """Two hidden layers."""
+
+    act: object = nn.relu
+
+    @nn.compact
+    def __call__(self, x):
+        for n in (5, 4):
+            x = self.act(nn.Dense(n)(x))
+        return nn.Dense(2)(x)
+
+
+class Normed(nn.Module):
+    """A residual stream, with batch normalisation."""
+
+    @nn.compact
+    def __call__(self, x):
+        stream = nn.Dense(6)(x)
+        stream = stream + nn.Dense(6)(nn.relu(nn.BatchNorm(use_running_average=True)(nn.Dense(4)(stream))))
+        return nn.Dense(2)(stream)
+
+
+def linen(module, x):
+    return module.apply, (module.init(KEY, x), x)
+
+
+def two_layers(params, x):
+    return jnp.tanh(x @ params[0]) @ params[1]
+
+
+def tied(params, x):
+    return jax.nn.relu(x @ params["in"]) @ params["out"].T
+
+
+def masked(state, x):
+    hidden = jnp.tanh(x @ state["w"]) * state["mask"]
+    noise = jax.random.normal(jax.random.fold_in(state["key"], state["step"]), (4,))
+    return hidden @ state["v"] + noise, state["step"] + 1
+
+
+def cubic(position):
+    return -jnp.sum((position["loc"] - 1.0) ** 4) - jnp.sum(position["scale"] ** 2)
+
+
+# name -> function, arguments, groups derived by hand
+CASES = {
+    "linen": lambda: (*linen(Network(), normal(3, 7)), {"Dense_0": "S5", "Dense_1": "S4"}),
+    "linen, odd": lambda: (*linen(Network(nn.tanh), normal(3, 7)), {"Dense_0": "±S5", "Dense_1": "±S4"}),
+    "batch statistics": lambda: (*linen(Normed(), normal(3, 7)), {"BatchNorm_0": "S4", "Dense_0": "±S6"}),
+    "a tuple": lambda: (two_layers, ((normal(3, 5), normal(5, 2)), normal(4, 3)), {"0[-1]": "±S5"}),
+    "an array": lambda: (lambda w, x: jnp.sum(jnp.exp(w) * x), (normal(4), np.float32(1.3)), {"array": "S4"}),
+    "a log density": lambda: (cubic, ({"loc": normal(4), "scale": normal(3)},), {"loc": "S4", "scale": "±S3"}),
+    # of ones alone any weights would do
+    "data of ones": lambda: (lambda w, x: jnp.sum(w * x), (normal(4), np.ones(4, np.float32)), {}),
+    "a number for data": lambda: (
+        lambda w, t: -((w[0] * t + w[1]) ** 2),
+        (normal(2), jnp.float32(1.0)),
+        {"array": "±S1"},
+    ),
+    "an order": lambda: (lambda w: jnp.cumsum(w), (normal(4),), {}),
+    "tied": lambda: (tied, ({"in": normal(3, 5), "out": normal(2, 5)}, normal(4, 3)), {"in[-1]": "S5"}),
+    "one array at two paths": lambda: (
+        tied,
+        ({"in": (w := jnp.asarray(normal(3, 5))), "out": w}, normal(4, 3)),
+        {"in[-1]": "S5"},
+    ),
+    "a key, a counter and a mask": lambda: (
+        masked,
+        (
+            {
+                "w": normal(3, 5),
+                "mask": np.array([True, False, True, True, False]),
+                "step": jnp.int32(3),
+                "key": jax.random.key(3),
+                "v": normal(5),
+            },
+            normal(4, 3),
+        ),
+        {"mask": "±S5"},
+    ),
+    "dropout": lambda: (
+        lambda w, x, key: jnp.tanh(x @ w) @ jax.random.bernoulli(key, 0.5, (5,)),
+        (normal(3, 5), normal(4, 3), jax.random.key(0)),
+        {},
+    ),
+    "half precision": lambda: (
+        two_layers,
+        (tuple(jnp.asarray(x, jnp.bfloat16) for x in (normal(3, 5), normal(5, 2))), normal(4, 3)),
+        {"0[-1]": "±S5"},
+    ),
+    "complex outputs": lambda: (
+        lambda w, x: jnp.fft.fft(jax.nn.relu(x @ w["a"]) @ w["b"]),
+        ({"a": normal(3, 5), "b": normal(5, 4)}, normal(2, 3)),
+        {"a[-1]": "S5"},
+    ),
+    "keywords, positions": lambda: (
+        lambda x, w: jnp.tanh(x @ w[0]) @ w[1],
+        (normal(4, 3), [normal(3, 5), normal(5, 2)]),
+        {"0[-1]": "±S5"},
+    ),
+    "one output each": lambda: (lambda w, x: w * x, (normal(4), np.float32(2.0)), {}),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_groups_are_those_derived_by_hand(name):
+    function, args, expected = CASES[name]()
+    argnum = 1 if name == "keywords, positions" else 0
+    found = find_symmetry(function, args, argnum=argnum)
+    assert {group: str(kind) for group, kind in found.groups.items()} == expected
+    moved = found.apply(found.sample(jax.random.key(1)), args[argnum])
+    assert jax.tree.structure(moved) == jax.tree.structure(args[argnum])
+    assert jax.tree.map(jnp.result_type, moved) == jax.tree.map(jnp.result_type, args[argnum])
+    before, after = function(*args), function(*args[:argnum], moved, *args[argnum + 1 :])
+    rtol = 2e-2 if name == "half precision" else 2e-5
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=rtol, atol=rtol), before, after)
+
+
+def test_a_tie_is_kept():
+    function, args, _ = CASES["one array at two paths"]()
+    found = find_symmetry(function, args, argnum=0)
+    assert set(found.axes) == {"in", "out"}
+    moved = jax.jit(found.apply)(found.sample(KEY), args[0])
+    np.testing.assert_array_equal(moved["in"], moved["out"])
+    assert {finding.site for finding in found.findings} == {"in", "out"}
+
+
+def test_other_trees_of_the_same_paths_are_moved():
+    from flax import nnx
+
+    net = nnx.Sequential(nnx.Linear(3, 5, rngs=nnx.Rngs(0)), jax.nn.relu, nnx.Linear(5, 2, rngs=nnx.Rngs(1)))
+    graph, state = nnx.split(net)
+
+    def outputs(state, x):
+        return nnx.merge(graph, state)(x)
+
+    x = normal(4, 3)
+    found = find_symmetry(outputs, (state, x), argnum=0)
+    (group,) = found.groups.values()
+    assert str(group) == "S5"
+    moved = found.apply(found.sample(KEY), state)
+    assert type(moved) is type(state)
+    np.testing.assert_allclose(outputs(state, x), outputs(moved, x), rtol=1e-5, atol=1e-6)
+
+
+REFUSED = {
+    "no arrays": (lambda: find_symmetry(two_layers, ({"rate": 0.1}, 1.0), argnum=0), SymmetryError, "holds no arrays"),
+    "NaN": (lambda: find_symmetry(lambda w: w, (np.array([np.nan, 1.0]),), argnum=0), SymmetryError, "'array'.* NaN"),
+    "no output": (lambda: find_symmetry(lambda w: None, (normal(3),), argnum=0), SymmetryError, "returns no arrays"),
+    "words": (lambda: find_symmetry(lambda w: "yes", (normal(3),), argnum=0), SymmetryError, "returns a str"),
+    "two of one path": (
+        lambda: find_symmetry(lambda w: w["a.b"], ({"a.b": normal(3), "a": {"b": normal(3)}},), argnum=0),
+        SymmetryError,
+        "one path, 'a.b'",
+    ),
+    "no such argument": (lambda: find_symmetry(two_layers, ((), 1.0), argnum=2), TypeError, "holds 2 arguments"),
+    "no tuple": (lambda: find_symmetry(two_layers, normal(3), argnum=0), TypeError, "tuple"),
+    "without argnum": (
+        lambda: find_symmetry(two_layers, ((normal(3, 5), normal(5, 2)), normal(4, 3))),
+        SymmetryError,
+        "argnum=0",
+    ),
+    "not deterministic": (
+        lambda: find_symmetry(lambda w: w.sum() * np.random.default_rng().normal(), (normal(3),), argnum=0),
+        SymmetryError,
+        "deterministic",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_refused(name):
+    ask, error, said = REFUSED[name]
+    with pytest.raises(error, match=said):
+        ask()
+
+
+def test_a_leaf_that_nothing_reads_is_said_to_be_so():
+    found = find_symmetry(lambda w: w["a"].sum(), ({"a": normal(3), "b": normal(4)},), argnum=0)
+    assert {name: str(group) for name, group in found.groups.items()} == {"a": "S3"}
+    assert "nothing depends on it" in found.explain()
+
+
+def test_an_output_says_that_it_stays():
+    assert "is an output" in find_symmetry(lambda w: w * 2, (normal(4),), argnum=0).explain()
