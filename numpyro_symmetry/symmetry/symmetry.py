@@ -329,14 +329,13 @@ class Symmetry:
         g
             Element; its batch dimensions broadcast against the values' leading dimensions.
         values
-            Site -> array ``(*leading, *event)``, or any pytree of which the paths to arrays are sites
-            (``"params.Dense_0.kernel"``). What no group acts on passes through untouched.
+            Site -> array ``(*leading, *event)``, or a pytree: paths to arrays are sites, ``"params.Dense_0.bias"``. What
+            no group acts on passes through untouched.
 
         Returns
         -------
         dict or pytree
-            The values, moved, in the structure they came in: JAX arrays of JAX arrays, and of anything else NumPy
-            arrays, in the type they came in.
+            The values, moved, as they came: JAX arrays of JAX arrays, of anything else NumPy arrays, types kept.
 
         Raises
         ------
