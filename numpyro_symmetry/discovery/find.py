@@ -70,12 +70,18 @@ def find_symmetry(
     :math:`v(g\theta) = g\,v(\theta)`; what no rule carries through is pinned. The group that remains is then verified
     numerically, as `check_symmetry` does; what fails is dropped with a warning.
 
+    With ``argnum`` the same is asked of any JAX function: :math:`f(g\theta, x) = f(\theta, x)`, entry by entry.
+
     Parameters
     ----------
     model
-        NumPyro model. Discrete latent sites are summed out by funsor where it is installed.
+        NumPyro model. Discrete latent sites are summed out by funsor where it is installed. With ``argnum``, a function
+        of a pytree, such as a network's ``apply`` or a log density.
     model_args, model_kwargs
         Arguments of the model. Arrays among them are data: nothing depends on which of their entries coincide.
+    argnum
+        Position of the argument whose arrays may be moved: parameters. Sites are the paths to them,
+        ``"params.Dense_0.kernel"``. Left out for a model.
     rng_key
         JAX random key; fixed by default.
     signs
@@ -94,9 +100,11 @@ def find_symmetry(
     ------
     SymmetryError
         If the model has no latent sites (a log density, say), branches on their values, has discrete ones and funsor
-        is not installed, or its data hold NaN.
+        is not installed, or its data hold NaN. If a function's argument holds no arrays or NaN, or it returns no arrays,
+        or others each time.
     TypeError
-        If ``model_args`` is no tuple or does not fit the model, an argument has a wrong type, or this runs under `jit`.
+        If ``model_args`` is no tuple, holds no argument ``argnum`` or does not fit the model, an argument has a wrong
+        type, or this runs under `jit`.
 
     Warns
     -----
@@ -117,6 +125,17 @@ def find_symmetry(
     Symmetry(±S5 on 'w2'; log|G| = 8.3 nats)
       w1: (·, w2)
       w2: (w2)
+
+    Parameters of a function:
+
+    >>> import jax
+    >>> def network(params, x):
+    ...     return jax.nn.relu(x @ params["hidden"]["w"]) @ params["output"]["w"]
+    >>> params = {"hidden": {"w": jnp.ones((2, 5))}, "output": {"w": jnp.ones((5, 3))}}
+    >>> find_symmetry(network, (params, jnp.ones((4, 2))), argnum=0)
+    Symmetry(S5 on 'hidden'; log|G| = 4.8 nats)
+      hidden.w: (·, hidden)
+      output.w: (hidden, ·)
     """
     asked = read_question("find_symmetry", model, model_args, model_kwargs, rng_key, argnum)
     signs = as_flag(signs, "signs")
