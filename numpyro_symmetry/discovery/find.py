@@ -34,8 +34,8 @@ from numpyro_symmetry.discovery.proof.diagnose import words
 from numpyro_symmetry.discovery.proof.exchange import (
     Suspects,
     is_plausible,
-    out_of_reach,
     suspects_of,
+    with_exchanges,
 )
 from numpyro_symmetry.discovery.proof.frozen import freeze
 from numpyro_symmetry.discovery.proof.propose import Block, Claim, what_holds, with_blocks
@@ -110,8 +110,8 @@ def find_symmetry(
     -----
     SymmetryWarning
         If a group that the structure of the model allows fails the numerical check; it is left out. If the log joint is
-        finite hardly anywhere, so that nothing can be verified. If components may be exchanged that no group on axes
-        moves, one site for each of them or weights ``(p, 1 - p)``; the message says what to write instead.
+        finite hardly anywhere, so that nothing can be verified. If components may be exchanged that no group can
+        carry, as sites with signs of their own; the message says what to write instead.
 
     Examples
     --------
@@ -284,7 +284,7 @@ def _proved(read: _Read, sources: Sources) -> tuple[Symmetry, list[str]]:
     if read.may_be_signed(found):
         # what is even may be so for these data alone
         found = with_signs(found, read.even, [sources.own, *itertools.islice(sources.redrawn(), 1)], rng)
-    missed = out_of_reach(read.suspects, reading.unlabelled_axes(found), sources.everything)
+    found, missed = with_exchanges(found, read.suspects, reading.unlabelled_axes(found), sources.everything, rng)
     why = {name: _WHY.get(proof.outcome, FAILED) for name, proof in refused.items()}
     said = tuple(_of_a_prior(one, sources.own.frozen.unread) for one in read.findings(found, tried, why))
     return replace(found, findings=said, out_of_reach=missed), told

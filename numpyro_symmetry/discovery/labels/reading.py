@@ -27,7 +27,7 @@ from numpyro_symmetry.discovery.labels.terms import (
 )
 from numpyro_symmetry.discovery.labels.walk import Walk
 from numpyro_symmetry.symmetry import Concat, Finding, Split, Symmetry, SymmetryError, Unsigned, Whole
-from numpyro_symmetry.symmetry.axes import AxisEntry, labels, padded
+from numpyro_symmetry.symmetry.axes import VIRTUAL, AxisEntry, labels, padded
 
 # blocks of axes of one size of which every set is tried
 _MAX_BLOCKS = 8
@@ -219,9 +219,11 @@ class Reading:
             return next((text for text in why if text != FAILED), FAILED if why else "")
 
         def as_a_whole(site: str) -> list[Finding]:
-            names = [entry.group for entry in symmetry.axes.get(site, ()) if isinstance(entry, Whole)]
+            entries = [entry for entry in symmetry.axes.get(site, ()) if isinstance(entry, VIRTUAL)]
+            names = [axis.group for axis in labels(entries) if axis.group is not None]
             words = " and ".join(f"{symmetry.groups[name]} {name!r}" for name in names)
-            return [Finding(site, 0, 1, words, "", "")] if names else []
+            seen = "" if all(isinstance(entry, Whole) for entry in entries) else "verified numerically only"
+            return [Finding(site, 0, 1, words, seen, "")] if names else []
 
         def by_axis(site: str, terms: list[Term]) -> list[Finding]:
             return [

@@ -1,8 +1,8 @@
-"""Symmetries that no group on axes can carry, told to the user with the model to write instead.
+"""Exchanges that no label of an axis shows: between sites, and of a part of a whole with the rest.
 
-One site for each component (``mu_1``, ``mu_2``), weights ``(p, 1 - p)``: the components may be exchanged, but between
-sites, or by a reflection. Names and usage say what is worth a try, numbers what holds: nothing is reported on less than
-a group is given out on. Knows evidence and priors; nothing here becomes part of a symmetry.
+One site for each component (``mu_1``, ``mu_2``) is a family, and a weight p of ``(p, 1 - p)`` a `Complement`. Names and
+usage say what is worth a try, numbers what holds. What no group can carry is told to the user, with the model to write
+instead, on no less than a group is given out on. Knows evidence and priors; no terms.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import itertools
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,9 +21,11 @@ from numpyro import distributions as dist
 from numpyro_symmetry.discovery.proof.effort import EFFORT
 from numpyro_symmetry.discovery.proof.evidence import Evidence
 from numpyro_symmetry.discovery.proof.frozen import Point, Values
+from numpyro_symmetry.discovery.proof.prove import prove
 from numpyro_symmetry.discovery.proof.trials import CONTROL_FACTOR, gap_to, largest_gap
 from numpyro_symmetry.models.sites import entrywise, without_wrappers
-from numpyro_symmetry.symmetry import OutOfReach
+from numpyro_symmetry.symmetry import Complement, Member, OutOfReach, Symmetry, SymmetryError
+from numpyro_symmetry.symmetry.axes import padded
 
 _DIGITS = re.compile(r"\d+")
 
@@ -111,8 +114,55 @@ def is_plausible(suspects: Suspects, axes: Axes) -> bool:
     return any(_tasks(suspects, axes))
 
 
-def out_of_reach(suspects: Suspects, axes: Axes, evidence: Callable[[], Iterable[Evidence]]) -> tuple[OutOfReach, ...]:
-    """Exchanges that leave the log joint alone at all evidence, in words."""
+def with_exchanges(
+    symmetry: Symmetry,
+    suspects: Suspects,
+    axes: Axes,
+    evidence: Callable[[], Iterable[Evidence]],
+    rng: np.random.Generator,
+) -> tuple[Symmetry, tuple[OutOfReach, ...]]:
+    """The symmetry with a group for each exchange that leaves the log joint alone, and those that none can carry."""
+    missed: list[OutOfReach] = []
+    for exchange, cycles in _that_hold(suspects, axes, evidence).items():
+        claimed = _claim(symmetry, exchange, cycles, suspects)
+        if claimed is not None and all(
+            prove(one, claimed, rng, EFFORT.num_elements, EFFORT.num_elements_far).holds for one in evidence()
+        ):
+            symmetry = claimed
+        else:
+            missed += [_told(exchange, sorted(cycle), suspects) for cycle in cycles]
+    return symmetry, tuple(missed)
+
+
+def _claim(symmetry: Symmetry, exchange: Exchange, cycles: list[set[int]], suspects: Suspects) -> Symmetry | None:
+    """The symmetry with a group that makes exchanges within some cycles; none where other groups stand in its way."""
+    axes, shapes = dict(symmetry.axes), suspects.shapes
+    size = len(exchange.families[0]) if exchange.families else 2
+    stem = _stem(exchange.families[0]) if exchange.families else exchange.axes[0][0]
+    stem = stem.replace("/", ".")
+    names = itertools.chain([stem], (f"{stem}.{k}" for k in itertools.count(2)))
+    name = next(one for one in names if one not in symmetry.group_names())
+    for family in exchange.families:
+        for index, site in enumerate(family):
+            axes[site] = (Member(name, index, family), *padded(axes.get(site, ()), len(shapes[site])))
+    for site, axis in exchange.axes:
+        entries = list(padded(axes.get(site, ()), len(shapes[site])))
+        entries[axis - len(shapes[site])] = name
+        axes[site] = tuple(entries)
+    for site in exchange.flips:
+        axes[site] = (Complement(name), *padded(axes.get(site, ()), len(shapes[site])))
+    label = [next((min(cycle) for cycle in cycles if k in cycle), k) for k in range(size)]
+    orbits = dict(symmetry.orbits) | ({name: tuple(label)} if len(set(label)) > 1 else {})
+    try:
+        return replace(symmetry, axes=axes, sizes=dict(symmetry.sizes) | {name: size}, orbits=orbits)
+    except SymmetryError:
+        return None
+
+
+def _that_hold(
+    suspects: Suspects, axes: Axes, evidence: Callable[[], Iterable[Evidence]]
+) -> dict[Exchange, list[set[int]]]:
+    """Exchanges that leave the log joint alone at all evidence, and the positions that they make one of."""
     tries = itertools.count()
     known: dict[Any, list[set[int]]] = {}
     for first, second, parts in _tasks(suspects, axes):
@@ -128,13 +178,12 @@ def out_of_reach(suspects: Suspects, axes: Axes, evidence: Callable[[], Iterable
                 joined = {first, second}.union(*(cycle for cycle in cycles if cycle & {first, second}))
                 cycles[:] = [cycle for cycle in cycles if not cycle & joined] + [joined]
             taken |= set(chosen)
-    return tuple(
-        _told(Exchange(0, 0, *what), sorted(cycle), suspects)
+    return {
+        Exchange(0, 0, *what): cycles
         for what, cycles in known.items()
         # an axis or a reflection alone is no exchange of components
-        if what[0] or len(what[1]) + len(what[2]) > 1
-        for cycle in cycles
-    )
+        if cycles and (what[0] or len(what[1]) + len(what[2]) > 1)
+    }
 
 
 # ---- what to try -----------------------------------------------------------------------------------------------------
