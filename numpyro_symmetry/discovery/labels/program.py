@@ -93,7 +93,7 @@ def _read(
     read = _opaque(joint, values, Data(dict(enumerate(flat)), settings, observed), ways_to_give(args, kwargs, observed))
     return read._replace(
         names={name: axis_names(trace.get(name), len(values[name].shape)) for name in read.names},
-        priors={name: trace[name]["fn"] for name in values if name in trace and trace[name]["type"] == "sample"},
+        priors={name: trace[name]["fn"] for name in read.names if name in trace and trace[name]["type"] == "sample"},
         signs=[_is_real(trace, name) for name in read.names],
     )
 
