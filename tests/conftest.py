@@ -2,6 +2,7 @@
 
 import gc
 import os
+import sys
 import tempfile
 from importlib.metadata import version
 
@@ -93,6 +94,14 @@ def _forget_compiled_code(_compiled):
         jax.clear_caches()
         gc.collect()
         _compiled[0] = 0
+
+
+@pytest.fixture(autouse=True)
+def _close_figures():
+    """Whatever a test leaves open counts against the next one's."""
+    yield
+    if (pyplot := sys.modules.get("matplotlib.pyplot")) is not None:
+        pyplot.close("all")
 
 
 @pytest.fixture(params=[False, True], ids=["float32", "x64"])

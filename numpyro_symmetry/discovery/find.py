@@ -100,8 +100,8 @@ def find_symmetry(
     ------
     SymmetryError
         If the model has no latent sites (a log density, say), branches on their values, has discrete ones and funsor
-        is not installed, or its data hold NaN. If a function's argument holds no arrays or NaN, or it returns no arrays,
-        or others each time.
+        is not installed, or its data hold NaN. If a function's argument holds no arrays, or NaN, or if it returns no
+        arrays, or others each time.
     TypeError
         If ``model_args`` is no tuple, holds no argument ``argnum`` or does not fit the model, an argument has a wrong
         type, or this runs under `jit`.

@@ -23,7 +23,7 @@ def is_array(leaf: Any) -> bool:
 def as_sites(values: Any, sites: Collection[str]) -> Mapping[str, Any]:
     """Values by site: as they come, where they do, or the arrays of a pytree by the paths to them."""
     comes_by_site = isinstance(values, Mapping) and (not sites or any(site in values for site in sites))
-    return values if comes_by_site else arrays_by_path(values)
+    return values if comes_by_site else arrays_by_path(values) or values
 
 
 def arrays_by_path(tree: Any) -> dict[str, Any]:

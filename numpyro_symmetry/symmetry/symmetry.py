@@ -329,8 +329,8 @@ class Symmetry:
         g
             Element; its batch dimensions broadcast against the values' leading dimensions.
         values
-            Site -> array ``(*leading, *event)``, or a pytree: paths to arrays are sites, ``"params.Dense_0.bias"``. What
-            no group acts on passes through untouched.
+            Site -> array ``(*leading, *event)``, or a pytree: paths to arrays are sites, ``"params.Dense_0.bias"``.
+            What no group acts on passes through untouched.
 
         Returns
         -------

@@ -151,7 +151,7 @@ def test_what_is_no_element_of_the_group_is_refused_everywhere(use, part, messag
         (
             lambda: ORBITS.apply({"g": jnp.arange(3)}, {"params": {"a": np.ones(3)}}),
             SymmetryError,
-            r"mappings at \['params'\]",
+            r"not among the values \['params.a'\]",
         ),
         (
             lambda: ORBITS.apply({"g": jnp.arange(3)}, {"a": np.ma.array(np.ones(3), mask=[1, 0, 0])}),
