@@ -51,6 +51,11 @@ from numpyro_symmetry.symmetry.axes import names_in
 from numpyro_symmetry.symmetry.errors import NotFiniteError
 from numpyro_symmetry.symmetry.pytrees import ties_of
 
+# what parameters are moved by is `models.functions`'
+_OUTPUTS_NOT_FINITE = (
+    "The function's outputs are not finite when its parameters are moved by about half of their size: look for values "
+    "that have to stay positive and are zero yet, or return finite outputs."
+)
 _WHY = {Outcome.LEAVES_SUPPORT: "refused for a support"}
 
 
@@ -177,14 +182,16 @@ def _found(asked: Question, signs: bool, rules: Mapping[str, Rule]) -> tuple[Sym
     except NotFiniteError as error:
         if not read.claims_anything:
             return read.trivial(), []
-        refuse_invalid(asked)
+        if asked.argnum is None:
+            refuse_invalid(asked)
         if holds_nan((asked.args, asked.kwargs, read.joint.sites.observed)):
             raise
         # a model that NUTS may well run, for it starts where the log joint is finite
         nothing = read.claimed.restrict([])
         refused = dict.fromkeys(read.claimed.groups, "the log joint is not finite about the prior")
         said = read.findings(nothing, read.claimed, refused)
-        return replace(nothing, findings=said), [f"No symmetry could be verified. {error}"]
+        why = _OUTPUTS_NOT_FINITE if asked.argnum is not None else str(error)
+        return replace(nothing, findings=said), [f"No symmetry could be verified. {why}"]
     return _proved(read, sources)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from jax import Array
 
 from numpyro_symmetry.models.data import is_array
-from numpyro_symmetry.models.log_joint import Data, Sites, Way, ways_to_give
+from numpyro_symmetry.models.log_joint import Data, Sites, Way
 from numpyro_symmetry.models.programs import Precision, Program, fingerprint, session_precision, traced
 from numpyro_symmetry.symmetry.errors import SymmetryError
 from numpyro_symmetry.symmetry.pytrees import arrays_by_path, name_of, ties_of
@@ -45,14 +45,6 @@ class Outputs:
     names: dict[int, str]
     sites: Sites
 
-    def ways(self) -> list[Way]:
-        """Ways to give it all other arrays."""
-        ways = ways_to_give(self.args, self.kwargs)
-        return [
-            Way(positions, ())
-            for positions in dict.fromkeys(tuple(k for k in way.positions if k not in self.names) for way in ways)
-        ]
-
     def data(self, way: Way, precision: Precision) -> Data:
         """The other arrays, and as settings the values about which parameters are tried."""
         leaves = jax.tree.leaves((self.args, self.kwargs))
@@ -70,12 +62,12 @@ class Outputs:
         return {name: jnp.all(values[name] >= 0) for name in self.sites.constrained}
 
     def place(self, noise: Mapping[str, Array], data: Data) -> dict[str, Array]:
-        """Values about those of the parameters; whole numbers are the same ones shuffled."""
+        """Values about those of the parameters; whole numbers stay what they are."""
 
         def one(name: str, own: Array) -> Array:
-            z = noise[name].reshape(own.shape)
             if not jnp.issubdtype(own.dtype, jnp.inexact):
-                return own.ravel()[jnp.argsort(z.ravel())].reshape(own.shape)
+                return own
+            z = noise[name].reshape(own.shape)
             own = own.astype(jnp.result_type(z, own)) if jnp.iscomplexobj(own) else own.astype(z.dtype)
             if name in self.sites.constrained:
                 # about one where it is zero
@@ -148,9 +140,14 @@ def _is_key(leaf: Any) -> bool:
 
 
 def _are_same(once: Program, again: Program) -> bool:
-    consts = [getattr(program.closed, "consts", ()) for program in (once, again)]
-    return fingerprint(once) == fingerprint(again) and all(
-        not is_array(x) or np.array_equal(x, y, equal_nan=x.dtype.kind in "fc") for x, y in zip(*consts, strict=True)
+    first, second = (getattr(program.closed, "consts", ()) for program in (once, again))
+    return (
+        fingerprint(once) == fingerprint(again)
+        and len(first) == len(second)
+        and all(
+            not is_array(x) or np.array_equal(x, y, equal_nan=x.dtype.kind in "fc")
+            for x, y in zip(first, second, strict=True)
+        )
     )
 
 

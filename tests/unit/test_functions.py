@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from numpyro_symmetry import SymmetryError, find_symmetry
+from numpyro_symmetry import SymmetryError, SymmetryWarning, find_symmetry
 
 RNG = np.random.default_rng(0)
 KEY = jax.random.key(0)
@@ -75,6 +75,14 @@ CASES = {
         (normal(2), jnp.float32(1.0)),
         {"array": "±S1"},
     ),
+    # what no rule follows, of which the sum would stay
+    "an order that a callback keeps": lambda: (
+        lambda w: jax.pure_callback(lambda x: 2 * x, jax.ShapeDtypeStruct(w.shape, w.dtype), w),
+        (normal(4),),
+        {},
+    ),
+    # were they moved to either side of zero, none of the outputs would be finite
+    "positive": lambda: (lambda w: jnp.log(w).sum(), (np.exp(normal(20)),), {"array": "S20"}),
     "an order": lambda: (lambda w: jnp.cumsum(w), (normal(4),), {}),
     "tied": lambda: (tied, ({"in": normal(3, 5), "out": normal(2, 5)}, normal(4, 3)), {"in[-1]": "S5"}),
     "one array at two paths": lambda: (
@@ -191,6 +199,12 @@ def test_what_is_refused(name):
     ask, error, said = REFUSED[name]
     with pytest.raises(error, match=said):
         ask()
+
+
+def test_outputs_that_are_not_finite_are_told_in_terms_of_the_function():
+    with pytest.warns(SymmetryWarning, match="function's outputs are not finite .* zero yet"):
+        found = find_symmetry(lambda v: jnp.sqrt(v).sum(), (np.zeros(20, np.float32),), argnum=0)
+    assert not found.groups
 
 
 def test_a_leaf_that_nothing_reads_is_said_to_be_so():

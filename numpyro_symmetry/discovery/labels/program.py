@@ -103,7 +103,7 @@ def read_function(outputs: Outputs) -> Program:
     sites = outputs.sites
     values: dict[str, Any] = dict(sites.settings)
     data = Data(dict(enumerate(jax.tree.leaves((outputs.args, outputs.kwargs)))), {}, {})
-    read = _opaque(outputs, values, data, outputs.ways())
+    read = _opaque(outputs, values, data, ways_to_give(outputs.args, outputs.kwargs))
     real = {name for name, x in values.items() if jnp.issubdtype(x.dtype, jnp.inexact)} - sites.constrained
     return read._replace(signs=[name in real & read.used for name in read.names], keeps_entries=True)
 
