@@ -63,6 +63,11 @@ def facts(found: Report) -> list[str]:
                 f"From one member to the next, labels of {name!r} are {mean:.1f} transpositions apart; labels at "
                 f"random, {random:.1f}."
             )
+    if found.part == "likelihood":
+        lines.append(
+            "The symmetry is the likelihood's alone: the prior tells labels apart, and relabelled draws say what the "
+            "slots are, not which of them the prior means by which name."
+        )
     if found.null is not None:
         lines += _of_null(found.null, found.num_slots)
     invariant = [row.r_hat for row in found.rows if row.is_invariant and not np.isnan(row.r_hat)]

@@ -78,6 +78,8 @@ class Report(NamedTuple):
         Numbers of chains and of draws in each.
     are_members
         Whether the draws are members of an ensemble.
+    part
+        Whose symmetry it is: the ``"joint"`` density's, or the ``"likelihood"``'s alone.
     longest_stay
         For each chain, the longest run of draws that are the same, labels apart.
     sign_suspected
@@ -95,6 +97,7 @@ class Report(NamedTuple):
     converged: bool
     shape: tuple[int, int]
     are_members: bool
+    part: str
     longest_stay: tuple[int, ...]
     sign_suspected: bool
     warnings: tuple[str, ...]
@@ -200,6 +203,7 @@ def report(
         converged=out.converged,
         shape=shape,
         are_members=members,
+        part=out.part,
         longest_stay=tuple(longest_stay(_entries(after.values[site], shape) for site in out.symmetry.axes).tolist()),
         sign_suspected=False,
         warnings=(),

@@ -74,6 +74,7 @@ def check_symmetry(
     model_args: tuple = (),
     model_kwargs: Mapping[str, Any] | None = None,
     *,
+    part: str = "joint",
     rng_key: Array | None = None,
     num_points: int = 3,
     num_elements: int = 2,
@@ -93,6 +94,8 @@ def check_symmetry(
         What is claimed. Sizes are read off the model's own draws.
     model_args, model_kwargs
         Arguments of the model.
+    part
+        ``"joint"``, or ``"likelihood"`` alone, for priors that tell labels apart (informative, ordered in their means).
     rng_key
         JAX random key; fixed by default, so the verdict is reproducible.
     num_points
@@ -114,7 +117,7 @@ def check_symmetry(
     TypeError
         If ``model_args`` is no tuple or does not fit the model, an argument has a wrong type, or this runs under `jit`.
     ValueError
-        If ``num_points`` or ``num_elements`` is too small.
+        If ``num_points`` or ``num_elements`` is too small, or there is no such part.
 
     Examples
     --------
@@ -127,7 +130,7 @@ def check_symmetry(
     >>> check_symmetry(model, Symmetry.mixture("loc"), (jnp.array([-1.0, 0.5, 2.0]),)).status
     'passed'
     """
-    asked = read_question("check_symmetry", model, model_args, model_kwargs, rng_key)
+    asked = read_question("check_symmetry", model, model_args, model_kwargs, rng_key, part=part)
     if not isinstance(symmetry, Symmetry):
         raise TypeError(f"symmetry must be a Symmetry; got {type(symmetry).__name__}.")
     num_points = as_count(num_points, "num_points")

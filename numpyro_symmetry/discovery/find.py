@@ -65,6 +65,7 @@ def find_symmetry(
     model_kwargs: Mapping[str, Any] | None = None,
     *,
     argnum: int | None = None,
+    part: str = "joint",
     rng_key: Array | None = None,
     signs: bool = True,
     rules: Mapping[str, Rule] | None = None,
@@ -87,6 +88,9 @@ def find_symmetry(
     argnum
         Position of the argument whose arrays may be moved: parameters. Sites are the paths to them,
         ``"params.Dense_0.kernel"``. Left out for a model.
+    part
+        Of a model: ``"joint"``, or ``"likelihood"`` alone, for priors that tell labels apart; the priors of continuous
+        sites are then flat.
     rng_key
         JAX random key; fixed by default.
     signs
@@ -110,6 +114,8 @@ def find_symmetry(
     TypeError
         If ``model_args`` is no tuple, holds no argument ``argnum`` or does not fit the model, an argument has a wrong
         type, or this runs under `jit`.
+    ValueError
+        If there is no such part.
 
     Warns
     -----
@@ -142,7 +148,7 @@ def find_symmetry(
       hidden.w: (·, hidden)
       output.w: (hidden, ·)
     """
-    asked = read_question("find_symmetry", model, model_args, model_kwargs, rng_key, argnum)
+    asked = read_question("find_symmetry", model, model_args, model_kwargs, rng_key, argnum, part)
     signs = as_flag(signs, "signs")
     with asking():
         found, told = _found(asked, signs, {**RULES, **(rules or {})})

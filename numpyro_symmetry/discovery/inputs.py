@@ -19,6 +19,7 @@ import numpyro
 from jax import Array
 
 from numpyro_symmetry.models.arguments import as_model
+from numpyro_symmetry.models.parts import part_of
 from numpyro_symmetry.models.trace import run_model
 from numpyro_symmetry.symmetry.arguments import (
     as_count,
@@ -57,7 +58,7 @@ class Question(NamedTuple):
 
 
 def read_question(
-    what: str, model: Any, model_args: Any, model_kwargs: Any, rng_key: Any, argnum: Any = None
+    what: str, model: Any, model_args: Any, model_kwargs: Any, rng_key: Any, argnum: Any = None, part: Any = "joint"
 ) -> Question:
     """What one of the functions of this layer was asked.
 
@@ -65,10 +66,14 @@ def read_question(
     ------
     TypeError
         If the model is none, the arguments are no tuple, the key is no key, or something is being traced.
+    ValueError
+        If there is no such part of a log joint.
     SymmetryError
         If there are masked arrays among the arguments.
     """
-    model = as_model(model)
+    model = part_of(as_model(model), part)
+    if argnum is not None and part != "joint":
+        raise ValueError(f"A function has no prior and no {part}: leave out part, or argnum for a model.")
     args, kwargs = as_model_arguments(model_args, model_kwargs)
     # under jit even an array of zeros is traced
     refuse_tracers(f"{what}()", args, kwargs, rng_key, jnp.zeros(()))

@@ -3,6 +3,7 @@
 from numpyro_symmetry.models.arguments import Model, as_model, refuse_misfit, refuse_no_sites
 from numpyro_symmetry.models.enumeration import enumerated_log_density
 from numpyro_symmetry.models.fitted import parameter_sites, refuse_nonfinite, refuse_wrong_parameters
+from numpyro_symmetry.models.parts import PARTS, part_of
 from numpyro_symmetry.models.plates import plate_dims
 from numpyro_symmetry.models.sites import (
     Trace,
@@ -20,6 +21,7 @@ from numpyro_symmetry.models.sites import (
 from numpyro_symmetry.models.trace import outline, trace_model
 
 __all__ = [
+    "PARTS",
     "Model",
     "Trace",
     "as_model",
@@ -33,6 +35,7 @@ __all__ = [
     "observed_of",
     "outline",
     "parameter_sites",
+    "part_of",
     "plate_dims",
     "real_event",
     "refuse_misfit",

@@ -16,7 +16,7 @@ from numpyro_symmetry.assignment.side import Side
 from numpyro_symmetry.assignment.solve import METHODS
 from numpyro_symmetry.containers import Trace, model_of, read
 from numpyro_symmetry.discovery import check_symmetry, find_symmetry, without_parameters
-from numpyro_symmetry.models import Model
+from numpyro_symmetry.models import PARTS, Model
 from numpyro_symmetry.symmetry import Complement, PlainView, Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_count, as_flag, as_key, as_model_arguments, is_option, seed_of
 from numpyro_symmetry.symmetry.axes import AxisEntry
@@ -76,6 +76,7 @@ def rebase(
     num_starts: int | None = None,
     num_leading_dims: int | None = None,
     signs: bool = True,
+    part: str = "joint",
     model: Callable[..., Any] | None = None,
     model_args: tuple[Any, ...] = (),
     model_kwargs: Mapping[str, Any] | None = None,
@@ -123,6 +124,9 @@ def rebase(
         smaller of the first two dimensions counts chains or labels.
     signs
         Whether the symmetry that is found may change signs (odd activations, factors).
+    part
+        Of ``model``, whose symmetry it is: ``"joint"``, or ``"likelihood"`` where the prior tells labels apart (it is
+        informative, or ordered in its means). Slots are then the likelihood's, and the report says so.
     model, model_args, model_kwargs
         The NumPyro model, in which the symmetry is found, or against which it is checked if one is given. The model of
         an ``MCMC`` is its own. Its deterministic sites are moved where their entries move as wholes, and computed again
@@ -173,14 +177,16 @@ def rebase(
         _by_site(labels, "labels", "{'z': 'component'}"),
         by_site(_by_site(axes, "axes", "{'f': (None, 'component')}")),
     )
+    if not is_option(part, PARTS):
+        raise ValueError(f"part must be one of {PARTS}; got {part!r}.")
     known = _model_of(data, model, model_args, model_kwargs)
     was_found = symmetry is None
     if symmetry is None:
-        symmetry = _found(known, signs=as_flag(signs, "signs"))
+        symmetry = _found(known, signs=as_flag(signs, "signs"), part=part)
     elif not isinstance(symmetry, Symmetry):
         raise TypeError(f"symmetry must be a Symmetry, or None to find it in model=; got {type(symmetry).__name__}.")
     elif model is not None:
-        check_symmetry(model, symmetry, *as_model_arguments(model_args, model_kwargs))
+        check_symmetry(model, symmetry, *as_model_arguments(model_args, model_kwargs), part=part)
     trace = read(data, symmetry, num_leading_dims)
     if was_found:
         symmetry = of_what_is_there(symmetry, trace)
@@ -198,7 +204,7 @@ def rebase(
     # 1 - (1 - p) is p but for rounding: what came is kept, to be given back
     before, after = (trace._replace(values=values).flat(turned) for values in (trace.values, shaped))
     carried = Carried({**carried.axes, **axes}, carried.before | before, carried.after | after, carried.left_out)
-    out = out._replace(carried=carried)
+    out = out._replace(carried=carried, part=part)
     moved = out.apply({site: trace.values[site] for site in [*carried.axes, *carried.before]})
     return out._replace(data=trace.write(shaped | moved, tuple(carried.left_out)))
 
@@ -235,18 +241,19 @@ def _model_of(data: Any, model: Callable[..., Any] | None, args: Any, kwargs: An
     return model_of(data) if model is None else Model(model, *as_model_arguments(args, kwargs))
 
 
-def _found(known: Model | None, *, signs: bool) -> Symmetry:
+def _found(known: Model | None, *, signs: bool, part: str) -> Symmetry:
     """The symmetry of a model, on sites that the data hold."""
     if known is None:
         raise ValueError(
             "Without a symmetry, rebase finds one in the model: pass model= and model_args=, or a symmetry such as "
             "Symmetry.mixture('weights', 'loc')."
         )
-    whole = find_symmetry(*known, signs=signs)
+    whole = find_symmetry(*known, signs=signs, part=part)
     found = without_parameters(whole)
     if not found.groups:
         but = " but for one that moves parameters" if whole.groups else ""
-        raise SymmetryError(f"The model has no symmetry that could be found{but}:\n{whole.explain()}")
+        hint = " If the prior alone tells labels apart, pass part='likelihood'." if part == "joint" else ""
+        raise SymmetryError(f"The model has no symmetry that could be found{but}.{hint}\n{whole.explain()}")
     return found
 
 

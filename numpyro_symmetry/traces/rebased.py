@@ -10,15 +10,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
+from jax import Array
 
 from numpyro_symmetry.assignment.family import Coordinate, Cost, Natural, objective_of
 from numpyro_symmetry.assignment.side import Side
 from numpyro_symmetry.containers import read
 from numpyro_symmetry.symmetry import Element, PlainView, Symmetry, SymmetryError, inverse
-from numpyro_symmetry.symmetry.arguments import as_array, refuse_masked
+from numpyro_symmetry.symmetry.arguments import as_array, as_key, refuse_masked
 from numpyro_symmetry.symmetry.axes import AxisEntry
 from numpyro_symmetry.symmetry.families import by_site
-from numpyro_symmetry.symmetry.hard import from_element
+from numpyro_symmetry.symmetry.hard import from_element, to_element
 from numpyro_symmetry.symmetry.shown import as_html
 from numpyro_symmetry.traces.acting import act, refuse_no_labels, rename
 from numpyro_symmetry.traces.costs import refuse_no_cost
@@ -68,6 +69,8 @@ class Rebased(NamedTuple):
         What became of sites that follow from others: deterministic sites of the model, and those of ``axes=``.
     view
         How the sites are cut into the pieces that were relabelled: those on which groups permute all indices alike.
+    part
+        Whose symmetry it is: the ``"joint"`` density's, or the ``"likelihood"``'s alone.
     """
 
     data: Any
@@ -83,6 +86,7 @@ class Rebased(NamedTuple):
     frame: Frame
     view: PlainView
     carried: Carried = NOTHING
+    part: str = "joint"
 
     def apply(
         self,
@@ -128,6 +132,52 @@ class Rebased(NamedTuple):
         (``carried.left_out``) are in no relabelled container, and so do not come back.
         """
         return _Move(self, axes, labels, undone=True).of(values)
+
+    def symmetrized(self, rng_key: Array) -> Any:
+        r"""Every draw with labels drawn uniformly: draws of :math:`\frac1{|G|}\sum_g p(g\theta\mid x)`.
+
+        For a posterior with the symmetry these are draws of the posterior itself, from a sampler that moves between all
+        labellings: what it says of single slots says nothing, and what it says of anything else is unchanged.
+
+        Parameters
+        ----------
+        rng_key
+            JAX random key.
+
+        Returns
+        -------
+        Any
+            A container of the type that was given. Sites that the model computes, and which do not move as wholes, are
+            left out.
+
+        Raises
+        ------
+        TypeError
+            If ``rng_key`` is no key.
+
+        References
+        ----------
+        Frühwirth-Schnatter (2001), Markov chain Monte Carlo estimation of classical and dynamic switching and mixture
+        models (random permutation sampling).
+
+        Examples
+        --------
+        >>> import jax, numpy as np
+        >>> from numpyro_symmetry import Symmetry, rebase
+        >>> loc = np.array([-3.0, 3.0]) + 0.1 * np.random.default_rng(0).standard_normal((400, 2))
+        >>> out = rebase({"loc": loc}, Symmetry.mixture("loc"))
+        >>> mixed = out.symmetrized(jax.random.key(0))["loc"]
+        >>> bool((np.sort(mixed) == np.sort(loc)).all()), 0.4 < float((mixed[:, 0] > 0).mean()) < 0.6
+        (True, True)
+        """
+        elements = self.symmetry.sample(as_key(rng_key), self.objective.shape)
+        computed = [site for site in self.carried.before if site not in self.symmetry.axes]
+        gone = dict.fromkeys([*self.carried.left_out, *computed], "its labels were drawn at random")
+        drawn = self._replace(
+            elements=to_element(from_element(elements), self.objective.shape),
+            carried=Carried(self.carried.axes, {}, {}, gone),
+        )
+        return _Move(drawn, None, None, undone=False).of(self.data)
 
     def score(self, data: Any, cost: Cost) -> float:
         """Mean objective of these labels under another cost, nats a draw, larger is better.

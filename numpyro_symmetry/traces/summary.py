@@ -30,7 +30,7 @@ def describe(out: Rebased) -> str:
     guesses = float(np.mean(out.margin < A_GUESS))
     lines = [
         f"Rebased: {leading} draws of {', '.join(out.symmetry.axes)} ({type(out.data).__name__})",
-        f"  group   {groups}; log|G| = {out.symmetry.log_order():.1f} nats",
+        f"  group   {groups}{of_part(out.part)}; log|G| = {out.symmetry.log_order():.1f} nats",
         f"  labels  {share_relabelled(out.elements):.0%} of draws labelled differently from the "
         f"majority; {cost}, {out.num_rounds} rounds, {settled}",
         f"  margin  median {np.median(out.margin):.3g} nats; in {guesses:.0%} of draws others are nearly as likely",
@@ -44,6 +44,11 @@ def describe(out: Rebased) -> str:
     if told := [f"{what}: {', '.join(sites)}" for what, sites in fate.items() if sites]:
         lines.append(f"  beside  {'; '.join(told)}")
     return "\n".join(lines)
+
+
+def of_part(part: str) -> str:
+    """Whose symmetry it is, where not the posterior's."""
+    return "" if part == "joint" else f", of the {part} alone"
 
 
 def describe_null(null: Null) -> str:

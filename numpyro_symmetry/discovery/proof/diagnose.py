@@ -68,7 +68,11 @@ def _of_a_change(proof: Proof) -> str:
     if gap.site in frozen.data_sites and _only_permutes(proof):
         return f"{message} Its entries are exchanged, their sum is not changed: write it as numpyro.factor of the sum."
     if where:
-        return f"{message} Its prior must be the same for every index along that axis, or the axis must carry no group."
+        likelihood = " Or ask of the likelihood alone: part='likelihood'." if gap.site in places[0].values else ""
+        return (
+            f"{message} Its prior must be the same for every index along that axis, or the axis must carry no group."
+            f"{likelihood}"
+        )
     if len(carrying := _places_of(symmetry, label)) == 1:
         site, axis = carrying[0]
         return f"{message} Remove {label!r} from axis {axis} of site {site!r}: no other axis carries it."
