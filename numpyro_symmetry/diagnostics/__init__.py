@@ -1,6 +1,7 @@
 """Reports on what symmetry did: labels, barriers and predictions, as tables and plots."""
 
 from numpyro_symmetry.diagnostics.barrier import LossBarrier, loss_barrier
+from numpyro_symmetry.diagnostics.partitions import Partition, coclustering, point_partition
 from numpyro_symmetry.diagnostics.plots import plot_barrier
 from numpyro_symmetry.diagnostics.predictive import agreement, total_variation
 from numpyro_symmetry.diagnostics.report import Report, report
@@ -9,12 +10,15 @@ from numpyro_symmetry.diagnostics.trace_plots import plot_null, plot_relabelling
 __all__ = [
     "LossBarrier",
     "Report",
+    "Partition",
     "agreement",
+    "coclustering",
     "loss_barrier",
     "plot_barrier",
     "plot_null",
     "plot_relabelling",
     "plot_transpositions",
+    "point_partition",
     "report",
     "total_variation",
 ]
