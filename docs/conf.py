@@ -18,17 +18,37 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "sphinx.ext.mathjax",
+    "sphinx.ext.viewcode",
+    "sphinx-mathjax-offline",
+    "sphinx_copybutton",
+    "sphinx_design",
+    "notfound.extension",
 ]
-myst_enable_extensions = ["dollarmath", "amsmath"]
+myst_enable_extensions = ["dollarmath", "amsmath", "colon_fence"]
 myst_heading_anchors = 3
 autosummary_generate = True
 numpydoc_show_class_members = False
 numpydoc_xref_param_type = False
-autodoc_typehints = "none"
+autodoc_typehints, autodoc_typehints_format = "signature", "short"
+autodoc_type_aliases = {"Element": "Element", "ArrayLike": "ArrayLike"}
+python_maximum_signature_line_length = 88
+# a name in single backticks is a link wherever it can be one
+default_role = "py:obj"
+templates_path = ["templates"]
 exclude_patterns = ["_build", "generated/examples.md"]
-html_theme = "furo"
+html_theme = "sphinx_book_theme"
 html_title = f"numpyro_symmetry {version}"
+html_logo = html_favicon = "static/logo.svg"
+html_theme_options = {
+    "logo": {"text": "numpyro_symmetry", "alt_text": "numpyro_symmetry: three strands that change places"},
+    "use_download_button": False,
+    "show_toc_level": 2,
+    "navbar_persistent": [],
+}
 html_static_path = ["static"]
+notfound_urls_prefix = ""
+# prompts and what is printed are not copied
+copybutton_prompt_text, copybutton_prompt_is_regexp = r">>> |\.\.\. |\$ ", True
 html_css_files = ["site.css"]
 # the first example to read comes first
 FIRST = ("quickstart", "label_switching", "rebase_hmc_bnn")
