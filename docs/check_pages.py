@@ -8,7 +8,7 @@ that says `% continues: index` is run after the page it names. What counts, from
 - a `python` block runs; a code block with a caption that ends in `.py` is written to the file of that name;
 - the `text` block after it holds what was printed since the last one, warnings of this package and a raised error included;
 - lines that begin with `>>>` are doctests;
-- `% not run` above a block leaves it alone.
+- `% not run` above a block, or `<!-- not run -->`, leaves it alone.
 
 Words must agree. A number may differ by two units of its last digit or by 5 %, for samplers and float32 sums are not the same
 on every machine; `--exact` allows nothing. `--write` puts what was printed into the page instead, and pictures that a page
@@ -63,7 +63,7 @@ def blocks_of(text: str) -> Iterator[Block]:
             body, start = body[options.end() :], start + options.end()
         above = text[: found.start()].rstrip("\n").rsplit("\n", 1)[-1]
         line = text.count("\n", 0, start) + 1
-        yield Block(info, caption, body, start, found.end("body"), line, above == "% not run")
+        yield Block(info, caption, body, start, found.end("body"), line, above in ("% not run", "<!-- not run -->"))
 
 
 def same(shown: str, printed: str, *, exact: bool) -> bool:
@@ -183,7 +183,7 @@ def main() -> int:
                 check=False,
             )
         seconds = time.perf_counter() - began
-        print(f"{'FAILED' if ran.returncode else 'passed'} {page.relative_to(DOCS)} {seconds:.0f} s", flush=True)
+        print(f"{'FAILED' if ran.returncode else 'passed'} {os.path.relpath(page, DOCS)} {seconds:.0f} s", flush=True)
         if ran.returncode:
             print(ran.stdout, ran.stderr[-3000:], flush=True)
             failed.append(page)
