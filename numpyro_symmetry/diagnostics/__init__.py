@@ -1,15 +1,21 @@
 """Reports on what symmetry did: labels, barriers and predictions, as tables and plots."""
 
 from numpyro_symmetry.diagnostics.barrier import LossBarrier, loss_barrier
+from numpyro_symmetry.diagnostics.compare import compare, compare_pairs
+from numpyro_symmetry.diagnostics.comparison import Comparison, Comparisons
 from numpyro_symmetry.diagnostics.plots import plot_barrier
 from numpyro_symmetry.diagnostics.predictive import agreement, total_variation
 from numpyro_symmetry.diagnostics.report import Report, report
 from numpyro_symmetry.diagnostics.trace_plots import plot_null, plot_relabelling, plot_transpositions
 
 __all__ = [
+    "Comparison",
+    "Comparisons",
     "LossBarrier",
     "Report",
     "agreement",
+    "compare",
+    "compare_pairs",
     "loss_barrier",
     "plot_barrier",
     "plot_null",
