@@ -172,13 +172,13 @@ def _what_differs(found: Comparison) -> Iterator[str]:
         for by in ("shift", "log_ratio")
     )
     if len(shifted):
-        words = [f"{_entry(row)} by {row['shift']:+.2f}" for _, row in shifted.head(_MAX_NAMES).iterrows()]
+        words = [f"{entry_name(row)} by {row['shift']:+.2f}" for _, row in shifted.head(_MAX_NAMES).iterrows()]
         yield (
             f"Means of {len(shifted)} of {len(table)} entries differ ({found.a.name} − {found.b.name}, in sd): "
             f"{'; '.join(words)}."
         )
     if len(spread):
-        words = [f"{_entry(row)} {np.exp(row['log_ratio']):.2f}" for _, row in spread.head(_MAX_NAMES).iterrows()]
+        words = [f"{entry_name(row)} {np.exp(row['log_ratio']):.2f}" for _, row in spread.head(_MAX_NAMES).iterrows()]
         yield (
             f"Spreads of {len(spread)} of {len(table)} entries differ ({found.a.name} / {found.b.name}): "
             f"{'; '.join(words)}."
@@ -187,7 +187,8 @@ def _what_differs(found: Comparison) -> Iterator[str]:
         yield "No single entry stands out: they differ in how entries vary together, or in many by a little."
 
 
-def _entry(row: Any) -> str:
+def entry_name(row: Any) -> str:
+    """An entry of a table as one writes it, ``loc[2]``."""
     index = ", ".join(map(str, row["entry"]))
     return f"{row['site']}[{index}]" if index else row["site"]
 

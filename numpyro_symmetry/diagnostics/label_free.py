@@ -166,8 +166,9 @@ def _mean_distance(numbers: np.ndarray) -> np.ndarray:
 def standardised(symmetry: Symmetry, values: Arrays, bulk: float = SOFT) -> Arrays:
     r"""Every number centred and scaled over all draws of all units: :math:`\operatorname{arsinh}` of its deviations.
 
-    It is linear in the bulk, of so many deviations about the median, and logarithmic in the tails, so that one wild draw does not outweigh all others, and odd,
-    so that signs still change it. What a sign changes is not centred; what never varies is zero.
+    It is linear in the bulk, of so many deviations about the median, and logarithmic in the tails, so that one wild
+    draw does not outweigh all others; and odd, so that signs still change it. What a sign changes is not centred; what
+    never varies is zero.
     """
     found = {}
     for site, value in values.items():

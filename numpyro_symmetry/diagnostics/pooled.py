@@ -42,6 +42,8 @@ SORTED = "sorted projections"
 _STARTS = (0.0, 0.5)
 # principal components by which slow chains are seen, of about so many features
 _NUM_COMPONENTS, _MAX_FEATURES = 4, 1024
+# of sums of numbers about one in size: what varies less is constant but for rounding in single precision
+_ROUNDING = 1e-5
 
 
 class Pooled(NamedTuple):
@@ -80,12 +82,11 @@ def pooled_draws(pooled: Arrays, symmetry: Symmetry) -> Pooled:
         symmetry = symmetry.restrict([name for name in symmetry.groups if name not in inner])
     view = PlainView.of(symmetry, pooled, with_single=True)
     raw = canonical(view.symmetry, view.open(pooled))
-    values = standardised(view.symmetry, raw)
-    if not any(x.any() for x in values.values()):
+    if all((x == x[:1]).all() for x in raw.values()):
         raise SymmetryError(
             f"Nothing varies in either posterior: all {len(next(iter(raw.values())))} draws are the same, labels apart."
         )
-    return Pooled(view, raw, values)
+    return Pooled(view, raw, standardised(view.symmetry, raw))
 
 
 def _is_innermost(name: str, symmetry: Symmetry) -> bool:
@@ -144,7 +145,7 @@ def _invariants(draws: Pooled) -> np.ndarray:
     beside = [x.reshape(len(x), -1) for site, x in values.items() if site not in draws.symmetry.axes]
     found = np.concatenate([*of_groups.values(), *beside, *map(np.square, beside)], 1)
     scale = found.std(0)
-    return found / np.where(scale > 0, scale, 1.0)
+    return found[:, scale > _ROUNDING] / scale[scale > _ROUNDING]
 
 
 def contributions(aligned: Pooled, blocks: Blocks, first: np.ndarray, a: Posterior, split: int) -> xr.Dataset:
