@@ -82,6 +82,6 @@ def _pad(ax: Any, shift: np.ndarray, ratio: np.ndarray) -> None:
     """Limits around the point of no difference, so that small differences look small."""
     across, up = max(0.5, 1.15 * np.abs(shift).max()), max(np.log(1.5), 1.15 * np.abs(np.log(ratio)).max())
     ax.set(xlim=(-across, across), ylim=(np.exp(-up), np.exp(up)))
-    ticks = [tick for tick in (0.1, 0.2, 0.5, 0.67, 1.0, 1.5, 2.0, 5.0, 10.0) if abs(np.log(tick)) <= up]
+    ticks = [tick for tick in (0.1, 0.2, 0.33, 0.5, 0.67, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0) if abs(np.log(tick)) <= up]
     ax.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
     ax.minorticks_off()
