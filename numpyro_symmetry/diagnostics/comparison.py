@@ -140,10 +140,10 @@ def _lines(found: Comparison) -> Iterator[str]:
     size = f"effect {found.effect:.4f}, noise floor {found.floor:.4f}, p = {found.p_value:.3g}"
     if np.isnan(found.p_value):
         few = min(found.a, found.b, key=lambda side: side.blocks)
+        of = "" if few.independent else f" of {few.num_chains} chain{'s' if few.num_chains > 1 else ''}"
         yield (
-            f"Not enough draws to tell whether {a} and {b} differ: {few.name} forgets too slowly, in {few.time:.0f} "
-            f"draws, for {few.num_draws} draws of {few.num_chains} chain{'s' if few.num_chains > 1 else ''} to be cut "
-            "into four blocks. Run longer, or more chains."
+            f"Not enough draws to tell whether {a} and {b} differ: the {few.num_draws} draws{of} of {few.name} are "
+            f"worth about {few.effective:.0f} independent ones, too few for four blocks. Run longer, or more chains."
         )
     elif found.verdict == DIFFER:
         yield f"{a} and {b} differ, labels apart: {size}."

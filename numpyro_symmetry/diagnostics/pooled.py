@@ -154,7 +154,7 @@ def contributions(aligned: Pooled, blocks: Blocks, first: np.ndarray, a: Posteri
     ends = np.cumsum([0, *(x[0].size for x in aligned.values.values())])
     found, slots = {}, {}
     for (site, x), low, high in zip(aligned.raw.items(), ends[:-1], ends[1:], strict=True):
-        raw = [x[:split].mean(0), x[split:].mean(0), x[:split].std(0), x[split:].std(0)]
+        raw = [x[:split].mean(0), x[split:].mean(0), _deviation(x[:split]), _deviation(x[split:])]
         found[site] = np.stack([*raw, *(one[low:high].reshape(x.shape[1:]) for one in seen)])
         slots[site] = _slots(aligned.symmetry, site, x.shape[1:])
     whole, labels = aligned.view.close(found), aligned.view.close(slots)
@@ -164,6 +164,12 @@ def contributions(aligned: Pooled, blocks: Blocks, first: np.ndarray, a: Posteri
         arrays[site] = (("quantity", *dims), array)
         coords[f"{site} slot"] = (dims, labels[site])
     return xr.Dataset(arrays, {"quantity": list(QUANTITIES), **coords})
+
+
+def _deviation(x: np.ndarray) -> np.ndarray:
+    """Standard deviation over draws, whatever the unit: squares of what is very large are not finite."""
+    size = float(np.abs(x).max()) or 1.0
+    return size * (x / size).std(0)
 
 
 def _slots(symmetry: Symmetry, site: str, event: tuple[int, ...]) -> np.ndarray:

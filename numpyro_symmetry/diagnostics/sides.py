@@ -172,7 +172,7 @@ def _of_trace(trace: Trace, symmetry: Symmetry, name: str, lengths: tuple[int, .
         raise SymmetryError("the symmetry is trivial: there are no labels to compare up to.")
     if sum(lengths) < 2:
         raise SymmetryError(f"there is {sum(lengths)} draw; a comparison needs at least two, and can tell from dozens.")
-    others = set(trace.values) - set(bound.axes)
+    others = {site for site, value in trace.values.items() if value.size and site not in bound.axes}
     computed = set() if trace.model is None else roles_of(trace.model).computed
     beside = others - computed - looks_labelled(trace, bound, others - computed)
     return Posterior(name, trace.flat(list(trace.values)), lengths, independent, bound, frozenset(beside), trace.dims)

@@ -212,16 +212,18 @@ def jobs() -> dict[str, Callable[[], dict[str, Any]]]:
     for kind in WIDELY:
         for group in GROUPS:
             every[f"null/{group}/{kind}"] = partial(null, group, kind, 200)
+    for change in ("scale", "shift", "mode"):
+        every[f"power/{change}/2"] = partial(power, change, 0.0, (1, 100), 2, 1.5, 60)
     for kind in NULLS:
         if kind not in (*WIDELY, "switched"):
-            every[f"null/permutations/{kind}"] = partial(null, "permutations", kind, 100)
-    for change in ("scale", "shift", "mode"):
-        for numbers, separation in ((2, 1.5), (5, 3.0)):
-            every[f"power/{change}/{numbers}"] = partial(power, change, 0.0, (1, 100), numbers, separation, 100)
-        every[f"power/{change}/chains"] = partial(power, change, 0.9, (4, 250), 2, 1.5, 60)
-    for change in ("correlation within", "correlation between"):
-        for draws in (100, 300, 1000):
+            every[f"null/permutations/{kind}"] = partial(null, "permutations", kind, 60)
+    for change in ("scale", "mode", "shift"):
+        every[f"power/{change}/chains"] = partial(power, change, 0.9, (4, 250), 2, 1.5, 40)
+    for draws in (100, 300, 1000):
+        for change in ("correlation within", "correlation between"):
             every[f"power/{change}/{draws}"] = partial(power, change, 0.0, (1, draws), 2, 1.5, 40)
+    for change in ("scale", "shift", "mode"):
+        every[f"power/{change}/5"] = partial(power, change, 0.0, (1, 100), 5, 3.0, 60)
     # last, for no label changes a p-value
     every |= {f"null/{group}/switched": partial(null, group, "switched", 200) for group in GROUPS}
     return every

@@ -224,7 +224,7 @@ def test_chains_that_forget_slowly_are_refused(rng):
     found = compare({"loc": loc}, switched(rng, 300), LOC, independent=("b",))
     assert found.verdict == "not enough draws to tell"
     assert np.isnan([found.p_value, found.effect, found.floor]).all()
-    assert "a forgets too slowly" in str(found)
+    assert "the 300 draws of 1 chain of a are worth about" in str(found)
     assert found.table.empty
     with pytest.raises(SymmetryError, match="not enough draws"):
         plot_comparison(found)
@@ -315,6 +315,16 @@ def test_a_guide_is_drawn_from(rng):
     assert found.verdict == "no difference found"
     with pytest.raises(TypeError, match=r"with its parameters, \(guide, params\)"):
         compare(draws, guide, LOC)
+
+
+@pytest.mark.parametrize("unit", [1e-200, 1e300])
+def test_units_of_measure_do_not_count(unit, rng):
+    a, b = switched(rng, 40), switched(rng, 30)
+    options = {"independent": BOTH, "num_exchanges": 19}
+    plain = compare(a, b, LOC, **options)
+    other = compare({"loc": unit * a["loc"]}, {"loc": unit * b["loc"]} | {"empty": np.zeros((30, 0))}, LOC, **options)
+    assert other.effect == pytest.approx(plain.effect, rel=1e-6)
+    np.testing.assert_allclose(other.table.sd_a, unit * plain.table.sd_a, rtol=1e-6)
 
 
 # ---- bad input ---------------------------------------------------------------------------------------------------
