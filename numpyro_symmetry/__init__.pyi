@@ -41,6 +41,9 @@ from .containers import (
     to_arviz as to_arviz,
 )
 from .diagnostics import (
+    compare as compare,
+)
+from .diagnostics import (
     loss_barrier as loss_barrier,
 )
 from .diagnostics import (

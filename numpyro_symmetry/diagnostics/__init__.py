@@ -1,6 +1,9 @@
-"""Reports on what symmetry did: labels, barriers and predictions, as tables and plots."""
+"""Reports on what symmetry did: labels, agreement, barriers and predictions, as tables and plots."""
 
 from numpyro_symmetry.diagnostics.barrier import LossBarrier, loss_barrier
+from numpyro_symmetry.diagnostics.compare import compare, compare_pairs
+from numpyro_symmetry.diagnostics.comparison import Comparison, Comparisons
+from numpyro_symmetry.diagnostics.comparison_plot import plot_comparison
 from numpyro_symmetry.diagnostics.partitions import Partition, coclustering, point_partition
 from numpyro_symmetry.diagnostics.plots import plot_barrier
 from numpyro_symmetry.diagnostics.predictive import agreement, total_variation
@@ -8,13 +11,18 @@ from numpyro_symmetry.diagnostics.report import Report, report
 from numpyro_symmetry.diagnostics.trace_plots import plot_null, plot_relabelling, plot_transpositions
 
 __all__ = [
+    "Comparison",
+    "Comparisons",
     "LossBarrier",
     "Report",
     "Partition",
     "agreement",
     "coclustering",
+    "compare",
+    "compare_pairs",
     "loss_barrier",
     "plot_barrier",
+    "plot_comparison",
     "plot_null",
     "plot_relabelling",
     "plot_transpositions",

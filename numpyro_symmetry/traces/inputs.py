@@ -95,9 +95,7 @@ def warn_of_what_keeps_its_labels(trace: Trace, bound: Symmetry, settled: Collec
     """
     shared = _Shared.of(trace, bound)
     for site in sorted(set(trace.values) - set(bound.axes) - set(settled)):
-        event = trace.values[site].shape[len(trace.leading) :]
-        names = trace.dims.get(site, ("",) * len(event))
-        if message := shared.suspicion(site, trace.values[site], event, names):
+        if message := shared.suspicion_of(trace, site):
             warn(f"Site {site!r} {message}")
     for group in trace.left_behind:
         warn(f"Group {group!r} of the container keeps its old labels: only 'posterior' is relabelled.")
@@ -110,6 +108,12 @@ def warn_of_what_keeps_its_labels(trace: Trace, bound: Symmetry, settled: Collec
                     "only 'posterior' is relabelled. Predict again from the relabelled posterior, or relabel it: "
                     f"out.apply({{{name!r}: values}}, axes= or labels=)."
                 )
+
+
+def looks_labelled(trace: Trace, bound: Symmetry, sites: Collection[str]) -> set[str]:
+    """Of sites that the symmetry does not name, those that look as if labels moved them."""
+    shared = _Shared.of(trace, bound)
+    return {site for site in sites if shared.suspicion_of(trace, site)}
 
 
 def warn_of_what_is_left_out(left_out: Mapping[str, str]) -> None:
@@ -150,6 +154,11 @@ class _Shared(NamedTuple):
             if isinstance(entry, str | Unsigned)
         }
         return _Shared(sizes, labelled, dims)
+
+    def suspicion_of(self, trace: Trace, site: str) -> str:
+        """What is suspicious of a site of the posterior."""
+        event = trace.values[site].shape[len(trace.leading) :]
+        return self.suspicion(site, trace.values[site], event, trace.dims.get(site, ("",) * len(event)))
 
     def suspicion(self, site: str, values: Any, event: tuple[int, ...], dims: tuple[str, ...]) -> str:
         """What is suspicious of a site, and what to do about it; empty if nothing is."""

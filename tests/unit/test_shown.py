@@ -64,6 +64,8 @@ def results():
     bounds = guide.elbo_bounds(jax.random.key(0), params, jnp.array(0.5), num_particles=4, progress_bar=False)
     loc = {GROUP: jnp.zeros((MANY, 2))}
     point = {"z": jnp.arange(3.0)}
+    beside = {f"{GROUP}{k}": rng.standard_normal((400, 5)) for k in range(40)}
+    compared = ns.compare({**draws, **beside}, draws, of_z, names=(GROUP, "other"), independent=("other",))
     return {
         ("symmetry", "Symmetry"): of_z.bind(point),
         ("symmetry", "Finding"): symmetry.Finding("z", 1, 3, GROUP, "is moved", "model.py:3"),
@@ -83,6 +85,8 @@ def results():
         ("traces", "CannotTell"): traces.CannotTell(3),
         ("evidence", "LogEvidence"): evidence.LogEvidence(-3.0, *[0.1] * 9, "bridge"),
         ("diagnostics", "Report"): ns.report(out),
+        ("diagnostics", "Comparison"): compared,
+        ("diagnostics", "Comparisons"): diagnostics.Comparisons((compared,) * 50),
         ("diagnostics", "LossBarrier"): diagnostics.LossBarrier(0.5, 0.1, *np.zeros((5, 11))),
         ("containers", "Trace"): containers.read(draws, of_z),
         ("testing", "Posterior"): testing.exchangeable_gaussian(num_units=3),

@@ -1,0 +1,306 @@
+"""`compare`: whether two posteriors agree, up to labels.
+
+Reads both sides, makes of all their draws what no label moves, and holds the distance between them against what
+exchanges of blocks of draws give. Puts together `sides`, `pooled` and `energies`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Mapping
+from numbers import Real
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import xarray as xr
+from jax import Array
+from tqdm import tqdm
+
+from numpyro_symmetry.diagnostics import energies
+from numpyro_symmetry.diagnostics.comparison import Comparison, Comparisons, Drawn
+from numpyro_symmetry.diagnostics.pooled import SORTED, by_distance, contributions, pooled_draws, watched
+from numpyro_symmetry.diagnostics.sides import Asked, Posterior, in_common, posterior_of
+from numpyro_symmetry.matching.sides import as_symmetry
+from numpyro_symmetry.symmetry import Symmetry
+from numpyro_symmetry.symmetry.arguments import (
+    as_count,
+    as_flag,
+    as_key,
+    as_model_arguments,
+    as_names,
+    refuse_tracers,
+    seed_of,
+)
+
+# an effect that exchanges exceed one time in twenty is noise
+_FLOOR = 0.95
+
+
+class _Options(NamedTuple):
+    """As for `compare`."""
+
+    sites: Collection[str] | None = None
+    independent: Collection[str] = ()
+    level: float = 0.05
+    smallest_effect: float | None = None
+    num_exchanges: int = 999
+    num_draws: int = 1000
+    model_args: tuple[Any, ...] = ()
+    model_kwargs: Mapping[str, Any] | None = None
+    num_leading_dims: int | None = None
+    rng_key: Array | None = None
+
+
+def compare(
+    a: Any,
+    b: Any,
+    symmetry: Symmetry,
+    *,
+    names: tuple[str, str] = ("a", "b"),
+    sites: Collection[str] | None = None,
+    independent: Collection[str] = (),
+    level: float = 0.05,
+    smallest_effect: float | None = None,
+    num_exchanges: int = 999,
+    num_draws: int = 1000,
+    model_args: tuple[Any, ...] = (),
+    model_kwargs: Mapping[str, Any] | None = None,
+    num_leading_dims: int | None = None,
+    rng_key: Array | None = None,
+) -> Comparison:
+    r"""Say whether two posteriors agree, up to labels.
+
+    .. math:: \mathcal E = 2\operatorname{E} d(A, B) - \operatorname{E} d(A, A') - \operatorname{E} d(B, B')
+
+    for three distances that no label changes: between sorted projections of units, between draws under *one* alignment
+    of all draws of both sides, and between invariants. Their p-values are joined by the least of them, itself held
+    against the least p of the same exchanges. Exchanged are blocks of draws, of equally many effective ones on both
+    sides, so that the test holds for chains that forget slowly.
+
+    Parameters
+    ----------
+    a, b
+        Draws in any container that `rebase` takes, or a pytree of them; what `rebase` returned; ``(guide, params)``; a
+        list of ensemble members. Chains of unequal length come as a list of arrays for each site:
+        ``{"loc": [chain0, chain1]}``; all of their draws count.
+    symmetry
+        Whose labels to disregard. Groups of any kind that `rebase` takes.
+    names
+        What the two are called.
+    sites
+        Sites to compare beside the symmetry's own. By default those that both hold, but for deterministic ones of a
+        known model, and those that look as if labels moved them.
+    independent
+        Names of posteriors whose draws are known to be independent. Those of a guide and of an ensemble are.
+    level
+        The p-value at and below which the two are said to differ.
+    smallest_effect
+        The smallest effect that matters. Where the noise floor is above it, and p above ``level``, there are not enough
+        draws to tell.
+    num_exchanges
+        How often blocks are exchanged; no p-value is below one over one more.
+    num_draws
+        How many draws to take from a guide.
+    model_args, model_kwargs
+        The model's arguments, for guides that are conditioned on them.
+    num_leading_dims
+        For dicts, as for `rebase`.
+    rng_key
+        JAX random key of a guide's draws and of exchanges; a fixed one by default.
+
+    Returns
+    -------
+    Comparison
+        Verdict, p-value, effect and its noise floor, contributions of single entries; prints as a paragraph.
+
+    Raises
+    ------
+    SymmetryError
+        If the symmetry does not fit one of the two, they differ in sites or sizes, one has a single draw, numbers are
+        not finite, or nothing varies in either.
+    TypeError, ValueError
+        If an argument is of the wrong type or out of range.
+
+    See Also
+    --------
+    report : whether the chains of one posterior agree.
+    diagnostics.compare_pairs : more than two posteriors.
+
+    Notes
+    -----
+    Chains that have not found all modes differ, and that is said of two runs of one sampler too: what is compared are
+    the draws. Correlations alone need hundreds of effective draws to be seen, by this and by every other test.
+
+    References
+    ----------
+    Székely and Rizzo (2004), *Testing for equal distributions in high dimension*; Bonneel, Rabin, Peyré and Pfister
+    (2015), *Sliced and Radon Wasserstein barycenters of measures*.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from numpyro_symmetry import Symmetry, compare
+    >>> rng = np.random.default_rng(0)
+    >>> first, second = np.array([-3.0, 0.0, 3.0]) + rng.standard_normal((2, 400, 3))
+    >>> wider = {"loc": rng.permuted(second * [1.0, 1.0, 1.6], axis=1)}
+    >>> found = compare({"loc": first}, wider, Symmetry.mixture("loc"), independent=("a", "b"))
+    >>> found.verdict, found.effect > found.floor, found.table.entry[0]
+    ('differ', True, (2,))
+    """
+    options = _Options(
+        sites,
+        independent,
+        level,
+        smallest_effect,
+        num_exchanges,
+        num_draws,
+        model_args,
+        model_kwargs,
+        num_leading_dims,
+        rng_key,
+    )
+    named = as_names(names, "names", example="('NUTS', 'guide')")
+    if len(set(named)) != 2 or len(named) != 2:
+        raise ValueError(f"names must be two different names, such as ('NUTS', 'guide'); got {names}.")
+    first, last = _posteriors(dict(zip(named, (a, b), strict=True)), symmetry, options)
+    return _compared(first, last, options)
+
+
+def compare_pairs(
+    posteriors: Mapping[str, Any], symmetry: Symmetry, *, progress_bar: bool = True, **options: Any
+) -> Comparisons:
+    """Compare every two of several posteriors, up to labels.
+
+    Parameters
+    ----------
+    posteriors
+        Name -> whatever `compare` takes.
+    symmetry
+        Whose labels to disregard.
+    progress_bar
+        Whether to show one.
+    **options
+        Those of `compare`, but for its names.
+
+    Returns
+    -------
+    Comparisons
+        One for each pair, with p-values adjusted for their number by Holm's method.
+
+    Raises
+    ------
+    SymmetryError, TypeError, ValueError
+        As for `compare`, or if there are fewer than two.
+
+    References
+    ----------
+    Holm (1979), *A simple sequentially rejective multiple test procedure*.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from numpyro_symmetry import Symmetry
+    >>> from numpyro_symmetry.diagnostics import compare_pairs
+    >>> runs = np.array([-3.0, 0.0, 3.0]) + np.random.default_rng(0).standard_normal((3, 4, 200, 3))
+    >>> found = compare_pairs({f"run {k}": {"loc": run} for k, run in enumerate(runs)}, Symmetry.mixture("loc"))
+    >>> found.table.verdict.tolist()
+    ['no difference found', 'no difference found', 'no difference found']
+    """
+    if not isinstance(posteriors, Mapping) or len(posteriors) < 2:
+        raise ValueError("compare_pairs expects a mapping from two names or more to posteriors.")
+    if unknown := sorted(set(options) - set(_Options._fields)):
+        raise TypeError(f"compare_pairs knows no options {unknown}; expected some of {_Options._fields}.")
+    chosen = _Options(**options)
+    pairs = list(itertools.combinations(_posteriors(posteriors, symmetry, chosen), 2))
+    bar = tqdm(pairs, desc="comparing", disable=not as_flag(progress_bar, "progress_bar"))
+    return Comparisons(tuple(_compared(first, last, chosen) for first, last in bar))
+
+
+# ---- what is given -----------------------------------------------------------------------------------------------
+
+
+def _posteriors(named: Mapping[str, Any], symmetry: Symmetry, options: _Options) -> list[Posterior]:
+    """The posteriors, read, once the options are seen to be some."""
+    if not isinstance(options.level, Real) or not 0.0 < options.level < 1.0:
+        raise ValueError(f"level must be a probability between 0 and 1; got {options.level!r}.")
+    least = options.smallest_effect
+    if least is not None and not (isinstance(least, Real) and 0.0 < least < 1.0):
+        raise ValueError(f"smallest_effect must be an energy coefficient between 0 and 1; got {least!r}.")
+    as_count(options.num_exchanges, "num_exchanges", minimum=19, meaning="for no p-value to be below one over one more")
+    count = as_count(options.num_draws, "num_draws", minimum=2)
+    args, kwargs = as_model_arguments(options.model_args, options.model_kwargs)
+    independent = as_names(options.independent, "independent", example=str(tuple(named)))
+    if unknown := sorted(set(independent) - set(named)):
+        raise ValueError(f"independent names {unknown}; the posteriors are called {list(named)}.")
+    if options.sites is not None:
+        as_names(options.sites, "sites", example="('sigma',)")
+    refuse_tracers("compare", *named.values(), args, kwargs)
+    key = jax.random.key(0) if options.rng_key is None else as_key(options.rng_key)
+    keys = jax.random.split(key, len(named))
+    return [
+        posterior_of(
+            data,
+            as_symmetry(symmetry),
+            name,
+            Asked(options.num_leading_dims, own, count, args, kwargs),
+            independent=name in independent,
+        )
+        for own, (name, data) in zip(keys, named.items(), strict=True)
+    ]
+
+
+# ---- what is compared --------------------------------------------------------------------------------------------
+
+
+def _compared(a: Posterior, b: Posterior, options: _Options) -> Comparison:
+    compared, left_out = in_common(a, b, options.sites)
+    sides = [side.only(compared) for side in (a, b)]
+    draws = pooled_draws({site: np.concatenate([side.values[site] for side in sides]) for site in compared}, a.symmetry)
+    own = (slice(sides[0].num_draws), slice(sides[0].num_draws, None))
+    slow = watched(draws)
+    times = [
+        None if side.independent else energies.autocorrelation_time(slow[items], side.lengths)
+        for side, items in zip(sides, own, strict=True)
+    ]
+    length = energies.block_length(times, [side.lengths for side in sides])
+    blocks = [energies.blocks_of(side.lengths, time, length) for side, time in zip(sides, times, strict=True)]
+    drawn = [
+        Drawn(
+            side.name,
+            side.num_draws,
+            len(side.lengths),
+            (time or 1.0) * side.num_draws / read.num_draws,
+            time is None,
+            cut.number,
+        )
+        for side, read, time, cut in zip((a, b), sides, times, blocks, strict=True)
+    ]
+    nothing = Comparison(
+        drawn[0],
+        drawn[1],
+        np.nan,
+        {},
+        np.nan,
+        np.nan,
+        xr.Dataset(),
+        options.level,
+        options.smallest_effect,
+        left_out,
+    )
+    if min(cut.number for cut in blocks) < energies.MIN_BLOCKS:
+        return nothing
+    both = energies.joined(blocks[0], blocks[1], sides[0].num_draws)
+    rng, num_first = np.random.default_rng(seed_of(options.rng_key)), blocks[0].number
+    first = energies.exchanges(rng, num_first, blocks[1].number, options.num_exchanges)
+    points, aligned = by_distance(draws.at(both.draws))
+    between = {name: energies.distances(x, both.starts) for name, x in points.items()}
+    each = {name: energies.energies(distance, first) for name, distance in between.items()}
+    size = each[SORTED] / (2.0 * between[SORTED][:num_first, num_first:].mean())
+    return nothing._replace(
+        p_value=energies.least(list(each.values())),
+        p_by_distance={name: float(energies.ranks(one)[0]) for name, one in each.items()},
+        effect=float(size[0]),
+        floor=float(np.quantile(size, _FLOOR)),
+        contributions=contributions(aligned, both, first, a, len(blocks[0].draws)),
+    )

@@ -1,0 +1,244 @@
+"""What a comparison of two posteriors found, or of several: verdict, effect, contributions, and all that in words.
+
+Knows numbers and names; computes no statistics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import xarray as xr
+
+from numpyro_symmetry.symmetry.shown import as_html
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+DIFFER, NO_DIFFERENCE, CANNOT_TELL = "differ", "no difference found", "not enough draws to tell"
+# of each entry: under the pooled alignment, as they are, and compared
+QUANTITIES = ("mean_a", "mean_b", "sd_a", "sd_b", "shift", "log_ratio", "p_shift", "p_log_ratio")
+_MAX_NAMES, _MAX_ROWS = 3, 10
+# below this many effective draws no method sees correlations of .85 more often than one time in five
+_FEW_FOR_CORRELATIONS = 300.0
+
+
+class Drawn(NamedTuple):
+    """How much the draws of one side say.
+
+    Attributes
+    ----------
+    name
+        What it is called.
+    num_draws, num_chains
+        How many draws there are in how many chains.
+    time
+        Autocorrelation time of the slowest label-free number, in draws; one where draws are known to be independent.
+    independent
+        Whether that was known and not estimated.
+    blocks
+        Into how many exchangeable blocks they were cut.
+    """
+
+    name: str
+    num_draws: int
+    num_chains: int
+    time: float
+    independent: bool
+    blocks: int
+
+    @property
+    def effective(self) -> float:
+        """Effective number of draws, of the slowest number."""
+        return self.num_draws / self.time
+
+    def __str__(self) -> str:
+        draws = f"{self.name}: {self.num_draws} draws"
+        if self.independent:
+            return f"{draws}, independent"
+        chains = f"{self.num_chains} chain{'s' if self.num_chains > 1 else ''}"
+        return f"{draws} of {chains}, {self.effective:.0f} effective, {self.blocks} blocks"
+
+
+class Comparison(NamedTuple):
+    r"""Whether two posteriors agree up to labels, by how much they differ, and in what.
+
+    Attributes
+    ----------
+    a, b
+        What the draws of either side say.
+    p_value
+        Probability with which draws of one law differ as much. NaN if there are not enough draws to tell.
+    p_by_distance
+        The p-values that it joins, by name of the distance.
+    effect
+        Energy coefficient :math:`\mathcal E / 2\operatorname{E}d(A, B)` of sorted projections: zero where the two agree
+        (in the mean: it may be negative), one where neither varies and they differ.
+    floor
+        What it does not exceed in 95 % of exchanges of blocks between the two: the noise that draws leave.
+    contributions
+        Site -> ``(quantity, *event)``: means and deviations of either side under one alignment of all draws, the
+        difference of means in deviations, half the log ratio of variances, and p-values of the two that hold for the
+        largest of all entries. Slots are numbered by ascending means of their first number. Empty if there are not
+        enough draws.
+    level, smallest_effect
+        Below which p they are said to differ; the least effect that matters, if any was named.
+    left_out
+        Sites that were not compared.
+    """
+
+    a: Drawn
+    b: Drawn
+    p_value: float
+    p_by_distance: dict[str, float]
+    effect: float
+    floor: float
+    contributions: xr.Dataset
+    level: float
+    smallest_effect: float | None
+    left_out: tuple[str, ...]
+
+    @property
+    def verdict(self) -> str:
+        """``"differ"``, ``"no difference found"`` or ``"not enough draws to tell"``."""
+        if np.isnan(self.p_value):
+            return CANNOT_TELL
+        if self.p_value <= self.level:
+            return DIFFER
+        too_coarse = self.smallest_effect is not None and self.floor > self.smallest_effect
+        return CANNOT_TELL if too_coarse else NO_DIFFERENCE
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """`contributions` with a row for each entry, what differs most surely first."""
+        import pandas as pd
+
+        rows = []
+        for site, array in self.contributions.data_vars.items():
+            slots = self.contributions.coords[f"{site} slot"].values
+            rows += [
+                {"site": str(site), "entry": entry, "slot": str(slots[entry])}
+                | dict(zip(QUANTITIES, array.values[(slice(None), *entry)].tolist(), strict=True))
+                for entry in np.ndindex(*slots.shape)
+            ]
+        found = pd.DataFrame(rows, columns=["site", "entry", "slot", *QUANTITIES])
+        least = found[["p_shift", "p_log_ratio"]].min(axis=1)
+        most = found[["shift", "log_ratio"]].abs().max(axis=1)
+        order = np.lexsort((-most.to_numpy(), least.to_numpy()))
+        return found.iloc[order].reset_index(drop=True)
+
+    def __str__(self) -> str:
+        return "\n".join(_lines(self))
+
+    __repr__ = __str__
+    _repr_html_ = as_html
+
+
+def _lines(found: Comparison) -> Iterator[str]:
+    a, b = found.a.name, found.b.name
+    size = f"effect {found.effect:.4f}, noise floor {found.floor:.4f}, p = {found.p_value:.3g}"
+    if np.isnan(found.p_value):
+        few = min(found.a, found.b, key=lambda side: side.blocks)
+        of = "" if few.independent else f" of {few.num_chains} chain{'s' if few.num_chains > 1 else ''}"
+        yield (
+            f"Not enough draws to tell whether {a} and {b} differ: the {few.num_draws} draws{of} of {few.name} are "
+            f"worth about {few.effective:.0f} independent ones, too few for four blocks. Run longer, or more chains."
+        )
+    elif found.verdict == DIFFER:
+        yield f"{a} and {b} differ, labels apart: {size}."
+        yield from _what_differs(found)
+        if found.smallest_effect is not None and found.effect < found.smallest_effect:
+            yield f"The effect is below {found.smallest_effect:g}, which you said matters."
+    elif found.verdict == CANNOT_TELL:
+        yield (
+            f"Not enough draws to tell whether {a} and {b} differ by {found.smallest_effect:g}, which you said "
+            f"matters: {size}."
+        )
+    else:
+        yield f"No difference found between {a} and {b}, labels apart: {size}."
+        if min(found.a.effective, found.b.effective) < _FEW_FOR_CORRELATIONS:
+            yield "So few effective draws would show a shift or another spread, and hardly another correlation."
+    yield f"{found.a}; {found.b}."
+    if found.left_out:
+        more = f" and {len(found.left_out) - 2 * _MAX_NAMES} more" if len(found.left_out) > 2 * _MAX_NAMES else ""
+        yield f"Not compared: {', '.join(found.left_out[: 2 * _MAX_NAMES])}{more}."
+
+
+def _what_differs(found: Comparison) -> Iterator[str]:
+    table = found.table
+    shifted, spread = (
+        table[table[f"p_{by}"] <= found.level].iloc[lambda some, by=by: np.argsort(-some[by].abs(), kind="stable")]
+        for by in ("shift", "log_ratio")
+    )
+    if len(shifted):
+        words = [f"{entry_name(row)} by {row['shift']:+.2f}" for _, row in shifted.head(_MAX_NAMES).iterrows()]
+        yield (
+            f"Means of {len(shifted)} of {len(table)} entries differ ({found.a.name} − {found.b.name}, in sd): "
+            f"{'; '.join(words)}."
+        )
+    if len(spread):
+        words = [f"{entry_name(row)} {np.exp(row['log_ratio']):.2f}" for _, row in spread.head(_MAX_NAMES).iterrows()]
+        yield (
+            f"Spreads of {len(spread)} of {len(table)} entries differ ({found.a.name} / {found.b.name}): "
+            f"{'; '.join(words)}."
+        )
+    if not len(shifted) and not len(spread):
+        yield "No single entry stands out: they differ in how entries vary together, or in many by a little."
+
+
+def entry_name(row: Any) -> str:
+    """An entry of a table as one writes it, ``loc[2]``."""
+    index = ", ".join(map(str, row["entry"]))
+    return f"{row['site']}[{index}]" if index else row["site"]
+
+
+class Comparisons(NamedTuple):
+    """Several posteriors, two at a time.
+
+    Attributes
+    ----------
+    pairs
+        One comparison for each pair.
+    """
+
+    pairs: tuple[Comparison, ...]
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """A row for each pair; ``p_adjusted`` holds for all pairs together, and the verdict is by it."""
+        import pandas as pd
+
+        p = np.array([pair.p_value for pair in self.pairs])
+        adjusted = _holm(p)
+        verdicts = [pair._replace(p_value=own).verdict for pair, own in zip(self.pairs, adjusted, strict=True)]
+        return pd.DataFrame(
+            {
+                "a": [pair.a.name for pair in self.pairs],
+                "b": [pair.b.name for pair in self.pairs],
+                "verdict": verdicts,
+                "effect": [pair.effect for pair in self.pairs],
+                "floor": [pair.floor for pair in self.pairs],
+                "p": p,
+                "p_adjusted": adjusted,
+            }
+        )
+
+    def __str__(self) -> str:
+        table = self.table
+        differ, known = int((table.verdict == DIFFER).sum()), int(table.p.notna().sum())
+        first = f"{differ} of {len(table)} pairs differ, labels apart"
+        first += f"; of {len(table) - known} there are not enough draws to tell." if known < len(table) else "."
+        shown = table.to_string(index=False, float_format=lambda x: f"{x:.4f}", max_rows=_MAX_ROWS)
+        return f"{first}\n{shown}\nVerdicts are by p_adjusted, Holm's for {known} comparisons."
+
+    __repr__ = __str__
+    _repr_html_ = as_html
+
+
+def _holm(p: np.ndarray) -> np.ndarray:
+    """Holm's adjusted p-values; what is no number stays none, and does not count."""
+    adjusted, known = np.full(len(p), np.nan), np.flatnonzero(~np.isnan(p))
+    order = known[p[known].argsort(kind="stable")]
+    adjusted[order] = np.minimum(1.0, np.maximum.accumulate(p[order] * np.arange(len(order), 0, -1)))
+    return adjusted

@@ -1,0 +1,198 @@
+r"""Whether two samples of draws come from one law: energy distances, blocks of draws, and exchanges of blocks.
+
+.. math:: \mathcal{E} = 2\operatorname{E} d(A, B) - \operatorname{E} d(A, A') - \operatorname{E} d(B, B')
+
+Draws of a chain are no exchangeable units; blocks of a few autocorrelation times nearly are, if they are as many
+effective draws long on both sides. Knows arrays and lengths of chains; no symmetry and no sites.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from numpyro_symmetry.assignment.chunks import slices
+from numpyro_symmetry.diagnostics.chains import effective_size
+
+# a block holds so many effective draws, and fewer only where a chain has fewer
+_EFFECTIVE_DRAWS = 4.0
+# with fewer blocks a side there are too few ways to exchange them for any of them to be rare
+MIN_BLOCKS = 4
+# of each side no more draws are compared than this
+_MAX_DRAWS = 1000
+
+
+class Blocks(NamedTuple):
+    """Draws of one side, chain after chain, cut into blocks.
+
+    Attributes
+    ----------
+    draws
+        Which draws are compared, in order.
+    starts
+        Where among these each block begins.
+    """
+
+    draws: np.ndarray
+    starts: np.ndarray
+
+    @property
+    def number(self) -> int:
+        """How many blocks there are."""
+        return len(self.starts)
+
+
+def autocorrelation_time(values: np.ndarray, lengths: Sequence[int]) -> float:
+    """The longest time, in draws and at least one, of what chains need to forget any of some numbers.
+
+    Parameters
+    ----------
+    values
+        ``(draw, entry)``, chain after chain.
+    lengths
+        How many draws each chain has. Of chains that differ, the last draws of each count.
+
+    Returns
+    -------
+    float
+        With what chains differ in by their means counted in. Entries that never vary say nothing.
+    """
+    shortest, ends = min(lengths), np.cumsum(lengths)
+    if shortest < 4:
+        return 1.0
+    chains = np.stack([values[end - shortest : end] for end in ends])
+    moving = np.ptp(chains.reshape(-1, chains.shape[2]), axis=0) > 0
+    if not moving.any():
+        return float(shortest)
+    size = effective_size(chains[..., moving]).min()
+    return max(1.0, shortest * len(lengths) / float(size))
+
+
+def block_length(times: Sequence[float | None], lengths: Sequence[Sequence[int]]) -> float:
+    """How many effective draws a block has: four, or as many as the shorter chains have; one if all are independent."""
+    if all(time is None for time in times):
+        return 1.0
+    held = [min(own) / time for own, time in zip(lengths, times, strict=True) if time is not None]
+    return max(0.5, min([_EFFECTIVE_DRAWS, *held]))
+
+
+def blocks_of(lengths: Sequence[int], time: float | None, effective: float) -> Blocks:
+    """Cut chains into whole blocks of so many effective draws, of which no more are kept than say anything new."""
+    own = 1.0 if time is None else time
+    # draws half a time apart, and no more in all than there is room for
+    step = max(int(own / 2.0), -(-sum(lengths) // _MAX_DRAWS), 1)
+    found, offset = [], 0
+    for length in lengths:
+        count = max(1, min(int(length // np.ceil(effective * own)), -(-length // step)))
+        edges = np.linspace(0, length, count + 1).astype(int)
+        found += [offset + np.arange(low, high, step) for low, high in itertools.pairwise(edges)]
+        offset += length
+    return Blocks(np.concatenate(found), np.cumsum([0, *map(len, found[:-1])]))
+
+
+def joined(first: Blocks, last: Blocks, num_first: int) -> Blocks:
+    """Blocks of both sides, of which the first has so many draws in all."""
+    draws = np.concatenate([first.draws, num_first + last.draws])
+    return Blocks(draws, np.concatenate([first.starts, len(first.draws) + last.starts]))
+
+
+def distances(features: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """``(block, block)``: mean Euclidean distances between the draws of two blocks."""
+    x = features - features.mean(0)
+    norms, counts = np.square(x).sum(1), np.diff([*starts, len(x)])
+    rows = np.empty((len(x), len(starts)))
+    for items in slices(len(x), len(x)):
+        squares = norms[items, None] + norms - 2.0 * (x[items] @ x.T)
+        each = np.sqrt(np.maximum(squares, 0.0, out=squares), out=squares)
+        rows[items] = np.add.reduceat(each, starts, axis=1)
+    return np.add.reduceat(rows, starts, axis=0) / np.outer(counts, counts)
+
+
+def exchanges(rng: np.random.Generator, first: int, last: int, count: int) -> np.ndarray:
+    """``(1 + count, block)``: which blocks are the first side's, as they are and then exchanged at random."""
+    own = np.arange(first + last) < first
+    return np.concatenate([own[None], rng.permuted(np.tile(own, (count, 1)), axis=1)])
+
+
+def energies(between: np.ndarray, first: np.ndarray) -> np.ndarray:
+    """Energies ``(exchange,)`` of distances between blocks, without those of a block from itself; may be negative."""
+    a, own = first.astype(float), np.diag(between)
+    in_a = a @ between
+    num_a, num_b = a.sum(1), (1.0 - a).sum(1)
+    whole, both, own_a = between.sum(), in_a.sum(1), a @ own
+    a_a = (in_a * a).sum(1)
+    a_b = both - a_a
+    b_b = whole - a_a - 2.0 * a_b
+    within_a = (a_a - own_a) / (num_a * (num_a - 1.0))
+    within_b = (b_b - own.sum() + own_a) / (num_b * (num_b - 1.0))
+    return 2.0 * a_b / (num_a * num_b) - within_a - within_b
+
+
+def ranks(statistics: np.ndarray) -> np.ndarray:
+    """Of each exchange, the share of all that are at least as extreme: the first is a p-value."""
+    largest = float(np.abs(statistics).max(initial=0.0))
+    # what rounding sets apart is a tie, and a tie counts against
+    ordered = np.sort(statistics)
+    below = np.searchsorted(ordered, statistics - 1e-10 * largest, side="left")
+    return (len(statistics) - below) / len(statistics)
+
+
+def least(by_statistic: Sequence[np.ndarray]) -> float:
+    """The p-value of the least p among several statistics under the same exchanges: exact, and no bound."""
+    return float(ranks(-np.min([ranks(one) for one in by_statistic], axis=0))[0])
+
+
+class Moments(NamedTuple):
+    """Of each number: the first side's mean less the last's, in deviations; half the log ratio of variances.
+
+    Attributes
+    ----------
+    shift, log_ratio
+        ``(number,)``, as they are.
+    p_shift, p_log_ratio
+        ``(number,)``: p-values of the largest of all numbers' statistics, so that any of them may be picked out.
+    """
+
+    shift: np.ndarray
+    log_ratio: np.ndarray
+    p_shift: np.ndarray
+    p_log_ratio: np.ndarray
+
+
+def moments(values: np.ndarray, starts: np.ndarray, first: np.ndarray) -> Moments:
+    """Compare means and deviations of every number ``(draw, number)``, blocks exchanged as for energies."""
+    counts = np.diff([*starts, len(values)])[:, None]
+    parts = []
+    for items in slices(values.shape[1], 4 * len(first)):
+        x = values[:, items] - values[:, items].mean(0)
+        means, squares = (np.add.reduceat(y, starts, axis=0) / counts for y in (x, np.square(x)))
+        parts.append(_moments(means, squares, first, np.ptp(values[:, items], axis=0) > 0))
+    shift, log_ratio = (np.concatenate([part[k][0] for part in parts]) for k in (0, 1))
+    return Moments(shift, log_ratio, *(_of_largest([part[k] for part in parts]) for k in (0, 1)))
+
+
+def _moments(
+    means: np.ndarray, squares: np.ndarray, first: np.ndarray, varies: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Shifts and log ratios ``(exchange, number)`` of block means of numbers and of their squares."""
+
+    def of_side(member: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        weights = member / member.sum(1, keepdims=True)
+        mean = weights @ means
+        return mean, np.maximum(weights @ squares - np.square(mean), np.finfo(float).tiny)
+
+    (mean_a, var_a), (mean_b, var_b) = of_side(first.astype(float)), of_side(1.0 - first)
+    shift = (mean_a - mean_b) / np.sqrt((var_a + var_b) / 2.0)
+    return np.where(varies, shift, 0.0), np.where(varies, 0.5 * np.log(var_a / var_b), 0.0)
+
+
+def _of_largest(parts: Sequence[np.ndarray]) -> np.ndarray:
+    """p-values ``(number,)`` of the first of exchanges ``(exchange, number)``, held against the largest of all."""
+    each = [np.abs(part) / np.where((spread := part[1:].std(0)) > 0, spread, 1.0) for part in parts]
+    largest = np.sort(np.max([one.max(1) for one in each], axis=0))
+    observed = np.concatenate([one[0] for one in each])
+    below = np.searchsorted(largest, observed * (1.0 - 1e-10), side="left")
+    return (len(largest) - below) / len(largest)

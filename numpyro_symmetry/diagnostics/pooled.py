@@ -1,0 +1,180 @@
+"""The draws of two posteriors as one: read into one order of labels, aligned in one search, and compared by entry.
+
+Whatever is computed here knows neither which draw is of which side nor what labels it came with, but for what says so:
+means, deviations and contributions of either. Puts together `label_free`, relabelling and `energies`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import xarray as xr
+from scipy.sparse.linalg import svds
+
+from numpyro_symmetry.assignment.family import State
+from numpyro_symmetry.assignment.problem import axes_of
+from numpyro_symmetry.assignment.side import Side
+from numpyro_symmetry.diagnostics.comparison import QUANTITIES
+from numpyro_symmetry.diagnostics.energies import Blocks, moments
+from numpyro_symmetry.diagnostics.invariants import invariants
+from numpyro_symmetry.diagnostics.label_free import (
+    FIRM,
+    canonical,
+    moved,
+    sorted_projections,
+    standardised,
+    sums,
+    units_of,
+)
+from numpyro_symmetry.diagnostics.sides import Posterior
+from numpyro_symmetry.symmetry import Hard, PlainView, Symmetry, SymmetryError
+from numpyro_symmetry.symmetry.hard import over
+from numpyro_symmetry.traces import EuclideanCost
+from numpyro_symmetry.traces.relabel import Effort, relabel
+
+Arrays = dict[str, np.ndarray]
+
+# the distance by which effects are measured
+SORTED = "sorted projections"
+
+# where the search starts: the draw in the middle of all, and one half-way to the border
+_STARTS = (0.0, 0.5)
+# principal components by which slow chains are seen, of about so many features
+_NUM_COMPONENTS, _MAX_FEATURES = 4, 1024
+# of sums of numbers about one in size: what varies less is constant but for rounding in single precision
+_ROUNDING = 1e-5
+
+
+class Pooled(NamedTuple):
+    """Draws of both sides: of a plain symmetry, its view, as they are and standardised, site -> ``(draw, *event)``."""
+
+    view: PlainView
+    raw: Arrays
+    values: Arrays
+
+    @property
+    def symmetry(self) -> Symmetry:
+        """The plain symmetry."""
+        return self.view.symmetry
+
+    def at(self, draws: np.ndarray) -> Pooled:
+        """Some of the draws."""
+        return Pooled(self.view, *({s: x[draws] for s, x in each.items()} for each in (self.raw, self.values)))
+
+    def moved(self, state: State) -> Pooled:
+        """Each draw by its own element."""
+        return Pooled(self.view, *(moved(self.symmetry, each, state) for each in (self.raw, self.values)))
+
+    def flat(self) -> np.ndarray:
+        """Standardised, ``(draw, number)``."""
+        return np.concatenate([x.reshape(len(x), -1) for x in self.values.values()], 1)
+
+
+def pooled_draws(pooled: Arrays, symmetry: Symmetry) -> Pooled:
+    """All draws in an order of labels that their own labels have no say in.
+
+    Of groups fibred over groups that move, the inner ones are ordered first, within each cell, and then held still.
+    """
+    while inner := [name for name in symmetry.groups if _is_innermost(name, symmetry)]:
+        view = PlainView.of(symmetry.restrict(inner), pooled, with_single=True)
+        pooled = view.close(canonical(view.symmetry, view.open(pooled)))
+        symmetry = symmetry.restrict([name for name in symmetry.groups if name not in inner])
+    view = PlainView.of(symmetry, pooled, with_single=True)
+    raw = canonical(view.symmetry, view.open(pooled))
+    if all((x == x[:1]).all() for x in raw.values()):
+        raise SymmetryError(
+            f"Nothing varies in either posterior: all {len(next(iter(raw.values())))} draws are the same, labels apart."
+        )
+    return Pooled(view, raw, standardised(view.symmetry, raw))
+
+
+def _is_innermost(name: str, symmetry: Symmetry) -> bool:
+    """Whether a group is fibred over one that moves, and none over it."""
+    others = symmetry.groups
+    return any(label in others for label in over(name)) and not any(name in over(other) for other in others)
+
+
+def watched(draws: Pooled) -> np.ndarray:
+    """What slow chains are seen by ``(draw, entry)``: sums, and the leading components of sorted projections."""
+    features = sorted_projections(draws.symmetry, draws.values, _MAX_FEATURES)
+    centred = features - features.mean(0)
+    if min(centred.shape) > _NUM_COMPONENTS:
+        # a start that is the same for any order of draws
+        left, singular, _ = svds(centred, _NUM_COMPONENTS, v0=np.ones(min(centred.shape)))
+        centred = left * singular
+    return np.concatenate([sums(draws.symmetry, draws.values), centred], 1)
+
+
+def by_distance(draws: Pooled) -> tuple[Arrays, Pooled]:
+    """Name of a distance -> points ``(draw, number)`` whose Euclidean distance it is; and the draws as aligned."""
+    features = sorted_projections(draws.symmetry, draws.values)
+    aligned = _named(draws.moved(_placed(draws, features)))
+    points = {SORTED: features, "pooled alignment": aligned.flat(), "invariants": _invariants(draws)}
+    return points, aligned
+
+
+def _placed(draws: Pooled, features: np.ndarray) -> State:
+    """One search over the draws of both sides, from draws that neither labels nor sides nor order have chosen."""
+    order = np.square(features - features.mean(0)).sum(1).argsort(kind="stable")
+    starts = dict.fromkeys(int(order[int(share * (len(order) - 1))]) for share in _STARTS)
+    plain = draws.symmetry
+    side = Side({site: draws.values[site] for site in plain.axes}, leading=(len(features),))
+    family = EuclideanCost(standardize=False).family(side, plain)
+    found = [relabel(family, plain.groups, family.point(start), Effort()) for start in starts]
+    return max(found, key=lambda one: round(float(one.objective.mean()), 9)).state
+
+
+def _named(draws: Pooled) -> Pooled:
+    """The same slots, in ascending order of the mean of their first number, and with signs that make it positive."""
+    state: State = {}
+    for name, group in draws.symmetry.groups.items():
+        units = units_of(draws.symmetry, draws.raw, name)
+        count = len(units.even)
+        odd = units.odd[:, :, 0].mean(0) if units.odd.shape[2] else np.ones(group.size or 0)
+        order = (units.even[:, :, 0].mean(0) if units.even.shape[2] else np.abs(odd)).argsort(kind="stable")
+        sign = np.tile(np.where(odd < 0, -1, 1)[order], (count, 1)) if group.signed else None
+        state[name] = Hard(np.tile(order.astype(np.int32), (count, 1)), sign)
+    return draws.moved(state)
+
+
+def _invariants(draws: Pooled) -> np.ndarray:
+    """``(draw, entry)``, of deviation one."""
+    values = standardised(draws.symmetry, draws.raw, FIRM)
+    of_groups = invariants(draws.symmetry, {site: values[site] for site in draws.symmetry.axes}, draws.view)
+    beside = [x.reshape(len(x), -1) for site, x in values.items() if site not in draws.symmetry.axes]
+    found = np.concatenate([*of_groups.values(), *beside, *map(np.square, beside)], 1)
+    scale = found.std(0)
+    return found[:, scale > _ROUNDING] / scale[scale > _ROUNDING]
+
+
+def contributions(aligned: Pooled, blocks: Blocks, first: np.ndarray, a: Posterior, split: int) -> xr.Dataset:
+    """What each entry differs in, in the shapes of the sites."""
+    seen = moments(aligned.flat(), blocks.starts, first)
+    ends = np.cumsum([0, *(x[0].size for x in aligned.values.values())])
+    found, slots = {}, {}
+    for (site, x), low, high in zip(aligned.raw.items(), ends[:-1], ends[1:], strict=True):
+        raw = [x[:split].mean(0), x[split:].mean(0), _deviation(x[:split]), _deviation(x[split:])]
+        found[site] = np.stack([*raw, *(one[low:high].reshape(x.shape[1:]) for one in seen)])
+        slots[site] = _slots(aligned.symmetry, site, x.shape[1:])
+    whole, labels = aligned.view.close(found), aligned.view.close(slots)
+    arrays, coords = {}, {}
+    for site, array in whole.items():
+        dims = a.dims.get(site, tuple(f"{site}_dim_{k}" for k in range(array.ndim - 1)))
+        arrays[site] = (("quantity", *dims), array)
+        coords[f"{site} slot"] = (dims, labels[site])
+    return xr.Dataset(arrays, {"quantity": list(QUANTITIES), **coords})
+
+
+def _deviation(x: np.ndarray) -> np.ndarray:
+    """Standard deviation over draws, whatever the unit: squares of what is very large are not finite."""
+    size = float(np.abs(x).max()) or 1.0
+    return size * (x / size).std(0)
+
+
+def _slots(symmetry: Symmetry, site: str, event: tuple[int, ...]) -> np.ndarray:
+    """Of each entry of a site, in words, the slots that it belongs to."""
+    shape, axes = axes_of(symmetry, site, event) if site in symmetry.axes else (event, ())
+    named = [(k, axis.group) for k, axis in enumerate(axes) if axis.group is not None]
+    words = [", ".join(f"{group} {index[k]}" for k, group in named) for index in np.ndindex(*shape)]
+    return np.array(words, dtype=str).reshape(event)

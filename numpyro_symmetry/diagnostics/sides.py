@@ -1,0 +1,212 @@
+"""The posteriors that are compared, read and checked: sites, sizes, chains, and which numbers stand beside the labels.
+
+Knows containers, guides and symmetries; computes no statistics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax import Array
+
+from numpyro_symmetry.containers import Trace, read
+from numpyro_symmetry.diagnostics.inputs import are_members
+from numpyro_symmetry.symmetry import Symmetry, SymmetryError
+from numpyro_symmetry.symmetry.axes import num_axes
+from numpyro_symmetry.symmetry.pytrees import as_sites
+from numpyro_symmetry.traces import Rebased
+from numpyro_symmetry.traces.deterministic import roles_of
+from numpyro_symmetry.traces.inputs import looks_labelled, refuse_bad_draws
+
+Arrays = dict[str, np.ndarray]
+
+# of longer chains, and of wider draws, some are read, evenly spaced
+_MAX_DRAWS, _MIN_DRAWS, _MAX_NUMBERS = 20_000, 2_000, 30_000_000
+
+
+class Posterior(NamedTuple):
+    """Draws of one side.
+
+    Attributes
+    ----------
+    name
+        What it is called.
+    values
+        Site -> ``(draw, *event)``, chain after chain.
+    lengths
+        How many draws each chain has.
+    independent
+        Whether draws are known to be independent.
+    symmetry
+        The symmetry with its sizes.
+    beside
+        Sites that no label moves.
+    dims
+        Site -> names of its dimensions, where they have any.
+    """
+
+    name: str
+    values: Arrays
+    lengths: tuple[int, ...]
+    independent: bool
+    symmetry: Symmetry
+    beside: frozenset[str]
+    dims: Mapping[str, tuple[str, ...]]
+
+    @property
+    def num_draws(self) -> int:
+        """How many draws there are in all chains."""
+        return sum(self.lengths)
+
+    def only(self, sites: Collection[str]) -> Posterior:
+        """Some of the sites, and of very many draws some, evenly spaced."""
+        numbers = sum(self.values[site][0].size for site in sites)
+        most = min(_MAX_DRAWS, max(_MIN_DRAWS, _MAX_NUMBERS // max(numbers, 1)))
+        step = -(-self.num_draws // most)
+        ends = np.cumsum([0, *self.lengths])
+        kept = [np.arange(low, high, step) for low, high in zip(ends[:-1], ends[1:], strict=True)]
+        draws = slice(None) if step == 1 else np.concatenate(kept)
+        values = {site: self.values[site][draws] for site in sites}
+        return self._replace(values=values, lengths=tuple(map(len, kept)))
+
+
+class Asked(NamedTuple):
+    """How draws are read: their leading dimensions, and how many are drawn from a guide, with what.
+
+    Attributes
+    ----------
+    num_leading_dims
+        As for `rebase`.
+    rng_key, num_draws, args, kwargs
+        Of a guide: key, number of draws, and the model's arguments.
+    """
+
+    num_leading_dims: int | None
+    rng_key: Array
+    num_draws: int
+    args: tuple
+    kwargs: Mapping[str, Any]
+
+
+def posterior_of(data: Any, symmetry: Symmetry, name: str, asked: Asked, *, independent: bool) -> Posterior:
+    """Read one side.
+
+    Raises
+    ------
+    SymmetryError
+        Naming the side: if sites are missing or do not fit the symmetry, or there is one draw.
+    TypeError
+        If a guide comes without its parameters.
+    """
+    try:
+        if _is_guide(data):
+            draws = data[0].sample_posterior(
+                asked.rng_key, dict(data[1]), *asked.args, sample_shape=(asked.num_draws,), **asked.kwargs
+            )
+            known = {site: np.asarray(value) for site, value in draws.items()}
+            return _of_trace(read(known, symmetry, 1), symmetry, name, (asked.num_draws,), True)
+        if callable(data):
+            raise TypeError(f"Posterior {name!r}: a guide is passed with its parameters, (guide, params).")
+        data = _by_site(data.data if isinstance(data, Rebased) else data, symmetry)
+        if (chains := _ragged(data)) is not None:
+            parts = [read(chain, symmetry, 1) for chain in chains]
+            values = {site: np.concatenate([part.values[site] for part in parts]) for site in parts[0].values}
+            lengths = tuple(part.num_draws for part in parts)
+            whole = parts[0]._replace(values=values, leading=(sum(lengths),))
+            return _of_trace(whole, symmetry, name, lengths, independent)
+        trace = read(data, symmetry, asked.num_leading_dims)
+        lengths = (trace.leading[-1],) * int(np.prod(trace.leading[:-1], dtype=int))
+        return _of_trace(trace, symmetry, name, lengths, independent or are_members(data))
+    except SymmetryError as error:
+        raise SymmetryError(f"Posterior {name!r}: {error}") from error
+
+
+def _is_guide(data: Any) -> bool:
+    return isinstance(data, tuple) and len(data) == 2 and callable(data[0]) and isinstance(data[1], Mapping)
+
+
+def _by_site(data: Any, symmetry: Symmetry) -> Any:
+    """Pytrees, and members that are some, by the paths to their arrays; what JAX does not look into as it is."""
+    if jax.tree_util.all_leaves([data]):
+        return data
+    if are_members(data):
+        return [as_sites(member, symmetry.axes) for member in data]
+    return as_sites(data, symmetry.axes) if isinstance(data, Mapping) else data
+
+
+def _ragged(data: Any) -> list[Arrays] | None:
+    """The chains of a dict whose sites are lists of chains of unequal length; else ``None``."""
+    if not isinstance(data, Mapping) or not data or not all(isinstance(value, list | tuple) for value in data.values()):
+        return None
+    if not all(hasattr(chain, "shape") and np.ndim(chain) for value in data.values() for chain in value):
+        return None
+    lengths = {site: tuple(len(chain) for chain in value) for site, value in data.items()}
+    first, own = next(iter(lengths.items()))
+    if other := next((site for site, some in lengths.items() if some != own), None):
+        raise SymmetryError(
+            f"Chains of site {first!r} have {own} draws, those of site {other!r} {lengths[other]}; expected the same "
+            "draws of every site."
+        )
+    if len(set(own)) == 1:
+        return None
+    return [{site: np.asarray(value[k]) for site, value in data.items()} for k in range(len(own))]
+
+
+def _of_trace(trace: Trace, symmetry: Symmetry, name: str, lengths: tuple[int, ...], independent: bool) -> Posterior:
+    if missing := sorted(set(symmetry.axes) - set(trace.values)):
+        raise SymmetryError(
+            f"sites {missing} of the symmetry are missing; there are {sorted(trace.values)}. Pass the symmetry of what "
+            "both hold: symmetry.restrict(sites=...)."
+        )
+    bound = symmetry.bind(trace.values, num_leading_dims=len(trace.leading))
+    for site, entries in bound.axes.items():
+        if num_axes(entries) > trace.values[site].ndim - len(trace.leading):
+            raise SymmetryError(
+                f"site {site!r} has shape {trace.values[site].shape}, of which {trace.leading} count draws; its "
+                f"{num_axes(entries)} axes in the symmetry do not fit into the rest."
+            )
+    if not bound.groups:
+        raise SymmetryError("the symmetry is trivial: there are no labels to compare up to.")
+    if sum(lengths) < 2:
+        raise SymmetryError(f"there is {sum(lengths)} draw; a comparison needs at least two, and can tell from dozens.")
+    others = {site for site, value in trace.values.items() if value.size and site not in bound.axes}
+    computed = set() if trace.model is None else roles_of(trace.model).computed
+    beside = others - computed - looks_labelled(trace, bound, others - computed)
+    return Posterior(name, trace.flat(list(trace.values)), lengths, independent, bound, frozenset(beside), trace.dims)
+
+
+def in_common(a: Posterior, b: Posterior, sites: Collection[str] | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Sites to compare, the symmetry's first, and those of either posterior that are left out.
+
+    Raises
+    ------
+    SymmetryError
+        If a site is in one posterior only and was asked for, or differs in shape, or a number is not finite.
+    """
+    everywhere = [site for site in (*a.symmetry.axes, *a.values) if site in b.values]
+    wanted = set(a.symmetry.axes) | (set(a.beside & b.beside) if sites is None else set(sites))
+    if unknown := sorted(wanted - set(everywhere)):
+        holds = {side.name: sorted(side.values) for side in (a, b)}
+        raise SymmetryError(f"sites={unknown}: expected sites that both posteriors hold; they hold {holds}.")
+    for name, group in a.symmetry.groups.items():
+        if (other := b.symmetry.groups[name].size) != group.size:
+            raise SymmetryError(
+                f"Group {name!r} has {group.size} labels in {a.name!r} and {other} in {b.name!r}: posteriors of "
+                "different sizes are no two draws of one thing. Compare what both define, such as predictions."
+            )
+    compared = tuple(dict.fromkeys(site for site in everywhere if site in wanted))
+    for site in compared:
+        shapes = [side.values[site].shape[1:] for side in (a, b)]
+        if shapes[0] != shapes[1]:
+            raise SymmetryError(
+                f"Site {site!r} has shape {shapes[0]} in a draw of {a.name!r} and {shapes[1]} in one of {b.name!r}."
+            )
+    for side in (a, b):
+        try:
+            refuse_bad_draws({site: side.values[site] for site in compared}, (side.num_draws,))
+        except SymmetryError as error:
+            raise SymmetryError(f"Posterior {side.name!r}: {error}") from error
+    return compared, tuple(sorted((set(a.values) | set(b.values)) - set(compared)))

@@ -1,0 +1,415 @@
+"""Comparing two posteriors up to labels: laws over every symmetry, slow twins, known answers, bad input."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import matplotlib.pyplot as plt
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+import xarray as xr
+from numpyro.infer.autoguide import AutoNormal
+from scipy.spatial.distance import cdist
+
+from numpyro_symmetry import Symmetry, SymmetryError, compare, rebase
+from numpyro_symmetry.diagnostics import Comparisons, compare_pairs, energies, label_free, plot_comparison
+from numpyro_symmetry.diagnostics.comparison import Drawn
+from tests.support.laws import SYMMETRIES
+
+LOC = Symmetry.mixture("loc")
+BOTH = ("a", "b")
+
+
+def switched(rng, *shape, wider=1.0, shift=0.0, separation=4.0):
+    """Three components, labels at random in every draw."""
+    loc = separation * np.array([-1.0, 0.0, 1.0]) + rng.standard_normal((*shape, 3)) * [1.0, 1.0, wider]
+    return {"loc": rng.permuted(loc + [shift, 0.0, 0.0], axis=-1)}
+
+
+def autoregressive(rng, rate, *shape):
+    z = rng.standard_normal(shape)
+    for t in range(1, shape[1]):
+        z[:, t] = rate * z[:, t - 1] + np.sqrt(1.0 - rate**2) * z[:, t]
+    return z
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(0)
+
+
+# ---- labels ------------------------------------------------------------------------------------------------------
+
+
+def same_figures(one, other, tolerance):
+    assert one.verdict == other.verdict
+    assert one.p_value == other.p_value
+    assert one.effect == pytest.approx(other.effect, abs=tolerance)
+    assert one.floor == pytest.approx(other.floor, abs=tolerance)
+    xr.testing.assert_allclose(one.contributions, other.contributions, atol=tolerance)
+
+
+@pytest.mark.parametrize("name", [name for name in SYMMETRIES if name != "nothing"])
+def test_labels_change_no_figure(name, rng):
+    symmetry, shapes = SYMMETRIES[name][0], {site: value.shape for site, value in SYMMETRIES[name][1].items()}
+    # weights of which the other part is one less them
+    sides = [
+        {site: rng.uniform(0.2, 0.8, (draws, *shape)).astype(np.float32) for site, shape in shapes.items()}
+        for draws in (14, 11)
+    ]
+    bound = symmetry.bind({site: value[0] for site, value in sides[0].items()})
+    moved = [
+        {
+            site: np.asarray(value)
+            for site, value in bound.apply(bound.sample(jax.random.key(k), (14, 11)[k : k + 1]), x).items()
+        }
+        for k, x in enumerate(sides)
+    ]
+    options = {"independent": BOTH, "num_exchanges": 19, "num_leading_dims": 1}
+    same_figures(compare(*sides, symmetry, **options), compare(*moved, symmetry, **options), 1e-5)
+
+
+def test_order_and_side_change_no_figure(rng):
+    a, b = switched(rng, 60), switched(rng, 40, wider=2.0)
+    mixed = [{"loc": rng.permutation(x["loc"])} for x in (a, b)]
+    options = {"independent": BOTH, "num_exchanges": 19}
+    one, other, turned = compare(a, b, LOC, **options), compare(*mixed, LOC, **options), compare(b, a, LOC, **options)
+    assert one.effect == pytest.approx(other.effect, rel=1e-9) == pytest.approx(turned.effect, rel=1e-9)
+    shift = [found.contributions["loc"].sel(quantity="shift").values for found in (one, other, turned)]
+    np.testing.assert_allclose(shift[1], shift[0], rtol=1e-9)
+    np.testing.assert_allclose(shift[2], -shift[0], rtol=1e-9)
+
+
+def test_canonical_draws_are_the_same_draws(rng):
+    symmetry = Symmetry({"w": (None, "unit"), "v": ("unit",)}, kinds={"unit": "signed"}, sizes={"unit": 3})
+    values = {"w": rng.standard_normal((20, 2, 3)), "v": rng.standard_normal((20, 3))}
+    found = label_free.canonical(symmetry, values)
+    for k, one in enumerate(label_free.sorted_projections(symmetry, found)):
+        np.testing.assert_allclose(
+            one, label_free.sorted_projections(symmetry, {s: x[k : k + 1] for s, x in values.items()})[0]
+        )
+    np.testing.assert_allclose(np.sort(np.abs(found["v"])), np.sort(np.abs(values["v"])))
+
+
+def test_projections_of_one_number_are_its_order(rng):
+    values = {"loc": rng.standard_normal((5, 3)), "sigma": rng.standard_normal((5, 2))}
+    symmetry = Symmetry({"loc": ("component",)}, sizes={"component": 3})
+    found = label_free.sorted_projections(symmetry, values)
+    np.testing.assert_allclose(found, np.concatenate([values["sigma"], np.sort(values["loc"])], 1))
+
+
+# ---- numbers, and their slow twins -------------------------------------------------------------------------------
+
+
+def slow_energy(between, first):
+    """Mean over pairs of different blocks, one pair at a time."""
+
+    def mean(left, right):
+        return np.mean([between[i, j] for i, j in itertools.product(left, right) if i != j])
+
+    a, b = np.flatnonzero(first), np.flatnonzero(~first)
+    return 2.0 * mean(a, b) - mean(a, a) - mean(b, b)
+
+
+def test_energies_are_those_of_pairs(rng):
+    x, starts = rng.standard_normal((23, 4)), np.array([0, 3, 4, 9, 11, 15, 20])
+    cuts = np.split(x, starts[1:])
+    between = energies.distances(x, starts)
+    np.testing.assert_allclose(between, [[cdist(p, q).mean() for q in cuts] for p in cuts], rtol=1e-6, atol=1e-6)
+    first = energies.exchanges(rng, 3, 4, 10)
+    assert first.sum(1).tolist() == [3] * 11
+    assert first[0].tolist() == [True] * 3 + [False] * 4
+    np.testing.assert_allclose(energies.energies(between, first), [slow_energy(between, row) for row in first])
+
+
+def test_the_least_p_is_ranked_among_the_least(rng):
+    statistics = rng.standard_normal((3, 40)).round(1)
+    ranks = np.array([[np.mean(row >= value) for value in row] for row in statistics])
+    least = ranks.min(0)
+    assert energies.least(statistics) == pytest.approx(np.mean(least <= least[0]))
+    np.testing.assert_allclose(energies.ranks(statistics[0]), ranks[0])
+
+
+def test_moments_are_those_of_draws(rng):
+    x, starts = rng.standard_normal((40, 3)) * [1.0, 2.0, 0.0], np.arange(0, 40, 5)
+    first = energies.exchanges(rng, 4, 4, 30)
+    found = energies.moments(x, starts, first)
+    of_draws = np.repeat(first, 5, axis=1)
+    with np.errstate(invalid="ignore"):
+        pairs = [(x[row], x[~row]) for row in of_draws]
+        shift = np.array([(a.mean(0) - b.mean(0)) / np.sqrt((a.var(0) + b.var(0)) / 2.0) for a, b in pairs])
+        ratio = np.array([np.log(a.std(0) / b.std(0)) for a, b in pairs])
+    for own, p, slow in ((found.shift, found.p_shift, shift), (found.log_ratio, found.p_log_ratio, ratio)):
+        slow = np.nan_to_num(slow)
+        np.testing.assert_allclose(own, slow[0])
+        scaled = np.abs(slow[:, :2]) / slow[1:, :2].std(0)
+        np.testing.assert_allclose(p[:2], [np.mean(scaled.max(1) >= value * (1 - 1e-9)) for value in scaled[0]])
+        assert p[2] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("lengths", "time", "effective"), [((250, 250), 19.0, 4.0), ((100, 37), 3.3, 2.0), ((9,), None, 1.0)]
+)
+def test_blocks_hold_every_part_of_every_chain(lengths, time, effective):
+    found = energies.blocks_of(lengths, time, effective)
+    cuts, ends = np.split(found.draws, found.starts[1:]), np.cumsum(lengths)
+    assert all(
+        len(cut) and np.searchsorted(ends, cut[0], "right") == np.searchsorted(ends, cut[-1], "right") for cut in cuts
+    )
+    assert (np.diff(found.draws) > 0).all()
+    expected = sum(max(1, int(length // np.ceil(effective * (time or 1.0)))) for length in lengths)
+    assert found.number == expected
+
+
+def test_blocks_hold_equally_many_effective_draws():
+    assert energies.block_length([None, None], [(100,), (90,)]) == 1.0
+    assert energies.block_length([10.0, None], [(100,), (90,)]) == 4.0
+    assert energies.block_length([10.0, 50.0], [(100, 100), (100, 90)]) == pytest.approx(1.8)
+
+
+def test_a_slow_number_is_seen_through_labels(rng):
+    slow = autoregressive(rng, 0.95, 4, 400, 1)
+    loc = np.array([-4.0, 0.0, 4.0]) + rng.standard_normal((4, 400, 3)) + slow
+    found = compare({"loc": rng.permuted(loc, axis=-1)}, switched(rng, 4, 100), LOC, num_exchanges=19)
+    assert found.a.time > 15.0 > 3.0 > found.b.time
+
+
+def test_standardising_is_odd_monotone_and_blind_to_labels(rng):
+    x = rng.standard_cauchy((50, 3))
+    plain = Symmetry({"w": ("unit",)}, sizes={"unit": 3})
+    signed = Symmetry({"w": ("unit",)}, kinds={"unit": "signed"}, sizes={"unit": 3})
+    found = label_free.standardised(plain, {"w": x, "still": np.ones((50, 2))})
+    assert (found["w"].ravel()[x.ravel().argsort()][1:] >= found["w"].ravel()[x.ravel().argsort()][:-1]).all()
+    assert np.abs(found["w"].mean()) < 1e-12
+    assert not found["still"].any()
+    np.testing.assert_allclose(
+        label_free.standardised(signed, {"w": -x})["w"], -label_free.standardised(signed, {"w": x})["w"]
+    )
+    np.testing.assert_allclose(label_free.standardised(plain, {"w": 1e6 * x + 3.0})["w"], found["w"], atol=1e-6)
+
+
+# ---- verdicts ----------------------------------------------------------------------------------------------------
+
+
+def test_it_says_what_differs(rng):
+    found = compare(
+        switched(rng, 300), switched(rng, 300, wider=2.0), LOC, names=("NUTS", "guide"), independent=("NUTS", "guide")
+    )
+    assert found.verdict == "differ"
+    assert found.effect > 5.0 * found.floor
+    assert found.table.entry[0] == (2,)
+    assert found.table.slot[0] == "component 2"
+    assert np.exp(found.table.log_ratio[0]) == pytest.approx(0.5, abs=0.12)
+    assert (found.table.p_log_ratio[1:] > 0.05).all()
+    assert str(found).startswith("NUTS and guide differ, labels apart: effect 0.")
+    assert "\nSpreads of 1 of 3 entries differ (NUTS / guide): loc[2] 0." in str(found)
+    below = found._replace(smallest_effect=0.9)
+    assert "below 0.9" in str(below)
+
+
+def test_agreement_is_no_more_than_no_difference_found(rng):
+    found = compare(switched(rng, 4, 100), switched(rng, 4, 100), LOC)
+    assert found.verdict == "no difference found"
+    assert found.effect < found.floor
+    assert str(found).startswith("No difference found between a and b, labels apart")
+    coarse = compare(switched(rng, 4, 100), switched(rng, 4, 100), LOC, smallest_effect=1e-5)
+    assert coarse.verdict == "not enough draws to tell"
+    assert "which you said matters" in str(coarse)
+
+
+def test_chains_that_forget_slowly_are_refused(rng):
+    loc = np.array([-4.0, 0.0, 4.0]) + autoregressive(rng, 0.99, 1, 300, 3)
+    found = compare({"loc": loc}, switched(rng, 300), LOC, independent=("b",))
+    assert found.verdict == "not enough draws to tell"
+    assert np.isnan([found.p_value, found.effect, found.floor]).all()
+    assert "the 300 draws of 1 chain of a are worth about" in str(found)
+    assert found.table.empty
+    with pytest.raises(SymmetryError, match="not enough draws"):
+        plot_comparison(found)
+
+
+def test_sites_beside_the_labels_count(rng):
+    a, b = switched(rng, 200), switched(rng, 200)
+    beside = [{"sigma": rng.standard_normal(200) + shift, "z": rng.integers(0, 3, (200, 9))} for shift in (0.0, 1.0)]
+    found = compare(a | beside[0], b | beside[1] | {"extra": np.ones((200, 2))}, LOC, independent=BOTH)
+    assert found.verdict == "differ"
+    assert found.table.site[0] == "sigma"
+    assert found.left_out == ("extra", "z")
+    assert "Not compared: extra, z" in str(found)
+    assert compare(a | beside[0], b | beside[1], LOC, independent=BOTH, sites=()).verdict == "no difference found"
+
+
+def test_pairs_are_adjusted_for_their_number(rng):
+    runs = {"one": switched(rng, 100), "two": switched(rng, 100), "far": switched(rng, 100, shift=-3.0)}
+    found = compare_pairs(runs, LOC, independent=tuple(runs), progress_bar=False)
+    table = found.table.set_index(["a", "b"])
+    assert table.verdict.tolist() == ["no difference found", "differ", "differ"]
+    np.testing.assert_allclose(table.p_adjusted[1:], [0.003, 0.003])
+    assert str(found).startswith("2 of 3 pairs differ")
+    p = [0.01, np.nan, 0.04, 0.03]
+    other = Comparisons(tuple(found.pairs[0]._replace(p_value=one) for one in p))
+    np.testing.assert_allclose(other.table.p_adjusted, [0.03, np.nan, 0.06, 0.06])
+
+
+def test_the_plot_names_what_differs(rng):
+    found = compare(switched(rng, 200), switched(rng, 200, shift=-2.0), LOC, independent=BOTH)
+    ax = plt.figure().add_subplot()
+    assert plot_comparison(found, ax=ax) is ax
+    assert [text.get_text() for text in ax.texts] == ["loc[0]"]
+    plt.close("all")
+    with pytest.raises(TypeError, match="what compare returned"):
+        plot_comparison("found")
+
+
+# ---- containers --------------------------------------------------------------------------------------------------
+
+
+def test_chains_of_unequal_length_are_all_used(rng):
+    chains = [switched(rng, draws)["loc"] for draws in (120, 80, 200)]
+    found = compare({"loc": chains}, switched(rng, 4, 100), LOC, num_exchanges=19)
+    assert (found.a.num_draws, found.a.num_chains) == (400, 3)
+    ragged = {"loc": chains, "sigma": chains[:2]}
+    with pytest.raises(SymmetryError, match=r"'loc' have \(120, 80, 200\) draws, those of site 'sigma' \(120, 80\)"):
+        compare(ragged, switched(rng, 100), LOC)
+
+
+def test_containers_hold_the_same_draws(rng):
+    a, b = switched(rng, 2, 60), switched(rng, 2, 60)
+    of_arrays = compare(a, b, LOC, num_exchanges=19)
+    dataset = xr.Dataset({"loc": (("chain", "draw", "component"), a["loc"])})
+    named = compare(dataset, b, LOC, num_exchanges=19)
+    assert named.p_value == of_arrays.p_value
+    assert named.contributions["loc"].dims == ("quantity", "component")
+    assert compare(rebase(a, LOC, null=False), b, LOC, num_exchanges=19).p_value == of_arrays.p_value
+
+
+def test_members_and_pytrees_are_read(rng):
+    symmetry = Symmetry({"layer.w": (None, "unit"), "out.w": ("unit", None)})
+
+    def net():
+        return {"layer": {"w": rng.standard_normal((2, 3))}, "out": {"w": rng.standard_normal((3, 1))}}
+
+    members = [net() for _ in range(30)]
+    draws = jax.tree.map(lambda *x: jnp.stack(x), *[net() for _ in range(40)])
+    found = compare(members, draws, symmetry, num_exchanges=19, num_leading_dims=1)
+    assert (found.a.independent, found.b.independent) == (True, False)
+    assert set(found.contributions.data_vars) == {"layer.w", "out.w"}
+
+
+def model():
+    numpyro.sample("loc", dist.Normal(0.0, 3.0).expand([3]).to_event(1))
+    numpyro.sample("sigma", dist.LogNormal(0.0, 1.0))
+
+
+def test_a_guide_is_drawn_from(rng):
+    guide = AutoNormal(model)
+    params = {"loc_auto_loc": jnp.array([-4.0, 0.0, 4.0]), "loc_auto_scale": jnp.ones(3)}
+    params |= {"sigma_auto_loc": jnp.zeros(()), "sigma_auto_scale": jnp.ones(())}
+    numpyro.handlers.seed(guide, 0)()
+    draws = switched(rng, 300) | {"sigma": np.exp(rng.standard_normal(300))}
+    found = compare(draws, (guide, params), LOC, independent=("a",), num_draws=300)
+    assert found.b.independent
+    assert found.b.num_draws == 300
+    assert found.verdict == "no difference found"
+    with pytest.raises(TypeError, match=r"with its parameters, \(guide, params\)"):
+        compare(draws, guide, LOC)
+
+
+@pytest.mark.parametrize("unit", [1e-200, 1e300])
+def test_units_of_measure_do_not_count(unit, rng):
+    a, b = switched(rng, 40), switched(rng, 30)
+    options = {"independent": BOTH, "num_exchanges": 19}
+    plain = compare(a, b, LOC, **options)
+    other = compare({"loc": unit * a["loc"]}, {"loc": unit * b["loc"]} | {"empty": np.zeros((30, 0))}, LOC, **options)
+    assert other.effect == pytest.approx(plain.effect, rel=1e-6)
+    np.testing.assert_allclose(other.table.sd_a, unit * plain.table.sd_a, rtol=1e-6)
+
+
+# ---- bad input ---------------------------------------------------------------------------------------------------
+
+
+def with_nan(values):
+    values["loc"][3, 1] = np.nan
+    return values
+
+
+BAD = {
+    "another size": (
+        lambda rng: {"loc": rng.standard_normal((50, 4))},
+        r"'component' has 3 labels in 'a' and 4 in 'b'",
+    ),
+    "another site": (
+        lambda rng: {"mu": rng.standard_normal((50, 3))},
+        r"Posterior 'b': sites \['loc'\] of the symmetry",
+    ),
+    "one draw": (lambda rng: switched(rng, 1), "Posterior 'b': there is 1 draw"),
+    "not a number": (lambda rng: with_nan(switched(rng, 50)), "Posterior 'b': Site 'loc' is not finite in 1 of 50"),
+    "an array": (lambda rng: rng.standard_normal((50, 3)), "Posterior 'b': .*an array of shape"),
+    "nothing": (lambda rng: {}, "Posterior 'b'"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_draws_are_refused_by_name(name, rng):
+    make, message = BAD[name]
+    with pytest.raises(SymmetryError, match=message):
+        compare(switched(rng, 50), make(rng), Symmetry({"loc": ("component",)}))
+
+
+def test_another_shape_beside_is_refused(rng):
+    a, b = (switched(rng, 50) | {"f": rng.standard_normal((50, number))} for number in (4, 5))
+    with pytest.raises(SymmetryError, match=r"'f' has shape \(4,\) in a draw of 'a' and \(5,\) in one of 'b'"):
+        compare(a, b, LOC)
+
+
+def test_constant_draws_are_refused_and_constant_sites_are_not(rng):
+    still = {"loc": np.tile([1.0, 2.0, 3.0], (50, 1))}
+    with pytest.raises(SymmetryError, match="Nothing varies in either posterior"):
+        compare(still, {"loc": still["loc"][:, ::-1]}, LOC)
+    a, b = (switched(rng, 100) | {"sigma": np.ones(100)} for _ in range(2))
+    found = compare(a, b, LOC, independent=BOTH)
+    assert found.verdict == "no difference found"
+    assert found.table.set_index("site").loc["sigma", "p_shift"] == 1.0
+    fixed = compare(a, b | {"sigma": np.full(100, 2.0)}, LOC, independent=BOTH)
+    assert fixed.verdict == "differ"
+    stuck = compare(still, switched(rng, 100), LOC)
+    assert stuck.verdict == "not enough draws to tell"
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"names": ("a", "a")}, ValueError, "two different names"),
+        ({"names": "ab"}, TypeError, "names must be"),
+        ({"level": 1.5}, ValueError, "level must be a probability"),
+        ({"smallest_effect": -1}, ValueError, "smallest_effect must be"),
+        ({"num_exchanges": 3}, ValueError, "num_exchanges"),
+        ({"independent": ("NUTS",)}, ValueError, r"called \['a', 'b'\]"),
+        ({"independent": "a"}, TypeError, "independent must be"),
+        ({"sites": ("sigma",)}, SymmetryError, r"\['sigma'\]: expected sites that both"),
+        ({"rng_key": 0}, TypeError, "rng_key must be"),
+        ({"model_args": jnp.ones(3)}, TypeError, "model_args must be"),
+    ],
+)
+def test_bad_options_are_refused(options, error, message, rng):
+    with pytest.raises(error, match=message):
+        compare(switched(rng, 30), switched(rng, 30), LOC, **options)
+
+
+def test_other_bad_arguments_are_refused(rng):
+    draws = switched(rng, 30)
+    with pytest.raises(TypeError, match="symmetry must be a Symmetry"):
+        compare(draws, draws, "mixture")
+    with pytest.raises(SymmetryError, match="trivial"):
+        compare(draws, draws, Symmetry({}))
+    with pytest.raises(TypeError, match=r"no options \['nonsense'\]"):
+        compare_pairs({"a": draws, "b": draws}, LOC, nonsense=1)
+    with pytest.raises(ValueError, match="two names or more"):
+        compare_pairs({"a": draws}, LOC)
+
+
+def test_sides_say_what_they_hold():
+    assert str(Drawn("a", 400, 4, 10.0, False, 8)) == "a: 400 draws of 4 chains, 40 effective, 8 blocks"
+    assert str(Drawn("b", 400, 1, 1.0, True, 400)) == "b: 400 draws, independent"
