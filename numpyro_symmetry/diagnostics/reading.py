@@ -5,7 +5,7 @@ Knows reports; computes no statistics.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -39,8 +39,7 @@ def is_alarm(row: Row | Chains) -> bool:
 
 def warnings_of(found: Report) -> list[str]:
     """Sentences that stand in the way of using the draws, the gravest first."""
-    lines = [*_stuck(found), *_undefined(found), *_disagreeing(found), *_slow(found), *_few(found), *_ambiguous(found)]
-    lines = [f"WARNING: {line}" for line in lines]
+    lines = [f"WARNING: {line}" for check in CHECKS for line in check(found)]
     if found.are_members:
         return lines
     num_chains, num_draws = found.shape
@@ -237,6 +236,10 @@ def _ambiguous(found: Report) -> Iterator[str]:
             f"relabelling shrinks standard deviations within slots to about {null.scale_ratio:.0%} of the truth, where "
             "slots overlap."
         )
+
+
+# of all that a report found, each says what stands in the way; the gravest first
+CHECKS: tuple[Callable[[Report], Iterable[str]], ...] = (_stuck, _undefined, _disagreeing, _slow, _few, _ambiguous)
 
 
 # ---- words -------------------------------------------------------------------------------------------------------

@@ -26,8 +26,8 @@ from numpyro.infer.autoguide import AutoGuide, AutoNormal
 
 from numpyro_symmetry.discovery import find_symmetry
 from numpyro_symmetry.entropy.units import as_rows, from_rows
-from numpyro_symmetry.guides.low_rank_normal import Common, LowRankUnitNormal
-from numpyro_symmetry.guides.unit_normal import UnitNormal
+from numpyro_symmetry.guides.low_rank_normal import Common, LowRank
+from numpyro_symmetry.guides.unit_normal import Regression, UnitNormal
 from numpyro_symmetry.linalg import substitute_forward
 from numpyro_symmetry.models import entrywise, latent_of, trace_model
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
@@ -215,7 +215,7 @@ class AutoUnitNormal(AutoGuide):
 
     # ---- private -----------------------------------------------------------------------------------------------
 
-    def _distribution(self, site: str, before: Any) -> UnitNormal | LowRankUnitNormal:
+    def _distribution(self, site: str, before: Any) -> UnitNormal:
         """A site given what the sites before it in the same units say, if there are any."""
         assert self._others is not None
         place, start = self.places[site], self._init_locs[site]
@@ -232,11 +232,11 @@ class AutoUnitNormal(AutoGuide):
             before = jnp.zeros((0, count)) if before is None else before
             shape = place.numbers, len(before) + place.numbers, count
             coefficients = numpyro.param(f"{site}_{self.prefix}_coefficients", jnp.zeros(shape))
-            return UnitNormal(loc, scale, coefficients, before, **layout)
+            return UnitNormal(loc, scale, Regression(jnp.asarray(coefficients), before), **layout)
         shape, size = (place.numbers, rank, count), _INIT_FACTOR / math.sqrt(rank)
         factor = numpyro.param(f"{site}_{self.prefix}_factor", lambda key: size * jax.random.normal(key, shape))
         before = Common.before_all(rank, count) if before is None else before
-        return LowRankUnitNormal(loc, scale, factor, before, **layout)
+        return UnitNormal(loc, scale, LowRank(jnp.asarray(factor), before), **layout)
 
     def _marginal_scales(self, params: dict[str, Any]) -> dict[str, Array]:
         """Standard deviations of the numbers of units, whatever the others of the unit are."""

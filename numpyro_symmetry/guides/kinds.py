@@ -23,8 +23,8 @@ from numpyro.infer.autoguide import (
 )
 
 from numpyro_symmetry.guides.gaussian_given import GaussianGiven
-from numpyro_symmetry.guides.low_rank_normal import LowRankUnitNormal
-from numpyro_symmetry.guides.unit_normal import UnitNormal
+from numpyro_symmetry.guides.low_rank_normal import LowRank
+from numpyro_symmetry.guides.unit_normal import Regression, UnitNormal
 from numpyro_symmetry.linalg import product
 from numpyro_symmetry.models import Trace, entrywise, without_wrappers
 from numpyro_symmetry.models.compat import flat_sites, unpacking
@@ -48,8 +48,10 @@ class Units(NamedTuple):
 
     Attributes
     ----------
-    loc, scale, coefficients
+    loc, scale
         As of `UnitGaussians`.
+    given
+        How a unit's entries follow each other.
     axis
         Of the site, counted from the right: that along which units lie.
     name
@@ -58,25 +60,7 @@ class Units(NamedTuple):
 
     loc: Array
     scale: Array
-    coefficients: Array
-    axis: int
-    name: str
-
-
-class LowRankUnits(NamedTuple):
-    """A site's entries of units whose covariance is diagonal plus low rank, in its unconstrained coordinates.
-
-    Attributes
-    ----------
-    loc, scale, factor
-        As of `UnitGaussians`.
-    axis, name
-        As of `Units`.
-    """
-
-    loc: Array
-    scale: Array
-    factor: Array
+    given: Regression | LowRank
     axis: int
     name: str
 
@@ -104,7 +88,7 @@ class Columns(NamedTuple):
         return jnp.ones_like(self.loc)
 
 
-SiteGaussian = Entries | Units | LowRankUnits | Columns
+SiteGaussian = Entries | Units | Columns
 
 
 class GuideKind(NamedTuple):
@@ -244,8 +228,7 @@ def site_gaussian(fn: Any, support: Any) -> SiteGaussian | None:
 
 _SITE_GAUSSIANS: dict[type, Callable[[Any], SiteGaussian]] = {
     dist.Normal: lambda fn: Entries(fn.loc, fn.scale),
-    UnitNormal: lambda fn: Units(fn.loc, fn.scale, fn.coefficients, fn.axis, fn.units),
-    LowRankUnitNormal: lambda fn: LowRankUnits(fn.loc, fn.scale, fn.factor, fn.axis, fn.units),
+    UnitNormal: lambda fn: Units(fn.loc, fn.scale, fn.given, fn.axis, fn.units),
 }
 
 
@@ -279,6 +262,6 @@ def units_of(trace: Trace) -> dict[str, str]:
             fn = site["fn"]
             while isinstance(fn := without_wrappers(fn), dist.TransformedDistribution):
                 fn = fn.base_dist
-            if isinstance(fn, UnitNormal | LowRankUnitNormal):
+            if isinstance(fn, UnitNormal):
                 found[name] = fn.units
     return found

@@ -26,7 +26,6 @@ from numpyro_symmetry.guides.density import (
 from numpyro_symmetry.guides.equivariance import Follows
 from numpyro_symmetry.guides.kinds import (
     Columns,
-    LowRankUnits,
     Units,
     gaussians_of,
     has_columns,
@@ -34,6 +33,8 @@ from numpyro_symmetry.guides.kinds import (
     units_of,
     whitened,
 )
+from numpyro_symmetry.guides.low_rank_normal import LowRank
+from numpyro_symmetry.guides.unit_normal import Regression
 from numpyro_symmetry.models import Trace, entrywise, settings_of, trace_model
 from numpyro_symmetry.symmetry import Complement, Element, PlainView, Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.axes import AxisEntry, describe, names_in, padded
@@ -270,7 +271,7 @@ def _is_gaussian(guide: object, trace: Trace, layout: Layout) -> bool:
         return False
     if any(isinstance(found[site], Columns) and site not in layout.whitened for site in layout.sites):
         return False
-    units = {site: gaussian for site, gaussian in found.items() if isinstance(gaussian, Units | LowRankUnits)}
+    units = {site: gaussian for site, gaussian in found.items() if isinstance(gaussian, Units)}
     return not units or _moves_units_whole(units, units_of(trace), layout)
 
 
@@ -282,13 +283,14 @@ def _factors(guide: object, trace: Trace, layout: Layout) -> Factors:
         values = {site: jnp.asarray(getattr(found[site], name)) for site in layout.sites}
         return {site: jnp.broadcast_to(v, by_site[site].shape) for site, v in values.items()}
 
-    coefficients = {site: g.coefficients for site, g in found.items() if isinstance(g, Units)}
-    low_rank = {site: g.factor for site, g in found.items() if isinstance(g, LowRankUnits)}
+    given = {site: gaussian.given for site, gaussian in found.items() if isinstance(gaussian, Units)}
+    coefficients = {site: g.coefficients for site, g in given.items() if isinstance(g, Regression)}
+    low_rank = {site: g.factor for site, g in given.items() if isinstance(g, LowRank)}
     factors = GaussianFactors(layout.view.open(of("loc")), _scales(layout, of("scale")))
     return UnitGaussians(*factors, coefficients, low_rank) if coefficients or low_rank else factors
 
 
-def _moves_units_whole(gaussians: Mapping[str, Units | LowRankUnits], units: Mapping[str, str], layout: Layout) -> bool:
+def _moves_units_whole(gaussians: Mapping[str, Units], units: Mapping[str, str], layout: Layout) -> bool:
     """Whether each group moves the units of one Gaussian guide, all of their sites, whose other labels are settled."""
     symmetry = layout.of_coordinates
     order, groups = list(symmetry.groups), dict[str, set[str]]()

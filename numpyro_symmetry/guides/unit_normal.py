@@ -1,14 +1,12 @@
 r"""`UnitNormal`: one site of units that are Gaussian, given the sites drawn before it. Knows arrays only.
 
-.. math:: x_f = m_f + \sum_{l<f} C_{fl}\,(x_l - m_l) + s_f\,\varepsilon_f
-
-for every unit; l runs over the unit's entries in the sites before, too. A product of such sites is one Gaussian with a
-full covariance for every unit, and each site has a density of its own.
+How a unit's numbers follow each other is a value: as `Regression`, or as `LowRank` (`low_rank_normal.py`). A product of
+such sites is one Gaussian for every unit, and each site has a density of its own.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,8 +15,49 @@ from jax import Array
 from numpyro.distributions import constraints
 
 from numpyro_symmetry.entropy.units import as_rows, from_rows, noise_of, strictly_lower
+from numpyro_symmetry.guides.low_rank_normal import LowRank
 from numpyro_symmetry.linalg import substitute_forward
 from numpyro_symmetry.models import real_event
+
+
+class Regression(NamedTuple):
+    r"""A full covariance: each number of a unit on those before it.
+
+    .. math:: x_f = m_f + \sum_{l<f} C_{fl}\,(x_l - m_l) + s_f\,\varepsilon_f
+
+    for every unit; l runs over the unit's entries in the sites before, too.
+
+    Attributes
+    ----------
+    coefficients
+        ``(F, B + F, n)``: how each of a unit's F entries follows those before it.
+    before
+        ``(B, n)``: by how much the sites before deviate from their means.
+    """
+
+    coefficients: Array
+    before: Array
+
+    def mean(self, scale: Array) -> Array:
+        """Mean deviations given the sites before, ``(F, n)``."""
+        return self._deviations(jnp.zeros(scale.shape))
+
+    def sample(self, key: Array, sample_shape: tuple[int, ...], scale: Array) -> Array:
+        """Deviations, ``(*sample, F, n)``."""
+        return self._deviations(scale * jax.random.normal(key, sample_shape + scale.shape, scale.dtype))
+
+    def log_prob(self, deviations: Array, scale: Array) -> Array:
+        """Log densities of entries in units of their scale, ``(F, n)``."""
+        noise = noise_of(self.after(deviations, scale), scale, strictly_lower(self.coefficients))
+        return dist.Normal(0.0, 1.0).log_prob(noise)
+
+    def after(self, deviations: Array, scale: Array) -> Array:
+        """What the next site has before it, once this one's deviations are known."""
+        return jnp.concatenate([self.before, deviations])
+
+    def _deviations(self, noise: Array) -> Array:
+        before, own = jnp.split(self.coefficients, [len(self.before)], axis=1)
+        return substitute_forward(own, (before * self.before).sum(1) + noise)
 
 
 class UnitNormal(dist.Distribution):
@@ -27,30 +66,27 @@ class UnitNormal(dist.Distribution):
     Parameters
     ----------
     loc, scale
-        Means, and standard deviations given the entries before; of the site's shape.
-    coefficients
-        ``(F, B + F, n)``: how each of a unit's F entries follows those before it.
-    before
-        ``(B, n)``: by how much the sites before deviate from their means.
+        Means, and standard deviations of the entries' own noise; of the site's shape.
+    given
+        How a unit's entries follow each other, and those in the sites before.
     axis
         Of the site, counted from the right: that along which units lie.
     units
         Name of the group whose units these are.
     event_dim
-        Dimensions of an event, as in the model: densities are those of entries, given the ones before, summed over
-        these.
+        Dimensions of an event, as in the model: densities are those of entries, summed over these; what the entries of
+        a unit share of its density is spread evenly over them.
     """
 
     arg_constraints: dict = {}
-    reparametrized_params: list = ["loc", "scale", "coefficients", "before"]
-    pytree_data_fields = ("loc", "scale", "coefficients", "before")
+    reparametrized_params: list = ["loc", "scale", "given"]
+    pytree_data_fields = ("loc", "scale", "given")
     pytree_aux_fields = ("axis", "units")
 
     def __init__(
-        self, loc: Array, scale: Array, coefficients: Array, before: Array, *, axis: int, units: str, event_dim: int
+        self, loc: Array, scale: Array, given: Regression | LowRank, *, axis: int, units: str, event_dim: int
     ) -> None:
-        self.loc, self.scale, self.coefficients, self.before = loc, scale, coefficients, before
-        self.axis, self.units = axis, units
+        self.loc, self.scale, self.given, self.axis, self.units = loc, scale, given, axis, units
         shape = jnp.shape(loc)
         super().__init__(shape[: len(shape) - event_dim], shape[len(shape) - event_dim :], validate_args=False)
 
@@ -62,33 +98,28 @@ class UnitNormal(dist.Distribution):
     @property
     def mean(self) -> Array:
         """Mean given the sites before, of the site's shape."""
-        return self._site(self._deviations(jnp.zeros(as_rows(self.loc, self.axis).shape)))
+        return self._site(self.given.mean(self._scale()))
 
     def sample(self, key: Array | None, sample_shape: tuple[int, ...] = ()) -> Array:
         """Draws ``(*sample_shape, *event)``."""
         assert key is not None
-        scale = as_rows(self.scale, self.axis)
-        noise = jax.random.normal(key, sample_shape + scale.shape, jnp.result_type(self.loc, self.scale))
-        return self._site(self._deviations(scale * noise))
+        return self._site(self.given.sample(key, sample_shape, self._scale()))
 
     def log_prob(self, value: Array, intermediates: Any = None) -> Array:
         """Log densities of the batch, nats."""
-        noise = noise_of(self.after(value), as_rows(self.scale, self.axis), strictly_lower(self.coefficients))
-        of_entries = from_rows(dist.Normal(0.0, 1.0).log_prob(noise), jnp.shape(self.loc), self.axis)
-        of_entries = of_entries - jnp.log(self.scale)
+        noise = self.given.log_prob(self._deviations(value), self._scale())
+        of_entries = from_rows(noise, jnp.shape(self.loc), self.axis) - jnp.log(self.scale)
         return of_entries.sum(tuple(range(-self.event_dim, 0)))
 
-    def deviations(self, value: Array) -> Array:
-        """By how much the entries of a value deviate from their means, ``(F, n)``."""
+    def after(self, value: Array) -> Any:
+        """What the next site of the same units has before it, once a value of this one is known too."""
+        return self.given.after(self._deviations(value), self._scale())
+
+    def _scale(self) -> Array:
+        return as_rows(self.scale, self.axis)
+
+    def _deviations(self, value: Array) -> Array:
         return as_rows(value - self.loc, self.axis)
-
-    def after(self, value: Array) -> Array:
-        """By how much the sites so far deviate from their means, once a value of this one is known too."""
-        return jnp.concatenate([self.before, self.deviations(value)])
-
-    def _deviations(self, noise: Array) -> Array:
-        before, own = jnp.split(self.coefficients, [len(self.before)], axis=1)
-        return substitute_forward(own, (before * self.before).sum(1) + noise)
 
     def _site(self, deviations: Array) -> Array:
         return self.loc + from_rows(deviations, jnp.shape(self.loc), self.axis)

@@ -438,6 +438,20 @@ def test_a_wrong_symmetry_is_refused():
         log_evidence({"loc": np.ones((50, 2))}, ordered, (0.0,), symmetry=Symmetry({"loc": ("unit",)}))
 
 
+def test_values_that_are_no_numbers_are_no_matter_where_the_model_has_no_use_for_them():
+    y = np.where(Y > 1, np.nan, Y)
+    seen = np.isfinite(y)
+
+    def masked(y):
+        loc = numpyro.sample("loc", dist.Normal(0.0, 2.0))
+        numpyro.sample("y", dist.Normal(loc, 1.0).expand(y.shape).mask(seen), obs=jnp.where(seen, y, 0.0))
+
+    precision = 0.25 + seen.sum()
+    draws = {"loc": (DRAWS - LOC) * np.sqrt(PRECISION / precision) + y[seen].sum() / precision}
+    truth = multivariate_normal(np.zeros(3), np.eye(3) + 4.0).logpdf(y[seen])
+    assert agrees(log_evidence(draws, masked, (y,), symmetry=NO_SYMMETRY), truth)
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [

@@ -538,6 +538,16 @@ def test_refuses(name):
         AutoConditional(base, model=model, **options)(X, y)
 
 
+def test_refuses_inducing_inputs_of_a_model_without_inputs():
+    def model(y):
+        loc = numpyro.sample("loc", dist.Normal(0.0, 1.0))
+        numpyro.sample("y", dist.Normal(loc, 1.0).expand(y.shape).to_event(1), obs=y)
+
+    words = r"no array in which inducing inputs could lie.*it takes \['y'\]"
+    with pytest.raises(SymmetryError, match=words), handlers.seed(rng_seed=0):
+        AutoConditional(AutoNormal(model), inducing=5)(Y)
+
+
 BAD_DATA = {
     "missing": (np.where(MISSING, np.nan, Y), "4 values that are not finite"),
     "column": (Y[:, None], r"shape \(12, 1\), and its distribution has shape \(12,\)"),

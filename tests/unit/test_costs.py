@@ -84,6 +84,14 @@ def test_either_verb_takes_the_others_costs():
     np.testing.assert_allclose(2 * ours.objective, theirs.objective, rtol=1e-9)
 
 
+def test_the_density_of_points_is_that_of_gaussians_of_their_own_moments():
+    places, scale = np.array([-9.0, 0.0, 9.0]), np.array([0.5, 1.0, 2.0])
+    draws = places + scale * np.random.default_rng(0).standard_normal((200, 3))
+    out = rebase({"angle": draws}, ANGLES, null=False)
+    expected = -0.5 * (np.log(2 * np.pi * out.data["angle"].var(0)) + 1).sum()
+    assert out.score({"angle": draws}, COSTS["log_density"]) == pytest.approx(expected, rel=1e-9)
+
+
 @pytest.mark.parametrize("cost", [EuclideanCost(), GaussianCost()])
 def test_costs_of_points_refuse_standard_deviations(cost):
     both = [DiagonalGaussian({"angle": np.arange(3.0)}, {"angle": np.ones(3)})] * 2

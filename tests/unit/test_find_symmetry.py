@@ -54,6 +54,29 @@ def assignments(y):
         numpyro.sample("y", dist.Normal(loc[z], 1.0), obs=y)
 
 
+@pytest.mark.parametrize("checked", [False, True])
+def test_data_outside_of_a_support_count_where_the_session_checks_them(checked):
+    """NumPyro gives a uniform variable its density everywhere, unless it checks values."""
+
+    def model(y):
+        loc = normal("loc", 2)
+        numpyro.sample("y", dist.Uniform(loc - 1.0, loc + 2.0).to_event(1), obs=y)
+
+    with numpyro.validation_enabled(checked):
+        found = find_symmetry(model, (jnp.array([0.2, -0.5]),))
+    assert set(found.groups) == (set() if checked else {"loc"})
+
+
+def test_parameters_that_only_numpyros_checks_would_refuse_are_read():
+    """Weights that do not sum to one, known to NumPy, run where the session checks nothing."""
+
+    def model(y):
+        parts = dist.Categorical(probs=np.ones(2)), dist.Normal(normal("loc", 2), 1.0)
+        numpyro.sample("y", dist.MixtureSameFamily(*parts).expand([len(y)]).to_event(1), obs=y)
+
+    assert set(find_symmetry(model, (jnp.array([0.2, -0.5]),)).groups) == {"loc"}
+
+
 def test_explain_names_group_reason_and_line():
     def model(x, y):
         w1 = normal("w1", 3, 4)

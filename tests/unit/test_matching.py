@@ -23,6 +23,7 @@ from numpyro_symmetry import (
 from numpyro_symmetry.assignment import assign, solve
 from numpyro_symmetry.assignment.descent import descend
 from numpyro_symmetry.assignment.family import problem_of
+from numpyro_symmetry.assignment.problem import barycentre
 from numpyro_symmetry.assignment.side import Side
 from numpyro_symmetry.matching.costs import COSTS
 from numpyro_symmetry.symmetry import SignedPermutation
@@ -101,6 +102,17 @@ def test_objective_is_what_it_says_and_never_falls(name, dtype, method):
         assert found.objective_before[k] == pytest.approx(before, rel=1e-12)
         assert found.objective[k] >= before - 1e-9 * abs(before)
     assert found.converged.all()
+
+
+@pytest.mark.parametrize("name", ["hmm", "factor"])
+def test_the_barycentre_is_the_mean_of_all_elements(name):
+    (group,) = SHAPES[name][0].bind(draw(name, 0)).groups.values()
+    moved = np.eye(group.size)[list(itertools.permutations(range(group.size)))]
+    mean = barycentre(group, 2, np.dtype(float))
+    np.testing.assert_allclose(mean.even, [moved.mean(0)] * 2)
+    # as many elements flip a unit as do not
+    assert group.signed == (mean.odd is not None)
+    assert not np.any(mean.odd)
 
 
 @pytest.mark.parametrize("name", ["one", "two", "residual", "hmm", "factor", "apart"])

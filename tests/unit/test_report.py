@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from numpyro_symmetry import Concat, EuclideanCost, Symmetry, SymmetryError, Unsigned, rebase, report
-from numpyro_symmetry.diagnostics import Report
+from numpyro_symmetry.diagnostics import Report, reading
 from numpyro_symmetry.diagnostics.invariants import invariants
 from numpyro_symmetry.symmetry import PlainView
 from tests.support import traces
@@ -348,6 +348,17 @@ def test_invariants_by_hand():
 def pair():
     values = {"loc": switched(CENTRES + noise())}
     return values, rebase(values, LOC)
+
+
+def test_a_diagnostic_takes_a_function(pair, monkeypatch):
+    def still(found):
+        if max(found.longest_stay) < 3:
+            yield f"no chain stays for more than {max(found.longest_stay)} draw."
+
+    monkeypatch.setattr(reading, "CHECKS", (*reading.CHECKS, still))
+    found = report(*pair)
+    assert found.warnings == ("WARNING: no chain stays for more than 1 draw.",)
+    assert found.warnings[0] in str(found)
 
 
 def test_what_rebase_returned_is_enough(pair):

@@ -26,7 +26,8 @@ def gather(params: dict[str, Any], operand: np.ndarray, indices: np.ndarray) -> 
         GatherScatterMode.from_any(params["mode"]),
     )
     found = operand[places]
-    return found if inside.all() else np.where(inside, found, _fill_of(params["fill_value"], operand.dtype))
+    # only where indices out of bounds are filled in are there such, and then the program says with what
+    return found if inside.all() else np.where(inside, found, np.asarray(params["fill_value"], operand.dtype))
 
 
 def _scatter(combine: np.ufunc | None) -> Callable[..., np.ndarray]:
@@ -105,14 +106,3 @@ def _places(
             start = start + np.arange(size).reshape([-1 if d == along else 1 for d in range(num_dims)])
         places.append(start)
     return tuple(np.broadcast_arrays(*places)), inside
-
-
-def _fill_of(value: Any, dtype: np.dtype) -> Any:
-    """What stands where an index is out of bounds, as JAX has it."""
-    if value is not None:
-        return np.asarray(value, dtype)
-    if dtype.kind in "fc":
-        return np.asarray(np.nan, dtype)
-    if dtype.kind == "b":
-        return np.asarray(True)
-    return np.iinfo(dtype).min if dtype.kind == "i" else np.iinfo(dtype).max
