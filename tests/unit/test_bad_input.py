@@ -611,7 +611,7 @@ MATCHING = [
         "nested",
         lambda w: ns.match({"a": {"b": np.ones(3)}}, {"a": {"b": np.ones(3)}}, w.symmetry),
         (ns.SymmetryError, TypeError),
-        ("'a'",),
+        ("'a.b'",),
     ),
     Bad(
         "nearest, masked",
