@@ -190,8 +190,8 @@ def match(
         )
     chosen = COSTS[cost] if isinstance(cost, str) else cost
     refuse_mixed_coordinates(target, source, symmetry)
-    beside = refuse_other_trees(target, source)
-    target, source = read(target), read(source)
+    beside = refuse_other_trees(target, source, symmetry.axes)
+    target, source = read(target, symmetry.axes), read(source, symmetry.axes)
     full = [isinstance(side, FullGaussian) for side in (target, source)]
     if any(full) and not (all(full) and chosen == COSTS["wasserstein"]):
         raise SymmetryError(

@@ -27,14 +27,14 @@ from numpyro_symmetry.symmetry.pytrees import arrays_by_path, comes_by_site, ref
 _LARGEST, _SMALLEST = 1e140, 1e-140
 
 
-def read(side: Any) -> Any:
+def read(side: Any, sites: Collection[str] = ()) -> Any:
     """Values by site or a Gaussian, as they are; a pytree by path; ``(guide, params)`` as the Gaussian it is."""
     if is_guide(side):
         guide, params = side
         return (FullGaussian if has_covariance(guide, params) else DiagonalGaussian).from_guide(guide, params)
     if isinstance(side, DiagonalGaussian | FullGaussian):
         return side
-    side = arrays_by_path(side) if is_tree(side) else side
+    side = arrays_by_path(side) if is_tree(side, sites) else side
     if isinstance(side, Mapping):
         if nested := sorted(str(site) for site, value in side.items() if isinstance(value, Mapping)):
             raise SymmetryError(
@@ -55,9 +55,9 @@ def is_guide(side: Any) -> bool:
     return is_pair and not arrays_by_path(side[0])
 
 
-def is_tree(side: Any) -> bool:
+def is_tree(side: Any, sites: Collection[str] = ()) -> bool:
     """Whether a side is a pytree of arrays that does not come by site."""
-    is_other = isinstance(side, DiagonalGaussian | FullGaussian) or is_guide(side) or comes_by_site(side)
+    is_other = isinstance(side, DiagonalGaussian | FullGaussian) or is_guide(side) or comes_by_site(side, sites)
     return not is_other and bool(arrays_by_path(side))
 
 
@@ -81,7 +81,7 @@ def refuse_mixed_coordinates(target: Any, source: Any, symmetry: Symmetry) -> No
                 )
 
 
-def refuse_other_trees(target: Any, source: Any) -> frozenset[str]:
+def refuse_other_trees(target: Any, source: Any, sites: Collection[str]) -> frozenset[str]:
     """What two sides hold that is not compared, once it is known that two trees have one structure.
 
     Raises
@@ -89,10 +89,10 @@ def refuse_other_trees(target: Any, source: Any) -> frozenset[str]:
     SymmetryError
         Naming the first path at which two trees differ.
     """
-    if is_tree(target) and is_tree(source):
+    if is_tree(target, sites) and is_tree(source, sites):
         refuse_other_structure(target, source, ("the target", "the source"), shapes=False)
     values = (side.loc if isinstance(side, DiagonalGaussian | FullGaussian) else side for side in (target, source))
-    return frozenset().union(*(uncompared(side) for side in values if not is_guide(side)))
+    return frozenset().union(*(uncompared(side, sites) for side in values if not is_guide(side)))
 
 
 def without(symmetry: Symmetry, sites: Collection[str]) -> Symmetry:

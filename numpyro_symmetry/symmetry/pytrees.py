@@ -6,7 +6,7 @@ Knows pytrees, and what libraries call running statistics; no symmetry.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from itertools import zip_longest
 from typing import Any
 
@@ -28,14 +28,17 @@ def is_array(leaf: Any) -> bool:
     return dtype is not None and hasattr(leaf, "shape") and not jnp.issubdtype(dtype, jax.dtypes.prng_key)
 
 
-def comes_by_site(values: Any) -> bool:
-    """Whether values are a mapping by site, in which no array lies deeper than one key."""
-    return isinstance(values, Mapping) and all(len(path) < 2 for path, leaf in _leaves(values) if is_array(leaf))
+def comes_by_site(values: Any, sites: Collection[str] = ()) -> bool:
+    """Whether values are a mapping that holds all of some sites, or in which no array lies deeper than one key."""
+    if not isinstance(values, Mapping):
+        return False
+    named = bool(sites) and all(site in values for site in sites)
+    return named or all(len(path) < 2 for path, leaf in _leaves(values) if is_array(leaf))
 
 
-def as_sites(values: Any) -> Mapping[str, Any]:
+def as_sites(values: Any, sites: Collection[str] = ()) -> Mapping[str, Any]:
     """Values by site: as they come, where they do, or the arrays of a pytree by the paths to them."""
-    return values if comes_by_site(values) else arrays_by_path(values) or values
+    return values if comes_by_site(values, sites) else arrays_by_path(values) or values
 
 
 def arrays_by_path(tree: Any) -> dict[str, Any]:
@@ -73,16 +76,16 @@ def ties_of(tree: Any) -> dict[str, str]:
     return {name: other for name, other in named.items() if name != other}
 
 
-def uncompared(tree: Any) -> frozenset[str]:
-    """Arrays that move along with units, and do not say which is which: running statistics, and whole numbers.
+def uncompared(tree: Any, sites: Collection[str] = ()) -> frozenset[str]:
+    """Arrays that move along with units, and do not say which is which: running statistics, whole numbers of a tree.
 
-    Of a tree without any others there are none.
+    Values by site may be of a model whose whole numbers say a lot. Where there are no others, all are compared.
     """
     arrays = arrays_by_path(tree)
     typed = _leaves(tree, is_leaf=_is_statistic)
     beside = {name_of((*path, *rest)) for path, node in typed if _is_statistic(node) for rest, _ in _leaves(node)}
     beside |= {name for name in arrays if _STATISTICS & set(re.split("[./]", name))}
-    beside |= arrays.keys() - real_arrays(tree).keys()
+    beside |= set() if comes_by_site(tree, sites) else arrays.keys() - real_arrays(tree).keys()
     return frozenset() if beside >= arrays.keys() else frozenset(beside)
 
 

@@ -348,7 +348,7 @@ class Symmetry:
                 f"Sites {open_ended} end in '...', so their leading dimensions cannot be told from their own; "
                 "call symmetry.bind(values, num_leading_dims=...) first."
             )
-        given = as_sites(values)
+        given = as_sites(values, self.axes)
         symmetry = self.bind(given)
         refuse_masked({site: given[site] for site in self.axes})
         checks.check_of_groups(symmetry.groups, g)
