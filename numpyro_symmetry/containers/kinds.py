@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from numpyro_symmetry.containers.labelled import DATASET, DATA_TREE, INFERENCE_DATA
+from numpyro_symmetry.containers.labelled import DATA_TREE, DATASET, INFERENCE_DATA
 from numpyro_symmetry.containers.mcmc import MCMC
 from numpyro_symmetry.containers.plain import MAPPING, MEMBERS, STACKED, TREE
 from numpyro_symmetry.containers.strangers import refuse

@@ -23,7 +23,7 @@ from numpyro_symmetry.matching.sides import is_tree, read
 from numpyro_symmetry.symmetry import SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_count, as_key, as_real_array, is_option, refuse_tracers, renamed
 from numpyro_symmetry.symmetry.errors import warn
-from numpyro_symmetry.symmetry.pytrees import like, real_arrays, refuse_other_structure
+from numpyro_symmetry.symmetry.pytrees import real_arrays, refuse_other_structure, with_arrays
 from numpyro_symmetry.symmetry.shown import as_html
 
 PATHS = ("linear", "wasserstein")
@@ -152,7 +152,7 @@ def loss_barrier(
     def values(share: Array, draw_key: Array) -> Any:
         here = first.geodesic(last, share)
         found = here.sample(draw_key) if is_geodesic else here.loc
-        return found if shaped is None else like(shaped, found)
+        return found if shaped is None else with_arrays(shaped, found)
 
     losses, influence, effective = _along(loss, values, t, jax.random.split(key, num_draws if is_geodesic else 1))
     if is_geodesic and effective.min() < _FEW_DRAWS:

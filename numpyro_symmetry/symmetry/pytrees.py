@@ -120,10 +120,17 @@ def replaced(tree: Any, values: Mapping[str, Any]) -> Any:
     )
 
 
-def like(tree: Any, values: Mapping[str, Any]) -> Any:
-    """A pytree with arrays, by their paths, in place of its own, and of the types of its own."""
-    own = arrays_by_path(tree)
-    return replaced(tree, {name: new.astype(own[name].dtype) for name, new in values.items()})
+def with_arrays(tree: Any, values: Mapping[str, Any]) -> Any:
+    """A pytree, or values by site, with arrays in place of its own, of the types and the library of its own."""
+    by_site = comes_by_site(tree, values)
+    own = tree if by_site else arrays_by_path(tree)
+
+    def one(given: Any, new: Any) -> Any:
+        xp: Any = jnp if isinstance(given, jax.Array) or isinstance(new, Tracer) else np
+        return xp.asarray(new).astype(getattr(given, "dtype", xp.result_type(new)))
+
+    new = {name: one(own[name], value) for name, value in values.items()}
+    return dict(tree) | with_ties(tree, new) if by_site else replaced(tree, new)
 
 
 def with_ties(tree: Any, values: Mapping[str, Any]) -> dict[str, Any]:
