@@ -85,6 +85,9 @@ from .matching import (
 from .matching import (
     match as match,
 )
+from .matching import (
+    merge as merge,
+)
 from .samplers import (
     run_blackjax as run_blackjax,
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -32,3 +32,10 @@ class Side(NamedTuple):
     def num_draws(self) -> int:
         """How many there are in a batch."""
         return int(np.prod(self.leading))
+
+    def without(self, sites: Collection[str]) -> Side:
+        """The other sites alone; all of them if there are no others."""
+        left = [site for site in self.loc if site not in sites] or list(self.loc)
+        return self._replace(
+            loc={site: self.loc[site] for site in left}, scale=self.scale and {site: self.scale[site] for site in left}
+        )

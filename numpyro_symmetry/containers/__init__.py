@@ -2,6 +2,7 @@
 
 from numpyro_symmetry.containers.guide_draws import to_arviz
 from numpyro_symmetry.containers.kinds import Container, model_of, read
+from numpyro_symmetry.containers.plain import Members
 from numpyro_symmetry.containers.trace import Trace
 
-__all__ = ["Container", "Trace", "model_of", "read", "to_arviz"]
+__all__ = ["Container", "Members", "Trace", "model_of", "read", "to_arviz"]

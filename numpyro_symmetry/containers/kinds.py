@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from numpyro_symmetry.containers.labelled import DATASET, INFERENCE_DATA, TREE
+from numpyro_symmetry.containers.labelled import DATA_TREE, DATASET, INFERENCE_DATA
 from numpyro_symmetry.containers.mcmc import MCMC
-from numpyro_symmetry.containers.plain import MAPPING, MEMBERS
+from numpyro_symmetry.containers.plain import MAPPING, MEMBERS, STACKED, TREE
 from numpyro_symmetry.containers.strangers import refuse
 from numpyro_symmetry.containers.trace import Container, Trace
 from numpyro_symmetry.models import Model
 from numpyro_symmetry.symmetry import Symmetry
 from numpyro_symmetry.symmetry.arguments import as_count
 
-# the first that recognises a container reads it; those of xarray and ArviZ are mappings too
-CONTAINERS: tuple[Container, ...] = (DATASET, TREE, INFERENCE_DATA, MAPPING, MEMBERS, MCMC)
+# the first that recognises a container reads it; those of xarray and ArviZ are mappings too, and most are pytrees
+CONTAINERS: tuple[Container, ...] = (DATASET, DATA_TREE, INFERENCE_DATA, MCMC, STACKED, MAPPING, MEMBERS, TREE)
 
 
 def read(data: Any, symmetry: Symmetry, num_leading_dims: int | None = None) -> Trace:

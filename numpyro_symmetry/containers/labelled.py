@@ -97,5 +97,5 @@ DATASET = Container(
     lambda data: isinstance(data, xr.Dataset), lambda data, *_: _from_dataset(data, lambda dataset: dataset)
 )
 # older versions of xarray have no trees, and then nobody passes one
-TREE = Container(lambda data: isinstance(data, getattr(xr, "DataTree", ())), lambda data, *_: _from_tree(data))
+DATA_TREE = Container(lambda data: isinstance(data, getattr(xr, "DataTree", ())), lambda data, *_: _from_tree(data))
 INFERENCE_DATA = Container(_is_inference_data, lambda data, *_: _from_inference_data(data))

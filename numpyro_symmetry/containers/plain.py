@@ -1,4 +1,4 @@
-"""Draws in Python's own containers: a dictionary by site, or a list of ensemble members.
+"""Draws in Python's own containers: a dictionary by site, any pytree, or ensemble members as a list or stacked.
 
 Knows shapes; nothing of relabelling.
 """
@@ -6,20 +6,32 @@ Knows shapes; nothing of relabelling.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from numpyro_symmetry.containers.strangers import as_arrays, refuse_nested
+from numpyro_symmetry.containers.strangers import as_arrays, refuse_nested, refuse_other_sites
 from numpyro_symmetry.containers.trace import Arrays, Container, Trace
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
-from numpyro_symmetry.symmetry.arguments import as_array, refuse_masked, shape_of
+from numpyro_symmetry.symmetry.arguments import as_array, refuse_masked, refuse_tracers, shape_of
 from numpyro_symmetry.symmetry.axes import num_axes
+from numpyro_symmetry.symmetry.pytrees import (
+    arrays_by_path,
+    as_sites,
+    comes_by_site,
+    refuse_other_structure,
+    replaced,
+    uncompared,
+    with_ties,
+)
 
 
 def _from_dict(data: Mapping[str, Any], symmetry: Symmetry, num_leading_dims: int | None) -> Trace:
+    if not comes_by_site(data, symmetry.axes):
+        return _from_tree(data, symmetry, num_leading_dims)
     values = as_arrays(data, symmetry)
     num = _num_leading(values, symmetry) if num_leading_dims is None else num_leading_dims
 
@@ -27,7 +39,7 @@ def _from_dict(data: Mapping[str, Any], symmetry: Symmetry, num_leading_dims: in
         written = {site: like(data.get(site), value) for site, value in new.items()}
         return {site: value for site, value in (dict(data) | written).items() if site not in without}
 
-    return Trace(values, _leading(values, num), write)
+    return Trace(values, _leading(values, num), write, uncompared=uncompared(data, symmetry.axes))
 
 
 def like(given: Any, new: np.ndarray) -> Any:
@@ -97,35 +109,95 @@ def _leading(values: Arrays, num: int) -> tuple[int, ...]:
     return next(iter(found))
 
 
-def _from_members(data: Sequence[Mapping[str, Any]], *_: Any) -> Trace:
-    sites = set(data[0])
-    for k, member in enumerate(data):
+def _from_tree(data: Any, symmetry: Symmetry, num_leading_dims: int | None) -> Trace:
+    arrays = arrays_by_path(data)
+    if not arrays.keys() & symmetry.axes.keys():
+        raise refuse_other_sites(data, symmetry)
+    refuse_masked(arrays)
+    refuse_tracers("rebase", *arrays.values())
+    values = {site: np.asarray(value) for site, value in arrays.items()}
+    num = _num_leading(values, symmetry) if num_leading_dims is None else num_leading_dims
+
+    def write(new: Arrays, without: Collection[str] = ()) -> Any:
+        return replaced(data, {site: like(arrays[site], value) for site, value in new.items()})
+
+    return Trace(values, _leading(values, num), write, uncompared=uncompared(data))
+
+
+def _from_members(data: Sequence[Any], symmetry: Symmetry, num_leading_dims: int | None) -> Trace:
+    members = [as_sites(member, symmetry.axes) for member in data]
+    if not all(isinstance(member, Mapping) and member.keys() & symmetry.axes.keys() for member in members):
+        if not all(isinstance(member, Mapping) for member in data):
+            return _from_tree(data, symmetry, num_leading_dims)
+    sites = set(members[0])
+    for k, member in enumerate(members):
         refuse_masked(member, f"Member {k}: site")
         refuse_nested(member, f"Member {k}: site")
         if set(member) != sites:
-            raise SymmetryError(f"Member {k} has sites {sorted(member)}, the first has {sorted(sites)}.")
+            if any(comes_by_site(one, symmetry.axes) for one in data):
+                raise SymmetryError(f"Member {k} has sites {sorted(member)}, the first has {sorted(sites)}.")
+            refuse_other_structure(data[0], data[k], ("the first member", f"member {k}"))
         for site in sites:
-            if shape_of(member[site], where := f"Member {k}: site {site!r}") != shape_of(data[0][site], where):
+            if shape_of(member[site], where := f"Member {k}: site {site!r}") != shape_of(members[0][site], where):
                 raise SymmetryError(
-                    f"Site {site!r} has shape {np.shape(member[site])} in member {k}, {np.shape(data[0][site])} in the "
-                    "first."
+                    f"Site {site!r} has shape {np.shape(member[site])} in member {k}, {np.shape(members[0][site])} in "
+                    "the first."
                 )
     values = {
-        site: np.stack([as_array(member[site], f"Site {site!r} of a member") for member in data]) for site in data[0]
+        site: np.stack([as_array(member[site], f"Site {site!r} of a member") for member in members])
+        for site in members[0]
     }
 
     def write(new: Arrays, without: Collection[str] = ()) -> Any:
         rebuilt: Any = type(data)
-        each = (dict(m) | {s: like(m.get(s), v[k]) for s, v in new.items()} for k, m in enumerate(data))
-        return rebuilt({site: value for site, value in member.items() if site not in without} for member in each)
+        moved = ({s: like(m.get(s), v[k]) for s, v in new.items()} for k, m in enumerate(members))
+        return rebuilt(
+            replaced(member, values)
+            if not comes_by_site(member, symmetry.axes)
+            else {s: v for s, v in (dict(member) | with_ties(member, values)).items() if s not in without}
+            for member, values in zip(data, moved, strict=True)
+        )
 
-    return Trace(values, (len(data),), write)
+    return Trace(values, (len(data),), write, uncompared=uncompared(data[0], symmetry.axes), are_members=True)
 
 
 def _is_ensemble(data: Any) -> bool:
-    plain = isinstance(data, Sequence) and not hasattr(data, "_fields")
-    return plain and len(data) > 0 and all(isinstance(member, Mapping) for member in data)
+    is_sequence = isinstance(data, Sequence) and not isinstance(data, str | bytes) and not hasattr(data, "_fields")
+    return is_sequence and len(data) > 0 and all(isinstance(x, Mapping) or arrays_by_path(x) for x in data)
 
 
+@dataclass(frozen=True)
+class Members:
+    """Members of an ensemble along the first axis of every array: independent by construction, and no chain.
+
+    A stacked tree looks like the draws of one chain, which are not independent. This says what it is.
+
+    Parameters
+    ----------
+    stacked
+        Values by site, or a pytree of arrays, each ``(num_members, ...)``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from numpyro_symmetry import Symmetry, rebase
+    >>> from numpyro_symmetry.containers import Members
+    >>> loc = np.array([[-3.0, 0.0, 3.0], [0.1, 3.1, -3.2], [2.9, -2.9, 0.2]])
+    >>> out = rebase(Members({"loc": loc}), Symmetry.mixture("loc"), reference="first", null=False)
+    >>> out.data.stacked["loc"].round().tolist()
+    [[-3.0, 0.0, 3.0], [-3.0, 0.0, 3.0], [-3.0, 0.0, 3.0]]
+    """
+
+    stacked: Any
+
+
+def _from_stacked(data: Members, symmetry: Symmetry, _: int | None) -> Trace:
+    trace = (_from_dict if isinstance(data.stacked, Mapping) else _from_tree)(data.stacked, symmetry, 1)
+    write = trace.write
+    return trace._replace(write=lambda new, without=(): Members(write(new, without)), are_members=True)
+
+
+STACKED = Container(lambda data: isinstance(data, Members), _from_stacked)
 MAPPING = Container(lambda data: isinstance(data, Mapping), _from_dict)
 MEMBERS = Container(_is_ensemble, _from_members)
+TREE = Container(lambda data: bool(arrays_by_path(data)), _from_tree)

@@ -14,16 +14,28 @@ import numpy as np
 from numpyro_symmetry.containers.trace import Arrays
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_array, refuse_masked, refuse_tracers
+from numpyro_symmetry.symmetry.pytrees import arrays_by_path
 
 _EXPECTED = (
-    "rebase expects a dict of draws, a list of ensemble members, an xarray.Dataset, InferenceData, a DataTree with a "
-    "posterior group, or numpyro.infer.MCMC after run"
+    "rebase expects a dict of draws, a pytree of arrays, a list of ensemble members, an xarray.Dataset, InferenceData, "
+    "a DataTree with a posterior group, or numpyro.infer.MCMC after run"
 )
 
 
 def refuse(data: Any) -> SymmetryError:
     """What to say of a container of no known type."""
     return SymmetryError(f"{_EXPECTED}; got {_what_it_is(data)}.")
+
+
+def refuse_other_sites(data: Any, symmetry: Symmetry) -> SymmetryError:
+    """What to say of a tree that holds none of a symmetry's sites."""
+    if not isinstance(data, Mapping):
+        return refuse(data)
+    return SymmetryError(
+        f"The symmetry acts on sites {list(symmetry.axes)}, and the tree holds arrays at {list(arrays_by_path(data))}: "
+        "sites of a pytree are the paths to its arrays, with dots between the keys. Find the symmetry on such a tree "
+        "(find_symmetry(function, args, argnum=0)), or pass the part of the tree that it was found on."
+    )
 
 
 def _what_it_is(data: Any) -> str:
@@ -85,8 +97,7 @@ def refuse_nested(data: Mapping[str, Any], what: str = "Site") -> None:
     for site, value in data.items():
         if isinstance(value, Mapping):
             raise SymmetryError(
-                f"{what} {site!r} is itself a dict of {sorted(map(str, value))}; expected arrays by site. Join the "
-                "keys: flax.traverse_util.flatten_dict(data, sep='.'), and back by unflatten_dict."
+                f"{what} {site!r} is itself a dict of {sorted(map(str, value))}, which hold no arrays; expected arrays."
             )
 
 

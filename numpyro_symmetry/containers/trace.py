@@ -47,6 +47,10 @@ class Trace(NamedTuple):
         Group -> variable -> draws of what was predicted and is no data; not loaded before it is looked at.
     model
         The model that the draws are of, and its arguments, if the container holds them.
+    uncompared
+        Sites that move with labels and have no say in them: running statistics and whole numbers of networks.
+    are_members
+        Whether the draws are members of an ensemble, independent by construction, and no chain.
     """
 
     values: Arrays
@@ -58,6 +62,8 @@ class Trace(NamedTuple):
     left_behind: tuple[str, ...] = ()
     predicted: Mapping[str, Mapping[str, xr.DataArray]] = MappingProxyType({})
     model: Model | None = None
+    uncompared: frozenset[str] = frozenset()
+    are_members: bool = False
 
     def __repr__(self) -> str:
         """Leading dimensions and sites."""

@@ -19,10 +19,11 @@ from jax import Array
 from jax.scipy.special import logsumexp
 
 from numpyro_symmetry.matching import DiagonalGaussian
-from numpyro_symmetry.matching.sides import read
+from numpyro_symmetry.matching.sides import is_tree, read
 from numpyro_symmetry.symmetry import SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_count, as_key, as_real_array, is_option, refuse_tracers, renamed
 from numpyro_symmetry.symmetry.errors import warn
+from numpyro_symmetry.symmetry.pytrees import real_arrays, refuse_other_structure, with_arrays
 from numpyro_symmetry.symmetry.shown import as_html
 
 PATHS = ("linear", "wasserstein")
@@ -70,7 +71,7 @@ class LossBarrier(NamedTuple):
 
 @renamed(num_samples="num_draws")
 def loss_barrier(
-    loss: Callable[[dict[str, Array]], Array],
+    loss: Callable[[Any], Array],
     a: Any,
     b: Any,
     *,
@@ -86,9 +87,11 @@ def loss_barrier(
     Parameters
     ----------
     loss
-        Values of one network -> negative log likelihood of each datum, ``(num_data,)``; in JAX, for it is compiled.
+        Values of one network, by site or as the tree that an end is, -> negative log likelihood of each datum,
+        ``(num_data,)``; in JAX, for it is compiled.
     a, b
-        The ends: values by site, `DiagonalGaussian`, or ``(guide, params)`` of a mean-field guide. Match them first.
+        The ends: values by site, a pytree of arrays, `DiagonalGaussian`, or ``(guide, params)`` of a mean-field guide.
+        Match them first. Whole numbers and keys of a tree are those of the first end.
     path
         ``"linear"`` between points (of Gaussians: between their means), or ``"wasserstein"``, the geodesic, with the
         likelihood averaged over draws. By default the latter if both are Gaussians.
@@ -142,12 +145,14 @@ def loss_barrier(
         raise ValueError(f"path must be one of {PATHS}; got {path!r}.")
     refuse_tracers("loss_barrier", a, b)
     first, last, is_geodesic = _ends(a, b, path)
+    shaped = next((side for side in (a, b) if is_tree(side)), None)
     key = jax.random.key(0) if rng_key is None else as_key(rng_key)
     t = np.linspace(0.0, 1.0, num_points)
 
-    def values(share: Array, draw_key: Array) -> dict[str, Array]:
+    def values(share: Array, draw_key: Array) -> Any:
         here = first.geodesic(last, share)
-        return here.sample(draw_key) if is_geodesic else here.loc
+        found = here.sample(draw_key) if is_geodesic else here.loc
+        return found if shaped is None else with_arrays(shaped, found)
 
     losses, influence, effective = _along(loss, values, t, jax.random.split(key, num_draws if is_geodesic else 1))
     if is_geodesic and effective.min() < _FEW_DRAWS:
@@ -164,7 +169,10 @@ def loss_barrier(
 
 def _ends(a: Any, b: Any, path: str | None) -> tuple[DiagonalGaussian, DiagonalGaussian, bool]:
     """Both ends, and whether the way between them is the Wasserstein geodesic and not the line between their means."""
-    ends = [side if isinstance(side, DiagonalGaussian) else read(side) for side in (a, b)]
+    if all(map(is_tree, (a, b))):
+        refuse_other_structure(a, b, ("the first end", "the second"))
+    # whole numbers of a tree are no way from one to the other: counters, masks
+    ends = [real_arrays(side) if is_tree(side) else read(side) for side in (a, b)]
     are_gaussian = [isinstance(side, DiagonalGaussian) for side in ends]
     if path != "linear" and any(hasattr(side, "covariance") for side in ends):
         raise SymmetryError(
@@ -196,8 +204,8 @@ class _Along(NamedTuple):
 
 
 def _along(
-    loss: Callable[[dict[str, Array]], Array],
-    values: Callable[[Array, Array], dict[str, Array]],
+    loss: Callable[[Any], Array],
+    values: Callable[[Array, Array], Any],
     t: np.ndarray,
     keys: Array,
 ) -> _Along:

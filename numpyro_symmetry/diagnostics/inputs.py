@@ -5,7 +5,7 @@ Knows `Rebased` and containers; computes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -75,11 +75,6 @@ def same_draws(raw: Any, out: Rebased) -> tuple[Trace, Trace]:
                 "Pass the draws that were given to rebase, or out alone."
             )
     return before, after
-
-
-def are_members(data: Any) -> bool:
-    """Whether draws are a list of ensemble members, which are independent by construction and no chain."""
-    return isinstance(data, Sequence) and not isinstance(data, str) and all(isinstance(x, Mapping) for x in data)
 
 
 def invariants_of(given: Any, leading: tuple[int, ...]) -> dict[str, np.ndarray]:

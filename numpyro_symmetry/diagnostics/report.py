@@ -13,7 +13,7 @@ from jax.typing import ArrayLike
 
 from numpyro_symmetry.containers import Trace
 from numpyro_symmetry.diagnostics.chains import Chains, chains_of, longest_stay
-from numpyro_symmetry.diagnostics.inputs import are_members, invariants_of, pair_of, same_draws
+from numpyro_symmetry.diagnostics.inputs import invariants_of, pair_of, same_draws
 from numpyro_symmetry.diagnostics.invariants import has_both_signs, invariants
 from numpyro_symmetry.diagnostics.reading import facts, is_alarm, warnings_of
 from numpyro_symmetry.symmetry import SymmetryError, compose, inverse, num_transpositions
@@ -191,8 +191,7 @@ def report(
     before, after = same_draws(raw, out)
     # draws without chains are one chain
     shape = (int(np.prod(leading[:-1], dtype=int)), leading[-1])
-    members = are_members(out.data)
-    rows = () if members else _rows(before, after, out, given, shape)
+    rows = () if before.are_members else _rows(before, after, out, given, shape)
     found = Report(
         rows=rows,
         share_relabelled=share_relabelled(out.elements),
@@ -202,7 +201,7 @@ def report(
         transpositions=_transpositions(out),
         converged=out.converged,
         shape=shape,
-        are_members=members,
+        are_members=before.are_members,
         part=out.part,
         longest_stay=tuple(longest_stay(_entries(after.values[site], shape) for site in out.symmetry.axes).tolist()),
         sign_suspected=False,

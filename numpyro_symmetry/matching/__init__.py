@@ -4,14 +4,23 @@ from numpyro_symmetry.matching.costs import ActivationCost
 from numpyro_symmetry.matching.full_gaussian import FullGaussian
 from numpyro_symmetry.matching.gaussian import DiagonalGaussian
 from numpyro_symmetry.matching.match import Match, match
+from numpyro_symmetry.matching.merge import Barycenter, How, Mean, Merge, Product, merge
 from numpyro_symmetry.matching.nearest import NearestTransposition, nearest_transposition
+from numpyro_symmetry.matching.product import CrossTerms
 
 __all__ = [
     "ActivationCost",
+    "Barycenter",
+    "CrossTerms",
     "DiagonalGaussian",
     "FullGaussian",
+    "How",
     "Match",
+    "Mean",
+    "Merge",
     "NearestTransposition",
+    "Product",
     "match",
+    "merge",
     "nearest_transposition",
 ]

@@ -106,7 +106,7 @@ class FullGaussian:
         """
         refuse_other_sites(self, other)
         refuse_tracers("FullGaussian.wasserstein", self, other)
-        a, b = np.asarray(self.covariance, float), np.asarray(other._in_order_of(self).covariance, float)
+        a, b = np.asarray(self.covariance, float), np.asarray(other.in_order_of(self).covariance, float)
         root = _square_root(a)
         cross = np.sqrt(np.clip(np.linalg.eigvalsh(root @ b @ root), 0.0, None)).sum()
         means = sum(((np.asarray(self.loc[s], float) - np.asarray(other.loc[s], float)) ** 2).sum() for s in self.loc)
@@ -122,7 +122,7 @@ class FullGaussian:
         covariance = np.asarray(self.covariance)[np.ix_(order, order)] * sign[:, None] * sign
         return FullGaussian(symmetry.apply(element, self.loc), covariance)
 
-    def _in_order_of(self, other: FullGaussian) -> FullGaussian:
+    def in_order_of(self, other: FullGaussian) -> FullGaussian:
         """The same law with its sites in another's order."""
         index = self._unravel(np.arange(len(np.asarray(self.covariance))))
         order = np.concatenate([np.ravel(index[site]) for site in other.loc])

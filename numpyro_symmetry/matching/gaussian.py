@@ -303,6 +303,11 @@ class DiagonalGaussian:
         share, xp = share / share.sum(), module_of(list(gaussians))
         return jax.tree.map(lambda *xs: sum(w * xp.asarray(x) for w, x in zip(share, xs, strict=True)), *gaussians)
 
+    def in_order_of(self, other: DiagonalGaussian) -> DiagonalGaussian:
+        """The same law with its sites in another's order."""
+        loc, scale = ({site: by_site[site] for site in other.loc} for by_site in (self.loc, self.scale))
+        return DiagonalGaussian(loc, scale)
+
     def apply(self, symmetry: Symmetry, element: Element) -> DiagonalGaussian:
         """Law of ``g·θ``: means move as values do, standard deviations without the signs."""
         refuse_no_symmetry(symmetry)

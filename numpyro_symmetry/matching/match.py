@@ -25,10 +25,13 @@ from numpyro_symmetry.matching.full_gaussian import FullGaussian
 from numpyro_symmetry.matching.sides import (
     as_symmetry,
     by_activations,
+    completed,
     leading_shape,
     read,
     refuse_mixed_coordinates,
+    refuse_other_trees,
     side_of,
+    without,
 )
 from numpyro_symmetry.symmetry import Element, Hard, PlainView, Symmetry, SymmetryError, num_transpositions
 from numpyro_symmetry.symmetry.arguments import is_option, refuse_tracers, seed_of
@@ -104,7 +107,9 @@ def match(
     Parameters
     ----------
     target
-        Values by site, a `DiagonalGaussian`, a `FullGaussian`, or ``(guide, params)`` of a Gaussian autoguide.
+        Values by site, a pytree of arrays, a `DiagonalGaussian`, a `FullGaussian`, or ``(guide, params)`` of a Gaussian
+        autoguide. Running statistics and whole numbers in a tree move with their units (`Symmetry.apply`), and say
+        nothing of which is which.
     source
         The same; values may have leading (chain, draw) dimensions, each of which is matched on its own.
     symmetry
@@ -132,9 +137,9 @@ def match(
     Raises
     ------
     SymmetryError
-        If a site or size does not fit, a value is not finite, masked or so large that its square is not, the cost needs
-        standard deviations there are none of, or the two are not in the same coordinates: guides are read in
-        unconstrained ones.
+        If a site or size does not fit, trees differ in structure, a value is not finite, masked or so large that its
+        square is not, the cost needs standard deviations there are none of, or the two are not in the same coordinates:
+        guides are read in unconstrained ones.
     ValueError
         If ``cost`` or ``method`` is unknown.
     TypeError
@@ -185,7 +190,8 @@ def match(
         )
     chosen = COSTS[cost] if isinstance(cost, str) else cost
     refuse_mixed_coordinates(target, source, symmetry)
-    target, source = read(target), read(source)
+    beside = refuse_other_trees(target, source, symmetry.axes)
+    target, source = read(target, symmetry.axes), read(source, symmetry.axes)
     full = [isinstance(side, FullGaussian) for side in (target, source)]
     if any(full) and not (all(full) and chosen == COSTS["wasserstein"]):
         raise SymmetryError(
@@ -195,7 +201,9 @@ def match(
     left, right = (side_of(side, name) for side, name in ((target, "target"), (source, "source")))
     bound = symmetry.bind(left.loc)
     leading = leading_shape(bound, left, right)
-    found = _place(bound, left, right, chosen, leading, method, seed)
+    compared = without(bound, beside)
+    found = _place(compared, *(side.without(beside) for side in (left, right)), chosen, leading, method, seed)
+    found = found._replace(element=completed(bound, found.element, leading))
     if all(full):
         moved = source.apply(bound, found.element)
         exact = [np.array(-(target.wasserstein(side) ** 2)) for side in (moved, source)]

@@ -7,7 +7,7 @@ here, once. Knows Gaussians and symmetries; no costs and no algorithms.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import jax
@@ -19,32 +19,46 @@ from numpyro_symmetry.matching.costs import ActivationCost
 from numpyro_symmetry.matching.full_gaussian import FullGaussian
 from numpyro_symmetry.matching.gaussian import DiagonalGaussian
 from numpyro_symmetry.matching.guide_parameters import constrained_sites, has_covariance
-from numpyro_symmetry.symmetry import Symmetry, SymmetryError
+from numpyro_symmetry.symmetry import Element, Hard, Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_real_array, refuse_masked
+from numpyro_symmetry.symmetry.pytrees import arrays_by_path, comes_by_site, refuse_other_structure, uncompared
 
 # sums of squares, of a great many numbers, stay finite, and do not vanish
 _LARGEST, _SMALLEST = 1e140, 1e-140
 
 
-def read(side: Any) -> Any:
-    """Values by site or a Gaussian, as they are; ``(guide, params)`` as the Gaussian it is."""
-    if isinstance(side, tuple) and len(side) == 2 and isinstance(side[1], Mapping):
+def read(side: Any, sites: Collection[str] = ()) -> Any:
+    """Values by site or a Gaussian, as they are; a pytree by path; ``(guide, params)`` as the Gaussian it is."""
+    if is_guide(side):
         guide, params = side
         return (FullGaussian if has_covariance(guide, params) else DiagonalGaussian).from_guide(guide, params)
     if isinstance(side, DiagonalGaussian | FullGaussian):
         return side
+    side = arrays_by_path(side) if is_tree(side, sites) else side
     if isinstance(side, Mapping):
         if nested := sorted(str(site) for site, value in side.items() if isinstance(value, Mapping)):
             raise SymmetryError(
-                f"Values hold mappings at {nested}, and sites hold arrays: flatten nested parameters to one level, one "
-                "name for each array."
+                f"Values hold mappings at {nested}, and these hold no arrays: a pytree's leaves are arrays, and values by "
+                "site are one for each name."
             )
         refuse_masked(side)
         return side
     raise SymmetryError(
-        "match expects values by site, a DiagonalGaussian, a FullGaussian or (guide, params); "
+        "match expects values by site, a pytree of arrays, a DiagonalGaussian, a FullGaussian or (guide, params); "
         f"got {type(side).__name__}."
     )
+
+
+def is_guide(side: Any) -> bool:
+    """Whether a side is ``(guide, params)``, and not a tuple of two trees."""
+    is_pair = isinstance(side, tuple) and len(side) == 2 and isinstance(side[1], Mapping)
+    return is_pair and not arrays_by_path(side[0])
+
+
+def is_tree(side: Any, sites: Collection[str] = ()) -> bool:
+    """Whether a side is a pytree of arrays that does not come by site."""
+    is_other = isinstance(side, DiagonalGaussian | FullGaussian) or is_guide(side) or comes_by_site(side, sites)
+    return not is_other and bool(arrays_by_path(side))
 
 
 def refuse_mixed_coordinates(target: Any, source: Any, symmetry: Symmetry) -> None:
@@ -56,7 +70,7 @@ def refuse_mixed_coordinates(target: Any, source: Any, symmetry: Symmetry) -> No
         Naming the site whose support is not all of the real line.
     """
     for guide_side, other, name in ((target, source, "source"), (source, target, "target")):
-        if not (isinstance(guide_side, tuple) and isinstance(other, Mapping)):
+        if not (is_guide(guide_side) and isinstance(other, Mapping)):
             continue
         for site, support in constrained_sites(guide_side[0]).items():
             if site in symmetry.axes:
@@ -65,6 +79,36 @@ def refuse_mixed_coordinates(target: Any, source: Any, symmetry: Symmetry) -> No
                     f"{name} holds values. Take the {name} through numpyro.infer.util.unconstrain_fn and pass a "
                     "Gaussian of the guide, DiagonalGaussian.from_guide."
                 )
+
+
+def refuse_other_trees(target: Any, source: Any, sites: Collection[str]) -> frozenset[str]:
+    """What two sides hold that is not compared, once it is known that two trees have one structure.
+
+    Raises
+    ------
+    SymmetryError
+        Naming the first path at which two trees differ.
+    """
+    if is_tree(target, sites) and is_tree(source, sites):
+        refuse_other_structure(target, source, ("the target", "the source"), shapes=False)
+    values = (side.loc if isinstance(side, DiagonalGaussian | FullGaussian) else side for side in (target, source))
+    return frozenset().union(*(uncompared(side, sites) for side in values if not is_guide(side)))
+
+
+def without(symmetry: Symmetry, sites: Collection[str]) -> Symmetry:
+    """The groups on all sites but some; all of them if nothing else would be left."""
+    left = [site for site in symmetry.axes if site not in sites]
+    return symmetry if len(left) in (0, len(symmetry.axes)) else symmetry.restrict(sites=left)
+
+
+def completed(symmetry: Symmetry, element: Element, leading: tuple[int, ...]) -> Element:
+    """An element of groups on some of the sites as one of the whole symmetry."""
+    found: Element = {}
+    for name, part in symmetry.identity(leading).items():
+        mine = Hard.of(element.get(name, part))
+        still = Hard.of(part).sign
+        found[name] = (mine._replace(sign=still) if mine.sign is None else mine).part()
+    return found
 
 
 def as_symmetry(symmetry: Any) -> Symmetry:

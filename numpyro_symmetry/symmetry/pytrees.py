@@ -1,17 +1,25 @@
 """Arrays of a pytree by the path to them, and back: what makes any tree of parameters values by site.
 
-Knows pytrees; no symmetry.
+Knows pytrees, and what libraries call running statistics; no symmetry.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
+from itertools import zip_longest
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
 
 from numpyro_symmetry.symmetry.errors import SymmetryError
+
+# of Flax (a collection, and a type of nnx), haiku and PyTorch
+_STATISTICS = {"batch_stats", "mean_ema", "var_ema", "running_mean", "running_var"}
+_STATISTIC_TYPES = {"BatchStat"}
 
 
 def is_array(leaf: Any) -> bool:
@@ -20,10 +28,17 @@ def is_array(leaf: Any) -> bool:
     return dtype is not None and hasattr(leaf, "shape") and not jnp.issubdtype(dtype, jax.dtypes.prng_key)
 
 
-def as_sites(values: Any, sites: Collection[str]) -> Mapping[str, Any]:
+def comes_by_site(values: Any, sites: Collection[str] = ()) -> bool:
+    """Whether values are a mapping that holds all of some sites, or in which no array lies deeper than one key."""
+    if not isinstance(values, Mapping):
+        return False
+    named = bool(sites) and all(site in values for site in sites)
+    return named or all(len(path) < 2 for path, leaf in _leaves(values) if is_array(leaf))
+
+
+def as_sites(values: Any, sites: Collection[str] = ()) -> Mapping[str, Any]:
     """Values by site: as they come, where they do, or the arrays of a pytree by the paths to them."""
-    comes_by_site = isinstance(values, Mapping) and (not sites or any(site in values for site in sites))
-    return values if comes_by_site else arrays_by_path(values) or values
+    return values if comes_by_site(values, sites) else arrays_by_path(values) or values
 
 
 def arrays_by_path(tree: Any) -> dict[str, Any]:
@@ -37,7 +52,7 @@ def arrays_by_path(tree: Any) -> dict[str, Any]:
         If two arrays have one path.
     """
     found: dict[str, Any] = {}
-    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+    for path, leaf in _leaves(tree):
         if not is_array(leaf):
             continue
         if (name := name_of(path)) in found:
@@ -49,6 +64,11 @@ def arrays_by_path(tree: Any) -> dict[str, Any]:
     return found
 
 
+def real_arrays(tree: Any) -> dict[str, Any]:
+    """Arrays of a pytree by path, but for those of whole numbers."""
+    return {name: leaf for name, leaf in arrays_by_path(tree).items() if jnp.issubdtype(leaf.dtype, jnp.inexact)}
+
+
 def ties_of(tree: Any) -> dict[str, str]:
     """Of arrays that stand at more than one path, each further path, and the first one."""
     first: dict[int, str] = {}
@@ -56,13 +76,81 @@ def ties_of(tree: Any) -> dict[str, str]:
     return {name: other for name, other in named.items() if name != other}
 
 
+def uncompared(tree: Any, sites: Collection[str] = ()) -> frozenset[str]:
+    """Arrays that move along with units, and do not say which is which: running statistics, whole numbers of a tree.
+
+    Values by site may be of a model whose whole numbers say a lot. Where there are no others, all are compared.
+    """
+    arrays = arrays_by_path(tree)
+    typed = _leaves(tree, is_leaf=_is_statistic)
+    beside = {name_of((*path, *rest)) for path, node in typed if _is_statistic(node) for rest, _ in _leaves(node)}
+    beside |= {name for name in arrays if _STATISTICS & set(re.split("[./]", name))}
+    beside |= set() if comes_by_site(tree, sites) else arrays.keys() - real_arrays(tree).keys()
+    return frozenset() if beside >= arrays.keys() else frozenset(beside)
+
+
+def refuse_other_structure(one: Any, other: Any, names: tuple[str, str], *, shapes: bool = True) -> None:
+    """Refuse two trees whose arrays have other paths, or other shapes.
+
+    Raises
+    ------
+    SymmetryError
+        Naming the first path at which they differ.
+    """
+    first, second = arrays_by_path(one), arrays_by_path(other)
+    if differing := first.keys() ^ second.keys():
+        path = next(name for pair in zip_longest(first, second) for name in pair if name in differing)
+        there, missing = names if path in first else names[::-1]
+        raise SymmetryError(
+            f"The two have different sites: {path!r} is in {there}, and not in {missing}. Give trees of one structure."
+        )
+    for name in first if shapes else ():
+        if np.shape(first[name]) != np.shape(second[name]):
+            raise SymmetryError(
+                f"Site {name!r} has shape {np.shape(first[name])} in {names[0]} and {np.shape(second[name])} in "
+                f"{names[1]}."
+            )
+
+
 def replaced(tree: Any, values: Mapping[str, Any]) -> Any:
-    """A pytree with arrays, by their paths, in place of its own."""
+    """A pytree with arrays, by their paths, in place of its own; one array at two paths stays one if it can."""
+    new = with_ties(tree, values)
     return jax.tree_util.tree_map_with_path(
-        lambda path, leaf: values.get(name_of(path), leaf) if is_array(leaf) else leaf, tree
+        lambda path, leaf: new.get(name_of(path), leaf) if is_array(leaf) else leaf, tree
     )
+
+
+def with_arrays(tree: Any, values: Mapping[str, Any]) -> Any:
+    """A pytree, or values by site, with arrays in place of its own, of the types and the library of its own."""
+    by_site = comes_by_site(tree, values)
+    own = tree if by_site else arrays_by_path(tree)
+
+    def one(given: Any, new: Any) -> Any:
+        xp: Any = jnp if isinstance(given, jax.Array) or isinstance(new, Tracer) else np
+        return xp.asarray(new).astype(getattr(given, "dtype", xp.result_type(new)))
+
+    new = {name: one(own[name], value) for name, value in values.items()}
+    return dict(tree) | with_ties(tree, new) if by_site else replaced(tree, new)
+
+
+def with_ties(tree: Any, values: Mapping[str, Any]) -> dict[str, Any]:
+    """New arrays by path, of which those that are equal, and were one array in a tree, are one again."""
+    new = dict(values)
+    for name, first in ties_of(tree).items():
+        pair = [new.get(name), new.get(first)]
+        if not any(x is None or isinstance(x, Tracer) for x in pair) and np.array_equal(*map(np.asarray, pair)):
+            new[name] = new[first]
+    return new
 
 
 def name_of(path: tuple) -> str:
     """The path to a leaf in words; of a tree that is a leaf it is ``"array"``."""
     return jax.tree_util.keystr(path, simple=True, separator=".") or "array"
+
+
+def _leaves(tree: Any, is_leaf: Any = None) -> list[tuple[tuple, Any]]:
+    return jax.tree_util.tree_leaves_with_path(tree, is_leaf=is_leaf)
+
+
+def _is_statistic(node: Any) -> bool:
+    return type(node).__name__ in _STATISTIC_TYPES

@@ -40,7 +40,7 @@ from numpyro_symmetry.symmetry.findings import Finding, OutOfReach, explain
 from numpyro_symmetry.symmetry.groups import Group
 from numpyro_symmetry.symmetry.hard import Element, over, products
 from numpyro_symmetry.symmetry.permutation_kinds import PERMUTATION, Kind
-from numpyro_symmetry.symmetry.pytrees import as_sites, replaced
+from numpyro_symmetry.symmetry.pytrees import as_sites, replaced, with_ties
 from numpyro_symmetry.symmetry.restriction import axes_of_groups, with_total
 from numpyro_symmetry.symmetry.shown import as_html
 
@@ -359,7 +359,7 @@ class Symmetry:
         for stack in symmetry.stacks.values():
             value = stack.of(arrays)
             moved |= stack.apart(move(g, stack.entries, jnp.asarray(value) if traced else value))
-        return moved if given is values else replaced(values, moved)
+        return with_ties(values, moved) if given is values else replaced(values, moved)
 
     def group_names(self) -> list[str]:
         """Names of the groups that stand on some axis, bound to a size or not."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from numpyro_symmetry.containers import Trace
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError, Unsigned
-from numpyro_symmetry.symmetry.axes import AxisEntry, num_axes
+from numpyro_symmetry.symmetry.axes import AxisEntry, names_in, num_axes
 from numpyro_symmetry.symmetry.errors import warn
 from numpyro_symmetry.traces.acting import MISSING, on_sites, refuse_no_labels
 from numpyro_symmetry.traces.coordinates import Arrays
@@ -79,6 +79,17 @@ def of_what_is_there(found: Symmetry, trace: Trace) -> Symmetry:
             "not have this symmetry: pass the model that was sampled, in which they are data (handlers.condition)."
         )
     return found.restrict(sites=here)
+
+
+def of_what_is_compared(symmetry: Symmetry, trace: Trace) -> tuple[Symmetry, dict[str, Entries]]:
+    """A symmetry on those of its sites that say which unit is which, and the axes of those that move along."""
+    compared = [site for site in symmetry.axes if site not in trace.uncompared]
+    if len(compared) in (0, len(symmetry.axes)):
+        return symmetry, {}
+    left = symmetry.restrict(sites=compared)
+    known = set(left.group_names())
+    others = {site: entries for site, entries in symmetry.axes.items() if site in trace.uncompared}
+    return left, {site: entries for site, entries in others.items() if set(names_in(entries)) <= known}
 
 
 def warn_of_what_keeps_its_labels(trace: Trace, bound: Symmetry, settled: Collection[str]) -> None:

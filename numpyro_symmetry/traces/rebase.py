@@ -29,6 +29,7 @@ from numpyro_symmetry.traces.costs import GaussianCost, Seen, refuse_no_cost
 from numpyro_symmetry.traces.deterministic import NOTHING, Carried, Roles, carry, roles_of
 from numpyro_symmetry.traces.inputs import (
     bind,
+    of_what_is_compared,
     of_what_is_there,
     refuse_bad_draws,
     warn_of_what_is_left_out,
@@ -88,8 +89,9 @@ def rebase(
     Parameters
     ----------
     data
-        Draws: a dict of ``(draw, ...)`` or ``(chain, draw, ...)`` arrays, ``xarray.Dataset``, ArviZ's
-        ``InferenceData`` or ``DataTree``, ``numpyro.infer.MCMC`` after its run, or a list of ensemble members.
+        Draws: a dict, or any pytree, of ``(draw, ...)`` or ``(chain, draw, ...)`` arrays, ``xarray.Dataset``, ArviZ's
+        ``InferenceData`` or ``DataTree``, ``numpyro.infer.MCMC`` after its run. Or members of an ensemble: a list of
+        dicts or pytrees, or `containers.Members` of a stacked one. Of a pytree, paths to arrays are sites.
     symmetry
         Whose elements leave the posterior as it is; by default what `find_symmetry` finds in ``model``.
     reference
@@ -190,6 +192,8 @@ def rebase(
     trace = read(data, symmetry, num_leading_dims)
     if was_found:
         symmetry = of_what_is_there(symmetry, trace)
+    symmetry, beside_them = of_what_is_compared(symmetry, trace)
+    axes = beside_them | axes
     bound = bind(trace, symmetry, labels, axes)
     out = _relabelled(trace, bound, labels, options)
 
@@ -199,7 +203,9 @@ def rebase(
     roles = roles_of(known) if known is not None and beside else Roles(frozenset(), frozenset(), frozenset())
     carried = _carried(known, roles, trace, shaped, out, beside & roles.computed)
     warn_of_what_is_left_out(carried.left_out)
-    warn_of_what_keeps_its_labels(trace, bound, spoken_for | roles.computed | roles.latent - roles.discrete)
+    looked_at = {finding.site for finding in bound.findings}
+    settled = spoken_for | looked_at | roles.computed | roles.latent - roles.discrete
+    warn_of_what_keeps_its_labels(trace, bound, settled)
     turned = [site for site, entries in bound.axes.items() if any(isinstance(entry, Complement) for entry in entries)]
     # 1 - (1 - p) is p but for rounding: what came is kept, to be given back
     before, after = (trace._replace(values=values).flat(turned) for values in (trace.values, shaped))

@@ -20,6 +20,7 @@ from numpyro_symmetry.symmetry.arguments import as_array, as_key, refuse_masked
 from numpyro_symmetry.symmetry.axes import AxisEntry
 from numpyro_symmetry.symmetry.families import by_site
 from numpyro_symmetry.symmetry.hard import from_element, to_element
+from numpyro_symmetry.symmetry.pytrees import comes_by_site
 from numpyro_symmetry.symmetry.shown import as_html
 from numpyro_symmetry.traces.acting import act, refuse_no_labels, rename
 from numpyro_symmetry.traces.costs import refuse_no_cost
@@ -236,7 +237,7 @@ class _Move:
 
     def of(self, values: Any) -> Any:
         """Values of any container, moved."""
-        if isinstance(values, dict):
+        if isinstance(values, dict) and comes_by_site(values, self.out.symmetry.axes):
             return self._of_sites(values)
         trace = read(values, self.out.symmetry, len(self.leading))
         if trace.leading != self.leading:

@@ -102,7 +102,7 @@ def test_what_is_no_barrier_is_not_plotted(given):
         (({"w": 0.0}, {"w": 0.0}), {"rng_key": 3}, TypeError, "rng_key must be one JAX random key"),
         (({"w": 0.0}, {"w": np.nan}), {}, SymmetryError, "loc of site 'w' of the second end holds 1 non-finite"),
         (({"w": np.ma.array([0.0], mask=[1])}, {"w": [0.0]}), {}, SymmetryError, "Site 'w' is a masked array"),
-        (({"p": {"w": 0.0}}, {"p": {"w": 0.0}}), {}, SymmetryError, r"mappings at \['p'\].*flatten nested parameters"),
+        (({"p": {"w": 0.0}}, {"p": {"w": 0.0}}), {}, SymmetryError, r"mappings at \['p'\].*leaves are arrays"),
         (({"w": "a"}, {"w": "b"}), {}, SymmetryError, "Site 'w': expected real numbers"),
         ((3.0, {"w": 0.0}), {}, SymmetryError, "expects values by site.*got float"),
         (

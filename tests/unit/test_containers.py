@@ -8,7 +8,7 @@ import numpyro.distributions as dist
 import pytest
 import xarray as xr
 
-from numpyro_symmetry import Symmetry, log_evidence, rebase, report
+from numpyro_symmetry import Symmetry, SymmetryError, log_evidence, rebase, report
 from numpyro_symmetry.containers import Container, Trace, kinds, model_of, read
 from numpyro_symmetry.models import Model
 
@@ -73,4 +73,7 @@ def test_every_container_is_of_one_kind_and_others_of_none():
     for data, expected in ((plain, kinds.MAPPING), ([plain, plain], kinds.MEMBERS), (dataset, kinds.DATASET)):
         assert next(kind for kind in kinds.CONTAINERS if kind.recognises(data)) is expected
         assert model_of(data) is None
-    assert not any(kind.recognises(State(plain)) for kind in kinds.CONTAINERS)
+    assert next(kind for kind in kinds.CONTAINERS if kind.recognises(State(plain))) is kinds.TREE
+    with pytest.raises(SymmetryError, match="states.position"):
+        read(State(plain), SYMMETRY)
+    assert not any(kind.recognises(object()) for kind in kinds.CONTAINERS)

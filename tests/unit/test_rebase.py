@@ -342,14 +342,6 @@ def broken(site, index, value):
 VALUES = traces.mixture(draws=10)[0]
 
 
-class Position(NamedTuple):
-    """As BlackJAX takes any pytree."""
-
-    loc: np.ndarray
-    scale: np.ndarray
-    weights: np.ndarray
-
-
 class State(NamedTuple):
     """As a sampler returns it."""
 
@@ -386,9 +378,8 @@ class State(NamedTuple):
         ([], {}, "an empty list"),
         ([VALUES["loc"]], {}, "expects a dict.* a list of ndarray: members of an ensemble are dicts"),
         ((VALUES["loc"], VALUES["scale"]), {}, r"the parts of one position get names, dict\(zip"),
-        (Position(**VALUES), {}, r"the tuple Position\(loc, scale, weights\).*data._asdict\(\)"),
         (State(VALUES, 0.0), {}, "the state State of a sampler: pass its positions by site, states.position"),
-        ({"params": VALUES}, {}, r"'params' is itself a dict of \['loc', .*flatten_dict"),
+        ({"params": VALUES}, {}, r"acts on sites \['weights', .* holds arrays at \['params.loc', .*paths"),
         (VALUES["loc"], {}, r"an array of shape \(4, 10, 3\): name the site"),
         (pd.DataFrame(VALUES["loc"][0], columns=["loc[1]", "loc[2]", "loc[3]"]), {}, "a DataFrame with columns: stack"),
         (dict, {}, "the class dict"),
