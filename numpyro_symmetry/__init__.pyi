@@ -50,6 +50,9 @@ from .discovery import (
     check_symmetry as check_symmetry,
 )
 from .discovery import (
+    find_activations as find_activations,
+)
+from .discovery import (
     find_symmetry as find_symmetry,
 )
 from .entropy import (

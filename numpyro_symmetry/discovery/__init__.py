@@ -1,11 +1,13 @@
 """Find the symmetry of a model, and check one numerically. Knows NumPyro and symmetry."""
 
+from numpyro_symmetry.discovery.activations import find_activations
 from numpyro_symmetry.discovery.check import SymmetryCheck, check_symmetry
 from numpyro_symmetry.discovery.find import find_symmetry, without_parameters
 
 __all__ = [
     "SymmetryCheck",
     "check_symmetry",
+    "find_activations",
     "find_symmetry",
     "without_parameters",
 ]
