@@ -24,6 +24,7 @@ from numpyro_symmetry.models.compat import bind_params, called
 from numpyro_symmetry.models.functions import outputs_of_function
 from numpyro_symmetry.symmetry import Concat, Split, Symmetry, SymmetryError, Unsigned
 from numpyro_symmetry.symmetry.axes import VIRTUAL, AxisEntry
+from numpyro_symmetry.symmetry.columns import columns_of
 from numpyro_symmetry.symmetry.hard import over
 from numpyro_symmetry.symmetry.pytrees import as_sites
 
@@ -178,16 +179,6 @@ def _that_move(
 
 def _parts(g: Any, group: str) -> dict[str, Any]:
     return {name: g[name] for name in (*over(group), group) if name in g}
-
-
-def columns_of(bound: Symmetry, names: Any) -> Symmetry:
-    """How groups move what their units compute, ``(num_data, *cells, n)``."""
-    axes = {name: (None, *over(name), name) for name in names}
-    here = Symmetry(axes).group_names()
-    kinds, sizes, orbits = (
-        {n: x for n, x in given.items() if n in here} for given in (bound.kinds, bound.sizes, bound.orbits)
-    )
-    return Symmetry(axes, kinds, sizes, orbits)
 
 
 def _groups_of(bound: Symmetry, sites: Mapping[str, list[Term]]) -> dict[int, str]:
