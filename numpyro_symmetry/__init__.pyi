@@ -53,6 +53,9 @@ from .discovery import (
     find_activations as find_activations,
 )
 from .discovery import (
+    find_scaling as find_scaling,
+)
+from .discovery import (
     find_symmetry as find_symmetry,
 )
 from .entropy import (

@@ -26,10 +26,10 @@ from numpyro_symmetry.symmetry import Concat, Split, Symmetry, SymmetryError, Un
 from numpyro_symmetry.symmetry.axes import VIRTUAL, AxisEntry
 from numpyro_symmetry.symmetry.columns import columns_of
 from numpyro_symmetry.symmetry.hard import over
-from numpyro_symmetry.symmetry.pytrees import as_sites
+from numpyro_symmetry.symmetry.pytrees import arrays_by_path
 
 Values = Mapping[str, Any]
-# of the values that carry a group, so many are tried, the last first
+# of the values that carry a group, so many are tried
 _MAX_TRIED = 4
 # moved before or after, values agree but for rounding
 _ROUNDING = 1e-3
@@ -40,9 +40,10 @@ def find_activations(
 ) -> Callable[[Any], dict[str, Array]]:
     r"""What every unit of a symmetry computes on data, as a function of the parameters alone.
 
-    Of each group it is the last intermediate value :math:`v` of the function with an axis along which the group acts,
-    :math:`v(g\theta)=g\,v(\theta)`: after the nonlinearity, in a network. Each unit's values are centred (but where
-    signs act) and have norm one, so that their squared distances are :math:`2 - 2\,\text{correlation}`.
+    Of each group it is an intermediate value :math:`v` of the function with an axis along which the group acts,
+    :math:`v(g\theta)=g\,v(\theta)`: of those with the most data the last, in a network after the nonlinearity. Each
+    unit's values are centred (but where signs act) and have norm one, so that their squared distances are
+    :math:`2 - 2\,\text{correlation}`.
 
     Parameters
     ----------
@@ -96,7 +97,7 @@ def find_activations(
         outputs = outputs_of_function(function, args, {}, argnum)
         program = read_function(outputs)
     own = {name: jnp.asarray(value) for name, value in outputs.sites.settings.items()}
-    bound = symmetry.bind(as_sites(args[argnum], symmetry.axes))
+    bound = symmetry.bind(arrays_by_path(args[argnum]))
     if not bound.groups:
         raise SymmetryError("The symmetry is trivial: there are no units to look at.")
     leaves = jax.tree.leaves((outputs.args, outputs.kwargs))
@@ -117,7 +118,7 @@ def find_activations(
             f"No value inside the function was seen to carry groups {missing} along an axis of its own, as inside a "
             "loop (jax.lax.scan) none is: match these by their weights, or restrict the symmetry to the others."
         )
-    tried = [one for name in bound.groups for one in seen[name][: -1 - _MAX_TRIED : -1]]
+    tried = [one for name in bound.groups for one in _most_telling(seen[name], [np.shape(x) for x in inside.out_avals])]
     names = list(program.shapes)
 
     def computed(values: Values, chosen: list[_Seen]) -> list[Array]:
@@ -127,7 +128,7 @@ def find_activations(
     chosen = _that_move(bound, own, tried, lambda values: computed(values, tried))
 
     def activations(values: Any) -> dict[str, Array]:
-        given = {name: jnp.asarray(x) for name, x in as_sites(values, symmetry.axes).items() if name in own}
+        given = {name: jnp.asarray(x) for name, x in arrays_by_path(values).items() if name in own}
         by_site = {**own, **given}
         return {one.group: x for one, x in zip(chosen, computed(by_site, chosen), strict=True)}
 
@@ -148,6 +149,16 @@ class _Seen(NamedTuple):
         flat = flat if signed else flat - flat.mean(0)
         size = jnp.sqrt(jnp.square(flat).sum(0))
         return flat / jnp.where(size > 0, size, 1.0)
+
+
+def _most_telling(seen: list[_Seen], shapes: list[tuple[int, ...]]) -> list[_Seen]:
+    """Those with the most data for every unit, and the last of these first."""
+
+    def rows(one: _Seen) -> int:
+        shape = shapes[one.position]
+        return math.prod(shape) // math.prod(shape[k] for k in one.axes)
+
+    return sorted(seen, key=lambda one: (rows(one), one.position), reverse=True)[:_MAX_TRIED]
 
 
 def _that_move(
