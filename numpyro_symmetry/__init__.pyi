@@ -53,6 +53,12 @@ from .discovery import (
     check_symmetry as check_symmetry,
 )
 from .discovery import (
+    find_activations as find_activations,
+)
+from .discovery import (
+    find_scaling as find_scaling,
+)
+from .discovery import (
     find_symmetry as find_symmetry,
 )
 from .entropy import (

@@ -2,336 +2,270 @@ r"""Blocks that move, and units that move in each of them: heads and their dimen
 
 The two form a wreath product, whose factors do not act one apart from the other. Where nothing else moves it is solved
 exactly: what it is worth that slot :math:`i` takes block :math:`j` is the value of the best assignment of units between
-the two, and the table of these values is one more assignment. Where other groups move as well, the two take turns.
-Knows symmetries and how to place one block; nothing of costs.
+the two, and the table of these values is one more assignment. Where other groups move as well, they take turns. Knows
+the bilinear problem; nothing of costs.
 """
 
 from __future__ import annotations
 
-import itertools
-import warnings
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
-import jax
 import numpy as np
 
 from numpyro_symmetry.assignment.linear import assign
-from numpyro_symmetry.assignment.side import Side
-from numpyro_symmetry.symmetry import Element, Symmetry, SymmetryError, SymmetryWarning, Unsigned, compose, permutations
-from numpyro_symmetry.symmetry.axes import Axis, AxisEntry, num_axes
-from numpyro_symmetry.symmetry.hard import over
-from numpyro_symmetry.symmetry.pieces import Piece, pieces_of
-from numpyro_symmetry.symmetry.plain import refuse_what_is_not_full, untangled
+from numpyro_symmetry.assignment.problem import Problem, Solution, Term, move
+from numpyro_symmetry.symmetry import Group, Hard
+from numpyro_symmetry.symmetry.axes import Axis
+from numpyro_symmetry.symmetry.hard import over, then
 
 MAX_ROUNDS = 20
 _ROUNDING = 1e-12
 
 
-class Placed(NamedTuple):
-    """Element, objective, whether it is exact, and whether it settled, for each of a batch."""
-
-    element: Element
-    objective: np.ndarray
-    exact: np.ndarray
-    converged: np.ndarray
-
-
-# places sources with these leading dimensions, as well as it can, by a symmetry that is bound
-Place = Callable[[Symmetry, Side, Side, tuple[int, ...]], Placed]
+# what solves a simpler problem, the same way each time
+Solve = Callable[[Problem], Solution]
 
 
 class Family(NamedTuple):
     """Blocks that move, ``root``, and all groups that are fibred over them."""
 
     root: str
-    names: tuple[str, ...]
+    inner: tuple[str, ...]
 
 
-def families(symmetry: Symmetry) -> list[Family]:
+def families(problem: Problem) -> list[Family]:
     """The groups that move blocks in which others move, each with those others."""
-    refuse_what_is_not_full(symmetry)
-    groups = symmetry.groups
-    outer = {label for name in groups for label in over(name) if label in groups}
-    roots = [name for name in groups if name in outer and not any(label in groups for label in over(name))]
-    return [Family(root, tuple(n for n in groups if n == root or root in over(n))) for root in roots]
+    inner = [name for name in problem.groups if "/" in name]
+    roots = dict.fromkeys(over(name)[0] for name in inner)
+    return [Family(root, tuple(name for name in inner if over(name)[0] == root)) for root in roots]
 
 
-def place_nested(bound: Symmetry, target: Side, source: Side, batch: int, place: Place) -> tuple[Placed, np.ndarray]:
-    """Place a batch of sources by a symmetry in which blocks and units in them move.
+def solve_nested(problem: Problem, solve: Solve) -> Solution:
+    """Maximise a batch of problems in which blocks and units in them move, none of them cut into independent ones.
 
     Parameters
     ----------
-    bound
-        The symmetry, bound.
-    target, source
-        Arrays of the event shapes, and ``(batch, *event)``.
-    batch
-        Number of sources.
-    place
-        How to place what is simpler.
+    problem
+        Batch of problems. Blocks carry no signs, and stand on one axis of a term.
+    solve
+        How to solve simpler ones.
 
     Returns
     -------
-    tuple
-        What was found, never worse than the identity, and the number of rounds.
-
-    Warns
-    -----
-    SymmetryWarning
-        If blocks carry signs, or stand on two axes of one site: then only one level is moved.
+    Solution
+        Never worse than the identity. Its rounds are counted as sweeps.
     """
-    if torn := [site for site in bound.axes for piece in _pieces(bound, target, site) if piece.complement is not None]:
-        raise SymmetryError(
-            f"Sites {torn} are parts of a whole (Complement) in a symmetry with blocks in which others move, which "
-            "cannot be matched together yet: match one after the other, by symmetry.restrict."
-        )
-    task = _Task(bound, target, source, batch, place)
-    found = families(bound)
-    if stuck := [family for family in found if not task.separates(family)]:
-        warnings.warn(
-            f"Groups {[family.root for family in stuck]} move blocks in which {[list(f.names[1:]) for f in stuck]} "
-            "move too, and carry signs or stand on two axes of one site: only one of the two levels is matched, "
-            "whichever has more elements, and the result may be far from the best. Match the other level in a second "
-            "call, with symmetry.restrict.",
-            SymmetryWarning,
-            stacklevel=4,
-        )
-        found = [family for family in found if family not in stuck]
-    coupled, before = bool(stuck) or task.is_coupled(found), task.score(source)
-    blind = task.from_barycentre(found)
-    if not coupled:
-        best = blind
-        num_rounds = np.ones(batch, int)
+    found = families(problem)
+    taken = {name for family in found for name in (family.root, *family.inner)}
+    rest = [name for name in problem.groups if name not in taken]
+    before, identity = problem.score(problem.identity()), problem.identity()
+    if len(found) == 1 and not rest:
+        best = _by_pairs(problem, found[0], solve)
     else:
-        # one level held still, for other groups may be worth more than the other level
-        single = place(untangled(bound), target, source, (batch,))
-        single = single._replace(element=task.lift(single.element))
-        runs = [task.take_turns(blind, found, rest_first=True), task.take_turns(single, found, rest_first=False)]
-        better = runs[1][0].objective > runs[0][0].objective + _ROUNDING * np.abs(before)
-        best, num_rounds = _where(better, runs[1][0], runs[0][0]), np.where(better, runs[1][1], runs[0][1])
-    stay = best.objective <= before + _ROUNDING * np.abs(before)
-    still = Placed(task.identity(), before, best.exact, best.converged)
-    return _where(stay, still, best), num_rounds
-
-
-class _Task(NamedTuple):
-    """A batch of sources to place, and the steps of which it is made."""
-
-    bound: Symmetry
-    target: Side
-    source: Side
-    batch: int
-    place: Place
-
-    def identity(self) -> Element:
-        """The identity for each of the batch."""
-        return jax.tree.map(np.array, self.bound.identity((self.batch,)))
-
-    def lift(self, element: Element) -> Element:
-        """An element of some of the groups, as one of all."""
-        return self.identity() | dict(element)
-
-    def moved(self, element: Element) -> Side:
-        """The source, moved."""
-        loc = self.bound.apply(element, self.source.loc)
-        if self.source.scale is None:
-            return Side(loc, None)
-        return Side(loc, self.bound.without_signs().apply(permutations(element), self.source.scale))
-
-    def score(self, side: Side) -> np.ndarray:
-        """The objective of a batch as it stands."""
-        return self.place(Symmetry({}), self.target, side, (self.batch,)).objective
-
-    def separates(self, family: Family) -> bool:
-        """Whether blocks can be paired one by one: they carry no signs, and stand on one axis at a time."""
-        counts = [
-            sum(axis.group == family.root for axis in piece.axes)
-            for site in self.bound.axes
-            for piece in _pieces(self.bound, self.target, site)
+        steps: list[Callable[[Problem], Solution]] = [
+            *(lambda p, family=family: _by_pairs(p, family, solve) for family in found),
+            *([lambda p: _of_some(p, rest, solve)] if rest else []),
         ]
-        return not self.bound.groups[family.root].signed and max(counts) <= 1
+        blind = _from_barycentre(problem, found, rest, solve)
+        # with blocks as they are: other groups may be worth more than blocks
+        still = _with_blocks_still(problem, found, solve).state
+        runs = [_in_turns(problem, start, order) for start, order in ((blind, steps[::-1]), (still, steps))]
+        scores = [problem.score(run.state) for run in runs]
+        best = _where(scores[1] > scores[0] + _ROUNDING * problem.scale, runs[1], runs[0])
+    stays = problem.score(best.state) <= before + _ROUNDING * problem.scale
+    return _where(stays, best._replace(state=identity), best)
 
-    def rest(self, found: list[Family]) -> list[str]:
-        """Groups that belong to no family."""
-        taken = {name for family in families(self.bound) for name in family.names}
-        return [name for name in self.bound.groups if name not in taken]
 
-    def is_coupled(self, found: list[Family]) -> bool:
-        """Whether a piece of a site carries groups of two families, or of one and of none."""
-        owner = {name: family.root for family in found for name in family.names}
-        groups = self.bound.groups
-        return any(
-            len({owner.get(axis.group or "", "") for axis in piece.axes if axis.group in groups}) > 1
-            for site in self.bound.axes
-            for piece in _pieces(self.bound, self.target, site)
+def pairs(problem: Problem, family: Family) -> Iterator[Problem]:
+    """For each slot of a family: the problem of every block in it, ``batch * n`` of them, with nothing else moving."""
+    root, inner = family
+    prefix = f"{root}/"
+    groups = {
+        name.removeprefix(prefix): problem.groups[name]._replace(
+            over=over(name.removeprefix(prefix)), cells=problem.groups[name].cells[1:]
         )
-
-    def from_barycentre(self, found: list[Family]) -> Placed:
-        """Each family with everything else at its average, and then all the rest."""
-        element, exact, settled = self.identity(), np.ones(self.batch, bool), np.ones(self.batch, bool)
-        for family in found:
-            step = self.place_family(family, self.averaged(set(self.bound.groups) - set(family.names)))
-            element |= {name: step.element[name] for name in family.names}
-            exact, settled = exact & step.exact, settled & step.converged
-        if rest := self.rest(found):
-            step = self.place(self.bound.restrict(rest), self.target, self.moved(element), (self.batch,))
-            element = compose(self.lift(step.element), element)
-            exact, settled = exact & step.exact, settled & step.converged
-        return Placed(element, self.score(self.moved(element)), exact, settled)
-
-    def averaged(self, names: set[str]) -> Side:
-        """The source with each of its entries the average of all that some groups may bring there."""
-
-        def one(site: str, value: np.ndarray, signs: bool) -> np.ndarray:
-            flat = np.array(value, float).reshape(self.batch, -1)
-            for piece in _pieces(self.bound, self.target, site) if site in self.bound.axes else []:
-                part = flat[:, piece.indices]
-                for k, axis in enumerate(piece.axes):
-                    if axis.group in names:
-                        part = part.mean(k + 1, keepdims=True)
-                        if signs and axis.signed and self.bound.groups[axis.group].signed:
-                            part = 0.0 * part
-                flat[:, piece.indices] = part
-            return flat.reshape(value.shape)
-
-        loc, scale = self.source.loc, self.source.scale
-        return Side(
-            {site: one(site, value, True) for site, value in loc.items()},
-            None if scale is None else {site: one(site, value, False) for site, value in scale.items()},
-        )
-
-    def take_turns(self, start: Placed, found: list[Family], *, rest_first: bool) -> tuple[Placed, np.ndarray]:
-        """Place families and the rest in turns until nothing gains."""
-        element, objective = start.element, start.objective
-        rest = self.rest(found)
-        turns: list[Family | None] = [*found, *([None] if rest else [])]
-        turns = turns[::-1] if rest_first else turns
-        num_rounds, settled = np.zeros(self.batch, int), np.zeros(self.batch, bool)
-        for _ in range(MAX_ROUNDS):
-            gained = np.zeros(self.batch, bool)
-            for turn in turns:
-                here = self.moved(element)
-                if turn is None:
-                    step = self.place(self.bound.restrict(rest), self.target, here, (self.batch,))
-                else:
-                    step = self.place_family(turn, here)
-                tried = compose(self.lift(step.element), element)
-                reached = self.score(self.moved(tried))
-                wins = reached > objective + _ROUNDING * np.maximum(np.abs(objective), np.abs(start.objective))
-                element, objective = _choose(wins, tried, element), np.where(wins, reached, objective)
-                gained |= wins
-            num_rounds += ~settled
-            settled |= ~gained
-            if settled.all():
-                break
-        return Placed(element, objective, np.zeros(self.batch, bool), settled), num_rounds
-
-    def place_family(self, family: Family, source: Side) -> Placed:
-        """The best element of one family, with all other groups as they stand; exact if each pair of blocks is."""
-        group, blocks = self.bound.groups[family.root], _Blocks.of(self.bound, family, self)
-        element, size = self.identity(), group.size or 0
-        exact, settled = np.ones(self.batch, bool), np.ones(self.batch, bool)
-        for cell in np.ndindex(*group.cells):
-            left, right = blocks.cut(self.target, cell, 0), blocks.cut(source, cell, 1)
-            worth, units = np.empty((self.batch, size, size)), []
-            for i in range(size):
-                one = Side(_at(left.loc, i), left.scale and _at(left.scale, i))
-                pair = self.place(blocks.symmetry.bind(one.loc), one, right, (self.batch, size))
-                worth[:, i] = pair.objective
-                units.append(pair.element)
-                exact, settled = exact & pair.exact.all(1), settled & pair.converged.all(1)
-            chosen = np.empty((self.batch, size), int)
-            for members in group.members():
-                chosen[:, members] = members[assign(worth[:, members][:, :, members])]
-            _write(element[family.root], (slice(None), *cell), chosen)
-            for name, i in itertools.product(family.names[1:], range(size)):
-                part = units[i][name.removeprefix(f"{family.root}/")]
-                # of the units found for each pair, those of the block that was chosen
-                at = np.arange(self.batch), chosen[:, i]
-                _write(element[name], (slice(None), *cell, i), jax.tree.map(lambda x, at=at: np.asarray(x)[at], part))
-        return Placed(element, np.zeros(self.batch), exact, settled)
+        for name in inner
+    }
+    terms = []
+    for term in problem.terms:
+        names = [axis.group for axis in term.axes]
+        if root in names:
+            at = names.index(root)
+            within = [_within(axis, prefix) for k, axis in enumerate(term.axes) if k != at]
+            terms.append(Term(np.moveaxis(term.target, at + 1, 1), np.moveaxis(term.source, at + 1, 1), tuple(within)))
+    n = problem.groups[root].size or 0
+    for slot in range(n):
+        each = []
+        for target, source, axes in terms:
+            one = target[:, slot] if len(target) == 1 else np.repeat(target[:, slot], n, 0)
+            each.append(Term(one, source.reshape(-1, *source.shape[2:]), axes))
+        yield Problem(tuple(each), groups)
 
 
-class _Blocks(NamedTuple):
-    """One block on its own: the symmetry of its units, and where its arrays stand in the sites."""
-
-    symmetry: Symmetry
-    # name -> site, piece, and the positions in it of the labels that say which block
-    places: dict[str, tuple[str, Piece, list[int]]]
-
-    @staticmethod
-    def of(bound: Symmetry, family: Family, task: _Task) -> _Blocks:
-        """The blocks of one family."""
-        prefix, chosen = f"{family.root}/", (*over(family.root), family.root)
-        axes: dict[str, tuple[AxisEntry, ...]] = {}
-        places = {}
-        for site in bound.axes:
-            for k, piece in enumerate(_pieces(bound, task.target, site)):
-                names = [axis.group for axis in piece.axes]
-                if family.root not in names:
-                    continue
-                at = [names.index(label) for label in chosen]
-                rest = [axis for position, axis in enumerate(piece.axes) if position not in at]
-                axes[f"{site}#{k}"] = tuple(_entry(axis, prefix) for axis in rest)
-                places[f"{site}#{k}"] = (site, piece, at)
-
-        def within(by_name: Mapping[str, Any]) -> dict[str, Any]:
-            return {name.removeprefix(prefix): x for name, x in by_name.items() if name.startswith(prefix)}
-
-        return _Blocks(Symmetry(axes, within(bound.kinds), orbits=within(bound.orbits)), places)
-
-    def cut(self, side: Side, cell: tuple[int, ...], lead: int) -> Side:
-        """All blocks of a cell, ``(*leading, blocks, *block)``."""
-
-        def one(value: np.ndarray, piece: Piece, at: list[int]) -> np.ndarray:
-            flat = value.reshape(*value.shape[:lead], -1)[..., piece.indices]
-            index: list[Any] = [slice(None)] * flat.ndim
-            for position, k in zip(at[:-1], cell, strict=True):
-                index[lead + position] = slice(k, k + 1)
-            flat = np.moveaxis(flat[tuple(index)], [lead + position for position in at], range(lead, lead + len(at)))
-            return flat.reshape(*flat.shape[:lead], *flat.shape[lead + len(at) - 1 :])
-
-        def cut(by_site: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-            return {name: one(by_site[site], piece, at) for name, (site, piece, at) in self.places.items()}
-
-        return Side(cut(side.loc), None if side.scale is None else cut(side.scale))
+def moved_by(problem: Problem, state: dict[str, Hard]) -> Problem:
+    """The same problem, of sources that were moved."""
+    return Problem(
+        tuple(term._replace(source=move(term.source, term.axes, state)) for term in problem.terms), problem.groups
+    )
 
 
-def _pieces(bound: Symmetry, target: Side, site: str) -> list[Piece]:
-    entries, shape = bound.axes[site], target.loc[site].shape
-    return pieces_of(entries, shape[len(shape) - num_axes(entries) :])
+# ---- steps -----------------------------------------------------------------------------------------------------------
 
 
-def _at(by_site: Mapping[str, np.ndarray], i: int) -> dict[str, np.ndarray]:
-    return {site: value[i] for site, value in by_site.items()}
+def _by_pairs(problem: Problem, family: Family, solve: Solve) -> Solution:
+    """The best element of one family, with all else as it stands; exact if each pair of blocks is."""
+    root, inner = family
+    state, group, batch = problem.identity(), problem.groups[root], problem.batch
+    n = group.size or 0
+    exact, settled = np.ones(batch, bool), np.ones(batch, bool)
+    worth, units = np.empty((batch, n, n)), []
+    for slot, pair in enumerate(pairs(problem, family)):
+        found = solve(pair)
+        worth[:, slot] = pair.score(found.state).reshape(batch, n)
+        units.append(found.state)
+        exact &= found.exact.reshape(batch, n).all(1)
+        settled &= found.converged.reshape(batch, n).all(1)
+    chosen = assign(worth)
+    state[root] = Hard(chosen)
+    for slot, found in enumerate(units):
+        # of the units found for each pair, those of the block that was chosen
+        at = np.arange(batch) * n + chosen[:, slot]
+        for name in inner:
+            state[name].write((slice(None), slot), found[name.removeprefix(f"{root}/")].at(at))
+    return Solution(state, exact, np.ones(batch, int), settled)
 
 
-def _entry(axis: Axis, prefix: str) -> AxisEntry:
+def _of_some(problem: Problem, names: list[str], solve: Solve) -> Solution:
+    """Some groups, with all others as they stand."""
+    terms = tuple(term._replace(axes=tuple(_of(axis, names) for axis in term.axes)) for term in problem.terms)
+    found = solve(Problem(terms, {name: problem.groups[name] for name in names}))
+    return found._replace(state=problem.identity() | found.state)
+
+
+def _with_blocks_still(problem: Problem, found: list[Family], solve: Solve) -> Solution:
+    """All groups but those that move blocks, with these as they stand: cell by cell, each a group of its own."""
+    cut, whole = problem, problem.identity()
+    for family in found:
+        cut = _cut(cut, family.root)
+    solution = solve(cut)
+    for name, part in whole.items():
+        if name in solution.state:
+            whole[name] = solution.state[name]
+        elif "/" in name:
+            root, below = name.split("/", 1)
+            for cell in range(problem.groups[root].size or 0):
+                part.write((slice(None), cell), solution.state[_in_cell(root, cell, below)])
+    return solution._replace(state=whole)
+
+
+def _from_barycentre(problem: Problem, found: list[Family], rest: list[str], solve: Solve) -> dict[str, Hard]:
+    """Each family with everything else at its average, and then all the rest."""
+    state = problem.identity()
+    for family in found:
+        step = _by_pairs(_averaged(problem, {family.root, *family.inner}), family, solve).state
+        state |= {name: step[name] for name in (family.root, *family.inner)}
+    if rest:
+        state |= {name: _of_some(moved_by(problem, state), rest, solve).state[name] for name in rest}
+    return state
+
+
+def _in_turns(problem: Problem, start: dict[str, Hard], steps: list[Callable[[Problem], Solution]]) -> Solution:
+    """Take steps in turns until none gains."""
+    state, objective = start, problem.score(start)
+    num_rounds, settled = np.zeros(problem.batch, int), np.zeros(problem.batch, bool)
+    for _ in range(MAX_ROUNDS):
+        gained = np.zeros(problem.batch, bool)
+        for step in steps:
+            tried = then(state, step(moved_by(problem, state)).state)
+            reached = problem.score(tried)
+            wins = reached > objective + _ROUNDING * problem.scale
+            state, objective = _choose(wins, tried, state), np.where(wins, reached, objective)
+            gained |= wins
+        num_rounds += ~settled
+        settled |= ~gained
+        if settled.all():
+            break
+    return Solution(state, np.zeros(problem.batch, bool), num_rounds, settled)
+
+
+# ---- terms -----------------------------------------------------------------------------------------------------------
+
+
+def _averaged(problem: Problem, names: set[str]) -> Problem:
+    """With each entry of a source the average of all that groups may bring there, but for some of the groups."""
+
+    def one(term: Term) -> Term:
+        target, source = term.target, term.source
+        for k, axis in enumerate(term.axes):
+            if axis.group is not None and axis.group not in names:
+                # what is constant along an axis meets the target's sum
+                target, mean = target.sum(k + 1, keepdims=True), source.mean(k + 1, keepdims=True)
+                source = np.zeros_like(mean) if axis.signed else mean
+        return Term(target, source, tuple(_of(axis, names) for axis in term.axes))
+
+    return Problem(tuple(map(one, problem.terms)), problem.groups)
+
+
+def _cut(problem: Problem, root: str) -> Problem:
+    """Block by block: the units of each are a group of their own."""
+
+    def one(term: Term) -> list[Term]:
+        names = [axis.group for axis in term.axes]
+        if root not in names:
+            return [term]
+        at = names.index(root)
+        rest = term.axes[:at] + term.axes[at + 1 :]
+
+        def named(axis: Axis, cell: int) -> Axis:
+            is_inner = axis.group is not None and axis.group.startswith(f"{root}/")
+            return axis._replace(group=_in_cell(root, cell, (axis.group or "").split("/", 1)[1])) if is_inner else axis
+
+        return [
+            Term(term.target.take(cell, at + 1), term.source.take(cell, at + 1), tuple(named(a, cell) for a in rest))
+            for cell in range(term.source.shape[at + 1])
+        ]
+
+    groups: dict[str, Group] = {}
+    for name, group in problem.groups.items():
+        if name == root:
+            continue
+        if not name.startswith(f"{root}/"):
+            groups[name] = group
+            continue
+        for cell in range(problem.groups[root].size or 0):
+            own = _in_cell(root, cell, name.split("/", 1)[1])
+            groups[own] = group._replace(over=over(own), cells=group.cells[1:])
+    return Problem(tuple(cut for term in problem.terms for cut in one(term)), groups)
+
+
+def _in_cell(root: str, cell: int, below: str) -> str:
+    """What a group in a block is called, once the block is one that stays: ``"head[2].unit"``."""
+    return f"{root}[{cell}].{below}"
+
+
+def _of(axis: Axis, names: set[str] | list[str]) -> Axis:
+    return axis if axis.group in names else Axis(None, False, None)
+
+
+def _within(axis: Axis, prefix: str) -> Axis:
     """The label of an axis within one block; what belongs to others stands still."""
-    if axis.group is None or not axis.group.startswith(prefix):
-        return None
-    name = axis.group.removeprefix(prefix)
-    return name if axis.signed else Unsigned(name)
+    inside = axis.group is not None and axis.group.startswith(prefix)
+    return axis._replace(group=(axis.group or "").removeprefix(prefix)) if inside else Axis(None, False, None)
 
 
-def _write(part: Any, where: tuple[Any, ...], new: Any) -> None:
-    """Overwrite one block's part of an element."""
-    for old, value in zip(jax.tree.leaves(part), jax.tree.leaves(new), strict=True):
-        old[where] = value
+# ---- batches ---------------------------------------------------------------------------------------------------------
 
 
-def _choose(first: np.ndarray, a: Element, b: Element) -> Element:
-    """One element for some of a batch and another for the others."""
-
-    def one(x: Any, y: Any) -> np.ndarray:
-        x, y = np.array(x), np.array(y)
-        return np.where(first.reshape(-1, *[1] * (x.ndim - 1)), x, y)
-
-    return {name: jax.tree.map(one, a[name], b[name]) for name in b}
+def _choose(first: np.ndarray, a: dict[str, Hard], b: dict[str, Hard]) -> dict[str, Hard]:
+    """One state for some of a batch and another for the others."""
+    chosen = {name: part.each(np.copy) for name, part in b.items()}
+    for name, part in chosen.items():
+        part.write(first, a[name].at(first))
+    return chosen
 
 
-def _where(first: np.ndarray, a: Placed, b: Placed) -> Placed:
-    return Placed(
-        _choose(first, a.element, b.element), *(np.where(first, x, y) for x, y in zip(a[1:], b[1:], strict=True))
+def _where(first: np.ndarray, a: Solution, b: Solution) -> Solution:
+    return Solution(
+        _choose(first, a.state, b.state), *(np.where(first, x, y) for x, y in zip(a[1:], b[1:], strict=True))
     )

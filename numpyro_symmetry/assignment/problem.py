@@ -1,7 +1,8 @@
 r"""The objective all costs share, bilinear in target and moved source: :math:`\sum_t \langle R_t,\, gB_t\rangle`.
 
 A batch of sources is matched at once. A group may stand on two axes of one term (transition matrices), in which case
-the objective is quadratic in it. Knows terms, groups and how elements act on them; no costs and no algorithms.
+the objective is quadratic in it; or be fibred over another that moves, which then stands on the term beside it. Knows
+terms, groups and how elements act on them; no costs and no algorithms.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ import numpy as np
 
 from numpyro_symmetry.assignment.chunks import BLOCK, slices
 from numpyro_symmetry.symmetry import Group, Hard, Symmetry
-from numpyro_symmetry.symmetry.action import each_by_its_own
+from numpyro_symmetry.symmetry.action import each_by_its_own, gather_axis
 from numpyro_symmetry.symmetry.axes import Axis
-from numpyro_symmetry.symmetry.hard import some_of
+from numpyro_symmetry.symmetry.hard import over, some_of
 
 
 class Term(NamedTuple):
@@ -58,6 +59,15 @@ class Soft(NamedTuple):
 # None stands for the barycentre: every unit the average of all, and zero where signs act
 Part = Hard | Soft | None
 State = Mapping[str, Part]
+
+
+class Solution(NamedTuple):
+    """Group -> assignment; for each of the batch whether it is exact, how many sweeps it took, whether it settled."""
+
+    state: dict[str, Hard]
+    exact: np.ndarray
+    num_sweeps: np.ndarray
+    converged: np.ndarray
 
 
 class Benefit(NamedTuple):
@@ -218,10 +228,18 @@ def without_signs(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
 
 def move(value: np.ndarray, axes: tuple[Axis, ...], state: State, *, skip: int | None = None) -> np.ndarray:
     """Values ``(batch, *shape)`` moved by a state, each of the batch by its own part, one axis left alone."""
-    for position, axis in enumerate(axes):
-        if axis.group is None or position == skip:
+    names = [axis.group or "" for axis in axes]
+    # blocks move before the units in them
+    for position in sorted(range(len(axes)), key=lambda k: names[k].count("/")):
+        name, signed = names[position], axes[position].signed
+        if not name or position == skip:
             continue
-        value = _move_axis(value, state.get(axis.group), position + 1, axis.signed)
+        part = state.get(name)
+        if "/" in name and isinstance(part, Hard):
+            cells = [names.index(label) for label in over(name)]
+            value = gather_axis(value, part if signed else Hard(part.permutation), position, cells, len(axes))
+        else:
+            value = _move_axis(value, part, position + 1, signed)
     return value
 
 

@@ -1,22 +1,22 @@
 """Which algorithm for which problem: exact where that is possible, otherwise the best of several.
 
 Groups that share no term are independent and solved apart. One group alone, not paired with itself, is a single
-assignment. A few groups of few elements are enumerated, all but the largest, which is then an assignment. Knows the
-bilinear problem; nothing of costs.
+assignment. A few groups of few elements are enumerated, all but the largest, which is then an assignment. Blocks in
+which units move are paired by what each pair is worth. Knows the bilinear problem; nothing of costs.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
 
 import numpy as np
 
 from numpyro_symmetry.assignment.descent import Descent, descend
 from numpyro_symmetry.assignment.frank_wolfe import frank_wolfe, graduated
 from numpyro_symmetry.assignment.linear import assign
-from numpyro_symmetry.assignment.problem import Problem, Term
+from numpyro_symmetry.assignment.nested import families, solve_nested
+from numpyro_symmetry.assignment.problem import Problem, Solution, Term
 from numpyro_symmetry.symmetry import Hard
 from numpyro_symmetry.symmetry.components import connected
 
@@ -26,15 +26,6 @@ _MAX_ENUMERATED = 1000
 _NARROW = 16
 _RESTARTS = 8
 _REWEIGHTING = 1.0
-
-
-class Solution(NamedTuple):
-    """Group -> assignment; for each of the batch whether it is exact, how many sweeps it took, whether it settled."""
-
-    state: dict[str, Hard]
-    exact: np.ndarray
-    num_sweeps: np.ndarray
-    converged: np.ndarray
 
 
 def solve(problem: Problem, method: str, rng: np.random.Generator) -> Solution:
@@ -59,7 +50,12 @@ def solve(problem: Problem, method: str, rng: np.random.Generator) -> Solution:
     exact, settled = np.ones(problem.batch, bool), np.ones(problem.batch, bool)
     num_sweeps = np.zeros(problem.batch, int)
     for component in components(problem):
-        found = _solve_component(component, method, rng)
+        if families(component):
+            # the same restarts each time: how often it is asked depends on the batch
+            seed = int(rng.integers(2**32))
+            found = solve_nested(component, lambda part, seed=seed: solve(part, method, np.random.default_rng(seed)))
+        else:
+            found = _solve_component(component, method, rng)
         state |= found.state
         exact, settled = exact & found.exact, settled & found.converged
         num_sweeps = np.maximum(num_sweeps, found.num_sweeps)

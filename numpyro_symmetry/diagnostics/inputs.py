@@ -1,6 +1,6 @@
 """What reports and plots of relabelled draws are given, checked.
 
-Knows `Rebased` and containers; computes nothing.
+Knows `Rebased` and containers; computes nothing but how often labels were exchanged.
 """
 
 from __future__ import annotations
@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from numpyro_symmetry.containers import Trace, read
-from numpyro_symmetry.symmetry import SymmetryError
+from numpyro_symmetry.symmetry import Hard, SymmetryError, compose, inverse, num_transpositions
 from numpyro_symmetry.symmetry.arguments import as_array, refuse_masked
+from numpyro_symmetry.symmetry.hard import to_element
 from numpyro_symmetry.traces import Rebased
 
 
@@ -108,3 +110,17 @@ def invariants_of(given: Any, leading: tuple[int, ...]) -> dict[str, np.ndarray]
             raise SymmetryError(f"Invariant {name!r} has shape {array.shape}, and so no entries to judge chains by.")
         found[str(name)] = array
     return found
+
+
+def transpositions(out: Rebased) -> dict[str, np.ndarray]:
+    """Group -> how many transpositions, ``(*chains, draws - 1)``, lie between each draw's labels and the one before it.
+
+    Of units in blocks that move: those in all blocks together.
+    """
+    shape = out.objective.shape
+    element = to_element({n: Hard(p.permutation) for n, p in out.view.parts(out.elements).items()}, shape)
+    axis = len(shape) - 1
+    before, after = np.arange(shape[-1] - 1), np.arange(1, shape[-1])
+    first, second = ({n: jnp.asarray(p).take(at, axis) for n, p in element.items()} for at in (before, after))
+    found = num_transpositions(compose(second, inverse(first)))
+    return {name: np.asarray(count).reshape(*shape[:-1], shape[-1] - 1, -1).sum(-1) for name, count in found.items()}

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from numpyro_symmetry.symmetry import PlainView, Symmetry
+from numpyro_symmetry.symmetry.hard import over
 
 # sites with more numbers to a unit enter sums across sites by the sum of their squares
 _MAX_NUMBERS = 8
@@ -59,7 +60,8 @@ def invariants(
     for site, one in sites.items():
         for name, array in _of_site(one, names[site]):
             found.setdefault(name, []).append(array)
-    for group in symmetry.groups:
+    # units in blocks that move are numbered anew in each block: there are no sums over blocks of the like
+    for group in (name for name in symmetry.groups if not over(name)):
         members = [site for site, one in sites.items() if group in one.groups]
         for first, second in _pairs(members):
             array = _across(sites[first], sites[second], group)

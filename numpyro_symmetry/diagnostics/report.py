@@ -13,10 +13,10 @@ from jax.typing import ArrayLike
 
 from numpyro_symmetry.containers import Trace
 from numpyro_symmetry.diagnostics.chains import Chains, chains_of, longest_stay
-from numpyro_symmetry.diagnostics.inputs import invariants_of, pair_of, same_draws
+from numpyro_symmetry.diagnostics.inputs import invariants_of, pair_of, same_draws, transpositions
 from numpyro_symmetry.diagnostics.invariants import has_both_signs, invariants
 from numpyro_symmetry.diagnostics.reading import facts, is_alarm, warnings_of
-from numpyro_symmetry.symmetry import SymmetryError, compose, inverse, num_transpositions
+from numpyro_symmetry.symmetry import SymmetryError
 from numpyro_symmetry.symmetry.shown import as_html
 from numpyro_symmetry.traces import Null, Rebased
 from numpyro_symmetry.traces.summary import A_GUESS, share_relabelled
@@ -268,13 +268,7 @@ def _only_signs(found: Report, trace: Trace, out: Rebased, given: Mapping[str, n
 
 
 def _transpositions(out: Rebased) -> dict[str, float]:
-    found = {}
-    for name, part in out.view.parts(out.elements).items():
-        permutation = part.permutation.reshape(*out.objective.shape, -1)
-        if permutation.shape[-2] > 1:
-            step = compose({name: permutation[..., 1:, :]}, inverse({name: permutation[..., :-1, :]}))
-            found[name] = float(np.mean(num_transpositions(step)[name]))
-    return found
+    return {name: float(np.mean(steps)) for name, steps in transpositions(out).items() if steps.size}
 
 
 def _table(rows: tuple[Row, ...]) -> str:

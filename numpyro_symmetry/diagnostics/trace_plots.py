@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from numpyro_symmetry.containers import Trace
-from numpyro_symmetry.diagnostics.inputs import as_rebased, pair_of, same_draws
+from numpyro_symmetry.diagnostics.inputs import as_rebased, pair_of, same_draws, transpositions
 from numpyro_symmetry.diagnostics.plots import as_axes
-from numpyro_symmetry.symmetry import SymmetryError, compose, inverse, num_transpositions
+from numpyro_symmetry.symmetry import SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_names, is_option
 from numpyro_symmetry.symmetry.axes import names_in
 from numpyro_symmetry.traces import Rebased
@@ -195,21 +196,19 @@ def plot_transpositions(out: Rebased, group: str | None = None, *, axes: Axes | 
     """
     as_rebased(out, "plot_transpositions(out)")
     axes = as_axes(axes, figsize=(7, 3))
-    elements = out.view.parts(out.elements)
-    names = list(elements)
+    steps = transpositions(out)
+    names = list(steps)
     if group is None and len(names) == 1:
         group = names[0]
     if not is_option(group, names):
         raise SymmetryError(f"group={group!r}: name one of {names}.")
-    permutation = elements[group].permutation
-    n = permutation.shape[-1]
-    for k, chain in enumerate(permutation.reshape(-1, out.objective.shape[-1], n)):
-        # what was done to the labels between one draw and the next
-        step = compose({group: chain[1:]}, inverse({group: chain[:-1]}))
-        axes.plot(np.arange(1, len(chain)), num_transpositions(step)[group], lw=0.7, label=f"chain {k}")
-    baseline = n - np.sum(1.0 / np.arange(1, n + 1))
+    one = out.view.symmetry.groups[group]
+    n, cells = one.size or 0, math.prod(one.cells)
+    for k, chain in enumerate(steps[group].reshape(-1, steps[group].shape[-1])):
+        axes.plot(np.arange(1, len(chain) + 1), chain, lw=0.7, label=f"chain {k}")
+    baseline = cells * (n - np.sum(1.0 / np.arange(1, n + 1)))
     axes.axhline(baseline, color="grey", ls=":", label="random labels")
-    axes.set(xlabel="draw", ylabel=f"transpositions of {group!r}", ylim=(-0.05 * n, n))
+    axes.set(xlabel="draw", ylabel=f"transpositions of {group!r}", ylim=(-0.05 * cells * n, cells * n))
     axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return axes
 

@@ -28,7 +28,7 @@ from numpyro_symmetry.discovery.labels.terms import (
     pinned,
 )
 from numpyro_symmetry.discovery.labels.usage import marks_of_usage
-from numpyro_symmetry.discovery.labels.values import Origin, Typed
+from numpyro_symmetry.discovery.labels.values import Origin, Typed, Value
 from numpyro_symmetry.discovery.labels.walk import Rule, Walk
 from numpyro_symmetry.discovery.proof.diagnose import words
 from numpyro_symmetry.discovery.proof.exchange import (
@@ -339,6 +339,13 @@ def _of_a_prior(finding: Finding, unread: set[str]) -> Finding:
 
 def type_program(program: Program, rules: Mapping[str, Rule] = RULES) -> Reading:
     """Walk through a log joint with free latent axes and pinned data."""
+    return walked(program, rules)[0]
+
+
+def walked(
+    program: Program, rules: Mapping[str, Rule] = RULES, num_kept: int | None = None
+) -> tuple[Reading, list[Value]]:
+    """The same, and the labels of the program's results, of which the first so many are outputs; all by default."""
     unused = Reason("nothing depends on it")
     sites: dict[str, list[Term]] = {
         site: [axis(n) if site in program.used else pinned(n, unused) for n in shape]
@@ -353,7 +360,7 @@ def type_program(program: Program, rules: Mapping[str, Rule] = RULES) -> Reading
     ]
     results = walk.run_closed(program.jaxpr, [*latent, *given])
     if program.keeps_entries:
-        for value, var in zip(results, program.jaxpr.jaxpr.outvars, strict=True):
+        for value, var in list(zip(results, program.jaxpr.jaxpr.outvars, strict=True))[:num_kept]:
             for term in walk.axes(value, var.aval.shape):
                 pin(term, Reason("is an output", strength="data"))
-    return Reading(sites, walk, program.names)
+    return Reading(sites, walk, program.names), results

@@ -135,7 +135,8 @@ class ActivationCost:
     Parameters
     ----------
     activations
-        Values of one network -> group name -> ``(num_data, n)``, one column a unit: a forward pass.
+        Values of one network -> group name -> ``(num_data, n)``, one column a unit: a forward pass, by hand or as
+        `find_activations` reads it off a function. Of a fibred group ``(num_data, *cells, n)``.
 
     Notes
     -----

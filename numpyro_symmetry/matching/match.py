@@ -7,16 +7,12 @@ objective recomputed from scratch in float64. Knows costs, Gaussians and the sol
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
 from numpyro_symmetry.assignment.family import Cost, is_cost
-from numpyro_symmetry.assignment.nested import Placed, families, place_nested
 from numpyro_symmetry.assignment.place import log_likelihoods, place
 from numpyro_symmetry.assignment.side import Arrays, Side
 from numpyro_symmetry.assignment.solve import METHODS
@@ -36,8 +32,9 @@ from numpyro_symmetry.matching.sides import (
 from numpyro_symmetry.symmetry import Element, Hard, PlainView, Symmetry, SymmetryError, num_transpositions
 from numpyro_symmetry.symmetry.arguments import is_option, refuse_tracers, seed_of
 from numpyro_symmetry.symmetry.axes import Axis
-from numpyro_symmetry.symmetry.families import stacked
+from numpyro_symmetry.symmetry.errors import warn
 from numpyro_symmetry.symmetry.hard import concatenate, to_element
+from numpyro_symmetry.symmetry.plain import told_of_torn
 from numpyro_symmetry.symmetry.shown import as_html
 
 
@@ -223,31 +220,20 @@ def _place(
     method: str,
     seed: np.random.SeedSequence,
 ) -> Match:
-    """Through the plain view, or where blocks move and units in them, pair by pair."""
-    if not families(bound) or 0 in leading:
-        view = PlainView.of(bound, left.loc)
-        left, right = (
-            Side(view.open(side.loc), side.scale and view.open(side.scale, common=True), view.weights)
-            for side in (left, right)
+    """Through the view in which groups are plain, and units in blocks that move stay with them."""
+    view = PlainView.of(bound, left.loc, nested=True)
+    if view.torn:
+        warn(
+            f"{told_of_torn(view)}: only one of the two levels is matched, whichever has more elements, and the result "
+            "may be far from the best. Match the other level in a second call, with symmetry.restrict."
         )
-        found = _in_chunks(view.symmetry, left, right, cost, leading, method, seed)
-        return found._replace(element=view.element(found.element, bound, leading))
-
-    def simpler(symmetry: Symmetry, target: Side, source: Side, lead: tuple[int, ...]) -> Placed:
-        one = _place(symmetry, target, source, cost, lead, method, seed)
-        return Placed(one.element, one.objective, one.exact, one.converged)
-
-    batch = math.prod(leading)
     left, right = (
-        Side(stacked(bound.stacks, s.loc), s.scale and stacked(bound.stacks, s.scale)) for s in (left, right)
+        Side(view.open(side.loc), side.scale and view.open(side.scale, common=True), view.weights)
+        for side in (left, right)
     )
-    bound = replace(bound, axes={name: stack.entries for name, stack in bound.stacks.items()})
-    source = _batch(right, left, right, batch)
-    found, num_rounds = place_nested(bound, left, source, batch, simpler)
-    before = simpler(Symmetry({}), left, source, (batch,)).objective
-    element = jax.tree.map(lambda x: jnp.asarray(x).reshape(*leading, *x.shape[1:]), found.element)
-    arrays = (found.objective, before, found.exact, num_rounds, found.converged)
-    return Match(element, *(np.asarray(x).reshape(leading) for x in arrays))
+    found = _in_chunks(view.symmetry, left, right, cost, leading, method, seed)
+    exact = found.exact & (not view.torn)
+    return found._replace(element=view.element(found.element, bound, leading), exact=exact)
 
 
 def _in_chunks(

@@ -21,6 +21,7 @@ from numpyro_symmetry.matching.gaussian import DiagonalGaussian
 from numpyro_symmetry.matching.guide_parameters import constrained_sites, has_covariance
 from numpyro_symmetry.symmetry import Element, Hard, Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_real_array, refuse_masked
+from numpyro_symmetry.symmetry.columns import columns_of
 from numpyro_symmetry.symmetry.pytrees import arrays_by_path, comes_by_site, refuse_other_structure, uncompared
 
 # sums of squares, of a great many numbers, stay finite, and do not vanish
@@ -218,5 +219,5 @@ def by_activations(cost: ActivationCost, target: Any, source: Any, symmetry: Sym
             f"activations returned groups {sorted(of_target)}; the symmetry has {sorted(bound.groups)}. "
             "Return one array (num_data, n) for each."
         )
-    columns = Symmetry({name: (None, name) for name in bound.groups}, bound.kinds, bound.sizes)
+    columns = columns_of(bound, bound.groups)
     return of_target, {k: np.reshape(v, lead + np.shape(of_target[k])) for k, v in of_source.items()}, columns

@@ -13,6 +13,9 @@ from numpyro_symmetry.symmetry.errors import SymmetryError
 from numpyro_symmetry.symmetry.hard import Hard, Part, over
 from numpyro_symmetry.symmetry.pieces import pieces_of
 
+# of more numbers, one gather after the other is faster than one of them all
+_FEW = 64
+
 
 def move(g: Mapping[str, Part], entries: tuple[AxisEntry, ...], value: Any) -> Any:
     """Move a value ``(*leading, *event)`` whose last axes have these entries, in NumPy if it is of NumPy."""
@@ -46,11 +49,12 @@ def _act(g: Mapping[str, Part], axes: Sequence[Axis], value: Any) -> Any:
             assert name is not None
             part, cells = Hard.of(g[name]), [names.index(label) for label in over(name)]
             part = part if axes[position].signed else Hard(part.permutation)
-            value = _gather_axis(value, part, position, cells, len(axes))
+            value = gather_axis(value, part, position, cells, len(axes))
     return value
 
 
-def _gather_axis(value: Any, part: Hard, position: int, cells: list[int], event_ndim: int) -> Any:
+def gather_axis(value: Any, part: Hard, position: int, cells: list[int], event_ndim: int) -> Any:
+    """Move one axis of a value ``(*leading, *event)``, the part's own axes being those at ``cells``, and this one."""
     xp: Any = np if isinstance(value, np.ndarray) else jnp
     part = part.each(xp.asarray)
     _refuse_signs(part, value.dtype)
@@ -80,13 +84,15 @@ def _gather_axis(value: Any, part: Hard, position: int, cells: list[int], event_
 
 def each_by_its_own(values: np.ndarray, part: Hard, axis: int) -> np.ndarray:
     """Values ``(batch, *shape)`` of NumPy, each of the batch moved along one axis by its own part ``(batch, n)``."""
-    moved = np.empty_like(values)
-    # one gather after the other is faster than one of them all
-    for k, permutation in enumerate(part.permutation):
-        values[k].take(permutation, axis - 1, out=moved[k], mode="clip")
+    shape = [1] * values.ndim
+    shape[0], shape[axis] = part.permutation.shape
+    if values[:1].size <= _FEW:
+        moved = np.take_along_axis(values, part.permutation.reshape(shape), axis)
+    else:
+        moved = np.empty_like(values)
+        for k, permutation in enumerate(part.permutation):
+            values[k].take(permutation, axis - 1, out=moved[k], mode="clip")
     if part.sign is not None:
-        shape = [1] * values.ndim
-        shape[0], shape[axis] = part.sign.shape
         moved *= part.sign.reshape(shape).astype(values.dtype)
     return moved
 

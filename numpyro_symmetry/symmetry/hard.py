@@ -95,6 +95,21 @@ def over(name: str) -> tuple[str, ...]:
     return tuple(accumulate(name.split("/"), "{}/{}".format))[:-1]
 
 
+def then(first: Mapping[str, Hard], step: Mapping[str, Hard]) -> dict[str, Hard]:
+    """One batch and after it another, of NumPy, ``(batch, *cells, n)`` each: units go where their blocks go."""
+
+    def one(name: str, values: np.ndarray) -> np.ndarray:
+        labels = over(name)
+        for k, label in enumerate(labels):
+            if label in step:
+                index, depth = step[label].permutation, len(labels) - k
+                values = np.take_along_axis(values, index.reshape(index.shape + (1,) * depth), -1 - depth)
+        return np.take_along_axis(values, step[name].permutation, -1)
+
+    both = {name: part.each(lambda x, name=name: one(name, x)) for name, part in first.items()}
+    return {n: part if part.sign is None else part._replace(sign=step[n].sign * part.sign) for n, part in both.items()}
+
+
 def permutation_of(part: Part) -> Array:
     """The permutation of one group's part of an element, without its signs."""
     return jnp.asarray(Hard.of(part).permutation)

@@ -1,15 +1,15 @@
-"""A symmetry taken apart until every group permutes all of its indices alike: no orbits, no fibres, no joined axes.
+"""A symmetry taken apart until every group permutes all of its indices alike: no orbits, no cells, no joined axes.
 
-Algorithms see only this view of it. Values are cut into pieces, and elements put together again. Knows symmetries and
-arrays; no densities.
+Where blocks move and units in them, either one of the two is held still, or they stay together, the units fibred over
+blocks that move. Algorithms see only this view of it. Values are cut into pieces, and elements put together again.
+Knows symmetries and arrays; no densities.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -29,6 +29,16 @@ from numpyro_symmetry.symmetry.symmetry import Symmetry
 _INDEX = np.int32
 
 Box = tuple[slice, ...]
+# of an axis: a plain group, if one acts there, and the indices that it permutes
+Cut = tuple[str | None, np.ndarray]
+
+
+def moving_blocks(symmetry: Symmetry) -> dict[str, list[str]]:
+    """The outermost groups that move blocks in which others move, each with those others."""
+    groups = symmetry.groups
+    inner = {name: [n for n in groups if name in over(n)] for name in groups}
+    roots = [name for name in groups if inner[name] and not any(label in groups for label in over(name))]
+    return {name: inner[name] for name in roots}
 
 
 def untangled(symmetry: Symmetry) -> Symmetry:
@@ -37,10 +47,43 @@ def untangled(symmetry: Symmetry) -> Symmetry:
     Units of heads that move themselves form a wreath product, ``S_d ≀ S_h``, whose factors do not act one apart from
     the other. Either the outer groups are held still or the inner ones, whichever leaves more elements.
     """
-    groups = symmetry.groups
     refuse_what_is_not_full(symmetry)
-    outer = {label for name in groups for label in over(name) if label in groups}
-    inner = {name for name in groups if any(label in groups for label in over(name))}
+    return _with_one_level(
+        symmetry, {name for inner in moving_blocks(symmetry).items() for name in (inner[0], *inner[1])}
+    )
+
+
+def separated(symmetry: Symmetry, shapes: Mapping[str, tuple[int, ...]]) -> tuple[Symmetry, dict[str, list[str]]]:
+    """A large subgroup in which blocks can be paired one by one, with all units in them; and those that cannot.
+
+    Blocks that carry signs, or stand on two axes of one array, cannot: of these one level moves, as in `untangled`.
+    """
+    refuse_what_is_not_full(symmetry)
+    found = moving_blocks(symmetry)
+    stands = [
+        [axis.group for axis in piece.axes]
+        for stack in symmetry.stacks.values()
+        for piece in pieces_of(stack.entries, stack.shape(shapes))
+    ]
+    outer = {label for inner in found.values() for name in inner for label in over(name) if label in symmetry.groups}
+    stuck = {n for n in outer if symmetry.groups[n].signed or any(here.count(n) > 1 for here in stands)}
+    torn = {root: inner for root, inner in found.items() if stuck & {root, *inner}}
+    return _with_one_level(symmetry, {name for root, inner in torn.items() for name in (root, *inner)}), torn
+
+
+def told_of_torn(view: PlainView) -> str:
+    """Which blocks cannot be paired one by one, in words."""
+    return (
+        f"Groups {list(view.torn)} move blocks in which {list(view.torn.values())} move too, and blocks carry signs or "
+        "stand on two axes of one site"
+    )
+
+
+def _with_one_level(symmetry: Symmetry, names: set[str]) -> Symmetry:
+    """Of some groups those in which others move, or those that move in others: whichever leaves more elements."""
+    groups = symmetry.groups
+    outer = {label for name in names for label in over(name) if label in names}
+    inner = {name for name in names if any(label in names for label in over(name))}
     if not outer:
         return symmetry
     choices = [symmetry.restrict([n for n in groups if n not in gone]) for gone in (outer, inner)]
@@ -66,7 +109,7 @@ def refuse_what_is_not_full(symmetry: Symmetry) -> None:
 
 @dataclass(frozen=True)
 class PlainView:
-    """A bound and untangled symmetry as one that is plain, on pieces of its sites.
+    """A bound symmetry, untangled or separated, as one that is plain, on pieces of its sites.
 
     Attributes
     ----------
@@ -76,20 +119,26 @@ class PlainView:
         Site -> shape of an event: the axes that its entries describe.
     with_single
         Whether a group of one index is one of the view, unless it is cut into orbits or cells.
+    torn
+        Blocks that cannot be paired one by one, though units move in them: of which one level is held still.
     """
 
     whole: Symmetry
     shapes: dict[str, tuple[int, ...]]
     with_single: bool = False
+    torn: Mapping[str, list[str]] = field(default_factory=dict)
 
     @staticmethod
-    def of(symmetry: Symmetry, values: Mapping[str, Any], *, with_single: bool = False) -> PlainView:
-        """The view of a symmetry, bound, with the sizes of values."""
+    def of(
+        symmetry: Symmetry, values: Mapping[str, Any], *, with_single: bool = False, nested: bool = False
+    ) -> PlainView:
+        """The view of a symmetry, bound, with the sizes of values; ``nested``: with units in blocks that move too."""
         shapes = {}
         for site, entries in symmetry.axes.items():
             shape = np.shape(values[site])
             shapes[site] = tuple(shape[len(shape) - num_axes(entries) :])
-        return PlainView(untangled(symmetry), {site: shapes[site] for site in untangled(symmetry).axes}, with_single)
+        whole, torn = separated(symmetry, shapes) if nested else (untangled(symmetry), {})
+        return PlainView(whole, {site: shapes[site] for site in whole.axes}, with_single, torn)
 
     @cached_property
     def symmetry(self) -> Symmetry:
@@ -144,23 +193,30 @@ class PlainView:
         given = {name: Hard.of(part).each(jnp.asarray) for name, part in plain.items()}
         batch = next((part.permutation.shape[:-1] for part in given.values()), batch)
         groups = (symmetry or self.whole).groups
+        cells = {name: len(group.cells) for name, group in self.symmetry.groups.items()}
+        for name, part in given.items():
+            shape = part.permutation.shape
+            batch = shape[: len(shape) - 1 - cells[name]]
         parts = {name: group.identity(batch).each(jnp.asarray) for name, group in groups.items()}
         for name, (group, cell, members) in self._cells.items():
             if groups[group].orbits is None and not cell:
                 parts[group] = given[name]
                 continue
-            at, here = (..., *cell, members), parts[group]
-            permutation = here.permutation.at[at].set(jnp.asarray(members)[given[name].permutation])
-            sign = here.sign if here.sign is None else here.sign.at[at].set(given[name].sign)
+            at, here = (..., *np.ix_(*cell, members)), parts[group]
+            shape = *batch, *map(len, cell), len(members)
+            one = given[name].each(lambda x, shape=shape: x.reshape(shape))
+            permutation = here.permutation.at[at].set(jnp.asarray(members)[one.permutation])
+            sign = here.sign if here.sign is None else here.sign.at[at].set(one.sign)
             parts[group] = Hard(permutation, sign)
         return {name: part.part() for name, part in parts.items()}
 
     def parts(self, element: Element) -> dict[str, Hard]:
-        """The inverse of `element`, of one batch ``(*leading, *cells, n)``: plain elements ``(batch, n)``, of NumPy."""
+        """The inverse of `element`, of one batch ``(*leading, *cells, n)``: plain elements ``(batch, *cells, n)``."""
         given = from_element({name: part for name, part in element.items() if name in self.whole.groups})
-        found = {}
+        found, groups = {}, self.symmetry.groups
         for name, (group, cell, members) in self._cells.items():
-            part = given[group].at((slice(None), *cell, members))
+            shape = -1, *groups[name].cells, len(members)
+            part = given[group].at((slice(None), *np.ix_(*cell, members))).each(lambda x, shape=shape: x.reshape(shape))
             found[name] = part._replace(permutation=np.searchsorted(members, part.permutation))
         return found
 
@@ -171,15 +227,18 @@ class PlainView:
     # ---- private -----------------------------------------------------------------------------------------------
 
     @cached_property
-    def _cells(self) -> dict[str, tuple[str, tuple[int, ...], np.ndarray]]:
-        """Plain group -> the group it is of, its cell, and the indices it permutes."""
-        return {
-            plain: (name, cell, members.astype(_INDEX))
-            for name, group in self.whole.groups.items()
-            for cell in np.ndindex(*group.cells)
-            for plain, members in self._orbits(name, cell)
-            if plain is not None
-        }
+    def _cells(self) -> dict[str, tuple[str, tuple[np.ndarray, ...], np.ndarray]]:
+        """Plain group -> the group it is of, its cells along each label it is fibred over, and what it permutes."""
+        found = {}
+        for name, group in self.whole.groups.items():
+            choices: list[dict[str, Cut]] = [{}]
+            for label, n in zip(group.over, group.cells, strict=True):
+                choices = [above | {label: cut} for above in choices for cut in self._cuts(label, n, above, apart=True)]
+            for above in choices:
+                for plain, members in self._cuts(name, group.size or 0, above):
+                    if plain is not None:
+                        found[plain] = name, tuple(cut[1] for cut in above.values()), members.astype(_INDEX)
+        return found
 
     @cached_property
     def _pieces(self) -> dict[str, tuple[Stack, Piece]]:
@@ -202,40 +261,47 @@ class PlainView:
         """A piece cut further, until each of its axes has one plain label: cell by cell, and orbit by orbit."""
         groups, names = self.whole.groups, [axis.group or "" for axis in piece.axes]
         needed = {label for name in names if name in groups for label in groups[name].over}
-        fixed = [k for k, name in enumerate(names) if name in needed]
+        # what others are fibred over is cut before them
+        order = sorted(
+            range(len(names)), key=lambda k: (names[k] not in needed, (names[k] in needed) * names[k].count("/"))
+        )
+        choices: list[dict[int, Cut]] = [{}]
+        for k in order:
+            if piece.complement is not None and k == piece.complement[0]:
+                own = (names[k] if names[k] in groups else None, np.array([0]))
+                choices = [chosen | {k: own} for chosen in choices]
+                continue
+            apart, n = names[k] in needed, piece.indices.shape[k]
+            choices = [
+                chosen | {k: cut}
+                for chosen in choices
+                for cut in self._cuts(names[k], n, {names[j]: one for j, one in chosen.items()}, apart=apart)
+            ]
         found = []
-        for cell in np.ndindex(*(piece.indices.shape[k] for k in fixed)):
-            where = dict(zip((names[k] for k in fixed), cell, strict=True))
-            choices: list[list[tuple[str | None, np.ndarray]]] = []
-            for k, (name, n) in enumerate(zip(names, piece.indices.shape, strict=True)):
-                if piece.complement is not None and k == piece.complement[0]:
-                    choices.append([(name if name in groups else None, np.array([0]))])
-                elif name in where:
-                    choices.append([(None, np.array([where[name]]))])
-                elif name in groups:
-                    choices.append(self._orbits(name, tuple(where[label] for label in groups[name].over)))
-                else:
-                    choices.append([(None, np.arange(n))])
-            for chosen in itertools.product(*choices):
-                axes = tuple(
-                    axis._replace(group=group, size=None) for axis, (group, _) in zip(piece.axes, chosen, strict=True)
-                )
-                indices = piece.indices[np.ix_(*(members for _, members in chosen))]
-                found.append(piece._replace(axes=axes, indices=indices))
+        for chosen in choices:
+            cuts = [chosen[k] for k in range(len(names))]
+            axes = tuple(a._replace(group=group, size=None) for a, (group, _) in zip(piece.axes, cuts, strict=True))
+            indices = piece.indices[np.ix_(*(members for _, members in cuts))]
+            found.append(piece._replace(axes=axes, indices=indices))
         return found
 
-    def _orbits(self, name: str, cell: tuple[int, ...]) -> list[tuple[str | None, np.ndarray]]:
-        """The plain groups of one cell with the indices they permute, and those that nothing moves."""
-        group = self.whole.groups[name]
-        is_uncut = group.orbits is None and not cell
-        found: list[tuple[str | None, np.ndarray]] = []
+    def _cuts(self, name: str, n: int, above: Mapping[str, Cut], *, apart: bool = False) -> list[Cut]:
+        """The plain groups of an axis, given where it stands of what it is fibred over, and what nothing moves.
+
+        ``apart``: the latter one by one, for others are fibred over it.
+        """
+        group = self.whole.groups.get(name)
+        orbits = [np.arange(n)] if group is None else group.members()
+        found: list[Cut] = []
         alone = []
-        for label, members in enumerate(group.members()):
-            if len(members) > 1 or group.signed or (self.with_single and is_uncut):
-                found.append((_plain_name(name, group, cell, label), members))
+        for label, members in enumerate(orbits):
+            is_single = self.with_single and not apart and group is not None and group.orbits is None and not group.over
+            if group is not None and (len(members) > 1 or group.signed or is_single):
+                found.append((_plain_name(name, group, above, label), members))
             else:
                 alone.append(members)
-        return found + ([(None, np.sort(np.concatenate(alone)))] if alone else [])
+        still = np.sort(np.concatenate(alone)) if alone else np.arange(0)
+        return found + ([(None, one) for one in still[:, None]] if apart else [(None, still)] if alone else [])
 
 
 def _box(indices: np.ndarray, shape: tuple[int, ...]) -> Box | None:
@@ -261,9 +327,17 @@ def _take(value: Any, shape: tuple[int, ...], indices: np.ndarray, box: Box | No
     return flat.at[..., indices].get(mode="promise_in_bounds", unique_indices=True)
 
 
-def _plain_name(name: str, group: Group, cell: tuple[int, ...], label: int) -> str:
-    where = f"{list(cell)}" if cell else ""
-    return f"{name}{where}{f':{label}' if group.orbits is not None else ''}".replace("/", ".")
+def _plain_name(name: str, group: Group, above: Mapping[str, Cut], label: int) -> str:
+    """Of a part of a group: fibred over the blocks that move, and named after the cells that do not."""
+    blocks, below, cells = "", name, []
+    for outer in group.over:
+        plain, members = above[outer]
+        if plain is None:
+            cells.append(int(members[0]))
+        else:
+            blocks, below, cells = f"{plain}/", name.removeprefix(f"{outer}/"), []
+    where = f"{cells}" if cells else ""
+    return blocks + f"{below}{where}{f':{label}' if group.orbits is not None else ''}".replace("/", ".")
 
 
 def _plain_entry(axis: Axis) -> AxisEntry:

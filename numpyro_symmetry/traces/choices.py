@@ -5,6 +5,8 @@ Knows draws and symmetries; computes nothing.
 
 from __future__ import annotations
 
+import math
+
 from numpyro_symmetry.containers.trace import Arrays
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.axes import names_in
@@ -42,7 +44,7 @@ def _numbers_in_a_slot(draws: Arrays, plain: Symmetry) -> int:
     count = dict.fromkeys(plain.groups, 0)
     for site, entries in plain.axes.items():
         for name in names_in(entries):
-            count[name] += draws[site][0].size // plain.sizes[name]
+            count[name] += draws[site][0].size // (plain.sizes[name] * math.prod(plain.groups[name].cells))
     return max(count.values(), default=0)
 
 

@@ -9,7 +9,9 @@ import itertools
 
 import numpy as np
 
+from numpyro_symmetry.assignment.nested import Family, families, moved_by, pairs
 from numpyro_symmetry.assignment.problem import Problem
+from numpyro_symmetry.assignment.solve import solve
 from numpyro_symmetry.symmetry import Hard
 
 # the exact second best takes n^3 operations a draw; above this only exchanges of two labels are looked at
@@ -19,10 +21,10 @@ MAX_EXACT = 32
 def margins(problem: Problem, state: dict[str, Hard]) -> np.ndarray:
     r"""Objective of the labels in use minus that of the next best, ``(batch,)``.
 
-    One group is changed at a time. The next best assignment differs from the best by a cycle: with
-    :math:`D_{ij}` the loss of moving what is in slot j to slot i, it is the shortest directed cycle of :math:`D`, found
-    by Floyd and Warshall's recursion; above 32 labels only exchanges of two, and where a group stands on two axes of
-    one site likewise.
+    One group is changed at a time, blocks with all units in them. The next best assignment differs from the best by a
+    cycle: with :math:`D_{ij}` the loss of moving what is in slot j to slot i, it is the shortest directed cycle of
+    :math:`D`, found by Floyd and Warshall's recursion; above 32 labels only exchanges of two, and where a group
+    stands on two axes of one site likewise.
 
     Parameters
     ----------
@@ -37,10 +39,28 @@ def margins(problem: Problem, state: dict[str, Hard]) -> np.ndarray:
         Infinite where there is nothing to choose.
     """
     smallest = np.full(problem.batch, np.inf)
+    nested = families(problem)
+    for family in nested:
+        smallest = np.minimum(smallest, _of_blocks(problem, state, family))
     for name in problem.groups:
+        if any(name in (family.root, *family.inner) for family in nested):
+            continue
         found = _of_exchanges(problem, state, name) if problem.pairs_with_itself(name) else _of(problem, state, name)
         smallest = np.minimum(smallest, found)
     return smallest
+
+
+def _of_blocks(problem: Problem, state: dict[str, Hard], family: Family) -> np.ndarray:
+    """Of blocks, the best units of each pair with them; and of the units in each block where it stands."""
+    here, n = moved_by(problem, state), problem.groups[family.root].size or 0
+    worth, best = np.empty((problem.batch, n, n)), np.full(problem.batch, np.inf)
+    for slot, pair in enumerate(pairs(here, family)):
+        found = solve(pair, "auto", np.random.default_rng(0))
+        worth[:, slot] = pair.score(found.state).reshape(-1, n)
+        stays = pair.at(np.arange(problem.batch) * n + slot)
+        best = np.minimum(best, margins(stays, stays.identity()))
+    loss = np.diagonal(worth, axis1=1, axis2=2)[..., None] - worth
+    return np.minimum(best, _shortest_cycle(loss) if n <= MAX_EXACT else _shortest_exchange(loss))
 
 
 def _of(problem: Problem, state: dict[str, Hard], name: str) -> np.ndarray:

@@ -12,8 +12,9 @@ import numpy as np
 
 from numpyro_symmetry.assignment.family import State, mean_statistics
 from numpyro_symmetry.assignment.side import Side
-from numpyro_symmetry.symmetry import Hard, PlainView, SymmetryError
+from numpyro_symmetry.symmetry import Hard, PlainView, SymmetryError, inverse
 from numpyro_symmetry.symmetry.arguments import as_real_array, refuse_masked, shape_of
+from numpyro_symmetry.symmetry.hard import from_element, then, to_element
 from numpyro_symmetry.traces.acting import act
 from numpyro_symmetry.traces.coordinates import Arrays, refuse_other_coordinates
 from numpyro_symmetry.traces.costs import Seen
@@ -114,14 +115,17 @@ def slots_of(reference: Mapping[str, Any], found: Relabelling, seen: Seen, view:
     return relabel(family, seen.plain.groups, natural, max_rounds=1).state
 
 
+def inverses(state: State) -> State:
+    """What undoes each of a batch of labels."""
+    return from_element(inverse(to_element(state, (len(next(iter(state.values())).permutation),))))
+
+
 def renamed(state: State, names: State) -> State:
-    """The same labels under other names: what each slot is to be called, one element of each group."""
-
-    def one(part: Hard, to: Hard) -> Hard:
-        permutation, sign = part.at((slice(None), to.permutation[0]))
-        return Hard(permutation, sign if sign is None or to.sign is None else sign * to.sign)
-
-    return {name: one(part, names[name]) if name in names else part for name, part in state.items()}
+    """The same labels under other names: what each slot is to be called, one element of some of the groups."""
+    still = {name: part.at([0]).each(np.ones_like) for name, part in state.items()}
+    for part in still.values():
+        part.permutation[:] = np.arange(part.permutation.shape[-1])
+    return then(state, still | names)
 
 
 def order_of(seen: Seen, view: PlainView, state: State, site: str) -> State:

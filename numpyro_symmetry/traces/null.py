@@ -10,6 +10,7 @@ the trace's. Knows families and coordinates; no containers.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -23,7 +24,7 @@ from numpyro_symmetry.assignment.problem import move
 from numpyro_symmetry.assignment.side import Side
 from numpyro_symmetry.symmetry import Symmetry
 from numpyro_symmetry.symmetry.axes import Axis
-from numpyro_symmetry.symmetry.hard import from_element
+from numpyro_symmetry.symmetry.hard import from_element, over
 from numpyro_symmetry.symmetry.shown import as_html
 from numpyro_symmetry.traces.coordinates import Arrays
 from numpyro_symmetry.traces.costs import GaussianCost, Seen
@@ -87,11 +88,12 @@ class Null(NamedTuple):
         The same of shuffled draws, which have no identity: the most that any of the searches arrived at, on average
         over shuffles.
     separation
-        Group -> ``(n,)``: distance of each slot's mean from the nearest other slot's (and, where signs are exchanged,
-        from all slots' negatives), in standard deviations within the two.
+        Group -> ``(n,)``, of units in blocks that move ``(blocks * n,)``: distance of each slot's mean from the nearest
+        other slot's of its block (and, where signs are exchanged, from all slots' negatives), in standard deviations
+        within the two.
     separation_null
-        Group -> ``(n,)``, in descending order, of the shuffle whose slots came to lie furthest apart: the null's slots
-        are nobody's.
+        Group -> the same shape, in descending order, of the shuffle whose slots came to lie furthest apart: the null's
+        slots are nobody's.
     scale_ratio
         Standard deviations within slots that relabelling leaves of simulated draws, relative to the true ones. Below
         one, the trace's own are too small by about as much.
@@ -309,34 +311,35 @@ def _share(parts: Iterable[tuple[float, float]]) -> float:
 
 
 def _separation(values: Arrays, axes: Mapping[str, tuple[Axis, ...]]) -> dict[str, np.ndarray]:
-    """Distance of each slot from the nearest other, in standard deviations within the two."""
+    """Distance of each slot from the nearest other of its block, in standard deviations within the two."""
     means: dict[str, list[np.ndarray]] = {}
     variances: dict[str, list[np.ndarray]] = {}
     signed: dict[str, bool] = {}
     for site, value in values.items():
-        mean, variance = value.mean(0), value.var(0)
-        seen = set()
-        for k, axis in enumerate(axes[site]):
-            if axis.group is None or axis.group in seen:
-                continue
-            seen.add(axis.group)
+        mean, variance, names = value.mean(0), value.var(0), [axis.group for axis in axes[site]]
+        for name in dict.fromkeys(filter(None, names)):
+            # ``(block, slot, number)``; one block where none of them move
+            at = [names.index(label) for label in (*over(name), name)]
+            shape = -1, mean.shape[at[-1]], mean.size // math.prod(mean.shape[k] for k in at)
             for into, array in ((means, mean), (variances, variance)):
-                into.setdefault(axis.group, []).append(np.moveaxis(array, k, 0).reshape(array.shape[k], -1))
-            signed[axis.group] = signed.get(axis.group, False) or axis.signed
+                into.setdefault(name, []).append(np.moveaxis(array, at, range(len(at))).reshape(shape))
+            flips = any(axis.signed for axis in axes[site] if axis.group == name)
+            signed[name] = signed.get(name, False) or flips
     found = {}
     for name, parts in means.items():
-        mean = np.concatenate(parts, 1)
-        variance = np.concatenate(variances[name], 1)
+        mean = np.concatenate(parts, 2)
+        variance = np.concatenate(variances[name], 2)
         variance = np.maximum(variance, max(_MIN_VARIANCE * float(variance.mean()), np.finfo(float).tiny))
-        nearest = np.full(len(mean), np.inf)
-        for k in range(len(mean)):
-            spread = 0.5 * (variance + variance[k])
-            others = np.arange(len(mean)) != k
-            distance = (np.square(mean - mean[k]) / spread).sum(1)
-            nearest[k] = np.sqrt(distance[others].min(initial=np.inf))
+        nearest = np.full(mean.shape[:2], np.inf)
+        for block, k in np.ndindex(*nearest.shape):
+            here, spread = mean[block], 0.5 * (variance[block] + variance[block, k])
+            others = np.arange(len(here)) != k
+            distance = (np.square(here - here[k]) / spread).sum(1)
+            nearest[block, k] = np.sqrt(distance[others].min(initial=np.inf))
             if signed[name]:
-                nearest[k] = min(nearest[k], np.sqrt((np.square(mean + mean[k]) / spread).sum(1).min()))
-        found[name] = nearest
+                opposite = np.sqrt((np.square(here + here[k]) / spread).sum(1).min())
+                nearest[block, k] = min(nearest[block, k], opposite)
+        found[name] = nearest.ravel()
     return found
 
 

@@ -20,8 +20,10 @@ from numpyro_symmetry.models import PARTS, Model
 from numpyro_symmetry.symmetry import Complement, PlainView, Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_count, as_flag, as_key, as_model_arguments, is_option, seed_of
 from numpyro_symmetry.symmetry.axes import AxisEntry
+from numpyro_symmetry.symmetry.errors import warn
 from numpyro_symmetry.symmetry.families import by_site
 from numpyro_symmetry.symmetry.hard import from_element, to_element
+from numpyro_symmetry.symmetry.plain import told_of_torn
 from numpyro_symmetry.traces.acting import act
 from numpyro_symmetry.traces.choices import chosen_cost, chosen_starts
 from numpyro_symmetry.traces.coordinates import Arrays
@@ -39,6 +41,7 @@ from numpyro_symmetry.traces.margin import margins
 from numpyro_symmetry.traces.naming import (
     brought_to,
     index_of,
+    inverses,
     likeliest_or_first,
     order_of,
     refuse_another_frame,
@@ -270,7 +273,12 @@ def _relabelled(trace: Trace, bound: Symmetry, labels: dict[str, str], options: 
     """Relabel the sites of a symmetry, through its plain view."""
     draws = trace.flat(list(bound.axes))
     refuse_bad_draws(draws, trace.leading)
-    view = PlainView.of(bound, draws, with_single=True)
+    view = PlainView.of(bound, draws, with_single=True, nested=True)
+    if view.torn:
+        warn(
+            f"{told_of_torn(view)}: only one of the two levels is relabelled, whichever has more elements. Relabel the "
+            "other in a second call, with symmetry.restrict."
+        )
     plain, opened = view.symmetry, view.open(draws)
     if not plain.groups:
         raise SymmetryError("The symmetry is trivial: there is nothing to relabel.")
@@ -327,10 +335,9 @@ def _searched(
 def _named(found: Relabelling, index: int | None, options: _Options, seen: Seen, view: PlainView) -> Relabelling:
     """The labels that were found, as slots are to be called: a reference gives them names, and has no other say."""
     if index is not None:
-        names = {name: part.at([index]).inverse() for name, part in found.state.items()}
+        names = inverses({name: part.at([index]) for name, part in found.state.items()})
     elif isinstance(options.reference, Mapping):
-        slots = slots_of(options.reference, found, seen, view)
-        names = {name: part.inverse() for name, part in slots.items()}
+        names = inverses(slots_of(options.reference, found, seen, view))
     elif options.order_by is not None:
         names = order_of(seen, view, found.state, options.order_by)
     else:

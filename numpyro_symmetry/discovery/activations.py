@@ -1,0 +1,276 @@
+"""What units compute, read off a function as it is: the intermediate values along whose axes a symmetry's groups stand.
+
+Typing says which values may carry a group, numbers whether they do. Knows functions and symmetries; no matching.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.extend import core
+
+from numpyro_symmetry.discovery.find import walked
+from numpyro_symmetry.discovery.inputs import asking
+from numpyro_symmetry.discovery.labels.program import read_function
+from numpyro_symmetry.discovery.labels.terms import Atom, Joined, Product, Term, resolve
+from numpyro_symmetry.discovery.labels.values import Typed
+from numpyro_symmetry.models.compat import bind_params, called
+from numpyro_symmetry.models.functions import outputs_of_function
+from numpyro_symmetry.symmetry import Concat, Split, Symmetry, SymmetryError, Unsigned
+from numpyro_symmetry.symmetry.axes import VIRTUAL, AxisEntry
+from numpyro_symmetry.symmetry.columns import columns_of
+from numpyro_symmetry.symmetry.hard import over
+from numpyro_symmetry.symmetry.pytrees import arrays_by_path
+
+Values = Mapping[str, Any]
+# of the values that carry a group, so many are tried
+_MAX_TRIED = 4
+# moved before or after, values agree but for rounding
+_ROUNDING = 1e-3
+
+
+def find_activations(
+    function: Callable, args: tuple, symmetry: Symmetry, *, argnum: int = 0
+) -> Callable[[Any], dict[str, Array]]:
+    r"""What every unit of a symmetry computes on data, as a function of the parameters alone.
+
+    Of each group it is an intermediate value :math:`v` of the function with an axis along which the group acts,
+    :math:`v(g\theta)=g\,v(\theta)`: of those with the most data the last, in a network after the nonlinearity. Each
+    unit's values are centred (but where signs act) and have norm one, so that their squared distances are
+    :math:`2 - 2\,\text{correlation}`.
+
+    Parameters
+    ----------
+    function
+        Any JAX function of a pytree of parameters and of data, such as a network's ``apply``. It is not edited.
+    args
+        Its arguments; the arrays in all but one of them are the data on which units are compared: a batch.
+    symmetry
+        Of that argument: what `find_symmetry` found, or one written by hand.
+    argnum
+        Which argument holds the parameters.
+
+    Returns
+    -------
+    callable
+        Parameters, by site or as a pytree -> group -> ``(num_data, n)``, for `ActivationCost`; of a group that is
+        fibred over others ``(num_data, *cells, n)``.
+
+    Raises
+    ------
+    SymmetryError
+        If no value can be seen that a group moves, such as inside a loop; the symmetry does not fit the function; or
+        the function has an argument that `find_symmetry` refuses.
+
+    See Also
+    --------
+    ActivationCost : the cost of `match` that compares them.
+
+    References
+    ----------
+    Li, Yosinski, Clune, Lipson and Hopcroft (2015), *Convergent Learning*; Ainsworth, Hayase and Srinivasa (2023),
+    *Git Re-Basin*, section 3.1.
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp
+    >>> from numpyro_symmetry import ActivationCost, find_activations, find_symmetry, match
+    >>> def network(params, x):
+    ...     return jnp.tanh(x @ params["w1"]) @ params["w2"]
+    >>> source = {"w1": jnp.array([[1.0, 2.0, 3.0]]), "w2": jnp.zeros((3, 1))}
+    >>> target = {"w1": jnp.array([[3.0, 1.0, 2.0]]), "w2": jnp.ones((3, 1))}
+    >>> x = jnp.linspace(-1.0, 1.0, 20)[:, None]
+    >>> symmetry = find_symmetry(network, (target, x), argnum=0)
+    >>> cost = ActivationCost(find_activations(network, (target, x), symmetry))
+    >>> {name: part.permutation.tolist() for name, part in match(target, source, symmetry, cost=cost).element.items()}
+    {'w2': [2, 0, 1]}
+    """
+    if not isinstance(symmetry, Symmetry):
+        raise TypeError(f"symmetry must be a Symmetry, as find_symmetry returns it; got {type(symmetry).__name__}.")
+    with asking():
+        outputs = outputs_of_function(function, args, {}, argnum)
+        program = read_function(outputs)
+    own = {name: jnp.asarray(value) for name, value in outputs.sites.settings.items()}
+    bound = symmetry.bind(arrays_by_path(args[argnum]))
+    if not bound.groups:
+        raise SymmetryError("The symmetry is trivial: there are no units to look at.")
+    leaves = jax.tree.leaves((outputs.args, outputs.kwargs))
+    data = [jnp.asarray(leaves[k]) for k in sorted(program.way.positions)]
+    given = [own[name] for name in program.shapes]
+
+    num_kept = len(program.jaxpr.jaxpr.outvars)
+    inside = jax.make_jaxpr(lambda *leaves: _values_inside(program.jaxpr, leaves, len(given)))(*given, *data)
+    with asking():
+        reading, found = walked(program._replace(jaxpr=inside), num_kept=num_kept)
+    groups = _groups_of(bound, reading.sites)
+    seen: dict[str, list[_Seen]] = {}
+    for k, value in enumerate(found[num_kept:], num_kept):
+        if isinstance(value, Typed) and (one := _seen(k, value, groups)) is not None:
+            seen.setdefault(one.group, []).append(one)
+    if missing := sorted(set(bound.groups) - set(seen)):
+        raise SymmetryError(
+            f"No value inside the function was seen to carry groups {missing} along an axis of its own, as inside a "
+            "loop (jax.lax.scan) none is: match these by their weights, or restrict the symmetry to the others."
+        )
+    tried = [one for name in bound.groups for one in _most_telling(seen[name], [np.shape(x) for x in inside.out_avals])]
+    names = list(program.shapes)
+
+    def computed(values: Values, chosen: list[_Seen]) -> list[Array]:
+        every = jax.core.eval_jaxpr(inside.jaxpr, inside.consts, *(values[name] for name in names), *data)
+        return [one.of(every[one.position], signed=bound.groups[one.group].signed) for one in chosen]
+
+    chosen = _that_move(bound, own, tried, lambda values: computed(values, tried))
+
+    def activations(values: Any) -> dict[str, Array]:
+        given = {name: jnp.asarray(x) for name, x in arrays_by_path(values).items() if name in own}
+        by_site = {**own, **given}
+        return {one.group: x for one, x in zip(chosen, computed(by_site, chosen), strict=True)}
+
+    return jax.jit(activations)
+
+
+class _Seen(NamedTuple):
+    """One of a program's values that carries a group, and along which of its axes: those of its cells, and its own."""
+
+    position: int
+    group: str
+    axes: tuple[int, ...]
+
+    def of(self, value: Array, *, signed: bool) -> Array:
+        """``(num_data, *cells, n)``, of norm one and centred."""
+        last = jnp.moveaxis(value.astype(jnp.result_type(value, jnp.float32)), self.axes, range(-len(self.axes), 0))
+        flat = last.reshape(-1, *last.shape[last.ndim - len(self.axes) :])
+        flat = flat if signed else flat - flat.mean(0)
+        size = jnp.sqrt(jnp.square(flat).sum(0))
+        return flat / jnp.where(size > 0, size, 1.0)
+
+
+def _most_telling(seen: list[_Seen], shapes: list[tuple[int, ...]]) -> list[_Seen]:
+    """Those with the most data for every unit, and the last of these first."""
+
+    def rows(one: _Seen) -> int:
+        shape = shapes[one.position]
+        return math.prod(shape) // math.prod(shape[k] for k in one.axes)
+
+    return sorted(seen, key=lambda one: (rows(one), one.position), reverse=True)[:_MAX_TRIED]
+
+
+def _that_move(
+    bound: Symmetry, own: Values, tried: list[_Seen], compute: Callable[[Values], list[Array]]
+) -> list[_Seen]:
+    """Of each group the last value that moves as the group does."""
+    rng = np.random.default_rng(0)
+
+    def one(x: Array) -> Array:
+        return x * jnp.asarray(np.exp(0.3 * rng.normal(size=x.shape)), x.dtype) if _is_real(x) else x
+
+    # at values that are nowhere alike, or nothing would be seen to move
+    values = {name: one(x) for name, x in own.items()}
+    g = bound.sample(jax.random.key(0))
+    before, after = jax.jit(compute)(values), jax.jit(compute)({**values, **bound.apply(g, values)})
+    chosen: dict[str, _Seen] = {}
+    for seen, old, new in zip(tried, before, after, strict=True):
+        moved = columns_of(bound, [seen.group]).apply(_parts(g, seen.group), {seen.group: old})[seen.group]
+        is_moved = float(jnp.abs(moved - new).max()) < _ROUNDING
+        if seen.group not in chosen and is_moved and bool(jnp.isfinite(new).all()):
+            chosen[seen.group] = seen
+    if missing := sorted(set(bound.groups) - set(chosen)):
+        raise SymmetryError(
+            f"Of groups {missing} no value inside the function moves as they do, in numbers: the symmetry may not be "
+            "one of this function; see find_symmetry(...).explain()."
+        )
+    return [chosen[name] for name in bound.groups]
+
+
+def _parts(g: Any, group: str) -> dict[str, Any]:
+    return {name: g[name] for name in (*over(group), group) if name in g}
+
+
+def _groups_of(bound: Symmetry, sites: Mapping[str, list[Term]]) -> dict[int, str]:
+    """Serial number of an axis' label -> what the symmetry calls it."""
+    found: dict[int, str] = {}
+
+    def read(entry: AxisEntry, term: Term) -> None:
+        term = resolve(term)
+        if isinstance(entry, Split | Concat):
+            kind = Product if isinstance(entry, Split) else Joined
+            parts = term.parts if isinstance(term, kind) and len(term.parts) == len(entry.groups) else []
+            for own, part in zip(entry.groups, parts, strict=False):
+                read(own, part)
+        elif isinstance(entry, str | Unsigned) and isinstance(term, Atom):
+            found.setdefault(term.serial, entry.group if isinstance(entry, Unsigned) else entry)
+
+    for site, entries in bound.axes.items():
+        own = [entry for entry in entries if not isinstance(entry, VIRTUAL)]
+        for entry, term in zip(own, sites.get(site, [])[-len(own) :] if own else [], strict=False):
+            read(entry, term)
+    return found
+
+
+def _seen(position: int, value: Typed, groups: Mapping[int, str]) -> _Seen | None:
+    """A value as one that carries the innermost of its groups, each of which stands on an axis of its own."""
+    names = []
+    for term in map(resolve, value.axes):
+        if isinstance(term, Product | Joined):
+            inside = [groups.get(part.serial) for part in _atoms(term)]
+            if any(name is not None for name in inside):
+                return None
+        names.append(groups.get(term.serial) if isinstance(term, Atom) else None)
+    here = [name for name in names if name is not None]
+    if not here:
+        return None
+    inner = max(here, key=lambda name: name.count("/"))
+    if sorted(here) != sorted((*over(inner), inner)):
+        return None
+    return _Seen(position, inner, tuple(names.index(name) for name in (*over(inner), inner)))
+
+
+def _atoms(term: Term) -> list[Atom]:
+    term = resolve(term)
+    if isinstance(term, Product | Joined):
+        return [atom for part in term.parts for atom in _atoms(part)]
+    return [term] if isinstance(term, Atom) else []
+
+
+def _is_real(x: Any) -> bool:
+    return bool(jnp.issubdtype(x.dtype, jnp.floating))
+
+
+def _values_inside(closed: Any, leaves: tuple[Any, ...], num_parameters: int) -> list[Any]:
+    """Results of a program, and after them all that it computes on the way and that its data have a say in."""
+    kept: list[Any] = []
+
+    def run(jaxpr: Any, consts: Any, values: list[Any], of_data: list[bool]) -> tuple[list[Any], list[bool]]:
+        known: dict[Any, tuple[Any, bool]] = {}
+        known.update(zip(jaxpr.constvars, ((x, False) for x in consts), strict=True))
+        known.update(zip(jaxpr.invars, zip(values, of_data, strict=True), strict=True))
+
+        def read(atom: Any) -> tuple[Any, bool]:
+            return (atom.val, False) if isinstance(atom, core.Literal) else known[atom]
+
+        for equation in jaxpr.eqns:
+            given = list(map(read, equation.invars))
+            operands, is_of_data = [x for x, _ in given], any(one for _, one in given)
+            inner = called(equation)
+            if inner is not None:
+                body = getattr(inner, "jaxpr", inner)
+                results, marks = run(body, getattr(inner, "consts", ()), operands, [one for _, one in given])
+            else:
+                functions, params = bind_params(equation.primitive, equation.params)
+                result = equation.primitive.bind(*functions, *operands, **params)
+                results = list(result) if equation.primitive.multiple_results else [result]
+                marks = [is_of_data] * len(results)
+                kept.extend(x for x in results if is_of_data and math.prod(np.shape(x)) > 1)
+            known.update(zip(equation.outvars, zip(results, marks, strict=True), strict=True))
+        done = list(map(read, jaxpr.outvars))
+        return [x for x, _ in done], [one for _, one in done]
+
+    of_data = [k >= num_parameters for k in range(len(leaves))]
+    results, _ = run(closed.jaxpr, closed.consts, list(leaves), of_data)
+    return [*results, *(x for x in kept if jnp.issubdtype(x.dtype, jnp.floating))]

@@ -1,0 +1,286 @@
+r"""Units whose weights may be scaled: what comes in by :math:`c > 0`, what goes out by :math:`1/c`, as of ReLU units.
+
+Found by numbers in double precision, and proved at other parameters and on other data. Knows functions and symmetries.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from numpyro_symmetry.discovery.inputs import asking
+from numpyro_symmetry.discovery.labels.program import read_function
+from numpyro_symmetry.discovery.proof.frozen import FrozenModel, freeze
+from numpyro_symmetry.discovery.proof.sources import Sources
+from numpyro_symmetry.models.functions import outputs_of_function
+from numpyro_symmetry.symmetry import PlainView, Symmetry, SymmetryError
+from numpyro_symmetry.symmetry.arguments import as_real_array, refuse_tracers
+from numpyro_symmetry.symmetry.hard import over
+from numpyro_symmetry.symmetry.pytrees import arrays_by_path, replaced
+from numpyro_symmetry.symmetry.shown import as_html
+
+# a part of a site that carries a group, and along which of its axes
+Place = tuple[str, int]
+# powers of a scale: those of incoming weights and biases, of outgoing ones, and of what stays
+_POWERS = (1.0, -1.0, 0.0)
+# differences are taken over such steps of a logarithm, whose squares are what rounding leaves of them
+_STEP = 1e-5
+_SAME = 1e-6
+_NUM_POINTS = 3
+_MAX_ROUNDS, _SETTLED = 1000, 1e-13
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """Which units of a function may be scaled, and how; `find_scaling` makes it.
+
+    Attributes
+    ----------
+    symmetry
+        The symmetry whose groups were looked at.
+    shapes
+        Site -> shape.
+    powers
+        Group, as a part of which units are scaled, such as that of one head -> place -> power of the scale there.
+    """
+
+    symmetry: Symmetry
+    shapes: Mapping[str, tuple[int, ...]]
+    powers: Mapping[str, Mapping[Place, float]] = field(default_factory=dict)
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The groups whose units may be scaled."""
+        return tuple(self.powers)
+
+    def balanced(self, params: Any) -> Any:
+        r"""Parameters with the same outputs, in which for every unit incoming and outgoing weights have one norm.
+
+        .. math:: w_\text{in} \to c\,w_\text{in}, \quad w_\text{out} \to w_\text{out}/c, \qquad
+                  c = \sqrt{\lVert w_\text{out}\rVert / \lVert w_\text{in}\rVert}
+
+        The least sum of squares that scaling can reach, and so the same for all networks that scaling makes of one.
+
+        Parameters
+        ----------
+        params
+            Of one network, by site or as the pytree that the scaling was found on.
+
+        Returns
+        -------
+        The same structure, and the same types.
+
+        Raises
+        ------
+        SymmetryError
+            If shapes are not those of one network: scaling is no symmetry of a posterior, whose prior it changes, and
+            draws, which are of one, have none to be brought to.
+        """
+        if not isinstance(params, Mapping) and hasattr(params, "loc"):
+            raise TypeError(
+                f"balanced takes the parameters of one network; got a {type(params).__name__}. {_NOT_DRAWS}"
+            )
+        refuse_tracers("balanced", params)
+        given = arrays_by_path(params)
+        if missing := sorted(set(self.shapes) - set(given)):
+            raise SymmetryError(f"Sites {missing} are missing from the parameters; expected {sorted(self.shapes)}.")
+        values = {}
+        for site, shape in self.shapes.items():
+            values[site] = np.asarray(as_real_array(given[site], f"Site {site!r}"))
+            if values[site].shape != shape:
+                raise SymmetryError(f"Site {site!r} has shape {values[site].shape}; expected {shape}. {_NOT_DRAWS}")
+            if not np.isfinite(values[site]).all():
+                raise SymmetryError(f"Site {site!r} holds values that are not finite.")
+        view = _view(self.symmetry, values)
+        pieces = view.open({site: value.astype(float) for site, value in values.items()})
+        for _ in range(_MAX_ROUNDS):
+            largest = 0.0
+            for name, powers in self.powers.items():
+                scale = _balancing(pieces, powers, view.symmetry.sizes[name])
+                pieces = _scaled(pieces, powers, scale)
+                largest = max(largest, float(np.abs(np.log(scale)).max()))
+            if largest < _SETTLED:
+                break
+        moved = {site: x.astype(values[site].dtype) for site, x in view.close(pieces).items()}
+        return replaced(params, {site: jnp.asarray(x) for site, x in moved.items()})
+
+    def __repr__(self) -> str:
+        found = ", ".join(f"{name!r}" for name in self.powers)
+        return f"Scaling(units of {found} may be scaled)" if found else "Scaling(no units may be scaled)"
+
+    _repr_html_ = as_html
+
+
+_NOT_DRAWS = (
+    "Scaling is a symmetry of a network's function, never of a posterior, whose prior it changes: balance one network "
+    "at a time, and no draws."
+)
+
+
+def find_scaling(function: Callable, args: tuple, symmetry: Symmetry, *, argnum: int = 0) -> Scaling:
+    r"""Find the groups of units that may be scaled without a change of a function's outputs, as ReLU units may.
+
+    Of each group the power of :math:`c` by which every site goes with its units' scale is read off differences of the
+    outputs in double precision; that scaling by it leaves them alone is then seen at other parameters, by other scales
+    and on other data. A canonical form for comparing or merging *functions*, beside their permutations. Under a
+    Gaussian prior it is no symmetry of a posterior.
+
+    Parameters
+    ----------
+    function, args, argnum
+        As for `find_symmetry`: a network's ``apply``, its parameters and inputs, and which argument holds the former.
+    symmetry
+        Of that argument: what `find_symmetry` found.
+
+    Returns
+    -------
+    Scaling
+        Whose method ``balanced`` brings parameters to their canonical form, before `match` or a merge. Groups are left
+        out whose units cannot be scaled, or that stand on two axes of one site.
+
+    Raises
+    ------
+    SymmetryError
+        If the symmetry does not fit the function, or `find_symmetry` refuses the function.
+
+    References
+    ----------
+    Neyshabur, Salakhutdinov and Srebro (2015), *Path-SGD*; Pittorino et al. (2022), *Deep networks on toroids*, for
+    normalising before matching.
+
+    Examples
+    --------
+    >>> import jax, jax.numpy as jnp
+    >>> from numpyro_symmetry import find_scaling, find_symmetry
+    >>> def network(params, x):
+    ...     return jax.nn.relu(x @ params["w1"] + params["b1"]) @ params["w2"]
+    >>> params = {"w1": jnp.array([[3.0, 0.0]]), "b1": jnp.array([4.0, 1.0]), "w2": jnp.array([[1.25], [1.0]])}
+    >>> x = jnp.linspace(-1.0, 1.0, 5)[:, None]
+    >>> scaling = find_scaling(network, (params, x), find_symmetry(network, (params, x), argnum=0))
+    >>> scaling
+    Scaling(units of 'b1' may be scaled)
+    >>> {site: value.round(3).tolist() for site, value in scaling.balanced(params).items()}
+    {'w1': [[1.5, 0.0]], 'b1': [2.0, 1.0], 'w2': [[2.5], [1.0]]}
+    """
+    if not isinstance(symmetry, Symmetry):
+        raise TypeError(f"symmetry must be a Symmetry, as find_symmetry returns it; got {type(symmetry).__name__}.")
+    rng = np.random.default_rng(0)
+    with asking():
+        outputs = outputs_of_function(function, args, {}, argnum)
+        program = read_function(outputs)
+        sources = Sources.of(freeze(outputs, [program.way]), opaque=program.opaque, rng=rng, reaches_far=False)
+        bound = symmetry.bind({site: np.asarray(x) for site, x in arrays_by_path(args[argnum]).items()})
+        own = {site: np.asarray(outputs.sites.settings[site]) for site in bound.axes if site in outputs.sites.settings}
+        if missing := sorted(set(bound.axes) - set(own)):
+            raise SymmetryError(f"Sites {missing} of the symmetry are no arrays of argument {argnum} of the function.")
+        real = {site for site, x in own.items() if jnp.issubdtype(x.dtype, jnp.floating)}
+        view = _view(bound, own)
+        proof = _Proof(view, rng)
+        powers: dict[str, dict[Place, float]] = {}
+        for name in view.symmetry.groups:
+            places = _places(view, name)
+            pieces = [piece for piece, _ in places]
+            if len(set(pieces)) < len(pieces) or not all(set(view.stack_of(piece).sites) <= real for piece in pieces):
+                continue
+            found = proof.powers(sources.own.frozen, places, name)
+            if found is not None and proof.holds((e.frozen for e in sources.own_and_others()), found, name):
+                powers[name] = found
+    return Scaling(bound, {site: x.shape for site, x in own.items()}, powers)
+
+
+def _view(bound: Symmetry, values: Mapping[str, np.ndarray]) -> PlainView:
+    """Of units alone: what they are fibred over stands still."""
+    outer = {label for name in bound.groups for label in over(name)}
+    return PlainView.of(bound.restrict([name for name in bound.groups if name not in outer]), values)
+
+
+def _places(view: PlainView, name: str) -> list[Place]:
+    plain = view.symmetry
+    return [(piece, k) for piece in plain.axes for k, axis in enumerate(plain.opened(piece)) if axis.group == name]
+
+
+def _scaled(pieces: Mapping[str, Any], powers: Mapping[Place, float], scale: np.ndarray) -> dict[str, Any]:
+    """Every piece times a power of the scale of each unit."""
+    moved = dict(pieces)
+    for (piece, axis), power in powers.items():
+        if power:
+            shape = [1] * moved[piece].ndim
+            shape[axis] = len(scale)
+            moved[piece] = moved[piece] * (scale**power).reshape(shape)
+    return moved
+
+
+def _balancing(pieces: Mapping[str, np.ndarray], powers: Mapping[Place, float], size: int) -> np.ndarray:
+    """The scale of each unit at which what comes in has the norm of what goes out; one where either is nothing."""
+    norms = {1.0: np.zeros(size), -1.0: np.zeros(size), 0.0: np.zeros(size)}
+    for (piece, axis), power in powers.items():
+        norms[power] += np.square(np.moveaxis(pieces[piece], axis, 0).reshape(size, -1)).sum(1)
+    both = (norms[1.0] > 0) & (norms[-1.0] > 0)
+    return np.where(both, (norms[-1.0] / np.where(both, norms[1.0], 1.0)) ** 0.25, 1.0) if both.any() else np.ones(size)
+
+
+@dataclass
+class _Proof:
+    """What scaling units does to the outputs of a function, in numbers."""
+
+    view: PlainView
+    rng: np.random.Generator
+
+    def points(self, frozen: FrozenModel) -> Iterator[dict[str, np.ndarray]]:
+        """Parameters that are nowhere alike."""
+        for _ in range(_NUM_POINTS):
+            noise = {site: self.rng.standard_normal(size) for site, size in frozen.sizes.items()}
+            yield {site: np.asarray(x) for site, x in frozen.place(noise).items()}
+
+    def outputs(
+        self, frozen: FrozenModel, values: dict[str, np.ndarray], powers: Mapping[Place, float], scale: np.ndarray
+    ) -> np.ndarray:
+        """All outputs with units scaled."""
+        here = {site: values[site] for site in self.view.shapes}
+        moved = self.view.close(_scaled(self.view.open(here), powers, scale))
+        given = {site: np.asarray(moved.get(site, x), x.dtype) for site, x in values.items()}
+        return np.concatenate([np.ravel(x) for x in frozen.log_probs(given).values()]).astype(float)
+
+    def powers(self, frozen: FrozenModel, places: list[Place], name: str) -> dict[Place, float] | None:
+        """The one set of powers under which differences of the outputs cancel, if there is one."""
+        size, rows = self.view.symmetry.sizes[name], []
+        for values in itertools.islice(itertools.cycle(list(self.points(frozen))), _NUM_POINTS + len(places)):
+            logs = self.rng.standard_normal(size)
+            change = [
+                (
+                    self.outputs(frozen, values, {place: 1.0}, np.exp(_STEP * logs))
+                    - self.outputs(frozen, values, {place: 1.0}, np.exp(-_STEP * logs))
+                )
+                / (2.0 * _STEP)
+                for place in places
+            ]
+            rows.append(np.stack(change, 1))
+        table = np.concatenate(rows)
+        if not np.isfinite(table).all() or not table.any():
+            return None
+        _, sizes, vectors = np.linalg.svd(table, full_matrices=False)
+        if len(sizes) < len(places) or len(places) < 2 or sizes[-1] > _SAME * sizes[0] or sizes[-2] <= _SAME * sizes[0]:
+            return None
+        found = vectors[-1] / vectors[-1][np.abs(vectors[-1]).argmax()]
+        near = [min(_POWERS, key=lambda power, x=x: abs(power - x)) for x in found]
+        if not np.allclose(found, near, atol=1e-3) or not {1.0, -1.0} <= set(near):
+            return None
+        # which of the two is incoming says nothing of where norms agree
+        return dict(zip(places, near, strict=True))
+
+    def holds(self, everywhere: Iterator[FrozenModel], powers: Mapping[Place, float], name: str) -> bool:
+        """Whether scales far from one leave all outputs alone."""
+        size = self.view.symmetry.sizes[name]
+        for frozen in everywhere:
+            for values in self.points(frozen):
+                scale = np.exp(self.rng.uniform(-1.0, 1.0, size))
+                before, after = (self.outputs(frozen, values, powers, c) for c in (np.ones(size), scale))
+                allowed = 1e-9 if frozen.rounding.is_double else 1e-4
+                if not np.abs(after - before).max() <= allowed * (1.0 + np.abs(before).max()):
+                    return False
+        return True

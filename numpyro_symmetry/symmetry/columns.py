@@ -1,0 +1,18 @@
+"""What units compute on data, one column a unit, and how groups move it. Knows symmetries and nothing of functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from numpyro_symmetry.symmetry.hard import over
+from numpyro_symmetry.symmetry.symmetry import Symmetry
+
+
+def columns_of(bound: Symmetry, names: Iterable[str]) -> Symmetry:
+    """Some groups on arrays of their own names, ``(num_data, *cells, n)``."""
+    axes = {name: (None, *over(name), name) for name in names}
+    here = set(Symmetry(axes).group_names())
+    kinds, sizes, orbits = (
+        {name: x for name, x in given.items() if name in here} for given in (bound.kinds, bound.sizes, bound.orbits)
+    )
+    return Symmetry(axes, kinds, sizes, orbits)
