@@ -40,7 +40,7 @@ from numpyro_symmetry.discovery.proof.exchange import (
 from numpyro_symmetry.discovery.proof.frozen import freeze
 from numpyro_symmetry.discovery.proof.propose import Block, Claim, what_holds, with_blocks
 from numpyro_symmetry.discovery.proof.prove import Outcome, Proof
-from numpyro_symmetry.discovery.proof.signs import may_have_signs, with_signs
+from numpyro_symmetry.discovery.proof.signs import PartOfSite, cut_of, in_parts, may_have_signs, with_signs
 from numpyro_symmetry.discovery.proof.sources import Sources
 from numpyro_symmetry.models.data import holds_nan
 from numpyro_symmetry.models.functions import Outputs, outputs_of_function
@@ -205,7 +205,7 @@ class _Read(NamedTuple):
     claimed
         The group that they leave.
     even
-        Sets of sites that may be negated.
+        Sets of sites, and of their parts, that may be negated.
     joint, way
         What was traced, and which data are arguments of the program.
     opaque
@@ -218,7 +218,7 @@ class _Read(NamedTuple):
 
     reading: Reading
     claimed: Symmetry
-    even: list[frozenset[str]]
+    even: list[frozenset[PartOfSite]]
     joint: LogJoint | Outputs
     way: Way
     opaque: bool
@@ -253,18 +253,32 @@ def _typed(asked: Question, signs: bool, rules: Mapping[str, Rule]) -> _Read:
         program = read_program(asked.model, asked.args, asked.kwargs, asked.key)
     else:
         program = read_function(outputs_of_function(asked.model, asked.args, asked.kwargs, asked.argnum))
-    names = list(program.shapes)
-    even = even_sets(program.jaxpr, program.signs) if signs else []
+    reading = type_program(program, rules)
+    claimed = reading.symmetry()
     return _Read(
-        reading := type_program(program, rules),
-        reading.symmetry(),
-        [frozenset(names[k] for k in one) for one in even],
+        reading,
+        claimed,
+        _even(program, claimed) if signs else [],
         program.joint,
         program.way,
         program.opaque,
         suspects_of(program.priors, program.shapes, marks_of_usage(program)),
         signs,
     )
+
+
+def _even(program: Program, claimed: Symmetry) -> list[frozenset[PartOfSite]]:
+    """What may be negated as a whole: sites, and parts of those that are several arrays put end to end."""
+    entries = [in_parts(claimed.axes.get(site, ())) for site in program.shapes]
+    found = {
+        k: (len(shape) + cut.axis, cut.sizes)
+        for k, (shape, e) in enumerate(zip(program.shapes.values(), entries, strict=True))
+        if (cut := cut_of(e))
+    }
+    parts = [
+        (site, part) for k, site in enumerate(program.shapes) for part in range(len(found[k][1]) if k in found else 1)
+    ]
+    return [frozenset(parts[k] for k in one) for one in even_sets(program.jaxpr, program.signs, found)]
 
 
 def _sources(read: _Read, asked: Question) -> Sources:
@@ -345,7 +359,7 @@ def type_program(program: Program, rules: Mapping[str, Rule] = RULES) -> Reading
         Typed(tuple(axes), tag=walk.tag("data", k), origin=Origin.REAL if is_real else Origin.WHOLE)
         for k, (axes, is_real) in enumerate(zip(data, program.real, strict=True))
     ]
-    results = walk.run_closed(program.jaxpr, [*latent, *given])
+    results = walk.run_apart(program.jaxpr, [*latent, *given])
     if program.keeps_entries:
         for value, var in zip(results, program.jaxpr.jaxpr.outvars, strict=True):
             for term in walk.axes(value, var.aval.shape):
