@@ -17,7 +17,7 @@ from jax import Array
 from numpyro_symmetry.discovery.inputs import Question, asking, read_question, refuse_invalid
 from numpyro_symmetry.discovery.labels.parity import even_sets
 from numpyro_symmetry.discovery.labels.program import Program, read_function, read_program
-from numpyro_symmetry.discovery.labels.reading import FAILED, Reading
+from numpyro_symmetry.discovery.labels.reading import Reading
 from numpyro_symmetry.discovery.labels.rules import RULES
 from numpyro_symmetry.discovery.labels.terms import (
     IS_DATA,
@@ -30,7 +30,6 @@ from numpyro_symmetry.discovery.labels.terms import (
 from numpyro_symmetry.discovery.labels.usage import marks_of_usage
 from numpyro_symmetry.discovery.labels.values import Origin, Typed
 from numpyro_symmetry.discovery.labels.walk import Rule, Walk
-from numpyro_symmetry.discovery.proof.diagnose import words
 from numpyro_symmetry.discovery.proof.exchange import (
     Suspects,
     is_plausible,
@@ -39,24 +38,32 @@ from numpyro_symmetry.discovery.proof.exchange import (
 )
 from numpyro_symmetry.discovery.proof.frozen import freeze
 from numpyro_symmetry.discovery.proof.propose import Block, Claim, what_holds, with_blocks
-from numpyro_symmetry.discovery.proof.prove import Outcome, Proof
+from numpyro_symmetry.discovery.proof.prove import Proof
 from numpyro_symmetry.discovery.proof.signs import PartOfSite, cut_of, in_parts, may_have_signs, with_signs
 from numpyro_symmetry.discovery.proof.sources import Sources
+from numpyro_symmetry.discovery.telling import (
+    ARGUMENTS_NOT_FINITE,
+    OUTPUTS_NOT_FINITE,
+    UNREAD,
+    of_a_refusal,
+    of_unread,
+    reason_of,
+)
+    ARGUMENTS_NOT_FINITE,
+    OUTPUTS_NOT_FINITE,
+    UNREAD,
+    of_a_refusal,
+    of_unread,
+    reason_of,
+)
 from numpyro_symmetry.models.data import holds_nan
 from numpyro_symmetry.models.functions import Outputs, outputs_of_function
 from numpyro_symmetry.models.log_joint import LogJoint, Way
-from numpyro_symmetry.symmetry import Finding, Symmetry, SymmetryWarning
+from numpyro_symmetry.symmetry import Finding, Symmetry, SymmetryError, SymmetryWarning
 from numpyro_symmetry.symmetry.arguments import as_flag
 from numpyro_symmetry.symmetry.axes import names_in
 from numpyro_symmetry.symmetry.errors import NotFiniteError
 from numpyro_symmetry.symmetry.pytrees import ties_of
-
-# what parameters are moved by is `models.functions`'
-_OUTPUTS_NOT_FINITE = (
-    "The function's outputs are not finite when its parameters are moved by about half of their size: look for values "
-    "that have to stay positive and are zero yet, or return finite outputs."
-)
-_WHY = {Outcome.LEAVES_SUPPORT: "refused for a support"}
 
 
 def find_symmetry(
@@ -114,7 +121,7 @@ def find_symmetry(
     Warns
     -----
     SymmetryWarning
-        If a group that the structure of the model allows fails the numerical check; it is left out. If the log joint is
+        If real arrays of a function's parameters are read by nothing, so that they stay. If a group that the structure of the model allows fails the numerical check; it is left out. If the log joint is
         finite hardly anywhere, so that nothing can be verified. If components may be exchanged that no group can
         carry, as sites with signs of their own; the message says what to write instead.
 
@@ -147,7 +154,9 @@ def find_symmetry(
     with asking():
         found, told = _found(asked, signs, {**RULES, **(rules or {})})
     if asked.argnum is not None:
-        found = _with_ties(found, ties_of(asked.args[asked.argnum]))
+        own = asked.args[asked.argnum]
+        found = _with_ties(found, ties_of(own))
+        told += of_unread(found, asked.argnum, own)
     for text in (*told, *map(str, found.out_of_reach)):
         warnings.warn(text, SymmetryWarning, stacklevel=2)
     return found
@@ -184,13 +193,15 @@ def _found(asked: Question, signs: bool, rules: Mapping[str, Rule]) -> tuple[Sym
             return read.trivial(), []
         if asked.argnum is None:
             refuse_invalid(asked)
+        elif holds_nan((asked.args, asked.kwargs)):
+            raise SymmetryError(ARGUMENTS_NOT_FINITE) from error
         if holds_nan((asked.args, asked.kwargs, read.joint.sites.observed)):
             raise
         # a model that NUTS may well run, for it starts where the log joint is finite
         nothing = read.claimed.restrict([])
         refused = dict.fromkeys(read.claimed.groups, "the log joint is not finite about the prior")
         said = read.findings(nothing, read.claimed, refused)
-        why = _OUTPUTS_NOT_FINITE if asked.argnum is not None else str(error)
+        why = OUTPUTS_NOT_FINITE if asked.argnum is not None else str(error)
         return replace(nothing, findings=said), [f"No symmetry could be verified. {why}"]
     return _proved(read, sources)
 
@@ -294,11 +305,7 @@ def _proved(read: _Read, sources: Sources) -> tuple[Symmetry, list[str]]:
     """What numbers leave of what labels claim, and what they find beyond it."""
     reading, rng = read.reading, sources.rng
     tried, found, refused = _that_hold(read, sources)
-    told = [
-        f"Group {name!r} looked possible from the structure of the model, but failed the numerical check, and is left "
-        f"out. {words(proof)}"
-        for name, proof in refused.items()
-    ]
+    told = [of_a_refusal(name, proof, read.joint) for name, proof in refused.items()]
     if blocks := reading.blocks(found):
         # what no rule has followed may have met data after all: those that coincide must not count
         found = with_blocks(partial(_claim, reading), found, blocks, sources.own_and_others, rng)
@@ -306,7 +313,7 @@ def _proved(read: _Read, sources: Sources) -> tuple[Symmetry, list[str]]:
         # what is even may be so for these data alone
         found = with_signs(found, read.even, [sources.own, *itertools.islice(sources.redrawn(), 1)], rng)
     found, missed = with_exchanges(found, read.suspects, reading.unlabelled_axes(found), sources.everything, rng)
-    why = {name: _WHY.get(proof.outcome, FAILED) for name, proof in refused.items()}
+    why = {name: reason_of(proof, read.joint) for name, proof in refused.items()}
     said = tuple(_of_a_prior(one, sources.own.frozen.unread) for one in read.findings(found, tried, why))
     return replace(found, findings=said, out_of_reach=missed), told
 
@@ -347,7 +354,7 @@ def _of_a_prior(finding: Finding, unread: set[str]) -> Finding:
 
 def type_program(program: Program, rules: Mapping[str, Rule] = RULES) -> Reading:
     """Walk through a log joint with free latent axes and pinned data."""
-    unused = Reason("nothing depends on it")
+    unused = Reason(UNREAD)
     sites: dict[str, list[Term]] = {
         site: [axis(n) if site in program.used else pinned(n, unused) for n in shape]
         for site, shape in program.shapes.items()

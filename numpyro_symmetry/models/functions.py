@@ -84,8 +84,15 @@ def outputs_of_function(function: Callable, args: tuple, kwargs: dict[str, Any],
     Raises
     ------
     SymmetryError
-        If the argument holds no arrays, or NaN; if the function returns no arrays, or others each time.
+        If the argument holds no arrays, or NaN; if arguments are shapes; if the function returns no arrays, or others
+        each time.
     """
+    described = [leaf for leaf in jax.tree.leaves((args, kwargs)) if isinstance(leaf, jax.ShapeDtypeStruct)]
+    if described:
+        raise SymmetryError(
+            f"The function's arguments hold shapes in place of arrays, such as {described[0]}; expected values, on "
+            "which it can be tried. Draw some (module.init(rng_key, x)), or use those of a checkpoint."
+        )
     ties = ties_of(args[argnum])
     own = {name: np.asarray(x) for name, x in arrays_by_path(args[argnum]).items() if name not in ties}
     if not own:

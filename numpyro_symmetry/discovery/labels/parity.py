@@ -167,7 +167,7 @@ def _run_closed(
         if inner is not None:
             results = _run_closed(inner, known_, demands, [var in live for var in equation.outvars])
         elif (solved := _EQUATIONS.get(equation.primitive.name)) is not None:
-            results = solved(equation.params, list(map(demands.whole, operands)), known_, demands)
+            results = solved(equation.params, operands, known_, demands)
         else:
             results = _step_apart(equation, operands, given_, demands)
         environment.update(zip(equation.outvars, results, strict=True))
@@ -288,7 +288,8 @@ def _scan(params: Any, operands: list[Parity], known_: list[Parity | Known], dem
     num_consts, num_carry = scan_counts(params)
     start = num_consts + num_carry
     carry = [demands.unknown() for _ in range(num_carry)]
-    inside = _run_closed(params["jaxpr"], [*known_[:num_consts], *carry, *operands[start:]], demands)
+    scanned = map(demands.whole, operands[start:])
+    inside = _run_closed(params["jaxpr"], [*known_[:num_consts], *carry, *scanned], demands)
     out = [demands.whole(parity) for parity in inside]
     for each in zip(carry, operands[num_consts:start], out[:num_carry], strict=True):
         demands.agree(each)

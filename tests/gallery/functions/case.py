@@ -20,7 +20,8 @@ class Function(NamedTuple):
     name
         A short name without spaces.
     make
-        What returns the function and its arguments, of which the first holds the parameters; its docstring derives the group.
+        What returns the function and its arguments, of which the first holds the parameters; its docstring derives
+        the group.
     expected
         The group.
     signs

@@ -126,7 +126,7 @@ class Switch(nn.Module):
 
 @CASES.add("S3 x (S5)^3", needs=FLAX)
 def switch_of_experts():
-    """The likeliest expert alone, told by its position: experts move with their columns of the gate, and units in each."""
+    """The likeliest expert alone, told by its position: experts move with their columns of the gate, units in each."""
     return linen(Switch(), normal(0, 6, 4))
 
 

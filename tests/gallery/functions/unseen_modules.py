@@ -60,8 +60,8 @@ def low_rank_adapter():
 
 @CASES.add("±S5 x ±S3 x S6", needs=FLAX)
 def autoencoder():
-    """Codes: their means change sign with the decoder's rows, their variances do not. What is returned is the decoded mean
-    and the divergence from a standard normal."""
+    """Codes: their means change sign with the decoder's rows, their variances do not. What is returned is the decoded
+    mean and the divergence from a standard normal."""
     from flax import nnx
 
     class Autoencoder(nnx.Module):
@@ -159,8 +159,8 @@ def coupling_flow():
 
 @CASES.add("±S3 x S6 x ±S4", needs=EQUINOX)
 def hypernetwork():
-    """A code, which is read linearly; the units that write; the units that are written, through a tanh, in columns of a flat
-    output for one layer and in rows for the next."""
+    """A code, which is read linearly; the units that write; the units that are written, through a tanh, in columns of a
+    flat output for one layer and in rows for the next."""
     import equinox as eqx
 
     class Hyper(eqx.Module):
@@ -229,7 +229,7 @@ def rotary_attention():
 
 @CASES.add("S6 x ±S5", needs=EQUINOX)
 def attention_over_instances():
-    """Features of instances; the units of a gated score, a tanh times a sigmoid, of which the tanh may change its sign."""
+    """Features of instances; the units of a gated score, a tanh times a sigmoid, of which the tanh may change sign."""
     import equinox as eqx
 
     class Bag(eqx.Module):

@@ -1,4 +1,4 @@
-"""Functions of `jax.numpy` and `lax` whose groups were derived before anybody looked at what `find_symmetry` follows."""
+"""Functions of `jax.numpy` whose groups were derived before anybody looked at what `find_symmetry` follows."""
 
 import jax
 import jax.numpy as jnp

@@ -384,23 +384,14 @@ def _other(op: Operation, term: Term, size: int, why: str | Reason, *, varies: b
     return pinned(size, met)
 
 
-INDEXING: dict[str, Rule] = {
+_SCATTERS = [f"scatter{how}" for how in ("", *(f"{dash}{op}" for op in "add max min mul sub".split() for dash in "-_"))]
+INDEXING: dict[str, Rule] = dict.fromkeys(_SCATTERS, scatter) | {
     "concatenate": concatenate,
     "dynamic_slice": dynamic_slice,
     "dynamic_update_slice": dynamic_update_slice,
     "gather": gather,
     "pad": pad,
     "rev": reverse,
-    "scatter": scatter,
-    "scatter-add": scatter,
-    "scatter-max": scatter,
-    "scatter-min": scatter,
-    "scatter-mul": scatter,
-    "scatter-sub": scatter,
-    "scatter_add": scatter,
-    "scatter_max": scatter,
-    "scatter_min": scatter,
-    "scatter_mul": scatter,
     "slice": slice_,
     "split": split,
     "stack": stack,
