@@ -49,13 +49,6 @@ from numpyro_symmetry.discovery.telling import (
     of_unread,
     reason_of,
 )
-    ARGUMENTS_NOT_FINITE,
-    OUTPUTS_NOT_FINITE,
-    UNREAD,
-    of_a_refusal,
-    of_unread,
-    reason_of,
-)
 from numpyro_symmetry.models.data import holds_nan
 from numpyro_symmetry.models.functions import Outputs, outputs_of_function
 from numpyro_symmetry.models.log_joint import LogJoint, Way
@@ -121,7 +114,8 @@ def find_symmetry(
     Warns
     -----
     SymmetryWarning
-        If real arrays of a function's parameters are read by nothing, so that they stay. If a group that the structure of the model allows fails the numerical check; it is left out. If the log joint is
+        If real arrays of a function's parameters are read by nothing, so that they stay. If a group that the structure
+        of the model allows fails the numerical check; it is left out. If the log joint is
         finite hardly anywhere, so that nothing can be verified. If components may be exchanged that no group can
         carry, as sites with signs of their own; the message says what to write instead.
 
