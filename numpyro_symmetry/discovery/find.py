@@ -171,9 +171,11 @@ def without_parameters(found: Symmetry) -> Symmetry:
     return found.restrict([name for name in found.groups if name not in held]) if held else found
 
 
-def _found(asked: Question, signs: bool, rules: Mapping[str, Rule]) -> tuple[Symmetry, list[str]]:
+def _found(
+    asked: Question, signs: bool, rules: Mapping[str, Rule], zeros_may_fall: bool = True
+) -> tuple[Symmetry, list[str]]:
     """The symmetry of a model, and what its user is to be told."""
-    read = _typed(asked, signs, rules)
+    read = _typed(asked, signs, rules, zeros_may_fall)
     if (
         not read.claims_anything
         and not read.even
@@ -185,6 +187,9 @@ def _found(asked: Question, signs: bool, rules: Mapping[str, Rule]) -> tuple[Sym
     except NotFiniteError as error:
         if not read.claims_anything:
             return read.trivial(), []
+        if asked.argnum is not None and zeros_may_fall:
+            # second moments before the first step are zero, and must not be negative
+            return _found(asked, signs, rules, zeros_may_fall=False)
         if asked.argnum is None:
             refuse_invalid(asked)
         elif holds_nan((asked.args, asked.kwargs)):
@@ -249,7 +254,7 @@ class _Read(NamedTuple):
         return replace(self.claimed, findings=self.findings(self.claimed, self.claimed, {}))
 
 
-def _typed(asked: Question, signs: bool, rules: Mapping[str, Rule]) -> _Read:
+def _typed(asked: Question, signs: bool, rules: Mapping[str, Rule], zeros_may_fall: bool) -> _Read:
     """What the types of a model, or of a function, say.
 
     The program itself is let go: while it lives JAX may find its parts, in single precision, when asked for double.
@@ -257,7 +262,10 @@ def _typed(asked: Question, signs: bool, rules: Mapping[str, Rule]) -> _Read:
     if asked.argnum is None:
         program = read_program(asked.model, asked.args, asked.kwargs, asked.key)
     else:
-        program = read_function(outputs_of_function(asked.model, asked.args, asked.kwargs, asked.argnum))
+        outputs = outputs_of_function(
+            asked.model, asked.args, asked.kwargs, asked.argnum, zeros_may_fall=zeros_may_fall
+        )
+        program = read_function(outputs)
     reading = type_program(program, rules)
     claimed = reading.symmetry()
     return _Read(

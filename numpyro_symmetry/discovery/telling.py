@@ -17,7 +17,7 @@ from numpyro_symmetry.symmetry.pytrees import arrays_by_path
 # what parameters are moved by is `models.functions`'
 OUTPUTS_NOT_FINITE = (
     "The function's outputs are not finite when its parameters are moved by about half of their size: look for values "
-    "that have to stay positive and are zero yet, or return finite outputs."
+    "that have to stay within bounds, or return finite outputs."
 )
 ARGUMENTS_NOT_FINITE = (
     "The function's outputs are not finite, and its arguments hold NaN or infinities: expected data as it reads them."
