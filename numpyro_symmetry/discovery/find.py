@@ -17,7 +17,7 @@ from jax import Array
 from numpyro_symmetry.discovery.inputs import Question, asking, read_question, refuse_invalid
 from numpyro_symmetry.discovery.labels.parity import even_sets
 from numpyro_symmetry.discovery.labels.program import Program, read_function, read_program
-from numpyro_symmetry.discovery.labels.reading import FAILED, Reading
+from numpyro_symmetry.discovery.labels.reading import Reading
 from numpyro_symmetry.discovery.labels.rules import RULES
 from numpyro_symmetry.discovery.labels.terms import (
     IS_DATA,
@@ -30,7 +30,6 @@ from numpyro_symmetry.discovery.labels.terms import (
 from numpyro_symmetry.discovery.labels.usage import marks_of_usage
 from numpyro_symmetry.discovery.labels.values import Origin, Typed, Value
 from numpyro_symmetry.discovery.labels.walk import Rule, Walk
-from numpyro_symmetry.discovery.proof.diagnose import words
 from numpyro_symmetry.discovery.proof.exchange import (
     Suspects,
     is_plausible,
@@ -39,24 +38,25 @@ from numpyro_symmetry.discovery.proof.exchange import (
 )
 from numpyro_symmetry.discovery.proof.frozen import freeze
 from numpyro_symmetry.discovery.proof.propose import Block, Claim, what_holds, with_blocks
-from numpyro_symmetry.discovery.proof.prove import Outcome, Proof
-from numpyro_symmetry.discovery.proof.signs import may_have_signs, with_signs
+from numpyro_symmetry.discovery.proof.prove import Proof
+from numpyro_symmetry.discovery.proof.signs import PartOfSite, cut_of, in_parts, may_have_signs, with_signs
 from numpyro_symmetry.discovery.proof.sources import Sources
+from numpyro_symmetry.discovery.telling import (
+    ARGUMENTS_NOT_FINITE,
+    OUTPUTS_NOT_FINITE,
+    UNREAD,
+    of_a_refusal,
+    of_unread,
+    reason_of,
+)
 from numpyro_symmetry.models.data import holds_nan
 from numpyro_symmetry.models.functions import Outputs, outputs_of_function
 from numpyro_symmetry.models.log_joint import LogJoint, Way
-from numpyro_symmetry.symmetry import Finding, Symmetry, SymmetryWarning
+from numpyro_symmetry.symmetry import Finding, Symmetry, SymmetryError, SymmetryWarning
 from numpyro_symmetry.symmetry.arguments import as_flag
 from numpyro_symmetry.symmetry.axes import names_in
 from numpyro_symmetry.symmetry.errors import NotFiniteError
 from numpyro_symmetry.symmetry.pytrees import ties_of
-
-# what parameters are moved by is `models.functions`'
-_OUTPUTS_NOT_FINITE = (
-    "The function's outputs are not finite when its parameters are moved by about half of their size: look for values "
-    "that have to stay positive and are zero yet, or return finite outputs."
-)
-_WHY = {Outcome.LEAVES_SUPPORT: "refused for a support"}
 
 
 def find_symmetry(
@@ -120,7 +120,8 @@ def find_symmetry(
     Warns
     -----
     SymmetryWarning
-        If a group that the structure of the model allows fails the numerical check; it is left out. If the log joint is
+        If real arrays of a function's parameters are read by nothing, so that they stay. If a group that the structure
+        of the model allows fails the numerical check; it is left out. If the log joint is
         finite hardly anywhere, so that nothing can be verified. If components may be exchanged that no group can
         carry, as sites with signs of their own; the message says what to write instead.
 
@@ -153,7 +154,9 @@ def find_symmetry(
     with asking():
         found, told = _found(asked, signs, {**RULES, **(rules or {})})
     if asked.argnum is not None:
-        found = _with_ties(found, ties_of(asked.args[asked.argnum]))
+        own = asked.args[asked.argnum]
+        found = _with_ties(found, ties_of(own))
+        told += of_unread(found, asked.argnum, own)
     for text in (*told, *map(str, found.out_of_reach)):
         warnings.warn(text, SymmetryWarning, stacklevel=2)
     return found
@@ -174,9 +177,11 @@ def without_parameters(found: Symmetry) -> Symmetry:
     return found.restrict([name for name in found.groups if name not in held]) if held else found
 
 
-def _found(asked: Question, signs: bool, rules: Mapping[str, Rule]) -> tuple[Symmetry, list[str]]:
+def _found(
+    asked: Question, signs: bool, rules: Mapping[str, Rule], zeros_may_fall: bool = True
+) -> tuple[Symmetry, list[str]]:
     """The symmetry of a model, and what its user is to be told."""
-    read = _typed(asked, signs, rules)
+    read = _typed(asked, signs, rules, zeros_may_fall)
     if (
         not read.claims_anything
         and not read.even
@@ -188,15 +193,20 @@ def _found(asked: Question, signs: bool, rules: Mapping[str, Rule]) -> tuple[Sym
     except NotFiniteError as error:
         if not read.claims_anything:
             return read.trivial(), []
+        if asked.argnum is not None and zeros_may_fall:
+            # second moments before the first step are zero, and must not be negative
+            return _found(asked, signs, rules, zeros_may_fall=False)
         if asked.argnum is None:
             refuse_invalid(asked)
+        elif holds_nan((asked.args, asked.kwargs)):
+            raise SymmetryError(ARGUMENTS_NOT_FINITE) from error
         if holds_nan((asked.args, asked.kwargs, read.joint.sites.observed)):
             raise
         # a model that NUTS may well run, for it starts where the log joint is finite
         nothing = read.claimed.restrict([])
         refused = dict.fromkeys(read.claimed.groups, "the log joint is not finite about the prior")
         said = read.findings(nothing, read.claimed, refused)
-        why = _OUTPUTS_NOT_FINITE if asked.argnum is not None else str(error)
+        why = OUTPUTS_NOT_FINITE if asked.argnum is not None else str(error)
         return replace(nothing, findings=said), [f"No symmetry could be verified. {why}"]
     return _proved(read, sources)
 
@@ -211,7 +221,7 @@ class _Read(NamedTuple):
     claimed
         The group that they leave.
     even
-        Sets of sites that may be negated.
+        Sets of sites, and of their parts, that may be negated.
     joint, way
         What was traced, and which data are arguments of the program.
     opaque
@@ -224,7 +234,7 @@ class _Read(NamedTuple):
 
     reading: Reading
     claimed: Symmetry
-    even: list[frozenset[str]]
+    even: list[frozenset[PartOfSite]]
     joint: LogJoint | Outputs
     way: Way
     opaque: bool
@@ -250,7 +260,7 @@ class _Read(NamedTuple):
         return replace(self.claimed, findings=self.findings(self.claimed, self.claimed, {}))
 
 
-def _typed(asked: Question, signs: bool, rules: Mapping[str, Rule]) -> _Read:
+def _typed(asked: Question, signs: bool, rules: Mapping[str, Rule], zeros_may_fall: bool) -> _Read:
     """What the types of a model, or of a function, say.
 
     The program itself is let go: while it lives JAX may find its parts, in single precision, when asked for double.
@@ -258,19 +268,36 @@ def _typed(asked: Question, signs: bool, rules: Mapping[str, Rule]) -> _Read:
     if asked.argnum is None:
         program = read_program(asked.model, asked.args, asked.kwargs, asked.key)
     else:
-        program = read_function(outputs_of_function(asked.model, asked.args, asked.kwargs, asked.argnum))
-    names = list(program.shapes)
-    even = even_sets(program.jaxpr, program.signs) if signs else []
+        outputs = outputs_of_function(
+            asked.model, asked.args, asked.kwargs, asked.argnum, zeros_may_fall=zeros_may_fall
+        )
+        program = read_function(outputs)
+    reading = type_program(program, rules)
+    claimed = reading.symmetry()
     return _Read(
-        reading := type_program(program, rules),
-        reading.symmetry(),
-        [frozenset(names[k] for k in one) for one in even],
+        reading,
+        claimed,
+        _even(program, claimed) if signs else [],
         program.joint,
         program.way,
         program.opaque,
         suspects_of(program.priors, program.shapes, marks_of_usage(program)),
         signs,
     )
+
+
+def _even(program: Program, claimed: Symmetry) -> list[frozenset[PartOfSite]]:
+    """What may be negated as a whole: sites, and parts of those that are several arrays put end to end."""
+    entries = [in_parts(claimed.axes.get(site, ())) for site in program.shapes]
+    found = {
+        k: (len(shape) + cut.axis, cut.sizes)
+        for k, (shape, e) in enumerate(zip(program.shapes.values(), entries, strict=True))
+        if (cut := cut_of(e))
+    }
+    parts = [
+        (site, part) for k, site in enumerate(program.shapes) for part in range(len(found[k][1]) if k in found else 1)
+    ]
+    return [frozenset(parts[k] for k in one) for one in even_sets(program.jaxpr, program.signs, found)]
 
 
 def _sources(read: _Read, asked: Question) -> Sources:
@@ -286,11 +313,7 @@ def _proved(read: _Read, sources: Sources) -> tuple[Symmetry, list[str]]:
     """What numbers leave of what labels claim, and what they find beyond it."""
     reading, rng = read.reading, sources.rng
     tried, found, refused = _that_hold(read, sources)
-    told = [
-        f"Group {name!r} looked possible from the structure of the model, but failed the numerical check, and is left "
-        f"out. {words(proof)}"
-        for name, proof in refused.items()
-    ]
+    told = [of_a_refusal(name, proof, read.joint) for name, proof in refused.items()]
     if blocks := reading.blocks(found):
         # what no rule has followed may have met data after all: those that coincide must not count
         found = with_blocks(partial(_claim, reading), found, blocks, sources.own_and_others, rng)
@@ -298,7 +321,7 @@ def _proved(read: _Read, sources: Sources) -> tuple[Symmetry, list[str]]:
         # what is even may be so for these data alone
         found = with_signs(found, read.even, [sources.own, *itertools.islice(sources.redrawn(), 1)], rng)
     found, missed = with_exchanges(found, read.suspects, reading.unlabelled_axes(found), sources.everything, rng)
-    why = {name: _WHY.get(proof.outcome, FAILED) for name, proof in refused.items()}
+    why = {name: reason_of(proof, read.joint) for name, proof in refused.items()}
     said = tuple(_of_a_prior(one, sources.own.frozen.unread) for one in read.findings(found, tried, why))
     return replace(found, findings=said, out_of_reach=missed), told
 
@@ -346,7 +369,7 @@ def walked(
     program: Program, rules: Mapping[str, Rule] = RULES, num_kept: int | None = None
 ) -> tuple[Reading, list[Value]]:
     """The same, and the labels of the program's results, of which the first so many are outputs; all by default."""
-    unused = Reason("nothing depends on it")
+    unused = Reason(UNREAD)
     sites: dict[str, list[Term]] = {
         site: [axis(n) if site in program.used else pinned(n, unused) for n in shape]
         for site, shape in program.shapes.items()
@@ -358,7 +381,7 @@ def walked(
         Typed(tuple(axes), tag=walk.tag("data", k), origin=Origin.REAL if is_real else Origin.WHOLE)
         for k, (axes, is_real) in enumerate(zip(data, program.real, strict=True))
     ]
-    results = walk.run_closed(program.jaxpr, [*latent, *given])
+    results = walk.run_apart(program.jaxpr, [*latent, *given])
     if program.keeps_entries:
         for value, var in list(zip(results, program.jaxpr.jaxpr.outvars, strict=True))[:num_kept]:
             for term in walk.axes(value, var.aval.shape):

@@ -74,6 +74,11 @@ def read_question(
     model = part_of(as_model(model), part)
     if argnum is not None and part != "joint":
         raise ValueError(f"A function has no prior and no {part}: leave out part, or argnum for a model.")
+    if argnum is not None and not isinstance(model_args, tuple | list):
+        raise TypeError(
+            f"The function's arguments must be a tuple, as it is called with them: write (params,) or (params, x); got "
+            f"a {type(model_args).__name__}."
+        )
     args, kwargs = as_model_arguments(model_args, model_kwargs)
     # under jit even an array of zeros is traced
     refuse_tracers(f"{what}()", args, kwargs, rng_key, jnp.zeros(()))

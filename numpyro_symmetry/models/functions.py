@@ -78,14 +78,25 @@ class Outputs:
         return {name: one(name, jnp.asarray(own)) for name, own in data.settings.items()}
 
 
-def outputs_of_function(function: Callable, args: tuple, kwargs: dict[str, Any], argnum: int) -> Outputs:
+def outputs_of_function(
+    function: Callable, args: tuple, kwargs: dict[str, Any], argnum: int, *, zeros_may_fall: bool = True
+) -> Outputs:
     """A function and its arguments, outlined.
+
+    Arrays without a negative entry stay so; whether those that are zero are among them, nobody can see.
 
     Raises
     ------
     SymmetryError
-        If the argument holds no arrays, or NaN; if the function returns no arrays, or others each time.
+        If the argument holds no arrays, or NaN; if arguments are shapes; if the function returns no arrays, or others
+        each time.
     """
+    described = [leaf for leaf in jax.tree.leaves((args, kwargs)) if isinstance(leaf, jax.ShapeDtypeStruct)]
+    if described:
+        raise SymmetryError(
+            f"The function's arguments hold shapes in place of arrays, such as {described[0]}; expected values, on "
+            "which it can be tried. Draw some (module.init(rng_key, x)), or use those of a checkpoint."
+        )
     ties = ties_of(args[argnum])
     own = {name: np.asarray(x) for name, x in arrays_by_path(args[argnum]).items() if name not in ties}
     if not own:
@@ -96,7 +107,9 @@ def outputs_of_function(function: Callable, args: tuple, kwargs: dict[str, Any],
     real = {name: x for name, x in own.items() if jnp.issubdtype(x.dtype, jnp.inexact)}
     if broken := [name for name, x in real.items() if not jnp.isfinite(x).all()]:
         raise SymmetryError(f"Arrays {broken} of argument {argnum} hold NaN or infinities; expected finite parameters.")
-    positive = frozenset(n for n, x in real.items() if not np.iscomplexobj(x) and (x >= 0).all() and x.any())
+    positive = frozenset(
+        n for n, x in real.items() if not np.iscomplexobj(x) and (x >= 0).all() and (x.any() or not zeros_may_fall)
+    )
     paths = jax.tree_util.tree_leaves_with_path((args, kwargs))
     where = {
         k: name_of(path[2:])

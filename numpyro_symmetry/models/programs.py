@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core
 
+from numpyro_symmetry.models.compat import called
 from numpyro_symmetry.models.widened import evaluated, narrow_type, wide_type
 
 # what is kept, the latest last: compiled code holds memory maps, of which a process has some ten thousands
@@ -177,6 +178,21 @@ def read_later(jaxpr: Any) -> set[Any]:
         if any(var in found for var in equation.outvars):
             found.update(var for var in equation.invars if not isinstance(var, core.Literal))
     return found
+
+
+def arguments_read(jaxpr: Any, wanted: Sequence[bool] | None = None) -> list[bool]:
+    """Whether a program's results, those that are wanted, are made from each of its arguments."""
+    results = [True] * len(jaxpr.outvars) if wanted is None else wanted
+    found = {v for v, want in zip(jaxpr.outvars, results, strict=True) if want and not isinstance(v, core.Literal)}
+    for equation in reversed(jaxpr.eqns):
+        outputs = [var in found for var in equation.outvars]
+        if any(outputs):
+            inner = called(equation)
+            body = getattr(inner, "jaxpr", inner)
+            read = [True] * len(equation.invars) if body is None else arguments_read(body, outputs)
+            inputs = zip(equation.invars, read, strict=True)
+            found.update(var for var, is_read in inputs if is_read and not isinstance(var, core.Literal))
+    return [var in found for var in jaxpr.invars]
 
 
 # ---- arrays ----------------------------------------------------------------------------------------------------------

@@ -62,7 +62,7 @@ def type_function(function, latent, data=(), rules=RULES):
         Typed(tuple(pinned(n, Reason(IS_DATA, strength="data")) for n in np.shape(x)), tag=("data", k))
         for k, x in enumerate(data)
     ]
-    outputs = walk.run_closed(jax.make_jaxpr(function)(*latent, *data), given)
+    outputs = walk.run_apart(jax.make_jaxpr(function)(*latent, *data), given)
     sites = {f"x{k}": axes for k, axes in enumerate(inputs)}
     names = {site: [None] * len(axes) for site, axes in sites.items()}
     return Typing(inputs, outputs, used, Reading(sites, walk, names))

@@ -589,14 +589,14 @@ row(
     "scatter-add",
     lambda x, y: jnp.zeros(3).at[jnp.argmax(x, 1)].add(y),
     ((4, 3), (4,)),
-    "a ., a -> .",
+    "a b, a -> b",
 )
 row(
     "data summed by latent labels",
     "scatter-add",
     lambda x, y: jnp.zeros(3).at[jnp.argmax(x, 1)].add(y),
     ((4, 3),),
-    ". . -> .",
+    ". a -> a",
     np.arange(4.0),
 )
 row(
@@ -604,7 +604,7 @@ row(
     "scatter",
     lambda x: jax.vmap(lambda row: jnp.zeros(3).at[jnp.argmax(row)].set(1.0))(x),
     ((4, 3),),
-    "a . -> a .",
+    "a b -> a b",
 )
 row(
     "each written where its label says",
@@ -618,7 +618,39 @@ row(
     "scatter",
     lambda x: jnp.zeros(3).at[jnp.argmax(x, 1)].set(1.0),
     ((4, 3),),
-    "a . -> .",
+    "a b -> b",
+)
+row(
+    "rows where the largest and the smallest stand",
+    "argmax argmin gather",
+    lambda x, y: [x[jnp.argmax(y, 1)], jax.vmap(lambda row: x[jnp.argmin(row)])(y)],
+    ((4, 3), (5, 4)),
+    "a b, c a -> 2 × c b",
+)
+row(
+    "the row where the largest stands",
+    "argmax dynamic_slice",
+    lambda x, y: x[jnp.argmax(y)],
+    ((4, 3), (4,)),
+    "a b, a -> b",
+)
+row(
+    "the largest, where they stand",
+    "top_k gather",
+    lambda x: jnp.take_along_axis(x, lax.top_k(x, 2)[1], 1),
+    ((3, 4),),
+    "a b -> a .",
+)
+row("labels as rows", "argmax eq", lambda x, y: jax.nn.one_hot(jnp.argmax(x, 1), 3) @ y, ((4, 3), (3,)), "a b, b -> a")
+row("in the order of the largest", "sort gather", lambda x, y: x[jnp.argsort(y)], ((4, 3), (4,)), "a b, a -> . b")
+row("a label one further on", "argmax", lambda x, y: x[(jnp.argmax(y) + 1) % 4], ((4, 3), (4,)), ". a, . -> a")
+row("the label of a label", "argmax", lambda x, y: x[jnp.argmax(jnp.argmax(y, 1))], ((4, 3), (4, 3)), ". a, . . -> a")
+row(
+    "a label that a loop carries",
+    "argmax scan",
+    lambda x, y: lax.scan(lambda k, row: (jnp.argmax(row), x[k]), 0, y)[1],
+    ((4, 3), (5, 4)),
+    ". a, . . -> . a",
 )
 row("a constant added at an index", "scatter-add", lambda x: x.at[1].add(0.5), ((4,),), "a[1,3] -> a[1,3]")
 row(

@@ -172,6 +172,17 @@ def test_other_trees_of_the_same_paths_are_moved():
 REFUSED = {
     "no arrays": (lambda: find_symmetry(two_layers, ({"rate": 0.1}, 1.0), argnum=0), SymmetryError, "holds no arrays"),
     "NaN": (lambda: find_symmetry(lambda w: w, (np.array([np.nan, 1.0]),), argnum=0), SymmetryError, "'array'.* NaN"),
+    "no tuple": (lambda: find_symmetry(two_layers, {"w": normal(3)}, argnum=0), TypeError, r"write \(params,\)"),
+    "shapes": (
+        lambda: find_symmetry(lambda w: w, (jax.ShapeDtypeStruct((3,), np.float32),), argnum=0),
+        SymmetryError,
+        "hold shapes in place of arrays",
+    ),
+    "data of NaN": (
+        lambda: find_symmetry(two_layers, ((normal(3, 5), normal(5, 2)), np.full((4, 3), np.nan)), argnum=0),
+        SymmetryError,
+        "its arguments hold NaN",
+    ),
     "no output": (lambda: find_symmetry(lambda w: None, (normal(3),), argnum=0), SymmetryError, "returns no arrays"),
     "words": (lambda: find_symmetry(lambda w: "yes", (normal(3),), argnum=0), SymmetryError, "returns a str"),
     "two of one path": (
@@ -202,15 +213,64 @@ def test_what_is_refused(name):
 
 
 def test_outputs_that_are_not_finite_are_told_in_terms_of_the_function():
-    with pytest.warns(SymmetryWarning, match="function's outputs are not finite .* zero yet"):
-        found = find_symmetry(lambda v: jnp.sqrt(v).sum(), (np.zeros(20, np.float32),), argnum=0)
+    with pytest.warns(SymmetryWarning, match="function's outputs are not finite .* within bounds"):
+        found = find_symmetry(lambda v: jnp.sqrt(-1 - v**2).sum(), (np.zeros(20, np.float32),), argnum=0)
     assert not found.groups
 
 
+def test_arrays_of_zeros_that_must_not_fall_stay_above():
+    found = find_symmetry(lambda v: jnp.sqrt(v).sum(), (np.zeros(20, np.float32),), argnum=0)
+    assert {name: str(group) for name, group in found.groups.items()} == {"array": "S20"}
+
+
+def test_a_network_that_pins_its_type_is_proved_in_single_precision():
+    class Pinned(nn.Module):
+        @nn.compact
+        def __call__(self, x):
+            for n in (64, 32):
+                x = nn.relu(nn.Dense(n, dtype=jnp.float32)(x))
+            return nn.Dense(10, dtype=jnp.float32)(x)
+
+    x = np.random.default_rng(6).normal(size=(8, 20)).astype(np.float32)
+    found = find_symmetry(*linen(Pinned(), x), argnum=0, signs=False)
+    assert [str(group) for group in found.groups.values()] == ["S64", "S32"]
+
+
 def test_a_leaf_that_nothing_reads_is_said_to_be_so():
-    found = find_symmetry(lambda w: w["a"].sum(), ({"a": normal(3), "b": normal(4)},), argnum=0)
+    with pytest.warns(SymmetryWarning, match=r"\['b'\] of argument 0 are read by nothing"):
+        found = find_symmetry(lambda w: w["a"].sum(), ({"a": normal(3), "b": normal(4)},), argnum=0)
     assert {name: str(group) for name, group in found.groups.items()} == {"a": "S3"}
     assert "nothing depends on it" in found.explain()
+
+
+def test_statistics_that_are_only_brought_up_to_date_stay_and_are_told():
+    class Net(nn.Module):
+        @nn.compact
+        def __call__(self, x):
+            return nn.Dense(2)(nn.relu(nn.BatchNorm(use_running_average=False)(nn.Dense(5)(x))))
+
+    net, x = Net(), normal(6, 3)
+    variables = net.init(KEY, x)
+    logits = jax.jit(lambda v, x: net.apply(v, x, mutable=["batch_stats"])[0])
+    with pytest.warns(SymmetryWarning, match=r"BatchNorm_0.mean.* are read by nothing.* inference mode"):
+        found = find_symmetry(logits, (variables, x), argnum=0)
+    assert not any(site.startswith("batch_stats") for site in found.axes)
+    assert [str(group) for group in found.groups.values()] == ["S5"]
+
+
+def test_inputs_of_zeros_show_nothing():
+    args = ({"a": normal(3, 5), "b": normal(5, 2)}, np.zeros((4, 3), np.float32))
+    with pytest.warns(SymmetryWarning, match="inconclusive.* Are its inputs zero"):
+        found = find_symmetry(lambda w, x: jax.nn.relu(x @ w["a"]) @ w["b"], args, argnum=0)
+    assert not found.groups
+    assert "inconclusive" in found.explain()
+
+
+def test_a_tree_of_another_structure_is_refused_by_path():
+    function, args, _ = CASES["tied"]()
+    found = find_symmetry(function, args, argnum=0)
+    with pytest.raises(SymmetryError, match=r"'in' .* not among the values \['params.in'"):
+        found.apply(found.sample(KEY), {"params": args[0]})
 
 
 def test_an_output_says_that_it_stays():

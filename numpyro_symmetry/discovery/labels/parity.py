@@ -3,12 +3,14 @@ r"""Which sites may be negated together: parities of every value of a program, o
 A value is odd or even in a change of signs: :math:`v(s\theta) = (-1)^{\phi \cdot s}\, v(\theta)` for signs :math:`s` of
 sites (1 where negated) and a vector :math:`\phi` over GF(2). Products add these vectors, odd functions keep them, sums
 demand that those of their terms agree, and whatever else is not even demands that there is no change. What solves all
-demands leaves the log joint alone. Knows programs and constants; no terms and no symmetries.
+demands leaves the log joint alone. Arrays that are several put end to end have an unknown for each part. Knows programs
+and constants; no terms and no symmetries.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,11 +18,13 @@ from jax.extend import core
 
 from numpyro_symmetry.discovery.gf2 import reduced_basis
 from numpyro_symmetry.discovery.labels.folding import constants_of, live_in
+from numpyro_symmetry.discovery.labels.parted import Parts, contracted_with, joined, new_axis
+from numpyro_symmetry.discovery.labels.rules import ELEMENTWISE
 from numpyro_symmetry.discovery.labels.values import Known, known
-from numpyro_symmetry.models.compat import called, scan_counts
+from numpyro_symmetry.models.compat import called, scan_counts, shapes_of
 
 # a vector over GF(2) as the bits of an integer; zeros are both odd and even
-Parity = int | None
+Parity = int | Parts | None
 
 
 _EVEN = 0
@@ -38,6 +42,13 @@ _SUMS = {"add", "sub", "add_any", "concatenate", "pad", "complex", "stack"}
 
 
 _PRODUCTS = {"mul", "div", "dot_general", "conv_general_dilated", "triangular_solve"}
+
+
+# what parts go through one by one
+_APART = {
+    *ELEMENTWISE,
+    *("select_n", "broadcast_in_dim", "dot_general", "expand_dims", "reduce_sum", "reshape", "squeeze", "transpose"),
+}
 
 
 _EVENS = {"abs", "square", "cos", "cosh", "is_finite"}
@@ -64,16 +75,20 @@ class _Demands:
 
     def vanish(self, parity: Parity) -> None:
         """Demand that a value is even."""
-        left = self.reduced(parity or _EVEN)
+        left = self.reduced(self.whole(parity) or _EVEN)
         if left:
             self.rows[left.bit_length() - 1] = left
 
-    def agree(self, parities: Sequence[Parity]) -> Parity:
+    def agree(self, parities: Sequence[Parity]) -> int | None:
         """Demand that values are alike, zeros apart; what they then are."""
-        given = [parity for parity in parities if parity is not None]
+        given = [whole for parity in parities if (whole := self.whole(parity)) is not None]
         for other in given[1:]:
             self.vanish(given[0] ^ other)
         return given[0] if given else None
+
+    def whole(self, parity: Parity) -> int | None:
+        """Demand that a value's parts are alike; what it then is."""
+        return self.agree(parity.of) if isinstance(parity, Parts) else parity
 
     def reduced(self, vector: int) -> int:
         """What is left of a vector when all demands are met."""
@@ -95,8 +110,12 @@ class _Demands:
         return reduced_basis(found)
 
 
-def even_sets(jaxpr: Any, can_be_negated: Sequence[bool]) -> list[frozenset[int]]:
+def even_sets(
+    jaxpr: Any, can_be_negated: Sequence[bool], cuts: Mapping[int, tuple[int, tuple[int, ...]]] | None = None
+) -> list[frozenset[int]]:
     """Sets of a closed program's first arguments that may be negated together; all others are products of them.
+
+    With cuts, sets of their parts: arguments are numbered on, one number for each part of those that are cut.
 
     Parameters
     ----------
@@ -104,15 +123,19 @@ def even_sets(jaxpr: Any, can_be_negated: Sequence[bool]) -> list[frozenset[int]
         Closed program; the sum of its results is to stay.
     can_be_negated
         Whether each of the first arguments is one that may hold any real number.
+    cuts
+        Argument -> the axis along which it is several put end to end, and their sizes.
     """
-    count = len(can_be_negated)
-    demands = _Demands(count)
+    demands, given = _Demands(0), list[Parity]()
     for k, can in enumerate(can_be_negated):
+        axis, sizes = (cuts or {}).get(k, (0, (1,)))
+        parts = [demands.unknown() for _ in sizes]
+        given.append(joined(axis, sizes, parts))
         if not can:
-            demands.vanish(1 << k)
-    data = len(getattr(jaxpr, "jaxpr", jaxpr).invars) - count
-    for parity in _run_closed(jaxpr, [*(1 << k for k in range(count)), *[_EVEN] * data], demands):
-        demands.vanish(parity)
+            _all_vanish(parts, demands)
+    count, data = demands.num_unknowns, len(getattr(jaxpr, "jaxpr", jaxpr).invars) - len(given)
+    for parity in _run_closed(jaxpr, [*given, *[_EVEN] * data], demands):
+        _all_vanish(parity.of if isinstance(parity, Parts) else [parity], demands)
     return [frozenset(k for k in range(count) if signs >> k & 1) for signs in demands.solutions(count)]
 
 
@@ -146,7 +169,7 @@ def _run_closed(
         elif (solved := _EQUATIONS.get(equation.primitive.name)) is not None:
             results = solved(equation.params, operands, known_, demands)
         else:
-            results = _step(equation, operands, given_, demands)
+            results = _step_apart(equation, operands, given_, demands)
         environment.update(zip(equation.outvars, results, strict=True))
     return [read(atom) for atom in body.outvars]
 
@@ -154,6 +177,53 @@ def _run_closed(
 def _parity_of(value: Known) -> Parity:
     array = value.value
     return None if isinstance(array, np.ndarray) and array.dtype.kind in "fiuc" and not array.any() else _EVEN
+
+
+def _step_apart(equation: Any, operands: list[Parity], given: list[Known | None], demands: _Demands) -> list[Parity]:
+    """One operation, part by part where it leaves them apart."""
+    name, params = equation.primitive.name, equation.params
+    first = next((k for k, parity in enumerate(operands) if isinstance(parity, Parts)), None)
+    if name == "concatenate" and first is None:
+        sizes = [shape[params["dimension"]] for shape in shapes_of(equation.invars)]
+        return [joined(params["dimension"], sizes, operands)]
+    if first is None:
+        return _step(equation, operands, given, demands)
+    parts = operands[first]
+    assert isinstance(parts, Parts)
+    if name in ("slice", "split"):
+        return _slices(equation, parts, demands)
+    axis = new_axis(equation, first, parts.axis) if name in _APART else None
+    along = contracted_with(equation, first, parts.axis)
+    if axis is None and along is None:
+        return _step(equation, list(map(demands.whole, operands)), given, demands)
+
+    def stands_with_it(operand: int, other: Parts) -> bool:
+        same = other.axis == along if axis is None else new_axis(equation, operand, other.axis) == axis
+        return other is parts or (same and other.sizes == parts.sizes)
+
+    # all others are one, unless their parts stand along the same axis
+    beside = [p if isinstance(p, Parts) and stands_with_it(k, p) else demands.whole(p) for k, p in enumerate(operands)]
+    each = [
+        _step(equation, [p.of[m] if isinstance(p, Parts) else p for p in beside], given, demands)[0]
+        for m in range(len(parts.of))
+    ]
+    return [demands.agree(each) if axis is None else joined(axis, parts.sizes, each)]
+
+
+def _slices(equation: Any, parts: Parts, demands: _Demands) -> list[Parity]:
+    """Parities of slices."""
+    params, (shape, *_) = equation.params, shapes_of(equation.invars)
+    if equation.primitive.name == "slice":
+        if (params["strides"] or (1,) * len(shape))[parts.axis] != 1:
+            return [demands.whole(parts)]
+        bounds = [(params["start_indices"][parts.axis], params["limit_indices"][parts.axis])]
+    elif params["axis"] == parts.axis:
+        ends = [0, *itertools.accumulate(params["sizes"])]
+        bounds = list(itertools.pairwise(ends))
+    else:
+        bounds = [(0, shape[parts.axis])] * len(equation.outvars)
+    held = [parts.over(*bound) for bound in bounds]
+    return [joined(*found) if whole else demands.agree(found.of) for found, whole in held]
 
 
 def _step(equation: Any, operands: list[Parity], given: list[Known | None], demands: _Demands) -> list[Parity]:
@@ -202,7 +272,7 @@ def _asks_if_finite(equation: Any, given: list[Known | None]) -> bool:
     return left is right or any(value is not None and np.isinf(value.value).all() for value in given)
 
 
-def _xor(parities: Sequence[Parity]) -> int:
+def _xor(parities: Sequence[Any]) -> int:
     found = _EVEN
     for parity in parities:
         found ^= parity or _EVEN
@@ -218,7 +288,9 @@ def _scan(params: Any, operands: list[Parity], known_: list[Parity | Known], dem
     num_consts, num_carry = scan_counts(params)
     start = num_consts + num_carry
     carry = [demands.unknown() for _ in range(num_carry)]
-    out = _run_closed(params["jaxpr"], [*known_[:num_consts], *carry, *operands[start:]], demands)
+    scanned = map(demands.whole, operands[start:])
+    inside = _run_closed(params["jaxpr"], [*known_[:num_consts], *carry, *scanned], demands)
+    out = [demands.whole(parity) for parity in inside]
     for each in zip(carry, operands[num_consts:start], out[:num_carry], strict=True):
         demands.agree(each)
     return [*carry, *out[num_carry:]]

@@ -16,7 +16,7 @@ from numpyro_symmetry.models.functions import Outputs
 from numpyro_symmetry.models.log_joint import LOOKED_AT, Data, LogJoint, Way, sites_of, ways_to_give
 from numpyro_symmetry.models.parameters import leaves_of_parameters
 from numpyro_symmetry.models.plates import axis_names
-from numpyro_symmetry.models.programs import session_precision, traced
+from numpyro_symmetry.models.programs import arguments_read, session_precision, traced
 from numpyro_symmetry.models.sites import discrete_of, is_unconstrained, latent_of, observed_of
 from numpyro_symmetry.models.trace import outline
 from numpyro_symmetry.symmetry import SymmetryError
@@ -104,6 +104,10 @@ def read_function(outputs: Outputs) -> Program:
     values: dict[str, Any] = dict(sites.settings)
     data = Data(dict(enumerate(jax.tree.leaves((outputs.args, outputs.kwargs)))), {}, {})
     read = _opaque(outputs, values, data, ways_to_give(outputs.args, outputs.kwargs))
+    body = getattr(read.jaxpr, "jaxpr", read.jaxpr)
+    # statistics that are only brought up to date are arguments of what nobody returns
+    used = {name for name, is_read in zip(sorted(values), arguments_read(body), strict=False) if is_read}
+    read = read._replace(used=used)
     real = {name for name, x in values.items() if jnp.issubdtype(x.dtype, jnp.inexact)} - sites.constrained
     return read._replace(signs=[name in real & read.used for name in read.names], keeps_entries=True)
 

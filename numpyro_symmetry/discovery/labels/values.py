@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from numpyro_symmetry.discovery.labels.terms import Term
+from numpyro_symmetry.discovery.labels.terms import Reason, Term
 
 
 class Origin(IntEnum):
@@ -22,6 +22,17 @@ class Origin(IntEnum):
     REAL = 1
     WHOLE = 2
     LATENT = 3
+
+
+class Pointer(NamedTuple):
+    """What a value's entries are indices of, and why that axis is pinned as soon as they are read as numbers.
+
+    ``wrapped``: they are counted from the end, one axis further on.
+    """
+
+    axis: Term
+    reason: Reason
+    wrapped: bool = False
 
 
 # part of an axis that was used on its own: the axis, the first index, and the one behind the last
@@ -68,6 +79,8 @@ class Typed(NamedTuple):
         Parts of latent axes, taken on their own, that it is made of.
     choice
         Of a choice among constants of whole numbers, entry by entry: what chooses, and what each would be everywhere.
+    points
+        The axis of which its entries are indices, if they are.
     """
 
     axes: tuple[Term, ...]
@@ -76,6 +89,7 @@ class Typed(NamedTuple):
     origin: Origin = Origin.LATENT
     pieces: frozenset[Piece] = frozenset()
     choice: tuple[object, tuple[np.ndarray, ...]] | None = None
+    points: Pointer | None = None
 
 
 Value = Known | Typed

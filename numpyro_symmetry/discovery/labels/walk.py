@@ -24,6 +24,7 @@ from numpyro_symmetry.discovery.labels.terms import (
     Strength,
     Term,
     Uniform,
+    pin,
     pinned,
     resolve,
     unify,
@@ -36,6 +37,16 @@ _LIBRARIES = (sysconfig.get_paths()["stdlib"], sysconfig.get_paths()["purelib"],
 
 
 _LEFT_OUT = Typed(())
+
+
+# operations whose rules know what is an index of an axis; to all others it is a number
+_KNOW_INDICES = frozenset(
+    """
+    add broadcast_in_dim concatenate convert_element_type copy dynamic_slice eq expand_dims gather lt reshape scatter
+    scatter-add scatter-max scatter-min scatter-mul scatter-sub scatter_add scatter_max scatter_min scatter_mul
+    scatter_sub slice squeeze stop_gradient transpose
+    """.split()
+)
 
 
 class Operation(NamedTuple):
@@ -154,6 +165,19 @@ class Walk:
         """The same for a program that brings its constants."""
         return self.run(getattr(closed, "jaxpr", closed), [known(x) for x in getattr(closed, "consts", ())], args)
 
+    def run_apart(self, closed: Any, args: Sequence[Value]) -> list[Value]:
+        """The same of a loop's body or a branch: indices of an axis come out of it as numbers."""
+        results = self.run_closed(closed, args)
+        self.read_as_numbers(*results)
+        return [x._replace(points=None) if isinstance(x, Typed) else x for x in results]
+
+    def read_as_numbers(self, *values: Value) -> None:
+        """Tell apart the indices of every axis into which values point."""
+        for value in values:
+            for one in (value, *(value.columns or ())) if isinstance(value, Typed) else ():
+                if isinstance(one, Typed) and one.points is not None:
+                    pin(one.points.axis, one.points.reason)
+
     def see(self, value: Value) -> None:
         """Remember which labels stand together."""
         if isinstance(value, Typed):
@@ -181,6 +205,8 @@ class Walk:
         axes = [self.axes(operand, shape, source) for operand, shape in zip(operands, shapes, strict=True)]
         operation = Operation(name, params, operands, axes, shapes, out_shapes, unused, source, equation, self)
         rule = self.rules.get(name, self.rules["unknown"])
+        if name not in _KNOW_INDICES:
+            self.read_as_numbers(*operands)
         self._meet(operands)
         tags = [operand.tag for operand in operands]
         tag = None if None in tags else self.tag(name, str(params), *tags)

@@ -14,7 +14,6 @@ from numpyro_symmetry.discovery.proof.frozen import FrozenModel, Point, Values
 from numpyro_symmetry.discovery.proof.prove import Outcome, Proof
 from numpyro_symmetry.discovery.proof.trials import (
     ALL_GROUPS,
-    CONTROL_FACTOR,
     Action,
     control_gaps,
     gap_to,
@@ -174,4 +173,4 @@ def _repairs(frozen: FrozenModel, edited: Symmetry, name: str, places: list[Poin
             after = frozen.inside(moved)
             if any(before[site] and not after[site] for site in before) or not gap_to(frozen, at, moved).ratio <= 1.0:
                 return False
-    return control_gaps(frozen, action, [name], places[0])[name].ratio > CONTROL_FACTOR
+    return control_gaps(frozen, action, [name], places[0])[name].ratio > frozen.rounding.telling

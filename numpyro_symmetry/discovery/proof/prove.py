@@ -121,7 +121,7 @@ def prove(
     controls = control_gaps(frozen, action, watched, places[0], enough)
     # a prior that is flat is invariant whatever is done to it: where nothing else reads a site, there is no more to see
     empty = {name for name in watched if set(action.sites[name]) <= frozen.unread}
-    blind = [name for name, gap in controls.items() if name not in empty and not gap.ratio > CONTROL_FACTOR]
+    blind = [name for name, gap in controls.items() if name not in empty and not gap.ratio > frozen.rounding.telling]
     if blind:
         return proof._replace(outcome=Outcome.SHOWS_NOTHING, label=blind[0], controls=controls)
     return proof._replace(controls=controls)

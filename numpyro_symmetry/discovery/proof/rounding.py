@@ -34,6 +34,14 @@ class Rounding(NamedTuple):
     relative: float
     is_double: bool
 
+    @property
+    def telling(self) -> float:
+        """How many times what is allowed a wrong action must change, for a right one to show anything.
+
+        Where single precision allows a ten-thousandth, one of a hundred units changes a tenth.
+        """
+        return 1e3 if self.is_double else 1e2
+
     def allows(self, size: float) -> float:
         """Nats by which a log probability of some size may move."""
         allowed = self.relative * (1.0 + size)

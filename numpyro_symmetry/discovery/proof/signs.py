@@ -7,8 +7,12 @@ negates those sites on which it stands an odd number of times.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
+from operator import xor
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,11 +23,51 @@ from numpyro_symmetry.discovery.proof.frozen import Values
 from numpyro_symmetry.discovery.proof.prove import prove
 from numpyro_symmetry.discovery.proof.trials import gap_to
 from numpyro_symmetry.symmetry import Concat, Split, Symmetry, Unsigned, Whole
-from numpyro_symmetry.symmetry.axes import AxisEntry, labels, num_axes, padded
+from numpyro_symmetry.symmetry.axes import AxisEntry, labels, names_in, num_axes, padded
 from numpyro_symmetry.symmetry.axes import is_cut as has_concat
 from numpyro_symmetry.symmetry.pieces import pieces_of
 
-Even = Sequence[frozenset[str]]
+# a site, and which of the arrays put end to end in it; 0 of a site that is one array
+PartOfSite = tuple[str, int]
+Even = Sequence[frozenset[PartOfSite]]
+
+
+class Cut(NamedTuple):
+    """Where a site is several arrays put end to end: the axis, from the right, and their sizes."""
+
+    axis: int
+    sizes: tuple[int, ...]
+
+
+def cut_of(entries: Sequence[AxisEntry]) -> Cut | None:
+    """Where a site is cut; ``None`` if it is not, or more than once."""
+    cuts = [Cut(k - len(entries), e.sizes) for k, e in enumerate(entries) if isinstance(e, Concat)]
+    return cuts[0] if len(cuts) == 1 else None
+
+
+def in_parts(entries: Sequence[AxisEntry]) -> tuple[AxisEntry, ...]:
+    """Entries with flattened axes, such as gates of units, as arrays put end to end, of which each may have signs."""
+    parted = tuple(map(_parted, entries))
+    return parted if not any(map(_has_concat, entries)) and cut_of(parted) is not None else tuple(entries)
+
+
+def _has_concat(entry: AxisEntry) -> bool:
+    return has_concat((entry,))
+
+
+def _parted(entry: AxisEntry) -> AxisEntry:
+    if not isinstance(entry, Split) or entry.groups[0] is not None or not 1 < entry.sizes[0] <= EFFORT.max_places:
+        return entry
+    part = entry.groups[1] if len(entry.groups) == 2 else Split(entry.sizes[1:], entry.groups[1:])
+    return Concat((math.prod(entry.sizes[1:]),) * entry.sizes[0], (part,) * entry.sizes[0])
+
+
+def _rejoined(entry: AxisEntry, before: AxisEntry) -> AxisEntry:
+    """Arrays put end to end as the flattened axes that they were, if they still are alike."""
+    if not isinstance(before, Split) or not isinstance(entry, Concat) or len(set(entry.groups)) > 1:
+        return entry
+    part = entry.groups[0]
+    return Split(before.sizes, (None, *(part.groups if isinstance(part, Split) else (part,))))
 
 
 def may_have_signs(symmetry: Symmetry, even: Even) -> bool:
@@ -39,7 +83,7 @@ def with_signs(symmetry: Symmetry, even: Even, evidence: Sequence[Evidence], rng
     symmetry
         What was found without signs.
     even
-        Sets of sites that may be negated as a whole, of which all others are products.
+        Sets of sites, or of their parts, that may be negated as a whole, of which all others are products.
     evidence
         The model at points, with its own data and with others, all of which must agree.
     """
@@ -47,8 +91,15 @@ def with_signs(symmetry: Symmetry, even: Even, evidence: Sequence[Evidence], rng
     def held(signed: Symmetry) -> bool:
         return all(prove(one, signed, rng, 1, 1).holds for one in evidence)
 
-    likely = _grown(symmetry, even, evidence[0], lambda signed: True)
-    return likely if likely == symmetry or held(likely) else _grown(symmetry, even, evidence[0], held)
+    parted = replace(symmetry, axes={site: in_parts(entries) for site, entries in symmetry.axes.items()})
+    found = _grown(parted, even, evidence[0], lambda signed: True)
+    if found != parted and not held(found):
+        found = _grown(parted, even, evidence[0], held)
+    axes = {
+        site: tuple(map(_rejoined, entries, symmetry.axes[site])) if site in symmetry.axes else entries
+        for site, entries in found.axes.items()
+    }
+    return replace(found, axes=axes)
 
 
 def _grown(symmetry: Symmetry, even: Even, evidence: Evidence, accepted: Callable[[Symmetry], bool]) -> Symmetry:
@@ -69,8 +120,7 @@ def _grown(symmetry: Symmetry, even: Even, evidence: Evidence, accepted: Callabl
 
 def _signed(symmetry: Symmetry, name: str, even: Even) -> Iterator[Symmetry]:
     """The symmetry with signs of a group on some of the places where it stands, and not on the others."""
-    places = [site for site, entries in symmetry.axes.items() for axis in labels(entries) if axis.group == name]
-    for chosen in _sets_of_places(symmetry, places, even):
+    for chosen in _sets_of_places(symmetry, name, even):
         place = itertools.count()
 
         def marked(entry: AxisEntry, chosen: set[int] = chosen, place: Iterator[int] = place) -> AxisEntry:
@@ -82,23 +132,46 @@ def _signed(symmetry: Symmetry, name: str, even: Even) -> Iterator[Symmetry]:
         yield replace(symmetry, axes=axes, kinds=dict(symmetry.kinds) | {name: "signed"})
 
 
-def _sets_of_places(symmetry: Symmetry, places: list[str], even: Even) -> Iterator[set[int]]:
-    """Sets of places of a group, each given by its site, that negate whole sites as parities allow."""
-    sites = list(dict.fromkeys(places))
-    if any(has_concat(symmetry.axes[site]) for site in sites):
+def _sets_of_places(symmetry: Symmetry, name: str, even: Even) -> Iterator[set[int]]:
+    """Sets of places of a group that negate whole sites, and whole parts of them, as parities allow."""
+    sites = [site for site, entries in symmetry.axes.items() if name in names_in(entries)]
+    places = [place for site in sites for place in _places(site, symmetry.axes[site], name)]
+    if any(has_concat(symmetry.axes[site]) and cut_of(symmetry.axes[site]) is None for site in sites):
         count = len(places) if len(places) <= EFFORT.max_places else 0
         yield from (set(c) for k in range(1, count + 1) for c in itertools.combinations(range(count), k))
         return
-    at = {site: [k for k, other in enumerate(places) if other == site] for site in sites}
+    at = {site: [k for k, place in enumerate(places) if all(own == site for own, _ in place)] for site in sites}
+    if max(map(len, at.values())) > EFFORT.max_places:
+        return
+    parts = frozenset().union(*places)
     # negating nothing as a whole is of use where a group stands twice
-    allowed = [frozenset(), *_products(_within(even, sites))]
+    allowed = [frozenset(), *_products(_within(even, parts))]
     for negated in allowed:
         choices = [
-            [c for k in range(site in negated, len(at[site]) + 1, 2) for c in itertools.combinations(at[site], k)]
+            [
+                chosen
+                for k in range(len(at[site]) + 1)
+                for chosen in itertools.combinations(at[site], k)
+                if reduce(xor, (places[j] for j in chosen), frozenset())
+                == {part for part in negated if part[0] == site}
+            ]
             for site in sites
         ]
         tried = (set(itertools.chain.from_iterable(parts)) for parts in itertools.product(*choices))
         yield from filter(None, itertools.islice(tried, EFFORT.max_signs))
+
+
+def _places(site: str, entries: Sequence[AxisEntry], name: str) -> list[frozenset[PartOfSite]]:
+    """For every place of a group on a site, in order, the parts of the site that stand along it."""
+    cut, found = cut_of(entries), list[frozenset[PartOfSite]]()
+    whole = frozenset((site, part) for part in range(len(cut.sizes) if cut else 1))
+    for entry in entries:
+        if isinstance(entry, Concat):
+            each = [(part, frozenset([(site, k)])) for k, part in enumerate(entry.groups)]
+        else:
+            each = [(entry, whole)]
+        found += [parts for part, parts in each for axis in labels((part,)) if axis.group == name]
+    return found
 
 
 def _is_even(symmetry: Symmetry, name: str, evidence: Evidence) -> bool:
@@ -153,12 +226,12 @@ def _flips(symmetry: Symmetry, name: str, place: Values) -> Iterator[dict[str, n
 
 def _beside(symmetry: Symmetry, even: Even) -> list[frozenset[str]]:
     """Independent sets of sites without groups that may be negated as a whole, each as small as can be."""
-    free = _within(even, {site for sites in even for site in sites} - set(symmetry.axes))
-    found: list[frozenset[str]] = []
-    for sites in _products(free):
-        if len(_within([*found, sites], set().union(*found, sites))) > len(found):
-            found.append(sites)
-    return found
+    free = _within(even, {part for parts in even for part in parts if part[0] not in symmetry.axes})
+    found: Even = []
+    for parts in _products(free):
+        if len(_within([*found, parts], set().union(*found, parts))) > len(found):
+            found.append(parts)
+    return [frozenset(site for site, _ in parts) for parts in found]
 
 
 def _with_whole(symmetry: Symmetry, sites: frozenset[str], place: Values) -> Symmetry:
@@ -173,7 +246,7 @@ def _with_whole(symmetry: Symmetry, sites: frozenset[str], place: Values) -> Sym
     return replace(symmetry, axes=axes, kinds=kinds, sizes=sizes)
 
 
-def _within(even: Even, sites: Collection[str]) -> list[frozenset[str]]:
+def _within(even: Even, sites: Collection[PartOfSite]) -> list[frozenset[PartOfSite]]:
     """What sets of sites span, as vectors over GF(2), and some sites alone hold."""
     # those that are not wanted have the highest bits: what has none of them is left of the others
     order = [*sorted(sites), *sorted({site for one in even for site in one} - set(sites))]
@@ -181,7 +254,7 @@ def _within(even: Even, sites: Collection[str]) -> list[frozenset[str]]:
     return [_sites_of(vector, order) for vector in basis if not vector >> len(set(sites))]
 
 
-def _products(even: Even) -> Iterable[frozenset[str]]:
+def _products(even: Even) -> Iterable[frozenset[PartOfSite]]:
     """Everything that sets of sites span, the smallest first; the sets themselves where that is too much."""
     order = sorted({site for one in even for site in one})
     if len(even) > EFFORT.max_sets:
@@ -190,5 +263,5 @@ def _products(even: Even) -> Iterable[frozenset[str]]:
     return [_sites_of(vector, order) for vector in combinations_of(vectors)]
 
 
-def _sites_of(vector: int, order: Sequence[str]) -> frozenset[str]:
+def _sites_of(vector: int, order: Sequence[PartOfSite]) -> frozenset[PartOfSite]:
     return frozenset(site for k, site in enumerate(order) if vector >> k & 1)

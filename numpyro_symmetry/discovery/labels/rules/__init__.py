@@ -14,6 +14,7 @@ from numpyro_symmetry.discovery.labels.rules.control import CONTROL
 from numpyro_symmetry.discovery.labels.rules.elementwise import choice, elementwise, random, unknown
 from numpyro_symmetry.discovery.labels.rules.indexing import INDEXING
 from numpyro_symmetry.discovery.labels.rules.linear import contraction, convolution, factorisation
+from numpyro_symmetry.discovery.labels.rules.pointing import with_pointers
 from numpyro_symmetry.discovery.labels.rules.reduce import (
     fold,
     order_matters,
@@ -26,7 +27,7 @@ from numpyro_symmetry.discovery.labels.rules.reduce import (
 from numpyro_symmetry.discovery.labels.rules.shape import barrier, broadcast, reshape, squeeze, transpose
 from numpyro_symmetry.discovery.labels.walk import Rule
 
-_ELEMENTWISE = """
+ELEMENTWISE = """
 abs acos acosh add add_any and asin asinh atan atan2 atanh bessel_i0e bessel_i1e bitcast_convert_type cbrt ceil
 clamp clz complex conj convert_element_type copy copy_p cos cosh device_put digamma div eq erf erf_inv erfc exp
 exp2 expm1 floor ge gt igamma igamma_grad_a igammac imag integer_pow is_finite le le_to lgamma log log1p log2
@@ -53,30 +54,32 @@ tridiagonal_solve
 
 
 RULES: Mapping[str, Rule] = MappingProxyType(
-    dict.fromkeys(_ELEMENTWISE, elementwise)
-    | dict.fromkeys(_REDUCTIONS, reduction)
-    | dict.fromkeys(_RUNNING, order_matters)
-    | dict.fromkeys(_WINDOWS, window)
-    | dict.fromkeys(_FACTORISATIONS, factorisation)
-    | {
-        "argmax": position_of_extreme,
-        "argmin": position_of_extreme,
-        "broadcast_in_dim": broadcast,
-        "conv_general_dilated": convolution,
-        "dot_general": contraction,
-        "expand_dims": broadcast,
-        "optimization_barrier": barrier,
-        "random_bits": random,
-        "random_gamma": random,
-        "reduce": fold,
-        "reshape": reshape,
-        "select_n": choice,
-        "sort": sort,
-        "squeeze": squeeze,
-        "top_k": top_k,
-        "transpose": transpose,
-        "unknown": unknown,
-    }
-    | INDEXING
-    | CONTROL
+    with_pointers(
+        dict.fromkeys(ELEMENTWISE, elementwise)
+        | dict.fromkeys(_REDUCTIONS, reduction)
+        | dict.fromkeys(_RUNNING, order_matters)
+        | dict.fromkeys(_WINDOWS, window)
+        | dict.fromkeys(_FACTORISATIONS, factorisation)
+        | {
+            "argmax": position_of_extreme,
+            "argmin": position_of_extreme,
+            "broadcast_in_dim": broadcast,
+            "conv_general_dilated": convolution,
+            "dot_general": contraction,
+            "expand_dims": broadcast,
+            "optimization_barrier": barrier,
+            "random_bits": random,
+            "random_gamma": random,
+            "reduce": fold,
+            "reshape": reshape,
+            "select_n": choice,
+            "sort": sort,
+            "squeeze": squeeze,
+            "top_k": top_k,
+            "transpose": transpose,
+            "unknown": unknown,
+        }
+        | INDEXING
+        | CONTROL
+    )
 )

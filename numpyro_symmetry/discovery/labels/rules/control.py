@@ -53,7 +53,7 @@ def scan(op: Operation) -> list[Value]:
         Typed(tuple(axes[1:]), origin=operand.origin)
         for axes, operand in zip(op.axes[start:], op.operands[start:], strict=True)
     ]
-    out = walk.run_closed(params["jaxpr"], [*op.operands[:num_consts], *carry, *scanned])
+    out = walk.run_apart(params["jaxpr"], [*op.operands[:num_consts], *carry, *scanned])
     walk.cells, walk.counted = before, counted
     _join(op, carry, out[:num_carry])
     stacked = [
@@ -71,9 +71,9 @@ def while_(op: Operation) -> list[Value]:
     num_condition, num_body = params["cond_nconsts"], params["body_nconsts"]
     start = num_condition + num_body
     carry = [_fresh(op, k) for k in range(start, len(op.operands))]
-    out = walk.run_closed(params["body_jaxpr"], [*op.operands[num_condition:start], *carry])
+    out = walk.run_apart(params["body_jaxpr"], [*op.operands[num_condition:start], *carry])
     _join(op, carry, out)
-    walk.run_closed(params["cond_jaxpr"], [*op.operands[:num_condition], *carry])
+    walk.run_apart(params["cond_jaxpr"], [*op.operands[:num_condition], *carry])
     return list(carry)
 
 
@@ -86,7 +86,7 @@ def conditional(op: Operation) -> list[list[Term]]:
         branches = branches[chosen : chosen + 1]
     result: list[list[Term]] = []
     for branch in branches:
-        out = walk.run_closed(branch, operands)
+        out = walk.run_apart(branch, operands)
         axes = [walk.axes(value, shape, op.source) for value, shape in zip(out, op.out_shapes, strict=True)]
         result = (
             [[op.meet(a, b) for a, b in zip(x, y, strict=True)] for x, y in zip(result, axes, strict=True)]

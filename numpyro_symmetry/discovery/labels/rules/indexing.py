@@ -9,6 +9,7 @@ import numpy as np
 
 from numpyro_symmetry.discovery.labels import places
 from numpyro_symmetry.discovery.labels.rules.elementwise import elementwise
+from numpyro_symmetry.discovery.labels.rules.pointing import pointed_at, pointer_of
 from numpyro_symmetry.discovery.labels.terms import (
     Joined,
     Product,
@@ -79,6 +80,8 @@ def concatenate(op: Operation) -> list[Value]:
                 out[k] = op.meet(out[k], axes[k])
     out[position] = resolve(Joined(axes[position] for axes in op.axes))
     columns = tuple(op.operands) if position == len(out) - 1 and all(s[-1] == 1 for s in op.shapes) else None
+    if columns is None:
+        op.walk.read_as_numbers(*op.operands)
     return [Typed(tuple(out), columns)]
 
 
@@ -137,10 +140,14 @@ def dynamic_slice(op: Operation) -> list[Value]:
     for term, n, start in zip(op.axes[0], op.out_shapes[0], starts, strict=True):
         if n == term.size:
             out.append(term)
+        elif n == 1 and (own := pointer_of(start, term.size)) is not None:
+            op.mix(op.meet(term, own))
+            out.append(Uniform(1))
         elif isinstance(start, Known):
             first = int(np.clip(int(start.value), 0, term.size - n))
             out.append(_cut(op, term, first, first + n, pieces))
         else:
+            op.walk.read_as_numbers(start)
             reason = _pointed(op, start)
             out.append(_other(op, term, n, reason))
             if start.origin == Origin.COUNTED:
@@ -186,16 +193,28 @@ def gather(op: Operation) -> list[Value]:
         out[k] = term
     windows = [k for k in range(len(shape)) if k not in (*numbers.collapsed_slice_dims, *batching)]
     for k, j in zip(windows, numbers.offset_dims, strict=True):
-        out[j] = operand[k] if sizes[k] == shape[k] else _other(op, operand[k], out[j].size, pointed)
+        if sizes[k] == shape[k]:
+            out[j] = operand[k]
+        elif sizes[k] != 1 or not _is_pointed_at(op, columns, k):
+            out[j] = _other(op, operand[k], out[j].size, pointed)
     for k in numbers.collapsed_slice_dims:
         if (axis := _counted(columns.get(k), shape[k])) is not None:
             out[batch[axis]] = op.meet(out[batch[axis]], operand[k])
-        else:
+        elif not _is_pointed_at(op, columns, k):
             pin(operand[k], pointed)
             _point(op, index_axes, operand[k], columns.get(k, indices), pointed)
             if indices.origin == Origin.COUNTED:
                 op.walk.count_through(operand[k], pointed)
     return [Typed(tuple(out))]
+
+
+def _is_pointed_at(op: Operation, columns: dict[int, Value], position: int) -> bool:
+    """Whether indices of that very axis of the operand say where to look; else they are numbers."""
+    if (own := pointed_at(op, columns, position)) is None:
+        op.walk.read_as_numbers(columns.get(position, op.operands[1]))
+        return False
+    op.mix(op.meet(op.axes[0][position], own))
+    return True
 
 
 def _at(op: Operation, indices: np.ndarray) -> Operation:
@@ -311,10 +330,16 @@ def scatter(op: Operation) -> list[list[Term]]:
         if operand[k].size == update[j].size:
             out[k] = op.meet(operand[k], update[j])
         else:
+            op.walk.read_as_numbers(indices)
             pin(update[j], written)
             out[k] = _other(op, operand[k], operand[k].size, written, varies=True)
+    columns = dict(zip(numbers.scatter_dims_to_operand_dims, getattr(indices, "columns", None) or (), strict=False))
     for k in numbers.inserted_window_dims:
-        out[k] = _other(op, operand[k], operand[k].size, written, varies=True)
+        if (own := pointed_at(op, columns, k)) is not None:
+            out[k] = op.meet(operand[k], own)
+        else:
+            op.walk.read_as_numbers(columns.get(k, indices))
+            out[k] = _other(op, operand[k], operand[k].size, written, varies=True)
     # every index says where its own update goes
     batches = dict(zip(getattr(numbers, "scatter_indices_batching_dims", ()), batching, strict=True))
     along = [j for j in range(len(update)) if j not in numbers.update_window_dims]
@@ -359,23 +384,14 @@ def _other(op: Operation, term: Term, size: int, why: str | Reason, *, varies: b
     return pinned(size, met)
 
 
-INDEXING: dict[str, Rule] = {
+_SCATTERS = [f"scatter{how}" for how in ("", *(f"{dash}{op}" for op in "add max min mul sub".split() for dash in "-_"))]
+INDEXING: dict[str, Rule] = dict.fromkeys(_SCATTERS, scatter) | {
     "concatenate": concatenate,
     "dynamic_slice": dynamic_slice,
     "dynamic_update_slice": dynamic_update_slice,
     "gather": gather,
     "pad": pad,
     "rev": reverse,
-    "scatter": scatter,
-    "scatter-add": scatter,
-    "scatter-max": scatter,
-    "scatter-min": scatter,
-    "scatter-mul": scatter,
-    "scatter-sub": scatter,
-    "scatter_add": scatter,
-    "scatter_max": scatter,
-    "scatter_min": scatter,
-    "scatter_mul": scatter,
     "slice": slice_,
     "split": split,
     "stack": stack,

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from numpyro_symmetry.discovery.labels.rules.elementwise import (
     Axes,
     elementwise,
 )
+from numpyro_symmetry.discovery.labels.rules.pointing import counted_along, indices_into
 from numpyro_symmetry.discovery.labels.terms import (
     Term,
     Uniform,
@@ -13,6 +16,7 @@ from numpyro_symmetry.discovery.labels.terms import (
     pinned,
     resolve,
 )
+from numpyro_symmetry.discovery.labels.values import Known, Typed, Value
 from numpyro_symmetry.discovery.labels.walk import Operation
 
 
@@ -40,35 +44,44 @@ def order_matters(op: Operation) -> Axes:
     return [out]
 
 
-def position_of_extreme(op: Operation) -> Axes:
-    """``argmax``: its values are labels, and nothing says how a label moves."""
-    for k in op.params["axes"]:
-        pin(op.axes[0][k], op.reason("its labels become values"))
-    return reduction(op)
+def position_of_extreme(op: Operation) -> list[Value]:
+    """``argmax``: its values are indices of the axis."""
+    (k,) = op.params["axes"]
+    op.mix(op.axes[0][k])
+    return [indices_into(op, op.axes[0][k], reduction(op)[0], "its labels become values")]
 
 
-def sort(op: Operation) -> Axes:
-    """Sorted values are the same whatever the order; what is carried along is not."""
-    position, reason = op.params["dimension"], op.reason("its order becomes values")
-    (out, *_) = elementwise(op)
+def sort(op: Operation) -> list[Value]:
+    """Sorted values are the same whatever the order; what is carried along is not, but for labels counted along it."""
+    position, num_keys, reason = (
+        op.params["dimension"],
+        op.params.get("num_keys", 1),
+        op.reason("its order becomes values"),
+    )
+    counted = [k >= num_keys and _counts(x, op.shapes[k], position) for k, x in enumerate(op.operands)]
+    (out, *_) = elementwise(
+        op._replace(axes=[axes for axes, labels in zip(op.axes, counted, strict=True) if not labels])
+    )
+    ranked = out[position]
     for number, axes in enumerate(op.axes):
         op.mix(axes[position], operand=number)
-    if any(not unused for unused in op.unused[op.params.get("num_keys", 1) :]):
-        pin(out[position], reason)
-    out[position] = pinned(out[position].size, reason)
-    return [out for _ in op.out_shapes]
+    if any(not unused and not labels for unused, labels in zip(op.unused[num_keys:], counted[num_keys:], strict=True)):
+        pin(ranked, reason)
+    axes = [pinned(term.size, reason) if k == position else term for k, term in enumerate(out)]
+    return [indices_into(op, ranked, axes, reason.text) if labels else Typed(tuple(axes)) for labels in counted]
 
 
-def top_k(op: Operation) -> Axes:
-    """The largest values are the same whatever the order; their positions are labels."""
+def _counts(value: Value, shape: tuple[int, ...], position: int) -> bool:
+    return isinstance(value, Known) and counted_along(np.asarray(value.value), shape) == position
+
+
+def top_k(op: Operation) -> list[Value]:
+    """The largest values are the same whatever the order; their positions are indices of the axis."""
     position, reason = op.params.get("axis", -1) % len(op.axes[0]), op.reason("its order becomes values")
     ranked = op.axes[0][position]
     op.mix(ranked)
-    if not op.unused[1]:
-        pin(ranked, reason)
-    return [
-        [pinned(n, reason) if k == position else op.axes[0][k] for k, n in enumerate(shape)] for shape in op.out_shapes
-    ]
+    axes = [pinned(n, reason) if k == position else op.axes[0][k] for k, n in enumerate(op.out_shapes[0])]
+    return [Typed(tuple(axes)), indices_into(op, ranked, axes, "its order becomes values")]
 
 
 def window(op: Operation) -> Axes:

@@ -1,0 +1,75 @@
+r"""Parities of an array's parts: slices along one axis, each with a parity of its own.
+
+Gates that share a kernel, and layers whose outputs stand side by side, change signs apart from each other. What an
+operation does to parts, it does to each as if it were alone, as long as it leaves them apart. Knows operations and
+where parts stand; what a parity is, the caller says.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from numpyro_symmetry.models.compat import shapes_of
+
+
+class Parts(NamedTuple):
+    """Parities of slices of these sizes along an axis."""
+
+    axis: int
+    sizes: tuple[int, ...]
+    of: tuple[Any, ...]
+
+    def over(self, start: int, stop: int) -> tuple[Parts, bool]:
+        """What a slice holds of them, and whether it cuts none in two."""
+        ends = list(itertools.accumulate(self.sizes, initial=0))
+        met = [k for k in range(len(self.sizes)) if ends[k] < stop and ends[k + 1] > start]
+        whole = bool(met) and ends[met[0]] == start and ends[met[-1] + 1] == stop
+        return Parts(self.axis, tuple(self.sizes[k] for k in met), tuple(self.of[k] for k in met)), whole
+
+
+def joined(axis: int, sizes: Sequence[int], of: Sequence[Any]) -> Any:
+    """Parities of values put end to end; one if they are the same."""
+    return of[0] if all(one == of[0] for one in of) else Parts(axis, tuple(sizes), tuple(of))
+
+
+def new_axis(equation: Any, operand: int, axis: int) -> int | None:
+    """Where an axis of an operand stands in an operation's result; ``None`` where it does not go as it is."""
+    name, params, shape = equation.primitive.name, equation.params, shapes_of(equation.invars)[operand]
+    out = shapes_of(equation.outvars)[0]
+    if name == "broadcast_in_dim":
+        found = params["broadcast_dimensions"][axis]
+    elif name == "transpose":
+        found = params["permutation"].index(axis)
+    elif name in ("reshape", "squeeze", "expand_dims"):
+        before, at = math.prod(shape[:axis]), (k for k in range(len(out)) if out[k] == shape[axis])
+        found = next((k for k in at if math.prod(out[:k]) == before), None)
+    elif name == "reduce_sum":
+        found = None if axis in params["axes"] else axis - sum(k < axis for k in params["axes"])
+    elif name == "dot_general":
+        found = _of_product(params["dimension_numbers"], list(map(len, shapes_of(equation.invars))), operand, axis)
+    else:
+        found = axis if len(shape) == len(out) else None
+    return found if found is not None and out[found] == shape[axis] else None
+
+
+def _of_product(numbers: Any, ndims: list[int], operand: int, axis: int) -> int | None:
+    (contracted, batch) = numbers
+    if axis in contracted[operand]:
+        return None
+    if axis in batch[operand]:
+        return list(batch[operand]).index(axis)
+    free = [k for k in range(ndims[operand]) if k not in (*contracted[operand], *batch[operand])]
+    before = len(batch[0]) + (ndims[0] - len(contracted[0]) - len(batch[0]) if operand else 0)
+    return before + free.index(axis)
+
+
+def contracted_with(equation: Any, operand: int, axis: int) -> int | None:
+    """The axis of a product's other factor over which it sums together with this one."""
+    if equation.primitive.name != "dot_general":
+        return None
+    contracted = equation.params["dimension_numbers"][0]
+    own = list(contracted[operand])
+    return contracted[1 - operand][own.index(axis)] if axis in own else None

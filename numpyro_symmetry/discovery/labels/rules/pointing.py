@@ -1,0 +1,120 @@
+r"""Rules for values that are indices of an axis: where the largest entry stands, which those of the largest two are.
+
+Relabelling the axis relabels them: :math:`v(g\theta) = g^{-1}(v(\theta))`. So an axis of counted labels that they are
+compared with, or an axis that they point into, is that axis; whatever else reads them as numbers tells its indices
+apart. Knows terms and single operations.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from numpyro_symmetry.discovery.labels.rules.elementwise import elementwise
+from numpyro_symmetry.discovery.labels.terms import Term, Uniform, is_uniform, pin, resolve
+from numpyro_symmetry.discovery.labels.values import Known, Pointer, Typed, Value
+from numpyro_symmetry.discovery.labels.walk import Operation, Rule
+
+# operations that leave indices what they are, only elsewhere
+_CARRIES = "broadcast_in_dim copy expand_dims reshape slice squeeze stop_gradient transpose".split()
+
+
+def indices_into(op: Operation, term: Term, axes: list[Term], text: str) -> Typed:
+    """Indices of an axis, as a value; of whole numbers, of which some tie and the first one is taken, numbers."""
+    reason = op.reason(text)
+    if np.dtype(op.equation.invars[0].aval.dtype).kind in "iub":
+        pin(term, reason)
+    # where nothing varies the first entry is taken, and stays
+    points = None if is_uniform(term) else Pointer(term, reason)
+    return Typed(tuple(axes), points=points)
+
+
+def pointer_of(value: Value | None, size: int) -> Term | None:
+    """The axis of which a value is an index, if it is one of so many entries."""
+    points = value.points if isinstance(value, Typed) else None
+    return None if points is None or points.wrapped or points.axis.size != size else resolve(points.axis)
+
+
+def pointed_at(op: Operation, columns: dict[int, Value], position: int) -> Term | None:
+    """The axis of which the indices into an axis of the first operand are indices: of columns, or of the second."""
+    alone = op.operands[1] if op.shapes[1][-1] == 1 else None
+    return pointer_of(columns.get(position, alone), op.shapes[0][position])
+
+
+def compared(op: Operation) -> list[Value]:
+    """Whether an index is each of the labels counted along an axis: that axis is the one it points into."""
+    for pointer, counted in (op.operands, op.operands[::-1]):
+        if isinstance(pointer, Typed) and isinstance(counted, Known):
+            along = counted_along(np.asarray(counted.value), op.out_shapes[0])
+            term = None if along is None else pointer_of(pointer, op.out_shapes[0][along])
+            if term is not None and is_uniform(pointer.axes[along]):  # pyright: ignore[reportArgumentType]
+                out = list(pointer.axes)
+                out[along] = term  # pyright: ignore[reportArgumentType,reportCallIssue]
+                return [Typed(tuple(_as_large(out, op.out_shapes[0])))]
+    op.walk.read_as_numbers(*op.operands)
+    return [Typed(tuple(axes)) for axes in elementwise(op)]
+
+
+def _as_large(axes: list[Term], shape: tuple[int, ...]) -> list[Term]:
+    return [Uniform(n) if term.size != n else term for term, n in zip(axes, shape, strict=True)]
+
+
+def counted_along(labels: np.ndarray, shape: tuple[int, ...]) -> int | None:
+    """The axis along which an array is 0, 1, 2, …, and varies along no other."""
+    if labels.ndim != len(shape):
+        return None
+    for k, n in enumerate(shape):
+        counted = np.arange(n).reshape([-1 if j == k else 1 for j in range(len(shape))])
+        if n > 1 and labels.shape[k] == n and (labels == counted).all():
+            return k
+    return None
+
+
+def below(op: Operation) -> list[Value]:
+    """Whether an index is below zero, as JAX asks before it counts from the end: it never is."""
+    first, second = op.operands
+    if _points(first) and isinstance(second, Known) and not np.any(second.value):
+        return [Known(np.zeros(op.out_shapes[0], bool))]
+    op.walk.read_as_numbers(*op.operands)
+    return [Typed(tuple(axes)) for axes in elementwise(op)]
+
+
+def wrapped(op: Operation) -> list[Value]:
+    """An index plus the size of its axis, which JAX takes in place of one below zero: remembered, and never taken."""
+    first, second = op.operands
+    (axes,) = elementwise(op)
+    if _points(first) and isinstance(second, Known) and np.all(np.asarray(second.value) == first.points.axis.size):  # pyright: ignore
+        return [Typed(tuple(axes), points=first.points._replace(wrapped=True))]  # pyright: ignore
+    op.walk.read_as_numbers(*op.operands)
+    return [Typed(tuple(axes))]
+
+
+def _points(value: Value) -> bool:
+    return isinstance(value, Typed) and value.points is not None and not value.points.wrapped
+
+
+def carrying(rule: Rule) -> Rule:
+    """A rule that moves entries about, and leaves what they point into."""
+
+    def carried(op: Operation) -> list[Value]:
+        points = op.operands[0].points if isinstance(op.operands[0], Typed) else None
+        results = [x if isinstance(x, Known | Typed) else Typed(tuple(x)) for x in rule(op)]
+        return [x._replace(points=points) if isinstance(x, Typed) else x for x in results]
+
+    return carried
+
+
+def converted(op: Operation) -> list[Value]:
+    """Whole numbers of another size are the same indices."""
+    rule = carrying(elementwise)
+    if np.dtype(op.params["new_dtype"]).kind not in "iu":
+        op.walk.read_as_numbers(*op.operands)
+        rule = elementwise
+    return [x if isinstance(x, Known | Typed) else Typed(tuple(x)) for x in rule(op)]
+
+
+POINTING: dict[str, Rule] = {"add": wrapped, "convert_element_type": converted, "eq": compared, "lt": below}
+
+
+def with_pointers(rules: dict[str, Rule]) -> dict[str, Rule]:
+    """Rules of which some know indices of axes: to all others these are numbers."""
+    return rules | POINTING | {name: carrying(rules[name]) for name in _CARRIES if name in rules}

@@ -1,0 +1,60 @@
+"""What is said of groups that numbers refuse, and of arrays that nothing reads. Knows proofs and symmetries."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+
+from numpyro_symmetry.discovery.labels.reading import FAILED
+from numpyro_symmetry.discovery.proof.diagnose import words
+from numpyro_symmetry.discovery.proof.prove import Outcome, Proof
+from numpyro_symmetry.models.functions import Outputs
+from numpyro_symmetry.models.log_joint import LogJoint
+from numpyro_symmetry.symmetry import Symmetry
+from numpyro_symmetry.symmetry.pytrees import arrays_by_path
+
+# what parameters are moved by is `models.functions`'
+OUTPUTS_NOT_FINITE = (
+    "The function's outputs are not finite when its parameters are moved by about half of their size: look for values "
+    "that have to stay within bounds, or return finite outputs."
+)
+ARGUMENTS_NOT_FINITE = (
+    "The function's outputs are not finite, and its arguments hold NaN or infinities: expected data as it reads them."
+)
+UNREAD = "nothing depends on it"
+_WHY_OF_FUNCTIONS = {Outcome.SHOWS_NOTHING: "inconclusive: nothing that was tried changes the outputs"}
+_WHY = {Outcome.LEAVES_SUPPORT: "refused for a support"}
+
+
+def reason_of(proof: Proof, joint: LogJoint | Outputs) -> str:
+    """Why a group that labels allow is none, in a few words."""
+    reasons = _WHY | (_WHY_OF_FUNCTIONS if isinstance(joint, Outputs) else {})
+    return reasons.get(proof.outcome, FAILED)
+
+
+def of_a_refusal(name: str, proof: Proof, joint: LogJoint | Outputs) -> str:
+    """What is said of a group that labels allow and numbers do not."""
+    if isinstance(joint, Outputs) and proof.outcome is Outcome.SHOWS_NOTHING:
+        return (
+            f"Group {name!r} looked possible from the structure of the function, but the numerical check is "
+            "inconclusive, and it is left out: no wrong action on it changes the outputs either. Are its inputs zero, "
+            "or all alike? Give some as it reads them."
+        )
+    return (
+        f"Group {name!r} looked possible from the structure of the model, but failed the numerical check, and is left "
+        f"out. {words(proof)}"
+    )
+
+
+def of_unread(found: Symmetry, argnum: int, parameters: Any) -> list[str]:
+    """What is said of real arrays that stay where they are because nothing reads them."""
+    real = {name for name, x in arrays_by_path(parameters).items() if jnp.issubdtype(x.dtype, jnp.inexact)}
+    names = sorted({one.site for one in found.findings if one.reason == UNREAD and one.site in real})
+    if not names or not found.groups:
+        return []
+    return [
+        f"Arrays {names} of argument {argnum} are read by nothing, so that nothing says how they move: they stay. "
+        "Running statistics in training mode are such. For them to move with their units, look for the symmetry in "
+        "inference mode."
+    ]
