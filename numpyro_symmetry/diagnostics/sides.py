@@ -8,15 +8,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 from jax import Array
 
 from numpyro_symmetry.containers import Trace, read
-from numpyro_symmetry.diagnostics.inputs import are_members
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.axes import num_axes
-from numpyro_symmetry.symmetry.pytrees import as_sites
 from numpyro_symmetry.traces import Rebased
 from numpyro_symmetry.traces.deterministic import roles_of
 from numpyro_symmetry.traces.inputs import looks_labelled, refuse_bad_draws
@@ -110,7 +107,7 @@ def posterior_of(data: Any, symmetry: Symmetry, name: str, asked: Asked, *, inde
             return _of_trace(read(known, symmetry, 1), symmetry, name, (asked.num_draws,), True)
         if callable(data):
             raise TypeError(f"Posterior {name!r}: a guide is passed with its parameters, (guide, params).")
-        data = _by_site(data.data if isinstance(data, Rebased) else data, symmetry)
+        data = data.data if isinstance(data, Rebased) else data
         if (chains := _ragged(data)) is not None:
             parts = [read(chain, symmetry, 1) for chain in chains]
             values = {site: np.concatenate([part.values[site] for part in parts]) for site in parts[0].values}
@@ -119,22 +116,13 @@ def posterior_of(data: Any, symmetry: Symmetry, name: str, asked: Asked, *, inde
             return _of_trace(whole, symmetry, name, lengths, independent)
         trace = read(data, symmetry, asked.num_leading_dims)
         lengths = (trace.leading[-1],) * int(np.prod(trace.leading[:-1], dtype=int))
-        return _of_trace(trace, symmetry, name, lengths, independent or are_members(data))
+        return _of_trace(trace, symmetry, name, lengths, independent or trace.are_members)
     except SymmetryError as error:
         raise SymmetryError(f"Posterior {name!r}: {error}") from error
 
 
 def _is_guide(data: Any) -> bool:
     return isinstance(data, tuple) and len(data) == 2 and callable(data[0]) and isinstance(data[1], Mapping)
-
-
-def _by_site(data: Any, symmetry: Symmetry) -> Any:
-    """Pytrees, and members that are some, by the paths to their arrays; what JAX does not look into as it is."""
-    if jax.tree_util.all_leaves([data]):
-        return data
-    if are_members(data):
-        return [as_sites(member, symmetry.axes) for member in data]
-    return as_sites(data, symmetry.axes) if isinstance(data, Mapping) else data
 
 
 def _ragged(data: Any) -> list[Arrays] | None:

@@ -39,8 +39,8 @@ def read(side: Any, sites: Collection[str] = ()) -> Any:
     if isinstance(side, Mapping):
         if nested := sorted(str(site) for site, value in side.items() if isinstance(value, Mapping)):
             raise SymmetryError(
-                f"Values hold mappings at {nested}, and these hold no arrays: a pytree's leaves are arrays, and values by "
-                "site are one for each name."
+                f"Values hold mappings at {nested}, and these hold no arrays: a pytree's leaves are arrays, and values "
+                "by site are one for each name."
             )
         refuse_masked(side)
         return side

@@ -191,7 +191,7 @@ REFUSED = {
         "one path, 'a.b'",
     ),
     "no such argument": (lambda: find_symmetry(two_layers, ((), 1.0), argnum=2), TypeError, "holds 2 arguments"),
-    "no tuple": (lambda: find_symmetry(two_layers, normal(3), argnum=0), TypeError, "tuple"),
+    "an array for a tuple": (lambda: find_symmetry(two_layers, normal(3), argnum=0), TypeError, "tuple"),
     "without argnum": (
         lambda: find_symmetry(two_layers, ((normal(3, 5), normal(5, 2)), normal(4, 3))),
         SymmetryError,
