@@ -1,12 +1,13 @@
-"""Bring one point or Gaussian into another's basin: Gaussians, costs, the nearest exchange."""
+"""Bring one point or Gaussian into another's basin, and several into one: Gaussians, costs, the nearest exchange."""
 
 from numpyro_symmetry.matching.costs import ActivationCost
+from numpyro_symmetry.matching.cross_terms import CrossTerms
 from numpyro_symmetry.matching.full_gaussian import FullGaussian
 from numpyro_symmetry.matching.gaussian import DiagonalGaussian
+from numpyro_symmetry.matching.hows import Barycenter, How, Mean, Product
 from numpyro_symmetry.matching.match import Match, match
-from numpyro_symmetry.matching.merge import Barycenter, How, Mean, Merge, Product, merge
+from numpyro_symmetry.matching.merge import Merge, merge
 from numpyro_symmetry.matching.nearest import NearestTransposition, nearest_transposition
-from numpyro_symmetry.matching.product import CrossTerms
 
 __all__ = [
     "ActivationCost",

@@ -9,37 +9,32 @@ construction. Knows `match`, and what the members are merged into.
 
 from __future__ import annotations
 
-import itertools
-import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from functools import reduce
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from numpyro_symmetry.assignment.solve import METHODS
+from numpyro_symmetry.matching.cross_terms import CrossTerms
 from numpyro_symmetry.matching.full_gaussian import FullGaussian
 from numpyro_symmetry.matching.gaussian import DiagonalGaussian
 from numpyro_symmetry.matching.gaussian_inputs import refuse_other_sites
+from numpyro_symmetry.matching.hows import How, chosen_how
 from numpyro_symmetry.matching.match import match
-from numpyro_symmetry.matching.product import CrossTerms, Natural, cross_terms
+from numpyro_symmetry.matching.product import Gaussian
 from numpyro_symmetry.matching.sides import as_symmetry, completed, is_guide, is_tree, read, side_of, without
-from numpyro_symmetry.symmetry import Complement, Element, Symmetry, SymmetryError, compose, inverse, num_transpositions
+from numpyro_symmetry.symmetry import Element, Symmetry, SymmetryError, compose, inverse, num_transpositions
 from numpyro_symmetry.symmetry.arguments import is_option, refuse_tracers
 from numpyro_symmetry.symmetry.pytrees import real_arrays, refuse_other_structure, uncompared, with_arrays
 from numpyro_symmetry.symmetry.shown import as_html
 
 # members that the others are brought to at first, and how many of these searches are carried on
 _MOST_STARTS, _NUM_SEARCHES = 8, 3
-_MAX_ROUNDS = 50
-# relative to the objective: a gain below it is none, and a prior that moves by more is not invariant
-_ROUNDING, _MOVED = 1e-9, 1e-5
-_MAX_STEPS, _SETTLED = 200, 1e-12
-
-Gaussian = DiagonalGaussian | FullGaussian
+_MAX_ROUNDS, _NARROW = 50, 16
+# relative to the objective: a gain below it is none
+_ROUNDING = 1e-9
 
 
 class Merge(NamedTuple):
@@ -93,136 +88,6 @@ class Merge(NamedTuple):
         return "\n".join(lines)
 
     _repr_html_ = as_html
-
-
-@runtime_checkable
-class How(Protocol):
-    """What members are made into, once their labels are common ones."""
-
-    def check(self, members: Sequence[Any], symmetry: Symmetry) -> None:
-        """Refuse members that it is not for."""
-        ...
-
-    def merged(self, members: Sequence[Any]) -> Any:
-        """Values by site, or Gaussians, as one."""
-        ...
-
-    def log_weight(self, members: Sequence[Any]) -> float:
-        """What labels are to raise beyond making distances small; a constant if nothing."""
-        ...
-
-    def cross_terms(self, members: Sequence[Any], symmetry: Symmetry) -> CrossTerms | None:
-        """What other labellings hold, where that has a meaning."""
-        ...
-
-
-@dataclass(frozen=True)
-class Mean:
-    """The average of points, array by array; whole numbers are those of the first."""
-
-    def check(self, members: Sequence[Any], symmetry: Symmetry) -> None:
-        """Points alone."""
-        if any(isinstance(member, Gaussian) for member in members):
-            raise SymmetryError("how='mean' averages points: merge Gaussians by how='barycenter' or how='product'.")
-
-    def merged(self, members: Sequence[Any]) -> Any:
-        """Site by site."""
-        return {site: np.mean([member[site] for member in members], 0) for site in members[0]}
-
-    def log_weight(self, members: Sequence[Any]) -> float:
-        """Distances are all that counts."""
-        return 0.0
-
-    def cross_terms(self, members: Sequence[Any], symmetry: Symmetry) -> None:
-        """A mean of points has none."""
-
-
-@dataclass(frozen=True)
-class Barycenter:
-    r"""Wasserstein's barycentre of Gaussians: of independent ones the averages of means and of standard deviations.
-
-    Of correlated ones :math:`\Sigma = \frac1K\sum_k(\Sigma^{1/2}\Sigma_k\Sigma^{1/2})^{1/2}`, labels being those of
-    their diagonals.
-
-    References
-    ----------
-    Agueh and Carlier (2011), *Barycenters in the Wasserstein space*; Álvarez-Esteban et al. (2016) for the iteration.
-    """
-
-    def check(self, members: Sequence[Any], symmetry: Symmetry) -> None:
-        """Gaussians alone."""
-        _refuse_no_gaussians(members, "barycenter")
-
-    def merged(self, members: Sequence[Any]) -> Any:
-        """In closed form without correlations, otherwise a fixed point."""
-        if isinstance(members[0], DiagonalGaussian):
-            return DiagonalGaussian.barycenter(members)
-        loc = {site: np.mean([np.asarray(member.loc[site], float) for member in members], 0) for site in members[0].loc}
-        return FullGaussian(loc, barycentre_of_covariances([np.asarray(one.covariance, float) for one in members]))
-
-    def log_weight(self, members: Sequence[Any]) -> float:
-        """Distances are all that counts."""
-        return 0.0
-
-    def cross_terms(self, members: Sequence[Any], symmetry: Symmetry) -> None:
-        """A barycentre has none."""
-
-
-@dataclass(frozen=True)
-class Product:
-    """The product of Gaussian posteriors, each of other data: consensus Monte Carlo, up to labels.
-
-    Parameters
-    ----------
-    prior
-        The prior of each posterior, if each had the whole of it: all but one of these are divided out. ``None`` if each
-        had the prior to the power 1/K.
-
-    References
-    ----------
-    Scott et al. (2016), *Bayes and Big Data: The Consensus Monte Carlo Algorithm*.
-    """
-
-    prior: Gaussian | None = None
-
-    def check(self, members: Sequence[Any], symmetry: Symmetry) -> None:
-        """Gaussians of positive widths, and a prior that labels leave alone."""
-        _refuse_no_gaussians(members, "product")
-        for k, member in enumerate(members):
-            scales = member.scale if isinstance(member, DiagonalGaussian) else member.diagonal().scale
-            if broken := [site for site, scale in scales.items() if (np.asarray(scale) <= 0).any()]:
-                raise SymmetryError(f"Member {k} has standard deviations of zero at {broken}: a point has no density.")
-        if any(isinstance(entry, Complement) for entries in symmetry.axes.values() for entry in entries):
-            raise SymmetryError("how='product' takes no Complement: p and 1 - p have no precision each of their own.")
-        if self.prior is None:
-            return
-        refuse_other_sites(members[0], self.prior)
-        moved = self.prior.apply(symmetry, symmetry.sample(jax.random.key(0)))
-        if float(moved.wasserstein(self.prior)) > _MOVED * (1.0 + math.sqrt(_squares([self.prior]))):
-            raise SymmetryError("prior= changes with labels: expected one that is the same for all that is exchanged.")
-
-    def merged(self, members: Sequence[Any]) -> Any:
-        """Precisions add."""
-        return self._total(members).gaussian(members[0])
-
-    def log_weight(self, members: Sequence[Any]) -> float:
-        """Of one term of the product of symmetrized Gaussians, up to what no label changes."""
-        return float(self._total(members).log_partition())
-
-    def cross_terms(self, members: Sequence[Any], symmetry: Symmetry) -> CrossTerms:
-        """How much of the product lies in other terms."""
-        return cross_terms(members, symmetry, self._prior(members), np.random.default_rng(0))
-
-    def _prior(self, members: Sequence[Any]) -> Natural | None:
-        return None if self.prior is None else Natural.of(_in_order(self.prior, members[0]))
-
-    def _total(self, members: Sequence[Any]) -> Natural:
-        total = reduce(Natural.plus, map(Natural.of, members))
-        prior = self._prior(members)
-        return total if prior is None else total.plus(prior, 1.0 - len(members))
-
-
-HOWS: dict[str, How] = {"mean": Mean(), "barycenter": Barycenter(), "product": Product()}
 
 
 def merge(solutions: Sequence[Any], symmetry: Symmetry, *, how: str | How = "mean", method: str = "auto") -> Merge:
@@ -287,13 +152,9 @@ def merge(solutions: Sequence[Any], symmetry: Symmetry, *, how: str | How = "mea
     >>> found.merged["in"].round(2).tolist(), found.elements["hidden"].tolist()
     ([[1.0, 2.0, 3.0]], [[0, 1, 2], [1, 2, 0], [2, 0, 1]])
     """
-    if not is_option(how, HOWS) and not (isinstance(how, How) and not isinstance(how, type)):
-        raise ValueError(
-            f"how must be one of {tuple(HOWS)}, or a value such as matching.Product(prior=...); got {how!r}."
-        )
+    chosen = chosen_how(how)
     if not is_option(method, METHODS):
         raise ValueError(f"method must be one of {METHODS}; got {method!r}.")
-    chosen = HOWS[how] if isinstance(how, str) else how
     symmetry = as_symmetry(symmetry)
     items, beside = _read(solutions, symmetry)
     bound = symmetry.bind(items[0].loc if isinstance(items[0], Gaussian) else items[0])
@@ -301,9 +162,11 @@ def merge(solutions: Sequence[Any], symmetry: Symmetry, *, how: str | How = "mea
     compared = without(bound, beside)
     seen = [_compared(item, beside) for item in items]
     aligned = _aligned(seen, compared, method)
-    aligned = _raised(aligned, seen, compared, chosen, method)
-    home = inverse(aligned.elements[0])
-    elements = [completed(bound, compose(home, element), ()) for element in aligned.elements]
+    elements = [completed(bound, element, ()) for element in aligned.elements]
+    near = [_moved(bound, element, item) for element, item in zip(elements, items, strict=True)]
+    elements = [compose(*pair) for pair in zip(chosen.relabelled(near, bound), elements, strict=True)]
+    home = inverse(elements[0])
+    elements = [compose(home, element) for element in elements]
     moved = [_moved(bound, element, item) for element, item in zip(elements, items, strict=True)]
     first = solutions[0]
     return Merge(
@@ -361,14 +224,6 @@ def _in_order(item: Any, first: Any) -> Any:
     return {site: item[site] for site in first}
 
 
-def _refuse_no_gaussians(members: Sequence[Any], how: str) -> None:
-    if not all(isinstance(member, Gaussian) for member in members):
-        raise SymmetryError(
-            f"how={how!r} merges Gaussians, DiagonalGaussian or FullGaussian; got values without standard deviations. "
-            "Merge points by how='mean'."
-        )
-
-
 def _as_given(solution: Any, item: Any) -> Any:
     """Values by site or a Gaussian in the structure, and of the types, that a solution has."""
     if isinstance(item, Gaussian):
@@ -393,27 +248,30 @@ def _aligned(items: list[Any], symmetry: Symmetry, method: str) -> _Aligned:
     still = [symmetry.identity() for _ in items]
     if not symmetry.groups or len(items) == 1:
         return _Aligned(still, 0, True, _spread(items))
+    if len(items) == 2:
+        found = match(items[0], items[1], symmetry, method=method)
+        return _Aligned([still[0], found.element], 1, bool(found.converged), 0.0)
+    # a placement from scratch is dear where layers are wide, and is asked for once they have settled
+    quick = method if max(group.size or 0 for group in symmetry.groups.values()) <= _NARROW else "descent"
     every = jax.tree.map(lambda *xs: np.stack(xs), *items)
-    starts = []
+    starts = [_Aligned(still, 0, True, _spread(items))]
     for k in range(min(len(items), _MOST_STARTS)):
-        found = match(items[k], every, symmetry, method=method).element
+        found = match(items[k], every, symmetry, method=quick).element
         elements = [jax.tree.map(lambda x, j=j: x[j], found) for j in range(len(items))]
         elements[k] = still[k]
         moved = [_moved(symmetry, element, item) for element, item in zip(elements, items, strict=True)]
         starts.append(_Aligned(elements, 0, True, _spread(moved)))
-    starts.append(_Aligned(still, 0, True, _spread(items)))
     starts.sort(key=lambda start: start.squares)
-    if len(items) == 2:
-        return starts[0]._replace(num_rounds=1)
-    searches = (_descended(start, items, symmetry, method) for start in starts[:_NUM_SEARCHES])
-    return min(searches, key=lambda found: found.squares)
+    searches = (_descended(start, items, symmetry, quick) for start in starts[:_NUM_SEARCHES])
+    best = min(searches, key=lambda found: found.squares)
+    return best if quick == method else _descended(best, items, symmetry, method)
 
 
 def _descended(start: _Aligned, items: list[Any], symmetry: Symmetry, method: str) -> _Aligned:
     """Each member in turn on the mean of the others, until none moves."""
     elements = list(start.elements)
     moved = [_moved(symmetry, element, item) for element, item in zip(elements, items, strict=True)]
-    for num_rounds in range(1, _MAX_ROUNDS + 1):
+    for num_rounds in range(start.num_rounds + 1, start.num_rounds + _MAX_ROUNDS + 1):
         gained = False
         for k, item in enumerate(items):
             others = _mean(moved[:k] + moved[k + 1 :])
@@ -424,26 +282,11 @@ def _descended(start: _Aligned, items: list[Any], symmetry: Symmetry, method: st
                 moved[k], gained = _moved(symmetry, elements[k], item), True
         if not gained:
             return _Aligned(elements, num_rounds, True, _spread(moved))
-    return _Aligned(elements, _MAX_ROUNDS, False, _spread(moved))
+    return _Aligned(elements, start.num_rounds + _MAX_ROUNDS, False, _spread(moved))
 
 
-def _raised(found: _Aligned, items: list[Any], symmetry: Symmetry, how: How, method: str) -> _Aligned:
-    """Each member in turn by the other costs that Gaussians have, wherever that raises what labels are to raise."""
-    elements = list(found.elements)
-    moved = [_moved(symmetry, element, item) for element, item in zip(elements, items, strict=True)]
-    best, gained = how.log_weight(moved), isinstance(items[0], DiagonalGaussian) and len(items) > 1
-    rounds = 0
-    while gained and rounds < _MAX_ROUNDS:
-        gained, rounds = False, rounds + 1
-        for k, cost in itertools.product(range(len(items)), ("wasserstein", "log_density")):
-            others = reduce(Natural.plus, (Natural.of(one) for j, one in enumerate(moved) if j != k))
-            step = match(others.gaussian(items[0]), moved[k], symmetry, cost=cost, method=method).element
-            tried = _moved(symmetry, step, moved[k])
-            weight = how.log_weight([*moved[:k], tried, *moved[k + 1 :]])
-            if weight > best + _ROUNDING * (1.0 + abs(best)):
-                elements[k], moved[k] = compose(step, elements[k]), tried
-                best, gained = weight, True
-    return found._replace(elements=elements)
+def _diagonal(item: Any) -> Any:
+    return item.diagonal() if isinstance(item, FullGaussian) else item
 
 
 def _moved(symmetry: Symmetry, element: Element, item: Any) -> Any:
@@ -456,9 +299,7 @@ def _mean(items: Sequence[Any]) -> Any:
 
 def _compared(item: Any, beside: Collection[str]) -> Any:
     """Of an item, what has a say in labels: sites that are compared, and moments."""
-    if isinstance(item, FullGaussian):
-        item = item.diagonal()
-    if isinstance(item, DiagonalGaussian):
+    if isinstance(item := _diagonal(item), DiagonalGaussian):
         loc, scale = (_some(x, beside) for x in (item.loc, item.scale))
         return DiagonalGaussian(loc, scale)
     return _some(item, beside)
@@ -480,23 +321,3 @@ def _distances(items: Sequence[Any]) -> np.ndarray:
 
 def _spread(items: Sequence[Any]) -> float:
     return float(np.sum(_distances(items) ** 2))
-
-
-def barycentre_of_covariances(covariances: Sequence[np.ndarray]) -> np.ndarray:
-    """The covariance that is the mean of its transports to all of them."""
-    here = np.mean(covariances, 0)
-    for _ in range(_MAX_STEPS):
-        root = _root(here)
-        # at the edge of what is positive, what has no width has no transport
-        back = np.linalg.pinv(root, hermitian=True)
-        mean = np.mean([_root(root @ one @ root) for one in covariances], 0)
-        new = back @ mean @ mean @ back
-        if np.abs(new - here).max() <= _SETTLED * np.abs(here).max():
-            break
-        here = new
-    return 0.5 * (new + new.T)
-
-
-def _root(matrix: np.ndarray) -> np.ndarray:
-    values, vectors = np.linalg.eigh(0.5 * (matrix + matrix.T))
-    return (vectors * np.sqrt(np.clip(values, 0.0, None))) @ vectors.T

@@ -1,56 +1,32 @@
-r"""The product of Gaussians up to labels, and how much of it lies in other labellings than the one that is kept.
+r"""The product of Gaussians up to labels: natural parameters, what a labelling weighs, and the labels that weigh most.
 
-The product of symmetrized Gaussians is a mixture, one term for each choice of the members' labels against the first:
+With natural parameters :math:`\eta = (\Sigma^{-1}\mu, \Sigma^{-1})` a product weighs, up to what no label changes,
 
-.. math:: \prod_k \frac1{|G|}\sum_g q_k(g\theta) \propto \sum_g \sum_{h_2,\dots,h_K} \prod_k q_k(h_k g\theta),
+.. math:: Z(h) = \int \prod_k q_k(h_k\theta)\,d\theta = \exp A\big(\textstyle\sum_k h_k\eta_k\big),
+          \qquad A = \tfrac12\mu^\top\Sigma^{-1}\mu - \tfrac12\log|\Sigma^{-1}|.
 
-and a term weighs :math:`Z(h) = \int \prod_k q_k(h_k\theta)\,d\theta = \exp A(\sum_k h_k\eta_k)` times what no label
-changes, with natural parameters :math:`\eta = (\Sigma^{-1}\mu, \Sigma^{-1})` and :math:`A = \tfrac12\mu^\top\Sigma^{-1}
-\mu - \tfrac12\log|\Sigma^{-1}|`. Knows Gaussians and elements; not how labels are found.
+Knows Gaussians and elements; no other labellings than one at a time.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import logsumexp
 
+from numpyro_symmetry.assignment.linear import assign
 from numpyro_symmetry.matching.full_gaussian import FullGaussian
 from numpyro_symmetry.matching.gaussian import DiagonalGaussian
-from numpyro_symmetry.symmetry import Element, Hard, PlainView, Symmetry, SymmetryError, permutations
-from numpyro_symmetry.symmetry.hard import over, some_of
-from numpyro_symmetry.symmetry.shown import as_html
+from numpyro_symmetry.symmetry import Element, Hard, PlainView, Symmetry, SymmetryError, compose, permutations
+from numpyro_symmetry.symmetry.hard import over
 
 Gaussian = DiagonalGaussian | FullGaussian
-# labellings that are enumerated, draws of labels where there are more, and numbers that all of them may look at
-_MOST_LABELLINGS, _NUM_DRAWS, _MOST_NUMBERS = 5_000, 400, 2e8
-
-
-class CrossTerms(NamedTuple):
-    """The share of a product that lies in other labellings than the one that was kept.
-
-    Attributes
-    ----------
-    share, error
-        From 0 to 1, and its Monte Carlo standard error, zero where all labellings were summed.
-    is_exact
-        Whether they were; else the sum is that over all exchanges of two units of one member, and an unbiased estimate
-        of the rest.
-    """
-
-    share: float
-    error: float
-    is_exact: bool
-
-    def __str__(self) -> str:
-        error = "" if self.is_exact else f" ± {self.error:.1g}"
-        return f"{self.share:.3g}{error} of the product lies in other labellings"
-
-    __repr__ = __str__
-    _repr_html_ = as_html
+_MOST_ROUNDS, _ROUNDING = 50, 1e-9
+# the log weight of what is no Gaussian
+_NOTHING = -1e12
 
 
 class Natural(NamedTuple):
@@ -131,211 +107,110 @@ def order_of(symmetry: Symmetry, element: Element, loc: dict[str, Any]) -> tuple
     return ravelled(index).astype(int), ravelled(symmetry.of_differences().apply(element, ones))
 
 
-def cross_terms(
-    members: Sequence[Gaussian], symmetry: Symmetry, prior: Natural | None, rng: np.random.Generator
-) -> CrossTerms:
-    """How much of the product lies in other labellings than that in which members are given.
+class Tables:
+    """What labellings weigh if one group of one member moves: tables, from which a labelling is chosen or drawn."""
 
-    Parameters
-    ----------
-    members
-        Gaussians of one kind, labelled alike.
-    symmetry
-        Bound.
-    prior
-        Of which all but one copies are divided out.
-    rng
-        For draws of labels, where they are too many to enumerate.
-    """
-    naturals = [Natural.of(member) for member in members]
-    rest = naturals[0] if prior is None else naturals[0].plus(prior, 1.0 - len(members))
-    log_count = (len(members) - 1) * symmetry.log_order()
-    size = max(naturals[0].precision.size, 1)
-    if log_count <= math.log(min(_MOST_LABELLINGS, max(_MOST_NUMBERS / size, 1.0))) + 1e-9:
-        return _enumerated(naturals[1:], rest, symmetry, members[0].loc)
-    return _Draws(members, naturals, rest, symmetry).estimate(rng)
-
-
-def _enumerated(others: list[Natural], rest: Natural, symmetry: Symmetry, loc: dict[str, Any]) -> CrossTerms:
-    """All labellings, summed."""
-    orders, totals = order_of(symmetry, symmetry.elements(), loc), [rest]
-    for one in others:
-        every = one.moved(*orders)
-        totals = [total.plus(some_of(every, k)) for total in totals for k in range(len(every.first))]
-    # the first of all is what is kept, for the identity is enumerated first
-    log_weights = np.array([float(total.log_partition()) for total in totals])
-    return CrossTerms(max(0.0, -math.expm1(log_weights[0] - logsumexp(log_weights))), 0.0, True)
-
-
-class _Draws:
-    """Labels of one member after another, drawn nearly in proportion to what they weigh.
-
-    Within a member and a group, row after row is exchanged with itself or a later one (Fisher and Yates), in proportion
-    to the weight of the labelling that results if nothing else were to move. Every labelling is reached in one way.
-    """
-
-    def __init__(self, members: Sequence[Gaussian], naturals: list[Natural], rest: Natural, symmetry: Symmetry) -> None:
-        self.members, self.symmetry, self.naturals = members, symmetry, naturals
-        self.loc = members[0].loc
+    def __init__(self, members: Sequence[Gaussian], rest: Natural, symmetry: Symmetry) -> None:
+        self.symmetry, self.loc = symmetry, members[0].loc
+        self.naturals = [Natural.of(member) for member in members]
+        self.all = reduce(Natural.plus, self.naturals[1:], rest)
         self.view = PlainView.of(symmetry, {site: np.asarray(x) for site, x in self.loc.items()})
         self.groups = self.view.symmetry.groups
-        self.all = rest
-        for one in naturals[1:]:
-            self.all = self.all.plus(one)
-        self.at_home = float(self.all.log_partition())
-        diagonal = [member.diagonal() if isinstance(member, FullGaussian) else member for member in members]
-        self.own = [Natural.of(member) for member in diagonal]
-        # of correlated members tables only propose
-        self.is_diagonal = all(member is one for member, one in zip(members, diagonal, strict=True))
-        self.own_total = self.all
-        if not self.is_diagonal:
-            self.own_total = Natural(*(sum(parts) for parts in zip(*self.own, strict=True)))
+        self.opened = {piece: self.view.symmetry.opened(piece) for piece in self.view.symmetry.axes}
+        # of correlated members tables are those of their diagonals
+        self.is_diagonal = not isinstance(members[0], FullGaussian)
+        own = (member.diagonal() if isinstance(member, FullGaussian) else member for member in members)
+        self.own = self.naturals if self.is_diagonal else [Natural.of(member) for member in own]
+        self.own_total = self.all if self.is_diagonal else reduce(Natural.plus, self.own)
         self.known: dict[Any, Any] = {}
 
-    def estimate(self, rng: np.random.Generator) -> CrossTerms:
-        """The sum over exchanges of two units, exactly, and the mean weight of all else."""
-        near = self._near()
-        work = (
-            sum((group.size or 0) ** 2 for group in self.groups.values())
-            * len(self.members)
-            * max(self.all.first.size, 1)
-        )
-        num_draws = int(np.clip(_MOST_NUMBERS / max(work, 1), 16, _NUM_DRAWS))
-        weights = np.array([self._weight(rng) for _ in range(num_draws)])
-        rest, error = weights.mean(), weights.std(ddof=1) / math.sqrt(num_draws)
-        # what is kept weighs one
-        total = 1.0 + near + float(rest)
-        return CrossTerms((near + float(rest)) / total, float(error) / total**2, False)
+    def still(self) -> dict[str, Hard]:
+        """No unit moved."""
+        return {name: group.identity() for name, group in self.groups.items()}
 
-    def _near(self) -> float:
-        """What all exchanges of two units of one member, and changes of one sign, weigh together."""
-        if not self.is_diagonal:
-            return 0.0
-        total = 0.0
-        # of two members, moving one is moving the other back
-        for k in range(1 if len(self.members) == 2 else 0, len(self.members)):
-            state = self._still()
-            for name in self._separate():
-                plus, minus = self._table(k, name, state, self.all)
-                either, home = plus if minus is None else np.logaddexp(plus, minus), np.diag(plus)
-                pairs = either + either.T - home[:, None] - home
-                total += float(np.exp(pairs[np.triu_indices(len(home), 1)]).sum())
-                total += 0.0 if minus is None else float(np.exp(np.diag(minus) - home).sum())
-        return total
+    def element(self, state: dict[str, Hard]) -> Element:
+        """A state as an element of the symmetry."""
+        return self.view.element({name: part.part() for name, part in state.items()}, self.symmetry)
 
-    def _weight(self, rng: np.random.Generator) -> float:
-        """Of one draw of all labels, against what is kept; none if it is counted as near already."""
-        log_q, total, states = 0.0, self.all, []
-        diagonal = self.own_total
-        for k in range(1, len(self.members)):
-            state = self._still()
-            for name in self.groups:
-                drawn, log_prob = self._draw(k, name, state, diagonal, rng)
-                state, log_q = state | {name: drawn}, log_q + log_prob
-            states.append(state)
-            if not all(_is_still(part) for part in state.values()):
-                order = self._order(state)
-                total = total.plus(self.naturals[k], -1.0).plus(self.naturals[k].moved(*order))
-                diagonal = diagonal.plus(self.own[k], -1.0).plus(self.own[k].moved(*order))
-        if all(_is_still(part) for state in states for part in state.values()) or self._is_near(states):
-            return 0.0
-        return math.exp(float(total.log_partition()) - self.at_home - log_q)
+    def order(self, state: dict[str, Hard]) -> tuple[np.ndarray, np.ndarray]:
+        """What a state does to ravelled sites."""
+        return order_of(self.symmetry, self.element(state), self.loc)
 
-    def _draw(
-        self, k: int, name: str, state: dict[str, Hard], total: Natural, rng: np.random.Generator
-    ) -> tuple[Hard, float]:
-        """One group's part for one member, and its log probability."""
-        plus, minus = self._table(k, name, state, total)
-        either = plus if minus is None else np.logaddexp(plus, minus)
-        n, log_q = len(either), 0.0
-        chosen = np.arange(n)
-        for i in range(n - 1):
-            later = np.arange(i, n)
-            logits = either[i, chosen[later]] + either[later, chosen[i]] - either[later, chosen[later]]
-            logits[0] = either[i, chosen[i]]
-            logits = logits - logsumexp(logits)
-            j = int(rng.choice(n - i, p=np.exp(logits) / np.exp(logits).sum()))
-            log_q += float(logits[j])
-            chosen[[i, i + j]] = chosen[[i + j, i]]
-        if minus is None:
-            return Hard(chosen), log_q
-        logits = plus[np.arange(n), chosen] - either[np.arange(n), chosen]
-        is_plus = rng.random(n) < np.exp(logits)
-        log_q += float(np.where(is_plus, logits, np.log(-np.expm1(np.minimum(logits, -1e-300)))).sum())
-        return Hard(chosen, np.where(is_plus, 1, -1)), log_q
+    def separate(self) -> list[str]:
+        """Groups that stand on one axis of a piece at a time: of others a table is no more than a proposal."""
+        twice = {
+            name
+            for axes in self.opened.values()
+            for name in self.groups
+            if sum(axis.group == name for axis in axes) > 1
+        }
+        return [name for name in self.groups if name not in twice]
 
-    def _table(self, k: int, name: str, state: dict[str, Hard], total: Natural) -> tuple[np.ndarray, np.ndarray | None]:
-        """``[i, j]``: the log weight of what slot i holds if unit j of member k is there, and with its sign changed."""
+    def are_coupled(self) -> bool:
+        """Whether two groups, or one of them twice, stand on one piece."""
+        return any(sum(axis.group is not None for axis in axes) > 1 for axes in self.opened.values())
+
+    def table(self, k: int, name: str, state: dict[str, Hard], total: Natural) -> tuple[np.ndarray, np.ndarray | None]:
+        """``[i, j]``: the log weight of slot i with unit j of member k there, as it is and with its sign changed."""
         key = (k, name, total.first.tobytes(), *(x.tobytes() for p in state.values() for x in p if x is not None))
         if key in self.known:
             return self.known[key]
         group, own = self.groups[name], self.own[k]
-        n, signed = group.size or 0, group.signed
-        found = np.zeros((2, n, n))
-        others = self._pieces(total.plus(own, -1.0))
-        mine = self._pieces(own)
-        for piece, axes in self.view.symmetry.axes.items():
-            at = [p for p, axis in enumerate(self.view.symmetry.opened(piece)) if axis.group == name]
+        found = np.zeros((2, group.size or 0, group.size or 0))
+        others, mine = self._pieces(total.plus(own, -1.0)), self._pieces(own)
+        for piece, axes in self.opened.items():
+            at = [position for position, axis in enumerate(axes) if axis.group == name]
             if len(at) != 1:
                 continue
-            opened = self.view.symmetry.opened(piece)
-            other, own_piece = ([x[piece] for x in pair] for pair in (others, mine))
-            lead = own_piece[0].ndim - len(axes)
-            moved = [
-                _along(_moved(x, opened, state, name, lead, signs), lead + at[0])
-                for x, signs in zip(own_piece, (True, False), strict=True)
-            ]
-            there = [_along(x, lead + at[0]) for x in other]
-            for sign in (1.0, -1.0) if signed else (1.0,):
-                flip = sign if opened[at[0]].signed else 1.0
-                for i in range(n):
-                    first, precision = there[0][i] + flip * moved[0], there[1][i] + moved[1]
-                    precision = np.maximum(precision, np.finfo(float).tiny)
-                    found[int(sign < 0), i] += 0.5 * (first**2 / precision - np.log(precision)).sum(-1)
-        self.known[key] = found[0], found[1] if signed else None
+            lead = mine[0][piece].ndim - len(axes)
+            first, precision = (
+                _along(_moved(x[piece], axes, state, name, lead, signs), lead + at[0])
+                for x, signs in zip(mine, (True, False), strict=True)
+            )
+            there = [_along(x[piece], lead + at[0]) for x in others]
+            for k_sign, sign in enumerate((1.0, -1.0) if group.signed else (1.0,)):
+                flip = sign if axes[at[0]].signed else 1.0
+                for i, (other, width) in enumerate(zip(*there, strict=True)):
+                    positive = width + precision > 0
+                    total_width = np.where(positive, width + precision, 1.0)
+                    terms = (other + flip * first) ** 2 / total_width - np.log(total_width)
+                    found[k_sign, i] += np.where(positive, 0.5 * terms, _NOTHING).sum(-1)
+        self.known[key] = found[0], found[1] if group.signed else None
         return self.known[key]
 
     def _pieces(self, natural: Natural) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         first, precision = (_unravel(x, self.loc) for x in natural)
         return self.view.open(first), self.view.open(precision, common=True)
 
-    def _order(self, state: dict[str, Hard]) -> tuple[np.ndarray, np.ndarray]:
-        element = self.view.element({name: part.part() for name, part in state.items()}, self.symmetry)
-        return order_of(self.symmetry, element, self.loc)
 
-    def _still(self) -> dict[str, Hard]:
-        return {
-            name: Hard(np.arange(group.size or 0), np.ones(group.size or 0, int) if group.signed else None)
-            for name, group in self.groups.items()
-        }
+def raised(members: Sequence[Gaussian], symmetry: Symmetry, prior: Natural | None) -> list[Element]:
+    """Labels of every member, one group after the other the best given all others: none lowers the weight."""
+    elements, moved = [symmetry.identity() for _ in members], list(members)
+    rest = Natural(*(np.zeros_like(x) for x in Natural.of(members[0])))
+    rest = rest if prior is None else rest.plus(prior, 1.0 - len(members))
 
-    def _separate(self) -> list[str]:
-        """Groups that stand on one axis of a piece at a time: of others a table is no more than a proposal."""
-        twice = {
-            name
-            for piece in self.view.symmetry.axes
-            for name in self.groups
-            if sum(axis.group == name for axis in self.view.symmetry.opened(piece)) > 1
-        }
-        return [name for name in self.groups if name not in twice]
+    def weight(some: Sequence[Gaussian]) -> float:
+        return float(reduce(Natural.plus, map(Natural.of, some), rest).log_partition())
 
-    def _is_near(self, states: list[dict[str, Hard]]) -> bool:
-        """Whether labels are those of `_near`: one member's, of which two units are exchanged, or one has a sign."""
-        if not self.is_diagonal:
-            return False
-        moved = [state for state in states if not all(map(_is_still, state.values()))]
-        first_alone = len(states) > 1 and len(moved) == len(states) and all(_are_same(moved[0], one) for one in moved)
-        if len(moved) != 1 and not first_alone:
-            return False
-        names = [name for name, part in moved[0].items() if not _is_still(part)]
-        if len(names) != 1 or names[0] not in self._separate():
-            return False
-        part = moved[0][names[0]]
-        places = np.flatnonzero(part.permutation != np.arange(len(part.permutation)))
-        turned = np.zeros(0, int) if part.sign is None else np.flatnonzero(part.sign < 0)
-        if len(places):
-            return len(places) == 2 and set(turned) <= set(places)
-        return len(turned) == 1
+    best, gained = weight(moved), len(members) > 1 and bool(symmetry.groups)
+    for _ in range(_MOST_ROUNDS):
+        if not gained:
+            break
+        gained = False
+        for k in range(len(members)):
+            tables = Tables(moved, rest.plus(Natural.of(moved[0])), symmetry)
+            state = tables.still()
+            for name in tables.separate():
+                plus, minus = tables.table(k, name, state, tables.own_total)
+                chosen = assign(plus if minus is None else np.maximum(plus, minus))
+                at = np.arange(len(chosen)), chosen
+                state |= {name: Hard(chosen, None if minus is None else np.where(minus[at] > plus[at], -1, 1))}
+            step = tables.element(state)
+            tried = moved[k].apply(symmetry, step)
+            if (reached := weight([*moved[:k], tried, *moved[k + 1 :]])) > best + _ROUNDING * (1.0 + abs(best)):
+                elements[k], moved[k] = compose(step, elements[k]), tried
+                best, gained = reached, True
+    return elements
 
 
 def _moved(x: np.ndarray, axes: Any, state: dict[str, Hard], but: str, lead: int, signs: bool) -> np.ndarray:
@@ -353,15 +228,6 @@ def _along(x: np.ndarray, axis: int) -> np.ndarray:
     """``(n, rest)``."""
     front = np.moveaxis(x, axis, 0)
     return front.reshape(len(front), -1)
-
-
-def _is_still(part: Hard) -> bool:
-    at_home = bool((part.permutation == np.arange(len(part.permutation))).all())
-    return at_home and (part.sign is None or bool((part.sign > 0).all()))
-
-
-def _are_same(one: dict[str, Hard], other: dict[str, Hard]) -> bool:
-    return all(bool(part.is_same(other[name]).all()) for name, part in one.items())
 
 
 def _ravel(by_site: dict[str, Any]) -> np.ndarray:

@@ -1,0 +1,203 @@
+r"""What aligned members are made into: the mean of points, the barycentre or the product of Gaussians.
+
+A way to merge is a small value; those with a name stand in `HOWS`. Knows Gaussians; not how labels are found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any, Protocol, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from numpyro_symmetry.matching.cross_terms import CrossTerms, cross_terms
+from numpyro_symmetry.matching.full_gaussian import FullGaussian
+from numpyro_symmetry.matching.gaussian import DiagonalGaussian
+from numpyro_symmetry.matching.gaussian_inputs import refuse_other_sites
+from numpyro_symmetry.matching.product import Gaussian, Natural, raised
+from numpyro_symmetry.symmetry import Complement, Element, Symmetry, SymmetryError
+from numpyro_symmetry.symmetry.arguments import is_option
+
+# a prior that moves by more, relative to its largest number, is not invariant
+_MOVED = 1e-5
+_MAX_STEPS, _SETTLED = 200, 1e-12
+
+
+@runtime_checkable
+class How(Protocol):
+    """What members are made into, once their labels are common ones."""
+
+    def check(self, members: Sequence[Any], symmetry: Symmetry) -> None:
+        """Refuse members that it is not for."""
+        ...
+
+    def merged(self, members: Sequence[Any]) -> Any:
+        """Values by site, or Gaussians, as one."""
+        ...
+
+    def relabelled(self, members: Sequence[Any], symmetry: Symmetry) -> list[Element]:
+        """Better labels for its purpose than those of small distances, in which members are."""
+        ...
+
+    def cross_terms(self, members: Sequence[Any], symmetry: Symmetry) -> CrossTerms | None:
+        """What other labellings hold, where that has a meaning."""
+        ...
+
+
+@dataclass(frozen=True)
+class Mean:
+    """The average of points, array by array; whole numbers are those of the first."""
+
+    def check(self, members: Sequence[Any], symmetry: Symmetry) -> None:
+        """Points alone."""
+        if any(isinstance(member, Gaussian) for member in members):
+            raise SymmetryError("how='mean' averages points: merge Gaussians by how='barycenter' or how='product'.")
+
+    def merged(self, members: Sequence[Any]) -> Any:
+        """Site by site."""
+        return {site: np.mean([member[site] for member in members], 0) for site in members[0]}
+
+    def relabelled(self, members: Sequence[Any], symmetry: Symmetry) -> list[Element]:
+        """Distances are all that counts."""
+        return [symmetry.identity() for _ in members]
+
+    def cross_terms(self, members: Sequence[Any], symmetry: Symmetry) -> None:
+        """A mean of points has none."""
+
+
+@dataclass(frozen=True)
+class Barycenter:
+    r"""Wasserstein's barycentre of Gaussians: of independent ones the averages of means and of standard deviations.
+
+    Of correlated ones :math:`\Sigma = \frac1K\sum_k(\Sigma^{1/2}\Sigma_k\Sigma^{1/2})^{1/2}`, labels being those of
+    their diagonals.
+
+    References
+    ----------
+    Agueh and Carlier (2011), *Barycenters in the Wasserstein space*; Álvarez-Esteban et al. (2016) for the iteration.
+    """
+
+    def check(self, members: Sequence[Any], symmetry: Symmetry) -> None:
+        """Gaussians alone."""
+        _refuse_no_gaussians(members, "barycenter")
+
+    def merged(self, members: Sequence[Any]) -> Any:
+        """In closed form without correlations, otherwise a fixed point."""
+        if isinstance(members[0], DiagonalGaussian):
+            return DiagonalGaussian.barycenter(members)
+        loc = {site: np.mean([np.asarray(member.loc[site], float) for member in members], 0) for site in members[0].loc}
+        return FullGaussian(loc, barycentre_of_covariances([np.asarray(one.covariance, float) for one in members]))
+
+    def relabelled(self, members: Sequence[Any], symmetry: Symmetry) -> list[Element]:
+        """Distances are all that counts."""
+        return [symmetry.identity() for _ in members]
+
+    def cross_terms(self, members: Sequence[Any], symmetry: Symmetry) -> None:
+        """A barycentre has none."""
+
+
+@dataclass(frozen=True)
+class Product:
+    """The product of Gaussian posteriors, each of other data: consensus Monte Carlo, up to labels.
+
+    Parameters
+    ----------
+    prior
+        The prior of each posterior, if each had the whole of it: all but one of these are divided out. ``None`` if each
+        had the prior to the power 1/K.
+
+    References
+    ----------
+    Scott et al. (2016), *Bayes and Big Data: The Consensus Monte Carlo Algorithm*.
+    """
+
+    prior: Gaussian | None = None
+
+    def check(self, members: Sequence[Any], symmetry: Symmetry) -> None:
+        """Gaussians of positive widths, and a prior that labels leave alone."""
+        _refuse_no_gaussians(members, "product")
+        for k, member in enumerate(members):
+            scales = member.scale if isinstance(member, DiagonalGaussian) else member.diagonal().scale
+            if broken := [site for site, scale in scales.items() if (np.asarray(scale) <= 0).any()]:
+                raise SymmetryError(f"Member {k} has standard deviations of zero at {broken}: a point has no density.")
+        if any(isinstance(entry, Complement) for entries in symmetry.axes.values() for entry in entries):
+            raise SymmetryError("how='product' takes no Complement: p and 1 - p have no precision each of their own.")
+        if self.prior is None:
+            return
+        refuse_other_sites(members[0], self.prior)
+        size = max(float(np.abs(np.asarray(x)).max(initial=0.0)) for x in jax.tree.leaves(self.prior))
+        for name, group in symmetry.groups.items():
+            for part in group.generators(np.random.default_rng(0)):
+                moved = self.prior.apply(symmetry, symmetry.identity() | {name: part.each(jnp.asarray).part()})
+                if float(moved.wasserstein(self.prior)) > _MOVED * (1.0 + size):
+                    raise SymmetryError(
+                        f"prior= changes when units of {name!r} are exchanged: expected one that is the same for all."
+                    )
+
+    def merged(self, members: Sequence[Any]) -> Any:
+        """Precisions add."""
+        total, prior = reduce(Natural.plus, map(Natural.of, members)), self._prior(members)
+        return (total if prior is None else total.plus(prior, 1.0 - len(members))).gaussian(members[0])
+
+    def relabelled(self, members: Sequence[Any], symmetry: Symmetry) -> list[Element]:
+        """Those of a term of the product that weighs more."""
+        # refused here, where what is divided out leaves nothing
+        self.merged(members)
+        return raised(members, symmetry, self._prior(members))
+
+    def cross_terms(self, members: Sequence[Any], symmetry: Symmetry) -> CrossTerms:
+        """How much of the product lies in other terms."""
+        return cross_terms(members, symmetry, self._prior(members), np.random.default_rng(0))
+
+    def _prior(self, members: Sequence[Any]) -> Natural | None:
+        return None if self.prior is None else Natural.of(self.prior.in_order_of(members[0]))
+
+
+HOWS: dict[str, How] = {"mean": Mean(), "barycenter": Barycenter(), "product": Product()}
+
+
+def chosen_how(how: Any) -> How:
+    """A way to merge by its name, or as it is.
+
+    Raises
+    ------
+    ValueError
+        If it is neither.
+    """
+    if is_option(how, HOWS):
+        return HOWS[how]
+    if isinstance(how, How) and not isinstance(how, type):
+        return how
+    raise ValueError(f"how must be one of {tuple(HOWS)}, or a value such as matching.Product(prior=...); got {how!r}.")
+
+
+def _refuse_no_gaussians(members: Sequence[Any], how: str) -> None:
+    if not all(isinstance(member, Gaussian) for member in members):
+        raise SymmetryError(
+            f"how={how!r} merges Gaussians, DiagonalGaussian or FullGaussian; got values without standard deviations. "
+            "Merge points by how='mean'."
+        )
+
+
+def barycentre_of_covariances(covariances: Sequence[np.ndarray]) -> np.ndarray:
+    """The covariance that is the mean of its transports to all of them."""
+    here = np.mean(covariances, 0)
+    for _ in range(_MAX_STEPS):
+        root = _root(here)
+        # at the edge of what is positive, what has no width has no transport
+        back = np.linalg.pinv(root, hermitian=True)
+        mean = np.mean([_root(root @ one @ root) for one in covariances], 0)
+        new = back @ mean @ mean @ back
+        if np.abs(new - here).max() <= _SETTLED * np.abs(here).max():
+            break
+        here = new
+    return 0.5 * (new + new.T)
+
+
+def _root(matrix: np.ndarray) -> np.ndarray:
+    values, vectors = np.linalg.eigh(0.5 * (matrix + matrix.T))
+    return (vectors * np.sqrt(np.clip(values, 0.0, None))) @ vectors.T

@@ -1,0 +1,330 @@
+"""`merge`: labels against all elements, products against exact posteriors, cross terms against sums and integrals."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+
+from numpyro_symmetry import (
+    Complement,
+    DiagonalGaussian,
+    FullGaussian,
+    Symmetry,
+    SymmetryError,
+    compose,
+    inverse,
+    match,
+    merge,
+)
+from numpyro_symmetry.matching import Barycenter, Product
+from numpyro_symmetry.matching import cross_terms as terms
+from numpyro_symmetry.matching.cross_terms import cross_terms
+from numpyro_symmetry.matching.hows import barycentre_of_covariances
+from numpyro_symmetry.matching.product import Natural
+
+NETWORK = Symmetry({"in": (None, "first"), "mid": ("first", "second"), "out": ("second",)})
+SIGNED = Symmetry({"in": (None, "hidden"), "out": ("hidden",)}, kinds={"hidden": "signed"})
+SHAPES = {"in": (2, 3), "mid": (3, 3), "out": (3,)}
+
+
+def points(seed, spread, count=3, symmetry=NETWORK):
+    """Members about one, each in labels of its own."""
+    rng = np.random.default_rng(seed)
+    shapes = {site: SHAPES[site] for site in symmetry.axes}
+    base = {site: rng.normal(size=shape) for site, shape in shapes.items()}
+    bound = symmetry.bind(base)
+    return [
+        bound.apply(
+            bound.sample(jax.random.key(k)), {s: x + spread * rng.normal(size=x.shape) for s, x in base.items()}
+        )
+        for k in range(count)
+    ]
+
+
+def spread_of(members):
+    return sum(np.var([m[site] for m in members], 0).sum() * len(members) for site in members[0])
+
+
+def best_of_all(members, symmetry):
+    """The smallest spread over all labels of all members but the first."""
+    bound = symmetry.bind(members[0])
+    every = [bound.apply(bound.elements(), member) for member in members[1:]]
+    count = len(next(iter(every[0].values())))
+    return min(
+        spread_of([members[0], *({s: x[k] for s, x in one.items()} for one, k in zip(every, chosen, strict=True))])
+        for chosen in itertools.product(range(count), repeat=len(every))
+    )
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("spread", [0.3, 3.0])
+def test_a_mean_is_that_of_the_best_of_all_labels(seed, spread):
+    members = points(seed, spread)
+    found = merge(members, NETWORK)
+    assert float((found.distances**2).sum()) == pytest.approx(spread_of(found.members))
+    assert spread_of(found.members) <= spread_of(members)
+    assert spread_of(found.members) == pytest.approx(best_of_all(members, NETWORK))
+    for site in SHAPES:
+        np.testing.assert_allclose(found.merged[site], np.mean([m[site] for m in found.members], 0))
+
+
+@pytest.mark.parametrize("symmetry", [NETWORK, SIGNED], ids=["permutations", "signed"])
+def test_members_that_differ_in_labels_alone_become_one_in_the_firsts_labels(symmetry):
+    members = points(0, 0.0, 5, symmetry)
+    found = merge(members, symmetry)
+    for site, x in members[0].items():
+        np.testing.assert_allclose(found.merged[site], x, atol=1e-12)
+        np.testing.assert_array_equal(found.members[0][site], x)
+    assert found.distances.max() < 1e-7 < found.distances_before.max()
+    assert found.converged
+    # round every cycle: from one member to the next and back
+    one, two = (jax.tree.map(lambda x, k=k: x[k], found.elements) for k in (1, 2))
+    moved = symmetry.apply(compose(inverse(two), one), members[1])
+    np.testing.assert_allclose(moved["in"], members[2]["in"], atol=1e-12)
+
+
+def test_no_member_alone_could_do_better():
+    found = merge(points(7, 2.0, 6), NETWORK)
+    for k, member in enumerate(found.members):
+        others = [m for j, m in enumerate(found.members) if j != k]
+        centre = {site: np.mean([m[site] for m in others], 0) for site in SHAPES}
+        step = match(centre, member, NETWORK)
+        assert float(step.objective) == pytest.approx(float(step.objective_before))
+
+
+def test_what_members_are_called_changes_nothing():
+    members = points(3, 0.5, 4)
+    bound = NETWORK.bind(members[0])
+    renamed = [members[0], *(bound.apply(bound.sample(jax.random.key(9 + k)), m) for k, m in enumerate(members[1:]))]
+    one, other = merge(members, NETWORK), merge(renamed, NETWORK)
+    for site in SHAPES:
+        np.testing.assert_allclose(one.merged[site], other.merged[site])
+
+
+def test_trees_come_back_as_they_came():
+    weights = [np.random.default_rng(k).permutation(np.array([-4.0, 0.0, 4.0])) for k in range(3)]
+    trees = [
+        {
+            "params": [jnp.asarray(w, jnp.bfloat16), np.float32(w)[None]],
+            "batch_stats": {"mean": np.float32(100 * k + np.argsort(w))},
+            "step": np.int32(k),
+            "key": jax.random.key(k),
+        }
+        for k, w in enumerate(weights)
+    ]
+    symmetry = Symmetry({"params.0": ("unit",), "params.1": (None, "unit"), "batch_stats.mean": ("unit",)})
+    found = merge(trees, symmetry)
+    for out in (found.merged, *found.members):
+        assert jax.tree.structure(out) == jax.tree.structure(trees[0])
+        assert jax.tree.map(jnp.result_type, out) == jax.tree.map(jnp.result_type, trees[0])
+    assert [int(tree["step"]) for tree in (found.merged, *found.members)] == [0, 0, 1, 2]
+    np.testing.assert_array_equal(found.merged["params"][1], trees[0]["params"][1])
+    # running statistics move along and are averaged, but have no say, and are no distance
+    np.testing.assert_allclose(found.distances, 0.0, atol=1e-6)
+    order = [np.asarray(one) for one in found.elements["unit"]]
+    expected = np.mean([tree["batch_stats"]["mean"][g] for tree, g in zip(trees, order, strict=True)], 0)
+    np.testing.assert_allclose(found.merged["batch_stats"]["mean"], expected, rtol=1e-6)
+
+
+def test_a_merge_is_printed_in_a_few_lines():
+    lines = str(merge(points(0, 0.0), NETWORK)).splitlines()
+    assert lines[0] == "Merge of 3 members into one dict"
+    assert "-> " in lines[1]
+    assert lines[2].startswith("  first: ")
+    # n - H_n
+    assert "labels at random, 1.2" in lines[2]
+    assert len(lines) == 4
+
+
+# ---- posteriors --------------------------------------------------------------------------------------------------
+
+UNITS, SHARDS, DRAWS = 4, 4, 25
+
+
+def conjugate(prior_precision, y):
+    """Posterior of unit means, of Normal data of unit variance with a Normal prior about zero."""
+    precision = prior_precision + len(y)
+    return DiagonalGaussian({"m": y.sum(0) / precision}, {"m": np.full(y.shape[1:], precision**-0.5)})
+
+
+def full(q):
+    return FullGaussian(q.loc, np.diag(np.concatenate([np.ravel(x) for x in q.scale.values()]) ** 2))
+
+
+@pytest.mark.parametrize("correlated", [False, True])
+@pytest.mark.parametrize("whole_prior", [False, True])
+def test_shards_of_a_conjugate_posterior_are_merged_into_the_exact_one(whole_prior, correlated):
+    rng, prior = np.random.default_rng(0), 0.01
+    # units at least six standard deviations of a shard apart
+    y = 1.5 * np.arange(UNITS) + rng.normal(size=(SHARDS, DRAWS, UNITS))
+    exact = conjugate(prior, y.reshape(-1, UNITS))
+    symmetry = Symmetry({"m": ("unit",)}).bind(exact.loc)
+    keys = jax.random.split(jax.random.key(0), SHARDS)
+    shards = [conjugate(prior if whole_prior else prior / SHARDS, one) for one in y]
+    shards = [q.apply(symmetry, symmetry.sample(key)) for q, key in zip(shards, keys, strict=True)]
+    of = full if correlated else lambda q: q
+    whole = DiagonalGaussian({"m": np.zeros(UNITS)}, {"m": np.full(UNITS, prior**-0.5)})
+    found = merge([of(q) for q in shards], symmetry, how=Product(of(whole)) if whole_prior else "product")
+    merged = found.merged.diagonal() if correlated else found.merged
+    order = np.argsort(merged.loc["m"])
+    np.testing.assert_allclose(merged.loc["m"][order], exact.loc["m"], rtol=1e-6)
+    np.testing.assert_allclose(merged.scale["m"][order], exact.scale["m"], rtol=1e-6)
+    assert found.cross_terms.share < 1e-6
+    assert "lies in other labellings" in str(found)
+
+
+def test_the_share_of_cross_terms_is_that_of_the_integral():
+    """Two units, two shards: the product of symmetrized densities, integrated on a grid."""
+    shards = [
+        DiagonalGaussian({"m": np.array([0.0, 1.0])}, {"m": np.array([0.8, 1.1])}),
+        DiagonalGaussian({"m": np.array([0.3, 1.6])}, {"m": np.array([1.0, 0.7])}),
+    ]
+    grid = np.linspace(-8.0, 9.0, 601)
+    tables = [scipy.stats.norm(q.loc["m"][:, None], q.scale["m"][:, None]).pdf(grid) for q in shards]
+    here, there = ([t[0][:, None] * t[1], t[1][:, None] * t[0]] for t in tables)
+    whole = (sum(here) * sum(there)).sum()
+    kept = (here[0] * there[0]).sum() + (here[1] * there[1]).sum()
+    found = merge(shards, Symmetry({"m": ("unit",)}), how="product").cross_terms
+    assert found.is_exact
+    assert found.share == pytest.approx(1.0 - max(kept / whole, 1.0 - kept / whole), rel=1e-6)
+
+
+ONE, TWICE = Symmetry({"m": ("unit",)}), Symmetry({"m": ("unit",), "t": ("unit", "unit")})
+SAMPLED = {
+    "two shards": (ONE, {"m": (4,)}, 2, 2.5, False),
+    "three shards": (ONE, {"m": (3,)}, 3, 2.5, False),
+    "three shards far apart": (ONE, {"m": (3,)}, 3, 8.0, False),
+    "signs": (SIGNED, {"in": (2, 2), "out": (2,)}, 3, 2.0, False),
+    "two groups": (NETWORK, SHAPES, 2, 2.0, False),
+    "on two axes": (TWICE, {"m": (3,), "t": (3, 3)}, 2, 1.0, False),
+    "correlated": (ONE, {"m": (4,)}, 2, 2.5, True),
+}
+
+
+def gaussians(name):
+    symmetry, shapes, count, apart, correlated = SAMPLED[name]
+    rng = np.random.default_rng(5)
+    base = {site: apart * rng.normal(size=shape) for site, shape in shapes.items()}
+    found = [
+        DiagonalGaussian(
+            {s: x + 0.5 * rng.normal(size=x.shape) for s, x in base.items()},
+            {s: np.exp(0.3 * rng.normal(size=x.shape)) for s, x in base.items()},
+        )
+        for _ in range(count)
+    ]
+    if correlated:
+        found = [FullGaussian(q.loc, full(q).covariance + 0.3) for q in found]
+    return found, symmetry.bind(base)
+
+
+@pytest.mark.parametrize("name", SAMPLED)
+def test_drawn_labels_estimate_the_sum_over_all(name, monkeypatch):
+    members, symmetry = gaussians(name)
+    exact = cross_terms(members, symmetry, None, np.random.default_rng(0))
+    assert exact.is_exact
+    monkeypatch.setattr(terms, "_MOST_LABELLINGS", 1)
+    drawn = cross_terms(members, symmetry, None, np.random.default_rng(0))
+    assert not drawn.is_exact
+    assert drawn.error < 0.1
+    assert abs(drawn.share - exact.share) < 4.0 * drawn.error + 1e-9
+
+
+def test_cross_terms_do_not_depend_on_what_members_are_called():
+    members, symmetry = gaussians("three shards")
+    prior = Natural.of(DiagonalGaussian({"m": np.zeros(3)}, {"m": np.full(3, 30.0)}))
+    moved = [q.apply(symmetry, symmetry.sample(jax.random.key(4))) for q in members]
+    one, other = (cross_terms(some, symmetry, prior, np.random.default_rng(0)) for some in (members, moved))
+    assert one.share == pytest.approx(other.share)
+
+
+@pytest.mark.parametrize("name", ["two shards", "signs"])
+def test_the_labels_of_a_product_weigh_most(name):
+    members, symmetry = gaussians(name)
+    members = members[:2]
+    found = merge(members, symmetry, how="product")
+    every, one = symmetry.elements(), Natural.of(found.members[0])
+    log_weights = [
+        one.plus(Natural.of(found.members[1].apply(symmetry, jax.tree.map(lambda x, k=k: x[k], every)))).log_partition()
+        for k in range(len(jax.tree.leaves(every)[0]))
+    ]
+    assert int(np.argmax(log_weights)) == 0
+
+
+def test_a_barycentre_without_correlations_is_that_of_correlated_ones():
+    members, symmetry = gaussians("two groups")
+    small = [DiagonalGaussian({"m": q.loc["out"]}, {"m": q.scale["out"]}) for q in members]
+    one = merge(small, ONE, how="barycenter").merged
+    other = merge([full(q) for q in small], ONE, how=Barycenter()).merged.diagonal()
+    np.testing.assert_allclose(one.loc["m"], other.loc["m"])
+    np.testing.assert_allclose(one.scale["m"], other.scale["m"], rtol=1e-6)
+
+
+def test_a_barycentre_of_covariances_is_the_mean_of_its_transports():
+    rng = np.random.default_rng(0)
+    some = [(lambda x: x @ x.T)(rng.normal(size=(4, 6))) for _ in range(3)]
+    found = barycentre_of_covariances(some)
+    root = scipy.linalg.sqrtm(found)
+    np.testing.assert_allclose(found, np.mean([scipy.linalg.sqrtm(root @ c @ root).real for c in some], 0), rtol=1e-6)
+
+
+# ---- what is refused ---------------------------------------------------------------------------------------------
+
+GOOD = points(0, 0.1)
+POSTERIORS = [DiagonalGaussian({"m": np.arange(3.0)}, {"m": np.ones(3)})] * 2
+REFUSED = {
+    "none": (lambda: merge([], NETWORK), SymmetryError, "no solutions"),
+    "no list": (lambda: merge(GOOD[0], NETWORK), TypeError, "solutions must be a list"),
+    "how": (lambda: merge(GOOD, NETWORK, how="median"), ValueError, "how must be one of .*'median'"),
+    "a class": (lambda: merge(POSTERIORS, ONE, how=Product), ValueError, "how must be one of"),
+    "method": (lambda: merge(GOOD, NETWORK, method="greedy"), ValueError, "method must be one of"),
+    "symmetry": (lambda: merge(GOOD, {"in": ("first",)}), TypeError, "symmetry must be a Symmetry"),
+    "structure": (
+        lambda: merge([{"p": GOOD[0]}, {"p": {k: v for k, v in GOOD[0].items() if k != "mid"}}], NETWORK),
+        SymmetryError,
+        "'p.mid' is in solution 0, and not in solution 1",
+    ),
+    "sites": (lambda: merge([GOOD[0], {"in": GOOD[0]["in"]}], NETWORK), SymmetryError, r"\['mid', 'out'\]"),
+    "shape": (lambda: merge([GOOD[0], GOOD[1] | {"out": np.ones(4)}], NETWORK), SymmetryError, "'out' has shapes"),
+    "NaN": (
+        lambda: merge([GOOD[0], GOOD[1] | {"out": np.full(3, np.nan)}], NETWORK),
+        SymmetryError,
+        "'out' of the solution 1 holds 3 non-finite",
+    ),
+    "points as posteriors": (lambda: merge(GOOD, NETWORK, how="product"), SymmetryError, "merges Gaussians"),
+    "posteriors as points": (lambda: merge(POSTERIORS, ONE), SymmetryError, "how='mean' averages points"),
+    "a point among them": (
+        lambda: merge([POSTERIORS[0], DiagonalGaussian({"m": np.ones(3)}, {"m": np.zeros(3)})], ONE, how="product"),
+        SymmetryError,
+        "Member 1 has standard deviations of zero",
+    ),
+    "a prior of labels": (
+        lambda: merge(POSTERIORS, ONE, how=Product(DiagonalGaussian({"m": np.arange(3.0)}, {"m": np.full(3, 9.0)}))),
+        SymmetryError,
+        "prior= changes when units of 'unit'",
+    ),
+    "a narrow prior": (
+        lambda: merge(POSTERIORS, ONE, how=Product(DiagonalGaussian({"m": np.zeros(3)}, {"m": np.full(3, 0.1)}))),
+        SymmetryError,
+        "nowhere wider than prior",
+    ),
+    "a complement": (
+        lambda: merge(
+            [DiagonalGaussian({"p": np.array([0.3, 0.4])}, {"p": np.ones(2)})] * 2,
+            Symmetry({"p": (Complement("k"), None)}),
+            how="product",
+        ),
+        SymmetryError,
+        "no Complement",
+    ),
+    "under jit": (lambda: jax.jit(lambda x: merge([x, x], ONE))({"m": jnp.ones(3)}), TypeError, "merge needs numbers"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_refused(name):
+    call, error, message = REFUSED[name]
+    with pytest.raises(error, match=message):
+        call()

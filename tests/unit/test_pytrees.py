@@ -1,0 +1,276 @@
+"""Pytrees of every kind under `match`, `loss_barrier` and `rebase`: what comes back, moves, and is refused."""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from numpyro_symmetry import Symmetry, SymmetryError, loss_barrier, match, num_transpositions, rebase, report
+from numpyro_symmetry.containers import Members, read
+from numpyro_symmetry.symmetry.pytrees import arrays_by_path
+
+RNG = np.random.default_rng(0)
+N = 6
+
+
+class Weights(NamedTuple):
+    """As BlackJAX takes a position."""
+
+    first: np.ndarray
+    second: np.ndarray
+
+
+def normal(*shape):
+    return RNG.normal(size=shape).astype(np.float32)
+
+
+def layers():
+    return normal(3, N), normal(N, 2)
+
+
+def of_equinox():
+    first, second = layers()
+    linear = [eqx.nn.Linear(*shape, use_bias=False, key=jax.random.key(0)) for shape in ((3, N), (N, 2))]
+    weights = (jnp.asarray(first.T), jnp.asarray(second.T))
+    return eqx.tree_at(lambda net: [net[0].weight, net[1].weight], linear, weights)
+
+
+def of_nnx():
+    first, second = layers()
+    net = nnx.Sequential(
+        nnx.Linear(3, N, use_bias=False, rngs=nnx.Rngs(0)), nnx.Linear(N, 2, use_bias=False, rngs=nnx.Rngs(0))
+    )
+    _, state = nnx.split(net)
+    paths = list(arrays_by_path(state))
+    values = {path: jnp.asarray(x) for path, x in zip(paths, (first, second), strict=True)}
+    return jax.tree.unflatten(jax.tree.structure(state), [values[path] for path in paths])
+
+
+# a tree of two layers, and whether its matrices stand with outputs first
+TREES = {
+    "nested dict": (
+        lambda: dict(params=dict(zip(("a", "b"), map(dict, ({"w": x} for x in layers())), strict=True))),
+        0,
+    ),
+    "named tuple": (lambda: Weights(*layers()), 0),
+    "tuple": (layers, 0),
+    "list in a dict": (lambda: {"layers": list(layers())}, 0),
+    "half precision": (lambda: {"p": [jnp.asarray(x, jnp.bfloat16) for x in layers()]}, 0),
+    "equinox": (of_equinox, 1),
+    "nnx": (of_nnx, 0),
+    "haiku": (lambda: ({"linear": dict(zip("wv", layers(), strict=True))}, {"ema": {"counter": np.int32(3)}}), 0),
+}
+
+
+def symmetry_of(tree, is_transposed):
+    first, second = (path for path in arrays_by_path(tree) if "counter" not in path)
+    if "linear.v" in first:
+        first, second = second, first
+    entries = (("hidden", None), (None, "hidden")) if is_transposed else ((None, "hidden"), ("hidden", None))
+    return Symmetry(dict(zip((first, second), entries, strict=True)))
+
+
+def world(name):
+    make, is_transposed = TREES[name]
+    tree = make()
+    return tree, symmetry_of(tree, is_transposed)
+
+
+def assert_same(one, other):
+    assert jax.tree.structure(one) == jax.tree.structure(other)
+    for (path, x), y in zip(jax.tree_util.tree_leaves_with_path(one), jax.tree.leaves(other), strict=True):
+        assert jnp.result_type(x) == jnp.result_type(y), path
+        np.testing.assert_array_equal(np.asarray(x, float), np.asarray(y, float))
+
+
+@pytest.mark.parametrize("name", TREES)
+def test_a_planted_tree_is_brought_back_bit_for_bit(name):
+    tree, symmetry = world(name)
+    planted = symmetry.bind(arrays_by_path(tree)).sample(jax.random.key(1))
+    moved = symmetry.apply(planted, tree)
+    found = match(tree, moved, symmetry)
+    assert_same(symmetry.apply(found.element, moved), tree)
+    assert int(num_transpositions(found.element)["hidden"]) == int(num_transpositions(planted)["hidden"])
+
+
+@pytest.mark.parametrize("name", TREES)
+def test_a_barrier_of_trees_is_that_of_their_arrays(name):
+    tree, symmetry = world(name)
+    far = symmetry.apply(symmetry.bind(arrays_by_path(tree)).sample(jax.random.key(1)), tree)
+    first, second = list(symmetry.axes)
+    kinds = jax.tree.map(jnp.result_type, tree)
+
+    def loss(values):
+        by_path = arrays_by_path(values)
+        return (by_path[first].astype(float).sum(0) ** 2).sum()[None] + (by_path[second] ** 3).astype(float).sum(-1)
+
+    def of_a_tree(values):
+        assert jax.tree.structure(values) == jax.tree.structure(tree)
+        assert jax.tree.map(jnp.result_type, values) == kinds
+        return loss(values)
+
+    found = loss_barrier(of_a_tree, tree, far, num_points=3)
+    ends = ({site: arrays_by_path(side)[site] for site in (first, second)} for side in (tree, far))
+    assert found.loss == pytest.approx(
+        loss_barrier(loss, *ends, num_points=3).loss, rel=0.05 if "half" in name else 1e-5
+    )
+
+
+@pytest.mark.parametrize("name", [name for name in TREES if name != "half precision"])
+def test_members_and_stacks_of_trees_are_rebased_alike(name):
+    tree, symmetry = world(name)
+    bound = symmetry.bind(arrays_by_path(tree))
+    noise = jax.random.split(jax.random.key(2), 5)
+
+    def member(k):
+        keys = dict(zip(symmetry.axes, jax.random.split(noise[k], 2), strict=True))
+        near = jax.tree_util.tree_map_with_path(
+            lambda path, x: (
+                x
+                if (site := jax.tree_util.keystr(path, simple=True, separator=".")) not in keys
+                else x + 0.01 * jax.random.normal(keys[site], x.shape)
+            ),
+            tree,
+        )
+        return bound.apply(bound.sample(jax.random.key(k)), near)
+
+    members = [member(k) for k in range(5)]
+    out = rebase(members, symmetry, reference="first", null=False)
+    spread = [np.std([np.asarray(arrays_by_path(m)[s]) for m in out.data], 0).max() for s in symmetry.axes]
+    assert max(spread) < 0.05
+    for back, given in zip(out.undo(out.data), members, strict=True):
+        assert_same(back, given)
+    told = str(report(members, out))
+    assert "R-hat" not in told
+    assert "From one member to the next" in told
+
+    stacked = jax.tree.map(lambda *xs: jnp.stack(xs), *members)
+    again = rebase(Members(stacked), symmetry, reference="first", null=False)
+    np.testing.assert_array_equal(again.elements["hidden"], out.elements["hidden"])
+    assert_same(again.data.stacked, jax.tree.map(lambda *xs: jnp.stack(xs), *out.data))
+    assert "R-hat" not in str(report(Members(stacked), again))
+    # draws of a chain look the same, and are not independent
+    chain = rebase(stacked, symmetry, reference="first", null=False)
+    assert_same(chain.data, again.data.stacked)
+    assert "There is one chain" in str(report(stacked, chain))
+
+
+def test_a_position_that_is_an_array_is_rebased():
+    symmetry = Symmetry({"array": ("unit",)})
+    draws = RNG.permuted(np.array([-3.0, 0.0, 3.0]) + 0.1 * RNG.normal(size=(50, 3)), axis=1)
+    out = rebase(draws, symmetry, null=False)
+    assert out.data.std(0).max() < 0.5
+    assert [x.shape for x in rebase(list(draws), symmetry, null=False).data] == [(3,)] * 50
+
+
+def statistics(kernel, mean):
+    return {"params": {"kernel": kernel}, "batch_stats": {"mean": mean}, "steps": jnp.int32(7)}
+
+
+STATISTICS = Symmetry({"params.kernel": (None, "hidden"), "batch_stats.mean": ("hidden",)})
+
+
+def test_running_statistics_move_and_have_no_say():
+    kernel, mean = normal(3, N), 100.0 * normal(N)
+    element = {"hidden": np.roll(np.arange(N), 1)}
+    target = statistics(kernel, mean)
+    # the statistics say that nothing has moved
+    source = STATISTICS.apply(element, statistics(kernel, mean)) | {"batch_stats": {"mean": mean}}
+    found = match(target, source, STATISTICS)
+    np.testing.assert_array_equal(found.element["hidden"], np.roll(np.arange(N), -1))
+    moved = STATISTICS.apply(found.element, source)
+    np.testing.assert_array_equal(moved["batch_stats"]["mean"], np.roll(mean, 1))
+    out = rebase([target, source], STATISTICS, reference="first", null=False)
+    np.testing.assert_array_equal(out.data[1]["batch_stats"]["mean"], np.roll(mean, 1))
+    assert out.data[1]["steps"] == 7
+    for back, given in zip(out.undo(out.data), [target, source], strict=True):
+        assert_same(back, given)
+
+
+def test_statistics_of_nnx_are_told_by_their_type():
+    net = nnx.Sequential(nnx.Linear(3, N, rngs=nnx.Rngs(0)), nnx.BatchNorm(N, rngs=nnx.Rngs(0)))
+    _, state = nnx.split(net)
+    trace = read([state, state], Symmetry({next(iter(arrays_by_path(state))): ("hidden",)}))
+    assert {path.split(".")[2] for path in trace.uncompared} == {"mean", "var"}
+
+
+def test_masks_move_and_have_no_say():
+    tree = {"p": {"w": normal(3, N), "mask": np.arange(N) < 2}, "key": jax.random.key(0)}
+    symmetry = Symmetry({"p.w": (None, "hidden"), "p.mask": ("hidden",)})
+    element = {"hidden": np.roll(np.arange(N), 1)}
+    moved = symmetry.apply(element, tree)
+    assert moved["p"]["mask"].dtype == bool
+    assert_same(jax.random.key_data(moved["key"]), jax.random.key_data(tree["key"]))
+    np.testing.assert_array_equal(match(tree, moved, symmetry).element["hidden"], np.roll(np.arange(N), -1))
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_one_array_at_two_paths_stays_one(nested):
+    x = normal(3, N)
+    tree = {"in": x, "out": x}
+    sites = ("in", "out")
+    if nested:
+        tree, sites = {"p": tree}, ("p.in", "p.out")
+    symmetry = Symmetry({site: (None, "hidden") for site in sites})
+    moved = symmetry.apply({"hidden": np.roll(np.arange(N), 1)}, tree)
+    inner = moved["p"] if nested else moved
+    assert inner["in"] is inner["out"]
+    # unless only one of them is moved
+    moved = Symmetry({sites[0]: (None, "hidden")}).apply({"hidden": np.roll(np.arange(N), 1)}, tree)
+    inner = moved["p"] if nested else moved
+    np.testing.assert_array_equal(inner["out"], x)
+    assert not np.array_equal(inner["in"], x)
+
+
+LOSS = lambda values: jnp.zeros(1)  # noqa: E731
+TWO = {"p": {"a": np.ones((3, N)), "b": np.ones(N)}}
+ONE = Symmetry({"p.a": (None, "hidden"), "p.b": ("hidden",)})
+REFUSED = {
+    "match, a path": (
+        lambda: match(TWO, {"p": {"a": np.ones((3, N)), "c": np.ones(N)}}, ONE),
+        "'p.b' is in the target",
+    ),
+    "match, a shape": (
+        lambda: match(TWO, {"p": {"a": np.ones((3, 5)), "b": np.ones(N)}}, ONE),
+        "Site 'p.a': the source",
+    ),
+    "match, NaN": (
+        lambda: match(TWO, {"p": {"a": np.full((3, N), np.nan), "b": np.ones(N)}}, ONE),
+        "'p.a' of the source holds 18 non-finite",
+    ),
+    "barrier, a path": (lambda: loss_barrier(LOSS, TWO, {"p": {"a": np.ones((3, N))}}), "'p.b' is in the first end"),
+    "barrier, a shape": (
+        lambda: loss_barrier(LOSS, TWO, {"p": {"a": np.ones((2, N)), "b": np.ones(N)}}),
+        r"'p.a' has shape \(3, 6\) in the first end and \(2, 6\)",
+    ),
+    "barrier, NaN": (
+        lambda: loss_barrier(LOSS, TWO, {"p": {"a": np.ones((3, N)), "b": np.full(N, np.nan)}}),
+        "'p.b' of the second end holds 6 non-finite",
+    ),
+    "members, a path": (lambda: rebase([TWO, {"p": {"a": np.ones((3, N))}}], ONE), "'p.b' is in the first member"),
+    "members, a shape": (
+        lambda: rebase([TWO, {"p": {"a": np.ones((3, 5)), "b": np.ones(N)}}], ONE),
+        "'p.a' has shape .* in member 1",
+    ),
+    "members, NaN": (
+        lambda: rebase([TWO, {"p": {"a": np.ones((3, N)), "b": np.full(N, np.nan)}}], ONE),
+        "'p.b' is not finite",
+    ),
+    "of another tree": (lambda: rebase({"q": TWO}, ONE), r"acts on sites \['p.a', 'p.b'\].* arrays at \['q.p.a'"),
+    "no leading dimension": (lambda: rebase(TWO, ONE), "no dimension that counts draws"),
+    "masked": (
+        lambda: match(TWO, {"p": {"a": np.ma.masked_array(np.ones((3, N)), True), "b": np.ones(N)}}, ONE),
+        "'p.a' is a masked array",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_refused_is_named_by_its_path(name):
+    call, message = REFUSED[name]
+    with pytest.raises(SymmetryError, match=message):
+        call()
