@@ -126,9 +126,11 @@ def _from_tree(data: Any, symmetry: Symmetry, num_leading_dims: int | None) -> T
 
 def _from_members(data: Sequence[Any], symmetry: Symmetry, num_leading_dims: int | None) -> Trace:
     members = [as_sites(member, symmetry.axes) for member in data]
-    if not all(isinstance(member, Mapping) and member.keys() & symmetry.axes.keys() for member in members):
-        if not all(isinstance(member, Mapping) for member in data):
-            return _from_tree(data, symmetry, num_leading_dims)
+    are_named = all(isinstance(member, Mapping) for member in data)
+    # a tuple of trees may be one tree, whose paths then begin with a number
+    is_one = bool(symmetry.axes.keys() & arrays_by_path(data).keys())
+    if is_one or not (are_named or all(member.keys() & symmetry.axes.keys() for member in members)):
+        return _from_tree(data, symmetry, num_leading_dims)
     sites = set(members[0])
     for k, member in enumerate(members):
         refuse_masked(member, f"Member {k}: site")

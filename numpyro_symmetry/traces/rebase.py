@@ -207,7 +207,7 @@ def rebase(
     carried = _carried(known, roles, trace, shaped, out, beside & roles.computed)
     warn_of_what_is_left_out(carried.left_out)
     looked_at = {finding.site for finding in bound.findings}
-    settled = spoken_for | looked_at | roles.computed | roles.latent - roles.discrete
+    settled = spoken_for | looked_at | trace.uncompared | roles.computed | roles.latent - roles.discrete
     warn_of_what_keeps_its_labels(trace, bound, settled)
     turned = [site for site, entries in bound.axes.items() if any(isinstance(entry, Complement) for entry in entries)]
     # 1 - (1 - p) is p but for rounding: what came is kept, to be given back

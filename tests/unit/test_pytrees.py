@@ -183,9 +183,9 @@ def test_running_statistics_move_and_have_no_say():
     found = match(target, source, STATISTICS)
     np.testing.assert_array_equal(found.element["hidden"], np.roll(np.arange(N), -1))
     moved = STATISTICS.apply(found.element, source)
-    np.testing.assert_array_equal(moved["batch_stats"]["mean"], np.roll(mean, 1))
+    np.testing.assert_array_equal(moved["batch_stats"]["mean"], np.roll(mean, -1))
     out = rebase([target, source], STATISTICS, reference="first", null=False)
-    np.testing.assert_array_equal(out.data[1]["batch_stats"]["mean"], np.roll(mean, 1))
+    np.testing.assert_array_equal(out.data[1]["batch_stats"]["mean"], np.roll(mean, -1))
     assert out.data[1]["steps"] == 7
     for back, given in zip(out.undo(out.data), [target, source], strict=True):
         assert_same(back, given)
