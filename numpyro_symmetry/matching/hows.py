@@ -132,7 +132,7 @@ class Product:
         size = max(float(np.abs(np.asarray(x)).max(initial=0.0)) for x in jax.tree.leaves(self.prior))
         for name, group in symmetry.groups.items():
             for part in group.generators(np.random.default_rng(0)):
-                moved = self.prior.apply(symmetry, symmetry.identity() | {name: part.each(jnp.asarray).part()})
+                moved: Any = self.prior.apply(symmetry, symmetry.identity() | {name: part.each(jnp.asarray).part()})
                 if float(moved.wasserstein(self.prior)) > _MOVED * (1.0 + size):
                     raise SymmetryError(
                         f"prior= changes when units of {name!r} are exchanged: expected one that is the same for all."

@@ -25,7 +25,7 @@ from numpyro_symmetry.matching.hows import How, chosen_how
 from numpyro_symmetry.matching.match import match
 from numpyro_symmetry.matching.product import Gaussian
 from numpyro_symmetry.matching.sides import as_symmetry, completed, is_guide, is_tree, read, side_of, without
-from numpyro_symmetry.symmetry import Element, Symmetry, SymmetryError, compose, inverse, num_transpositions
+from numpyro_symmetry.symmetry import Element, Hard, Symmetry, SymmetryError, compose, inverse, num_transpositions
 from numpyro_symmetry.symmetry.arguments import is_option, refuse_tracers
 from numpyro_symmetry.symmetry.pytrees import real_arrays, refuse_other_structure, uncompared, with_arrays
 from numpyro_symmetry.symmetry.shown import as_html
@@ -79,7 +79,7 @@ class Merge(NamedTuple):
         for name, counts in num_transpositions(self.elements).items():
             # the first member keeps its labels
             moved, part = np.asarray(counts, float)[1:], self.elements[name]
-            n = np.shape(getattr(part, "permutation", part))[-1]
+            n = np.shape(Hard.of(part).permutation)[-1]
             if moved.size:
                 at_random = n - sum(1.0 / k for k in range(1, n + 1))
                 lines.append(f"  {name}: {moved.mean():.1f} transpositions a member; labels at random, {at_random:.1f}")
@@ -215,7 +215,8 @@ def _in_order(item: Any, first: Any) -> Any:
     """The same with its sites in the order of the first, if it has those and no others."""
     if isinstance(first, Gaussian) or isinstance(item, Gaussian):
         refuse_other_sites(first, item)
-        return item.in_order_of(first)
+        in_order: Any = item.in_order_of
+        return in_order(first)
     if differing := sorted(first.keys() ^ item.keys()):
         raise SymmetryError(f"Solutions have different sites: {differing} are not in all of them.")
     for site in first:

@@ -137,8 +137,9 @@ def with_ties(tree: Any, values: Mapping[str, Any]) -> dict[str, Any]:
     """New arrays by path, of which those that are equal, and were one array in a tree, are one again."""
     new = dict(values)
     for name, first in ties_of(tree).items():
-        pair = [new.get(name), new.get(first)]
-        if not any(x is None or isinstance(x, Tracer) for x in pair) and np.array_equal(*map(np.asarray, pair)):
+        mine, other = new.get(name), new.get(first)
+        known = not any(x is None or isinstance(x, Tracer) for x in (mine, other))
+        if known and np.array_equal(np.asarray(mine), np.asarray(other)):
             new[name] = new[first]
     return new
 
