@@ -77,6 +77,14 @@ def test_parameters_that_only_numpyros_checks_would_refuse_are_read():
     assert set(find_symmetry(model, (jnp.array([0.2, -0.5]),)).groups) == {"loc"}
 
 
+def test_what_is_multiplied_by_random_numbers_meets_data():
+    def model(key, y):
+        kept = jax.random.bernoulli(jax.random.wrap_key_data(key), 0.5, (3,))
+        numpyro.sample("y", dist.Normal((normal("w", 3) * kept).sum(), 1.0), obs=y)
+
+    assert "drawn at random" in find_symmetry(model, (np.array([0, 7], np.uint32), 1.0)).explain()
+
+
 def test_explain_names_group_reason_and_line():
     def model(x, y):
         w1 = normal("w1", 3, 4)
