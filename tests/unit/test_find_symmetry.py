@@ -219,6 +219,15 @@ def test_components_that_a_loop_takes_apart_are_found_by_numbers():
     assert "verified numerically only" in found.explain()
 
 
+def test_what_numbers_find_is_called_after_the_site_with_the_fewest_axes():
+    def model(y):
+        weights, centre = numpyro.sample("weights", dist.Dirichlet(jnp.ones(3))), normal("centre", 3, 2)
+        terms = [jnp.log(weights[k]) + dist.Normal(centre[k], 1.0).log_prob(y[:, None]).sum(1) for k in range(3)]
+        numpyro.factor("likelihood", jax.nn.logsumexp(jnp.stack(terms), axis=0).sum())
+
+    assert find_symmetry(model, (Y,)).axes["weights"] == ("weights[-1]",)
+
+
 def test_an_operation_without_a_rule_is_no_end():
     found = find_symmetry(network(jnp.tanh), (X, Y), signs=False, rules={"tanh": rules.unknown})
     assert [str(group) for group in found.groups.values()] == ["S4"]
