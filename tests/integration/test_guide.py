@@ -717,6 +717,12 @@ def test_elbo_bounds_refuse_nothing_to_average():
         jax.jit(lambda p: guide.elbo_bounds(jax.random.key(0), p, X, Y))(params)
 
 
+def test_a_former_name_warns_where_it_is_used():
+    with pytest.warns(FutureWarning, match="now called elbo_bounds") as told, pytest.raises(TypeError, match="rng_key"):
+        fresh().evidence_bounds(0, {}, X, Y)
+    assert told[0].filename == __file__
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

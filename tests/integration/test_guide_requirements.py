@@ -297,10 +297,12 @@ def test_signs_are_looked_for_unless_asked_not_to():
 # ---- in general --------------------------------------------------------------------------------------------------
 
 
-def test_data_that_are_missing_are_named():
+@pytest.mark.parametrize("checked", [False, True])
+def test_data_that_are_missing_are_named(checked):
     broken = Y.copy()
     broken[2] = np.nan
-    with pytest.raises(SymmetryError, match="not finite at 32 of 32 draws.*observed site 'y' of the model holds 1 NaN"):
+    words = "not finite at 32 of 32 draws.*observed site 'y' of the model holds 1 NaN"
+    with numpyro.validation_enabled(checked), pytest.raises(SymmetryError, match=words):
         shared().elbo_bounds(KEY, GOOD, broken, num_particles=32)
     with pytest.raises(SymmetryError, match=r"Argument '\[0\]' is a masked array"):
         shared().elbo_bounds(KEY, GOOD, np.ma.masked_array(Y, np.isnan(broken)), num_particles=32)

@@ -1,5 +1,6 @@
 """Group laws over the table of symmetries."""
 
+import copy
 import itertools
 import math
 
@@ -212,3 +213,9 @@ def test_num_transpositions_of_random_permutations():
     counted = num_transpositions({"g": batch})["g"]
     expected = n - sum(1 / k for k in range(1, n + 1))
     assert abs(counted.mean() - expected) < 4 * counted.std() / math.sqrt(count)
+
+
+def test_equal_symmetries_have_one_hash():
+    """A compiled function takes them for what is fixed."""
+    for symmetry, *_ in SYMMETRIES.values():
+        assert hash(copy.deepcopy(symmetry)) == hash(symmetry)

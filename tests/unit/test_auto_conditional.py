@@ -361,6 +361,17 @@ def test_inducing_sees_no_data():
     assert guide.source.num_outputs == 4
 
 
+def test_pseudo_observations_start_out_as_precise_as_the_data_are_together():
+    def total(count):
+        guide = AutoConditional(AutoNormal(classifier), inducing=X[:count])
+        with handlers.seed(rng_seed=0):
+            trace = handlers.trace(guide).get_trace(X, LABELS)
+        (precision,) = (site["value"] for name, site in trace.items() if name.endswith("_precision_0"))
+        return count * np.mean(precision)
+
+    np.testing.assert_allclose(total(3), total(12), rtol=1e-6)
+
+
 # ---- symmetrized ---------------------------------------------------------------------------------------------------
 
 

@@ -77,6 +77,14 @@ def test_parameters_that_only_numpyros_checks_would_refuse_are_read():
     assert set(find_symmetry(model, (jnp.array([0.2, -0.5]),)).groups) == {"loc"}
 
 
+def test_what_is_multiplied_by_random_numbers_meets_data():
+    def model(key, y):
+        kept = jax.random.bernoulli(jax.random.wrap_key_data(key), 0.5, (3,))
+        numpyro.sample("y", dist.Normal((normal("w", 3) * kept).sum(), 1.0), obs=y)
+
+    assert "drawn at random" in find_symmetry(model, (np.array([0, 7], np.uint32), 1.0)).explain()
+
+
 def test_explain_names_group_reason_and_line():
     def model(x, y):
         w1 = normal("w1", 3, 4)
@@ -209,6 +217,15 @@ def test_components_that_a_loop_takes_apart_are_found_by_numbers():
     assert len({entries for entries in found.axes.values()}) == 1
     assert set(found.axes) == {"weights", "loc"}
     assert "verified numerically only" in found.explain()
+
+
+def test_what_numbers_find_is_called_after_the_site_with_the_fewest_axes():
+    def model(y):
+        weights, centre = numpyro.sample("weights", dist.Dirichlet(jnp.ones(3))), normal("centre", 3, 2)
+        terms = [jnp.log(weights[k]) + dist.Normal(centre[k], 1.0).log_prob(y[:, None]).sum(1) for k in range(3)]
+        numpyro.factor("likelihood", jax.nn.logsumexp(jnp.stack(terms), axis=0).sum())
+
+    assert find_symmetry(model, (Y,)).axes["weights"] == ("weights[-1]",)
 
 
 def test_an_operation_without_a_rule_is_no_end():

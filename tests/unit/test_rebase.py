@@ -498,6 +498,14 @@ def test_draws_read_in_pieces_are_those_read_at_once(cost, monkeypatch):
     np.testing.assert_allclose(pieces.margin, whole.margin, rtol=1e-6, atol=1e-9)
 
 
+def test_labelled_arrays_move_whatever_the_order_of_their_dimensions():
+    draws = np.random.default_rng(0).normal(np.arange(3.0), 0.2, (2, 20, 3))
+    draws[1, ::2] = draws[1, ::2, ::-1]
+    out = rebase({"loc": draws}, Symmetry.mixture("loc"), null=False)
+    turned = xr.DataArray(draws, dims=("chain", "draw", "component")).transpose("component", "draw", "chain")
+    np.testing.assert_array_equal(out.apply({"loc": turned})["loc"], out.data["loc"])
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @every_relabelling_cost
 def test_slots_are_called_the_same_however_draws_are_read(cost, dtype, monkeypatch):
