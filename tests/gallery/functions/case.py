@@ -30,8 +30,8 @@ class Function(NamedTuple):
         Modules without which the function does not run.
     slow
         Whether finding its group takes more than three seconds.
-    single
-        Whether the function pins its type, so that it can only be looked at in single precision.
+    precision
+        In which outputs can be looked at: less than double where the function pins its type.
     miss
         What is found where that is less than the label, else None; ``docs/finding.md`` says why.
     """
@@ -42,7 +42,7 @@ class Function(NamedTuple):
     signs: bool = True
     needs: tuple[str, ...] = ()
     slow: bool = False
-    single: bool = False
+    precision: str = "float64"
     miss: str | None = None
 
     @property

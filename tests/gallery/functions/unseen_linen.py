@@ -17,7 +17,7 @@ class Translate(nn.Module):
         return nn.Dense(2)(nn.RNN(nn.GRUCell(5))(target, initial_carry=carry))
 
 
-@CASES.add("±S5", needs=FLAX, single=True)
+@CASES.add("±S5", needs=FLAX, precision="float32", slow=True)
 def encoder_and_decoder():
     """The carry of one GRU starts the other, so that their units are one axis; a new state is a tanh, which is odd, and
     the gates read it by rows that may change their sign."""
@@ -31,7 +31,7 @@ class BothWays(nn.Module):
         return nn.Dense(2)(rows)
 
 
-@CASES.add("±S4 x ±S3", needs=FLAX, single=True)
+@CASES.add("±S4 x ±S3", needs=FLAX, precision="float32", slow=True)
 def bidirectional_lstm():
     """Two LSTMs whose outputs stand side by side. The cell is a sum of tanhs, the output one more: odd in each unit."""
     return linen(BothWays(), normal(0, 2, 4, 3))
@@ -81,7 +81,7 @@ class Inverted(nn.Module):
         return nn.Dense(2)((stream + nn.Conv(6, (1, 1))(y)).mean((1, 2)))
 
 
-@CASES.add("±S6 x S10", needs=FLAX)
+@CASES.add("±S6 x S10", needs=FLAX, slow=True)
 def inverted_residual():
     """A linear stream, and channels that run through a depthwise convolution."""
     return linen(Inverted(), normal(0, 2, 6, 6, 2))
@@ -139,7 +139,7 @@ class Hourglass(nn.Module):
         return nn.Conv(2, (3,))(jnp.concatenate([back, wide], -1))
 
 
-@CASES.add("S4 x S5 x ±S3", needs=FLAX)
+@CASES.add("S4 x S5 x ±S3", needs=FLAX, slow=True)
 def hourglass():
     """A U-Net over places of a line: what skips stands beside what comes back, which is odd."""
     return linen(Hourglass(), normal(0, 2, 8, 2))
@@ -211,7 +211,7 @@ class Perceiver(nn.Module):
         return nn.Dense(2)(nn.LayerNorm()(latents + read).mean(1))
 
 
-@CASES.add("S4 x S6 x ±S5 x ±S5", needs=FLAX)
+@CASES.add("S4 x S6 x ±S5 x ±S5", needs=FLAX, slow=True)
 def perceiver():
     """Latent rows that are averaged in the end; the stream that they are written in, under layer norms; the dimensions
     that queries and keys share, and those of values, all linear."""

@@ -35,7 +35,7 @@ def mlp():
     return linen(MLP(), normal(1, 8, 20))
 
 
-@CASES.add("S128 x S128 x S128", signs=False, needs=FLAX)
+@CASES.add("S128 x S128 x S128", signs=False, needs=FLAX, slow=True)
 def mlp_wide():
     """Units of three wide layers."""
     return linen(MLP((128, 128, 128)), normal(2, 8, 20))
@@ -47,20 +47,20 @@ def mlp_tanh_signs():
     return linen(MLP((16, 12), 3, nn.tanh), normal(3, 8, 5))
 
 
-@CASES.add("S64 x S32", signs=False, needs=FLAX)
+@CASES.add("S64 x S32", signs=False, needs=FLAX, precision="bfloat16")
 def mlp_bfloat16():
     """The same, computed in half precision."""
     return linen(MLP(dtype=jnp.bfloat16), normal(4, 8, 20))
 
 
-@CASES.add("S64 x S32", signs=False, needs=FLAX)
+@CASES.add("S64 x S32", signs=False, needs=FLAX, precision="bfloat16")
 def mlp_bfloat16_params():
     """The same, kept in half precision."""
     f, (v, x) = linen(MLP(dtype=jnp.bfloat16), normal(5, 8, 20))
     return f, (jax.tree.map(lambda a: a.astype(jnp.bfloat16), v), x)
 
 
-@CASES.add("S64 x S32", signs=False, needs=FLAX)
+@CASES.add("S64 x S32", signs=False, needs=FLAX, precision="float32")
 def mlp_float32_dtype():
     """The same, pinned to single precision."""
     return linen(MLP(dtype=jnp.float32), normal(6, 8, 20))
@@ -75,7 +75,7 @@ class ResidualMLP(nn.Module):
         return nn.Dense(10)(nn.LayerNorm()(h))
 
 
-@CASES.add("S16 x S32 x S32", signs=False, needs=FLAX)
+@CASES.add("S16 x S32 x S32", signs=False, needs=FLAX, slow=True)
 def mlp_layernorm_residual():
     """A stream under layer norms, and the units of each branch."""
     return linen(ResidualMLP(), normal(7, 8, 20))
@@ -151,7 +151,7 @@ def swiglu():
     return linen(SwiGLU(), normal(13, 8, 20))
 
 
-@CASES.add("S16 x S32 x S32", signs=False, needs=FLAX)
+@CASES.add("S16 x S32 x S32", signs=False, needs=FLAX, slow=True)
 def swiglu_fused():
     """The same where gates and values are halves of one kernel."""
     return linen(SwiGLU(True), normal(14, 8, 20))
@@ -187,7 +187,7 @@ class VGG(nn.Module):
         return nn.Dense(10)(nn.relu(nn.Dense(64)(x.mean((1, 2)))))
 
 
-@CASES.add("S16 x S32 x S32 x S64", signs=False, needs=FLAX)
+@CASES.add("S16 x S32 x S32 x S64", signs=False, needs=FLAX, slow=True)
 def vgg_batchnorm():
     """Channels with their statistics, and units of a dense layer."""
     return linen(VGG(), normal(16, 4, 16, 16, 3))
@@ -225,13 +225,13 @@ class ResNet20(nn.Module):
         return nn.Dense(10)(x.mean((1, 2)))
 
 
-@CASES.add("S4 x S4 x S4 x S4 x S8 x S8 x S8 x S8 x S16 x S16 x S16 x S16", signs=False, needs=FLAX)
+@CASES.add("S4 x S4 x S4 x S4 x S8 x S8 x S8 x S8 x S16 x S16 x S16 x S16", signs=False, needs=FLAX, slow=True)
 def resnet20():
     """The first stream and two more, and the inner channels of nine blocks."""
     return linen(ResNet20(), normal(18, 2, 16, 16, 3))
 
 
-@CASES.add("S4 x S4 x S4 x S4 x S8 x S8 x S8 x S8 x S16 x S16 x S16 x S16", signs=False, needs=FLAX)
+@CASES.add("S4 x S4 x S4 x S4 x S8 x S8 x S8 x S8 x S16 x S16 x S16 x S16", signs=False, needs=FLAX, slow=True)
 def resnet20_training_logits():
     """Batch statistics of the batch itself: the running ones are not used, and nothing proves how they move."""
     m, x = ResNet20(4, True), normal(19, 4, 16, 16, 3)
@@ -243,7 +243,7 @@ def resnet20_training_logits():
     return logits, (v["params"], v["batch_stats"], x)
 
 
-@CASES.add("trivial", signs=False, needs=FLAX)
+@CASES.add("trivial", signs=False, needs=FLAX, slow=True)
 def resnet20_training_stats_returned():
     """The new statistics are an output in the order of the channels: nothing may move."""
     m, x = ResNet20(4, True), normal(20, 4, 16, 16, 3)
@@ -268,7 +268,7 @@ class Depthwise(nn.Module):
         return nn.Dense(10)(x.mean((1, 2)))
 
 
-@CASES.add("S16 x S24 x (S2)^24", signs=False, needs=FLAX)
+@CASES.add("S16 x S24 x (S2)^24", signs=False, needs=FLAX, slow=True)
 def depthwise():
     """16 through the first; 24 with two outputs each through the second, which may be exchanged in each."""
     return linen(Depthwise(), normal(21, 4, 8, 8, 3))
@@ -305,13 +305,13 @@ class UNet(nn.Module):
         return nn.Conv(2, (1, 1))(c)
 
 
-@CASES.add("S8 x S12 x S16 x S12 x S12 x S8 x S8", signs=False, needs=FLAX)
+@CASES.add("S8 x S12 x S16 x S12 x S12 x S8 x S8", signs=False, needs=FLAX, slow=True)
 def unet():
     """Channels on the way down and up, those that skip beside those that come back."""
     return linen(UNet(), normal(23, 2, 16, 16, 3))
 
 
-@CASES.add("S8 x S12 x S16 x S12 x S12 x S8 x S8", signs=False, needs=FLAX)
+@CASES.add("S8 x S12 x S16 x S12 x S12 x S8 x S8", signs=False, needs=FLAX, slow=True)
 def unet_resize():
     """The same, resized between."""
     return linen(UNet(True), normal(24, 2, 16, 16, 3))

@@ -33,7 +33,7 @@ def nnx_mlp():
     return split(Net(nnx.Rngs(0)), normal(1, 8, 20))
 
 
-@CASES.add("S8 x S16", signs=False, needs=FLAX)
+@CASES.add("S8 x S16", signs=False, needs=FLAX, slow=True)
 def nnx_cnn_batchnorm_dropout():
     """The whole state is the tree: parameters, statistics, the key and the counter of the dropout."""
     from flax import nnx
@@ -77,7 +77,7 @@ def equinox_mlp():
     return lambda net, x: jax.vmap(net)(x), (net, normal(4, 8, 20))
 
 
-@CASES.add("S2 x (S4)^2 x S16", signs=False, needs=EQUINOX)
+@CASES.add("S2 x (S4)^2 x S16", signs=False, needs=EQUINOX, slow=True)
 def equinox_cnn():
     """Groups of channels, channels in each, and units behind them."""
     import equinox as eqx
@@ -98,7 +98,7 @@ def equinox_cnn():
     return lambda net, x: jax.vmap(net)(x), (net, normal(5, 4, 3, 8, 8))
 
 
-@CASES.add("S16 x S4 x (S4)^4 x (S4)^4", signs=False, needs=EQUINOX)
+@CASES.add("S16 x S4 x (S4)^4 x (S4)^4", signs=False, needs=EQUINOX, slow=True)
 def equinox_attention():
     """A stream, heads, and the dimensions in them."""
     import equinox as eqx
@@ -124,7 +124,7 @@ def equinox_attention():
     return lambda net, x: jax.vmap(net)(x), (net, normal(6, 2, 6, 5))
 
 
-@CASES.add("S32 x S16", signs=False, needs=HAIKU)
+@CASES.add("S32 x S16", signs=False, needs=HAIKU, precision="float32")
 def haiku_mlp_batchnorm():
     """Units with their statistics."""
     import haiku as hk
@@ -138,7 +138,7 @@ def haiku_mlp_batchnorm():
     return lambda t, x: net.apply(t[0], t[1], None, x)[0], ((params, state), x)
 
 
-@CASES.add("S16", signs=False, needs=HAIKU)
+@CASES.add("S16", signs=False, needs=HAIKU, slow=True, precision="float32")
 def haiku_lstm():
     """Four gates in one kernel that reads inputs and outputs."""
     import haiku as hk
@@ -152,7 +152,7 @@ def haiku_lstm():
     return net.apply, (net.init(KEY, x), x)
 
 
-@CASES.add("S8", signs=False, needs=BLACKJAX)
+@CASES.add("S8", signs=False, needs=BLACKJAX, slow=True)
 def blackjax_state():
     """A sampler's state: the position moves, and so does the gradient that it carries; nothing else."""
     import blackjax
@@ -191,7 +191,7 @@ def loss_and_gradient_norm():
     return f, (v, x, y)
 
 
-@CASES.add("S16", signs=False, needs=FLAX)
+@CASES.add("S16", signs=False, needs=FLAX, slow=True)
 def adam_state():
     """Parameters and the optimiser's moments, one tree: what the next step's loss is."""
     import optax
@@ -212,7 +212,7 @@ def adam_state():
     return f, ((v, opt.init(v)), x, y)
 
 
-@CASES.add("S8 x S8", signs=False)
+@CASES.add("S8 x S8", signs=False, slow=True)
 def fourier_layer():
     """Channels of a Fourier neural operator: complex weights, a transform over places."""
     w = {
@@ -246,7 +246,7 @@ def deep_sets_graph():
     return f, (jax.tree.map(jnp.asarray, m), normal(23, 9, 6), send, recv)
 
 
-@CASES.add("S12 x S4", signs=False)
+@CASES.add("S12 x S4", signs=False, slow=True)
 def mamba_like():
     """A selective state space: channels, each with four states that decay apart, by an associative scan."""
     d, n = 12, 4

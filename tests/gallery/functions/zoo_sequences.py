@@ -32,13 +32,13 @@ class Transformer(nn.Module):
         return embed.attend(nn.LayerNorm()(h))
 
 
-@CASES.add("S32 x S4 x (S8)^4 x (S8)^4 x S64 x S4 x (S8)^4 x (S8)^4 x S64", signs=False, needs=FLAX)
+@CASES.add("S32 x S4 x (S8)^4 x (S8)^4 x S64 x S4 x (S8)^4 x (S8)^4 x S64", signs=False, needs=FLAX, slow=True)
 def transformer_tied():
     """A stream that a tied table reads and writes; in two blocks heads, dimensions of keys and of values, and units."""
     return linen(Transformer(), whole(18, 50, 3, 12))
 
 
-@CASES.add("S32 x S4 x (S8)^4 x (S8)^4 x S64 x S4 x (S8)^4 x (S8)^4 x S64", signs=False, needs=FLAX)
+@CASES.add("S32 x S4 x (S8)^4 x (S8)^4 x S64 x S4 x (S8)^4 x (S8)^4 x S64", signs=False, needs=FLAX, slow=True)
 def transformer_causal():
     """A mask over places changes nothing."""
     return linen(Transformer(causal=True), whole(19, 50, 3, 12))
@@ -59,7 +59,7 @@ class ViT(nn.Module):
         return nn.Dense(10)(nn.LayerNorm()(h)[:, 0])
 
 
-@CASES.add("S32 x S4 x (S8)^4 x (S8)^4 x S64 x S4 x (S8)^4 x (S8)^4 x S64", signs=False, needs=FLAX)
+@CASES.add("S32 x S4 x (S8)^4 x (S8)^4 x S64 x S4 x (S8)^4 x (S8)^4 x S64", signs=False, needs=FLAX, slow=True)
 def vit():
     """The same on patches, with a token of its own."""
     return linen(ViT(), normal(1, 2, 16, 16, 3))
@@ -89,13 +89,13 @@ class RopeGQA(nn.Module):
         return nn.Dense(4)(h)
 
 
-@CASES.add("S16 x S2 x (S2)^2 x (S6)^2", signs=False, needs=FLAX)
+@CASES.add("S16 x S2 x (S2)^2 x (S6)^2", signs=False, needs=FLAX, slow=True)
 def rope_gqa():
     """Key heads, query heads in each, values of each; the dimensions of keys are told apart by their angles."""
     return linen(RopeGQA(), normal(2, 2, 6, 5))
 
 
-@CASES.add("S16 x S2 x (S2)^2 x (S6)^2 x (S8)^2", signs=False, needs=FLAX)
+@CASES.add("S16 x S2 x (S2)^2 x (S6)^2 x (S8)^2", signs=False, needs=FLAX, slow=True)
 def gqa():
     """Without rotations dimensions of queries and keys move as well."""
     return linen(RopeGQA(False), normal(3, 2, 6, 5))
@@ -113,31 +113,31 @@ class Recurrent(nn.Module):
         return nn.Dense(3)(nn.RNN(self.cell(self.n))(x)[:, -1])
 
 
-@CASES.add("S16", signs=False, needs=FLAX)
+@CASES.add("S16", signs=False, needs=FLAX, slow=True, precision="float32")
 def gru():
     """Units in all gates."""
     return linen(Recurrent(nn.GRUCell), normal(4, 4, 7, 5))
 
 
-@CASES.add("±S16", needs=FLAX)
+@CASES.add("±S16", needs=FLAX, precision="float32")
 def gru_signs():
     """What is new is a tanh."""
     return linen(Recurrent(nn.GRUCell), normal(5, 4, 7, 5))
 
 
-@CASES.add("S16", signs=False, needs=FLAX)
+@CASES.add("S16", signs=False, needs=FLAX, slow=True, precision="float32")
 def lstm():
     """Units in four gates."""
     return linen(Recurrent(nn.OptimizedLSTMCell), normal(6, 4, 7, 5))
 
 
-@CASES.add("±S16", needs=FLAX)
+@CASES.add("±S16", needs=FLAX, slow=True, precision="float32")
 def lstm_signs():
     """Cells are sums of tanhs, outputs one more."""
     return linen(Recurrent(nn.OptimizedLSTMCell), normal(7, 4, 7, 5))
 
 
-@CASES.add("±S16", needs=FLAX)
+@CASES.add("±S16", needs=FLAX, precision="float32")
 def simple_rnn_signs():
     """A tanh of the last one."""
     return linen(Recurrent(nn.SimpleCell), normal(8, 4, 7, 5))
@@ -170,7 +170,7 @@ def scanned():
     return linen(Scanned(), normal(9, 8, 20))
 
 
-@CASES.add("S16 x (S32)^4", signs=False, needs=FLAX)
+@CASES.add("S16 x (S32)^4", signs=False, needs=FLAX, slow=True)
 def scanned_remat():
     """The same, computed twice."""
     return linen(Scanned(True), normal(10, 8, 20))
@@ -192,7 +192,7 @@ def ensemble_mean():
     return linen(Ensemble(), normal(11, 8, 20))
 
 
-@CASES.add("(S16)^5 x (S12)^5", signs=False, needs=FLAX)
+@CASES.add("(S16)^5 x (S12)^5", signs=False, needs=FLAX, slow=True)
 def ensemble_stacked():
     """Networks that are told apart by the outputs."""
     return linen(Ensemble(False), normal(12, 8, 20))
@@ -225,13 +225,13 @@ class MoE(nn.Module):
         return nn.Dense(10)(h + jnp.einsum("be,ebd->bd", w, y))
 
 
-@CASES.add("S16 x S4 x (S24)^4", signs=False, needs=FLAX)
+@CASES.add("S16 x S4 x (S24)^4", signs=False, needs=FLAX, slow=True)
 def moe_dense():
     """A stream, experts with their gates, units in each."""
     return linen(MoE(), normal(14, 8, 20))
 
 
-@CASES.add("S16 x S4 x (S24)^4", signs=False, needs=FLAX)
+@CASES.add("S16 x S4 x (S24)^4", signs=False, needs=FLAX, slow=True)
 def moe_top2_by_value():
     """The two with the largest gates, told by their values."""
     return linen(MoE("mask"), normal(15, 8, 20))
@@ -243,7 +243,7 @@ def moe_top2_by_position():
     return linen(MoE("onehot"), normal(16, 8, 20))
 
 
-@CASES.add("S8 x S8 x S8", signs=False, needs=FLAX)
+@CASES.add("S8 x S8 x S8", signs=False, needs=FLAX, slow=True)
 def moe_list():
     """Experts in a Python list: leaves of their own, which no permutation of axes exchanges."""
 

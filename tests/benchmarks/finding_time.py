@@ -1,0 +1,102 @@
+"""Seconds and memory of `find_symmetry` on networks, cold: each in a process of its own, imports not counted.
+
+    python -m tests.benchmarks.finding_time [mlp resnet20 transformer]
+
+Prints wall seconds, CPU seconds and the most memory that the process held, and the load of the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import subprocess
+import sys
+import time
+from functools import partial
+
+import flax.linen as nn
+import jax
+import numpy as np
+
+from numpyro_symmetry import find_symmetry
+
+
+class MLP(nn.Module):
+    """784-128-64-10."""
+
+    @nn.compact
+    def __call__(self, x):
+        for n in (128, 64):
+            x = nn.relu(nn.Dense(n)(x))
+        return nn.Dense(10)(x)
+
+
+class ResNet20(nn.Module):
+    """Three stages of three blocks, 16, 32 and 64 channels, batch normalisation."""
+
+    @nn.compact
+    def __call__(self, x):
+        norm = partial(nn.BatchNorm, use_running_average=True)
+        x = nn.relu(norm()(nn.Conv(16, (3, 3), use_bias=False)(x)))
+        for stage in range(3):
+            for block in range(3):
+                conv, stride = partial(nn.Conv, 16 * 2**stage, use_bias=False), 2 if stage and not block else 1
+                y = nn.relu(norm()(conv((3, 3), (stride, stride))(x)))
+                y = norm()(conv((3, 3))(y))
+                x = norm()(conv((1, 1), (stride, stride))(x)) if stride > 1 else x
+                x = nn.relu(x + y)
+        return nn.Dense(10)(x.mean((1, 2)))
+
+
+class Transformer(nn.Module):
+    """Six blocks of four heads, a stream of 64."""
+
+    @nn.compact
+    def __call__(self, x):
+        stream = nn.Dense(64)(x)
+        for _ in range(6):
+            stream = stream + nn.MultiHeadDotProductAttention(4)(nn.LayerNorm()(stream))
+            stream = stream + nn.Dense(64)(nn.gelu(nn.Dense(128)(nn.LayerNorm()(stream))))
+        return nn.Dense(10)(nn.LayerNorm()(stream).mean(1))
+
+
+NETWORKS = {"mlp": (MLP, (8, 784)), "resnet20": (ResNet20, (2, 32, 32, 3)), "transformer": (Transformer, (2, 12, 16))}
+
+
+def measure(name: str) -> None:
+    """One network, in this process."""
+    net, shape = NETWORKS[name][0](), NETWORKS[name][1]
+    x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+    params = jax.eval_shape(net.init, jax.random.key(0), x)
+    rng = np.random.default_rng(1)
+    params = jax.tree.map(lambda s: (0.1 * rng.normal(size=s.shape)).astype(s.dtype), params)
+    params = jax.tree_util.tree_map_with_path(lambda path, w: abs(w) + 1 if "var" in str(path) else w, params)
+    jax.block_until_ready(jax.numpy.ones(2) + 1)
+    wall, cpu, before = time.perf_counter(), time.process_time(), _peak()
+    found = find_symmetry(net.apply, (params, x), argnum=0)
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    print(
+        f"{name}: {len(found.groups)} groups, {wall:.2f} s, {cpu:.2f} s of CPU, peak {_peak():.0f} MB (before "
+        f"{before:.0f}), load {os.getloadavg()[0]:.1f}"
+    )
+
+
+def _peak() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", default=list(NETWORKS))
+    parser.add_argument("--here", action="store_true", help="in this process")
+    asked = parser.parse_args()
+    for name in asked.names:
+        if asked.here:
+            measure(name)
+        else:
+            subprocess.run([sys.executable, "-m", "tests.benchmarks.finding_time", "--here", name], check=True)
+
+
+if __name__ == "__main__":
+    main()
