@@ -199,7 +199,7 @@ def match(
     bound = symmetry.bind(left.loc)
     leading = leading_shape(bound, left, right)
     compared = without(bound, beside)
-    found = _place(compared, *(side.without(beside) for side in (left, right)), chosen, leading, method, seed)
+    found = _place(compared, left.without(beside), right.without(beside), chosen, leading, method, seed)
     found = found._replace(element=completed(bound, found.element, leading))
     if all(full):
         moved = source.apply(bound, found.element)
