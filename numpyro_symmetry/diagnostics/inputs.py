@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
 from numpyro_symmetry.containers import Trace, read
-from numpyro_symmetry.symmetry import Hard, SymmetryError, compose, inverse, num_transpositions
+from numpyro_symmetry.symmetry import Element, Hard, SymmetryError, compose, inverse, num_transpositions, permutation_of
 from numpyro_symmetry.symmetry.arguments import as_array, refuse_masked
 from numpyro_symmetry.symmetry.hard import to_element
 from numpyro_symmetry.traces import Rebased
@@ -121,6 +120,9 @@ def transpositions(out: Rebased) -> dict[str, np.ndarray]:
     element = to_element({n: Hard(p.permutation) for n, p in out.view.parts(out.elements).items()}, shape)
     axis = len(shape) - 1
     before, after = np.arange(shape[-1] - 1), np.arange(1, shape[-1])
-    first, second = ({n: jnp.asarray(p).take(at, axis) for n, p in element.items()} for at in (before, after))
-    found = num_transpositions(compose(second, inverse(first)))
+
+    def at(draws: np.ndarray) -> Element:
+        return {name: permutation_of(part).take(draws, axis) for name, part in element.items()}
+
+    found = num_transpositions(compose(at(after), inverse(at(before))))
     return {name: np.asarray(count).reshape(*shape[:-1], shape[-1] - 1, -1).sum(-1) for name, count in found.items()}

@@ -122,7 +122,7 @@ def find_activations(
     names = list(program.shapes)
 
     def computed(values: Values, chosen: list[_Seen]) -> list[Array]:
-        every = jax.core.eval_jaxpr(inside.jaxpr, inside.consts, *(values[name] for name in names), *data)
+        every = core.jaxpr_as_fun(inside)(*(values[name] for name in names), *data)
         return [one.of(every[one.position], signed=bound.groups[one.group].signed) for one in chosen]
 
     chosen = _that_move(bound, own, tried, lambda values: computed(values, tried))

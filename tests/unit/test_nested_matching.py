@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from numpyro_symmetry import DiagonalGaussian, Split, Symmetry, SymmetryWarning, Unsigned, compose, match
+from numpyro_symmetry import Complement, DiagonalGaussian, Split, Symmetry, SymmetryWarning, Unsigned, compose, match
 from tests.support import oracles
 
 H, D, M = 3, 4, 6
@@ -37,6 +37,10 @@ CASES = {
     "orbits of heads and of units": (
         Symmetry({"w": ("a", None, "a/b")}, orbits={"a": (0, 1, 0, 0), "a/b": (0, 0, 1, 1, 1)}),
         {"w": (4, 3, 5)},
+    ),
+    "beside a part of a whole": (
+        Symmetry({"w": ("a", None, "a/b"), "p": (Complement("c"),), "m": ("c",)}),
+        {"w": (3, 2, 3), "p": (), "m": (2,)},
     ),
 }
 UNCOUPLED = [name for name in CASES if "stream" not in name]

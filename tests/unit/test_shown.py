@@ -15,7 +15,7 @@ import pytest
 from numpyro.infer.autoguide import AutoNormal
 
 import numpyro_symmetry as ns
-from numpyro_symmetry import containers, diagnostics, evidence, guides, matching, symmetry, testing, traces
+from numpyro_symmetry import containers, diagnostics, discovery, evidence, guides, matching, symmetry, testing, traces
 
 # a name that a notebook would take for markup if it were not escaped
 GROUP = "<b>&"
@@ -71,6 +71,7 @@ def results():
         ("symmetry", "Finding"): symmetry.Finding("z", 1, 3, GROUP, "is moved", "model.py:3"),
         ("symmetry", "OutOfReach"): symmetry.OutOfReach(("z",), GROUP, "Write it otherwise."),
         ("discovery", "SymmetryCheck"): ns.check_symmetry(model, of_z, (0.5,)),
+        ("discovery", "Scaling"): discovery.Scaling(of_z.bind(point), {"z": (3,)}, {GROUP: {("z", 0): 1.0}}),
         ("matching", "Match"): ns.match(point, {"z": np.tile(np.arange(3.0), (MANY, 1))}, of_z),
         ("matching", "NearestTransposition"): matching.nearest_transposition(point, of_z)[GROUP],
         ("matching", "DiagonalGaussian"): ns.DiagonalGaussian(loc, loc),

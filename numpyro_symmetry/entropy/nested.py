@@ -1,0 +1,151 @@
+r"""Proposals where blocks move, and units in each of them: blocks by what all labels of their units are worth together.
+
+.. math:: \tau(h, u\mid\theta) = \tau(h\mid A(\theta)) \prod_i \tau(u_i\mid h, \theta), \qquad
+          A_{ij} \approx \log\frac1{|G_i|}\sum_u q_i(u\,\theta_j)
+
+No entry of :math:`A` depends on labels within blocks, and the steps that read it are blind to those of blocks, so the
+chain is a distribution that never sees the label: its bound is strict however rough :math:`A` is. Knows factors of a
+density by site, as `factorised` does.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.scipy.special import logsumexp
+
+from numpyro_symmetry.entropy.factorised import (
+    connected_components,
+    has_exact_table,
+    log_chain_of_identity,
+    sample_chain,
+    sum_over_signs,
+)
+from numpyro_symmetry.entropy.permanent import log_permanent
+from numpyro_symmetry.entropy.sequential import log_proposal_of_identity, sample_proposal
+from numpyro_symmetry.entropy.tables import Factors, GaussianFactors
+from numpyro_symmetry.symmetry import Element, Hard, Symmetry, Unsigned
+
+# so many units of a block are summed over exactly; of more, by the better of two products of means
+_MAX_EXACT = 8
+
+
+def is_nested(symmetry: Symmetry) -> bool:
+    """Whether units move in blocks that move."""
+    return any("/" in name for name in symmetry.groups)
+
+
+def log_nested_of_identity(
+    symmetry: Symmetry, factors: Factors, coordinates: dict[str, Array], *, max_features: int | None = None
+) -> Array:
+    """Log probability that the chain over blocks, and over units in each, gives to the identity, nats."""
+    blocks = _Blocks.of(symmetry, factors, coordinates)
+    of_units = jax.vmap(lambda one, draw: log_chain_of_identity(blocks.inner, one, draw, max_features=max_features))(
+        blocks.factors, blocks.draw
+    )
+    return log_proposal_of_identity(blocks.table(max_features)) + of_units.sum()
+
+
+def sample_nested(
+    rng_key: Array, symmetry: Symmetry, factors: Factors, coordinates: dict[str, Array], num_samples: int
+) -> tuple[Element, Array]:
+    """Draw elements from the chain; returns them with batch ``(K,)`` and their log probabilities ``(K,)``."""
+    blocks = _Blocks.of(symmetry, factors, coordinates)
+    table = blocks.table(None)
+    n = table.shape[-1]
+
+    def units(key: Array, one: GaussianFactors, draw: dict[str, Array]) -> tuple[Element, Array]:
+        element, log_probability = sample_chain(key, blocks.inner, one, draw, 1)
+        return jax.tree.map(lambda x: x[0], element), log_probability[0]
+
+    def one(key: Array) -> tuple[Element, Array]:
+        key_blocks, key_units = jax.random.split(key)
+        chosen, log_probability = sample_proposal(key_blocks, table, 1)
+        brought = {site: x[chosen[0]] for site, x in blocks.draw.items()}
+        inner, log_units = jax.vmap(units)(jax.random.split(key_units, n), blocks.factors, brought)
+        element = {name: inner[name.removeprefix(f"{blocks.root}/")] for name in symmetry.groups if name != blocks.root}
+        return {blocks.root: Hard(chosen[0]).part(), **element}, log_probability[0] + log_units.sum()
+
+    return jax.vmap(one)(jax.random.split(rng_key, num_samples))
+
+
+class _Blocks(NamedTuple):
+    """The factors and the draw, block by block.
+
+    Attributes
+    ----------
+    root
+        The group that moves blocks.
+    inner
+        The symmetry of the units in one of them.
+    factors, draw
+        Of the sites on which units move, with blocks in front.
+    apart
+        Log densities of what else a block holds, ``(n, n)``.
+    """
+
+    root: str
+    inner: Symmetry
+    factors: GaussianFactors
+    draw: dict[str, Array]
+    apart: Array
+
+    @staticmethod
+    def of(symmetry: Symmetry, factors: Factors, coordinates: dict[str, Array]) -> _Blocks:
+        """Of a part in which one group moves blocks, and all others units in them."""
+        assert isinstance(factors, GaussianFactors)
+        (root,) = (name for name in symmetry.groups if "/" not in name)
+        prefix = f"{root}/"
+
+        def front(value: Array, axes: list[str | None]) -> Array:
+            return jnp.moveaxis(value, axes.index(root) - len(axes), 0)
+
+        axes, loc, scale, draw, alone = {}, {}, {}, {}, {}
+        for site, entries in symmetry.axes.items():
+            names = [axis.group for axis in symmetry.opened(site)]
+            if not any(name != root for name in names if name is not None):
+                alone[site] = entries
+                continue
+            rest = [axis for axis in symmetry.opened(site) if axis.group != root]
+            own = [axis.group.removeprefix(prefix) if axis.group else None for axis in rest]
+            signed = [axis.signed or not axis.group or not symmetry.groups[axis.group].signed for axis in rest]
+            axes[site] = tuple(
+                name if name is None or is_signed else Unsigned(name)
+                for name, is_signed in zip(own, signed, strict=True)
+            )
+            loc[site], scale[site] = front(factors.loc[site], names), front(factors.scale[site], names)
+            draw[site] = front(coordinates[site], names)
+        within = {name: name.removeprefix(prefix) for name in symmetry.groups if name != root}
+        kinds = {within[name]: kind for name, kind in symmetry.kinds.items() if name in within}
+        inner = Symmetry(axes, kinds, {within[name]: symmetry.sizes[name] for name in within})
+        n = symmetry.sizes[root]
+        apart = jnp.zeros((n, n))
+        if alone:
+            (apart,) = factors.tables(Symmetry(alone, {}, {root: n}), coordinates, root)
+        return _Blocks(root, inner, GaussianFactors(loc, scale), draw, apart)
+
+    def table(self, max_features: int | None) -> Array:
+        """What slot i makes of block j, whichever labels its units have."""
+        components = connected_components(self.inner)
+
+        def pair(one: GaussianFactors, draw: dict[str, Array]) -> Array:
+            return sum((_log_mean(part, one, draw, max_features) for part in components), jnp.zeros(()))
+
+        over_draws = jax.vmap(pair, (None, 0))
+        return self.apart + jax.vmap(over_draws, (0, None))(self.factors, self.draw)
+
+
+def _log_mean(part: Symmetry, factors: GaussianFactors, draw: dict[str, Array], max_features: int | None) -> Array:
+    """About the log of the density's mean over all labels; exact for one group of a few units."""
+    exact, total = has_exact_table(part), jnp.zeros(())
+    for name in part.groups:
+        table = sum_over_signs(factors.tables(part, draw, name, max_features=max_features))
+        n = table.shape[-1]
+        if exact and n <= _MAX_EXACT:
+            return log_permanent(table) - math.lgamma(n + 1)
+        total += jnp.minimum(*(logsumexp(table, axis=axis).sum() - n * math.log(n) for axis in (0, 1)))
+    return total
