@@ -100,7 +100,7 @@ def test_canonical_draws_know_no_labels(name):
     draws = {site: np.tile(value, (9, *(1,) * value.ndim)) for site, value in values.items()}
     moved = {site: np.asarray(value, float) for site, value in symmetry.apply(g, draws).items()}
     found = label_free.canonical(symmetry, moved)
-    for site, value in found.items():
+    for value in found.values():
         np.testing.assert_allclose(value, np.broadcast_to(value[:1], value.shape), atol=1e-6)
 
 
