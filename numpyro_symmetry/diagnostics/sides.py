@@ -162,7 +162,8 @@ def _of_trace(trace: Trace, symmetry: Symmetry, name: str, lengths: tuple[int, .
         raise SymmetryError(f"there is {sum(lengths)} draw; a comparison needs at least two, and can tell from dozens.")
     others = {site for site, value in trace.values.items() if value.size and site not in bound.axes}
     computed = set() if trace.model is None else roles_of(trace.model).computed
-    beside = others - computed - looks_labelled(trace, bound, others - computed)
+    others -= computed | trace.uncompared
+    beside = others - looks_labelled(trace, bound, others)
     return Posterior(name, trace.flat(list(trace.values)), lengths, independent, bound, frozenset(beside), trace.dims)
 
 

@@ -93,6 +93,17 @@ def test_canonical_draws_are_the_same_draws(rng):
     np.testing.assert_allclose(np.sort(np.abs(found["v"])), np.sort(np.abs(values["v"])))
 
 
+@pytest.mark.parametrize("name", ["mlp, signed", "hidden markov model", "factors"])
+def test_canonical_draws_know_no_labels(name):
+    symmetry, values = SYMMETRIES[name]
+    g = symmetry.sample(jax.random.key(0), (9,))
+    draws = {site: np.tile(value, (9, *(1,) * value.ndim)) for site, value in values.items()}
+    moved = {site: np.asarray(value, float) for site, value in symmetry.apply(g, draws).items()}
+    found = label_free.canonical(symmetry, moved)
+    for value in found.values():
+        np.testing.assert_allclose(value, np.broadcast_to(value[:1], value.shape), atol=1e-6)
+
+
 def test_projections_of_one_number_are_its_order(rng):
     values = {"loc": rng.standard_normal((5, 3)), "sigma": rng.standard_normal((5, 2))}
     symmetry = Symmetry({"loc": ("component",)}, sizes={"component": 3})
