@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -183,7 +184,7 @@ def gather(op: Operation) -> list[Value]:
     operand, shape = op.axes[0], op.shapes[0]
     pointed = _pointed(op, indices)
     batching = tuple(getattr(numbers, "operand_batching_dims", ()))
-    columns = dict(zip(numbers.start_index_map, getattr(indices, "columns", None) or (), strict=False))
+    columns = _columns(indices, numbers.start_index_map)
     index_axes = _index_axes(op, list(columns.values()))
     for k, b in zip(batching, getattr(numbers, "start_indices_batching_dims", ()), strict=True):
         index_axes[b] = op.meet(index_axes[b], operand[k])
@@ -206,6 +207,10 @@ def gather(op: Operation) -> list[Value]:
             if indices.origin == Origin.COUNTED:
                 op.walk.count_through(operand[k], pointed)
     return [Typed(tuple(out))]
+
+
+def _columns(indices: Value, positions: Sequence[int]) -> dict[int, Value]:
+    return dict(zip(positions, getattr(indices, "columns", None) or (), strict=False))
 
 
 def _is_pointed_at(op: Operation, columns: dict[int, Value], position: int) -> bool:
@@ -333,7 +338,7 @@ def scatter(op: Operation) -> list[list[Term]]:
             op.walk.read_as_numbers(indices)
             pin(update[j], written)
             out[k] = _other(op, operand[k], operand[k].size, written, varies=True)
-    columns = dict(zip(numbers.scatter_dims_to_operand_dims, getattr(indices, "columns", None) or (), strict=False))
+    columns = _columns(indices, numbers.scatter_dims_to_operand_dims)
     for k in numbers.inserted_window_dims:
         if (own := pointed_at(op, columns, k)) is not None:
             out[k] = op.meet(operand[k], own)
@@ -385,7 +390,8 @@ def _other(op: Operation, term: Term, size: int, why: str | Reason, *, varies: b
 
 
 _SCATTERS = [f"scatter{how}" for how in ("", *(f"{dash}{op}" for op in "add max min mul sub".split() for dash in "-_"))]
-INDEXING: dict[str, Rule] = dict.fromkeys(_SCATTERS, scatter) | {
+INDEXING: dict[str, Rule] = {
+    **dict.fromkeys(_SCATTERS, scatter),
     "concatenate": concatenate,
     "dynamic_slice": dynamic_slice,
     "dynamic_update_slice": dynamic_update_slice,

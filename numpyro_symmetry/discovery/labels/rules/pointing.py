@@ -45,10 +45,10 @@ def compared(op: Operation) -> list[Value]:
     for pointer, counted in (op.operands, op.operands[::-1]):
         if isinstance(pointer, Typed) and isinstance(counted, Known):
             along = counted_along(np.asarray(counted.value), op.out_shapes[0])
-            term = None if along is None else pointer_of(pointer, op.out_shapes[0][along])
-            if term is not None and is_uniform(pointer.axes[along]):  # pyright: ignore[reportArgumentType]
-                out = list(pointer.axes)
-                out[along] = term  # pyright: ignore[reportArgumentType,reportCallIssue]
+            if along is None or not is_uniform(pointer.axes[along]):
+                continue
+            if (term := pointer_of(pointer, op.out_shapes[0][along])) is not None:
+                out = [*pointer.axes[:along], term, *pointer.axes[along + 1 :]]
                 return [Typed(tuple(_as_large(out, op.out_shapes[0])))]
     op.walk.read_as_numbers(*op.operands)
     return [Typed(tuple(axes)) for axes in elementwise(op)]
