@@ -202,10 +202,11 @@ def compare_pairs(
     >>> import numpy as np
     >>> from numpyro_symmetry import Symmetry
     >>> from numpyro_symmetry.diagnostics import compare_pairs
-    >>> runs = np.array([-3.0, 0.0, 3.0]) + np.random.default_rng(0).standard_normal((3, 4, 200, 3))
-    >>> found = compare_pairs({f"run {k}": {"loc": run} for k, run in enumerate(runs)}, Symmetry.mixture("loc"))
-    >>> found.table.verdict.tolist()
-    ['no difference found', 'no difference found', 'no difference found']
+    >>> spreads = {"short": 1.0, "long": 1.0, "guide": 0.7}
+    >>> rng = np.random.default_rng(1)
+    >>> runs = {name: {"loc": rng.normal([-3.0, 0.0, 3.0], size, (4, 200, 3))} for name, size in spreads.items()}
+    >>> compare_pairs(runs, Symmetry.mixture("loc"), progress_bar=False).table.verdict.tolist()
+    ['no difference found', 'differ', 'differ']
     """
     if not isinstance(posteriors, Mapping) or len(posteriors) < 2:
         raise ValueError("compare_pairs expects a mapping from two names or more to posteriors.")

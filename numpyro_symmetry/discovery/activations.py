@@ -88,8 +88,8 @@ def find_activations(
     >>> x = jnp.linspace(-1.0, 1.0, 20)[:, None]
     >>> symmetry = find_symmetry(network, (target, x), argnum=0)
     >>> cost = ActivationCost(find_activations(network, (target, x), symmetry))
-    >>> {name: part.permutation.tolist() for name, part in match(target, source, symmetry, cost=cost).element.items()}
-    {'w2': [2, 0, 1]}
+    >>> {name: part.tolist() for name, part in match(target, source, symmetry, cost=cost).element.items()}
+    {'w1[-1]': [2, 0, 1]}
     """
     if not isinstance(symmetry, Symmetry):
         raise TypeError(f"symmetry must be a Symmetry, as find_symmetry returns it; got {type(symmetry).__name__}.")

@@ -164,8 +164,12 @@ def find_scaling(function: Callable, args: tuple, symmetry: Symmetry, *, argnum:
     >>> scaling = find_scaling(network, (params, x), find_symmetry(network, (params, x), argnum=0))
     >>> scaling
     Scaling(units of 'b1' may be scaled)
-    >>> {site: value.round(3).tolist() for site, value in scaling.balanced(params).items()}
-    {'w1': [[1.5, 0.0]], 'b1': [2.0, 1.0], 'w2': [[2.5], [1.0]]}
+    >>> balanced = scaling.balanced(params)
+    >>> for site, value in params.items():
+    ...     print(f"{site}: {value.ravel()} -> {balanced[site].ravel()}")
+    w1: [3. 0.] -> [1.5 0. ]
+    b1: [4. 1.] -> [2. 1.]
+    w2: [1.25 1.  ] -> [2.5 1. ]
     """
     if not isinstance(symmetry, Symmetry):
         raise TypeError(f"symmetry must be a Symmetry, as find_symmetry returns it; got {type(symmetry).__name__}.")

@@ -68,15 +68,8 @@ def signs_clipped_far(x, y):
     observe(jnp.clip(x @ normal("kernel", 3, 5), -30.0, 40.0) @ normal("out", 5), y)
 
 
-# far out, single precision does not tell equal components from rounding
 @CASES.add(
-    "loop-single-precision-offset",
-    "S2",
-    Y,
-    why="the first component is moved by 1e-4",
-    by_numbers=True,
-    quick=True,
-    miss="trivial",
+    "loop-single-precision-offset", "S2", Y, why="the first component is moved by 1e-4", by_numbers=True, quick=True
 )
 def loop_single_precision_offset(y):
     """Components listed in a loop in float32, the first moved by 1e-4."""

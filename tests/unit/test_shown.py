@@ -41,7 +41,7 @@ ARGUMENTS = {
     },
     "entropy": {"Estimator", "Factorised", "Factors", "GaussianFactors", "General", "UnitGaussians"},
     "models": {"Model"},
-    "containers": {"Container"},
+    "containers": {"Container", "Members"},
     "matching": {"ActivationCost"},
     "guides": {"AutoConditional", "AutoSymmetrized", "AutoUnitNormal", "GivenGaussian", "LogFactor"},
     "traces": {"AllocationCost", "EuclideanCost", "GaussianCost", "StephensCost"},

@@ -32,6 +32,8 @@ class Function(NamedTuple):
         Whether finding its group takes more than three seconds.
     precision
         In which outputs can be looked at: less than double where the function pins its type.
+    told
+        What a warning says while the group is looked for, if there is one.
     miss
         What is found where that is less than the label, else None; ``docs/finding.md`` says why.
     """
@@ -43,6 +45,7 @@ class Function(NamedTuple):
     needs: tuple[str, ...] = ()
     slow: bool = False
     precision: str = "float64"
+    told: str = ""
     miss: str | None = None
 
     @property

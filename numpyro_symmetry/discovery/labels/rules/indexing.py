@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
 
 import numpy as np
 
 from numpyro_symmetry.discovery.labels import places
 from numpyro_symmetry.discovery.labels.rules.elementwise import elementwise
-from numpyro_symmetry.discovery.labels.rules.pointing import pointed_at, pointer_of
+from numpyro_symmetry.discovery.labels.rules.pointing import columns_of, is_pointed_at, pointed_at, pointer_of
 from numpyro_symmetry.discovery.labels.terms import (
     Joined,
     Product,
@@ -184,7 +183,7 @@ def gather(op: Operation) -> list[Value]:
     operand, shape = op.axes[0], op.shapes[0]
     pointed = _pointed(op, indices)
     batching = tuple(getattr(numbers, "operand_batching_dims", ()))
-    columns = _columns(indices, numbers.start_index_map)
+    columns = columns_of(indices, numbers.start_index_map)
     index_axes = _index_axes(op, list(columns.values()))
     for k, b in zip(batching, getattr(numbers, "start_indices_batching_dims", ()), strict=True):
         index_axes[b] = op.meet(index_axes[b], operand[k])
@@ -196,30 +195,17 @@ def gather(op: Operation) -> list[Value]:
     for k, j in zip(windows, numbers.offset_dims, strict=True):
         if sizes[k] == shape[k]:
             out[j] = operand[k]
-        elif sizes[k] != 1 or not _is_pointed_at(op, columns, k):
+        elif sizes[k] != 1 or not is_pointed_at(op, columns, k):
             out[j] = _other(op, operand[k], out[j].size, pointed)
     for k in numbers.collapsed_slice_dims:
         if (axis := _counted(columns.get(k), shape[k])) is not None:
             out[batch[axis]] = op.meet(out[batch[axis]], operand[k])
-        elif not _is_pointed_at(op, columns, k):
+        elif not is_pointed_at(op, columns, k):
             pin(operand[k], pointed)
             _point(op, index_axes, operand[k], columns.get(k, indices), pointed)
             if indices.origin == Origin.COUNTED:
                 op.walk.count_through(operand[k], pointed)
     return [Typed(tuple(out))]
-
-
-def _columns(indices: Value, positions: Sequence[int]) -> dict[int, Value]:
-    return dict(zip(positions, getattr(indices, "columns", None) or (), strict=False))
-
-
-def _is_pointed_at(op: Operation, columns: dict[int, Value], position: int) -> bool:
-    """Whether indices of that very axis of the operand say where to look; else they are numbers."""
-    if (own := pointed_at(op, columns, position)) is None:
-        op.walk.read_as_numbers(columns.get(position, op.operands[1]))
-        return False
-    op.mix(op.meet(op.axes[0][position], own))
-    return True
 
 
 def _at(op: Operation, indices: np.ndarray) -> Operation:
@@ -338,7 +324,7 @@ def scatter(op: Operation) -> list[list[Term]]:
             op.walk.read_as_numbers(indices)
             pin(update[j], written)
             out[k] = _other(op, operand[k], operand[k].size, written, varies=True)
-    columns = _columns(indices, numbers.scatter_dims_to_operand_dims)
+    columns = columns_of(indices, numbers.scatter_dims_to_operand_dims)
     for k in numbers.inserted_window_dims:
         if (own := pointed_at(op, columns, k)) is not None:
             out[k] = op.meet(operand[k], own)

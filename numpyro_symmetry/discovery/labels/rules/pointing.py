@@ -7,6 +7,8 @@ apart. Knows terms and single operations.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from numpyro_symmetry.discovery.labels.rules.elementwise import elementwise
@@ -38,6 +40,20 @@ def pointed_at(op: Operation, columns: dict[int, Value], position: int) -> Term 
     """The axis of which the indices into an axis of the first operand are indices: of columns, or of the second."""
     alone = op.operands[1] if op.shapes[1][-1] == 1 else None
     return pointer_of(columns.get(position, alone), op.shapes[0][position])
+
+
+def columns_of(indices: Value, positions: Sequence[int]) -> dict[int, Value]:
+    """What says where along each of these axes to look, by axis; nothing where it is not known column by column."""
+    return dict(zip(positions, getattr(indices, "columns", None) or (), strict=False))
+
+
+def is_pointed_at(op: Operation, columns: dict[int, Value], position: int) -> bool:
+    """Whether indices of that very axis of the operand say where to look; else they are numbers."""
+    if (own := pointed_at(op, columns, position)) is None:
+        op.walk.read_as_numbers(columns.get(position, op.operands[1]))
+        return False
+    op.mix(op.meet(op.axes[0][position], own))
+    return True
 
 
 def compared(op: Operation) -> list[Value]:
