@@ -123,4 +123,4 @@ def _of_all_draws(key: Array | None, tables: tuple[Array, ...], estimator: Estim
 def _of_one_draw(key: Array | None, tables: tuple[Array, ...], estimator: Estimator, K: int, bound: str) -> Array:
     # against each unit's own density, so that float32 carries differences and not the densities themselves
     own = jnp.diagonal(tables[0])
-    return estimator.of_table(key, tuple(table - own for table in tables), K, bound)
+    return estimator.of_table(key, tuple(table - own[None] for table in tables), K, bound)

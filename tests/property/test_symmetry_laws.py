@@ -14,6 +14,8 @@ from numpyro_symmetry.symmetry import Hard, PlainView, SignedPermutation, Whole
 from tests.support import oracles
 from tests.support.laws import SYMMETRIES
 
+pytestmark = pytest.mark.usefixtures("strict_promotion")
+
 
 @pytest.fixture(params=SYMMETRIES.values(), ids=SYMMETRIES.keys())
 def case(request):

@@ -9,6 +9,8 @@ from scipy.stats import binom, norm
 from numpyro_symmetry.entropy.importance import effective_number
 from numpyro_symmetry.evidence.bridge import bridge, importance, lower_bound, upper_bound
 
+pytestmark = pytest.mark.usefixtures("strict_promotion")
+
 LOG_RATIO = 3.7
 LOG_NORMAL = -0.5 * np.log(2 * np.pi)
 

@@ -11,6 +11,8 @@ from numpyro_symmetry.assignment.family import squares
 from numpyro_symmetry.assignment.problem import axes_of
 from numpyro_symmetry.matching.costs import COSTS
 
+pytestmark = pytest.mark.usefixtures("strict_promotion")
+
 ANGLES = Symmetry.mixture("angle")
 
 

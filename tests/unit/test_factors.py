@@ -8,6 +8,8 @@ from scipy.stats import ortho_group
 from numpyro_symmetry import DiagonalGaussian, Symmetry, SymmetryError, SymmetryWarning, rebase
 from numpyro_symmetry.traces import prune, varimax
 
+pytestmark = pytest.mark.usefixtures("strict_promotion")
+
 
 def criterion(loadings):
     square = loadings**2

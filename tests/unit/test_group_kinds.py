@@ -16,6 +16,8 @@ from numpyro_symmetry.matching import nearest_transposition
 from numpyro_symmetry.symmetry import Kind
 from tests.property import test_symmetry_laws as laws
 
+pytestmark = pytest.mark.usefixtures("strict_promotion")
+
 
 def rotated(by, n):
     return (np.arange(n) + np.asarray(by)[..., None]) % n

@@ -8,6 +8,8 @@ from scipy.stats import genpareto
 
 from numpyro_symmetry.entropy.importance import effective_number, pareto_shape
 
+pytestmark = pytest.mark.usefixtures("strict_promotion")
+
 
 @pytest.mark.parametrize("size", [30, 257, 4000])
 @pytest.mark.parametrize("scale", [0.1, 1.0, 3.0])

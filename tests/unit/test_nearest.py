@@ -12,6 +12,8 @@ from numpyro_symmetry.symmetry.pieces import pieces_of
 from tests.support import networks, oracles
 from tests.support.laws import SYMMETRIES
 
+pytestmark = pytest.mark.usefixtures("strict_promotion")
+
 HMM = Symmetry.hmm(initial="pi", transition="A", emissions=["loc"])
 
 

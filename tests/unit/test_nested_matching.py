@@ -7,6 +7,8 @@ import pytest
 from numpyro_symmetry import Complement, DiagonalGaussian, Split, Symmetry, SymmetryWarning, Unsigned, compose, match
 from tests.support import oracles
 
+pytestmark = pytest.mark.usefixtures("strict_promotion")
+
 H, D, M = 3, 4, 6
 HEADS = {"q": (None, Split((H, D), ("head", "head/unit"))), "o": (Split((H, D), ("head", "head/unit")), None)}
 STREAM = {site: tuple("stream" if e is None else e for e in entries) for site, entries in HEADS.items()}
