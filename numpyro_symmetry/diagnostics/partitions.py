@@ -19,13 +19,15 @@ from scipy.spatial.distance import squareform
 
 from numpyro_symmetry.symmetry import SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_array, refuse_masked
-from numpyro_symmetry.symmetry.shown import as_html
+from numpyro_symmetry.symmetry.shown import as_html, first_of
 
 # numbers that are held at a time
 _MOST_NUMBERS = 2**24
 # partitions from which sweeps start: the best of so many draws, and of the cuts of the tree into up to so many clusters
 _MOST_DRAWS, _MOST_STARTS = 200, 3
 _ROUNDING = 1e-12
+# sizes and numbers of clusters that are printed
+_MOST_SHOWN = 20
 
 
 class Distance(NamedTuple):
@@ -67,8 +69,8 @@ class Partition(NamedTuple):
     distance: Distance
 
     def __repr__(self) -> str:
-        sizes = ", ".join(map(str, np.bincount(self.labels)))
-        shares = ", ".join(f"{count}: {share:.0%}" for count, share in self.num_clusters.items())
+        sizes = first_of(list(map(str, np.bincount(self.labels))), _MOST_SHOWN)
+        shares = first_of([f"{count}: {share:.0%}" for count, share in self.num_clusters.items()], _MOST_SHOWN)
         return (
             f"Partition of {len(self.labels)} into clusters of {sizes}\n"
             f"  expected {self.distance.name.replace('_', ' ')} {self.expected_distance:.3g} "

@@ -6,7 +6,7 @@ A class says ``_repr_html_ = as_html``. Knows nothing else of the package.
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 # more names than a line holds are counted
@@ -20,6 +20,10 @@ def as_html(result: Any) -> str:
 
 def sizes(arrays: Mapping[str, Any]) -> str:
     """Names and shapes of arrays, such as ``w1 (2, 5), b1 (5,)``."""
-    named = [f"{name} {tuple(getattr(array, 'shape', ()))}" for name, array in arrays.items()]
-    more = [f"and {len(named) - _MOST_NAMES} more"] if len(named) > _MOST_NAMES else []
-    return ", ".join(named[:_MOST_NAMES] + more)
+    return first_of([f"{name} {tuple(getattr(array, 'shape', ()))}" for name, array in arrays.items()])
+
+
+def first_of(words: Sequence[str], most: int = _MOST_NAMES) -> str:
+    """The first of several words, and how many there are more."""
+    more = [f"and {len(words) - most} more"] if len(words) > most else []
+    return ", ".join([*words[:most], *more])

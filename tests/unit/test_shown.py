@@ -42,7 +42,7 @@ ARGUMENTS = {
     "entropy": {"Estimator", "Factorised", "Factors", "GaussianFactors", "General", "UnitGaussians"},
     "models": {"Model"},
     "containers": {"Container", "Members"},
-    "matching": {"ActivationCost"},
+    "matching": {"ActivationCost", "Barycenter", "Mean", "Product"},
     "guides": {"AutoConditional", "AutoSymmetrized", "AutoUnitNormal", "GivenGaussian", "LogFactor"},
     "traces": {"AllocationCost", "EuclideanCost", "GaussianCost", "StephensCost"},
 }
@@ -66,6 +66,8 @@ def results():
     point = {"z": jnp.arange(3.0)}
     beside = {f"{GROUP}{k}": rng.standard_normal((400, 5)) for k in range(40)}
     compared = ns.compare({**draws, **beside}, draws, of_z, names=(GROUP, "other"), independent=("other",))
+    shards = [ns.DiagonalGaussian({"z": np.tile(loc, 7)}, {"z": np.ones(21)}) for loc in np.eye(3)]
+    merged = ns.merge(shards, of_z, how="product")
     return {
         ("symmetry", "Symmetry"): of_z.bind(point),
         ("symmetry", "Finding"): symmetry.Finding("z", 1, 3, GROUP, "is moved", "model.py:3"),
@@ -73,6 +75,8 @@ def results():
         ("discovery", "SymmetryCheck"): ns.check_symmetry(model, of_z, (0.5,)),
         ("discovery", "Scaling"): discovery.Scaling(of_z.bind(point), {"z": (3,)}, {GROUP: {("z", 0): 1.0}}),
         ("matching", "Match"): ns.match(point, {"z": np.tile(np.arange(3.0), (MANY, 1))}, of_z),
+        ("matching", "Merge"): merged,
+        ("matching", "CrossTerms"): merged.cross_terms,
         ("matching", "NearestTransposition"): matching.nearest_transposition(point, of_z)[GROUP],
         ("matching", "DiagonalGaussian"): ns.DiagonalGaussian(loc, loc),
         ("matching", "FullGaussian"): ns.FullGaussian({GROUP: jnp.zeros(40)}, jnp.eye(40)),
@@ -88,6 +92,7 @@ def results():
         ("diagnostics", "Report"): ns.report(out),
         ("diagnostics", "Comparison"): compared,
         ("diagnostics", "Comparisons"): diagnostics.Comparisons((compared,) * 50),
+        ("diagnostics", "Partition"): diagnostics.point_partition([np.arange(MANY // 10) // k for k in (1, 2)]),
         ("diagnostics", "LossBarrier"): diagnostics.LossBarrier(0.5, 0.1, *np.zeros((5, 11))),
         ("containers", "Trace"): containers.read(draws, of_z),
         ("testing", "Posterior"): testing.exchangeable_gaussian(num_units=3),
