@@ -14,7 +14,7 @@ from jax import Array
 from numpyro.infer.autoguide import AutoGuide
 
 from numpyro_symmetry.containers.posterior import check_dims, posterior_container
-from numpyro_symmetry.models import Model, refuse_wrong_parameters, trace_model
+from numpyro_symmetry.models import Model, refuse_misfit, refuse_wrong_parameters, trace_model
 from numpyro_symmetry.symmetry.arguments import (
     as_count,
     as_flag,
@@ -90,18 +90,10 @@ def to_arviz(
     model_args, kwargs = as_model_arguments(model_args, model_kwargs)
     refuse_masked_arguments(model_args, kwargs)
     refuse_tracers("to_arviz", rng_key, params, model_args, kwargs)
-    if not isinstance(guide, AutoGuide):
-        raise TypeError(
-            f"guide must be a NumPyro autoguide, or a guide by hand as AutoSymmetrized(guide, symmetry, model=model), "
-            f"which draws from it; got {getattr(guide, '__name__', type(guide).__name__)}."
-        )
-    if not isinstance(params, Mapping):
-        raise TypeError(f"params must be a mapping from names to values, as SVI.get_params has them; got {params!r}.")
+    refuse_no_guide(guide, params)
     of = Model(guide.model if model is None else model, model_args, kwargs)
     check_dims(dims, coords, trace_model(*of, jax.random.key(0)))
-    # a guide that has not been set up is set up by this run of it
-    refuse_wrong_parameters(trace_model(guide, model_args, kwargs, rng_key), None, params, model_too=False)
-    draws = guide.sample_posterior(rng_key, dict(params), *model_args, sample_shape=(num_draws,), **kwargs)
+    draws = draws_of_guide(rng_key, guide, params, model_args, kwargs, num_draws)
     return posterior_container(
         of,
         {site: jnp.asarray(value)[None] for site, value in draws.items()},
@@ -110,3 +102,43 @@ def to_arviz(
         coords=coords,
         attrs={"inference_library": "numpyro", "guide": type(guide).__name__},
     )
+
+
+def refuse_no_guide(guide: Any, params: Any) -> None:
+    """Refuse what draws cannot be taken from.
+
+    Raises
+    ------
+    TypeError
+        If it is no autoguide, or its parameters no mapping.
+    """
+    if not isinstance(guide, AutoGuide):
+        raise TypeError(
+            f"guide must be a NumPyro autoguide, or a guide by hand as AutoSymmetrized(guide, symmetry, model=model), "
+            f"which draws from it; got {getattr(guide, '__name__', type(guide).__name__)}."
+        )
+    if not isinstance(params, Mapping):
+        raise TypeError(f"params must be a mapping from names to values, as SVI.get_params has them; got {params!r}.")
+
+
+def draws_of_guide(
+    rng_key: Array, guide: Any, params: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], num_draws: int
+) -> dict[str, Array]:
+    """Independent draws ``(num_draws, ...)`` of a guide by site, once its parameters are seen to be its own.
+
+    Raises
+    ------
+    TypeError
+        If it is no autoguide, or its parameters no mapping.
+    SymmetryError
+        If a parameter is missing, of another shape, not finite or outside of its constraint.
+    """
+    refuse_no_guide(guide, params)
+    try:
+        # a guide that has not been set up is set up by this run of it
+        trace = trace_model(guide, args, dict(kwargs), rng_key)
+    except TypeError as error:
+        refuse_misfit(guide.model, args, kwargs, error)
+        raise
+    refuse_wrong_parameters(trace, None, params, model_too=False)
+    return guide.sample_posterior(rng_key, dict(params), *args, sample_shape=(num_draws,), **kwargs)

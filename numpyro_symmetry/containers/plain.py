@@ -139,7 +139,7 @@ def _from_members(data: Sequence[Any], symmetry: Symmetry, num_leading_dims: int
             if any(comes_by_site(one, symmetry.axes) for one in data):
                 raise SymmetryError(f"Member {k} has sites {sorted(member)}, the first has {sorted(sites)}.")
             refuse_other_structure(data[0], data[k], ("the first member", f"member {k}"))
-        for site in sites:
+        for site in sorted(sites):
             if shape_of(member[site], where := f"Member {k}: site {site!r}") != shape_of(members[0][site], where):
                 raise SymmetryError(
                     f"Site {site!r} has shape {np.shape(member[site])} in member {k}, {np.shape(members[0][site])} in "

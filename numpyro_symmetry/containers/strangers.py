@@ -17,7 +17,7 @@ from numpyro_symmetry.symmetry.arguments import as_array, refuse_masked, refuse_
 from numpyro_symmetry.symmetry.pytrees import arrays_by_path
 
 _EXPECTED = (
-    "rebase expects a dict of draws, a pytree of arrays, a list of ensemble members, an xarray.Dataset, InferenceData, "
+    "Draws are expected in a dict, a pytree of arrays, a list of ensemble members, an xarray.Dataset, InferenceData, "
     "a DataTree with a posterior group, or numpyro.infer.MCMC after run"
 )
 

@@ -182,6 +182,9 @@ def _ends(a: Any, b: Any, path: str | None) -> tuple[DiagonalGaussian, DiagonalG
     if path == "wasserstein" and not all(are_gaussian):
         raise SymmetryError("path='wasserstein' needs standard deviations of both ends: pass Gaussians or guides.")
     first, last = (_gaussian(side) for side in ends)
+    for name, side in (("first", first), ("second", last)):
+        if not side.loc:
+            raise SymmetryError(f"The {name} end holds no arrays of real numbers, and so no way to the other.")
     if set(first.loc) != set(last.loc):
         raise SymmetryError(f"The ends have different sites: {sorted(first.loc)} and {sorted(last.loc)}.")
     for site in first.loc:

@@ -32,6 +32,7 @@ from numpyro_symmetry.symmetry.arguments import (
     refuse_tracers,
     seed_of,
 )
+from numpyro_symmetry.symmetry.errors import warn
 
 # an effect that exchanges exceed one time in twenty is noise
 _FLOOR = 0.95
@@ -83,7 +84,8 @@ def compare(
     a, b
         Draws in any container that `rebase` takes, or a pytree of them; what `rebase` returned; ``(guide, params)``; a
         list of ensemble members. Chains of unequal length come as a list of arrays for each site:
-        ``{"loc": [chain0, chain1]}``; all of their draws count.
+        ``{"loc": [chain0, chain1]}``; all of their draws count, but for
+        those of chains that are less than half as long as the longest and shorter than a block (with a warning).
     symmetry
         Whose labels to disregard. Groups of any kind that `rebase` takes.
     names
@@ -121,6 +123,11 @@ def compare(
         not finite, or nothing varies in either.
     TypeError, ValueError
         If an argument is of the wrong type or out of range.
+
+    Warns
+    -----
+    SymmetryWarning
+        If a chain is too short beside the others to be compared.
 
     See Also
     --------
@@ -212,6 +219,8 @@ def compare_pairs(
         raise ValueError("compare_pairs expects a mapping from two names or more to posteriors.")
     if unknown := sorted(set(options) - set(_Options._fields)):
         raise TypeError(f"compare_pairs knows no options {unknown}; expected some of {_Options._fields}.")
+    if unnamed := [name for name in posteriors if not isinstance(name, str)]:
+        raise TypeError(f"posteriors are called by words, such as {{'NUTS': draws}}; got {unnamed}.")
     chosen = _Options(**options)
     pairs = list(itertools.combinations(_posteriors(posteriors, symmetry, chosen), 2))
     bar = tqdm(pairs, desc="comparing", disable=not as_flag(progress_bar, "progress_bar"))
@@ -266,6 +275,8 @@ def _compared(a: Posterior, b: Posterior, options: _Options) -> Comparison:
     ]
     length = energies.block_length(times, [side.lengths for side in sides])
     blocks = [energies.blocks_of(side.lengths, time, length) for side, time in zip(sides, times, strict=True)]
+    for side, time in zip(sides, times, strict=True):
+        _warn_of_short_chains(side, time, length)
     drawn = [
         Drawn(
             side.name,
@@ -293,7 +304,11 @@ def _compared(a: Posterior, b: Posterior, options: _Options) -> Comparison:
         return nothing
     both = energies.joined(blocks[0], blocks[1], sides[0].num_draws)
     rng, num_first = np.random.default_rng(seed_of(options.rng_key)), blocks[0].number
-    first = energies.exchanges(rng, num_first, blocks[1].number, options.num_exchanges)
+    # the same exchanges, whichever side is called first
+    is_last = _is_last(slow[own[0]], slow[own[1]])
+    sizes = (blocks[1].number, num_first) if is_last else (num_first, blocks[1].number)
+    first = energies.exchanges(rng, *sizes, options.num_exchanges)
+    first = ~np.roll(first, num_first, axis=1) if is_last else first
     points, aligned = by_distance(draws.at(both.draws))
     between = {name: energies.distances(x, both.starts) for name, x in points.items()}
     each = {name: energies.energies(distance, first) for name, distance in between.items()}
@@ -305,3 +320,18 @@ def _compared(a: Posterior, b: Posterior, options: _Options) -> Comparison:
         floor=float(np.quantile(size, _FLOOR)),
         contributions=contributions(aligned, both, first, a, len(blocks[0].draws)),
     )
+
+
+def _is_last(first: np.ndarray, last: np.ndarray) -> bool:
+    """Whether one of two samples of numbers comes after the other in an order that knows no names and no labels."""
+    return (len(first), *first.mean(0)) > (len(last), *last.mean(0))
+
+
+def _warn_of_short_chains(side: Posterior, time: float | None, effective: float) -> None:
+    """Warn of chains that are left out for they are shorter than a block of so many effective draws."""
+    short = np.asarray(side.lengths)[energies.too_short(side.lengths, time, effective)]
+    if len(short):
+        warn(
+            f"Chains of {short.tolist()} draws of {side.name!r} are left out: draws are exchanged in blocks of "
+            f"{effective * (time or 1.0):.0f}, after which they are nearly independent."
+        )

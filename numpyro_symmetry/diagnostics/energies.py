@@ -21,6 +21,8 @@ from numpyro_symmetry.diagnostics.chains import effective_size
 _EFFECTIVE_DRAWS = 4.0
 # with fewer blocks a side there are too few ways to exchange them for any of them to be rare
 MIN_BLOCKS = 4
+# of a mean square: what is left of the difference of two of them
+_ROUNDING = 1e-12
 # of each side no more draws are compared than this
 _MAX_DRAWS = 1000
 
@@ -53,39 +55,62 @@ def autocorrelation_time(values: np.ndarray, lengths: Sequence[int]) -> float:
     values
         ``(draw, entry)``, chain after chain.
     lengths
-        How many draws each chain has. Of chains that differ, the last draws of each count.
+        How many draws each chain has. Of chains that differ, the last draws of the `long` ones count.
 
     Returns
     -------
     float
         With what chains differ in by their means counted in. Entries that never vary say nothing.
     """
-    shortest, ends = min(lengths), np.cumsum(lengths)
+    shortest, is_long, ends = min(long(lengths)), _is_long(lengths), np.cumsum(lengths)
     if shortest < 4:
         return 1.0
-    chains = np.stack([values[end - shortest : end] for end in ends])
+    chains = np.stack([values[end - shortest : end] for end in ends[is_long]])
     moving = np.ptp(chains.reshape(-1, chains.shape[2]), axis=0) > 0
     if not moving.any():
         return float(shortest)
     size = effective_size(chains[..., moving]).min()
-    return max(1.0, shortest * len(lengths) / float(size))
+    return max(1.0, shortest * len(chains) / float(size))
 
 
 def block_length(times: Sequence[float | None], lengths: Sequence[Sequence[int]]) -> float:
-    """How many effective draws a block has: four, or as many as the shorter chains have; one if all are independent."""
+    """How many effective draws a block has: four, or as many as the shorter `long` chains have; one if independent."""
     if all(time is None for time in times):
         return 1.0
-    held = [min(own) / time for own, time in zip(lengths, times, strict=True) if time is not None]
+    held = [min(long(own)) / time for own, time in zip(lengths, times, strict=True) if time is not None]
     return max(0.5, min([_EFFECTIVE_DRAWS, *held]))
 
 
+def long(lengths: Sequence[int]) -> list[int]:
+    """Lengths of the chains that are at least half as long as the longest: how fast chains forget, only these tell."""
+    return [int(length) for length in np.asarray(lengths)[_is_long(lengths)]]
+
+
+def _is_long(lengths: Sequence[int]) -> np.ndarray:
+    return 2 * np.asarray(lengths) >= max(lengths)
+
+
+def too_short(lengths: Sequence[int], time: float | None, effective: float) -> np.ndarray:
+    """Whether each chain is shorter than a block of so many effective draws, and none of the `long` ones.
+
+    What is less than a block varies by more than one, and cannot be exchanged with it.
+    """
+    return ~_is_long(lengths) & (np.asarray(lengths) < np.ceil(effective * (1.0 if time is None else time)))
+
+
 def blocks_of(lengths: Sequence[int], time: float | None, effective: float) -> Blocks:
-    """Cut chains into whole blocks of so many effective draws, of which no more are kept than say anything new."""
+    """Cut chains into whole blocks of so many effective draws, of which no more are kept than say anything new.
+
+    Chains that are `too_short` are left out.
+    """
     own = 1.0 if time is None else time
     # draws half a time apart, and no more in all than there is room for
     step = max(int(own / 2.0), -(-sum(lengths) // _MAX_DRAWS), 1)
     found, offset = [], 0
-    for length in lengths:
+    for length, is_short in zip(lengths, too_short(lengths, time, effective), strict=True):
+        if is_short:
+            offset += length
+            continue
         count = max(1, min(int(length // np.ceil(effective * own)), -(-length // step)))
         edges = np.linspace(0, length, count + 1).astype(int)
         found += [offset + np.arange(low, high, step) for low, high in itertools.pairwise(edges)]
@@ -182,7 +207,9 @@ def _moments(
     def of_side(member: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         weights = member / member.sum(1, keepdims=True)
         mean = weights @ means
-        return mean, np.maximum(weights @ squares - np.square(mean), np.finfo(float).tiny)
+        second = weights @ squares
+        # of what is constant on one side, rounding is no spread
+        return mean, np.maximum(second - np.square(mean), _ROUNDING * second + np.finfo(float).tiny)
 
     (mean_a, var_a), (mean_b, var_b) = of_side(first.astype(float)), of_side(1.0 - first)
     shift = (mean_a - mean_b) / np.sqrt((var_a + var_b) / 2.0)

@@ -10,7 +10,7 @@ Knows arrays of labels; no symmetry and no traces.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +18,7 @@ from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import squareform
 
 from numpyro_symmetry.symmetry import SymmetryError
-from numpyro_symmetry.symmetry.arguments import as_array, refuse_masked
+from numpyro_symmetry.symmetry.arguments import as_real_array, refuse_masked, refuse_tracers
 from numpyro_symmetry.symmetry.shown import as_html, first_of
 
 # numbers that are held at a time
@@ -190,16 +190,22 @@ def _distance(distance: Any) -> Distance:
 
 def _rows(labels: Any) -> tuple[np.ndarray, int]:
     """Labels ``(draw, n)``, and how many numbers are in use."""
-    refuse_masked({"labels": labels})
-    array = np.asarray(as_array(labels, "labels"))
+    refuse_tracers("A partition", labels)
+    refuse_masked({"labels": labels}, "Argument")
+    if isinstance(labels, Mapping):
+        raise SymmetryError(
+            f"labels are those of one site, an array; got a {type(labels).__name__} of {list(labels)}: name the one."
+        )
+    array = np.asarray(as_real_array(labels, "labels"))
     if array.ndim < 2 or not array.size:
         raise SymmetryError(
             f"labels have shape {array.shape}; expected (draw, n) or (chain, draw, n), a row of allocations a draw."
         )
-    if array.dtype.kind not in "iuf" or not np.array_equal(array, np.round(array)) or array.min() < 0:
+    allowed = np.isfinite(array) & (array >= 0) & (array == np.round(array))
+    if not allowed.all():
         raise SymmetryError(
-            "labels must be whole numbers from zero on, one for every datum in every draw; leave out data whose "
-            "allocation is missing (-1, NaN)."
+            "labels must be whole numbers from zero on, one for every datum in every draw; got "
+            f"{array[~allowed][0]}. Leave out data whose allocation is missing (-1, NaN)."
         )
     rows = array.reshape(-1, array.shape[-1])
     known, rows = np.unique(rows, return_inverse=True)

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from jax import Array
 
-from numpyro_symmetry.containers import Trace, read
+from numpyro_symmetry.containers import Trace, draws_of_guide, read
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
+from numpyro_symmetry.symmetry.arguments import refuse_masked
 from numpyro_symmetry.symmetry.axes import num_axes
 from numpyro_symmetry.traces import Rebased
 from numpyro_symmetry.traces.deterministic import roles_of
@@ -100,9 +101,7 @@ def posterior_of(data: Any, symmetry: Symmetry, name: str, asked: Asked, *, inde
     """
     try:
         if _is_guide(data):
-            draws = data[0].sample_posterior(
-                asked.rng_key, dict(data[1]), *asked.args, sample_shape=(asked.num_draws,), **asked.kwargs
-            )
+            draws = draws_of_guide(asked.rng_key, data[0], data[1], asked.args, asked.kwargs, asked.num_draws)
             known = {site: np.asarray(value) for site, value in draws.items()}
             return _of_trace(read(known, symmetry, 1), symmetry, name, (asked.num_draws,), True)
         if callable(data):
@@ -129,18 +128,34 @@ def _ragged(data: Any) -> list[Arrays] | None:
     """The chains of a dict whose sites are lists of chains of unequal length; else ``None``."""
     if not isinstance(data, Mapping) or not data or not all(isinstance(value, list | tuple) for value in data.values()):
         return None
-    if not all(hasattr(chain, "shape") and np.ndim(chain) for value in data.values() for chain in value):
+    data = {site: [_as_chain(chain) for chain in value] for site, value in data.items()}
+    if any(chain is None for value in data.values() for chain in value):
         return None
     lengths = {site: tuple(len(chain) for chain in value) for site, value in data.items()}
+    if all(len(set(own)) == 1 for own in lengths.values()):
+        return None
     first, own = next(iter(lengths.items()))
     if other := next((site for site, some in lengths.items() if some != own), None):
         raise SymmetryError(
             f"Chains of site {first!r} have {own} draws, those of site {other!r} {lengths[other]}; expected the same "
             "draws of every site."
         )
-    if len(set(own)) == 1:
-        return None
+    if not all(own):
+        raise SymmetryError(f"Chains of site {first!r} have {own} draws: leave out those without any.")
+    for site, value in data.items():
+        if len(shapes := {chain.shape[1:] for chain in value}) > 1:
+            raise SymmetryError(f"Draws of site {site!r} have shapes {sorted(shapes)} in different chains.")
     return [{site: np.asarray(value[k]) for site, value in data.items()} for k in range(len(own))]
+
+
+def _as_chain(chain: Any) -> np.ndarray | None:
+    """Draws of one chain, if they are an array of any, or lists of numbers."""
+    refuse_masked({"chain": chain}, "Part")
+    try:
+        array = np.asarray(chain)
+    except Exception:  # each library has its own; what is none is refused where containers are read
+        return None
+    return array if array.ndim else None
 
 
 def _of_trace(trace: Trace, symmetry: Symmetry, name: str, lengths: tuple[int, ...], independent: bool) -> Posterior:

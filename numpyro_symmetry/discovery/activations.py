@@ -16,10 +16,11 @@ from jax import Array
 from jax.extend import core
 
 from numpyro_symmetry.discovery.find import walked
-from numpyro_symmetry.discovery.inputs import asking
+from numpyro_symmetry.discovery.inputs import asking, read_question_of_function
 from numpyro_symmetry.discovery.labels.program import read_function
 from numpyro_symmetry.discovery.labels.terms import Atom, Joined, Product, Term, resolve
 from numpyro_symmetry.discovery.labels.values import Typed
+from numpyro_symmetry.discovery.telling import of_not_finite
 from numpyro_symmetry.models.compat import bind_params, called
 from numpyro_symmetry.models.functions import outputs_of_function
 from numpyro_symmetry.symmetry import Concat, Split, Symmetry, SymmetryError, Unsigned
@@ -93,6 +94,7 @@ def find_activations(
     """
     if not isinstance(symmetry, Symmetry):
         raise TypeError(f"symmetry must be a Symmetry, as find_symmetry returns it; got {type(symmetry).__name__}.")
+    args = read_question_of_function("find_activations", function, args, argnum).args
     with asking():
         outputs = outputs_of_function(function, args, {}, argnum)
         program = read_function(outputs)
@@ -125,14 +127,35 @@ def find_activations(
         every = core.jaxpr_as_fun(inside)(*(values[name] for name in names), *data)
         return [one.of(every[one.position], signed=bound.groups[one.group].signed) for one in chosen]
 
-    chosen = _that_move(bound, own, tried, lambda values: computed(values, tried))
+    chosen = _that_move(bound, own, tried, lambda values: computed(values, tried), of_not_finite(args))
 
     def activations(values: Any) -> dict[str, Array]:
-        given = {name: jnp.asarray(x) for name, x in arrays_by_path(values).items() if name in own}
-        by_site = {**own, **given}
+        by_site = _as_found_on(values, own)
         return {one.group: x for one, x in zip(chosen, computed(by_site, chosen), strict=True)}
 
     return jax.jit(activations)
+
+
+def _as_found_on(values: Any, own: Values) -> dict[str, Array]:
+    """Parameters of one network by site, of the shapes of those that a function was read with.
+
+    Raises
+    ------
+    SymmetryError
+        Naming a site that is missing or of another shape.
+    """
+    given = arrays_by_path(values)
+    if missing := sorted(set(own) - set(given)):
+        raise SymmetryError(
+            f"Sites {missing} are missing from the parameters of which activations are asked; expected {sorted(own)}."
+        )
+    for site, x in own.items():
+        if np.shape(given[site]) != x.shape:
+            raise SymmetryError(
+                f"Site {site!r} has shape {np.shape(given[site])}; activations were found at {x.shape}. Networks of "
+                "other widths have other units."
+            )
+    return {site: jnp.asarray(given[site]) for site in own}
 
 
 class _Seen(NamedTuple):
@@ -162,9 +185,9 @@ def _most_telling(seen: list[_Seen], shapes: list[tuple[int, ...]]) -> list[_See
 
 
 def _that_move(
-    bound: Symmetry, own: Values, tried: list[_Seen], compute: Callable[[Values], list[Array]]
+    bound: Symmetry, own: Values, tried: list[_Seen], compute: Callable[[Values], list[Array]], not_finite: str
 ) -> list[_Seen]:
-    """Of each group the last value that moves as the group does."""
+    """Of each group the last value that moves as the group does; what to say where none is finite is given."""
     rng = np.random.default_rng(0)
 
     def one(x: Array) -> Array:
@@ -181,6 +204,8 @@ def _that_move(
         if seen.group not in chosen and is_moved and bool(jnp.isfinite(new).all()):
             chosen[seen.group] = seen
     if missing := sorted(set(bound.groups) - set(chosen)):
+        if not all(bool(jnp.isfinite(x).all()) for x in before):
+            raise SymmetryError(not_finite)
         raise SymmetryError(
             f"Of groups {missing} no value inside the function moves as they do, in numbers: the symmetry may not be "
             "one of this function; see find_symmetry(...).explain()."

@@ -151,6 +151,8 @@ def find_symmetry(
     """
     asked = read_question("find_symmetry", model, model_args, model_kwargs, rng_key, argnum, part)
     signs = as_flag(signs, "signs")
+    if not (rules is None or isinstance(rules, Mapping)) or not all(map(callable, (rules or {}).values())):
+        raise TypeError(f"rules must be a mapping from names of JAX primitives to functions; got {rules!r}.")
     with asking():
         found, told = _found(asked, signs, {**RULES, **(rules or {})})
     if asked.argnum is not None:

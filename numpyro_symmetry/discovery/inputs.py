@@ -18,7 +18,7 @@ import numpy as np
 import numpyro
 from jax import Array
 
-from numpyro_symmetry.models.arguments import as_model
+from numpyro_symmetry.models.arguments import as_model, refuse_misfit
 from numpyro_symmetry.models.parts import part_of
 from numpyro_symmetry.models.trace import run_model
 from numpyro_symmetry.symmetry.arguments import (
@@ -86,7 +86,22 @@ def read_question(
     key = jax.random.key(0) if rng_key is None else as_key(rng_key)
     if argnum is not None and not 0 <= (argnum := as_count(argnum, "argnum", minimum=0)) < len(args):
         raise TypeError(f"argnum is {argnum}, but model_args holds {len(args)} arguments, of which the first is 0.")
+    if argnum is not None:
+        refuse_misfit(model, args, kwargs)
     return Question(model, args, kwargs, key, np.random.default_rng(seed_of(key)), argnum)
+
+
+def read_question_of_function(what: str, function: Any, args: Any, argnum: Any) -> Question:
+    """What one of the functions of this layer was asked of a function of arrays, and of no model.
+
+    Raises
+    ------
+    TypeError, SymmetryError
+        As for `read_question`.
+    """
+    if not callable(function) or isinstance(function, type):
+        raise TypeError(f"function must be a function of arrays, such as a network's apply; got {function!r}.")
+    return read_question(what, function, args, None, None, as_count(argnum, "argnum", minimum=0))
 
 
 def _named_leaves(args: tuple, kwargs: Mapping[str, Any]) -> dict[str, Any]:

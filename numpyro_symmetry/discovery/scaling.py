@@ -13,13 +13,15 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from numpyro_symmetry.discovery.inputs import asking
+from numpyro_symmetry.discovery.inputs import asking, read_question_of_function
 from numpyro_symmetry.discovery.labels.program import read_function
 from numpyro_symmetry.discovery.proof.frozen import FrozenModel, freeze
 from numpyro_symmetry.discovery.proof.sources import Sources
+from numpyro_symmetry.discovery.telling import of_not_finite
 from numpyro_symmetry.models.functions import outputs_of_function
 from numpyro_symmetry.symmetry import PlainView, Symmetry, SymmetryError
-from numpyro_symmetry.symmetry.arguments import as_real_array, refuse_tracers
+from numpyro_symmetry.symmetry.arguments import as_real_array, refuse_masked, refuse_tracers
+from numpyro_symmetry.symmetry.errors import NotFiniteError
 from numpyro_symmetry.symmetry.hard import over
 from numpyro_symmetry.symmetry.pytrees import arrays_by_path, replaced
 from numpyro_symmetry.symmetry.shown import as_html
@@ -87,6 +89,7 @@ class Scaling:
             )
         refuse_tracers("balanced", params)
         given = arrays_by_path(params)
+        refuse_masked(given)
         if missing := sorted(set(self.shapes) - set(given)):
             raise SymmetryError(f"Sites {missing} are missing from the parameters; expected {sorted(self.shapes)}.")
         values = {}
@@ -94,6 +97,11 @@ class Scaling:
             values[site] = np.asarray(as_real_array(given[site], f"Site {site!r}"))
             if values[site].shape != shape:
                 raise SymmetryError(f"Site {site!r} has shape {values[site].shape}; expected {shape}. {_NOT_DRAWS}")
+            if not jnp.issubdtype(values[site].dtype, jnp.inexact) and site in self._scaled_sites():
+                raise SymmetryError(
+                    f"Site {site!r} holds values of type {values[site].dtype}, which scales would be rounded off: pass "
+                    "parameters as floats."
+                )
             if not np.isfinite(values[site]).all():
                 raise SymmetryError(f"Site {site!r} holds values that are not finite.")
         view = _view(self.symmetry, values)
@@ -108,6 +116,10 @@ class Scaling:
                 break
         moved = {site: x.astype(values[site].dtype) for site, x in view.close(pieces).items()}
         return replaced(params, {site: jnp.asarray(x) for site, x in moved.items()})
+
+    def _scaled_sites(self) -> set[str]:
+        view = _view(self.symmetry, {site: np.zeros(shape) for site, shape in self.shapes.items()})
+        return {site for powers in self.powers.values() for piece, _ in powers for site in view.stack_of(piece).sites}
 
     def __repr__(self) -> str:
         found = ", ".join(f"{name!r}" for name in self.powers)
@@ -173,11 +185,15 @@ def find_scaling(function: Callable, args: tuple, symmetry: Symmetry, *, argnum:
     """
     if not isinstance(symmetry, Symmetry):
         raise TypeError(f"symmetry must be a Symmetry, as find_symmetry returns it; got {type(symmetry).__name__}.")
+    asked = read_question_of_function("find_scaling", function, args, argnum)
     rng = np.random.default_rng(0)
     with asking():
-        outputs = outputs_of_function(function, args, {}, argnum)
+        outputs = outputs_of_function(function, asked.args, {}, argnum)
         program = read_function(outputs)
-        sources = Sources.of(freeze(outputs, [program.way]), opaque=program.opaque, rng=rng, reaches_far=False)
+        try:
+            sources = Sources.of(freeze(outputs, [program.way]), opaque=program.opaque, rng=rng, reaches_far=False)
+        except NotFiniteError as error:
+            raise SymmetryError(of_not_finite(asked.args)) from error
         bound = symmetry.bind({site: np.asarray(x) for site, x in arrays_by_path(args[argnum]).items()})
         own = {site: np.asarray(outputs.sites.settings[site]) for site in bound.axes if site in outputs.sites.settings}
         if missing := sorted(set(bound.axes) - set(own)):

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from numpyro_symmetry.discovery.labels.reading import FAILED
 from numpyro_symmetry.discovery.proof.diagnose import words
 from numpyro_symmetry.discovery.proof.prove import Outcome, Proof
+from numpyro_symmetry.models.data import holds_nan
 from numpyro_symmetry.models.functions import Outputs
 from numpyro_symmetry.models.log_joint import LogJoint
 from numpyro_symmetry.symmetry import Symmetry
@@ -25,6 +26,11 @@ ARGUMENTS_NOT_FINITE = (
 UNREAD = "nothing depends on it"
 _WHY_OF_FUNCTIONS = {Outcome.SHOWS_NOTHING: "inconclusive: nothing that was tried changes the outputs"}
 _WHY = {Outcome.LEAVES_SUPPORT: "refused for a support"}
+
+
+def of_not_finite(arguments: Any) -> str:
+    """What is said where a function's outputs are not finite."""
+    return ARGUMENTS_NOT_FINITE if holds_nan(arguments) else OUTPUTS_NOT_FINITE
 
 
 def reason_of(proof: Proof, joint: LogJoint | Outputs) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from numbers import Real
 from typing import Any, NamedTuple
 
 import jax
@@ -29,7 +30,7 @@ from numpyro_symmetry.entropy.units import as_rows, from_rows
 from numpyro_symmetry.guides.low_rank_normal import Common, LowRank
 from numpyro_symmetry.guides.unit_normal import Regression, UnitNormal
 from numpyro_symmetry.linalg import substitute_forward
-from numpyro_symmetry.models import entrywise, latent_of, trace_model
+from numpyro_symmetry.models import as_model, entrywise, latent_of, trace_model
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_count_or_auto, as_key, as_shape
 from numpyro_symmetry.symmetry.axes import Unsigned, names_in, padded
@@ -136,8 +137,15 @@ class AutoUnitNormal(AutoGuide):
     ) -> None:
         if not (symmetry is None or isinstance(symmetry, Symmetry)):
             raise TypeError(f"symmetry must be a Symmetry; got {type(symmetry).__name__}.")
-        if not init_scale > 0.0:
-            raise ValueError(f"init_scale must be positive; got {init_scale!r}.")
+        model = as_model(model)
+        if not isinstance(prefix, str) or not prefix:
+            raise TypeError(f"prefix must be a name, such as 'auto'; got {prefix!r}.")
+        if not callable(init_loc_fn):
+            raise TypeError(f"init_loc_fn must be a function, such as init_to_median; got {init_loc_fn!r}.")
+        if not isinstance(init_scale, Real):
+            raise TypeError(f"init_scale must be a number; got {init_scale!r}.")
+        if not 0.0 < init_scale < math.inf:
+            raise ValueError(f"init_scale must be positive and finite; got {init_scale!r}.")
         super().__init__(model, prefix=prefix, init_loc_fn=init_loc_fn, create_plates=create_plates)
         self.symmetry = symmetry
         self.rank = as_count_or_auto(rank, "rank", "a full covariance")

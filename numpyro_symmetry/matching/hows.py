@@ -121,14 +121,20 @@ class Product:
         """Gaussians of positive widths, and a prior that labels leave alone."""
         _refuse_no_gaussians(members, "product")
         for k, member in enumerate(members):
-            scales = member.scale if isinstance(member, DiagonalGaussian) else member.diagonal().scale
-            if broken := [site for site, scale in scales.items() if (np.asarray(scale) <= 0).any()]:
-                raise SymmetryError(f"Member {k} has standard deviations of zero at {broken}: a point has no density.")
+            _refuse_points(f"Solution {k}", member)
         if any(isinstance(entry, Complement) for entries in symmetry.axes.values() for entry in entries):
             raise SymmetryError("how='product' takes no Complement: p and 1 - p have no precision each of their own.")
         if self.prior is None:
             return
-        refuse_other_sites(members[0], self.prior)
+        if type(self.prior) is not type(members[0]):
+            raise SymmetryError(
+                f"prior= is a {type(self.prior).__name__}; expected a {type(members[0]).__name__}, as the members are."
+            )
+        try:
+            refuse_other_sites(members[0], self.prior)
+        except SymmetryError as error:
+            raise SymmetryError(f"prior= does not fit the members: {error}") from error
+        _refuse_points("prior=", self.prior)
         size = max(float(np.abs(np.asarray(x)).max(initial=0.0)) for x in jax.tree.leaves(self.prior))
         for name, group in symmetry.groups.items():
             for part in group.generators(np.random.default_rng(0)):
@@ -181,6 +187,12 @@ def _refuse_no_gaussians(members: Sequence[Any], how: str) -> None:
             f"how={how!r} merges Gaussians, DiagonalGaussian or FullGaussian; got values without standard deviations. "
             "Merge points by how='mean'."
         )
+
+
+def _refuse_points(name: str, member: Gaussian) -> None:
+    scales = member.scale if isinstance(member, DiagonalGaussian) else member.diagonal().scale
+    if broken := [site for site, scale in scales.items() if (np.asarray(scale) <= 0).any()]:
+        raise SymmetryError(f"{name} has standard deviations of zero at {broken}: a point has no density.")
 
 
 def barycentre_of_covariances(covariances: Sequence[np.ndarray]) -> np.ndarray:

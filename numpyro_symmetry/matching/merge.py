@@ -25,7 +25,16 @@ from numpyro_symmetry.matching.hows import How, chosen_how
 from numpyro_symmetry.matching.match import match
 from numpyro_symmetry.matching.product import Gaussian
 from numpyro_symmetry.matching.sides import as_symmetry, completed, is_guide, is_tree, read, side_of, without
-from numpyro_symmetry.symmetry import Element, Hard, Symmetry, SymmetryError, compose, inverse, num_transpositions
+from numpyro_symmetry.symmetry import (
+    Element,
+    Hard,
+    Symmetry,
+    SymmetryError,
+    UnsupportedGuideError,
+    compose,
+    inverse,
+    num_transpositions,
+)
 from numpyro_symmetry.symmetry.arguments import is_option, refuse_tracers
 from numpyro_symmetry.symmetry.pytrees import real_arrays, refuse_other_structure, uncompared, with_arrays
 from numpyro_symmetry.symmetry.shown import as_html
@@ -200,28 +209,34 @@ def _read(solutions: Any, symmetry: Symmetry) -> tuple[list[Any], frozenset[str]
         name = f"solution {k}"
         if is_tree(solution, symmetry.axes) and is_tree(solutions[0], symmetry.axes):
             refuse_other_structure(solutions[0], solution, ("solution 0", name))
-        item = read(solution, symmetry.axes)
-        if not isinstance(item, Gaussian):
-            own = real_arrays(solution) if is_tree(solution, symmetry.axes) else item
-            kept = {site: x for site, x in item.items() if site in own or site in symmetry.axes}
-            # checked, and in double precision
-            item = {site: np.asarray(x, float) for site, x in side_of(kept, name).loc.items()}
-        found.append(_in_order(item, found[0]) if found else item)
+        try:
+            item = read(solution, symmetry.axes)
+            if not isinstance(item, Gaussian):
+                own = real_arrays(solution) if is_tree(solution, symmetry.axes) else item
+                kept = {site: x for site, x in item.items() if site in own or site in symmetry.axes}
+                # checked, and in double precision
+                item = {site: np.asarray(x, float) for site, x in side_of(kept, "solution").loc.items()}
+            found.append(_in_order(item, found[0]) if found else item)
+        except (SymmetryError, UnsupportedGuideError) as error:
+            raise type(error)(f"{name.capitalize()}: {error}") from error
     tree = found[0].loc if isinstance(found[0], Gaussian) else solutions[0]
     return found, uncompared(tree, symmetry.axes)
 
 
 def _in_order(item: Any, first: Any) -> Any:
     """The same with its sites in the order of the first, if it has those and no others."""
-    if isinstance(first, Gaussian) or isinstance(item, Gaussian):
+    if type(first) is not type(item):
+        given = [type(x).__name__ if isinstance(x, Gaussian) else "points" for x in (first, item)]
+        raise SymmetryError(f"it holds {given[1]}, and solution 0 {given[0]}; expected solutions of one kind.")
+    if isinstance(first, Gaussian):
         refuse_other_sites(first, item)
         in_order: Any = item.in_order_of
         return in_order(first)
     if differing := sorted(first.keys() ^ item.keys()):
-        raise SymmetryError(f"Solutions have different sites: {differing} are not in all of them.")
+        raise SymmetryError(f"sites {differing} are in it or in solution 0, and not in both.")
     for site in first:
         if item[site].shape != first[site].shape:
-            raise SymmetryError(f"Site {site!r} has shapes {first[site].shape} and {item[site].shape}.")
+            raise SymmetryError(f"site {site!r} has shape {item[site].shape}, and {first[site].shape} in solution 0.")
     return {site: item[site] for site in first}
 
 

@@ -45,7 +45,7 @@ def read(side: Any, sites: Collection[str] = ()) -> Any:
         refuse_masked(side)
         return side
     raise SymmetryError(
-        "match expects values by site, a pytree of arrays, a DiagonalGaussian, a FullGaussian or (guide, params); "
+        "Expected values by site, a pytree of arrays, a DiagonalGaussian, a FullGaussian or (guide, params); "
         f"got {type(side).__name__}."
     )
 

@@ -39,7 +39,7 @@ def as_model(model: Any) -> Callable:
     return model
 
 
-def refuse_misfit(model: Callable, args: tuple, kwargs: Mapping[str, Any], error: TypeError) -> None:
+def refuse_misfit(model: Callable, args: tuple, kwargs: Mapping[str, Any], error: TypeError | None = None) -> None:
     """Say in terms of ``model_args`` that a model was called with too few or too many arguments; else say nothing.
 
     Raises

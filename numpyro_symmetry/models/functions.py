@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from numpyro.primitives import Messenger
 
 from numpyro_symmetry.models.data import is_array
 from numpyro_symmetry.models.log_joint import Data, Sites, Way
@@ -55,7 +56,8 @@ class Outputs:
         leaves, structure = jax.tree.flatten((self.args, self.kwargs))
         given = data.arguments | {k: values[name] for k, name in self.names.items()}
         args, kwargs = jax.tree.unflatten(structure, [given.get(k, leaf) for k, leaf in enumerate(leaves)])
-        return outputs_of(self.function(*args, **kwargs))
+        with _WithoutSites():
+            return outputs_of(self.function(*args, **kwargs))
 
     def inside(self, values: Mapping[str, Array], data: Data) -> dict[str, Array]:
         """Whether what is positive is so."""
@@ -76,6 +78,18 @@ class Outputs:
             return own + jnp.where(size > 0, _SPREAD * size, _SPREAD_OF_ZERO) * z
 
         return {name: one(name, jnp.asarray(own)) for name, own in data.settings.items()}
+
+
+class _WithoutSites(Messenger):
+    """Says of a NumPyro model that is taken for a function that it is one."""
+
+    def process_message(self, msg: Any) -> None:
+        """Refuse what would be drawn, and nobody gives a key."""
+        if msg["type"] == "sample" and msg["value"] is None and msg["kwargs"].get("rng_key") is None:
+            raise SymmetryError(
+                f"The function draws site {msg['name']!r}: it is a NumPyro model, and has no outputs that could stay "
+                "as they are. Leave argnum out to find the symmetry of its log joint."
+            )
 
 
 def outputs_of_function(
@@ -104,6 +118,8 @@ def outputs_of_function(
             f"Argument {argnum} of the function, a {type(args[argnum]).__name__}, holds no arrays; expected its "
             "parameters. Say by argnum which argument holds them."
         )
+    if no_numbers := {name: str(x.dtype) for name, x in own.items() if x.dtype.kind in "OSUMm"}:
+        raise SymmetryError(f"Argument {argnum} of the function holds no numbers at {no_numbers}; expected arrays.")
     real = {name: x for name, x in own.items() if jnp.issubdtype(x.dtype, jnp.inexact)}
     if broken := [name for name, x in real.items() if not jnp.isfinite(x).all()]:
         raise SymmetryError(f"Arrays {broken} of argument {argnum} hold NaN or infinities; expected finite parameters.")

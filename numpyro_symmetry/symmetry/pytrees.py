@@ -127,7 +127,9 @@ def with_arrays(tree: Any, values: Mapping[str, Any]) -> Any:
 
     def one(given: Any, new: Any) -> Any:
         xp: Any = jnp if isinstance(given, jax.Array) or isinstance(new, Tracer) else np
-        return xp.asarray(new).astype(getattr(given, "dtype", xp.result_type(new)))
+        dtype = getattr(given, "dtype", xp.result_type(new))
+        # arrays of NumPy may be of a type that JAX does not use in this session
+        return xp.asarray(new).astype(jax.dtypes.canonicalize_dtype(dtype) if xp is jnp else dtype)
 
     new = {name: one(own[name], value) for name, value in values.items()}
     return dict(tree) | with_ties(tree, new) if by_site else replaced(tree, new)

@@ -16,7 +16,7 @@ from numpyro_symmetry.assignment.family import Coordinate, Cost, Natural, object
 from numpyro_symmetry.assignment.side import Side
 from numpyro_symmetry.containers import read
 from numpyro_symmetry.symmetry import Element, PlainView, Symmetry, SymmetryError, inverse
-from numpyro_symmetry.symmetry.arguments import as_array, as_key, refuse_masked
+from numpyro_symmetry.symmetry.arguments import as_array, as_key, refuse_masked, refuse_tracers
 from numpyro_symmetry.symmetry.axes import AxisEntry
 from numpyro_symmetry.symmetry.families import by_site
 from numpyro_symmetry.symmetry.hard import from_element, to_element
@@ -171,7 +171,9 @@ class Rebased(NamedTuple):
         >>> bool((np.sort(mixed) == np.sort(loc)).all()), 0.4 < float((mixed[:, 0] > 0).mean()) < 0.6
         (True, True)
         """
-        elements = self.symmetry.sample(as_key(rng_key), self.objective.shape)
+        rng_key = as_key(rng_key)
+        refuse_tracers("symmetrized", rng_key)
+        elements = self.symmetry.sample(rng_key, self.objective.shape)
         computed = [site for site in self.carried.before if site not in self.symmetry.axes]
         gone = dict.fromkeys([*self.carried.left_out, *computed], "its labels were drawn at random")
         drawn = self._replace(

@@ -13,7 +13,7 @@ import xarray as xr
 from numpyro.infer.autoguide import AutoNormal
 from scipy.spatial.distance import cdist
 
-from numpyro_symmetry import Symmetry, SymmetryError, compare, rebase
+from numpyro_symmetry import Symmetry, SymmetryError, SymmetryWarning, compare, rebase
 from numpyro_symmetry.diagnostics import Comparisons, compare_pairs, energies, label_free, plot_comparison
 from numpyro_symmetry.diagnostics.comparison import Drawn
 from tests.support.laws import SYMMETRIES
@@ -69,6 +69,54 @@ def test_labels_change_no_figure(name, rng):
     ]
     options = {"independent": BOTH, "num_exchanges": 19, "num_leading_dims": 1}
     same_figures(compare(*sides, symmetry, **options), compare(*moved, symmetry, **options), 1e-5)
+
+
+UNITS = {
+    "as they are": lambda loc: loc,
+    "huge": lambda loc: 1e30 * loc,
+    "tiny": lambda loc: 1e-30 * loc,
+    "single": lambda loc: loc.astype(np.float32),
+    "whole": lambda loc: loc.astype(int),
+    "masks": lambda loc: loc > 0,
+    "one": lambda loc: loc[..., :1],
+}
+
+
+@pytest.mark.parametrize("units", UNITS)
+def test_labels_units_and_the_side_that_is_first_change_no_figure(units, rng):
+    a, b = ({"loc": UNITS[units](x["loc"])} for x in (switched(rng, 2, 60), switched(rng, 80, wider=1.4)))
+    found, moved = (
+        compare(
+            {"loc": rng.permuted(x["loc"], axis=-1)}, {"loc": rng.permuted(y["loc"], axis=-1)}, LOC, num_exchanges=99
+        )
+        for x, y in ((a, b), (b, a))
+    )
+    assert (found.verdict, found.p_value, found.p_by_distance) == (moved.verdict, moved.p_value, moved.p_by_distance)
+    assert (found.effect, found.floor) == pytest.approx((moved.effect, moved.floor), abs=1e-6)
+    ahead, behind = (one.contributions["loc"].sel(quantity=["shift", "log_ratio"]) for one in (found, moved))
+    np.testing.assert_allclose(ahead, -behind, atol=1e-6)
+
+
+def test_what_is_constant_on_both_sides_differs_by_the_same_either_way():
+    a, b = ({"loc": np.tile(loc, (50, 1))} for loc in ([-3.0, 0.0, 3.0], [-3.0, 0.0, 4.0]))
+    found, moved = (compare(*sides, LOC, independent=BOTH, num_exchanges=99) for sides in ((a, b), (b, a)))
+    assert found.verdict == "differ"
+    ahead, behind = (one.contributions["loc"].sel(quantity="shift") for one in (found, moved))
+    np.testing.assert_allclose(ahead, -behind)
+
+
+@pytest.mark.parametrize("short", [1, 3, 20])
+def test_a_short_chain_beside_long_ones_is_no_alarm(short):
+    slow = np.random.default_rng(7)
+
+    def ragged():
+        loc = [[-4.0, 0.0, 4.0] + autoregressive(slow, 0.9, 3, length)[..., None].T[0] for length in (200, 200, short)]
+        return {"loc": [np.asarray(chain) for chain in loc]}
+
+    with pytest.warns(SymmetryWarning, match=rf"Chains of \[{short}\] draws of '[ab]' are left out"):
+        p = np.array([compare(ragged(), ragged(), LOC, num_exchanges=99).p_value for _ in range(20)])
+    # of twenty at 5 %: four or more once in sixty
+    assert (p <= 0.05).sum() < 4
 
 
 def test_order_and_side_change_no_figure(rng):

@@ -287,18 +287,18 @@ REFUSED = {
         "'p.mid' is in solution 0, and not in solution 1",
     ),
     "sites": (lambda: merge([GOOD[0], {"in": GOOD[0]["in"]}], NETWORK), SymmetryError, r"\['mid', 'out'\]"),
-    "shape": (lambda: merge([GOOD[0], GOOD[1] | {"out": np.ones(4)}], NETWORK), SymmetryError, "'out' has shapes"),
+    "shape": (lambda: merge([GOOD[0], GOOD[1] | {"out": np.ones(4)}], NETWORK), SymmetryError, "site 'out' has shape"),
     "NaN": (
         lambda: merge([GOOD[0], GOOD[1] | {"out": np.full(3, np.nan)}], NETWORK),
         SymmetryError,
-        "'out' of the solution 1 holds 3 non-finite",
+        "Solution 1: Site 'out' of the solution holds 3 non-finite",
     ),
     "points as posteriors": (lambda: merge(GOOD, NETWORK, how="product"), SymmetryError, "merges Gaussians"),
     "posteriors as points": (lambda: merge(POSTERIORS, ONE), SymmetryError, "how='mean' averages points"),
     "a point among them": (
         lambda: merge([POSTERIORS[0], DiagonalGaussian({"m": np.ones(3)}, {"m": np.zeros(3)})], ONE, how="product"),
         SymmetryError,
-        "Member 1 has standard deviations of zero",
+        "Solution 1 has standard deviations of zero",
     ),
     "a prior of labels": (
         lambda: merge(POSTERIORS, ONE, how=Product(DiagonalGaussian({"m": np.arange(3.0)}, {"m": np.full(3, 9.0)}))),
