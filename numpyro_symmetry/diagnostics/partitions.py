@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+import xarray as xr
 from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import squareform
 
@@ -196,6 +197,8 @@ def _rows(labels: Any) -> tuple[np.ndarray, int]:
         raise SymmetryError(
             f"labels are those of one site, an array; got a {type(labels).__name__} of {list(labels)}: name the one."
         )
+    if isinstance(labels, xr.DataArray):
+        labels = labels.transpose(*(dim for dim in ("chain", "draw", "sample") if dim in labels.dims), ...)
     array = np.asarray(as_real_array(labels, "labels"))
     if array.ndim < 2 or not array.size:
         raise SymmetryError(

@@ -36,7 +36,7 @@ from numpyro_symmetry.symmetry import (
     num_transpositions,
 )
 from numpyro_symmetry.symmetry.arguments import is_option, refuse_tracers
-from numpyro_symmetry.symmetry.pytrees import real_arrays, refuse_other_structure, uncompared, with_arrays
+from numpyro_symmetry.symmetry.pytrees import as_sites, real_arrays, refuse_other_structure, uncompared, with_arrays
 from numpyro_symmetry.symmetry.shown import as_html
 
 # members that the others are brought to at first, and how many of these searches are carried on
@@ -179,7 +179,7 @@ def merge(solutions: Sequence[Any], symmetry: Symmetry, *, how: str | How = "mea
     moved = [_moved(bound, element, item) for element, item in zip(elements, items, strict=True)]
     first = solutions[0]
     return Merge(
-        merged=_as_given(first, chosen.merged(moved)),
+        merged=_as_given(first, _with_whole_numbers(chosen.merged(moved), moved, first, symmetry)),
         members=tuple(_as_given(*pair) for pair in zip(solutions, moved, strict=True)),
         elements=jax.tree.map(lambda *parts: jnp.stack(parts), *elements),
         distances_before=_distances(seen),
@@ -238,6 +238,21 @@ def _in_order(item: Any, first: Any) -> Any:
         if item[site].shape != first[site].shape:
             raise SymmetryError(f"site {site!r} has shape {item[site].shape}, and {first[site].shape} in solution 0.")
     return {site: item[site] for site in first}
+
+
+def _with_whole_numbers(merged: Any, moved: list[Any], first: Any, symmetry: Symmetry) -> Any:
+    """What was merged, with those of the first where a site or a leaf holds whole numbers, which have no mean."""
+    if isinstance(merged, Gaussian):
+        return merged
+    given = as_sites(first, symmetry.axes)
+    whole = [site for site in merged if not jnp.issubdtype(np.asarray(given[site]).dtype, jnp.inexact)]
+    for site in () if is_tree(first, symmetry.axes) else whole:
+        if any((item[site] != moved[0][site]).any() for item in moved):
+            raise SymmetryError(
+                f"Site {site!r} holds values of type {np.asarray(given[site]).dtype} that differ between solutions: "
+                "whole numbers have no mean among them. Pass floats."
+            )
+    return merged | {site: moved[0][site] for site in whole}
 
 
 def _as_given(solution: Any, item: Any) -> Any:

@@ -328,3 +328,17 @@ def test_what_is_refused(name):
     call, error, message = REFUSED[name]
     with pytest.raises(error, match=message):
         call()
+
+
+def test_whole_numbers_have_no_mean():
+    symmetry = Symmetry.mixture("loc")
+    differing = {"loc": np.array([1, 5, 9])}, {"loc": np.array([9.5, 2.5, 6.5])}
+    for members in (differing, ({"loc": np.array([1, 5, 9])}, {"loc": np.array([9, 2, 6])})):
+        with pytest.raises(SymmetryError, match="'loc' holds values of type int64.*Pass floats"):
+            merge(members, symmetry)
+    # a tree's are those of the first, in its labels
+    trees = [{"a": {"w": np.array([0.0, 3.0]), "mask": np.array([True, False])}}, None]
+    trees[1] = {"a": {"w": np.array([3.5, 0.5]), "mask": np.array([True, True])}}
+    merged = merge(trees, Symmetry({"a.w": ("u",), "a.mask": ("u",)})).merged["a"]
+    assert merged["mask"].tolist() == [True, False]
+    np.testing.assert_allclose(merged["w"], [0.25, 3.25])

@@ -7,6 +7,7 @@ import math
 
 import numpy as np
 import pytest
+import xarray as xr
 
 from numpyro_symmetry import SymmetryError
 from numpyro_symmetry.diagnostics import coclustering, point_partition
@@ -116,3 +117,10 @@ def test_labels_are_whole_numbers(call, labels, words):
 def test_distances_by_name(distance):
     with pytest.raises(ValueError, match="'variation_of_information', 'binder'"):
         point_partition([[0, 1]], distance=distance)
+
+
+def test_labelled_arrays_come_in_any_order():
+    labels = xr.DataArray(np.random.default_rng(0).integers(0, 3, (2, 5, 4)), dims=("chain", "draw", "datum"))
+    turned = labels.transpose("datum", "draw", "chain")
+    np.testing.assert_array_equal(coclustering(turned), coclustering(labels.values))
+    np.testing.assert_array_equal(point_partition(turned).labels, point_partition(labels.values).labels)
