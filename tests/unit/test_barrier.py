@@ -104,7 +104,7 @@ def test_what_is_no_barrier_is_not_plotted(given):
         (({"w": np.ma.array([0.0], mask=[1])}, {"w": [0.0]}), {}, SymmetryError, "Site 'w' is a masked array"),
         (({"p": {"w": 0.0}}, {"p": {"w": 0.0}}), {}, SymmetryError, r"mappings at \['p'\].*leaves are arrays"),
         (({"w": "a"}, {"w": "b"}), {}, SymmetryError, "Site 'w': expected real numbers"),
-        ((3.0, {"w": 0.0}), {}, SymmetryError, "expects values by site.*got float"),
+        ((3.0, {"w": 0.0}), {}, SymmetryError, "Expected values by site.*got float"),
         (
             (jax.tree.map(np.negative, gaussian(0.0, 1.0)), gaussian(0.0, 1.0)),
             {},
