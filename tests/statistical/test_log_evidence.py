@@ -360,7 +360,7 @@ def test_a_symmetrized_guide_has_its_correction():
         ({"loc": np.ma.masked_greater(DRAWS, 1.0)}, "'loc' is a masked array"),
         ({"loc": DRAWS + 0j}, "expected real numbers"),
         ({"loc": np.ones((2, 50))}, "no volume"),
-        (7, "expects a dict"),
+        (7, "expected in a dict"),
     ],
     ids="missing site,shape,NaN,few draws,no draws,empty,masked,complex,constant,no container".split(","),
 )

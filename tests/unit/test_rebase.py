@@ -376,7 +376,7 @@ class State(NamedTuple):
         ({s: v[:, :0] for s, v in VALUES.items()}, {"num_leading_dims": 2}, "no draws"),
         ({}, {}, "no draws: the dict is empty"),
         ([], {}, "an empty list"),
-        ([VALUES["loc"]], {}, "expects a dict.* a list of ndarray: members of an ensemble are dicts"),
+        ([VALUES["loc"]], {}, "expected in a dict.* a list of ndarray: members of an ensemble are dicts"),
         ((VALUES["loc"], VALUES["scale"]), {}, r"the parts of one position get names, dict\(zip"),
         (State(VALUES, 0.0), {}, "the state State of a sampler: pass its positions by site, states.position"),
         ({"params": VALUES}, {}, r"acts on sites \['weights', .* holds arrays at \['params.loc', .*paths"),
