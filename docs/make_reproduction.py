@@ -13,7 +13,7 @@ from tests.reproduction.verdicts import Claim, judge  # noqa: E402
 
 HEAD = """# What holds of the papers
 
-Claims of Gelberg et al. (2024, [arXiv:2408.05496](https://arxiv.org/abs/2408.05496)), Rossi et al. (2023,
+For those who know the papers, and wonder what of them can be relied on. Claims of Gelberg et al. (2024, [arXiv:2408.05496](https://arxiv.org/abs/2408.05496)), Rossi et al. (2023,
 [arXiv:2310.10171](https://arxiv.org/abs/2310.10171)) and Xiao et al. (2023,
 [arXiv:2401.00611](https://arxiv.org/abs/2401.00611)), each with what was run here and what came out. This page is written by
 `docs/make_reproduction.py` from the runs recorded in `tests/reproduction/results`, with versions and, but for the oldest (Rossi,
