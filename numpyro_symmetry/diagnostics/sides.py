@@ -85,7 +85,7 @@ class Asked(NamedTuple):
     num_leading_dims: int | None
     rng_key: Array
     num_draws: int
-    args: tuple
+    args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
 
 

@@ -37,7 +37,7 @@ _ROUNDING = 1e-3
 
 
 def find_activations(
-    function: Callable, args: tuple, symmetry: Symmetry, *, argnum: int = 0
+    function: Callable, args: tuple[Any, ...], symmetry: Symmetry, *, argnum: int = 0
 ) -> Callable[[Any], dict[str, Array]]:
     r"""What every unit of a symmetry computes on data, as a function of the parameters alone.
 

@@ -71,7 +71,7 @@ class SymmetryCheck(NamedTuple):
 def check_symmetry(
     model: Callable,
     symmetry: Symmetry,
-    model_args: tuple = (),
+    model_args: tuple[Any, ...] = (),
     model_kwargs: Mapping[str, Any] | None = None,
     *,
     part: str = "joint",

@@ -61,7 +61,7 @@ from numpyro_symmetry.symmetry.pytrees import ties_of
 
 def find_symmetry(
     model: Callable,
-    model_args: tuple = (),
+    model_args: tuple[Any, ...] = (),
     model_kwargs: Mapping[str, Any] | None = None,
     *,
     argnum: int | None = None,

@@ -50,7 +50,7 @@ class Question(NamedTuple):
     """
 
     model: Callable
-    args: tuple
+    args: tuple[Any, ...]
     kwargs: dict[str, Any]
     key: Array
     rng: np.random.Generator
@@ -104,7 +104,7 @@ def read_question_of_function(what: str, function: Any, args: Any, argnum: Any) 
     return read_question(what, function, args, None, None, as_count(argnum, "argnum", minimum=0))
 
 
-def _named_leaves(args: tuple, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+def _named_leaves(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     named = {}
     for name, tree in (("model_args", args), ("model_kwargs", kwargs)):
         leaves = jax.tree_util.tree_leaves_with_path(tree)

@@ -134,7 +134,7 @@ _NOT_DRAWS = (
 )
 
 
-def find_scaling(function: Callable, args: tuple, symmetry: Symmetry, *, argnum: int = 0) -> Scaling:
+def find_scaling(function: Callable, args: tuple[Any, ...], symmetry: Symmetry, *, argnum: int = 0) -> Scaling:
     r"""Find the groups of units that may be scaled without a change of a function's outputs, as ReLU units may.
 
     Of each group the power of :math:`c` by which every site goes with its units' scale is read off differences of the

@@ -14,7 +14,7 @@ Knows arrays by site and which of their axes move; no estimators.
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -156,7 +156,7 @@ def unit_axis(symmetry: Symmetry, site: str) -> int:
     return _axes(symmetry, site)[-1][0]
 
 
-def _axes(symmetry: Symmetry, site: str) -> list:
+def _axes(symmetry: Symmetry, site: str) -> list[Any]:
     return [(position, axis) for position, axis in enumerate(symmetry.opened(site)) if axis.group is not None]
 
 

@@ -321,7 +321,12 @@ def _refuse_outside(trace: Trace, unconstrained: Mapping[str, Any], latents: Map
 
 
 def _refuse_other_sites(
-    guide: AutoSymmetrized, params: Mapping[str, Any], sites: list[str], rng_key: Array, args: tuple, kwargs: dict
+    guide: AutoSymmetrized,
+    params: Mapping[str, Any],
+    sites: list[str],
+    rng_key: Array,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
 ) -> None:
     """Refuse a guide that draws other sites than the model has, or parameters that are of neither."""
     drawn = trace_model(guide.base, args, kwargs, rng_key)

@@ -75,7 +75,7 @@ def log_weights(
     params: Mapping[str, Any],
     draws: Mapping[str, ArrayLike],
     is_own: ArrayLike,
-    args: tuple = (),
+    args: tuple[Any, ...] = (),
     kwargs: Mapping[str, Any] | None = None,
     *,
     num_permutations: int = 16,

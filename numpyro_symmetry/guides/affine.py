@@ -76,7 +76,7 @@ def as_rows(values: Array, num_outputs: int) -> Array:
 
 
 def trace_given(
-    model: Callable, args: tuple, kwargs: Mapping[str, Any], data: Mapping[str, Any], *, seed: Any = 0
+    model: Callable, args: tuple[Any, ...], kwargs: Mapping[str, Any], data: Mapping[str, Any], *, seed: Any = 0
 ) -> Trace:
     """Trace of a model at given values; only parameters of it that are not given are seen outside."""
     with (
@@ -102,7 +102,7 @@ def observations(trace: Trace) -> dict[str, Observation]:
 
 def read(
     model: Callable,
-    args: tuple,
+    args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
     given: Mapping[str, Array],
     sites: Sequence[str],
@@ -133,7 +133,7 @@ def read(
 
 def predictors_given(
     model: Callable,
-    args: tuple,
+    args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
     given: Mapping[str, Array],
     sites: Sequence[str],
@@ -150,7 +150,7 @@ def predictors_given(
 
 def parts_given(
     model: Callable,
-    args: tuple,
+    args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
     given: Mapping[str, Array],
     sites: Sequence[str],
@@ -243,7 +243,7 @@ class Reading(NamedTuple):
 Reader = Callable[[Mapping[str, Any]], Reading]
 
 
-def reader(model: Callable, args: tuple, kwargs: Mapping[str, Any]) -> Reader:
+def reader(model: Callable, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Reader:
     """Read a model at values of all latent sites; compiled once for however many places."""
 
     def at(values: Mapping[str, Any]) -> Reading:

@@ -242,7 +242,7 @@ class AutoConditional(AutoGuide):
 
     # ---- private -----------------------------------------------------------------------------------------------
 
-    def _parameter_sites(self, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
+    def _parameter_sites(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """The parameters of the guide, with shapes in place of values."""
         if self.source is None:
             raise SymmetryError(
@@ -256,7 +256,7 @@ class AutoConditional(AutoGuide):
         jax.eval_shape(run, jax.random.key(0))
         return found
 
-    def _draw_others(self, args: tuple, kwargs: dict[str, Any]) -> dict[str, Array]:
+    def _draw_others(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Array]:
         assert self.source is not None
         with handlers.trace() as trace:
             self.base(*args, **kwargs)
@@ -273,7 +273,7 @@ class AutoConditional(AutoGuide):
             )
         return given
 
-    def _set_up(self, args: tuple, kwargs: dict[str, Any]) -> None:
+    def _set_up(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         # under jit whatever is made is traced, data that the model holds itself too
         if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((args, kwargs, jnp.zeros(())))):
             raise SymmetryError(

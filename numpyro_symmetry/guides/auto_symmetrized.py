@@ -343,20 +343,20 @@ class AutoSymmetrized(AutoGuide):
 
     # ---- private -------------------------------------------------------------------------------------------------
 
-    def _trace_of_base(self, rng_key: Array, args: tuple, kwargs: dict) -> Trace:
+    def _trace_of_base(self, rng_key: Array, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Trace:
         try:
             return trace_model(self.base, args, kwargs, rng_key)
         except TypeError as error:
             refuse_misfit(self.model, args, kwargs, error)
             raise
 
-    def _set_up(self, trace: Trace, args: tuple, kwargs: dict) -> None:
+    def _set_up(self, trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         found = set_up(self.base, self.model, self._options, trace, args, kwargs)
         self.symmetry, self.layout, self.model_trace, self._parameters, self.max_features = found
         self._compiled = None
 
     def _refuse_wrong_parameters(
-        self, params: Any, args: tuple = (), kwargs: dict | None = None, *, model_too: bool = False
+        self, params: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None, *, model_too: bool = False
     ) -> None:
         if self._parameters is not None:
             of_guide, of_model = self._parameters

@@ -148,7 +148,7 @@ class AutoUnitNormal(AutoGuide):
             raise ValueError(f"init_scale must be positive and finite; got {init_scale!r}.")
         super().__init__(model, prefix=prefix, init_loc_fn=init_loc_fn, create_plates=create_plates)
         self.symmetry = symmetry
-        self.rank = as_count_or_auto(rank, "rank", "a full covariance")
+        self.rank: int | str | None = as_count_or_auto(rank, "rank", "a full covariance")
         # a guide around this one may hide sites of the model, and so some of what its symmetry is read from
         self._whole = model
         self._init_scale = init_scale
@@ -279,7 +279,7 @@ class AutoUnitNormal(AutoGuide):
         assert self._others is not None
         return self._others._postprocess_fn(unconstrained)  # pyright: ignore[reportReturnType]
 
-    def _set_up(self, args: tuple, kwargs: dict[str, Any]) -> None:
+    def _set_up(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         symmetry = self._units(args, kwargs)
         others = AutoNormal(
             self.model,
@@ -312,7 +312,7 @@ class AutoUnitNormal(AutoGuide):
             return None if numbers <= _MOST_NUMBERS else _RANK
         return self.rank
 
-    def _units(self, args: tuple, kwargs: dict[str, Any]) -> Symmetry:
+    def _units(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Symmetry:
         """The symmetry whose groups' units are meant, bound."""
         if self.symmetry is not None:
             trace = trace_model(self._whole, args, kwargs, jax.random.key(0))

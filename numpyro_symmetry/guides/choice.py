@@ -57,7 +57,7 @@ class Choice(NamedTuple):
     reasons: dict[str, str]
 
 
-def choose(model: Callable, asked: Asked, args: tuple, kwargs: dict[str, Any]) -> Choice:
+def choose(model: Callable, asked: Asked, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Choice:
     """The sites of a model that follow the others: those asked for, or all that do jointly.
 
     Raises

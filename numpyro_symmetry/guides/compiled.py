@@ -46,10 +46,10 @@ class Arguments(NamedTuple):
     arrays: list[Any]
     rest: list[Any]
     structure: Any
-    settings: tuple | None
+    settings: tuple[Any, ...] | None
 
     @staticmethod
-    def of(args: tuple, kwargs: dict[str, Any]) -> Arguments:
+    def of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
         """Take arguments apart, into containers of our own: the caller's may change."""
         found, structure = jax.tree_util.tree_flatten_with_path((args, kwargs))
         refuse_masked({jax.tree_util.keystr(path[1:]): leaf for path, leaf in found}, "Argument")
@@ -59,12 +59,12 @@ class Arguments(NamedTuple):
         settings = (structure, *((type(leaf), leaf) for leaf in rest)) if lasting else None
         return Arguments([leaf for leaf in leaves if _is_array(leaf)], rest, structure, settings)
 
-    def whole(self, arrays: list[Any]) -> tuple[tuple, dict[str, Any]]:
+    def whole(self, arrays: list[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments with these arrays in them."""
         remaining = iter(arrays)
         return jax.tree.unflatten(self.structure, [next(remaining) if x is None else x for x in self.rest])
 
-    def digest(self) -> tuple:
+    def digest(self) -> tuple[Any, ...]:
         """What the numbers in the arrays are known by."""
         return tuple((a.shape, str(a.dtype), hashlib.blake2b(np.asarray(a).tobytes()).digest()) for a in self.arrays)
 
@@ -84,8 +84,8 @@ class Compiled(NamedTuple):
         ``(keys, given, arrays)`` to results ``(keys, ...)``.
     """
 
-    settings: tuple | None
-    digest: tuple | None
+    settings: tuple[Any, ...] | None
+    digest: tuple[Any, ...] | None
     function: Any
     run: Callable[[Array, Any, list[Any]], Any]
 
@@ -96,7 +96,7 @@ def run_compiled(
     keys: Array,
     given: Any,
     arguments: Arguments,
-    settings: tuple,
+    settings: tuple[Any, ...],
     *,
     progress_bar: bool,
 ) -> tuple[Compiled, Any]:

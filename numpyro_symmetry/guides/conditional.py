@@ -95,7 +95,7 @@ class FromObservations(NamedTuple):
     num_steps: int
 
     def read(
-        self, model: Callable, args: tuple, kwargs: dict[str, Any], given: dict[str, Array], prefix: str
+        self, model: Callable, args: tuple[Any, ...], kwargs: dict[str, Any], given: dict[str, Array], prefix: str
     ) -> Conditional:
         """Priors, mean and precision of the sites at values of the others."""
         start = trace_given(model, args, kwargs, given)
@@ -159,7 +159,7 @@ class FromInducing(NamedTuple):
     num_outputs: int
 
     def read(
-        self, model: Callable, args: tuple, kwargs: dict[str, Any], given: dict[str, Array], prefix: str
+        self, model: Callable, args: tuple[Any, ...], kwargs: dict[str, Any], given: dict[str, Array], prefix: str
     ) -> Conditional:
         """Priors, mean and precision of the sites at values of the others."""
         name = f"{prefix}_{self.sites[0]}"
@@ -201,7 +201,7 @@ def _follow(sites: tuple[str, ...]) -> str:
 
 def linear_quantities(
     model: Callable,
-    args: tuple,
+    args: tuple[Any, ...],
     kwargs: dict[str, Any],
     given: Mapping[str, Array],
     sites: tuple[str, ...],
@@ -219,8 +219,12 @@ def linear_quantities(
 
 
 def with_inputs(
-    model: Callable, args: tuple, kwargs: dict[str, Any], inputs: Mapping[str, Array], dropped: tuple[str, ...]
-) -> tuple[tuple, dict[str, Any]]:
+    model: Callable,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    inputs: Mapping[str, Array],
+    dropped: tuple[str, ...],
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Arguments of a model with inputs in place of the data's, and without observations."""
     bound = _signature(model).bind(*args, **kwargs)
     for name in dropped:
@@ -230,13 +234,13 @@ def with_inputs(
     return bound.args, bound.kwargs
 
 
-def named_arguments(model: Callable, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
+def named_arguments(model: Callable, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     """Arguments of a model by name."""
     return dict(_signature(model).bind(*args, **kwargs).arguments)
 
 
 def inducing_inputs(
-    inducing: Any, model: Callable, args: tuple, kwargs: dict[str, Any], dropped: tuple[str, ...]
+    inducing: Any, model: Callable, args: tuple[Any, ...], kwargs: dict[str, Any], dropped: tuple[str, ...]
 ) -> dict[str, Array]:
     """Inducing inputs by argument: of an array, the first; of a number, so many rows of it.
 
@@ -287,7 +291,7 @@ def _is_array(value: Any) -> bool:
 
 
 def holders_of_observations(
-    model: Callable, args: tuple, kwargs: dict[str, Any], observed: Mapping[str, Any]
+    model: Callable, args: tuple[Any, ...], kwargs: dict[str, Any], observed: Mapping[str, Any]
 ) -> tuple[str, ...]:
     """Names of the arguments whose arrays are observed as they are."""
     values = [np.asarray(site["value"]) for site in observed.values()]
@@ -304,7 +308,7 @@ def holders_of_observations(
 
 def start_of_inducing(
     model: Callable,
-    args: tuple,
+    args: tuple[Any, ...],
     kwargs: dict[str, Any],
     place: Mapping[str, Any],
     sites: tuple[str, ...],

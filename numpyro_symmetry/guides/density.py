@@ -27,13 +27,15 @@ def latent_values(trace: Trace) -> dict[str, Array]:
     }
 
 
-def trace_at(guide: Any, trace: Trace, values: Mapping[str, Array], args: tuple, kwargs: dict) -> Trace:
+def trace_at(
+    guide: Any, trace: Trace, values: Mapping[str, Array], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Trace:
     """Trace of the guide at given constrained values, its parameters and plates as in ``trace``."""
     return trace_model(guide, args, kwargs, jax.random.key(0), settings_of(trace) | entered(guide, values))
 
 
 def log_density_by_site(
-    guide: Any, trace: Trace, values: Mapping[str, Array], args: tuple, kwargs: dict
+    guide: Any, trace: Trace, values: Mapping[str, Array], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> dict[str, Array]:
     """Log density of the guide at given constrained values, its parameters and plates as in ``trace``."""
     return {
@@ -55,12 +57,12 @@ def unrecovered_sites(guide: Any, trace: Trace) -> list[str]:
     return [name for name, site in trace.items() if is_latent(site) and name not in known]
 
 
-def latents_are_independent(guide: Any, trace: Trace, args: tuple, kwargs: dict) -> bool:
+def latents_are_independent(guide: Any, trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether no latent's distribution depends on another latent."""
     return not any(dependencies(guide, trace, args, kwargs).values())
 
 
-def dependencies(guide: Any, trace: Trace, args: tuple, kwargs: dict) -> dict[str, set[str]]:
+def dependencies(guide: Any, trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, set[str]]:
     """Latent site with a distribution of its own -> the other latents on which that depends, read off the program."""
     values = latent_values(trace)
     own = own_sites(guide, trace)

@@ -50,7 +50,9 @@ class Target(NamedTuple):
     summed_out: list[str]
     analytic: bool
 
-    def __call__(self, rng_key: Array, params: Mapping[str, Any], args: tuple, kwargs: dict[str, Any]) -> Particles:
+    def __call__(
+        self, rng_key: Array, params: Mapping[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Particles:
         """Numbers of one draw; parameters constrained, as from ``SVI.get_params``."""
         key_guide, key_model, key_information = jax.random.split(rng_key, 3)
         guide_trace = self._guide_trace(key_guide, params, args, kwargs)
@@ -70,7 +72,12 @@ class Target(NamedTuple):
         return not any(subsampled_plates(trace, name) for name, site in trace.items() if site["type"] == "sample")
 
     def refuse_infinite(
-        self, particles: Particles, keys: Array, params: Mapping[str, Any], args: tuple, kwargs: dict[str, Any]
+        self,
+        particles: Particles,
+        keys: Array,
+        params: Mapping[str, Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
     ) -> None:
         """Refuse draws with no finite log joint, and say which site is to blame.
 
@@ -101,20 +108,22 @@ class Target(NamedTuple):
             "(numpyro.handlers.mask), and keep the guide within the model's support."
         )
 
-    def _guide_trace(self, key: Array, params: Mapping[str, Any], args: tuple, kwargs: dict[str, Any]) -> Trace:
+    def _guide_trace(
+        self, key: Array, params: Mapping[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Trace:
         seeded = handlers.substitute(handlers.seed(self.guide, key), data=dict(params))
         with handlers.block():
             return handlers.trace(seeded).get_trace(*args, **kwargs)
 
     def _model_trace(
-        self, key: Array, guide_trace: Trace, params: Mapping[str, Any], args: tuple, kwargs: dict[str, Any]
+        self, key: Array, guide_trace: Trace, params: Mapping[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Trace:
         replayed = handlers.replay(handlers.seed(self.model, key), trace=guide_trace)  # pyright: ignore[reportArgumentType]
         with handlers.block():
             return handlers.trace(handlers.substitute(replayed, data=dict(params))).get_trace(*args, **kwargs)
 
     def _enumerated(
-        self, key: Array, guide_trace: Trace, params: Mapping[str, Any], args: tuple, kwargs: dict[str, Any]
+        self, key: Array, guide_trace: Trace, params: Mapping[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Array:
         """Log joint with discrete sites summed out, less the guide's log density."""
         latents = latent_values(guide_trace)

@@ -77,7 +77,9 @@ class Follows(NamedTuple):
         return axes_of_groups({site: entries}, rest).get(site, (None,) * num_axes(entries))
 
 
-def equivariant_sites(guide: Any, symmetry: Symmetry, trace: Trace, args: tuple, kwargs: dict[str, Any]) -> Verdicts:
+def equivariant_sites(
+    guide: Any, symmetry: Symmetry, trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Verdicts:
     """Whether sites whose distribution depends on relabelled ones follow these, or stay as they are if none moves them.
 
     Parameters
@@ -147,7 +149,7 @@ def _changes(
     elements: Mapping[str, list[Element]],
     keys: Array,
     data: dict[str, Any],
-    args: tuple,
+    args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> dict[str, dict[str, tuple[Array, Array]]]:
     """How much log densities change if all sites are relabelled together, and if only the others are.

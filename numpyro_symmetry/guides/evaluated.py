@@ -92,11 +92,11 @@ def elbo_bounds(
     return summarise(particles, guide.layout.symmetry.log_order(), is_whole=target.is_whole)
 
 
-def _target(guide: Any, num_permutations: int, args: tuple, kwargs: dict) -> Target:
+def _target(guide: Any, num_permutations: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Target:
     layout = guide.layout
     assert layout is not None
 
-    def information(key: Array, trace: Trace, args: tuple, kwargs: dict) -> Array:
+    def information(key: Array, trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Array:
         if not layout.symmetry.groups:
             return jnp.zeros(2)
         options = {"estimator": "tight", "bound": "both", "num_permutations": num_permutations}

@@ -33,8 +33,8 @@ class GaussianGiven(dist.Distribution):
         the mean of this one falls by S times as much.
     """
 
-    arg_constraints: dict = {}
-    reparametrized_params: list = []
+    arg_constraints: dict[str, Any] = {}
+    reparametrized_params: list[Any] = []
     pytree_data_fields = ("loc", "precision", "prior", "lowered_by")
 
     def __init__(

@@ -28,7 +28,7 @@ class Given:
     """
 
     guide: Callable
-    args: tuple = ()
+    args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
 
     def __repr__(self) -> str:

@@ -118,7 +118,7 @@ class GivenGaussian(AutoGuide):
 
     # ---- private -----------------------------------------------------------------------------------------------
 
-    def _held(self, args: tuple = (), kwargs: Mapping[str, Any] = MappingProxyType({})) -> AutoGuide:
+    def _held(self, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] = MappingProxyType({})) -> AutoGuide:
         """The guide that draws; set up at the first call."""
         if self.base is None:
             self._set_up(args, dict(kwargs))
@@ -128,7 +128,7 @@ class GivenGaussian(AutoGuide):
     def _with(self, params: Mapping[str, Any]) -> dict[str, Any]:
         return {**params, **{name: jnp.asarray(value) for name, value in self._numbers.items()}}
 
-    def _set_up(self, args: tuple, kwargs: dict[str, Any]) -> None:
+    def _set_up(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         key, trace = jax.random.key(0), trace_model(self.model, args, kwargs, jax.random.key(0))
         latent = latent_of(trace)
         loc = {site: np.asarray(value, float) for site, value in self.gaussian.loc.items()}
@@ -150,7 +150,7 @@ class GivenGaussian(AutoGuide):
         numbers = numbers_of(gaussian, base, loc)
         self.prototype_trace, self.base, self._numbers = base.prototype_trace, base, numbers
 
-    def _cut(self, trace: Any, args: tuple, kwargs: dict) -> tuple[Any, Symmetry | None]:
+    def _cut(self, trace: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Symmetry | None]:
         """The same Gaussian as far apart as it falls, and the symmetry whose units its blocks are."""
         gaussian = self.gaussian
         if isinstance(gaussian, DiagonalGaussian):

@@ -22,11 +22,18 @@ _compiled = jax.jit(information, static_argnames=("symmetry", "estimator", "num_
 class LogFactor(dist.Unit):
     """A `Unit` that TraceGraph_ELBO differentiates: it stops gradients of sites that claim no reparametrisation."""
 
-    reparametrized_params = ["log_factor"]
+    reparametrized_params: list[str] = ["log_factor"]
 
 
 def information_at(
-    base: Any, layout: Layout, trace: Trace, args: tuple, kwargs: dict, *, rng_key: Array | None, **options: Any
+    base: Any,
+    layout: Layout,
+    trace: Trace,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    *,
+    rng_key: Array | None,
+    **options: Any,
 ) -> Array:
     """Mutual information of the draw in a base guide's trace, nats; options as in `information`."""
     draw = draw_of(trace, layout)

@@ -103,8 +103,8 @@ def lay_out(
     trace: Trace,
     supports: Mapping[str, constraints.Constraint],
     guide: object,
-    args: tuple,
-    kwargs: dict,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
     follows: Follows,
 ) -> Layout:
     """Choose coordinates for every touched site that does not follow, and see whether the guide factorises in them."""
@@ -179,7 +179,12 @@ def _acts_within(entries: tuple[AxisEntry, ...], support: Any) -> bool:
 
 
 def density_of(
-    guide: Any, trace: Trace, layout: Layout, args: tuple, kwargs: dict, rng_key: Array | None = None
+    guide: Any,
+    trace: Trace,
+    layout: Layout,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    rng_key: Array | None = None,
 ) -> Density:
     """The guide's density, read at the draw of its trace; the key is for moments of one that does not factorise."""
     if layout.density is Factorised:
@@ -198,7 +203,13 @@ def density_of(
 
 
 def draws_of(
-    rng_key: Array, guide: Any, trace: Trace, layout: Layout, args: tuple, kwargs: dict, num_draws: int
+    rng_key: Array,
+    guide: Any,
+    trace: Trace,
+    layout: Layout,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    num_draws: int,
 ) -> dict[str, Array]:
     """Coordinates of fresh draws of the guide, ``(num_draws, *event)``, its parameters and plates as in ``trace``.
 
@@ -216,7 +227,9 @@ def draws_of(
     return jax.vmap(draw)(jax.random.split(rng_key, num_draws))
 
 
-def _alike(rng_key: Any, guide: Any, trace: Trace, layout: Layout, args: tuple, kwargs: dict) -> GaussianFactors:
+def _alike(
+    rng_key: Any, guide: Any, trace: Trace, layout: Layout, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> GaussianFactors:
     """Gaussians of the moments of the guide's marginals, where they are known, and elsewhere of a few of its draws."""
     known = {
         site: moments

@@ -38,7 +38,7 @@ class Origin:
     arguments: Any
 
     @classmethod
-    def of(cls, model_trace: Trace, args: tuple, kwargs: dict[str, Any]) -> Origin:
+    def of(cls, model_trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Origin:
         """What one draw is of; no leading dimension."""
         latents = {site: jnp.shape(value) for site, value in latent_values(model_trace).items()}
         observed = {name: fingerprint(site["value"]) for name, site in observed_of(model_trace).items()}

@@ -56,7 +56,7 @@ def refuse_guides_without_density(guide: object) -> None:
 
 
 def refuse_hidden_sites(
-    model: Callable, model_trace: Trace, is_given: bool, name: str, args: tuple, kwargs: dict
+    model: Callable, model_trace: Trace, is_given: bool, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
     """Refuse a model some of whose sites are hidden from the guide, and so from us: its joint is another.
 
@@ -174,7 +174,7 @@ def refuse_plate_around_everything(model_trace: Trace) -> None:
         )
 
 
-def verify_densities(guide: Any, trace: Trace, layout: Layout, args: tuple, kwargs: dict) -> Layout:
+def verify_densities(guide: Any, trace: Trace, layout: Layout, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Layout:
     """Check numerically that the guide's density can be read at moved values, and that the fast path agrees with it."""
     if unrecovered := unrecovered_sites(guide, trace):
         raise UnsupportedGuideError(

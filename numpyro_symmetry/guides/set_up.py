@@ -67,7 +67,9 @@ class SetUp(NamedTuple):
     max_features: int | None
 
 
-def set_up(base: Any, model: Callable, options: Options, trace: Trace, args: tuple, kwargs: dict[str, Any]) -> SetUp:
+def set_up(
+    base: Any, model: Callable, options: Options, trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> SetUp:
     """Find the symmetry if none is given, check all that can be checked, and lay out the guide's density.
 
     Raises
@@ -117,7 +119,7 @@ def _laid_out(
     base: Any,
     trace: Trace,
     supports: Mapping[str, Any],
-    args: tuple,
+    args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Layout:
     """The layout with the most sites left out: group by group only where the guide then factorises.
@@ -136,7 +138,7 @@ def _laid_out(
 
 
 def _enough_features(
-    base: Any, estimator: str | Estimator, trace: Trace, layout: Layout, args: tuple, kwargs: dict[str, Any]
+    base: Any, estimator: str | Estimator, trace: Trace, layout: Layout, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> int | None:
     """As many features as the sequential bound needs where the guide starts; all, undrawn, of narrow sites."""
     parts = sequential_parts(estimator, layout.of_coordinates, layout.density)
@@ -158,7 +160,7 @@ def _refuse(
     trace: Trace,
     model: Callable,
     model_trace: Trace,
-    args: tuple,
+    args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> None:
     """What stands in the way of averaging over a group that has elements."""
@@ -171,7 +173,7 @@ def _refuse(
             warn(f"The symmetry could not be proved: {verdict.reason}")
 
 
-def _found(model: Callable, signs: bool, drawn: Any, args: tuple, kwargs: dict[str, Any]) -> Symmetry:
+def _found(model: Callable, signs: bool, drawn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Symmetry:
     """What the model's symmetry is on the sites that the guide draws."""
     found = find_symmetry(model, args, kwargs, signs=signs)
     moved = {name: [s for s, entries in found.axes.items() if name in names_in(entries)] for name in found.groups}

@@ -139,7 +139,9 @@ def refuse_subsampled(trace: Trace) -> None:
             )
 
 
-def refuse_chance(model: Callable, args: tuple, kwargs: dict[str, Any], trace: Trace, place: Mapping[str, Any]) -> None:
+def refuse_chance(
+    model: Callable, args: tuple[Any, ...], kwargs: dict[str, Any], trace: Trace, place: Mapping[str, Any]
+) -> None:
     """Refuse models that draw what no guide sees, such as sites that are hidden by `block`."""
     plates = {name: site["value"] for name, site in trace.items() if site["type"] == "plate"}
 

@@ -78,8 +78,8 @@ class UnitNormal(dist.Distribution):
         a unit share of its density is spread evenly over them.
     """
 
-    arg_constraints: dict = {}
-    reparametrized_params: list = ["loc", "scale", "given"]
+    arg_constraints: dict[str, Any] = {}
+    reparametrized_params: list[Any] = ["loc", "scale", "given"]
     pytree_data_fields = ("loc", "scale", "given")
     pytree_aux_fields = ("axis", "units")
 

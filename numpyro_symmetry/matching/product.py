@@ -113,8 +113,8 @@ class Tables:
     def __init__(self, members: Sequence[Gaussian], rest: Natural, symmetry: Symmetry) -> None:
         self.symmetry, self.loc = symmetry, members[0].loc
         self.naturals = [Natural.of(member) for member in members]
-        self.all = reduce(Natural.plus, self.naturals[1:], rest)
-        self.view = PlainView.of(symmetry, {site: np.asarray(x) for site, x in self.loc.items()})
+        self.all: Natural = reduce(Natural.plus, self.naturals[1:], rest)
+        self.view: PlainView = PlainView.of(symmetry, {site: np.asarray(x) for site, x in self.loc.items()})
         self.groups = self.view.symmetry.groups
         self.opened = {piece: self.view.symmetry.opened(piece) for piece in self.view.symmetry.axes}
         # of correlated members tables are those of their diagonals

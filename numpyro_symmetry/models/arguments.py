@@ -39,7 +39,9 @@ def as_model(model: Any) -> Callable:
     return model
 
 
-def refuse_misfit(model: Callable, args: tuple, kwargs: Mapping[str, Any], error: TypeError | None = None) -> None:
+def refuse_misfit(
+    model: Callable, args: tuple[Any, ...], kwargs: Mapping[str, Any], error: TypeError | None = None
+) -> None:
     """Say in terms of ``model_args`` that a model was called with too few or too many arguments; else say nothing.
 
     Raises
@@ -64,7 +66,7 @@ def refuse_misfit(model: Callable, args: tuple, kwargs: Mapping[str, Any], error
         ) from error
 
 
-def refuse_no_sites(model: Callable, args: tuple, kwargs: Mapping[str, Any]) -> None:
+def refuse_no_sites(model: Callable, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
     """Refuse a function without latent sites and parameters.
 
     Raises
@@ -92,7 +94,7 @@ def refuse_no_sites(model: Callable, args: tuple, kwargs: Mapping[str, Any]) -> 
     )
 
 
-def _position(args: tuple, kwargs: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+def _position(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     """Names and shapes of a log density's values, if its first argument is a mapping to arrays."""
     first = next(iter((*args, *kwargs.values())), None)
     if not isinstance(first, Mapping):

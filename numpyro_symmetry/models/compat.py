@@ -19,7 +19,7 @@ _CALLED = ("jaxpr", "call_jaxpr", "fun_jaxpr")
 # ---- JAX: programs ---------------------------------------------------------------------------------------------------
 
 
-def bind_params(primitive: Any, params: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
+def bind_params(primitive: Any, params: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Functions and parameters with which a primitive is bound again; older versions of jax keep them apart."""
     found = primitive.get_bind_params(params)
     return found if isinstance(found, tuple) else ((), found)

@@ -16,7 +16,7 @@ from numpyro_symmetry.symmetry import SymmetryError
 
 def enumerated_log_density(
     model: Callable,
-    args: tuple,
+    args: tuple[Any, ...],
     kwargs: dict[str, Any],
     values: dict[str, Any],
     trace: Mapping[str, Any],
@@ -55,7 +55,12 @@ def num_plates_of(trace: Mapping[str, Any]) -> int:
 
 
 def enumerated(
-    model: Callable, args: tuple, kwargs: dict[str, Any], values: dict[str, Any], num_plates: int, rng_key: Array
+    model: Callable,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    values: dict[str, Any],
+    num_plates: int,
+    rng_key: Array,
 ) -> Array:
     """The same of a model with so many dimensions of plates, where funsor is installed."""
     # imported here: NumPyro switches its primitives when it meets funsor

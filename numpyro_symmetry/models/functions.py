@@ -41,7 +41,7 @@ class Outputs:
     """
 
     function: Callable
-    args: tuple
+    args: tuple[Any, ...]
     kwargs: dict[str, Any]
     names: dict[int, str]
     sites: Sites
@@ -93,7 +93,7 @@ class _WithoutSites(Messenger):
 
 
 def outputs_of_function(
-    function: Callable, args: tuple, kwargs: dict[str, Any], argnum: int, *, zeros_may_fall: bool = True
+    function: Callable, args: tuple[Any, ...], kwargs: dict[str, Any], argnum: int, *, zeros_may_fall: bool = True
 ) -> Outputs:
     """A function and its arguments, outlined.
 
@@ -146,7 +146,9 @@ def outputs_of_function(
     return replace(outputs, sites=sites._replace(scored=tuple(once.outputs)))
 
 
-def _with_open_keys(function: Callable, args: tuple, kwargs: dict[str, Any]) -> tuple[Callable, tuple, dict[str, Any]]:
+def _with_open_keys(
+    function: Callable, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Callable, tuple, dict[str, Any]]:
     """A function that takes the bits of random keys, which are data as others, in place of the keys."""
     leaves, structure = jax.tree.flatten((args, kwargs))
     kinds = {k: jax.random.key_impl(leaf) for k, leaf in enumerate(leaves) if _is_key(leaf)}

@@ -144,7 +144,7 @@ class Way(NamedTuple):
     observed: tuple[str, ...]
 
 
-def ways_to_give(args: tuple, kwargs: Mapping[str, Any], observed: Collection[str] = ()) -> list[Way]:
+def ways_to_give(args: tuple[Any, ...], kwargs: Mapping[str, Any], observed: Collection[str] = ()) -> list[Way]:
     """Ways to give a model its arguments: all arrays as arguments of the program, those with axes, none.
 
     A model may look at values of its data (sizes, shapes from labels, branches): those are then part of the program.
@@ -159,7 +159,7 @@ class LogJoint:
     """A model and its arguments, to be traced as functions of values and data; where data are absent, its own count."""
 
     model: Callable
-    args: tuple
+    args: tuple[Any, ...]
     kwargs: dict[str, Any]
     key: Array
     sites: Sites

@@ -35,6 +35,6 @@ def with_leaves(settings: Mapping[str, Any], values: Mapping[str, Any]) -> dict[
     return {name: replaced(name, tree) for name, tree in settings.items()} | rest
 
 
-def _leaf_name(site: str, path: tuple) -> str:
+def _leaf_name(site: str, path: tuple[Any, ...]) -> str:
     keys = [str(getattr(key, "key", getattr(key, "idx", getattr(key, "name", key)))) for key in path]
     return ".".join([site, *keys])

@@ -48,11 +48,11 @@ class Precision(NamedTuple):
         """Whether what was traced in single precision is evaluated in double."""
         return self.evaluated_in_double and not self.traced_in_double
 
-    def tracing(self) -> AbstractContextManager:
+    def tracing(self) -> AbstractContextManager[Any]:
         """Where functions are traced in this precision."""
         return _context(self.traced_in_double)
 
-    def evaluating(self) -> AbstractContextManager:
+    def evaluating(self) -> AbstractContextManager[Any]:
         """Where programs are compiled and run in this precision."""
         return _context(self.evaluated_in_double)
 
@@ -66,7 +66,7 @@ def session_precision() -> Precision:
     return Precision(double, double)
 
 
-def _context(double: bool) -> AbstractContextManager:
+def _context(double: bool) -> AbstractContextManager[Any]:
     stack = ExitStack()
     # another context than the session's has whatever runs in it compiled anew
     if double != session_precision().traced_in_double:
@@ -135,8 +135,8 @@ def compiled_for_many(program: Program, count: int) -> Callable:
     given, rest, results = jax.tree.leaves(each), jax.tree.leaves(same), jax.tree.leaves(program.outputs)
     structure, consts, precision = jax.tree.structure(program.outputs), _constants(program), program.precision
 
-    def loop(consts: list, number: Any, stacked: list, rest: list) -> list:
-        def step(k: Any, found: list) -> list:
+    def loop(consts: list[Any], number: Any, stacked: list[Any], rest: list[Any]) -> list[Any]:
+        def step(k: Any, found: list[Any]) -> list[Any]:
             one = _evaluated(program, consts, [*(x[k] for x in stacked), *rest])
             return [x.at[k].set(value) for x, value in zip(found, one, strict=True)]
 
@@ -264,7 +264,7 @@ def _evaluated(program: Program, consts: Sequence[Any], flat: Sequence[Any]) -> 
     return jax.core.eval_jaxpr(body, consts, *flat)  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def _executable(program: Program, how: tuple, function: Callable, shapes: tuple) -> Callable:
+def _executable(program: Program, how: tuple[Any, ...], function: Callable, shapes: tuple[Any, ...]) -> Callable:
     """A function that evaluates a program, compiled for arrays of some shapes, or as it was kept."""
     known = fingerprint(program)
     key = (known, *program.precision, *how)

@@ -25,7 +25,7 @@ _VALUED = ("sample", "param", "mutable", "plate")
 
 
 def trace_model(
-    model: Callable, args: tuple, kwargs: dict[str, Any], rng_key: Array, data: dict[str, Any] | None = None
+    model: Callable, args: tuple[Any, ...], kwargs: dict[str, Any], rng_key: Array, data: dict[str, Any] | None = None
 ) -> dict[str, Any]:
     """`run_model` without NumPyro's checks of parameters: of traced ones they tell nothing, and compile a lot."""
     with numpyro.validation_enabled(False):
@@ -33,7 +33,7 @@ def trace_model(
 
 
 def run_model(
-    model: Callable, args: tuple, kwargs: dict[str, Any], rng_key: Array, data: dict[str, Any] | None = None
+    model: Callable, args: tuple[Any, ...], kwargs: dict[str, Any], rng_key: Array, data: dict[str, Any] | None = None
 ) -> dict[str, Any]:
     """Trace of a model out of reach of surrounding handlers; sites with an improper prior get a value all the same."""
     with handlers.block(), handlers.trace() as trace, handlers.substitute(substitute_fn=_start_improper):
@@ -52,7 +52,7 @@ def _start_improper(site: Any) -> Any:
     return init_to_uniform(site) if is_improper(site["fn"]) else None
 
 
-def outline(model: Callable, args: tuple, kwargs: dict[str, Any], rng_key: Array) -> dict[str, Any]:
+def outline(model: Callable, args: tuple[Any, ...], kwargs: dict[str, Any], rng_key: Array) -> dict[str, Any]:
     """`trace_model` without computing anything: shapes in place of values, tracers inside the distributions.
 
     Raises

@@ -108,7 +108,7 @@ def as_names(value: Any, name: str, *, example: str) -> tuple[str, ...]:
     return names
 
 
-def as_model_arguments(args: Any, kwargs: Any) -> tuple[tuple, dict[str, Any]]:
+def as_model_arguments(args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """A model's positional and keyword arguments.
 
     Raises
@@ -202,7 +202,7 @@ def refuse_masked(values: Mapping[str, Any], what: str = "Site") -> None:
             )
 
 
-def refuse_masked_arguments(args: tuple, kwargs: Mapping[str, Any]) -> None:
+def refuse_masked_arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
     """Refuse masked arrays among a model's arguments.
 
     Raises

@@ -146,12 +146,12 @@ def with_ties(tree: Any, values: Mapping[str, Any]) -> dict[str, Any]:
     return new
 
 
-def name_of(path: tuple) -> str:
+def name_of(path: tuple[Any, ...]) -> str:
     """The path to a leaf in words; of a tree that is a leaf it is ``"array"``."""
     return jax.tree_util.keystr(path, simple=True, separator=".") or "array"
 
 
-def _leaves(tree: Any, is_leaf: Any = None) -> list[tuple[tuple, Any]]:
+def _leaves(tree: Any, is_leaf: Any = None) -> list[tuple[tuple[Any, ...], Any]]:
     return jax.tree_util.tree_leaves_with_path(tree, is_leaf=is_leaf)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -133,10 +133,10 @@ class Symmetry:
 
     # ---- builders ----------------------------------------------------------------------------------------------
 
-    mlp = classmethod(builders.mlp)
-    mixture = classmethod(builders.mixture)
-    hmm = classmethod(builders.hmm)
-    factor = classmethod(builders.factor)
+    mlp: ClassVar[builders.Mlp] = cast(Any, classmethod(builders.mlp))
+    mixture: ClassVar[builders.Mixture] = cast(Any, classmethod(builders.mixture))
+    hmm: ClassVar[builders.Hmm] = cast(Any, classmethod(builders.hmm))
+    factor: ClassVar[builders.Factor] = cast(Any, classmethod(builders.factor))
 
     # ---- what it is --------------------------------------------------------------------------------------------
 

@@ -69,7 +69,7 @@ class Program(NamedTuple):
         return {name: self.joint.sites.shapes[name] for name in sorted(self.joint.sites.shapes)}
 
 
-def read_program(model: Callable, args: tuple, kwargs: dict[str, Any], rng_key: Array) -> Program:
+def read_program(model: Callable, args: tuple[Any, ...], kwargs: dict[str, Any], rng_key: Array) -> Program:
     """Trace a model's log joint, its discrete latent sites summed out if they can be."""
     trace = outline(model, args, kwargs, rng_key)
     discrete = discrete_of(trace)
@@ -82,7 +82,12 @@ def read_program(model: Callable, args: tuple, kwargs: dict[str, Any], rng_key: 
 
 
 def _read(
-    model: Callable, args: tuple, kwargs: dict[str, Any], rng_key: Array, trace: dict[str, Any], summed_out: list[str]
+    model: Callable,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    rng_key: Array,
+    trace: dict[str, Any],
+    summed_out: list[str],
 ) -> Program:
     leaves = leaves_of_parameters(trace)
     sites = sites_of(trace, summed_out, leaves)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -103,12 +104,12 @@ class Reading:
 
         Numbers would take two indices for alike of which each has its own datum, where those data coincide.
         """
-        met: dict[tuple, set[object]] = {}
+        met: dict[tuple[Any, ...], set[object]] = {}
         for (term, start, stop), data in self.walk.meetings.items():
             for index in indices_of(term)[start:stop]:
                 met.setdefault(index, set()).update(data)
         rows = zip(*(indices_of(self.sites[site][k]) for site, k in places), strict=True)
-        seen: dict[tuple, int] = {}
+        seen: dict[tuple[Any, ...], int] = {}
         return tuple(seen.setdefault(tuple(frozenset(met.get(i, ())) for i in row), len(seen)) for row in rows)
 
     def unlabelled_axes(self, found: Symmetry | None) -> dict[int, list[tuple[str, int]]]:
@@ -190,7 +191,7 @@ class Reading:
 
     def _names(self, serials: Iterable[int]) -> dict[int, str]:
         """A plate's name where an axis is one, else as short as can be that of its first site (a vector if any)."""
-        candidates: dict[int, list[tuple]] = {}
+        candidates: dict[int, list[tuple[Any, ...]]] = {}
         for site, terms in self.sites.items():
             for k, term in enumerate(terms):
                 for atom in atoms_of(term):

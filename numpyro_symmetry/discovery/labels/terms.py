@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -63,7 +63,7 @@ class Atom:
         self.hard: np.ndarray | None = None
         self.soft: np.ndarray | None = None
         self.reasons: list[Reason] = []
-        self.serial = next(_serial)
+        self.serial: int = next(_serial)
 
     @property
     def colours(self) -> np.ndarray:
@@ -85,16 +85,16 @@ class Product:
     """Several axes flattened into one, row-major."""
 
     def __init__(self, parts: Iterable[Term]) -> None:
-        self.parts = list(parts)
-        self.size = math.prod(part.size for part in self.parts)
+        self.parts: list[Term] = list(parts)
+        self.size: int = math.prod(part.size for part in self.parts)
 
 
 class Joined:
     """Several axes put end to end."""
 
     def __init__(self, parts: Iterable[Term]) -> None:
-        self.parts = list(parts)
-        self.size = sum(part.size for part in self.parts)
+        self.parts: list[Term] = list(parts)
+        self.size: int = sum(part.size for part in self.parts)
 
 
 Term = Uniform | Atom | Product | Joined
@@ -154,7 +154,7 @@ def atoms_of(term: Term) -> list[Atom]:
     return [] if isinstance(term, Uniform) else [atom for part in term.parts for atom in atoms_of(part)]
 
 
-def indices_of(term: Term) -> list[tuple]:
+def indices_of(term: Term) -> list[tuple[Any, ...]]:
     """What stands at each index of an axis: the same for two labels where they share an atom's entry."""
     term = resolve(term)
     if isinstance(term, Joined):

@@ -134,7 +134,7 @@ class Walk:
     shadows: list[tuple[Term, Term]] = field(default_factory=list)
     counted: list[Term] | None = None
     line: str = ""
-    _tags: dict[tuple, tuple[str, int]] = field(default_factory=dict)
+    _tags: dict[tuple[Any, ...], tuple[str, int]] = field(default_factory=dict)
 
     def run(self, jaxpr: Any, consts: Sequence[Value], args: Sequence[Value]) -> list[Value]:
         """Labels of a program's results, given those of its arguments."""

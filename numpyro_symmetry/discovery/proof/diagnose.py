@@ -157,7 +157,7 @@ def _edits(symmetry: Symmetry, name: str, place: Values) -> Iterator[tuple[str, 
         )
 
 
-def _with(symmetry: Symmetry, axes: dict, kinds: Mapping[str, Any]) -> Symmetry:
+def _with(symmetry: Symmetry, axes: dict[str, Any], kinds: Mapping[str, Any]) -> Symmetry:
     kept = Symmetry(axes).groups
     return Symmetry(axes, kinds, {name: size for name, size in symmetry.sizes.items() if name in kept})
 

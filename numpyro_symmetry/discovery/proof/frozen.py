@@ -235,13 +235,13 @@ def _inside_all(stack: Stack, data: Data) -> Stack:
     return {}
 
 
-def on_other_arguments(model: CompiledModel, args: tuple, kwargs: dict[str, Any]) -> CompiledModel:
+def on_other_arguments(model: CompiledModel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CompiledModel:
     """The same with other arguments, for a model that looks at them."""
     joint = _with(model.joint, args, kwargs, model.precision, model.kept)
     return compile_model(joint, model.way, model.precision, model.kept)
 
 
-def _with(joint: Joint, args: tuple, kwargs: dict[str, Any], precision: Precision, kept: str) -> Joint:
+def _with(joint: Joint, args: tuple[Any, ...], kwargs: dict[str, Any], precision: Precision, kept: str) -> Joint:
     """A log joint with some arguments, copied where it is traced in another precision than the session's."""
     given = _copied((args, kwargs), kept) if precision is DOUBLE else (args, kwargs)
     return replace(joint, args=given[0], kwargs=given[1])
