@@ -24,7 +24,19 @@ from numpyro_symmetry.matching.gaussian_inputs import refuse_other_sites
 from numpyro_symmetry.matching.hows import How, chosen_how
 from numpyro_symmetry.matching.match import match
 from numpyro_symmetry.matching.product import Gaussian
-from numpyro_symmetry.matching.sides import as_symmetry, completed, is_guide, is_tree, read, side_of, without
+from numpyro_symmetry.matching.sides import (
+    as_symmetry,
+    completed,
+    complex_sites,
+    from_pairs,
+    in_pairs,
+    is_guide,
+    is_tree,
+    of_pairs,
+    read,
+    side_of,
+    without,
+)
 from numpyro_symmetry.symmetry import Element, Hard, Symmetry, SymmetryError, compose, inverse, num_transpositions
 from numpyro_symmetry.symmetry.arguments import is_option, refuse_tracers
 from numpyro_symmetry.symmetry.pytrees import real_arrays, refuse_other_structure, uncompared, with_arrays
@@ -156,8 +168,8 @@ def merge(solutions: Sequence[Any], symmetry: Symmetry, *, how: str | How = "mea
     if not is_option(method, METHODS):
         raise ValueError(f"method must be one of {METHODS}; got {method!r}.")
     symmetry = as_symmetry(symmetry)
-    items, beside = _read(solutions, symmetry)
-    bound = symmetry.bind(items[0].loc if isinstance(items[0], Gaussian) else items[0])
+    items, beside, pairs = _read(solutions, symmetry)
+    bound = _bound(symmetry, items[0], pairs)
     chosen.check(items, bound)
     compared = without(bound, beside)
     seen = [_compared(item, beside) for item in items]
@@ -170,8 +182,8 @@ def merge(solutions: Sequence[Any], symmetry: Symmetry, *, how: str | How = "mea
     moved = [_moved(bound, element, item) for element, item in zip(elements, items, strict=True)]
     first = solutions[0]
     return Merge(
-        merged=_as_given(first, chosen.merged(moved)),
-        members=tuple(_as_given(*pair) for pair in zip(solutions, moved, strict=True)),
+        merged=_as_given(first, chosen.merged(moved), pairs),
+        members=tuple(_as_given(*pair, pairs) for pair in zip(solutions, moved, strict=True)),
         elements=jax.tree.map(lambda *parts: jnp.stack(parts), *elements),
         distances_before=_distances(seen),
         distances=_distances([_compared(item, beside) for item in moved]),
@@ -184,8 +196,8 @@ def merge(solutions: Sequence[Any], symmetry: Symmetry, *, how: str | How = "mea
 # ---- what is given -----------------------------------------------------------------------------------------------
 
 
-def _read(solutions: Any, symmetry: Symmetry) -> tuple[list[Any], frozenset[str]]:
-    """Values by site in double precision, or Gaussians, and the sites among them that have no say in labels."""
+def _read(solutions: Any, symmetry: Symmetry) -> tuple[list[Any], frozenset[str], frozenset[str]]:
+    """Values by site in double precision, or Gaussians; sites that have no say in labels, and those of pairs."""
     if isinstance(solutions, str | Mapping | Gaussian) or not isinstance(solutions, Sequence):
         raise TypeError(
             f"solutions must be a list of them; got {type(solutions).__name__}. Of a stacked tree: "
@@ -195,20 +207,20 @@ def _read(solutions: Any, symmetry: Symmetry) -> tuple[list[Any], frozenset[str]
         raise SymmetryError("There are no solutions to merge: the list is empty.")
     # a guide among them is no tree
     refuse_tracers("merge", *(side for one in solutions for side in (one[1:] if is_guide(one) else [one])))
-    found = []
-    for k, solution in enumerate(solutions):
+    found, items = [], [read(solution, symmetry.axes) for solution in solutions]
+    pairs = complex_sites(*items)
+    for k, (solution, item) in enumerate(zip(solutions, items, strict=True)):
         name = f"solution {k}"
         if is_tree(solution, symmetry.axes) and is_tree(solutions[0], symmetry.axes):
             refuse_other_structure(solutions[0], solution, ("solution 0", name))
-        item = read(solution, symmetry.axes)
         if not isinstance(item, Gaussian):
             own = real_arrays(solution) if is_tree(solution, symmetry.axes) else item
             kept = {site: x for site, x in item.items() if site in own or site in symmetry.axes}
             # checked, and in double precision
-            item = {site: np.asarray(x, float) for site, x in side_of(kept, name).loc.items()}
+            item = {site: np.asarray(x, float) for site, x in side_of(in_pairs(kept, pairs), name).loc.items()}
         found.append(_in_order(item, found[0]) if found else item)
     tree = found[0].loc if isinstance(found[0], Gaussian) else solutions[0]
-    return found, uncompared(tree, symmetry.axes)
+    return found, uncompared(tree, symmetry.axes), pairs
 
 
 def _in_order(item: Any, first: Any) -> Any:
@@ -225,11 +237,16 @@ def _in_order(item: Any, first: Any) -> Any:
     return {site: item[site] for site in first}
 
 
-def _as_given(solution: Any, item: Any) -> Any:
+def _bound(symmetry: Symmetry, first: Any, pairs: Collection[str]) -> Symmetry:
+    values = first.loc if isinstance(first, Gaussian) else first
+    return of_pairs(symmetry.bind(from_pairs(values, pairs)), pairs)
+
+
+def _as_given(solution: Any, item: Any, pairs: Collection[str]) -> Any:
     """Values by site or a Gaussian in the structure, and of the types, that a solution has."""
     if isinstance(item, Gaussian):
         return item
-    return with_arrays(solution, item)
+    return with_arrays(solution, from_pairs(item, pairs))
 
 
 # ---- labels ------------------------------------------------------------------------------------------------------
