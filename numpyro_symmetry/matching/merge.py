@@ -9,12 +9,13 @@ construction. Knows `match`, and what the members are merged into.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from tqdm.auto import tqdm
 
 from numpyro_symmetry.assignment.solve import METHODS
 from numpyro_symmetry.matching.cross_terms import CrossTerms
@@ -38,13 +39,15 @@ from numpyro_symmetry.matching.sides import (
     without,
 )
 from numpyro_symmetry.symmetry import Element, Hard, Symmetry, SymmetryError, compose, inverse, num_transpositions
-from numpyro_symmetry.symmetry.arguments import is_option, refuse_tracers
+from numpyro_symmetry.symmetry.arguments import as_flag, is_option, refuse_tracers
 from numpyro_symmetry.symmetry.pytrees import real_arrays, refuse_other_structure, uncompared, with_arrays
 from numpyro_symmetry.symmetry.shown import as_html
 
 # members that the others are brought to at first, and how many of these searches are carried on
 _MOST_STARTS, _NUM_SEARCHES = 8, 3
 _MAX_ROUNDS, _NARROW = 50, 16
+# seconds before a progress bar is shown
+_UNTOLD = 2.0
 # relative to the objective: a gain below it is none
 _ROUNDING = 1e-9
 
@@ -102,7 +105,14 @@ class Merge(NamedTuple):
     _repr_html_ = as_html
 
 
-def merge(solutions: Sequence[Any], symmetry: Symmetry, *, how: str | How = "mean", method: str = "auto") -> Merge:
+def merge(
+    solutions: Sequence[Any],
+    symmetry: Symmetry,
+    *,
+    how: str | How = "mean",
+    method: str = "auto",
+    progress_bar: bool = True,
+) -> Merge:
     r"""Bring several solutions to common labels, and make one of them.
 
     .. math:: \max_{g_1,\dots,g_K} -\sum_k \big\lVert g_k\theta_k - \tfrac1K\textstyle\sum_j g_j\theta_j\big\rVert^2
@@ -125,6 +135,8 @@ def merge(solutions: Sequence[Any], symmetry: Symmetry, *, how: str | How = "mea
         - ``matching.Product(prior=...)``: the same where each had the whole prior. Any `matching.How`.
     method
         How a member is placed; see `match`.
+    progress_bar
+        Whether to show one, of members placed, after two seconds.
 
     Returns
     -------
@@ -139,7 +151,7 @@ def merge(solutions: Sequence[Any], symmetry: Symmetry, *, how: str | How = "mea
     ValueError
         If ``how`` or ``method`` is unknown.
     TypeError
-        If ``solutions`` is no list, ``symmetry`` is none, or under `jit`.
+        If ``solutions`` is no list, ``symmetry`` is none, ``progress_bar`` no flag, or under `jit`.
 
     See Also
     --------
@@ -173,7 +185,10 @@ def merge(solutions: Sequence[Any], symmetry: Symmetry, *, how: str | How = "mea
     chosen.check(items, bound)
     compared = without(bound, beside)
     seen = [_compared(item, beside) for item in items]
-    aligned = _aligned(seen, compared, method)
+    # how many rounds it takes is not known
+    options: Any = {"disable": not as_flag(progress_bar, "progress_bar"), "delay": _UNTOLD, "leave": False}
+    with tqdm(desc="placing members", unit=" placed", **options) as bar:
+        aligned = _aligned(seen, compared, method, bar.update)
     elements = [completed(bound, element, ()) for element in aligned.elements]
     near = [_moved(bound, element, item) for element, item in zip(elements, items, strict=True)]
     elements = [compose(*pair) for pair in zip(chosen.relabelled(near, bound), elements, strict=True)]
@@ -261,7 +276,7 @@ class _Aligned(NamedTuple):
     squares: float
 
 
-def _aligned(items: list[Any], symmetry: Symmetry, method: str) -> _Aligned:
+def _aligned(items: list[Any], symmetry: Symmetry, method: str, tell: Callable[[int], Any]) -> _Aligned:
     """The best of several searches, each from labels of one member."""
     still = [symmetry.identity() for _ in items]
     if not symmetry.groups or len(items) == 1:
@@ -275,17 +290,20 @@ def _aligned(items: list[Any], symmetry: Symmetry, method: str) -> _Aligned:
     starts = [_Aligned(still, 0, True, _spread(items))]
     for k in range(min(len(items), _MOST_STARTS)):
         found = match(items[k], every, symmetry, method=quick).element
+        tell(len(items))
         elements = [jax.tree.map(lambda x, j=j: x[j], found) for j in range(len(items))]
         elements[k] = still[k]
         moved = [_moved(symmetry, element, item) for element, item in zip(elements, items, strict=True)]
         starts.append(_Aligned(elements, 0, True, _spread(moved)))
     starts.sort(key=lambda start: start.squares)
-    searches = (_descended(start, items, symmetry, quick) for start in starts[:_NUM_SEARCHES])
+    searches = (_descended(start, items, symmetry, quick, tell) for start in starts[:_NUM_SEARCHES])
     best = min(searches, key=lambda found: found.squares)
-    return best if quick == method else _descended(best, items, symmetry, method)
+    return best if quick == method else _descended(best, items, symmetry, method, tell)
 
 
-def _descended(start: _Aligned, items: list[Any], symmetry: Symmetry, method: str) -> _Aligned:
+def _descended(
+    start: _Aligned, items: list[Any], symmetry: Symmetry, method: str, tell: Callable[[int], Any]
+) -> _Aligned:
     """Each member in turn on the mean of the others, until none moves."""
     elements = list(start.elements)
     moved = [_moved(symmetry, element, item) for element, item in zip(elements, items, strict=True)]
@@ -294,6 +312,7 @@ def _descended(start: _Aligned, items: list[Any], symmetry: Symmetry, method: st
         for k, item in enumerate(items):
             others = _mean(moved[:k] + moved[k + 1 :])
             step = match(others, moved[k], symmetry, method=method)
+            tell(1)
             gain = float(step.objective - step.objective_before)
             if gain > _ROUNDING * (1.0 + abs(float(step.objective))):
                 elements[k] = compose(step.element, elements[k])
