@@ -26,6 +26,7 @@ from numpyro_symmetry.symmetry.columns import columns_of
 from numpyro_symmetry.symmetry.pytrees import (
     arrays_by_path,
     comes_by_site,
+    is_array,
     refuse_other_structure,
     replaced,
     uncompared,
@@ -60,7 +61,7 @@ def read(side: Any, sites: Collection[str] = ()) -> Any:
 def complex_sites(*sides: Any) -> frozenset[str]:
     """Sites of values that all of some sides hold complex numbers at."""
     by_site = [side for side in sides if isinstance(side, Mapping)]
-    complex_in = [{site for site, x in side.items() if np.iscomplexobj(x)} for side in by_site]
+    complex_in = [{s for s, x in side.items() if is_array(x) and jnp.iscomplexobj(x)} for side in by_site]
     return frozenset.intersection(*map(frozenset, complex_in)) if len(by_site) == len(sides) else frozenset()
 
 
