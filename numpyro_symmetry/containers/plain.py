@@ -20,12 +20,12 @@ from numpyro_symmetry.symmetry.arguments import as_array, refuse_masked, refuse_
 from numpyro_symmetry.symmetry.axes import num_axes
 from numpyro_symmetry.symmetry.pytrees import (
     arrays_by_path,
+    as_given,
     as_sites,
     comes_by_site,
     refuse_other_structure,
     replaced,
     uncompared,
-    with_ties,
 )
 
 
@@ -37,9 +37,13 @@ def _from_dict(data: Mapping[str, Any], symmetry: Symmetry, num_leading_dims: in
 
     def write(new: Arrays, without: Collection[str] = ()) -> Any:
         written = {site: like(data.get(site), value) for site, value in new.items()}
-        return {site: value for site, value in (dict(data) | written).items() if site not in without}
+        return _without(as_given(data, written, symmetry.axes), without)
 
     return Trace(values, _leading(values, num), write, uncompared=uncompared(data, symmetry.axes))
+
+
+def _without(values: Any, sites: Collection[str]) -> Any:
+    return {site: value for site, value in values.items() if site not in sites} if sites else values
 
 
 def like(given: Any, new: np.ndarray) -> Any:
@@ -154,9 +158,7 @@ def _from_members(data: Sequence[Any], symmetry: Symmetry, num_leading_dims: int
         rebuilt: Any = type(data)
         moved = ({s: like(m.get(s), v[k]) for s, v in new.items()} for k, m in enumerate(members))
         return rebuilt(
-            replaced(member, values)
-            if not comes_by_site(member, symmetry.axes)
-            else {s: v for s, v in (dict(member) | with_ties(member, values)).items() if s not in without}
+            _without(as_given(member, values, symmetry.axes), without if comes_by_site(member, symmetry.axes) else ())
             for member, values in zip(data, moved, strict=True)
         )
 

@@ -9,7 +9,7 @@ and a loss; no model and no plots.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -145,14 +145,14 @@ def loss_barrier(
         raise ValueError(f"path must be one of {PATHS}; got {path!r}.")
     refuse_tracers("loss_barrier", a, b)
     first, last, is_geodesic = _ends(a, b, path)
-    shaped = next((side for side in (a, b) if is_tree(side)), None)
+    shaped = next((side for side in (a, b) if is_tree(side) or isinstance(side, Mapping)), None)
     key = jax.random.key(0) if rng_key is None else as_key(rng_key)
     t = np.linspace(0.0, 1.0, num_points)
 
     def values(share: Array, draw_key: Array) -> Any:
         here = first.geodesic(last, share)
         found = here.sample(draw_key) if is_geodesic else here.loc
-        return found if shaped is None else with_arrays(shaped, found)
+        return found if shaped is None or type(shaped) is dict and not is_tree(shaped) else with_arrays(shaped, found)
 
     losses, influence, effective = _along(loss, values, t, jax.random.split(key, num_draws if is_geodesic else 1))
     if is_geodesic and effective.min() < _FEW_DRAWS:

@@ -20,8 +20,7 @@ from jax import Array
 from jax.scipy.special import logsumexp
 
 from numpyro_symmetry.entropy.densities import Part
-from numpyro_symmetry.entropy.factorised import log_chain_of_identity, sample_chain
-from numpyro_symmetry.entropy.nested import is_nested, log_nested_of_identity, sample_nested
+from numpyro_symmetry.entropy.nested import log_probability_of_identity, sample
 from numpyro_symmetry.entropy.permanent import MAX_EXACT_WIDTH, log_permanent, log_sum
 from numpyro_symmetry.entropy.sequential import log_proposal_of_identity, sample_proposal
 from numpyro_symmetry.linalg import scalar_one_by_one
@@ -255,8 +254,7 @@ def _sequential_table(key: Array | None, tables: tuple[Array, ...], K: int, boun
 
 
 def _sequential_part(key: Array | None, part: Part, K: int, bound: str) -> Array:
-    of_identity = log_nested_of_identity if is_nested(part.symmetry) else log_chain_of_identity
-    chain = partial(of_identity, part.symmetry, max_features=part.max_features)
+    chain = partial(log_probability_of_identity, part.symmetry, max_features=part.max_features)
     return part.symmetry.log_order() + scalar_one_by_one(chain)(part.density.proposal(), part.draw)
 
 
@@ -274,12 +272,9 @@ def _importance_table(key: Array, tables: tuple[Array, ...], K: int, bound: str)
 def _importance_part(key: Array, part: Part, K: int, bound: str) -> Array:
     symmetry, factors, draw = part.symmetry, part.density.proposal(), part.draw
     num_samples = K - (bound == "lower")
-    nested = is_nested(symmetry)
-    sample, log_of_identity = (
-        (sample_nested, log_nested_of_identity) if nested else (sample_chain, log_chain_of_identity)
-    )
-    elements, log_proposals = jax.lax.stop_gradient(sample(key, symmetry, factors, draw, num_samples))
-    of_identity = jnp.zeros(()), log_of_identity(symmetry, factors, draw)
+    elements, log_proposals, log_identity = sample(key, symmetry, factors, draw, num_samples)
+    elements, log_proposals = jax.lax.stop_gradient((elements, log_proposals))
+    of_identity = jnp.zeros(()), log_identity
     return sandwich(_map_elements(part, elements), log_proposals, of_identity, symmetry.log_order(), K, bound)
 
 

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from numpyro_symmetry.entropy.factorised import log_chain_of_identity
+from numpyro_symmetry.entropy.nested import log_probability_of_identity
 from numpyro_symmetry.entropy.tables import Factors, most_features
 from numpyro_symmetry.symmetry import Symmetry
 
@@ -95,4 +95,4 @@ def enough_features(components: Sequence[Symmetry], factors: Factors, draws: Map
 @partial(jax.jit, static_argnames=("symmetry", "max_features"))
 def _log_chains(symmetry: Symmetry, factors: Factors, draws: dict[str, Array], max_features: int | None) -> Array:
     # one after the other, so that no more tables are held at once than in training
-    return jax.lax.map(partial(log_chain_of_identity, symmetry, factors, max_features=max_features), draws)
+    return jax.lax.map(partial(log_probability_of_identity, symmetry, factors, max_features=max_features), draws)

@@ -30,8 +30,10 @@ from numpyro_symmetry.entropy.sequential import log_proposal_of_identity, sample
 from numpyro_symmetry.entropy.tables import Factors, GaussianFactors
 from numpyro_symmetry.symmetry import Element, Hard, Symmetry, Unsigned
 
-# so many units of a block are summed over exactly; of more, by the better of two products of means
-_MAX_EXACT = 8
+# so many units of a block, or blocks, are summed over exactly; of more units, by the better of two products of means
+_MAX_EXACT = 10
+# of how much better a proposal is at the factors' means, in nats, it leaves to the others e to the minus so many times
+_SHARPNESS = 4.0
 
 
 def is_nested(symmetry: Symmetry) -> bool:
@@ -39,15 +41,72 @@ def is_nested(symmetry: Symmetry) -> bool:
     return any("/" in name for name in symmetry.groups)
 
 
+def log_probability_of_identity(
+    symmetry: Symmetry, factors: Factors, coordinates: dict[str, Array], *, max_features: int | None = None
+) -> Array:
+    """Log probability that what is proposed part by part, nested or not, gives to the identity, nats."""
+    if not is_nested(symmetry):
+        return log_chain_of_identity(symmetry, factors, coordinates, max_features=max_features)
+    parts = connected_components(symmetry)
+    chains = ((_log_mixture_of_identity if is_nested(part) else log_chain_of_identity, part) for part in parts)
+    return sum((of(part, factors, coordinates, max_features=max_features) for of, part in chains), jnp.zeros(()))
+
+
+def sample(
+    rng_key: Array, symmetry: Symmetry, factors: Factors, coordinates: dict[str, Array], num_samples: int
+) -> tuple[Element, Array, Array]:
+    """Draw elements ``(K,)`` part by part, nested or not; with their log probabilities, and that of the identity."""
+    element, logs, of_identity = {}, jnp.zeros(num_samples), jnp.zeros(())
+    parts = connected_components(symmetry) if is_nested(symmetry) else [symmetry]
+    keys = jax.random.split(rng_key, len(parts)) if len(parts) > 1 else [rng_key]
+    for key, part in zip(keys, parts, strict=True):
+        draw, of = (sample_nested, log_nested_of_identity) if is_nested(part) else (sample_chain, log_chain_of_identity)
+        drawn, log_probabilities = draw(key, part, factors, coordinates, num_samples)
+        element, logs = element | drawn, logs + log_probabilities
+        of_identity += of(part, factors, coordinates)
+    return {name: element[name] for name in symmetry.groups}, logs, of_identity
+
+
 def log_nested_of_identity(
     symmetry: Symmetry, factors: Factors, coordinates: dict[str, Array], *, max_features: int | None = None
 ) -> Array:
     """Log probability that the chain over blocks, and over units in each, gives to the identity, nats."""
     blocks = _Blocks.of(symmetry, factors, coordinates)
-    of_units = jax.vmap(lambda one, draw: log_chain_of_identity(blocks.inner, one, draw, max_features=max_features))(
-        blocks.factors, blocks.draw
-    )
-    return log_proposal_of_identity(blocks.table(max_features)) + of_units.sum()
+    return log_proposal_of_identity(blocks.table(max_features)) + blocks.log_units(max_features)
+
+
+def _log_mixture_of_identity(
+    symmetry: Symmetry, factors: Factors, coordinates: dict[str, Array], *, max_features: int | None = None
+) -> Array:
+    r"""Log probability of the identity; no less than where one level alone is placed, and the other uniformly.
+
+    Whatever :math:`\tau_k` are blind to labels, so is :math:`\sum_k w_k \tau_k`, if weights do not depend on the draw.
+    They are judged by the factors' means, and fall to one side as soon as one proposal is the better there.
+    """
+    blocks = _Blocks.of(symmetry, factors, coordinates)
+    if blocks.are_exact:
+        return _log_identity(blocks.table(max_features)) + blocks.log_units(max_features, exactly=True)
+    judged = _of_each(symmetry, factors, _Blocks.of(symmetry, factors, factors.loc), factors.loc, max_features)
+    weights = jax.nn.log_softmax(_SHARPNESS * jax.lax.stop_gradient(judged))
+    return logsumexp(weights + _of_each(symmetry, factors, blocks, coordinates, max_features))
+
+
+def _of_each(
+    symmetry: Symmetry, factors: Factors, blocks: _Blocks, coordinates: dict[str, Array], max_features: int | None
+) -> Array:
+    """Log probabilities of the identity: with both levels placed, blocks alone, and units alone."""
+    units, both = blocks.log_units(max_features, exactly=True), _log_identity(blocks.table(max_features))
+    options = {"placed": list(symmetry.groups), "max_features": max_features}
+    (as_they_are,) = factors.tables(symmetry, coordinates, blocks.root, **options)
+    log_order = math.lgamma(symmetry.sizes[blocks.root] + 1)
+    alone = _log_identity(as_they_are) - (symmetry.log_order() - log_order)
+    return jnp.stack([both + units, alone, units - log_order])
+
+
+def _log_identity(table: Array) -> Array:
+    """Of the posterior itself where it can be had, else of the sequential proposal."""
+    is_narrow = table.shape[-1] <= _MAX_EXACT
+    return jnp.trace(table) - log_permanent(table) if is_narrow else log_proposal_of_identity(table)
 
 
 def sample_nested(
@@ -128,6 +187,25 @@ class _Blocks(NamedTuple):
             (apart,) = factors.tables(Symmetry(alone, {}, {root: n}), coordinates, root)
         return _Blocks(root, inner, GaussianFactors(loc, scale), draw, apart)
 
+    @property
+    def are_exact(self) -> bool:
+        """Whether both levels are narrow enough to be placed by their posteriors."""
+        apart = all(has_exact_table(part) for part in connected_components(self.inner))
+        return apart and max(len(self.apart), *self.inner.sizes.values()) <= _MAX_EXACT
+
+    def log_units(self, max_features: int | None, *, exactly: bool = False) -> Array:
+        """Log probability that units keep their labels, given those of blocks; of posteriors where ``exactly``."""
+
+        def one(factors: GaussianFactors, draw: dict[str, Array]) -> Array:
+            if not exactly:
+                return log_chain_of_identity(self.inner, factors, draw, max_features=max_features)
+            return sum(
+                (_log_units(part, factors, draw, max_features) for part in connected_components(self.inner)),
+                jnp.zeros(()),
+            )
+
+        return jax.vmap(one)(self.factors, self.draw).sum()
+
     def table(self, max_features: int | None) -> Array:
         """What slot i makes of block j, whichever labels its units have."""
         components = connected_components(self.inner)
@@ -137,6 +215,14 @@ class _Blocks(NamedTuple):
 
         over_draws = jax.vmap(pair, (None, 0))
         return self.apart + jax.vmap(over_draws, (0, None))(self.factors, self.draw)
+
+
+def _log_units(part: Symmetry, factors: GaussianFactors, draw: dict[str, Array], max_features: int | None) -> Array:
+    if not has_exact_table(part) or max(part.sizes.values()) > _MAX_EXACT:
+        return log_chain_of_identity(part, factors, draw, max_features=max_features)
+    (name,) = part.groups
+    tables = factors.tables(part, draw, name, max_features=max_features)
+    return jnp.trace(tables[0]) - log_permanent(sum_over_signs(tables))
 
 
 def _log_mean(part: Symmetry, factors: GaussianFactors, draw: dict[str, Array], max_features: int | None) -> Array:

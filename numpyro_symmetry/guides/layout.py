@@ -124,7 +124,7 @@ def lay_out(
             splits_an_event = True
     supports, whole = {site: supports[site] for site in axes}, replace(symmetry, axes=full)
     by_site = jax.eval_shape(lambda: _by_site(trace, whole, supports, white))
-    view = PlainView.of(replace(symmetry, axes=axes), by_site)
+    view = PlainView.of(replace(symmetry, axes=axes), by_site, nested=True)
     layout = Layout(whole, view.symmetry, view, supports, General, follows.sites, white)
     if splits_an_event or not _is_gaussian(guide, trace, layout):
         return layout

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 from jax import Array
 
 from numpyro_symmetry.discovery import check_symmetry, find_symmetry
@@ -21,12 +22,13 @@ from numpyro_symmetry.entropy import (
 from numpyro_symmetry.guides import requirements
 from numpyro_symmetry.guides.density import latent_values
 from numpyro_symmetry.guides.equivariance import Follows, Verdicts, equivariant_sites
+from numpyro_symmetry.guides.kinds import units_of
 from numpyro_symmetry.guides.layout import Layout, density_of, draw_of, draws_of, lay_out
 from numpyro_symmetry.models import Trace, parameter_sites, refuse_nonfinite, trace_model
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
-from numpyro_symmetry.symmetry.axes import names_in
+from numpyro_symmetry.symmetry.axes import names_in, num_axes
 from numpyro_symmetry.symmetry.errors import warn
-from numpyro_symmetry.symmetry.plain import untangled
+from numpyro_symmetry.symmetry.plain import moving_blocks, separated, untangled
 
 # every number of features is judged by the same draws, whose noise is common to all of them
 _NUM_FEATURE_DRAWS = 8
@@ -87,7 +89,7 @@ def set_up(
         _found(model, options.signs, drawn, args, kwargs) if given is None else given.bind(latent_values(model_trace))
     )
     refuse_nonfinite({site: s["value"] for site, s in trace.items() if s["type"] == "param"})
-    plain = untangled(symmetry)
+    plain = _plain(symmetry, trace)
     if plain.groups:  # a guide that stays as it is runs, whatever it is
         _refuse(plain, options, trace, model, model_trace, args, kwargs)
     supports = {site: model_trace[site]["fn"].support for site in plain.axes}
@@ -101,6 +103,15 @@ def set_up(
     max_features = _enough_features(base, options.estimator, trace, layout, args, kwargs) if count == "auto" else count
     parameters = parameter_sites(trace), parameter_sites(model_trace)
     return SetUp(symmetry, layout, model_trace, parameters, max_features)  # pyright: ignore[reportArgumentType]
+
+
+def _plain(symmetry: Symmetry, trace: Trace) -> Symmetry:
+    """As large a subgroup as bounds know, of blocks and units in them both levels if these meet no other group."""
+    drawn = {site: jnp.shape(value) for site, value in latent_values(trace).items()}
+    if units_of(trace) or not set(symmetry.axes) <= set(drawn):  # Gaussians of units as wholes know one level of units
+        return untangled(symmetry)
+    shapes = {site: drawn[site][len(drawn[site]) - num_axes(entries) :] for site, entries in symmetry.axes.items()}
+    return separated(symmetry, shapes, alone=True)[0]
 
 
 def _followers(symmetry: Symmetry, verdicts: Verdicts) -> Follows:
@@ -127,7 +138,8 @@ def _laid_out(
     For a density that is only proposed from, a table must see all that a relabelling does to its sites.
     """
     whole = follows.entirely()
-    if follows != whole:
+    # a site that follows units, and not the blocks that these are in, is on neither side
+    if follows != whole and not moving_blocks(symmetry):
         layout = lay_out(symmetry, trace, supports, base, args, kwargs, follows)
         if layout.factorises:
             layout = requirements.verify_densities(base, trace, layout, args, kwargs)

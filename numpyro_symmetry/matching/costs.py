@@ -136,7 +136,8 @@ class ActivationCost:
     ----------
     activations
         Values of one network -> group name -> ``(num_data, n)``, one column a unit: a forward pass, by hand or as
-        `find_activations` reads it off a function. Of a fibred group ``(num_data, *cells, n)``.
+        `find_activations` reads it off a function. Of a fibred group ``(num_data, *cells, n)``. Of trees it is given
+        one network's tree, as `match` was; of values by site and of Gaussians a dictionary by site.
 
     Notes
     -----

@@ -22,7 +22,10 @@ from numpyro_symmetry.matching.sides import (
     as_symmetry,
     by_activations,
     completed,
+    complex_sites,
+    in_pairs,
     leading_shape,
+    of_pairs,
     read,
     refuse_mixed_coordinates,
     refuse_other_trees,
@@ -189,6 +192,9 @@ def match(
     refuse_mixed_coordinates(target, source, symmetry)
     beside = refuse_other_trees(target, source, symmetry.axes)
     target, source = read(target, symmetry.axes), read(source, symmetry.axes)
+    if pairs := complex_sites(target, source):
+        symmetry = of_pairs(symmetry.bind(target), pairs)
+        target, source = (in_pairs(side, pairs) for side in (target, source))
     full = [isinstance(side, FullGaussian) for side in (target, source)]
     if any(full) and not (all(full) and chosen == COSTS["wasserstein"]):
         raise SymmetryError(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -22,7 +23,14 @@ from numpyro_symmetry.matching.guide_parameters import constrained_sites, has_co
 from numpyro_symmetry.symmetry import Element, Hard, Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_real_array, refuse_masked
 from numpyro_symmetry.symmetry.columns import columns_of
-from numpyro_symmetry.symmetry.pytrees import arrays_by_path, comes_by_site, refuse_other_structure, uncompared
+from numpyro_symmetry.symmetry.pytrees import (
+    arrays_by_path,
+    comes_by_site,
+    is_array,
+    refuse_other_structure,
+    replaced,
+    uncompared,
+)
 
 # sums of squares, of a great many numbers, stay finite, and do not vanish
 _LARGEST, _SMALLEST = 1e140, 1e-140
@@ -48,6 +56,29 @@ def read(side: Any, sites: Collection[str] = ()) -> Any:
         "Expected values by site, a pytree of arrays, a DiagonalGaussian, a FullGaussian or (guide, params); "
         f"got {type(side).__name__}."
     )
+
+
+def complex_sites(*sides: Any) -> frozenset[str]:
+    """Sites of values that all of some sides hold complex numbers at."""
+    by_site = [side for side in sides if isinstance(side, Mapping)]
+    complex_in = [{s for s, x in side.items() if is_array(x) and jnp.iscomplexobj(x)} for side in by_site]
+    return frozenset.intersection(*map(frozenset, complex_in)) if len(by_site) == len(sides) else frozenset()
+
+
+def in_pairs(values: Mapping[str, Any], sites: Collection[str]) -> dict[str, Any]:
+    """Values with complex numbers as pairs of real ones, along one more axis."""
+    return {s: np.stack([np.real(x), np.imag(x)], -1) if s in sites else x for s, x in values.items()}
+
+
+def from_pairs(values: Mapping[str, Any], sites: Collection[str]) -> dict[str, Any]:
+    """The inverse of `in_pairs`."""
+    return {s: x[..., 0] + 1j * x[..., 1] if s in sites else x for s, x in values.items()}
+
+
+def of_pairs(symmetry: Symmetry, sites: Collection[str]) -> Symmetry:
+    """The same groups, bound, where some sites hold pairs: what moves a number moves both of its parts."""
+    axes = {site: (*entries, None) if site in sites else entries for site, entries in symmetry.axes.items()}
+    return replace(symmetry, axes=axes) if sites else symmetry
 
 
 def is_guide(side: Any) -> bool:
@@ -197,7 +228,10 @@ def leading_shape(bound: Symmetry, target: Side, source: Side) -> tuple[int, ...
 
 def by_activations(cost: ActivationCost, target: Any, source: Any, symmetry: Symmetry) -> tuple[Any, Any, Symmetry]:
     """The units' activations in place of their weights, and the symmetry that acts on their columns."""
-    target, source = (side if isinstance(side, Mapping) else side.loc for side in map(read, (target, source)))
+    refuse_other_trees(target, source, symmetry.axes)
+    given = target, source
+    target, source = (read(side, symmetry.axes) for side in given)
+    target, source = (side if isinstance(side, Mapping) else side.loc for side in (target, source))
     bound = symmetry.bind(target)
     if not bound.groups:
         raise SymmetryError("The symmetry is trivial: there are no units to match by their activations.")
@@ -205,15 +239,18 @@ def by_activations(cost: ActivationCost, target: Any, source: Any, symmetry: Sym
         raise SymmetryError(f"Target has sites {sorted(target)}, source {sorted(source)}; they must agree.")
     sides = (Side({s: np.asarray(v) for s, v in side.items()}, None) for side in (target, source))
     lead = leading_shape(bound, *sides)
-    forward = cost.activations
+
+    def forward(side: Any, values: Mapping[str, Any]) -> Any:
+        return cost.activations(replaced(side, values) if is_tree(side, symmetry.axes) else dict(values))
+
     flat = {site: jnp.reshape(jnp.asarray(value), (-1, *np.shape(target[site]))) for site, value in source.items()}
-    of_target = forward(dict(target))
+    of_target = forward(given[0], target)
     if not isinstance(of_target, Mapping):
         raise TypeError(
             "activations must return a mapping from groups to arrays, "
             f"{{{next(iter(bound.groups))!r}: (num_data, n)}}; got {type(of_target).__name__}."
         )
-    of_source = jax.vmap(forward)(flat)
+    of_source = jax.vmap(lambda values: forward(given[1], values))(flat)
     if set(of_target) != set(bound.groups):
         raise SymmetryError(
             f"activations returned groups {sorted(of_target)}; the symmetry has {sorted(bound.groups)}. "

@@ -17,7 +17,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from numpyro_symmetry.symmetry.axes import Axis, AxisEntry, Unsigned, num_axes
+from numpyro_symmetry.symmetry.axes import Axis, AxisEntry, Unsigned, names_in, num_axes
+from numpyro_symmetry.symmetry.components import connected
 from numpyro_symmetry.symmetry.errors import SymmetryError
 from numpyro_symmetry.symmetry.families import Stack
 from numpyro_symmetry.symmetry.groups import Group
@@ -53,10 +54,13 @@ def untangled(symmetry: Symmetry) -> Symmetry:
     )
 
 
-def separated(symmetry: Symmetry, shapes: Mapping[str, tuple[int, ...]]) -> tuple[Symmetry, dict[str, list[str]]]:
+def separated(
+    symmetry: Symmetry, shapes: Mapping[str, tuple[int, ...]], *, alone: bool = False
+) -> tuple[Symmetry, dict[str, list[str]]]:
     """A large subgroup in which blocks can be paired one by one, with all units in them; and those that cannot.
 
     Blocks that carry signs, or stand on two axes of one array, cannot: of these one level moves, as in `untangled`.
+    ``alone``: nor can those that share a site with groups other than their units, directly or through others.
     """
     refuse_what_is_not_full(symmetry)
     found = moving_blocks(symmetry)
@@ -65,10 +69,18 @@ def separated(symmetry: Symmetry, shapes: Mapping[str, tuple[int, ...]]) -> tupl
         for stack in symmetry.stacks.values()
         for piece in pieces_of(stack.entries, stack.shape(shapes))
     ]
+    names = [names_in(stack.entries) & set(symmetry.groups) for stack in symmetry.stacks.values()]
     outer = {label for inner in found.values() for name in inner for label in over(name) if label in symmetry.groups}
     stuck = {n for n in outer if symmetry.groups[n].signed or any(here.count(n) > 1 for here in stands)}
+    meeting = [together for together, _ in connected((None, here) for here in names)]
+    stuck |= {root for together in meeting for root in together & set(found) if alone and not _is_alone(root, together)}
     torn = {root: inner for root, inner in found.items() if stuck & {root, *inner}}
     return _with_one_level(symmetry, {name for root, inner in torn.items() for name in (root, *inner)}), torn
+
+
+def _is_alone(root: str, together: set[str]) -> bool:
+    """Whether groups that share sites are one of blocks, and others of units in them."""
+    return all([label for label in over(name) if label in together] == [root] for name in together - {root})
 
 
 def told_of_torn(view: PlainView) -> str:

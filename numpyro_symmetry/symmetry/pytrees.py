@@ -29,11 +29,17 @@ def is_array(leaf: Any) -> bool:
 
 
 def comes_by_site(values: Any, sites: Collection[str] = ()) -> bool:
-    """Whether values are a mapping that holds all of some sites, or in which no array lies deeper than one key."""
+    """Whether values are a mapping in which no array lies deeper than one key, or whose own keys alone name some sites.
+
+    Any other mapping is a tree, whose paths name its arrays, those among its own keys too.
+    """
     if not isinstance(values, Mapping):
         return False
-    named = bool(sites) and all(site in values for site in sites)
-    return named or all(len(path) < 2 for path, leaf in _leaves(values) if is_array(leaf))
+    paths = {name_of(path): len(path) for path, leaf in _leaves(values) if is_array(leaf)}
+    if all(depth < 2 for depth in paths.values()):
+        return True
+    # sites that are lists of numbers are no arrays of a tree
+    return bool(sites) and all(site in values for site in sites) and not all(site in paths for site in sites)
 
 
 def as_sites(values: Any, sites: Collection[str] = ()) -> Mapping[str, Any]:
@@ -120,10 +126,16 @@ def replaced(tree: Any, values: Mapping[str, Any]) -> Any:
     )
 
 
+def as_given(tree: Any, values: Mapping[str, Any], sites: Collection[str]) -> Any:
+    """A pytree, or values by site, with arrays in place of its own; of the mappings of its own kind if it is a tree."""
+    if comes_by_site(tree, sites) and (type(tree) is dict or not set(sites) <= arrays_by_path(tree).keys()):
+        return dict(tree) | with_ties(tree, values)
+    return replaced(tree, values)
+
+
 def with_arrays(tree: Any, values: Mapping[str, Any]) -> Any:
     """A pytree, or values by site, with arrays in place of its own, of the types and the library of its own."""
-    by_site = comes_by_site(tree, values)
-    own = tree if by_site else arrays_by_path(tree)
+    own = tree if comes_by_site(tree, values) else arrays_by_path(tree)
 
     def one(given: Any, new: Any) -> Any:
         xp: Any = jnp if isinstance(given, jax.Array) or isinstance(new, Tracer) else np
@@ -131,8 +143,7 @@ def with_arrays(tree: Any, values: Mapping[str, Any]) -> Any:
         # arrays of NumPy may be of a type that JAX does not use in this session
         return xp.asarray(new).astype(jax.dtypes.canonicalize_dtype(dtype) if xp is jnp else dtype)
 
-    new = {name: one(own[name], value) for name, value in values.items()}
-    return dict(tree) | with_ties(tree, new) if by_site else replaced(tree, new)
+    return as_given(tree, {name: one(own[name], value) for name, value in values.items()}, values)
 
 
 def with_ties(tree: Any, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,6 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 from jax.core import Tracer
-from jax.typing import ArrayLike
 
 from numpyro_symmetry.symmetry import builders, checks
 from numpyro_symmetry.symmetry.action import move
@@ -40,7 +39,7 @@ from numpyro_symmetry.symmetry.findings import Finding, OutOfReach, explain
 from numpyro_symmetry.symmetry.groups import Group
 from numpyro_symmetry.symmetry.hard import Element, over, products
 from numpyro_symmetry.symmetry.permutation_kinds import PERMUTATION, Kind
-from numpyro_symmetry.symmetry.pytrees import as_sites, replaced, with_ties
+from numpyro_symmetry.symmetry.pytrees import as_given, as_sites
 from numpyro_symmetry.symmetry.restriction import axes_of_groups, with_total
 from numpyro_symmetry.symmetry.shown import as_html
 
@@ -198,13 +197,13 @@ class Symmetry:
             )
         return open_shape(entries, given)
 
-    def bind(self, values: Mapping[str, ArrayLike], *, num_leading_dims: int = 0) -> Symmetry:
+    def bind(self, values: Any, *, num_leading_dims: int = 0) -> Symmetry:
         """Read the groups' sizes off values and check that they fit.
 
         Parameters
         ----------
         values
-            Site -> array. Further sites are ignored.
+            Site -> array, or a pytree, whose paths to arrays are sites. Further sites are ignored.
         num_leading_dims
             Leading (chain, draw) dimensions, needed only to expand a ``...``; where it is given, no group is looked for
             among them.
@@ -221,9 +220,10 @@ class Symmetry:
         TypeError
             If ``values`` does not map sites to arrays, or ``num_leading_dims`` is no whole number.
         """
-        checks.check_values(values, self.axes)
-        lead = checks.check_leading(values, self.axes, num_leading_dims)
-        axes, sizes = bind_axes(self.axes, self.sizes, values, lead)
+        given = as_sites(values, self.axes)
+        checks.check_values(given, self.axes)
+        lead = checks.check_leading(given, self.axes, num_leading_dims)
+        axes, sizes = bind_axes(self.axes, self.sizes, given, lead)
         return replace(self, axes=axes, sizes=sizes)
 
     def restrict(self, names: Collection[str] | None = None, *, sites: Collection[str] | None = None) -> Symmetry:
@@ -359,7 +359,7 @@ class Symmetry:
         for stack in symmetry.stacks.values():
             value = stack.of(arrays)
             moved |= stack.apart(move(g, stack.entries, jnp.asarray(value) if traced else value))
-        return with_ties(values, moved) if given is values else replaced(values, moved)
+        return as_given(values, moved, symmetry.axes)
 
     def group_names(self) -> list[str]:
         """Names of the groups that stand on some axis, bound to a size or not."""

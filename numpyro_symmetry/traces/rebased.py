@@ -239,7 +239,7 @@ class _Move:
 
     def of(self, values: Any) -> Any:
         """Values of any container, moved."""
-        if isinstance(values, dict) and comes_by_site(values, self.out.symmetry.axes):
+        if type(values) is dict and comes_by_site(values, self.out.symmetry.axes):
             return self._of_sites(values)
         trace = read(values, self.out.symmetry, len(self.leading))
         if trace.leading != self.leading:

@@ -92,3 +92,29 @@ def test_what_cannot_be_seen_is_named():
         find_activations(inside_calls, (p, X), Symmetry({}))
     with pytest.raises(TypeError, match="symmetry must be a Symmetry"):
         find_activations(inside_calls, (p, X), "hidden")
+
+
+def test_trees_are_given_to_activations_as_trees():
+    """As Flax nests them, by hand and as they are read off the function, one network and a stack of them."""
+    rng = np.random.default_rng(0)
+    tree = {"params": {f"Dense_{k}": {"kernel": rng.normal(size=s)} for k, s in enumerate([(2, 5), (5, 1)])}}
+    x = jnp.asarray(rng.normal(size=(30, 2)))
+
+    def hidden(tree, x=x):
+        return jnp.tanh(x @ tree["params"]["Dense_0"]["kernel"])
+
+    def network(tree, x):
+        return hidden(tree, x) @ tree["params"]["Dense_1"]["kernel"]
+
+    axes = {"params.Dense_0.kernel": (None, "hidden"), "params.Dense_1.kernel": ("hidden", None)}
+    symmetry = Symmetry(axes).bind(tree)
+    planted = symmetry.sample(jax.random.key(1), (2,))
+    stack = symmetry.apply(planted, jax.tree.map(lambda v: np.stack([v] * 2), tree))
+    read_off = find_activations(network, (tree, x), symmetry)
+    for activations in (lambda tree: {"hidden": hidden(tree)}, read_off):
+        found = match(tree, stack, symmetry, cost=ActivationCost(activations))
+        back = symmetry.apply(found.element, stack)
+        for one, other in zip(jax.tree.leaves(back), jax.tree.leaves(tree), strict=True):
+            np.testing.assert_array_equal(one[1], other)
+    with pytest.raises(SymmetryError, match=r"'params.Dense_1.kernel' is in the target"):
+        match(tree, {"params": {"Dense_0": tree["params"]["Dense_0"]}}, symmetry, cost=ActivationCost(read_off))

@@ -4,7 +4,18 @@ import jax
 import numpy as np
 import pytest
 
-from numpyro_symmetry import Complement, DiagonalGaussian, Split, Symmetry, SymmetryWarning, Unsigned, compose, match
+from numpyro_symmetry import (
+    Complement,
+    DiagonalGaussian,
+    Split,
+    Symmetry,
+    SymmetryWarning,
+    Unsigned,
+    compose,
+    match,
+    merge,
+    rebase,
+)
 from tests.support import oracles
 
 pytestmark = pytest.mark.usefixtures("strict_promotion")
@@ -19,6 +30,7 @@ LAYERS = {
 }
 KERNELS = {"q": (M, H * D), "o": (H * D, M)}
 EXPERTS = {"up": ("e", None, "e/unit"), "bias": ("e", "e/unit"), "down": ("e", "e/unit", None), "route": (None, "e")}
+GROUPED = Split((3, 4), ("g", "g/c"))
 CASES = {
     "heads": (Symmetry(HEADS), KERNELS),
     "heads over a stream": (Symmetry(STREAM | {"emb": (None, "stream")}), KERNELS | {"emb": (3, M)}),
@@ -27,6 +39,24 @@ CASES = {
         {f"{site}{k}": shape for k in (1, 2) for site, shape in KERNELS.items()} | {"emb": (3, M)},
     ),
     "experts": (Symmetry(EXPERTS), {"up": (4, 3, 5), "bias": (4, 5), "down": (4, 5, 2), "route": (3, 4)}),
+    "group norm": (
+        Symmetry(
+            {"kernel": (None, GROUPED), "scale": (GROUPED,), "bias": (GROUPED,), "dense": (GROUPED, None)},
+        ),
+        {"kernel": (5, 12), "scale": (12,), "bias": (12,), "dense": (12, 2)},
+    ),
+    "depthwise": (
+        Symmetry(
+            {
+                "first": (None, "c"),
+                "each": (None, "c"),
+                "point": ("c", "d"),
+                "both": (None, Split((5, 2), ("d", "d/o"))),
+                "dense": (Split((5, 2), ("d", "d/o")), None),
+            }
+        ),
+        {"first": (9, 4), "each": (9, 4), "point": (4, 5), "both": (9, 10), "dense": (10, 3)},
+    ),
     "three levels": (Symmetry({"w": ("a", "a/b", None, "a/b/c"), "v": ("a", "a/b")}), {"w": (3, 3, 5, 4), "v": (3, 3)}),
     "heads of layers that stay": (
         Symmetry({"w": ("layer", "layer/head", None, "layer/head/unit")}, kinds={"layer": "fixed"}),
@@ -45,7 +75,7 @@ CASES = {
         {"w": (3, 2, 3), "p": (), "m": (2,)},
     ),
 }
-UNCOUPLED = [name for name in CASES if "stream" not in name]
+UNCOUPLED = [name for name in CASES if "stream" not in name and name != "depthwise"]
 
 
 def planted(name, noise, seed=0, batch=2):
@@ -71,6 +101,22 @@ def test_planted_elements_are_recovered(case, noise):
     assert (found.objective >= objective - 1e-9).all()
     assert (found.exact == (case in UNCOUPLED)).all()
     assert found.converged.all()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_planted_members_are_merged_and_rebased(case):
+    symmetry, target, source, g, _ = planted(case, 0.0)
+    members = [target, *({site: x[k] for site, x in source.items()} for k in range(2))]
+    found = merge(members, symmetry)
+    still = symmetry.identity((2,))
+    out = rebase(members, symmetry, reference="first", null=False)
+    for elements in (found.elements, out.elements):
+        back = compose(jax.tree.map(lambda x: x[1:], elements), g)
+        for part, same in zip(jax.tree.leaves(back), jax.tree.leaves(still), strict=True):
+            assert (np.asarray(part) == np.asarray(same)).all()
+    for site, x in target.items():
+        np.testing.assert_allclose(found.merged[site], x, rtol=1e-12)
+    assert found.converged
 
 
 @pytest.mark.parametrize("cost", ["wasserstein", "log_density"])

@@ -1,5 +1,6 @@
 """Pytrees of every kind under `match`, `loss_barrier` and `rebase`: what comes back, moves, and is refused."""
 
+from collections import OrderedDict
 from typing import NamedTuple
 
 import equinox as eqx
@@ -8,8 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from flax.core import FrozenDict
 
-from numpyro_symmetry import Symmetry, SymmetryError, loss_barrier, match, num_transpositions, rebase, report
+from numpyro_symmetry import Symmetry, SymmetryError, loss_barrier, match, merge, num_transpositions, rebase, report
 from numpyro_symmetry.containers import Members, read
 from numpyro_symmetry.symmetry.pytrees import arrays_by_path
 
@@ -59,6 +61,10 @@ TREES = {
     "named tuple": (lambda: Weights(*layers()), 0),
     "tuple": (layers, 0),
     "list in a dict": (lambda: {"layers": list(layers())}, 0),
+    "an array beside a dict": (lambda: dict(zip("ac", ({"w": normal(3, N)}, normal(N, 2)), strict=True)), 0),
+    "a path that begins another": (lambda: {"a": normal(3, N), "ab": {"a": normal(N, 2)}}, 0),
+    "flat, frozen": (lambda: FrozenDict(zip("ab", layers(), strict=True)), 0),
+    "flat, ordered": (lambda: OrderedDict(zip("ba", layers(), strict=True)), 0),
     "half precision": (lambda: {"p": [jnp.asarray(x, jnp.bfloat16) for x in layers()]}, 0),
     "equinox": (of_equinox, 1),
     "nnx": (of_nnx, 0),
@@ -84,7 +90,8 @@ def assert_same(one, other):
     assert jax.tree.structure(one) == jax.tree.structure(other)
     for (path, x), y in zip(jax.tree_util.tree_leaves_with_path(one), jax.tree.leaves(other), strict=True):
         assert jnp.result_type(x) == jnp.result_type(y), path
-        np.testing.assert_array_equal(np.asarray(x, float), np.asarray(y, float))
+        kind = complex if jnp.iscomplexobj(x) else float
+        np.testing.assert_array_equal(np.asarray(x, kind), np.asarray(y, kind))
 
 
 @pytest.mark.parametrize("name", TREES)
@@ -95,6 +102,48 @@ def test_a_planted_tree_is_brought_back_bit_for_bit(name):
     found = match(tree, moved, symmetry)
     assert_same(symmetry.apply(found.element, moved), tree)
     assert int(num_transpositions(found.element)["hidden"]) == int(num_transpositions(planted)["hidden"])
+
+
+@pytest.mark.parametrize("name", TREES)
+def test_planted_trees_are_merged_bit_for_bit(name):
+    tree, symmetry = world(name)
+    bound = symmetry.bind(tree)
+    found = merge([tree, bound.apply(bound.sample(jax.random.key(1)), tree)], symmetry)
+    for one in (found.merged, *found.members):
+        assert type(one) is type(tree)
+        assert_same(one, tree)
+
+
+def test_a_tree_may_be_named_by_its_own_keys_alone():
+    tree = {"a": {"b": normal(3, 4), "key": jax.random.key(0)}, "c": normal(N)}
+    symmetry = Symmetry({"c": ("hidden",)})
+    assert symmetry.bind(tree).sizes == {"hidden": N}
+    moved = symmetry.apply({"hidden": np.roll(np.arange(N), 1)}, tree)
+    assert moved["a"]["b"] is tree["a"]["b"]
+    found = match(tree, moved, symmetry)
+    np.testing.assert_array_equal(symmetry.apply(found.element, moved)["c"], tree["c"])
+    assert_same(merge([tree, moved], symmetry).merged["c"], tree["c"])
+    out = rebase([tree, moved], symmetry, reference="first", null=False)
+    np.testing.assert_array_equal(out.data[1]["c"], tree["c"])
+    assert float(loss_barrier(lambda v: v["c"].sum()[None] + v["a"]["b"].sum(), tree, moved, num_points=3).barrier) == (
+        pytest.approx(0.0, abs=1e-5)
+    )
+
+
+def test_complex_numbers_are_matched_by_both_parts():
+    tree = {"p": {"z": normal(3, N) + 1j * normal(3, N)}, "b": normal(N)}
+    symmetry = Symmetry({"p.z": (None, "hidden"), "b": ("hidden",)})
+    # the real parts say that nothing has moved
+    element = {"hidden": np.roll(np.arange(N), 1)}
+    other = {"p": {"z": tree["p"]["z"].real + 1j * symmetry.apply(element, tree)["p"]["z"].imag * 10}, "b": tree["b"]}
+    tree["p"]["z"].imag *= 10
+    found = match(tree, other, symmetry)
+    np.testing.assert_array_equal(found.element["hidden"], np.roll(np.arange(N), -1))
+    moved = symmetry.apply(element, tree)
+    merged = merge([tree, moved, moved], symmetry)
+    assert_same(merged.members[1], tree)
+    assert merged.merged["p"]["z"].dtype == tree["p"]["z"].dtype
+    np.testing.assert_allclose(merged.merged["p"]["z"], tree["p"]["z"], rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", TREES)

@@ -47,7 +47,8 @@ _PRODUCTS = {"mul", "div", "dot_general", "conv_general_dilated", "triangular_so
 # what parts go through one by one
 _APART = {
     *ELEMENTWISE,
-    *("select_n", "broadcast_in_dim", "dot_general", "expand_dims", "reduce_sum", "reshape", "squeeze", "transpose"),
+    *("select_n", "broadcast_in_dim", "dot_general", "conv_general_dilated", "expand_dims", "reduce_sum", "reshape"),
+    *("squeeze", "transpose"),
 }
 
 

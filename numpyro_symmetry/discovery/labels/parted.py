@@ -50,6 +50,8 @@ def new_axis(equation: Any, operand: int, axis: int) -> int | None:
         found = None if axis in params["axes"] else axis - sum(k < axis for k in params["axes"])
     elif name == "dot_general":
         found = _of_product(params["dimension_numbers"], list(map(len, shapes_of(equation.invars))), operand, axis)
+    elif name == "conv_general_dilated":
+        found = _of_convolution(params, operand).get(axis)
     else:
         found = axis if len(shape) == len(out) else None
     return found if found is not None and out[found] == shape[axis] else None
@@ -66,10 +68,22 @@ def _of_product(numbers: Any, ndims: list[int], operand: int, axis: int) -> int 
     return before + free.index(axis)
 
 
+def _of_convolution(params: Any, operand: int) -> dict[int, int]:
+    """Axes of data, or channels that come out, and where they stand in the result; places overlap, groups mix."""
+    numbers = params["dimension_numbers"]
+    own = (numbers.lhs_spec, numbers.rhs_spec)[operand][0]
+    return {own: numbers.out_spec[operand]} if params["batch_group_count"] == params["feature_group_count"] == 1 else {}
+
+
 def contracted_with(equation: Any, operand: int, axis: int) -> int | None:
     """The axis of a product's other factor over which it sums together with this one."""
-    if equation.primitive.name != "dot_general":
+    name, numbers = equation.primitive.name, equation.params.get("dimension_numbers")
+    if name == "conv_general_dilated":
+        is_whole = equation.params["batch_group_count"] == equation.params["feature_group_count"] == 1
+        contracted = ([numbers.lhs_spec[1]], [numbers.rhs_spec[1]]) if is_whole else ([], [])
+    elif name == "dot_general":
+        contracted = numbers[0]
+    else:
         return None
-    contracted = equation.params["dimension_numbers"][0]
     own = list(contracted[operand])
     return contracted[1 - operand][own.index(axis)] if axis in own else None

@@ -1,0 +1,103 @@
+r"""Labels that several members have in common: one member after another is placed on the mean of the others.
+
+.. math:: \max_{g_1,\dots,g_K} -\sum_k \lVert g_k\theta_k - \tfrac1K\textstyle\sum_j g_j\theta_j\rVert^2
+
+No step lowers this: given the others, it is linear in what the member holds. Elements between any two members,
+:math:`g_i^{-1}g_j`, agree round every cycle by construction. Knows `match`; nothing of what members are made into.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from numpyro_symmetry.matching.match import match
+from numpyro_symmetry.matching.product import Gaussian
+from numpyro_symmetry.symmetry import Element, Symmetry, compose
+
+# members that the others are brought to at first, and how many of these searches are carried on
+_MOST_STARTS, _NUM_SEARCHES = 8, 3
+_MAX_ROUNDS, _NARROW = 50, 16
+# relative to the objective: a gain below it is none
+_ROUNDING = 1e-9
+
+
+class Aligned(NamedTuple):
+    """One element a member, and how they were found."""
+
+    elements: list[Element]
+    num_rounds: int
+    converged: bool
+    squares: float
+
+
+def aligned(items: list[Any], symmetry: Symmetry, method: str, tell: Callable[[int], Any]) -> Aligned:
+    """The best of several searches, each from labels of one member."""
+    still = [symmetry.identity() for _ in items]
+    if not symmetry.groups or len(items) == 1:
+        return Aligned(still, 0, True, _spread(items))
+    if len(items) == 2:
+        found = match(items[0], items[1], symmetry, method=method)
+        return Aligned([still[0], found.element], 1, bool(found.converged), 0.0)
+    # a placement from scratch is dear where layers are wide, and is asked for once they have settled
+    quick = method if max(group.size or 0 for group in symmetry.groups.values()) <= _NARROW else "descent"
+    every = jax.tree.map(lambda *xs: np.stack(xs), *items)
+    starts = [Aligned(still, 0, True, _spread(items))]
+    for k in range(min(len(items), _MOST_STARTS)):
+        found = match(items[k], every, symmetry, method=quick).element
+        tell(len(items))
+        elements = [jax.tree.map(lambda x, j=j: x[j], found) for j in range(len(items))]
+        elements[k] = still[k]
+        moved = [moved_by(symmetry, element, item) for element, item in zip(elements, items, strict=True)]
+        starts.append(Aligned(elements, 0, True, _spread(moved)))
+    starts.sort(key=lambda start: start.squares)
+    searches = (_descended(start, items, symmetry, quick, tell) for start in starts[:_NUM_SEARCHES])
+    best = min(searches, key=lambda found: found.squares)
+    return best if quick == method else _descended(best, items, symmetry, method, tell)
+
+
+def _descended(
+    start: Aligned, items: list[Any], symmetry: Symmetry, method: str, tell: Callable[[int], Any]
+) -> Aligned:
+    """Each member in turn on the mean of the others, until none moves."""
+    elements = list(start.elements)
+    moved = [moved_by(symmetry, element, item) for element, item in zip(elements, items, strict=True)]
+    for num_rounds in range(start.num_rounds + 1, start.num_rounds + _MAX_ROUNDS + 1):
+        gained = False
+        for k, item in enumerate(items):
+            others = _mean(moved[:k] + moved[k + 1 :])
+            step = match(others, moved[k], symmetry, method=method)
+            tell(1)
+            gain = float(step.objective - step.objective_before)
+            if gain > _ROUNDING * (1.0 + abs(float(step.objective))):
+                elements[k] = compose(step.element, elements[k])
+                moved[k], gained = moved_by(symmetry, elements[k], item), True
+        if not gained:
+            return Aligned(elements, num_rounds, True, _spread(moved))
+    return Aligned(elements, start.num_rounds + _MAX_ROUNDS, False, _spread(moved))
+
+
+def moved_by(symmetry: Symmetry, element: Element, item: Any) -> Any:
+    """Values by site, or a Gaussian, under an element."""
+    return item.apply(symmetry, element) if isinstance(item, Gaussian) else symmetry.apply(element, item)
+
+
+def _mean(items: Sequence[Any]) -> Any:
+    return jax.tree.map(lambda *xs: np.mean(xs, 0), *items)
+
+
+def _squares(items: Sequence[Any]) -> float:
+    return float(sum(np.sum(np.square(np.asarray(x, float))) for x in jax.tree.leaves(list(items))))
+
+
+def distances_from_mean(items: Sequence[Any]) -> np.ndarray:
+    """``(num_members,)``: of each member from the mean of all."""
+    centre = _mean(items)
+    return np.sqrt([_squares([jax.tree.map(np.subtract, item, centre)]) for item in items])
+
+
+def _spread(items: Sequence[Any]) -> float:
+    return float(np.sum(distances_from_mean(items) ** 2))
