@@ -4,6 +4,7 @@ from numpyro_symmetry.diagnostics.barrier import LossBarrier, loss_barrier
 from numpyro_symmetry.diagnostics.compare import compare, compare_pairs
 from numpyro_symmetry.diagnostics.comparison import Comparison, Comparisons
 from numpyro_symmetry.diagnostics.comparison_plot import plot_comparison
+from numpyro_symmetry.diagnostics.modes import Modes, modes
 from numpyro_symmetry.diagnostics.partitions import Partition, coclustering, point_partition
 from numpyro_symmetry.diagnostics.plots import plot_barrier
 from numpyro_symmetry.diagnostics.predictive import agreement, total_variation
@@ -14,13 +15,15 @@ __all__ = [
     "Comparison",
     "Comparisons",
     "LossBarrier",
-    "Report",
+    "Modes",
     "Partition",
+    "Report",
     "agreement",
     "coclustering",
     "compare",
     "compare_pairs",
     "loss_barrier",
+    "modes",
     "plot_barrier",
     "plot_comparison",
     "plot_null",
