@@ -102,8 +102,8 @@ def _in_short(found: Report) -> list[str]:
         return [f"{agree}, and single slots may be interpreted" + (f", but for {_list(unlike)}." if unlike else ".")]
     some = "not all" if any(known.values()) else "no"
     return [
-        f"{agree}; {some} slots of {_list([repr(name) for name in unclear])} stand apart: of the others rely on what no "
-        "label changes."
+        f"{agree}; {some} slots of {_list([repr(name) for name in unclear])} stand apart: of the others rely on what "
+        "no label changes."
     ]
 
 
