@@ -4,6 +4,8 @@ from numpyro_symmetry.diagnostics.barrier import LossBarrier, loss_barrier
 from numpyro_symmetry.diagnostics.compare import compare, compare_pairs
 from numpyro_symmetry.diagnostics.comparison import Comparison, Comparisons
 from numpyro_symmetry.diagnostics.comparison_plot import plot_comparison
+from numpyro_symmetry.diagnostics.modes import Modes, modes
+from numpyro_symmetry.diagnostics.nested_r_hat import nested_r_hat
 from numpyro_symmetry.diagnostics.partitions import Partition, coclustering, point_partition
 from numpyro_symmetry.diagnostics.plots import plot_barrier
 from numpyro_symmetry.diagnostics.predictive import agreement, total_variation
@@ -14,13 +16,16 @@ __all__ = [
     "Comparison",
     "Comparisons",
     "LossBarrier",
-    "Report",
+    "Modes",
     "Partition",
+    "Report",
     "agreement",
     "coclustering",
     "compare",
     "compare_pairs",
     "loss_barrier",
+    "modes",
+    "nested_r_hat",
     "plot_barrier",
     "plot_comparison",
     "plot_null",

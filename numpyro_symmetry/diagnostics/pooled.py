@@ -83,9 +83,7 @@ def pooled_draws(pooled: Arrays, symmetry: Symmetry) -> Pooled:
     view = PlainView.of(symmetry, pooled, with_single=True)
     raw = canonical(view.symmetry, view.open(pooled))
     if all((x == x[:1]).all() for x in raw.values()):
-        raise SymmetryError(
-            f"Nothing varies in either posterior: all {len(next(iter(raw.values())))} draws are the same, labels apart."
-        )
+        raise SymmetryError(f"Nothing varies: all {len(next(iter(raw.values())))} draws are the same, labels apart.")
     return Pooled(view, raw, standardised(view.symmetry, raw))
 
 
@@ -97,13 +95,18 @@ def _is_innermost(name: str, symmetry: Symmetry) -> bool:
 
 def watched(draws: Pooled) -> np.ndarray:
     """What slow chains are seen by ``(draw, entry)``: sums, and the leading components of sorted projections."""
+    return np.concatenate([sums(draws.symmetry, draws.values), leading(draws)], 1)
+
+
+def leading(draws: Pooled) -> np.ndarray:
+    """``(draw, component)``: the leading principal components of sorted projections."""
     features = sorted_projections(draws.symmetry, draws.values, _MAX_FEATURES)
     centred = features - features.mean(0)
     if min(centred.shape) > _NUM_COMPONENTS:
         # a start that is the same for any order of draws
         left, singular, _ = svds(centred, _NUM_COMPONENTS, v0=np.ones(min(centred.shape)))
         centred = left * singular
-    return np.concatenate([sums(draws.symmetry, draws.values), centred], 1)
+    return centred
 
 
 def by_distance(draws: Pooled) -> tuple[Arrays, Pooled]:

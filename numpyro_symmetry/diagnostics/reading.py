@@ -53,7 +53,8 @@ def warnings_of(found: Report) -> list[str]:
 def facts(found: Report) -> list[str]:
     """What is so, and stands in nobody's way."""
     noun = "members" if found.are_members else "draws"
-    lines = [f"{found.share_relabelled:.0%} of {noun} were labelled differently from the majority."]
+    lines = [] if found.warnings else _in_short(found)
+    lines.append(f"{found.share_relabelled:.0%} of {noun} were labelled differently from the majority.")
     if found.are_members:
         for name, mean in found.transpositions.items():
             size = found.num_slots[name]
@@ -68,7 +69,7 @@ def facts(found: Report) -> list[str]:
             "slots are, not which of them the prior means by which name."
         )
     if found.null is not None:
-        lines += _of_null(found.null, found.num_slots)
+        lines += _of_null(found.null, found.num_slots, in_doubt=_is_in_doubt(found))
     invariant = [row.r_hat for row in found.rows if row.is_invariant and not np.isnan(row.r_hat)]
     if invariant:
         lines.append(f"The largest R-hat of what no label changes is {max(invariant):.3f}.")
@@ -87,13 +88,49 @@ def facts(found: Report) -> list[str]:
     return lines
 
 
-def _of_null(null: Null, num_slots: dict[str, int]) -> Iterator[str]:
+def _in_short(found: Report) -> list[str]:
+    """The one thing to know where nothing stands in the way: whether chains agree, and which slots are some."""
+    agree = (
+        "Members were brought to one set of labels" if found.are_members else "Chains agree, as far as these draws show"
+    )
+    if found.null is None or not any(isinstance(number, int) for number in found.null.num_identified.values()):
+        return [f"{agree}; whether single slots may be interpreted is not known."]
+    known = {name: number for name, number in found.null.num_identified.items() if isinstance(number, int)}
+    unclear = [name for name, number in known.items() if number < found.num_slots[name]]
+    if not unclear:
+        unlike = _without_identity(found.null, found.num_slots)
+        return [f"{agree}, and single slots may be interpreted" + (f", but for {_list(unlike)}." if unlike else ".")]
+    some = "not all" if any(known.values()) else "no"
+    return [
+        f"{agree}; {some} slots of {_list([repr(name) for name in unclear])} stand apart: of the others rely on what "
+        "no label changes."
+    ]
+
+
+def _is_in_doubt(found: Report) -> bool:
+    """Whether single slots are not to be interpreted, however far apart they are in the mean."""
+    return found.ambiguous > _MANY_GUESSES or (found.null is not None and _is_made_up(found.null, found.num_slots))
+
+
+def _is_made_up(null: Null, num_slots: dict[str, int]) -> bool:
+    """Whether in no site slots agree with themselves more than shuffled draws do."""
+    told = null.can_tell and max(num_slots.values()) > 1
+    return told and null.share < _NEAR_NULL and all(one.share < _NEAR_NULL for one in null.by_site.values())
+
+
+def _without_identity(null: Null, num_slots: dict[str, int]) -> list[str]:
+    """Sites in which slots are no more alike than in shuffled draws, where there are others."""
+    unlike = [site for site, one in null.by_site.items() if one.share < _NEAR_NULL]
+    told = null.can_tell and max(num_slots.values()) > 1
+    return unlike if told and len(unlike) < len(null.by_site) else []
+
+
+def _of_null(null: Null, num_slots: dict[str, int], *, in_doubt: bool) -> Iterator[str]:
     yield (
         f"Slots explain {null.explained:.0%} of the variance ({null.explained_null:.0%} for shuffled draws relabelled "
         "in the same way)."
     )
-    unlike = [site for site, one in null.by_site.items() if one.share < _NEAR_NULL]
-    if null.can_tell and max(num_slots.values()) > 1 and 0 < len(unlike) < len(null.by_site):
+    if unlike := _without_identity(null, num_slots):
         shares = ", ".join(
             f"{site} ({null.by_site[site].explained:.0%}, shuffled {null.by_site[site].explained_null:.0%})"
             for site in unlike
@@ -107,7 +144,12 @@ def _of_null(null: Null, num_slots: dict[str, int]) -> Iterator[str]:
                 "remembers count as one."
             )
         elif number is not None:
-            yield f"{number} of {size} slots of {name!r} are identified: clearly further apart than in the null."
+            yield (
+                f"{number} of {size} slots of {name!r} are further apart in the mean than in the null; which unit of a "
+                "draw is which slot is in doubt, so that none is to be interpreted by itself."
+                if in_doubt and number
+                else f"{number} of {size} slots of {name!r} are identified: clearly further apart than in the null."
+            )
 
 
 # ---- what stands in the way --------------------------------------------------------------------------------------
@@ -226,7 +268,7 @@ def _ambiguous(found: Report) -> Iterator[str]:
     null = found.null
     if null is None or not null.can_tell or max(found.num_slots.values()) < 2:
         return
-    if null.share < _NEAR_NULL and all(one.share < _NEAR_NULL for one in null.by_site.values()):
+    if _is_made_up(null, found.num_slots):
         yield (
             "slots agree with themselves hardly more than shuffled draws do: relabelling made up what structure there "
             "seems to be. Do not interpret single slots."

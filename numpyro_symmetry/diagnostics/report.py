@@ -121,8 +121,10 @@ class Report(NamedTuple):
         return "\n".join((*self.warnings, *facts(self)))
 
     def __str__(self) -> str:
-        parts = ("\n".join(self.warnings), _table(self.rows), "\n".join(facts(self)))
-        return "\n\n".join(part for part in parts if part)
+        said = facts(self)
+        # the one thing to know comes first
+        first, rest = (self.warnings, said) if self.warnings else (said[:1], said[1:])
+        return "\n\n".join(part for part in ("\n".join(first), _table(self.rows), "\n".join(rest)) if part)
 
     __repr__ = __str__
     _repr_html_ = as_html

@@ -1882,6 +1882,19 @@ PARTITIONS += [
         ValueError,
         ("distance", "'vi'", "'binder'"),
     ),
+    Bad("modes without a symmetry", lambda w: ns.diagnostics.modes({"loc": np.ones((4, 3))}), TypeError, ("labels",)),
+    Bad(
+        "modes of nothing that varies",
+        lambda w: ns.diagnostics.modes({"loc": np.ones((2, 4, 3))}, ns.Symmetry.mixture("loc")),
+        ns.SymmetryError,
+        ("Nothing varies", "8 draws"),
+    ),
+    Bad(
+        "nested R-hat of draws that were not rebased",
+        lambda w: ns.diagnostics.nested_r_hat({"loc": np.ones((2, 4, 3))}, [0, 1]),
+        TypeError,
+        ("out", "Rebased", "dict"),
+    ),
     Bad("symmetrized, integer key", lambda w: w.out.symmetrized(3), TypeError, INTEGER_KEY),
     Bad("symmetrized, no key", lambda w: w.out.symmetrized(None), TypeError, ("rng_key", "None")),
     Bad(

@@ -425,7 +425,7 @@ def test_another_shape_beside_is_refused(rng):
 
 def test_constant_draws_are_refused_and_constant_sites_are_not(rng):
     still = {"loc": np.tile([1.0, 2.0, 3.0], (50, 1))}
-    with pytest.raises(SymmetryError, match="Nothing varies in either posterior"):
+    with pytest.raises(SymmetryError, match="Nothing varies"):
         compare(still, {"loc": still["loc"][:, ::-1]}, LOC)
     a, b = (switched(rng, 100) | {"sigma": np.ones(100)} for _ in range(2))
     found = compare(a, b, LOC, independent=BOTH)

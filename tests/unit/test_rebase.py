@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
@@ -17,9 +18,11 @@ from numpyro_symmetry import (
     Symmetry,
     SymmetryError,
     SymmetryWarning,
+    inverse,
     rebase,
 )
 from numpyro_symmetry.containers import read
+from numpyro_symmetry.symmetry import SignedPermutation
 from tests.support import networks, traces
 from tests.support.tables import every_relabelling_cost
 
@@ -805,3 +808,34 @@ def test_a_single_component_is_rebased_and_orbits_of_one_are_nothing_to_relabel(
     assert out.elements["component"].shape == (50, 1)
     with pytest.raises(SymmetryError, match="nothing to relabel"):
         rebase({"loc": np.zeros((50, 2))}, Symmetry({"loc": ("unit",)}, orbits={"unit": (0, 1)}))
+
+
+def test_elements_and_reference_survive_a_file_and_undo_later(tmp_path):
+    rng = np.random.default_rng(0)
+    symmetry = Symmetry({"w": ("factor", None)}, kinds={"factor": "signed"})
+    centres = np.array([[3.0, 0.5], [0.3, 6.0], [-2.0, 9.0]])
+    draws = symmetry.bind({"w": centres}).apply(
+        symmetry.bind({"w": centres}).sample(jax.random.key(0), (2, 40)),
+        {"w": centres + 0.1 * rng.standard_normal((2, 40, 3, 2))},
+    )
+    draws = {"w": np.asarray(draws["w"])}
+    out = rebase(draws, symmetry)
+    part = out.elements["factor"]
+    dims = ("chain", "draw", "factor")
+    xr.Dataset(
+        {
+            "w": ((*dims, "number"), out.data["w"]),
+            "permutation": (dims, np.asarray(part.permutation)),
+            "sign": (dims, np.asarray(part.sign)),
+            "reference": (dims[2:] + ("number",), np.asarray(out.reference["w"])),
+        }
+    ).to_netcdf(tmp_path / "out.nc", engine="h5netcdf")
+    with xr.open_dataset(tmp_path / "out.nc", engine="h5netcdf") as kept:
+        kept = kept.load()
+    element = {"factor": SignedPermutation(kept["permutation"].values, kept["sign"].values)}
+    moved = {"w": kept["w"].values}
+    np.testing.assert_array_equal(
+        symmetry.bind(moved, num_leading_dims=2).apply(inverse(element), moved)["w"], draws["w"]
+    )
+    more = rebase({"w": draws["w"][:, ::-1]}, symmetry, reference={"w": kept["reference"].values})
+    np.testing.assert_array_equal(more.data["w"], kept["w"].values[:, ::-1])

@@ -428,6 +428,7 @@ def test_a_site_without_identity_is_named_and_does_not_speak_for_the_others():
     found = report(rebase(draws, symmetry))
     assert "2 of 2 slots of 'factor' are identified" in found.reading
     assert re.search(r"no identity in scores \(\d%, shuffled \d%\): do not interpret single slots there", found.reading)
+    assert reading.facts(found._replace(warnings=()))[0].endswith("single slots may be interpreted, but for scores.")
     assert not any("made up" in warning for warning in found.warnings)
     assert found.null.by_site["loadings"].share > 0.8
     assert found.null.by_site["scores"].share < 0.15
@@ -439,9 +440,34 @@ def test_sites_none_of_which_has_an_identity_are_not_named_one_by_one():
     assert "no identity in" not in found.reading
 
 
+def test_the_first_line_is_the_one_thing_to_know():
+    good = report(rebase({"loc": switched(CENTRES + noise())}, LOC))
+    first = str(good).splitlines()[0]
+    assert first == "Chains agree, as far as these draws show, and single slots may be interpreted."
+    assert good.reading.startswith(first)
+    unasked = report(rebase({"loc": switched(CENTRES + noise())}, LOC, null=False))
+    assert str(unasked).startswith("Chains agree, as far as these draws show; whether single slots may be interpreted")
+    bad = CENTRES + noise()
+    shifted(bad)
+    assert str(report(rebase({"loc": switched(bad)}, LOC))).startswith("WARNING: chains disagree")
+    null = good.null._replace(separation={"component": np.array([9.0, 0.1, 0.1])})
+    assert reading.facts(good._replace(null=null))[0].endswith(
+        "not all slots of 'component' stand apart: of the others rely on what no label changes."
+    )
+
+
+def test_no_slot_is_both_identified_and_not_to_be_interpreted():
+    found = report(rebase({"loc": switched(2.2 * np.arange(3) + noise())}, LOC))
+    assert any("do not interpret individual slots" in warning for warning in found.warnings)
+    assert found.null.num_identified["component"] > 0
+    assert "are identified" not in found.reading
+    assert "further apart in the mean than in the null; which unit of a draw is which slot is in doubt" in found.reading
+
+
 def test_too_few_draws_cannot_tell_who_is_identified():
     rng = np.random.default_rng(0)
     found = report(rebase({"loc": rng.standard_normal((8, 3))}, LOC, num_leading_dims=1))
+    assert "single slots may be interpreted" not in str(found).splitlines()[0]
     assert "Whether slots of 'component' are identified: cannot tell from 8 independent draws." in found.reading
     assert not any("made up" in warning or "shrinks" in warning for warning in found.warnings)
 

@@ -1,0 +1,236 @@
+"""`modes`: how many modes draws have up to labels, and how long each chain was in which.
+
+Draws are seen as points that no label moves, thinned by the time that chains need to forget *within* a mode, so that a
+slow chain is no mode and a chain that never leaves one is no slow chain. Puts together `sides`, `pooled` and `density`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Iterator
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax import Array
+from scipy.spatial import KDTree
+
+from numpyro_symmetry.diagnostics.density import MIN_POINTS, Hills, hills, least_share
+from numpyro_symmetry.diagnostics.energies import autocorrelation_time
+from numpyro_symmetry.diagnostics.pooled import leading, pooled_draws
+from numpyro_symmetry.diagnostics.sides import Asked, in_common, posterior_of
+from numpyro_symmetry.matching.sides import as_symmetry
+from numpyro_symmetry.symmetry import Symmetry
+from numpyro_symmetry.symmetry.arguments import as_flag, as_key, refuse_tracers, seed_of
+from numpyro_symmetry.symmetry.shown import as_html
+from numpyro_symmetry.traces import Rebased
+from numpyro_symmetry.traces.null import CannotTell
+
+# so many draws are looked at, in so many halves of them again
+_MAX_POINTS, _NUM_HALVES, _MAX_ROUNDS = 400, 20, 10
+# components that vary less than this beside the first add noise, and no valley
+_LEAST_SCALE = 0.2
+_NUM_DRAWS = 1000
+# with fewer effective draws of its share to a chain a mode is one that chains are stuck in, or out of
+_PASSING = 2.0
+
+
+class Modes(NamedTuple):
+    """The modes of a posterior up to labels, and which chain was in which.
+
+    Attributes
+    ----------
+    number
+        How many there are, as far as these draws show; a `CannotTell` where fewer than 40 count.
+    shares, errors
+        ``(mode,)``: share of the draws in each, the largest first, and its standard error, counting how often chains
+        pass from mode to mode. NaN where none does: shares then only say where chains began.
+    by_chain
+        ``(chain, mode)``: the same shares, chain by chain.
+    labels
+        ``(draw,)``, chain after chain: the mode of each draw.
+    typical
+        ``(mode,)``: of each mode, a draw where it is densest, counted as in ``labels``.
+    num_passages
+        How often a chain passes from one mode to another.
+    again
+        Number of modes -> share of random halves of the draws that show so many.
+    num_effective
+        How many nearly independent draws were looked at.
+    """
+
+    number: int | CannotTell
+    shares: np.ndarray
+    errors: np.ndarray
+    by_chain: np.ndarray
+    labels: np.ndarray
+    typical: np.ndarray
+    num_passages: int
+    again: dict[int, float]
+    num_effective: int
+
+    def __str__(self) -> str:
+        return "\n".join(_in_words(self))
+
+    __repr__ = __str__
+    _repr_html_ = as_html
+
+
+def modes(
+    draws: Any,
+    symmetry: Symmetry | None = None,
+    *,
+    sites: Collection[str] | None = None,
+    independent: bool = False,
+    num_leading_dims: int | None = None,
+    rng_key: Array | None = None,
+) -> Modes:
+    """Count the modes of a posterior up to labels: peaks of density that no path of high density joins.
+
+    Copies of a mode under other labels are the same mode. What is counted is what chains can be stuck in.
+
+    Parameters
+    ----------
+    draws
+        What `rebase` returned; or draws in any container that it takes, as they were sampled.
+    symmetry
+        Whose labels to disregard. Known of what `rebase` returned.
+    sites
+        Sites to look at beside the symmetry's own, as for `compare`.
+    independent
+        Whether the draws are known to be independent. Those of a guide and of an ensemble are.
+    num_leading_dims
+        For dicts, as for `rebase`.
+    rng_key
+        JAX random key of a guide's draws and of the halves; a fixed one by default.
+
+    Returns
+    -------
+    Modes
+        Prints as a few lines.
+
+    Raises
+    ------
+    SymmetryError
+        If the symmetry does not fit the draws, there is one draw, numbers are not finite, or nothing varies.
+    TypeError
+        If there is no symmetry, or an argument is of the wrong type.
+
+    Notes
+    -----
+    A mode that no chain has visited is not seen, nor one that holds a few per cent of the draws, nor two whose valley
+    is shallower than one nat. Where modes overlap, draws between them count for the denser.
+
+    References
+    ----------
+    Chazal, Guibas, Oudot and Skraba (2013), *Persistence-based clustering in Riemannian manifolds*.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from numpyro_symmetry import Symmetry
+    >>> from numpyro_symmetry.diagnostics import modes
+    >>> rng = np.random.default_rng(0)
+    >>> centres = np.array([[-3.0, 0.0, 3.0], [-3.0, 2.5, 3.0]])
+    >>> which = rng.random((4, 250)) < 0.3
+    >>> loc = rng.permuted(centres[which.astype(int)] + 0.3 * rng.standard_normal((4, 250, 3)), axis=2)
+    >>> found = modes({"loc": loc}, Symmetry.mixture("loc"))
+    >>> found.number, found.shares.round(1).tolist()
+    (2, [0.7, 0.3])
+    """
+    if isinstance(draws, Rebased):
+        symmetry = draws.symmetry if symmetry is None else symmetry
+    if symmetry is None:
+        raise TypeError("modes(draws, symmetry): say whose labels to disregard, or pass what rebase returned.")
+    refuse_tracers("modes", draws)
+    key = jax.random.key(0) if rng_key is None else as_key(rng_key)
+    known = as_flag(independent, "independent")
+    asked = Asked(num_leading_dims, key, _NUM_DRAWS, (), {})
+    side = posterior_of(draws, as_symmetry(symmetry), "draws", asked, independent=known)
+    side = side.only(in_common(side, side, sites)[0])
+    points = _points(leading(pooled_draws(side.values, side.symmetry)))
+    kept, found = _thinned(points, side.lengths, independent=side.independent)
+    labels = _nearest(points, points[kept], found)
+    count = len(found.peaks)
+    member = labels[:, None] == np.arange(count)
+    ends = np.cumsum([0, *side.lengths])
+    chains = [slice(low, high) for low, high in itertools.pairwise(ends)]
+    passages = sum(int((np.diff(labels[chain]) != 0).sum()) for chain in chains)
+    shares = member.mean(0)
+    time = 1.0 if side.independent else autocorrelation_time(member.astype(float), side.lengths)
+    errors = np.sqrt(shares * (1.0 - shares) * time / len(labels))
+    rng = np.random.default_rng(seed_of(rng_key))
+    halves = [rng.permutation(kept)[: len(kept) // 2] for _ in range(_NUM_HALVES)]
+    numbers = [len(hills(points[half]).peaks) for half in halves]
+    return Modes(
+        number=count if len(kept) >= MIN_POINTS else CannotTell(len(kept)),
+        shares=shares,
+        errors=errors if passages or count == 1 or side.independent else np.full(count, np.nan),
+        by_chain=np.stack([member[chain].mean(0) for chain in chains]),
+        labels=labels,
+        typical=kept[found.peaks],
+        num_passages=passages,
+        again={number: numbers.count(number) / _NUM_HALVES for number in sorted(set(numbers))},
+        num_effective=len(kept),
+    )
+
+
+def _points(components: np.ndarray) -> np.ndarray:
+    scale = components.std(0)
+    return components[:, scale >= _LEAST_SCALE * scale.max()]
+
+
+def _thinned(points: np.ndarray, lengths: tuple[int, ...], *, independent: bool) -> tuple[np.ndarray, Hills]:
+    """Draws that are as good as independent within the modes that they show, and these modes."""
+    place = np.concatenate([np.arange(length) for length in lengths])
+    step = -(-len(points) // _MAX_POINTS)
+    for _ in range(_MAX_ROUNDS):
+        kept = np.flatnonzero(place % step == 0)
+        found = hills(points[kept])
+        labels = _nearest(points, points[kept], found)
+        centres = np.stack([points[labels == mode].mean(0) for mode in range(len(found.peaks))])
+        time = 1.0 if independent else autocorrelation_time(points - centres[labels], lengths)
+        if time <= step:
+            break
+        step = int(np.ceil(time))
+    return kept, found
+
+
+def _nearest(points: np.ndarray, known: np.ndarray, found: Hills) -> np.ndarray:
+    return found.labels[KDTree(known).query(points)[1]]
+
+
+def _hardly_pass(found: Modes) -> bool:
+    """Whether shares are known no better than from so few independent draws as to be where chains began."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        effective = found.shares * (1.0 - found.shares) / np.square(found.errors)
+    return not bool((effective >= _PASSING * len(found.by_chain)).all())
+
+
+# ---- words -------------------------------------------------------------------------------------------------------
+
+
+def _in_words(found: Modes) -> Iterator[str]:
+    if isinstance(found.number, CannotTell):
+        yield f"How many modes there are up to labels: {found.number}. Run longer."
+        return
+    plural = "s" if found.number > 1 else ""
+    alike = found.again.get(found.number, 0.0)
+    yield (
+        f"{found.number} mode{plural} up to labels, seen in {found.num_effective} nearly independent draws; "
+        f"{alike:.0%} of random halves of them show as many."
+    )
+    several = found.number > 1
+    for mode, (share, error) in enumerate(zip(found.shares, found.errors, strict=True)):
+        if several:
+            doubt = "" if np.isnan(error) else f" ± {error:.0%}"
+            chains = ", ".join(f"{one:.0%}" for one in found.by_chain[:, mode])
+            yield f"  mode {mode}: {share:.0%}{doubt} of the draws" + (
+                f"; by chain {chains}" * (len(found.by_chain) > 1)
+            )
+    if several and len(found.by_chain) > 1:
+        yield f"Chains pass from mode to mode {found.num_passages} times" + (
+            ": too seldom for shares to say more than where chains began." if _hardly_pass(found) else "."
+        )
+    least = least_share(found.num_effective)
+    yield f"A mode of less than about {least:.0%} of the draws, and one that no chain has visited, would not be seen."

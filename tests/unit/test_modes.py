@@ -1,0 +1,126 @@
+"""Modes up to labels: posteriors whose number of modes is known, chains stuck in theirs, slow chains."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+
+from numpyro_symmetry import Symmetry, SymmetryError, rebase
+from numpyro_symmetry.diagnostics import modes
+from numpyro_symmetry.diagnostics.density import MIN_POINTS, hills
+from numpyro_symmetry.traces.null import CannotTell
+
+SYMMETRY = Symmetry.mixture("loc", "weight")
+CENTRES = np.array([[[-3.0, 0.2], [0.0, 0.3], [3.0, 0.5]], [[-3.0, 0.2], [2.0, 0.2], [3.0, 0.6]]])
+
+
+def drawn(rng, which, *, forgets=0.0, spread=0.25):
+    """Draws ``(chain, draw)`` of one of two modes each, of autoregressive noise, under labels at random."""
+    noise = rng.standard_normal((*which.shape, 3, 2))
+    for step in range(1, which.shape[1]):
+        noise[:, step] = forgets * noise[:, step - 1] + np.sqrt(1.0 - forgets**2) * noise[:, step]
+    values = CENTRES[which.astype(int)] + spread * noise * [1.0, 0.1]
+    order = rng.permuted(np.broadcast_to(np.arange(3), (*which.shape, 3)), axis=2)[..., None]
+    values = np.take_along_axis(values, order, 2)
+    return {"loc": values[..., 0], "weight": values[..., 1]}
+
+
+def test_copies_under_other_labels_are_one_mode():
+    draws = drawn(np.random.default_rng(0), np.zeros((4, 250), bool))
+    found = modes(draws, SYMMETRY)
+    assert found.number == 1
+    assert found.shares.tolist() == [1.0]
+    assert set(found.again) == {1}
+    # one number of one label has three clearly separate modes
+    assert len(hills(draws["loc"][..., :1].reshape(-1, 1)[::3]).peaks) == 3
+
+
+def test_two_modes_and_their_shares():
+    rng = np.random.default_rng(1)
+    which = rng.random((4, 300)) < 0.3
+    found = modes(drawn(rng, which), SYMMETRY)
+    assert found.number == 2
+    assert found.again == {2: 1.0}
+    assert np.abs(found.shares - [1.0 - which.mean(), which.mean()]).max() < 0.01
+    assert (found.labels == which.ravel()).mean() > 0.99
+    np.testing.assert_allclose(found.by_chain.mean(0), found.shares)
+    assert (which.ravel()[found.typical] == [False, True]).all()
+    assert np.abs(found.errors - np.sqrt(0.3 * 0.7 / 1200)).max() < 0.006
+    assert "by chain" in str(found)
+    assert "too seldom" not in str(found)
+
+
+def test_chains_stuck_in_modes_of_their_own():
+    which = np.repeat([[False], [False], [True]], 300, axis=1)
+    found = modes(drawn(np.random.default_rng(2), which, forgets=0.5), SYMMETRY)
+    assert found.number == 2
+    assert found.num_passages == 0
+    assert np.isnan(found.errors).all()
+    assert found.by_chain.tolist() == [[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]
+    assert "0 times: too seldom for shares to say more than where chains began" in str(found)
+
+
+def test_labels_and_what_rebase_returned_change_nothing():
+    rng = np.random.default_rng(3)
+    draws = drawn(rng, rng.random((4, 100)) < 0.3)
+    out = rebase(draws, SYMMETRY, null=False)
+    first, second, third = modes(draws, SYMMETRY), modes(out), modes(out.symmetrized(jax.random.key(0)), SYMMETRY)
+    assert first.labels.tolist() == second.labels.tolist() == third.labels.tolist()
+    assert str(first) == str(second) == str(third)
+
+
+@pytest.mark.parametrize(("forgets", "spread"), [(0.0, 0.25), (0.0, 1.5), (0.7, 0.6)])
+def test_clean_traces_have_no_second_mode(forgets, spread):
+    rng = np.random.default_rng(4)
+    for _ in range(5):
+        found = modes(drawn(rng, np.zeros((4, 200), bool), forgets=forgets, spread=spread), SYMMETRY)
+        assert found.number == 1
+
+
+def test_a_component_that_is_anywhere_is_no_mode_wherever_it_meets_another():
+    rng = np.random.default_rng(5)
+    loc = np.stack([rng.normal(*law, (4, 250)) for law in [(10, 0.3), (20, 0.3), (33, 0.3), (20, 10)]], -1)
+    assert modes({"loc": rng.permuted(loc, axis=-1)}, Symmetry.mixture("loc")).number == 1
+
+
+def test_a_slow_chain_is_no_mode():
+    found = modes(drawn(np.random.default_rng(6), np.zeros((4, 300), bool), forgets=0.99), SYMMETRY)
+    assert isinstance(found.number, CannotTell)
+    assert found.num_effective < MIN_POINTS
+    assert "cannot tell" in str(found)
+    assert "Run longer" in str(found)
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_points_of_one_gaussian_have_one_hill(size):
+    rng = np.random.default_rng(7)
+    assert [len(hills(rng.standard_normal((count, size))).peaks) for count in [10, 40, 80, 160] * 5] == [1] * 20
+
+
+def test_points_that_are_the_same():
+    assert len(hills(np.repeat([[0.0, 0.0], [1.0, 1.0]], 100, axis=0)).peaks) == 2
+
+
+def test_members_are_independent():
+    rng = np.random.default_rng(8)
+    draws = drawn(rng, (np.arange(80) % 4 == 0)[None])
+    members = [{site: value[0, k] for site, value in draws.items()} for k in range(80)]
+    found = modes(members, SYMMETRY)
+    assert found.number == 2
+    assert "chain" not in str(found).splitlines()[1]
+
+
+def test_bad_input():
+    draws = drawn(np.random.default_rng(9), np.zeros((2, 50), bool))
+    with pytest.raises(TypeError, match="say whose labels to disregard"):
+        modes(draws)
+    with pytest.raises(SymmetryError, match="'mu'.*missing"):
+        modes(draws, Symmetry.mixture("mu"))
+    with pytest.raises(SymmetryError, match="Nothing varies: all 8 draws"):
+        modes({"loc": np.ones((2, 4, 3))}, Symmetry.mixture("loc"))
+    draws["loc"][0, 3, 1] = np.nan
+    with pytest.raises(SymmetryError, match="'loc'"):
+        modes(draws, SYMMETRY)
+    with pytest.raises(TypeError, match="independent"):
+        modes(draws, SYMMETRY, independent="yes")

@@ -1,0 +1,76 @@
+"""Nested R-hat: against its definition written out, blind to labels, and large where starts are remembered."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from numpyro_symmetry import Symmetry, SymmetryError, rebase
+from numpyro_symmetry.diagnostics import nested_r_hat
+
+LOC = Symmetry.mixture("loc")
+GROUPS = np.arange(24) % 4
+
+
+def relabelled(loc, seed=0):
+    return rebase({"loc": np.random.default_rng(seed).permuted(loc, axis=2)}, LOC, null=False, num_leading_dims=2)
+
+
+def slow(values, groups):
+    """The formula, superchain by superchain; values (chain, draw)."""
+    ranks = stats.rankdata(values).reshape(values.shape)
+    scores = stats.norm.ppf((ranks - 0.375) / (values.size + 0.25))
+    parts = [scores[groups == k] for k in np.unique(groups)]
+    means = [part.mean() for part in parts]
+    within = [part.mean(1).var(ddof=1) + np.mean([chain.var(ddof=1) for chain in part]) for part in parts]
+    return np.sqrt(1.0 + np.var(means, ddof=1) / np.mean(within))
+
+
+def test_it_is_the_formula_whatever_the_labels():
+    loc = np.array([-3.0, 0.0, 3.0]) + np.random.default_rng(0).standard_normal((24, 3, 3))
+    found = nested_r_hat(relabelled(loc), GROUPS, invariants={"range": np.ptp(loc, axis=2)})
+    assert found["range"] == pytest.approx(slow(np.ptp(loc, axis=2), GROUPS))
+    assert found["Σ loc"] == pytest.approx(slow(loc.sum(2), GROUPS))
+    again = nested_r_hat(relabelled(loc, seed=1), GROUPS, invariants={"range": np.ptp(loc, axis=2)})
+    assert again == pytest.approx(found)
+
+
+@pytest.mark.parametrize("draws", [1, 4])
+def test_starts_that_are_remembered_are_seen(draws):
+    rng = np.random.default_rng(1)
+    loc = np.array([-3.0, 0.0, 3.0]) + rng.standard_normal((24, draws, 3))
+    fresh, late = (
+        nested_r_hat(relabelled(loc + 3.0 * GROUPS[:, None, None]), GROUPS),
+        nested_r_hat(relabelled(loc), GROUPS),
+    )
+    assert fresh["Σ loc"] > 2.0
+    assert late["Σ loc"] < 1.15
+
+
+def test_superchains_that_never_move_and_differ_are_infinitely_far_apart():
+    loc = np.array([-3.0, 0.0, 3.0]) + 0.1 * GROUPS[:, None, None] + np.zeros((24, 2, 3))
+    assert nested_r_hat(relabelled(loc), GROUPS)["Σ loc"] == np.inf
+
+
+@pytest.mark.parametrize(
+    ("groups", "message"),
+    [
+        (GROUPS[:-1], "one number for each of 24 chains"),
+        (np.zeros(24), "two superchains or more"),
+        (np.repeat([0, 1], [20, 4]), "of 20, 4 chains"),
+        (np.arange(24), "one draw in each superchain"),
+    ],
+)
+def test_bad_superchains(groups, message):
+    out = relabelled(np.random.default_rng(0).standard_normal((24, 1, 3)))
+    with pytest.raises(SymmetryError, match=message):
+        nested_r_hat(out, groups)
+
+
+def test_what_is_no_chain():
+    draws = {"loc": np.random.default_rng(0).standard_normal((24, 3))}
+    with pytest.raises(SymmetryError, match="num_leading_dims=2"):
+        nested_r_hat(rebase(draws, LOC, null=False), GROUPS)
+    with pytest.raises(TypeError, match="what rebase returned"):
+        nested_r_hat(draws, GROUPS)
