@@ -202,12 +202,12 @@ def predicts_better(than: str) -> Verdict:
             errors = [np.mean([rows[k]["rmse"] for k in both]) for rows in (ours, theirs)] if both else []
             if len(both) >= _FEWEST:
                 signs.append(_sign(gains))
-                texts.append(
-                    f"{dataset} {mean(gains, 2)} a row, RMSE {errors[0]:.2f} against {errors[1]:.2f} ({len(both)})"
-                )
-    if not signs:
+            if both:
+                gain = mean(gains, 2) if len(both) >= _FEWEST else f"{gains[0]:.2f}"
+                texts.append(f"{dataset} {gain} a row, RMSE {errors[0]:.2f} against {errors[1]:.2f} ({len(both)})")
+    if not texts:
         raise NoRecord(than)
-    return Verdict(of_signs(signs), "; ".join(texts))
+    return Verdict(of_signs(signs) if signs else "cannot tell", "; ".join(texts))
 
 
 _LINE = "One ReLU layer of 25, 50, 200, 800 units, 2000 steps: evidence above the line at every width"
