@@ -14,10 +14,9 @@ from jax import Array
 from numpyro_symmetry.containers import Trace, draws_of_guide, read
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import refuse_masked
-from numpyro_symmetry.symmetry.axes import num_axes
 from numpyro_symmetry.traces import Rebased
 from numpyro_symmetry.traces.deterministic import roles_of
-from numpyro_symmetry.traces.inputs import looks_labelled, refuse_bad_draws
+from numpyro_symmetry.traces.inputs import looks_labelled, refuse_bad_draws, sized
 
 Arrays = dict[str, np.ndarray]
 
@@ -164,15 +163,7 @@ def _of_trace(trace: Trace, symmetry: Symmetry, name: str, lengths: tuple[int, .
             f"sites {missing} of the symmetry are missing; there are {sorted(trace.values)}. Pass the symmetry of what "
             "both hold: symmetry.restrict(sites=...)."
         )
-    bound = symmetry.bind(trace.values, num_leading_dims=len(trace.leading))
-    for site, entries in bound.axes.items():
-        if num_axes(entries) > trace.values[site].ndim - len(trace.leading):
-            raise SymmetryError(
-                f"site {site!r} has shape {trace.values[site].shape}, of which {trace.leading} count draws; its "
-                f"{num_axes(entries)} axes in the symmetry do not fit into the rest."
-            )
-    if not bound.groups:
-        raise SymmetryError("the symmetry is trivial: there are no labels to compare up to.")
+    bound = sized(trace, symmetry)
     if sum(lengths) < 2:
         raise SymmetryError(f"there is {sum(lengths)} draw; a comparison needs at least two, and can tell from dozens.")
     others = {site for site, value in trace.values.items() if value.size and site not in bound.axes}

@@ -20,13 +20,13 @@ from numpyro_symmetry.traces.coordinates import Arrays
 Entries = tuple[AxisEntry, ...]
 
 
-def bind(trace: Trace, symmetry: Symmetry, labels: Mapping[str, str], axes: Mapping[str, Entries]) -> Symmetry:
+def sized(trace: Trace, symmetry: Symmetry) -> Symmetry:
     """The symmetry with the trace's sizes.
 
     Raises
     ------
     SymmetryError
-        If there are no draws, a site is missing or does not fit, or ``labels`` or ``axes`` name what is not there.
+        If there are no draws, a site does not fit, or there is nothing to relabel.
     """
     if trace.num_draws == 0:
         raise SymmetryError(f"There are no draws: the leading dimensions are {trace.leading}.")
@@ -39,6 +39,18 @@ def bind(trace: Trace, symmetry: Symmetry, labels: Mapping[str, str], axes: Mapp
             )
     if not bound.groups:
         raise SymmetryError("The symmetry is trivial: there is nothing to relabel.")
+    return bound
+
+
+def bind(trace: Trace, symmetry: Symmetry, labels: Mapping[str, str], axes: Mapping[str, Entries]) -> Symmetry:
+    """The symmetry with the trace's sizes, and what else is to be relabelled seen to fit it.
+
+    Raises
+    ------
+    SymmetryError
+        If there are no draws, a site is missing or does not fit, or ``labels`` or ``axes`` name what is not there.
+    """
+    bound = sized(trace, symmetry)
     others = sorted(set(trace.values) - set(bound.axes))
     for site, group in labels.items():
         if site not in others or group not in bound.groups:
