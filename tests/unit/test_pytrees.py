@@ -1,9 +1,9 @@
 """Pytrees of every kind under `match`, `loss_barrier` and `rebase`: what comes back, moves, and is refused."""
 
 from collections import OrderedDict
+from importlib.util import find_spec
 from typing import NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -35,6 +35,8 @@ def layers():
 
 
 def of_equinox():
+    import equinox as eqx
+
     first, second = layers()
     linear = [eqx.nn.Linear(*shape, use_bias=False, key=jax.random.key(0)) for shape in ((3, N), (N, 2))]
     weights = (jnp.asarray(first.T), jnp.asarray(second.T))
@@ -66,10 +68,9 @@ TREES = {
     "flat, frozen": (lambda: FrozenDict(zip("ab", layers(), strict=True)), 0),
     "flat, ordered": (lambda: OrderedDict(zip("ba", layers(), strict=True)), 0),
     "half precision": (lambda: {"p": [jnp.asarray(x, jnp.bfloat16) for x in layers()]}, 0),
-    "equinox": (of_equinox, 1),
     "nnx": (of_nnx, 0),
     "haiku": (lambda: ({"linear": dict(zip("wv", layers(), strict=True))}, {"ema": {"counter": np.int32(3)}}), 0),
-}
+} | ({"equinox": (of_equinox, 1)} if find_spec("equinox") else {})
 
 
 def symmetry_of(tree, is_transposed):
