@@ -179,24 +179,32 @@ def batched(items: Iterable[Item], count: int) -> Iterator[list[Item]]:
         yield some
 
 
-def wrong_actions(action: Action, name: str, place: Values) -> list[Values]:
-    """One index copied over another (a signed group: also doubled), and the action with one site left out."""
+def wrong_actions(action: Action, name: str, place: Values) -> Iterator[Values]:
+    """One index copied over others (a signed group: also doubled), and the action with one site left out.
+
+    First at as few indices as a generator moves, which is likelier to leave a log probability finite; then at more, for
+    many units of a trained layer may be dead on a few data, and what moves those alone shows nothing.
+    """
     group, sites = action.groups[name], action.sites[name]
     orbit, same = max(group.members(), key=len), group.identity().permutation
-    copied, swapped, ones = same.copy(), same.copy(), np.ones_like(same)
-    copied[..., orbit[-1]] = orbit[0]
-    *_, simplest = np.arange(len(orbit)), *group.permutations.generators(np.arange(len(orbit)))
-    swapped[..., orbit] = orbit[simplest]
-    wrong: list[Part] = [copied]
-    right: Part = swapped
-    if group.signed:
-        doubled, flipped = ones.copy(), ones.copy()
-        doubled[..., 0], flipped[..., 0] = 2, -1
-        wrong = [SignedPermutation(copied, ones), SignedPermutation(same, doubled)]
-        right = SignedPermutation(swapped, flipped)
-    swap, *broken = [action.move({name: part}, place) for part in (right, *wrong)]
-    stacks = action.stacks({name})
-    broken += [swap | {site: place[site] for site in stack.sites} for stack in stacks if len(stacks) > 1]
-    # the first half of one site's entries moved, for a site on its own whose copied indices make it singular
-    half = {site: np.arange(place[site].size).reshape(place[site].shape) < place[site].size // 2 for site in sites}
-    return broken + [swap | {site: np.where(half[site], swap[site], place[site])} for site in sites]
+    ranks = np.arange(len(orbit))
+    for generator in group.permutations.generators(ranks)[::-1] if len(orbit) > 1 else ranks[None]:
+        moved = orbit[generator != ranks] if len(orbit) > 1 else orbit
+        copied, permuted, ones = same.copy(), same.copy(), np.ones_like(same)
+        copied[..., moved[1:]] = moved[0]
+        permuted[..., orbit] = orbit[generator]
+        wrong: list[Part] = [copied]
+        right: Part = permuted
+        if group.signed:
+            doubled, flipped = ones.copy(), ones.copy()
+            doubled[..., moved], flipped[..., moved] = 2, -1
+            wrong = [SignedPermutation(copied, ones), SignedPermutation(same, doubled)]
+            right = SignedPermutation(permuted, flipped)
+        after, *broken = [action.move({name: part}, place) for part in (right, *wrong)]
+        yield from broken
+        stacks = action.stacks({name})
+        yield from (after | {site: place[site] for site in stack.sites} for stack in stacks if len(stacks) > 1)
+        # the first half of one site's entries moved, for a site on its own whose copied indices make it singular
+        for site in sites:
+            first = np.arange(place[site].size).reshape(place[site].shape) < place[site].size // 2
+            yield after | {site: np.where(first, after[site], place[site])}
