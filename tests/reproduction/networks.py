@@ -213,10 +213,10 @@ def scorer(net: nn.Module, data: tuple[np.ndarray, ...]) -> Callable[[dict[str, 
     return lambda variables: tuple(float(number) for number in score(variables))
 
 
-def line(score: Callable, a: Any, b: Any) -> dict[str, Any]:
-    """Barrier of the loss and of the accuracy between two networks, and how good their mean is."""
-    along = [score(jax.tree.map(lambda p, q, t=t: (1 - t) * p + t * q, a, b)) for t in ALPHAS]
-    losses, accuracies = np.array(along).T
+def line(score: Callable, a: Any, b: Any, ends: list[tuple[float, float]]) -> dict[str, Any]:
+    """Barrier of the loss and of the accuracy between two networks, of known scores, and how good their mean is."""
+    along = [score(jax.tree.map(lambda p, q, t=t: (1 - t) * p + t * q, a, b)) for t in ALPHAS[1:-1]]
+    losses, accuracies = np.array([ends[0], *along, ends[1]]).T
     straight = losses[0] + ALPHAS * (losses[-1] - losses[0])
     middle = len(ALPHAS) // 2
     return {
@@ -344,18 +344,22 @@ def record(folder: Path, kept: Path | None, name: str, seeds: tuple[int, ...]) -
     row |= {"find_seconds": time.perf_counter() - start, "group": {k: str(g) for k, g in symmetry.groups.items()}}
     symmetry = symmetry.bind(arrays_by_path(networks[0]))
     task = Task(net, data[0][:_SOME], symmetry, [site for site in symmetry.axes if site.startswith("params")])
-    ways = of_pair(task, score, *networks) if len(seeds) == 2 else of_several(task, score, networks)
+    ways = of_pair(task, score, *networks, row["single"]) if len(seeds) == 2 else of_several(task, score, networks)
     return row | {"methods": ways, "peak_mb": peak(), "load": float(open("/proc/loadavg").read().split()[0])}
 
 
-def of_pair(task: Task, score: Callable, a: Any, b: Any) -> dict[str, Any]:
+def of_pair(task: Task, score: Callable, a: Any, b: Any, ends: list[tuple[float, float]]) -> dict[str, Any]:
     """Each way to bring one network to another, and whether it undoes a relabelling of one."""
-    ways = {}
+    ways, lines = {}, {}
     for method, find in METHODS.items():
         start, before = time.perf_counter(), peak()
         element = jax.block_until_ready(find(task, a, b))
         seconds, memory = time.perf_counter() - start, peak() - before
-        ways[method] = line(score, a, task.symmetry.apply(element, b)) | {"seconds": seconds, "more_memory_mb": memory}
+        # two ways to one element have one line
+        known = tuple(np.asarray(part).tobytes() for part in jax.tree.leaves(element))
+        if known not in lines:
+            lines[known] = line(score, a, task.symmetry.apply(element, b), ends)
+        ways[method] = lines[known] | {"seconds": seconds, "more_memory_mb": memory}
         if method != "naive":
             planted = task.symmetry.apply(task.symmetry.sample(jax.random.key(9)), a)
             back = task.weights(task.symmetry.apply(find(task, a, planted), planted))
@@ -401,10 +405,10 @@ def summary() -> str:
                 continue
             single = np.array([row["single"] for row in found]).reshape(-1, 2).mean(0)
             lines.append(
-                f"{name}: {len(found)} times {count} networks of {found[0]['epochs']} epochs, single loss "
+                f"{name}: {len(found)} times {count} networks of {ARCHITECTURES[name].epochs} epochs, single loss "
                 f"{single[0]:.3f}, accuracy {single[1]:.3f}"
             )
-            for method in methods:
+            for method in (one for one in methods if all(one in row["methods"] for row in found)):
                 ours = {k: np.array([row["methods"][method].get(k, np.nan) for row in found]) for k in _SHOWN}
                 shown = ", ".join(f"{k} {_mean(v)}" for k, v in ours.items() if np.isfinite(v).all())
                 lines.append(f"  {method}: {shown}")

@@ -86,11 +86,12 @@ def _is_identity(groups: Mapping[str, Group], element: Element) -> bool:
 
 
 class Action(NamedTuple):
-    """A symmetry bound to a point's shapes: its axes and groups, and the sites on which each group stands."""
+    """A symmetry bound to a point's shapes: its groups, the sites on which each stands, and which stand on a stack."""
 
     symmetry: Symmetry
     groups: Mapping[str, Group]
     sites: Mapping[str, Sequence[str]]
+    standing: Sequence[tuple[Stack, set[str]]]
 
     @classmethod
     def on(cls, symmetry: Symmetry, values: Values) -> Action:
@@ -100,7 +101,7 @@ class Action(NamedTuple):
         for site, entries in bound.axes.items():
             for name in names_in(entries):
                 sites[name].append(site)
-        return cls(bound, bound.groups, sites)
+        return cls(bound, bound.groups, sites, [(stack, names_in(stack.entries)) for stack in bound.stacks.values()])
 
     def move(self, element: Element, values: Values) -> Values:
         """A point moved, unchecked, so that elements can be wrong on purpose; what does not move stays as it is."""
@@ -111,7 +112,7 @@ class Action(NamedTuple):
 
     def stacks(self, groups: Container[str]) -> list[Stack]:
         """The sites, and families of sites, on which some groups stand."""
-        return [stack for stack in self.symmetry.stacks.values() if any(n in groups for n in names_in(stack.entries))]
+        return [stack for stack, names in self.standing if any(name in groups for name in names)]
 
 
 def largest_gap(frozen: FrozenModel, before: Values, after: Values) -> Gap:
