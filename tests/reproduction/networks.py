@@ -35,12 +35,11 @@ from numpyro_symmetry import ActivationCost, Symmetry, find_activations, find_sy
 from numpyro_symmetry.symmetry import Element, PlainView
 from numpyro_symmetry.symmetry.pytrees import arrays_by_path
 from tests.reproduction import records
-from tests.reproduction.verdicts import standard_error
+from tests.reproduction.networks_table import PAIRS, TRIPLES, tables
 
 TRAIN, TEST, BATCH = 10_000, 2000, 100
 # training images for running statistics and for activations
 _SOME = 500
-PAIRS, TRIPLES = ((0, 1), (2, 3), (4, 5)), ((0, 1, 2), (3, 4, 5))
 ALPHAS = np.linspace(0, 1, 11)
 
 
@@ -385,61 +384,6 @@ def peak() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-# ---- verdicts --------------------------------------------------------------------------------------------------------
-
-
-def rows_of(name: str, count: int) -> dict[str, dict[str, Any]]:
-    """Records of so many networks of one architecture, by their seeds."""
-    found = {key.removeprefix(f"{name}/"): row for key, row in records.load("networks").items()}
-    return {key: row for key, row in found.items() if "/" not in key and len(row["single"]) == count}
-
-
-def summary() -> str:
-    """Means over pairs, and over three networks made one, and what becomes of the claims."""
-    lines = []
-    for name in ARCHITECTURES:
-        for count, methods in ((2, METHODS), (3, MERGES)):
-            found = list(rows_of(name, count).values())
-            if not found:
-                lines.append(f"{name}, {count} networks: not run")
-                continue
-            single = np.array([row["single"] for row in found]).reshape(-1, 2).mean(0)
-            lines.append(
-                f"{name}: {len(found)} times {count} networks of {ARCHITECTURES[name].epochs} epochs, single loss "
-                f"{single[0]:.3f}, accuracy {single[1]:.3f}"
-            )
-            for method in (one for one in methods if all(one in row["methods"] for row in found)):
-                ours = {k: np.array([row["methods"][method].get(k, np.nan) for row in found]) for k in _SHOWN}
-                shown = ", ".join(f"{k} {_mean(v)}" for k, v in ours.items() if np.isfinite(v).all())
-                lines.append(f"  {method}: {shown}")
-            lines += [f"  {verdict}" for verdict in verdicts(found)]
-    return "\n".join(lines)
-
-
-_SHOWN = ("barrier", "merged_loss", "merged_accuracy", "seconds", "more_memory_mb", "planted_recovered")
-
-
-def _mean(values: np.ndarray) -> str:
-    return f"{values.mean():.3f}" + (f" ± {standard_error(values):.3f}" if len(values) > 1 else "")
-
-
-def verdicts(found: list[dict[str, Any]]) -> list[str]:
-    """Ours against git re-basin, paired, at two standard errors; and whether planted elements come back."""
-    said, pairs = [], "barrier" in found[0]["methods"]["ours"]
-    for of, sign in (("barrier" if pairs else "merged_loss", -1), ("merged_accuracy", 1)):
-        gains = sign * np.array([r["methods"]["ours"][of] - r["methods"]["git re-basin"][of] for r in found])
-        if len(gains) < 2:
-            said.append(f"{of}: cannot tell of one run; better by {gains[0]:.4f}")
-            continue
-        error = standard_error(gains)
-        holds = "better" if gains.mean() > 2 * error else "worse" if gains.mean() < -2 * error else "no different"
-        said.append(f"{of}: {holds}, better by {gains.mean():.4f} ± {error:.4f}")
-    if not pairs:
-        return said
-    exact = all(row["methods"]["ours"]["planted_recovered"] == 1 for row in found)
-    return [*said, f"planted element: {'the target, bit for bit' if exact else 'not all of it comes back'}"]
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path)
@@ -454,7 +398,7 @@ def main() -> None:
             for name in ARCHITECTURES
         }
         records.run("networks", jobs, only=asked.only)
-    print(summary())
+    print(tables())
 
 
 if __name__ == "__main__":
