@@ -121,7 +121,7 @@ def outputs_of_function(
     if no_numbers := {name: str(x.dtype) for name, x in own.items() if x.dtype.kind in "OSUMm"}:
         raise SymmetryError(f"Argument {argnum} of the function holds no numbers at {no_numbers}; expected arrays.")
     real = {name: x for name, x in own.items() if jnp.issubdtype(x.dtype, jnp.inexact)}
-    if broken := [name for name, x in real.items() if not jnp.isfinite(x).all()]:
+    if broken := [name for name, x in real.items() if not np.isfinite(x).all()]:
         raise SymmetryError(f"Arrays {broken} of argument {argnum} hold NaN or infinities; expected finite parameters.")
     positive = frozenset(
         n for n, x in real.items() if not np.iscomplexobj(x) and (x >= 0).all() and (x.any() or not zeros_may_fall)

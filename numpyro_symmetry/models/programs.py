@@ -134,22 +134,25 @@ def compiled_for_many(program: Program, count: int) -> Callable:
     (each, *same) = list(program.inputs)
     given, rest, results = jax.tree.leaves(each), jax.tree.leaves(same), jax.tree.leaves(program.outputs)
     structure, consts, precision = jax.tree.structure(program.outputs), _constants(program), program.precision
+    # what nothing reads is not copied, so many times, to where programs run
+    read = [k for k, is_read in enumerate(arguments_read(program.body)[: len(given)]) if is_read]
 
     def loop(consts: list[Any], number: Any, stacked: list[Any], rest: list[Any]) -> list[Any]:
         def step(k: Any, found: list[Any]) -> list[Any]:
-            one = _evaluated(program, consts, [*(x[k] for x in stacked), *rest])
+            own = dict(zip(read, (x[k] for x in stacked), strict=True))
+            each = [own[j] if j in own else jnp.zeros(x.shape, x.dtype) for j, x in enumerate(given)]
+            one = _evaluated(program, consts, [*each, *rest])
             return [x.at[k].set(value) for x, value in zip(found, one, strict=True)]
 
         return jax.lax.fori_loop(0, number, step, [jnp.zeros((count, *x.shape), x.dtype) for x in results])
 
-    shapes = [jax.ShapeDtypeStruct((count, *x.shape), x.dtype) for x in given]
+    shapes = [jax.ShapeDtypeStruct((count, *given[k].shape), given[k].dtype) for k in read]
     number = jax.ShapeDtypeStruct((), np.int32)
     run = _executable(program, ("many", count), loop, (_shapes_of(consts), number, shapes, rest))
 
     def call(values: Any, *same: Any) -> Any:
-        stacked, shared = jax.tree.leaves(values), list(map(_as, jax.tree.leaves(same), rest))
-        parts = []
-        num_values = len(stacked[0])
+        leaves, shared = jax.tree.leaves(values), list(map(_as, jax.tree.leaves(same), rest))
+        stacked, parts, num_values = [leaves[k] for k in read], [], len(leaves[0])
         with precision.evaluating():
             for start in range(0, num_values, count):
                 here = [_padded(x[start : start + count], like) for x, like in zip(stacked, shapes, strict=True)]

@@ -137,11 +137,9 @@ def dp_sticks_enumerated(y):
         numpyro.sample("obs", dist.Normal(loc[z], 1.0), obs=y)
 
 
-@CASES.add(
-    "mixture-general-one-family", "trivial", Y, why="each component has sites of its own, no common axis", told=True
-)
+@CASES.add("mixture-general-one-family", "S2", Y, by_numbers=True)
 def mixture_general_one_family(y):
-    """Two normals, each with its own scalar sites: exchanging sites is no permutation of an axis."""
+    """Two normals, each with its own scalar sites, which are families, and its weight."""
     parts = [dist.Normal(normal(f"loc{k}"), numpyro.sample(f"scale{k}", dist.HalfNormal(1.0))) for k in range(2)]
     numpyro.sample("obs", dist.MixtureGeneral(dist.Categorical(weights(2)), parts), obs=y)
 

@@ -1,17 +1,21 @@
 """Pairs of networks trained apart, brought into one basin by git re-basin's descent and by ours.
 
-    python -m tests.reproduction.networks --data PATH [--only mlp gru transformer vgg resnet] [--summary]
+    python -m tests.reproduction.networks --data PATH [--only mlp gru transformer vgg resnet] [--kept PATH] [--summary]
 
 Networks in Flax on 10,000 images of MNIST and CIFAR-10 (PATH holds mnist.npz and cifar10_jpeg.npz), at most ten epochs
 of Adam; scores on 2000 test images. The group is found, nobody writes a specification. Barriers are those of the test
-loss along a straight line, running statistics computed again at each point of it. A record is a pair: what is recorded
-is not run twice.
+loss along a straight line, running statistics computed again at each point of it. A record is a pair, or three
+networks made one: what is recorded is not run twice. With --kept networks are kept there, and not trained twice.
+
+C²M³ (Crisostomi et al. 2024) is Frank-Wolfe over all layers at once, with permutations that agree round cycles. Two
+networks have no cycle, so that for a pair it is the row "Frank-Wolfe"; of three and more `merge` agrees round cycles.
 """
 
 from __future__ import annotations
 
 import argparse
 import io
+import pickle
 import resource
 import time
 from collections.abc import Callable
@@ -27,15 +31,15 @@ import optax
 from PIL import Image
 from scipy.optimize import linear_sum_assignment
 
-from numpyro_symmetry import Symmetry, find_symmetry, match
-from numpyro_symmetry.symmetry import PlainView
-from numpyro_symmetry.symmetry.pytrees import arrays_by_path, replaced
+from numpyro_symmetry import ActivationCost, Symmetry, find_activations, find_symmetry, match, merge
+from numpyro_symmetry.symmetry import Element, PlainView
+from numpyro_symmetry.symmetry.pytrees import arrays_by_path
 from tests.reproduction import records
-from tests.reproduction.verdicts import standard_error
+from tests.reproduction.networks_table import PAIRS, TRIPLES, tables
 
 TRAIN, TEST, BATCH = 10_000, 2000, 100
-_STATISTICS = 500
-PAIRS = ((0, 1), (2, 3), (4, 5))
+# training images for running statistics and for activations
+_SOME = 500
 ALPHAS = np.linspace(0, 1, 11)
 
 
@@ -169,6 +173,25 @@ def train(architecture: Architecture, data: tuple[np.ndarray, ...], seed: int) -
     return variables
 
 
+class Trained(NamedTuple):
+    """Variables of a network, and the seconds that its training took."""
+
+    variables: dict[str, Any]
+    seconds: float
+
+
+def trained(name: str, data: tuple[np.ndarray, ...], seed: int, kept: Path | None) -> Trained:
+    """A network, from where it is kept if it is."""
+    path = kept and kept / f"{name}-{ARCHITECTURES[name].epochs}-{seed}.pkl"
+    if path and path.exists():
+        return Trained(*pickle.loads(path.read_bytes()))
+    start = time.perf_counter()
+    found = Trained(jax.tree.map(np.asarray, train(ARCHITECTURES[name], data, seed)), time.perf_counter() - start)
+    if path:
+        path.write_bytes(pickle.dumps(tuple(found)))
+    return found
+
+
 def scorer(net: nn.Module, data: tuple[np.ndarray, ...]) -> Callable[[dict[str, Any]], tuple[float, float]]:
     """Test loss and accuracy of variables, running statistics being those of 500 training images."""
     x, _, test_x, test_y = data
@@ -176,7 +199,7 @@ def scorer(net: nn.Module, data: tuple[np.ndarray, ...]) -> Callable[[dict[str, 
     @jax.jit
     def score(variables: Any) -> Any:
         if "batch_stats" in variables:
-            _, seen = net.apply(variables, x[:_STATISTICS], True, mutable=["batch_stats"])
+            _, seen = net.apply(variables, x[:_SOME], True, mutable=["batch_stats"])
             # from .99 old and .01 new to what is new alone
             fresh = jax.tree.map(
                 lambda new, old: (new - 0.99 * old) / 0.01, seen, {"batch_stats": variables["batch_stats"]}
@@ -189,10 +212,10 @@ def scorer(net: nn.Module, data: tuple[np.ndarray, ...]) -> Callable[[dict[str, 
     return lambda variables: tuple(float(number) for number in score(variables))
 
 
-def line(score: Callable, a: Any, b: Any) -> dict[str, Any]:
-    """Barrier of the loss and of the accuracy between two networks, and how good their mean is."""
-    along = [score(jax.tree.map(lambda p, q, t=t: (1 - t) * p + t * q, a, b)) for t in ALPHAS]
-    losses, accuracies = np.array(along).T
+def line(score: Callable, a: Any, b: Any, ends: list[tuple[float, float]]) -> dict[str, Any]:
+    """Barrier of the loss and of the accuracy between two networks, of known scores, and how good their mean is."""
+    along = [score(jax.tree.map(lambda p, q, t=t: (1 - t) * p + t * q, a, b)) for t in ALPHAS[1:-1]]
+    losses, accuracies = np.array([ends[0], *along, ends[1]]).T
     straight = losses[0] + ALPHAS * (losses[-1] - losses[0])
     middle = len(ALPHAS) // 2
     return {
@@ -205,15 +228,32 @@ def line(score: Callable, a: Any, b: Any) -> dict[str, Any]:
 # ---- ways to match ---------------------------------------------------------------------------------------------------
 
 
-def git_rebasin(target: dict[str, Any], source: dict[str, Any], symmetry: Symmetry, seed: int = 0) -> dict[str, Any]:
+class Task(NamedTuple):
+    """A network, a batch of its training images, what was found of it, and sites that are no running statistics."""
+
+    net: nn.Module
+    images: np.ndarray
+    symmetry: Symmetry
+    sites: list[str]
+
+    def weights(self, variables: Any) -> dict[str, Any]:
+        """Parameters by site; statistics move and weigh nothing."""
+        by_site = arrays_by_path(variables)
+        return {site: by_site[site] for site in self.sites}
+
+
+def git_rebasin(task: Task, target: Any, source: Any, seed: int = 0) -> Element:
     """Weight matching of Ainsworth, Hayase and Srinivasa (2023, arXiv:2209.04836), algorithm 1.
 
     One layer's permutation after the other, in random order, by the assignment that has the largest inner product of
     weights, until none changes. It knows groups that act alike wherever they stand, as their specifications do: of
     heads and units in them, those that leave more elements.
     """
-    view = PlainView.of(symmetry, target)
-    left, right = ({k: np.asarray(v, float) for k, v in view.open(side).items()} for side in (target, source))
+    symmetry = task.symmetry.restrict(sites=task.sites)
+    view = PlainView.of(symmetry, task.weights(target))
+    left, right = (
+        {k: np.asarray(v, float) for k, v in view.open(task.weights(side)).items()} for side in (target, source)
+    )
     acts = view.symmetry.axes
     found = {name: np.arange(group.size) for name, group in view.symmetry.groups.items()}
     rng = np.random.default_rng(seed)
@@ -242,49 +282,101 @@ def git_rebasin(target: dict[str, Any], source: dict[str, Any], symmetry: Symmet
     return view.element({name: jnp.asarray(order) for name, order in found.items()}, symmetry)
 
 
-METHODS: dict[str, Callable] = {
-    "naive": lambda target, source, symmetry: symmetry.identity(),
+def by_activations(task: Task, target: Any, source: Any) -> Element:
+    """Units matched by what they compute on training images, all layers at once."""
+    activations = find_activations(task.net.apply, (target, task.images), task.symmetry)
+    return match(target, source, task.symmetry, cost=ActivationCost(activations)).element
+
+
+METHODS: dict[str, Callable[[Task, Any, Any], Element]] = {
+    "naive": lambda task, target, source: task.symmetry.identity(),
     "git re-basin": git_rebasin,
-    "ours": lambda target, source, symmetry: match(target, source, symmetry).element,
-    "descent": lambda target, source, symmetry: match(target, source, symmetry, method="descent").element,
-    "Frank-Wolfe": lambda target, source, symmetry: match(target, source, symmetry, method="frank_wolfe").element,
+    "ours": lambda task, target, source: match(target, source, task.symmetry).element,
+    "descent": lambda task, target, source: match(target, source, task.symmetry, method="descent").element,
+    "Frank-Wolfe": lambda task, target, source: match(target, source, task.symmetry, method="frank_wolfe").element,
+    "activations": by_activations,
 }
 
 
-def weights_of(variables: Any, symmetry: Symmetry) -> dict[str, Any]:
-    """Parameters by site, without statistics, which move and weigh nothing."""
-    return {k: v for k, v in arrays_by_path(variables).items() if k in symmetry.axes and k.startswith("params")}
+# ---- ways to merge ---------------------------------------------------------------------------------------------------
 
 
-def pair(folder: Path, name: str, seeds: tuple[int, int]) -> dict[str, Any]:
-    """Two networks trained apart, and what each way makes of them."""
+def merge_many(task: Task, networks: list[Any], seed: int = 0) -> list[Any]:
+    """The networks under common labels, by algorithm 3 of git re-basin: each in turn on the mean of the others."""
+    members, rng = list(networks), np.random.default_rng(seed)
+    for _ in range(100):
+        before = [task.weights(member) for member in members]
+        for k in rng.permutation(len(members)):
+            others = mean_of([member for j, member in enumerate(members) if j != k])
+            members[k] = task.symmetry.apply(git_rebasin(task, others, members[k]), members[k])
+        if all(
+            jax.tree.all(jax.tree.map(np.array_equal, a, task.weights(b))) for a, b in zip(before, members, strict=True)
+        ):
+            break
+    return members
+
+
+def mean_of(members: list[Any]) -> Any:
+    return jax.tree.map(lambda *w: sum(w) / len(w), *members)
+
+
+MERGES: dict[str, Callable[[Task, list[Any]], Any]] = {
+    "naive": lambda task, networks: mean_of(networks),
+    "git re-basin": lambda task, networks: mean_of(merge_many(task, networks)),
+    "ours": lambda task, networks: merge(networks, task.symmetry, progress_bar=False).merged,
+}
+
+
+# ---- records ---------------------------------------------------------------------------------------------------------
+
+
+def record(folder: Path, kept: Path | None, name: str, seeds: tuple[int, ...]) -> dict[str, Any]:
+    """Networks trained apart, and what each way makes of them."""
     architecture = ARCHITECTURES[name]
     net, data = architecture.net, images(folder, architecture.images)
+    found = [trained(name, data, seed, kept) for seed in seeds]
+    networks, score = [one.variables for one in found], scorer(net, data)
+    row: dict[str, Any] = {"train_seconds": sum(one.seconds for one in found), "epochs": architecture.epochs}
+    row["single"] = [score(variables) for variables in networks]
     start = time.perf_counter()
-    a, b = (train(architecture, data, seed) for seed in seeds)
-    score, row = scorer(net, data), {"train_seconds": time.perf_counter() - start, "single": []}
-    row["epochs"], row["single"] = architecture.epochs, [score(variables) for variables in (a, b)]
-    start = time.perf_counter()
-    whole = find_symmetry(net.apply, (a, data[0][:2]), argnum=0, signs=False)
-    row |= {"find_seconds": time.perf_counter() - start, "group": {k: str(g) for k, g in whole.groups.items()}}
-    whole = whole.bind(arrays_by_path(a))
-    symmetry = whole.restrict(sites=[site for site in whole.axes if site.startswith("params")])
-    row["methods"] = {}
+    symmetry = find_symmetry(net.apply, (networks[0], data[0][:2]), argnum=0, signs=False)
+    row |= {"find_seconds": time.perf_counter() - start, "group": {k: str(g) for k, g in symmetry.groups.items()}}
+    symmetry = symmetry.bind(arrays_by_path(networks[0]))
+    task = Task(net, data[0][:_SOME], symmetry, [site for site in symmetry.axes if site.startswith("params")])
+    ways = of_pair(task, score, *networks, row["single"]) if len(seeds) == 2 else of_several(task, score, networks)
+    return row | {"methods": ways, "peak_mb": peak(), "load": float(open("/proc/loadavg").read().split()[0])}
+
+
+def of_pair(task: Task, score: Callable, a: Any, b: Any, ends: list[tuple[float, float]]) -> dict[str, Any]:
+    """Each way to bring one network to another, and whether it undoes a relabelling of one."""
+    ways, lines = {}, {}
     for method, find in METHODS.items():
         start, before = time.perf_counter(), peak()
-        element = find(weights_of(a, whole), weights_of(b, whole), symmetry)
-        jax.block_until_ready(element)
+        element = jax.block_until_ready(find(task, a, b))
         seconds, memory = time.perf_counter() - start, peak() - before
-        moved = replaced(b, whole.apply(element, arrays_by_path(b)))
-        row["methods"][method] = line(score, a, moved) | {"seconds": seconds, "more_memory_mb": memory}
+        # two ways to one element have one line
+        known = tuple(np.asarray(part).tobytes() for part in jax.tree.leaves(element))
+        if known not in lines:
+            lines[known] = line(score, a, task.symmetry.apply(element, b), ends)
+        ways[method] = lines[known] | {"seconds": seconds, "more_memory_mb": memory}
         if method != "naive":
-            planted = weights_of(replaced(a, whole.apply(whole.sample(jax.random.key(9)), arrays_by_path(a))), whole)
-            back = symmetry.apply(find(weights_of(a, whole), planted, symmetry), planted)
-            parts = [
-                float(np.mean(np.asarray(back[site]) == np.asarray(own))) for site, own in weights_of(a, whole).items()
-            ]
-            row["methods"][method]["planted_recovered"] = min(parts)
-    return row | {"peak_mb": peak(), "load": float(open("/proc/loadavg").read().split()[0])}
+            planted = task.symmetry.apply(task.symmetry.sample(jax.random.key(9)), a)
+            back = task.weights(task.symmetry.apply(find(task, a, planted), planted))
+            parts = [float(np.mean(np.asarray(back[site]) == own)) for site, own in task.weights(a).items()]
+            ways[method]["planted_recovered"] = min(parts)
+    return ways
+
+
+def of_several(task: Task, score: Callable, networks: list[Any]) -> dict[str, Any]:
+    """Each way to make several networks one."""
+    ways = {}
+    for method, made in MERGES.items():
+        start = time.perf_counter()
+        merged = jax.block_until_ready(made(task, networks))
+        seconds = time.perf_counter() - start
+        loss, accuracy = score(merged)
+        ways[method] = {"merged_loss": loss, "merged_accuracy": accuracy, "seconds": seconds}
+    return ways
 
 
 def peak() -> float:
@@ -292,59 +384,21 @@ def peak() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-# ---- verdicts --------------------------------------------------------------------------------------------------------
-
-
-def summary() -> str:
-    """Means over pairs, and what becomes of the claims."""
-    lines, rows = [], records.load("networks")
-    for name in ARCHITECTURES:
-        found = [row for key, row in rows.items() if key.startswith(f"{name}/")]
-        if not found:
-            lines.append(f"{name}: not run")
-            continue
-        single = np.array([row["single"] for row in found]).reshape(-1, 2).mean(0)
-        lines.append(f"{name}: {len(found)} pairs, single loss {single[0]:.3f}, accuracy {single[1]:.3f}")
-        for method in METHODS:
-            ours = {k: np.array([row["methods"][method].get(k, np.nan) for row in found]) for k in _SHOWN}
-            shown = ", ".join(f"{k} {_mean(v)}" for k, v in ours.items() if np.isfinite(v).all())
-            lines.append(f"  {method}: {shown}")
-        lines += [f"  {verdict}" for verdict in verdicts(found)]
-    return "\n".join(lines)
-
-
-_SHOWN = ("barrier", "merged_accuracy", "seconds", "more_memory_mb", "planted_recovered")
-
-
-def _mean(values: np.ndarray) -> str:
-    return f"{values.mean():.3f}" + (f" ± {standard_error(values):.3f}" if len(values) > 1 else "")
-
-
-def verdicts(found: list[dict[str, Any]]) -> list[str]:
-    """Ours against git re-basin, paired, at two standard errors; and whether planted elements come back."""
-    said = []
-    for of, sign in (("barrier", -1), ("merged_accuracy", 1)):
-        gains = sign * np.array([r["methods"]["ours"][of] - r["methods"]["git re-basin"][of] for r in found])
-        if len(gains) < 2:
-            said.append(f"{of}: cannot tell of one pair; better by {gains[0]:.4f}")
-            continue
-        error = standard_error(gains)
-        holds = "better" if gains.mean() > 2 * error else "worse" if gains.mean() < -2 * error else "no different"
-        said.append(f"{of}: {holds}, better by {gains.mean():.4f} ± {error:.4f}")
-    exact = all(row["methods"]["ours"]["planted_recovered"] == 1 for row in found)
-    return [*said, f"planted element: {'the target, bit for bit' if exact else 'not all of it comes back'}"]
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path)
     parser.add_argument("--only", nargs="*", default=())
+    parser.add_argument("--kept", type=Path)
     parser.add_argument("--summary", action="store_true")
     asked = parser.parse_args()
     if not asked.summary:
-        jobs = {f"{name}/{a}-{b}": partial(pair, asked.data, name, (a, b)) for a, b in PAIRS for name in ARCHITECTURES}
+        jobs = {
+            f"{name}/{'-'.join(map(str, seeds))}": partial(record, asked.data, asked.kept, name, seeds)
+            for seeds in (*PAIRS, *TRIPLES)
+            for name in ARCHITECTURES
+        }
         records.run("networks", jobs, only=asked.only)
-    print(summary())
+    print(tables())
 
 
 if __name__ == "__main__":

@@ -27,6 +27,9 @@ def test_the_pages_are_what_the_records_say():
     assert script("make_width").tables() in (DOCS / "wide-networks.md").read_text(), (
         "run python docs/make_width.py --write"
     )
+    assert script("make_networks").tables() in (DOCS / "benchmarks.md").read_text(), (
+        "run python docs/make_networks.py --write"
+    )
 
 
 @pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.name)

@@ -83,6 +83,12 @@ CASES = {
     ),
     # were they moved to either side of zero, none of the outputs would be finite
     "positive": lambda: (lambda w: jnp.log(w).sum(), (np.exp(normal(20)),), {"array": "S20"}),
+    # two of seven units answer to these data, as of a trained layer
+    "dead units": lambda: (
+        lambda w, x: jax.nn.relu(x @ w["a"] + w["b"]) @ w["c"],
+        ({"a": normal(3, 7), "b": np.float32([-99, -99, -99, 9, -99, 9, -99]), "c": normal(7, 2)}, normal(4, 3)),
+        {"b": "S7"},
+    ),
     "an order": lambda: (lambda w: jnp.cumsum(w), (normal(4),), {}),
     "tied": lambda: (tied, ({"in": normal(3, 5), "out": normal(2, 5)}, normal(4, 3)), {"in[-1]": "S5"}),
     "one array at two paths": lambda: (

@@ -109,8 +109,15 @@ class Point(NamedTuple):
 
 
 def stacked(places: list[Values]) -> Stack:
-    """Points as one."""
-    return {site: np.stack([np.asarray(place[site]) for place in places]) for site in places[0]}
+    """Points as one; what is the same array in all of them is not copied."""
+
+    def one(values: list[Any]) -> np.ndarray:
+        first = np.asarray(values[0])
+        if all(value is values[0] for value in values):
+            return np.broadcast_to(first, (len(values), *first.shape))
+        return np.stack(values)
+
+    return {site: one([place[site] for place in places]) for site in places[0]}
 
 
 def _first(stack: Stack) -> Values:

@@ -155,13 +155,12 @@ def _left(frozen: FrozenModel, symmetry: Symmetry, place: Values, stack: Stack) 
     if not frozen.sites.constrained:
         return [""] * count
 
-    def lies_inside(nudge: float) -> np.ndarray:
+    stays = np.zeros(count, bool)
+    for nudge in (0.0, NUDGE, -NUDGE):
         inside = frozen.inside_of(nudged(stack, nudge) if nudge else stack)
-        return np.all(list(inside.values()), 0)
-
-    stays = np.any([lies_inside(nudge) for nudge in (0.0, NUDGE, -NUDGE)], 0)
-    if stays.all():
-        return [""] * count
+        stays |= np.all(list(inside.values()), 0)
+        if stays.all():
+            return [""] * count
     before, after = frozen.inside(place), frozen.inside_of(stack)
     # parameters have no support here
     inside = [site for site in symmetry.axes if site in before and before[site]]

@@ -186,30 +186,33 @@ def _is_new(symmetry: Symmetry, name: str, evidence: Evidence) -> bool:
 
     What a change of sign negates is a vector over GF(2), and the question is whether it lies in the others' span.
     """
-
-    def vector(factors: Mapping[str, np.ndarray]) -> int:
-        negated = np.concatenate([np.ravel(factors[site]) < 0 for site in symmetry.axes])
-        return int.from_bytes(np.packbits(negated).tobytes(), "big")
-
-    place = evidence.places[0].values
-    others = [other for other, group in symmetry.groups.items() if group.signed and name in group.over]
+    place, others = evidence.places[0].values, [o for o, g in symmetry.groups.items() if g.signed and name in g.over]
     if not others:
         return True
+    sites = [site for site, entries in symmetry.axes.items() if {name, *others} & names_in(entries)]
+
+    def vector(factors: Mapping[str, np.ndarray]) -> int:
+        negated = np.concatenate([np.ravel(factors.get(site, np.ones(np.shape(place[site]))) < 0) for site in sites])
+        return int.from_bytes(np.packbits(negated).tobytes(), "big")
+
     known = reduced_basis([vector(flip) for other in others for flip in _flips(symmetry, other, place)])
     return len(reduced_basis([*known, vector(next(_flips(symmetry, name, place)))])) > len(known)
 
 
 def _flips(symmetry: Symmetry, name: str, place: Values) -> Iterator[dict[str, np.ndarray]]:
-    """What negating each index of a group, in each of its cells, multiplies sites by; in NumPy, to compile nothing."""
-    group = symmetry.groups[name]
+    """What negating each index of a group, in each cell, multiplies its sites by; in NumPy, to compile nothing."""
+    group, pieces = symmetry.groups[name], {}
+    for site, entries in symmetry.axes.items():
+        if name in names_in(entries):
+            shape = np.shape(place[site])
+            event = shape[len(shape) - num_axes(entries) :]
+            pieces[site] = event, pieces_of(entries, event)
     for index in np.ndindex((*group.cells, group.size or 0)):
         at = dict(zip((*group.over, name), index, strict=True))
         found = {}
-        for site, entries in symmetry.axes.items():
-            shape = np.shape(place[site])
-            event = shape[len(shape) - num_axes(entries) :]
+        for site, (event, own) in pieces.items():
             factor = np.ones(int(np.prod(event)))
-            for piece in pieces_of(entries, event):
+            for piece in own:
                 for k, axis in enumerate(piece.axes):
                     if axis.group == name and axis.signed:
                         here = [

@@ -86,11 +86,12 @@ def _is_identity(groups: Mapping[str, Group], element: Element) -> bool:
 
 
 class Action(NamedTuple):
-    """A symmetry bound to a point's shapes: its axes and groups, and the sites on which each group stands."""
+    """A symmetry bound to a point's shapes: its groups, the sites on which each stands, and which stand on a stack."""
 
     symmetry: Symmetry
     groups: Mapping[str, Group]
     sites: Mapping[str, Sequence[str]]
+    standing: Sequence[tuple[Stack, set[str]]]
 
     @classmethod
     def on(cls, symmetry: Symmetry, values: Values) -> Action:
@@ -100,7 +101,7 @@ class Action(NamedTuple):
         for site, entries in bound.axes.items():
             for name in names_in(entries):
                 sites[name].append(site)
-        return cls(bound, bound.groups, sites)
+        return cls(bound, bound.groups, sites, [(stack, names_in(stack.entries)) for stack in bound.stacks.values()])
 
     def move(self, element: Element, values: Values) -> Values:
         """A point moved, unchecked, so that elements can be wrong on purpose; what does not move stays as it is."""
@@ -111,7 +112,7 @@ class Action(NamedTuple):
 
     def stacks(self, groups: Container[str]) -> list[Stack]:
         """The sites, and families of sites, on which some groups stand."""
-        return [stack for stack in self.symmetry.stacks.values() if any(n in groups for n in names_in(stack.entries))]
+        return [stack for stack, names in self.standing if any(name in groups for name in names)]
 
 
 def largest_gap(frozen: FrozenModel, before: Values, after: Values) -> Gap:
@@ -179,24 +180,32 @@ def batched(items: Iterable[Item], count: int) -> Iterator[list[Item]]:
         yield some
 
 
-def wrong_actions(action: Action, name: str, place: Values) -> list[Values]:
-    """One index copied over another (a signed group: also doubled), and the action with one site left out."""
+def wrong_actions(action: Action, name: str, place: Values) -> Iterator[Values]:
+    """One index copied over others (a signed group: also doubled), and the action with one site left out.
+
+    First at as few indices as a generator moves, which is likelier to leave a log probability finite; then at more, for
+    many units of a trained layer may be dead on a few data, and what moves those alone shows nothing.
+    """
     group, sites = action.groups[name], action.sites[name]
     orbit, same = max(group.members(), key=len), group.identity().permutation
-    copied, swapped, ones = same.copy(), same.copy(), np.ones_like(same)
-    copied[..., orbit[-1]] = orbit[0]
-    *_, simplest = np.arange(len(orbit)), *group.permutations.generators(np.arange(len(orbit)))
-    swapped[..., orbit] = orbit[simplest]
-    wrong: list[Part] = [copied]
-    right: Part = swapped
-    if group.signed:
-        doubled, flipped = ones.copy(), ones.copy()
-        doubled[..., 0], flipped[..., 0] = 2, -1
-        wrong = [SignedPermutation(copied, ones), SignedPermutation(same, doubled)]
-        right = SignedPermutation(swapped, flipped)
-    swap, *broken = [action.move({name: part}, place) for part in (right, *wrong)]
-    stacks = action.stacks({name})
-    broken += [swap | {site: place[site] for site in stack.sites} for stack in stacks if len(stacks) > 1]
-    # the first half of one site's entries moved, for a site on its own whose copied indices make it singular
-    half = {site: np.arange(place[site].size).reshape(place[site].shape) < place[site].size // 2 for site in sites}
-    return broken + [swap | {site: np.where(half[site], swap[site], place[site])} for site in sites]
+    ranks = np.arange(len(orbit))
+    for generator in group.permutations.generators(ranks)[::-1] if len(orbit) > 1 else ranks[None]:
+        moved = orbit[generator != ranks] if len(orbit) > 1 else orbit
+        copied, permuted, ones = same.copy(), same.copy(), np.ones_like(same)
+        copied[..., moved[1:]] = moved[0]
+        permuted[..., orbit] = orbit[generator]
+        wrong: list[Part] = [copied]
+        right: Part = permuted
+        if group.signed:
+            doubled, flipped = ones.copy(), ones.copy()
+            doubled[..., moved], flipped[..., moved] = 2, -1
+            wrong = [SignedPermutation(copied, ones), SignedPermutation(same, doubled)]
+            right = SignedPermutation(permuted, flipped)
+        after, *broken = [action.move({name: part}, place) for part in (right, *wrong)]
+        yield from broken
+        stacks = action.stacks({name})
+        yield from (after | {site: place[site] for site in stack.sites} for stack in stacks if len(stacks) > 1)
+        # the first half of one site's entries moved, for a site on its own whose copied indices make it singular
+        for site in sites:
+            first = np.arange(place[site].size).reshape(place[site].shape) < place[site].size // 2
+            yield after | {site: np.where(first, after[site], place[site])}
