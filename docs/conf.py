@@ -1,11 +1,16 @@
-"""Sphinx configuration, and the page of examples, which is put together from `examples/*.py` at every build."""
+"""Sphinx configuration; at every build the page of examples is put together from `examples/*.py`, notebooks from tutorials."""
 
 import ast
+import sys
 from pathlib import Path
+
+from sphinx.application import Sphinx
 
 import numpyro_symmetry
 
 DOCS = Path(__file__).parent
+sys.path.insert(0, str(DOCS))
+import notebooks  # noqa: E402
 
 project = "numpyro_symmetry"
 author = "the numpyro_symmetry authors"
@@ -50,6 +55,7 @@ notfound_urls_prefix = ""
 # prompts and what is printed are not copied
 copybutton_prompt_text, copybutton_prompt_is_regexp = r">>> |\.\.\. |\$ ", True
 html_css_files = ["site.css"]
+NOTEBOOKS = DOCS / "generated" / "notebooks"
 # the first example to read comes first
 FIRST = ("quickstart", "label_switching", "rebase_hmc_bnn")
 
@@ -82,6 +88,21 @@ def fold(summary: str, content: str) -> str:
     return f"<details>\n<summary>{summary}</summary>\n\n{content}\n\n</details>"
 
 
-def setup(app: object) -> None:
+def write_notebooks(app: object) -> None:
+    """Tutorials as notebooks, for their pages to offer."""
+    notebooks.write_all(NOTEBOOKS)
+
+
+def offer_notebook(app: object, page: str, source: list[str]) -> None:
+    """A line under the title of a tutorial."""
+    if page.startswith("tutorials/"):
+        title, rest = source[0].split("\n", 1)
+        path = f"/{NOTEBOOKS.relative_to(DOCS)}/{Path(page).name}.ipynb"
+        source[0] = f"{title}\n\n{{download}}`Download as a notebook <{path}>`\n{rest}"
+
+
+def setup(app: Sphinx) -> None:
     """Called by Sphinx."""
-    app.connect("builder-inited", write_examples)  # pyright: ignore[reportAttributeAccessIssue]
+    app.connect("builder-inited", write_examples)
+    app.connect("builder-inited", write_notebooks)
+    app.connect("source-read", offer_notebook)

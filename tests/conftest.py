@@ -52,6 +52,7 @@ def pytest_ignore_collect(collection_path):
 def pytest_collection_finish():
     """No search for garbage need look at modules and tests, which live on."""
     _share_one_context()
+    _start_in_one_program()
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_GARBAGE)
@@ -70,6 +71,23 @@ def _share_one_context():
         shared = fresh()
         # what is compiled while another program is being written must not be written into that one
         mlir.make_ir_context = lambda: fresh() if mlir.ir.Context.current else shared
+
+
+def _start_in_one_program():
+    """NumPyro looks for a start operation by operation: a hundred small programs, half of what a guide's set-up costs."""
+    import jax
+    from numpyro.infer import util
+
+    one_by_one = util.find_valid_initial_params
+
+    def find_valid_initial_params(rng_key, model, **options):
+        try:
+            return jax.jit(lambda key: one_by_one(key, model, **options))(rng_key)
+        except Exception:
+            # a program that looks at its values; or one that is wrong, and says so best itself
+            return one_by_one(rng_key, model, **options)
+
+    util.find_valid_initial_params = find_valid_initial_params
 
 
 @pytest.fixture(scope="session")
