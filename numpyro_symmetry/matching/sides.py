@@ -141,8 +141,8 @@ def refuse_draws(side: Any, symmetry: Symmetry, name: str) -> None:
     site, shape = next(iter(shapes.items()))
     raise SymmetryError(
         f"Site {site!r} of the {name} has shape {shape}, which looks like draws {front}; expected a point or a "
-        f"Gaussian. {_OF_DRAWS} If it is a point, write an entry in the symmetry for each of its {len(shape)} axes, None for one "
-        "that no label moves."
+        f"Gaussian. {_OF_DRAWS} If it is a point, write an entry in the symmetry for each of its {len(shape)} axes, "
+        "None for one that no label moves."
     )
 
 
