@@ -10,6 +10,7 @@ from numpyro_symmetry.diagnostics.partitions import Partition, coclustering, poi
 from numpyro_symmetry.diagnostics.plots import plot_barrier
 from numpyro_symmetry.diagnostics.predictive import agreement, total_variation
 from numpyro_symmetry.diagnostics.report import Report, report
+from numpyro_symmetry.diagnostics.soft_labels import SoftLabels, distinct_units, soft_labels
 from numpyro_symmetry.diagnostics.trace_plots import plot_null, plot_relabelling, plot_transpositions
 
 __all__ = [
@@ -19,10 +20,12 @@ __all__ = [
     "Modes",
     "Partition",
     "Report",
+    "SoftLabels",
     "agreement",
     "coclustering",
     "compare",
     "compare_pairs",
+    "distinct_units",
     "loss_barrier",
     "modes",
     "nested_r_hat",
@@ -33,5 +36,6 @@ __all__ = [
     "plot_transpositions",
     "point_partition",
     "report",
+    "soft_labels",
     "total_variation",
 ]

@@ -1895,6 +1895,37 @@ PARTITIONS += [
         TypeError,
         ("out", "Rebased", "dict"),
     ),
+    Bad(
+        "soft labels of draws that were not rebased",
+        lambda w: ns.diagnostics.soft_labels({"loc": np.ones((2, 4, 3))}),
+        TypeError,
+        ("out", "Rebased", "dict"),
+    ),
+    Bad(
+        "soft labels, no flag",
+        lambda w: ns.diagnostics.soft_labels(w.out, progress_bar="no"),
+        TypeError,
+        ("progress_bar", "'no'"),
+    ),
+    Bad(
+        "distinct units of a log table",
+        lambda w: ns.diagnostics.distinct_units(np.zeros((3, 3))),
+        ns.SymmetryError,
+        ("probabilities", "add up to one", "jax.grad(log_permanent)"),
+    ),
+    Bad(
+        "distinct units of what is not square",
+        lambda w: ns.diagnostics.distinct_units(np.full((2, 3), 0.5)),
+        ns.SymmetryError,
+        ("probabilities", "(2, 3)", "(..., n, n)"),
+    ),
+    Bad(
+        "distinct units of nan",
+        lambda w: ns.diagnostics.distinct_units(np.full((2, 2), np.nan)),
+        ns.SymmetryError,
+        ("probabilities", "nan"),
+    ),
+    Bad("distinct units under jit", lambda w: jax.jit(ns.diagnostics.distinct_units)(jnp.eye(3)), TypeError, JIT),
     Bad("symmetrized, integer key", lambda w: w.out.symmetrized(3), TypeError, INTEGER_KEY),
     Bad("symmetrized, no key", lambda w: w.out.symmetrized(None), TypeError, ("rng_key", "None")),
     Bad(
