@@ -4,6 +4,7 @@ from numpyro_symmetry.diagnostics.barrier import LossBarrier, loss_barrier
 from numpyro_symmetry.diagnostics.compare import compare, compare_pairs
 from numpyro_symmetry.diagnostics.comparison import Comparison, Comparisons
 from numpyro_symmetry.diagnostics.comparison_plot import plot_comparison
+from numpyro_symmetry.diagnostics.evidence_plot import plot_evidence
 from numpyro_symmetry.diagnostics.modes import Modes, modes
 from numpyro_symmetry.diagnostics.nested_r_hat import nested_r_hat
 from numpyro_symmetry.diagnostics.partitions import Partition, coclustering, point_partition
@@ -31,6 +32,7 @@ __all__ = [
     "nested_r_hat",
     "plot_barrier",
     "plot_comparison",
+    "plot_evidence",
     "plot_null",
     "plot_relabelling",
     "plot_transpositions",

@@ -1010,10 +1010,19 @@ REPORTS = [
         "plot of a barrier of numbers", lambda w: ns.diagnostics.plot_barrier(3.0), TypeError, ("loss_barrier", "float")
     ),
     Bad("invariant of no array", lambda w: ns.report(w.draws, w.out, {"f": Tensor()}), TypeError, ("'f'", "Tensor")),
-    Bad("axes a word", lambda w: ns.diagnostics.plot_transpositions(w.out, axes="a"), TypeError, ("axes", "str")),
+    Bad(
+        "plot of the evidence of nothing",
+        lambda w: ns.diagnostics.plot_evidence({}),
+        TypeError,
+        ("log_evidence", "dict"),
+    ),
+    Bad(
+        "plot of numbers for evidence", lambda w: ns.diagnostics.plot_evidence({3: -2.0}), TypeError, ("log_evidence",)
+    ),
+    Bad("ax a word", lambda w: ns.diagnostics.plot_transpositions(w.out, ax="a"), TypeError, ("ax", "str")),
     Bad(
         "pair of axes a word",
-        lambda w: ns.diagnostics.plot_relabelling(w.draws, w.out, axes="ab"),
+        lambda w: ns.diagnostics.plot_relabelling(w.draws, w.out, ax="ab"),
         TypeError,
         ("axes", "pair"),
     ),
