@@ -34,7 +34,7 @@ from numpyro_symmetry.symmetry.shown import as_html
 from numpyro_symmetry.traces import GaussianCost
 
 # sums over all labels take time and memory like 2^n a draw
-_MAX_WIDTH = 10
+MAX_WIDTH = 10
 _MAX_ROUNDS = 1000
 # a gain below this, nats a draw, is none
 _SETTLED = 1e-6
@@ -225,9 +225,9 @@ def _summed_out(family: Family, groups: Mapping[str, Group]) -> dict[str, Group]
             f"Of no group of {list(groups)} labels can be summed out: each stands on two axes of its sites, or beside "
             "another group. Rebase sites on which it stands alone (symmetry.restrict(sites=...))."
         )
-    if wide := {name: group.size for name, group in found.items() if (group.size or 0) > _MAX_WIDTH}:
+    if wide := {name: group.size for name, group in found.items() if (group.size or 0) > MAX_WIDTH}:
         raise SymmetryError(
-            f"Groups have {wide} labels; sums over all labels are taken of at most {_MAX_WIDTH}. Of more, report(out) "
+            f"Groups have {wide} labels; sums over all labels are taken of at most {MAX_WIDTH}. Of more, report(out) "
             "says how many slots are identified."
         )
     return found
