@@ -1,11 +1,11 @@
 """How many? Log evidence over components, hidden units, factors and states, on data of which the answer is known.
 
-python examples/how_many.py [--output how_many.png]
+python examples/how_many.py [--counted components "hidden units" factors] [--output how_many.png]
 
-Simulates a mixture of three components, a network of two hidden units, two factors, and a hidden Markov chain of three
-states; fits each model in three sizes with NumPyro's NUTS, and estimates the evidence of each fit with labels, and
-signs, as they come. Beside it stand how many slots a fit uses: components that hold a datum, or slots that are distinct
-when labels are summed out. Set NUMPYRO_SYMMETRY_SHORT=1 for a few draws of two sizes only.
+Simulates a mixture of three components, a network of two hidden units, two factors, and if asked for a hidden Markov
+chain of three states; fits each model in three sizes with NumPyro's NUTS, and estimates the evidence of each fit with
+labels, and signs, as they come. Beside it stands how many slots a fit uses: components that hold a datum, or slots that
+are distinct when labels are summed out. Set NUMPYRO_SYMMETRY_SHORT=1 for a few draws of one size only.
 """
 
 import argparse
@@ -97,7 +97,7 @@ def questions() -> list[Question]:
     x = np.linspace(-3.0, 3.0, 60)
     of_network = np.tanh(2.0 * x + 3.0) - np.tanh(3.0 * x - 3.0) + 0.1 * rng.standard_normal(60)
     as_float = [jnp.asarray(data, jnp.float32) for data in (of_mixture, of_chain, of_factors, x, of_network)]
-    up = 2 if SHORT else 3
+    up = 1 if SHORT else 3
     return [
         Question("components", mixture, (as_float[0],), tuple(range(2, 2 + up)), 3),
         Question("hidden units", network, tuple(as_float[3:]), tuple(range(1, 1 + up)), 2),
@@ -131,10 +131,13 @@ def in_use(question: Question, mcmc, args) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    every = [question.counted for question in questions()]
+    parser.add_argument("--counted", nargs="+", choices=every, default=every[:2] if SHORT else every[:3])
     parser.add_argument("--output", type=Path, default=Path("how_many.png"))
     options = parser.parse_args()
-    figure, axes = plt.subplots(1, 4, figsize=(13, 3.2), layout="constrained")
-    for question, ax in zip(questions(), axes, strict=True):
+    asked = [question for question in questions() if question.counted in options.counted]
+    figure, axes = plt.subplots(1, len(asked), figsize=(3.3 * len(asked), 3.2), layout="constrained", squeeze=False)
+    for question, ax in zip(asked, axes[0], strict=True):
         found = {}
         print(f"{question.counted}, in truth {question.truth}")
         for size in question.sizes:

@@ -1891,6 +1891,12 @@ PARTITIONS += [
         ValueError,
         ("distance", "'vi'", "'binder'"),
     ),
+    Bad(
+        "partition, no flag",
+        lambda w: ns.diagnostics.point_partition([[0, 1]], progress_bar="no"),
+        TypeError,
+        ("progress_bar", "'no'"),
+    ),
     Bad("modes without a symmetry", lambda w: ns.diagnostics.modes({"loc": np.ones((4, 3))}), TypeError, ("labels",)),
     Bad(
         "modes of nothing that varies",
