@@ -165,7 +165,8 @@ def main() -> None:
         plot_evidence(found, ax=ax)
         ax.axvline(question.truth, color="0.7", ls=":", zorder=0)
         ax.set(xlabel=f"number of {question.counted}")
-        ax.set_ylim(bottom=max(one.value for one in found.values()) - 30.0)
+        best = max(one.value for one in found.values())
+        ax.set_ylim(best - 30.0, best + 5.0)
     figure.savefig(options.output, dpi=150)
     print(f"\nFigure: {options.output} (dotted: the truth)")
 
