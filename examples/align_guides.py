@@ -147,7 +147,7 @@ def main() -> None:
 
     figure, axes = plt.subplots(1, len(rows), figsize=(4 * len(rows), 4), layout="constrained", squeeze=False)
     for axis, (width, row) in zip(axes[0], rows.items(), strict=True):
-        plot(dict(zip(names, row[:3], strict=True)), axes=axis)
+        plot(dict(zip(names, row[:3], strict=True)), ax=axis)
         axis.set_title(f"{width} units a layer")
     figure.savefig(options.output, dpi=150)
     print(f"\nFigure: {options.output}")

@@ -69,12 +69,12 @@ def main() -> None:
         print(f"Stephens' criterion is {ratio:.3f} of its least; {same:.1%} of draws have the same labels.")
         row.suptitle(f"{components} components")
         axes = row.subplots(1, 4, width_ratios=[1, 1, 1, 1])
-        plot_relabelling(raw, out, ("loc", "scale"), axes=axes[:2])
+        plot_relabelling(raw, out, ("loc", "scale"), ax=axes[:2])
         axes[1].get_legend().remove()
         for ax in axes[:2]:
             ax.set(xlim=(0, 40), ylim=(0, 6))
-        plot_transpositions(out, axes=axes[2]).get_legend().remove()
-        plot_null(out, axes=axes[3])
+        plot_transpositions(out, ax=axes[2]).get_legend().remove()
+        plot_null(out, ax=axes[3])
     figure.savefig(options.output, dpi=150)
     print(f"\nFigure: {options.output}")
 

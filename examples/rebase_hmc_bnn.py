@@ -115,8 +115,8 @@ def main() -> None:
         error = {label: float(jnp.sqrt(jnp.mean((f_at(label, some, gaussian, x) - y) ** 2))) for label in functions}
         print(f"{name:9} RMSE of the mean prediction: " + ", ".join(f"{k} {v:.3f}" for k, v in error.items()))
     axes[0, 0].legend(frameon=False, fontsize=8)
-    plot_null(rebased, axes=axes[1, 0])
-    plot_transpositions(rebased, axes=axes[1, 1]).get_legend().remove()
+    plot_null(rebased, ax=axes[1, 0])
+    plot_transpositions(rebased, ax=axes[1, 1]).get_legend().remove()
     unit = np.argsort(-rebased.null.separation["hidden"])[:2]
     for name, out in relabelled.items():
         every = stacked(out.data)

@@ -4,12 +4,14 @@ from numpyro_symmetry.diagnostics.barrier import LossBarrier, loss_barrier
 from numpyro_symmetry.diagnostics.compare import compare, compare_pairs
 from numpyro_symmetry.diagnostics.comparison import Comparison, Comparisons
 from numpyro_symmetry.diagnostics.comparison_plot import plot_comparison
+from numpyro_symmetry.diagnostics.evidence_plot import plot_evidence
 from numpyro_symmetry.diagnostics.modes import Modes, modes
 from numpyro_symmetry.diagnostics.nested_r_hat import nested_r_hat
 from numpyro_symmetry.diagnostics.partitions import Partition, coclustering, point_partition
 from numpyro_symmetry.diagnostics.plots import plot_barrier
 from numpyro_symmetry.diagnostics.predictive import agreement, total_variation
 from numpyro_symmetry.diagnostics.report import Report, report
+from numpyro_symmetry.diagnostics.soft_labels import SoftLabels, distinct_units, soft_labels
 from numpyro_symmetry.diagnostics.trace_plots import plot_null, plot_relabelling, plot_transpositions
 
 __all__ = [
@@ -19,19 +21,23 @@ __all__ = [
     "Modes",
     "Partition",
     "Report",
+    "SoftLabels",
     "agreement",
     "coclustering",
     "compare",
     "compare_pairs",
+    "distinct_units",
     "loss_barrier",
     "modes",
     "nested_r_hat",
     "plot_barrier",
     "plot_comparison",
+    "plot_evidence",
     "plot_null",
     "plot_relabelling",
     "plot_transpositions",
     "point_partition",
     "report",
+    "soft_labels",
     "total_variation",
 ]

@@ -54,7 +54,7 @@ def plot_comparison(comparison: Comparison, *, ax: Axes | None = None) -> Axes:
         raise TypeError(f"plot_comparison expects what compare returned; got {type(comparison).__name__}.")
     if np.isnan(comparison.p_value):
         raise SymmetryError("There were not enough draws to compare entries: there is nothing to plot.")
-    ax = as_axes(ax, "ax")
+    ax = as_axes(ax)
     table, a, b = comparison.table, comparison.a.name, comparison.b.name
     # across: the difference of means; upwards: the ratio of spreads, on a logarithmic scale
     differs = (table[["p_shift", "p_log_ratio"]].min(axis=1) <= comparison.level).to_numpy()

@@ -17,9 +17,10 @@ import numpy as np
 import xarray as xr
 from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import squareform
+from tqdm.auto import tqdm
 
 from numpyro_symmetry.symmetry import SymmetryError
-from numpyro_symmetry.symmetry.arguments import as_real_array, refuse_masked, refuse_tracers
+from numpyro_symmetry.symmetry.arguments import as_flag, as_real_array, refuse_masked, refuse_tracers
 from numpyro_symmetry.symmetry.shown import as_html, first_of
 
 # numbers that are held at a time
@@ -27,6 +28,8 @@ _MOST_NUMBERS = 2**24
 # partitions from which sweeps start: the best of so many draws, and of the cuts of the tree into up to so many clusters
 _MOST_DRAWS, _MOST_STARTS = 200, 3
 _ROUNDING = 1e-12
+# seconds before a progress bar is shown
+_UNTOLD = 2.0
 # sizes and numbers of clusters that are printed
 _MOST_SHOWN = 20
 
@@ -115,7 +118,9 @@ def coclustering(labels: Any) -> np.ndarray:
     return together.astype(float) / len(rows)
 
 
-def point_partition(labels: Any, *, distance: str | Distance = "variation_of_information") -> Partition:
+def point_partition(
+    labels: Any, *, distance: str | Distance = "variation_of_information", progress_bar: bool = True
+) -> Partition:
     """The partition at the least expected distance from draws of allocations, over all that local moves reach.
 
     Starts are the draws themselves and cuts of the tree of average linkage of `coclustering`; from the best, one datum
@@ -128,6 +133,8 @@ def point_partition(labels: Any, *, distance: str | Distance = "variation_of_inf
         relabelled first.
     distance
         ``"variation_of_information"`` or ``"binder"``, which makes small clusters of data in doubt; or a `Distance`.
+    progress_bar
+        Whether to show one, of data moved, after two seconds.
 
     Returns
     -------
@@ -167,7 +174,10 @@ def point_partition(labels: Any, *, distance: str | Distance = "variation_of_inf
     drawn = np.unique(rows[:: max(1, num_draws // _MOST_DRAWS)], axis=0)
     best_drawn = min(drawn, key=expected)
     starts = [best_drawn, *_cuts(coclustering(rows), int(rows.max()) + 1)]
-    found = [_settled(rows, start, table) for start in sorted(starts, key=expected)[:_MOST_STARTS]]
+    # how many sweeps it takes is not known
+    options: Any = {"disable": not as_flag(progress_bar, "progress_bar"), "delay": _UNTOLD, "leave": False}
+    with tqdm(desc="moving data between clusters", unit=" data", **options) as bar:
+        found = [_settled(rows, start, table, bar.update) for start in sorted(starts, key=expected)[:_MOST_STARTS]]
     best = min((*found, best_drawn), key=expected)
     sizes, times = np.unique([row.max() + 1 for row in rows], return_counts=True)
     unit = chosen.unit(num_data) or 1.0
@@ -238,13 +248,14 @@ def _cuts(similarity: np.ndarray, most: int) -> list[np.ndarray]:
     return [_in_order(fcluster(tree, size, "maxclust")) for size in range(1, most + 1)]
 
 
-def _settled(rows: np.ndarray, start: np.ndarray, table: np.ndarray) -> np.ndarray:
+def _settled(rows: np.ndarray, start: np.ndarray, table: np.ndarray, tell: Callable[[], Any]) -> np.ndarray:
     """A partition from which no datum wants to move: each goes where the expected distance rises least."""
     partition, draws, rise = start.copy(), np.arange(len(rows)), np.diff(table)
     counts, sizes, moved = _contingency(rows, partition), np.bincount(partition), True
     while moved:
         moved = False
         for datum, labels in enumerate(rows.T):
+            tell()
             if sizes[-1]:
                 # an empty cluster, to go to
                 counts, sizes = np.pad(counts, ((0, 0), (0, 0), (0, 1))), np.append(sizes, 0)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-def as_axes(axes: Any, name: str = "axes", figsize: tuple[float, float] | None = None) -> Axes:
+def as_axes(axes: Any, name: str = "ax", figsize: tuple[float, float] | None = None) -> Axes:
     """Matplotlib axes as given, without their frame's upper and right sides; new ones if none are.
 
     Raises
@@ -35,14 +35,14 @@ def as_axes(axes: Any, name: str = "axes", figsize: tuple[float, float] | None =
     return axes
 
 
-def plot_barrier(barriers: LossBarrier | Mapping[str, LossBarrier], *, axes: Axes | None = None) -> Axes:
+def plot_barrier(barriers: LossBarrier | Mapping[str, LossBarrier], *, ax: Axes | None = None) -> Axes:
     """Plot losses along paths, with two Monte Carlo standard errors and the chords they are held against.
 
     Parameters
     ----------
     barriers
         One, or several by name.
-    axes
+    ax
         Matplotlib axes to draw on; made if not given.
 
     Returns
@@ -72,7 +72,7 @@ def plot_barrier(barriers: LossBarrier | Mapping[str, LossBarrier], *, axes: Axe
             "plot_barrier expects what loss_barrier returned, or a mapping from names to several of them; got "
             f"{type(barriers).__name__}."
         )
-    axes = as_axes(axes)
+    axes = as_axes(ax)
     for name, barrier in named.items():
         label = None if name is None else f"{name}: {barrier.barrier:.3f} ± {barrier.error:.3f}"
         (line,) = axes.plot(barrier.t, barrier.loss, "o-", ms=3, label=label)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from numpyro_symmetry.diagnostics.chains import MAX_R_HAT
+from numpyro_symmetry.diagnostics.soft_labels import MAX_WIDTH
 from numpyro_symmetry.traces.null import CannotTell, Null
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def warnings_of(found: Report) -> list[str]:
 def facts(found: Report) -> list[str]:
     """What is so, and stands in nobody's way."""
     noun = "members" if found.are_members else "draws"
-    lines = [] if found.warnings else _in_short(found)
+    lines = _in_short(found) if not found.warnings else ["Chains agree, as far as these draws show."] * _agree(found)
     lines.append(f"{found.share_relabelled:.0%} of {noun} were labelled differently from the majority.")
     if found.are_members:
         for name, mean in found.transpositions.items():
@@ -69,7 +70,7 @@ def facts(found: Report) -> list[str]:
             "slots are, not which of them the prior means by which name."
         )
     if found.null is not None:
-        lines += _of_null(found.null, found.num_slots, in_doubt=_is_in_doubt(found))
+        lines += _of_null(found)
     invariant = [row.r_hat for row in found.rows if row.is_invariant and not np.isnan(row.r_hat)]
     if invariant:
         lines.append(f"The largest R-hat of what no label changes is {max(invariant):.3f}.")
@@ -85,7 +86,34 @@ def facts(found: Report) -> list[str]:
         for row in found.rows
         if row.chains.num_still and row.chains.num_judged
     ]
-    return lines
+    return [*lines, _next(found)]
+
+
+def _agree(found: Report) -> bool:
+    """Whether chains were looked at, could be told apart if they differed, and were not."""
+    num_chains, num_draws = found.shape
+    told = bool(found.rows) and num_chains > 1 and num_draws >= 4 and max(found.longest_stay) < 0.5 * num_draws
+    return told and not (_disagree(found) or any(_is_slow(row) or row.chains.num_undefined for row in found.rows))
+
+
+def _disagree(found: Report) -> bool:
+    return any(is_alarm(row) for row in found.rows)
+
+
+def _next(found: Report) -> str:
+    """What to do."""
+    if _disagree(found):
+        look = "find out in what chains differ, by diagnostics.modes(out)"
+        first = "relabel with signs" if found.sign_suspected else look
+        return f"Next: {first}, or run longer and from other starts; until chains agree, interpret no slot."
+    longer = "" if found.are_members or _agree(found) and not [*_few(found)] else "run more chains, or longer ones; "
+    numbers = {} if found.null is None else found.null.num_identified
+    apart = all(numbers.get(name) == size for name, size in found.num_slots.items())
+    if _is_in_doubt(found) or not apart:
+        summed = ", or sum labels out by diagnostics.soft_labels(out)"
+        is_small = max(found.num_slots.values(), default=0) <= MAX_WIDTH
+        return f"Next: {longer}rely on what no label changes{summed * is_small}."
+    return f"Next: {longer}summarise out.data, slot by slot."
 
 
 def _in_short(found: Report) -> list[str]:
@@ -125,7 +153,10 @@ def _without_identity(null: Null, num_slots: dict[str, int]) -> list[str]:
     return unlike if told and len(unlike) < len(null.by_site) else []
 
 
-def _of_null(null: Null, num_slots: dict[str, int], *, in_doubt: bool) -> Iterator[str]:
+def _of_null(found: Report) -> Iterator[str]:
+    null, num_slots = found.null, found.num_slots
+    if null is None:
+        return
     yield (
         f"Slots explain {null.explained:.0%} of the variance ({null.explained_null:.0%} for shuffled draws relabelled "
         "in the same way)."
@@ -147,7 +178,10 @@ def _of_null(null: Null, num_slots: dict[str, int], *, in_doubt: bool) -> Iterat
             yield (
                 f"{number} of {size} slots of {name!r} are further apart in the mean than in the null; which unit of a "
                 "draw is which slot is in doubt, so that none is to be interpreted by itself."
-                if in_doubt and number
+                if _is_in_doubt(found) and number
+                else f"{number} of {size} slots of {name!r} are further apart than in the null; what they are, chains "
+                "disagree on."
+                if _disagree(found) and number
                 else f"{number} of {size} slots of {name!r} are identified: clearly further apart than in the null."
             )
 

@@ -24,7 +24,7 @@ _MAX_POINTS = 4000
 
 
 def plot_relabelling(
-    raw: Any, out: Rebased | None = None, sites: str | Sequence[str] | None = None, *, axes: Any = None
+    raw: Any, out: Rebased | None = None, sites: str | Sequence[str] | None = None, *, ax: Any = None
 ) -> Any:
     """Two sites against each other, one colour a slot, before and after relabelling.
 
@@ -37,7 +37,7 @@ def plot_relabelling(
     sites
         Two sites with one value a slot. Or one site: drawn against the draw's number if it has one value a slot, else
         the first two of its values against each other. By default the first two with one value a slot, or the first.
-    axes
+    ax
         A pair of matplotlib axes; made if not given.
 
     Returns
@@ -67,7 +67,7 @@ def plot_relabelling(
     raw, out = pair_of(raw, out, "plot_relabelling")
     traces = same_draws(raw, out)
     pair = _sites_to_plot(sites, out, traces[0])
-    axes = _as_pair(axes)
+    axes = _as_pair(ax)
     for ax, trace, title in zip(axes, traces, ("as sampled", "relabelled"), strict=True):
         step = max(1, trace.num_draws // _MAX_POINTS)
         (x_name, x), (y_name, y) = _points(pair, out, trace)
@@ -89,9 +89,9 @@ def _as_pair(axes: Any) -> Any:
         axes = plt.subplots(1, 2, figsize=(9, 4), sharex=True, sharey=True, layout="constrained")[1]
     if not isinstance(axes, Sequence | np.ndarray) or len(np.ravel(np.asarray(axes, object))) != 2:
         raise TypeError(
-            f"axes must be a pair of matplotlib axes, such as plt.subplots(1, 2)[1]; got {type(axes).__name__}."
+            f"ax must be a pair of matplotlib axes, such as plt.subplots(1, 2)[1]; got {type(axes).__name__}."
         )
-    return np.array([as_axes(one, "Each of axes") for one in np.ravel(np.asarray(axes, object))], object)
+    return np.array([as_axes(one, "Each of ax") for one in np.ravel(np.asarray(axes, object))], object)
 
 
 def _sites_to_plot(sites: str | Sequence[str] | None, out: Rebased, trace: Trace) -> tuple[str, ...]:
@@ -154,7 +154,7 @@ def _points(
     return (f"{sites[0]}, value 0", values[0][..., 0]), (f"{sites[0]}, value 1", values[0][..., 1])
 
 
-def plot_transpositions(out: Rebased, group: str | None = None, *, axes: Axes | None = None) -> Axes:
+def plot_transpositions(out: Rebased, group: str | None = None, *, ax: Axes | None = None) -> Axes:
     r"""Number of transpositions between consecutive draws' labels, chain by chain, with its random baseline.
 
     .. math:: \operatorname{NoT}(g_{t+1}\, g_t^{-1}), \qquad
@@ -166,7 +166,7 @@ def plot_transpositions(out: Rebased, group: str | None = None, *, axes: Axes | 
         What `rebase` returned.
     group
         Which group; may be left out if there is only one.
-    axes
+    ax
         Matplotlib axes; made if not given.
 
     Returns
@@ -195,7 +195,7 @@ def plot_transpositions(out: Rebased, group: str | None = None, *, axes: Axes | 
     [99]
     """
     as_rebased(out, "plot_transpositions(out)")
-    axes = as_axes(axes, figsize=(7, 3))
+    axes = as_axes(ax, figsize=(7, 3))
     steps = transpositions(out)
     names = list(steps)
     if group is None and len(names) == 1:
@@ -213,7 +213,7 @@ def plot_transpositions(out: Rebased, group: str | None = None, *, axes: Axes | 
     return axes
 
 
-def plot_null(out: Rebased, *, axes: Axes | None = None) -> Axes:
+def plot_null(out: Rebased, *, ax: Axes | None = None) -> Axes:
     r"""How far each slot is from its nearest other, in descending order, beside slots without identity.
 
     .. math:: d_i = \min_{j \ne i} \Big[\sum_x \frac{(\mu_{ix} - \mu_{jx})^2}
@@ -225,7 +225,7 @@ def plot_null(out: Rebased, *, axes: Axes | None = None) -> Axes:
     ----------
     out
         What `rebase` returned, with its null.
-    axes
+    ax
         Matplotlib axes; made if not given.
 
     Returns
@@ -252,7 +252,7 @@ def plot_null(out: Rebased, *, axes: Axes | None = None) -> Axes:
     as_rebased(out, "plot_null(out)")
     if out.null is None:
         raise SymmetryError("There is no null to plot: call rebase with null=True.")
-    axes = as_axes(axes, figsize=(6, 3.5))
+    axes = as_axes(ax, figsize=(6, 3.5))
     for k, (name, slots) in enumerate(out.null.separation.items()):
         rank = np.arange(1, len(slots) + 1)
         axes.plot(rank, np.sort(slots)[::-1], "o-", ms=4, color=f"C{k}", label=f"{name}")

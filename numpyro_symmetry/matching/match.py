@@ -27,6 +27,7 @@ from numpyro_symmetry.matching.sides import (
     leading_shape,
     of_pairs,
     read,
+    refuse_draws,
     refuse_mixed_coordinates,
     refuse_other_trees,
     side_of,
@@ -138,8 +139,8 @@ def match(
     ------
     SymmetryError
         If a site or size does not fit, trees differ in structure, a value is not finite, masked or so large that its
-        square is not, the cost needs standard deviations there are none of, or the two are not in the same coordinates:
-        guides are read in unconstrained ones.
+        square is not, the target is draws, the cost needs standard deviations there are none of, or the two are not in
+        the same coordinates: guides are read in unconstrained ones.
     ValueError
         If ``cost`` or ``method`` is unknown.
     TypeError
@@ -192,6 +193,7 @@ def match(
     refuse_mixed_coordinates(target, source, symmetry)
     beside = refuse_other_trees(target, source, symmetry.axes)
     target, source = read(target, symmetry.axes), read(source, symmetry.axes)
+    refuse_draws(target, symmetry, "target")
     if pairs := complex_sites(target, source):
         symmetry = of_pairs(symmetry.bind(target), pairs)
         target, source = (in_pairs(side, pairs) for side in (target, source))

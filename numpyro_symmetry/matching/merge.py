@@ -32,6 +32,7 @@ from numpyro_symmetry.matching.sides import (
     is_tree,
     of_pairs,
     read,
+    refuse_draws,
     side_of,
     without,
 )
@@ -148,7 +149,7 @@ def merge(
     ------
     SymmetryError
         If there are no solutions, their structures differ (the first differing path is named), values are not finite,
-        or they are not what ``how`` merges.
+        they are draws of a posterior, or not what ``how`` merges.
     ValueError
         If ``how`` or ``method`` is unknown.
     TypeError
@@ -230,6 +231,7 @@ def _read(solutions: Any, symmetry: Symmetry) -> tuple[list[Any], frozenset[str]
             refuse_other_structure(solutions[0], solution, ("solution 0", name))
         with _naming(name):
             items.append(read(solution, symmetry.axes))
+            refuse_draws(items[-1], symmetry, "solution")
     found, pairs = [], complex_sites(*items)
     for solution, name, item in zip(solutions, names, items, strict=True):
         with _naming(name):

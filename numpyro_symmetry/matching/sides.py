@@ -22,6 +22,7 @@ from numpyro_symmetry.matching.gaussian import DiagonalGaussian
 from numpyro_symmetry.matching.guide_parameters import constrained_sites, has_covariance
 from numpyro_symmetry.symmetry import Element, Hard, Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_real_array, refuse_masked
+from numpyro_symmetry.symmetry.axes import AxisEntry, num_axes
 from numpyro_symmetry.symmetry.columns import columns_of
 from numpyro_symmetry.symmetry.pytrees import (
     arrays_by_path,
@@ -32,12 +33,19 @@ from numpyro_symmetry.symmetry.pytrees import (
     uncompared,
 )
 
+_OF_DRAWS = (
+    "`rebase` brings draws to common labels: traces joined along their chains, or one by one with reference=. A "
+    "Gaussian of relabelled draws, DiagonalGaussian.fit(out.data, num_leading_dims=2), is matched and merged like any "
+    "other."
+)
 # sums of squares, of a great many numbers, stay finite, and do not vanish
 _LARGEST, _SMALLEST = 1e140, 1e-140
 
 
 def read(side: Any, sites: Collection[str] = ()) -> Any:
     """Values by site or a Gaussian, as they are; a pytree by path; ``(guide, params)`` as the Gaussian it is."""
+    if any(hasattr(side, name) for name in ("posterior", "get_samples", "undo")):
+        raise SymmetryError(f"Expected a point or a Gaussian; got draws, in {type(side).__name__}. {_OF_DRAWS}")
     if is_guide(side):
         guide, params = side
         return (FullGaussian if has_covariance(guide, params) else DiagonalGaussian).from_guide(guide, params)
@@ -111,6 +119,38 @@ def refuse_mixed_coordinates(target: Any, source: Any, symmetry: Symmetry) -> No
                     f"{name} holds values. Take the {name} through numpyro.infer.util.unconstrain_fn and pass a "
                     "Gaussian of the guide, DiagonalGaussian.from_guide."
                 )
+
+
+def refuse_draws(side: Any, symmetry: Symmetry, name: str) -> None:
+    """Refuse draws where one point, or one Gaussian, is expected: the same axes in front of every site's own.
+
+    Raises
+    ------
+    SymmetryError
+        Naming a site, and what to do with draws.
+    """
+    by_site = side if isinstance(side, Mapping) else side.loc
+    if "draw" in getattr(side, "dims", ()):
+        raise SymmetryError(
+            f"The {name} is a {type(side).__name__} of draws; expected a point or a Gaussian. {_OF_DRAWS}"
+        )
+    shapes = {site: np.shape(by_site[site]) for site in symmetry.axes if site in by_site}
+    leading = {_in_front(shape, symmetry.axes[site]) for site, shape in shapes.items()}
+    if len(leading) != 1 or not (front := leading.pop()):
+        return
+    site, shape = next(iter(shapes.items()))
+    raise SymmetryError(
+        f"Site {site!r} of the {name} has shape {shape}, which looks like draws {front}; expected a point or a "
+        f"Gaussian. {_OF_DRAWS} If it is a point, write an entry in the symmetry for each of its {len(shape)} axes, "
+        "None for one that no label moves."
+    )
+
+
+def _in_front(shape: tuple[int, ...], entries: tuple[AxisEntry, ...]) -> tuple[int, ...]:
+    """The axes of a site that its entries do not speak of; where entries leave them open, what `rebase` would read."""
+    if ... not in entries:
+        return shape[: len(shape) - num_axes(entries)]
+    return shape[:2] if len(shape) > 2 and shape[0] < shape[1] else ()
 
 
 def refuse_other_trees(target: Any, source: Any, sites: Collection[str]) -> frozenset[str]:

@@ -1010,10 +1010,19 @@ REPORTS = [
         "plot of a barrier of numbers", lambda w: ns.diagnostics.plot_barrier(3.0), TypeError, ("loss_barrier", "float")
     ),
     Bad("invariant of no array", lambda w: ns.report(w.draws, w.out, {"f": Tensor()}), TypeError, ("'f'", "Tensor")),
-    Bad("axes a word", lambda w: ns.diagnostics.plot_transpositions(w.out, axes="a"), TypeError, ("axes", "str")),
+    Bad(
+        "plot of the evidence of nothing",
+        lambda w: ns.diagnostics.plot_evidence({}),
+        TypeError,
+        ("log_evidence", "dict"),
+    ),
+    Bad(
+        "plot of numbers for evidence", lambda w: ns.diagnostics.plot_evidence({3: -2.0}), TypeError, ("log_evidence",)
+    ),
+    Bad("ax a word", lambda w: ns.diagnostics.plot_transpositions(w.out, ax="a"), TypeError, ("ax", "str")),
     Bad(
         "pair of axes a word",
-        lambda w: ns.diagnostics.plot_relabelling(w.draws, w.out, axes="ab"),
+        lambda w: ns.diagnostics.plot_relabelling(w.draws, w.out, ax="ab"),
         TypeError,
         ("axes", "pair"),
     ),
@@ -1882,6 +1891,12 @@ PARTITIONS += [
         ValueError,
         ("distance", "'vi'", "'binder'"),
     ),
+    Bad(
+        "partition, no flag",
+        lambda w: ns.diagnostics.point_partition([[0, 1]], progress_bar="no"),
+        TypeError,
+        ("progress_bar", "'no'"),
+    ),
     Bad("modes without a symmetry", lambda w: ns.diagnostics.modes({"loc": np.ones((4, 3))}), TypeError, ("labels",)),
     Bad(
         "modes of nothing that varies",
@@ -1895,6 +1910,37 @@ PARTITIONS += [
         TypeError,
         ("out", "Rebased", "dict"),
     ),
+    Bad(
+        "soft labels of draws that were not rebased",
+        lambda w: ns.diagnostics.soft_labels({"loc": np.ones((2, 4, 3))}),
+        TypeError,
+        ("out", "Rebased", "dict"),
+    ),
+    Bad(
+        "soft labels, no flag",
+        lambda w: ns.diagnostics.soft_labels(w.out, progress_bar="no"),
+        TypeError,
+        ("progress_bar", "'no'"),
+    ),
+    Bad(
+        "distinct units of a log table",
+        lambda w: ns.diagnostics.distinct_units(np.zeros((3, 3))),
+        ns.SymmetryError,
+        ("probabilities", "add up to one", "jax.grad(log_permanent)"),
+    ),
+    Bad(
+        "distinct units of what is not square",
+        lambda w: ns.diagnostics.distinct_units(np.full((2, 3), 0.5)),
+        ns.SymmetryError,
+        ("probabilities", "(2, 3)", "(..., n, n)"),
+    ),
+    Bad(
+        "distinct units of nan",
+        lambda w: ns.diagnostics.distinct_units(np.full((2, 2), np.nan)),
+        ns.SymmetryError,
+        ("probabilities", "nan"),
+    ),
+    Bad("distinct units under jit", lambda w: jax.jit(ns.diagnostics.distinct_units)(jnp.eye(3)), TypeError, JIT),
     Bad("symmetrized, integer key", lambda w: w.out.symmetrized(3), TypeError, INTEGER_KEY),
     Bad("symmetrized, no key", lambda w: w.out.symmetrized(None), TypeError, ("rng_key", "None")),
     Bad(

@@ -68,14 +68,14 @@ def test_plot_shows_every_barrier():
     found = loss_barrier(loss, gaussian(-2.0, 0.5), gaussian(2.0, 0.5))
     axes = plot_barrier({"before": found, "after": found})
     assert [text.get_text().split(":")[0] for text in axes.get_legend().get_texts()] == ["before", "after"]
-    assert plot_barrier(found, axes=axes) is axes
+    assert plot_barrier(found, ax=axes) is axes
     assert isinstance(found, LossBarrier)
 
 
 @pytest.mark.parametrize("given", [False, True])
 def test_the_legend_of_barriers_lies_on_the_canvas(given):
     found = loss_barrier(loss, gaussian(-2.0, 0.5), gaussian(2.0, 0.5))
-    axes = plot_barrier({"before": found, "after": found}, axes=plt.figure().add_subplot() if given else None)
+    axes = plot_barrier({"before": found, "after": found}, ax=plt.figure().add_subplot() if given else None)
     axes.figure.canvas.draw()
     legend, canvas = axes.get_legend().get_window_extent(), axes.figure.bbox
     assert canvas.x0 <= legend.x0 < legend.x1 <= canvas.x1

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
+import xarray as xr
 
 from numpyro_symmetry import (
     Complement,
@@ -18,7 +19,9 @@ from numpyro_symmetry import (
     inverse,
     match,
     merge,
+    rebase,
 )
+from numpyro_symmetry.containers.posterior import to_container
 from numpyro_symmetry.matching import Barycenter, Product
 from numpyro_symmetry.matching import cross_terms as terms
 from numpyro_symmetry.matching.cross_terms import cross_terms
@@ -328,6 +331,34 @@ def test_what_is_refused(name):
     call, error, message = REFUSED[name]
     with pytest.raises(error, match=message):
         call()
+
+
+TRACE = np.random.default_rng(0).standard_normal((2, 50, 3))
+DRAWS = {
+    "of a mixture": (Symmetry.mixture("m"), {"m": TRACE}),
+    "of plain entries": (ONE, {"m": TRACE}),
+    "flat": (ONE, {"m": TRACE[0]}),
+    "a Dataset": (ONE, xr.Dataset({"m": (("chain", "draw", "unit"), TRACE)})),
+    "a Gaussian of one dimension too few": (ONE, DiagonalGaussian.fit({"m": TRACE})),
+    "what rebase returned": (ONE, rebase({"m": TRACE}, ONE, null=False)),
+    "a container": (ONE, to_container({"posterior": {"m": TRACE}})),
+}
+
+
+@pytest.mark.parametrize("name", DRAWS)
+def test_draws_are_no_points(name):
+    symmetry, draws = DRAWS[name]
+    for call in (lambda: merge([draws, draws], symmetry), lambda: match(draws, draws, symmetry)):
+        with pytest.raises(SymmetryError, match=r"draws.*expected a point|[Ee]xpected a point.*draws") as told:
+            call()
+        assert "rebase` brings draws to common labels" in str(told.value)
+
+
+def test_a_point_may_have_axes_of_its_own_in_front():
+    symmetry = Symmetry({"m": (None, None, "unit")})
+    shift = TRACE[..., [1, 2, 0]]
+    np.testing.assert_allclose(merge([{"m": TRACE}, {"m": shift}], symmetry).merged["m"], TRACE)
+    assert match({"m": TRACE}, {"m": shift}, symmetry).element["unit"].tolist() == [2, 0, 1]
 
 
 def test_whole_numbers_have_no_mean():

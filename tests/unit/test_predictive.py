@@ -1,13 +1,24 @@
 """Distances between predictions, pruning, and plots of relabelled draws."""
 
+import inspect
+
 import jax
 import jax.numpy as jnp
 import matplotlib as mpl
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-from numpyro_symmetry import DiagonalGaussian, Symmetry, SymmetryError, rebase
-from numpyro_symmetry.diagnostics import agreement, plot_null, plot_relabelling, plot_transpositions, total_variation
+from numpyro_symmetry import DiagonalGaussian, Symmetry, SymmetryError, diagnostics, rebase
+from numpyro_symmetry.diagnostics import (
+    agreement,
+    plot_evidence,
+    plot_null,
+    plot_relabelling,
+    plot_transpositions,
+    total_variation,
+)
+from numpyro_symmetry.evidence import LogEvidence
 from numpyro_symmetry.traces import prune
 from tests.support import traces
 
@@ -149,6 +160,27 @@ def test_what_cannot_be_plotted_is_said(call, error, message):
     values, _ = traces.mixture(draws=50)
     with pytest.raises(error, match=message):
         call(values, rebase(values, traces.MIXTURE, null=False))
+
+
+@pytest.mark.parametrize("name", [name for name in diagnostics.__all__ if name.startswith("plot_")])
+def test_every_plot_takes_axes_by_one_name(name):
+    assert inspect.signature(getattr(diagnostics, name)).parameters["ax"].kind is inspect.Parameter.KEYWORD_ONLY
+
+
+def test_evidence_is_drawn_with_its_errors_and_between_its_bounds():
+    known = LogEvidence(-3.0, 0.5, -3.5, 0.1, -2.0, 0.1, 0.0, 0.0, 100.0, 0.1, "bridge")
+    given = plt.figure().add_subplot()
+    axes = plot_evidence(
+        {2: known, 4: known._replace(value=-2.0, error=np.nan, upper=np.inf, method="laplace")}, ax=given
+    )
+    assert axes is given
+    line, lower, upper = axes.containers[0].lines[0], *axes.containers[0].lines[1]
+    np.testing.assert_allclose(line.get_xydata(), [[2, -3], [4, -2]])
+    np.testing.assert_allclose([lower.get_ydata(), upper.get_ydata()], [[-4, -2], [-2, -2]])
+    bounds = [path.vertices for path in axes.collections[0].get_paths()]
+    np.testing.assert_allclose(bounds, [[[2, -3.5], [2, -2]]])
+    by_name = plot_evidence({"NUTS": known, "guide": known})
+    assert [tick.get_text() for tick in by_name.get_xticklabels()] == ["NUTS", "guide"]
 
 
 AB = Symmetry({"a": ("u", None), "b": ("u",)})

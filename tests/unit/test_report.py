@@ -482,3 +482,52 @@ def test_orbits_and_fibres_are_reported_under_their_sites():
     assert "chains disagree on" in found.warnings[0]
     values, _ = traces.mixture(draws=50)
     assert "·" in str(report(rebase(values, traces.MIXTURE, null=False)))
+
+
+SLOTS = np.array([[-3.0, 0.2], [0.0, 0.3], [3.0, 0.5]])
+ANSWERS = {
+    # what chains are drawn about, and what a reader is told: do they agree, which slots, what next
+    "clean": (
+        [SLOTS] * 4,
+        ("Chains agree, as far as these draws show, and single slots may be interpreted.",),
+        "Next: summarise out.data, slot by slot.",
+    ),
+    "one chain elsewhere": (
+        [SLOTS, SLOTS, SLOTS, np.array([[-3.0, 0.2], [2.0, 0.2], [3.0, 0.6]])],
+        (
+            "WARNING: chains disagree on",
+            "slots of 'component' are further apart than in the null; what they are, chains",
+        ),
+        "Next: find out in what chains differ, by diagnostics.modes(out), or run longer and from other starts; until "
+        "chains agree, interpret no slot.",
+    ),
+    "two slots are one": (
+        [SLOTS[[0, 1, 1]]] * 4,
+        ("Chains agree, as far as these draws show.", "none is to be interpreted by itself."),
+        "Next: rely on what no label changes, or sum labels out by diagnostics.soft_labels(out).",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ANSWERS)
+def test_a_report_says_whether_chains_agree_which_slots_and_what_next(case):
+    centres, said, what_next = ANSWERS[case]
+    rng = np.random.default_rng(1)
+    noise = rng.standard_normal((4, 500, 3, 2)) * [0.3, 0.03]
+    values = rng.permuted(np.broadcast_to(np.arange(3), (4, 500, 3)), axis=2)[..., None]
+    values = np.take_along_axis(np.stack(centres)[:, None] + noise, values, 2)
+    draws = {"loc": values[..., 0], "weight": values[..., 1]}
+    lines = str(report(rebase(draws, Symmetry.mixture("loc", "weight")))).splitlines()
+    for words in said:
+        assert sum(words in line for line in lines) == 1
+    assert lines[-1] == what_next
+    # no verdict contradicts another
+    assert ("may be interpreted" in lines[0]) == (case == "clean")
+    assert any("are identified" in line for line in lines) == (case == "clean")
+
+
+def test_labels_of_wide_layers_are_not_said_to_be_summed_out():
+    draws = {"loc": np.random.default_rng(0).standard_normal((4, 20, 11))}
+    found = report(rebase(draws, Symmetry({"loc": ("unit",)}), num_starts=1))
+    assert "soft_labels" not in found.reading
+    assert "rely on what no label changes." in found.reading.splitlines()[-1]
