@@ -40,7 +40,7 @@ def _from_dataset(
         return wrap(data.assign({site: variable(site) for site in new}).drop_vars(list(without)))
 
     return Trace(
-        {site: array.values for site, array in arrays.items()},
+        {site: array.data if array.chunks else array.values for site, array in arrays.items()},
         tuple(data.sizes[dim] for dim in dims),
         write,
         dims={site: tuple(map(str, array.dims[len(dims) :])) for site, array in arrays.items()},

@@ -1,0 +1,332 @@
+"""Passes over draws: something of a block of them at a time, and sums over blocks in their order.
+
+Blocks are the same for draws in memory and for draws that Dask reads, and so are windows of a fixed number of blocks.
+Sums are over the blocks of a window, then over windows: they are the same number for number, however the draws are
+stored and whoever adds up. What is in memory is worked on window after window; of what is stored, each window is a task,
+run by whichever of Dask's schedulers the caller has chosen. Knows arrays and Dask; nothing of what is computed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from numpyro_symmetry.assignment.chunks import slices
+from numpyro_symmetry.symmetry import SymmetryError
+
+Arrays = dict[str, Any]
+# read, and worked on, at a time; few enough to be held, and enough for chunks not to be read again for each block
+_BLOCKS_IN_A_WINDOW = 8
+
+
+def is_stored(array: Any) -> bool:
+    """Whether Dask reads an array."""
+    return hasattr(array, "__dask_graph__")
+
+
+# ---- draws that are not in memory --------------------------------------------------------------------------------
+
+
+class Source(NamedTuple):
+    """Where draws are read from.
+
+    Attributes
+    ----------
+    arrays
+        Site -> array ``(*leading, *event)`` of Dask, or of NumPy.
+    leading
+        ``(draw,)`` or ``(chain, draw)``.
+    opened
+        What is made of some of the draws once they are read, by site: pieces by name.
+    """
+
+    arrays: Mapping[str, Any]
+    leading: tuple[int, ...]
+    opened: Callable[[Arrays], Arrays] = dict
+
+    def draws(self) -> Arrays:
+        """Each of them as an array ``(draw, *event)``, of which only what is asked for is read."""
+        none = {site: np.empty((0, *x.shape[len(self.leading) :]), x.dtype) for site, x in self.arrays.items()}
+        size = math.prod(self.leading)
+        return {name: Stored(self, name, (size, *x.shape[1:]), x.dtype) for name, x in self.opened(none).items()}
+
+    def parts(self, items: slice | np.ndarray) -> dict[str, list[Any]]:
+        """Some of the draws by site, chain by chain, not yet read."""
+        return {site: [x[at] for at in self._along_chains(items)] for site, x in self.arrays.items()}
+
+    def at(self, items: slice | np.ndarray) -> Arrays:
+        """Some of the draws, read."""
+        return self.opened(joined(computed(self.parts(items), self)))
+
+    def _along_chains(self, items: slice | np.ndarray) -> Iterator[Any]:
+        num_draws = self.leading[-1]
+        if len(self.leading) == 1:
+            yield items
+        elif isinstance(items, slice):
+            for chain in range(items.start // num_draws, -(-items.stop // num_draws)):
+                low, high = (min(max(k - chain * num_draws, 0), num_draws) for k in (items.start, items.stop))
+                yield (*np.unravel_index(chain, self.leading[:-1]), slice(low, high))
+        else:
+            for chain in np.unique(items // num_draws):
+                yield (*np.unravel_index(chain, self.leading[:-1]), items[items // num_draws == chain] % num_draws)
+
+
+def opened(draws: Arrays, by: Callable[[Arrays], Arrays]) -> Arrays:
+    """What is made of draws by site, of those that are asked for if they are stored."""
+    source = next((x.source for x in draws.values() if isinstance(x, Stored)), None)
+    return by(draws) if source is None else source._replace(opened=by).draws()
+
+
+def joined(parts: Mapping[str, Sequence[np.ndarray]]) -> Arrays:
+    """Draws of several chains as one array, in the order of memory in which all of them would be."""
+    return {site: np.ascontiguousarray(np.concatenate(some) if len(some) > 1 else some[0]) for site, some in parts.items()}
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Draws ``(draw, *event)`` of one name, of which those that are asked for are read."""
+
+    source: Source
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, items: Any) -> np.ndarray:
+        return _taken(items, len(self), lambda some: self.source.at(some)[self.name])
+
+
+@dataclass(frozen=True)
+class Held:
+    """Draws ``(draw, *event)`` of which some were read: a slice of them, or those of ascending indices."""
+
+    values: np.ndarray
+    items: slice | np.ndarray
+    shape: tuple[int, ...]
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Type of the values."""
+        return self.values.dtype
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, items: Any) -> np.ndarray:
+        return _taken(items, len(self), self._of)
+
+    def _of(self, items: slice | np.ndarray) -> np.ndarray:
+        if isinstance(items, slice) and isinstance(self.items, slice):
+            if self.items.start <= items.start and items.stop <= self.items.stop:
+                return self.values[items.start - self.items.start : items.stop - self.items.start]
+        else:
+            wanted, here = (np.r_[some] if isinstance(some, slice) else some for some in (items, self.items))
+            if np.isin(wanted, here).all():
+                return self.values[np.searchsorted(here, wanted)]
+        raise SymmetryError(
+            "These draws are not in memory, and are read a few at a time: a cost may look at those alone that its "
+            "statistics are asked for."
+        )
+
+
+def _taken(items: Any, size: int, read: Callable[[slice | np.ndarray], np.ndarray]) -> np.ndarray:
+    """What indexing an array by draws gives."""
+    if isinstance(items, int | np.integer):
+        return read(np.array([items]))[0]
+    if not isinstance(items, slice):
+        return read(np.asarray(items))
+    start, stop, step = items.indices(size)
+    return read(slice(start, max(start, stop)) if step == 1 else np.arange(start, stop, step))
+
+
+def held(parts: Arrays, items: slice | np.ndarray, num_draws: int) -> Arrays:
+    """Some of so many draws, as if all were there."""
+    return {name: Held(x, items, (num_draws, *x.shape[1:])) for name, x in parts.items()}
+
+
+def computed(lazy: Any, source: Source | None = None) -> Any:
+    """What Dask has to compute, computed; of anything else nothing is.
+
+    Raises
+    ------
+    SymmetryError
+        If a chunk of the source's arrays cannot be read, naming it.
+    """
+    dask = _dask()
+    try:
+        return dask.compute(lazy)[0]
+    except SymmetryError:
+        raise
+    except Exception as error:
+        if source is not None and (where := _unreadable(source)):
+            raise SymmetryError(
+                f"{where} cannot be read ({type(error).__name__}: {error}). Write it again, or leave those draws out: "
+                "data.isel(draw=...)."
+            ) from error
+        raise
+
+
+def _unreadable(source: Source) -> str:
+    """The first chunk of some arrays that cannot be read, in words; nothing if there is none."""
+    names = ("chain", "draw") if len(source.leading) > 1 else ("draw",)
+    for site, array in source.arrays.items():
+        if not is_stored(array):
+            continue
+        for index in np.ndindex(*array.numblocks):
+            try:
+                _dask().compute(array.blocks[index])
+            except Exception:
+                starts = [sum(sizes[:k]) for sizes, k in zip(array.chunks, index, strict=True)]
+                ends = [start + sizes[k] for start, sizes, k in zip(starts, array.chunks, index, strict=True)]
+                draws = ", ".join(f"{n} {a} to {b - 1}" for n, a, b in zip(names, starts, ends, strict=False))
+                return f"Chunk {index} of site {site!r} ({draws})"
+    return ""
+
+
+def _dask() -> Any:
+    try:
+        import dask
+    except ImportError as error:
+        raise ImportError(
+            "Draws that are larger than memory are read by Dask, which is not installed: "
+            "pip install 'numpyro-symmetry[dask]'."
+        ) from error
+    return dask
+
+
+# ---- passes ------------------------------------------------------------------------------------------------------
+
+
+class Over(NamedTuple):
+    """What a pass is over, where it is stored: where it is read from, and what is made of the draws that were."""
+
+    source: Source
+    make: Callable[[Arrays], Any]
+
+
+def over(subject: Any) -> Over | None:
+    """How to read what a pass is over; ``None`` if that is in memory."""
+    if isinstance(subject, Stored):
+        name = subject.name
+        return Over(subject.source, lambda arrays: arrays[name])
+    return getattr(subject, "over", None)
+
+
+def passed(subject: Any, blocks: Sequence[slice], work: Callable[[Any, slice], tuple[Any, Any]]) -> tuple[list[Any], Any]:
+    """Work on every block of draws.
+
+    Parameters
+    ----------
+    subject
+        Draws, or what is read off them: an array, a `Side`, a `Family`.
+    blocks
+        Which draws to work on at a time, in order.
+    work
+        The subject, of which only the block can be relied on to be there, and the block -> what is kept, and what is
+        summed: arrays by name, an array or ``None``. It holds no draws itself.
+
+    Returns
+    -------
+    kept, total
+        For every block, and over all of them.
+    """
+    windows = [blocks[k : k + _BLOCKS_IN_A_WINDOW] for k in range(0, len(blocks), _BLOCKS_IN_A_WINDOW)]
+    stored = over(subject)
+    kept: list[Any] = []
+    total = None
+    if stored is None:
+        for window in windows:
+            here, part = _of_window(work, subject, window)
+            kept, total = kept + here, _added(total, part)
+        return kept, total
+    from dask.delayed import delayed
+
+    # the same for every window, and so sent once
+    shared = delayed(partial(_of_stored, work, stored.make, stored.source.opened, math.prod(stored.source.leading)))
+    run, first, second, add = delayed(_call, nout=2), delayed(_first), delayed(_second), delayed(_added)
+    for window in windows:
+        parts = stored.source.parts(slice(window[0].start, window[-1].stop))
+        both = run(shared, parts, window)
+        kept.append(first(both))
+        total = second(both) if total is None else add(total, second(both))
+    kept, total = computed((kept, total), stored.source)
+    return [one for here in kept for one in here], total
+
+
+def _call(function: Callable[..., Any], *args: Any) -> Any:
+    return function(*args)
+
+
+def _first(both: tuple[Any, Any]) -> Any:
+    return both[0]
+
+
+def _second(both: tuple[Any, Any]) -> Any:
+    return both[1]
+
+
+def _of_stored(
+    work: Callable[[Any, slice], tuple[Any, Any]],
+    make: Callable[[Arrays], Any],
+    opened: Callable[[Arrays], Arrays],
+    num_draws: int,
+    parts: Mapping[str, Sequence[np.ndarray]],
+    window: Sequence[slice],
+) -> tuple[list[Any], Any]:
+    """Work on the blocks of a window that was read."""
+    there = held(opened(joined(parts)), slice(window[0].start, window[-1].stop), num_draws)
+    return _of_window(work, make(there), window)
+
+
+def _of_window(
+    work: Callable[[Any, slice], tuple[Any, Any]], subject: Any, window: Sequence[slice]
+) -> tuple[list[Any], Any]:
+    kept, total = [], None
+    for items in window:
+        one, part = work(subject, items)
+        kept.append(one)
+        total = _added(total, part)
+    return kept, total
+
+
+def _added(total: Any, part: Any) -> Any:
+    if total is None or part is None:
+        return part if total is None else total
+    return {name: total[name] + x for name, x in part.items()} if isinstance(part, dict) else total + part
+
+
+def each(values: Any, of: Callable[[np.ndarray], Any]) -> list[Any]:
+    """Something of every block of an array ``(draw, *event)``."""
+    return passed(values, blocks_of(values), lambda here, items: (of(_block(here, items)), None))[0]
+
+
+def summed(values: Any, of: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    """The sum over all blocks of an array ``(draw, *event)`` of something of each."""
+    return passed(values, blocks_of(values), lambda here, items: (None, of(_block(here, items))))[1]
+
+
+def _block(values: Any, items: slice) -> np.ndarray:
+    # in one order, on which sums depend
+    return np.ascontiguousarray(values[items])
+
+
+def blocks_of(values: Any) -> list[slice]:
+    """Which draws of an array ``(draw, *event)`` are worked on at a time."""
+    return list(slices(len(values), math.prod(values.shape[1:])))
