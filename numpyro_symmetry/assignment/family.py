@@ -182,7 +182,8 @@ def problem_of(
 
 def blocks(family: Family, groups: dict[str, Group]) -> list[slice]:
     """Slices of draws whose statistics and tables stay within memory's bound."""
-    sizes = (math.prod(x.shape[1:]) for x in family.statistics(slice(0, 1)).values())
+    # of no draws, for stored ones would be read
+    sizes = (math.prod(x.shape[1:]) for x in family.statistics(slice(0, 0)).values())
     return list(slices(family.num_draws, sum(sizes) + sum((g.size or 0) ** 2 for g in groups.values())))
 
 

@@ -51,9 +51,8 @@ class Source(NamedTuple):
 
     def draws(self) -> Arrays:
         """Each of them as an array ``(draw, *event)``, of which only what is asked for is read."""
-        none = {site: np.empty((0, *x.shape[len(self.leading) :]), x.dtype) for site, x in self.arrays.items()}
-        size = math.prod(self.leading)
-        return {name: Stored(self, name, (size, *x.shape[1:]), x.dtype) for name, x in self.opened(none).items()}
+        size, none = math.prod(self.leading), self.at(slice(0, 0))
+        return {name: Stored(self, name, (size, *x.shape[1:]), x.dtype) for name, x in none.items()}
 
     def parts(self, items: slice | np.ndarray) -> dict[str, list[Any]]:
         """Some of the draws by site, chain by chain, not yet read."""
@@ -61,6 +60,9 @@ class Source(NamedTuple):
 
     def at(self, items: slice | np.ndarray) -> Arrays:
         """Some of the draws, read."""
+        if isinstance(items, slice) and items.start == items.stop:
+            empty = {site: np.empty((0, *x.shape[len(self.leading) :]), x.dtype) for site, x in self.arrays.items()}
+            return self.opened(empty)
         return self.opened(joined(computed(self.parts(items), self)))
 
     def _along_chains(self, items: slice | np.ndarray) -> Iterator[Any]:
