@@ -2,16 +2,18 @@
 
 Blocks are the same for draws in memory and for draws that Dask reads, and so are windows of a fixed number of blocks.
 Sums are over the blocks of a window, then over windows: they are the same number for number, however the draws are
-stored and whoever adds up. What is in memory is worked on window after window; of what is stored, each window is a task,
-run by whichever of Dask's schedulers the caller has chosen. Knows arrays and Dask; nothing of what is computed.
+stored and whoever adds up. What is in memory is worked on window after window; of what is stored, each window is a
+task, run by whichever of Dask's schedulers the caller has chosen. Knows arrays and Dask; nothing of what is computed.
 """
 
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -86,7 +88,7 @@ def opened(draws: Arrays, by: Callable[[Arrays], Arrays]) -> Arrays:
 
 def joined(parts: Mapping[str, Sequence[np.ndarray]]) -> Arrays:
     """Draws of several chains as one array, in the order of memory in which all of them would be."""
-    return {site: np.ascontiguousarray(np.concatenate(some) if len(some) > 1 else some[0]) for site, some in parts.items()}
+    return {s: np.ascontiguousarray(some[0] if len(some) == 1 else np.concatenate(some)) for s, some in parts.items()}
 
 
 @dataclass(frozen=True)
@@ -171,7 +173,9 @@ def computed(lazy: Any, source: Source | None = None) -> Any:
     SymmetryError
         If a chunk of the source's arrays cannot be read, naming it.
     """
-    dask = _dask()
+    need("dask")
+    import dask
+
     try:
         return dask.compute(lazy)[0]
     except SymmetryError:
@@ -193,7 +197,7 @@ def _unreadable(source: Source) -> str:
             continue
         for index in np.ndindex(*array.numblocks):
             try:
-                _dask().compute(array.blocks[index])
+                array.blocks[index].compute()
             except Exception:
                 starts = [sum(sizes[:k]) for sizes, k in zip(array.chunks, index, strict=True)]
                 ends = [start + sizes[k] for start, sizes, k in zip(starts, array.chunks, index, strict=True)]
@@ -202,15 +206,20 @@ def _unreadable(source: Source) -> str:
     return ""
 
 
-def _dask() -> Any:
-    try:
-        import dask
-    except ImportError as error:
-        raise ImportError(
-            "Draws that are larger than memory are read by Dask, which is not installed: "
-            "pip install 'numpyro-symmetry[dask]'."
-        ) from error
-    return dask
+def need(*packages: str) -> None:
+    """Refuse to go on without packages that draws larger than memory take.
+
+    Raises
+    ------
+    ImportError
+        Naming the package and the extra that installs it.
+    """
+    for name in packages:
+        if find_spec(name) is None:
+            raise ImportError(
+                f"Draws that are larger than memory take {name}, which is not installed: "
+                "pip install 'numpyro-symmetry[dask]'."
+            )
 
 
 # ---- passes ------------------------------------------------------------------------------------------------------
@@ -231,7 +240,11 @@ def over(subject: Any) -> Over | None:
     return getattr(subject, "over", None)
 
 
-def passed(subject: Any, blocks: Sequence[slice], work: Callable[[Any, slice], tuple[Any, Any]]) -> tuple[list[Any], Any]:
+# what to do with what a pass is over and some of its draws: what is kept, and what is summed
+Work = Callable[[Any, slice], tuple[Any, Any]]
+
+
+def passed(subject: Any, blocks: Sequence[slice], work: Work) -> tuple[list[Any], Any]:
     """Work on every block of draws.
 
     Parameters
@@ -262,30 +275,17 @@ def passed(subject: Any, blocks: Sequence[slice], work: Callable[[Any, slice], t
 
     # the same for every window, and so sent once
     shared = delayed(partial(_of_stored, work, stored.make, stored.source.opened, math.prod(stored.source.leading)))
-    run, first, second, add = delayed(_call, nout=2), delayed(_first), delayed(_second), delayed(_added)
+    run, add = delayed(operator.call, nout=2), delayed(_added)
     for window in windows:
-        parts = stored.source.parts(slice(window[0].start, window[-1].stop))
-        both = run(shared, parts, window)
-        kept.append(first(both))
-        total = second(both) if total is None else add(total, second(both))
+        here, part = run(shared, stored.source.parts(slice(window[0].start, window[-1].stop)), window)
+        kept.append(here)
+        total = part if total is None else add(total, part)
     kept, total = computed((kept, total), stored.source)
     return [one for here in kept for one in here], total
 
 
-def _call(function: Callable[..., Any], *args: Any) -> Any:
-    return function(*args)
-
-
-def _first(both: tuple[Any, Any]) -> Any:
-    return both[0]
-
-
-def _second(both: tuple[Any, Any]) -> Any:
-    return both[1]
-
-
 def _of_stored(
-    work: Callable[[Any, slice], tuple[Any, Any]],
+    work: Work,
     make: Callable[[Arrays], Any],
     opened: Callable[[Arrays], Arrays],
     num_draws: int,
@@ -297,9 +297,7 @@ def _of_stored(
     return _of_window(work, make(there), window)
 
 
-def _of_window(
-    work: Callable[[Any, slice], tuple[Any, Any]], subject: Any, window: Sequence[slice]
-) -> tuple[list[Any], Any]:
+def _of_window(work: Work, subject: Any, window: Sequence[slice]) -> tuple[list[Any], Any]:
     kept, total = [], None
     for items in window:
         one, part = work(subject, items)

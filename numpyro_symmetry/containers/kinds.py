@@ -17,9 +17,7 @@ from numpyro_symmetry.symmetry.arguments import as_count
 CONTAINERS: tuple[Container, ...] = (DATASET, DATA_TREE, INFERENCE_DATA, MCMC, STACKED, MAPPING, MEMBERS, TREE)
 
 
-def read(
-    data: Any, symmetry: Symmetry, num_leading_dims: int | None = None, *, lazily: bool = False
-) -> Trace:
+def read(data: Any, symmetry: Symmetry, num_leading_dims: int | None = None, *, lazily: bool = False) -> Trace:
     """Read draws from any container.
 
     Parameters

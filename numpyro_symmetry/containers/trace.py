@@ -92,7 +92,6 @@ class Trace(NamedTuple):
             return Source({site: self.values[site] for site in sites}, self.leading).draws()
         return {s: self.values[s].reshape(self.num_draws, *self.values[s].shape[len(self.leading) :]) for s in sites}
 
-
     def moved(self, by: Callable[[Arrays, int], Arrays], sites: Sequence[str]) -> Trace:
         """Some of the sites, moved.
 

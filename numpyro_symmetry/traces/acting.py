@@ -86,7 +86,7 @@ def by_chunk(of: Callable[[np.ndarray, State], np.ndarray], array: Any, state: S
         for field, x in zip(part._fields, part, strict=True):
             if x is not None:
                 shaped = np.asarray(x).reshape(*leading, *x.shape[1:])
-                parts.append(da.from_array(shaped, chunks=(*chunks, *shaped.shape[len(leading) :])))
+                parts.append(da.from_array(shaped, chunks=(*chunks, *shaped.shape[len(leading) :])))  # pyright: ignore[reportArgumentType]
                 core.append([f"{name}.{field}.{k}" for k in range(x.ndim - 1)])
                 names.append((name, field))
     dims = {dim: f"d{k}" for k, dim in enumerate(dict.fromkeys(dim for some in core for dim in some))}

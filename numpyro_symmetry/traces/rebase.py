@@ -11,7 +11,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from jax import Array
 
-from numpyro_symmetry.assignment.family import Cost, Family, State, Statistics, acting, blocks, family_of, mean_statistics, problem_of
+from numpyro_symmetry.assignment.family import (
+    Cost,
+    Family,
+    State,
+    Statistics,
+    acting,
+    blocks,
+    family_of,
+    mean_statistics,
+    problem_of,
+)
 from numpyro_symmetry.assignment.passes import opened, passed
 from numpyro_symmetry.assignment.side import Side
 from numpyro_symmetry.assignment.solve import METHODS
@@ -53,7 +63,6 @@ from numpyro_symmetry.traces.naming import (
 from numpyro_symmetry.traces.null import matched_null
 from numpyro_symmetry.traces.rebased import Frame, Rebased
 from numpyro_symmetry.traces.relabel import Effort, Relabelling, relabel, search
-
 
 # of stored draws, so many say how what the model computes depends on labels
 _MAX_DRAWS_TO_SEE = 256

@@ -5,6 +5,7 @@ Knows elements and how they act on arrays; not how they were found.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -15,9 +16,9 @@ from jax import Array
 from numpyro_symmetry.assignment.family import Coordinate, Cost, Natural, State, family_of, objective_of
 from numpyro_symmetry.assignment.passes import is_stored, opened
 from numpyro_symmetry.assignment.side import Side
-from numpyro_symmetry.containers import read
+from numpyro_symmetry.containers import read, write_by_region
 from numpyro_symmetry.symmetry import Element, PlainView, Symmetry, SymmetryError, inverse
-from numpyro_symmetry.symmetry.arguments import as_array, as_key, refuse_masked, refuse_tracers
+from numpyro_symmetry.symmetry.arguments import as_array, as_flag, as_key, refuse_masked, refuse_tracers
 from numpyro_symmetry.symmetry.axes import AxisEntry
 from numpyro_symmetry.symmetry.families import by_site
 from numpyro_symmetry.symmetry.hard import from_element, to_element
@@ -182,6 +183,34 @@ class Rebased(NamedTuple):
             carried=Carried(self.carried.axes, {}, {}, gone),
         )
         return _Move(drawn, None, None, undone=False).of(self.data)
+
+    def to_zarr(self, path: Any, *, progress_bar: bool = True) -> None:
+        """Write ``data`` to a zarr store, a region of draws at a time; what is there already is left as it is.
+
+        Each group gets a variable ``is_complete`` over its regions. A store of which some are not is refused by
+        `rebase` and the like; `to_zarr` with the same path, of the same draws relabelled alike, writes those alone.
+
+        Parameters
+        ----------
+        path
+            Of the store: a path, or whatever else ``xarray.Dataset.to_zarr`` takes.
+        progress_bar
+            Whether to show one.
+
+        Raises
+        ------
+        SymmetryError
+            If there is a store at that path that holds anything else.
+        TypeError
+            If the draws came in a container without named dimensions.
+        ImportError
+            If Dask or zarr is not installed: they are the extra ``dask``.
+        """
+        known = hashlib.sha256(self.objective.tobytes())
+        for part in from_element(self.elements).values():
+            for x in part:
+                known.update(b"" if x is None else np.ascontiguousarray(x).tobytes())
+        write_by_region(self.data, path, known.hexdigest()[:16], progress_bar=as_flag(progress_bar, "progress_bar"))
 
     def score(self, data: Any, cost: Cost) -> float:
         """Mean objective of these labels under another cost, nats a draw, larger is better.

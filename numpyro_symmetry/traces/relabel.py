@@ -148,9 +148,8 @@ def search(
 
 def _read(family: Family, some: np.ndarray) -> Family:
     """The family of stored draws of which some are in memory."""
-    source, make = family.over or (None, None)
-    assert source is not None and make is not None
-    return make(held(source.at(some), some, family.num_draws))
+    assert family.over is not None
+    return family.over.make(held(family.over.source.at(some), some, family.num_draws))
 
 
 def _round(
