@@ -75,14 +75,15 @@ def _cut(dataset: xr.Dataset, mark: str) -> _Group:
     dim = next((dim for dim in DRAWS[::-1] if dim in dataset.dims), None)
     if dim is None:
         return _Group(dataset.load(), None, 0)
-    dataset = dataset.assign({name: x.load() for name, x in dataset.data_vars.items() if dim not in x.dims})
     drawn = [x for x in dataset.variables.values() if dim in x.dims]
     numbers = sum(math.prod(n for d, n in x.sizes.items() if d not in DRAWS) for x in drawn)
     draws = max(1, min(dataset.sizes[dim], CHUNK // max(1, numbers)))
     sizes = {str(d): -1 for x in drawn for d in x.dims} | {d: 1 for d in DRAWS if d in dataset.dims} | {dim: draws}
     step = draws * _CHUNKS_IN_A_REGION
     complete = xr.Variable(_REGION, np.zeros(-(-dataset.sizes[dim] // step), bool), encoding={"chunks": (1,)})
-    marked = dataset.chunk(sizes).assign({COMPLETE: complete})
+    # what has no draws is written beforehand
+    fixed = {name: x.load() for name, x in dataset.data_vars.items() if dim not in x.dims}
+    marked = dataset.chunk(sizes).assign({**fixed, COMPLETE: complete})
     return _Group(marked.assign_attrs({MARK: f"{mark}, {step} draws to a region"}), dim, step)
 
 
