@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import numpy as np
 
 from numpyro_symmetry.assignment.chunks import slices
-from numpyro_symmetry.assignment.passes import Over, over, passed
+from numpyro_symmetry.assignment.passes import Over, held, over, passed
 from numpyro_symmetry.assignment.problem import Problem, Term, move
 from numpyro_symmetry.assignment.side import Arrays, Side
 from numpyro_symmetry.symmetry import Group, Hard, Symmetry
@@ -182,8 +182,10 @@ def problem_of(
 
 def blocks(family: Family, groups: dict[str, Group]) -> list[slice]:
     """Slices of draws whose statistics and tables stay within memory's bound."""
-    # of no draws, for stored ones would be read
-    sizes = (math.prod(x.shape[1:]) for x in family.statistics(slice(0, 0)).values())
+    one = family
+    if family.over is not None:
+        one = family.over.make(held(family.over.source.blank(), slice(0, 1), family.num_draws))
+    sizes = (math.prod(x.shape[1:]) for x in one.statistics(slice(0, 1)).values())
     return list(slices(family.num_draws, sum(sizes) + sum((g.size or 0) ** 2 for g in groups.values())))
 
 

@@ -53,8 +53,13 @@ class Source(NamedTuple):
 
     def draws(self) -> Arrays:
         """Each of them as an array ``(draw, *event)``, of which only what is asked for is read."""
-        size, none = math.prod(self.leading), self.at(slice(0, 0))
-        return {name: Stored(self, name, (size, *x.shape[1:]), x.dtype) for name, x in none.items()}
+        size = math.prod(self.leading)
+        return {name: Stored(self, name, (size, *x.shape[1:]), x.dtype) for name, x in self.blank().items()}
+
+    def blank(self) -> Arrays:
+        """What one draw looks like, without reading any."""
+        lead = len(self.leading)
+        return self.opened({site: np.ones((1, *x.shape[lead:]), x.dtype) for site, x in self.arrays.items()})
 
     def parts(self, items: slice | np.ndarray) -> dict[str, list[Any]]:
         """Some of the draws by site, chain by chain, not yet read."""
@@ -62,9 +67,6 @@ class Source(NamedTuple):
 
     def at(self, items: slice | np.ndarray) -> Arrays:
         """Some of the draws, read."""
-        if isinstance(items, slice) and items.start == items.stop:
-            empty = {site: np.empty((0, *x.shape[len(self.leading) :]), x.dtype) for site, x in self.arrays.items()}
-            return self.opened(empty)
         return self.opened(joined(computed(self.parts(items), self)))
 
     def _along_chains(self, items: slice | np.ndarray) -> Iterator[Any]:
