@@ -222,7 +222,9 @@ def test_a_chunk_that_cannot_be_read_is_named():
 
     data = dataset(mixture(CHAINS, DRAWS)[0]).chunk(chain=1, draw=10)
     torn_one = data["loc"].copy(data=data["loc"].data.map_blocks(torn, dtype=float, meta=np.empty((0, 0, 0))))
-    with pytest.raises(SymmetryError, match=r"Chunk \(1, 2, 0\) of site 'loc' \(chain 1 to 1, draw 20 to 29\) cannot be"):
+    with pytest.raises(
+        SymmetryError, match=r"Chunk \(1, 2, 0\) of site 'loc' \(chain 1 to 1, draw 20 to 29\) cannot be"
+    ):
         rebase(data.assign(loc=torn_one), MIXTURE)
 
 
