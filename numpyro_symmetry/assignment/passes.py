@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
@@ -18,8 +20,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from numpyro_symmetry.assignment.chunks import slices
-from numpyro_symmetry.symmetry import SymmetryError
+from numpyro_symmetry.assignment.chunks import CHUNK, slices
+from numpyro_symmetry.symmetry import PlainView, SymmetryError
 
 Arrays = dict[str, Any]
 # read, and worked on, at a time; few enough to be held, and enough for chunks not to be read again for each block
@@ -43,54 +45,76 @@ class Source(NamedTuple):
         Site -> array ``(*leading, *event)`` of Dask, or of NumPy.
     leading
         ``(draw,)`` or ``(chain, draw)``.
-    opened
-        What is made of some of the draws once they are read, by site: pieces by name.
+    view
+        Into which pieces draws are cut once they are read, if into any.
     """
 
     arrays: Mapping[str, Any]
     leading: tuple[int, ...]
-    opened: Callable[[Arrays], Arrays] = dict
+    view: PlainView | None = None
 
     def draws(self) -> Arrays:
         """Each of them as an array ``(draw, *event)``, of which only what is asked for is read."""
         size = math.prod(self.leading)
         return {name: Stored(self, name, (size, *x.shape[1:]), x.dtype) for name, x in self.blank().items()}
 
+    def only(self, names: Collection[str]) -> Source:
+        """Where some of them are read from, and no more than these take."""
+        return self._replace(arrays={site: x for site, x in self.arrays.items() if site in self._sites(names)})
+
+    def _sites(self, names: Collection[str]) -> set[str]:
+        found = set(names)
+        for stack in () if self.view is None else self.view.whole.stacks.values():
+            if any(name.split("#")[0] == stack.name for name in names):
+                found |= set(stack.sites)
+        return found
+
+    def opened(self, values: Arrays) -> Arrays:
+        """Draws by site, cut into pieces."""
+        return values if self.view is None else self.view.open(values)
+
     def blank(self) -> Arrays:
         """What one draw looks like, without reading any."""
         lead = len(self.leading)
         return self.opened({site: np.ones((1, *x.shape[lead:]), x.dtype) for site, x in self.arrays.items()})
 
-    def parts(self, items: slice | np.ndarray) -> dict[str, list[Any]]:
+    def parts(self, items: slice) -> dict[str, list[Any]]:
         """Some of the draws by site, chain by chain, not yet read."""
         return {site: [x[at] for at in self._along_chains(items)] for site, x in self.arrays.items()}
 
     def at(self, items: slice | np.ndarray) -> Arrays:
-        """Some of the draws, read."""
-        return self.opened(joined(computed(self.parts(items), self)))
+        """Some of the draws, of ascending indices, read."""
+        if isinstance(items, slice):
+            return self.opened(joined(computed(self.parts(items), self)))
+        from dask.delayed import delayed
 
-    def _along_chains(self, items: slice | np.ndarray) -> Iterator[Any]:
+        # those that lie close together at once, and of these no more than are asked for are kept
+        span = max(1, CHUNK * _BLOCKS_IN_A_WINDOW // max(1, sum(x[0].size for x in self.blank().values())))
+        runs = np.split(items, np.flatnonzero(np.diff(items // span)) + 1)
+        tasks = [delayed(_chosen)(self.parts(slice(run[0], run[-1] + 1)), run - run[0]) for run in runs]
+        found = list(_a_few_at_a_time(tasks, self))
+        return self.opened({site: np.concatenate([part[site] for part in found]) for site in self.arrays})
+
+    def _along_chains(self, items: slice) -> Iterator[Any]:
         num_draws = self.leading[-1]
-        if len(self.leading) == 1:
-            yield items
-        elif isinstance(items, slice):
-            for chain in range(items.start // num_draws, -(-items.stop // num_draws)):
-                low, high = (min(max(k - chain * num_draws, 0), num_draws) for k in (items.start, items.stop))
-                yield (*np.unravel_index(chain, self.leading[:-1]), slice(low, high))
-        else:
-            for chain in np.unique(items // num_draws):
-                yield (*np.unravel_index(chain, self.leading[:-1]), items[items // num_draws == chain] % num_draws)
+        for chain in range(items.start // num_draws, -(-items.stop // num_draws)):
+            low, high = (min(max(k - chain * num_draws, 0), num_draws) for k in (items.start, items.stop))
+            yield (*np.unravel_index(chain, self.leading[:-1]), slice(low, high))
 
 
-def opened(draws: Arrays, by: Callable[[Arrays], Arrays]) -> Arrays:
-    """What is made of draws by site, of those that are asked for if they are stored."""
+def opened(draws: Arrays, view: PlainView) -> Arrays:
+    """The pieces of draws by site; of stored ones, of those that are asked for."""
     source = next((x.source for x in draws.values() if isinstance(x, Stored)), None)
-    return by(draws) if source is None else source._replace(opened=by).draws()
+    return view.open(draws) if source is None else source._replace(view=view).draws()
 
 
 def joined(parts: Mapping[str, Sequence[np.ndarray]]) -> Arrays:
     """Draws of several chains as one array, in the order of memory in which all of them would be."""
     return {s: np.ascontiguousarray(some[0] if len(some) == 1 else np.concatenate(some)) for s, some in parts.items()}
+
+
+def _chosen(parts: Mapping[str, Sequence[np.ndarray]], items: np.ndarray) -> Arrays:
+    return {site: x[items] for site, x in joined(parts).items()}
 
 
 @dataclass(frozen=True)
@@ -111,7 +135,7 @@ class Stored:
         return self.shape[0]
 
     def __getitem__(self, items: Any) -> np.ndarray:
-        return _taken(items, len(self), lambda some: self.source.at(some)[self.name])
+        return _taken(items, len(self), lambda some: self.source.only([self.name]).at(some)[self.name])
 
 
 @dataclass(frozen=True)
@@ -238,7 +262,7 @@ def over(subject: Any) -> Over | None:
     """How to read what a pass is over; ``None`` if that is in memory."""
     if isinstance(subject, Stored):
         name = subject.name
-        return Over(subject.source, lambda arrays: arrays[name])
+        return Over(subject.source.only([name]), lambda arrays: arrays[name])
     return getattr(subject, "over", None)
 
 
@@ -276,26 +300,44 @@ def passed(subject: Any, blocks: Sequence[slice], work: Work) -> tuple[list[Any]
     from dask.delayed import delayed
 
     # the same for every window, and so sent once
-    shared = delayed(partial(_of_stored, work, stored.make, stored.source.opened, math.prod(stored.source.leading)))
-    run, add = delayed(operator.call, nout=2), delayed(_added)
-    for window in windows:
-        here, part = run(shared, stored.source.parts(slice(window[0].start, window[-1].stop)), window)
-        kept.append(here)
-        total = part if total is None else add(total, part)
-    kept, total = computed((kept, total), stored.source)
-    return [one for here in kept for one in here], total
+    shared = delayed(partial(_of_stored, work, stored.make, stored.source._replace(arrays={})))
+    run = delayed(operator.call)
+    tasks = [run(shared, stored.source.parts(slice(here[0].start, here[-1].stop)), here) for here in windows]
+    for here, part in _a_few_at_a_time(tasks, stored.source):
+        kept, total = kept + here, _added(total, part)
+    return kept, total
+
+
+def _a_few_at_a_time(tasks: Sequence[Any], source: Source) -> Iterator[Any]:
+    """Tasks in order, no more at once than there are threads: Dask would read the draws of others far ahead of them."""
+    count = _num_threads()
+    for k in range(0, len(tasks), count):
+        yield from computed(list(tasks[k : k + count]), source)
+
+
+def _num_threads() -> int:
+    """How many threads Dask works on: those of a cluster's workers where there is one."""
+    import dask
+    from dask.system import CPU_COUNT
+
+    if "distributed" in sys.modules:
+        from distributed import default_client
+
+        with suppress(ValueError):
+            return max(1, sum(default_client().nthreads().values()))
+    return dask.config.get("num_workers", None) or CPU_COUNT
 
 
 def _of_stored(
     work: Work,
     make: Callable[[Arrays], Any],
-    opened: Callable[[Arrays], Arrays],
-    num_draws: int,
+    source: Source,
     parts: Mapping[str, Sequence[np.ndarray]],
     window: Sequence[slice],
 ) -> tuple[list[Any], Any]:
     """Work on the blocks of a window that was read."""
-    there = held(opened(joined(parts)), slice(window[0].start, window[-1].stop), num_draws)
+    items = slice(window[0].start, window[-1].stop)
+    there = held(source.opened(joined(parts)), items, math.prod(source.leading))
     return _of_window(work, make(there), window)
 
 

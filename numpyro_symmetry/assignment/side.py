@@ -40,7 +40,7 @@ class Side(NamedTuple):
         """Where a batch is read from; ``None`` if it is in memory."""
         sources = (x.source for x in self.loc.values() if isinstance(x, Stored))
         source, leading = next(sources, None), self.leading
-        return None if source is None else Over(source, lambda arrays: Side(arrays, leading=leading))
+        return None if source is None else Over(source.only(self.loc), lambda arrays: Side(arrays, leading=leading))
 
     def without(self, sites: Collection[str]) -> Side:
         """The other sites alone; all of them if there are no others."""

@@ -79,7 +79,7 @@ def _cut(dataset: xr.Dataset, mark: str) -> _Group:
     numbers = sum(math.prod(n for d, n in x.sizes.items() if d not in DRAWS) for x in drawn)
     draws = max(1, min(dataset.sizes[dim], CHUNK // max(1, numbers)))
     sizes = {str(d): -1 for x in drawn for d in x.dims} | {d: 1 for d in DRAWS if d in dataset.dims} | {dim: draws}
-    step = draws * _CHUNKS_IN_A_REGION
+    step = draws * max(1, _CHUNKS_IN_A_REGION // dataset.sizes.get("chain", 1))
     complete = xr.Variable(_REGION, np.zeros(-(-dataset.sizes[dim] // step), bool), encoding={"chunks": (1,)})
     # what has no draws is written beforehand
     fixed = {name: x.load() for name, x in dataset.data_vars.items() if dim not in x.dims}

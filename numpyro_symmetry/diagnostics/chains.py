@@ -91,8 +91,11 @@ def chains_of(values: Any) -> Chains:
 
     run, parts = delayed(_chunk), []
     for k in range(0, len(some), _AT_ONCE):
-        # every entry is in every chunk: what is asked for at once is held, and the next is read anew
-        parts += computed([run(values[..., items]) for items in some[k : k + _AT_ONCE]])
+        # every entry is in every chunk: what is asked for at once is held, copied for the rest to be forgotten
+        first, last = some[k], some[min(k + _AT_ONCE, len(some)) - 1]
+        here = values[..., first.start : last.stop].map_blocks(np.copy, dtype=values.dtype)
+        shifted = [slice(items.start - first.start, items.stop - first.start) for items in some[k : k + _AT_ONCE]]
+        parts += computed([run(here[..., items]) for items in shifted])
     return _worst(parts, num_chains)
 
 
@@ -244,10 +247,13 @@ def chance(values: np.ndarray) -> np.ndarray:
     return found
 
 
-def longest_stay(values: Iterable[Any]) -> np.ndarray:
+def longest_stay(values: Iterable[np.ndarray]) -> np.ndarray:
     """For each chain, the longest run of draws ``(chain, draw, entry)`` that are all the same, in draws."""
-    each = [(array[:, 1:] == array[:, :-1]).all(2) for array in values]
-    same = np.logical_and.reduce(computed(each) if any(map(is_stored, each)) else each)
+    return longest_run(np.logical_and.reduce([(array[:, 1:] == array[:, :-1]).all(2) for array in values]))
+
+
+def longest_run(same: np.ndarray) -> np.ndarray:
+    """For each chain the longest run of draws of which each ``(chain, draw - 1)`` is as the one before it."""
     longest, run = np.zeros(len(same), int), np.zeros(len(same), int)
     for step in same.T:
         run = np.where(step, run + 1, 0)

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from jax.typing import ArrayLike
 
-from numpyro_symmetry.assignment.passes import is_stored, opened
+from numpyro_symmetry.assignment.passes import blocks_of, is_stored, opened, passed
 from numpyro_symmetry.containers import Trace
-from numpyro_symmetry.diagnostics.chains import Chains, chains_of, longest_stay
+from numpyro_symmetry.diagnostics.chains import Chains, chains_of, longest_run
 from numpyro_symmetry.diagnostics.inputs import invariants_of, pair_of, same_draws, transpositions
 from numpyro_symmetry.diagnostics.invariants import each_invariant, has_both_signs
 from numpyro_symmetry.diagnostics.reading import facts, is_alarm, warnings_of
@@ -207,12 +207,27 @@ def report(
         shape=shape,
         are_members=before.are_members,
         part=out.part,
-        longest_stay=tuple(longest_stay(_entries(after.values[site], shape) for site in out.symmetry.axes).tolist()),
+        longest_stay=tuple(longest_run(_stays(after.flat(list(out.symmetry.axes)), shape)).tolist()),
         sign_suspected=False,
         warnings=(),
     )
     found = found._replace(sign_suspected=_only_signs(found, before, out, given))
     return found._replace(warnings=tuple(warnings_of(found)))
+
+
+def _stays(flat: Mapping[str, Any], shape: tuple[int, int]) -> np.ndarray:
+    """Whether each draw ``(chain, draw - 1)`` of all sites is as the one before it."""
+
+    def as_before(here: Any, items: slice) -> tuple[np.ndarray, None]:
+        x = here[items].reshape(items.stop - items.start, -1)
+        return (x[1:] == x[:-1]).all(1), None
+
+    same = np.ones(shape[0] * shape[1] - 1, bool)
+    for values in flat.values():
+        # each block with the draw before it
+        blocks = [slice(max(0, items.start - 1), items.stop) for items in blocks_of(values)]
+        same &= np.concatenate(passed(values, blocks, as_before)[0])
+    return np.append(same, False).reshape(shape)[:, :-1]
 
 
 def _entries(values: Any, shape: tuple[int, int]) -> Any:
@@ -252,7 +267,7 @@ def _rows(
 
 
 def _own_invariants(trace: Trace, out: Rebased, *, absolute: bool = False) -> Iterator[tuple[str, np.ndarray]]:
-    values = opened(trace.flat(list(out.symmetry.axes)), out.view.open)
+    values = opened(trace.flat(list(out.symmetry.axes)), out.view)
     return each_invariant(out.view.symmetry, values, out.view, absolute=absolute)
 
 

@@ -295,7 +295,7 @@ def _relabelled(trace: Trace, bound: Symmetry, labels: dict[str, str], options: 
             f"{told_of_torn(view)}: only one of the two levels is relabelled, whichever has more elements. Relabel the "
             "other in a second call, with symmetry.restrict."
         )
-    plain, by_piece = view.symmetry, opened(draws, view.open)
+    plain, by_piece = view.symmetry, opened(draws, view)
     if not plain.groups:
         raise SymmetryError("The symmetry is trivial: there is nothing to relabel.")
     pieces = {name: by_piece[name] for name in plain.axes}

@@ -234,7 +234,7 @@ class Rebased(NamedTuple):
                 f"data has leading dimensions {trace.leading}, and the labels are of draws {self.objective.shape}: "
                 "pass the draws as they were before rebasing."
             )
-        plain, pieces = self.view.symmetry, opened(trace.flat(list(self.view.shapes)), self.view.open)
+        plain, pieces = self.view.symmetry, opened(trace.flat(list(self.view.shapes)), self.view)
         family = family_of(cost, Side({name: pieces[name] for name in plain.axes}, leading=trace.leading), plain)
         return objective_of(family, plain.groups, self.view.parts(self.elements))
 

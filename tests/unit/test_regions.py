@@ -17,9 +17,9 @@ pytestmark = pytest.mark.filterwarnings("ignore:Consolidated metadata is current
 
 @pytest.fixture
 def out(monkeypatch):
-    # regions of two chunks of five draws
+    # regions of two chunks of five draws in either chain
     monkeypatch.setattr(regions, "CHUNK", 50)
-    monkeypatch.setattr(regions, "_CHUNKS_IN_A_REGION", 2)
+    monkeypatch.setattr(regions, "_CHUNKS_IN_A_REGION", 4)
     data = dataset(mixture(2, DRAWS)[0], library="numpyro").assign(known=("datum", np.arange(3.0)))
     return rebase(data.assign_coords(draw=np.arange(DRAWS)).chunk(chain=2, draw=7), MIXTURE, null=False)
 

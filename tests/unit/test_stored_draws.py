@@ -62,11 +62,15 @@ CASES = {
     "fibred": _case(Symmetry({"w": ("head", None, "head/unit")}, {"head": "fixed"}), {"w": (2, 2, 3)}),
     "blocks": _case(Symmetry({"w": ("head", None, "head/unit")}), {"w": (2, 2, 3)}),
     "two layers": _case(
-        Symmetry({"a": (None, "h"), "b": ("h", "k"), "c": ("k", None)}), {"a": (3, 4), "b": (4, 3), "c": (3, 2)}, np.float32
+        Symmetry({"a": (None, "h"), "b": ("h", "k"), "c": ("k", None)}),
+        {"a": (3, 4), "b": (4, 3), "c": (3, 2)},
+        np.float32,
     ),
-    "family of sites": _case(Symmetry({("m0", "m1", "m2"): ("k",), "w": ("k",)}), {"m0": (), "m1": (), "m2": (), "w": (3,)}),
+    "family of sites": _case(
+        Symmetry({("m0", "m1", "m2"): ("k",), "w": ("k",)}), {"m0": (), "m1": (), "m2": (), "w": (3,)}
+    ),
     "part and rest": _weight,
-}  # fmt: skip
+}
 CHUNKS = {
     "chain by chain": lambda data: data.chunk(chain=1, draw=7),
     "across chains": lambda data: data.chunk(chain=2, draw=11),
