@@ -1,4 +1,4 @@
-"""Relabelled draws written to zarr by regions: what is complete is skipped, and what is cut short is not taken for whole."""
+"""Relabelled draws written to zarr by regions: complete ones are skipped, and half a store is not taken for whole."""
 
 import warnings
 
