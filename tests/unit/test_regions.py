@@ -125,3 +125,22 @@ def test_groups_of_a_tree(out, tmp_path, consolidated):
     xr.testing.assert_equal(whole["observed_data"].to_dataset(), tree["observed_data"].to_dataset())
     assert whole["sample_stats"]["is_complete"].all()
     assert rebase(whole, MIXTURE, null=False).data["posterior"]["loc"].shape == (2, DRAWS, 3)
+
+
+def test_inference_data_stays_what_it_is(out, tmp_path):
+    arviz = pytest.importorskip("arviz")
+    if not hasattr(arviz, "InferenceData"):
+        pytest.skip("later versions of ArviZ have trees")
+    given = arviz.InferenceData(
+        posterior=out.undo(out.data),
+        observed_data=xr.Dataset({"y": ("n", np.arange(4.0))}),
+        warn_on_custom_groups=False,
+    )
+    found = rebase(given, MIXTURE, null=False)
+    assert type(found.data) is type(given)
+    assert all(found.data.posterior[site].chunks for site in MIXTURE.axes)
+    found.to_zarr(tmp_path / "out.zarr", progress_bar=False)
+    assert_written(tmp_path / "out.zarr", found.data.posterior, "posterior")
+    xr.testing.assert_identical(
+        xr.open_zarr(tmp_path / "out.zarr", group="observed_data").compute(), given.observed_data
+    )
