@@ -200,10 +200,10 @@ def computed(lazy: Any, source: Source | None = None) -> Any:
         If a chunk of the source's arrays cannot be read, naming it.
     """
     need("dask")
-    import dask
+    from dask.base import compute
 
     try:
-        return dask.compute(lazy)[0]
+        return compute(lazy)[0]
     except SymmetryError:
         raise
     except Exception as error:
@@ -317,15 +317,16 @@ def _a_few_at_a_time(tasks: Sequence[Any], source: Source) -> Iterator[Any]:
 
 def _num_threads() -> int:
     """How many threads Dask works on: those of a cluster's workers where there is one."""
-    import dask
+    from dask import config
     from dask.system import CPU_COUNT
 
     if "distributed" in sys.modules:
         from distributed import default_client
 
         with suppress(ValueError):
-            return max(1, sum(default_client().nthreads().values()))
-    return dask.config.get("num_workers", None) or CPU_COUNT
+            threads: Any = default_client().nthreads()
+            return max(1, sum(threads.values()))
+    return config.get("num_workers", None) or CPU_COUNT
 
 
 def _of_stored(

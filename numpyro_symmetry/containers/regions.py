@@ -62,6 +62,7 @@ def write_by_region(data: Any, path: Any, mark: str, *, progress_bar: bool = Tru
     for name, number in tqdm(todo, desc="writing", unit="region", disable=not progress_bar):
         group, where = groups[name], name or None
         start = number * group.step
+        assert group.dim is not None
         region = slice(start, min(start + group.step, group.data.sizes[group.dim]))
         fixed = [name for name, x in group.data.variables.items() if group.dim not in x.dims]
         group.data.drop_vars(fixed).isel({group.dim: region}).to_zarr(path, group=where, region={group.dim: region})
