@@ -8,13 +8,14 @@ Knows no costs and no containers.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
 from numpyro_symmetry.assignment.chunks import slices
+from numpyro_symmetry.assignment.passes import Over, held, over, passed
 from numpyro_symmetry.assignment.problem import Problem, Term, move
 from numpyro_symmetry.assignment.side import Arrays, Side
 from numpyro_symmetry.symmetry import Group, Hard, Symmetry
@@ -42,8 +43,8 @@ class Coordinate(NamedTuple):
     shape: tuple[int, ...]
 
     def __call__(self, values: np.ndarray) -> np.ndarray:
-        """``(draw, *opened shape)``, float64."""
-        read = TRANSFORMS[self.transform](values.reshape(len(values), *self.shape).astype(float))
+        """``(draw, *opened shape)``, float64, and in one order, whatever that of the values: sums depend on it."""
+        read = TRANSFORMS[self.transform](values.reshape(len(values), *self.shape).astype(float, order="C"))
         # in place, for this is a copy
         return np.divide(np.subtract(read, self.center, out=read), self.scale, out=read)
 
@@ -69,6 +70,8 @@ class Family(NamedTuple):
         Whether it is a log-likelihood, and not a distance.
     coordinates
         Site -> how its values are read; none where statistics are read off anything else.
+    over
+        Where the draws are read from, and the family of those that were; ``None`` if they are in memory.
     """
 
     statistics: Callable[[Items], Statistics]
@@ -79,6 +82,7 @@ class Family(NamedTuple):
     num_draws: int
     in_nats: bool = False
     coordinates: Mapping[str, Coordinate] = {}
+    over: Over | None = None
 
 
 @runtime_checkable
@@ -93,6 +97,15 @@ class Cost(Protocol):
 def is_cost(cost: object) -> bool:
     """Whether something is a cost, and not the class of one."""
     return isinstance(cost, Cost) and not isinstance(cost, type)
+
+
+def family_of(cost: Cost, source: Side, symmetry: Symmetry, read: Mapping[str, Coordinate] | None = None) -> Family:
+    """A cost's family over draws, wherever these are."""
+    family = cost.family(source, symmetry, read)
+    if (stored := over(source)) is None:
+        return family
+    read = family.coordinates or read
+    return family._replace(over=stored._replace(make=lambda arrays: cost.family(stored.make(arrays), symmetry, read)))
 
 
 # ---- two families ------------------------------------------------------------------------------------------------
@@ -167,19 +180,24 @@ def problem_of(
     return Problem(tuple(terms), groups), found
 
 
-def blocks(family: Family, groups: dict[str, Group]) -> Iterator[slice]:
+def blocks(family: Family, groups: dict[str, Group]) -> list[slice]:
     """Slices of draws whose statistics and tables stay within memory's bound."""
-    sizes = (math.prod(x.shape[1:]) for x in family.statistics(slice(0, 1)).values())
-    return slices(family.num_draws, sum(sizes) + sum((g.size or 0) ** 2 for g in groups.values()))
+    one = family
+    if family.over is not None:
+        one = family.over.make(held(family.over.source.blank(), slice(0, 1), family.num_draws))
+    sizes = (math.prod(x.shape[1:]) for x in one.statistics(slice(0, 1)).values())
+    return list(slices(family.num_draws, sum(sizes) + sum((g.size or 0) ** 2 for g in groups.values())))
 
 
 def mean_statistics(family: Family, groups: dict[str, Group], state: State) -> Statistics:
     """Mean statistics of draws under given labels."""
-    totals = dict.fromkeys(family.axes, np.zeros(()))
-    for items in blocks(family, acting(family, groups)):
-        here = {name: part.at(items) for name, part in state.items()}
-        for name, x in family.statistics(items).items():
-            totals[name] = totals[name] + move(x, family.axes[name], here).sum(0, dtype=float)
+
+    def moved(here: Family, items: slice) -> tuple[None, Statistics]:
+        labels = {name: part.at(items) for name, part in state.items()}
+        found = here.statistics(items)
+        return None, {name: move(x, here.axes[name], labels).sum(0, dtype=float) for name, x in found.items()}
+
+    _, totals = passed(family, blocks(family, acting(family, groups)), moved)
     return {name: np.asarray(total) / family.num_draws for name, total in totals.items()}
 
 
@@ -187,8 +205,11 @@ def objective_of(family: Family, groups: dict[str, Group], state: State) -> floa
     """Mean log-likelihood of draws under given labels, at the parameters that suit them best, nats a draw."""
     means = mean_statistics(family, groups, state)
     natural, partition = family.natural(means)
-    each = map(family.statistics, blocks(family, acting(family, groups)))
-    carrier = sum(float(family.carrier(found).sum()) for found in each)
+
+    def carried(here: Family, items: slice) -> tuple[None, float]:
+        return None, float(here.carrier(here.statistics(items)).sum())
+
+    _, carrier = passed(family, blocks(family, acting(family, groups)), carried)
     return (
         sum(float(np.vdot(eta, means[name])) for name, eta in natural.items()) - partition + carrier / family.num_draws
     )

@@ -5,7 +5,7 @@ r"""Draws placed on natural parameters: :math:`\max_g \langle\eta, g\cdot T(\the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -32,6 +32,7 @@ def place(
     method: str,
     seed: int | np.random.SeedSequence,
     before: State | None = None,
+    among: Sequence[slice] | None = None,
 ) -> Iterator[Placement]:
     """Place all draws on natural parameters.
 
@@ -47,13 +48,15 @@ def place(
         As for `solve`; the same seed for every chunk.
     before
         Where draws are already: none of them ends lower.
+    among
+        Which draws, a chunk at a time; all of them by default.
 
     Yields
     ------
     Placement
         A chunk, in order.
     """
-    for items in blocks(family, groups):
+    for items in blocks(family, groups) if among is None else among:
         problem, found = problem_of(family, groups, natural, items)
         nothing = Solution({}, *(np.full(items.stop - items.start, value) for value in (True, 0, True)))
         solution = solve(problem, method, np.random.default_rng(seed)) if groups else nothing

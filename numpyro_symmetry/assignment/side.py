@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from numpyro_symmetry.assignment.passes import Over, Stored
+
 Arrays = dict[str, np.ndarray]
 
 
@@ -32,6 +34,13 @@ class Side(NamedTuple):
     def num_draws(self) -> int:
         """How many there are in a batch."""
         return int(np.prod(self.leading))
+
+    @property
+    def over(self) -> Over | None:
+        """Where a batch is read from; ``None`` if it is in memory."""
+        sources = (x.source for x in self.loc.values() if isinstance(x, Stored))
+        source, leading = next(sources, None), self.leading
+        return None if source is None else Over(source.only(self.loc), lambda arrays: Side(arrays, leading=leading))
 
     def without(self, sites: Collection[str]) -> Side:
         """The other sites alone; all of them if there are no others."""

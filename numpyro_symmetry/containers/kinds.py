@@ -17,7 +17,7 @@ from numpyro_symmetry.symmetry.arguments import as_count
 CONTAINERS: tuple[Container, ...] = (DATASET, DATA_TREE, INFERENCE_DATA, MCMC, STACKED, MAPPING, MEMBERS, TREE)
 
 
-def read(data: Any, symmetry: Symmetry, num_leading_dims: int | None = None) -> Trace:
+def read(data: Any, symmetry: Symmetry, num_leading_dims: int | None = None, *, lazily: bool = False) -> Trace:
     """Read draws from any container.
 
     Parameters
@@ -28,6 +28,8 @@ def read(data: Any, symmetry: Symmetry, num_leading_dims: int | None = None) -> 
         Whose sites' ranks tell leading dimensions from a site's own, in containers that do not name them.
     num_leading_dims
         Says so where the symmetry cannot.
+    lazily
+        Whether to leave what Dask reads where it is.
 
     Returns
     -------
@@ -46,7 +48,8 @@ def read(data: Any, symmetry: Symmetry, num_leading_dims: int | None = None) -> 
     kind = _kind_of(data)
     if kind is None:
         raise refuse(data)
-    return kind.read(data, symmetry, num_leading_dims)._replace(model=kind.model(data))
+    trace = kind.read(data, symmetry, num_leading_dims)._replace(model=kind.model(data))
+    return trace if lazily or not trace.is_stored else trace.in_memory()
 
 
 def model_of(data: Any) -> Model | None:

@@ -16,6 +16,10 @@ import xarray as xr
 from numpyro_symmetry.containers.trace import Arrays, Container, Trace
 from numpyro_symmetry.symmetry import SymmetryError
 
+# dimensions that count draws
+DRAWS = ("chain", "draw", "sample")
+# a variable that says which regions of a store are complete, and an attribute that says what they are regions of
+COMPLETE, MARK = "is_complete", "numpyro_symmetry"
 # groups of a container that hold the same draws in other forms, which are left as they are
 SIBLINGS = ("warmup_posterior", "unconstrained_posterior")
 # groups that hold what was drawn given the posterior, and may hold labels
@@ -28,6 +32,7 @@ def _from_dataset(
     dims = tuple(dim for dim in ("chain", "draw") if dim in data.dims) or tuple({"sample"} & set(data.dims))
     if not dims:
         raise SymmetryError(f"The posterior has dimensions {tuple(data.dims)}; expected chain and draw, or sample.")
+    _refuse_incomplete(data)
     arrays = _of_draws(data, dims)
     known = {str(name) for group in ("observed_data", "log_likelihood") for name in beside.get(group, {})}
     stats, likelihood = (_of_draws(beside.get(group, {}), dims) for group in ("sample_stats", "log_likelihood"))
@@ -40,7 +45,7 @@ def _from_dataset(
         return wrap(data.assign({site: variable(site) for site in new}).drop_vars(list(without)))
 
     return Trace(
-        {site: array.values for site, array in arrays.items()},
+        {site: array.data if array.chunks else array.values for site, array in arrays.items()},
         tuple(data.sizes[dim] for dim in dims),
         write,
         dims={site: tuple(map(str, array.dims[len(dims) :])) for site, array in arrays.items()},
@@ -52,6 +57,34 @@ def _from_dataset(
             for group in PREDICTED
             if group in beside
         },
+    )
+
+
+def _refuse_incomplete(data: xr.Dataset) -> None:
+    """Refuse a dataset of a store that was not written to its end."""
+    if MARK in data.attrs and COMPLETE in data and not (done := data[COMPLETE].values).all():
+        raise SymmetryError(
+            f"The store was not written to its end: {int(done.sum())} of its {done.size} regions are complete. Write "
+            "it again to the same path (out.to_zarr), which leaves those as they are."
+        )
+
+
+def groups_of(data: Any) -> dict[str, xr.Dataset]:
+    """The groups of a container by their paths, the root's empty.
+
+    Raises
+    ------
+    TypeError
+        If it has no named dimensions.
+    """
+    if isinstance(data, xr.Dataset):
+        return {"": data}
+    if DATA_TREE.recognises(data):
+        return {node.path.strip("/"): node.to_dataset(inherit=False) for node in data.subtree}
+    if INFERENCE_DATA.recognises(data):
+        return {name: data[name] for name in data.groups()}
+    raise TypeError(
+        f"expected draws with named dimensions (xarray.Dataset, DataTree or InferenceData); got {type(data).__name__}."
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import xarray as xr
 
+from numpyro_symmetry.assignment.passes import Source, is_stored
 from numpyro_symmetry.models import Model
 from numpyro_symmetry.symmetry import Symmetry
 from numpyro_symmetry.symmetry.shown import as_html, sizes
@@ -30,7 +31,7 @@ class Trace(NamedTuple):
     Attributes
     ----------
     values
-        Site -> ``(*leading, *event)``.
+        Site -> ``(*leading, *event)``, of NumPy or of Dask.
     leading
         Shape of the leading dimensions.
     write
@@ -76,9 +77,38 @@ class Trace(NamedTuple):
         """Number of draws in all."""
         return int(np.prod(self.leading))
 
+    @property
+    def is_stored(self) -> bool:
+        """Whether Dask reads some of the sites."""
+        return any(map(is_stored, self.values.values()))
+
+    def in_memory(self) -> Trace:
+        """With all that Dask reads read."""
+        return self._replace(values={site: np.asarray(value) for site, value in self.values.items()})
+
     def flat(self, sites: Sequence[str]) -> Arrays:
-        """Some sites as ``(draw, *event)``."""
+        """Some sites as ``(draw, *event)``; if Dask reads any of them, they are read as they are asked for."""
+        if any(is_stored(self.values[site]) for site in sites):
+            return Source({site: self.values[site] for site in sites}, self.leading).draws()
         return {s: self.values[s].reshape(self.num_draws, *self.values[s].shape[len(self.leading) :]) for s in sites}
+
+    def moved(self, by: Callable[[Arrays, int], Arrays], sites: Sequence[str]) -> Trace:
+        """Some of the sites, moved.
+
+        Parameters
+        ----------
+        by
+            Values ``(draw, *event)``, or of Dask ``(*leading, *event)``, by site, and how many dimensions count draws
+            -> the same, moved.
+        sites
+            Which sites; one that is in memory beside others that are not is moved by Dask as they are.
+        """
+        if any(is_stored(self.values[site]) for site in sites):
+            import dask.array as da
+
+            return self._replace(values=by({s: da.asarray(self.values[s]) for s in sites}, len(self.leading)))
+        moved = by(self.flat(sites), 1)
+        return self._replace(values={site: x.reshape(self.values[site].shape) for site, x in moved.items()})
 
 
 class Container(NamedTuple):

@@ -13,14 +13,17 @@ Knows arrays ``(chain, draw, entry)``; no sites and no sentences.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import stats
 
 from numpyro_symmetry.assignment.chunks import slices
+from numpyro_symmetry.assignment.passes import computed, is_stored
 from numpyro_symmetry.traces.mixing import autocorrelation_time, autocovariance, integrated
 
+# chunks of entries of stored draws that are read at once
+_AT_ONCE = 8
 # blocks to a chain: as many as four autocorrelation times each leave room for
 _BLOCKS, _TIMES = (20, 16, 12, 10, 8, 6, 4), 4.0
 # R-hat and ESS need halves of two draws; above this R-hat chains differ by more than matters (Vehtari et al. 2021)
@@ -63,13 +66,13 @@ class Chains(NamedTuple):
     num_not_a_number: tuple[int, ...]
 
 
-def chains_of(values: np.ndarray) -> Chains:
+def chains_of(values: Any) -> Chains:
     """Compare chains in every entry.
 
     Parameters
     ----------
     values
-        ``(chain, draw, entry)``.
+        ``(chain, draw, entry)``, of NumPy, or of Dask, which reads a few entries of all draws at a time.
 
     Returns
     -------
@@ -81,10 +84,18 @@ def chains_of(values: np.ndarray) -> Chains:
     Vehtari, Gelman, Simpson, Carpenter and Bürkner (2021), Rank-normalization, folding, and localization.
     """
     num_chains, num_draws, size = values.shape
-    if num_draws % 2:
-        # halves of equal length
-        values = np.delete(values, num_draws // 2, axis=1)
-    parts = [_chunk(np.asarray(values[..., some], float)) for some in slices(size, num_chains * num_draws)]
+    some = list(slices(size, num_chains * num_draws))
+    if not is_stored(values):
+        return _worst([_chunk(values[..., items]) for items in some], num_chains)
+    from dask.delayed import delayed
+
+    run, parts = delayed(_chunk), []
+    for k in range(0, len(some), _AT_ONCE):
+        # every entry is in every chunk: what is asked for at once is held, copied for the rest to be forgotten
+        first, last = some[k], some[min(k + _AT_ONCE, len(some)) - 1]
+        here = values[..., first.start : last.stop].map_blocks(np.copy, dtype=values.dtype)
+        shifted = [slice(items.start - first.start, items.stop - first.start) for items in some[k : k + _AT_ONCE]]
+        parts += computed([run(here[..., items]) for items in shifted])
     return _worst(parts, num_chains)
 
 
@@ -116,6 +127,10 @@ def _most(values: Iterable[float] | np.ndarray) -> float:
 
 
 def _chunk(values: np.ndarray) -> Chains:
+    values = np.asarray(values, float, order="C")
+    if values.shape[1] % 2:
+        # halves of equal length
+        values = np.delete(values, values.shape[1] // 2, axis=1)
     num_chains, num_draws, _ = values.shape
     undefined = np.isnan(values)
     infinite = np.isinf(values).any(2).sum(1)
@@ -234,8 +249,11 @@ def chance(values: np.ndarray) -> np.ndarray:
 
 def longest_stay(values: Iterable[np.ndarray]) -> np.ndarray:
     """For each chain, the longest run of draws ``(chain, draw, entry)`` that are all the same, in draws."""
-    arrays = list(values)
-    same = np.logical_and.reduce([(array[:, 1:] == array[:, :-1]).all(2) for array in arrays])
+    return longest_run(np.logical_and.reduce([(array[:, 1:] == array[:, :-1]).all(2) for array in values]))
+
+
+def longest_run(same: np.ndarray) -> np.ndarray:
+    """For each chain the longest run of draws of which each ``(chain, draw - 1)`` is as the one before it."""
     longest, run = np.zeros(len(same), int), np.zeros(len(same), int)
     for step in same.T:
         run = np.where(step, run + 1, 0)

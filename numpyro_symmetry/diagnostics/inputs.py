@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from numpyro_symmetry.assignment.passes import computed, is_stored
 from numpyro_symmetry.containers import Trace, read
 from numpyro_symmetry.symmetry import Element, Hard, SymmetryError, compose, inverse, num_transpositions, permutation_of
 from numpyro_symmetry.symmetry.arguments import as_array, refuse_masked
@@ -58,7 +59,7 @@ def same_draws(raw: Any, out: Rebased) -> tuple[Trace, Trace]:
         If the first are not those from which `rebase` made the second.
     """
     leading = out.objective.shape
-    before, after = (read(data, out.symmetry, len(leading)) for data in (raw, out.data))
+    before, after = (read(data, out.symmetry, len(leading), lazily=True) for data in (raw, out.data))
     if missing := sorted(set(out.symmetry.axes) - set(before.values)):
         raise SymmetryError(f"raw has no sites {missing}; expected the draws as they were given to rebase.")
     if before.leading != leading:
@@ -70,12 +71,18 @@ def same_draws(raw: Any, out: Rebased) -> tuple[Trace, Trace]:
             raise SymmetryError(f"Site {site!r} of raw has shape {value.shape}; rebase saw {expected}.")
     moved = out.apply(given)
     for site in given:
-        if not np.array_equal(moved[site], after.values[site]):
+        if not _is_equal(moved[site], after.values[site]):
             raise SymmetryError(
                 f"raw is not what was rebased: relabelled by out.elements, its site {site!r} is not that of out.data. "
                 "Pass the draws that were given to rebase, or out alone."
             )
     return before, after
+
+
+def _is_equal(a: Any, b: Any) -> bool:
+    if is_stored(a) or is_stored(b):
+        return a.shape == b.shape and bool(computed((a == b).all()))
+    return np.array_equal(a, b)
 
 
 def invariants_of(given: Any, leading: tuple[int, ...]) -> dict[str, np.ndarray]:

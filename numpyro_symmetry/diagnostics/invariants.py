@@ -8,11 +8,16 @@ products of two sites whose signs change together. Knows symmetries and arrays; 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from numpyro_symmetry.assignment.chunks import slices
+from numpyro_symmetry.assignment.passes import each, passed, summed
+from numpyro_symmetry.assignment.side import Side
 from numpyro_symmetry.symmetry import PlainView, Symmetry
 from numpyro_symmetry.symmetry.hard import over
 
@@ -31,6 +36,31 @@ class _Site(NamedTuple):
     groups: tuple[str | None, ...]
     flips: bool
     rounding: float
+
+
+class _Reading(NamedTuple):
+    """How the values of a site are centred and scaled."""
+
+    shape: tuple[int, ...]
+    groups: tuple[str | None, ...]
+    flips: bool
+    center: np.ndarray
+    scale: np.ndarray
+    rounding: float
+    absolute: bool
+
+    def __call__(self, values: np.ndarray) -> _Site:
+        """Some of the draws, ``(draw, *event)``."""
+        opened = values.reshape(len(values), *self.shape).astype(float, order="C")
+        scaled = (opened - self.center) / np.where(self.scale > 0, self.scale, 1.0)
+        # under signs only absolute values are left
+        scaled = np.abs(scaled) if self.absolute and not self.flips else scaled
+        return _Site(scaled, self.groups, self.flips, self.rounding)
+
+
+# ``(draw, entry)`` of some of the draws; and what is left of cancelling terms there, if anything
+Table = tuple[np.ndarray, np.ndarray | None]
+Sites = Mapping[str, _Site]
 
 
 def invariants(
@@ -54,77 +84,119 @@ def invariants(
     dict
         Name -> ``(draw, entry)``.
     """
-    sites = {site: _site(symmetry, site, values[site], absolute) for site in symmetry.axes}
-    names = {site: view.stack_of(site).name if view is not None else site for site in sites}
-    found: dict[str, list[np.ndarray]] = {}
-    for site, one in sites.items():
-        for name, array in _of_site(one, names[site]):
-            found.setdefault(name, []).append(array)
+    return dict(each_invariant(symmetry, values, view, absolute=absolute))
+
+
+def each_invariant(
+    symmetry: Symmetry, values: Mapping[str, Any], view: PlainView | None = None, *, absolute: bool = False
+) -> Iterator[tuple[str, np.ndarray]]:
+    """Invariants of draws one after the other, so that no more than one has to be in memory."""
+    readings = {site: _reading(symmetry, site, values[site], absolute) for site in symmetry.axes}
+    names = {site: view.stack_of(site).name if view is not None else site for site in readings}
+    found: dict[str, list[tuple[tuple[str, ...], Callable[[Sites], Table]]]] = {}
+    for site, one in readings.items():
+        for name, of in _of_site(one, site, names[site]):
+            found.setdefault(name, []).append(((site,), of))
     # units in blocks that move are numbered anew in each block: there are no sums over blocks of the like
     for group in (name for name in symmetry.groups if not over(name)):
-        members = [site for site, one in sites.items() if group in one.groups]
+        members = [site for site, one in readings.items() if group in one.groups]
         for first, second in _pairs(members):
-            array = _across(sites[first], sites[second], group)
-            found.setdefault(f"Σ {names[first]}·{names[second]}", []).append(array)
-    joined = {name: np.concatenate(arrays, 1) for name, arrays in found.items()}
-    return {name: array for name, array in joined.items() if array.shape[1]}
+            of = partial(_across, first, second, group)
+            found.setdefault(f"Σ {names[first]}·{names[second]}", []).append(((first, second), of))
+    for name, parts in found.items():
+        array = _table({site: values[site] for sites, _ in parts for site in sites}, readings, [of for _, of in parts])
+        if array.shape[1]:
+            yield name, array
 
 
-def has_both_signs(values: np.ndarray) -> bool:
+def _table(
+    values: Mapping[str, Any], readings: Mapping[str, _Reading], parts: Sequence[Callable[[Sites], Table]]
+) -> np.ndarray:
+    """``(draw, entry)`` of one name, of all draws."""
+    some = {site: readings[site] for site in values}
+
+    def of(here: Side, items: slice) -> tuple[list[Table], None]:
+        sites = {site: reading(here.loc[site][items]) for site, reading in some.items()}
+        return [part(sites) for part in parts], None
+
+    num_draws = len(next(iter(values.values())))
+    blocks = list(slices(num_draws, sum(math.prod(one.shape) for one in some.values())))
+    kept, _ = passed(Side(dict(values), leading=(num_draws,)), blocks, of)
+    found = []
+    for tables in zip(*kept, strict=True):
+        array, noise = np.concatenate([table for table, _ in tables]), [noise for _, noise in tables]
+        # cancelling terms leave rounding errors, which no chain is to be judged by
+        found.append(array if noise[0] is None else array[:, np.ptp(array, axis=0) > np.max(noise, axis=0)])
+    return np.concatenate(found, 1)
+
+
+def has_both_signs(values: Any) -> bool:
     """Whether a sign could be exchanged here."""
-    return bool((values < 0).any() and (values > 0).any())
+    return all(np.any(each(values, lambda x: [bool((x < 0).any()), bool((x > 0).any())]), axis=0))
 
 
-def _site(symmetry: Symmetry, site: str, values: np.ndarray, absolute: bool) -> _Site:
-    axes = symmetry.opened(site)
-    opened = values.reshape(len(values), *symmetry.opened_shape(site, values.shape[1:])).astype(float)
+def _reading(symmetry: Symmetry, site: str, values: Any, absolute: bool) -> _Reading:
+    axes, shape = symmetry.opened(site), symmetry.opened_shape(site, values.shape[1:])
     names = tuple(axis.group for axis in axes)
     flips = any(axis.signed for axis in axes)
     pooled = (0, *(k + 1 for k, name in enumerate(names) if name is not None))
-    largest = float(np.abs(opened).max(initial=0.0))
-    about_zero = flips or absolute
-    centred = opened if about_zero else opened - opened.mean(pooled, keepdims=True)
-    scale = np.sqrt(np.square(centred).mean(pooled, keepdims=True))
-    scaled = centred / np.where(scale > 0, scale, 1.0)
+
+    def mean(change: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+        def of(x: np.ndarray) -> np.ndarray:
+            return change(x.reshape(len(x), *shape).astype(float)).mean(pooled, keepdims=True) * len(x)
+
+        return summed(values, of) / len(values)
+
+    largest = max(each(values, lambda x: float(np.abs(x.astype(float)).max(initial=0.0))))
+    center = np.zeros(()) if flips or absolute else mean(lambda x: x)
+    scale = np.sqrt(mean(lambda x: np.square(x - center)))
     smallest = float(scale[scale > 0].min(initial=np.inf))
-    # under signs only absolute values are left
-    scaled = np.abs(scaled) if absolute and not flips else scaled
-    return _Site(scaled, names, flips, _ROUNDING * largest / smallest if np.isfinite(smallest) else 0.0)
+    rounding = _ROUNDING * largest / smallest if np.isfinite(smallest) else 0.0
+    return _Reading(shape, names, flips, center, scale, rounding, absolute)
 
 
-def _of_site(one: _Site, name: str) -> Iterator[tuple[str, np.ndarray]]:
+def _of_site(reading: _Reading, site: str, name: str) -> Iterator[tuple[str, Callable[[Sites], Table]]]:
     """Moments and orders of one site over all its labels."""
+    for power, mark in ((2, "²"), (4, "⁴")) if reading.flips else ((1, ""), (2, "²"), (3, "³")):
+        yield f"Σ {name}{mark}", partial(_moments, site, power)
+    if math.prod(size for size, group in zip(reading.shape, reading.groups, strict=True) if group is not None) > 1:
+        yield f"order of {f'|{name}|' if reading.flips else name}", partial(_orders, site)
+
+
+def _units(one: _Site) -> np.ndarray:
+    """``(draw, number, unit)``, of all groups together."""
     at = [k + 1 for k, group in enumerate(one.groups) if group is not None]
     rest = [k + 1 for k, group in enumerate(one.groups) if group is None]
-    draws = len(one.values)
     units = one.values.transpose(0, *rest, *at)
-    units = units.reshape(draws, int(np.prod(units.shape[1 : 1 + len(rest)], dtype=int)), -1)
-    for power, mark in ((2, "²"), (4, "⁴")) if one.flips else ((1, ""), (2, "²"), (3, "³")):
-        terms = units**power
-        total = terms.sum(2)
-        # cancelling terms leave rounding errors, which no chain is to be judged by
-        largest = np.abs(terms).max((0, 2), initial=0.0)
-        noise = units.shape[2] * power * one.rounding * np.maximum(largest, 1.0)
-        yield f"Σ {name}{mark}", total[:, np.ptp(total, axis=0) > noise]
-    if units.shape[2] > 1:
-        ordered = np.sort(np.abs(units) if one.flips else units, axis=2)
-        # of two, the middle is half of their sum
-        middle = [ordered[..., units.shape[2] // 2]] if units.shape[2] > 2 else []
-        shown = f"|{name}|" if one.flips else name
-        yield f"order of {shown}", np.concatenate([ordered[..., 0], *middle, ordered[..., -1]], 1)
+    return units.reshape(len(units), int(np.prod(units.shape[1 : 1 + len(rest)], dtype=int)), -1)
+
+
+def _moments(site: str, power: int, sites: Sites) -> Table:
+    units = _units(sites[site])
+    terms = units**power
+    largest = np.abs(terms).max((0, 2), initial=0.0)
+    return terms.sum(2), units.shape[2] * power * sites[site].rounding * np.maximum(largest, 1.0)
+
+
+def _orders(site: str, sites: Sites) -> Table:
+    units = _units(sites[site])
+    ordered = np.sort(np.abs(units) if sites[site].flips else units, axis=2)
+    # of two, the middle is half of their sum
+    middle = [ordered[..., units.shape[2] // 2]] if units.shape[2] > 2 else []
+    return np.concatenate([ordered[..., 0], *middle, ordered[..., -1]], 1), None
 
 
 def _pairs(members: list[str]) -> Iterator[tuple[str, str]]:
     return itertools.combinations(members, 2) if len(members) <= _MAX_SITES else itertools.pairwise(members)
 
 
-def _across(first: _Site, second: _Site, group: str) -> np.ndarray:
-    """Sum over a group's units of products of what two sites have there, ``(draw, entry)``."""
-    (a, a_flips), (b, b_flips) = (_by_unit(one, group) for one in (first, second))
+def _across(first: str, second: str, group: str, sites: Sites) -> Table:
+    """Sum over a group's units of products of what two sites have there."""
+    (a, a_flips), (b, b_flips) = (_by_unit(sites[site], group) for site in (first, second))
     # a sign cancels in a product only if it changes both
     if a_flips != b_flips or max(a.shape[1], b.shape[1]) > _MAX_NUMBERS:
         a, b = (np.square(x).sum(1, keepdims=True) for x in (a, b))
-    return np.einsum("dik,djk->dijk", a, b).sum(3).reshape(len(a), -1)
+    return np.einsum("dik,djk->dijk", a, b).sum(3).reshape(len(a), -1), None
 
 
 def _by_unit(one: _Site, group: str) -> tuple[np.ndarray, bool]:

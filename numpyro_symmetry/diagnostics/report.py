@@ -5,16 +5,18 @@ Puts together draws, invariants, statistics of chains and the null; what they sa
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 from jax.typing import ArrayLike
 
+from numpyro_symmetry.assignment.passes import blocks_of, is_stored, opened, passed
 from numpyro_symmetry.containers import Trace
-from numpyro_symmetry.diagnostics.chains import Chains, chains_of, longest_stay
+from numpyro_symmetry.diagnostics.chains import Chains, chains_of, longest_run
 from numpyro_symmetry.diagnostics.inputs import invariants_of, pair_of, same_draws, transpositions
-from numpyro_symmetry.diagnostics.invariants import has_both_signs, invariants
+from numpyro_symmetry.diagnostics.invariants import each_invariant, has_both_signs
 from numpyro_symmetry.diagnostics.reading import facts, is_alarm, warnings_of
 from numpyro_symmetry.symmetry import SymmetryError
 from numpyro_symmetry.symmetry.shown import as_html
@@ -205,7 +207,7 @@ def report(
         shape=shape,
         are_members=before.are_members,
         part=out.part,
-        longest_stay=tuple(longest_stay(_entries(after.values[site], shape) for site in out.symmetry.axes).tolist()),
+        longest_stay=tuple(longest_run(_stays(after.flat(list(out.symmetry.axes)), shape)).tolist()),
         sign_suspected=False,
         warnings=(),
     )
@@ -213,9 +215,24 @@ def report(
     return found._replace(warnings=tuple(warnings_of(found)))
 
 
-def _entries(values: Any, shape: tuple[int, int]) -> np.ndarray:
+def _stays(flat: Mapping[str, Any], shape: tuple[int, int]) -> np.ndarray:
+    """Whether each draw ``(chain, draw - 1)`` of all sites is as the one before it."""
+
+    def as_before(here: Any, items: slice) -> tuple[np.ndarray, None]:
+        x = here[items].reshape(items.stop - items.start, -1)
+        return (x[1:] == x[:-1]).all(1), None
+
+    same = np.ones(shape[0] * shape[1] - 1, bool)
+    for values in flat.values():
+        # each block with the draw before it
+        blocks = [slice(max(0, items.start - 1), items.stop) for items in blocks_of(values)]
+        same &= np.concatenate(passed(values, blocks, as_before)[0])
+    return np.append(same, False).reshape(shape)[:, :-1]
+
+
+def _entries(values: Any, shape: tuple[int, int]) -> Any:
     """``(chain, draw, entry)``."""
-    return np.asarray(values).reshape(*shape, -1)
+    return (values if is_stored(values) else np.asarray(values)).reshape(*shape, -1)
 
 
 def _rows(
@@ -226,8 +243,9 @@ def _rows(
         raw, relabelled = (chains_of(_entries(trace.values[site], shape)) for trace in (before, after))
         found.append((site, raw, relabelled, False))
     whole: dict[str, Any] = {} if before.log_density is None else {"log density": before.log_density}
-    whole |= {f"log likelihood of {name}": value.values for name, value in before.log_likelihood.items()}
-    for name, values in {**whole, **_own_invariants(before, out), **given}.items():
+    whole |= {f"log likelihood of {name}": value.data for name, value in before.log_likelihood.items()}
+    own = itertools.chain(whole.items(), _own_invariants(before, out))
+    for name, values in itertools.chain((pair for pair in own if pair[0] not in given), given.items()):
         chains = chains_of(_entries(values, shape))
         found.append((name, chains, chains, True))
     # each number is looked at twice, as it is and folded
@@ -248,10 +266,9 @@ def _rows(
     )
 
 
-def _own_invariants(trace: Trace, out: Rebased, *, absolute: bool = False) -> dict[str, np.ndarray]:
-    return invariants(
-        out.view.symmetry, out.view.open(trace.flat(list(out.symmetry.axes))), out.view, absolute=absolute
-    )
+def _own_invariants(trace: Trace, out: Rebased, *, absolute: bool = False) -> Iterator[tuple[str, np.ndarray]]:
+    values = opened(trace.flat(list(out.symmetry.axes)), out.view)
+    return each_invariant(out.view.symmetry, values, out.view, absolute=absolute)
 
 
 def _only_signs(found: Report, trace: Trace, out: Rebased, given: Mapping[str, np.ndarray]) -> bool:
@@ -259,12 +276,13 @@ def _only_signs(found: Report, trace: Trace, out: Rebased, given: Mapping[str, n
     groups = out.symmetry.groups
     if any(group.signed for group in groups.values()) or not any(is_alarm(row) for row in found.rows):
         return False
-    if not any(has_both_signs(trace.values[site]) for site in out.view.shapes):
+    flat = trace.flat(list(out.view.shapes))
+    if not any(has_both_signs(values) for values in flat.values()):
         return False
     blind = {"log density", *given} | {f"log likelihood of {name}" for name in trace.log_likelihood}
     if any(is_alarm(row) for row in found.rows if row.name in blind):
         return False
-    even = [chains_of(_entries(value, found.shape)) for value in _own_invariants(trace, out, absolute=True).values()]
+    even = [chains_of(_entries(value, found.shape)) for _, value in _own_invariants(trace, out, absolute=True)]
     looks = 2 * sum(chains.num_judged for chains in even)
     return not any(is_alarm(chains._replace(chance=chains.chance * looks)) for chains in even)
 

@@ -5,40 +5,48 @@ Knows elements and arrays; not how elements were found, and no containers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
 
 import numpy as np
 
 from numpyro_symmetry.assignment.family import State
+from numpyro_symmetry.assignment.passes import computed, is_stored
 from numpyro_symmetry.symmetry import Hard, Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.action import move
-from numpyro_symmetry.symmetry.axes import AxisEntry, labels, names_in
+from numpyro_symmetry.symmetry.axes import AxisEntry, labels, names_in, num_axes
 from numpyro_symmetry.traces.coordinates import Arrays
 
 # stands for no datum among labels
 MISSING = -1
 
 
-def act(values: Arrays, symmetry: Symmetry, axes: Mapping[str, tuple[AxisEntry, ...]], state: State) -> Arrays:
+def act(
+    values: Arrays, symmetry: Symmetry, axes: Mapping[str, tuple[AxisEntry, ...]], state: State, lead: int = 1
+) -> Arrays:
     """Move ``(draw, *event)`` values of sites, each draw by its own element; types are kept.
 
     Parameters
     ----------
     values
-        Site -> array.
+        Site -> array; those of Dask ``(*leading, *event)``, of which the same comes back.
     symmetry
         With sizes.
     axes
         Site -> its axes, as in `Symmetry`, of which the sites need be none; none at all for one that no label moves.
     state
         Group -> elements, one for each draw.
+    lead
+        How many dimensions of Dask's arrays count draws.
 
     Raises
     ------
     SymmetryError
         If the axes do not fit the sites, or name other groups than the symmetry's.
     """
-    own = on_sites(symmetry, axes).bind({site: np.empty(values[site].shape[1:], bool) for site in axes})
+    shapes = {site: values[site].shape[lead if is_stored(values[site]) else 1 :] for site in axes}
+    own = on_sites(symmetry, axes).bind({site: np.empty(shape, bool) for site, shape in shapes.items()})
     signed = {name for name, group in own.groups.items() if group.signed}
     for site, entries in own.axes.items():
         flips = any(axis.signed and axis.group in signed for axis in labels(entries))
@@ -46,8 +54,70 @@ def act(values: Arrays, symmetry: Symmetry, axes: Mapping[str, tuple[AxisEntry, 
             raise SymmetryError(f"Site {site!r}: a sign cannot apply to values of type {values[site].dtype}.")
     moved = {}
     for stack in own.stacks.values():
-        moved |= stack.apart(move(state, stack.entries, stack.of(values)))
+        array = stack.of(values)
+        some = {name: state[name] for name in state if name in names_in(stack.entries)}
+        if is_stored(array):
+            of_chunk = partial(_moved, entries=stack.entries)
+            moved |= stack.apart(by_chunk(of_chunk, array, some, num_axes(stack.entries)))
+        else:
+            moved |= stack.apart(move(some, stack.entries, array))
     return moved
+
+
+def by_chunk(of: Callable[[np.ndarray, State], np.ndarray], array: Any, state: State, num_core: int) -> Any:
+    """What a function makes of each chunk of Dask's draws ``(*leading, *core)`` and of the elements of its draws.
+
+    Parameters
+    ----------
+    of
+        ``(draw, *core)`` and a batch of elements -> the same shape.
+    array
+        The draws; axes that are cut, and on which more than draws stand, are joined.
+    state
+        Group -> elements ``(draw, *cells, n)``, in the order of the leading dimensions.
+    num_core
+        How many of the last axes are no draws.
+    """
+    import dask.array as da
+
+    leading, chunks = array.shape[: array.ndim - num_core], array.chunks[: array.ndim - num_core]
+    parts, core, names = [], [[f"e{k}" for k in range(num_core)]], []
+    for name, part in state.items():
+        for field, x in zip(part._fields, part, strict=True):
+            if x is not None:
+                shaped = np.asarray(x).reshape(*leading, *x.shape[1:])
+                parts.append(da.from_array(shaped, chunks=(*chunks, *shaped.shape[len(leading) :])))  # pyright: ignore[reportArgumentType]
+                core.append([f"{name}.{field}.{k}" for k in range(x.ndim - 1)])
+                names.append((name, field))
+    dims = {dim: f"d{k}" for k, dim in enumerate(dict.fromkeys(dim for some in core for dim in some))}
+    signature = [f"({','.join(dims[dim] for dim in some)})" for some in core]
+    return da.apply_gufunc(
+        partial(_of_chunk, of, tuple(names), num_core),
+        f"{','.join(signature)}->{signature[0]}",
+        array,
+        *parts,
+        output_dtypes=array.dtype,
+        allow_rechunk=True,
+    )
+
+
+def _of_chunk(
+    of: Callable[[np.ndarray, State], np.ndarray],
+    names: tuple[tuple[str, str], ...],
+    num_core: int,
+    array: np.ndarray,
+    *parts: np.ndarray,
+) -> np.ndarray:
+    num_leading = array.ndim - num_core
+    fields: dict[str, dict[str, np.ndarray]] = {}
+    for (name, field), x in zip(names, parts, strict=True):
+        fields.setdefault(name, {})[field] = x.reshape(-1, *x.shape[num_leading:])
+    state = {name: Hard(**part) for name, part in fields.items()}
+    return of(array.reshape(-1, *array.shape[num_leading:]), state).reshape(array.shape)
+
+
+def _moved(array: np.ndarray, state: State, *, entries: tuple[AxisEntry, ...]) -> np.ndarray:
+    return move(state, entries, array)
 
 
 def rename(values: np.ndarray, part: Hard) -> np.ndarray:
@@ -67,17 +137,30 @@ def refuse_no_labels(site: str, values: np.ndarray, group: str, size: int) -> No
     SymmetryError
         Saying what was expected, what came and what to write.
     """
-    known = values[_is_label(values)] if values.dtype.kind in "iuf" else values.ravel()
+    found = whole_numbers(values) if values.dtype.kind in "iuf" else None
     expected = f"Site {site!r} holds labels of group {group!r}; expected integers from 0 to {size - 1}"
-    if values.dtype.kind not in "iuf" or (known != np.floor(known)).any():
+    if found is None:
         raise SymmetryError(f"{expected}, got {values.dtype} that is not whole.")
-    if known.size and not 0 <= known.min() <= known.max() < size:
+    count, low, high = found
+    if count and not 0 <= low <= high < size:
         remedy = (
             f" Counted from one, they are labels once one is subtracted: pass {site} - 1."
-            if known.min() >= 1 and known.max() == size
+            if low >= 1 and high == size
             else ""
         )
-        raise SymmetryError(f"{expected}, got {values.dtype} from {known.min():g} to {known.max():g}.{remedy}")
+        raise SymmetryError(f"{expected}, got {values.dtype} from {low:g} to {high:g}.{remedy}")
+
+
+def whole_numbers(values: Any) -> tuple[int, float, float] | None:
+    """How many numbers are not missing, the least and the largest of them; ``None`` if some are not whole."""
+    if not values.size:
+        return 0, np.inf, -np.inf
+    known = _is_label(values)
+    lacking = np.where(known, values, 0) != np.floor(np.where(known, values, 0))
+    ends = np.where(known, values, np.inf).min(), np.where(known, values, -np.inf).max()
+    found = known.sum(), lacking.any(), *ends
+    count, is_fraction, low, high = computed(found) if is_stored(values) else found
+    return None if is_fraction else (int(count), float(low), float(high))
 
 
 def _is_label(values: np.ndarray) -> np.ndarray:

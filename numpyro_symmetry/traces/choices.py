@@ -44,7 +44,8 @@ def _numbers_in_a_slot(draws: Arrays, plain: Symmetry) -> int:
     count = dict.fromkeys(plain.groups, 0)
     for site, entries in plain.axes.items():
         for name in names_in(entries):
-            count[name] += draws[site][0].size // (plain.sizes[name] * math.prod(plain.groups[name].cells))
+            size = math.prod(draws[site].shape[1:])
+            count[name] += size // (plain.sizes[name] * math.prod(plain.groups[name].cells))
     return max(count.values(), default=0)
 
 

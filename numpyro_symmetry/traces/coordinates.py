@@ -6,14 +6,14 @@ draws and axes; no costs.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 from scipy import stats
 
-from numpyro_symmetry.assignment.chunks import slices
 from numpyro_symmetry.assignment.family import Coordinate
+from numpyro_symmetry.assignment.passes import each, summed
 from numpyro_symmetry.assignment.problem import axes_of
 from numpyro_symmetry.containers.trace import Arrays
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
@@ -61,7 +61,7 @@ def coordinates(
         transform = given.get(site) or ("identity" if signed else _transform(draws[site]))
         if transform == "log" and signed:
             raise SymmetryError(f"Site {site!r} may change its sign in this symmetry; its transform cannot be 'log'.")
-        if transform == "log" and not (draws[site] > 0).all():
+        if transform == "log" and not _is_positive(draws[site]):
             raise SymmetryError(f"Site {site!r} holds values that are not positive; its transform cannot be 'log'.")
         raw = Coordinate(transform, np.zeros(()), np.ones(()), axes, shape)
         found[site] = _standardized(site, draws[site], raw, standardize)
@@ -79,18 +79,22 @@ def refuse_other_coordinates(read: Mapping[str, Coordinate], values: Mapping[str
     for site, coordinate in read.items():
         if site not in values:
             raise SymmetryError(f"Site {site!r} is missing from {what}, which have {sorted(values)}.")
-        value = np.asarray(values[site])
+        value = values[site]
         if int(np.prod(value.shape[1:])) != int(np.prod(coordinate.shape)):
             raise SymmetryError(f"Site {site!r} of {what} has shape {value.shape[1:]}; expected {coordinate.shape}.")
-        if not np.isfinite(value).all():
+        if not all(each(value, lambda x: bool(np.isfinite(x).all()))):
             raise SymmetryError(f"Site {site!r} of {what} is not finite.")
-        if coordinate.transform == "log" and not (value > 0).all():
+        if coordinate.transform == "log" and not _is_positive(value):
             raise SymmetryError(f"Site {site!r} of {what} is not positive, and is compared by its logarithm.")
 
 
-def _transform(values: np.ndarray) -> str:
+def _is_positive(values: Any) -> bool:
+    return all(each(values, lambda x: bool((x > 0).all())))
+
+
+def _transform(values: Any) -> str:
     some = np.ravel(values[:: max(1, len(values) // _LOOKED_AT)]).astype(float)
-    if not (values > 0).all() or np.ptp(some) == 0:
+    if np.ptp(some) == 0 or not _is_positive(values):
         return "identity"
     # squares of what is very large or small are not finite, or nothing; which is likelier does not depend on units
     some = some / some.max()
@@ -98,7 +102,7 @@ def _transform(values: np.ndarray) -> str:
     return "log" if stats.boxcox_llf(0.0, some) > stats.boxcox_llf(1.0, some) else "identity"
 
 
-def _standardized(site: str, values: np.ndarray, raw: Coordinate, standardize: bool) -> Coordinate:
+def _standardized(site: str, values: Any, raw: Coordinate, standardize: bool) -> Coordinate:
     pooled = (0, *(1 + k for k, axis in enumerate(raw.axes) if axis.group is not None))
     signed = any(axis.signed for axis in raw.axes)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -106,11 +110,11 @@ def _standardized(site: str, values: np.ndarray, raw: Coordinate, standardize: b
         center = np.zeros(()) if signed else _mean(values, raw, pooled, lambda x: x)
     if not np.isfinite(center).all():
         raise SymmetryError(
-            f"Site {site!r} holds values up to {np.abs(values).max():g}, too large to add up: rescale it."
+            f"Site {site!r} holds values up to {_largest(values, np.abs):g}, too large to add up: rescale it."
         )
     if standardize:
         return raw._replace(center=center, scale=_deviation(values, raw, pooled, center))
-    size = max(float(np.abs(raw(values[items]) - center).max(initial=0.0)) for items in _slices(values))
+    size = _largest(values, lambda x: np.abs(raw(x) - center))
     limit = _FAR_SINGLE if values.dtype == np.float32 else _FAR
     if size and not 1 / limit < size < limit:
         raise SymmetryError(
@@ -120,27 +124,24 @@ def _standardized(site: str, values: np.ndarray, raw: Coordinate, standardize: b
     return raw._replace(center=center)
 
 
-def _deviation(values: np.ndarray, raw: Coordinate, pooled: tuple[int, ...], center: np.ndarray) -> np.ndarray:
+def _deviation(values: Any, raw: Coordinate, pooled: tuple[int, ...], center: np.ndarray) -> np.ndarray:
     """Pooled standard deviations; one where there is no spread."""
     with np.errstate(over="ignore"):
         variance = _mean(values, raw, pooled, lambda x: np.square(x - center))
     if ((variance > _FAR**-2) & (variance < _FAR**2)).all():
         return np.sqrt(variance)
     # squares of what is very large or small are infinite, or nothing
-    largest = np.max(
-        [np.abs(raw(values[items]) - center).max(pooled, keepdims=True)[0] for items in _slices(values)], axis=0
-    )
+    largest = np.max(each(values, lambda x: np.abs(raw(x) - center).max(pooled, keepdims=True)[0]), axis=0)
     unit = np.where(largest > 0, largest, 1.0)
     variance = _mean(values, raw, pooled, lambda x: np.square((x - center) / unit))
     return np.where(variance > 0, unit * np.sqrt(variance), 1.0)
 
 
 def _mean(
-    values: np.ndarray, raw: Coordinate, pooled: tuple[int, ...], change: Callable[[np.ndarray], np.ndarray]
+    values: Any, raw: Coordinate, pooled: tuple[int, ...], change: Callable[[np.ndarray], np.ndarray]
 ) -> np.ndarray:
-    parts = ((items, change(raw(values[items])).mean(pooled, keepdims=True)[0]) for items in _slices(values))
-    return np.asarray(sum(part * (items.stop - items.start) for items, part in parts)) / len(values)
+    return summed(values, lambda x: change(raw(x)).mean(pooled, keepdims=True)[0] * len(x)) / len(values)
 
 
-def _slices(values: np.ndarray) -> Iterator[slice]:
-    return slices(len(values), math.prod(values.shape[1:]))
+def _largest(values: Any, change: Callable[[np.ndarray], np.ndarray]) -> float:
+    return max(each(values, lambda x: float(change(x).max(initial=0.0))))

@@ -9,12 +9,14 @@ from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+import xarray as xr
 
+from numpyro_symmetry.assignment.passes import each
 from numpyro_symmetry.containers import Trace
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError, Unsigned
 from numpyro_symmetry.symmetry.axes import AxisEntry, names_in, num_axes
 from numpyro_symmetry.symmetry.errors import warn
-from numpyro_symmetry.traces.acting import MISSING, on_sites, refuse_no_labels
+from numpyro_symmetry.traces.acting import MISSING, on_sites, refuse_no_labels, whole_numbers
 from numpyro_symmetry.traces.coordinates import Arrays
 
 Entries = tuple[AxisEntry, ...]
@@ -221,17 +223,17 @@ def _as_labels(values: Any, size: int) -> str:
     if values.dtype.kind not in "iuf" or size < 2 or not values.size:
         return ""
     # most sites are seen not to be whole in their first draw
+    count = low = high = 0
     for some in (values[:1], values):
-        array = np.asarray(some)
-        known = array[np.isfinite(array) & (array != MISSING)] if array.dtype.kind == "f" else array[array != MISSING]
-        if not known.size or (known != np.floor(known)).any() or known.min() < 0 or known.max() > size:
+        found = whole_numbers(some.data if isinstance(some, xr.DataArray) else some)
+        if found is None or not found[0] or found[1] < 0 or found[2] > size:
             return ""
-    low, high = int(known.min()), int(known.max())
+        count, low, high = map(int, found)
     # a float of one value is a constant, and labels are counted from zero or from one
-    if (high == low and (array.dtype.kind == "f" or high == size)) or (high == size and low == 0):
+    if (high == low and (values.dtype.kind == "f" or high == size)) or (high == size and low == 0):
         return ""
-    missing = f", and {MISSING} or NaN" if known.size < array.size else ""
-    return f"{'integers' if array.dtype.kind in 'iu' else 'whole numbers'} from {low} to {high}{missing}"
+    missing = f", and {MISSING} or NaN" if count < values.size else ""
+    return f"{'integers' if values.dtype.kind in 'iu' else 'whole numbers'} from {low} to {high}{missing}"
 
 
 def refuse_bad_draws(draws: Arrays, leading: tuple[int, ...]) -> None:
@@ -241,7 +243,7 @@ def refuse_bad_draws(draws: Arrays, leading: tuple[int, ...]) -> None:
             raise SymmetryError(f"Site {site!r} holds values of type {values.dtype}; expected real numbers.")
         if values.dtype.kind != "f":
             continue
-        bad = ~np.isfinite(values).reshape(len(values), -1).all(1)
+        bad = np.concatenate(each(values, lambda x: ~np.isfinite(x).reshape(len(x), -1).all(1)))
         if bad.any():
             where = tuple(int(i) for i in np.unravel_index(int(bad.argmax()), leading))
             raise SymmetryError(

@@ -5,12 +5,14 @@ None of these has a say in which labels belong together. Knows draws, families a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from numpyro_symmetry.assignment.family import State, mean_statistics
+from numpyro_symmetry.assignment.passes import blocks_of, passed, summed
 from numpyro_symmetry.assignment.side import Side
 from numpyro_symmetry.symmetry import Hard, PlainView, SymmetryError, inverse
 from numpyro_symmetry.symmetry.arguments import as_real_array, refuse_masked, shape_of
@@ -148,16 +150,27 @@ def order_of(seen: Seen, view: PlainView, state: State, site: str) -> State:
                 f"order_by={site!r} carries groups {groups}{signs}; expected one permutation group, once, without "
                 "signs."
             )
-        values = act(seen.draws.loc, seen.plain, {piece: seen.plain.axes[piece]}, state)[piece]
-        if (count := values[0].size // seen.plain.sizes[groups[0]]) != 1:
+        if (count := math.prod(seen.draws.loc[piece].shape[1:]) // seen.plain.sizes[groups[0]]) != 1:
             raise SymmetryError(
                 f"order_by={site!r} has {count} values for each slot of {groups[0]!r}; expected a site of one. To "
                 "order slots by one coordinate, relabel without order_by, and then again with reference= the means in "
                 "that order."
             )
-        means = values.reshape(len(values), -1).mean(0, dtype=float)
-        names[groups[0]] = Hard(np.argsort(means, kind="stable")[None])
+        names[groups[0]] = Hard(np.argsort(_total(seen, state, piece), kind="stable")[None])
     return names
+
+
+def _total(seen: Seen, state: State, piece: str) -> np.ndarray:
+    """The sum over all draws of the entries of a relabelled piece."""
+    plain, values = seen.plain, seen.draws.loc[piece]
+    axes = {piece: plain.axes[piece]}
+
+    def moved(here: Any, items: slice) -> tuple[None, np.ndarray]:
+        labels = {name: part.at(items) for name, part in state.items()}
+        x = act({piece: here[items]}, plain, axes, labels)[piece]
+        return None, np.ascontiguousarray(x.reshape(len(x), -1)).sum(0, dtype=float)
+
+    return passed(values, blocks_of(values), moved)[1]
 
 
 def brought_to(reference: Any, index: int | None, draws: Arrays, moved: Arrays) -> dict[str, np.ndarray]:
@@ -168,4 +181,4 @@ def brought_to(reference: Any, index: int | None, draws: Arrays, moved: Arrays) 
         return dict(reference.reference)
     if isinstance(reference, Mapping):
         return {site: np.asarray(reference[site]) for site in draws}
-    return {site: value.mean(0, dtype=float) for site, value in moved.items()}
+    return {site: summed(value, lambda x: x.sum(0, dtype=float)) / len(value) for site, value in moved.items()}

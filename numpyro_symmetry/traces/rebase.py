@@ -11,7 +11,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from jax import Array
 
-from numpyro_symmetry.assignment.family import Cost, State, Statistics, acting, blocks, mean_statistics, problem_of
+from numpyro_symmetry.assignment.family import (
+    Cost,
+    Family,
+    State,
+    Statistics,
+    acting,
+    blocks,
+    family_of,
+    mean_statistics,
+    problem_of,
+)
+from numpyro_symmetry.assignment.passes import opened, passed
 from numpyro_symmetry.assignment.side import Side
 from numpyro_symmetry.assignment.solve import METHODS
 from numpyro_symmetry.containers import Trace, model_of, read
@@ -38,6 +49,7 @@ from numpyro_symmetry.traces.inputs import (
     warn_of_what_keeps_its_labels,
 )
 from numpyro_symmetry.traces.margin import margins
+from numpyro_symmetry.traces.mixing import evenly
 from numpyro_symmetry.traces.naming import (
     brought_to,
     index_of,
@@ -51,6 +63,9 @@ from numpyro_symmetry.traces.naming import (
 from numpyro_symmetry.traces.null import matched_null
 from numpyro_symmetry.traces.rebased import Frame, Rebased
 from numpyro_symmetry.traces.relabel import Effort, Relabelling, relabel, search
+
+# of stored draws, so many say how what the model computes depends on labels
+_MAX_DRAWS_TO_SEE = 256
 
 
 class _Options(NamedTuple):
@@ -192,7 +207,7 @@ def rebase(
         raise TypeError(f"symmetry must be a Symmetry, or None to find it in model=; got {type(symmetry).__name__}.")
     elif model is not None:
         check_symmetry(model, symmetry, *as_model_arguments(model_args, model_kwargs), part=part)
-    trace = read(data, symmetry, num_leading_dims)
+    trace = read(data, symmetry, num_leading_dims, lazily=True)
     if was_found:
         symmetry = of_what_is_there(symmetry, trace)
     symmetry, beside_them = of_what_is_compared(symmetry, trace)
@@ -210,8 +225,9 @@ def rebase(
     settled = spoken_for | looked_at | trace.uncompared | roles.computed | roles.latent - roles.discrete
     warn_of_what_keeps_its_labels(trace, bound, settled)
     turned = [site for site, entries in bound.axes.items() if any(isinstance(entry, Complement) for entry in entries)]
-    # 1 - (1 - p) is p but for rounding: what came is kept, to be given back
-    before, after = (trace._replace(values=values).flat(turned) for values in (trace.values, shaped))
+    # 1 - (1 - p) is p but for rounding: what came is kept, to be given back, where it is in memory
+    kept = [] if trace.is_stored else turned
+    before, after = (trace._replace(values=values).flat(kept) for values in (trace.values, shaped))
     carried = Carried({**carried.axes, **axes}, carried.before | before, carried.after | after, carried.left_out)
     out = out._replace(carried=carried, part=part)
     moved = out.apply({site: trace.values[site] for site in [*carried.axes, *carried.before]})
@@ -279,16 +295,16 @@ def _relabelled(trace: Trace, bound: Symmetry, labels: dict[str, str], options: 
             f"{told_of_torn(view)}: only one of the two levels is relabelled, whichever has more elements. Relabel the "
             "other in a second call, with symmetry.restrict."
         )
-    plain, opened = view.symmetry, view.open(draws)
+    plain, by_piece = view.symmetry, opened(draws, view)
     if not plain.groups:
         raise SymmetryError("The symmetry is trivial: there is nothing to relabel.")
-    pieces = {name: opened[name] for name in plain.axes}
+    pieces = {name: by_piece[name] for name in plain.axes}
     rng = np.random.default_rng(seed_of(options.rng_key))
     effort = Effort(options.method, int(rng.integers(2**31)), options.num_starts or chosen_starts(plain))
     frame: Frame | None = options.reference.frame if isinstance(options.reference, Rebased) else None
     cost = chosen_cost(options.cost, plain, pieces, frame)
     source = Side(pieces, leading=trace.leading)
-    family = cost.family(source, plain, None if frame is None else frame.read)
+    family = family_of(cost, source, plain, None if frame is None else frame.read)
     seen = Seen(cost, family, plain, source)
 
     if frame is None:
@@ -303,11 +319,11 @@ def _relabelled(trace: Trace, bound: Symmetry, labels: dict[str, str], options: 
     own = family.natural(mean_statistics(family, plain.groups, found.state))
     elements = view.element(to_element(found.state, (trace.num_draws,)), bound, (trace.num_draws,))
     state = from_element(elements)
-    moved = act(draws, bound, bound.axes, state)
+    moved = trace.moved(lambda values, lead: act(values, bound, bound.axes, state, lead), list(bound.axes))
     return Rebased(
-        data={site: value.reshape(trace.values[site].shape) for site, value in moved.items()},
+        data=moved.values,
         elements=to_element(state, trace.leading),
-        reference=brought_to(options.reference, index, draws, moved),
+        reference=brought_to(options.reference, index, draws, moved.flat(list(bound.axes))),
         objective=found.objective.reshape(trace.leading),
         margin=_margin(seen, found.state, own[0]).reshape(trace.leading),
         null=null,
@@ -350,8 +366,15 @@ def _carried(known: Model | None, roles: Roles, trace: Trace, moved: Arrays, out
     if known is None or not sites:
         return NOTHING
     draws = trace.flat([site for site in trace.values if site in roles.latent | sites])
-    flat = {site: value.reshape(trace.num_draws, *value.shape[len(trace.leading) :]) for site, value in moved.items()}
-    return carry(known, roles, draws, flat, sorted(sites), out.symmetry, out.elements)
+    flat = trace._replace(values=moved).flat(list(moved))
+    if not trace.is_stored:
+        return carry(known, roles, draws, flat, sorted(sites), out.symmetry, out.elements)
+    some, _ = evenly(trace.leading, _MAX_DRAWS_TO_SEE)
+    draws, flat = ({site: x[some] for site, x in one.items()} for one in (draws, flat))
+    elements = to_element({name: part.at(some) for name, part in from_element(out.elements).items()}, (len(some),))
+    seen = carry(known, roles, draws, flat, sorted(sites), out.symmetry, elements)
+    again = dict.fromkeys(seen.after, "that is done in memory alone, and these draws are stored")
+    return Carried(seen.axes, {}, {}, {**seen.left_out, **again})
 
 
 def _margin(seen: Seen, state: State, natural: Statistics) -> np.ndarray:
@@ -359,8 +382,13 @@ def _margin(seen: Seen, state: State, natural: Statistics) -> np.ndarray:
     family = seen.family
     if not family.in_nats:
         # in the cost's own coordinates, where it has any
-        family = GaussianCost({s: c.transform for s, c in family.coordinates.items()}).family(seen.draws, seen.plain)
+        cost = GaussianCost({s: c.transform for s, c in family.coordinates.items()})
+        family = family_of(cost, seen.draws, seen.plain)
         natural, _ = family.natural(mean_statistics(family, seen.plain.groups, state))
     groups = acting(family, seen.plain.groups)
-    pairs = ((problem_of(family, groups, natural, items)[0], items) for items in blocks(family, groups))
-    return np.concatenate([margins(some, {name: state[name].at(items) for name in groups}) for some, items in pairs])
+
+    def of(here: Family, items: slice) -> tuple[np.ndarray, None]:
+        labels = {name: state[name].at(items) for name in groups}
+        return margins(problem_of(here, groups, natural, items)[0], labels), None
+
+    return np.concatenate(passed(family, blocks(family, groups), of)[0])

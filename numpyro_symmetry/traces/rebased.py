@@ -5,6 +5,7 @@ Knows elements and how they act on arrays; not how they were found.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -12,17 +13,18 @@ import numpy as np
 import xarray as xr
 from jax import Array
 
-from numpyro_symmetry.assignment.family import Coordinate, Cost, Natural, objective_of
+from numpyro_symmetry.assignment.family import Coordinate, Cost, Natural, State, family_of, objective_of
+from numpyro_symmetry.assignment.passes import is_stored, opened
 from numpyro_symmetry.assignment.side import Side
-from numpyro_symmetry.containers import read
+from numpyro_symmetry.containers import read, write_by_region
 from numpyro_symmetry.symmetry import Element, PlainView, Symmetry, SymmetryError, inverse
-from numpyro_symmetry.symmetry.arguments import as_array, as_key, refuse_masked, refuse_tracers
+from numpyro_symmetry.symmetry.arguments import as_array, as_flag, as_key, refuse_masked, refuse_tracers
 from numpyro_symmetry.symmetry.axes import AxisEntry
 from numpyro_symmetry.symmetry.families import by_site
 from numpyro_symmetry.symmetry.hard import from_element, to_element
 from numpyro_symmetry.symmetry.pytrees import comes_by_site
 from numpyro_symmetry.symmetry.shown import as_html
-from numpyro_symmetry.traces.acting import act, refuse_no_labels, rename
+from numpyro_symmetry.traces.acting import act, by_chunk, refuse_no_labels, rename
 from numpyro_symmetry.traces.costs import refuse_no_cost
 from numpyro_symmetry.traces.deterministic import NOTHING, Carried
 from numpyro_symmetry.traces.null import Null
@@ -182,6 +184,34 @@ class Rebased(NamedTuple):
         )
         return _Move(drawn, None, None, undone=False).of(self.data)
 
+    def to_zarr(self, path: Any, *, progress_bar: bool = True) -> None:
+        """Write ``data`` to a zarr store, a region of draws at a time; what is there already is left as it is.
+
+        Each group gets a variable ``is_complete`` over its regions. A store of which some are not is refused by
+        `rebase` and the like; `to_zarr` with the same path, of the same draws relabelled alike, writes those alone.
+
+        Parameters
+        ----------
+        path
+            Of the store: a path, or whatever else ``xarray.Dataset.to_zarr`` takes.
+        progress_bar
+            Whether to show one.
+
+        Raises
+        ------
+        SymmetryError
+            If there is a store at that path that holds anything else.
+        TypeError
+            If the draws came in a container without named dimensions.
+        ImportError
+            If Dask or zarr is not installed: they are the extra ``dask``.
+        """
+        known = hashlib.sha256(self.objective.tobytes())
+        for part in from_element(self.elements).values():
+            for x in part:
+                known.update(b"" if x is None else np.ascontiguousarray(x).tobytes())
+        write_by_region(self.data, path, known.hexdigest()[:16], progress_bar=as_flag(progress_bar, "progress_bar"))
+
     def score(self, data: Any, cost: Cost) -> float:
         """Mean objective of these labels under another cost, nats a draw, larger is better.
 
@@ -198,14 +228,14 @@ class Rebased(NamedTuple):
             If the draws are not as many as were rebased.
         """
         refuse_no_cost(cost)
-        trace = read(data, self.symmetry, len(self.objective.shape))
+        trace = read(data, self.symmetry, len(self.objective.shape), lazily=True)
         if trace.leading != self.objective.shape:
             raise SymmetryError(
                 f"data has leading dimensions {trace.leading}, and the labels are of draws {self.objective.shape}: "
                 "pass the draws as they were before rebasing."
             )
-        plain, pieces = self.view.symmetry, self.view.open(trace.flat(list(self.view.shapes)))
-        family = cost.family(Side({name: pieces[name] for name in plain.axes}, leading=trace.leading), plain)
+        plain, pieces = self.view.symmetry, opened(trace.flat(list(self.view.shapes)), self.view)
+        family = family_of(cost, Side({name: pieces[name] for name in plain.axes}, leading=trace.leading), plain)
         return objective_of(family, plain.groups, self.view.parts(self.elements))
 
     def __repr__(self) -> str:
@@ -241,7 +271,7 @@ class _Move:
         """Values of any container, moved."""
         if type(values) is dict and comes_by_site(values, self.out.symmetry.axes):
             return self._of_sites(values)
-        trace = read(values, self.out.symmetry, len(self.leading))
+        trace = read(values, self.out.symmetry, len(self.leading), lazily=True)
         if trace.leading != self.leading:
             raise SymmetryError(f"The container has leading dimensions {trace.leading}; expected {self.leading}.")
         some = {site: value for site, value in trace.values.items() if self._is_named(site)}
@@ -253,7 +283,9 @@ class _Move:
     def _of_sites(self, values: dict[str, Any]) -> dict[str, Any]:
         refuse_masked(values)
         moved, on_axes = {}, {}
-        for site, value in values.items():
+        arrays = {site: _array_of(value, f"Site {site!r}") for site, value in values.items()}
+        lazily = any(is_stored(array) for array in arrays.values())
+        for site, array in arrays.items():
             if site in self.gone and set(self.out.symmetry.axes) <= set(values):
                 continue
             if site in self.gone:
@@ -261,9 +293,6 @@ class _Move:
                     f"Site {site!r} could not be computed again from relabelled values "
                     f"({self.out.carried.left_out[site]}): name its axes, axes={{{site!r}: (...)}}."
                 )
-            if isinstance(value, xr.DataArray):
-                value = value.transpose(*(dim for dim in ("chain", "draw", "sample") if dim in value.dims), ...)
-            array = np.asarray(as_array(value, f"Site {site!r}"))
             if not self._is_named(site):
                 moved[site] = array
                 continue
@@ -272,15 +301,17 @@ class _Move:
                     f"Site {site!r} has shape {array.shape}; expected the draws' leading dimensions {self.leading} in "
                     "front."
                 )
-            moved[site] = array.reshape(-1, *array.shape[len(self.leading) :])
+            moved[site] = _by_dask(array) if lazily else array.reshape(-1, *array.shape[len(self.leading) :])
             if (settled := self._settled(site, moved[site])) is None:
                 on_axes[site] = self.axes[site] if site in self.axes else self.out.symmetry.axes[site]
             else:
                 moved[site] = settled
-        moved |= act(moved, self.out.symmetry, on_axes, self.state)
+        moved |= act(moved, self.out.symmetry, on_axes, self.state, len(self.leading))
+        if lazily:
+            return moved
         return {s: x.reshape(*self.leading, *x.shape[1:]) if self._is_named(s) else x for s, x in moved.items()}
 
-    def _settled(self, site: str, flat: np.ndarray) -> np.ndarray | None:
+    def _settled(self, site: str, flat: Any) -> Any:
         """Values that no axes move: labels, and what is known of these very values; else none."""
         if site in self.labels:
             return self._renamed(site, flat)
@@ -295,10 +326,29 @@ class _Move:
                 )
         return None
 
-    def _renamed(self, site: str, flat: np.ndarray) -> np.ndarray:
+    def _renamed(self, site: str, flat: Any) -> Any:
         group = self.labels[site]
         part = self.state.get(group)
         if part is None or part.sign is not None or part.permutation.ndim > 2:
             raise SymmetryError(f"Site {site!r} holds labels of {group!r}, which is no permutation group here.")
-        refuse_no_labels(site, flat, group, part.permutation.shape[-1])
-        return rename(flat, part)
+
+        def of(labels: np.ndarray, state: State) -> np.ndarray:
+            refuse_no_labels(site, labels, group, state[group].permutation.shape[-1])
+            return rename(labels, state[group])
+
+        state = {group: part}
+        return by_chunk(of, flat, state, flat.ndim - len(self.leading)) if is_stored(flat) else of(flat, state)
+
+
+def _array_of(value: Any, where: str) -> Any:
+    """An array of NumPy, or of Dask where it is of Dask; of named dimensions those of draws come first."""
+    if isinstance(value, xr.DataArray):
+        value = value.transpose(*(dim for dim in ("chain", "draw", "sample") if dim in value.dims), ...)
+        value = value.data if value.chunks else value
+    return value if is_stored(value) else np.asarray(as_array(value, where))
+
+
+def _by_dask(array: Any) -> Any:
+    import dask.array as da
+
+    return da.asarray(array)

@@ -12,15 +12,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from numpyro_symmetry.assignment.family import Family, Natural, State, Statistics, acting, mean_statistics
+from numpyro_symmetry.assignment.family import Family, Natural, State, Statistics, acting, blocks, mean_statistics
+from numpyro_symmetry.assignment.passes import held, passed
 from numpyro_symmetry.assignment.place import place
 from numpyro_symmetry.assignment.problem import move
 from numpyro_symmetry.symmetry import Group
 from numpyro_symmetry.symmetry.hard import concatenate
 
 MAX_ROUNDS = 100
-# searches from several starts look at no more draws than this
-_MAX_DRAWS_TO_START = 1000
+# searches from several starts look at no more draws than this, and at no more numbers unless draws are very large
+_MAX_DRAWS_TO_START, _MIN_DRAWS_TO_START, _MAX_NUMBERS = 1000, 50, 2**28
 # a gain below this, in nats for a draw and relative to the objective, is rounding
 _TOLERANCE = 1e-9
 # the same between searches, whose sums are of statistics in single precision where the draws are
@@ -126,9 +127,11 @@ def search(
     Relabelling
         Of all draws.
     """
-    some = np.sort(rng.permutation(family.num_draws)[:_MAX_DRAWS_TO_START])
-    thin = family._replace(statistics=lambda items: family.statistics(some[items]), num_draws=len(some))
     one = family.statistics(np.array([0])).values()
+    most = max(_MIN_DRAWS_TO_START, _MAX_NUMBERS // max(1, sum(x.size for x in one)))
+    some = np.sort(rng.permutation(family.num_draws)[: min(_MAX_DRAWS_TO_START, most)])
+    here = family if family.over is None else _read(family, some)
+    thin = here._replace(statistics=lambda items: here.statistics(some[items]), num_draws=len(some))
     tolerance = _TOLERANCE_SINGLE if any(x.dtype == np.float32 for x in one) else _TOLERANCE
 
     def likelier(best: Relabelling, found: Relabelling) -> Relabelling:
@@ -143,6 +146,12 @@ def search(
     return relabel(family, groups, family.natural(means), effort)
 
 
+def _read(family: Family, some: np.ndarray) -> Family:
+    """The family of stored draws of which some are in memory."""
+    assert family.over is not None
+    return family.over.make(held(family.over.source.at(some), some, family.num_draws))
+
+
 def _round(
     family: Family,
     groups: dict[str, Group],
@@ -151,16 +160,17 @@ def _round(
     old: State | None,
     effort: Effort,
 ) -> tuple[State, np.ndarray, Statistics, bool]:
-    objective = np.full(family.num_draws, -partition)
-    totals = {name: np.zeros(eta.shape) for name, eta in natural.items()}
-    parts: list[State] = []
-    for items, found, solution in place(family, groups, natural, effort.method, effort.seed, old):
+    def placed(here: Family, items: slice) -> tuple[tuple[State, np.ndarray], Statistics]:
+        (one,) = place(here, groups, natural, effort.method, effort.seed, old, [items])
+        objective, totals = np.full(items.stop - items.start, -partition), {}
         for name, eta in natural.items():
-            moved = move(found[name], family.axes[name], solution.state)
-            objective[items] += moved.reshape(len(moved), -1) @ eta.ravel().astype(moved.dtype)
-            totals[name] += moved.sum(0, dtype=float)
-        objective[items] += family.carrier(found)
-        parts.append(solution.state)
-    state = {name: concatenate([part[name] for part in parts]) for name in groups}
+            moved = move(one.found[name], here.axes[name], one.solution.state)
+            objective += moved.reshape(len(moved), -1) @ eta.ravel().astype(moved.dtype)
+            totals[name] = moved.sum(0, dtype=float)
+        return (one.solution.state, objective + here.carrier(one.found)), totals
+
+    kept, totals = passed(family, blocks(family, groups), placed)
+    state = {name: concatenate([part[name] for part, _ in kept]) for name in groups}
+    objective = np.concatenate([part for _, part in kept])
     changed = old is None or not all(state[name].is_same(old[name]).all() for name in groups)
     return state, objective, {name: total / family.num_draws for name, total in totals.items()}, changed

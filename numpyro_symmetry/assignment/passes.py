@@ -1,0 +1,377 @@
+"""Passes over draws: something of a block of them at a time, and sums over blocks in their order.
+
+Blocks are the same for draws in memory and for draws that Dask reads, and so are windows of a fixed number of blocks.
+Sums are over the blocks of a window, then over windows: they are the same number for number, however the draws are
+stored and whoever adds up. What is in memory is worked on window after window; of what is stored, each window is a
+task, run by whichever of Dask's schedulers the caller has chosen. Knows arrays and Dask; nothing of what is computed.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import sys
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from numpyro_symmetry.assignment.chunks import CHUNK, slices
+from numpyro_symmetry.symmetry import PlainView, SymmetryError
+
+Arrays = dict[str, Any]
+# read, and worked on, at a time; few enough to be held, and enough for chunks not to be read again for each block
+_BLOCKS_IN_A_WINDOW = 8
+
+
+def is_stored(array: Any) -> bool:
+    """Whether Dask reads an array."""
+    return hasattr(array, "__dask_graph__")
+
+
+# ---- draws that are not in memory --------------------------------------------------------------------------------
+
+
+class Source(NamedTuple):
+    """Where draws are read from.
+
+    Attributes
+    ----------
+    arrays
+        Site -> array ``(*leading, *event)`` of Dask, or of NumPy.
+    leading
+        ``(draw,)`` or ``(chain, draw)``.
+    view
+        Into which pieces draws are cut once they are read, if into any.
+    """
+
+    arrays: Mapping[str, Any]
+    leading: tuple[int, ...]
+    view: PlainView | None = None
+
+    def draws(self) -> Arrays:
+        """Each of them as an array ``(draw, *event)``, of which only what is asked for is read."""
+        size = math.prod(self.leading)
+        return {name: Stored(self, name, (size, *x.shape[1:]), x.dtype) for name, x in self.blank().items()}
+
+    def only(self, names: Collection[str]) -> Source:
+        """Where some of them are read from, and no more than these take."""
+        return self._replace(arrays={site: x for site, x in self.arrays.items() if site in self._sites(names)})
+
+    def _sites(self, names: Collection[str]) -> set[str]:
+        found = set(names)
+        for stack in () if self.view is None else self.view.whole.stacks.values():
+            if any(name.split("#")[0] == stack.name for name in names):
+                found |= set(stack.sites)
+        return found
+
+    def opened(self, values: Arrays) -> Arrays:
+        """Draws by site, cut into pieces."""
+        return values if self.view is None else self.view.open(values)
+
+    def blank(self) -> Arrays:
+        """What one draw looks like, without reading any."""
+        lead = len(self.leading)
+        return self.opened({site: np.ones((1, *x.shape[lead:]), x.dtype) for site, x in self.arrays.items()})
+
+    def parts(self, items: slice) -> dict[str, list[Any]]:
+        """Some of the draws by site, chain by chain, not yet read."""
+        return {site: [x[at] for at in self._along_chains(items)] for site, x in self.arrays.items()}
+
+    def at(self, items: slice | np.ndarray) -> Arrays:
+        """Some of the draws, of ascending indices, read."""
+        if isinstance(items, slice):
+            return self.opened(joined(computed(self.parts(items), self)))
+        from dask.delayed import delayed
+
+        # those that lie close together at once, and of these no more than are asked for are kept
+        span = max(1, CHUNK * _BLOCKS_IN_A_WINDOW // max(1, sum(x[0].size for x in self.blank().values())))
+        runs = np.split(items, np.flatnonzero(np.diff(items // span)) + 1)
+        tasks = [delayed(_chosen)(self.parts(slice(run[0], run[-1] + 1)), run - run[0]) for run in runs]
+        found = list(_a_few_at_a_time(tasks, self))
+        return self.opened({site: np.concatenate([part[site] for part in found]) for site in self.arrays})
+
+    def _along_chains(self, items: slice) -> Iterator[Any]:
+        num_draws = self.leading[-1]
+        for chain in range(items.start // num_draws, -(-items.stop // num_draws)):
+            low, high = (min(max(k - chain * num_draws, 0), num_draws) for k in (items.start, items.stop))
+            yield (*np.unravel_index(chain, self.leading[:-1]), slice(low, high))
+
+
+def opened(draws: Arrays, view: PlainView) -> Arrays:
+    """The pieces of draws by site; of stored ones, of those that are asked for."""
+    source = next((x.source for x in draws.values() if isinstance(x, Stored)), None)
+    return view.open(draws) if source is None else source._replace(view=view).draws()
+
+
+def joined(parts: Mapping[str, Sequence[np.ndarray]]) -> Arrays:
+    """Draws of several chains as one array, in the order of memory in which all of them would be."""
+    return {s: np.ascontiguousarray(some[0] if len(some) == 1 else np.concatenate(some)) for s, some in parts.items()}
+
+
+def _chosen(parts: Mapping[str, Sequence[np.ndarray]], items: np.ndarray) -> Arrays:
+    return {site: x[items] for site, x in joined(parts).items()}
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Draws ``(draw, *event)`` of one name, of which those that are asked for are read."""
+
+    source: Source
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, items: Any) -> np.ndarray:
+        return _taken(items, len(self), lambda some: self.source.only([self.name]).at(some)[self.name])
+
+
+@dataclass(frozen=True)
+class Held:
+    """Draws ``(draw, *event)`` of which some were read: a slice of them, or those of ascending indices."""
+
+    values: np.ndarray
+    items: slice | np.ndarray
+    shape: tuple[int, ...]
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Type of the values."""
+        return self.values.dtype
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, items: Any) -> np.ndarray:
+        return _taken(items, len(self), self._of)
+
+    def _of(self, items: slice | np.ndarray) -> np.ndarray:
+        if isinstance(items, slice) and isinstance(self.items, slice):
+            if self.items.start <= items.start and items.stop <= self.items.stop:
+                return self.values[items.start - self.items.start : items.stop - self.items.start]
+        else:
+            wanted, here = (np.r_[some] if isinstance(some, slice) else some for some in (items, self.items))
+            if np.isin(wanted, here).all():
+                return self.values[np.searchsorted(here, wanted)]
+        raise SymmetryError(
+            "These draws are not in memory, and are read a few at a time: a cost may look at those alone that its "
+            "statistics are asked for."
+        )
+
+
+def _taken(items: Any, size: int, read: Callable[[slice | np.ndarray], np.ndarray]) -> np.ndarray:
+    """What indexing an array by draws gives."""
+    if isinstance(items, int | np.integer):
+        return read(np.array([items]))[0]
+    if not isinstance(items, slice):
+        return read(np.asarray(items))
+    start, stop, step = items.indices(size)
+    return read(slice(start, max(start, stop)) if step == 1 else np.arange(start, stop, step))
+
+
+def held(parts: Arrays, items: slice | np.ndarray, num_draws: int) -> Arrays:
+    """Some of so many draws, as if all were there."""
+    return {name: Held(x, items, (num_draws, *x.shape[1:])) for name, x in parts.items()}
+
+
+def computed(lazy: Any, source: Source | None = None) -> Any:
+    """What Dask has to compute, computed; of anything else nothing is.
+
+    Raises
+    ------
+    SymmetryError
+        If a chunk of the source's arrays cannot be read, naming it.
+    """
+    need("dask")
+    from dask.base import compute
+
+    try:
+        return compute(lazy)[0]
+    except SymmetryError:
+        raise
+    except Exception as error:
+        if source is not None and (where := _unreadable(source)):
+            raise SymmetryError(
+                f"{where} cannot be read ({type(error).__name__}: {error}). Write it again, or leave those draws out: "
+                "data.isel(draw=...)."
+            ) from error
+        raise
+
+
+def _unreadable(source: Source) -> str:
+    """The first chunk of some arrays that cannot be read, in words; nothing if there is none."""
+    names = ("chain", "draw") if len(source.leading) > 1 else ("draw",)
+    for site, array in source.arrays.items():
+        if not is_stored(array):
+            continue
+        for index in np.ndindex(*array.numblocks):
+            try:
+                array.blocks[index].compute()
+            except Exception:
+                starts = [sum(sizes[:k]) for sizes, k in zip(array.chunks, index, strict=True)]
+                ends = [start + sizes[k] for start, sizes, k in zip(starts, array.chunks, index, strict=True)]
+                draws = ", ".join(f"{n} {a} to {b - 1}" for n, a, b in zip(names, starts, ends, strict=False))
+                return f"Chunk {index} of site {site!r} ({draws})"
+    return ""
+
+
+def need(*packages: str) -> None:
+    """Refuse to go on without packages that draws larger than memory take.
+
+    Raises
+    ------
+    ImportError
+        Naming the package and the extra that installs it.
+    """
+    for name in packages:
+        if find_spec(name) is None:
+            raise ImportError(
+                f"Draws that are larger than memory take {name}, which is not installed: "
+                "pip install 'numpyro-symmetry[dask]'."
+            )
+
+
+# ---- passes ------------------------------------------------------------------------------------------------------
+
+
+class Over(NamedTuple):
+    """What a pass is over, where it is stored: where it is read from, and what is made of the draws that were."""
+
+    source: Source
+    make: Callable[[Arrays], Any]
+
+
+def over(subject: Any) -> Over | None:
+    """How to read what a pass is over; ``None`` if that is in memory."""
+    if isinstance(subject, Stored):
+        name = subject.name
+        return Over(subject.source.only([name]), lambda arrays: arrays[name])
+    return getattr(subject, "over", None)
+
+
+# what to do with what a pass is over and some of its draws: what is kept, and what is summed
+Work = Callable[[Any, slice], tuple[Any, Any]]
+
+
+def passed(subject: Any, blocks: Sequence[slice], work: Work) -> tuple[list[Any], Any]:
+    """Work on every block of draws.
+
+    Parameters
+    ----------
+    subject
+        Draws, or what is read off them: an array, a `Side`, a `Family`.
+    blocks
+        Which draws to work on at a time, in order.
+    work
+        The subject, of which only the block can be relied on to be there, and the block -> what is kept, and what is
+        summed: arrays by name, an array or ``None``. It holds no draws itself.
+
+    Returns
+    -------
+    kept, total
+        For every block, and over all of them.
+    """
+    windows = [blocks[k : k + _BLOCKS_IN_A_WINDOW] for k in range(0, len(blocks), _BLOCKS_IN_A_WINDOW)]
+    stored = over(subject)
+    kept: list[Any] = []
+    total = None
+    if stored is None:
+        for window in windows:
+            here, part = _of_window(work, subject, window)
+            kept, total = kept + here, _added(total, part)
+        return kept, total
+    from dask.delayed import delayed
+
+    # the same for every window, and so sent once
+    shared = delayed(partial(_of_stored, work, stored.make, stored.source._replace(arrays={})))
+    run = delayed(operator.call)
+    tasks = [run(shared, stored.source.parts(slice(here[0].start, here[-1].stop)), here) for here in windows]
+    for here, part in _a_few_at_a_time(tasks, stored.source):
+        kept, total = kept + here, _added(total, part)
+    return kept, total
+
+
+def _a_few_at_a_time(tasks: Sequence[Any], source: Source) -> Iterator[Any]:
+    """Tasks in order, no more at once than there are threads: Dask would read the draws of others far ahead of them."""
+    count = _num_threads()
+    for k in range(0, len(tasks), count):
+        yield from computed(list(tasks[k : k + count]), source)
+
+
+def _num_threads() -> int:
+    """How many threads Dask works on: those of a cluster's workers where there is one."""
+    from dask import config
+    from dask.system import CPU_COUNT
+
+    if "distributed" in sys.modules:
+        from distributed import default_client
+
+        with suppress(ValueError):
+            threads: Any = default_client().nthreads()
+            return max(1, sum(threads.values()))
+    return config.get("num_workers", None) or CPU_COUNT
+
+
+def _of_stored(
+    work: Work,
+    make: Callable[[Arrays], Any],
+    source: Source,
+    parts: Mapping[str, Sequence[np.ndarray]],
+    window: Sequence[slice],
+) -> tuple[list[Any], Any]:
+    """Work on the blocks of a window that was read."""
+    items = slice(window[0].start, window[-1].stop)
+    there = held(source.opened(joined(parts)), items, math.prod(source.leading))
+    return _of_window(work, make(there), window)
+
+
+def _of_window(work: Work, subject: Any, window: Sequence[slice]) -> tuple[list[Any], Any]:
+    kept, total = [], None
+    for items in window:
+        one, part = work(subject, items)
+        kept.append(one)
+        total = _added(total, part)
+    return kept, total
+
+
+def _added(total: Any, part: Any) -> Any:
+    if total is None or part is None:
+        return part if total is None else total
+    return {name: total[name] + x for name, x in part.items()} if isinstance(part, dict) else total + part
+
+
+def each(values: Any, of: Callable[[np.ndarray], Any]) -> list[Any]:
+    """Something of every block of an array ``(draw, *event)``."""
+    return passed(values, blocks_of(values), lambda here, items: (of(_block(here, items)), None))[0]
+
+
+def summed(values: Any, of: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    """The sum over all blocks of an array ``(draw, *event)`` of something of each."""
+    return passed(values, blocks_of(values), lambda here, items: (None, of(_block(here, items))))[1]
+
+
+def _block(values: Any, items: slice) -> np.ndarray:
+    # in one order, on which sums depend
+    return np.ascontiguousarray(values[items])
+
+
+def blocks_of(values: Any) -> list[slice]:
+    """Which draws of an array ``(draw, *event)`` are worked on at a time."""
+    return list(slices(len(values), math.prod(values.shape[1:])))

@@ -1,0 +1,114 @@
+"""Containers with named dimensions, written to zarr a region of draws at a time: what was cut short is taken up.
+
+A variable of each group says which of its regions are complete, and is written after them. Knows groups, dimensions and
+xarray's writer; no relabelling and no format.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import xarray as xr
+from tqdm import tqdm
+
+from numpyro_symmetry.assignment.chunks import CHUNK
+from numpyro_symmetry.assignment.passes import need
+from numpyro_symmetry.containers.labelled import COMPLETE, DRAWS, MARK, groups_of
+from numpyro_symmetry.symmetry import SymmetryError
+
+_REGION = f"{COMPLETE}_region"
+# chunks to a region: enough for all cores, few enough that little is done again
+_CHUNKS_IN_A_REGION = 8
+
+
+class _Group(NamedTuple):
+    """A group in chunks that its regions do not share: its data, and along what and by how much it is cut."""
+
+    data: xr.Dataset
+    dim: str | None
+    step: int
+
+
+def write_by_region(data: Any, path: Any, mark: str, *, progress_bar: bool = True) -> None:
+    """Write a container to zarr, but for what is there already.
+
+    Parameters
+    ----------
+    data
+        ``xarray.Dataset``, ``DataTree`` or ``InferenceData``.
+    path
+        Of the store.
+    mark
+        What tells these draws from others: a store that was begun with another one is not taken up.
+    progress_bar
+        Whether to show one.
+
+    Raises
+    ------
+    SymmetryError
+        If there is something else at that path.
+    ImportError
+        If Dask or zarr is not installed.
+    """
+    need("dask", "zarr")
+    groups = {name: _cut(dataset, mark) for name, dataset in groups_of(data).items()}
+    # those that say what they are come first, so that a store which was hardly begun is known again
+    groups = dict(sorted(groups.items(), key=lambda pair: pair[1].dim is None))
+    todo = [(name, number) for name, group in groups.items() for number in _missing(group, name, path)]
+    for name, number in tqdm(todo, desc="writing", unit="region", disable=not progress_bar):
+        group, where = groups[name], name or None
+        start = number * group.step
+        assert group.dim is not None
+        region = slice(start, min(start + group.step, group.data.sizes[group.dim]))
+        fixed = [name for name, x in group.data.variables.items() if group.dim not in x.dims]
+        group.data.drop_vars(fixed).isel({group.dim: region}).to_zarr(path, group=where, region={group.dim: region})
+        # only now: whatever ends a run ends it before this
+        done = xr.Dataset({COMPLETE: (_REGION, [True])})
+        done.to_zarr(path, group=where, region={_REGION: slice(number, number + 1)})
+
+
+def _cut(dataset: xr.Dataset, mark: str) -> _Group:
+    dataset = dataset.drop_encoding().drop_vars(COMPLETE, errors="ignore")
+    dim = next((dim for dim in DRAWS[::-1] if dim in dataset.dims), None)
+    if dim is None:
+        return _Group(dataset.load(), None, 0)
+    drawn = [x for x in dataset.variables.values() if dim in x.dims]
+    numbers = sum(math.prod(n for d, n in x.sizes.items() if d not in DRAWS) for x in drawn)
+    draws = max(1, min(dataset.sizes[dim], CHUNK // max(1, numbers)))
+    sizes = {str(d): -1 for x in drawn for d in x.dims} | {d: 1 for d in DRAWS if d in dataset.dims} | {dim: draws}
+    step = draws * max(1, _CHUNKS_IN_A_REGION // dataset.sizes.get("chain", 1))
+    complete = xr.Variable(_REGION, np.zeros(-(-dataset.sizes[dim] // step), bool), encoding={"chunks": (1,)})
+    # what has no draws is written beforehand
+    fixed = {name: x.load() for name, x in dataset.data_vars.items() if dim not in x.dims}
+    marked = dataset.chunk(sizes).assign({**fixed, COMPLETE: complete})
+    return _Group(marked.assign_attrs({MARK: f"{mark}, {step} draws to a region"}), dim, step)
+
+
+def _missing(group: _Group, name: str, path: Any) -> Iterator[int]:
+    """Which regions of a group are not there; all else of it is written where it is not."""
+    there = _there(path, name)
+    if group.dim is not None and there is not None and there.attrs.get(MARK) != group.data.attrs[MARK]:
+        raise SymmetryError(
+            f"There is a store at {str(path)!r} that is no beginning of these draws: it holds others, or they were "
+            "relabelled otherwise. Delete it, or write to another path."
+        )
+    if there is None or not set(group.data.variables) <= set(there.variables):
+        with warnings.catch_warnings():
+            # zarr's of its own third format: without consolidated metadata xarray would warn whoever reads the store
+            warnings.filterwarnings("ignore", "Consolidated metadata is currently not part")
+            group.data.to_zarr(path, group=name or None, mode="a", compute=False)
+        there = group.data
+    if group.dim is not None:
+        yield from map(int, np.flatnonzero(~there[COMPLETE].values))
+
+
+def _there(path: Any, name: str) -> xr.Dataset | None:
+    """A group of a store, if there is one."""
+    try:
+        return xr.open_zarr(path, group=name or None, consolidated=False, chunks=None)
+    except FileNotFoundError:
+        return None

@@ -1,0 +1,67 @@
+"""rebase on clusters of two workers: the same numbers as in memory, and a worker that dies is survived."""
+
+import os
+import signal
+
+import dask.array as da
+import numpy as np
+import pytest
+import xarray as xr
+
+distributed = pytest.importorskip("distributed")
+
+from numpyro_symmetry import rebase, report  # noqa: E402
+from tests.support.stored import assert_same, dataset  # noqa: E402
+from tests.support.traces import MIXTURE, mixture  # noqa: E402
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Port .* is already in use"),
+    pytest.mark.filterwarnings("ignore:Sending large graph"),
+]
+
+
+def deadly(block, path=""):
+    """A chunk whose first reader dies of it."""
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return block
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def cluster(**options):
+    return distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, **options)
+
+
+def test_threads_of_two_workers():
+    data = dataset(mixture(2, 30)[0])
+    eager = rebase(data, MIXTURE)
+    with cluster(processes=False) as workers, distributed.Client(workers):
+        stored = data.chunk(chain=1, draw=8)
+        lazy = rebase(stored, MIXTURE)
+        assert_same(lazy, eager)
+        assert repr(report(stored, lazy).rows) == repr(report(data, eager).rows)
+        # draws that the workers hold
+        held = stored.persist()
+        assert_same(rebase(held, MIXTURE, null=False), rebase(data, MIXTURE, null=False))
+
+
+def test_processes_one_of_which_dies(tmp_path):
+    data = dataset(mixture(2, 30)[0])
+    eager = rebase(data, MIXTURE, null=False)
+    chunked = data.chunk(chain=1, draw=15)
+    fatal = chunked["loc"].data.map_blocks(deadly, path=str(tmp_path / "died"), dtype=float, meta=np.empty((0, 0, 0)))
+    with cluster() as workers, distributed.Client(workers):
+        before = {worker.pid for worker in workers.workers.values()}
+        lazy = rebase(chunked.assign(loc=(chunked["loc"].dims, fatal)), MIXTURE, null=False)
+        assert (tmp_path / "died").exists()
+        assert {worker.pid for worker in workers.workers.values()} != before
+        assert_same(lazy, eager)
+
+
+def test_an_array_made_on_dask_needs_no_store():
+    data = xr.Dataset(
+        {"loc": (("chain", "draw", "k"), da.random.RandomState(0).normal(size=(2, 20, 2), chunks=(1, 7, 2)))}
+    )
+    out = rebase(data, MIXTURE.restrict(sites=["loc"]), null=False)
+    assert_same(out, rebase(data.compute(), MIXTURE.restrict(sites=["loc"]), null=False))
