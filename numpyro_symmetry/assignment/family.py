@@ -14,9 +14,9 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from numpyro_symmetry.assignment.chunks import slices
 from numpyro_symmetry.assignment.problem import Problem, Term, move
 from numpyro_symmetry.assignment.side import Arrays, Side
+from numpyro_symmetry.chunks import slices
 from numpyro_symmetry.symmetry import Group, Hard, Symmetry
 from numpyro_symmetry.symmetry.axes import Axis
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
-from numpyro_symmetry.assignment.chunks import slices
+from numpyro_symmetry.chunks import slices
 from numpyro_symmetry.traces.mixing import autocorrelation_time, autocovariance, integrated
 
 # blocks to a chain: as many as four autocorrelation times each leave room for

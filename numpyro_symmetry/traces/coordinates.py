@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 from scipy import stats
 
-from numpyro_symmetry.assignment.chunks import slices
 from numpyro_symmetry.assignment.family import Coordinate
 from numpyro_symmetry.assignment.problem import axes_of
+from numpyro_symmetry.chunks import slices
 from numpyro_symmetry.containers.trace import Arrays
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
 
