@@ -167,8 +167,10 @@ def problem_of(
     return Problem(tuple(terms), groups), found
 
 
-def blocks(family: Family, groups: dict[str, Group]) -> Iterator[slice]:
-    """Slices of draws whose statistics and tables stay within memory's bound."""
+def blocks(family: Family, groups: dict[str, Group], chunk_size: int | None = None) -> Iterator[slice]:
+    """Slices of so many draws, or else of as many as have statistics and tables within memory's bound."""
+    if chunk_size is not None:
+        return slices(family.num_draws, 1, chunk_size)
     sizes = (math.prod(x.shape[1:]) for x in family.statistics(slice(0, 1)).values())
     return slices(family.num_draws, sum(sizes) + sum((g.size or 0) ** 2 for g in groups.values()))
 

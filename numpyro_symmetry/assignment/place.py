@@ -32,6 +32,7 @@ def place(
     method: str,
     seed: int | np.random.SeedSequence,
     before: State | None = None,
+    chunk_size: int | None = None,
 ) -> Iterator[Placement]:
     """Place all draws on natural parameters.
 
@@ -47,13 +48,15 @@ def place(
         As for `solve`; the same seed for every chunk.
     before
         Where draws are already: none of them ends lower.
+    chunk_size
+        How many of them are in memory together; by default as many as fit.
 
     Yields
     ------
     Placement
         A chunk, in order.
     """
-    for items in blocks(family, groups):
+    for items in blocks(family, groups, chunk_size):
         problem, found = problem_of(family, groups, natural, items)
         nothing = Solution({}, *(np.full(items.stop - items.start, value) for value in (True, 0, True)))
         solution = solve(problem, method, np.random.default_rng(seed)) if groups else nothing

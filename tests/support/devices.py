@@ -25,6 +25,7 @@ from numpyro.infer import SVI, Trace_ELBO
 from numpyro.infer.autoguide import AutoNormal
 
 from numpyro_symmetry import AutoConditional, AutoSymmetrized, Symmetry, mutual_information, run_blackjax
+from numpyro_symmetry.devices import num_parts, over_local_devices
 
 SYMMETRY = Symmetry({"w1": (None, "hidden"), "w2": ("hidden",)})
 NUM_PARTICLES, NUM_CHAINS, NUM_DRAWS = 8, 8, 20
@@ -34,8 +35,8 @@ Y = np.sin(X[:, 0])
 
 def network(x: Any, y: Any) -> None:
     """One hidden layer."""
-    w1 = numpyro.sample("w1", dist.Normal(0.0, 1.0).expand([2, 12]).to_event(2))
-    w2 = numpyro.sample("w2", dist.Normal(0.0, 1.0).expand([12]).to_event(1))
+    w1 = numpyro.sample("w1", dist.Normal(0.0, 1.0).expand([2, 4]).to_event(2))
+    w2 = numpyro.sample("w2", dist.Normal(0.0, 1.0).expand([4]).to_event(1))
     with numpyro.plate("data", len(y)):
         numpyro.sample("y", dist.Normal(jnp.tanh(x @ w1) @ w2, 0.3), obs=y)
 
@@ -57,18 +58,19 @@ def numbers() -> dict[str, np.ndarray]:
         options = {"mesh": mesh, "in_specs": over.spec, "out_specs": over.spec, "check_vma": False}
         return jax.shard_map(jax.vmap(function), **options)(keys)
 
-    guide = AutoSymmetrized(AutoNormal(network), SYMMETRY)
+    assert num_parts(over_local_devices(4)) == min(jax.local_device_count(), 4)
+    guide = AutoSymmetrized(AutoNormal(network), SYMMETRY, estimator="sequential")
     found: dict[str, Any] = {"data": fitted(guide, x, y)}
     params = {name: value for name, value in found["data"].items() if name != "losses"}
     found["particles"] = fitted(guide, X, Y, vectorize_particles=each_at_its_own)
-    conditional = AutoSymmetrized(AutoConditional(AutoNormal(network)), SYMMETRY, check=False)
+    conditional = AutoSymmetrized(AutoConditional(AutoNormal(network)), SYMMETRY, estimator="sequential", check=False)
     found["conditional"] = fitted(conditional, x, y)
     for name, data, options in (("of data", (x, y), {}), ("of draws", (X, Y), {"sharding": over})):
         bounds = guide.elbo_bounds(
             jax.random.key(1), params, *data, num_particles=16, num_permutations=4, progress_bar=False, **options
         )
         found[name] = np.array([bounds.lower, bounds.upper, bounds.base_elbo, bounds.importance_weighted])
-    table = jax.device_put(np.random.default_rng(1).normal(size=(16, 12, 12)), over)
+    table = jax.device_put(np.random.default_rng(1).normal(size=(16, 6, 6)), over)
     found["information"] = mutual_information(table, estimator="importance", rng_key=jax.random.key(2))
     assert found["information"].sharding.is_equivalent_to(over, 1)
     chains = run_blackjax(
