@@ -20,14 +20,16 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
+import optax
+from numpyro.infer import SVI, Trace_ELBO
 from numpyro.infer.autoguide import AutoNormal
 
-from numpyro_symmetry import AutoSymmetrized, Symmetry, match, mutual_information
+from numpyro_symmetry import AutoSymmetrized, DiagonalGaussian, Symmetry, match, mutual_information
 
 NUM_UNITS = 4096
 # of a table's entries and their scatter: units that overlap a little
 SPREAD = 3.0
-MODES = {"deep": (784, 512, 512, 512, 10), "wide": (243, NUM_UNITS, 1)}
+LAYERS = {"deep": (784, 512, 512, 512, 10), "wide": (243, NUM_UNITS, 1)}
 
 
 def table(num_draws: int = 1) -> jax.Array:
@@ -59,12 +61,9 @@ def network(x: jax.Array, y: jax.Array, sizes: tuple[int, ...]) -> None:
 def bounds(*sizes: int) -> float:
     """Both bounds of the ELBO of a network."""
     x, y = jnp.ones((8, sizes[0])), jnp.ones((8, sizes[-1]))
-    guide = AutoSymmetrized(AutoNormal(network), Symmetry.mlp(len(sizes) - 2, **{}) if False else symmetry_of(sizes))
-    guide.setup(jax.random.key(0), x, y, sizes)
-    params = {
-        name: jnp.full(site["value"].shape, 0.3) if name.endswith("scale") else site["value"]
-        for name, site in guide._parameters[0].items()  # pyright: ignore
-    }
+    guide = AutoSymmetrized(AutoNormal(network, init_scale=0.3), symmetry_of(sizes))
+    svi = SVI(network, guide, optax.adam(0.01), Trace_ELBO())
+    params = svi.get_params(svi.init(jax.random.key(0), x, y, sizes))
     return guide.elbo_bounds(
         jax.random.key(1), params, x, y, sizes, num_particles=2, num_permutations=8, progress_bar=False
     ).lower
@@ -76,7 +75,7 @@ def symmetry_of(sizes: tuple[int, ...]) -> Symmetry:
     return Symmetry({f"w{k}": names[k : k + 2] for k in range(len(sizes) - 1)})  # pyright: ignore
 
 
-def matched(*sizes: int, scatter: float = 0.5) -> float:
+def matched(*sizes: int, scatter: float = 0.5, gaussian: bool = False) -> float:
     """Objective of a network matched with a noisy copy of itself."""
     rng = np.random.default_rng(0)
     shapes = {f"w{k}": shape for k, shape in enumerate(zip(sizes[:-1], sizes[1:], strict=True))}
@@ -85,6 +84,10 @@ def matched(*sizes: int, scatter: float = 0.5) -> float:
     noisy = {name: x + scatter * rng.normal(size=x.shape).astype(np.float32) for name, x in target.items()}
     bound = symmetry.bind(target)
     source = bound.apply({name: rng.permutation(n) for name, n in bound.sizes.items()}, noisy)
+    if gaussian:
+        widths = {name: np.full_like(x, 0.5) for name, x in target.items()}
+        sides = DiagonalGaussian(target, widths), DiagonalGaussian(source, widths)
+        return float(match(*sides, symmetry).objective)
     return float(match(target, source, symmetry).objective)
 
 
@@ -94,10 +97,11 @@ CASES: dict[str, Callable[[], float]] = {
     "sequential": lambda: estimate("sequential"),
     "sequential-gradient": gradient,
     "importance": lambda: estimate("importance", num_permutations=16, bound="both"),
+    "match-gaussian": lambda: matched(*LAYERS["deep"], gaussian=True),
     "bounds-wide": lambda: bounds(8, NUM_UNITS, 1),
     "bounds-deep": lambda: bounds(8, NUM_UNITS, 64, 1),
-    "match-deep": lambda: matched(*MODES["deep"]),
-    "match-wide": lambda: matched(*MODES["wide"]),
+    "match-deep": lambda: matched(*LAYERS["deep"]),
+    "match-wide": lambda: matched(*LAYERS["wide"]),
 }
 
 
