@@ -16,7 +16,6 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 from jax.core import Tracer
 from jax.sharding import NamedSharding
@@ -116,7 +115,7 @@ def mutual_information(
                 f"log_density_flipped must have the shape of log_density, {log_density.shape}; got {tables[1].shape}."
             )
     own = jnp.diagonal(log_density, axis1=-2, axis2=-1)
-    if not isinstance(own, Tracer) and not np.isfinite(np.asarray(own)).all():
+    if not isinstance(own, Tracer) and not bool(jnp.isfinite(own).all()):
         raise ValueError("log_density is -inf on its diagonal, but the draw's own density cannot be zero.")
     together = at_once(own.shape[-1] ** 2) if chunk_size == "auto" else as_count(chunk_size, "chunk_size")
     options = (chosen, num_permutations, bound, together)
