@@ -24,6 +24,7 @@ from numpyro import handlers
 from numpyro.infer import Predictive, init_to_uniform
 from numpyro.infer.autoguide import AutoGuide, AutoGuideList
 
+from numpyro_symmetry.devices import gathered
 from numpyro_symmetry.guides.choice import Asked, choose
 from numpyro_symmetry.guides.conditional import Source
 from numpyro_symmetry.guides.density import latent_values
@@ -281,7 +282,7 @@ class AutoConditional(AutoGuide):
                 "let SVI.init run outside jit."
             )
         hold_lapack_to_one_thread()
-        source, latent, self._reasons = choose(self.model, self._asked, args, kwargs)
+        source, latent, self._reasons = choose(self.model, self._asked, *gathered((args, kwargs)))
         self._others = latent - set(source.sites) - self._drawn_around
         is_left = self._others or not isinstance(self.base, AutoGuide)
         self.base = _restricted(self.base, source.sites) if is_left else _draw_nothing
