@@ -93,8 +93,11 @@ def each_at_its_own(function: Callable[..., Any], sharding: NamedSharding | None
 
 
 def gathered(tree: Any) -> Any:
-    """Arrays that lie over several devices as arrays of NumPy, of other processes as well; all else as it is."""
-    return jax.tree.map(_gathered, tree)
+    """Arrays that lie over several devices as arrays of NumPy, of other processes as well; all else as it is.
+
+    While something is being traced everything stays where it is.
+    """
+    return tree if isinstance(jnp.zeros(()), Tracer) else jax.tree.map(_gathered, tree)
 
 
 def _gathered(value: Any) -> Any:

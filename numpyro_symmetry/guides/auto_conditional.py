@@ -154,7 +154,8 @@ class AutoConditional(AutoGuide):
 
     def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Array]:
         """Draw from the base guide, then the other sites given what it drew."""
-        args, kwargs = as_jax((args, kwargs))
+        # what is not traced is so at set-up alone, which takes the data as one array
+        args, kwargs = as_jax(gathered((args, kwargs)))
         if self.source is None:
             self._set_up(args, kwargs)
         assert self.source is not None
@@ -282,7 +283,7 @@ class AutoConditional(AutoGuide):
                 "let SVI.init run outside jit."
             )
         hold_lapack_to_one_thread()
-        source, latent, self._reasons = choose(self.model, self._asked, *gathered((args, kwargs)))
+        source, latent, self._reasons = choose(self.model, self._asked, args, kwargs)
         self._others = latent - set(source.sites) - self._drawn_around
         is_left = self._others or not isinstance(self.base, AutoGuide)
         self.base = _restricted(self.base, source.sites) if is_left else _draw_nothing
