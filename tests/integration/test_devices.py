@@ -36,7 +36,16 @@ def of_one(tmp_path_factory):
         pytest.param(2, 1),
         pytest.param(4, 1, marks=pytest.mark.slow),
         pytest.param(8, 1, marks=pytest.mark.slow),
-        pytest.param(1, 2, marks=pytest.mark.slow),
+        pytest.param(
+            1,
+            2,
+            marks=[
+                pytest.mark.slow,
+                pytest.mark.xfail(
+                    reason="SVI.run closes over data of several processes, and so does what a conditional guide compiles"
+                ),
+            ],
+        ),
     ],
 )
 def test_numbers_are_those_of_one_device(of_one, tmp_path, num_devices, num_processes):
