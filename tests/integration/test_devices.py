@@ -42,7 +42,7 @@ def of_one(tmp_path_factory):
             marks=[
                 pytest.mark.slow,
                 pytest.mark.xfail(
-                    reason="SVI.run closes over data of several processes, and so does what a conditional guide compiles"
+                    reason="SVI.run closes over data of processes, and so does what a conditional guide compiles"
                 ),
             ],
         ),
