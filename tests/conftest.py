@@ -74,7 +74,7 @@ def _share_one_context():
 
 
 def _start_in_one_program():
-    """NumPyro looks for a start operation by operation: a hundred small programs, half of what a guide's set-up costs."""
+    """NumPyro looks for a start operation by operation: a hundred small programs, half of what a set-up costs."""
     import jax
     from numpyro.infer import util
 

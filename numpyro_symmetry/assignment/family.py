@@ -14,10 +14,10 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from numpyro_symmetry.assignment.chunks import slices
 from numpyro_symmetry.assignment.passes import Over, held, over, passed
 from numpyro_symmetry.assignment.problem import Problem, Term, move
 from numpyro_symmetry.assignment.side import Arrays, Side
+from numpyro_symmetry.chunks import slices
 from numpyro_symmetry.symmetry import Group, Hard, Symmetry
 from numpyro_symmetry.symmetry.axes import Axis
 
@@ -180,8 +180,10 @@ def problem_of(
     return Problem(tuple(terms), groups), found
 
 
-def blocks(family: Family, groups: dict[str, Group]) -> list[slice]:
-    """Slices of draws whose statistics and tables stay within memory's bound."""
+def blocks(family: Family, groups: dict[str, Group], chunk_size: int | None = None) -> list[slice]:
+    """Slices of so many draws, or else of as many as have statistics and tables within memory's bound."""
+    if chunk_size is not None:
+        return list(slices(family.num_draws, 1, chunk_size))
     one = family
     if family.over is not None:
         one = family.over.make(held(family.over.source.blank(), slice(0, 1), family.num_draws))

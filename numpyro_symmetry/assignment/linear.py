@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from numpyro_symmetry.assignment.chunks import BLOCK, slices
+from numpyro_symmetry.chunks import BLOCK, slices
 from numpyro_symmetry.symmetry.arguments import refuse_tracers
 
 SOLVERS = ("auto", "scipy", "lapx")

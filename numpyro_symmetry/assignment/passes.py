@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from numpyro_symmetry.assignment.chunks import CHUNK, slices
+from numpyro_symmetry.chunks import CHUNK, slices
 from numpyro_symmetry.symmetry import PlainView, SymmetryError
 
 Arrays = dict[str, Any]

@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from numpyro_symmetry.assignment.chunks import BLOCK, slices
 from numpyro_symmetry.assignment.family import Family, Natural, State, Statistics, blocks, problem_of
 from numpyro_symmetry.assignment.problem import Solution, move
 from numpyro_symmetry.assignment.solve import solve
+from numpyro_symmetry.chunks import BLOCK, slices
 from numpyro_symmetry.symmetry import Group
 
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from numpyro_symmetry.assignment.chunks import BLOCK, slices
+from numpyro_symmetry.chunks import BLOCK, slices
 from numpyro_symmetry.symmetry import Group, Hard, Symmetry
 from numpyro_symmetry.symmetry.action import each_by_its_own, gather_axis
 from numpyro_symmetry.symmetry.axes import Axis

@@ -15,8 +15,8 @@ import numpy as np
 import xarray as xr
 from tqdm import tqdm
 
-from numpyro_symmetry.assignment.chunks import CHUNK
 from numpyro_symmetry.assignment.passes import need
+from numpyro_symmetry.chunks import CHUNK
 from numpyro_symmetry.containers.labelled import COMPLETE, DRAWS, MARK, groups_of
 from numpyro_symmetry.symmetry import SymmetryError
 

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import stats
 
-from numpyro_symmetry.assignment.chunks import slices
 from numpyro_symmetry.assignment.passes import computed, is_stored
+from numpyro_symmetry.chunks import slices
 from numpyro_symmetry.traces.mixing import autocorrelation_time, autocovariance, integrated
 
 # chunks of entries of stored draws that are read at once

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from numpyro_symmetry.assignment.chunks import slices
+from numpyro_symmetry.chunks import slices
 from numpyro_symmetry.diagnostics.chains import effective_size
 
 # a block holds so many effective draws, and fewer only where a chain has fewer

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from numpyro_symmetry.assignment.chunks import slices
 from numpyro_symmetry.assignment.passes import each, passed, summed
 from numpyro_symmetry.assignment.side import Side
+from numpyro_symmetry.chunks import slices
 from numpyro_symmetry.symmetry import PlainView, Symmetry
 from numpyro_symmetry.symmetry.hard import over
 

@@ -15,9 +15,9 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
-from numpyro_symmetry.assignment.chunks import slices
 from numpyro_symmetry.assignment.family import State
 from numpyro_symmetry.assignment.problem import axes_of, move
+from numpyro_symmetry.chunks import slices
 from numpyro_symmetry.symmetry import Hard, Symmetry
 from numpyro_symmetry.symmetry.axes import Axis
 

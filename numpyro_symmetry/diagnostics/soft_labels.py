@@ -20,10 +20,10 @@ from jax import Array
 from jax.typing import ArrayLike
 from tqdm.auto import tqdm
 
-from numpyro_symmetry.assignment.chunks import slices
 from numpyro_symmetry.assignment.family import Family, acting, problem_of
 from numpyro_symmetry.assignment.problem import Benefit, Soft, move, soften, without_signs
 from numpyro_symmetry.assignment.side import Side
+from numpyro_symmetry.chunks import slices
 from numpyro_symmetry.containers import read
 from numpyro_symmetry.diagnostics.inputs import as_rebased
 from numpyro_symmetry.entropy import log_permanent

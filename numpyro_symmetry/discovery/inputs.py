@@ -18,6 +18,7 @@ import numpy as np
 import numpyro
 from jax import Array
 
+from numpyro_symmetry.devices import gathered
 from numpyro_symmetry.models.arguments import as_model, refuse_misfit
 from numpyro_symmetry.models.parts import part_of
 from numpyro_symmetry.models.trace import run_model
@@ -79,7 +80,7 @@ def read_question(
             f"The function's arguments must be a tuple, as it is called with them: write (params,) or (params, x); got "
             f"a {type(model_args).__name__}."
         )
-    args, kwargs = as_model_arguments(model_args, model_kwargs)
+    args, kwargs = gathered(as_model_arguments(model_args, model_kwargs))
     # under jit even an array of zeros is traced
     refuse_tracers(f"{what}()", args, kwargs, rng_key, jnp.zeros(()))
     refuse_masked(_named_leaves(args, kwargs), "Argument")

@@ -2,6 +2,7 @@
 
 from numpyro_symmetry.entropy.densities import Density, Factorised, General
 from numpyro_symmetry.entropy.estimators import ESTIMATORS, Estimator, named
+from numpyro_symmetry.entropy.factorised import size_of_tables
 from numpyro_symmetry.entropy.features import FEWEST_FEATURES, enough_features, widest_site
 from numpyro_symmetry.entropy.of_draw import AUTO, information, needs_key, refusal, sequential_parts
 from numpyro_symmetry.entropy.of_table import mutual_information
@@ -31,5 +32,6 @@ __all__ = [
     "refusal",
     "sample_proposal",
     "sequential_parts",
+    "size_of_tables",
     "widest_site",
 ]

@@ -19,6 +19,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.scipy.special import logsumexp
 
+from numpyro_symmetry.chunks import at_once
 from numpyro_symmetry.entropy.densities import Part
 from numpyro_symmetry.entropy.nested import log_probability_of_identity, sample
 from numpyro_symmetry.entropy.permanent import MAX_EXACT_WIDTH, log_permanent, log_sum
@@ -30,7 +31,7 @@ from numpyro_symmetry.symmetry.arguments import as_count, as_key, is_option
 BOUNDS = ("lower", "upper", "both")
 # eight units have 40 320 relabellings, and at each of them the whole density is read
 MAX_ENUMERATED_ORDER = 50_000
-# relabelled draws that are in memory together
+# relabelled draws that are in memory together, at most
 _ELEMENTS_AT_ONCE = 128
 
 
@@ -208,7 +209,8 @@ def _summed(tables: tuple[Array, ...]) -> Array:
 
 def _map_elements(part: Part, elements: Element) -> Array:
     # checkpointed, so that training keeps one block of moved copies in memory and not all of them
-    return jax.lax.map(jax.checkpoint(part.log_ratio), elements, batch_size=_ELEMENTS_AT_ONCE)
+    together = min(_ELEMENTS_AT_ONCE, at_once(sum(value.size for value in part.draw.values())))
+    return jax.lax.map(jax.checkpoint(part.log_ratio), elements, batch_size=together)
 
 
 # ---- the sum over all elements ---------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.scipy.special import logsumexp
 
+from numpyro_symmetry.chunks import at_once, mapped
 from numpyro_symmetry.entropy.sequential import log_proposal_of_identity, sample_proposal
 from numpyro_symmetry.entropy.tables import Factors
 from numpyro_symmetry.symmetry import Element, Hard, Symmetry, permutation_of
@@ -148,9 +149,9 @@ def sample_chain(
     rng_key: Array, symmetry: Symmetry, factors: Factors, coordinates: dict[str, Array], num_samples: int
 ) -> tuple[Element, Array]:
     """Draw elements from the chain; returns them with batch ``(K,)`` and their log probabilities ``(K,)``."""
-    keys = jax.random.split(rng_key, num_samples)
+    keys, together = jax.random.split(rng_key, num_samples), at_once(size_of_tables(symmetry))
     if not _mixes(symmetry):
-        return jax.vmap(lambda key: _sample_chain(key, symmetry, factors, coordinates))(keys)
+        return mapped(lambda key: _sample_chain(key, symmetry, factors, coordinates), keys, together)
     log_last, _ = _log_mixture(symmetry, factors)
 
     def one(key: Array) -> tuple[Element, Array]:
@@ -162,7 +163,7 @@ def sample_chain(
         # blind to labels, so that an element is as probable as the identity is where the element has moved the draw to
         return element, log_chain_of_identity(symmetry, factors, symmetry.apply(element, coordinates))
 
-    return jax.vmap(one)(keys)
+    return mapped(one, keys, together)
 
 
 def _sample_signs_first(rng_key: Array, symmetry: Symmetry, factors: Factors, coordinates: dict[str, Array]) -> Element:
@@ -203,6 +204,11 @@ def _sample_chain(
         element[group] = Hard(permutation, sign).part()
         placed.append(group)
     return element, log_probability
+
+
+def size_of_tables(symmetry: Symmetry) -> int:
+    """How many numbers the tables of a symmetry's groups hold."""
+    return sum(size**2 for size in symmetry.sizes.values())
 
 
 def sum_over_signs(tables: tuple[Array, ...]) -> Array:

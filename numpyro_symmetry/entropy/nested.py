@@ -18,11 +18,13 @@ import jax.numpy as jnp
 from jax import Array
 from jax.scipy.special import logsumexp
 
+from numpyro_symmetry.chunks import at_once, mapped
 from numpyro_symmetry.entropy.factorised import (
     connected_components,
     has_exact_table,
     log_chain_of_identity,
     sample_chain,
+    size_of_tables,
     sum_over_signs,
 )
 from numpyro_symmetry.entropy.permanent import log_permanent
@@ -129,7 +131,8 @@ def sample_nested(
         element = {name: inner[name.removeprefix(f"{blocks.root}/")] for name in symmetry.groups if name != blocks.root}
         return {blocks.root: Hard(chosen[0]).part(), **element}, log_probability[0] + log_units.sum()
 
-    return jax.vmap(one)(jax.random.split(rng_key, num_samples))
+    together = at_once(n**2 + n * size_of_tables(blocks.inner))
+    return mapped(one, jax.random.split(rng_key, num_samples), together)
 
 
 class _Blocks(NamedTuple):

@@ -16,13 +16,16 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 from jax.core import Tracer
+from jax.sharding import NamedSharding
 from jax.typing import ArrayLike
 
+from numpyro_symmetry.chunks import at_once, mapped
+from numpyro_symmetry.devices import each_at_its_own, sharding_of
 from numpyro_symmetry.entropy.estimators import Estimator, check_options, named
 from numpyro_symmetry.entropy.permanent import as_log_table
+from numpyro_symmetry.symmetry.arguments import as_count
 
 
 def mutual_information(
@@ -33,6 +36,7 @@ def mutual_information(
     num_permutations: int = 8,
     bound: str = "lower",
     log_density_flipped: ArrayLike | None = None,
+    chunk_size: int | str = "auto",
 ) -> Array:
     r"""Estimate the mutual information between relabelling and draw: what symmetrizing a guide adds to its ELBO.
 
@@ -59,6 +63,8 @@ def mutual_information(
         ``"both"`` weighs the same permutations either way.
     log_density_flipped
         For signed groups, ``log_density_flipped[..., i, j] = log q_i(-u_j)``.
+    chunk_size
+        Draws that are estimated together; by default as many as fit about 16 MB of tables. Memory is in proportion.
 
     Returns
     -------
@@ -68,6 +74,10 @@ def mutual_information(
         Gradients are those of the value returned, except that ``"importance"`` does not differentiate the choice of
         permutations (self-normalised importance sampling, a bias of order 1/K) and ``"sequential"`` not the order in
         which it visits factors.
+
+    Notes
+    -----
+    Tables that lie over devices along their first axis are estimated where they lie, and so are the values.
 
     Raises
     ------
@@ -105,19 +115,32 @@ def mutual_information(
                 f"log_density_flipped must have the shape of log_density, {log_density.shape}; got {tables[1].shape}."
             )
     own = jnp.diagonal(log_density, axis1=-2, axis2=-1)
-    if not isinstance(own, Tracer) and not np.isfinite(np.asarray(own)).all():
+    if not isinstance(own, Tracer) and not bool(jnp.isfinite(own).all()):
         raise ValueError("log_density is -inf on its diagonal, but the draw's own density cannot be zero.")
-    return _of_all_draws(rng_key, tables, chosen, num_permutations, bound)
+    together = at_once(own.shape[-1] ** 2) if chunk_size == "auto" else as_count(chunk_size, "chunk_size")
+    options = (chosen, num_permutations, bound, together)
+    batch = log_density.shape[:-2]
+    keys = None if rng_key is None else jax.random.split(rng_key, math.prod(batch)).reshape(batch)
+    return _of_all_draws(keys, tables, options, sharding_of(log_density, beside=2))
 
 
-@partial(jax.jit, static_argnames=("estimator", "K", "bound"))
-def _of_all_draws(key: Array | None, tables: tuple[Array, ...], estimator: Estimator, K: int, bound: str) -> Array:
-    batch = tables[0].shape[:-2]
-    flat = tuple(table.reshape(-1, *table.shape[-2:]) for table in tables)
-    keys = None if key is None else jax.random.split(key, math.prod(batch))
-    one = partial(_of_one_draw, estimator=estimator, K=K, bound=bound)
-    values = jax.vmap(one, in_axes=(None if keys is None else 0, 0), out_axes=-1)(keys, flat)
-    return values.reshape(values.shape[:-1] + batch)
+@partial(jax.jit, static_argnames=("options", "sharding"))
+def _of_all_draws(
+    keys: Array | None,
+    tables: tuple[Array, ...],
+    options: tuple[Estimator, int, str, int],
+    sharding: NamedSharding | None,
+) -> Array:
+    estimator, K, bound, together = options
+
+    def of_draws(keys: Array | None, tables: tuple[Array, ...]) -> Array:
+        batch = tables[0].shape[:-2]
+        flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[len(batch) :]), (keys, tables))
+        values = mapped(lambda draw: _of_one_draw(draw[0], draw[1], estimator, K, bound), flat, together)
+        return values.reshape(batch + values.shape[1:])
+
+    values = each_at_its_own(of_draws, sharding, 2)(keys, tables)
+    return jnp.moveaxis(values, -1, 0) if bound == "both" else values
 
 
 def _of_one_draw(key: Array | None, tables: tuple[Array, ...], estimator: Estimator, K: int, bound: str) -> Array:

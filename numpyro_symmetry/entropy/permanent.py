@@ -85,7 +85,7 @@ def as_log_table(value: ArrayLike, name: str) -> Array:
         raise TypeError(f"{name} must hold real numbers, logarithms; got {table.dtype}.")
     if table.ndim < 2 or table.shape[-1] != table.shape[-2] or not table.size:
         raise ValueError(f"{name} expects a table (..., n, n), n at least 1; got {table.shape}.")
-    if not isinstance(table, Tracer) and (wrong := int((~(np.asarray(table) < np.inf)).sum())):
+    if not isinstance(table, Tracer) and (wrong := int((~(table < jnp.inf)).sum())):
         raise ValueError(
             f"{name} holds NaN or +inf in {wrong} of {table.size} entries; logarithms of densities are finite, "
             "or -inf for zero."

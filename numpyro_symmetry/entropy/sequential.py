@@ -88,14 +88,15 @@ def sample_proposal(
     logits = jnp.log(table) - jnp.log(_sum_of_other_rows(table, later=True).at[-1].set(1.0))
 
     def choose(is_free: Array, row: tuple[Array, Array]) -> tuple[Array, tuple[Array, Array]]:
-        logit, noise = row
+        logit, key = row
         masked = jnp.where(is_free, logit, -jnp.inf)
-        choice = jnp.argmax(masked + noise, axis=-1)
+        # a row's noise at a time, for all of it is as large as K tables
+        choice = jnp.argmax(masked + jax.random.gumbel(key, (num_samples, n), logit.dtype), axis=-1)
         log_probability = jnp.take_along_axis(masked, choice[:, None], 1)[:, 0] - logsumexp(masked, axis=-1)
         return is_free & (jnp.arange(n) != choice[:, None]), (choice, log_probability)
 
-    noise = jax.random.gumbel(rng_key, (n, num_samples, n), log_table.dtype)
-    _, (choices, log_probabilities) = jax.lax.scan(choose, jnp.ones((num_samples, n), bool), (logits, noise))
+    rows = logits, jax.random.split(rng_key, n)
+    _, (choices, log_probabilities) = jax.lax.scan(choose, jnp.ones((num_samples, n), bool), rows)
     return choices.T[:, _turns(order)], log_probabilities.sum(0)
 
 

@@ -24,6 +24,7 @@ from numpyro import handlers
 from numpyro.infer import Predictive, init_to_uniform
 from numpyro.infer.autoguide import AutoGuide, AutoGuideList
 
+from numpyro_symmetry.devices import gathered
 from numpyro_symmetry.guides.choice import Asked, choose
 from numpyro_symmetry.guides.conditional import Source
 from numpyro_symmetry.guides.density import latent_values
@@ -153,7 +154,8 @@ class AutoConditional(AutoGuide):
 
     def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Array]:
         """Draw from the base guide, then the other sites given what it drew."""
-        args, kwargs = as_jax((args, kwargs))
+        # what is not traced is so at set-up alone, which takes the data as one array
+        args, kwargs = as_jax(gathered((args, kwargs)))
         if self.source is None:
             self._set_up(args, kwargs)
         assert self.source is not None

@@ -13,13 +13,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.sharding import NamedSharding
 from tqdm.auto import tqdm
 
+from numpyro_symmetry.devices import each_at_its_own, gathered, num_parts
 from numpyro_symmetry.symmetry.arguments import refuse_masked
 
-# draws whose tables are in memory together
-_KEYS_AT_ONCE = 16
-# after so many the bar moves on
+# after so many on each device the bar moves on
 _KEYS_A_CALL = 64
 _LASTING = (bool, int, float, complex, str, bytes, np.generic)
 # what is said of a program that wants to know the numbers in its data
@@ -66,7 +66,15 @@ class Arguments(NamedTuple):
 
     def digest(self) -> tuple[Any, ...]:
         """What the numbers in the arrays are known by."""
-        return tuple((a.shape, str(a.dtype), hashlib.blake2b(np.asarray(a).tobytes()).digest()) for a in self.arrays)
+        arrays = map(np.asarray, gathered(self.arrays))
+        return tuple((a.shape, str(a.dtype), hashlib.blake2b(a.tobytes()).digest()) for a in arrays)
+
+
+class Spread(NamedTuple):
+    """How many keys are taken together, and how they lie over devices; ``None`` where nothing is said of these."""
+
+    together: int
+    sharding: NamedSharding | None = None
 
 
 class Compiled(NamedTuple):
@@ -97,6 +105,7 @@ def run_compiled(
     given: Any,
     arguments: Arguments,
     settings: tuple[Any, ...],
+    spread: Spread,
     *,
     progress_bar: bool,
 ) -> tuple[Compiled, Any]:
@@ -119,6 +128,8 @@ def run_compiled(
         The model's arguments.
     settings
         What the function depends on besides.
+    spread
+        How keys are taken.
     progress_bar
         Whether to show a bar.
 
@@ -130,50 +141,52 @@ def run_compiled(
         What the function returns, ``(n, ...)`` each, in NumPy.
     """
     # a program that was traced in another precision cannot be traced anew from the same functions
-    settings = (*settings, arguments.settings, bool(jax.config.jax_enable_x64))  # pyright: ignore
+    settings = (*settings, spread, arguments.settings, bool(jax.config.jax_enable_x64))  # pyright: ignore
     lasting = None if arguments.settings is None else settings
     fits = compiled is not None and lasting is not None and compiled.settings == lasting
     if compiled is None or not fits or (compiled.digest is not None and compiled.digest != arguments.digest()):
         function = make()
-        compiled = Compiled(lasting, None, function, _of_arrays(function, arguments))
+        compiled = Compiled(lasting, None, function, _of_arrays(function, arguments, spread))
         try:
-            return compiled, _in_batches(compiled.run, keys, given, arguments.arrays, progress_bar)
+            return compiled, _in_batches(compiled.run, keys, given, arguments.arrays, spread, progress_bar)
         except _LOOKS_AT_DATA:
-            compiled = Compiled(lasting, arguments.digest(), function, _of_constants(function, arguments))
-    return compiled, _in_batches(compiled.run, keys, given, arguments.arrays, progress_bar)
+            compiled = Compiled(lasting, arguments.digest(), function, _of_constants(function, arguments, spread))
+    return compiled, _in_batches(compiled.run, keys, given, arguments.arrays, spread, progress_bar)
 
 
-def _of_arrays(function: OfKey, arguments: Arguments) -> Callable[[Array, Any, list[Any]], Any]:
-    @jax.jit
+def _of_arrays(function: OfKey, arguments: Arguments, spread: Spread) -> Callable[[Array, Any, list[Any]], Any]:
     def run(keys: Array, given: Any, arrays: list[Any]) -> Any:
         args, kwargs = arguments.whole(arrays)
-        return jax.lax.map(lambda key: function(key, given, args, kwargs), keys, batch_size=_KEYS_AT_ONCE)
+        return jax.lax.map(lambda key: function(key, given, args, kwargs), keys, batch_size=spread.together)
 
-    return run
+    return jax.jit(each_at_its_own(run, spread.sharding, 1))
 
 
-def _of_constants(function: OfKey, arguments: Arguments) -> Callable[[Array, Any, list[Any]], Any]:
+def _of_constants(function: OfKey, arguments: Arguments, spread: Spread) -> Callable[[Array, Any, list[Any]], Any]:
     # copies: what is traced later must not see what the caller has written since
-    args, kwargs = arguments.whole([np.array(a) if isinstance(a, np.ndarray) else a for a in arguments.arrays])
-
-    @jax.jit
-    def run(keys: Array, given: Any) -> Any:
-        return jax.lax.map(lambda key: function(key, given, args, kwargs), keys, batch_size=_KEYS_AT_ONCE)
-
-    return lambda keys, given, _: run(keys, given)
+    args, kwargs = arguments.whole(
+        [np.array(a) if isinstance(a, np.ndarray) else a for a in gathered(arguments.arrays)]
+    )
+    return _of_arrays(lambda key, given, *_: function(key, given, args, kwargs), arguments, spread)
 
 
 def _in_batches(
-    run: Callable[[Array, Any, list[Any]], Any], keys: Array, given: Any, arrays: list[Any], progress_bar: bool
+    run: Callable[[Array, Any, list[Any]], Any],
+    keys: Array,
+    given: Any,
+    arrays: list[Any],
+    spread: Spread,
+    progress_bar: bool,
 ) -> Any:
     """All keys, some at a time, the last of them filled up: a remainder would be compiled apart."""
     n = len(keys)
-    size = min(n, _KEYS_A_CALL)
+    size = min(n, _KEYS_A_CALL * num_parts(spread.sharding))
     padded, arrays = keys[jnp.arange(n + -n % size) % n], [jnp.asarray(array) for array in arrays]
     parts = []
     with tqdm(total=n, disable=not progress_bar, desc="compiling", leave=False) as bar:
         for start in range(0, n, size):
-            parts.append(jax.tree.map(np.asarray, run(padded[start : start + size], given, arrays)))
+            here = jax.device_put(padded[start : start + size], spread.sharding)
+            parts.append(jax.tree.map(np.asarray, gathered(run(here, given, arrays))))
             bar.set_description("draws", refresh=False)
             bar.update(min(size, n - start))
     return jax.tree.map(lambda *x: np.concatenate(x)[:n], *parts)

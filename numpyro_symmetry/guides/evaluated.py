@@ -10,15 +10,22 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.sharding import NamedSharding
 
+from numpyro_symmetry.chunks import at_once
+from numpyro_symmetry.devices import as_sharding
+from numpyro_symmetry.entropy import size_of_tables
 from numpyro_symmetry.guides import requirements
 from numpyro_symmetry.guides.bounds import ElboBounds, Particles, summarise
-from numpyro_symmetry.guides.compiled import Arguments, run_compiled
+from numpyro_symmetry.guides.compiled import Arguments, Spread, run_compiled
 from numpyro_symmetry.guides.density import latent_values, latents_are_independent
 from numpyro_symmetry.guides.elbo import Target
 from numpyro_symmetry.guides.information import information_at
 from numpyro_symmetry.models import Trace, trace_model
 from numpyro_symmetry.symmetry.arguments import as_count, as_flag, as_key, refuse_tracers
+
+# draws whose tables are in memory together, at most
+_MOST_TOGETHER = 16
 
 
 def elbo_bounds(
@@ -28,6 +35,8 @@ def elbo_bounds(
     *args: Any,
     num_particles: int = 256,
     num_permutations: int = 16,
+    chunk_size: int | str = "auto",
+    sharding: NamedSharding | None = None,
     progress_bar: bool = True,
     **kwargs: Any,
 ) -> ElboBounds:
@@ -49,6 +58,11 @@ def elbo_bounds(
         Draws of the guide.
     num_permutations
         K of the importance estimators; more tightens both sides. Small groups are summed exactly.
+    chunk_size
+        Draws that are worked on together, on each device; by default at most 16, and fewer where units are many.
+    sharding
+        How draws lie over devices, such as ``NamedSharding(mesh, PartitionSpec("draw"))``, each of which works at its
+        own; by default all of them are where the data are. Data may lie over other axes of the same mesh.
     progress_bar
         Whether to show a bar, which also says while it is compiling.
 
@@ -65,18 +79,23 @@ def elbo_bounds(
         As for the class; if parameters, of the guide or of the model, are missing, not known, of another shape, not
         finite or outside of their constraint; if the log joint is not finite at a draw.
     TypeError, ValueError
-        If a number is not whole or less than one, or the key is none.
+        If a number is not whole or less than one, the key is none, or the devices of ``sharding`` do not divide
+        ``num_particles``.
     """
     rng_key = as_key(rng_key)
     num_particles = as_count(num_particles, "num_particles", meaning="draws of the guide")
     num_permutations = as_count(num_permutations, "num_permutations", meaning="K, which counts the identity")
     progress_bar = as_flag(progress_bar, "progress_bar")
+    sharding = as_sharding(sharding, num_particles, "num_particles")
+    together = _MOST_TOGETHER if chunk_size == "auto" else as_count(chunk_size, "chunk_size")
     refuse_tracers("elbo_bounds", rng_key, params, args, kwargs)
     if guide.layout is None:
         guide.setup(rng_key, *args, **kwargs)
     assert guide.layout is not None
     guide._refuse_wrong_parameters(params, args, kwargs, model_too=True)
 
+    if chunk_size == "auto":
+        together = min(together, at_once(size_of_tables(guide.layout.of_coordinates)))
     keys, arguments = jax.random.split(rng_key, num_particles), Arguments.of(args, kwargs)
     guide._compiled, found = run_compiled(
         guide._compiled,
@@ -85,6 +104,7 @@ def elbo_bounds(
         dict(params),
         arguments,
         (num_permutations,),
+        Spread(together, sharding),
         progress_bar=progress_bar,
     )
     particles, target = Particles(*found), guide._compiled.function

@@ -82,11 +82,13 @@ def fingerprint(values: Any) -> Array:
     if jnp.issubdtype(values.dtype, jax.dtypes.prng_key):
         values = jax.random.key_data(values)
     parts = [values.real, values.imag] if jnp.iscomplexobj(values) else [values]
-    numbers = jnp.concatenate([part.ravel().astype(jnp.float32) for part in parts])
-    shape = jnp.array([values.ndim, *values.shape], jnp.uint32)
-    bits = jnp.concatenate([shape, jax.lax.bitcast_convert_type(numbers, jnp.uint32)])
-    place = jnp.arange(len(bits), dtype=jnp.uint32)
-    return jnp.sum(_mixed(bits ^ _mixed(place + jnp.uint32(1))), dtype=jnp.uint32)
+    numbers = [jax.lax.bitcast_convert_type(part.ravel().astype(jnp.float32), jnp.uint32) for part in parts]
+    total, before = jnp.uint32(0), 1
+    # one after the other and not as one array, for data may lie over devices
+    for bits in (jnp.array([values.ndim, *values.shape], jnp.uint32), *numbers):
+        place = jnp.arange(before, before + len(bits), dtype=jnp.uint32)
+        total, before = total + jnp.sum(_mixed(bits ^ _mixed(place)), dtype=jnp.uint32), before + len(bits)
+    return total
 
 
 def _mixed(bits: Array) -> Array:

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from numpyro_symmetry.devices import gathered
 from numpyro_symmetry.discovery import check_symmetry, find_symmetry
 from numpyro_symmetry.entropy import (
     FEWEST_FEATURES,
@@ -81,6 +82,7 @@ def set_up(
     """
     drawn = latent_values(trace)
     requirements.refuse_tracers((args, kwargs, drawn))
+    args, kwargs = gathered((args, kwargs))
     model_trace = trace_model(model, args, kwargs, jax.random.key(0))
     name = type(base).__name__ if hasattr(base, "prototype_trace") else "guide"
     requirements.refuse_hidden_sites(model, model_trace, options.model_is_given, name, args, kwargs)

@@ -7,13 +7,14 @@ objective recomputed from scratch in float64. Knows costs, Gaussians and the sol
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 from jax import Array
 
-from numpyro_symmetry.assignment.family import Cost, is_cost
-from numpyro_symmetry.assignment.place import log_likelihoods, place
+from numpyro_symmetry.assignment.family import Cost, Family, Statistics, blocks, is_cost
+from numpyro_symmetry.assignment.place import Placement, log_likelihoods, place
 from numpyro_symmetry.assignment.side import Arrays, Side
 from numpyro_symmetry.assignment.solve import METHODS
 from numpyro_symmetry.matching.costs import COSTS, ActivationCost
@@ -33,13 +34,16 @@ from numpyro_symmetry.matching.sides import (
     side_of,
     without,
 )
-from numpyro_symmetry.symmetry import Element, Hard, PlainView, Symmetry, SymmetryError, num_transpositions
-from numpyro_symmetry.symmetry.arguments import is_option, refuse_tracers, seed_of
+from numpyro_symmetry.symmetry import Element, Group, Hard, PlainView, Symmetry, SymmetryError, num_transpositions
+from numpyro_symmetry.symmetry.arguments import as_count, is_option, refuse_tracers, seed_of
 from numpyro_symmetry.symmetry.axes import Axis
 from numpyro_symmetry.symmetry.errors import warn
 from numpyro_symmetry.symmetry.hard import concatenate, to_element
 from numpyro_symmetry.symmetry.plain import told_of_torn
 from numpyro_symmetry.symmetry.shown import as_html
+
+# a family, its groups and natural parameters -> draws placed, a chunk at a time
+Placing = Callable[..., Iterator[Placement]]
 
 
 class Match(NamedTuple):
@@ -97,6 +101,7 @@ def match(
     cost: str | ActivationCost | Cost = "wasserstein",
     method: str = "auto",
     rng_key: Array | None = None,
+    chunk_size: int | str = "auto",
 ) -> Match:
     r"""Find the element that brings a source into the basin of a target.
 
@@ -129,6 +134,10 @@ def match(
         - ``"thorough"``: graduated nonconvexity and restarts as well; for deep or noisy problems.
     rng_key
         JAX random key of the restarts; fixed by default. The same key gives the same answer.
+
+    chunk_size
+        Sources that are placed together; by default as many as fit about 32 MB of values and tables. It changes memory,
+        and not the result.
 
     Returns
     -------
@@ -177,6 +186,7 @@ def match(
     if not is_option(method, METHODS):
         raise ValueError(f"method must be one of {METHODS}; got {method!r}.")
     symmetry = as_symmetry(symmetry)
+    together = None if chunk_size == "auto" else as_count(chunk_size, "chunk_size")
     seed = np.random.SeedSequence(seed_of(rng_key))
     # a guide among them is no tree
     refuse_tracers(
@@ -208,7 +218,11 @@ def match(
     leading = leading_shape(bound, left, right)
     compared = without(bound, beside)
     left, right = left.without(beside), right.without(beside)
-    found = _place(compared, left, right, chosen, leading, method, seed)
+
+    def in_chunks(family: Family, groups: dict[str, Group], natural: Statistics) -> Iterator[Placement]:
+        return place(family, groups, natural, method, seed, among=blocks(family, groups, together))
+
+    found = _place(compared, left, right, chosen, leading, in_chunks)
     found = found._replace(element=completed(bound, found.element, leading))
     if all(full):
         moved = source.apply(bound, found.element)
@@ -226,8 +240,7 @@ def _place(
     right: Side,
     cost: Cost,
     leading: tuple[int, ...],
-    method: str,
-    seed: np.random.SeedSequence,
+    placing: Placing,
 ) -> Match:
     """Through the view in which groups are plain, and units in blocks that move stay with them."""
     view = PlainView.of(bound, left.loc, nested=True)
@@ -240,7 +253,7 @@ def _place(
         Side(view.open(side.loc), side.scale and view.open(side.scale, common=True), view.weights)
         for side in (left, right)
     )
-    found = _in_chunks(view.symmetry, left, right, cost, leading, method, seed)
+    found = _in_chunks(view.symmetry, left, right, cost, leading, placing)
     exact = found.exact & (not view.torn)
     return found._replace(element=view.element(found.element, bound, leading), exact=exact)
 
@@ -251,8 +264,7 @@ def _in_chunks(
     source: Side,
     cost: Cost,
     leading: tuple[int, ...],
-    method: str,
-    seed: np.random.SeedSequence,
+    placing: Placing,
 ) -> Match:
     one, many = (_batch(side, target, source, n) for side, n in ((target, 1), (source, math.prod(leading))))
     of_target = cost.family(one, bound)
@@ -263,7 +275,7 @@ def _in_chunks(
     arrays: list[tuple[np.ndarray, ...]] = [
         (np.zeros(0), np.zeros(0), np.zeros(0, bool), np.zeros(0, int), np.zeros(0, bool))
     ]
-    for placed in place(family, bound.groups, centred, method, seed):
+    for placed in placing(family, bound.groups, centred):
         state, *told = placed.solution
         arrays.append((*log_likelihoods(family, point, placed), *told))
         for name, part in state.items():

@@ -1,11 +1,12 @@
 """BlackJAX on a NumPyro model, into an ArviZ container.
 
-Chains run side by side, one jitted step for all of them; over several devices when there are several. Knows models and
-samplers; nothing of symmetry.
+Chains run side by side, one jitted step for all of them; over several devices when there are several, each of which
+runs its own without waiting for the others. Knows models and samplers; nothing of symmetry.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from numbers import Real
 from typing import Any, NamedTuple
@@ -14,26 +15,27 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from numpyro.infer import init_to_uniform, init_to_value
-from numpyro.infer.util import constrain_fn, initialize_model, unconstrain_fn
+from jax.sharding import NamedSharding
+from numpyro.infer import init_to_uniform
+from numpyro.infer.util import constrain_fn
 from tqdm.auto import tqdm
 
 from numpyro_symmetry.containers.posterior import check_dims, posterior_container
-from numpyro_symmetry.models import Model, latent_of, observed_of, trace_model
+from numpyro_symmetry.devices import as_sharding, each_at_its_own, gathered, over_local_devices
+from numpyro_symmetry.models import Model, latent_of, trace_model
+from numpyro_symmetry.samplers.starts import refuse_what_has_no_gradient, starts_of
 from numpyro_symmetry.symmetry.arguments import (
     as_count,
     as_flag,
     as_key,
     as_model_arguments,
-    as_real_array,
     is_option,
-    refuse_masked,
     refuse_tracers,
 )
 
 ALGORITHMS = ("nuts", "hmc", "mclmc")
-# how often a progress bar moves
-_UPDATES = 20
+# how often a progress bar moves, and after how many draws at the latest it does, or an interrupt is heard
+_UPDATES, _MOST_A_BLOCK = 20, 50
 
 LogDensity = Callable[[Any], Array]
 
@@ -43,6 +45,32 @@ class _Sampler(NamedTuple):
 
     warm: Callable[[Array, Any], tuple[Any, Any]]
     step: Callable[[Array, Any, Any], tuple[Any, dict[str, Array]]]
+
+
+class Interrupted(KeyboardInterrupt):
+    """Sampling that was interrupted, and keeps what it has.
+
+    Attributes
+    ----------
+    draws
+        Makes the container of the draws so far: of as many in every chain.
+
+    Examples
+    --------
+    >>> from numpyro_symmetry.samplers import Interrupted
+    >>> try:
+    ...     raise Interrupted(lambda: "the draws", num_kept=50, num_samples=1000)
+    ... except KeyboardInterrupt as stopped:
+    ...     stopped.draws()
+    'the draws'
+    """
+
+    def __init__(self, draws: Callable[[], Any], num_kept: int, num_samples: int) -> None:
+        super().__init__(
+            f"Interrupted after {num_kept} of {num_samples} draws of every chain, which are kept: catch this exception "
+            "and call its draws(), or, where a notebook or prompt has shown it, import sys; sys.last_value.draws()."
+        )
+        self.draws = draws
 
 
 def run_blackjax(
@@ -64,6 +92,7 @@ def run_blackjax(
     log_likelihood: bool = True,
     dims: Mapping[str, list[str]] | None = None,
     coords: Mapping[str, Any] | None = None,
+    sharding: NamedSharding | None = None,
     progress_bar: bool = True,
 ) -> Any:
     """Sample a NumPyro model's posterior with BlackJAX.
@@ -78,7 +107,7 @@ def run_blackjax(
         ``"nuts"`` or ``"hmc"`` with window adaptation of step size and mass matrix, or ``"mclmc"``, microcanonical
         Langevin dynamics, unadjusted, with its own tuning.
     num_chains, num_warmup, num_samples
-        Chains run side by side, split over devices if their number divides.
+        Chains run side by side.
     thinning
         Keep every so many steps; ``num_samples`` are kept.
     num_integration_steps
@@ -91,6 +120,9 @@ def run_blackjax(
         Whether to keep the log-likelihood of every datum in every draw.
     dims, coords
         Names and coordinates of dimensions, beside those of plates.
+    sharding
+        How chains lie over devices, such as ``NamedSharding(mesh, PartitionSpec("chain"))``, which may be those of
+        several processes; by default over as many of this process's devices as divide them.
     progress_bar
         Whether to show a bar: of the draws, and before them whether it compiles or warms up.
 
@@ -105,9 +137,11 @@ def run_blackjax(
     ValueError
         If the algorithm is unknown, a number is below one, the model has discrete latent sites or none at all, its
         density is nowhere finite (data that are not, say), or ``init_params`` names other sites, has other shapes or
-        lies outside a support.
+        lies outside a support, or the devices of ``sharding`` do not divide the chains.
     TypeError
         If an argument is of another type: a key that is none, a number that is no whole number.
+    Interrupted
+        On Ctrl-C while it samples: a `KeyboardInterrupt` that keeps the draws so far, ``error.draws()``.
 
     Examples
     --------
@@ -137,129 +171,42 @@ def run_blackjax(
             f"init_strategy must be one of NumPyro's strategies, such as numpyro.infer.init_to_median; got "
             f"{init_strategy!r}."
         )
+    if sharding is None:
+        sharding = over_local_devices(num_chains)
+    sharding = as_sharding(sharding, num_chains, "num_chains")
     model_args, kwargs = as_model_arguments(model_args, model_kwargs)
     refuse_tracers("run_blackjax", model_args, kwargs, init_params)
     sites = trace_model(model, model_args, kwargs, jax.random.key(0))
     check_dims(dims, coords, sites)
-    _refuse_what_has_no_gradient(latent_of(sites))
+    refuse_what_has_no_gradient(latent_of(sites))
     key_init, key_warm, key_sample = jax.random.split(rng_key, 3)
-    potential, positions = _starts(
+    potential, positions = starts_of(
         Model(model, model_args, kwargs), sites, key_init, num_chains, init_strategy, init_params
     )
     sampler = _sampler(
         algorithm, lambda z: -potential(z), num_warmup, num_integration_steps, target_acceptance_rate, dense_mass
     )
-    with tqdm(total=num_samples, disable=not progress_bar, desc="compiling the warm-up") as bar:
-        unconstrained, stats = _run(sampler, key_warm, key_sample, positions, num_chains, num_samples, thinning, bar)
-    constrain = jax.jit(lambda z: constrain_fn(model, model_args, kwargs, z, return_deterministic=True, batch_ndims=2))
-    return posterior_container(
-        Model(model, model_args, kwargs),
-        constrain(unconstrained),
-        sample_stats=stats,
-        log_likelihood=log_likelihood,
-        dims=dims,
-        coords=coords,
-        attrs={"inference_library": "blackjax", "algorithm": algorithm, "num_warmup": num_warmup},
-    )
+    with tqdm(total=num_samples, disable=not progress_bar, desc="compiling the warm-up", unit="draw") as bar:
+        draws = _run(sampler, key_warm, key_sample, positions, num_samples, thinning, sharding, bar)
 
-
-def _starts(
-    model: Model,
-    sites: Mapping[str, Mapping[str, Any]],
-    rng_key: Array,
-    num_chains: int,
-    init_strategy: Any,
-    init_params: Mapping[str, Any] | None,
-) -> tuple[Callable[[Any], Array], dict[str, Any]]:
-    """Minus the log density in the coordinates that chains move in, and where each of them starts."""
-    function, args, kwargs = model
-    latent = latent_of(sites)
-    if not (init_params is None or isinstance(init_params, Mapping)):
-        raise TypeError(f"init_params maps sites to starts (num_chains, ...); got {type(init_params).__name__}.")
-    refuse_masked(init_params or {})
-    starts = {
-        site: jnp.asarray(as_real_array(value, f"Site {site!r} of init_params"))
-        for site, value in (init_params or {}).items()
-    }
-    # every site has a value, because one with an improper prior has no draw
-    values = {name: site["value"] for name, site in latent.items()}
-    moved = _unconstrained(
-        starts, latent, num_chains, lambda one: unconstrain_fn(function, args, kwargs, {**values, **one})
-    )
-    if starts:
-        # of one chain, for NumPyro to find its way; each chain's own replace it below
-        init_strategy = init_to_value(values={site: value[0] for site, value in starts.items()})
-    try:
-        init = initialize_model(
-            jax.random.split(rng_key, num_chains),
-            function,
-            init_strategy=init_strategy,
-            model_args=args,
-            model_kwargs=kwargs,
-            dynamic_args=True,
+    def packed() -> Any:
+        constrain = jax.jit(
+            lambda z: constrain_fn(model, model_args, kwargs, z, return_deterministic=True, batch_ndims=2)
         )
-    except RuntimeError as error:
-        if "initial" not in str(error):
-            raise
-        raise ValueError(f"No start of finite density was found. {_what_is_not_finite(sites)}") from error
-    potential = init.potential_fn(*args, **kwargs)
-    positions = {site: moved.get(site, value) for site, value in init.param_info.z.items()}
-    if starts and len(bad := np.flatnonzero(~np.isfinite(jax.jit(jax.vmap(potential))(positions)))):
-        raise ValueError(
-            f"init_params start {len(bad)} of {num_chains} chains, first chain {bad[0]}, where the log density is not "
-            f"finite. {_what_is_not_finite(sites)}"
-        )
-    return potential, positions
-
-
-def _refuse_what_has_no_gradient(latent: Mapping[str, Mapping[str, Any]]) -> None:
-    if not latent:
-        raise ValueError("The model has no latent sites to sample.")
-    if discrete := sorted(name for name, site in latent.items() if site["fn"].support.is_discrete):
-        raise ValueError(
-            f"Sites {discrete} are discrete, and BlackJAX follows gradients: sum them out of the model (for example "
-            "MixtureSameFamily), or use NumPyro's DiscreteHMCGibbs, whose draws rebase reads as well."
+        return posterior_container(
+            Model(model, model_args, kwargs),
+            constrain(draws.positions),
+            sample_stats=draws.stats,
+            log_likelihood=log_likelihood,
+            dims=dims,
+            coords=coords,
+            attrs={"inference_library": "blackjax", "algorithm": algorithm, "num_warmup": num_warmup},
         )
 
-
-def _what_is_not_finite(sites: Mapping[str, Mapping[str, Any]]) -> str:
-    """Observed sites that hold NaN or infinity, or where else to look."""
-    counts = {
-        name: int((~np.isfinite(np.asarray(site["value"], float))).sum())
-        for name, site in observed_of(sites).items()
-        if np.issubdtype(np.asarray(site["value"]).dtype, np.number)
-    }
-    if wrong := {name: count for name, count in counts.items() if count}:
-        return f"Observed values that are not finite, by site: {wrong}. Drop or mask them."
-    return "Check the model at its own draws (numpyro.infer.util.log_density), or choose another init_strategy."
-
-
-def _unconstrained(
-    starts: Mapping[str, Array],
-    latent: Mapping[str, Mapping[str, Any]],
-    num_chains: int,
-    unconstrain: Callable[[Mapping[str, Array]], dict[str, Array]],
-) -> dict[str, Array]:
-    """What the user says of where chains start, checked, in the coordinates chains move in."""
-    if unknown := sorted(set(starts) - set(latent)):
-        raise ValueError(
-            f"init_params names sites {unknown}; expected some of the model's latent sites {list(latent)}."
-        )
-    for site, value in starts.items():
-        expected = (num_chains, *np.shape(latent[site]["value"]))
-        if value.shape != expected:
-            raise ValueError(
-                f"Site {site!r} of init_params has shape {value.shape}; expected {expected}, a start for each of "
-                f"{num_chains} chains. Stack as many along a new first axis, or change num_chains."
-            )
-    moved = jax.vmap(unconstrain)(starts) if starts else {}
-    for site, value in moved.items():
-        if not bool(jnp.isfinite(value).all()):
-            raise ValueError(
-                f"Site {site!r} of init_params holds values outside its support, {latent[site]['fn'].support}. Give "
-                "values as the model sees them, not unconstrained ones."
-            )
-    return moved
+    if draws.is_whole:
+        with contextlib.suppress(KeyboardInterrupt):
+            return packed()
+    raise Interrupted(packed, next(iter(draws.stats.values())).shape[1], num_samples)
 
 
 def _sampler(
@@ -313,17 +260,25 @@ def _sampler(
     return _Sampler(warm, step)
 
 
+class _Draws(NamedTuple):
+    """Draws and statistics by name, ``(chain, draw, ...)``, and how far sampling came."""
+
+    positions: dict[str, np.ndarray]
+    stats: dict[str, np.ndarray]
+    is_whole: bool
+
+
 def _run(
     sampler: _Sampler,
     key_warm: Array,
     key_sample: Array,
     positions: Any,
-    num_chains: int,
     num_samples: int,
     thinning: int,
+    sharding: NamedSharding | None,
     bar: Any,
-) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Draws and statistics ``(chain, draw, ...)``, a few at a time so that the bar can move."""
+) -> _Draws:
+    """Draws, a few at a time so that the bar can move, and what is there already where one interrupts it."""
 
     def one(key: Array, state: Any, parameters: Any, count: int) -> tuple[Any, Any]:
         def kept(state: Any, key: Array) -> tuple[Any, Any]:
@@ -337,41 +292,33 @@ def _run(
 
         return jax.lax.scan(kept, state, jax.random.split(key, count))
 
-    keys = jax.random.split(key_warm, num_chains)
-    keys, positions = _over_devices((keys, positions), num_chains)
-    warm = _compiled(jax.vmap(sampler.warm), keys, positions)
+    num_chains = len(jax.tree.leaves(positions)[0])
+    keys, positions = jax.device_put((jax.random.split(key_warm, num_chains), positions), sharding)
+    warm = _compiled(jax.vmap(sampler.warm), sharding, keys, positions)
     bar.set_description("warming up")
     states, parameters = jax.block_until_ready(warm(keys, positions))
     bar.set_description("compiling the sampler")
     # every block of one length, so that it compiles once; what is too much is cut off
-    size = -(-num_samples // _UPDATES)
-    blocks = [
-        _over_devices(jax.random.split(key, num_chains), num_chains)
-        for key in jax.random.split(key_sample, -(-num_samples // size))
-    ]
-    advance = _compiled(jax.vmap(lambda k, s, p: one(k, s, p, size)), blocks[0], states, parameters)
+    size = min(-(-num_samples // _UPDATES), _MOST_A_BLOCK)
+    blocks = jax.random.split(key_sample, -(-num_samples // size))
+    of_chains = [jax.device_put(jax.random.split(key, num_chains), sharding) for key in blocks]
+    advance = _compiled(jax.vmap(lambda k, s, p: one(k, s, p, size)), sharding, of_chains[0], states, parameters)
     # so that the rate is that of sampling alone
     bar.reset()
     bar.set_description("sampling")
     found = []
-    for start, block_keys in enumerate(blocks):
-        states, block = advance(block_keys, states, parameters)
-        found.append(jax.device_get(block))
-        bar.update(min(size, num_samples - start * size))
+    try:
+        for start, block_keys in enumerate(of_chains):
+            states, block = advance(block_keys, states, parameters)
+            found.append(jax.device_get(gathered(block)))
+            bar.update(min(size, num_samples - start * size))
+    except KeyboardInterrupt:
+        if not found:
+            raise
     draws, stats = jax.tree.map(lambda *x: np.concatenate(x, 1)[:, :num_samples], *found)
-    return draws, stats
+    return _Draws(draws, stats, len(found) == len(of_chains))
 
 
-def _compiled(function: Callable[..., Any], *args: Any) -> Callable[..., Any]:
-    """A function compiled now, so that what follows is not its compilation; over several devices when it is called."""
-    compiled = jax.jit(function)
-    # where arrays are spread over devices, what one call returns need not lie as another was compiled for
-    return compiled if len(jax.devices()) > 1 else compiled.lower(*args).compile()
-
-
-def _over_devices(tree: Any, num_chains: int) -> Any:
-    devices = jax.devices()
-    if len(devices) == 1 or num_chains % len(devices):
-        return tree
-    mesh = jax.sharding.Mesh(np.array(devices), ("chain",))
-    return jax.device_put(tree, jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("chain")))
+def _compiled(function: Callable[..., Any], sharding: NamedSharding | None, *args: Any) -> Callable[..., Any]:
+    """A function of chains compiled now, so that what follows is not its compilation; each device at its own chains."""
+    return jax.jit(each_at_its_own(function, sharding, len(args))).lower(*args).compile()

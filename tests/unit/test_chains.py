@@ -108,7 +108,7 @@ def test_entries_in_chunks_are_those_of_one(monkeypatch):
     values[1, 2, [0, 5]] = np.inf
     whole = chains_of(values)
     assert whole.num_infinite == (0, 1, 0, 0)
-    monkeypatch.setattr("numpyro_symmetry.assignment.chunks.CHUNK", 4 * 51 * 2)
+    monkeypatch.setattr("numpyro_symmetry.chunks.CHUNK", 4 * 51 * 2)
     parts = chains_of(values)
     np.testing.assert_allclose(parts[:5], whole[:5], rtol=1e-12)
     assert parts[5:] == whole[5:]

@@ -9,6 +9,8 @@ import pytest
 
 PACKAGE = Path(__file__).parents[2] / "numpyro_symmetry"
 LAYER = {
+    "chunks": 0,
+    "devices": 0,
     "linalg": 0,
     "symmetry": 0,
     "entropy": 1,

@@ -334,7 +334,7 @@ def test_leading_dimensions_are_matched_one_by_one():
 def test_chunks_change_nothing(monkeypatch):
     target, source = draw("wide", 0), draw("wide", 1, (5,))
     whole = match(target, source, SHAPES["wide"][0])
-    monkeypatch.setattr("numpyro_symmetry.assignment.chunks.CHUNK", 1500)
+    monkeypatch.setattr("numpyro_symmetry.chunks.CHUNK", 1500)
     parts = match(target, source, SHAPES["wide"][0])
     np.testing.assert_allclose(whole.objective, parts.objective, rtol=1e-12)
 

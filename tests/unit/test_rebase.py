@@ -494,7 +494,7 @@ def test_labels_are_ordered_by_means_over_all_draws():
 def test_draws_read_in_pieces_are_those_read_at_once(cost, monkeypatch):
     values, _ = traces.mixture(separation=1.0, draws=50)
     whole = rebase(values, traces.MIXTURE, cost=cost, null=False)
-    monkeypatch.setattr("numpyro_symmetry.assignment.chunks.CHUNK", 100)
+    monkeypatch.setattr("numpyro_symmetry.chunks.CHUNK", 100)
     pieces = rebase(values, traces.MIXTURE, cost=cost, null=False)
     np.testing.assert_array_equal(pieces.data["loc"], whole.data["loc"])
     np.testing.assert_allclose(pieces.objective, whole.objective, rtol=1e-9)
@@ -515,7 +515,7 @@ def test_slots_are_called_the_same_however_draws_are_read(cost, dtype, monkeypat
     # of these searches several end alike, and differ by the order of their sums
     values, _ = traces.mixture(chains=1, separation=2.0, draws=120, seed=3, dtype=dtype)
     whole = rebase(values, traces.MIXTURE, cost=cost, null=False, num_leading_dims=2)
-    monkeypatch.setattr("numpyro_symmetry.assignment.chunks.CHUNK", 300)
+    monkeypatch.setattr("numpyro_symmetry.chunks.CHUNK", 300)
     pieces = rebase(values, traces.MIXTURE, cost=cost, null=False, num_leading_dims=2)
     np.testing.assert_array_equal(pieces.elements["component"], whole.elements["component"])
 

@@ -84,7 +84,7 @@ CHUNKS = {
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch):
     # several blocks to a window, several windows to a pass, of so few draws
-    monkeypatch.setattr("numpyro_symmetry.assignment.chunks.CHUNK", 500)
+    monkeypatch.setattr("numpyro_symmetry.chunks.CHUNK", 500)
     monkeypatch.setattr("numpyro_symmetry.assignment.passes._BLOCKS_IN_A_WINDOW", 2)
 
 

@@ -1,0 +1,35 @@
+"""How many numbers are worked on at a time. Knows nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+
+# about this many are in memory at once
+CHUNK = 4_000_000
+# this many fit a cache
+BLOCK = 2**17
+
+
+def at_once(size: int, most: int | None = None) -> int:
+    """How many items, each of so many numbers, hold at most ``CHUNK`` numbers, or ``most``; one at least."""
+    return max(1, (most or CHUNK) // max(1, size))
+
+
+def slices(count: int, size: int, most: int | None = None) -> Iterator[slice]:
+    """Slices of so many items, as many together as `at_once` says."""
+    step = at_once(size, most)
+    for start in range(0, count, step):
+        yield slice(start, min(start + step, count))
+
+
+def mapped(function: Callable[[Any], Any], items: Any, step: int) -> Any:
+    """A function of one item, of many along the first axis: so many together, and what it keeps of them let go.
+
+    Reverse mode computes again what more items than fit would have kept.
+    """
+    if len(jax.tree.leaves(items)[0]) <= step:
+        return jax.vmap(function)(items)
+    return jax.lax.map(jax.checkpoint(function), items, batch_size=step)
