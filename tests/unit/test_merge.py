@@ -334,7 +334,7 @@ def test_what_is_refused(name):
 
 
 TRACE = np.random.default_rng(0).standard_normal((2, 50, 3))
-DRAWS = {
+OF_DRAWS = {
     "of a mixture": (Symmetry.mixture("m"), {"m": TRACE}),
     "of plain entries": (ONE, {"m": TRACE}),
     "flat": (ONE, {"m": TRACE[0]}),
@@ -345,9 +345,9 @@ DRAWS = {
 }
 
 
-@pytest.mark.parametrize("name", DRAWS)
+@pytest.mark.parametrize("name", OF_DRAWS)
 def test_draws_are_no_points(name):
-    symmetry, draws = DRAWS[name]
+    symmetry, draws = OF_DRAWS[name]
     for call in (lambda: merge([draws, draws], symmetry), lambda: match(draws, draws, symmetry)):
         with pytest.raises(SymmetryError, match=r"draws.*expected a point|[Ee]xpected a point.*draws") as told:
             call()
