@@ -5,6 +5,7 @@ import os
 import sys
 import tempfile
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 
@@ -47,6 +48,14 @@ def pytest_ignore_collect(collection_path):
     if collection_path.suffix == ".py" and not collection_path.name.startswith("test_"):
         return True
     return None
+
+
+def pytest_collection_modifyitems(items):
+    """Rows of over 1.5 s of a processor are slow where two cheaper ones hold the same law: a list that was measured."""
+    dear = frozenset((Path(__file__).parent / "dear_rows.txt").read_text().splitlines())
+    for item in items:
+        if item.nodeid in dear:
+            item.add_marker(pytest.mark.slow)
 
 
 def pytest_collection_finish():
