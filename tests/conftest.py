@@ -91,10 +91,13 @@ def _start_in_one_program():
 
     def find_valid_initial_params(rng_key, model, **options):
         try:
-            return jax.jit(lambda key: one_by_one(key, model, **options))(rng_key)
+            (params, energy, slope), is_valid = jax.jit(lambda key: one_by_one(key, model, **options))(rng_key)
         except Exception:
             # a program that looks at its values; or one that is wrong, and says so best itself
             return one_by_one(rng_key, model, **options)
+        # a compiled function sorts sites, which guides lay out in the order of the model
+        ordered = {site: params[site] for site in options["prototype_params"]}
+        return (ordered, energy, slope), is_valid
 
     util.find_valid_initial_params = find_valid_initial_params
 

@@ -134,7 +134,7 @@ def refuse_draws(side: Any, symmetry: Symmetry, name: str) -> None:
         raise SymmetryError(
             f"The {name} is a {type(side).__name__} of draws; expected a point or a Gaussian. {_OF_DRAWS}"
         )
-    shapes = {site: np.shape(by_site[site]) for site in symmetry.axes if site in by_site}
+    shapes = {site: np.shape(by_site[site]) for site in symmetry.axes if is_array(by_site.get(site))}
     leading = {_in_front(shape, symmetry.axes[site]) for site, shape in shapes.items()}
     if len(leading) != 1 or not (front := leading.pop()):
         return
