@@ -1416,7 +1416,7 @@ MERGES = [
     ),
     Bad(
         "guides, one misshapen",
-        lambda w: ns.merge([(w.normal, w.params | {"loc_auto_loc": jnp.ones(1)})], w.symmetry, how="barycenter"),
+        lambda w: ns.merge([(w.guide.base, w.params | {"loc_auto_loc": jnp.ones(1)})], w.symmetry, how="barycenter"),
         ValueError,
         ("Solution 0", "loc_auto_loc"),
     ),
