@@ -8,8 +8,16 @@ import pytest
 
 from numpyro_symmetry import SymmetryError, SymmetryWarning, find_symmetry
 
-RNG = np.random.default_rng(0)
 KEY = jax.random.key(0)
+
+
+@pytest.fixture(autouse=True)
+def _the_same_numbers(monkeypatch):
+    """Whatever ran before: parameters none of which is negative are taken for such as cannot be."""
+    monkeypatch.setattr(f"{__name__}.RNG", np.random.default_rng(0))
+
+
+RNG = np.random.default_rng(0)
 
 
 def normal(*shape):
