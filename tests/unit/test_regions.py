@@ -129,7 +129,7 @@ def test_groups_of_a_tree(out, tmp_path, consolidated):
 
 def test_inference_data_stays_what_it_is(out, tmp_path):
     arviz = pytest.importorskip("arviz")
-    if not hasattr(arviz, "InferenceData"):
+    if "InferenceData" not in vars(arviz):
         pytest.skip("later versions of ArviZ have trees")
     given = arviz.InferenceData(
         posterior=out.undo(out.data),
