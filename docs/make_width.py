@@ -5,15 +5,15 @@ python docs/make_width.py [--write]
 The first is what the figure draws, the small table that ships with the package; the others are read from the records.
 """
 
-import argparse
 import csv
-import re
 import sys
 from collections import defaultdict
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
+
+import put_tables  # noqa: E402
 
 from tests.reproduction.records import load  # noqa: E402
 from tests.reproduction.verdicts import judge  # noqa: E402
@@ -74,19 +74,8 @@ def verdicts() -> list[str]:
 def tables() -> str:
     """All tables, as the page has them."""
     found = [by_width(), against_the_line(load("wide")), verdicts()]
-    return re.sub(r"(?<=[ (])-(?=[.\d])", "−", "\n\n".join("\n".join(lines) for lines in found))
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--write", action="store_true")
-    options = parser.parse_args()
-    if options.write:
-        before, _, rest = PAGE.read_text().partition(BEGIN)
-        PAGE.write_text(f"{before}{BEGIN}\n{tables()}\n\n{END}{rest.partition(END)[2]}")
-    else:
-        print(tables())
+    return put_tables.with_minus("\n\n".join("\n".join(lines) for lines in found))
 
 
 if __name__ == "__main__":
-    main()
+    put_tables.main(__doc__.splitlines()[0], tables(), PAGE, BEGIN, END)

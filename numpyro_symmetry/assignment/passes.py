@@ -117,14 +117,10 @@ def _chosen(parts: Mapping[str, Sequence[np.ndarray]], items: np.ndarray) -> Arr
     return {site: x[items] for site, x in joined(parts).items()}
 
 
-@dataclass(frozen=True)
-class Stored:
-    """Draws ``(draw, *event)`` of one name, of which those that are asked for are read."""
+class _ByDraw:
+    """What an array ``(draw, *event)`` has beside the draws that are asked for, which its kind knows how to get."""
 
-    source: Source
-    name: str
     shape: tuple[int, ...]
-    dtype: np.dtype
 
     @property
     def ndim(self) -> int:
@@ -135,11 +131,32 @@ class Stored:
         return self.shape[0]
 
     def __getitem__(self, items: Any) -> np.ndarray:
-        return _taken(items, len(self), lambda some: self.source.only([self.name]).at(some)[self.name])
+        if isinstance(items, int | np.integer):
+            return self._of(np.array([items]))[0]
+        if not isinstance(items, slice):
+            return self._of(np.asarray(items))
+        start, stop, step = items.indices(len(self))
+        return self._of(slice(start, max(start, stop)) if step == 1 else np.arange(start, stop, step))
+
+    def _of(self, items: slice | np.ndarray) -> np.ndarray:
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
-class Held:
+class Stored(_ByDraw):
+    """Draws ``(draw, *event)`` of one name, of which those that are asked for are read."""
+
+    source: Source
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+    def _of(self, items: slice | np.ndarray) -> np.ndarray:
+        return self.source.only([self.name]).at(items)[self.name]
+
+
+@dataclass(frozen=True)
+class Held(_ByDraw):
     """Draws ``(draw, *event)`` of which some were read: a slice of them, or those of ascending indices."""
 
     values: np.ndarray
@@ -150,17 +167,6 @@ class Held:
     def dtype(self) -> np.dtype:
         """Type of the values."""
         return self.values.dtype
-
-    @property
-    def ndim(self) -> int:
-        """Number of dimensions."""
-        return len(self.shape)
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def __getitem__(self, items: Any) -> np.ndarray:
-        return _taken(items, len(self), self._of)
 
     def _of(self, items: slice | np.ndarray) -> np.ndarray:
         if isinstance(items, slice) and isinstance(self.items, slice):
@@ -174,16 +180,6 @@ class Held:
             "These draws are not in memory, and are read a few at a time: a cost may look at those alone that its "
             "statistics are asked for."
         )
-
-
-def _taken(items: Any, size: int, read: Callable[[slice | np.ndarray], np.ndarray]) -> np.ndarray:
-    """What indexing an array by draws gives."""
-    if isinstance(items, int | np.integer):
-        return read(np.array([items]))[0]
-    if not isinstance(items, slice):
-        return read(np.asarray(items))
-    start, stop, step = items.indices(size)
-    return read(slice(start, max(start, stop)) if step == 1 else np.arange(start, stop, step))
 
 
 def held(parts: Arrays, items: slice | np.ndarray, num_draws: int) -> Arrays:
