@@ -7,6 +7,7 @@ import pytest
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
 from numpyro_symmetry import Symmetry, match, mutual_information
+from numpyro_symmetry.assignment import passes
 from numpyro_symmetry.chunks import at_once, mapped, slices
 from numpyro_symmetry.devices import as_sharding, num_parts, sharding_of
 from numpyro_symmetry.entropy import GaussianFactors, size_of_tables
@@ -115,3 +116,11 @@ def test_what_cannot_lie_over_devices_is_refused_with_a_remedy(sharding, count, 
 
 def test_an_array_on_one_device_lies_over_none():
     assert sharding_of(TABLES, beside=2) is None
+
+
+def test_a_sum_over_many_windows_is_the_sum_of_all(monkeypatch):
+    monkeypatch.setattr("numpyro_symmetry.chunks.CHUNK", 20)
+    values = np.random.default_rng(0).normal(size=(500, 4))
+    assert len(passes.blocks_of(values)) == 100
+    np.testing.assert_allclose(passes.summed(values, lambda x: x.sum(0)), values.sum(0), rtol=1e-12)
+    np.testing.assert_array_equal(np.concatenate(passes.each(values, lambda x: x)), values)
