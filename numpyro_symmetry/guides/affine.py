@@ -16,6 +16,7 @@ from jax import Array
 from numpyro import handlers
 
 from numpyro_symmetry.guides.likelihoods import Observation, normal_prior, observation, unwrapped
+from numpyro_symmetry.guides.slopes import as_rows, value_and_slopes
 from numpyro_symmetry.models import Trace, is_unconstrained, latent_of, observed_of
 
 # values of some sites -> what is affine in them
@@ -68,11 +69,6 @@ class LinearModel(NamedTuple):
             size = seen.predictor.size // max(1, self.num_outputs)
             found[site], start = rows[start : start + size].reshape(seen.predictor.shape), start + size
         return found
-
-
-def as_rows(values: Array, num_outputs: int) -> Array:
-    """An array as a vector, or as rows of outputs."""
-    return values.reshape(-1, num_outputs) if num_outputs else jnp.ravel(values)
 
 
 def trace_given(
@@ -170,22 +166,7 @@ def slopes_of(
     def whitened(z: dict[str, Array]) -> dict[str, Array]:
         return predictors({site: prior.loc + prior.scale * z[site] for site, prior in priors.items()})
 
-    zero = {site: jnp.zeros_like(prior.loc) for site, prior in priors.items()}
-    at_zero, along = jax.linearize(whitened, zero)
-
-    def slope(site: str) -> Array:
-        shape, outputs = zero[site].shape, max(1, num_outputs)
-        basis = jnp.eye(zero[site].size // outputs, dtype=zero[site].dtype)
-
-        # outputs that share their slopes are moved together, and one of them is read
-        def column(direction: Array) -> Array:
-            moved = along({**zero, site: jnp.repeat(direction, outputs).reshape(shape)})
-            rows = jnp.concatenate([as_rows(values, num_outputs) for values in moved.values()])
-            return rows[:, 0] if num_outputs else rows
-
-        return jax.vmap(column)(basis).T
-
-    return at_zero, {site: slope(site) for site in zero}
+    return value_and_slopes(whitened, {site: jnp.zeros_like(prior.loc) for site, prior in priors.items()}, num_outputs)
 
 
 class Frame(NamedTuple):
