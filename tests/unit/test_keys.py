@@ -1,0 +1,92 @@
+"""Random keys of either kind, typed and of raw numbers, give the same answers everywhere."""
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from numpy.testing import assert_array_equal
+from numpyro.infer import SVI, Trace_ELBO
+from numpyro.infer.autoguide import AutoNormal
+
+import numpyro_symmetry as ns
+from numpyro_symmetry.diagnostics import modes
+
+LOC = np.random.default_rng(0).normal([-3.0, 0.0, 3.0], 0.1, (2, 60, 3))
+SYMMETRY = ns.Symmetry.mixture("loc")
+
+
+class Fitted(NamedTuple):
+    """A guide and what it was trained on."""
+
+    guide: Any
+    params: dict[str, Any]
+    y: Any
+
+
+def mixture(y=None, components=3):
+    with numpyro.plate("component", components):
+        loc = numpyro.sample("loc", dist.Normal(0.0, 3.0))
+    with numpyro.plate("data", 12 if y is None else len(y)):
+        numpyro.sample(
+            "y",
+            dist.MixtureSameFamily(dist.Categorical(jnp.ones(components) / components), dist.Normal(loc, 1.0)),
+            obs=y,
+        )
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    """Of more components than are summed over exactly."""
+    guide, y = ns.AutoSymmetrized(AutoNormal(partial(mixture, components=10)), SYMMETRY), jnp.linspace(-3.0, 3.0, 12)
+    svi = SVI(guide.model, guide, numpyro.optim.Adam(0.01), Trace_ELBO())
+    return Fitted(guide, svi.get_params(svi.init(jax.random.key(0), y)), y)
+
+
+def table(shape):
+    return jnp.asarray(np.random.default_rng(1).normal(size=shape))
+
+
+def information(estimator, bound="lower"):
+    return lambda key, fitted: [
+        ns.mutual_information(table(shape), estimator=estimator, rng_key=key, num_permutations=4, bound=bound)
+        for shape in ((3, 3), (5, 3, 3), (2, 5, 3, 3))
+    ]
+
+
+VERBS = {
+    "mutual_information, infonce": information("infonce"),
+    "mutual_information, importance": information("importance", "both"),
+    "elbo_bounds": lambda key, f: repr(f.guide.elbo_bounds(key, f.params, f.y, num_particles=8, progress_bar=False)),
+    "setup": lambda key, f: ns.AutoSymmetrized(AutoNormal(mixture), SYMMETRY).setup(key, f.y).symmetry.log_order(),
+    "sample_posterior": lambda key, f: f.guide.sample_posterior(key, f.params, sample_shape=(4,)),
+    "log_evidence": lambda key, f: ns.log_evidence({"loc": LOC}, mixture, (f.y,), symmetry=SYMMETRY, rng_key=key).value,
+    "run_blackjax": lambda key, f: (
+        ns.run_blackjax(
+            key, mixture, (f.y,), algorithm="hmc", num_chains=2, num_warmup=10, num_samples=5, progress_bar=False
+        )["posterior"]["loc"].values
+    ),
+    "find_symmetry": lambda key, f: str(ns.find_symmetry(mixture, (f.y,), rng_key=key)),
+    "check_symmetry": lambda key, f: ns.check_symmetry(mixture, SYMMETRY, (f.y,), rng_key=key).largest_gap,
+    "rebase": lambda key, f: ns.rebase({"loc": LOC}, SYMMETRY, rng_key=key).data["loc"],
+    "symmetrized": lambda key, f: ns.rebase({"loc": LOC}, SYMMETRY).symmetrized(key)["loc"],
+    "Symmetry.sample": lambda key, f: SYMMETRY.bind({"loc": LOC[0, 0]}).sample(key, (4,)),
+    "match": lambda key, f: ns.match({"loc": LOC[0, 0]}, {"loc": LOC[0, 0, ::-1]}, SYMMETRY, rng_key=key).element,
+    "loss_barrier": lambda key, f: (
+        ns.loss_barrier(lambda v: (v["loc"] ** 2).sum()[None], {"loc": LOC[0, 0]}, {"loc": LOC[0, 1]}, rng_key=key).loss
+    ),
+    "compare": lambda key, f: ns.compare({"loc": LOC[0]}, {"loc": LOC[1]}, SYMMETRY, rng_key=key).p_value,
+    "modes": lambda key, f: str(modes({"loc": LOC}, SYMMETRY, rng_key=key)),
+    "to_arviz": lambda key, f: ns.to_arviz(key, f.guide, f.params, (f.y,), num_draws=5)["posterior"]["loc"].values,
+}
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_keys_of_either_kind_give_the_same(name, fitted):
+    typed, raw = (VERBS[name](make(7), fitted) for make in (jax.random.key, jax.random.PRNGKey))
+    assert jax.tree.structure(typed) == jax.tree.structure(raw)
+    jax.tree.map(assert_array_equal, typed, raw)
