@@ -71,7 +71,7 @@ def as_arrays(data: Mapping[str, Any], symmetry: Symmetry) -> Arrays:
     Raises
     ------
     SymmetryError
-        If a site is nested, masked or ragged, or a site of the symmetry is there in columns of its entries.
+        If a site is nested, masked, empty or ragged, or a site of the symmetry is there in columns of its entries.
     TypeError
         If a site is a tracer: draws are read outside of `jit`.
     """
@@ -88,6 +88,11 @@ def as_arrays(data: Mapping[str, Any], symmetry: Symmetry) -> Arrays:
             raise
     if not values:
         raise SymmetryError("There are no draws: the dict is empty.")
+    for site in symmetry.axes:
+        if site in values and values[site].ndim and values[site].shape[-1] == 0:
+            raise SymmetryError(
+                f"Site {site!r} is empty: its shape is {values[site].shape}. Were its columns picked by another name?"
+            )
     _refuse_columns(values, symmetry)
     return values
 

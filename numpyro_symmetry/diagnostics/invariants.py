@@ -160,7 +160,7 @@ def _of_site(reading: _Reading, site: str, name: str) -> Iterator[tuple[str, Cal
     for power, mark in ((2, "²"), (4, "⁴")) if reading.flips else ((1, ""), (2, "²"), (3, "³")):
         yield f"Σ {name}{mark}", partial(_moments, site, power)
     if math.prod(size for size, group in zip(reading.shape, reading.groups, strict=True) if group is not None) > 1:
-        yield f"order of {f'|{name}|' if reading.flips else name}", partial(_orders, site)
+        yield f"sorted {f'|{name}|' if reading.flips else name}", partial(_orders, site)
 
 
 def _units(one: _Site) -> np.ndarray:

@@ -31,6 +31,8 @@ _MANY_GUESSES, _SHRUNK = 0.05, 0.95
 # a chain that stays for so many draws, and for half of all, is stuck
 _STUCK = 10
 _MAX_NAMES = 3
+# numbers of so many chains are written out
+_FEW_CHAINS = 8
 
 
 def is_alarm(row: Row | Chains) -> bool:
@@ -46,6 +48,11 @@ def warnings_of(found: Report) -> list[str]:
     num_chains, num_draws = found.shape
     if num_draws < 4:
         lines.append(f"There are {num_draws} draws to a chain: R-hat and ESS are unknown below four.")
+    if num_chains > num_draws:
+        lines.append(
+            f"There are more chains ({num_chains}) than draws in each ({num_draws}): if these are (draw, chain, ...), "
+            "put chains first, np.swapaxes(value, 0, 1)."
+        )
     if num_chains < 2:
         lines.append("There is one chain: R-hat needs at least two, so that a chain of its own mode cannot be seen.")
     return lines
@@ -53,9 +60,7 @@ def warnings_of(found: Report) -> list[str]:
 
 def facts(found: Report) -> list[str]:
     """What is so, and stands in nobody's way."""
-    noun = "members" if found.are_members else "draws"
-    lines = _in_short(found) if not found.warnings else ["Chains agree, as far as these draws show."] * _agree(found)
-    lines.append(f"{found.share_relabelled:.0%} of {noun} were labelled differently from the majority.")
+    lines = [_relabelled(found)]
     if found.are_members:
         for name, mean in found.transpositions.items():
             size = found.num_slots[name]
@@ -116,23 +121,55 @@ def _next(found: Report) -> str:
     return f"Next: {longer}summarise out.data, slot by slot."
 
 
-def _in_short(found: Report) -> list[str]:
-    """The one thing to know where nothing stands in the way: whether chains agree, and which slots are some."""
-    agree = (
-        "Members were brought to one set of labels" if found.are_members else "Chains agree, as far as these draws show"
-    )
-    if found.null is None or not any(isinstance(number, int) for number in found.null.num_identified.values()):
-        return [f"{agree}; whether single slots may be interpreted is not known."]
-    known = {name: number for name, number in found.null.num_identified.items() if isinstance(number, int)}
-    unclear = [name for name, number in known.items() if number < found.num_slots[name]]
-    if not unclear:
-        unlike = _without_identity(found.null, found.num_slots)
-        return [f"{agree}, and single slots may be interpreted" + (f", but for {_list(unlike)}." if unlike else ".")]
-    some = "not all" if any(known.values()) else "no"
-    return [
-        f"{agree}; {some} slots of {_list([repr(name) for name in unclear])} stand apart: of the others rely on what "
-        "no label changes."
-    ]
+def headline(found: Report) -> str:
+    """The one thing to know: whether chains agree, and which slots are some."""
+    return f"{_of_chains(found)}{_of_slots(found)}."
+
+
+def _of_chains(found: Report) -> str:
+    if found.are_members:
+        return "Members were brought to one set of labels"
+    if _agree(found):
+        return "Chains agree, as far as these draws show"
+    if not _disagree(found):
+        return "Whether chains agree, these draws do not tell"
+    return "Chains disagree; it may be by a sign" if found.sign_suspected else "Chains disagree, whatever their labels"
+
+
+def _of_slots(found: Report) -> str:
+    if _disagree(found):
+        return ": interpret no slot"
+    if _is_in_doubt(found):
+        return "; interpret no slot by itself"
+    known = {} if found.null is None else found.null.num_identified
+    known = {name: number for name, number in known.items() if isinstance(number, int)}
+    if found.null is None or not known:
+        return "; whether single slots may be interpreted is not known"
+    if unclear := [name for name, number in known.items() if number < found.num_slots[name]]:
+        some = "not all" if any(known.values()) else "no"
+        return (
+            f"; {some} slots of {_list([repr(name) for name in unclear])} stand apart: of the others rely on what no "
+            "label changes"
+        )
+    sites = [row.name for row in found.rows if not row.is_invariant] or list(found.null.by_site)
+    unlike = _without_identity(found.null, found.num_slots)
+    return f"; single slots may be interpreted in {_list([site for site in sites if site not in unlike])}"
+
+
+def _relabelled(found: Report) -> str:
+    """Where labels changed: in chains, or between them."""
+    if found.are_members:
+        return f"{found.share_relabelled:.0%} of members were given other labels than most."
+    num_chains, num_draws = found.shape
+    changes = np.array(found.label_changes)
+    moved = int((changes > 0).sum())
+    of = f"{'chain' if num_chains == 1 else 'chains'} of {num_draws} draws"
+    if moved:
+        times = _list([str(k) for k in changes]) if num_chains <= _FEW_CHAINS else f"{changes.min()} to {changes.max()}"
+        return f"Labels changed within {moved} of {num_chains} {of} ({times} times)."
+    if found.share_relabelled:
+        return f"Labels changed within none of {num_chains} {of}, and differ from chain to chain."
+    return f"Labels are the same in all of {num_chains} {of}."
 
 
 def _is_in_doubt(found: Report) -> bool:
@@ -158,15 +195,15 @@ def _of_null(found: Report) -> Iterator[str]:
     if null is None:
         return
     yield (
-        f"Slots explain {null.explained:.0%} of the variance ({null.explained_null:.0%} for shuffled draws relabelled "
-        "in the same way)."
+        f"Slots explain {null.explained:.0%} of the variance of {_list(list(null.by_site))}; of shuffled draws, "
+        f"relabelled in the same way, {null.explained_null:.0%}."
     )
     if unlike := _without_identity(null, num_slots):
         shares = ", ".join(
             f"{site} ({null.by_site[site].explained:.0%}, shuffled {null.by_site[site].explained_null:.0%})"
             for site in unlike
         )
-        yield f"Slots have no identity in {shares}: do not interpret single slots there."
+        yield f"Slots have no identity in {shares}."
     for name, size in num_slots.items():
         number = null.num_identified.get(name)
         if isinstance(number, CannotTell):
@@ -176,14 +213,20 @@ def _of_null(found: Report) -> Iterator[str]:
             )
         elif number is not None:
             yield (
-                f"{number} of {size} slots of {name!r} are further apart in the mean than in the null; which unit of a "
-                "draw is which slot is in doubt, so that none is to be interpreted by itself."
-                if _is_in_doubt(found) and number
-                else f"{number} of {size} slots of {name!r} are further apart than in the null; what they are, chains "
-                "disagree on."
-                if _disagree(found) and number
-                else f"{number} of {size} slots of {name!r} are identified: clearly further apart than in the null."
+                f"{number} of {size} slots of {name!r} are further apart than those of shuffled draws"
+                f"{_but(found, number)}."
             )
+
+
+def _but(found: Report, number: int) -> str:
+    """Why slots that are apart may not be interpreted all the same."""
+    if not number:
+        return ""
+    if _disagree(found):
+        return "; what they are, chains disagree on"
+    if _is_in_doubt(found):
+        return " in the mean, but which draw's labels are right is in doubt"
+    return ", and so identified"
 
 
 # ---- what stands in the way --------------------------------------------------------------------------------------
@@ -244,14 +287,14 @@ def _disagreeing(found: Report) -> Iterator[str]:
             "chains are in different modes."
         )
         return
-    fixed = [row for row in alarms if row.is_invariant and row.r_hat < np.inf]
+    fixed, moved = ([row for row in alarms if row.is_invariant is k and row.r_hat < np.inf] for k in (True, False))
     if fixed:
+        also = f", and on {_names(moved)} after relabelling ({moved[0].r_hat:.3f})" if moved else ""
         yield (
-            f"chains disagree on {_names(fixed)}, which no label changes (R-hat {fixed[0].r_hat:.3f}): this is not a "
-            "matter of labels. Run longer, or look for modes that chains do not leave."
+            f"chains disagree on {_names(fixed)}, which no label changes (R-hat {fixed[0].r_hat:.3f}){also}: this is "
+            "not a matter of labels."
         )
-    moved = [row for row in alarms if not row.is_invariant and row.r_hat < np.inf]
-    if moved:
+    elif moved:
         yield (
             f"chains still disagree on {_names(moved)} after relabelling (R-hat {moved[0].r_hat:.3f}): the remaining "
             "disagreement is not due to labels."
@@ -276,8 +319,8 @@ def _slow(found: Report) -> Iterator[str]:
 def _few(found: Report) -> Iterator[str]:
     num_chains, _ = found.shape
 
-    # of chains that do not move, or hardly, more has been said
-    rows = [row for row in found.rows if row.r_hat != np.inf and not _is_slow(row)]
+    # of chains that do not move, hardly, or not alike, more has been said
+    rows = [row for row in found.rows if not is_alarm(row) and not _is_slow(row)]
     sizes = [(row.ess, MIN_ESS_PER_CHAIN, row.name, "") for row in rows]
     sizes += [(row.tail_ess, MIN_TAIL_PER_CHAIN, row.name, " in its tails") for row in rows]
     few = [one for one in sizes if one[0] < one[1] * num_chains]
@@ -296,7 +339,7 @@ def _ambiguous(found: Report) -> Iterator[str]:
         yield "relabelling did not settle: many labellings are about as good as each other."
     if found.ambiguous > _MANY_GUESSES:
         yield (
-            f"in {found.ambiguous:.0%} of {noun} another labelling is nearly as likely (at least a twentieth): do not "
+            f"in {found.ambiguous:.0%} of {noun} other labels are at least a twentieth as likely as the best: do not "
             "interpret individual slots."
         )
     null = found.null

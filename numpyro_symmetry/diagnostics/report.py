@@ -17,8 +17,9 @@ from numpyro_symmetry.containers import Trace
 from numpyro_symmetry.diagnostics.chains import Chains, chains_of, longest_run
 from numpyro_symmetry.diagnostics.inputs import invariants_of, pair_of, same_draws, transpositions
 from numpyro_symmetry.diagnostics.invariants import each_invariant, has_both_signs
-from numpyro_symmetry.diagnostics.reading import facts, is_alarm, warnings_of
+from numpyro_symmetry.diagnostics.reading import facts, headline, is_alarm, warnings_of
 from numpyro_symmetry.symmetry import SymmetryError
+from numpyro_symmetry.symmetry.hard import from_element
 from numpyro_symmetry.symmetry.shown import as_html
 from numpyro_symmetry.traces import Null, Rebased
 from numpyro_symmetry.traces.summary import A_GUESS, share_relabelled
@@ -66,6 +67,8 @@ class Report(NamedTuple):
         for members of an ensemble, which are independent by construction.
     share_relabelled
         Share of draws whose labels were changed, after the most frequent element is taken as no change.
+    label_changes
+        For each chain, how many draws have other labels than the draw before them; of members, none.
     ambiguous
         Share of draws whose next best labels are at least a twentieth as likely.
     null
@@ -92,6 +95,7 @@ class Report(NamedTuple):
 
     rows: tuple[Row, ...]
     share_relabelled: float
+    label_changes: tuple[int, ...]
     ambiguous: float
     null: Null | None
     num_slots: dict[str, int]
@@ -120,13 +124,11 @@ class Report(NamedTuple):
     @property
     def reading(self) -> str:
         """The table in words."""
-        return "\n".join((*self.warnings, *facts(self)))
+        return "\n".join((headline(self), *self.warnings, *facts(self)))
 
     def __str__(self) -> str:
-        said = facts(self)
-        # the one thing to know comes first
-        first, rest = (self.warnings, said) if self.warnings else (said[:1], said[1:])
-        return "\n\n".join(part for part in ("\n".join(first), _table(self.rows), "\n".join(rest)) if part)
+        first = "\n".join((headline(self), *self.warnings))
+        return "\n\n".join(part for part in (first, _table(self.rows), "\n".join(facts(self))) if part)
 
     __repr__ = __str__
     _repr_html_ = as_html
@@ -199,6 +201,7 @@ def report(
     found = Report(
         rows=rows,
         share_relabelled=share_relabelled(out.elements),
+        label_changes=() if before.are_members else _label_changes(out, shape),
         ambiguous=float((out.margin < A_GUESS).mean()),
         null=out.null,
         num_slots={name: group.size or 0 for name, group in out.view.symmetry.groups.items()},
@@ -287,6 +290,12 @@ def _only_signs(found: Report, trace: Trace, out: Rebased, given: Mapping[str, n
     return not any(is_alarm(chains._replace(chance=chains.chance * looks)) for chains in even)
 
 
+def _label_changes(out: Rebased, shape: tuple[int, int]) -> tuple[int, ...]:
+    parts = [x for part in from_element(out.elements).values() for x in part if x is not None]
+    changed = [(np.diff(x.reshape(*shape, -1), axis=1) != 0).any(2) for x in parts]
+    return tuple(np.any(changed, 0).sum(1).tolist())
+
+
 def _transpositions(out: Rebased) -> dict[str, float]:
     return {name: float(np.mean(steps)) for name, steps in transpositions(out).items() if steps.size}
 
@@ -294,8 +303,8 @@ def _transpositions(out: Rebased) -> dict[str, float]:
 def _table(rows: tuple[Row, ...]) -> str:
     if not rows:
         return ""
-    width = max(len(row.name) for row in rows) + 2
-    lines = [f"{'':{width}}   R-hat raw  relabelled      ESS raw  relabelled    tail"]
+    width = max(len("worst entry"), *(len(row.name) for row in rows)) + 2
+    lines = [f"{'worst entry':{width}}   R-hat raw  relabelled      ESS raw  relabelled    tail"]
     for kind in (False, True):
         some = [row for row in rows if row.is_invariant is kind]
         if kind and some:

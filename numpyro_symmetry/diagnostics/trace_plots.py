@@ -35,8 +35,9 @@ def plot_relabelling(
     out
         What it returned.
     sites
-        Two sites with one value a slot. Or one site: drawn against the draw's number if it has one value a slot, else
-        the first two of its values against each other. By default the first two with one value a slot, or the first.
+        Two sites with one value a slot. Or one site: drawn against the draw's number, chain after chain, if it has one
+        value a slot, else the first two of its values against each other. By default the first two with one value a
+        slot, or the first.
     ax
         A pair of matplotlib axes; made if not given.
 
@@ -67,13 +68,16 @@ def plot_relabelling(
     raw, out = pair_of(raw, out, "plot_relabelling")
     traces = same_draws(raw, out)
     pair = _sites_to_plot(sites, out, traces[0])
-    axes = _as_pair(ax)
+    axes, num_draws = _as_pair(ax), out.objective.shape[-1]
     for ax, trace, title in zip(axes, traces, ("as sampled", "relabelled"), strict=True):
         step = max(1, trace.num_draws // _MAX_POINTS)
         (x_name, x), (y_name, y) = _points(pair, out, trace)
         for slot in range(y.shape[1]):
             across = np.arange(len(y)) if x is None else x[:, slot]
             ax.plot(across[::step], y[::step, slot], ".", ms=2, alpha=0.35, label=f"{slot}", rasterized=True)
+        if x is None:
+            borders = np.arange(num_draws, len(y), num_draws) - 0.5
+            ax.vlines(borders, 0.0, 1.0, transform=ax.get_xaxis_transform(), color="0.8", lw=0.8, zorder=0)
         ax.set(title=title, xlabel=x_name, ylabel=y_name)
     legend = axes[1].legend(title="slot", frameon=False, markerscale=5, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     for handle in legend.legend_handles:
@@ -150,7 +154,8 @@ def _points(
     if len(sites) == 2:
         return (sites[0], values[0][..., 0]), (sites[1], values[1][..., 0])
     if values[0].shape[2] == 1:
-        return ("draw", None), (sites[0], values[0][..., 0])
+        across = "draw" if out.objective.ndim < 2 else "draw, chain after chain"
+        return (across, None), (sites[0], values[0][..., 0])
     return (f"{sites[0]}, value 0", values[0][..., 0]), (f"{sites[0]}, value 1", values[0][..., 1])
 
 

@@ -11,7 +11,6 @@ Knows tables, not guides, sites or models.
 
 from __future__ import annotations
 
-import math
 from functools import partial
 
 import jax

@@ -31,9 +31,9 @@ def describe(out: Rebased) -> str:
     lines = [
         f"Rebased: {leading} draws of {', '.join(out.symmetry.axes)} ({type(out.data).__name__})",
         f"  group   {groups}{of_part(out.part)}; log|G| = {out.symmetry.log_order():.1f} nats",
-        f"  labels  {share_relabelled(out.elements):.0%} of draws labelled differently from the "
-        f"majority; {cost}, {out.num_rounds} rounds, {settled}",
-        f"  margin  median {np.median(out.margin):.3g} nats; in {guesses:.0%} of draws others are nearly as likely",
+        f"  labels  {share_relabelled(out.elements):.0%} of draws given other labels than most; {cost}, "
+        f"{out.num_rounds} rounds, {settled}",
+        f"  margin  median {np.median(out.margin):.3g} nats; others at least a twentieth as likely in {guesses:.0%}",
         f"  null    {'not asked for' if out.null is None else describe_null(out.null)}",
     ]
     fate = {

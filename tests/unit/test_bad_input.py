@@ -844,6 +844,12 @@ TRACES = [
     ),
     Bad("masked", lambda w: ns.rebase(w.masked, w.symmetry), ns.SymmetryError, ("'loc'", "mask")),
     Bad(
+        "no columns",
+        lambda w: ns.rebase(w.draws | {"loc": np.zeros((4, 20, 0))}, w.symmetry),
+        ns.SymmetryError,
+        ("'loc' is empty", "(4, 20, 0)"),
+    ),
+    Bad(
         "cost a word",
         lambda w: ns.rebase(w.draws, w.symmetry, cost="stephens"),
         ValueError,

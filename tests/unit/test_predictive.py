@@ -66,7 +66,7 @@ def test_plots():
     values, _ = traces.mixture(draws=50)
     out = rebase(values, traces.MIXTURE)
     assert len(plot_relabelling(values, out, ("loc", "scale"))) == 2
-    assert plot_relabelling(values, out, ("loc", "loc"))[0].get_xlabel() == "draw"
+    assert plot_relabelling(values, out, ("loc", "loc"))[0].get_xlabel() == "draw, chain after chain"
     axes = plot_transpositions(out)
     lines = [line for line in axes.lines if len(line.get_ydata()) == 49]
     assert len(lines) == 4
@@ -118,7 +118,9 @@ def test_relabelled_draws_are_plotted_by_default_by_one_site_and_by_many_values_
     assert names == [("weights", "loc")] * 2
     for site in ("loc", ("loc",), ["loc"], ("loc", "loc")):
         before, after = plot_relabelling(values, out, site)
-        assert (after.get_xlabel(), after.get_ylabel()) == ("draw", "loc")
+        assert (after.get_xlabel(), after.get_ylabel()) == ("draw, chain after chain", "loc")
+        borders = [segment[0, 0] for segment in after.collections[0].get_segments()]
+        assert borders == [49.5, 99.5, 149.5]
         np.testing.assert_array_equal(before.lines[1].get_ydata(), values["loc"].reshape(-1, 3)[:, 1])
         np.testing.assert_array_equal(after.lines[1].get_ydata(), out.data["loc"].reshape(-1, 3)[:, 1])
     units = np.random.default_rng(0).standard_normal((4, 50, 2, 3)) + 5.0 * np.arange(3)

@@ -75,9 +75,9 @@ def moves_half_way(values):
         (shifted, "chains disagree on .*loc"),
         (other_scale, "chains disagree on .*loc"),
         (heavy_tails, "chains disagree on .*loc"),
-        (stuck, r"\AWARNING: chain 2 never moved: all 250 draws are the same"),
-        (stuck_half_way, r"\AWARNING: chain 1 stood still for 150 of 250 draws in a row"),
-        (frozen, r"\AWARNING: the sampler never moved: in every chain all 250 draws are the same"),
+        (stuck, r"\A.*\nWARNING: chain 2 never moved: all 250 draws are the same"),
+        (stuck_half_way, r"\A.*\nWARNING: chain 1 stood still for 150 of 250 draws in a row"),
+        (frozen, r"\A.*\nWARNING: the sampler never moved: in every chain all 250 draws are the same"),
         (drift, "too slowly to tell whether they agree on Σ loc.*R-hat 1.[23]|chains disagree on Σ loc"),
         (moves_half_way, "too slowly to tell whether they agree on .*loc|chains disagree on .*loc"),
     ],
@@ -336,7 +336,7 @@ def test_invariants_by_hand():
     np.testing.assert_allclose(found["Σ loc"][:, 0], b.sum(1))
     np.testing.assert_allclose(found["Σ loc³"][:, 0], (b**3).sum(1))
     np.testing.assert_allclose(found["Σ w·loc"][:, 0], (a * b).sum(1))
-    np.testing.assert_allclose(found["order of loc"], np.sort(b, 1))
+    np.testing.assert_allclose(found["sorted loc"], np.sort(b, 1))
     # weights sum to one
     assert "Σ w" not in found
 
@@ -404,7 +404,7 @@ def test_members_of_an_ensemble_are_no_chain():
     assert found.rows == ()
     assert "R-hat" not in str(found)
     assert "chain" not in str(found)
-    assert "3 of 3 slots of 'unit' are identified" in str(found)
+    assert "3 of 3 slots of 'unit' are further apart than those of shuffled draws, and so identified." in str(found)
     assert re.search(r"labels of 'unit' are [01]\.\d transpositions apart; labels at random, 1\.2", str(found))
     # labels change once in twelve members, by one exchange
     turned = [{"w": m[[1, 0, 2]] if k < 4 else m} for k, m in enumerate(centre + 0.1 * noise(1, 12)[0, ..., None])]
@@ -426,9 +426,11 @@ def test_a_site_without_identity_is_named_and_does_not_speak_for_the_others():
     }
     symmetry = Symmetry({"loadings": ("factor", None), "scores": ("factor", None)})
     found = report(rebase(draws, symmetry))
-    assert "2 of 2 slots of 'factor' are identified" in found.reading
-    assert re.search(r"no identity in scores \(\d%, shuffled \d%\): do not interpret single slots there", found.reading)
-    assert reading.facts(found._replace(warnings=()))[0].endswith("single slots may be interpreted, but for scores.")
+    assert (
+        "2 of 2 slots of 'factor' are further apart than those of shuffled draws, and so identified." in found.reading
+    )
+    assert re.search(r"no identity in scores \(\d%, shuffled \d%\)\.", found.reading)
+    assert str(found).splitlines()[0].endswith("single slots may be interpreted in loadings.")
     assert not any("made up" in warning for warning in found.warnings)
     assert found.null.by_site["loadings"].share > 0.8
     assert found.null.by_site["scores"].share < 0.15
@@ -443,15 +445,16 @@ def test_sites_none_of_which_has_an_identity_are_not_named_one_by_one():
 def test_the_first_line_is_the_one_thing_to_know():
     good = report(rebase({"loc": switched(CENTRES + noise())}, LOC))
     first = str(good).splitlines()[0]
-    assert first == "Chains agree, as far as these draws show, and single slots may be interpreted."
+    assert first == "Chains agree, as far as these draws show; single slots may be interpreted in loc."
     assert good.reading.startswith(first)
     unasked = report(rebase({"loc": switched(CENTRES + noise())}, LOC, null=False))
     assert str(unasked).startswith("Chains agree, as far as these draws show; whether single slots may be interpreted")
     bad = CENTRES + noise()
     shifted(bad)
-    assert str(report(rebase({"loc": switched(bad)}, LOC))).startswith("WARNING: chains disagree")
+    wrong = str(report(rebase({"loc": switched(bad)}, LOC)))
+    assert wrong.startswith("Chains disagree, whatever their labels: interpret no slot.\nWARNING: chains disagree")
     null = good.null._replace(separation={"component": np.array([9.0, 0.1, 0.1])})
-    assert reading.facts(good._replace(null=null))[0].endswith(
+    assert reading.headline(good._replace(null=null)).endswith(
         "not all slots of 'component' stand apart: of the others rely on what no label changes."
     )
 
@@ -460,8 +463,9 @@ def test_no_slot_is_both_identified_and_not_to_be_interpreted():
     found = report(rebase({"loc": switched(2.2 * np.arange(3) + noise())}, LOC))
     assert any("do not interpret individual slots" in warning for warning in found.warnings)
     assert found.null.num_identified["component"] > 0
-    assert "are identified" not in found.reading
-    assert "further apart in the mean than in the null; which unit of a draw is which slot is in doubt" in found.reading
+    assert str(found).splitlines()[0].endswith("; interpret no slot by itself.")
+    assert "and so identified" not in found.reading
+    assert "shuffled draws in the mean, but which draw's labels are right is in doubt." in found.reading
 
 
 def test_too_few_draws_cannot_tell_who_is_identified():
@@ -478,7 +482,7 @@ def test_orbits_and_fibres_are_reported_under_their_sites():
     values = 4.0 * np.arange(5)[:, None] + rng.standard_normal((4, 100, 5, 2))
     values[0, :, 3] += 1.0
     found = report(rebase({"w": values}, symmetry, null=False))
-    assert [row.name for row in found.rows] == ["w", "Σ w", "Σ w²", "Σ w³", "order of w"]
+    assert [row.name for row in found.rows] == ["w", "Σ w", "Σ w²", "Σ w³", "sorted w"]
     assert "chains disagree on" in found.warnings[0]
     values, _ = traces.mixture(draws=50)
     assert "·" in str(report(rebase(values, traces.MIXTURE, null=False)))
@@ -489,21 +493,22 @@ ANSWERS = {
     # what chains are drawn about, and what a reader is told: do they agree, which slots, what next
     "clean": (
         [SLOTS] * 4,
-        ("Chains agree, as far as these draws show, and single slots may be interpreted.",),
+        ("Chains agree, as far as these draws show; single slots may be interpreted in loc and weight.",),
         "Next: summarise out.data, slot by slot.",
     ),
     "one chain elsewhere": (
         [SLOTS, SLOTS, SLOTS, np.array([[-3.0, 0.2], [2.0, 0.2], [3.0, 0.6]])],
         (
+            "Chains disagree, whatever their labels: interpret no slot.",
             "WARNING: chains disagree on",
-            "slots of 'component' are further apart than in the null; what they are, chains",
+            "slots of 'component' are further apart than those of shuffled draws; what they are, chains disagree on.",
         ),
         "Next: find out in what chains differ, by diagnostics.modes(out), or run longer and from other starts; until "
         "chains agree, interpret no slot.",
     ),
     "two slots are one": (
         [SLOTS[[0, 1, 1]]] * 4,
-        ("Chains agree, as far as these draws show.", "none is to be interpreted by itself."),
+        ("Chains agree, as far as these draws show; interpret no slot by itself.", "labels are right is in doubt."),
         "Next: rely on what no label changes, or sum labels out by diagnostics.soft_labels(out).",
     ),
 }
@@ -523,7 +528,38 @@ def test_a_report_says_whether_chains_agree_which_slots_and_what_next(case):
     assert lines[-1] == what_next
     # no verdict contradicts another
     assert ("may be interpreted" in lines[0]) == (case == "clean")
-    assert any("are identified" in line for line in lines) == (case == "clean")
+    assert any("and so identified" in line for line in lines) == (case == "clean")
+
+
+@pytest.mark.parametrize(
+    ("orders", "said"),
+    [
+        ([[0, 1, 2]] * 4, "Labels are the same in all of 4 chains of 40 draws."),
+        (
+            [[0, 1, 2], [1, 2, 0]] * 2,
+            "Labels changed within none of 4 chains of 40 draws, and differ from chain to chain.",
+        ),
+        ("switching", "Labels changed within 2 of 4 chains of 40 draws (1, 2, 0 and 0 times)."),
+    ],
+)
+def test_a_report_says_where_labels_changed(orders, said):
+    which = np.broadcast_to(np.arange(3), (4, 40, 3)).copy()
+    if orders == "switching":
+        which[0, 30:] = which[1, 10:20] = [1, 2, 0]
+    else:
+        which[:] = np.array(orders)[:, None]
+    loc = np.take_along_axis(CENTRES + 0.1 * np.random.default_rng(0).standard_normal((4, 40, 3)), which, 2)
+    found = report(rebase({"loc": loc}, LOC))
+    assert said in found.reading
+    # the slots' names are no change
+    assert report(rebase({"loc": loc[..., ::-1]}, LOC)).label_changes == found.label_changes
+
+
+def test_draws_in_front_of_chains_are_asked_about():
+    loc = CENTRES + 0.1 * np.random.default_rng(0).standard_normal((40, 4, 3))
+    swapped = rebase({"loc": loc}, LOC, num_leading_dims=2)
+    assert "if these are (draw, chain, ...), put chains first" in report(swapped).reading
+    assert "put chains first" not in report(rebase({"loc": loc.swapaxes(0, 1)}, LOC, num_leading_dims=2)).reading
 
 
 def test_labels_of_wide_layers_are_not_said_to_be_summed_out():
