@@ -60,9 +60,15 @@ def refuse_misfit(
         signature.bind(*args, **kwargs)
     except TypeError as why:
         takes = ", ".join(map(str, signature.parameters.values()))
+        is_bare = not args and not kwargs
+        of_function = (
+            " A function of the parameters that is no NumPyro model has its symmetry found first: pass "
+            "symmetry=find_symmetry(function, (parameters,), argnum=0)."
+        )
         raise TypeError(
             f"The model {_name_of(inner)}({takes}) does not fit its arguments: {why}. It got {len(args)} from "
             f"model_args and {sorted(kwargs)} from model_kwargs; pass all that it takes, such as model_args=(x, y)."
+            f"{of_function * is_bare}"
         ) from error
 
 

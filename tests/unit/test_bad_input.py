@@ -834,6 +834,12 @@ MATCHING = [
 
 TRACES = [
     Bad("no symmetry, no model", lambda w: ns.rebase(w.draws), ValueError, ("model",)),
+    Bad(
+        "a function for a model",
+        lambda w: ns.rebase(w.draws, model=lambda position: -(position["loc"] ** 2).sum()),
+        TypeError,
+        ("model_args=(x, y)", "find_symmetry(function, (parameters,), argnum=0)"),
+    ),
     Bad("symmetry a word", lambda w: ns.rebase(w.draws, "mixture"), TypeError, ("symmetry", "str")),
     Bad("integer key", lambda w: ns.rebase(w.draws, w.symmetry, rng_key=3), TypeError, INTEGER_KEY),
     Bad(
