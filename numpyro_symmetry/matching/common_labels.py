@@ -56,12 +56,15 @@ def aligned(items: list[Any], symmetry: Symmetry, method: str, bar: tqdm) -> Ali
         moved = [moved_by(symmetry, element, item) for element, item in zip(elements, items, strict=True)]
         starts.append(Aligned(elements, 0, True, _spread(moved)))
     starts.sort(key=lambda start: start.squares)
-    searches = (_descended(start, items, symmetry, quick, bar) for start in starts[:_NUM_SEARCHES])
+    searches = (
+        _descended(start, items, symmetry, quick, bar, f"search {k}")
+        for k, start in enumerate(starts[:_NUM_SEARCHES], 1)
+    )
     best = min(searches, key=lambda found: found.squares)
-    return best if quick == method else _descended(best, items, symmetry, method, bar)
+    return best if quick == method else _descended(best, items, symmetry, method, bar, "last search")
 
 
-def _descended(start: Aligned, items: list[Any], symmetry: Symmetry, method: str, bar: tqdm) -> Aligned:
+def _descended(start: Aligned, items: list[Any], symmetry: Symmetry, method: str, bar: tqdm, name: str) -> Aligned:
     """Each member in turn on the mean of the others, until none moves."""
     elements = list(start.elements)
     moved = [moved_by(symmetry, element, item) for element, item in zip(elements, items, strict=True)]
@@ -75,7 +78,7 @@ def _descended(start: Aligned, items: list[Any], symmetry: Symmetry, method: str
                 elements[k] = compose(step.element, elements[k])
                 moved[k] = moved_by(symmetry, elements[k], item)
                 num_moved += 1
-            bar.set_postfix_str(f"round {num_rounds}, {num_moved} of {k + 1} moved", refresh=False)
+            bar.set_postfix_str(f"{name}, round {num_rounds}: {num_moved} of {len(items)} moved", refresh=False)
             bar.update()
         if not num_moved:
             return Aligned(elements, num_rounds, True, _spread(moved))

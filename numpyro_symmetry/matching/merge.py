@@ -90,11 +90,10 @@ class Merge(NamedTuple):
 
     def __repr__(self) -> str:
         before, after = (float(np.sqrt(np.mean(x**2))) for x in (self.distances_before, self.distances))
-        change = f", {abs(1.0 - after / before):.0%} {'less' if after <= before else 'more'}" if before else ""
+        change = f"{abs(1.0 - after / before):.0%} {'less' if after <= before else 'more'}, " if before else ""
         lines = [
             f"Merge of {len(self.members)} members into one {type(self.merged).__name__}",
-            f"  distance from the mean (root mean square): {before:.4g} as they came, {after:.4g} relabelled{change}; "
-            "0 if members differed in labels alone",
+            f"  distance from the mean (root mean square): {change}{before:.4g} to {after:.4g}; 0 if only labels had differed",
             f"  {self.num_rounds} rounds, {'converged' if self.converged else 'not converged'}",
             *_told_of_labels(self.elements),
         ]
