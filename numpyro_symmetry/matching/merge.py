@@ -120,7 +120,7 @@ def _told_of_labels(elements: Element) -> list[str]:
             f"  {name}: relabelled by {moved.mean():.1f} transpositions a member; random labels need {at_random:.1f}"
         )
     if lines and all(are_random):
-        lines.append("  Members came as if labelled at random, as solutions that were found apart should.")
+        lines.append("  Members came as if labelled at random, as solutions found apart do.")
     return lines
 
 
