@@ -187,6 +187,7 @@ def find_scaling(function: Callable, args: tuple[Any, ...], symmetry: Symmetry, 
     >>> scaling = find_scaling(network, (params, x), find_symmetry(network, (params, x), argnum=0))
     >>> scaling
     Scaling(units of 'b1' may be scaled)
+      b1: b1, w1 times c; w2 times 1/c
     >>> balanced = scaling.balanced(params)
     >>> for site, value in params.items():
     ...     print(f"{site}: {value.ravel()} -> {balanced[site].ravel()}")
