@@ -93,7 +93,8 @@ class Merge(NamedTuple):
         change = f"{abs(1.0 - after / before):.0%} {'less' if after <= before else 'more'}, " if before else ""
         lines = [
             f"Merge of {len(self.members)} members into one {type(self.merged).__name__}",
-            f"  distance from the mean (root mean square): {change}{before:.4g} to {after:.4g}; 0 if only labels had differed",
+            f"  distance from the mean (root mean square): {change}{before:.4g} to {after:.4g}; "
+            "0 if only labels had differed",
             f"  {self.num_rounds} rounds, {'converged' if self.converged else 'not converged'}",
             *_told_of_labels(self.elements),
         ]
@@ -209,7 +210,7 @@ def merge(
     items, beside, pairs = _read(solutions, symmetry)
     bound = _bound(symmetry, items[0], pairs)
     chosen.check(items, bound)
-    seen, compared = _placed_by(cost, solutions, items, bound, beside)
+    seen, compared = _placed_by(cost, solutions, items, symmetry, without(bound, beside), beside)
     # how many rounds it takes is not known
     options: Any = {"disable": not as_flag(progress_bar, "progress_bar"), "delay": _UNTOLD, "leave": False}
     with tqdm(desc="placing members", unit=" placed", **options) as bar:
@@ -322,13 +323,18 @@ def _as_given(solution: Any, item: Any, pairs: Collection[str]) -> Any:
 
 
 def _placed_by(
-    cost: Any, solutions: Sequence[Any], items: list[Any], bound: Symmetry, beside: Collection[str]
+    cost: Any,
+    solutions: Sequence[Any],
+    items: list[Any],
+    symmetry: Symmetry,
+    compared: Symmetry,
+    beside: Collection[str],
 ) -> tuple[list[Any], Symmetry]:
     """What of members is compared, which has a mean, and the symmetry as it acts on that."""
     if isinstance(cost, ActivationCost):
         # by guides and their parameters as the Gaussians that they are
         given = [item if is_guide(one) else one for one, item in zip(solutions, items, strict=True)]
-        sides = [by_activations(cost, given[0], one, bound) for one in given]
+        sides = [by_activations(cost, given[0], one, symmetry) for one in given]
         return [{name: np.asarray(x, float) for name, x in side[1].items()} for side in sides], sides[0][2]
     if not is_option(cost, _COSTS):
         hint = "; of a function, ActivationCost(function)" if callable(cost) else ""
@@ -339,7 +345,7 @@ def _placed_by(
     seen = [_compared(item, beside) for item in items]
     if cost == "euclidean":
         seen = [item.loc if isinstance(item, Gaussian) else item for item in seen]
-    return seen, without(bound, beside)
+    return seen, compared
 
 
 def _compared(item: Any, beside: Collection[str]) -> Any:

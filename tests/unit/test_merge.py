@@ -173,6 +173,14 @@ def test_members_are_merged_by_what_their_units_compute():
         np.testing.assert_array_equal(one, match(members[0], member, symmetry, cost=cost).element["hidden"])
 
 
+def test_complex_members_are_merged_by_what_their_units_compute():
+    base = np.array([[1.0 + 2.0j, -1.0, 3.0j]])
+    members = [{"w": base}, {"w": base[:, [2, 0, 1]]}]
+    cost = ActivationCost(lambda values: {"unit": jnp.abs(values["w"] + 1.0)})
+    found = merge(members, Symmetry({"w": (None, "unit")}), cost=cost)
+    np.testing.assert_allclose(found.merged["w"], base)
+
+
 def test_standard_deviations_count_unless_means_alone_are_asked_for():
     far = np.array([1.0, 100.0])
     one, other = (DiagonalGaussian({"m": np.array(loc)}, {"m": s}) for loc, s in (([0.0, 1.0], far), ([1.0, 0.0], far)))
