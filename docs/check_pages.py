@@ -8,7 +8,8 @@ that says `% continues: index` is run after the page it names. What counts, from
 - a `python` block runs; a code block with a caption that ends in `.py` is written to the file of that name;
 - the `text` block after it holds what was printed since the last one, warnings of this package and a raised error included;
 - lines that begin with `>>>` are doctests;
-- `% not run` above a block, or `<!-- not run -->`, leaves it alone.
+- `% not run` above a block, or `<!-- not run -->`, leaves it alone;
+- code in the last column of a table below `% cells run` is evaluated: expressions, and options as they stand in a call.
 
 Words must agree. A number may differ by two units of its last digit or by 5 %, for samplers and float32 sums are not the same
 on every machine; `--exact` allows nothing. `--write` puts what was printed into the page instead, and pictures that a page
@@ -34,6 +35,9 @@ from typing import NamedTuple
 
 DOCS = Path(__file__).resolve().parent
 FENCE = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
+TABLE = re.compile(r"^% cells run\n+[^\n]*\n[^\n]*\n(?P<rows>(?:\|[^\n]*\n)+)", re.MULTILINE)
+# code, and no role
+SPAN = re.compile(r"(?<!\})`([^`]+)`")
 CONTINUES = re.compile(r"^% continues: (\S+)$", re.MULTILINE)
 NUMBER = re.compile(r"(?<![\w.])[-+−]?\d+(?:\.\d+)?(?:e[-+]?\d+)?(?!\w)")
 WIDTH = 118
@@ -66,6 +70,15 @@ def blocks_of(text: str) -> Iterator[Block]:
         yield Block(info, caption, body, start, found.end("body"), line, above in ("% not run", "<!-- not run -->"))
 
 
+def cells_of(text: str) -> Iterator[Block]:
+    """Code in the last column of tables that say so."""
+    for table in TABLE.finditer(text):
+        for row in re.finditer(r"^.*$", table["rows"], re.MULTILINE):
+            start = table.start("rows") + row.start()
+            for span in SPAN.findall(row[0].rstrip("| ").rpartition(" | ")[2]):
+                yield Block("cell", "", span, start, start, text.count("\n", 0, start) + 1, False)
+
+
 def same(shown: str, printed: str, *, exact: bool) -> bool:
     """Whether two outputs agree in words, and in numbers up to their last digits."""
     words = [re.sub(r"\s+", " ", NUMBER.sub("#", text)).strip() for text in (shown, printed)]
@@ -89,7 +102,7 @@ def run(page: Path, *, write: bool, exact: bool) -> list[str]:
         for block in blocks_of((DOCS / f"{before[1]}.md").read_text()):
             execute(block, names)
     faults, edits, printed = [], [], ""
-    for block in blocks_of(text):
+    for block in sorted([*blocks_of(text), *cells_of(text)], key=lambda block: block.start):
         where = f"{page.name}:{block.line}"
         if block.skipped:
             continue
@@ -100,6 +113,8 @@ def run(page: Path, *, write: bool, exact: bool) -> list[str]:
                 faults.append(f"{where}: shown\n{block.code}\nprinted\n{printed}")
                 edits.append((block.start, block.end, printed))
             printed = ""
+        elif block.language == "cell":
+            faults += evaluated(block, names, where)
         elif ">>> " in block.code:
             faults += [f"{where}: {fault}" for fault in doctests(block, names, where)]
         elif block.language == "python":
@@ -139,6 +154,21 @@ def execute(block: Block, names: dict) -> str:
                 raise
             out.write("\n".join(textwrap.wrap(f"{type(error).__name__}: {error}", WIDTH)) + "\n")
     return out.getvalue()
+
+
+def evaluated(block: Block, names: dict, where: str) -> list[str]:
+    """What is wrong with code in a table: an expression, or options of a call."""
+    try:
+        try:
+            code = compile(block.code, where, "eval")
+        except SyntaxError:
+            code = compile(f"dict({block.code})", where, "eval")
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            eval(code, names)
+    except Exception as error:
+        return [f"{where}: `{block.code}`: {type(error).__name__}: {error}"]
+    return []
 
 
 def doctests(block: Block, names: dict, where: str) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from numpyro_symmetry.diagnostics.barrier import LossBarrier
+from numpyro_symmetry.diagnostics.barrier import LossBarrier, told
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -64,7 +64,7 @@ def plot_barrier(barriers: LossBarrier | Mapping[str, LossBarrier], *, ax: Axes 
     ...     return values["w"][None] ** 2
     >>> axes = plot_barrier(loss_barrier(loss, {"w": jnp.array(-1.0)}, {"w": jnp.array(1.0)}))
     >>> axes.get_xlabel()
-    'share of the way'
+    'interpolation, from first (0) to second (1)'
     """
     named: Mapping[Any, LossBarrier] = {None: barriers} if isinstance(barriers, LossBarrier) else barriers
     if not isinstance(named, Mapping) or not named or not all(isinstance(x, LossBarrier) for x in named.values()):
@@ -74,17 +74,17 @@ def plot_barrier(barriers: LossBarrier | Mapping[str, LossBarrier], *, ax: Axes 
         )
     axes = as_axes(ax)
     for name, barrier in named.items():
-        label = None if name is None else f"{name}: {barrier.barrier:.3f} ± {barrier.error:.3f}"
+        label = f"{'' if name is None else f'{name}: '}barrier {told(barrier)}"
         (line,) = axes.plot(barrier.t, barrier.loss, "o-", ms=3, label=label)
         low, high = (barrier.loss + side * 2.0 * barrier.excess_error for side in (-1, 1))
         axes.fill_between(barrier.t, low, high, color=line.get_color(), alpha=0.25, lw=0)
         axes.plot(barrier.t[[0, -1]], barrier.loss[[0, -1]], ":", color=line.get_color(), lw=1)
-    axes.set(xlabel="share of the way", ylabel="loss (nats per datum)")
-    if any(name is not None for name in named):
-        # below the axes, where it hides no curve, if the layout makes room for it there
-        figure = axes.get_figure(root=True)
-        room = figure is not None and figure.get_layout_engine() is not None
-        legend = axes.legend(frameon=False, title="barrier", alignment="left", loc="upper center" if room else "best")
-        if room:
-            legend.set_bbox_to_anchor((0.5, -0.18), transform=axes.transAxes)
+    axes.plot([], [], ":", color="grey", lw=1, label="chord between the ends")
+    axes.set(xlabel="interpolation, from first (0) to second (1)", ylabel="loss (nats per datum)")
+    # below the axes, where it hides no curve, if the layout makes room for it there
+    figure = axes.get_figure(root=True)
+    room = figure is not None and figure.get_layout_engine() is not None
+    legend = axes.legend(frameon=False, alignment="left", loc="upper center" if room else "best")
+    if room:
+        legend.set_bbox_to_anchor((0.5, -0.18), transform=axes.transAxes)
     return axes

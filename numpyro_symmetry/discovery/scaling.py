@@ -122,8 +122,19 @@ class Scaling:
         return {site for powers in self.powers.values() for piece, _ in powers for site in view.stack_of(piece).sites}
 
     def __repr__(self) -> str:
-        found = ", ".join(f"{name!r}" for name in self.powers)
-        return f"Scaling(units of {found} may be scaled)" if found else "Scaling(no units may be scaled)"
+        if not self.powers:
+            return "Scaling(no units may be scaled)"
+        view = _view(self.symmetry, {site: np.zeros(shape) for site, shape in self.shapes.items()})
+        lines = [f"Scaling(units of {', '.join(map(repr, self.powers))} may be scaled)"]
+        for name, powers in self.powers.items():
+            by_power = {
+                told: dict.fromkeys(
+                    site for (piece, _), x in powers.items() if x == power for site in view.stack_of(piece).sites
+                )
+                for power, told in ((1.0, "c"), (-1.0, "1/c"))
+            }
+            lines.append(f"  {name}: " + "; ".join(f"{', '.join(sites)} times {c}" for c, sites in by_power.items()))
+        return "\n".join(lines)
 
     _repr_html_ = as_html
 
@@ -176,6 +187,7 @@ def find_scaling(function: Callable, args: tuple[Any, ...], symmetry: Symmetry, 
     >>> scaling = find_scaling(network, (params, x), find_symmetry(network, (params, x), argnum=0))
     >>> scaling
     Scaling(units of 'b1' may be scaled)
+      b1: b1, w1 times c; w2 times 1/c
     >>> balanced = scaling.balanced(params)
     >>> for site, value in params.items():
     ...     print(f"{site}: {value.ravel()} -> {balanced[site].ravel()}")

@@ -8,11 +8,12 @@ No step lowers this: given the others, it is linear in what the member holds. El
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from tqdm.auto import tqdm
 
 from numpyro_symmetry.matching.match import match
 from numpyro_symmetry.matching.product import Gaussian
@@ -34,7 +35,7 @@ class Aligned(NamedTuple):
     squares: float
 
 
-def aligned(items: list[Any], symmetry: Symmetry, method: str, tell: Callable[[int], Any]) -> Aligned:
+def aligned(items: list[Any], symmetry: Symmetry, method: str, bar: tqdm) -> Aligned:
     """The best of several searches, each from labels of one member."""
     still = [symmetry.identity() for _ in items]
     if not symmetry.groups or len(items) == 1:
@@ -48,34 +49,38 @@ def aligned(items: list[Any], symmetry: Symmetry, method: str, tell: Callable[[i
     starts = [Aligned(still, 0, True, _spread(items))]
     for k in range(min(len(items), _MOST_STARTS)):
         found = match(items[k], every, symmetry, method=quick).element
-        tell(len(items))
+        bar.set_postfix_str(f"all on member {k}", refresh=False)
+        bar.update(len(items))
         elements = [jax.tree.map(lambda x, j=j: x[j], found) for j in range(len(items))]
         elements[k] = still[k]
         moved = [moved_by(symmetry, element, item) for element, item in zip(elements, items, strict=True)]
         starts.append(Aligned(elements, 0, True, _spread(moved)))
     starts.sort(key=lambda start: start.squares)
-    searches = (_descended(start, items, symmetry, quick, tell) for start in starts[:_NUM_SEARCHES])
+    searches = (
+        _descended(start, items, symmetry, quick, bar, f"search {k}")
+        for k, start in enumerate(starts[:_NUM_SEARCHES], 1)
+    )
     best = min(searches, key=lambda found: found.squares)
-    return best if quick == method else _descended(best, items, symmetry, method, tell)
+    return best if quick == method else _descended(best, items, symmetry, method, bar, "last search")
 
 
-def _descended(
-    start: Aligned, items: list[Any], symmetry: Symmetry, method: str, tell: Callable[[int], Any]
-) -> Aligned:
+def _descended(start: Aligned, items: list[Any], symmetry: Symmetry, method: str, bar: tqdm, name: str) -> Aligned:
     """Each member in turn on the mean of the others, until none moves."""
     elements = list(start.elements)
     moved = [moved_by(symmetry, element, item) for element, item in zip(elements, items, strict=True)]
     for num_rounds in range(start.num_rounds + 1, start.num_rounds + _MAX_ROUNDS + 1):
-        gained = False
+        num_moved = 0
         for k, item in enumerate(items):
             others = _mean(moved[:k] + moved[k + 1 :])
             step = match(others, moved[k], symmetry, method=method)
-            tell(1)
             gain = float(step.objective - step.objective_before)
             if gain > _ROUNDING * (1.0 + abs(float(step.objective))):
                 elements[k] = compose(step.element, elements[k])
-                moved[k], gained = moved_by(symmetry, elements[k], item), True
-        if not gained:
+                moved[k] = moved_by(symmetry, elements[k], item)
+                num_moved += 1
+            bar.set_postfix_str(f"{name}, round {num_rounds}: {num_moved} of {len(items)} moved", refresh=False)
+            bar.update()
+        if not num_moved:
             return Aligned(elements, num_rounds, True, _spread(moved))
     return Aligned(elements, start.num_rounds + _MAX_ROUNDS, False, _spread(moved))
 

@@ -196,8 +196,10 @@ def match(
         target, source, symmetry = by_activations(cost, target, source, symmetry)
         cost = "euclidean"
     if not is_option(cost, COSTS) and not is_cost(cost):
+        hint = " Of a function of activations: ActivationCost(function)." if callable(cost) else ""
         raise ValueError(
             f"cost must be one of {tuple(COSTS)}, an ActivationCost(...), or a cost with a method family; got {cost!r}."
+            f"{hint}"
         )
     chosen = COSTS[cost] if isinstance(cost, str) else cost
     refuse_mixed_coordinates(target, source, symmetry)

@@ -16,6 +16,7 @@ from tqdm.auto import tqdm
 
 from numpyro_symmetry.assignment.solve import METHODS
 from numpyro_symmetry.matching.common_labels import aligned, distances_from_mean, moved_by
+from numpyro_symmetry.matching.costs import ActivationCost
 from numpyro_symmetry.matching.cross_terms import CrossTerms
 from numpyro_symmetry.matching.full_gaussian import FullGaussian
 from numpyro_symmetry.matching.gaussian import DiagonalGaussian
@@ -24,6 +25,7 @@ from numpyro_symmetry.matching.hows import How, chosen_how
 from numpyro_symmetry.matching.product import Gaussian
 from numpyro_symmetry.matching.sides import (
     as_symmetry,
+    by_activations,
     completed,
     complex_sites,
     from_pairs,
@@ -50,6 +52,8 @@ from numpyro_symmetry.symmetry.arguments import as_flag, is_option, refuse_trace
 from numpyro_symmetry.symmetry.pytrees import as_sites, real_arrays, refuse_other_structure, uncompared, with_arrays
 from numpyro_symmetry.symmetry.shown import as_html
 
+# of those of `match`, whose members have a mean to be placed on
+_COSTS = "wasserstein", "euclidean"
 # seconds before a progress bar is shown
 _UNTOLD = 2.0
 
@@ -85,21 +89,15 @@ class Merge(NamedTuple):
     cross_terms: CrossTerms | None
 
     def __repr__(self) -> str:
-        def size(values: np.ndarray) -> str:
-            return f"{float(np.sqrt(np.mean(values**2))):.4g}"
-
+        before, after = (float(np.sqrt(np.mean(x**2))) for x in (self.distances_before, self.distances))
+        change = f"{abs(1.0 - after / before):.0%} {'less' if after <= before else 'more'}, " if before else ""
         lines = [
             f"Merge of {len(self.members)} members into one {type(self.merged).__name__}",
-            f"  distance from the mean {size(self.distances_before)} -> {size(self.distances)} (root mean square); "
-            f"{self.num_rounds} rounds, {'settled' if self.converged else 'not settled'}",
+            f"  distance from the mean (root mean square): {change}{before:.4g} to {after:.4g}; "
+            "0 if only labels had differed",
+            f"  {self.num_rounds} rounds, {'converged' if self.converged else 'not converged'}",
+            *_told_of_labels(self.elements),
         ]
-        for name, counts in num_transpositions(self.elements).items():
-            # the first member keeps its labels
-            moved, part = np.asarray(counts, float)[1:], self.elements[name]
-            n = np.shape(Hard.of(part).permutation)[-1]
-            if moved.size:
-                at_random = n - sum(1.0 / k for k in range(1, n + 1))
-                lines.append(f"  {name}: {moved.mean():.1f} transpositions a member; labels at random, {at_random:.1f}")
         if self.cross_terms is not None:
             lines.append(f"  {self.cross_terms}")
         return "\n".join(lines)
@@ -107,11 +105,32 @@ class Merge(NamedTuple):
     _repr_html_ = as_html
 
 
+def _told_of_labels(elements: Element) -> list[str]:
+    """How far the labels of members were from those of the first, and whether farther or nearer than at random."""
+    lines, are_random = [], []
+    for name, counts in num_transpositions(elements).items():
+        # the first member keeps its labels
+        moved, n = np.asarray(counts, float)[1:], np.shape(Hard.of(elements[name]).permutation)[-1]
+        if not moved.size:
+            continue
+        # of a random permutation, the k-th unit closes a cycle with probability 1/k
+        chances = 1.0 / np.arange(1, n + 1)
+        at_random, error = n - chances.sum(), np.sqrt((chances * (1.0 - chances)).sum() / moved.size)
+        are_random.append(abs(moved.mean() - at_random) <= 3.0 * error)
+        lines.append(
+            f"  {name}: relabelled by {moved.mean():.1f} transpositions a member; random labels need {at_random:.1f}"
+        )
+    if lines and all(are_random):
+        lines.append("  Members came as if labelled at random, as solutions found apart do.")
+    return lines
+
+
 def merge(
     solutions: Sequence[Any],
     symmetry: Symmetry,
     *,
     how: str | How = "mean",
+    cost: str | ActivationCost = "wasserstein",
     method: str = "auto",
     progress_bar: bool = True,
 ) -> Merge:
@@ -135,10 +154,16 @@ def merge(
         - ``"barycenter"``: of Gaussians, Wasserstein's.
         - ``"product"``: of Gaussian posteriors of shards of the data, each with the prior to the power 1/K.
         - ``matching.Product(prior=...)``: the same where each had the whole prior. Any `matching.How`.
+    cost
+        What is compared, of those of `match` of which members have a mean:
+
+        - ``"wasserstein"``: means and standard deviations; of points, their values.
+        - ``"euclidean"``: means alone.
+        - `ActivationCost`: what units compute on data; :math:`\theta_k` above are then activations.
     method
         How a member is placed; see `match`.
     progress_bar
-        Whether to show one, of members placed, after two seconds.
+        Whether to show one, of members placed, with the round and how many members it moved, after two seconds.
 
     Returns
     -------
@@ -151,7 +176,7 @@ def merge(
         If there are no solutions, their structures differ (the first differing path is named), values are not finite,
         they are draws of a posterior, or not what ``how`` merges.
     ValueError
-        If ``how`` or ``method`` is unknown.
+        If ``how``, ``cost`` or ``method`` is unknown.
     TypeError
         If ``solutions`` is no list, ``symmetry`` is none, ``progress_bar`` no flag, or under `jit`.
 
@@ -185,12 +210,11 @@ def merge(
     items, beside, pairs = _read(solutions, symmetry)
     bound = _bound(symmetry, items[0], pairs)
     chosen.check(items, bound)
-    compared = without(bound, beside)
-    seen = [_compared(item, beside) for item in items]
+    seen, compared = _placed_by(cost, solutions, items, symmetry, without(bound, beside), beside)
     # how many rounds it takes is not known
     options: Any = {"disable": not as_flag(progress_bar, "progress_bar"), "delay": _UNTOLD, "leave": False}
     with tqdm(desc="placing members", unit=" placed", **options) as bar:
-        found = aligned(seen, compared, method, bar.update)
+        found = aligned(seen, compared, method, bar)
     elements = [completed(bound, element, ()) for element in found.elements]
     near = [moved_by(bound, element, item) for element, item in zip(elements, items, strict=True)]
     elements = [compose(*pair) for pair in zip(chosen.relabelled(near, bound), elements, strict=True)]
@@ -202,7 +226,7 @@ def merge(
         merged=_as_given(first, _with_whole_numbers(chosen.merged(moved), moved, first, symmetry), pairs),
         members=tuple(_as_given(*pair, pairs) for pair in zip(solutions, moved, strict=True)),
         elements=jax.tree.map(lambda *parts: jnp.stack(parts), *elements),
-        distances_before=distances_from_mean(seen),
+        distances_before=distances_from_mean([_compared(item, beside) for item in items]),
         distances=distances_from_mean([_compared(item, beside) for item in moved]),
         num_rounds=found.num_rounds,
         converged=found.converged,
@@ -215,7 +239,7 @@ def merge(
 
 def _read(solutions: Any, symmetry: Symmetry) -> tuple[list[Any], frozenset[str], frozenset[str]]:
     """Values by site in double precision, or Gaussians; sites that have no say in labels, and those of pairs."""
-    if isinstance(solutions, str | Mapping | Gaussian) or not isinstance(solutions, Sequence):
+    if isinstance(solutions, str | bytes | bytearray | Mapping | Gaussian) or not isinstance(solutions, Sequence):
         raise TypeError(
             f"solutions must be a list of them; got {type(solutions).__name__}. Of a stacked tree: "
             "[jax.tree.map(lambda x: x[k], stacked) for k in range(n)]."
@@ -296,6 +320,32 @@ def _as_given(solution: Any, item: Any, pairs: Collection[str]) -> Any:
     if isinstance(item, Gaussian):
         return item
     return with_arrays(solution, from_pairs(item, pairs))
+
+
+def _placed_by(
+    cost: Any,
+    solutions: Sequence[Any],
+    items: list[Any],
+    symmetry: Symmetry,
+    compared: Symmetry,
+    beside: Collection[str],
+) -> tuple[list[Any], Symmetry]:
+    """What of members is compared, which has a mean, and the symmetry as it acts on that."""
+    if isinstance(cost, ActivationCost):
+        # by guides and their parameters as the Gaussians that they are
+        given = [item if is_guide(one) else one for one, item in zip(solutions, items, strict=True)]
+        sides = [by_activations(cost, given[0], one, symmetry) for one in given]
+        return [{name: np.asarray(x, float) for name, x in side[1].items()} for side in sides], sides[0][2]
+    if not is_option(cost, _COSTS):
+        hint = "; of a function, ActivationCost(function)" if callable(cost) else ""
+        raise ValueError(
+            f"cost must be one of {_COSTS} or an ActivationCost(...){hint}: members are placed on a mean of others, "
+            f"which the other costs of match have none of; got {cost!r}."
+        )
+    seen = [_compared(item, beside) for item in items]
+    if cost == "euclidean":
+        seen = [item.loc if isinstance(item, Gaussian) else item for item in seen]
+    return seen, compared
 
 
 def _compared(item: Any, beside: Collection[str]) -> Any:

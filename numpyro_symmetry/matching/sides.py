@@ -7,6 +7,7 @@ here, once. Knows Gaussians and symmetries; no costs and no algorithms.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
@@ -60,9 +61,14 @@ def read(side: Any, sites: Collection[str] = ()) -> Any:
             )
         refuse_masked(side)
         return side
+    remedy = ""
+    if isinstance(side, bytes | bytearray | memoryview):
+        remedy = " Read what was saved first, such as by flax.serialization.from_bytes(params, data)."
+    elif isinstance(side, str | os.PathLike):
+        remedy = " Load the file first."
     raise SymmetryError(
         "Expected values by site, a pytree of arrays, a DiagonalGaussian, a FullGaussian or (guide, params); "
-        f"got {type(side).__name__}."
+        f"got {type(side).__name__}.{remedy}"
     )
 
 
@@ -192,6 +198,11 @@ def as_symmetry(symmetry: Any) -> Symmetry:
         If it is something else.
     """
     if not isinstance(symmetry, Symmetry):
+        if callable(symmetry) and not isinstance(symmetry, type):
+            raise TypeError(
+                f"symmetry must be a Symmetry; got the function {getattr(symmetry, '__qualname__', symmetry)}. Find "
+                "what may be permuted in its parameters first: find_symmetry(function, (params, x), argnum=0)."
+            )
         raise TypeError(
             "symmetry must be a Symmetry: of a builder, such as Symmetry.mlp([('w1', 'b1'), ('w2', None)]), or what "
             f"find_symmetry(model, model_args) returns; got {type(symmetry).__name__}."

@@ -36,6 +36,11 @@ def as_model(model: Any) -> Callable:
     if not callable(model) or inspect.isclass(model):
         came = f"the class {model.__name__}" if inspect.isclass(model) else f"{model!r} ({type(model).__name__})"
         raise TypeError(f"model must be a NumPyro model, a function that samples sites; got {came}.")
+    if callable(getattr(model, "init", None)) and callable(getattr(model, "apply", None)):
+        raise TypeError(
+            f"A {type(model).__name__} is no function of its parameters: pass its apply, as in "
+            "find_symmetry(net.apply, (params, x), argnum=0)."
+        )
     return model
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from jax.typing import ArrayLike
 
@@ -31,7 +31,7 @@ def bind_axes(
         if site not in values:
             raise SymmetryError(
                 f"Site {site!r} is named by the symmetry but is not among the values {sorted(values)}. "
-                "Correct the name, or drop it from axes (symmetry.restrict(sites=...))."
+                f"{_remedy(axes, values)}"
             )
         shape = shape_of(values[site], f"Site {site!r}")
         if ... in entries:
@@ -64,6 +64,16 @@ def bind_axes(
                 if axis.group is not None and axis.size is not None:
                     _agree(axis.group, axis.size, where, sizes, seen)
     return bound, sizes
+
+
+def _remedy(expected: Collection[str], given: Collection[str]) -> str:
+    """What to do about missing sites: of trees, one of the two may lack an outer key that the other has."""
+    for longer, shorter, what in ((expected, given, "with"), (given, expected, "without")):
+        for outer in {site.partition(".")[0] for site in longer if "." in site}:
+            inner = {site.removeprefix(f"{outer}.") for site in longer if site.startswith(f"{outer}.")}
+            if shorter and (inner <= set(shorter) if what == "with" else inner >= set(shorter)):
+                return f"Pass the tree as the symmetry was found on: {what} its outer key {outer!r}."
+    return "Correct the name, or drop it from axes (symmetry.restrict(sites=...))."
 
 
 def _sentence(words: str) -> str:

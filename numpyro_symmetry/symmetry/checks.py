@@ -139,6 +139,30 @@ def check_of_groups(known: Mapping[str, Group], g: Any) -> None:
         known[name].check(name, part)
 
 
+def refuse_open_ended(axes: Mapping[str, tuple[AxisEntry, ...]]) -> None:
+    """Refuse axes of which it is not known how many lead."""
+    if open_ended := sorted(site for site, entries in axes.items() if ... in entries):
+        raise SymmetryError(
+            f"Sites {open_ended} end in '...', so their leading dimensions cannot be told from their own; "
+            "call symmetry.bind(values, num_leading_dims=...) first."
+        )
+
+
+def refuse_other_arguments(groups: list[str], g: Any, values: Any) -> None:
+    """Refuse, in place of an element, what holds one, and an element in place of values."""
+    if not isinstance(g, Mapping) and (holding := [name for name in ("element", "elements") if hasattr(g, name)]):
+        raise SymmetryError(
+            f"apply takes an element and values; got a {type(g).__name__}: pass its .{holding[0]}"
+            f"{', or the part of one member' if holding[0] == 'elements' else ''}."
+        )
+    given = set(g) if isinstance(g, Mapping) else set()
+    if isinstance(values, Mapping) and groups and set(values) == set(groups) != given:
+        raise SymmetryError(
+            f"apply takes the element first, then values: the second argument holds the groups {sorted(groups)} of an "
+            "element. Exchange the two."
+        )
+
+
 def check_fibres(stacks: Mapping[str, Stack]) -> None:
     """Every piece with a fibred group on it has each axis it is fibred over, once."""
     for site, (_, entries, _) in stacks.items():

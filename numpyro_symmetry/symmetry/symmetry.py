@@ -343,11 +343,8 @@ class Symmetry:
             If a site the symmetry names is missing, masked or does not fit, if an element has the wrong groups, size or
             kind, is no permutation or comes in another batch than the values, or if a site still ends in ``...``.
         """
-        if open_ended := sorted(site for site, entries in self.axes.items() if ... in entries):
-            raise SymmetryError(
-                f"Sites {open_ended} end in '...', so their leading dimensions cannot be told from their own; "
-                "call symmetry.bind(values, num_leading_dims=...) first."
-            )
+        checks.refuse_open_ended(self.axes)
+        checks.refuse_other_arguments(self.group_names(), g, values)
         given = as_sites(values, self.axes)
         symmetry = self.bind(given)
         refuse_masked({site: given[site] for site in self.axes})

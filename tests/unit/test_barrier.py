@@ -67,9 +67,19 @@ def test_linear_path_of_gaussians_goes_through_their_means():
 def test_plot_shows_every_barrier():
     found = loss_barrier(loss, gaussian(-2.0, 0.5), gaussian(2.0, 0.5))
     axes = plot_barrier({"before": found, "after": found})
-    assert [text.get_text().split(":")[0] for text in axes.get_legend().get_texts()] == ["before", "after"]
+    told = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert [text.split(":")[0] for text in told] == ["before", "after", "chord between the ends"]
+    assert "±" in told[0]
     assert plot_barrier(found, ax=axes) is axes
     assert isinstance(found, LossBarrier)
+
+
+def test_losses_of_points_have_no_error_to_tell():
+    found = loss_barrier(lambda v: (v["w"] ** 2 - 1.0)[None] ** 2, {"w": jnp.array(-1.0)}, {"w": jnp.array(1.0)})
+    assert str(found).startswith("LossBarrier(1 nats a datum")
+    legend = plot_barrier(found).get_legend()
+    assert [text.get_text() for text in legend.get_texts()] == ["barrier 1", "chord between the ends"]
+    assert "±" in str(loss_barrier(loss, gaussian(-2.0, 0.5), gaussian(2.0, 0.5)))
 
 
 @pytest.mark.parametrize("given", [False, True])

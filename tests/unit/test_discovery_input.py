@@ -2,6 +2,7 @@
 
 import concurrent.futures
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -90,6 +91,7 @@ BAD = {
     "a class": (AutoNormal, [(Y,)], {}, TypeError, "model must be a NumPyro model.*class AutoNormal"),
     "a guide": (AutoNormal(mixture), [(Y,)], {}, TypeError, "guide, AutoNormal: pass the guide's model"),
     "an integer key": (mixture, [(Y,)], {"rng_key": 0}, TypeError, r"rng_key.*jax.random.key\(0\).*got 0"),
+    "a Flax module": (nn.Dense(2), [(Y,)], {}, TypeError, r"A Dense is no function of its parameters: pass its apply"),
     "a masked array": (
         mixture,
         [(np.ma.masked_array(Y, [0, 0, 1]),)],

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 import scipy.stats
 import xarray as xr
+from tqdm.auto import tqdm
 
 from numpyro_symmetry import (
+    ActivationCost,
     Complement,
     DiagonalGaussian,
     FullGaussian,
@@ -135,11 +137,76 @@ def test_trees_come_back_as_they_came():
 def test_a_merge_is_printed_in_a_few_lines():
     lines = str(merge(points(0, 0.0), NETWORK)).splitlines()
     assert lines[0] == "Merge of 3 members into one dict"
-    assert "-> " in lines[1]
-    assert lines[2].startswith("  first: ")
+    assert "100% less, " in lines[1]
+    assert lines[2].endswith("rounds, converged")
+    assert lines[3].startswith("  first: relabelled by ")
     # n - H_n
-    assert "labels at random, 1.2" in lines[2]
-    assert len(lines) == 4
+    assert "random labels need 1.2" in lines[3]
+    assert len(lines) == 6
+
+
+@pytest.mark.parametrize("are_random", [False, True])
+def test_labels_as_at_random_are_told_from_common_ones(are_random):
+    rng = np.random.default_rng(1)
+    base = 10.0 * np.arange(40.0)
+    members = [{"m": rng.permutation(base) if are_random else base} for _ in range(6)]
+    assert ("as if labelled at random" in str(merge(members, ONE))) == are_random
+
+
+def test_members_are_merged_by_what_their_units_compute():
+    """Weights into units are all alike: only activations, here of outgoing weights, tell units apart."""
+    rng = np.random.default_rng(0)
+    base = rng.normal(size=(5, 3))
+    orders = [[0, 1, 2], [2, 0, 1], [1, 2, 0]]
+    # noise in what does not count outweighs all that does
+    members = [{"in": 100.0 * rng.normal(size=(2, 3)), "out": base[:, order]} for order in orders]
+    symmetry = Symmetry({"in": (None, "hidden"), "out": (None, "hidden")})
+    cost = ActivationCost(lambda values: {"hidden": values["out"]})
+    found = merge(members, symmetry, cost=cost)
+    np.testing.assert_array_equal(found.elements["hidden"], [np.argsort(order) for order in orders])
+    np.testing.assert_allclose(found.merged["out"], base)
+    np.testing.assert_allclose(found.merged["in"], np.mean([m["in"] for m in found.members], 0))
+    # distances are those of members
+    assert float((found.distances**2).sum()) == pytest.approx(spread_of(found.members))
+    for member in members[1:]:
+        one = merge([members[0], member], symmetry, cost=cost).elements["hidden"][1]
+        np.testing.assert_array_equal(one, match(members[0], member, symmetry, cost=cost).element["hidden"])
+
+
+def test_complex_members_are_merged_by_what_their_units_compute():
+    base = np.array([[1.0 + 2.0j, -1.0, 3.0j]])
+    members = [{"w": base}, {"w": base[:, [2, 0, 1]]}]
+    cost = ActivationCost(lambda values: {"unit": jnp.abs(values["w"] + 1.0)})
+    found = merge(members, Symmetry({"w": (None, "unit")}), cost=cost)
+    np.testing.assert_allclose(found.merged["w"], base)
+
+
+def test_standard_deviations_count_unless_means_alone_are_asked_for():
+    far = np.array([1.0, 100.0])
+    one, other = (DiagonalGaussian({"m": np.array(loc)}, {"m": s}) for loc, s in (([0.0, 1.0], far), ([1.0, 0.0], far)))
+    labels = {
+        cost: merge([one, other], ONE, how="barycenter", cost=cost).elements["unit"][1]
+        for cost in ("wasserstein", "euclidean")
+    }
+    assert {cost: np.asarray(x).tolist() for cost, x in labels.items()} == {"wasserstein": [0, 1], "euclidean": [1, 0]}
+
+
+@pytest.mark.parametrize(
+    ("cost", "told"), [("kl", "must be one of"), (lambda values: values, "of a function, ActivationCost")]
+)
+def test_costs_without_a_mean_are_refused(cost, told):
+    with pytest.raises(ValueError, match=told):
+        merge(points(0, 0.1), NETWORK, cost=cost)
+
+
+def test_the_bar_tells_rounds_and_how_many_moved(monkeypatch):
+    told = []
+    monkeypatch.setattr(tqdm, "set_postfix_str", lambda _, text, **__: told.append(text))
+    found = merge(points(7, 2.0, 6), NETWORK)
+    assert told[0] == "all on member 0"
+    assert told[6].startswith("search 1, round 1: ")
+    assert any(text.endswith(f"round {found.num_rounds}: 0 of 6 moved") for text in told)
+    assert any(text.endswith(": 1 of 6 moved") for text in told)
 
 
 # ---- posteriors --------------------------------------------------------------------------------------------------
@@ -284,6 +351,24 @@ REFUSED = {
     "a class": (lambda: merge(POSTERIORS, ONE, how=Product), ValueError, "how must be one of"),
     "method": (lambda: merge(GOOD, NETWORK, method="greedy"), ValueError, "method must be one of"),
     "symmetry": (lambda: merge(GOOD, {"in": ("first",)}), TypeError, "symmetry must be a Symmetry"),
+    "a function": (
+        lambda: merge(GOOD, spread_of),
+        TypeError,
+        r"got the function spread_of.*find_symmetry\(function, \(params, x\), argnum=0\)",
+    ),
+    "bytes": (lambda: merge([b"0", b"1"], NETWORK), SymmetryError, "Solution 0: .*flax.serialization.from_bytes"),
+    "bytes alone": (lambda: merge(b"01", NETWORK), TypeError, "solutions must be a list"),
+    "files": (lambda: merge(["a.msgpack"], NETWORK), SymmetryError, "got str. Load the file first"),
+    "a tree without its outer key": (
+        lambda: merge(GOOD, Symmetry({f"params.{site}": axes for site, axes in NETWORK.axes.items()})),
+        SymmetryError,
+        "with its outer key 'params'",
+    ),
+    "a tree with an outer key": (
+        lambda: merge([{"params": tree} for tree in GOOD], NETWORK),
+        SymmetryError,
+        "without its outer key 'params'",
+    ),
     "structure": (
         lambda: merge([{"p": GOOD[0]}, {"p": {k: v for k, v in GOOD[0].items() if k != "mid"}}], NETWORK),
         SymmetryError,

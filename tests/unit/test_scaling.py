@@ -116,6 +116,13 @@ def test_what_is_no_network_is_refused():
         scaling.balanced({**p, "up": p["up"] * jnp.nan})
     with pytest.raises(TypeError, match="symmetry must be a Symmetry"):
         find_scaling(function, (p, X), None)
+    name = scaling.groups[0]
+    head, told = str(scaling).splitlines()
+    assert head == f"Scaling(units of {name!r} may be scaled)"
+    assert sorted(told.removeprefix(f"  {name}: ").split("; ")) in (
+        ["down times 1/c", "up times c"],
+        ["down times c", "up times 1/c"],
+    )
     none = find_scaling(function, (p, X), Symmetry({}))
     assert str(none) == "Scaling(no units may be scaled)"
     assert none.balanced(p) is not p

@@ -8,7 +8,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from numpyro_symmetry import Concat, Split, Symmetry, SymmetryError, Unsigned, compose, inverse, num_transpositions
+from numpyro_symmetry import (
+    Concat,
+    Split,
+    Symmetry,
+    SymmetryError,
+    Unsigned,
+    compose,
+    inverse,
+    match,
+    merge,
+    num_transpositions,
+)
 from numpyro_symmetry.symmetry import SignedPermutation
 
 MLP = Symmetry.mlp([("w1", "b1"), ("w2", "b2")])
@@ -85,6 +96,10 @@ def test_bind_writes_out_the_ellipsis():
         (lambda: compose({"g": jnp.arange(3)}, {"h": jnp.arange(3)}), r"groups \['g'\] and \['h'\]"),
         (lambda: MLP.log_order(), r"Groups \['hidden'\] have no size yet"),
         (lambda: MLP.bind(VALUES).elements(max_order=10), "limited to max_order=10"),
+        (lambda: MLP.apply(VALUES, {"hidden": jnp.arange(8)}), "element first, then values.*Exchange the two"),
+        (lambda: MLP.apply({"params": VALUES}, {"hidden": jnp.arange(8)}), "Exchange the two"),
+        (lambda: MLP.apply(match(VALUES, VALUES, MLP), VALUES), "got a Match: pass its .element"),
+        (lambda: MLP.apply(merge([VALUES], MLP), VALUES), "got a Merge: pass its .elements, or the part of one"),
         (lambda: MLP.bind(VALUES).apply({"other": jnp.arange(8)}, VALUES), r"groups \['other'\]; the symmetry has"),
         (lambda: MLP.bind(VALUES).apply({"hidden": jnp.arange(7)}, VALUES), "permutes 7 indices; expected 8"),
         (lambda: MLP.bind(VALUES).apply({"hidden": jnp.arange(8)}, {"w1": VALUES["w1"]}), r"Site 'b1' is named by the"),
