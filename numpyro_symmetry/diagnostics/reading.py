@@ -130,7 +130,7 @@ def _of_chains(found: Report) -> str:
     if found.are_members:
         return "Members were brought to one set of labels"
     if _agree(found):
-        return "Chains agree, as far as these draws show"
+        return f"Chains agree, as far as {'so few effective' if [*_few(found)] else 'these'} draws show"
     if not _disagree(found):
         return "Whether chains agree, these draws do not tell"
     return "Chains disagree; it may be by a sign" if found.sign_suspected else "Chains disagree, whatever their labels"
@@ -153,7 +153,7 @@ def _of_slots(found: Report) -> str:
         )
     sites = [row.name for row in found.rows if not row.is_invariant] or list(found.null.by_site)
     unlike = _without_identity(found.null, found.num_slots)
-    return f"; single slots may be interpreted in {_list([site for site in sites if site not in unlike])}"
+    return f"; single slots may be interpreted in {_some([site for site in sites if site not in unlike])}"
 
 
 def _relabelled(found: Report) -> str:
@@ -195,7 +195,7 @@ def _of_null(found: Report) -> Iterator[str]:
     if null is None:
         return
     yield (
-        f"Slots explain {null.explained:.0%} of the variance of {_list(list(null.by_site))}; of shuffled draws, "
+        f"Slots explain {null.explained:.0%} of the variance of {_some(list(null.by_site))}; of shuffled draws, "
         f"relabelled in the same way, {null.explained_null:.0%}."
     )
     if unlike := _without_identity(null, num_slots):
@@ -375,6 +375,11 @@ def _entries(number: int) -> str:
 
 def _list(words: Sequence[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def _some(words: Sequence[str]) -> str:
+    few = len(words) <= _MAX_NAMES + 1
+    return _list(words) if few else f"{', '.join(words[:_MAX_NAMES])} and {len(words) - _MAX_NAMES} more"
 
 
 def _chains(which: np.ndarray) -> str:

@@ -555,6 +555,20 @@ def test_a_report_says_where_labels_changed(orders, said):
     assert report(rebase({"loc": loc[..., ::-1]}, LOC)).label_changes == found.label_changes
 
 
+def test_agreement_of_few_effective_draws_is_said_to_be_so():
+    rng = np.random.default_rng(0)
+    few, many = (report(rebase({"loc": CENTRES + 0.1 * rng.standard_normal((4, n, 3))}, LOC)) for n in (80, 400))
+    assert str(few).startswith("Chains agree, as far as so few effective draws show; single slots may be")
+    assert str(many).startswith("Chains agree, as far as these draws show; single slots may be")
+
+
+def test_of_many_sites_a_few_are_named():
+    draws = {f"site{k}": CENTRES + 0.1 * np.random.default_rng(k).standard_normal((4, 40, 3)) for k in range(5)}
+    found = report(rebase(draws, Symmetry.mixture(*draws)))
+    assert "of the variance of site0, site1, site2 and 2 more; of shuffled draws" in found.reading
+    assert "slots may be interpreted in site0, site1, site2 and 2 more." in str(found).splitlines()[0]
+
+
 def test_draws_in_front_of_chains_are_asked_about():
     loc = CENTRES + 0.1 * np.random.default_rng(0).standard_normal((40, 4, 3))
     swapped = rebase({"loc": loc}, LOC, num_leading_dims=2)
