@@ -114,7 +114,7 @@ class AutoConditional(AutoGuide):
     ...     jax.random.key(0), 10, x, y, progress_bar=False)
     >>> print(guide.explain())
     w2 follows the rest exactly, given y
-    w1 by the base guide: the location of 'y' is not affine in them
+    w1 is drawn by the base guide: the location of 'y' is not affine in them
     >>> predictive = Predictive(model, guide=guide.given(x, y), params=result.params, num_samples=3)
     >>> predictive(jax.random.key(1), x[:4])["y"].shape
     (3, 4)
@@ -252,8 +252,16 @@ class AutoConditional(AutoGuide):
         if self.source is None:
             return "Not set up yet: call the guide, or SVI.init, once."
         inner = self.base.explain().splitlines() if isinstance(self.base, AutoConditional) else []
-        others = [f"{site} by the base guide: {why}" for site, why in self._reasons.items()]
+        others = [f"{site} is drawn by the base guide: {why}" for site, why in self._reasons.items()]
         return "\n".join([self.source.explain(), *(inner or others)])
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "elbo_bounds":
+            raise AttributeError(
+                "AutoConditional has no elbo_bounds: AutoSymmetrized(guide).elbo_bounds(rng_key, params, *model_args) "
+                "has, also where there is nothing to symmetrize."
+            )
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     # ---- private -----------------------------------------------------------------------------------------------
 

@@ -75,8 +75,8 @@ def refuse_wrong_parameters(
         raise SymmetryError(f"Parameters {missing} are missing; {given}.{_nearest(missing[0], unknown)} {_REMEDY}.")
     if unknown and model_trace is not None:
         raise SymmetryError(
-            f"Parameters {unknown} are of neither the guide nor the model, which have {sorted(own | of_model)}."
-            f"{_nearest(unknown[0], [*own, *of_model])} Leave them out."
+            f"Parameters {unknown} are of neither the guide nor the model, which have {sorted(own | of_model)}, all of "
+            "which are there. They look like another guide's. Pass the params of this guide's own fit."
         )
     refuse_masked(params, "Parameter")
     for name, site in (own | of_model).items():

@@ -79,6 +79,27 @@ def test_each_way_in_has_a_remedy_of_its_own(symmetrized):
         Predictive(network, guide=guide, params=params, num_samples=2)(key, X[:4])
 
 
+def test_the_rest_is_drawn_by_the_base_guide_and_this_is_no_complaint(conditional):
+    lines = conditional[0].explain().splitlines()
+    assert lines[1] == "w1 is drawn by the base guide: the location of 'y' is not affine in them"
+    guide, _ = initialised(AutoConditional(AutoNormal(plain)), {"x": X, "y": Y})
+    assert guide.explain().splitlines() == [
+        "slope follows the rest exactly, given y",
+        "bias is drawn by the base guide: a site that follows has a Normal prior, neither masked nor scaled",
+    ]
+
+
+def test_bounds_of_a_bare_guide_are_those_of_a_symmetrized_one():
+    guide, params = initialised(AutoConditional(AutoNormal(plain)), {"x": X, "y": Y})
+    with pytest.raises(AttributeError, match=r"no elbo_bounds: AutoSymmetrized\(guide\)\.elbo_bounds"):
+        guide.elbo_bounds(jax.random.key(0), params, {"x": X, "y": Y})
+    with pytest.raises(AttributeError, match="'AutoConditional' object has no attribute 'bounds'"):
+        guide.bounds  # noqa: B018
+    with pytest.warns(SymmetryWarning, match="No symmetry was found"):
+        bounds = AutoSymmetrized(guide).elbo_bounds(jax.random.key(0), params, {"x": X, "y": Y}, num_particles=2)
+    assert bounds.lower == bounds.base_elbo
+
+
 def test_other_numbers_of_the_same_shapes_are_warned_of(symmetrized):
     guide, params = symmetrized
     with pytest.warns(SymmetryWarning, match="given takes the data .* y holds other numbers"):
