@@ -213,7 +213,7 @@ class ElboBounds:
                 f"Pareto shape {self.pareto_shape:.2f}, effective number {self.effective_number:.0f}"
             )
             if self.pareto_shape > _HEAVY or self.effective_number < _FEWEST:
-                weighted += ": few draws are all of it, so do not trust its error"
+                weighted += ": few draws are most of it, so do not trust its error"
         return f"{ends} ({information} of log|G| = {self.log_order:.2f}; {self.num_particles} draws{weighted})"
 
     def __repr__(self) -> str:

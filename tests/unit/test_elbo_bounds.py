@@ -7,7 +7,7 @@ import pytest
 from numpyro_symmetry.guides.bounds import Particles, summarise
 from numpyro_symmetry.guides.origin import Origin
 
-DOUBT = "few draws are all of it, so do not trust its error"
+DOUBT = "few draws are most of it, so do not trust its error"
 QUANTILES = (np.arange(400) + 0.5) / 400
 WEIGHTS = {
     "equal": (np.zeros(400), False),

@@ -47,6 +47,13 @@ def symmetrized():
     return initialised(AutoSymmetrized(AutoConditional(AutoNormal(network)), SYMMETRY), X, Y)
 
 
+@pytest.mark.parametrize("around", [lambda guide: guide, lambda guide: AutoSymmetrized(guide, SYMMETRY)])
+def test_targets_that_do_not_fit_their_inputs_are_named_at_set_up(around):
+    words = r"'y' has values of shape \(5,\), and its distribution has shape \(12,\)"
+    with pytest.raises(SymmetryError, match=words):
+        initialised(around(AutoConditional(AutoNormal(network))), X, Y[:5])
+
+
 OTHER = {
     "test data": ((X[:4], Y[:4]), {}, r"x has shape \(4, 2\) and had \(12, 2\); y has shape \(4,\) and had \(12,\)"),
     "by name": ((X,), {"y": Y[:4]}, r"trained on; here y has shape \(4,\) and had \(12,\)\."),
