@@ -11,6 +11,7 @@ import numpy as np
 from jax import Array
 from jax.core import Tracer
 
+from numpyro_symmetry.devices import gathered
 from numpyro_symmetry.guides.conditional import named_arguments
 from numpyro_symmetry.guides.origin import fingerprint
 from numpyro_symmetry.models import refuse_misfit
@@ -28,6 +29,7 @@ class Seen(NamedTuple):
 def seen_in(model: Callable, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Seen]:
     """The arrays among a model's arguments by name, as in ``x`` or ``data['x']``."""
     refuse_misfit(model, args, kwargs)
+    args, kwargs = gathered((args, kwargs))
     return {
         name + jax.tree_util.keystr(path): Seen(jnp.shape(leaf), _fingerprint(leaf))
         for name, value in named_arguments(model, args, kwargs).items()
