@@ -270,10 +270,10 @@ class AutoConditional(AutoGuide):
 
     def _remember(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """The data of this call, if it starts a training: `SVI.init` runs a guide outside jit, for its density."""
-        if isinstance(jnp.zeros(()), Tracer) or numpyro.get_mask() is False:
-            return
-        data = seen_in(self.model, args, kwargs)
-        self._trained_on = [*(other for other in self._trained_on if other != data), data]
+        is_start = not isinstance(jnp.zeros(()), Tracer) and numpyro.get_mask() is not False
+        if is_start and isinstance(self.source, FromObservations):
+            data = seen_in(self.model, args, kwargs)
+            self._trained_on = [*(other for other in self._trained_on if other != data), data]
 
     def _refuse_other_data(self, what: str, args: tuple[Any, ...], kwargs: dict[str, Any], remedy: str) -> None:
         if isinstance(self.source, FromObservations):
