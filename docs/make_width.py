@@ -64,7 +64,7 @@ def against_the_line(records: dict[str, dict]) -> list[str]:
 
 def verdicts() -> list[str]:
     """One row for each claim."""
-    lines = ["| | claim | on record | holds | measured |", "|---|---|---|---|---|"]
+    lines = ["| code | claim | on record | holds | measured |", "|---|---|---|---|---|"]
     for claim in CLAIMS:
         holds, measured = judge(claim)
         lines.append(f"| {claim.name} | {claim.statement} | {claim.settings} | **{holds}** | {measured} |")
@@ -72,9 +72,13 @@ def verdicts() -> list[str]:
 
 
 def tables() -> str:
-    """All tables, as the page has them."""
-    found = [by_width(), against_the_line(load("wide")), verdicts()]
-    return put_tables.with_minus("\n\n".join("\n".join(lines) for lines in found))
+    """All tables under their heads, as the page has them."""
+    found = {
+        "Yacht, four guides by width": by_width(),
+        "The symmetrized conditional beside the line": against_the_line(load("wide")),
+        "Claims made beforehand": verdicts(),
+    }
+    return put_tables.with_minus("\n\n".join("\n".join([f"**{head}**", "", *found[head]]) for head in found))
 
 
 if __name__ == "__main__":

@@ -26,12 +26,13 @@ from numpyro.infer.autoguide import AutoGuide, AutoGuideList
 
 from numpyro_symmetry.devices import gathered
 from numpyro_symmetry.guides.choice import Asked, choose
-from numpyro_symmetry.guides.conditional import Source
+from numpyro_symmetry.guides.conditional import FromObservations, Source
 from numpyro_symmetry.guides.density import latent_values
 from numpyro_symmetry.guides.equivariance import as_jax
 from numpyro_symmetry.guides.gaussian_given import GaussianGiven
 from numpyro_symmetry.guides.given import Given
 from numpyro_symmetry.guides.rows import Precision
+from numpyro_symmetry.guides.seen import Seen, refuse_other_data, seen_in
 from numpyro_symmetry.guides.unfit import checked_inducing, refuse_base_guides
 from numpyro_symmetry.linalg import hold_lapack_to_one_thread
 from numpyro_symmetry.models import is_latent, parameter_sites, refuse_wrong_parameters, trace_model
@@ -87,6 +88,9 @@ class AutoConditional(AutoGuide):
     The mean takes Newton-like steps from the prior's mean, so relabelling a relabels b: `AutoSymmetrized` around it
     verifies that and leaves b out of its table, :math:`I(g; a, b) = I(g; a)`.
 
+    Set-up, at the first call, verifies what it claims and compiles for it: up to tens of seconds, with no bar, for
+    `SVI.init` has no argument for one.
+
     On a CPU every step factorises matrices. The threads of SciPy's OpenBLAS would take the cores from JAX's, and a fit
     would stand still where others compute beside it. At set-up that OpenBLAS is therefore held to one thread, unless
     the environment has an ``OPENBLAS_NUM_THREADS``.
@@ -113,7 +117,7 @@ class AutoConditional(AutoGuide):
     ...     jax.random.key(0), 10, x, y, progress_bar=False)
     >>> print(guide.explain())
     w2 follows the rest exactly, given y
-    w1 by the base guide: the location of 'y' is not affine in them
+    w1 is drawn by the base guide: the location of 'y' is not affine in them
     >>> predictive = Predictive(model, guide=guide.given(x, y), params=result.params, num_samples=3)
     >>> predictive(jax.random.key(1), x[:4])["y"].shape
     (3, 4)
@@ -143,6 +147,7 @@ class AutoConditional(AutoGuide):
             raise ValueError(f"sites must name at least one site, and none twice; got {list(names)}.")
         self._asked = Asked(names, as_count(num_steps, "num_steps"), checked_inducing(inducing))
         self._reasons: dict[str, str] = {}
+        self._trained_on: list[dict[str, Seen]] = []
         # latent sites that the base guide has to draw
         self._others: frozenset[str] = frozenset()
         self._drawn_around: frozenset[str] = frozenset()
@@ -159,6 +164,7 @@ class AutoConditional(AutoGuide):
         if self.source is None:
             self._set_up(args, kwargs)
         assert self.source is not None
+        self._remember(args, kwargs)
         given = self._draw_others(args, kwargs)
         found = self.source.read(self.model, args, kwargs, given, self.prefix)
         drawn: dict[str, Array] = {}
@@ -189,7 +195,15 @@ class AutoConditional(AutoGuide):
         -------
         Given
             A guide that takes any arguments and ignores them.
+
+        Raises
+        ------
+        SymmetryError
+            If arrays have other shapes than in training. Of other numbers there is a warning. A guide with ``inducing``
+            inputs sees no data, and takes any.
         """
+        remedy = "New inputs go to the call of Predictive: Predictive(model, guide=guide.given(x, y), ...)(key, x_new)."
+        self._refuse_other_data("given", args, kwargs, remedy)
         return Given(self, args, kwargs)
 
     def sample_posterior(
@@ -204,7 +218,7 @@ class AutoConditional(AutoGuide):
         params
             Parameters from SVI.
         *args, **kwargs
-            The model's arguments, with the observations if these are conditioned on.
+            The model's arguments in training, with the observations if these are conditioned on.
         sample_shape
             Leading shape of the draws.
 
@@ -217,9 +231,11 @@ class AutoConditional(AutoGuide):
         ------
         SymmetryError
             If the guide is not set up; if a parameter is missing, of another shape or not finite; if the guide is
-            conditioned on observations and these are not there.
+            conditioned on observations and these are not there, or arrays have other shapes than in training.
         """
         sample_shape, rng_key = as_shape(sample_shape, "sample_shape"), as_key(rng_key)
+        remedy = "New inputs go to the model afterwards: Predictive(model, draws)(key, x_new)."
+        self._refuse_other_data("sample_posterior", args, kwargs, remedy)
         refuse_wrong_parameters(self._parameter_sites(args, kwargs), None, params, model_too=False)
         number = math.prod(sample_shape)
         predictive = Predictive(self, params=params, num_samples=max(1, number), parallel=False)
@@ -239,10 +255,31 @@ class AutoConditional(AutoGuide):
         if self.source is None:
             return "Not set up yet: call the guide, or SVI.init, once."
         inner = self.base.explain().splitlines() if isinstance(self.base, AutoConditional) else []
-        others = [f"{site} by the base guide: {why}" for site, why in self._reasons.items()]
+        others = [f"{site} is drawn by the base guide: {why}" for site, why in self._reasons.items()]
         return "\n".join([self.source.explain(), *(inner or others)])
 
+    def __getattr__(self, name: str) -> Any:
+        if name == "elbo_bounds":
+            raise AttributeError(
+                "AutoConditional has no elbo_bounds: AutoSymmetrized(guide).elbo_bounds(rng_key, params, *model_args) "
+                "has, also where there is nothing to symmetrize."
+            )
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
     # ---- private -----------------------------------------------------------------------------------------------
+
+    def _remember(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """The data of this call, if it starts a training: `SVI.init` runs a guide outside jit, for its density."""
+        is_start = not isinstance(jnp.zeros(()), Tracer) and numpyro.get_mask() is not False
+        if is_start and isinstance(self.source, FromObservations):
+            data = seen_in(self.model, args, kwargs)
+            self._trained_on = [*(other for other in self._trained_on if other != data), data]
+
+    def _refuse_other_data(self, what: str, args: tuple[Any, ...], kwargs: dict[str, Any], remedy: str) -> None:
+        if isinstance(self.source, FromObservations):
+            refuse_other_data(what, seen_in(self.model, args, kwargs), self._trained_on, remedy)
+        elif isinstance(self.base, AutoConditional):
+            self.base._refuse_other_data(what, args, kwargs, remedy)
 
     def _parameter_sites(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """The parameters of the guide, with shapes in place of values."""

@@ -309,7 +309,14 @@ class AutoSymmetrized(AutoGuide):
         -------
         Given
             A guide that takes any arguments and ignores them.
+
+        Raises
+        ------
+        SymmetryError
+            As its base guide does: arrays of other shapes than in training, where that is an `AutoConditional`.
         """
+        if hasattr(self.base, "given"):  # it knows the data that it was trained on
+            self.base.given(*args, **kwargs)
         return Given(self, args, kwargs)
 
     def median(self, params: dict[str, Any]) -> dict[str, Array]:

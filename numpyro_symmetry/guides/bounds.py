@@ -15,6 +15,10 @@ from numpyro_symmetry.entropy.importance import effective_number, pareto_shape
 from numpyro_symmetry.guides.origin import Origin
 from numpyro_symmetry.symmetry.shown import as_html
 
+# above such a shape the error of a mean is not to be believed (Vehtari et al. 2024); a shape needs 25 draws, so that of
+# fewer the number that counts has to tell
+_HEAVY, _FEWEST = 0.7, 10
+
 
 class Particles(NamedTuple):
     """Numbers of every draw, nats.
@@ -95,7 +99,7 @@ class ElboBounds:
         weights would bound nothing.
     pareto_shape, effective_number
         Of these weights (`pareto_shape`, `effective_number`): with a shape above 0.7 a few of them are all of the mean,
-        and its error is not to be believed.
+        and its error is not to be believed, nor with fewer than ten draws that count. What is printed says so.
     log_order
         ``log|G|``.
     num_particles
@@ -208,6 +212,8 @@ class ElboBounds:
                 f"; importance-weighted {_signed(self.importance_weighted, self.importance_weighted_error)}, "
                 f"Pareto shape {self.pareto_shape:.2f}, effective number {self.effective_number:.0f}"
             )
+            if self.pareto_shape > _HEAVY or self.effective_number < _FEWEST:
+                weighted += ": few draws are most of it, so do not trust its error"
         return f"{ends} ({information} of log|G| = {self.log_order:.2f}; {self.num_particles} draws{weighted})"
 
     def __repr__(self) -> str:

@@ -29,6 +29,7 @@ from numpyro_symmetry.symmetry import SymmetryError
 # draws from the prior: two have a line between them to look along, and three make three lines, lest a rectified unit be
 # off all along one of them
 _NUM_PLACES = 3
+_OF_ANOTHER_PRIOR = "a site that follows has a Normal prior, neither masked nor scaled"
 
 
 class Asked(NamedTuple):
@@ -115,10 +116,7 @@ def _affine_sites(
     latent: Mapping[str, Any], why_not: Callable[[tuple[str, ...]], str | None]
 ) -> tuple[tuple[str, ...], dict[str, str]]:
     """All sites that are affine alone, if they are so together; and why each of the others is not."""
-    found = {
-        site: why_not((site,)) if eligible(latent[site]) else "its prior is no plain Normal, neither masked nor scaled"
-        for site in latent
-    }
+    found = {site: why_not((site,)) if eligible(latent[site]) else _OF_ANOTHER_PRIOR for site in latent}
     reasons = {site: why for site, why in found.items() if why is not None}
     alone = tuple(site for site in latent if site not in reasons)
     if not alone:

@@ -99,14 +99,20 @@ class FromObservations(NamedTuple):
     ) -> Conditional:
         """Priors, mean and precision of the sites at values of the others."""
         start = trace_given(model, args, kwargs, given)
-        refuse_subsampled(start)
         absent = set(self.observed) - set(observed_of(start))
         if absent:
+            # Predictive asks for draws only, and everything else for a density
+            remedy = (
+                "To predict at new inputs bind the guide to its data: "
+                "Predictive(model, guide=guide.given(*training_args), params=params)(rng_key, *new_args)."
+                if numpyro.get_mask() is False
+                else "Pass the data of training, inputs and targets: elbo_bounds(rng_key, params, x, y)."
+            )
             raise SymmetryError(
                 f"The conditional of {list(self.sites)} is made from the observations {sorted(absent)}, and the guide "
-                "was called without them. To predict at new inputs bind the guide to its data: "
-                "Predictive(model, guide=guide.given(*training_args), params=params)(rng_key, *new_args)."
+                f"was called without them. {remedy}"
             )
+        refuse_subsampled(start)
         factors = {
             site: Factors(*(self._factor(f"{prefix}_{site}_{what}", value) for what in Factors._fields))
             for site, value in self.factors.items()

@@ -74,9 +74,11 @@ def refuse_wrong_parameters(
         given = f"the parameters given are {sorted(map(str, params))}" if params else "no parameters are given"
         raise SymmetryError(f"Parameters {missing} are missing; {given}.{_nearest(missing[0], unknown)} {_REMEDY}.")
     if unknown and model_trace is not None:
+        # what is there already is not what another name was to be
+        nearest = _nearest(unknown[0], [name for name in own | of_model if name not in params])
         raise SymmetryError(
             f"Parameters {unknown} are of neither the guide nor the model, which have {sorted(own | of_model)}."
-            f"{_nearest(unknown[0], [*own, *of_model])} Leave them out."
+            f"{nearest or ' They look like those of another guide.'} {_REMEDY}, of this guide's own fit."
         )
     refuse_masked(params, "Parameter")
     for name, site in (own | of_model).items():

@@ -64,7 +64,10 @@ BAD = {
         r"\['loc_auto_loc'\] are missing.* Is 'loc_auto_locs' meant",
     ),
     "missing": ({"loc_auto_loc": LOC, "noise": NOISE}, r"\['loc_auto_scale'\] are missing"),
-    "extra": (GOOD | {"nois": NOISE}, r"\['nois'\] are of neither the guide nor the model.* Is 'noise' meant"),
+    "extra": (
+        GOOD | {"other_auto_loc": NOISE},
+        r"\['other_auto_loc'\] are of neither .*'noise'\]\. They look like those of another guide\. Pass",
+    ),
     "misshapen": (GOOD | {"loc_auto_loc": LOC[:1]}, r"'loc_auto_loc' must have shape \(3,\); got \(1,\)"),
     "a list": (GOOD | {"loc_auto_loc": [0.0, 1.0, 2.0]}, "'loc_auto_loc' has another structure than expected"),
     "infinite": (GOOD | {"loc_auto_loc": LOC.at[1].set(jnp.inf)}, "'loc_auto_loc'.* holds 1 non-finite of 3"),
@@ -90,6 +93,8 @@ def test_parameters_of_the_model_are_needed_where_it_is_evaluated():
     own = {name: value for name, value in GOOD.items() if name != "noise"}
     with pytest.raises(SymmetryError, match=r"Parameters \['noise'\] are missing"):
         shared().elbo_bounds(KEY, own, Y)
+    with pytest.raises(SymmetryError, match=r"\['nois'\] are of neither .* Is 'noise' meant"):
+        shared().sample_posterior(KEY, own | {"nois": NOISE}, Y)
     assert shared().median(own)["loc"].shape == (3,)
     assert shared().sample_posterior(KEY, own, Y)["loc"].shape == (3,)
 

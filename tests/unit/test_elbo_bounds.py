@@ -1,0 +1,27 @@
+"""What bounds say of themselves: whether their importance weights are to be trusted."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from numpyro_symmetry.guides.bounds import Particles, summarise
+from numpyro_symmetry.guides.origin import Origin
+
+DOUBT = "few draws are most of it, so do not trust its error"
+QUANTILES = (np.arange(400) + 0.5) / 400
+WEIGHTS = {
+    "equal": (np.zeros(400), False),
+    "light tail": (-(np.log(1.0 - QUANTILES) ** 2), False),
+    "heavy tail": (-1.5 * np.log(1.0 - QUANTILES), True),
+    "few draws": (np.linspace(0.0, 0.1, 12), False),
+    "few of few": (-5.0 * np.arange(12.0), True),
+}
+
+
+@pytest.mark.parametrize("name", WEIGHTS)
+def test_a_bound_by_few_weights_says_so(name):
+    log_weights, is_doubtful = WEIGHTS[name]
+    origin = Origin((), {}, jnp.zeros(len(log_weights)))
+    particles = Particles(log_weights, log_weights, np.zeros((len(log_weights), 2)), origin)
+    assert (DOUBT in str(summarise(particles, 0.0, is_whole=True))) == is_doubtful
+    assert DOUBT not in str(summarise(particles, 0.0, is_whole=False))
