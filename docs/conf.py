@@ -10,6 +10,7 @@ import numpyro_symmetry
 
 DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS))
+import make_inventories  # noqa: E402
 import notebooks  # noqa: E402
 
 project = "numpyro_symmetry"
@@ -22,6 +23,7 @@ extensions = [
     "numpydoc",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
+    "sphinx.ext.intersphinx",
     "sphinx.ext.mathjax",
     "sphinx.ext.viewcode",
     "sphinx-mathjax-offline",
@@ -37,6 +39,10 @@ numpydoc_xref_param_type = False
 autodoc_typehints, autodoc_typehints_format = "signature", "short"
 autodoc_type_aliases = {"Element": "Element", "ArrayLike": "ArrayLike"}
 python_maximum_signature_line_length = 88
+# where other projects document what we refer to: kept here, so that a build asks no network
+intersphinx_mapping = {
+    project: (site.url, f"inventories/{project}.inv") for project, site in make_inventories.SITES.items()
+}
 # a name in single backticks is a link wherever it can be one
 default_role = "py:obj"
 templates_path = ["templates"]
@@ -48,6 +54,8 @@ html_theme_options = {
     "logo": {"text": "numpyro_symmetry", "alt_text": "numpyro_symmetry: three strands that change places"},
     "use_download_button": False,
     "show_toc_level": 2,
+    # every name of the API has a page, of which the API's own page is the list
+    "max_navbar_depth": 1,
     "navbar_persistent": [],
 }
 html_static_path = ["static"]

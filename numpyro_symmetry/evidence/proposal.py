@@ -37,6 +37,7 @@ from numpyro_symmetry.models.compat import flat_sites
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import refuse_masked, shape_of
 from numpyro_symmetry.symmetry.errors import warn
+from numpyro_symmetry.symmetry.pytrees import arrays_by_path, comes_by_site
 from numpyro_symmetry.traces import Rebased, rebase
 from numpyro_symmetry.traces.inputs import refuse_bad_draws
 
@@ -134,9 +135,9 @@ def proposal_of_draws(
 def _symmetrized(base: Any, model: Model, symmetry: Symmetry | None, signs: bool) -> AutoSymmetrized:
     """With the symmetry that is given, held against the model, or that which is found there, even if there is none."""
     if symmetry is not None:
-        return AutoSymmetrized(base, symmetry, model=model.function)
+        return AutoSymmetrized(base, symmetry, model=model.function, progress_bar=False)
     found = without_parameters(find_symmetry(*model, signs=signs))  # pyright: ignore[reportArgumentType]
-    return AutoSymmetrized(base, found, model=model.function, check=False)
+    return AutoSymmetrized(base, found, model=model.function, check=False, progress_bar=False)
 
 
 def _warn_of_part(guide: AutoSymmetrized) -> None:
@@ -187,8 +188,8 @@ def _gaussian(flat: np.ndarray, is_full: bool) -> dict[str, Array]:
 
 
 _A_MODEL = (
-    "A model draws its parameters by numpyro.sample; a log density of given values becomes one by drawing them from "
-    "dist.ImproperUniform and adding numpyro.factor('log_density', ...)"
+    "A model draws its parameters by numpyro.sample; a log density of given values is passed with one of them, "
+    "log_evidence(positions, log_density, (position,), argnum=0)"
 )
 
 
@@ -279,6 +280,8 @@ def _read(data: Any, latents: Mapping[str, Any]) -> Trace:
     """Draws of every latent site of the model, by chain and draw."""
     sites = list(latents)
     shapes = {site: np.shape(latents[site]["value"]) for site in sites}
+    if not comes_by_site(data, sites) and shapes.keys() <= (arrays := arrays_by_path(data)).keys():
+        data = arrays
     held = data if isinstance(data, Mapping) else {}
     if isinstance(data, Mapping) and not len(data):
         raise SymmetryError(f"There are no draws: {type(data).__name__} is empty; expected sites {sites}.")
