@@ -4,7 +4,9 @@ import ast
 import sys
 from pathlib import Path
 
+from docutils.nodes import Element
 from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
 
 import numpyro_symmetry
 
@@ -109,8 +111,17 @@ def offer_notebook(app: object, page: str, source: list[str]) -> None:
         source[0] = f"{title}\n\n{{download}}`Download as a notebook <{path}>`\n{rest}"
 
 
+def link_own_name(app: Sphinx, env: BuildEnvironment, node: Element, content: Element) -> Element | None:
+    """A name of the package's top level as subpackages write it, without the package's."""
+    if node.get("refdomain") != "py":
+        return None
+    target = f"numpyro_symmetry.{node['reftarget']}"
+    return env.domains["py"].resolve_xref(env, node["refdoc"], app.builder, node["reftype"], target, node, content)
+
+
 def setup(app: Sphinx) -> None:
     """Called by Sphinx."""
+    app.connect("missing-reference", link_own_name)
     app.connect("builder-inited", write_examples)
     app.connect("builder-inited", write_notebooks)
     app.connect("source-read", offer_notebook)

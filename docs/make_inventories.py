@@ -4,7 +4,7 @@ python docs/make_inventories.py
 
 Sphinx reads them in place of the projects' own, which are large and behind a network: a build is the same on every machine. A name
 of which there is none in the package that is installed is an error here. Each is also entered without its module, `SVI.init`, as
-docstrings write it.
+docstrings write it, and by what else signatures call it.
 """
 
 import importlib
@@ -31,6 +31,7 @@ SITES = {
             "library/collections.abc.html": {
                 "collections.abc": "Callable Collection Iterable Iterator Mapping Sequence"
             },
+            "library/types.html": {"types": "EllipsisType"},
             "library/typing.html": {"typing": "Any NamedTuple"},
             "library/functions.html": {"builtins": "bool float int object"},
             "library/stdtypes.html": {"builtins": "dict frozenset list set str tuple"},
@@ -71,7 +72,6 @@ SITES = {
             "utilities.html": {"numpyro.infer.util": "Predictive"},
         },
     ),
-    "blackjax": Site("https://blackjax-devs.github.io/blackjax/", {}),
     "arviz": Site("https://python.arviz.org/en/v0.23.0/", {"api/generated/{}.html": {"arviz": "InferenceData"}}),
     "xarray": Site(
         "https://docs.xarray.dev/en/stable/", {"generated/{}.html": {"xarray": "DataArray Dataset DataTree"}}
@@ -80,14 +80,22 @@ SITES = {
 }
 
 
+CALLED = {
+    "jax.Array": ["jax.jaxlib._jax.Array"],
+    "numpy.ndarray": ["np.ndarray"],
+    "numpy.random.Generator": ["numpy.random._generator.Generator"],
+    "xarray.DataArray": ["xr.DataArray"],
+}
+
+
 def entries(site: Site) -> Iterator[str]:
     """Lines of an inventory: name, role, priority, address, and a dash where the name is shown as it is."""
     for page, modules in site.pages.items():
         for module, names in modules.items():
             for name in names.split():
-                role = "class" if inspect.isclass(found(module, name)) else "function"
+                role = "function" if inspect.isroutine(found(module, name)) else "class"
                 full = name if module == "builtins" else f"{module}.{name}"
-                for one in dict.fromkeys((full, name)):
+                for one in dict.fromkeys((full, name, *CALLED.get(full, ()))):
                     yield f"{one} py:{role} 1 {page.format(full)}#{full} -"
 
 

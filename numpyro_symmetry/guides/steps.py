@@ -10,13 +10,16 @@ from typing import Any
 from tqdm.auto import tqdm
 
 _WHAT, _FORM = "setting up the guide", "{desc} [{elapsed}]"
+_AFTER = "the guide is set up; what runs next compiles first, which may take as long"
+# seconds of a set-up after which it is said that more of the kind comes, where no bar of ours will be
+_LONG = 10.0
 # guides stand within guides, and the outermost one's bar speaks for all of them
 _bar: ContextVar[Any] = ContextVar("bar", default=None)
 
 
 @contextlib.contextmanager
 def saying(progress_bar: bool) -> Iterator[None]:
-    """A bar for what is said meanwhile, gone in the end; within another one, that is it."""
+    """A bar for what is said meanwhile, gone in the end if that was soon; within another one, that is it."""
     if _bar.get() is not None:
         yield
         return
@@ -24,6 +27,9 @@ def saying(progress_bar: bool) -> Iterator[None]:
         before = _bar.set(bar)
         try:
             yield
+            if bar.format_dict["elapsed"] > _LONG:
+                bar.set_description_str(_AFTER)
+                bar.leave = True
         finally:
             _bar.reset(before)
 
