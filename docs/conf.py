@@ -119,8 +119,15 @@ def link_own_name(app: Sphinx, env: BuildEnvironment, node: Element, content: El
     return env.domains["py"].resolve_xref(env, node["refdoc"], app.builder, node["reftype"], target, node, content)
 
 
+def skip_tuples_own(app: Sphinx, what: str, name: str, obj: object, skip: bool, options: object) -> bool | None:
+    """What a named tuple has of every tuple; its fields stand in the docstring, with what they are."""
+    is_field = (getattr(obj, "__doc__", None) or "").startswith("Alias for field number")
+    return True if is_field or getattr(obj, "__objclass__", None) is tuple else None
+
+
 def setup(app: Sphinx) -> None:
     """Called by Sphinx."""
+    app.connect("autodoc-skip-member", skip_tuples_own)
     app.connect("missing-reference", link_own_name)
     app.connect("builder-inited", write_examples)
     app.connect("builder-inited", write_notebooks)
