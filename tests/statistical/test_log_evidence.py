@@ -482,7 +482,7 @@ def test_options_that_do_not_fit(options, words):
         ({"model_args": ()}, r"normal\(y, subsample_size=None\) cannot be called .* 'y'"),
         (
             {"model": lambda position: -(position["loc"] ** 2), "model_args": ()},
-            "a log density of given values becomes",
+            "a log density of given values is passed with one of them",
         ),
         ({"data": AutoNormal(normal)}, r"with its parameters, \(guide, params\); got AutoNormal alone"),
         ({"data": (AutoNormal(normal), None)}, "mapping from names to values"),
