@@ -177,9 +177,10 @@ def sides_of(out: Rebased, model: Model, flat: Arrays, sites: Sites, some: np.nd
 def _drawn(key: Array, model: Model, given: Arrays, sites: Collection[str], num_draws: int) -> Arrays:
     """Draws of some sites of a model given others, ``(draw, *event)``."""
 
-    def one(own: Array, values: dict[str, Array]) -> dict[str, Array]:
-        trace = trace_model(model.function, model.args, dict(model.kwargs), own, values)
+    def one(draw: tuple[Array, dict[str, Array]]) -> dict[str, Array]:
+        trace = trace_model(model.function, model.args, dict(model.kwargs), *draw)
         return {site: trace[site]["value"] for site in sites}
 
-    found = jax.jit(jax.vmap(one))(jax.random.split(key, num_draws), given)
+    # one after the other: a batch of random keys takes longer to compile than these to draw
+    found = jax.jit(lambda draws: jax.lax.map(one, draws))((jax.random.split(key, num_draws), given))
     return {site: np.asarray(value, float) for site, value in found.items()}
