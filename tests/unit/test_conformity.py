@@ -35,12 +35,9 @@ def draws(rng, informed=0, rate=0.0, shape=SHAPE):
 
 
 def switched(rng, values):
-    order = rng.permuted(np.broadcast_to(np.arange(SIZE), (*SHAPE, SIZE)), axis=-1)
-    moved = {site: np.take_along_axis(values[site], order.reshape(*SHAPE, *k, SIZE), -1) for site, k in KEPT.items()}
-    return values | moved
-
-
-KEPT = {"w": (1,), "v": ()}
+    order = rng.permuted(np.broadcast_to(np.arange(SIZE), values["v"].shape), axis=-1)
+    w = np.take_along_axis(values["w"], order[..., None, :], -1)
+    return values | {"w": w, "v": np.take_along_axis(values["v"], order, -1)}
 
 
 def judged(values, cost=None, **options):
@@ -241,13 +238,13 @@ def test_slots_of_another_cost_are_refused():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rate", [0.0, 0.9])
+@pytest.mark.parametrize(("rate", "shape"), [(0.0, SHAPE), (0.9, (4, 400))])
 @pytest.mark.parametrize("informed", [0, 2])
-def test_units_that_follow_the_prior_are_hardly_ever_said_not_to(rate, informed):
+def test_units_that_follow_the_prior_are_hardly_ever_said_not_to(rate, shape, informed):
     wrong, together, number = 0, 0, 60
     for seed in range(number):
         rng = np.random.default_rng([seed, informed, int(10 * rate)])
-        out, found = judged(switched(rng, draws(rng, informed, rate)), num_exchanges=199)
+        out, found = judged(switched(rng, draws(rng, informed, rate, shape)), num_exchanges=199)
         known = np.abs(out.data["w"].mean((0, 1))).max(0) > 6.0
         told = ~np.isnan(found.p_value)
         wrong += told and bool((~found.table.follows & ~known).any())
