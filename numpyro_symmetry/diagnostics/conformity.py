@@ -8,6 +8,7 @@ each draw, the draw is placed in slots again, and what is then in a slot is comp
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from numbers import Real
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -29,7 +30,7 @@ from numpyro_symmetry.diagnostics.pooled import Pooled, watched
 from numpyro_symmetry.diagnostics.prior_draws import Sides, Slot, refuse_other_slots, sides_of, sites_to_draw
 from numpyro_symmetry.models import Model, as_model
 from numpyro_symmetry.symmetry import Symmetry
-from numpyro_symmetry.symmetry.arguments import as_count, as_flag, as_key, as_model_arguments, refuse_tracers, seed_of
+from numpyro_symmetry.symmetry.arguments import as_flag, as_key, as_model_arguments, refuse_tracers, seed_of
 from numpyro_symmetry.traces import Rebased
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 
 # exchanges of pairs of blocks come in twos of the same energy: with so many, one in thirty-two is the rarest
 _MIN_PAIRS = 6
+# no p-value is below one over one more
+_NUM_EXCHANGES = 999
 # of slots that do not follow the prior, those at least so far from it as the furthest leave the null together
 _SHARE_OF_FURTHEST = 0.5
 # an effect that exchanges exceed one time in twenty is noise
@@ -54,7 +57,6 @@ def prior_conformity(
     *,
     level: float = 0.05,
     smallest_effect: float = 0.0,
-    num_exchanges: int = 999,
     rng_key: Array | None = None,
     progress_bar: bool = True,
 ) -> PriorConformity:
@@ -79,8 +81,6 @@ def prior_conformity(
         The p-value, of all slots of a round together, at and below which one does not follow the prior.
     smallest_effect
         The smallest effect that matters: slots of a lower one follow the prior however sure it is that they differ.
-    num_exchanges
-        How often blocks are exchanged; no p-value is below one over one more.
     rng_key
         JAX random key of prior draws and exchanges; a fixed one by default.
     progress_bar
@@ -134,7 +134,6 @@ def prior_conformity(
         raise ValueError(f"level must be a probability between 0 and 1; got {level!r}.")
     if not isinstance(smallest_effect, Real) or not 0.0 <= smallest_effect < 1.0:
         raise ValueError(f"smallest_effect must be an energy coefficient between 0 and 1; got {smallest_effect!r}.")
-    as_count(num_exchanges, "num_exchanges", minimum=19, meaning="for no p-value to be below one over one more")
     shown = as_flag(progress_bar, "progress_bar")
     key = jax.random.key(0) if rng_key is None else as_key(rng_key)
     refuse_tracers("prior_conformity", known.args, known.kwargs, key)
@@ -145,15 +144,15 @@ def prior_conformity(
 
     trace = read(out.data, out.symmetry, out.objective.ndim)
     sites = sites_to_draw(out, known, trace)
-    blocks, drawn = _blocks_of(out, trace)
+    blocks, other, drawn = _blocks_of(out, trace)
     sides = sides_of(out, known, trace.flat([*out.view.shapes, *sites.given]), sites, blocks.draws, key)
     if blocks.number < _MIN_PAIRS:
         told, entries = _untold(sides)
         together = np.array([np.nan])
     else:
         rng = np.random.default_rng(seed_of(rng_key))
-        kept = np.concatenate([np.ones((1, blocks.number), bool), rng.random((num_exchanges, blocks.number)) < 0.5])
-        judged = Judged(blocks.starts, np.concatenate([kept, ~kept], 1))
+        kept = np.concatenate([np.ones((1, blocks.number), bool), rng.random((_NUM_EXCHANGES, blocks.number)) < 0.5])
+        judged = Judged(blocks.starts, other, np.concatenate([kept, ~kept], 1))
         told, entries = _step_down(sides, judged, is_apart, rng, shown)
         together = judged.of(sorted_projections(sides.tested, _standardised(sides, sides.own, sides.prior)))
     return PriorConformity(
@@ -168,14 +167,23 @@ def prior_conformity(
     )
 
 
-def _blocks_of(out: Rebased, trace: Trace) -> tuple[energies.Blocks, Drawn]:
-    """Blocks that hardly remember each other, by what no label changes, and what the draws say."""
+def _blocks_of(out: Rebased, trace: Trace) -> tuple[energies.Blocks, energies.Blocks, Drawn]:
+    """Blocks that hardly remember each other, by what no label changes; of these independent ones; what draws say."""
     pieces = out.view.open({site: np.asarray(x, float) for site, x in trace.flat(list(out.view.shapes)).items()})
     lengths = (trace.leading[-1],) * int(np.prod(trace.leading[:-1], dtype=int))
     slow = watched(Pooled(out.view, pieces, standardised(out.view.symmetry, pieces)))
     time = None if trace.are_members else energies.autocorrelation_time(slow, lengths)
-    blocks = energies.blocks_of(lengths, time, energies.block_length([time], [lengths]))
-    return blocks, Drawn("out", trace.num_draws, len(lengths), time or 1.0, time is None, blocks.number)
+    effective = energies.block_length([time], [lengths])
+    blocks = energies.blocks_of(lengths, time, effective)
+    # a gap of a quarter between blocks, which hardly remember each other then
+    cuts = [cut[len(cut) // 4 :] for cut in np.split(blocks.draws, blocks.starts[1:])]
+    own = energies.Blocks(np.concatenate(cuts), np.cumsum([0, *map(len, cuts[:-1])]))
+    some = [
+        low + np.linspace(0, len(cut) - 1, min(len(cut), math.ceil(0.75 * effective))).astype(int)
+        for low, cut in zip(own.starts, cuts, strict=True)
+    ]
+    other = energies.Blocks(np.concatenate(some), np.cumsum([0, *map(len, some[:-1])]))
+    return own, other, Drawn("out", trace.num_draws, len(lengths), time or 1.0, time is None, blocks.number)
 
 
 def _standardised(sides: Sides, own: Arrays, other: Arrays) -> Arrays:
@@ -200,17 +208,21 @@ class Judged(NamedTuple):
     ----------
     starts
         Where among the draws each block begins.
+    other
+        Of what was made of them, as many draws a block as the block is worth: a mean of either varies alike.
     first
         ``(exchange, 2 * block)``: which blocks are the first side's; at first the draws' own.
     """
 
     starts: np.ndarray
+    other: energies.Blocks
     first: np.ndarray
 
     def of(self, features: np.ndarray) -> np.ndarray:
         """Energy coefficients ``(exchange,)`` of ``(2 * draw, number)``."""
         half, number = len(features) // 2, len(self.starts)
-        between = energies.distances(features, np.concatenate([self.starts, half + self.starts]))
+        both = energies.joined(energies.Blocks(np.arange(half), self.starts), self.other, half)
+        between = energies.distances(features[both.draws], both.starts)
         apart = 2.0 * between[:number, number:].mean()
         return energies.energies(between, self.first) / (apart or 1.0)
 
