@@ -78,10 +78,10 @@ def _lines(found: PriorConformity) -> Iterator[str]:
         size = int((found.table.group == name).sum())
         yield f"{number} of {size} slots of {name!r} follow the prior, as far as these draws tell."
     others = found.table[~found.table.follows].sort_values("effect", ascending=False)
-    for row in others.head(_MAX_ROWS).itertuples():
+    for row in others.head(_MAX_ROWS).to_dict("records"):
         yield (
-            f"  {row.group} {row.slot}: effect {row.effect:.3f}, noise floor {row.floor:.3f}, contraction "
-            f"{row.contraction:.0%}"
+            f"  {row['group']} {row['slot']}: effect {row['effect']:.3f}, noise floor {row['floor']:.3f}, contraction "
+            f"{row['contraction']:.0%}"
         )
     some = [f"{site} {share:.0%}" for site, share in found.contraction.items()]
     more = f" and {len(some) - _MAX_SITES} more" if len(some) > _MAX_SITES else ""
