@@ -244,7 +244,7 @@ def test_units_that_follow_the_prior_are_hardly_ever_said_not_to(rate, shape, in
     wrong, together, number = 0, 0, 60
     for seed in range(number):
         rng = np.random.default_rng([seed, informed, int(10 * rate)])
-        out, found = judged(switched(rng, draws(rng, informed, rate, shape)))
+        out, found = judged(switched(rng, draws(rng, informed, rate, shape)), rng_key=jax.random.key(seed))
         known = np.abs(out.data["w"].mean((0, 1))).max(0) > 6.0
         told = ~np.isnan(found.p_value)
         wrong += told and bool((~found.table.follows & ~known).any())
