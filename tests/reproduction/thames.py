@@ -43,7 +43,7 @@ NUM_DATA, CENTRE = 10, 4.0
 FITTED_AND_TRUE = ((2, 2), (2, 3), (3, 2))
 CLOSENESS = (0.0, 0.5, 1.0)
 SEEDS = range(10)
-CHAINS, WARMUP, DRAWS = 10, 300, 1000
+CHAINS, WARMUP, DRAWS = 25, 200, 400
 # the mean of a component far apart has this share of a datum's precision
 KAPPA = 1e-5
 
