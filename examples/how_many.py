@@ -167,6 +167,9 @@ def main() -> None:
         ax.set(xlabel=f"number of {question.counted}")
         best = max(one.value for one in found.values())
         ax.set_ylim(best - 30.0, best + 5.0)
+        ax.margins(x=0.15)
+    for ax in axes[0, 1:]:
+        ax.set_ylabel("")
     figure.savefig(options.output, dpi=150)
     print(f"\nFigure: {options.output} (dotted: the truth)")
 
