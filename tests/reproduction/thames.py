@@ -4,15 +4,16 @@ python -m tests.reproduction.thames [KEY ...]
 
 Two kinds of mixtures, with the sizes and priors of the authors' scripts. *Few data*: ten numbers, components of known
 width and weight, so that all allocations can be summed. *Far apart*: components a hundred widths apart in several
-dimensions, so that only one allocation, up to labels, has any weight, and the model is conjugate given it. Sampled by
-NUTS, allocations summed out, every chain from its own labels; both estimators see the same draws. Results go to
+dimensions, so that only one allocation, up to labels, has any weight, and the model is conjugate given it. The former
+are sampled by NUTS, allocations summed out, every chain from its own labels; of the latter there are exact, independent
+draws, in each of which labels are random. Both estimators see the same draws. Results go to
 tests/reproduction/results/thames.json, and are not run again; KEY is the beginning of those that are to be run.
 
 Chosen here: the sampler (theirs is Gibbs); that the first half of every chain makes the ellipsoid; that `rebase` undoes
 labels before (ECR on sampled allocations); that what is compared with a chi-squared is given its mean and standard
-deviation; the error, from the effective number of draws and with that of the volume (an autoregression). They shorten
-the sum over permutations by an order that they learn from the draws; here it runs over all that can put a draw into
-the ellipsoid, which is the same sum.
+deviation; as many points for the volume as there are draws in a half (twice as many); the error, from the effective
+number of draws and with that of the volume (an autoregression). They shorten the sum over permutations by an order that
+they learn from the draws; here it runs over all that can put a draw into the ellipsoid, which is the same sum.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from numpyro.diagnostics import effective_sample_size
 from numpyro.infer import MCMC, NUTS
 from numpyro.infer.util import log_density, unconstrain_fn
 from scipy.special import gammaln, logsumexp, multigammaln
-from scipy.stats import chi2
+from scipy.stats import chi2, wishart
 from tqdm import tqdm
 
 from numpyro_symmetry import Symmetry, log_evidence, rebase
@@ -44,6 +45,8 @@ FITTED_AND_TRUE = ((2, 2), (2, 3), (3, 2))
 CLOSENESS = (0.0, 0.5, 1.0)
 SEEDS = range(10)
 CHAINS, WARMUP, DRAWS = 4, 500, 2500
+# independent ones
+FAR_DRAWS = 4000
 # the mean of a component far apart has this share of a datum's precision
 KAPPA = 1e-5
 
@@ -51,7 +54,7 @@ Draws = dict[str, np.ndarray]
 
 
 class Setting(NamedTuple):
-    """A model and its data, the log evidence of both, where chains start, and components as rows of numbers.
+    """A model and its data, the log evidence of both, draws by seed, and components as rows of numbers.
 
     ``units`` makes ``(..., component, number)`` of draws, in which relabelling keeps volumes, and ``log_joint`` is the
     log joint density there; the weight, if it is not known, comes last.
@@ -60,7 +63,7 @@ class Setting(NamedTuple):
     model: Callable[..., None]
     args: tuple[Any, ...]
     truth: float
-    start: Draws
+    draws: Callable[[int], Draws]
     units: Callable[[Draws], np.ndarray]
     log_joint: Callable[[np.ndarray], np.ndarray]
     has_weights: bool
@@ -104,7 +107,7 @@ def few_data(fitted: int, true: int, closeness: float, seed: int) -> Setting:
         of_known_width,
         args,
         sum_over_allocations(y, fitted),
-        {"loc": start},
+        partial(by_nuts, of_known_width, args, {"loc": start}),
         lambda draws: draws["loc"][..., None],
         over_draws(of_draw),
         has_weights=False,
@@ -143,15 +146,24 @@ def far_apart_diagonal(size: int, dimension: int, num_data: int, seed: int) -> S
     y, component = data_far_apart(size, dimension, num_data, seed)
     centre, within = y.mean(0), within_components(y, component, size)
     rate = 2.0 * np.diagonal(within)
-    truth, start = log_allocation(component, size), []
+    truth, of_component = log_allocation(component, size), []
     for k in range(size):
         own = y[component == k]
         n, mean, scatter = len(own), own.mean(0), len(own) * own.var(0)
         shape, after = 2.0 + n / 2, rate + 0.5 * (scatter + KAPPA * n / (KAPPA + n) * (mean - centre) ** 2)
         log_gammas = gammaln(shape) - gammaln(2.0) + 2.0 * np.log(rate) - shape * np.log(after)
         truth += (log_gammas + 0.5 * np.log(KAPPA / (KAPPA + n)) - 0.5 * n * np.log(2.0 * np.pi)).sum()
-        start.append(mean)
-    args = tuple(map(jnp.asarray, (y, centre, rate, np.stack(start))))
+        of_component.append((n, (n * mean + KAPPA * centre) / (n + KAPPA), shape, after))
+    args = tuple(map(jnp.asarray, (y, centre, rate, np.zeros((size, dimension)))))
+
+    def exact(seed: int) -> Draws:
+        rng, shape = np.random.default_rng(seed), (FAR_DRAWS, dimension)
+        precision = np.stack([rng.gamma(a, 1.0 / b, shape) for _, _, a, b in of_component], 1)
+        z = rng.standard_normal((FAR_DRAWS, size, dimension))
+        loc = np.stack([mean for _, mean, _, _ in of_component])
+        loc = loc + z / np.sqrt((KAPPA + counts(of_component)[:, None]) * precision)
+        weights = rng.dirichlet(1.0 + counts(of_component), FAR_DRAWS)
+        return in_chains(rng, {"loc": loc, "precision": precision, "weights": weights})
 
     def of_draw(units: jax.Array) -> jax.Array:
         loc, log_precision, weights = units[:, :dimension], units[:, dimension:-1], units[:, -1]
@@ -161,20 +173,15 @@ def far_apart_diagonal(size: int, dimension: int, num_data: int, seed: int) -> S
     def units(draws: Draws) -> np.ndarray:
         return np.concatenate([draws["loc"], np.log(draws["precision"]), draws["weights"][..., None]], -1)
 
-    of_start = {
-        "loc": np.stack(start),
-        "precision": np.ones((size, dimension)),
-        "weights": np.full(size, 1.0 / size),
-    }
-    return Setting(diagonal, args, float(truth), of_start, units, over_draws(of_draw), has_weights=True)
+    return Setting(diagonal, args, float(truth), exact, units, over_draws(of_draw), has_weights=True)
 
 
 def full(y: jax.Array, centre: jax.Array, rate: jax.Array, start: jax.Array) -> None:
     """Components with a precision matrix, by its Cholesky factor."""
     size, dimension = start.shape
     weights = numpyro.sample("weights", dist.Dirichlet(jnp.ones(size)))
-    wishart = dist.WishartCholesky(float(dimension), rate_matrix=rate)
-    factor = numpyro.sample("factor", wishart.expand([size]).to_event(1))
+    of_factor = dist.WishartCholesky(float(dimension), rate_matrix=rate)
+    factor = numpyro.sample("factor", of_factor.expand([size]).to_event(1))
     precision = KAPPA * factor @ factor.mT
     loc = numpyro.sample("loc", dist.MultivariateNormal(centre, precision_matrix=precision).to_event(1))
     scaled = jnp.einsum("krs,nkr->nks", factor, y[:, None] - loc)
@@ -189,7 +196,7 @@ def far_apart_full(size: int, dimension: int, num_data: int, seed: int) -> Setti
     centre, degrees = y.mean(0), float(dimension)
     within = within_components(y, component, size)
     rate = within * (degrees + dimension + 1.0)
-    truth, start = log_allocation(component, size), []
+    truth, of_component = log_allocation(component, size), []
     for k in range(size):
         own = y[component == k]
         n, mean = len(own), own.mean(0)
@@ -198,8 +205,8 @@ def far_apart_full(size: int, dimension: int, num_data: int, seed: int) -> Setti
         truth += multigammaln((degrees + n) / 2, dimension) - multigammaln(degrees / 2, dimension)
         truth += 0.5 * degrees * np.linalg.slogdet(rate)[1] - 0.5 * (degrees + n) * np.linalg.slogdet(after)[1]
         truth += 0.5 * dimension * (np.log(KAPPA / (KAPPA + n)) - n * np.log(np.pi))
-        start.append(mean)
-    args = tuple(map(jnp.asarray, (y, centre, rate, np.stack(start))))
+        of_component.append((n, (n * mean + KAPPA * centre) / (n + KAPPA), np.linalg.inv(after)))
+    args = tuple(map(jnp.asarray, (y, centre, rate, np.zeros((size, dimension)))))
     rows, columns = np.tril_indices(dimension)
     on_diagonal = rows == columns
 
@@ -215,12 +222,29 @@ def far_apart_full(size: int, dimension: int, num_data: int, seed: int) -> Setti
         lower = np.where(on_diagonal, np.log(np.where(on_diagonal, lower, 1.0)), lower)
         return np.concatenate([draws["loc"], lower, draws["weights"][..., None]], -1)
 
-    of_start = {
-        "loc": np.stack(start),
-        "factor": np.broadcast_to(np.linalg.cholesky(np.linalg.inv(within)), (size, dimension, dimension)),
-        "weights": np.full(size, 1.0 / size),
-    }
-    return Setting(full, args, float(truth), of_start, units, over_draws(of_draw), has_weights=True)
+    def exact(seed: int) -> Draws:
+        rng = np.random.default_rng(seed)
+        precision = [wishart.rvs(degrees + n, scale, FAR_DRAWS, rng) for n, _, scale in of_component]
+        factor = np.linalg.cholesky(np.stack(precision, 1))
+        z = rng.standard_normal((FAR_DRAWS, size, dimension))
+        loc = np.stack([mean for _, mean, _ in of_component])
+        away = np.linalg.solve(np.swapaxes(factor, -1, -2), z[..., None])[..., 0]
+        loc = loc + away / np.sqrt(KAPPA + counts(of_component)[:, None])
+        weights = rng.dirichlet(1.0 + counts(of_component), FAR_DRAWS)
+        return in_chains(rng, {"loc": loc, "factor": factor, "weights": weights})
+
+    return Setting(full, args, float(truth), exact, units, over_draws(of_draw), has_weights=True)
+
+
+def counts(of_component: list[tuple[Any, ...]]) -> np.ndarray:
+    return np.array([n for n, *_ in of_component], float)
+
+
+def in_chains(rng: np.random.Generator, draws: Draws) -> Draws:
+    """Independent draws as four chains, components in a random order in each draw."""
+    order = rng.random(draws["weights"].shape).argsort(1)
+    moved = {site: x[np.arange(len(x))[:, None], order] for site, x in draws.items()}
+    return {site: x.reshape(CHAINS, -1, *x.shape[1:]) for site, x in moved.items()}
 
 
 def within_components(y: np.ndarray, component: np.ndarray, size: int) -> np.ndarray:
@@ -353,16 +377,21 @@ def run(make: Callable[[int], Setting], seeds: range) -> dict[str, Any]:
     rows = []
     for seed in tqdm(seeds, leave=False):
         setting = make(seed)
-        model, rng = handlers.seed(setting.model, 0), np.random.default_rng(seed)
-        starts = [unconstrain_fn(model, setting.args, {}, relabelled(setting.start, rng)) for _ in range(CHAINS)]
-        start = jax.tree.map(lambda *each: jnp.stack(each), *starts)
-        draws = jax.tree.map(np.asarray, sampled(setting.model, jax.random.key(seed), setting.args, start))
+        draws = setting.draws(seed)
         symmetry = Symmetry.mixture(*draws)
         ours = log_evidence(draws, setting.model, setting.args, symmetry=symmetry, rng_key=jax.random.key(seed))
         moved = rebase(draws, symmetry, null=False, num_leading_dims=2, rng_key=jax.random.key(seed)).data
-        theirs = thames(setting.units(moved), setting, rng)
+        theirs = thames(setting.units(moved), setting, np.random.default_rng(seed))
         rows.append({"seed": seed, "truth": setting.truth, "ours": ours._asdict(), "thames": theirs})
     return {"rows": rows}
+
+
+def by_nuts(model: Callable[..., None], args: tuple[Any, ...], start: Draws, seed: int) -> Draws:
+    """Draws ``(chain, draw, ...)``, every chain from its own labels."""
+    rng, seeded = np.random.default_rng(seed), handlers.seed(model, 0)
+    starts = [unconstrain_fn(seeded, args, {}, relabelled(start, rng)) for _ in range(CHAINS)]
+    free = jax.tree.map(lambda *each: jnp.stack(each), *starts)
+    return jax.tree.map(np.asarray, sampled(model, jax.random.key(seed), args, free))
 
 
 @partial(jax.jit, static_argnums=0)
