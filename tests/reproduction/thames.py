@@ -6,8 +6,9 @@ Two kinds of mixtures, with the sizes and priors of the authors' scripts. *Few d
 width and weight, so that all allocations can be summed. *Far apart*: components a hundred widths apart in several
 dimensions, so that only one allocation, up to labels, has any weight, and the model is conjugate given it. The former
 are sampled by NUTS, allocations summed out, every chain from its own labels; of the latter there are exact, independent
-draws, in each of which labels are random. Both estimators see the same draws. Results go to
-tests/reproduction/results/thames.json, and are not run again; KEY is the beginning of those that are to be run.
+draws, in each of which labels are random. Both estimators see the same draws. Settings share random numbers, data set
+by data set, so that their gaps go together. Results go to tests/reproduction/results/thames.json, and are not run
+again; KEY is the beginning of those that are to be run.
 
 Chosen here: the sampler (theirs is Gibbs); that the first half of every chain makes the ellipsoid; that `rebase` undoes
 labels before (ECR on sampled allocations); that what is compared with a chi-squared is given its mean and standard
