@@ -81,7 +81,7 @@ FEW = (
 )
 FAR = (
     "five components in six dimensions (full covariances, 200 data, 139 parameters), 15 in five (diagonal, 345 data, "
-    "164 parameters), ten data sets each; 4000 exact draws, their labels at random"
+    "164 parameters), three data sets each; 4000 exact draws, their labels at random"
 )
 
 CLAIMS = tuple(
