@@ -86,12 +86,12 @@ FAR = (
 
 CLAIMS = tuple(
     claim
-    for short, prefix, settings in (("few", "few/", FEW), ("far", "far/", FAR))
+    for short, prefix, settings, tier in (("few", "few/", FEW, 2), ("far", "far/", FAR, 3))
     for claim in (
         Claim(
             f"M-{short}",
             f"{METODIEV}, abstract",
-            2,
+            tier,
             "THAMES for mixtures performs well where the evidence is known"
             + (", in several dimensions with many components too" if short == "far" else ""),
             settings,
@@ -100,7 +100,7 @@ CLAIMS = tuple(
         Claim(
             f"M-{short}-ours",
             f"{METODIEV}, not in the paper",
-            2,
+            tier,
             "`log_evidence` has no bias on the same draws, and its error covers the truth",
             "the same",
             partial(near_the_truth, prefix, "ours", "`log_evidence`"),
@@ -108,7 +108,7 @@ CLAIMS = tuple(
         Claim(
             f"M-{short}-bounds",
             f"{METODIEV}, not in the paper",
-            2,
+            tier,
             "Both of its bounds are on their sides",
             "the same",
             partial(bounds_hold, prefix),
