@@ -116,7 +116,8 @@ def positive_at_first():
 
 
 def test_a_half_that_is_positive_by_chance():
-    symmetry, draws = Symmetry({"units": ("unit",)}), positive_at_first()
+    draws = positive_at_first()
+    symmetry = Symmetry({"units": ("unit",)}).bind({"units": draws[0, 0]})
     trace = read({"units": draws}, symmetry)
     halves = [trace._replace(values={"units": x}, leading=(1, 200)) for x in np.split(draws, 2, axis=1)]
     moved = _rebased(*halves, symmetry, jax.random.key(0))
