@@ -38,7 +38,7 @@ from numpyro_symmetry.symmetry import Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import refuse_masked, shape_of
 from numpyro_symmetry.symmetry.errors import warn
 from numpyro_symmetry.symmetry.pytrees import arrays_by_path, comes_by_site
-from numpyro_symmetry.traces import Rebased, rebase
+from numpyro_symmetry.traces import GaussianCost, Rebased, rebase
 from numpyro_symmetry.traces.inputs import refuse_bad_draws
 
 # halves of a chain, each of which has a variance
@@ -163,13 +163,21 @@ def _rebased(first: Trace, rest: Trace | None, symmetry: Symmetry, rng_key: Arra
     if all(group.is_trivial for group in symmetry.groups.values()):
         return first, rest
 
-    def relabelled(part: Trace, reference: Any) -> tuple[Trace, Rebased]:
+    def relabelled(part: Trace, reference: Any, cost: Any = "auto") -> tuple[Trace, Rebased]:
         acted_on = {site: part.values[site] for site in symmetry.axes}
-        out = rebase(acted_on, symmetry, reference=reference, rng_key=rng_key, null=False, num_leading_dims=2)
+        options = {"rng_key": rng_key, "null": False, "num_leading_dims": 2}
+        out = rebase(acted_on, symmetry, reference=reference, cost=cost, **options)
         return part._replace(values={**part.values, **out.data}), out
 
-    first, reference = relabelled(first, "mean")
-    return first, None if rest is None else relabelled(rest, reference)[0]
+    moved, reference = relabelled(first, "mean")
+    if rest is None:
+        return moved, None
+    # a site may be positive in the first half by chance
+    read = reference.frame.read
+    raw = {s: "identity" for s in read if read[s].transform == "log" and not (rest.values[s] > 0).all()}
+    if raw:
+        moved, reference = relabelled(first, "mean", GaussianCost(raw))
+    return moved, relabelled(rest, reference)[0]
 
 
 def _gaussian(flat: np.ndarray, is_full: bool) -> dict[str, Array]:
