@@ -423,6 +423,23 @@ def test_the_border_of_a_support_is_refused():
         log_evidence({"scale": draws}, model, (Y,))
 
 
+def test_text_rounds_draws_off_a_simplex_and_these_are_put_back():
+    counts = jnp.array([3, 1, 2])
+
+    def model():
+        p = numpyro.sample("p", dist.Dirichlet(jnp.ones(3)))
+        numpyro.sample("counts", dist.Multinomial(6, p), obs=counts)
+
+    text = np.random.default_rng(0).dirichlet(1.0 + counts, (2, 300)).round(4)
+    text[..., 0] += 1e-4
+    assert not dist.constraints.simplex(jnp.asarray(text)).all()
+    # every composition of six among three is as probable as any other
+    assert agrees(log_evidence({"p": text}, model, symmetry=NO_SYMMETRY), -np.log(28))
+    text[0, :3] *= 0.98
+    with pytest.raises(SymmetryError, match="'p': 3 of 600 draws lie off its support .* by up to 0.02"):
+        log_evidence({"p": text}, model, symmetry=NO_SYMMETRY)
+
+
 def test_draws_of_other_data_are_refused():
     def model(limit):
         loc = numpyro.sample("loc", dist.Normal(0.0, 2.0))
