@@ -176,8 +176,9 @@ def _rebased(first: Trace, rest: Trace | None, symmetry: Symmetry, rng_key: Arra
     if rest is None:
         return moved, None
     # a site may be positive in the first half by chance
-    read = reference.frame.read
-    raw = {s: "identity" for s in read if read[s].transform == "log" and not (rest.values[s] > 0).all()}
+    logs = [name for name, each in reference.frame.read.items() if each.transform == "log"]
+    stays = {name: all((rest.values[site] > 0).all() for site in symmetry.stacks[name].sites) for name in logs}
+    raw = {name: "identity" for name in logs if not stays[name]}
     if raw:
         moved, reference = relabelled(first, "mean", GaussianCost(raw))
     return moved, relabelled(rest, reference)[0]
