@@ -316,13 +316,18 @@ def _num_threads() -> int:
     from dask import config
     from dask.system import CPU_COUNT
 
+    threads: Any = {} if (client := cluster()) is None else client.nthreads()
+    return sum(threads.values()) or config.get("num_workers", None) or CPU_COUNT
+
+
+def cluster() -> Any:
+    """The cluster on which Dask works; ``None`` where it works in this process."""
     if "distributed" in sys.modules:
         from distributed import default_client
 
         with suppress(ValueError):
-            threads: Any = default_client().nthreads()
-            return max(1, sum(threads.values()))
-    return config.get("num_workers", None) or CPU_COUNT
+            return default_client()
+    return None
 
 
 def _of_stored(

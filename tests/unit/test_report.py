@@ -327,6 +327,19 @@ def test_no_label_and_no_sign_changes_what_is_invariant(name):
         assert any("·" in key for key in before)
 
 
+def test_invariants_do_not_depend_on_how_many_are_made_in_a_pass(monkeypatch):
+    rng = np.random.default_rng(0)
+    values = {"w1": rng.standard_normal((30, 2, 5)), "b1": rng.standard_normal((30, 5))}
+    symmetry = Symmetry({"w1": (None, "k"), "b1": ("k",)}).bind({site: x[0] for site, x in values.items()})
+    together = invariants(symmetry, values)
+    monkeypatch.setattr("numpyro_symmetry.diagnostics.invariants.CHUNK", 1)
+    alone = invariants(symmetry, values)
+    assert list(alone) == list(together)
+    for name, array in together.items():
+        np.testing.assert_array_equal(alone[name], array)
+    assert together["sorted w1"].shape == (30, 6)
+
+
 def test_invariants_by_hand():
     rng = np.random.default_rng(0)
     w, loc = rng.dirichlet(np.ones(3), 20), 5.0 + 2.0 * rng.standard_normal((20, 3))
