@@ -88,7 +88,7 @@ def check(folder: Path) -> None:
     """Hold a part of the draws against the same in memory."""
     stored = opened(folder / "raw.zarr").isel(draw=slice(0, PART))
     held = stored.compute()
-    eager, lazy = rebase(held, SYMMETRY), rebase(stored.chunk(draw=37), SYMMETRY)
+    eager, lazy = (rebase(draws, SYMMETRY, null=False) for draws in (held, stored.chunk(draw=37)))
     written = opened(folder / "relabelled.zarr").isel(draw=slice(0, PART))
     own = np.asarray(eager.elements["hidden"])
     same = {

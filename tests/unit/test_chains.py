@@ -143,12 +143,17 @@ def test_stored_entries_are_cut_apart_once_and_nothing_is_left(stored, room, tmp
 
 
 def test_what_is_cut_goes_away_whatever_ends_it(stored, tmp_path):
-    with dask.config.set({"temporary_directory": str(tmp_path)}), pytest.raises(KeyboardInterrupt):
-        with entries.by_last_axis(stored[1], 8) as cut:
+    values, array = stored
+
+    def interrupted():
+        with entries.by_last_axis(array, 8) as cut:
             assert cut.chunks[2] == (8, 8, 8, 7)
             assert list(tmp_path.iterdir())
-            np.testing.assert_array_equal(cut[..., 5:20].compute(), stored[0][..., 5:20])
+            np.testing.assert_array_equal(cut[..., 5:20].compute(), values[..., 5:20])
             raise KeyboardInterrupt
+
+    with dask.config.set({"temporary_directory": str(tmp_path)}), pytest.raises(KeyboardInterrupt):
+        interrupted()
     assert not list(tmp_path.iterdir())
 
 
