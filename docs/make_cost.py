@@ -15,7 +15,7 @@ from tests.benchmarks.cost_curves import fit, load  # noqa: E402
 
 PAGE = ROOT / "docs" / "cost.md"
 BEGIN, END = "<!-- cost tables: python -m tests.benchmarks.cost_curves -->\n", "<!-- end of the tables -->"
-ON_PAPER = {"units": 1e5, "parameters": 1e9, "draws": 1e6, "chains": 1e4}
+ON_PAPER = {"units": 1e4, "parameters": 1e9, "draws": 1e6, "chains": 1e4}
 UNITS = (("s", 60.0), ("min", 60.0), ("h", 24.0), ("days", 365.0), ("years", float("inf")))
 
 
@@ -29,22 +29,21 @@ def measured(found: dict[str, list[dict[str, float]]]) -> list[str]:
         verb, axis = key.split("/")
         time, memory = fit(rows, "cpu"), fit(rows, "GB")
         cells = [verb, axis, f"{rows[0]['size']:,}", f"{rows[-1]['size']:,}", duration(rows[-1]["cpu"])]
-        cells += [exponent(time), f"{rows[-1]['GB']:.2f} GB", exponent(memory)]
+        cells += [exponent(time), size(rows[-1]["GB"]) if rows[-1]["GB"] else "–", exponent(memory)]
         lines.append(f"| {' | '.join(cells)} |")
     return lines
 
 
 def on_paper(found: dict[str, list[dict[str, float]]]) -> list[str]:
-    """What far larger sizes would take, with the exponent a standard error lower and higher."""
-    lines = ["| what | at | CPU | from … to | memory |", "|---|---|---|---|---|"]
+    """What far larger sizes would take, by the exponents and in proportion to the largest that was run."""
+    lines = ["| what | at | CPU | in proportion | memory | in proportion |", "|---|---|---|---|---|---|"]
     for key, rows in found.items():
         verb, axis = key.split("/")
-        time, memory = fit(rows, "cpu"), fit(rows, "GB")
-        if time is None:
-            continue
-        middle, *ends = map(duration, time.at(ON_PAPER[axis]))
-        held = "–" if memory is None else f"{size(memory.at(ON_PAPER[axis])[0])}"
-        lines.append(f"| {verb} | {power(ON_PAPER[axis])} {axis} | {middle} | {' … '.join(ends)} | {held} |")
+        cells = []
+        for what, told in (("cpu", duration), ("GB", size)):
+            fitted = fit(rows, what)
+            cells += ["–", "–"] if fitted is None else map(told, fitted.at(ON_PAPER[axis]))
+        lines.append(f"| {verb} | {power(ON_PAPER[axis])} {axis} | {' | '.join(cells)} |")
     return lines
 
 
@@ -55,7 +54,7 @@ def exponent(found) -> str:
 def duration(seconds: float) -> str:
     """Seconds in the unit that suits them."""
     if seconds < 1.0:
-        return f"{1e3 * seconds:.2g} ms"
+        return f"{1e3 * seconds:.3g} ms"
     name, most = UNITS[0]
     for bigger in UNITS[1:]:
         if seconds >= most:
@@ -64,7 +63,7 @@ def duration(seconds: float) -> str:
 
 
 def size(gigabytes: float) -> str:
-    return f"{gigabytes:.2g} GB" if gigabytes < 1000 else f"{gigabytes / 1000:.2g} TB"
+    return f"{gigabytes:.3g} GB" if gigabytes < 1000 else f"{gigabytes / 1000:.2g} TB"
 
 
 def power(number: float) -> str:

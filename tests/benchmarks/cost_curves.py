@@ -4,7 +4,7 @@
     python -m tests.benchmarks.cost_curves --only match "rebase/draws" --again
 
 Measures the curves that are not recorded yet (with --again, those that are, too) into results/cost.json, draws
-docs/images/cost.svg, and has docs/make_cost.py put the tables into docs/cost.md. CPU seconds, since machines are
+docs/images/cost.png, and has docs/make_cost.py put the tables into docs/cost.md. CPU seconds, since machines are
 shared; of what compiles, `find_symmetry` alone counts it. Memory is what a process held at most, less what it held
 after the smallest size; of what compiles step by step it is not told.
 """
@@ -25,7 +25,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import matplotlib
 import matplotlib.pyplot as plt
 import numpy as np
 import numpyro
@@ -38,11 +37,13 @@ from numpyro_symmetry import AutoSymmetrized, Symmetry, find_symmetry, match, re
 
 ROOT = Path(__file__).parents[2]
 RESULTS = Path(__file__).parent / "results" / "cost.json"
-FIGURE = ROOT / "docs" / "images" / "cost.svg"
+FIGURE = ROOT / "docs" / "images" / "cost.png"
 # sizes where they are not what is varied
 INPUTS, UNITS, ROWS, DRAWS, CHAINS = 8, 32, 32, 250, 4
 # what is fast is done again for at least so many seconds
 LEAST = 0.5
+# less memory than this is not told from what is held anyway, GB
+SEEN = 0.01
 ONE, TWO = (Symmetry.mlp([("w1", "b1"), ("w2", None)]), Symmetry.mlp([("w1", None), ("w2", None), ("w3", None)]))
 AXES = ("units", "parameters", "draws", "chains")
 
@@ -212,24 +213,21 @@ class Fit(NamedTuple):
     size: float
     value: float
 
-    def at(self, size: float) -> tuple[float, float, float]:
-        """On paper: what another size would take, and that with the exponent a standard error lower and higher."""
-        low, middle, high = (
-            self.value * (size / self.size) ** (self.exponent + k * self.error) for k in (-1.0, 0.0, 1.0)
-        )
-        return middle, low, high
+    def at(self, size: float) -> tuple[float, float]:
+        """On paper: what another size would take by the exponent, and in proportion."""
+        return self.value * (size / self.size) ** self.exponent, self.value * size / self.size
 
 
 def upper(rows: Sequence[Mapping[str, float]], what: str) -> list[tuple[float, float]]:
     """The upper half of the sizes, four at least, as far as anything was to be seen."""
-    seen = [(row["size"], row[what]) for row in rows if row[what] > 0]
+    seen = [(row["size"], row[what]) for row in rows if row[what] > (0.0 if what == "cpu" else SEEN)]
     return seen[-max(4, (len(rows) + 1) // 2) :]
 
 
 def fit(rows: Sequence[Mapping[str, float]], what: str) -> Fit | None:
     """Least squares of logarithms over the upper part of the sizes; none of too little to see."""
     found = upper(rows, what)
-    if len(found) < 3 or (what == "GB" and found[-1][1] < 0.02):
+    if len(found) < 3:
         return None
     x, y = np.log(np.array(found)).T
     x = x - x.mean()
@@ -246,7 +244,6 @@ def load() -> dict[str, list[dict[str, float]]]:
 
 def draw(found: Mapping[str, Sequence[Mapping[str, float]]]) -> None:
     """Time above and memory below, a column for each of what they are measured against."""
-    matplotlib.rcParams["svg.hashsalt"] = "cost"
     verbs = list(dict.fromkeys(key.split("/")[0] for key in CURVES))
     colours = dict(zip(verbs, plt.get_cmap("tab10").colors, strict=False))  # pyright: ignore
     figure, axes = plt.subplots(2, len(AXES), figsize=(11, 5.5), sharex="col", sharey="row", layout="constrained")
@@ -254,7 +251,7 @@ def draw(found: Mapping[str, Sequence[Mapping[str, float]]]) -> None:
         ax = axes[row, column]
         for key, rows in found.items():
             verb, against = key.split("/")
-            seen = [(one["size"], one[what]) for one in rows if one[what] > (0.0 if what == "cpu" else 0.005)]
+            seen = [(one["size"], one[what]) for one in rows if one[what] > (0.0 if what == "cpu" else SEEN)]
             if against == axis and seen:
                 ax.loglog(*zip(*seen, strict=True), "o-", ms=3, lw=1, color=colours[verb])
         ax.grid(alpha=0.3)
@@ -264,7 +261,7 @@ def draw(found: Mapping[str, Sequence[Mapping[str, float]]]) -> None:
     axes[1, 0].set_ylabel("memory, GB")
     handles = [plt.Line2D([], [], marker="o", ms=3, lw=1, color=colours[verb]) for verb in verbs]
     figure.legend(handles, verbs, loc="outside lower center", ncols=len(verbs), frameon=False)
-    figure.savefig(FIGURE, metadata={"Date": None})
+    figure.savefig(FIGURE, dpi=110)
 
 
 def main() -> None:
