@@ -4,12 +4,15 @@ import ast
 import sys
 from pathlib import Path
 
+from docutils.nodes import Element
 from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
 
 import numpyro_symmetry
 
 DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS))
+import make_inventories  # noqa: E402
 import notebooks  # noqa: E402
 
 project = "numpyro_symmetry"
@@ -22,6 +25,7 @@ extensions = [
     "numpydoc",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
+    "sphinx.ext.intersphinx",
     "sphinx.ext.mathjax",
     "sphinx.ext.viewcode",
     "sphinx-mathjax-offline",
@@ -37,6 +41,10 @@ numpydoc_xref_param_type = False
 autodoc_typehints, autodoc_typehints_format = "signature", "short"
 autodoc_type_aliases = {"Element": "Element", "ArrayLike": "ArrayLike"}
 python_maximum_signature_line_length = 88
+# where other projects document what we refer to: kept here, so that a build asks no network
+intersphinx_mapping = {
+    project: (site.url, f"inventories/{project}.inv") for project, site in make_inventories.SITES.items()
+}
 # a name in single backticks is a link wherever it can be one
 default_role = "py:obj"
 templates_path = ["templates"]
@@ -48,6 +56,8 @@ html_theme_options = {
     "logo": {"text": "numpyro_symmetry", "alt_text": "numpyro_symmetry: three strands that change places"},
     "use_download_button": False,
     "show_toc_level": 2,
+    # every name of the API has a page, of which the API's own page is the list
+    "max_navbar_depth": 1,
     "navbar_persistent": [],
 }
 html_static_path = ["static"]
@@ -101,8 +111,24 @@ def offer_notebook(app: object, page: str, source: list[str]) -> None:
         source[0] = f"{title}\n\n{{download}}`Download as a notebook <{path}>`\n{rest}"
 
 
+def link_own_name(app: Sphinx, env: BuildEnvironment, node: Element, content: Element) -> Element | None:
+    """A name of the package's top level as subpackages write it, without the package's."""
+    if node.get("refdomain") != "py":
+        return None
+    target = f"numpyro_symmetry.{node['reftarget']}"
+    return env.domains["py"].resolve_xref(env, node["refdoc"], app.builder, node["reftype"], target, node, content)
+
+
+def skip_tuples_own(app: Sphinx, what: str, name: str, obj: object, skip: bool, options: object) -> bool | None:
+    """What a named tuple has of every tuple; its fields stand in the docstring, with what they are."""
+    is_field = (getattr(obj, "__doc__", None) or "").startswith("Alias for field number")
+    return True if is_field or getattr(obj, "__objclass__", None) is tuple else None
+
+
 def setup(app: Sphinx) -> None:
     """Called by Sphinx."""
+    app.connect("autodoc-skip-member", skip_tuples_own)
+    app.connect("missing-reference", link_own_name)
     app.connect("builder-inited", write_examples)
     app.connect("builder-inited", write_notebooks)
     app.connect("source-read", offer_notebook)

@@ -1,4 +1,4 @@
-"""Write `reproduction.md`: every claim of the three papers with its verdict, from recorded runs.
+"""Write `reproduction.md`: every claim of the papers with its verdict, from recorded runs.
 
 python docs/make_reproduction.py     from the repository's root
 """
@@ -8,16 +8,19 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from tests.reproduction import evidence_claims  # noqa: E402
 from tests.reproduction.claims import CLAIMS, GELBERG, ROSSI, XIAO  # noqa: E402
+from tests.reproduction.evidence_claims import METODIEV  # noqa: E402
 from tests.reproduction.verdicts import Claim, judge  # noqa: E402
 
 HEAD = """# What holds of the papers
 
 For those who know the papers, and wonder what of them can be relied on. Claims of Gelberg et al. (2024, [arXiv:2408.05496](https://arxiv.org/abs/2408.05496)), Rossi et al. (2023,
-[arXiv:2310.10171](https://arxiv.org/abs/2310.10171)) and Xiao et al. (2023,
-[arXiv:2401.00611](https://arxiv.org/abs/2401.00611)), each with what was run here and what came out. This page is written by
+[arXiv:2310.10171](https://arxiv.org/abs/2310.10171)), Xiao et al. (2023,
+[arXiv:2401.00611](https://arxiv.org/abs/2401.00611)) and Metodiev et al. (2025,
+[arXiv:2504.21812](https://arxiv.org/abs/2504.21812)), each with what was run here and what came out. This page is written by
 `docs/make_reproduction.py` from the runs recorded in `tests/reproduction/results`, with versions and, but for the oldest (Rossi,
-Xiao, UCI), commit and day. Numbers in the tables are computed from them, and so are verdicts (`tests/reproduction/claims.py`);
+Xiao, UCI), commit and day. Numbers in the tables are computed from them, and so are verdicts (`claims.py` and `evidence_claims.py` in `tests/reproduction`);
 words are ours. Runs are the size of a laptop: where a paper's own setting is out of reach or
 not given, the settings column says what was taken instead, and a verdict is one on that setting. Numbers after ± are
 standard errors over seeds or splits, or Monte Carlo errors where one pair of fits was run: these do not tell how two pairs differ.
@@ -37,6 +40,7 @@ COMMANDS = {
     ROSSI: "python -m tests.reproduction.identities`, `python -m tests.reproduction.rossi --data PATH` and "
     "`python -m tests.reproduction.cifar --data PATH",
     XIAO: "python -m tests.reproduction.xiao [--data PATH]` and `python -m tests.reproduction.transpositions",
+    METODIEV: "python -m tests.reproduction.thames",
 }
 
 TAIL = """## Where symmetrizing helps, and by how much
@@ -91,7 +95,9 @@ def page() -> str:
     parts = [HEAD]
     for paper, command in COMMANDS.items():
         own = [
-            c for c in CLAIMS if c.source.startswith(paper) or (paper == GELBERG and c.source == "not in the papers")
+            c
+            for c in CLAIMS + evidence_claims.CLAIMS
+            if c.source.startswith(paper) or (paper == GELBERG and c.source == "not in the papers")
         ]
         parts += [
             f"## {paper}\n\n`{command}`\n\n",

@@ -4,7 +4,8 @@ python examples/choosing_k.py [--components 1 2 3 4 5 6] [--output choosing_k.pn
 
 Samples each mixture with NumPyro's NUTS and estimates its log evidence by bridge sampling with a symmetrized Gaussian.
 Beside it stands what one labelled mode says: Laplace-Metropolis of one basin as it is, with log K! added, and of all
-copies together, which overlap. Set NUMPYRO_SYMMETRY_SHORT=1 for a few draws of two models only.
+copies together, which overlap; and the expected number of components that hold a galaxy. Set NUMPYRO_SYMMETRY_SHORT=1
+for a few draws of two models only.
 """
 
 import argparse
@@ -32,11 +33,12 @@ WITHIN = 16.0  # nats that the figure shows
 
 
 class Result(NamedTuple):
-    """Two estimates for one number of components, and what was warned of."""
+    """Two estimates for one number of components, how many hold a galaxy in the mean, and what was warned of."""
 
     components: int
     bridge: LogEvidence
     laplace: LogEvidence
+    occupied: float
     warned: str
 
 
@@ -63,6 +65,13 @@ def single(y):
         numpyro.sample("y", dist.Normal(loc, scale), obs=y)
 
 
+def occupied(draws: dict[str, np.ndarray], y: jax.Array) -> float:
+    """Expected number of components that hold a galaxy: each does unless all galaxies are elsewhere."""
+    each = dist.Normal(draws["loc"][:, None], draws["scale"][:, None]).log_prob(np.asarray(y)[:, None])
+    share = jax.nn.softmax(jnp.log(draws["weights"])[:, None] + each)
+    return float((1.0 - jnp.prod(1.0 - share, axis=1)).sum(-1).mean())
+
+
 def estimate(components: int, y: jax.Array, seed: int) -> Result:
     model, args = (single, (y,)) if components == 1 else (mixture, (y, components))
     sampler = NUTS(model, init_strategy=init_to_sample)  # starts near zero would lie far from the data
@@ -74,7 +83,7 @@ def estimate(components: int, y: jax.Array, seed: int) -> Result:
         warnings.simplefilter("always", SymmetryWarning)
         found = [log_evidence(mcmc, method=method, num_draws=DRAWS) for method in ("bridge", "laplace")]
     warned = "; ".join(str(w.message) for w in caught if issubclass(w.category, SymmetryWarning))
-    return Result(components, *found, warned)
+    return Result(components, *found, 1.0 if components == 1 else occupied(mcmc.get_samples(), y), warned)
 
 
 def estimates(results: list[Result]) -> dict[str, np.ndarray]:
@@ -100,7 +109,7 @@ def print_row(r: Result) -> None:
     print(
         f"{r.components:>2}  {r.bridge.value:8.2f} ± {r.bridge.error:4.2f}  "
         f"{r.bridge.correction:5.2f} of {r.bridge.log_order:4.2f}  {of['one basin']:>18.2f}  "
-        f"{of['+ log K!']:8.2f}  {of['all basins']:10.2f}" + f"\n    {r.warned}" * bool(r.warned),
+        f"{of['+ log K!']:8.2f}  {of['all basins']:10.2f}  {r.occupied:8.2f}" + f"\n    {r.warned}" * bool(r.warned),
         flush=True,
     )
 
@@ -142,7 +151,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--output", type=Path, default=Path("choosing_k.png"))
     options = parser.parse_args()
-    of_one = f"{'Laplace: one basin':>18}  {'+ log K!':>8}  {'all basins':>10}"
+    of_one = f"{'Laplace: one basin':>18}  {'+ log K!':>8}  {'all basins':>10}  {'occupied':>8}"
     print(f"{'K':>2}  {'bridge':>15}  {'I of log K!':>13}  {of_one}")
     results = []
     for components in options.components:

@@ -1,9 +1,9 @@
 """How many? Log evidence over components, hidden units, factors and states, on data of which the answer is known.
 
-python examples/how_many.py [--counted components "hidden units" factors] [--output how_many.png]
+python examples/how_many.py [--counted components "hidden units" factors states] [--output how_many.png]
 
-Simulates a mixture of three components, a network of two hidden units, two factors, and if asked for a hidden Markov
-chain of three states; fits each model in three sizes with NumPyro's NUTS, and estimates the evidence of each fit with
+Simulates a mixture of three components, a network of two hidden units, two factors, and a hidden Markov chain of three
+states; fits each model in three sizes with NumPyro's NUTS, and estimates the evidence of each fit with
 labels, and signs, as they come. Beside it stands how many slots a fit uses: components that hold a datum, or slots that
 are distinct when labels are summed out. Set NUMPYRO_SYMMETRY_SHORT=1 for a few draws of one size only.
 """
@@ -132,7 +132,7 @@ def in_use(question: Question, mcmc, args) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     every = [question.counted for question in questions()]
-    parser.add_argument("--counted", nargs="+", choices=every, default=every[:1] if SHORT else every[:3])
+    parser.add_argument("--counted", nargs="+", choices=every, default=every[:1] if SHORT else every)
     parser.add_argument("--output", type=Path, default=Path("how_many.png"))
     options = parser.parse_args()
     asked = [question for question in questions() if question.counted in options.counted]
@@ -167,6 +167,9 @@ def main() -> None:
         ax.set(xlabel=f"number of {question.counted}")
         best = max(one.value for one in found.values())
         ax.set_ylim(best - 30.0, best + 5.0)
+        ax.margins(x=0.15)
+    for ax in axes[0, 1:]:
+        ax.set_ylabel("")
     figure.savefig(options.output, dpi=150)
     print(f"\nFigure: {options.output} (dotted: the truth)")
 

@@ -12,9 +12,9 @@ import csv
 import math
 import os
 from collections import defaultdict
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import ProcessPoolExecutor, wait
 from importlib.resources import files
-from multiprocessing import get_context
+from multiprocessing import Queue, get_context
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,6 +33,8 @@ from numpyro_symmetry import AutoConditional, AutoSymmetrized
 
 SHORT = os.environ.get("NUMPYRO_SYMMETRY_SHORT") == "1"
 DATA = files("numpyro_symmetry") / "data"
+# what a fit says while it works
+STAGES = 5
 COLOURS = {
     "mean field": "#b5651d",
     "symmetrized mean field": "#d9a066",
@@ -78,20 +80,53 @@ def network(x, y=None, *, width):
 
 
 def fit_network(width: int, steps: int) -> Fit:
+    """One fit; its process says what it is at."""
     train, (x_test, y_test), (centre, spread) = yacht()
 
     def model(x, y=None):
         network(x, y, width=width)
 
-    guide = AutoSymmetrized(AutoConditional(AutoNormal(model)))
+    guide = AutoSymmetrized(AutoConditional(AutoNormal(model)), progress_bar=False)
     svi = SVI(model, guide, optax.adam(optax.cosine_decay_schedule(1e-2, steps)), Trace_ELBO(num_particles=2))
-    params = svi.run(jax.random.key(0), steps, *train, progress_bar=False).params
+    say(width, "setting up the guide")
+    state = svi.init(jax.random.key(0), *train)
+    say(width, f"compiling, and {steps} steps")
+    params = svi.run(jax.random.key(0), steps, *train, init_state=state, progress_bar=False).params
 
+    say(width, "bounding the evidence")
     bounds = guide.elbo_bounds(jax.random.key(1), params, *train, num_particles=100, progress_bar=False)
+    say(width, "predicting")
     predictive = Predictive(model, guide=guide.given(*train), params=params, num_samples=200, parallel=False)
     drawn = predictive(jax.random.key(2), x_test)
     rmse = np.sqrt(((centre + spread * drawn["mean"].mean(0) - y_test) ** 2).mean())
+    say(width, "done")
     return Fit(bounds.lower, bounds.lower_error, float(rmse), np.asarray(centre + spread * drawn["y"]))
+
+
+def say(width: int, stage: str) -> None:
+    told_to.put((width, stage))
+
+
+def tell(queue: Queue) -> None:
+    global told_to
+    told_to = queue
+
+
+def fit_all(widths: list[int], steps: int) -> dict[int, Fit]:
+    """All fits at a time, most of which goes to compiling, on one core each; a bar tells what each of them is at."""
+    context = get_context("spawn")
+    told, at = context.Queue(), dict.fromkeys(widths, "starting")
+    pool = ProcessPoolExecutor(len(widths), context, initializer=tell, initargs=(told,))
+    with pool, tqdm(total=STAGES * len(widths), bar_format="{bar:20} [{elapsed}] {desc}") as bar:
+        fits = {width: pool.submit(fit_network, width, steps) for width in widths}
+        running = set(fits.values())
+        while running:
+            running = wait(running, timeout=0.5).not_done
+            while not told.empty():
+                at.update([told.get()])
+                bar.update()
+            bar.set_description_str("; ".join(f"{width} units: {stage}" for width, stage in at.items()))
+    return {width: fit.result() for width, fit in fits.items()}
 
 
 def recorded() -> dict[str, dict[float, np.ndarray]]:
@@ -144,12 +179,7 @@ def main() -> None:
     output = parser.parse_args().output
     widths, steps = ([5, 10], 50) if SHORT else ([50, 200], 2000)
 
-    # most of the time goes to compiling, on one core each
-    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
-        futures = {pool.submit(fit_network, width, steps): width for width in widths}
-        for _ in tqdm(as_completed(futures), total=len(widths), desc="fitting"):
-            pass
-    fits = {width: future.result() for future, width in futures.items()}
+    fits = fit_all(widths, steps)
 
     curves = recorded()
     print("\nA Bayesian network on yacht resistance: 277 rows to learn from, 31 held out\n")

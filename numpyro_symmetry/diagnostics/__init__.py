@@ -4,7 +4,9 @@ from numpyro_symmetry.diagnostics.barrier import LossBarrier, loss_barrier
 from numpyro_symmetry.diagnostics.compare import compare, compare_pairs
 from numpyro_symmetry.diagnostics.comparison import Comparison, Comparisons
 from numpyro_symmetry.diagnostics.comparison_plot import plot_comparison
+from numpyro_symmetry.diagnostics.conformity import prior_conformity
 from numpyro_symmetry.diagnostics.evidence_plot import plot_evidence
+from numpyro_symmetry.diagnostics.following import PriorConformity
 from numpyro_symmetry.diagnostics.modes import Modes, modes
 from numpyro_symmetry.diagnostics.nested_r_hat import nested_r_hat
 from numpyro_symmetry.diagnostics.partitions import Partition, coclustering, point_partition
@@ -20,6 +22,7 @@ __all__ = [
     "LossBarrier",
     "Modes",
     "Partition",
+    "PriorConformity",
     "Report",
     "SoftLabels",
     "agreement",
@@ -37,6 +40,7 @@ __all__ = [
     "plot_relabelling",
     "plot_transpositions",
     "point_partition",
+    "prior_conformity",
     "report",
     "soft_labels",
     "total_variation",

@@ -98,7 +98,9 @@ def _agree(found: Report) -> bool:
     """Whether chains were looked at, could be told apart if they differed, and were not."""
     num_chains, num_draws = found.shape
     told = bool(found.rows) and num_chains > 1 and num_draws >= 4 and max(found.longest_stay) < 0.5 * num_draws
-    return told and not (_disagree(found) or any(_is_slow(row) or row.chains.num_undefined for row in found.rows))
+    return told and not (
+        found.repeated or _disagree(found) or any(_is_slow(row) or row.chains.num_undefined for row in found.rows)
+    )
 
 
 def _disagree(found: Report) -> bool:
@@ -253,6 +255,12 @@ def _stuck(found: Report) -> Iterator[str]:
     if len(rarely):
         yield (
             f"{_chains(rarely)} stood still for {_list([str(stays[k]) for k in rarely])} of {num_draws} draws in a row."
+        )
+    if found.repeated:
+        which = f"{_chains(np.array(found.repeated))} repeat{'s' * (len(found.repeated) == 1)}"
+        yield (
+            f"{which} an earlier one draw by draw, labels apart. That these agree means nothing: give each chain its "
+            "own seed."
         )
 
 

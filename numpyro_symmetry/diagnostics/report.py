@@ -87,6 +87,8 @@ class Report(NamedTuple):
         Whose symmetry it is: the ``"joint"`` density's, or the ``"likelihood"``'s alone.
     longest_stay
         For each chain, the longest run of draws that are the same, labels apart.
+    repeated
+        Chains that move, and are an earlier one draw by draw, labels apart: samplers that were given the same seed.
     sign_suspected
         Whether chains differ only in what a change of sign could make differ, in a symmetry without signs.
     warnings
@@ -105,6 +107,7 @@ class Report(NamedTuple):
     are_members: bool
     part: str
     longest_stay: tuple[int, ...]
+    repeated: tuple[int, ...]
     sign_suspected: bool
     warnings: tuple[str, ...]
 
@@ -198,6 +201,8 @@ def report(
     # draws without chains are one chain
     shape = (int(np.prod(leading[:-1], dtype=int)), leading[-1])
     rows = () if before.are_members else _rows(before, after, out, given, shape)
+    flat = after.flat(list(out.symmetry.axes))
+    stays = longest_run(_stays(flat, shape))
     found = Report(
         rows=rows,
         share_relabelled=share_relabelled(out.elements),
@@ -210,7 +215,8 @@ def report(
         shape=shape,
         are_members=before.are_members,
         part=out.part,
-        longest_stay=tuple(longest_run(_stays(after.flat(list(out.symmetry.axes)), shape)).tolist()),
+        longest_stay=tuple(stays.tolist()),
+        repeated=() if before.are_members else _repeated(flat, shape, stays < shape[1]),
         sign_suspected=False,
         warnings=(),
     )
@@ -231,6 +237,18 @@ def _stays(flat: Mapping[str, Any], shape: tuple[int, int]) -> np.ndarray:
         blocks = [slice(max(0, items.start - 1), items.stop) for items in blocks_of(values)]
         same &= np.concatenate(passed(values, blocks, as_before)[0])
     return np.append(same, False).reshape(shape)[:, :-1]
+
+
+def _repeated(flat: Mapping[str, Any], shape: tuple[int, int], moves: np.ndarray) -> tuple[int, ...]:
+    """Chains that move, and whose draws have the same sums, of generic weights, as those of an earlier one."""
+
+    def weighed(here: Any, items: slice) -> tuple[np.ndarray, None]:
+        x = np.asarray(here[items], float).reshape(items.stop - items.start, -1)
+        return (x * np.random.default_rng(0).standard_normal(x.shape[1])).sum(1), None
+
+    sums = [np.concatenate(passed(x, blocks_of(x), weighed)[0]).reshape(shape) for x in flat.values()]
+    seen = [tuple(one[chain].tobytes() for one in sums) for chain in range(shape[0])]
+    return tuple(chain for chain in range(shape[0]) if moves[chain] and seen[chain] in seen[:chain])
 
 
 def _entries(values: Any, shape: tuple[int, int]) -> Any:

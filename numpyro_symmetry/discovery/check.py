@@ -1,4 +1,4 @@
-r"""A numerical check that a model is invariant under a symmetry, with controls that show it could have failed.
+r"""A numerical check that a model, or a function, is invariant, with controls that show it could have failed.
 
 Knows models and symmetries; no guides, and nothing of how a symmetry was found.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from jax import Array
@@ -18,12 +19,15 @@ from numpyro_symmetry.discovery.proof.frozen import freeze
 from numpyro_symmetry.discovery.proof.points import draw
 from numpyro_symmetry.discovery.proof.prove import Outcome, prove
 from numpyro_symmetry.discovery.proof.trials import movable
-from numpyro_symmetry.models.log_joint import LogJoint, Sites, sites_of, ways_to_give
+from numpyro_symmetry.discovery.telling import of_not_finite
+from numpyro_symmetry.models.functions import Outputs, outputs_of_function
+from numpyro_symmetry.models.log_joint import LogJoint, sites_of, ways_to_give
 from numpyro_symmetry.models.sites import discrete_of
 from numpyro_symmetry.models.trace import outline
-from numpyro_symmetry.symmetry import Symmetry
+from numpyro_symmetry.symmetry import Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_count
 from numpyro_symmetry.symmetry.errors import NotFiniteError
+from numpyro_symmetry.symmetry.pytrees import ties_of
 from numpyro_symmetry.symmetry.shown import as_html
 
 
@@ -35,7 +39,7 @@ class SymmetryCheck(NamedTuple):
     status
         ``"passed"``, or ``"inconclusive"`` where no wrong action could be told from a right one.
     largest_gap
-        Largest change of a log probability under the group, nats.
+        Largest change of a log probability under the group, nats; of a function, of an entry of its output.
     tolerance
         What that change may be: 1e-9 (1e-4 if the model rounds to float32) of one plus the largest log-likelihood of a
         datum, or for priors and factors of one plus the norms of those log probabilities that change.
@@ -43,7 +47,7 @@ class SymmetryCheck(NamedTuple):
         Group -> largest change under a deliberately wrong action, nats; far above ``tolerance`` when the check means
         something. It may be 0 where a site has a flat prior, and nothing else reads it.
     num_points, num_elements
-        Points about the prior, and elements tried at each.
+        Points about the prior, or about a function's own parameters, and elements tried at each.
     reason
         Why it is inconclusive; empty if passed.
     """
@@ -74,6 +78,7 @@ def check_symmetry(
     model_args: tuple[Any, ...] = (),
     model_kwargs: Mapping[str, Any] | None = None,
     *,
+    argnum: int | None = None,
     part: str = "joint",
     rng_key: Array | None = None,
     num_points: int = 3,
@@ -86,14 +91,19 @@ def check_symmetry(
     likelihood of **every datum** must stay put. Then, for every group, deliberately wrong actions (one site left out,
     an index copied instead of exchanged) must *not* pass.
 
+    With ``argnum`` the same is asked of any JAX function: :math:`f(g\theta, x) = f(\theta, x)`, entry by entry, about
+    the parameters that it is given. A log density, as BlackJAX samples it, is such a function of a position.
+
     Parameters
     ----------
     model
-        NumPyro model.
+        NumPyro model; with ``argnum``, a function of a pytree, such as a log density or a network's ``apply``.
     symmetry
-        What is claimed. Sizes are read off the model's own draws.
+        What is claimed. Sizes are read off the model's own draws, or off the function's parameters.
     model_args, model_kwargs
         Arguments of the model.
+    argnum
+        Position of the argument whose arrays may be moved, as for `find_symmetry`. Left out for a model.
     part
         ``"joint"``, or ``"likelihood"`` alone, for priors that tell labels apart (informative, ordered in their means).
     rng_key
@@ -113,9 +123,10 @@ def check_symmetry(
     SymmetryError
         If the model is not invariant (the message names site, axis, gap and, where one edit repairs it, the remedy), an
         element moves a value off its support, a site or size does not fit, the log joint is not finite, or the model
-        has no latent sites or branches on their values.
+        has no latent sites or branches on their values. Of a function as `find_symmetry` has it.
     TypeError
-        If ``model_args`` is no tuple or does not fit the model, an argument has a wrong type, or this runs under `jit`.
+        If ``model_args`` is no tuple, holds no argument ``argnum`` or does not fit the model, an argument has a wrong
+        type, or this runs under `jit`.
     ValueError
         If ``num_points`` or ``num_elements`` is too small, or there is no such part.
 
@@ -129,24 +140,32 @@ def check_symmetry(
     ...     numpyro.sample("y", mixture.expand([3]).to_event(1), obs=y)
     >>> check_symmetry(model, Symmetry.mixture("loc"), (jnp.array([-1.0, 0.5, 2.0]),)).status
     'passed'
+
+    A log density of a position:
+
+    >>> def log_density(position):
+    ...     return -0.5 * jnp.sum((position["loc"] - 1.0) ** 2)
+    >>> check_symmetry(log_density, Symmetry.mixture("loc"), ({"loc": jnp.zeros(2)},), argnum=0).status
+    'passed'
     """
-    asked = read_question("check_symmetry", model, model_args, model_kwargs, rng_key, part=part)
+    asked = read_question("check_symmetry", model, model_args, model_kwargs, rng_key, argnum, part)
     if not isinstance(symmetry, Symmetry):
         raise TypeError(f"symmetry must be a Symmetry; got {type(symmetry).__name__}.")
     num_points = as_count(num_points, "num_points")
     num_elements = as_count(num_elements, "num_elements", minimum=0)
 
     with asking():
-        sites = _sites(asked, symmetry)
-        joint = LogJoint(asked.model, asked.args, asked.kwargs, asked.key, sites)
-        compiled = freeze(joint, ways_to_give(asked.args, asked.kwargs))
+        joint, symmetry = _log_joint(asked, symmetry) if asked.argnum is None else _outputs(asked, symmetry)
+        compiled = freeze(joint, ways_to_give(joint.args, joint.kwargs))
         frozen = compiled.on(compiled.own)
         bound = symmetry.bind(draw(frozen, asked.rng, 1.0))
         if not movable(bound):
             return SymmetryCheck("passed", 0.0, 0.0, {}, 0, 0, "")
         try:
             evidence = gather_evidence(frozen, asked.rng, num_points)
-        except NotFiniteError:
+        except NotFiniteError as error:
+            if asked.argnum is not None:
+                raise SymmetryError(of_not_finite((asked.args, asked.kwargs))) from error
             refuse_invalid(asked)
             raise
         proof = prove(evidence, bound, asked.rng, num_elements, enough=math.inf)
@@ -163,10 +182,22 @@ def check_symmetry(
         )
 
 
-def _sites(asked: Question, symmetry: Symmetry) -> Sites:
-    """What the log joint is made of: discrete sites that the symmetry does not act on are summed out.
+def _log_joint(asked: Question, symmetry: Symmetry) -> tuple[LogJoint, Symmetry]:
+    """The log joint of a model: discrete sites that the symmetry does not act on are summed out.
 
     The outline is let go: while it lives JAX may find its parts, in single precision, when asked for double.
     """
-    trace = outline(asked.model, asked.args, asked.kwargs, asked.key)
-    return sites_of(trace, [name for name in discrete_of(trace) if name not in symmetry.axes], symmetry.axes)
+    model, args, kwargs, key, *_ = asked
+    trace = outline(model, args, kwargs, key)
+    sites = sites_of(trace, [name for name in discrete_of(trace) if name not in symmetry.axes], symmetry.axes)
+    return LogJoint(model, args, kwargs, key, sites), symmetry
+
+
+def _outputs(asked: Question, symmetry: Symmetry) -> tuple[Outputs, Symmetry]:
+    """The outputs of a function; one array at two paths is one site, which moves at both."""
+    assert asked.argnum is not None
+    outputs = outputs_of_function(asked.model, asked.args, asked.kwargs, asked.argnum)
+    ties = ties_of(asked.args[asked.argnum])
+    if not ties.keys() & symmetry.axes.keys():
+        return outputs, symmetry
+    return outputs, replace(symmetry, axes={site: e for site, e in symmetry.axes.items() if site not in ties})

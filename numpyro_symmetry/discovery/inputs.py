@@ -19,7 +19,7 @@ import numpyro
 from jax import Array
 
 from numpyro_symmetry.devices import gathered
-from numpyro_symmetry.models.arguments import as_model, refuse_misfit
+from numpyro_symmetry.models.arguments import as_argnum, as_model, refuse_misfit
 from numpyro_symmetry.models.parts import part_of
 from numpyro_symmetry.models.trace import run_model
 from numpyro_symmetry.symmetry.arguments import (
@@ -85,9 +85,8 @@ def read_question(
     refuse_tracers(f"{what}()", args, kwargs, rng_key, jnp.zeros(()))
     refuse_masked(_named_leaves(args, kwargs), "Argument")
     key = jax.random.key(0) if rng_key is None else as_key(rng_key)
-    if argnum is not None and not 0 <= (argnum := as_count(argnum, "argnum", minimum=0)) < len(args):
-        raise TypeError(f"argnum is {argnum}, but model_args holds {len(args)} arguments, of which the first is 0.")
     if argnum is not None:
+        argnum = as_argnum(argnum, args)
         refuse_misfit(model, args, kwargs)
     return Question(model, args, kwargs, key, np.random.default_rng(seed_of(key)), argnum)
 

@@ -16,6 +16,9 @@ _FEWEST = 5
 _PRIOR_SHAPE, _PRIOR_COUNT = 0.5, 10
 _PRIOR_SPREAD = 3.0
 _SMALLEST = float(np.log(np.finfo(np.float64).tiny))
+# above such a shape the error of a mean is not to be believed (Vehtari et al.); a shape needs 25 weights, so that of
+# fewer the number that counts has to tell
+_HEAVY, _FEWEST_EFFECTIVE = 0.7, 10
 
 
 def pareto_shape(log_weights: ArrayLike) -> float:
@@ -81,6 +84,11 @@ def effective_number(log_weights: ArrayLike) -> float:
     """
     weights = np.exp(_relative(log_weights))
     return float(weights.sum() ** 2 / (weights**2).sum())
+
+
+def are_few(shape: float, number: float) -> bool:
+    """Whether few weights are most of their mean, by their `pareto_shape` and `effective_number`."""
+    return shape > _HEAVY or number < _FEWEST_EFFECTIVE
 
 
 def _relative(log_weights: ArrayLike) -> np.ndarray:

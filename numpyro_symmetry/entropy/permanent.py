@@ -63,7 +63,10 @@ def log_permanent(log_matrix: ArrayLike) -> Array:
             f"An exact permanent of width {n} takes 2^{n} terms; at most {MAX_EXACT_WIDTH} is allowed. "
             "Use estimator='sequential' or 'importance'."
         )
-    single = _by_enumeration if n <= _ENUMERATED_WIDTH else _by_subsets
+    single = _by_enumeration
+    if n > _ENUMERATED_WIDTH:
+        # as arguments: constants of this size take long to compile
+        single = functools.partial(_by_subsets, levels=_subsets_by_size(n))
     for _ in range(log_matrix.ndim - 2):
         single = jax.vmap(single)
     return single(log_matrix)
@@ -99,14 +102,16 @@ def log_sum(log_terms: Array) -> Array:
     return jnp.where(is_zero, -jnp.inf, logsumexp(jnp.where(is_zero[..., None], 0.0, log_terms), axis=-1))
 
 
+@jax.jit
 def _by_enumeration(log_matrix: Array) -> Array:
     n = log_matrix.shape[-1]
     return log_sum(log_matrix[np.arange(n), Group.of(n, signed=False).elements().permutation].sum(-1))
 
 
-def _by_subsets(log_matrix: Array) -> Array:
+@jax.jit
+def _by_subsets(log_matrix: Array, levels: list[tuple[np.ndarray, np.ndarray]]) -> Array:
     log_sums = jnp.zeros(1, log_matrix.dtype)
-    for row, (columns, smaller) in zip(log_matrix, _subsets_by_size(log_matrix.shape[-1]), strict=True):
+    for row, (columns, smaller) in zip(log_matrix, levels, strict=True):
         log_sums = log_sum(row[columns] + log_sums[smaller])
     return log_sums[0]
 

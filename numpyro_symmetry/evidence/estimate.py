@@ -1,4 +1,4 @@
-r"""`log_evidence`: the evidence of a model from draws whose labels mean nothing, or from one labelled mode.
+r"""`log_evidence`: the evidence of a model, or the integral of a density, from draws whose labels mean nothing.
 
 One density is compared with the posterior throughout: a Gaussian in one basin, symmetrized. Knows containers, rebasing
 and symmetrized guides, and puts them together.
@@ -22,7 +22,7 @@ from numpyro_symmetry.evidence.proposal import Proposal, proposal_of_draws, prop
 from numpyro_symmetry.evidence.result import LogEvidence
 from numpyro_symmetry.evidence.weights import LogWeights, averaged_over, log_weights
 from numpyro_symmetry.guides import AutoSymmetrized
-from numpyro_symmetry.models import Model
+from numpyro_symmetry.models import Model, as_argnum, model_of_log_density, refuse_misfit
 from numpyro_symmetry.symmetry import Symmetry, UnsupportedGuideError
 from numpyro_symmetry.symmetry.arguments import (
     as_count,
@@ -48,6 +48,7 @@ def log_evidence(
     model_args: tuple[Any, ...] | None = None,
     model_kwargs: Mapping[str, Any] | None = None,
     *,
+    argnum: int | None = None,
     symmetry: Symmetry | None = None,
     signs: bool = True,
     method: str = "auto",
@@ -86,6 +87,11 @@ def log_evidence(
         of the three that is left out is taken from there. The density of an ``ImproperUniform`` is one, as in NumPyro:
         then the evidence is the integral of the joint, and means something beside no other model's.
         Parameters of the model are held where ``params`` has them, or where they start.
+    argnum
+        Says that ``model`` is no NumPyro model but a log density, a function of positions such as BlackJAX samples: the
+        place in ``model_args`` where one position stands, any pytree of arrays, of which ``data`` holds draws. The
+        evidence is then :math:`\log\int e^{f(\theta)}\,d\theta` in the coordinates of the positions, over all
+        real numbers: of a transformed parameter, f holds the log Jacobian.
     symmetry
         By default what `find_symmetry` finds in the model. It may be trivial.
     signs
@@ -114,7 +120,8 @@ def log_evidence(
     ------
     SymmetryError
         If the model lacks the symmetry, sites are missing or of other shapes, data are subsampled, or draws are not
-        finite, do not vary, or lie on the border of their support.
+        finite, do not vary, or lie on the border of their support. If a log density returns anything but one number, or
+        a position holds anything but arrays of real numbers.
     ValueError
         If an option does not fit.
     TypeError
@@ -131,6 +138,7 @@ def log_evidence(
     See Also
     --------
     AutoSymmetrized.elbo_bounds : bounds of a guide's ELBO, which is below the evidence.
+    find_symmetry : takes a log density by ``argnum`` in the same way.
 
     References
     ----------
@@ -166,7 +174,7 @@ def log_evidence(
     refuse_tracers("log_evidence", data, model_args, model_kwargs, rng_key)
     key_fit, key_draw, key_weigh = jax.random.split(rng_key, 3)
     guide, params = data if isinstance(data, tuple) and len(data) == 2 and callable(data[0]) else (None, None)
-    asked = _asked(data, guide, model, model_args, model_kwargs)
+    asked = _asked(data, guide, model, model_args, model_kwargs, argnum)
     if guide is not None:
         if method == "bridge":
             raise ValueError(
@@ -181,8 +189,8 @@ def log_evidence(
     return _estimated(own, of_rest, method, averaged_over(proposal.guide)[0].log_order())
 
 
-def _asked(data: Any, guide: Any, function: Any, args: Any, kwargs: Any) -> Model:
-    """The model and its arguments: what is left out is the draws' or the guide's own."""
+def _asked(data: Any, guide: Any, function: Any, args: Any, kwargs: Any, argnum: Any) -> Model:
+    """The model and its arguments: what is left out is the draws' or the guide's own; a log density as a model."""
     if guide is None and callable(data):
         name = getattr(data, "__name__", type(data).__name__)
         raise TypeError(f"A guide is passed with its parameters, (guide, params); got {name} alone.")
@@ -193,6 +201,12 @@ def _asked(data: Any, guide: Any, function: Any, args: Any, kwargs: Any) -> Mode
         kwargs = known.kwargs if kwargs is None else kwargs
     args, kwargs = as_model_arguments(() if args is None else args, kwargs)
     refuse_masked_arguments(args, kwargs)
+    if argnum is not None and (guide is not None or function is None):
+        raise ValueError("argnum goes with draws and a log density: log_evidence(positions, f, (one,), argnum=0).")
+    if argnum is not None:
+        argnum = as_argnum(argnum, args)
+        refuse_misfit(function, args, kwargs)
+        return Model(model_of_log_density(function, args, kwargs, argnum), args, kwargs)
     function = getattr(guide, "model", None) if function is None else function
     if function is None and guide is not None:
         raise ValueError(f"{type(guide).__name__} does not know its model: pass model=.")

@@ -37,7 +37,8 @@ from numpyro_symmetry.models.compat import flat_sites
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import refuse_masked, shape_of
 from numpyro_symmetry.symmetry.errors import warn
-from numpyro_symmetry.traces import Rebased, rebase
+from numpyro_symmetry.symmetry.pytrees import arrays_by_path, comes_by_site
+from numpyro_symmetry.traces import GaussianCost, Rebased, rebase
 from numpyro_symmetry.traces.inputs import refuse_bad_draws
 
 # halves of a chain, each of which has a variance
@@ -134,9 +135,9 @@ def proposal_of_draws(
 def _symmetrized(base: Any, model: Model, symmetry: Symmetry | None, signs: bool) -> AutoSymmetrized:
     """With the symmetry that is given, held against the model, or that which is found there, even if there is none."""
     if symmetry is not None:
-        return AutoSymmetrized(base, symmetry, model=model.function)
+        return AutoSymmetrized(base, symmetry, model=model.function, progress_bar=False)
     found = without_parameters(find_symmetry(*model, signs=signs))  # pyright: ignore[reportArgumentType]
-    return AutoSymmetrized(base, found, model=model.function, check=False)
+    return AutoSymmetrized(base, found, model=model.function, check=False, progress_bar=False)
 
 
 def _warn_of_part(guide: AutoSymmetrized) -> None:
@@ -162,13 +163,21 @@ def _rebased(first: Trace, rest: Trace | None, symmetry: Symmetry, rng_key: Arra
     if all(group.is_trivial for group in symmetry.groups.values()):
         return first, rest
 
-    def relabelled(part: Trace, reference: Any) -> tuple[Trace, Rebased]:
+    def relabelled(part: Trace, reference: Any, cost: Any = "auto") -> tuple[Trace, Rebased]:
         acted_on = {site: part.values[site] for site in symmetry.axes}
-        out = rebase(acted_on, symmetry, reference=reference, rng_key=rng_key, null=False, num_leading_dims=2)
+        options = {"rng_key": rng_key, "null": False, "num_leading_dims": 2}
+        out = rebase(acted_on, symmetry, reference=reference, cost=cost, **options)
         return part._replace(values={**part.values, **out.data}), out
 
-    first, reference = relabelled(first, "mean")
-    return first, None if rest is None else relabelled(rest, reference)[0]
+    moved, reference = relabelled(first, "mean")
+    if rest is None:
+        return moved, None
+    # a site may be positive in the first half by chance
+    read = reference.frame.read
+    raw = {s: "identity" for s in read if read[s].transform == "log" and not (rest.values[s] > 0).all()}
+    if raw:
+        moved, reference = relabelled(first, "mean", GaussianCost(raw))
+    return moved, relabelled(rest, reference)[0]
 
 
 def _gaussian(flat: np.ndarray, is_full: bool) -> dict[str, Array]:
@@ -187,8 +196,8 @@ def _gaussian(flat: np.ndarray, is_full: bool) -> dict[str, Array]:
 
 
 _A_MODEL = (
-    "A model draws its parameters by numpyro.sample; a log density of given values becomes one by drawing them from "
-    "dist.ImproperUniform and adding numpyro.factor('log_density', ...)"
+    "A model draws its parameters by numpyro.sample; a log density of given values is passed with one of them, "
+    "log_evidence(positions, log_density, (position,), argnum=0)"
 )
 
 
@@ -279,6 +288,8 @@ def _read(data: Any, latents: Mapping[str, Any]) -> Trace:
     """Draws of every latent site of the model, by chain and draw."""
     sites = list(latents)
     shapes = {site: np.shape(latents[site]["value"]) for site in sites}
+    if not comes_by_site(data, sites) and shapes.keys() <= (arrays := arrays_by_path(data)).keys():
+        data = arrays
     held = data if isinstance(data, Mapping) else {}
     if isinstance(data, Mapping) and not len(data):
         raise SymmetryError(f"There are no draws: {type(data).__name__} is empty; expected sites {sites}.")

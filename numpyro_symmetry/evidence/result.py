@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from numpyro_symmetry.entropy.importance import are_few
 from numpyro_symmetry.symmetry.shown import as_html
 
 
@@ -32,8 +33,9 @@ class LogEvidence(NamedTuple):
     effective
         Effective number of the proposal's draws, :math:`(\sum w)^2 / \sum w^2`; one for ``"laplace"``.
     pareto_shape
-        Shape :math:`\hat k` of the tail of these weights: above 0.7 few of them are all of the mean. ``nan`` where
-        fewer than 25 are there to tell.
+        Shape :math:`\hat k` of the tail of these weights: above 0.7, or with fewer than ten effective ones, few of them
+        are all of a mean, and what is printed says whose error is not to be trusted then. ``nan`` where fewer than 25
+        are there to tell.
     method
         How it was found.
 
@@ -64,10 +66,14 @@ class LogEvidence(NamedTuple):
             return f"log p(data) = {self.value:.2f} nats by laplace, with no error and no bounds; {information}"
         below = f"{self.lower:.2f} ± {self.lower_error:.2f} ≤ log p(data)"
         above = f" ≤ {self.upper:.2f} ± {self.upper_error:.2f}" if math.isfinite(self.upper) else ""
+        # a bridge weighs no draw by more than its share of either density: only the bounds are means of bare weights
+        whose = "the error" if self.method == "importance" else "the errors of the bounds"
+        few = are_few(self.pareto_shape, self.effective)
+        doubt = f": few of them are most of the weight, so do not trust {whose}" if few else ""
         return (
             f"log p(data) = {self.value:.2f} ± {self.error:.2f} nats by {self.method}; {below}{above} in expectation\n"
             f"{information}; {self.effective:.0f} of the proposal's draws are effective, "
-            f"Pareto shape {self.pareto_shape:.2f}"
+            f"Pareto shape {self.pareto_shape:.2f}{doubt}"
         )
 
     __repr__ = __str__

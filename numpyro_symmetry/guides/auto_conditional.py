@@ -33,11 +33,12 @@ from numpyro_symmetry.guides.gaussian_given import GaussianGiven
 from numpyro_symmetry.guides.given import Given
 from numpyro_symmetry.guides.rows import Precision
 from numpyro_symmetry.guides.seen import Seen, refuse_other_data, seen_in
+from numpyro_symmetry.guides.steps import say, saying
 from numpyro_symmetry.guides.unfit import checked_inducing, refuse_base_guides
 from numpyro_symmetry.linalg import hold_lapack_to_one_thread
 from numpyro_symmetry.models import is_latent, parameter_sites, refuse_wrong_parameters, trace_model
 from numpyro_symmetry.symmetry import SymmetryError, UnsupportedGuideError
-from numpyro_symmetry.symmetry.arguments import as_count, as_key, as_names, as_shape
+from numpyro_symmetry.symmetry.arguments import as_count, as_flag, as_key, as_names, as_shape
 
 
 class AutoConditional(AutoGuide):
@@ -70,6 +71,8 @@ class AutoConditional(AutoGuide):
         values are left out.
     model
         The model; needed only if ``base_guide`` carries none.
+    progress_bar
+        Whether to show at set-up what is being done; within an `AutoSymmetrized` that guide's own says so.
 
     Attributes
     ----------
@@ -88,8 +91,8 @@ class AutoConditional(AutoGuide):
     The mean takes Newton-like steps from the prior's mean, so relabelling a relabels b: `AutoSymmetrized` around it
     verifies that and leaves b out of its table, :math:`I(g; a, b) = I(g; a)`.
 
-    Set-up, at the first call, verifies what it claims and compiles for it: up to tens of seconds, with no bar, for
-    `SVI.init` has no argument for one.
+    Set-up, at the first call, verifies what it claims and compiles for it: up to tens of seconds, with a bar that says
+    what it is at.
 
     On a CPU every step factorises matrices. The threads of SciPy's OpenBLAS would take the cores from JAX's, and a fit
     would stand still where others compute beside it. At set-up that OpenBLAS is therefore held to one thread, unless
@@ -131,6 +134,7 @@ class AutoConditional(AutoGuide):
         num_steps: int = 3,
         inducing: Any = None,
         model: Callable | None = None,
+        progress_bar: bool = True,
     ) -> None:
         refuse_base_guides(base_guide)
         model = model if model is not None else getattr(base_guide, "model", None)
@@ -146,6 +150,7 @@ class AutoConditional(AutoGuide):
         if names is not None and len(set(names)) != max(1, len(names)):
             raise ValueError(f"sites must name at least one site, and none twice; got {list(names)}.")
         self._asked = Asked(names, as_count(num_steps, "num_steps"), checked_inducing(inducing))
+        self._progress_bar = as_flag(progress_bar, "progress_bar")
         self._reasons: dict[str, str] = {}
         self._trained_on: list[dict[str, Seen]] = []
         # latent sites that the base guide has to draw
@@ -320,7 +325,9 @@ class AutoConditional(AutoGuide):
                 "let SVI.init run outside jit."
             )
         hold_lapack_to_one_thread()
-        source, latent, self._reasons = choose(self.model, self._asked, args, kwargs)
+        with saying(self._progress_bar):
+            say("looking which sites the data are affine in")
+            source, latent, self._reasons = choose(self.model, self._asked, args, kwargs)
         self._others = latent - set(source.sites) - self._drawn_around
         is_left = self._others or not isinstance(self.base, AutoGuide)
         self.base = _restricted(self.base, source.sites) if is_left else _draw_nothing

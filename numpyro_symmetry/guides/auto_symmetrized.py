@@ -31,6 +31,7 @@ from numpyro_symmetry.guides.given import Given
 from numpyro_symmetry.guides.information import LogFactor, information_at
 from numpyro_symmetry.guides.layout import Layout
 from numpyro_symmetry.guides.set_up import Options, set_up
+from numpyro_symmetry.guides.steps import say, saying
 from numpyro_symmetry.models import Trace, parameter_sites, refuse_misfit, refuse_wrong_parameters, trace_model
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError, UnsupportedGuideError
 from numpyro_symmetry.symmetry.arguments import as_count, as_count_or_auto, as_flag, as_key, as_real_array, as_shape
@@ -77,6 +78,8 @@ class AutoSymmetrized(AutoGuide):
         Whether a symmetry that is found may change signs (odd activations, factors).
     prefix
         Prefix of the auxiliary site's name.
+    progress_bar
+        Whether to show at set-up what is being done, for it may take tens of seconds.
 
     Attributes
     ----------
@@ -141,6 +144,7 @@ class AutoSymmetrized(AutoGuide):
         check: bool = True,
         signs: bool = True,
         prefix: str = "symmetry",
+        progress_bar: bool = True,
     ) -> None:
         asked = named(estimator, AUTO)
         fewest = asked.fewest_permutations if isinstance(asked, Estimator) else 1
@@ -157,6 +161,7 @@ class AutoSymmetrized(AutoGuide):
         self.num_permutations = as_count(num_permutations, "num_permutations", minimum=fewest, meaning=meaning)
         self.max_features = as_count_or_auto(max_features, "max_features", "all")
         self.prefix = prefix
+        self._progress_bar = as_flag(progress_bar, "progress_bar")
         self.layout: Layout | None = None
         self.model_trace: Trace | None = None
         self._options = Options(
@@ -196,6 +201,10 @@ class AutoSymmetrized(AutoGuide):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the base guide, then add the correction as one auxiliary observed site."""
+        with saying(self._progress_bar and self.layout is None and numpyro.get_mask() is not False):
+            return self._run(args, kwargs)
+
+    def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         with handlers.trace() as trace:
             result = self.base(*args, **kwargs)
         if numpyro.get_mask() is False:  # Predictive asks for draws only
@@ -209,6 +218,7 @@ class AutoSymmetrized(AutoGuide):
         of_coordinates, density = self.layout.of_coordinates, self.layout.density
         key = numpyro.prng_key() if needs_key(self.estimator, of_coordinates, density) else None
         options = {"num_permutations": self.num_permutations, "max_features": self.max_features}
+        say("bounding the information of a draw")
         information = information_at(
             self.base, self.layout, trace, args, kwargs, rng_key=key, estimator=self.estimator, **options
         )
@@ -237,7 +247,8 @@ class AutoSymmetrized(AutoGuide):
         SymmetryError, UnsupportedGuideError
             As for the class.
         """
-        self._set_up(self._trace_of_base(as_key(rng_key), args, kwargs), args, kwargs)
+        with saying(self._progress_bar):
+            self._set_up(self._trace_of_base(as_key(rng_key), args, kwargs), args, kwargs)
         return self
 
     def sample_posterior(

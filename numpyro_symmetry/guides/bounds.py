@@ -11,13 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from numpyro_symmetry.entropy.importance import effective_number, pareto_shape
+from numpyro_symmetry.entropy.importance import are_few, effective_number, pareto_shape
 from numpyro_symmetry.guides.origin import Origin
 from numpyro_symmetry.symmetry.shown import as_html
-
-# above such a shape the error of a mean is not to be believed (Vehtari et al. 2024); a shape needs 25 draws, so that of
-# fewer the number that counts has to tell
-_HEAVY, _FEWEST = 0.7, 10
 
 
 class Particles(NamedTuple):
@@ -212,7 +208,7 @@ class ElboBounds:
                 f"; importance-weighted {_signed(self.importance_weighted, self.importance_weighted_error)}, "
                 f"Pareto shape {self.pareto_shape:.2f}, effective number {self.effective_number:.0f}"
             )
-            if self.pareto_shape > _HEAVY or self.effective_number < _FEWEST:
+            if are_few(self.pareto_shape, self.effective_number):
                 weighted += ": few draws are most of it, so do not trust its error"
         return f"{ends} ({information} of log|G| = {self.log_order:.2f}; {self.num_particles} draws{weighted})"
 

@@ -25,6 +25,7 @@ from numpyro_symmetry.guides.density import latent_values
 from numpyro_symmetry.guides.equivariance import Follows, Verdicts, equivariant_sites
 from numpyro_symmetry.guides.kinds import units_of
 from numpyro_symmetry.guides.layout import Layout, density_of, draw_of, draws_of, lay_out
+from numpyro_symmetry.guides.steps import say
 from numpyro_symmetry.models import Trace, parameter_sites, refuse_nonfinite, trace_model
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.axes import names_in, num_axes
@@ -87,6 +88,7 @@ def set_up(
     name = type(base).__name__ if hasattr(base, "prototype_trace") else "guide"
     requirements.refuse_hidden_sites(model, model_trace, options.model_is_given, name, args, kwargs)
     given = options.symmetry
+    say("finding the symmetry" if given is None else "checking the symmetry")
     symmetry = (
         _found(model, options.signs, drawn, args, kwargs) if given is None else given.bind(latent_values(model_trace))
     )
@@ -95,13 +97,16 @@ def set_up(
     if plain.groups:  # a guide that stays as it is runs, whatever it is
         _refuse(plain, options, trace, model, model_trace, args, kwargs)
     supports = {site: model_trace[site]["fn"].support for site in plain.axes}
+    say("looking which sites follow the others")
     verdicts = equivariant_sites(base, plain, trace, args, kwargs) if plain.groups else {}
+    say("verifying the guide's density")
     layout = _laid_out(plain, _followers(plain, verdicts), base, trace, supports, args, kwargs)
     if why := refusal(options.estimator, layout.of_coordinates, layout.density):
         raise SymmetryError(
             f"estimator={options.estimator!r} is out of reach: {why}. Use 'sequential' or 'importance'."
         )
     count = options.max_features
+    say("choosing features")
     max_features = _enough_features(base, options.estimator, trace, layout, args, kwargs) if count == "auto" else count
     parameters = parameter_sites(trace), parameter_sites(model_trace)
     return SetUp(symmetry, layout, model_trace, parameters, max_features)  # pyright: ignore[reportArgumentType]

@@ -1,8 +1,9 @@
 """What a NumPyro program is, read once: sites, plates, parameters, supports, data, enumeration. Knows no symmetry."""
 
-from numpyro_symmetry.models.arguments import Model, as_model, refuse_misfit, refuse_no_sites
+from numpyro_symmetry.models.arguments import Model, as_argnum, as_model, refuse_misfit, refuse_no_sites
 from numpyro_symmetry.models.enumeration import enumerated_log_density
 from numpyro_symmetry.models.fitted import parameter_sites, refuse_nonfinite, refuse_wrong_parameters
+from numpyro_symmetry.models.functions import model_of_log_density
 from numpyro_symmetry.models.parts import PARTS, part_of
 from numpyro_symmetry.models.plates import plate_dims
 from numpyro_symmetry.models.sites import (
@@ -24,6 +25,7 @@ __all__ = [
     "PARTS",
     "Model",
     "Trace",
+    "as_argnum",
     "as_model",
     "discrete_of",
     "entrywise",
@@ -32,6 +34,7 @@ __all__ = [
     "is_observed",
     "is_unconstrained",
     "latent_of",
+    "model_of_log_density",
     "observed_of",
     "outline",
     "parameter_sites",

@@ -10,6 +10,7 @@ import numpy as np
 from numpyro.infer.autoguide import AutoGuide
 from numpyro.primitives import Messenger
 
+from numpyro_symmetry.symmetry.arguments import as_count
 from numpyro_symmetry.symmetry.errors import SymmetryError
 
 _MAX_SITES = 3
@@ -42,6 +43,22 @@ def as_model(model: Any) -> Callable:
             "find_symmetry(net.apply, (params, x), argnum=0)."
         )
     return model
+
+
+def as_argnum(argnum: Any, args: tuple[Any, ...]) -> int:
+    """Position of the argument of a function whose arrays may be moved.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is no whole number, or there is no such argument.
+    """
+    if (position := as_count(argnum, "argnum", minimum=0)) >= len(args):
+        raise TypeError(
+            f"argnum is {position}, but model_args holds {len(args)} arguments, of which the first is 0: write "
+            "(params,) or (params, x), as the function is called with them."
+        )
+    return position
 
 
 def refuse_misfit(
@@ -97,7 +114,7 @@ def refuse_no_sites(model: Callable, args: tuple[Any, ...], kwargs: Mapping[str,
         f"The function {name} samples no latent sites and has no parameters, so that there is nothing a symmetry could "
         "act on. A model needs sites that are not observed; the parameters of a network need a prior "
         "(numpyro.contrib.module.random_flax_module). Is it a function of parameters, a network or a log density? Then "
-        "find_symmetry(..., argnum=0) finds what leaves its outputs alone; or write the model of a log density\n\n"
+        "say so by argnum=0, in find_symmetry, check_symmetry and log_evidence; or write the model of a log density\n\n"
         "    def model():\n"
         + "\n".join(f"    {line}" for line in lines)
         + f'\n        numpyro.factor("log_density", {name}({{{values}{more}}}))\n\n'

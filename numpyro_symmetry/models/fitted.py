@@ -85,9 +85,11 @@ def refuse_wrong_parameters(
         if name in params:
             _refuse_misshapen(name, site["value"], params[name])
     refuse_nonfinite({name: value for name, value in params.items() if name not in state})
-    for name, site in (own | of_model).items():
-        if name in params:
-            _refuse_unconstrained(name, site["kwargs"].get("constraint", constraints.real), params[name])
+    # under jit what is computed of numbers that are known would be traced all the same
+    with jax.ensure_compile_time_eval():
+        for name, site in (own | of_model).items():
+            if name in params:
+                _refuse_unconstrained(name, site["kwargs"].get("constraint", constraints.real), params[name])
 
 
 def refuse_nonfinite(params: Any) -> None:

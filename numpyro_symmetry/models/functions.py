@@ -13,6 +13,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 from jax import Array
 from numpyro.primitives import Messenger
 
@@ -20,7 +22,7 @@ from numpyro_symmetry.models.data import is_array
 from numpyro_symmetry.models.log_joint import Data, Sites, Way
 from numpyro_symmetry.models.programs import Precision, Program, fingerprint, session_precision, traced
 from numpyro_symmetry.symmetry.errors import SymmetryError
-from numpyro_symmetry.symmetry.pytrees import arrays_by_path, name_of, ties_of
+from numpyro_symmetry.symmetry.pytrees import arrays_by_path, name_of, replaced, ties_of
 
 # how far from its own value a parameter is tried, in units of the root mean square of its array, or of one that is zero
 _SPREAD, _SPREAD_OF_ZERO = 0.5, 0.15
@@ -207,3 +209,38 @@ def outputs_of(result: Any) -> dict[str, Array]:
     if not leaves:
         raise SymmetryError("The function returns no arrays, so that nothing changes them; expected its outputs.")
     return {f"output {name_of(path)}": real(leaf) for path, leaf in leaves}
+
+
+def model_of_log_density(function: Callable, args: tuple[Any, ...], kwargs: dict[str, Any], argnum: int) -> Callable:
+    """A NumPyro model whose log joint is a log density, of the position that is one of its arguments.
+
+    A site for each array of the position, named by its path, whose own density is one everywhere. The model is called
+    as the function is; of the position that it is given structure and shapes count, and no numbers.
+
+    Raises
+    ------
+    SymmetryError
+        If the position holds anything but arrays of real numbers, or the function returns anything but one real number.
+    """
+    leaves = jax.tree_util.tree_leaves_with_path(args[argnum])
+    shapes = {name_of(path): np.shape(leaf) for path, leaf in leaves}
+    others = [name_of(p) for p, x in leaves if not (is_array(x) and jnp.issubdtype(x.dtype, jnp.floating))]
+    if others or not shapes:
+        raise SymmetryError(
+            f"Argument {argnum} of the log density must be one position, a pytree of arrays of real numbers, over all "
+            f"of which it is integrated; {f'{others} are none' if others else 'it holds none'}. Pass what stays as it "
+            "is as another argument, or let the function hold it."
+        )
+
+    def model(*args: Any, **kwargs: Any) -> None:
+        drawn = {s: numpyro.sample(s, dist.ImproperUniform(dist.constraints.real, (), n)) for s, n in shapes.items()}
+        position = replaced(args[argnum], drawn)
+        numpyro.factor("log_density", function(*args[:argnum], position, *args[argnum + 1 :], **kwargs))
+
+    with _WithoutSites():
+        density = jax.eval_shape(lambda: function(*args, **kwargs))
+    shape, dtype = getattr(density, "shape", None), getattr(density, "dtype", bool)
+    if shape != () or not jnp.issubdtype(dtype, jnp.floating):
+        came = f"a {type(density).__name__}" if shape is None else f"an array {dtype}{shape}"
+        raise SymmetryError(f"A log density returns one real number, no axes; got {came}. Sum it, or return it alone.")
+    return model

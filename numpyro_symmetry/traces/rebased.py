@@ -59,7 +59,7 @@ class Rebased(NamedTuple):
         ``(*leading)``, nats: log density of the draw with its labels less that with the next best, under Gaussians
         fitted to the relabelled slots (under the divergence for `StephensCost`). Near zero, labels are a guess.
     null
-        What the relabelling made up; ``None`` if it was not asked for.
+        The matched null: how much agreement relabelling makes of nothing; ``None`` if it was not asked for.
     num_rounds, converged
         How often the draws were relabelled, and whether the last time changed nothing.
     symmetry

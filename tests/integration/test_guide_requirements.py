@@ -274,6 +274,12 @@ def test_a_minibatched_topic_model_is_refused_with_the_ways_out():
     counts = jnp.full((6, 5), 2.0)
     with pytest.raises(SymmetryError, match=r"4 of 6.*all data.*symmetry.restrict\(\['unit'\]\)"):
         AutoSymmetrized(AutoNormal(topics), symmetry).setup(KEY, counts)
+
+
+@pytest.mark.slow
+def test_what_a_minibatch_weighs_bounds_nothing():
+    symmetry = Symmetry({"phi": ("topic", None), "theta": ("topic",), "u": ("unit",)})
+    counts = jnp.full((6, 5), 2.0)
     bound = symmetry.bind({"phi": np.ones((2, 5)), "theta": np.ones(2), "u": np.ones(3)})
     guide = AutoSymmetrized(AutoNormal(topics), bound.restrict(["unit"]), check=False).setup(KEY, counts)
     params = {}
@@ -281,7 +287,6 @@ def test_a_minibatched_topic_model_is_refused_with_the_ways_out():
         params |= {f"{site}_auto_loc": jnp.zeros(shape), f"{site}_auto_scale": jnp.ones(shape)}
     bounds = guide.elbo_bounds(KEY, params, counts, num_particles=32)
     assert bounds.lower <= bounds.upper
-    # the weights of a minibatch bound nothing
     assert math.isnan(bounds.importance_weighted)
 
 

@@ -24,6 +24,8 @@ from numpyro_symmetry import (
     log_evidence,
     testing,
 )
+from numpyro_symmetry.containers import read
+from numpyro_symmetry.evidence.proposal import _rebased
 from tests.support.known_evidence import KNOWN, known, mixture
 
 NO_SYMMETRY, SLOW = Symmetry({}), pytest.mark.slow
@@ -103,6 +105,35 @@ def test_labels_make_no_difference_and_without_symmetry_log_order_is_missing():
     bare = log_evidence(labelled, posterior.model, posterior.model_args, symmetry=NO_SYMMETRY)
     assert agrees(bare, -3.0 - np.log(6))
     assert bare.correction == bare.log_order == 0.0
+
+
+def positive_at_first():
+    """Draws whose first half is likeliest to be read by its logarithm, and whose second cannot be."""
+    draws = np.random.default_rng(0).gamma(2.0, size=(1, 400, 2)) - 0.05
+    draws[0, [0, -1]] = [[1.0, 2.0], [-0.03, 1.0]]
+    assert (draws[0, :200] > 0).all()
+    return draws
+
+
+def test_a_half_that_is_positive_by_chance():
+    draws = positive_at_first()
+    symmetry = Symmetry({"units": ("unit",)}).bind({"units": draws[0, 0]})
+    trace = read({"units": draws}, symmetry)
+    halves = [trace._replace(values={"units": x}, leading=(1, 200)) for x in np.split(draws, 2, axis=1)]
+    moved = _rebased(*halves, symmetry, jax.random.key(0))
+    for part, x in zip(moved, np.split(draws, 2, axis=1), strict=True):
+        np.testing.assert_allclose(np.sort(part.values["units"], -1), np.sort(x, -1))
+
+
+@pytest.mark.slow
+def test_the_evidence_of_draws_that_are_positive_at_first():
+    def model():
+        above = dist.TransformedDistribution(dist.Gamma(2.0, 1.0), dist.transforms.AffineTransform(-0.05, 1.0))
+        numpyro.sample("units", above.expand([2]).to_event(1))
+        numpyro.factor("log_evidence", -3.0)
+
+    found = log_evidence({"units": positive_at_first()}, model, symmetry=Symmetry({"units": ("unit",)}))
+    assert abs(found.value + 3.0) < 4 * found.error + 1e-3
 
 
 @pytest.mark.parametrize(
@@ -482,7 +513,7 @@ def test_options_that_do_not_fit(options, words):
         ({"model_args": ()}, r"normal\(y, subsample_size=None\) cannot be called .* 'y'"),
         (
             {"model": lambda position: -(position["loc"] ** 2), "model_args": ()},
-            "a log density of given values becomes",
+            "a log density of given values is passed with one of them",
         ),
         ({"data": AutoNormal(normal)}, r"with its parameters, \(guide, params\); got AutoNormal alone"),
         ({"data": (AutoNormal(normal), None)}, "mapping from names to values"),

@@ -205,6 +205,7 @@ def test_information_is_that_of_the_whole_group(name):
     assert 1e-3 < expected < guide.symmetry.log_order() + 1e-9
 
 
+@pytest.mark.slow
 def test_the_bound_of_two_layers_is_no_higher_than_the_information():
     """The chain of two tables, on average over draws, against all elements."""
     model, symmetry = MODELS["two layers"]

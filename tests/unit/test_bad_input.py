@@ -514,6 +514,18 @@ GUIDES = [
     Bad("prefix empty", lambda w: ns.AutoSymmetrized(AutoNormal(mixture), prefix=""), TypeError, ("prefix", "''")),
     Bad("prefix a number", lambda w: ns.AutoSymmetrized(AutoNormal(mixture), prefix=5), TypeError, ("prefix", "5")),
     Bad("check a word", lambda w: ns.AutoSymmetrized(AutoNormal(mixture), check="no"), TypeError, ("check", "'no'")),
+    Bad(
+        "bar a word",
+        lambda w: ns.AutoSymmetrized(AutoNormal(mixture), progress_bar="no"),
+        TypeError,
+        ("progress_bar", "'no'"),
+    ),
+    Bad(
+        "following, bar a word",
+        lambda w: ns.AutoConditional(AutoNormal(other), progress_bar=1),
+        TypeError,
+        ("progress_bar", "1"),
+    ),
     Bad("symmetry a word", lambda w: ns.AutoSymmetrized(AutoNormal(mixture), "mixture"), TypeError, ("symmetry",)),
     Bad("no parameters", lambda w: w.guide.elbo_bounds(KEY, {}, w.y), ns.SymmetryError, ("loc_auto_loc",)),
     Bad(

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.reproduction import records, wide_claims
+from tests.reproduction import evidence_claims, records, wide_claims
 from tests.reproduction.claims import CLAIMS, one_basin
 from tests.reproduction.verdicts import judge
 
 DOCS = Path(__file__).parents[2] / "docs"
+EVERY = CLAIMS + evidence_claims.CLAIMS + wide_claims.CLAIMS
 
 
 def script(name):
@@ -32,7 +33,7 @@ def test_the_pages_are_what_the_records_say():
     )
 
 
-@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.name)
+@pytest.mark.parametrize("claim", CLAIMS + evidence_claims.CLAIMS, ids=lambda claim: claim.name)
 def test_every_claim_has_a_verdict(claim):
     verdict = judge(claim)
     # what a laptop cannot run is said to be not run; all else has an answer
@@ -43,15 +44,14 @@ def test_every_claim_has_a_verdict(claim):
         assert verdict.holds == "yes"
 
 
-@pytest.mark.parametrize("claim", CLAIMS + wide_claims.CLAIMS, ids=lambda claim: claim.name)
+@pytest.mark.parametrize("claim", EVERY, ids=lambda claim: claim.name)
 def test_without_records_nothing_is_claimed(claim, tmp_path, monkeypatch):
     monkeypatch.setattr(records, "RESULTS", tmp_path)
     assert judge(claim).holds == "not run"
 
 
 def test_names_are_unique():
-    claims = CLAIMS + wide_claims.CLAIMS
-    assert len({claim.name for claim in claims}) == len(claims)
+    assert len({claim.name for claim in EVERY}) == len(EVERY)
 
 
 @pytest.mark.parametrize(

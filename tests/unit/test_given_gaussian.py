@@ -170,6 +170,7 @@ def log_evidence_by_prior(num_draws=400_000):
     return float(logsumexp(log_likelihood) - math.log(num_draws)), float(error)
 
 
+@pytest.mark.slow
 def test_laplace_of_a_network_is_bounded_and_plain_laplace_is_not():
     start = init_to_value(values={site: jnp.asarray(value) for site, value in means(6).items()})
     laplace = AutoLaplaceApproximation(smooth_network, init_loc_fn=start)

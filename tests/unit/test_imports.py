@@ -1,6 +1,7 @@
 """Imports point down, and heavy hosts are loaded only where they are used."""
 
 import ast
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -32,10 +33,31 @@ SUBPACKAGES = sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py"))
 HEAVY = {"arviz", "blackjax", "matplotlib", "funsor", "flax"}
 
 
-def loaded_by(statement):
-    code = f"import sys; {statement}; print(' '.join(sys.modules))"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    return {name.split(".")[0] for name in result.stdout.split()}, set(result.stdout.split())
+# a fork for each of them, of a process that has loaded JAX, which all need and which takes longest
+ATTRIBUTES = {subpackage: f"name = numpyro_symmetry.{subpackage}.__name__" for subpackage in SUBPACKAGES}
+FORKS = """
+import json, os, sys
+import jax
+for key, statement in json.loads(sys.argv[1]).items():
+    if os.fork() == 0:
+        found = {}
+        exec(f"import numpyro_symmetry; {statement}", found)
+        print(json.dumps([key, found.get("name"), sorted(sys.modules)]), flush=True)
+        os._exit(0)
+    assert os.wait()[1] == 0, key
+"""
+
+
+@pytest.fixture(scope="module")
+def loaded():
+    """Each subpackage as an attribute, and the modules that are loaded then; of the package by itself, at ``""``."""
+    command = [sys.executable, "-W", "ignore", "-c", FORKS, json.dumps(ATTRIBUTES | {"": "pass"})]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    return {key: (name, set(modules)) for key, name, modules in map(json.loads, result.stdout.splitlines())}
+
+
+def top(modules):
+    return {name.split(".")[0] for name in modules}
 
 
 @pytest.mark.parametrize("subpackage", SUBPACKAGES)
@@ -72,28 +94,24 @@ def test_no_circle_of_imports():
 
 
 @pytest.mark.parametrize("subpackage", [subpackage for subpackage in SUBPACKAGES if subpackage in WITHOUT_NUMPYRO])
-def test_lower_layers_do_not_load_numpyro(subpackage):
+def test_lower_layers_do_not_load_numpyro(subpackage, loaded):
     # the package's own __init__ stays below numpyro too
-    top, _ = loaded_by(f"import numpyro_symmetry.{subpackage}")
-    assert not top & (HEAVY | {"numpyro", "optax"})
+    assert not top(loaded[subpackage][1]) & (HEAVY | {"numpyro", "optax"})
 
 
-def test_the_package_loads_no_upper_layer():
-    top, modules = loaded_by("import numpyro_symmetry")
-    assert not top & (HEAVY | {"numpyro"})
+def test_the_package_loads_no_upper_layer(loaded):
+    _, modules = loaded[""]
+    assert not top(modules) & (HEAVY | {"numpyro"})
     assert not {f"numpyro_symmetry.{subpackage}" for subpackage in SUBPACKAGES if LAYER[subpackage] >= 1} & modules
 
 
-def test_guides_load_no_sampler_and_no_plots():
-    top, _ = loaded_by("import numpyro_symmetry.guides")
-    assert not top & HEAVY
+def test_guides_load_no_sampler_and_no_plots(loaded):
+    assert not top(loaded["guides"][1]) & HEAVY
 
 
 @pytest.mark.parametrize("subpackage", SUBPACKAGES)
-def test_subpackages_are_attributes(subpackage):
-    code = f"import numpyro_symmetry as ns; print(ns.{subpackage}.__name__)"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert result.stdout.strip() == f"numpyro_symmetry.{subpackage}"
+def test_subpackages_are_attributes(subpackage, loaded):
+    assert loaded[subpackage][0] == f"numpyro_symmetry.{subpackage}"
 
 
 def test_every_public_name_resolves():

@@ -4,6 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from numpyro_symmetry.evidence import LogEvidence
 from numpyro_symmetry.guides.bounds import Particles, summarise
 from numpyro_symmetry.guides.origin import Origin
 
@@ -25,3 +26,14 @@ def test_a_bound_by_few_weights_says_so(name):
     particles = Particles(log_weights, log_weights, np.zeros((len(log_weights), 2)), origin)
     assert (DOUBT in str(summarise(particles, 0.0, is_whole=True))) == is_doubtful
     assert DOUBT not in str(summarise(particles, 0.0, is_whole=False))
+
+
+RESTS_ON = [(200.0, 0.9, True), (5.0, 0.3, True), (10.0, 0.7, False), (50.0, np.nan, False)]
+
+
+@pytest.mark.parametrize(("method", "whose"), [("importance", "the error"), ("bridge", "the errors of the bounds")])
+@pytest.mark.parametrize(("number", "shape", "is_doubtful"), RESTS_ON)
+def test_an_evidence_by_few_weights_says_whose_error_is_not_to_be_trusted(number, shape, is_doubtful, method, whose):
+    found = LogEvidence(-3.0, 0.1, -3.1, 0.1, -2.9, 0.1, 0.0, 0.0, number, shape, method)
+    assert str(found).endswith(f"do not trust {whose}") == is_doubtful
+    assert "trust" not in str(found._replace(method="laplace"))

@@ -95,6 +95,7 @@ def results():
         ("diagnostics", "Partition"): diagnostics.point_partition([np.arange(MANY // 10) // k for k in (1, 2)]),
         ("diagnostics", "Modes"): diagnostics.modes(out),
         ("diagnostics", "SoftLabels"): diagnostics.soft_labels(out),
+        ("diagnostics", "PriorConformity"): diagnostics.prior_conformity(out, model, (0.5,)),
         ("diagnostics", "LossBarrier"): diagnostics.LossBarrier(0.5, 0.1, *np.zeros((5, 11))),
         ("containers", "Trace"): containers.read(draws, of_z),
         ("testing", "Posterior"): testing.exchangeable_gaussian(num_units=3),

@@ -44,9 +44,10 @@ def words(proof: Proof) -> str:
                 "site needs the group too."
             )
         case Outcome.SHOWS_NOTHING:
+            of, changes = ("function", "outputs") if proof.frozen.is_function else ("model", "log joint")
             return (
-                f"no wrong action on group {proof.label!r} changes the log joint either, so invariance shows nothing; "
-                "does the model use these sites?"
+                f"no wrong action on group {proof.label!r} changes the {changes} either, so invariance shows nothing; "
+                f"does the {of} use these sites?"
             )
         case _:
             return ""
@@ -56,16 +57,22 @@ def _of_a_change(proof: Proof) -> str:
     """Which log probability changes under which group, by how much, and the remedy."""
     frozen, symmetry, label = proof.frozen, proof.action.symmetry, proof.label
     places, gap = proof.places, proof.gap
-    what = f"the prior of site {gap.site!r}" if gap.site in places[0].values else f"the likelihood at {gap.site!r}"
     where = _axes(symmetry, gap.site, label)
+    if frozen.is_function:
+        of, what, nats = "function", f"an entry of its {gap.site}", ""
+    else:
+        is_prior = gap.site in places[0].values
+        what = f"the prior of site {gap.site!r}" if is_prior else f"the likelihood at {gap.site!r}"
+        of, nats = "model", " nats"
     message = (
-        f"The model is not invariant: under group {label!r} {what}{where} changes by {gap.nats:.3g} nats; expected at "
+        f"The {of} is not invariant: under group {label!r} {what}{where} changes by {gap.nats:.3g}{nats}; expected at "
         f"most {gap.allowed:.1g}."
     )
     if remedies := list(_remedies(frozen, symmetry, label, places)):
         return f"{message} {' Or: '.join(remedies)}"
     if gap.site in frozen.data_sites and _only_permutes(proof):
-        return f"{message} Its entries are exchanged, their sum is not changed: write it as numpyro.factor of the sum."
+        instead = "return" if frozen.is_function else "write it as numpyro.factor of"
+        return f"{message} Its entries are exchanged, their sum is not changed: {instead} the sum."
     if where:
         likelihood = " Or ask of the likelihood alone: part='likelihood'." if gap.site in places[0].values else ""
         return (

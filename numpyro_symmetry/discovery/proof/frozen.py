@@ -71,6 +71,8 @@ class FrozenModel(NamedTuple):
         How much of a log probability may be rounding.
     unread
         Latent sites that nothing but their own prior reads, a proper one.
+    is_function
+        Whether it is a function, whose outputs stand for log probabilities.
     """
 
     log_probs_of: Callable[[Stack], Stack]
@@ -82,6 +84,7 @@ class FrozenModel(NamedTuple):
     data_sites: tuple[str, ...]
     rounding: Rounding
     unread: set[str]
+    is_function: bool
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -182,6 +185,7 @@ class CompiledModel(NamedTuple):
             data_sites=self.joint.sites.scored,
             rounding=self.rounding,
             unread=self.unread,
+            is_function=isinstance(self.joint, Outputs),
         )
 
 

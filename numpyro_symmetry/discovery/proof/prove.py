@@ -120,7 +120,8 @@ def prove(
     watched = movable(action.symmetry) if evidence.controls else []
     controls = control_gaps(frozen, action, watched, places[0], enough)
     # a prior that is flat is invariant whatever is done to it: where nothing else reads a site, there is no more to see
-    empty = {name for name in watched if set(action.sites[name]) <= frozen.unread}
+    unread = set() if frozen.is_function else frozen.unread
+    empty = {name for name in watched if set(action.sites[name]) <= unread}
     blind = [name for name, gap in controls.items() if name not in empty and not gap.ratio > frozen.rounding.telling]
     if blind:
         return proof._replace(outcome=Outcome.SHOWS_NOTHING, label=blind[0], controls=controls)

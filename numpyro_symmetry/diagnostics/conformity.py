@@ -1,0 +1,325 @@
+r"""Which units follow the prior: those that a posterior could do without, and of which the data say nothing.
+
+Relabelling sorts units, and so makes slots narrower than their units are, whether these follow the prior or not. So a
+slot is held against what relabelling makes of the prior: units of some slots are drawn from the prior given all else of
+each draw, the draw is placed in slots again, and what is then in a slot is compared with what was there. Puts together
+`prior_draws` and `energies`; `following` has the words.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from numbers import Real
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import numpy as np
+import xarray as xr
+from jax import Array
+from tqdm.auto import tqdm
+
+from numpyro_symmetry.assignment.problem import axes_of
+from numpyro_symmetry.containers import Trace, read
+from numpyro_symmetry.diagnostics import energies
+from numpyro_symmetry.diagnostics.comparison import Drawn
+from numpyro_symmetry.diagnostics.following import COLUMNS, PriorConformity
+from numpyro_symmetry.diagnostics.inputs import as_rebased
+from numpyro_symmetry.diagnostics.label_free import Arrays, sorted_projections, standardised, units_of
+from numpyro_symmetry.diagnostics.pooled import Pooled, watched
+from numpyro_symmetry.diagnostics.prior_draws import Sides, Slot, refuse_other_slots, sides_of, sites_to_draw
+from numpyro_symmetry.models import Model, as_model
+from numpyro_symmetry.symmetry import Symmetry
+from numpyro_symmetry.symmetry.arguments import as_flag, as_key, as_model_arguments, refuse_tracers, seed_of
+from numpyro_symmetry.traces import Rebased
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# exchanges of pairs of blocks come in twos of the same energy: with so many, one in thirty-two is the rarest
+_MIN_PAIRS = 6
+# no p-value is below one over one more
+_NUM_EXCHANGES = 999
+# of slots that do not follow the prior, those at least so far from it as the furthest leave the null together
+_SHARE_OF_FURTHEST = 0.5
+# an effect that exchanges exceed one time in twenty is noise
+_FLOOR = 0.95
+# of statistics in their own deviations: what rounding sets apart is a tie
+_ROUNDING = 1e-9
+_UNTOLD = 2.0
+
+
+def prior_conformity(
+    out: Rebased,
+    model: Callable[..., Any],
+    model_args: tuple[Any, ...] = (),
+    model_kwargs: Mapping[str, Any] | None = None,
+    *,
+    level: float = 0.05,
+    smallest_effect: float = 0.0,
+    rng_key: Array | None = None,
+    progress_bar: bool = True,
+) -> PriorConformity:
+    r"""Say which slots follow the prior, once relabelling has done the same to both.
+
+    Of a set R of slots the hypothesis is
+
+    .. math:: p(\theta_R \mid \theta_{-R}, x) = p(\theta_R \mid \theta_{-R}).
+
+    R begins with all slots. Their units are drawn from the prior given all else of each draw (hyperparameters, and
+    sites that tie units to each other), the draws are placed in the slots of ``out``, and slots are compared by
+    energies of their units' numbers. Slots that differ leave R, the furthest first, and it is drawn again, until none
+    is told apart. Exchanged are blocks of draws with those that were made of them, so that slow chains raise no alarm.
+
+    Parameters
+    ----------
+    out
+        What `rebase` returned, with all latent sites of the model in ``out.data``.
+    model, model_args, model_kwargs
+        The NumPyro model, whose prior it is.
+    level
+        The p-value, of all slots of a round together, at and below which one does not follow the prior.
+    smallest_effect
+        The smallest effect that matters: slots of a lower one follow the prior however sure it is that they differ.
+    rng_key
+        JAX random key of prior draws and exchanges; a fixed one by default.
+    progress_bar
+        Whether to show one, of rounds, after two seconds.
+
+    Returns
+    -------
+    PriorConformity
+        Slots with effect, noise floor, contraction and p-value, and the same of all together whatever their labels. All
+        are NaN, and no slot is said to follow, where draws are too few to tell.
+
+    Raises
+    ------
+    SymmetryError
+        If the symmetry is the likelihood's alone, the draws were relabelled by something other than their values,
+        sites are missing on either side, no site of the symmetry has a prior of independent units, or it is improper.
+    TypeError, ValueError
+        If an argument is of the wrong type or out of range.
+
+    Notes
+    -----
+    In ReLU networks with independent Normal priors the exact posterior is *balanced*: with weights :math:`W_l` of
+    deviation :math:`\tau_l` and number :math:`d_l` (biases counted with the weights into a unit),
+    :math:`\operatorname{E}\|W_l\|^2/\tau_l^2 - \operatorname{E}\|W_{l+1}\|^2/\tau_{l+1}^2 = d_l - d_{l+1}` for two
+    layers about one of units. It holds for any data, and so says of a sampler whether it moved along the scales of
+    units, not whether units follow the prior.
+
+    References
+    ----------
+    Kobialka, Sommer, Kolb, Kwon, Dold and Rügamer (2026), arXiv:2603.22030, for priors in redundant units; Westfall and
+    Young (1993), *Resampling-based multiple testing*, for going down step by step.
+
+    Examples
+    --------
+    Two components of which data know, and two of which they do not:
+
+    >>> import numpy as np, numpyro, numpyro.distributions as dist
+    >>> from numpyro_symmetry import Symmetry, rebase
+    >>> from numpyro_symmetry.diagnostics import prior_conformity
+    >>> def model():
+    ...     numpyro.sample("loc", dist.Normal(0.0, 1.0).expand([4]).to_event(1))
+    >>> rng = np.random.default_rng(0)
+    >>> loc = rng.standard_normal((1000, 4)) * [0.1, 0.1, 1.0, 1.0] + [3.0, -3.0, 0.0, 0.0]
+    >>> out = rebase({"loc": rng.permuted(loc, axis=1)}, Symmetry.mixture("loc"), order_by="loc")
+    >>> prior_conformity(out, model, progress_bar=False).table.follows.tolist()
+    [False, True, True, False]
+    """
+    out = as_rebased(out, "prior_conformity(out, model)")
+    known = Model(as_model(model), *as_model_arguments(model_args, model_kwargs))
+    if not isinstance(level, Real) or not 0.0 < level < 1.0:
+        raise ValueError(f"level must be a probability between 0 and 1; got {level!r}.")
+    if not isinstance(smallest_effect, Real) or not 0.0 <= smallest_effect < 1.0:
+        raise ValueError(f"smallest_effect must be an energy coefficient between 0 and 1; got {smallest_effect!r}.")
+    shown = as_flag(progress_bar, "progress_bar")
+    key = jax.random.key(0) if rng_key is None else as_key(rng_key)
+    refuse_tracers("prior_conformity", known.args, known.kwargs, key)
+    refuse_other_slots(out)
+
+    def is_apart(one: Told) -> bool:
+        return one.p_value <= level and one.effect > smallest_effect
+
+    trace = read(out.data, out.symmetry, out.objective.ndim)
+    sites = sites_to_draw(out, known, trace)
+    blocks, other, drawn = _blocks_of(out, trace)
+    sides = sides_of(out, known, trace.flat([*out.view.shapes, *sites.given]), sites, blocks.draws, key)
+    if blocks.number < _MIN_PAIRS:
+        told, entries = _untold(sides)
+        together = np.array([np.nan])
+    else:
+        rng = np.random.default_rng(seed_of(rng_key))
+        kept = np.concatenate([np.ones((1, blocks.number), bool), rng.random((_NUM_EXCHANGES, blocks.number)) < 0.5])
+        judged = Judged(blocks.starts, other, np.concatenate([kept, ~kept], 1))
+        told, entries = _step_down(sides, judged, is_apart, rng, shown)
+        together = judged.of(sorted_projections(sides.tested, _standardised(sides, sides.own, sides.prior)))
+    return PriorConformity(
+        table=_table(sides, told, entries, is_apart),
+        entries=_shaped(sides, entries, trace.dims),
+        contraction=_contraction(sides),
+        effect=float(together[0]),
+        floor=float(np.quantile(together, _FLOOR)),
+        p_value=float("nan") if blocks.number < _MIN_PAIRS else float(energies.ranks(together)[0]),
+        given=tuple(site for site in out.symmetry.axes if site not in sites.redrawn),
+        drawn=drawn,
+    )
+
+
+def _blocks_of(out: Rebased, trace: Trace) -> tuple[energies.Blocks, energies.Blocks, Drawn]:
+    """Blocks that hardly remember each other, by what no label changes; of these independent ones; what draws say."""
+    pieces = out.view.open({site: np.asarray(x, float) for site, x in trace.flat(list(out.view.shapes)).items()})
+    lengths = (trace.leading[-1],) * int(np.prod(trace.leading[:-1], dtype=int))
+    slow = watched(Pooled(out.view, pieces, standardised(out.view.symmetry, pieces)))
+    time = None if trace.are_members else energies.autocorrelation_time(slow, lengths)
+    effective = energies.block_length([time], [lengths])
+    blocks = energies.blocks_of(lengths, time, effective)
+    # a gap of a quarter between blocks, which hardly remember each other then
+    cuts = [cut[len(cut) // 4 :] for cut in np.split(blocks.draws, blocks.starts[1:])]
+    own = energies.Blocks(np.concatenate(cuts), np.cumsum([0, *map(len, cuts[:-1])]))
+    some = [
+        low + np.linspace(0, len(cut) - 1, min(len(cut), math.ceil(0.75 * effective))).astype(int)
+        for low, cut in zip(own.starts, cuts, strict=True)
+    ]
+    other = energies.Blocks(np.concatenate(some), np.cumsum([0, *map(len, some[:-1])]))
+    return own, other, Drawn("out", trace.num_draws, len(lengths), time or 1.0, time is None, blocks.number)
+
+
+def _standardised(sides: Sides, own: Arrays, other: Arrays) -> Arrays:
+    """Draws, and others after them: of each number, in the deviations of all slots together."""
+    both = {name: np.concatenate([own[name], other[name]]) for name in sides.tested.axes}
+    return standardised(sides.tested, both)
+
+
+class Told(NamedTuple):
+    """What was found of a slot: energy coefficient, what exchanges leave of it, p-value of all slots together."""
+
+    slot: Slot
+    effect: float
+    floor: float
+    p_value: float
+
+
+class Judged(NamedTuple):
+    """Energies between draws and what was made of them, under exchanges of blocks with their own other.
+
+    Attributes
+    ----------
+    starts
+        Where among the draws each block begins.
+    other
+        Of what was made of them, as many draws a block as the block is worth: a mean of either varies alike.
+    first
+        ``(exchange, 2 * block)``: which blocks are the first side's; at first the draws' own.
+    """
+
+    starts: np.ndarray
+    other: energies.Blocks
+    first: np.ndarray
+
+    def of(self, features: np.ndarray) -> np.ndarray:
+        """Energy coefficients ``(exchange,)`` of ``(2 * draw, number)``."""
+        half, number = len(features) // 2, len(self.starts)
+        both = energies.joined(energies.Blocks(np.arange(half), self.starts), self.other, half)
+        between = energies.distances(features[both.draws], both.starts)
+        apart = 2.0 * between[:number, number:].mean()
+        return energies.energies(between, self.first) / (apart or 1.0)
+
+
+def _step_down(
+    sides: Sides, judged: Judged, is_apart: Callable[[Told], bool], rng: np.random.Generator, progress_bar: bool
+) -> tuple[list[Told], Arrays]:
+    """Compare slots with the prior, and without those that do not follow it again, until none is told apart.
+
+    Slots with what was found of each when it was last looked at, and piece -> shifts and contractions of that time.
+    """
+    nothing, entries = _untold(sides)
+    left, told = [one.slot for one in nothing], {one.slot: one for one in nothing}
+    # how many rounds it takes is not known
+    options: Any = {"disable": not progress_bar, "delay": _UNTOLD, "leave": False}
+    with tqdm(desc="drawing units again", unit=" rounds", **options) as bar:
+        while left:
+            own, other = sides.placed(left, rng)
+            for name, before in entries.items():
+                now = _moments(own[name], other[name])
+                entries[name] = np.where(sides.of_slots(name, left), now, before)
+            values = _standardised(sides, own, other)
+            found = _energies_of(sides.tested, values, judged, left)
+            for (slot, effects), p in zip(found.items(), _of_largest(list(found.values())), strict=True):
+                told[slot] = Told(slot, float(effects[0]), float(np.quantile(effects, _FLOOR)), float(p))
+            away = [told[slot] for slot in left if is_apart(told[slot])]
+            furthest = max((one.effect for one in away), default=0.0)
+            gone = {one.slot for one in away if one.effect >= _SHARE_OF_FURTHEST * furthest}
+            left = [slot for slot in left if slot not in gone] if gone else []
+            bar.update()
+    return list(told.values()), entries
+
+
+def _untold(sides: Sides) -> tuple[list[Told], Arrays]:
+    """The same where nothing was compared."""
+    slots = [(name, slot) for name, group in sides.tested.groups.items() for slot in range(group.size or 0)]
+    entries = {name: np.full((2, *sides.own[name].shape[1:]), np.nan) for name in sides.tested.axes}
+    return [Told(slot, np.nan, np.nan, np.nan) for slot in slots], entries
+
+
+def _energies_of(symmetry: Symmetry, values: Arrays, judged: Judged, slots: list[Slot]) -> dict[Slot, np.ndarray]:
+    """Slot -> energy coefficients of its unit's numbers, as they are and exchanged."""
+    units = {name: units_of(symmetry, values, name) for name in symmetry.groups}
+    return {
+        (name, k): judged.of(np.concatenate([units[name].odd[:, k], units[name].even[:, k]], 1)) for name, k in slots
+    }
+
+
+def _of_largest(each: list[np.ndarray]) -> np.ndarray:
+    """p-values of the first of exchanges of each statistic, held against the largest of all statistics."""
+    scaled = [(x - x.mean()) / (x.std() or 1.0) for x in each]
+    largest = np.max(scaled, axis=0)
+    return np.array([np.mean(largest >= x[0] - _ROUNDING) for x in scaled])
+
+
+def _moments(own: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Shift of means in the other's deviations, and contraction; NaN where the other does not vary."""
+    spread = np.where((deviation := other.std(0)) > 0, deviation, np.nan)
+    return np.stack([(own.mean(0) - other.mean(0)) / spread, 1.0 - np.square(own.std(0) / spread)])
+
+
+def _contraction(sides: Sides) -> dict[str, float]:
+    """Piece -> contraction of all slots together; of what a sign changes, of squares."""
+    found = {}
+    for name in sides.tested.axes:
+        shape, axes = axes_of(sides.tested, name, sides.own[name].shape[1:])
+        together = (0, *(k + 1 for k, axis in enumerate(axes) if axis.group is not None))
+        is_signed = any(axis.signed for axis in axes)
+        own, prior = (
+            np.mean(np.square(x - (0.0 if is_signed else x.mean(together, keepdims=True))), together)
+            for x in (each[name].reshape(-1, *shape) for each in (sides.own, sides.prior))
+        )
+        found[name] = _mean_known(1.0 - own / np.where(prior > 0, prior, np.nan))
+    return found
+
+
+def _mean_known(values: np.ndarray) -> float:
+    """The mean of what is a number; NaN where nothing is."""
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if known.size else float("nan")
+
+
+def _table(sides: Sides, told: list[Told], entries: Arrays, is_apart: Callable[[Told], bool]) -> pd.DataFrame:
+    import pandas as pd
+
+    rows = []
+    for one in told:
+        own = np.concatenate([entries[name][1][sides.of_slots(name, [one.slot])] for name in entries])
+        follows = not (is_apart(one) or np.isnan(one.p_value))
+        rows.append((*one.slot, one.effect, one.floor, _mean_known(own), one.p_value, follows))
+    return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def _shaped(sides: Sides, entries: Arrays, dims: Mapping[str, tuple[str, ...]]) -> xr.Dataset:
+    """Shifts and contractions in the shapes of the sites."""
+    arrays = {
+        site: (("quantity", *dims.get(site, tuple(f"{site}_dim_{k}" for k in range(x.ndim - 1)))), x)
+        for site, x in sides.out.view.close(entries).items()
+    }
+    return xr.Dataset(arrays, {"quantity": ["shift", "contraction"]})

@@ -1,0 +1,186 @@
+"""A trace and draws of its prior: sites of which single units can be drawn again, and the draws with that done.
+
+Knows `Rebased` and models; computes no distances.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax import Array
+
+from numpyro_symmetry.assignment.family import State, family_of
+from numpyro_symmetry.assignment.problem import axes_of
+from numpyro_symmetry.assignment.side import Side
+from numpyro_symmetry.containers import Trace
+from numpyro_symmetry.diagnostics.label_free import Arrays, moved
+from numpyro_symmetry.models import Model, latent_of, outline, trace_model, without_wrappers
+from numpyro_symmetry.models.sites import is_improper
+from numpyro_symmetry.symmetry import Complement, Hard, Symmetry, SymmetryError
+from numpyro_symmetry.symmetry.axes import AxisEntry, names_in, padded
+from numpyro_symmetry.symmetry.hard import over
+from numpyro_symmetry.traces import Rebased
+from numpyro_symmetry.traces.relabel import relabel
+
+Slot = tuple[str, int]
+
+
+def refuse_other_slots(out: Rebased) -> None:
+    """Refuse slots in which draws of the prior cannot be placed.
+
+    Raises
+    ------
+    SymmetryError
+        If the prior has not the symmetry, values did not place the draws, or blocks move in which units move.
+    """
+    if out.part == "likelihood":
+        raise SymmetryError(
+            "The symmetry is the likelihood's alone: the prior tells labels apart, so that a unit has as many priors "
+            "as there are labels. Slots are compared with a prior only where it has the symmetry too."
+        )
+    if not out.frame.read:
+        raise SymmetryError(
+            f"The draws were relabelled by {type(out.frame.cost).__name__}, which does not compare values, and draws "
+            "of the prior have nothing else. Relabel with GaussianCost() or EuclideanCost()."
+        )
+    groups = out.view.symmetry.groups
+    if blocks := sorted({label for name in groups for label in over(name) if label in groups}):
+        raise SymmetryError(
+            f"Groups {blocks} move blocks in which units move too: relabel one of the two levels, symmetry.restrict."
+        )
+
+
+class Sites(NamedTuple):
+    """Sites of the symmetry whose units are independent given all other sites, and those others."""
+
+    redrawn: list[str]
+    given: list[str]
+
+
+def sites_to_draw(out: Rebased, model: Model, trace: Trace) -> Sites:
+    """Which sites are drawn again, given which.
+
+    Raises
+    ------
+    SymmetryError
+        If sites are missing in the model or in the draws, or no site can be drawn again, for its prior ties units to
+        each other or is improper.
+    """
+    latent = latent_of(outline(model.function, model.args, dict(model.kwargs), jax.random.key(0)))
+    if unknown := sorted(set(out.symmetry.axes) - set(latent)):
+        raise SymmetryError(f"The model draws no sites {unknown} that were relabelled; it draws {sorted(latent)}.")
+    if improper := [site for site in out.symmetry.axes if is_improper(latent[site]["fn"])]:
+        raise SymmetryError(f"The prior of {improper} is improper, and has no draws.")
+    redrawn = [site for site, entries in out.symmetry.axes.items() if not _is_tied(latent[site]["fn"], entries)]
+    if not redrawn:
+        raise SymmetryError(
+            f"The prior ties the units of every site of the symmetry ({', '.join(out.symmetry.axes)}) to each other "
+            "(a Dirichlet's weights, say): there is none of which one unit could be drawn."
+        )
+    # discrete ones were summed out, and are drawn along
+    given = [site for site in latent if site not in redrawn and not latent[site]["fn"].support.is_discrete]
+    if missing := sorted(set(given) - set(trace.values)):
+        raise SymmetryError(
+            f"out.data holds no draws of the model's sites {missing}, given which units have their prior: pass "
+            "rebase all of the posterior's sites."
+        )
+    return Sites(redrawn, given)
+
+
+def _is_tied(fn: Any, entries: tuple[AxisEntry, ...]) -> bool:
+    """Whether a distribution is one of all units together: of axes that a group permutes, or of a part and its rest."""
+    joint = without_wrappers(fn).event_dim
+    last = padded(entries, max(joint, len(entries)))[-joint:] if joint else ()
+    return bool(names_in(last)) or any(isinstance(entry, Complement) for entry in entries)
+
+
+class Sides(NamedTuple):
+    """Relabelled draws and draws of the prior, in pieces of a plain symmetry, ``(draw, *event)``.
+
+    Attributes
+    ----------
+    out
+        In whose slots they are.
+    tested
+        The plain symmetry on the pieces that are drawn again.
+    own, prior
+        Piece -> the relabelled draws; the same with every unit drawn again, in no slots yet.
+    """
+
+    out: Rebased
+    tested: Symmetry
+    own: Arrays
+    prior: Arrays
+
+    def placed(self, slots: Collection[Slot], rng: np.random.Generator) -> tuple[Arrays, Arrays]:
+        """The draws placed in slots anew, and those with the units of some slots drawn again.
+
+        Both from the units of these slots in any order, so that a search that ends in a local optimum knows neither.
+        """
+        mixed = moved(self.out.view.symmetry, self.own, self._shuffled(slots, rng))
+        again = {name: np.where(self.of_slots(name, slots), self.prior[name], x) for name, x in mixed.items()}
+        return self._placed(mixed), self._placed(again)
+
+    def _placed(self, draws: Arrays) -> Arrays:
+        plain, frame = self.out.view.symmetry, self.out.frame
+        source = Side({name: draws[name] for name in plain.axes}, leading=(len(next(iter(draws.values()))),))
+        family = family_of(frame.cost, source, plain, frame.read)
+        return moved(plain, draws, relabel(family, plain.groups, frame.point, max_rounds=1).state)
+
+    def _shuffled(self, slots: Collection[Slot], rng: np.random.Generator) -> State:
+        """Elements that move some slots at random, and leave the others."""
+        state: State = {}
+        for name, group in self.out.view.symmetry.groups.items():
+            own = [slot for owner, slot in slots if owner == name]
+            order = np.tile(np.arange(group.size or 0, dtype=np.int32), (len(next(iter(self.own.values()))), 1))
+            sign = np.ones_like(order) if group.signed else None
+            if sign is not None:
+                sign[:, own] = rng.choice([-1, 1], sign[:, own].shape)
+            order[:, own] = rng.permuted(order[:, own], axis=1)
+            state[name] = Hard(order, sign)
+        return state
+
+    def of_slots(self, name: str, slots: Collection[Slot]) -> np.ndarray:
+        """Which entries of a piece belong to some slots."""
+        event = self.own[name].shape[1:]
+        if name not in self.tested.axes:
+            return np.zeros(event, bool)
+        shape, axes = axes_of(self.tested, name, event)
+        found = np.zeros(shape, bool)
+        for k, axis in enumerate(axes):
+            some = [slot for group, slot in slots if group == axis.group]
+            np.moveaxis(found, k, 0)[some] = True
+        return found.reshape(event)
+
+
+def sides_of(out: Rebased, model: Model, flat: Arrays, sites: Sites, some: np.ndarray, key: Array) -> Sides:
+    """Some of the relabelled draws, ``(draw, *event)`` by site, and with every unit drawn again."""
+    view = out.view
+    # a piece of a site that is drawn again is known by what no arithmetic hides
+    marks = {s: np.full((1, *shape), np.nan if s in sites.redrawn else 0.0) for s, shape in view.shapes.items()}
+    free = [name for name, mark in view.open(marks).items() if np.isnan(mark).all()]
+    tested = view.symmetry.restrict(sites=[name for name in view.symmetry.axes if name in free])
+    own = {site: np.asarray(flat[site][some], float) for site in view.shapes}
+    prior = own | _drawn(key, model, {site: flat[site][some] for site in sites.given}, sites.redrawn, len(some))
+    for site, values in prior.items():
+        if values.shape != own[site].shape:
+            raise SymmetryError(
+                f"The model draws site {site!r} in shape {values.shape[1:]}, and out.data holds {own[site].shape[1:]}: "
+                "pass the model and the arguments that the posterior is of."
+            )
+    return Sides(out, tested, view.open(own), view.open(prior))
+
+
+def _drawn(key: Array, model: Model, given: Arrays, sites: Collection[str], num_draws: int) -> Arrays:
+    """Draws of some sites of a model given others, ``(draw, *event)``."""
+
+    def one(draw: tuple[Array, dict[str, Array]]) -> dict[str, Array]:
+        trace = trace_model(model.function, model.args, dict(model.kwargs), *draw)
+        return {site: trace[site]["value"] for site in sites}
+
+    # one after the other: a batch of random keys takes longer to compile than these to draw
+    found = jax.jit(lambda draws: jax.lax.map(one, draws))((jax.random.split(key, num_draws), given))
+    return {site: np.asarray(value, float) for site, value in found.items()}
