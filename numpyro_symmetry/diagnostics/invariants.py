@@ -17,7 +17,7 @@ import numpy as np
 
 from numpyro_symmetry.assignment.passes import blocks_of, each, passed, summed
 from numpyro_symmetry.assignment.side import Side
-from numpyro_symmetry.chunks import CHUNK, slices
+from numpyro_symmetry.chunks import CHUNK, at_once, slices
 from numpyro_symmetry.symmetry import PlainView, Symmetry
 from numpyro_symmetry.symmetry.hard import over
 
@@ -25,8 +25,8 @@ from numpyro_symmetry.symmetry.hard import over
 _MAX_NUMBERS = 8
 # with more sites to a group, each is paired with the next and not with all
 _MAX_SITES = 5
-# so many chunks of numbers are made in one pass over the draws
-_AT_ONCE = 16
+# so many numbers are made in one pass over the draws, and held
+_AT_ONCE = 8 * CHUNK
 # what constraints make constant (weights that sum to one) is constant up to rounding in single precision
 _ROUNDING = 4.0 * float(np.finfo(np.float32).eps)
 
@@ -69,11 +69,17 @@ Sites = Mapping[str, _Site]
 
 
 class _Invariant(NamedTuple):
-    """What no label changes: its name, the sites that it is of, and what it is of some of their draws."""
+    """What no label changes: its name, the sites that it is of, what it is of some of their draws, and which of it."""
 
     name: str
     sites: tuple[str, ...]
     of: Callable[[Sites], Table]
+    entries: slice = slice(None)
+
+    def __call__(self, sites: Sites) -> Table:
+        """Its entries, copied: a view would hold all that they were made from for as long as they are kept."""
+        table, noise = self.of(sites)
+        return table[:, self.entries].copy(), None if noise is None else noise[self.entries]
 
 
 def invariants(
@@ -121,14 +127,19 @@ def each_invariant(
             found.setdefault(name, []).append(_Invariant(name, (first, second), partial(_across, first, second, group)))
     num_draws = len(next(iter(values.values())))
     one = {site: reading(np.ones((1, *values[site].shape[1:]))) for site, reading in readings.items()}
-    some, size = [], 0
-    for part in itertools.chain(*found.values()):
-        numbers = num_draws * part.of(one)[0].size
-        if some and size + numbers > _AT_ONCE * CHUNK:
-            yield from _tables(values, readings, some)
-            some, size = [], 0
-        some, size = [*some, part], size + numbers
-    yield from _tables(values, readings, some)
+    most = at_once(num_draws, _AT_ONCE)
+    some, room = [], most
+    for whole in itertools.chain(*found.values()):
+        entries = range(whole.of(one)[0].size)
+        while entries:
+            here, entries = entries[:room], entries[room:]
+            some.append(whole._replace(entries=slice(here.start, here.stop)))
+            room -= len(here)
+            if not room:
+                yield from _tables(values, readings, some)
+                some, room = [], most
+    if some:
+        yield from _tables(values, readings, some)
 
 
 def _tables(
@@ -140,7 +151,7 @@ def _tables(
 
     def of(side: Side, items: slice) -> tuple[list[Table], None]:
         sites = {site: reading(side.loc[site][items]) for site, reading in some.items()}
-        return [part.of(sites) for part in parts], None
+        return [part(sites) for part in parts], None
 
     num_draws = len(next(iter(values.values())))
     blocks = list(slices(num_draws, sum(math.prod(one.shape) for one in some.values())))
@@ -149,12 +160,13 @@ def _tables(
     del kept
     for part in parts:
         tables = columns.pop(0)
-        array, noise = np.concatenate([table for table, _ in tables]), [noise for _, noise in tables]
-        del tables
-        # cancelling terms leave rounding errors, which no chain is to be judged by
-        array = array if noise[0] is None else array[:, np.ptp(array, axis=0) > np.max(noise, axis=0)]
-        if array.shape[1]:
-            yield part.name, array
+        for items in slices(tables[0][0].shape[1], num_draws):
+            array = np.concatenate([table[:, items] for table, _ in tables])
+            # cancelling terms leave rounding errors, which no chain is to be judged by
+            if tables[0][1] is not None:
+                array = array[:, np.ptp(array, axis=0) > np.max([noise[items] for _, noise in tables], axis=0)]
+            if array.shape[1]:
+                yield part.name, array
 
 
 def has_both_signs(values: Any) -> bool:
