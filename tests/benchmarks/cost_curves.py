@@ -83,7 +83,8 @@ def fitted(units: int, inputs: int) -> tuple[AutoSymmetrized, SVI, Any, tuple[An
 def step(units: int = UNITS, inputs: int = INPUTS) -> Callable[[], Any]:
     """A step of training, compiled."""
     _, svi, state, (x, y, _) = fitted(units, inputs)
-    update = jax.jit(lambda state: svi.update(state, x, y, units)[1])
+    # all that a step gives, or the gradient would not be computed
+    update = jax.jit(lambda state: svi.update(state, x, y, units))
     return compiled(lambda: jax.block_until_ready(update(state)))
 
 
@@ -244,7 +245,7 @@ def load() -> dict[str, list[dict[str, float]]]:
 
 def draw(found: Mapping[str, Sequence[Mapping[str, float]]]) -> None:
     """Time above and memory below, a column for each of what they are measured against."""
-    verbs = list(dict.fromkeys(key.split("/")[0] for key in CURVES))
+    verbs = list(dict.fromkeys(key.split("/")[0] for key in found))
     colours = dict(zip(verbs, plt.get_cmap("tab10").colors, strict=False))  # pyright: ignore
     figure, axes = plt.subplots(2, len(AXES), figsize=(11, 5.5), sharex="col", sharey="row", layout="constrained")
     for (row, what), (column, axis) in ((a, b) for a in enumerate(("cpu", "GB")) for b in enumerate(AXES)):
@@ -260,7 +261,7 @@ def draw(found: Mapping[str, Sequence[Mapping[str, float]]]) -> None:
     axes[0, 0].set_ylabel("CPU seconds")
     axes[1, 0].set_ylabel("memory, GB")
     handles = [plt.Line2D([], [], marker="o", ms=3, lw=1, color=colours[verb]) for verb in verbs]
-    figure.legend(handles, verbs, loc="outside lower center", ncols=len(verbs), frameon=False)
+    figure.legend(handles, verbs, loc="outside lower center", ncols=(len(verbs) + 1) // 2, frameon=False)
     figure.savefig(FIGURE, dpi=110)
 
 
