@@ -77,7 +77,7 @@ def _lines(found: PriorConformity) -> Iterator[str]:
     for name, number in list(found.num_following.items())[:_MAX_GROUPS]:
         size = int((found.table.group == name).sum())
         yield f"{number} of {size} slots of {name!r} follow the prior, as far as these draws tell."
-    others = found.table[~found.table.follows].sort_values("effect", ascending=False)
+    others = found.table.sort_values("effect", ascending=False).query("not follows")
     for row in others.head(_MAX_ROWS).to_dict("records"):
         yield (
             f"  {row['group']} {row['slot']}: effect {row['effect']:.3f}, noise floor {row['floor']:.3f}, contraction "

@@ -27,6 +27,7 @@ from numpyro_symmetry.guides.density import latent_values, log_prob_of
 from numpyro_symmetry.models import (
     Model,
     discrete_of,
+    entrywise,
     latent_of,
     observed_of,
     refuse_no_sites,
@@ -45,6 +46,8 @@ from numpyro_symmetry.traces.inputs import refuse_bad_draws
 _FEWEST = 4
 # with N draws of d numbers the inverse of a covariance matrix is too large by 1 / (1 - d/N): by a tenth
 _DRAWS_PER_NUMBER = 10
+# text of three digits is so far off a simplex; draws further off are no draws of it
+_OF_TEXT = 1e-3
 # in float64, what is left of a width, an eigenvalue or the order of a group that is none
 _NO_WIDTH = _NO_ORDER = 1e-10
 
@@ -111,7 +114,7 @@ def proposal_of_draws(
     function, args, kwargs = model
     latents, discrete = _latents(model, rng_key)
     sites, size = list(latents), sum(map(_unconstrained_size, latents.values()))
-    trace = _read(data, latents)
+    trace = _onto_supports(_read(data, latents), latents)
     half = trace.leading[1] // 2 if halve else trace.leading[1]
     is_full = half * trace.leading[0] >= _DRAWS_PER_NUMBER * size
     # discrete sites are summed out of the joint, and the Gaussian has no part in them
@@ -173,21 +176,26 @@ def _rebased(first: Trace, rest: Trace | None, symmetry: Symmetry, rng_key: Arra
     if rest is None:
         return moved, None
     # a site may be positive in the first half by chance
-    read = reference.frame.read
-    raw = {s: "identity" for s in read if read[s].transform == "log" and not (rest.values[s] > 0).all()}
+    logs = [name for name, each in reference.frame.read.items() if each.transform == "log"]
+    stays = {name: all((rest.values[site] > 0).all() for site in symmetry.stacks[name].sites) for name in logs}
+    raw = {name: "identity" for name in logs if not stays[name]}
     if raw:
         moved, reference = relabelled(first, "mean", GaussianCost(raw))
     return moved, relabelled(rest, reference)[0]
 
 
+_AS_SAMPLED = " Pass them as they were sampled: not centred, and not made to add up since."
+
+
 def _gaussian(flat: np.ndarray, is_full: bool) -> dict[str, Array]:
     """Moments of draws ``(draw, number)``, as the autoguide's parameters."""
     loc, scale = flat.mean(0), flat.std(0, ddof=1)
-    _refuse_no_volume(scale, "The Gaussian fitted to the draws")
+    of_draws = "The Gaussian fitted to the draws", _AS_SAMPLED
+    _refuse_no_volume(scale, *of_draws)
     if not is_full:
         return {"auto_loc": jnp.asarray(loc), "auto_scale": jnp.asarray(scale)}
     correlation = np.corrcoef(flat.T).reshape(len(loc), len(loc))
-    _refuse_no_volume(np.linalg.eigvalsh(correlation), "The Gaussian fitted to the draws")
+    _refuse_no_volume(np.linalg.eigvalsh(correlation), *of_draws)
     scale_tril = scale[:, None] * np.linalg.cholesky(correlation)
     return {"auto_loc": jnp.asarray(loc), "auto_scale_tril": jnp.asarray(scale_tril)}
 
@@ -315,9 +323,33 @@ def _read(data: Any, latents: Mapping[str, Any]) -> Trace:
     return trace._replace(values=values, leading=leading)
 
 
-def _refuse_no_volume(widths: np.ndarray, what: str) -> None:
+def _onto_supports(trace: Trace, latents: Mapping[str, Any]) -> Trace:
+    """Draws that were written as text lie on no simplex any more: those off a support by so little are put back."""
+    values = dict(trace.values)
+    for site in latents:
+        support = latents[site]["fn"].support
+        if entrywise(support).event_dim == 0:
+            continue
+        drawn = jnp.asarray(values[site])
+        bijection = biject_to(support)
+        put = bijection(bijection.inv(drawn))
+        event = tuple(range(-support.event_dim, 0))
+        off = jnp.abs(put - drawn).max(event)
+        # what has no image is refused where all sites' unconstrained values are at hand
+        moves = ~jnp.asarray(support(drawn)) & jnp.isfinite(off)
+        if bad := int((moves & (off > _OF_TEXT)).sum()):
+            raise SymmetryError(
+                f"Site {site!r}: {bad} of {trace.num_draws} draws lie off its support {support} by up to "
+                f"{float(off[moves].max()):.2g}, more than the rounding of text. Are they draws of this model, in its "
+                "constrained space?"
+            )
+        values[site] = np.where(jnp.expand_dims(moves, event), put, drawn)
+    return trace._replace(values=values)
+
+
+def _refuse_no_volume(widths: np.ndarray, what: str, remedy: str = "") -> None:
     if not (np.asarray(widths) > _NO_WIDTH).all():
-        raise SymmetryError(f"{what} has no volume: some numbers do not vary, or vary only together.")
+        raise SymmetryError(f"{what} has no volume: some numbers do not vary, or vary only together.{remedy}")
 
 
 def _refuse_outside(trace: Trace, unconstrained: Mapping[str, Any], latents: Mapping[str, Any]) -> None:

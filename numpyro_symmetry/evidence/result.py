@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from numpyro_symmetry.entropy.importance import are_few
 from numpyro_symmetry.symmetry.shown import as_html
+
+_FEWEST_DECIMALS, _MOST_DECIMALS = 2, 4
 
 
 class LogEvidence(NamedTuple):
@@ -64,17 +67,25 @@ class LogEvidence(NamedTuple):
         information = f"I = {self.correction:.2f} of log|G| = {self.log_order:.2f} nats"
         if self.method == "laplace":
             return f"log p(data) = {self.value:.2f} nats by laplace, with no error and no bounds; {information}"
-        below = f"{self.lower:.2f} ± {self.lower_error:.2f} ≤ log p(data)"
-        above = f" ≤ {self.upper:.2f} ± {self.upper_error:.2f}" if math.isfinite(self.upper) else ""
+        ends = (self.value, self.error), (self.lower, self.lower_error), (self.upper, self.upper_error)
+        decimals = _decimals(error for _, error in ends)
+        value, lower, upper = (f"{end:.{decimals}f} ± {error:.{decimals}f}" for end, error in ends)
+        above = f" ≤ {upper}" if math.isfinite(self.upper) else ""
         # a bridge weighs no draw by more than its share of either density: only the bounds are means of bare weights
         whose = "the error" if self.method == "importance" else "the errors of the bounds"
         few = are_few(self.pareto_shape, self.effective)
         doubt = f": few of them are most of the weight, so do not trust {whose}" if few else ""
         return (
-            f"log p(data) = {self.value:.2f} ± {self.error:.2f} nats by {self.method}; {below}{above} in expectation\n"
+            f"log p(data) = {value} nats by {self.method}; {lower} ≤ log p(data){above} in expectation\n"
             f"{information}; {self.effective:.0f} of the proposal's draws are effective, "
             f"Pareto shape {self.pareto_shape:.2f}{doubt}"
         )
 
     __repr__ = __str__
     _repr_html_ = as_html
+
+
+def _decimals(errors: Iterable[float]) -> int:
+    """As many as show a digit of the smallest error: the estimate may else seem to lie beyond a bound."""
+    smallest = min((error for error in errors if math.isfinite(error) and error > 0), default=1.0)
+    return min(max(math.ceil(-math.log10(smallest)), _FEWEST_DECIMALS), _MOST_DECIMALS)

@@ -125,7 +125,7 @@ class Whole:
     >>> Symmetry({"w1": (Whole("unit"),), "w2": (Whole("unit"),)}, kinds={"unit": "signed"}).groups["unit"].kind
     'signed'
     >>> Symmetry({"loadings": (Whole("factor"), None), "scores": (Whole("factor"), None)}, kinds={"factor": "signed"})
-    Symmetry(±S? on 'factor')
+    Symmetry(±S? on 'factor'; sizes are read off values)
       loadings: (whole factor, ·)
       scores: (whole factor, ·)
     """

@@ -135,7 +135,7 @@ def mixture(cls: type[Symmetry], *sites: str | tuple[str, ...], group: str = "co
     >>> dict(Symmetry.mixture("weights", "loc").axes)
     {'weights': ('component', Ellipsis), 'loc': ('component', Ellipsis)}
     >>> Symmetry.mixture("weights", ("loc_0", "loc_1", "loc_2"))
-    Symmetry(S? on 'component')
+    Symmetry(S? on 'component'; sizes are read off values)
       weights: (component, ...)
       loc_0…loc_2: (component, ...)
     """

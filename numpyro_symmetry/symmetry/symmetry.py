@@ -390,8 +390,9 @@ class Symmetry:
 
     def __repr__(self) -> str:
         names = [f"{group} on {name!r}" for name, group in self.groups.items()]
-        order = f"; log|G| = {self.log_order():.1f} nats" if set(self.sizes) == set(self.group_names()) else ""
+        is_bound = set(self.sizes) == set(self.group_names())
+        order = f"log|G| = {self.log_order():.1f} nats" if is_bound else "sizes are read off values"
         sites = "".join(f"\n  {name}: {describe(stack.entries)}" for name, stack in self.stacks.items())
-        return f"Symmetry({' × '.join(names) or 'trivial'}{order}){sites}"
+        return f"Symmetry({' × '.join(names) or 'trivial'}; {order}){sites}"
 
     _repr_html_ = as_html

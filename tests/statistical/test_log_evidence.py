@@ -115,14 +115,26 @@ def positive_at_first():
     return draws
 
 
-def test_a_half_that_is_positive_by_chance():
-    draws = positive_at_first()
-    symmetry = Symmetry({"units": ("unit",)}).bind({"units": draws[0, 0]})
-    trace = read({"units": draws}, symmetry)
-    halves = [trace._replace(values={"units": x}, leading=(1, 200)) for x in np.split(draws, 2, axis=1)]
-    moved = _rebased(*halves, symmetry, jax.random.key(0))
-    for part, x in zip(moved, np.split(draws, 2, axis=1), strict=True):
-        np.testing.assert_allclose(np.sort(part.values["units"], -1), np.sort(x, -1))
+def one_array(draws):
+    return {"units": draws}, Symmetry({"units": ("unit",)})
+
+
+def one_site_each(draws):
+    return {"unit_0": draws[..., 0], "unit_1": draws[..., 1]}, Symmetry({("unit_0", "unit_1"): ("unit",)})
+
+
+@pytest.mark.parametrize("cut", [one_array, one_site_each])
+def test_a_half_that_is_positive_by_chance(cut):
+    draws, symmetry = cut(positive_at_first())
+    symmetry = symmetry.bind({site: x[0, 0] for site, x in draws.items()})
+    trace = read(draws, symmetry)
+    halves = [{site: x[:, of] for site, x in draws.items()} for of in (slice(None, 200), slice(200, None))]
+    moved = _rebased(*(trace._replace(values=x, leading=(1, 200)) for x in halves), symmetry, jax.random.key(0))
+    for part, half in zip(moved, halves, strict=True):
+        flat = [
+            np.concatenate([np.reshape(x, (200, -1)) for x in values.values()], 1) for values in (part.values, half)
+        ]
+        np.testing.assert_allclose(*(np.sort(x, 1) for x in flat))
 
 
 @pytest.mark.slow
@@ -421,6 +433,23 @@ def test_the_border_of_a_support_is_refused():
     draws[0, 3] = 0.0
     with pytest.raises(SymmetryError, match="'scale': 1 of 200 draws lie outside its support"):
         log_evidence({"scale": draws}, model, (Y,))
+
+
+def test_text_rounds_draws_off_a_simplex_and_these_are_put_back():
+    counts = jnp.array([3, 1, 2])
+
+    def model():
+        p = numpyro.sample("p", dist.Dirichlet(jnp.ones(3)))
+        numpyro.sample("counts", dist.Multinomial(6, p), obs=counts)
+
+    text = np.random.default_rng(0).dirichlet(1.0 + counts, (2, 300)).round(4)
+    text[..., 0] += 1e-4
+    assert not dist.constraints.simplex(jnp.asarray(text)).all()
+    # every composition of six among three is as probable as any other
+    assert agrees(log_evidence({"p": text}, model, symmetry=NO_SYMMETRY), -np.log(28))
+    text[0, :3] *= 0.98
+    with pytest.raises(SymmetryError, match="'p': 3 of 600 draws lie off its support .* by up to 0.02"):
+        log_evidence({"p": text}, model, symmetry=NO_SYMMETRY)
 
 
 def test_draws_of_other_data_are_refused():

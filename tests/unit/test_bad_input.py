@@ -1941,6 +1941,30 @@ PARTITIONS += [
         ("out", "Rebased", "dict"),
     ),
     Bad(
+        "prior conformity of draws that were not rebased",
+        lambda w: ns.diagnostics.prior_conformity(w.draws, mixture, (w.y,)),
+        TypeError,
+        ("prior_conformity", "Rebased", "dict"),
+    ),
+    Bad(
+        "prior conformity without a model",
+        lambda w: ns.diagnostics.prior_conformity(w.out, w.draws),
+        TypeError,
+        ("model", "dict"),
+    ),
+    Bad(
+        "prior conformity, a level in percent",
+        lambda w: ns.diagnostics.prior_conformity(w.out, mixture, (w.y,), level=5),
+        ValueError,
+        ("level", "5"),
+    ),
+    Bad(
+        "prior conformity, no key",
+        lambda w: ns.diagnostics.prior_conformity(w.out, mixture, (w.y,), rng_key=3),
+        TypeError,
+        INTEGER_KEY,
+    ),
+    Bad(
         "soft labels, no flag",
         lambda w: ns.diagnostics.soft_labels(w.out, progress_bar="no"),
         TypeError,

@@ -282,7 +282,7 @@ def test_equality_hash_and_pickle():
 
 
 def test_repr_reads_like_a_sentence():
-    assert repr(MLP).splitlines()[0] == "Symmetry(S? on 'hidden')"
+    assert repr(MLP).splitlines()[0] == "Symmetry(S? on 'hidden'; sizes are read off values)"
     assert "w2: (hidden, ·)" in repr(MLP.bind(VALUES))
     assert repr(Symmetry({})) == "Symmetry(trivial; log|G| = 0.0 nats)"
 

@@ -18,11 +18,13 @@ from numpyro_symmetry.discovery.proof.frozen import (
 from numpyro_symmetry.discovery.proof.rounding import NUDGE
 from numpyro_symmetry.discovery.proof.trials import (
     CONTROL_FACTOR,
+    NO_GAP,
     Action,
     Gap,
     batched,
     control_gaps,
     gaps_to,
+    largest,
     movable,
     random_elements,
     trial_elements,
@@ -99,7 +101,7 @@ def prove(
     frozen, places = evidence.frozen, evidence.places
     action = Action.on(symmetry, places[0].values)
     elements = trial_elements(action.symmetry, rng, num_elements)
-    proof = Proof(frozen, action, Outcome.HOLDS, Gap("", 0.0, 0.0), "", {}, places, {}, len(elements))
+    proof = Proof(frozen, action, Outcome.HOLDS, NO_GAP, "", {}, places, {}, len(elements))
     # densities may agree where supports differ: those are compared near their edges, where prior draws seldom come
     for place in evidence.edges if frozen.sites.constrained & set(symmetry.axes) else ():
         if not _is_firmly_inside(frozen, place):
@@ -140,7 +142,7 @@ def _tried(before: Proof, elements: list[tuple[str, Element]], at: Point) -> Pro
             if site or not gap.ratio <= 1.0:
                 outcome = Outcome.LEAVES_SUPPORT if site else Outcome.CHANGES
                 return before.refused(outcome, gap, label, element, [*before.places, at])
-            worst = max(worst, gap, key=lambda gap: gap.ratio)
+            worst = largest(worst, gap)
     return before._replace(gap=worst)
 
 

@@ -44,6 +44,14 @@ class Gap(NamedTuple):
         return self.nats / self.allowed if self.allowed else 0.0
 
 
+NO_GAP = Gap("", 0.0, 0.0)
+
+
+def largest(*gaps: Gap) -> Gap:
+    """The first of the largest; of those that change nothing, one that says how much was allowed."""
+    return max(gaps, key=lambda gap: (gap.ratio, gap.allowed > 0.0))
+
+
 def movable(symmetry: Symmetry) -> list[str]:
     """Groups with more than one element."""
     return [name for name, group in symmetry.groups.items() if not group.is_trivial]
@@ -155,7 +163,7 @@ def largest_gaps(frozen: FrozenModel, before: Values, after: points.Stack) -> li
         [Gap(site, float(x), float(y)) for site, x, y in zip(*one, strict=True)]
         for one in zip(sites, nats, allowed, strict=True)
     ]
-    return [max((Gap("", 0.0, 0.0), *at), key=lambda gap: gap.ratio) for at in zip(*gaps, strict=True)]
+    return [largest(NO_GAP, *at) for at in zip(*gaps, strict=True)]
 
 
 def control_gaps(
@@ -163,12 +171,12 @@ def control_gaps(
 ) -> dict[str, Gap]:
     """Group -> the largest finite change under actions that are wrong on purpose, of which the first may be enough."""
     left = {name: iter(wrong_actions(action, name, at.values)) for name in names}
-    found = dict.fromkeys(left, Gap("", 0.0, 0.0))
+    found = dict.fromkeys(left, NO_GAP)
     while wrong := [(name, values) for name, rest in left.items() for values in itertools.islice(rest, 1)]:
         for some in batched(wrong, frozen.most_points):
             for (name, _), gap in zip(some, gaps_to(frozen, at, stacked([values for _, values in some])), strict=True):
                 if math.isfinite(gap.nats):
-                    found[name] = max(found[name], gap, key=lambda gap: gap.ratio)
+                    found[name] = largest(found[name], gap)
         left = {name: rest for name, rest in left.items() if not found[name].ratio > enough}
     return found
 
