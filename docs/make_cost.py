@@ -35,14 +35,13 @@ def measured(found: dict[str, list[dict[str, float]]]) -> list[str]:
 
 
 def on_paper(found: dict[str, list[dict[str, float]]]) -> list[str]:
-    """What far larger sizes would take, by the exponents and in proportion to the largest that was run."""
-    lines = ["| what | at | CPU | in proportion | memory | in proportion |", "|---|---|---|---|---|---|"]
+    """What far larger sizes would take: time by the exponent and in proportion, memory by the larger of them."""
+    lines = ["| what | at | CPU by the exponent | in proportion | memory |", "|---|---|---|---|---|"]
     for key, rows in found.items():
         verb, axis = key.split("/")
-        cells = []
-        for what, told in (("cpu", duration), ("GB", size)):
-            fitted = fit(rows, what)
-            cells += ["–", "–"] if fitted is None else map(told, fitted.at(ON_PAPER[axis]))
+        time, memory = (fit(rows, what) for what in ("cpu", "GB"))
+        cells = ["–", "–"] if time is None else [duration(x) for x in time.at(ON_PAPER[axis])]
+        cells.append("–" if memory is None else size(max(memory.at(ON_PAPER[axis]))))
         lines.append(f"| {verb} | {power(ON_PAPER[axis])} {axis} | {' | '.join(cells)} |")
     return lines
 
@@ -63,7 +62,15 @@ def duration(seconds: float) -> str:
 
 
 def size(gigabytes: float) -> str:
-    return f"{gigabytes:.3g} GB" if gigabytes < 1000 else f"{gigabytes / 1000:.2g} TB"
+    if gigabytes < 1.0:
+        return f"{1e3 * gigabytes:.0f} MB"
+    return (
+        f"{gigabytes:.2g} GB"
+        if gigabytes < 100
+        else f"{gigabytes:.0f} GB"
+        if gigabytes < 1000
+        else f"{gigabytes / 1000:.2g} TB"
+    )
 
 
 def power(number: float) -> str:
@@ -73,7 +80,7 @@ def power(number: float) -> str:
 
 def tables() -> str:
     """Both tables under their heads, as the page has them."""
-    found = {"Measured": measured(load()), "On paper, from the exponents": on_paper(load())}
+    found = {"Measured": measured(load()), "On paper": on_paper(load())}
     return put_tables.with_minus("\n\n".join("\n".join([f"**{head}**", "", *rows]) for head, rows in found.items()))
 
 
