@@ -90,10 +90,15 @@ class Source(NamedTuple):
 
         # those that lie close together at once, and of these no more than are asked for are kept
         span = max(1, CHUNK * _BLOCKS_IN_A_WINDOW // max(1, sum(x[0].size for x in self.blank().values())))
-        runs = np.split(items, np.flatnonzero(np.diff(items // span)) + 1)
+        cuts = np.flatnonzero(np.diff(items // span)) + 1
+        runs = np.split(items, cuts)
         tasks = [delayed(_chosen)(self.parts(slice(run[0], run[-1] + 1)), run - run[0]) for run in runs]
-        found = list(_a_few_at_a_time(tasks, self))
-        return self.opened({site: np.concatenate([part[site] for part in found]) for site in self.arrays})
+        lead = len(self.leading)
+        found = {site: np.empty((len(items), *x.shape[lead:]), x.dtype) for site, x in self.arrays.items()}
+        for places, part in zip(np.split(np.arange(len(items)), cuts), _a_few_at_a_time(tasks, self), strict=True):
+            for site, x in part.items():
+                found[site][places] = x
+        return self.opened(found)
 
     def _along_chains(self, items: slice) -> Iterator[Any]:
         num_draws = self.leading[-1]
@@ -316,13 +321,18 @@ def _num_threads() -> int:
     from dask import config
     from dask.system import CPU_COUNT
 
+    threads: Any = {} if (client := cluster()) is None else client.nthreads()
+    return sum(threads.values()) or config.get("num_workers", None) or CPU_COUNT
+
+
+def cluster() -> Any:
+    """The cluster on which Dask works; ``None`` where it works in this process."""
     if "distributed" in sys.modules:
         from distributed import default_client
 
         with suppress(ValueError):
-            threads: Any = default_client().nthreads()
-            return max(1, sum(threads.values()))
-    return config.get("num_workers", None) or CPU_COUNT
+            return default_client()
+    return None
 
 
 def _of_stored(

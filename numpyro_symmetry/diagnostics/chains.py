@@ -12,14 +12,16 @@ Knows arrays ``(chain, draw, entry)``; no sites and no sentences.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import stats
 
+from numpyro_symmetry.assignment.entries import by_last_axis
 from numpyro_symmetry.assignment.passes import computed, is_stored
-from numpyro_symmetry.chunks import slices
+from numpyro_symmetry.chunks import BLOCK, slices
 from numpyro_symmetry.traces.mixing import autocorrelation_time, autocovariance, integrated
 
 # chunks of entries of stored draws that are read at once
@@ -83,23 +85,46 @@ def chains_of(values: Any) -> Chains:
     ----------
     Vehtari, Gelman, Simpson, Carpenter and Bürkner (2021), Rank-normalization, folding, and localization.
     """
+    return worst(_each(_chunk, values), values.shape[0])
+
+
+def r_hat_and_size(values: Any) -> tuple[float, float]:
+    """Of all that `chains_of` finds the largest R-hat and the smallest effective size, in a third of the time."""
+    found = _each(lambda some: list(map(_r_hat_and_size, _few(some))), values)
+    r_hats, sizes = np.array([pair for part in found for pair in part]).T
+    return _most(r_hats), -_most(-sizes)
+
+
+def _each(of: Callable[[np.ndarray], Any], values: Any) -> list[Any]:
+    """Something of a few entries of all draws at a time, of stored ones on whichever of Dask's schedulers there is."""
     num_chains, num_draws, size = values.shape
     some = list(slices(size, num_chains * num_draws))
     if not is_stored(values):
-        return _worst([_chunk(values[..., items]) for items in some], num_chains)
+        return [of(values[..., items]) for items in some]
     from dask.delayed import delayed
 
-    run, parts = delayed(_chunk), []
-    for k in range(0, len(some), _AT_ONCE):
-        # every entry is in every chunk: what is asked for at once is held, copied for the rest to be forgotten
-        first, last = some[k], some[min(k + _AT_ONCE, len(some)) - 1]
-        here = values[..., first.start : last.stop].map_blocks(np.copy, dtype=values.dtype)
-        shifted = [slice(items.start - first.start, items.stop - first.start) for items in some[k : k + _AT_ONCE]]
-        parts += computed([run(here[..., items]) for items in shifted])
-    return _worst(parts, num_chains)
+    run, parts = delayed(of), []
+    with by_last_axis(values, some[min(_AT_ONCE, len(some)) - 1].stop) as cut:
+        for k in range(0, len(some), _AT_ONCE):
+            # every entry is in every chunk: what is asked for at once is held, copied for the rest to be forgotten, and
+            # before it is asked for, or each of those who ask would read it
+            first, last = some[k], some[min(k + _AT_ONCE, len(some)) - 1]
+            here = cut[..., first.start : last.stop].map_blocks(np.copy, dtype=values.dtype).persist()
+            shifted = [slice(items.start - first.start, items.stop - first.start) for items in some[k : k + _AT_ONCE]]
+            parts += computed([run(here[..., items]) for items in shifted])
+    return parts
 
 
-def _worst(parts: Iterable[Chains], num_chains: int) -> Chains:
+def _few(values: np.ndarray) -> Iterator[np.ndarray]:
+    """As many entries at a time as fit a cache, the draws of each in one piece of memory; halves of equal length."""
+    if values.shape[1] % 2:
+        values = np.delete(values, values.shape[1] // 2, axis=1)
+    for items in slices(values.shape[2], values.shape[0] * values.shape[1], BLOCK):
+        yield np.moveaxis(np.moveaxis(values[..., items], 2, 0).astype(float, order="C"), 0, 2)
+
+
+def worst(parts: Iterable[Chains], num_chains: int) -> Chains:
+    """Of each statistic the worst, and of numbers all, in several lots of entries."""
     found = [*parts, Chains(np.nan, np.nan, np.nan, np.nan, np.nan, 0, 0, 0, (0,) * num_chains, (0,) * num_chains)]
 
     def counted(name: str) -> tuple[int, ...]:
@@ -127,29 +152,41 @@ def _most(values: Iterable[float] | np.ndarray) -> float:
 
 
 def _chunk(values: np.ndarray) -> Chains:
-    values = np.asarray(values, float, order="C")
-    if values.shape[1] % 2:
-        # halves of equal length
-        values = np.delete(values, values.shape[1] // 2, axis=1)
-    num_chains, num_draws, _ = values.shape
-    undefined = np.isnan(values)
-    infinite = np.isinf(values).any(2).sum(1)
-    unknown = undefined.any((0, 1))
-    flat = values.reshape(-1, values.shape[2])
-    still = ~unknown & (flat == flat[:1]).all(0)
-    judged = values[..., ~unknown & ~still]
-    counts = (judged.shape[2], int(still.sum()), int(unknown.sum()))
-    counts = (*counts, tuple(infinite.tolist()), tuple(undefined.any(2).sum(1).tolist()))
-    if not judged.size or num_draws < MIN_DRAWS:
+    undefined, infinite = (of(values).any(2).sum(1) for of in (np.isnan, np.isinf))
+    found = worst(map(_chains, _few(values)), values.shape[0])
+    return found._replace(num_infinite=tuple(infinite.tolist()), num_not_a_number=tuple(undefined.tolist()))
+
+
+def _chains(values: np.ndarray) -> Chains:
+    judged, num_still, num_undefined = _judged(values)
+    nothing = (0,) * len(values)
+    counts = (judged.shape[2], num_still, num_undefined, nothing, nothing)
+    if not judged.size or values.shape[1] < MIN_DRAWS:
         return Chains(np.nan, np.nan, np.nan, np.nan, np.nan, *counts)
-    scores = normal_scores(judged)
-    sizes = float(effective_size(scores).min()), float(tail_size(judged).min())
-    if num_chains < 2:
+    both = both_scores(judged)
+    sizes = float(effective_size(both[0]).min()), float(tail_size(judged).min())
+    if len(values) < 2:
         return Chains(np.nan, *sizes, np.nan, np.nan, *counts)
-    both = (scores, normal_scores(_folded(judged)))
     r_hats, chances = np.array([r_hat(x) for x in both]), np.array([chance(x) for x in both])
     undecided = r_hats[np.isnan(chances) & (r_hats > MAX_R_HAT)]
     return Chains(_most(r_hats), *sizes, -_most(-chances), _most(undecided), *counts)
+
+
+def _r_hat_and_size(values: np.ndarray) -> tuple[float, float]:
+    judged, *_ = _judged(values)
+    if not judged.size or values.shape[1] < MIN_DRAWS:
+        return np.nan, np.nan
+    both = both_scores(judged)
+    size = float(effective_size(both[0]).min())
+    return (_most(np.array([r_hat(x) for x in both])) if len(values) > 1 else np.nan), size
+
+
+def _judged(values: np.ndarray) -> tuple[np.ndarray, int, int]:
+    """Entries that have an R-hat; and how many are the same in every draw, and how many are not numbers in some."""
+    rows = np.moveaxis(values, 2, 0)
+    unknown = np.isnan(rows).any((1, 2))
+    still = ~unknown & (rows == rows[:, :1, :1]).all((1, 2))
+    return np.moveaxis(rows[~unknown & ~still], 0, 2), int(still.sum()), int(unknown.sum())
 
 
 # ---- statistics --------------------------------------------------------------------------------------------------
@@ -157,18 +194,47 @@ def _chunk(values: np.ndarray) -> Chains:
 
 def normal_scores(values: np.ndarray) -> np.ndarray:
     """Normal quantiles of ranks among all draws of all chains; ties share theirs."""
-    flat = values.reshape(-1, values.shape[2])
-    rank = stats.rankdata(flat, axis=0)
-    # Blom's approximation of the expected order statistics
-    return stats.norm.ppf((rank - 0.375) / (len(flat) + 0.25)).reshape(values.shape)
+    return _scores(*_ascending(values), values.shape)
 
 
-def _folded(values: np.ndarray) -> np.ndarray:
-    centre = np.median(values.reshape(-1, values.shape[2]), axis=0)
+def both_scores(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Normal scores of values, and of how far they are from their median."""
+    order, ordered = _ascending(values)
+    middle = ordered.shape[1] // 2
     with np.errstate(invalid="ignore"):
-        away = np.abs(values - centre)
+        median = 0.5 * (ordered[:, [(ordered.shape[1] - 1) // 2]] + ordered[:, [middle]])
+        away = np.abs(ordered - median)
     # an infinite value is not away from an infinite median
-    return np.where(np.isnan(away), 0.0, away)
+    away = np.where(np.isnan(away), 0.0, away)
+    # what falls and then rises is two runs, which a stable sort merges
+    again = np.argsort(away, axis=1, kind="stable")
+    folded = np.take_along_axis(order, again, 1), np.take_along_axis(away, again, 1)
+    return _scores(order, ordered, values.shape), _scores(*folded, values.shape)
+
+
+def _ascending(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """For each entry the order of all draws of all chains, and the values in that order, ``(entry, draw)``."""
+    rows = np.moveaxis(values, 2, 0).reshape(values.shape[2], -1)
+    order = np.argsort(rows, axis=1)
+    return order, np.take_along_axis(rows, order, 1)
+
+
+def _scores(order: np.ndarray, ordered: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    count, place = ordered.shape[1], np.arange(ordered.shape[1])
+    differs = ordered[:, 1:] != ordered[:, :-1]
+    first, last = np.zeros(order.shape, int), np.full(order.shape, count - 1)
+    np.maximum.accumulate(differs * place[1:], axis=1, out=first[:, 1:])
+    np.minimum.accumulate(np.where(differs, place[:-1], count - 1)[:, ::-1], axis=1, out=last[:, -2::-1])
+    scores = np.empty(ordered.shape)
+    # at the mean of the ranks that equal values have
+    np.put_along_axis(scores, order, _quantiles(count)[first + last], 1)
+    return np.moveaxis(scores.reshape(shape[2], *shape[:2]), 0, 2)
+
+
+@lru_cache(maxsize=2)
+def _quantiles(count: int) -> np.ndarray:
+    """Normal quantiles of the ranks 1, 1½, 2, …: Blom's approximation of the expected order statistics."""
+    return stats.norm.ppf((np.arange(1.0, count + 0.5, 0.5) - 0.375) / (count + 0.25))
 
 
 def halves(values: np.ndarray) -> np.ndarray:
@@ -183,8 +249,8 @@ def r_hat(values: np.ndarray) -> np.ndarray:
     count = split.shape[1]
     between, within = split.mean(1).var(0, ddof=1), split.var(1, ddof=1).mean(0)
     # equal values have a variance of rounding errors
-    moving = (np.ptp(split, axis=1) > 0).any(0)
-    differing = np.ptp(values.reshape(-1, values.shape[2]), axis=0) > 0
+    low, high = split.min(1), split.max(1)
+    moving, differing = (high > low).any(0), high.max(0) > low.min(0)
     ratio = between / np.where(moving, within, 1.0) + (count - 1) / count
     return np.where(moving, np.sqrt(ratio), np.where(differing, np.inf, np.nan))
 
@@ -193,7 +259,7 @@ def effective_size(values: np.ndarray) -> np.ndarray:
     """Effective number of draws ``(entry,)`` of ``(chain, draw, entry)``, all chains together."""
     split = halves(values)
     num_chains, count, _ = split.shape
-    covariance = autocovariance(split).mean(0)
+    covariance = autocovariance(split)
     within = covariance[0] * count / (count - 1.0)
     total = covariance[0] + split.mean(1).var(0, ddof=1)
     correlation = 1.0 - (within - covariance) / np.where(total > 0, total, 1.0)
@@ -204,9 +270,9 @@ def effective_size(values: np.ndarray) -> np.ndarray:
 
 def tail_size(values: np.ndarray) -> np.ndarray:
     """The smaller effective size ``(entry,)`` of the indicators of the 5 % and 95 % quantiles."""
-    flat = values.reshape(-1, values.shape[2])
+    ordered = np.sort(np.moveaxis(values, 2, 0).reshape(values.shape[2], -1), axis=1)
     # of values and not between them, where there may be infinite ones
-    marks = np.quantile(flat, [0.05, 0.95], axis=0, method="lower")
+    marks = (ordered[:, int(share * (ordered.shape[1] - 1))] for share in (0.05, 0.95))
     return np.minimum(*(effective_size((values <= mark).astype(float)) for mark in marks))
 
 

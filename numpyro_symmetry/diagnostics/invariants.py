@@ -10,14 +10,14 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import partial, reduce
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from numpyro_symmetry.assignment.passes import each, passed, summed
+from numpyro_symmetry.assignment.passes import blocks_of, each, passed, summed
 from numpyro_symmetry.assignment.side import Side
-from numpyro_symmetry.chunks import slices
+from numpyro_symmetry.chunks import CHUNK, at_once, slices
 from numpyro_symmetry.symmetry import PlainView, Symmetry
 from numpyro_symmetry.symmetry.hard import over
 
@@ -25,6 +25,8 @@ from numpyro_symmetry.symmetry.hard import over
 _MAX_NUMBERS = 8
 # with more sites to a group, each is paired with the next and not with all
 _MAX_SITES = 5
+# so many numbers are made in one pass over the draws, and held
+_AT_ONCE = 8 * CHUNK
 # what constraints make constant (weights that sum to one) is constant up to rounding in single precision
 _ROUNDING = 4.0 * float(np.finfo(np.float32).eps)
 
@@ -52,15 +54,32 @@ class _Reading(NamedTuple):
     def __call__(self, values: np.ndarray) -> _Site:
         """Some of the draws, ``(draw, *event)``."""
         opened = values.reshape(len(values), *self.shape).astype(float, order="C")
-        scaled = (opened - self.center) / np.where(self.scale > 0, self.scale, 1.0)
+        # in place, for this is a copy
+        scaled = np.divide(
+            np.subtract(opened, self.center, out=opened), np.where(self.scale > 0, self.scale, 1.0), out=opened
+        )
         # under signs only absolute values are left
-        scaled = np.abs(scaled) if self.absolute and not self.flips else scaled
+        scaled = np.abs(scaled, out=scaled) if self.absolute and not self.flips else scaled
         return _Site(scaled, self.groups, self.flips, self.rounding)
 
 
 # ``(draw, entry)`` of some of the draws; and what is left of cancelling terms there, if anything
 Table = tuple[np.ndarray, np.ndarray | None]
 Sites = Mapping[str, _Site]
+
+
+class _Invariant(NamedTuple):
+    """What no label changes: its name, the sites that it is of, what it is of some of their draws, and which of it."""
+
+    name: str
+    sites: tuple[str, ...]
+    of: Callable[[Sites], Table]
+    entries: slice = slice(None)
+
+    def __call__(self, sites: Sites) -> Table:
+        """Its entries, copied: a view would hold all that they were made from for as long as they are kept."""
+        table, noise = self.of(sites)
+        return table[:, self.entries].copy(), None if noise is None else noise[self.entries]
 
 
 def invariants(
@@ -84,50 +103,70 @@ def invariants(
     dict
         Name -> ``(draw, entry)``.
     """
-    return dict(each_invariant(symmetry, values, view, absolute=absolute))
+    found: dict[str, list[np.ndarray]] = {}
+    for name, part in each_invariant(symmetry, values, view, absolute=absolute):
+        found.setdefault(name, []).append(part)
+    return {name: np.concatenate(parts, 1) for name, parts in found.items()}
 
 
 def each_invariant(
     symmetry: Symmetry, values: Mapping[str, Any], view: PlainView | None = None, *, absolute: bool = False
 ) -> Iterator[tuple[str, np.ndarray]]:
-    """Invariants of draws one after the other, so that no more than one has to be in memory."""
+    """Invariants of draws, some entries of one after the other, so that no more than a few have to be in memory."""
     readings = {site: _reading(symmetry, site, values[site], absolute) for site in symmetry.axes}
     names = {site: view.stack_of(site).name if view is not None else site for site in readings}
-    found: dict[str, list[tuple[tuple[str, ...], Callable[[Sites], Table]]]] = {}
+    found: dict[str, list[_Invariant]] = {}
     for site, one in readings.items():
         for name, of in _of_site(one, site, names[site]):
-            found.setdefault(name, []).append(((site,), of))
+            found.setdefault(name, []).append(_Invariant(name, (site,), of))
     # units in blocks that move are numbered anew in each block: there are no sums over blocks of the like
     for group in (name for name in symmetry.groups if not over(name)):
         members = [site for site, one in readings.items() if group in one.groups]
         for first, second in _pairs(members):
-            of = partial(_across, first, second, group)
-            found.setdefault(f"Σ {names[first]}·{names[second]}", []).append(((first, second), of))
-    for name, parts in found.items():
-        array = _table({site: values[site] for sites, _ in parts for site in sites}, readings, [of for _, of in parts])
-        if array.shape[1]:
-            yield name, array
+            name = f"Σ {names[first]}·{names[second]}"
+            found.setdefault(name, []).append(_Invariant(name, (first, second), partial(_across, first, second, group)))
+    num_draws = len(next(iter(values.values())))
+    one = {site: reading(np.ones((1, *values[site].shape[1:]))) for site, reading in readings.items()}
+    most = at_once(num_draws, _AT_ONCE)
+    some, room = [], most
+    for whole in itertools.chain(*found.values()):
+        entries = range(whole.of(one)[0].size)
+        while entries:
+            here, entries = entries[:room], entries[room:]
+            some.append(whole._replace(entries=slice(here.start, here.stop)))
+            room -= len(here)
+            if not room:
+                yield from _tables(values, readings, some)
+                some, room = [], most
+    if some:
+        yield from _tables(values, readings, some)
 
 
-def _table(
-    values: Mapping[str, Any], readings: Mapping[str, _Reading], parts: Sequence[Callable[[Sites], Table]]
-) -> np.ndarray:
-    """``(draw, entry)`` of one name, of all draws."""
-    some = {site: readings[site] for site in values}
+def _tables(
+    values: Mapping[str, Any], readings: Mapping[str, _Reading], parts: Sequence[_Invariant]
+) -> Iterator[tuple[str, np.ndarray]]:
+    """Names and ``(draw, entry)`` of all draws, which are read once for all of these."""
+    here = {site: values[site] for part in parts for site in part.sites}
+    some = {site: readings[site] for site in here}
 
-    def of(here: Side, items: slice) -> tuple[list[Table], None]:
-        sites = {site: reading(here.loc[site][items]) for site, reading in some.items()}
+    def of(side: Side, items: slice) -> tuple[list[Table], None]:
+        sites = {site: reading(side.loc[site][items]) for site, reading in some.items()}
         return [part(sites) for part in parts], None
 
     num_draws = len(next(iter(values.values())))
     blocks = list(slices(num_draws, sum(math.prod(one.shape) for one in some.values())))
-    kept, _ = passed(Side(dict(values), leading=(num_draws,)), blocks, of)
-    found = []
-    for tables in zip(*kept, strict=True):
-        array, noise = np.concatenate([table for table, _ in tables]), [noise for _, noise in tables]
-        # cancelling terms leave rounding errors, which no chain is to be judged by
-        found.append(array if noise[0] is None else array[:, np.ptp(array, axis=0) > np.max(noise, axis=0)])
-    return np.concatenate(found, 1)
+    kept, _ = passed(Side(here, leading=(num_draws,)), blocks, of)
+    columns = [list(tables) for tables in zip(*kept, strict=True)]
+    del kept
+    for part in parts:
+        tables = columns.pop(0)
+        for items in slices(tables[0][0].shape[1], num_draws):
+            array = np.concatenate([table[:, items] for table, _ in tables])
+            # cancelling terms leave rounding errors, which no chain is to be judged by
+            if tables[0][1] is not None:
+                array = array[:, np.ptp(array, axis=0) > np.max([noise[items] for _, noise in tables], axis=0)]
+            if array.shape[1]:
+                yield part.name, array
 
 
 def has_both_signs(values: Any) -> bool:
@@ -141,15 +180,18 @@ def _reading(symmetry: Symmetry, site: str, values: Any, absolute: bool) -> _Rea
     flips = any(axis.signed for axis in axes)
     pooled = (0, *(k + 1 for k, name in enumerate(names) if name is not None))
 
-    def mean(change: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-        def of(x: np.ndarray) -> np.ndarray:
-            return change(x.reshape(len(x), *shape).astype(float)).mean(pooled, keepdims=True) * len(x)
+    def opened(x: np.ndarray) -> np.ndarray:
+        # in one order, on which sums depend
+        return x.reshape(len(x), *shape).astype(float, order="C")
 
-        return summed(values, of) / len(values)
+    def sums(here: Any, items: slice) -> tuple[float, np.ndarray]:
+        x = opened(here[items])
+        return max(-x.min(initial=0.0), x.max(initial=0.0)), x.mean(pooled, keepdims=True) * len(x)
 
-    largest = max(each(values, lambda x: float(np.abs(x.astype(float)).max(initial=0.0))))
-    center = np.zeros(()) if flips or absolute else mean(lambda x: x)
-    scale = np.sqrt(mean(lambda x: np.square(x - center)))
+    sizes, total = passed(values, blocks_of(values), sums)
+    center = np.zeros(()) if flips or absolute else total / len(values)
+    squares = summed(values, lambda x: np.square(opened(x) - center).mean(pooled, keepdims=True) * len(x))
+    largest, scale = float(max(sizes)), np.sqrt(squares / len(values))
     smallest = float(scale[scale > 0].min(initial=np.inf))
     rounding = _ROUNDING * largest / smallest if np.isfinite(smallest) else 0.0
     return _Reading(shape, names, flips, center, scale, rounding, absolute)
@@ -160,7 +202,10 @@ def _of_site(reading: _Reading, site: str, name: str) -> Iterator[tuple[str, Cal
     for power, mark in ((2, "²"), (4, "⁴")) if reading.flips else ((1, ""), (2, "²"), (3, "³")):
         yield f"Σ {name}{mark}", partial(_moments, site, power)
     if math.prod(size for size, group in zip(reading.shape, reading.groups, strict=True) if group is not None) > 1:
-        yield f"sorted {f'|{name}|' if reading.flips else name}", partial(_orders, site)
+        # of two, the middle is half of their sum
+        count = math.prod(size for size, group in zip(reading.shape, reading.groups, strict=True) if group is not None)
+        for k in (0, count // 2, count - 1) if count > 2 else (0, count - 1):
+            yield f"sorted {f'|{name}|' if reading.flips else name}", partial(_order, site, k)
 
 
 def _units(one: _Site) -> np.ndarray:
@@ -173,17 +218,15 @@ def _units(one: _Site) -> np.ndarray:
 
 def _moments(site: str, power: int, sites: Sites) -> Table:
     units = _units(sites[site])
-    terms = units**power
-    largest = np.abs(terms).max((0, 2), initial=0.0)
-    return terms.sum(2), units.shape[2] * power * sites[site].rounding * np.maximum(largest, 1.0)
+    # faster than a power
+    terms = reduce(np.multiply, [units] * power)
+    largest = np.maximum(terms.max((0, 2), initial=1.0), -terms.min((0, 2), initial=-1.0))
+    return terms.sum(2), units.shape[2] * power * sites[site].rounding * largest
 
 
-def _orders(site: str, sites: Sites) -> Table:
+def _order(site: str, k: int, sites: Sites) -> Table:
     units = _units(sites[site])
-    ordered = np.sort(np.abs(units) if sites[site].flips else units, axis=2)
-    # of two, the middle is half of their sum
-    middle = [ordered[..., units.shape[2] // 2]] if units.shape[2] > 2 else []
-    return np.concatenate([ordered[..., 0], *middle, ordered[..., -1]], 1), None
+    return np.partition(np.abs(units) if sites[site].flips else units, k, axis=2)[..., k], None
 
 
 def _pairs(members: list[str]) -> Iterator[tuple[str, str]]:

@@ -14,7 +14,7 @@ from jax.typing import ArrayLike
 
 from numpyro_symmetry.assignment.passes import blocks_of, is_stored, opened, passed
 from numpyro_symmetry.containers import Trace
-from numpyro_symmetry.diagnostics.chains import Chains, chains_of, longest_run
+from numpyro_symmetry.diagnostics.chains import Chains, chains_of, longest_run, r_hat_and_size, worst
 from numpyro_symmetry.diagnostics.inputs import invariants_of, pair_of, same_draws, transpositions
 from numpyro_symmetry.diagnostics.invariants import each_invariant, has_both_signs
 from numpyro_symmetry.diagnostics.reading import facts, headline, is_alarm, warnings_of
@@ -259,31 +259,34 @@ def _entries(values: Any, shape: tuple[int, int]) -> Any:
 def _rows(
     before: Trace, after: Trace, out: Rebased, given: Mapping[str, np.ndarray], shape: tuple[int, int]
 ) -> tuple[Row, ...]:
-    found: list[tuple[str, Chains, Chains, bool]] = []
+    found: list[tuple[str, Chains, tuple[float, float], bool]] = []
     for site in out.symmetry.axes:
-        raw, relabelled = (chains_of(_entries(trace.values[site], shape)) for trace in (before, after))
-        found.append((site, raw, relabelled, False))
+        raw, relabelled = (_entries(trace.values[site], shape) for trace in (before, after))
+        found.append((site, chains_of(relabelled), r_hat_and_size(raw), False))
     whole: dict[str, Any] = {} if before.log_density is None else {"log density": before.log_density}
     whole |= {f"log likelihood of {name}": value.data for name, value in before.log_likelihood.items()}
     own = itertools.chain(whole.items(), _own_invariants(before, out))
+    parts: dict[str, list[Chains]] = {}
     for name, values in itertools.chain((pair for pair in own if pair[0] not in given), given.items()):
-        chains = chains_of(_entries(values, shape))
-        found.append((name, chains, chains, True))
+        parts.setdefault(name, []).append(chains_of(_entries(values, shape)))
+    for name, some in parts.items():
+        chains = worst(some, shape[0])
+        found.append((name, chains, (chains.r_hat, chains.ess), True))
     # each number is looked at twice, as it is and folded
-    looks = 2 * sum(chains.num_judged for _, _, chains, _ in found)
+    looks = 2 * sum(chains.num_judged for _, chains, _, _ in found)
     return tuple(
         Row(
             name,
-            raw.r_hat,
+            r_hat_raw,
             chains.r_hat,
-            raw.ess,
+            ess_raw,
             chains.ess,
             chains.tail_ess,
             is_invariant,
             chains.chance if np.isnan(chains.chance) else min(1.0, chains.chance * looks),
             chains,
         )
-        for name, raw, chains, is_invariant in found
+        for name, chains, (r_hat_raw, ess_raw), is_invariant in found
     )
 
 

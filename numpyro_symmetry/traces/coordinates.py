@@ -6,6 +6,7 @@ draws and axes; no costs.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,9 +16,11 @@ from scipy import stats
 from numpyro_symmetry.assignment.family import Coordinate
 from numpyro_symmetry.assignment.passes import each, summed
 from numpyro_symmetry.assignment.problem import axes_of
+from numpyro_symmetry.chunks import at_once
 from numpyro_symmetry.containers.trace import Arrays
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
 
+# so many draws, or as many as are a chunk of numbers
 _LOOKED_AT = 1000
 # above this, and below its inverse, squares are no numbers to compute with
 _FAR, _FAR_SINGLE = 1e140, 1e17
@@ -93,8 +96,12 @@ def _is_positive(values: Any) -> bool:
 
 
 def _transform(values: Any) -> str:
-    some = np.ravel(values[:: max(1, len(values) // _LOOKED_AT)]).astype(float)
-    if np.ptp(some) == 0 or not _is_positive(values):
+    # most of those that are not show it at once
+    if not (values[:1] > 0).all() or not _is_positive(values):
+        return "identity"
+    most = min(_LOOKED_AT, at_once(math.prod(values.shape[1:])))
+    some = np.ravel(values[:: max(1, len(values) // most)]).astype(float)
+    if np.ptp(some) == 0:
         return "identity"
     # squares of what is very large or small are not finite, or nothing; which is likelier does not depend on units
     some = some / some.max()

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
+from scipy import fft
 
 # blocks are as many times as long as chains remember
 _TIMES = 2.0
@@ -103,7 +104,7 @@ def _memory(values: np.ndarray) -> float:
     """Autocorrelation time of ``(chain, draw, entry)``, all entries together; infinite for chains that do not move."""
     num_chains, num_draws, size = values.shape
     values = values[..., np.unique(np.linspace(0, size - 1, min(size, _MAX_ENTRIES)).astype(int))]
-    covariance = autocovariance(values).mean(0)
+    covariance = autocovariance(values)
     moving = covariance[0] > 0
     if not moving.any():
         return np.inf if num_draws > 1 else 1.0
@@ -126,14 +127,16 @@ def autocovariance(values: np.ndarray) -> np.ndarray:
     Returns
     -------
     numpy.ndarray
-        ``(chain, lag, entry)``.
+        ``(lag, entry)``, the mean over chains.
     """
     count = values.shape[1]
-    centred = values - values.mean(1, keepdims=True)
+    rows = np.moveaxis(values - values.mean(1, keepdims=True), 2, 0)
     # padded, so that the end does not meet the beginning
-    length = 1 << (2 * count - 1).bit_length()
-    spectrum = np.fft.rfft(centred, length, axis=1)
-    return np.fft.irfft(spectrum.real**2 + spectrum.imag**2, length, axis=1)[:, :count] / count
+    length = fft.next_fast_len(2 * count - 1, real=True)
+    parts = fft.rfft(rows, length).view(rows.dtype)
+    # transforms are linear: back from the sum of all chains, and not from each of them
+    squares = np.einsum("ecf,ecf->ef", parts, parts)
+    return fft.irfft(squares[:, ::2] + squares[:, 1::2], length)[:, :count].T / (count * len(values))
 
 
 def integrated(correlation: np.ndarray) -> np.ndarray:
@@ -181,7 +184,7 @@ def autocorrelation_time(values: np.ndarray) -> np.ndarray:
     numpy.ndarray
         ``(entry,)``, at least one over the logarithm of the number of draws; one for what does not move.
     """
-    covariance = autocovariance(values).mean(0)
+    covariance = autocovariance(values)
     moving = covariance[0] > 0
     correlation = covariance / np.where(moving, covariance[0], 1.0)
     least = 1.0 / np.log10(max(10, values.shape[0] * values.shape[1]))

@@ -3,6 +3,7 @@
 .. code-block:: sh
 
     python -m tests.benchmarks.memory
+    python -m tests.benchmarks.memory --units 1024 --cases importance bounds-wide match-wide
     python -m tests.benchmarks.memory --cases importance match-deep
 """
 
@@ -26,27 +27,26 @@ from numpyro.infer.autoguide import AutoNormal
 
 from numpyro_symmetry import AutoSymmetrized, DiagonalGaussian, Symmetry, match, mutual_information
 
-NUM_UNITS = 4096
 # of a table's entries and their scatter: units that overlap a little
 SPREAD = 3.0
-LAYERS = {"deep": (784, 512, 512, 512, 10), "wide": (243, NUM_UNITS, 1)}
+DEEP = (784, 512, 512, 512, 10)
 
 
-def table(num_draws: int = 1) -> jax.Array:
+def table(num_units: int, num_draws: int = 1) -> jax.Array:
     """Log densities of overlapping units."""
-    noise = SPREAD * jax.random.normal(jax.random.key(0), (num_draws, NUM_UNITS, NUM_UNITS))
-    return noise + 2.0 * SPREAD * jnp.eye(NUM_UNITS)
+    noise = SPREAD * jax.random.normal(jax.random.key(0), (num_draws, num_units, num_units))
+    return noise + 2.0 * SPREAD * jnp.eye(num_units)
 
 
-def estimate(estimator: str, **options: object) -> float:
+def estimate(num_units: int, estimator: str, **options: object) -> float:
     """Mutual information of two draws."""
-    key = jax.random.key(1)
-    return float(mutual_information(table(2), estimator=estimator, rng_key=key, **options).sum())  # pyright: ignore
+    log_density, key = table(num_units, 2), jax.random.key(1)
+    return float(mutual_information(log_density, estimator=estimator, rng_key=key, **options).sum())  # pyright: ignore
 
 
-def gradient() -> float:
+def gradient(num_units: int) -> float:
     """Gradient of the sequential bound."""
-    value = jax.grad(lambda x: mutual_information(x, estimator="sequential").sum())(table())
+    value = jax.grad(lambda x: mutual_information(x, estimator="sequential").sum())(table(num_units))
     return float(value.sum())
 
 
@@ -91,25 +91,25 @@ def matched(*sizes: int, scatter: float = 0.5, gaussian: bool = False) -> float:
     return float(match(target, source, symmetry).objective)
 
 
-CASES: dict[str, Callable[[], float]] = {
-    "nothing": lambda: 0.0,
-    "infonce": lambda: estimate("infonce", num_permutations=16),
-    "sequential": lambda: estimate("sequential"),
+CASES: dict[str, Callable[[int], float]] = {
+    "nothing": lambda n: 0.0,
+    "infonce": lambda n: estimate(n, "infonce", num_permutations=16),
+    "sequential": lambda n: estimate(n, "sequential"),
     "sequential-gradient": gradient,
-    "importance": lambda: estimate("importance", num_permutations=16, bound="both"),
-    "match-gaussian": lambda: matched(*LAYERS["deep"], gaussian=True),
-    "bounds-wide": lambda: bounds(8, NUM_UNITS, 1),
-    "bounds-deep": lambda: bounds(8, NUM_UNITS, 64, 1),
-    "match-deep": lambda: matched(*LAYERS["deep"]),
-    "match-wide": lambda: matched(*LAYERS["wide"]),
+    "importance": lambda n: estimate(n, "importance", num_permutations=16, bound="both"),
+    "bounds-wide": lambda n: bounds(8, n, 1),
+    "bounds-deep": lambda n: bounds(8, n, 64, 1),
+    "match-wide": lambda n: matched(243, n, 1),
+    "match-deep": lambda n: matched(*DEEP),
+    "match-gaussian": lambda n: matched(*DEEP, gaussian=True),
 }
 
 
-def measure(case: str) -> str:
+def measure(case: str, num_units: int) -> str:
     """One case, in this process."""
     start = time.perf_counter()
-    value = CASES[case]()
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    value = CASES[case](num_units)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
     return f"{case:20} {peak:6.2f} GB {time.perf_counter() - start:7.1f} s   {value:.6g}"
 
 
@@ -117,13 +117,15 @@ def main() -> None:
     """Every case in turn."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cases", nargs="*", default=list(CASES), choices=list(CASES))
+    parser.add_argument("--units", type=int, default=4096, help="of all but those that are deep to match")
     parser.add_argument("--here", action="store_true", help="in this process")
     options = parser.parse_args()
     for case in options.cases:
         if options.here:
-            print(measure(case))
+            print(measure(case, options.units))
         else:
-            subprocess.run([sys.executable, "-m", __spec__.name, "--here", "--cases", case], check=False)
+            command = [sys.executable, "-m", __spec__.name, "--here", "--units", str(options.units), "--cases", case]
+            subprocess.run(command, check=False)
 
 
 if __name__ == "__main__":

@@ -1,18 +1,25 @@
 """Statistics of chains agree with ArviZ, know infinite and constant values, and know what chance does."""
 
+from types import SimpleNamespace
+
 import arviz as az
+import dask
+import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
 from scipy import stats
 
+from numpyro_symmetry.assignment import entries
 from numpyro_symmetry.diagnostics.chains import (
+    both_scores,
     chains_of,
     chance,
     effective_size,
     longest_stay,
     normal_scores,
     r_hat,
+    r_hat_and_size,
     tail_size,
 )
 from numpyro_symmetry.traces.mixing import autocorrelation_time, blocks_of, evenly
@@ -112,6 +119,60 @@ def test_entries_in_chunks_are_those_of_one(monkeypatch):
     parts = chains_of(values)
     np.testing.assert_allclose(parts[:5], whole[:5], rtol=1e-12)
     assert parts[5:] == whole[5:]
+
+
+@pytest.fixture
+def stored(monkeypatch):
+    """Draws that Dask reads in chunks of several sizes, and of which thirty lots of entries are looked at."""
+    values = autoregressive(np.random.default_rng(0), (4, 50, 31), 0.5).astype(np.float32)
+    monkeypatch.setattr("numpyro_symmetry.chunks.CHUNK", 4 * 50)
+    return values, da.from_array(values, chunks=(1, (20, 7, 23), 31))
+
+
+@pytest.mark.parametrize("room", [True, False])
+def test_stored_entries_are_cut_apart_once_and_nothing_is_left(stored, room, tmp_path, monkeypatch):
+    values, array = stored
+    reads = []
+    watched = array.map_blocks(lambda block: reads.append(1) or block, dtype=array.dtype, meta=np.empty((0, 0, 0)))
+    if not room:
+        monkeypatch.setattr(entries, "disk_usage", lambda path: SimpleNamespace(free=0))
+    with dask.config.set({"scheduler": "synchronous", "temporary_directory": str(tmp_path)}):
+        assert chains_of(watched) == chains_of(values)
+    assert not list(tmp_path.iterdir())
+    assert len(reads) == 12 * (1 if room else 4)
+
+
+def test_what_is_cut_goes_away_whatever_ends_it(stored, tmp_path):
+    values, array = stored
+
+    def interrupted():
+        with entries.by_last_axis(array, 8) as cut:
+            assert cut.chunks[2] == (8, 8, 8, 7)
+            assert list(tmp_path.iterdir())
+            np.testing.assert_array_equal(cut[..., 5:20].compute(), values[..., 5:20])
+            raise KeyboardInterrupt
+
+    with dask.config.set({"temporary_directory": str(tmp_path)}), pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_asked_of_raw_draws_is_that_of_all_statistics(stored):
+    values, array = stored
+    values[1, 3, 2] = np.nan
+    values[:, :, 4] = 1.0
+    found = chains_of(values)
+    assert r_hat_and_size(values) == r_hat_and_size(array) == (found.r_hat, found.ess)
+    np.testing.assert_equal(r_hat_and_size(values[:1]), (np.nan, chains_of(values[:1]).ess))
+    assert np.isnan(r_hat_and_size(values[:, :3])).all()
+
+
+def test_equal_values_share_their_scores():
+    values = np.random.default_rng(0).integers(-2, 3, (4, 25, 3)).astype(float)
+    values[..., 2] = np.linspace(-1.0, 1.0, 100).reshape(4, 25)
+    for given, found in zip((values, np.abs(values - np.median(values, (0, 1)))), both_scores(values), strict=True):
+        rank = stats.rankdata(given.reshape(100, 3), axis=0).reshape(values.shape)
+        np.testing.assert_array_equal(found, stats.norm.ppf((rank - 0.375) / 100.25))
 
 
 @pytest.mark.parametrize(

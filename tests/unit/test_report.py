@@ -1,13 +1,14 @@
 """Reports name what is wrong first, keep quiet where nothing is, and refuse what they cannot read."""
 
 import re
+import tracemalloc
 
 import numpy as np
 import pytest
 
 from numpyro_symmetry import Concat, EuclideanCost, Symmetry, SymmetryError, Unsigned, rebase, report
 from numpyro_symmetry.diagnostics import Report, reading
-from numpyro_symmetry.diagnostics.invariants import invariants
+from numpyro_symmetry.diagnostics.invariants import each_invariant, invariants
 from numpyro_symmetry.symmetry import PlainView
 from tests.support import traces
 
@@ -325,6 +326,33 @@ def test_no_label_and_no_sign_changes_what_is_invariant(name):
         assert any(site in key for key in before), site
     if len(shapes) > 1 and name != "orbits":
         assert any("·" in key for key in before)
+
+
+def test_invariants_do_not_depend_on_how_many_are_made_in_a_pass(monkeypatch):
+    rng = np.random.default_rng(0)
+    values = {"w1": rng.standard_normal((30, 2, 5)), "b1": rng.standard_normal((30, 5))}
+    symmetry = Symmetry({"w1": (None, "k"), "b1": ("k",)}).bind({site: x[0] for site, x in values.items()})
+    together = invariants(symmetry, values)
+    assert together["sorted w1"].shape == (30, 6)
+    # entries of one after the other, and tables that are cut
+    for most in (1, 90):
+        monkeypatch.setattr("numpyro_symmetry.diagnostics.invariants._AT_ONCE", most)
+        apart = invariants(symmetry, values)
+        assert list(apart) == list(together)
+        for name, array in together.items():
+            np.testing.assert_array_equal(apart[name], array)
+
+
+def test_of_invariants_no_more_is_held_than_what_they_are():
+    values = {"w1": np.random.default_rng(0).standard_normal((100, 8, 500), dtype=np.float32)}
+    symmetry = Symmetry({"w1": (None, "k")}).bind({"w1": values["w1"][0]})
+    tracemalloc.start()
+    told = each_invariant(symmetry, values)
+    next(told)
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    told.close()
+    assert held < 0.2 * values["w1"].nbytes
 
 
 def test_invariants_by_hand():
