@@ -37,4 +37,4 @@ def by_last_axis(array: Any, size: int) -> Iterator[Any]:
         there = zarr.create_array(path, shape=whole.shape, chunks=chunks, dtype=whole.dtype, compressors=None)
         da.store(whole, there, lock=False)
         # a name of its own: what lies there has to be read to be told from another
-        yield da.from_array(there, chunks=chunks, name=False)
+        yield da.from_array(there, chunks=chunks, name=False)  # pyright: ignore[reportArgumentType]

@@ -133,10 +133,10 @@ def autocovariance(values: np.ndarray) -> np.ndarray:
     rows = np.moveaxis(values - values.mean(1, keepdims=True), 2, 0)
     # padded, so that the end does not meet the beginning
     length = fft.next_fast_len(2 * count - 1, real=True)
-    parts = fft.rfft(rows, length).view(rows.dtype)
+    parts = np.asarray(fft.rfft(rows, length)).view(rows.dtype)
     # transforms are linear: back from the sum of all chains, and not from each of them
     squares = np.einsum("ecf,ecf->ef", parts, parts)
-    return fft.irfft(squares[:, ::2] + squares[:, 1::2], length)[:, :count].T / (count * len(values))
+    return np.asarray(fft.irfft(squares[:, ::2] + squares[:, 1::2], length))[:, :count].T / (count * len(values))
 
 
 def integrated(correlation: np.ndarray) -> np.ndarray:
