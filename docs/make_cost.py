@@ -22,13 +22,13 @@ UNITS = (("s", 60.0), ("min", 60.0), ("h", 24.0), ("days", 365.0), ("years", flo
 def measured(found: dict[str, list[dict[str, float]]]) -> list[str]:
     """One row for each curve."""
     lines = [
-        "| what | against | from | to | CPU at the most | exponent | memory there | exponent |",
-        "|---|---|---|---|---|---|---|---|",
+        "| what | against | from … to | CPU there | exponent | memory | exponent |",
+        "|---|---|---|---|---|---|---|",
     ]
     for key, rows in found.items():
         verb, axis = key.split("/")
         time, memory = fit(rows, "cpu"), fit(rows, "GB")
-        cells = [verb, axis, f"{rows[0]['size']:,}", f"{rows[-1]['size']:,}", duration(rows[-1]["cpu"])]
+        cells = [verb, axis, f"{rows[0]['size']:,} … {rows[-1]['size']:,}", duration(rows[-1]["cpu"])]
         cells += [exponent(time), size(rows[-1]["GB"]) if rows[-1]["GB"] else "–", exponent(memory)]
         lines.append(f"| {' | '.join(cells)} |")
     return lines
