@@ -1,5 +1,7 @@
 """The log evidence of known posteriors, within three standard errors, by every road; and what is refused."""
 
+import itertools
+
 import arviz as az
 import jax
 import jax.numpy as jnp
@@ -25,7 +27,7 @@ from numpyro_symmetry import (
     testing,
 )
 from numpyro_symmetry.containers import read
-from numpyro_symmetry.evidence.proposal import _rebased
+from numpyro_symmetry.evidence.proposal import _onto_supports, _rebased
 from tests.support.known_evidence import KNOWN, known, mixture
 
 NO_SYMMETRY, SLOW = Symmetry({}), pytest.mark.slow
@@ -435,6 +437,7 @@ def test_the_border_of_a_support_is_refused():
         log_evidence({"scale": draws}, model, (Y,))
 
 
+@pytest.mark.slow
 def test_text_rounds_draws_off_a_simplex_and_these_are_put_back():
     counts = jnp.array([3, 1, 2])
 
@@ -447,9 +450,18 @@ def test_text_rounds_draws_off_a_simplex_and_these_are_put_back():
     assert not dist.constraints.simplex(jnp.asarray(text)).all()
     # every composition of six among three is as probable as any other
     assert agrees(log_evidence({"p": text}, model, symmetry=NO_SYMMETRY), -np.log(28))
+
+
+def test_draws_within_a_simplex_by_a_hair_stay_in_it_in_any_order():
+    latents = {"p": {"fn": dist.Dirichlet(jnp.ones(3))}}
+    text = np.random.default_rng(0).dirichlet(np.ones(3), (2, 400)).round(6)
+    trace = _onto_supports(read({"p": text}, Symmetry({}), 2), latents)
+    for order in itertools.permutations(range(3)):
+        assert dist.constraints.simplex(jnp.asarray(trace.values["p"][..., order])).all()
+    np.testing.assert_allclose(trace.values["p"], text, atol=2e-6)
     text[0, :3] *= 0.98
-    with pytest.raises(SymmetryError, match="'p': 3 of 600 draws lie off its support .* by up to 0.02"):
-        log_evidence({"p": text}, model, symmetry=NO_SYMMETRY)
+    with pytest.raises(SymmetryError, match="'p': 3 of 800 draws lie off its support .* by up to 0.02"):
+        _onto_supports(read({"p": text}, Symmetry({}), 2), latents)
 
 
 def test_draws_of_other_data_are_refused():
