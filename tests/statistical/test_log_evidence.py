@@ -342,8 +342,12 @@ def test_it_prints_itself():
     found = log_evidence({"loc": DRAWS}, normal, (Y,), num_draws=200)
     lines = str(found).split("\n")
     assert len(lines) == 2
-    assert f"log p(data) = {found.value:.2f} ± {found.error:.2f} nats by bridge" in lines[0]
-    assert f"{found.lower:.2f} ± {found.lower_error:.2f} ≤ log p(data) ≤ {found.upper:.2f}" in lines[0]
+    # a digit of the smallest error, two decimals at least and four at most
+    for smallest, decimals in ((0.3, 2), (0.01, 2), (0.004, 3), (0.00002, 4), (0.0, 2)):
+        told = found._replace(error=0.3, lower_error=smallest, upper_error=0.3)
+        assert f"log p(data) = {found.value:.{decimals}f} ± {0.3:.{decimals}f} nats by bridge" in str(told)
+        ends = f"{found.lower:.{decimals}f} ± {smallest:.{decimals}f} ≤ log p(data) ≤ {found.upper:.{decimals}f} ±"
+        assert ends in str(told)
     assert f"{found.effective:.0f} of the proposal's draws are effective, Pareto shape" in lines[1]
     of_guide = (AutoNormal(normal), {"loc_auto_loc": LOC, "loc_auto_scale": 0.5})
     assert "inf" not in str(log_evidence(of_guide, model_args=(Y,), num_draws=200))
