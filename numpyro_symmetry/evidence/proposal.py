@@ -324,7 +324,11 @@ def _read(data: Any, latents: Mapping[str, Any]) -> Trace:
 
 
 def _onto_supports(trace: Trace, latents: Mapping[str, Any]) -> Trace:
-    """Draws that were written as text lie on no simplex any more: those off a support by so little are put back."""
+    """Draws that were written as text lie on no simplex any more: those off a support by so little are put back.
+
+    Those within are put back as well, for in another order their entries may add up to what is not. What has no image
+    on the real line stays, and is refused where all sites' unconstrained values are at hand.
+    """
     values = dict(trace.values)
     for site in latents:
         support = latents[site]["fn"].support
@@ -334,17 +338,17 @@ def _onto_supports(trace: Trace, latents: Mapping[str, Any]) -> Trace:
         bijection = biject_to(support)
         put = bijection(bijection.inv(drawn))
         event = tuple(range(-support.event_dim, 0))
-        off = jnp.abs(put - drawn).max(event)
-        # what has no image is refused where all sites' unconstrained values are at hand; what is within by a hair is
-        # put back as well, for in another order its entries may add up to what is not
-        has_image = jnp.isfinite(off)
-        if bad := int((has_image & (off > _OF_TEXT)).sum()):
+        # of its largest entry: an ordered vector or a covariance may be of any size
+        off = jnp.abs(put - drawn).max(event) / jnp.abs(drawn).max(event)
+        is_near = off <= _OF_TEXT
+        outside = jnp.isfinite(off) & ~is_near & ~jnp.asarray(support(drawn))
+        if bad := int(outside.sum()):
             raise SymmetryError(
                 f"Site {site!r}: {bad} of {trace.num_draws} draws lie off its support {support} by up to "
-                f"{float(off[has_image].max()):.2g}, more than the rounding of text. Are they draws of this model, in "
-                "its constrained space?"
+                f"{float(off[outside].max()):.2g} of their largest entry, more than the rounding of text. Are they "
+                "draws of this model, in its constrained space?"
             )
-        values[site] = np.where(jnp.expand_dims(has_image, event), put, drawn)
+        values[site] = np.where(jnp.expand_dims(is_near, event), put, drawn)
     return trace._replace(values=values)
 
 

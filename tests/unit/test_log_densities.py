@@ -92,6 +92,12 @@ def test_what_a_symmetry_leaves_alone_passes_and_nothing_else():
         check_symmetry(lambda p, x: p["w"] @ x, Symmetry({"w": ("k",)}), ({"w": LOC}, RATE), argnum=0)
 
 
+def test_what_changes_nothing_at_all_says_how_much_it_might():
+    verdict = check_symmetry(lambda p: jnp.max(p["w"]), Symmetry({"w": ("k",)}), ({"w": LOC},), argnum=0)
+    assert (verdict.status, verdict.largest_gap) == ("passed", 0.0)
+    assert verdict.tolerance > 0.0
+
+
 def test_outputs_are_compared_entry_by_entry():
     params, x = {"w1": np.ones((2, 3)) * LOC, "w2": RATE}, np.ones((4, 2)) * [[1.0, -2.0]]
 
