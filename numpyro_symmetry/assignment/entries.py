@@ -30,11 +30,12 @@ def by_last_axis(array: Any, size: int) -> Iterator[Any]:
     import dask.array as da
     import zarr
 
-    # a store has chunks of one size
-    whole = array.rechunk({**{k: max(sizes) for k, sizes in enumerate(array.chunks)}, array.ndim - 1: size})
+    # a store has chunks of one size. One task writes all pieces of a chunk of draws, one reads those of a chain: with a
+    # task for each, their number would grow with the square of how many draws there are
+    *draws, last = (max(sizes) for sizes in array.chunks)
+    whole = array.rechunk((*draws, -(-last // size) * size))
     with TemporaryDirectory(dir=folder) as path:
-        chunks = tuple(max(sizes) for sizes in whole.chunks)
-        there = zarr.create_array(path, shape=whole.shape, chunks=chunks, dtype=whole.dtype, compressors=None)
+        there = zarr.create_array(path, shape=whole.shape, chunks=(*draws, size), dtype=whole.dtype, compressors=None)
         da.store(whole, there, lock=False)
         # a name of its own: what lies there has to be read to be told from another
-        yield da.from_array(there, chunks=chunks, name=False)  # pyright: ignore[reportArgumentType]
+        yield da.from_array(there, chunks=(draws[0], *whole.shape[1:-1], size), name=False)  # pyright: ignore[reportArgumentType]

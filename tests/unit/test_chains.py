@@ -8,6 +8,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
+from dask.callbacks import Callback
 from scipy import stats
 
 from numpyro_symmetry.assignment import entries
@@ -155,6 +156,19 @@ def test_what_is_cut_goes_away_whatever_ends_it(stored, tmp_path):
     with dask.config.set({"temporary_directory": str(tmp_path)}), pytest.raises(KeyboardInterrupt):
         interrupted()
     assert not list(tmp_path.iterdir())
+
+
+def test_tasks_are_as_many_as_chunks_and_not_as_pieces(tmp_path):
+    values = np.random.default_rng(0).standard_normal((2, 60, 40))
+    tasks = []
+    with (
+        dask.config.set({"scheduler": "synchronous", "temporary_directory": str(tmp_path)}),
+        Callback(pretask=lambda key, *_: tasks.append(key)),
+        entries.by_last_axis(da.from_array(values, chunks=(1, (7, 3) * 6, 40)), 2) as cut,
+    ):
+        np.testing.assert_array_equal(cut.compute(), values)
+    # of pieces there are 2 x 9 x 20
+    assert len(tasks) < 200
 
 
 def test_what_is_asked_of_raw_draws_is_that_of_all_statistics(stored):
