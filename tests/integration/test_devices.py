@@ -13,7 +13,7 @@ from tests.support import devices
 # what the suite holds: the mean-field guide takes the same ways as the conditional one, and half as long again
 CHEAP = ("conditional", "tables", "chains")
 # seconds, after which what runs is ended
-TIME_LIMIT = 500
+TIME_LIMIT = 900
 
 
 @pytest.fixture(scope="module")
