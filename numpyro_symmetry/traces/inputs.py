@@ -223,9 +223,9 @@ def _as_labels(values: Any, size: int) -> str:
     """In which way values could be labels of a group of some size, in words; empty if in none."""
     if values.dtype.kind not in "iuf" or size < 2 or not values.size:
         return ""
-    # most sites are seen not to be whole in their first draw
+    # most sites are seen not to be whole in their first number
     count = low = high = 0
-    for some in (values[:1], values):
+    for some in (values[(slice(1),) * values.ndim], values):
         found = whole_numbers(some.data if isinstance(some, xr.DataArray) else some)
         if found is None or not found[0] or found[1] < 0 or found[2] > size:
             return ""
