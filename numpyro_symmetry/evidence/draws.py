@@ -32,6 +32,10 @@ Arrays = dict[str, Any]
 _FEWEST = 4
 # text of three digits is so far off a simplex; draws further off are no draws of it
 _OF_TEXT = 1e-3
+# draws whose tables are in memory together
+DRAWS_AT_ONCE = 16
+# draws that one call weighs: so many that calls take no time, so few that hardly any are weighed to fill the last
+DRAWS_IN_A_CALL = 256
 
 
 def draws_of_sites(data: Any, latents: Mapping[str, Any]) -> Trace:
@@ -78,10 +82,11 @@ def part_of(trace: Trace, which: slice) -> Trace:
     return trace._replace(values=values, leading=next(iter(values.values())).shape[:2])
 
 
-def blocks_of_draws(trace: Trace, sites: Sequence[str]) -> list[slice]:
-    """Which draws are in memory at a time."""
-    lead = len(trace.leading)
-    return list(slices(trace.num_draws, sum(math.prod(trace.values[site].shape[lead:]) for site in sites)))
+def blocks_of_draws(num_draws: int, latents: Mapping[str, Any]) -> list[slice]:
+    """Which draws of a model's sites are in memory at a time: as many as fill the calls that weigh them."""
+    fit = at_once(sum(math.prod(np.shape(site["value"])) for site in latents.values()))
+    batch = DRAWS_IN_A_CALL if fit >= DRAWS_IN_A_CALL else DRAWS_AT_ONCE
+    return list(slices(num_draws, 1, max(batch, fit // batch * batch)))
 
 
 def in_batch(draws: Mapping[str, Any], size: int) -> Arrays:
@@ -225,7 +230,7 @@ def moments_of(
     SymmetryError
         If draws have no finite unconstrained values.
     """
-    blocks = blocks_of_draws(trace, list(latents))
+    blocks = blocks_of_draws(trace.num_draws, latents)
     outside: Counter[str] = Counter()
     moments = None
     for here, items in zip(in_turn(trace.flat(list(latents)), blocks), blocks, strict=True):

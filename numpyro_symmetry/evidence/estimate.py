@@ -15,7 +15,6 @@ import numpy as np
 from jax import Array
 
 from numpyro_symmetry.assignment.passes import in_turn
-from numpyro_symmetry.chunks import slices
 from numpyro_symmetry.containers import model_of
 from numpyro_symmetry.entropy.importance import effective_number, pareto_shape
 from numpyro_symmetry.evidence.bridge import Bound, Estimate, bridge, importance, lower_bound, upper_bound
@@ -233,6 +232,8 @@ def _weigh(
     """Weights of the proposal's own draws, or of its centre; and ``(chain, draw)`` those of draws it has not seen."""
     guide, params, sites, rest = proposal
     _, args, kwargs = model
+    assert guide.model_trace is not None
+    latents = {site: guide.model_trace[site] for site in sites}
     num_own = 1 if method == "laplace" else num_draws or max(_FEWEST_OWN_DRAWS, 0 if rest is None else rest.num_draws)
 
     def draws() -> Iterator[tuple[Mapping[str, Any], bool]]:
@@ -240,10 +241,10 @@ def _weigh(
             # a centre is no draw of the Gaussian's
             yield {site: x[None] for site, x in _centre(guide, params).items() if site in sites}, False
         else:
-            for some in _own_draws(proposal, model, num_own, key_draw):
+            for some in _own_draws(proposal, model, blocks_of_draws(num_own, latents), key_draw):
                 yield some, True
         if rest is not None:
-            for some in in_turn(rest.flat(sites), blocks_of_draws(rest, sites)):
+            for some in in_turn(rest.flat(sites), blocks_of_draws(rest.num_draws, latents)):
                 yield some, False
 
     weights = log_weights(guide, key_weigh, params, draws(), args, kwargs, num_permutations=num_permutations)
@@ -255,13 +256,11 @@ def _weigh(
     return own_weights, of_rest.reshape(rest.leading)
 
 
-def _own_draws(proposal: Proposal, model: Model, num_draws: int, rng_key: Array) -> Iterator[dict[str, Array]]:
-    """Draws of the proposal, as many together as are in memory at a time."""
+def _own_draws(proposal: Proposal, model: Model, blocks: list[slice], rng_key: Array) -> Iterator[dict[str, Array]]:
+    """Draws of the proposal, a block after the other."""
     guide, params, sites, _ = proposal
     _, args, kwargs = model
-    assert guide.model_trace is not None
-    size = sum(math.prod(np.shape(guide.model_trace[site]["value"])) for site in sites)
-    for k, items in enumerate(slices(num_draws, size)):
+    for k, items in enumerate(blocks):
         # those that fit are drawn with the key itself; others with keys that no splitting of it comes near
         key = jax.random.fold_in(rng_key, 2**32 - k) if k else rng_key
         shape = (items.stop - items.start,)

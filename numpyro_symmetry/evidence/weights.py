@@ -20,17 +20,13 @@ from numpyro import handlers
 from numpyro.infer.util import log_density
 
 from numpyro_symmetry.chunks import slices
-from numpyro_symmetry.evidence.draws import in_batch
+from numpyro_symmetry.evidence.draws import DRAWS_AT_ONCE, DRAWS_IN_A_CALL, in_batch
 from numpyro_symmetry.guides.auto_symmetrized import AutoSymmetrized
 from numpyro_symmetry.guides.density import latent_values, log_prob_of, trace_at
 from numpyro_symmetry.guides.information import information_at
 from numpyro_symmetry.models import discrete_of, enumerated_log_density, trace_model
 from numpyro_symmetry.symmetry import Symmetry
 
-# draws whose tables are in memory together
-_DRAWS_AT_ONCE = 16
-# draws that one call weighs: so many that calls take no time, so few that hardly any are weighed to fill the last
-_DRAWS_IN_A_CALL = 256
 # every draw is weighed once for each element of the part that is summed apart
 _MAX_APART = math.log(120) + 1e-9
 
@@ -169,7 +165,7 @@ def log_weights(
         keys: Array, draws: dict[str, np.ndarray], is_own: np.ndarray, params: Mapping[str, Any]
     ) -> LogWeights:
         return jax.lax.map(
-            lambda one: weigh(one[0], one[1], one[2], params), (keys, draws, is_own), batch_size=_DRAWS_AT_ONCE
+            lambda one: weigh(one[0], one[1], one[2], params), (keys, draws, is_own), batch_size=DRAWS_AT_ONCE
         )
 
     found, num_weighed, dtypes, step = [], 0, dict[str, Any](), 0
@@ -177,7 +173,7 @@ def log_weights(
         arrays = {site: np.asarray(x, dtypes.get(site)) for site, x in some.items()}
         dtypes = {site: x.dtype for site, x in arrays.items()}
         count = len(next(iter(arrays.values())))
-        step = step or min(_DRAWS_IN_A_CALL, -(-count // _DRAWS_AT_ONCE) * _DRAWS_AT_ONCE)
+        step = step or min(DRAWS_IN_A_CALL, -(-count // DRAWS_AT_ONCE) * DRAWS_AT_ONCE)
         for items in slices(count, 1, step):
             here = {site: x[items] for site, x in arrays.items()}
             index = jnp.arange(num_weighed, num_weighed + step)

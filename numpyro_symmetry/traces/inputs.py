@@ -276,7 +276,7 @@ def _seen_and_kept(which: np.ndarray, values: Any, items: slice) -> tuple[tuple[
 
 
 def _not_finite(values: np.ndarray) -> np.ndarray:
-    return ~np.isfinite(values).reshape(len(values), -1).all(1)
+    return np.asarray(~np.isfinite(values).reshape(len(values), -1).all(1))
 
 
 def _refuse_no_numbers(site: str, values: Any) -> None:

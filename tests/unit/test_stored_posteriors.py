@@ -204,10 +204,10 @@ def test_the_evidence_of_stored_draws_is_that_of_the_same_in_memory(case, chunks
 
 def test_blocks_make_one_gaussian_and_one_set_of_weights(monkeypatch):
     data = dataset(_simplex())
-    options = {"symmetry": Symmetry.mixture("weights", "loc"), "num_draws": 70}
+    options = {"symmetry": Symmetry.mixture("weights", "loc"), "num_draws": 32}
     whole = log_evidence(data, weighted, (DATA,), **options)
     # the proposal's draws still fit a block, or others would be drawn
-    monkeypatch.setattr("numpyro_symmetry.chunks.CHUNK", 280)
+    monkeypatch.setattr("numpyro_symmetry.chunks.CHUNK", 4 * 32)
     cut = log_evidence(data, weighted, (DATA,), **options)
     for one, other in zip(whole[:9], cut[:9], strict=True):
         assert other == pytest.approx(one, rel=1e-4)
