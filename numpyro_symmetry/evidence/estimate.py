@@ -7,17 +7,19 @@ and symmetrized guides, and puts them together.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
 import numpy as np
 from jax import Array
 
+from numpyro_symmetry.assignment.passes import in_turn
 from numpyro_symmetry.containers import model_of
 from numpyro_symmetry.entropy.importance import effective_number, pareto_shape
 from numpyro_symmetry.evidence.bridge import Bound, Estimate, bridge, importance, lower_bound, upper_bound
 from numpyro_symmetry.evidence.doubts import finite, refuse_no_density, warn_if_unreliable, warn_of_contradiction
+from numpyro_symmetry.evidence.draws import blocks_of_draws
 from numpyro_symmetry.evidence.proposal import Proposal, proposal_of_draws, proposal_of_guide
 from numpyro_symmetry.evidence.result import LogEvidence
 from numpyro_symmetry.evidence.weights import LogWeights, averaged_over, log_weights
@@ -230,23 +232,40 @@ def _weigh(
     """Weights of the proposal's own draws, or of its centre; and ``(chain, draw)`` those of draws it has not seen."""
     guide, params, sites, rest = proposal
     _, args, kwargs = model
-    if method == "laplace":
-        own: Mapping[str, Any] = jax.tree.map(lambda x: x[None], _centre(guide, params))
-    else:
-        count = num_draws or max(_FEWEST_OWN_DRAWS, 0 if rest is None else rest.num_draws)
-        own = guide.sample_posterior(key_draw, dict(params), *args, sample_shape=(count,), **kwargs)
-    draws = [own] if rest is None else [own, rest.flat(sites)]
-    both = {site: np.concatenate([np.asarray(part[site]) for part in draws]) for site in sites}
-    num_own = len(own[sites[0]])
-    # a centre is no draw of the Gaussian's
-    is_own = (np.arange(len(both[sites[0]])) < num_own) & (method != "laplace")
-    weights = log_weights(guide, key_weigh, params, both, is_own, args, kwargs, num_permutations=num_permutations)
+    assert guide.model_trace is not None
+    latents = {site: guide.model_trace[site] for site in sites}
+    num_own = 1 if method == "laplace" else num_draws or max(_FEWEST_OWN_DRAWS, 0 if rest is None else rest.num_draws)
+
+    def draws() -> Iterator[tuple[Mapping[str, Any], bool]]:
+        if method == "laplace":
+            # a centre is no draw of the Gaussian's
+            yield {site: x[None] for site, x in _centre(guide, params).items() if site in sites}, False
+        else:
+            for some in _own_draws(proposal, model, blocks_of_draws(num_own, latents), key_draw):
+                yield some, True
+        if rest is not None:
+            for some in in_turn(rest.flat(sites), blocks_of_draws(rest.num_draws, latents)):
+                yield some, False
+
+    weights = log_weights(guide, key_weigh, params, draws(), args, kwargs, num_permutations=num_permutations)
     own_weights = LogWeights(weights.base[:num_own], weights.information[:num_own])
     if rest is None:
         return own_weights, None
     of_rest = np.asarray(weights.total, np.float64)[num_own:]
     refuse_no_density(of_rest)
     return own_weights, of_rest.reshape(rest.leading)
+
+
+def _own_draws(proposal: Proposal, model: Model, blocks: list[slice], rng_key: Array) -> Iterator[dict[str, Array]]:
+    """Draws of the proposal, a block after the other."""
+    guide, params, sites, _ = proposal
+    _, args, kwargs = model
+    for k, items in enumerate(blocks):
+        # those that fit are drawn with the key itself; others with keys that no splitting of it comes near
+        key = jax.random.fold_in(rng_key, 2**32 - k) if k else rng_key
+        shape = (items.stop - items.start,)
+        drawn = guide.sample_posterior(key, dict(params), *args, sample_shape=shape, **kwargs)
+        yield {site: drawn[site] for site in sites}
 
 
 def _estimated(own: LogWeights, of_rest: np.ndarray | None, method: str, log_order: float) -> LogEvidence:
