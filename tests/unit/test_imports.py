@@ -13,6 +13,7 @@ LAYER = {
     "chunks": 0,
     "devices": 0,
     "linalg": 0,
+    "steps": 0,
     "symmetry": 0,
     "entropy": 1,
     "assignment": 1,
