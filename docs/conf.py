@@ -59,6 +59,13 @@ html_theme_options = {
     # every name of the API has a page, of which the API's own page is the list
     "max_navbar_depth": 1,
     "navbar_persistent": [],
+    # a path within the site, so that it works without a network; the theme would look for it among the sources
+    "switcher": {"json_url": "_static/switcher.json", "version_match": "dev" if "dev" in version else version},
+    "check_switcher": False,
+}
+# what the theme has there, and the versions
+html_sidebars = {
+    "**": ["navbar-logo.html", "version-switcher.html", "search-button-field.html", "sbt-sidebar-nav.html"]
 }
 html_static_path = ["static"]
 notfound_urls_prefix = ""
