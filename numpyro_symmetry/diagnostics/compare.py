@@ -1,6 +1,6 @@
 """`compare`: whether two posteriors agree, up to labels.
 
-Reads both sides, makes of all their draws what no label moves, and holds the distance between them against what
+Reads both sides, makes of all their draws what no label moves, and compares the distance between them with what
 exchanges of blocks of draws give. Puts together `sides`, `pooled` and `energies`.
 """
 

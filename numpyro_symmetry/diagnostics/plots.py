@@ -36,7 +36,7 @@ def as_axes(axes: Any, name: str = "ax", figsize: tuple[float, float] | None = N
 
 
 def plot_barrier(barriers: LossBarrier | Mapping[str, LossBarrier], *, ax: Axes | None = None) -> Axes:
-    """Plot losses along paths, with two Monte Carlo standard errors and the chords they are held against.
+    """Plot losses along paths, with two Monte Carlo standard errors and the chords they are compared with.
 
     Parameters
     ----------

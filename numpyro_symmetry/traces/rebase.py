@@ -319,7 +319,7 @@ def _relabelled(trace: Trace, bound: Symmetry, labels: dict[str, str], options: 
     fixed = None if frame is None else frame.point
     wanted = options.null and trace.num_draws > 1
     if wanted:
-        say("relabelling made-up draws")
+        say("the same for made-up draws")
     null = matched_null(seen, found.state, fixed, trace.leading, effort, rng) if wanted else None
     own = family.natural(mean_statistics(family, plain.groups, found.state))
     elements = view.element(to_element(found.state, (trace.num_draws,)), bound, (trace.num_draws,))

@@ -65,7 +65,7 @@ WORK = {
     ),
     "rebase": (
         lambda shown: rebase(draws(), model=POSTERIOR.model, model_args=POSTERIOR.model_args, progress_bar=shown),
-        ["relabelling", *FOUND, "looking for the likeliest labels", "relabelling made-up draws"],
+        ["relabelling", *FOUND, "looking for the likeliest labels", "the same for made-up draws"],
     ),
     "a guide": (
         lambda shown: AutoSymmetrized(AutoConditional(AutoNormal(network)), progress_bar=shown).setup(
