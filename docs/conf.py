@@ -2,6 +2,7 @@
 
 import ast
 import sys
+import tomllib
 from pathlib import Path
 
 from docutils.nodes import Element
@@ -35,6 +36,9 @@ extensions = [
 ]
 myst_enable_extensions = ["dollarmath", "amsmath", "colon_fence"]
 myst_heading_anchors = 3
+# what search engines and previews of links show
+about = tomllib.loads((DOCS.parent / "pyproject.toml").read_text())["project"]["description"]
+myst_html_meta = {"description": about, "property=og:title": project, "property=og:description": about}
 autosummary_generate = True
 numpydoc_show_class_members = False
 numpydoc_xref_param_type = False
