@@ -72,7 +72,8 @@ html_sidebars = {
     "**": ["navbar-logo.html", "version-switcher.html", "search-button-field.html", "sbt-sidebar-nav.html"]
 }
 html_static_path = ["static"]
-notfound_urls_prefix = ""
+# a host answers with one such page whatever the address, so that its links cannot be relative
+notfound_urls_prefix = "/stable/"
 # prompts and what is printed are not copied
 copybutton_prompt_text, copybutton_prompt_is_regexp = r">>> |\.\.\. |\$ ", True
 html_css_files = ["site.css"]
