@@ -1,6 +1,6 @@
 """`compare`: whether two posteriors agree, up to labels.
 
-Reads both sides, makes of all their draws what no label moves, and holds the distance between them against what
+Reads both sides, makes of all their draws what no label moves, and compares the distance between them with what
 exchanges of blocks of draws give. Puts together `sides`, `pooled` and `energies`.
 """
 
@@ -75,8 +75,8 @@ def compare(
     .. math:: \mathcal E = 2\operatorname{E} d(A, B) - \operatorname{E} d(A, A') - \operatorname{E} d(B, B')
 
     for three distances that no label changes: between sorted projections of units, between draws under *one* alignment
-    of all draws of both sides, and between invariants. Their p-values are joined by the least of them, itself held
-    against the least p of the same exchanges. Exchanged are blocks of draws, of equally many effective ones on both
+    of all draws of both sides, and between invariants. Their p-values are joined by the least of them, itself compared
+    with the least p of the same exchanges. Exchanged are blocks of draws, of equally many effective ones on both
     sides, so that the test holds for chains that forget slowly.
 
     Parameters

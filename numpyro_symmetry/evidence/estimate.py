@@ -25,6 +25,7 @@ from numpyro_symmetry.evidence.result import LogEvidence
 from numpyro_symmetry.evidence.weights import LogWeights, averaged_over, log_weights
 from numpyro_symmetry.guides import AutoSymmetrized
 from numpyro_symmetry.models import Model, as_argnum, model_of_log_density, refuse_misfit
+from numpyro_symmetry.steps import say, saying
 from numpyro_symmetry.symmetry import Symmetry, UnsupportedGuideError
 from numpyro_symmetry.symmetry.arguments import (
     as_count,
@@ -57,6 +58,7 @@ def log_evidence(
     num_draws: int | None = None,
     num_permutations: int = 16,
     rng_key: Array | None = None,
+    progress_bar: bool = True,
 ) -> LogEvidence:
     r"""Estimate a model's log evidence, and bound it, with a Gaussian symmetrized over permutations and signs.
 
@@ -112,6 +114,8 @@ def log_evidence(
         for any.
     rng_key
         JAX random key; without one it is a fixed one.
+    progress_bar
+        Whether to show what is being done, if it takes more than two seconds.
 
     Returns
     -------
@@ -177,17 +181,16 @@ def log_evidence(
     key_fit, key_draw, key_weigh = jax.random.split(rng_key, 3)
     guide, params = data if isinstance(data, tuple) and len(data) == 2 and callable(data[0]) else (None, None)
     asked = _asked(data, guide, model, model_args, model_kwargs, argnum)
-    if guide is not None:
-        if method == "bridge":
-            raise ValueError(
-                "method='bridge' needs draws of the posterior; a guide has only its own: use 'importance'."
-            )
-        method = "importance" if method == "auto" else method
-        proposal = proposal_of_guide(guide, params, asked, symmetry, signs, key_fit)
-    else:
-        method = "bridge" if method == "auto" else method
-        proposal = proposal_of_draws(data, asked, symmetry, signs, key_fit, halve=method != "laplace")
-    own, of_rest = _weigh(proposal, asked, method, num_draws, num_permutations, key_draw, key_weigh)
+    if guide is not None and method == "bridge":
+        raise ValueError("method='bridge' needs draws of the posterior; a guide has only its own: use 'importance'.")
+    if method == "auto":
+        method = "bridge" if guide is None else "importance"
+    with saying("estimating the evidence", as_flag(progress_bar, "progress_bar")):
+        if guide is None:
+            proposal = proposal_of_draws(data, asked, symmetry, signs, key_fit, halve=method != "laplace")
+        else:
+            proposal = proposal_of_guide(guide, params, asked, symmetry, signs, key_fit)
+        own, of_rest = _weigh(proposal, asked, method, num_draws, num_permutations, key_draw, key_weigh)
     return _estimated(own, of_rest, method, averaged_over(proposal.guide)[0].log_order())
 
 
@@ -247,6 +250,8 @@ def _weigh(
             for some in in_turn(rest.flat(sites), blocks_of_draws(rest.num_draws, latents)):
                 yield some, False
 
+    total = num_own + (0 if rest is None else rest.num_draws)
+    say(f"weighing {total} draws, the program for which is compiled first")
     weights = log_weights(guide, key_weigh, params, draws(), args, kwargs, num_permutations=num_permutations)
     own_weights = LogWeights(weights.base[:num_own], weights.information[:num_own])
     if rest is None:

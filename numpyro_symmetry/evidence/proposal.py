@@ -130,11 +130,11 @@ def proposal_of_draws(
 
 
 def _symmetrized(base: Any, model: Model, symmetry: Symmetry | None, signs: bool) -> AutoSymmetrized:
-    """With the symmetry that is given, held against the model, or that which is found there, even if there is none."""
+    """With the symmetry that is given, checked against the model, or what is found there, even if there is none."""
     if symmetry is not None:
-        return AutoSymmetrized(base, symmetry, model=model.function, progress_bar=False)
+        return AutoSymmetrized(base, symmetry, model=model.function)
     found = without_parameters(find_symmetry(*model, signs=signs))  # pyright: ignore[reportArgumentType]
-    return AutoSymmetrized(base, found, model=model.function, check=False, progress_bar=False)
+    return AutoSymmetrized(base, found, model=model.function, check=False)
 
 
 def _warn_of_part(guide: AutoSymmetrized) -> None:
