@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from tqdm.auto import tqdm
 
@@ -17,6 +18,8 @@ _UNTOLD = 2.0
 _BEAT = 1.0
 # seconds after which it is said what follows, where no bar of ours will be
 _LONG = 10.0
+
+T = TypeVar("T")
 
 
 class _Speaker(NamedTuple):
@@ -63,6 +66,24 @@ def say(step: str) -> None:
     """Name a step before it begins, for none of them can tell how far it is."""
     if (speaker := _speaker.get()) is not None:
         _show(speaker.bar, f"{speaker.work}: {step}")
+
+
+def through(parts: Iterable[T], count: int) -> Iterator[T]:
+    """The parts of a step in turn, of which it is told how many are done and about how long the others take."""
+    speaker = _speaker.get()
+    if speaker is None or speaker.bar.disable:
+        yield from parts
+        return
+    step, start = speaker.bar.desc, time.monotonic()
+    try:
+        for done, part in enumerate(parts):
+            # the first compiles, or waits for what others find at hand: one part foretells nothing
+            if done > 1:
+                left = (time.monotonic() - start) * (count - done) / done
+                _show(speaker.bar, f"{step}, {done / count:.0%} of this pass, about {tqdm.format_interval(left)} left")
+            yield part
+    finally:
+        speaker.bar.set_description_str(step, refresh=False)
 
 
 def _show(bar: tqdm, words: str) -> None:

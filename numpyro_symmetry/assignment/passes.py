@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from numpyro_symmetry.chunks import CHUNK, slices
+from numpyro_symmetry.steps import through
 from numpyro_symmetry.symmetry import PlainView, SymmetryError
 from numpyro_symmetry.symmetry.errors import need
 
@@ -273,27 +274,35 @@ def passed(subject: Any, blocks: Sequence[slice], work: Work) -> tuple[list[Any]
     kept, total
         For every block, and over all of them.
     """
-    stored = over(subject)
     kept: list[Any] = []
     total = None
+    windows = _windows(blocks)
+    for here, part in through(_worked_on(subject, windows, work), len(windows)):
+        kept, total = kept + here, _added(total, part)
+    return kept, total
+
+
+def _worked_on(subject: Any, windows: Sequence[Sequence[slice]], work: Work) -> Iterator[tuple[list[Any], Any]]:
+    """What is kept and what is summed of every window."""
+    stored = over(subject)
     if stored is None:
-        for window in _windows(blocks):
-            here, part = _of_window(work, subject, window)
-            kept, total = kept + here, _added(total, part)
-        return kept, total
+        yield from (_of_window(work, subject, window) for window in windows)
+        return
     from dask.delayed import delayed
 
     # the same for every window, and so sent once
     shared = delayed(partial(_of_stored, work, stored.make, stored.source._replace(arrays={})))
     run = delayed(operator.call)
-    tasks = [run(shared, stored.source.parts(_whole(window)), window) for window in _windows(blocks)]
-    for here, part in _a_few_at_a_time(tasks, stored.source):
-        kept, total = kept + here, _added(total, part)
-    return kept, total
+    tasks = [run(shared, stored.source.parts(_whole(window)), window) for window in windows]
+    yield from _a_few_at_a_time(tasks, stored.source)
 
 
 def in_turn(draws: Arrays, blocks: Sequence[slice]) -> Iterator[Arrays]:
     """Blocks of draws by name, in order, for work that this process does; of what is stored some are read ahead."""
+    yield from through(_read_in_turn(draws, blocks), len(blocks))
+
+
+def _read_in_turn(draws: Arrays, blocks: Sequence[slice]) -> Iterator[Arrays]:
     source = next((x.source for x in draws.values() if isinstance(x, Stored)), None)
     if source is None:
         yield from ({name: x[items] for name, x in draws.items()} for items in blocks)

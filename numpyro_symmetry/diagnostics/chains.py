@@ -22,6 +22,7 @@ from scipy import stats
 from numpyro_symmetry.assignment.entries import by_last_axis
 from numpyro_symmetry.assignment.passes import computed, is_stored
 from numpyro_symmetry.chunks import BLOCK, slices
+from numpyro_symmetry.steps import through
 from numpyro_symmetry.traces.mixing import autocorrelation_time, autocovariance, integrated
 
 # chunks of entries of stored draws that are read at once
@@ -100,12 +101,12 @@ def _each(of: Callable[[np.ndarray], Any], values: Any) -> list[Any]:
     num_chains, num_draws, size = values.shape
     some = list(slices(size, num_chains * num_draws))
     if not is_stored(values):
-        return [of(values[..., items]) for items in some]
+        return [of(values[..., items]) for items in through(some, len(some))]
     from dask.delayed import delayed
 
     run, parts = delayed(of), []
     with by_last_axis(values, some[min(_AT_ONCE, len(some)) - 1].stop) as cut:
-        for k in range(0, len(some), _AT_ONCE):
+        for k in through(range(0, len(some), _AT_ONCE), -(-len(some) // _AT_ONCE)):
             # every entry is in every chunk: what is asked for at once is held, copied for the rest to be forgotten, and
             # before it is asked for, or each of those who ask would read it
             first, last = some[k], some[min(k + _AT_ONCE, len(some)) - 1]

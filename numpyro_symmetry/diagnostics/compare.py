@@ -22,6 +22,7 @@ from numpyro_symmetry.diagnostics.comparison import Comparison, Comparisons, Dra
 from numpyro_symmetry.diagnostics.pooled import SORTED, by_distance, contributions, pooled_draws, watched
 from numpyro_symmetry.diagnostics.sides import Asked, Posterior, in_common, posterior_of
 from numpyro_symmetry.matching.sides import as_symmetry
+from numpyro_symmetry.steps import say, saying
 from numpyro_symmetry.symmetry import Symmetry
 from numpyro_symmetry.symmetry.arguments import (
     as_count,
@@ -69,6 +70,7 @@ def compare(
     model_kwargs: Mapping[str, Any] | None = None,
     num_leading_dims: int | None = None,
     rng_key: Array | None = None,
+    progress_bar: bool = True,
 ) -> Comparison:
     r"""Say whether two posteriors agree, up to labels.
 
@@ -110,6 +112,8 @@ def compare(
         For dicts, as for `rebase`.
     rng_key
         JAX random key of a guide's draws and of exchanges; a fixed one by default.
+    progress_bar
+        Whether to show a bar that says what is done; where it is quick there is none.
 
     Returns
     -------
@@ -170,8 +174,9 @@ def compare(
     named = as_names(names, "names", example="('NUTS', 'guide')")
     if len(set(named)) != 2 or len(named) != 2:
         raise ValueError(f"names must be two different names, such as ('NUTS', 'guide'); got {names}.")
-    posteriors = _posteriors(dict(zip(named, (a, b), strict=True)), symmetry, options)
-    return next(_compared_in_turn([posteriors], options))
+    with saying("comparing", as_flag(progress_bar, "progress_bar")):
+        posteriors = _posteriors(dict(zip(named, (a, b), strict=True)), symmetry, options)
+        return next(_compared_in_turn([posteriors], options))
 
 
 def compare_pairs(
@@ -279,6 +284,7 @@ def _compared_in_turn(pairs: Iterable[Sequence[Posterior]], options: _Options) -
         compared, left_out = in_common(a, b)
         for side in (a, b):
             if (side.name, compared) not in read:
+                say(f"reading the draws of {side.name}")
                 read[side.name, compared] = side.only(compared)
         yield _compared(_Pair((a, b), (read[a.name, compared], read[b.name, compared]), left_out), options)
 
@@ -286,6 +292,7 @@ def _compared_in_turn(pairs: Iterable[Sequence[Posterior]], options: _Options) -
 def _compared(pair: _Pair, options: _Options) -> Comparison:
     (a, b), sides, left_out = pair
     pooled = {site: np.concatenate([side.values[site] for side in sides]) for site in sides[0].values}
+    say("making what no label changes")
     draws = pooled_draws(pooled, a.symmetry)
     own = (slice(sides[0].num_draws), slice(sides[0].num_draws, None))
     slow = watched(draws)
@@ -329,6 +336,7 @@ def _compared(pair: _Pair, options: _Options) -> Comparison:
     sizes = (blocks[1].number, num_first) if is_last else (num_first, blocks[1].number)
     first = energies.exchanges(rng, *sizes, options.num_exchanges)
     first = ~np.roll(first, num_first, axis=1) if is_last else first
+    say("measuring distances and exchanging blocks")
     points, aligned = by_distance(draws.at(both.draws))
     between = {name: energies.distances(x, both.starts) for name, x in points.items()}
     each = {name: energies.energies(distance, first) for name, distance in between.items()}

@@ -18,7 +18,9 @@ from numpyro_symmetry.diagnostics.chains import Chains, chains_of, longest_run, 
 from numpyro_symmetry.diagnostics.inputs import invariants_of, pair_of, same_draws, transpositions
 from numpyro_symmetry.diagnostics.invariants import each_invariant, has_both_signs
 from numpyro_symmetry.diagnostics.reading import facts, headline, is_alarm, warnings_of
+from numpyro_symmetry.steps import say, saying
 from numpyro_symmetry.symmetry import SymmetryError
+from numpyro_symmetry.symmetry.arguments import as_flag
 from numpyro_symmetry.symmetry.hard import from_element
 from numpyro_symmetry.symmetry.shown import as_html
 from numpyro_symmetry.traces import Null, Rebased
@@ -143,6 +145,7 @@ def report(
     invariants: Mapping[str, ArrayLike] | None = None,
     *,
     num_leading_dims: int | None = None,
+    progress_bar: bool = True,
 ) -> Report:
     """R-hat and effective sample sizes raw, relabelled and of invariants, with the null and what all that means.
 
@@ -161,6 +164,8 @@ def report(
         always among them.
     num_leading_dims
         Known from ``out``; may be given, and must agree.
+    progress_bar
+        Whether to show a bar that says what is read and about how long that takes yet; where it is quick there is none.
 
     Returns
     -------
@@ -197,11 +202,18 @@ def report(
     if num_leading_dims is not None and num_leading_dims != len(leading):
         raise SymmetryError(f"num_leading_dims={num_leading_dims}, but rebase saw leading dimensions {leading}.")
     given = invariants_of(invariants, leading)
+    with saying("reporting", as_flag(progress_bar, "progress_bar")):
+        return _reported(raw, out, given)
+
+
+def _reported(raw: Any, out: Rebased, given: Mapping[str, np.ndarray]) -> Report:
+    leading = out.objective.shape
     before, after = same_draws(raw, out)
     # draws without chains are one chain
     shape = (int(np.prod(leading[:-1], dtype=int)), leading[-1])
     rows = () if before.are_members else _rows(before, after, out, given, shape)
     flat = after.flat(list(out.symmetry.axes))
+    say("looking whether chains move")
     stays = longest_run(_stays(flat, shape))
     found = Report(
         rows=rows,
@@ -261,13 +273,16 @@ def _rows(
 ) -> tuple[Row, ...]:
     found: list[tuple[str, Chains, tuple[float, float], bool]] = []
     for site in out.symmetry.axes:
+        say(f"R-hat and effective sizes of {site}, raw and relabelled")
         raw, relabelled = (_entries(trace.values[site], shape) for trace in (before, after))
         found.append((site, chains_of(relabelled), r_hat_and_size(raw), False))
     whole: dict[str, Any] = {} if before.log_density is None else {"log density": before.log_density}
     whole |= {f"log likelihood of {name}": value.data for name, value in before.log_likelihood.items()}
     own = itertools.chain(whole.items(), _own_invariants(before, out))
     parts: dict[str, list[Chains]] = {}
+    say("making what no label changes")
     for name, values in itertools.chain((pair for pair in own if pair[0] not in given), given.items()):
+        say(f"R-hat and effective sizes of {name}")
         parts.setdefault(name, []).append(chains_of(_entries(values, shape)))
     for name, some in parts.items():
         chains = worst(some, shape[0])

@@ -322,6 +322,8 @@ DISCOVERY = [
     Bad("find, bar a word", lambda w: ns.find_symmetry(mixture, (w.y,), progress_bar="no"), TypeError, BAR),
     Bad("check, bar", lambda w: ns.check_symmetry(mixture, w.symmetry, (w.y,), progress_bar="no"), TypeError, BAR),
     Bad("rebase, bar a word", lambda w: ns.rebase(w.draws, w.symmetry, progress_bar="no"), TypeError, BAR),
+    Bad("report, bar", lambda w: ns.report(w.draws, w.out, progress_bar="no"), TypeError, BAR),
+    Bad("compare, bar", lambda w: ns.compare(w.draws, w.draws, w.symmetry, progress_bar="no"), TypeError, BAR),
     Bad("evidence, bar", lambda w: ns.log_evidence(w.draws, mixture, (w.y,), progress_bar="no"), TypeError, BAR),
     Bad("units, bar a word", lambda w: ns.AutoUnitNormal(mixture, progress_bar="no"), TypeError, BAR),
     Bad(

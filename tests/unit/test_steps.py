@@ -10,7 +10,7 @@ import numpyro.distributions as dist
 import pytest
 from numpyro.infer.autoguide import AutoNormal
 
-from numpyro_symmetry import AutoConditional, AutoSymmetrized, Symmetry, find_symmetry, steps, testing
+from numpyro_symmetry import AutoConditional, AutoSymmetrized, Symmetry, compare, find_symmetry, report, steps, testing
 from numpyro_symmetry.discovery import check_symmetry
 from numpyro_symmetry.evidence import log_evidence
 from numpyro_symmetry.guides import AutoUnitNormal
@@ -39,6 +39,8 @@ def told(text):
     )
 
 
+CHAINS = {"units": draws()["units"].reshape(2, 25, 3, 2)}
+REBASED = rebase(CHAINS, UNITS, null=False)
 FOUND = ["reading the model", "following its axes", "evaluating it about the prior", "verifying the symmetry"]
 WORK = {
     "find": (
@@ -66,6 +68,14 @@ WORK = {
     "rebase": (
         lambda shown: rebase(draws(), model=POSTERIOR.model, model_args=POSTERIOR.model_args, progress_bar=shown),
         ["relabelling", *FOUND, "looking for the likeliest labels", "the same for made-up draws"],
+    ),
+    "report": (
+        lambda shown: report(CHAINS, REBASED, progress_bar=shown),
+        ["reporting", "R-hat and effective sizes of units, raw", "R-hat and effective sizes of Σ units", "chains move"],
+    ),
+    "compare": (
+        lambda shown: compare(CHAINS, CHAINS, UNITS, progress_bar=shown),
+        ["comparing", "reading the draws of a", "reading the draws of b", "what no label changes", "exchanging blocks"],
     ),
     "a guide": (
         lambda shown: AutoSymmetrized(AutoConditional(AutoNormal(network)), progress_bar=shown).setup(
@@ -124,6 +134,31 @@ def test_the_outermost_speaks_for_all_and_after_long_work_says_what_follows(monk
     with steps.saying("the whole", False, after="what follows"), steps.saying("a part", True):
         steps.say("another")
     assert capsys.readouterr().err == ""
+
+
+def test_parts_of_a_step_tell_how_long_the_others_take(monkeypatch, capsys):
+    monkeypatch.setattr(steps, "_UNTOLD", 0.0)
+    with steps.saying("working", True):
+        steps.say("on parts")
+        assert [part for part in steps.through("abcd", 4) if not time.sleep(0.02)] == list("abcd")
+        steps.say("on another")
+    said = told(capsys.readouterr().err)
+    assert said[1:] == [
+        "working: on parts",
+        "working: on parts, 50% of this pass, about 00:00 left",
+        "working: on parts, 75% of this pass, about 00:00 left",
+        "working: on another",
+    ]
+    # the time of parts is foretold from those that are done
+    clock = iter([0.0, 100.0, 200.0])
+    monkeypatch.setattr(steps.time, "monotonic", lambda: next(clock))
+    with steps.saying("working", True):
+        list(steps.through("abcd", 4))
+    assert "50% of this pass, about 01:40 left" in capsys.readouterr().err
+
+
+def test_parts_are_all_there_without_a_bar():
+    assert list(steps.through(iter("abc"), 3)) == list("abc")
 
 
 def test_an_error_ends_the_bar(monkeypatch, capsys):
