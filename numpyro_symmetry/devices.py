@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -92,6 +93,13 @@ def each_at_its_own(function: Callable[..., Any], sharding: NamedSharding | None
     return mapped
 
 
+def laid_over(tree: Any, sharding: NamedSharding | None) -> Any:
+    """Arrays that every process has whole, laid over devices, of other processes as well."""
+    if sharding is None:
+        return tree
+    return jax.tree.map(lambda value: _of_numbers(partial(jax.device_put, device=sharding), value), tree)
+
+
 def gathered(tree: Any) -> Any:
     """Arrays that lie over several devices as arrays of NumPy, of other processes as well; all else as it is.
 
@@ -100,14 +108,35 @@ def gathered(tree: Any) -> Any:
     return tree if isinstance(jnp.zeros(()), Tracer) else jax.tree.map(_gathered, tree)
 
 
+def within_reach(tree: Any) -> Any:
+    """Arrays of which other processes hold parts as arrays of NumPy, for no program can hold those as constants.
+
+    All else stays where it is, and everything does while something is being traced.
+    """
+    return jax.tree.map(lambda value: value if _is_addressable(value) else gathered(value), tree)
+
+
 def _gathered(value: Any) -> Any:
     if not isinstance(value, Array) or isinstance(value, Tracer) or len(value.sharding.device_set) == 1:
         return value
-    if jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
-        return jax.random.wrap_key_data(_gathered(jax.random.key_data(value)), impl=jax.random.key_impl(value))
+    return _of_numbers(_in_one_piece, value)
+
+
+def _is_addressable(value: Any) -> bool:
+    return not isinstance(value, Array) or isinstance(value, Tracer) or value.is_fully_addressable
+
+
+def _in_one_piece(value: Array) -> np.ndarray:
     if value.is_fully_addressable or value.is_fully_replicated:
         return np.asarray(value)
     return np.asarray(multihost_utils.process_allgather(value, tiled=True))
+
+
+def _of_numbers(function: Callable[[Array], Any], value: Any) -> Any:
+    """A function of arrays of numbers; of random keys by their bits, for JAX moves no keys between processes."""
+    if not jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
+        return function(value)
+    return jax.random.wrap_key_data(function(jax.random.key_data(value)), impl=jax.random.key_impl(value))
 
 
 def _axes(sharding: NamedSharding) -> tuple[str, ...]:

@@ -209,7 +209,7 @@ class AutoConditional(AutoGuide):
         """
         remedy = "New inputs go to the call of Predictive: Predictive(model, guide=guide.given(x, y), ...)(key, x_new)."
         self._refuse_other_data("given", args, kwargs, remedy)
-        return Given(self, args, kwargs)
+        return Given.of(self, args, kwargs)
 
     def sample_posterior(
         self, rng_key: Array, params: dict[str, Any], *args: Any, sample_shape: tuple[int, ...] = (), **kwargs: Any
@@ -243,8 +243,8 @@ class AutoConditional(AutoGuide):
         self._refuse_other_data("sample_posterior", args, kwargs, remedy)
         refuse_wrong_parameters(self._parameter_sites(args, kwargs), None, params, model_too=False)
         number = math.prod(sample_shape)
-        predictive = Predictive(self, params=params, num_samples=max(1, number), parallel=False)
-        flat = predictive(rng_key, *args, **kwargs)
+        given = Given.of(self, args, kwargs)
+        flat = Predictive(given, params=params, num_samples=max(1, number), parallel=False)(rng_key)
         return {name: value[:number].reshape(sample_shape + value.shape[1:]) for name, value in flat.items()}
 
     def median(self, params: dict[str, Any]) -> dict[str, Array]:

@@ -292,8 +292,8 @@ class AutoSymmetrized(AutoGuide):
         if isinstance(self.base, AutoGuide):
             draws = self.base.sample_posterior(rng_key, params, *args, sample_shape=sample_shape, **kwargs)
         else:
-            predictive = Predictive(self.base, params=params, num_samples=math.prod(sample_shape))
-            flat = predictive(rng_key, *args, **kwargs)
+            base = Given.of(self.base, args, kwargs)
+            flat = Predictive(base, params=params, num_samples=math.prod(sample_shape))(rng_key)
             draws = {name: value.reshape(sample_shape + value.shape[1:]) for name, value in flat.items()}
             if symmetrize:  # what the guide computed from the labels it drew would not move along with them
                 drawn = self._trace_of_base(rng_key, args, kwargs)
@@ -328,7 +328,7 @@ class AutoSymmetrized(AutoGuide):
         """
         if hasattr(self.base, "given"):  # it knows the data that it was trained on
             self.base.given(*args, **kwargs)
-        return Given(self, args, kwargs)
+        return Given.of(self, args, kwargs)
 
     def median(self, params: dict[str, Any]) -> dict[str, Array]:
         """Medians of the base guide: of one labelled component, because those of :math:`q^G` are blind to labels."""

@@ -16,7 +16,7 @@ from jax import Array
 from jax.sharding import NamedSharding
 from tqdm.auto import tqdm
 
-from numpyro_symmetry.devices import each_at_its_own, gathered, num_parts
+from numpyro_symmetry.devices import each_at_its_own, gathered, laid_over, num_parts
 from numpyro_symmetry.symmetry.arguments import refuse_masked
 
 # after so many on each device the bar moves on
@@ -185,7 +185,7 @@ def _in_batches(
     parts = []
     with tqdm(total=n, disable=not progress_bar, desc="compiling", leave=False) as bar:
         for start in range(0, n, size):
-            here = jax.device_put(padded[start : start + size], spread.sharding)
+            here = laid_over(padded[start : start + size], spread.sharding)
             parts.append(jax.tree.map(np.asarray, gathered(run(here, given, arrays))))
             bar.set_description("draws", refresh=False)
             bar.update(min(size, n - start))

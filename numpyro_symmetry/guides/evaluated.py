@@ -13,7 +13,7 @@ from jax import Array
 from jax.sharding import NamedSharding
 
 from numpyro_symmetry.chunks import at_once
-from numpyro_symmetry.devices import as_sharding
+from numpyro_symmetry.devices import as_sharding, within_reach
 from numpyro_symmetry.entropy import size_of_tables
 from numpyro_symmetry.guides import requirements
 from numpyro_symmetry.guides.bounds import ElboBounds, Particles, summarise
@@ -108,7 +108,7 @@ def elbo_bounds(
         progress_bar=progress_bar,
     )
     particles, target = Particles(*found), guide._compiled.function
-    target.refuse_infinite(particles, keys, params, args, kwargs)
+    target.refuse_infinite(particles, keys, params, *within_reach((args, kwargs)))
     return summarise(particles, guide.layout.symmetry.log_order(), is_whole=target.is_whole)
 
 

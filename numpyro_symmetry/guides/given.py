@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from numpyro_symmetry.devices import within_reach
 from numpyro_symmetry.symmetry.shown import as_html
 
 
@@ -30,6 +31,11 @@ class Given:
     guide: Callable
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, guide: Callable, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Given:
+        """Bind a guide to data as they are, or as one piece where other processes hold parts of them."""
+        return cls(guide, *within_reach((args, kwargs)))
 
     def __repr__(self) -> str:
         """The guide, and how many arguments it is bound to."""

@@ -49,9 +49,9 @@ class Outputs:
     sites: Sites
 
     def data(self, way: Way, precision: Precision) -> Data:
-        """The other arrays, and as settings the values about which parameters are tried."""
+        """The other arrays."""
         leaves = jax.tree.leaves((self.args, self.kwargs))
-        return Data({k: leaves[k] for k in way.positions}, self.sites.settings, {})
+        return Data({k: leaves[k] for k in way.positions}, {}, {})
 
     def log_probs(self, values: Mapping[str, Any], data: Data) -> dict[str, Array]:
         """Every output as real numbers."""
@@ -61,25 +61,38 @@ class Outputs:
         with _WithoutSites():
             return outputs_of(self.function(*args, **kwargs))
 
-    def inside(self, values: Mapping[str, Array], data: Data) -> dict[str, Array]:
-        """Whether what is positive is so."""
-        return {name: jnp.all(values[name] >= 0) for name in self.sites.constrained}
+    def compiled_place(self, noise: Mapping[str, Any], own: Data, precision: Precision) -> tuple[Callable, Any]:
+        """From noise and data to values about the parameters', and values like those.
 
-    def place(self, noise: Mapping[str, Array], data: Data) -> dict[str, Array]:
-        """Values about those of the parameters; whole numbers stay what they are."""
+        NumPy has done a line of arithmetic for each array before XLA has compiled the first.
+        """
 
-        def one(name: str, own: Array) -> Array:
-            if not jnp.issubdtype(own.dtype, jnp.inexact):
-                return own
-            z = noise[name].reshape(own.shape)
-            own = own.astype(jnp.result_type(z, own)) if jnp.iscomplexobj(own) else own.astype(z.dtype)
-            if name in self.sites.constrained:
-                # about one where it is zero
-                return jnp.where(own > 0, own, 1.0) * jnp.exp(_SPREAD * z)
-            size = jnp.sqrt(jnp.mean(jnp.abs(own) ** 2))
-            return own + jnp.where(size > 0, _SPREAD * size, _SPREAD_OF_ZERO) * z
+        def place(noise: Mapping[str, np.ndarray], data: Data) -> dict[str, np.ndarray]:
+            positive = self.sites.constrained
+            return {n: _about(np.asarray(x), noise[n], n in positive) for n, x in self.sites.settings.items()}
 
-        return {name: one(name, jnp.asarray(own)) for name, own in data.settings.items()}
+        return place, place({name: np.zeros(x.shape, x.dtype) for name, x in noise.items()}, own)
+
+    def compiled_inside(self, values: Any, own: Data, precision: Precision, count: int) -> Callable:
+        """Of many values, whether what is positive is so."""
+        return lambda values, data: {
+            name: (values[name] >= 0).reshape(len(values[name]), -1).all(1) for name in self.sites.constrained
+        }
+
+
+def _about(own: np.ndarray, noise: np.ndarray, is_positive: bool) -> np.ndarray:
+    """A value about that of a parameter; whole numbers stay what they are."""
+    if not jnp.issubdtype(own.dtype, jnp.inexact):
+        return own
+    z = noise.reshape(own.shape)
+    own = own.astype(np.result_type(z, own) if np.iscomplexobj(own) else z.dtype)
+    # what overflows is infinite, as it is for JAX, and no point to try anything at
+    with np.errstate(all="ignore"):
+        if is_positive:
+            # about one where it is zero
+            return np.where(own > 0, own, 1.0) * np.exp(_SPREAD * z)
+        size = np.sqrt(np.mean(np.abs(own) ** 2)) if own.size else 0.0
+        return own + (_SPREAD * size if size > 0 else _SPREAD_OF_ZERO) * z
 
 
 class _WithoutSites(Messenger):

@@ -27,7 +27,7 @@ from numpyro_symmetry.models.data import is_array, observing
 from numpyro_symmetry.models.enumeration import enumerated, num_plates_of, refuse_without_funsor
 from numpyro_symmetry.models.parameters import leaves_of, leaves_of_parameters, with_leaves
 from numpyro_symmetry.models.placing import substitute_points
-from numpyro_symmetry.models.programs import Precision, compiled, traced
+from numpyro_symmetry.models.programs import Precision, compiled, compiled_for_many, traced
 from numpyro_symmetry.models.sites import (
     Trace,
     is_improper,
@@ -216,6 +216,17 @@ class LogJoint:
         leaves = {name: leaf for name, leaf in leaves_of(data.settings).items() if name in self.sites.leaves}
         moved = {name: jnp.asarray(leaf) + noise[name].reshape(leaf.shape) for name, leaf in leaves.items()}
         return {name: jnp.asarray(drawn[name]["value"]) for name in self.sites.shapes if name not in moved} | moved
+
+    def compiled_place(self, noise: Mapping[str, Any], own: Data, precision: Precision) -> tuple[Callable, Any]:
+        """From noise and data to latent values, compiled, and the shapes of those."""
+        program = traced(self.place, noise, own, precision=precision)
+        return compiled(program), program.outputs
+
+    def compiled_inside(self, values: Any, own: Data, precision: Precision, count: int) -> Callable:
+        """Of many values, whether that at each constrained site lies in its support, compiled."""
+        if not self.sites.constrained:
+            return lambda values, data: {}
+        return compiled_for_many(traced(self.inside, values, own, precision=precision), count)
 
     def _run(self, precision: Precision) -> dict[str, Any]:
         """What a run of the model tells, compiled, so that nothing else is computed."""

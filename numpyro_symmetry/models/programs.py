@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core
 
+from numpyro_symmetry.models import convolutions
 from numpyro_symmetry.models.compat import called
 from numpyro_symmetry.models.widened import evaluated, narrow_type, wide_type
 
@@ -264,7 +265,7 @@ def _evaluated(program: Program, consts: Sequence[Any], flat: Sequence[Any]) -> 
     body = program.body.replace(
         eqns=[equation for equation in program.body.eqns if equation.effects or live & {*equation.outvars}]
     )
-    return jax.core.eval_jaxpr(body, consts, *flat)  # pyright: ignore[reportAttributeAccessIssue]
+    return convolutions.evaluated(body, consts, flat)
 
 
 def _executable(program: Program, how: tuple[Any, ...], function: Callable, shapes: tuple[Any, ...]) -> Callable:

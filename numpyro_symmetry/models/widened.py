@@ -15,7 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core
 
-from numpyro_symmetry.models.compat import bind_params, called
+from numpyro_symmetry.models.compat import called
+from numpyro_symmetry.models.convolutions import applied
 
 # what looks at the bits of numbers, or leaves JAX, gets numbers as they were
 _BY_BITS = ("bitcast_convert_type", "pure_callback", "io_callback", "debug_callback", "ffi_call", "nextafter")
@@ -52,9 +53,7 @@ def _step(equation: Any, operands: list[Any]) -> list[Any]:
         ]
     else:
         params = {name: _param(value) for name, value in params.items()}
-    subfuns, params = bind_params(primitive, params)
-    results = primitive.bind(*subfuns, *operands, **params)
-    return list(map(_wide, results if primitive.multiple_results else [results]))
+    return list(map(_wide, applied(primitive, operands, params)))
 
 
 def _param(value: Any) -> Any:

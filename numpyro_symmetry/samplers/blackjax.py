@@ -21,7 +21,7 @@ from numpyro.infer.util import constrain_fn
 from tqdm.auto import tqdm
 
 from numpyro_symmetry.containers.posterior import check_dims, posterior_container
-from numpyro_symmetry.devices import as_sharding, each_at_its_own, gathered, over_local_devices
+from numpyro_symmetry.devices import as_sharding, each_at_its_own, gathered, laid_over, over_local_devices
 from numpyro_symmetry.models import Model, latent_of, trace_model
 from numpyro_symmetry.samplers.starts import refuse_what_has_no_gradient, starts_of
 from numpyro_symmetry.symmetry.arguments import (
@@ -293,7 +293,7 @@ def _run(
         return jax.lax.scan(kept, state, jax.random.split(key, count))
 
     num_chains = len(jax.tree.leaves(positions)[0])
-    keys, positions = jax.device_put((jax.random.split(key_warm, num_chains), positions), sharding)
+    keys, positions = laid_over((jax.random.split(key_warm, num_chains), positions), sharding)
     warm = _compiled(jax.vmap(sampler.warm), sharding, keys, positions)
     bar.set_description("warming up")
     states, parameters = jax.block_until_ready(warm(keys, positions))
@@ -301,7 +301,7 @@ def _run(
     # every block of one length, so that it compiles once; what is too much is cut off
     size = min(-(-num_samples // _UPDATES), _MOST_A_BLOCK)
     blocks = jax.random.split(key_sample, -(-num_samples // size))
-    of_chains = [jax.device_put(jax.random.split(key, num_chains), sharding) for key in blocks]
+    of_chains = [laid_over(jax.random.split(key, num_chains), sharding) for key in blocks]
     advance = _compiled(jax.vmap(lambda k, s, p: one(k, s, p, size)), sharding, of_chains[0], states, parameters)
     # so that the rate is that of sampling alone
     bar.reset()

@@ -18,6 +18,7 @@ import numpy as np
 from jax import Array
 from jax.core import Tracer
 
+from numpyro_symmetry.devices import within_reach
 from numpyro_symmetry.symmetry.errors import SymmetryError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -109,7 +110,7 @@ def as_names(value: Any, name: str, *, example: str) -> tuple[str, ...]:
 
 
 def as_model_arguments(args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """A model's positional and keyword arguments.
+    """A model's positional and keyword arguments, those of other processes too.
 
     Raises
     ------
@@ -121,7 +122,7 @@ def as_model_arguments(args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dict[st
         raise TypeError(f"model_args must be a tuple of the model's arguments, not {what}: write (y,).")
     if not (kwargs is None or isinstance(kwargs, Mapping)):
         raise TypeError(f"model_kwargs must be a mapping from names to the model's arguments; got {_short(kwargs)}.")
-    return tuple(args), dict(kwargs or {})
+    return within_reach((tuple(args), dict(kwargs or {})))
 
 
 def as_shape(value: Any, name: str = "shape") -> tuple[int, ...]:

@@ -1,6 +1,6 @@
-"""Seconds and memory of `find_symmetry` on networks, cold: each in a process of its own, imports not counted.
+"""Seconds and memory of `find_symmetry`, cold: each case in a process of its own, imports not counted.
 
-    python -m tests.benchmarks.finding_time [mlp resnet20 transformer]
+    python -m tests.benchmarks.finding_time [mlp resnet20 transformer hmm groups]
 
 Prints wall seconds, CPU seconds and the most memory that the process held, and the load of the machine.
 """
@@ -13,13 +13,19 @@ import resource
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from functools import partial
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
+from jax import Array
 
 from numpyro_symmetry import find_symmetry
+from tests.gallery import CASES
 
 
 class MLP(nn.Module):
@@ -61,20 +67,61 @@ class Transformer(nn.Module):
         return nn.Dense(10)(nn.LayerNorm()(stream).mean(1))
 
 
-NETWORKS = {"mlp": (MLP, (8, 784)), "resnet20": (ResNet20, (2, 32, 32, 3)), "transformer": (Transformer, (2, 12, 16))}
+class Case(NamedTuple):
+    """What is searched, and which of its arguments holds parameters, if it is a function."""
+
+    model: Callable
+    args: tuple[Any, ...]
+    argnum: int | None = None
 
 
-def measure(name: str) -> None:
-    """One network, in this process."""
-    net, shape = NETWORKS[name][0](), NETWORKS[name][1]
+def network(net: nn.Module, shape: tuple[int, ...]) -> Case:
+    """A network with parameters of random numbers, variances positive."""
     x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
     params = jax.eval_shape(net.init, jax.random.key(0), x)
     rng = np.random.default_rng(1)
     params = jax.tree.map(lambda s: (0.1 * rng.normal(size=s.shape)).astype(s.dtype), params)
     params = jax.tree_util.tree_map_with_path(lambda path, w: abs(w) + 1 if "var" in str(path) else w, params)
+    return Case(net.apply, (params, x), 0)
+
+
+def many_groups() -> Case:
+    """A residual network of 200 hidden layers of four tanh units each: a group for each, beside the stream's."""
+
+    def model(x: Array, y: Array) -> None:
+        stream = x @ numpyro.sample("read", dist.Normal(0, 1).expand([3, 5]).to_event(2))
+        for k in range(200):
+            up = numpyro.sample(f"up_{k}", dist.Normal(0, 0.1).expand([5, 4]).to_event(2))
+            down = numpyro.sample(f"down_{k}", dist.Normal(0, 0.1).expand([4, 5]).to_event(2))
+            stream = stream + jax.nn.tanh(stream @ up) @ down
+        out = numpyro.sample("out", dist.Normal(0, 1).expand([5]).to_event(1))
+        numpyro.sample("y", dist.Normal(stream @ out, 0.1).to_event(1), obs=y)
+
+    rng = np.random.default_rng(0)
+    return Case(model, (rng.normal(size=(8, 3)).astype(np.float32), rng.normal(size=8).astype(np.float32)))
+
+
+def hidden_markov() -> Case:
+    """Three states, the forward algorithm in a scan: of the gallery."""
+    case = next(case for case in CASES if case.name == "hmm-forward-scan")
+    return Case(case.model, case.args)
+
+
+MADE: dict[str, Callable[[], Case]] = {
+    "mlp": lambda: network(MLP(), (8, 784)),
+    "resnet20": lambda: network(ResNet20(), (2, 32, 32, 3)),
+    "transformer": lambda: network(Transformer(), (2, 12, 16)),
+    "hmm": hidden_markov,
+    "groups": many_groups,
+}
+
+
+def measure(name: str) -> None:
+    """One case, in this process."""
+    case = MADE[name]()
     jax.block_until_ready(jax.numpy.ones(2) + 1)
     wall, cpu, before = time.perf_counter(), time.process_time(), _peak()
-    found = find_symmetry(net.apply, (params, x), argnum=0)
+    found = find_symmetry(case.model, case.args, argnum=case.argnum)
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     print(
         f"{name}: {len(found.groups)} groups, {wall:.2f} s, {cpu:.2f} s of CPU, peak {_peak():.0f} MB (before "
@@ -88,7 +135,7 @@ def _peak() -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", default=list(NETWORKS))
+    parser.add_argument("names", nargs="*", default=list(MADE))
     parser.add_argument("--here", action="store_true", help="in this process")
     asked = parser.parse_args()
     for name in asked.names:

@@ -10,8 +10,9 @@ import pytest
 
 PACKAGE = Path(__file__).parents[2] / "numpyro_symmetry"
 LAYER = {
+    # where arrays lie is known below what they mean
+    "devices": -1,
     "chunks": 0,
-    "devices": 0,
     "linalg": 0,
     "symmetry": 0,
     "entropy": 1,

@@ -8,11 +8,13 @@ import numpyro.distributions as dist
 import pytest
 
 from numpyro_symmetry import Symmetry, check_symmetry, find_symmetry
+from numpyro_symmetry.models.convolutions import evaluated
 from numpyro_symmetry.models.programs import (
     DOUBLE,
     WIDENED,
     compiled,
     compiled_for_many,
+    equations,
     fingerprint,
     session_precision,
     traced,
@@ -170,3 +172,72 @@ def test_convolutions_are_compiled_well(monkeypatch):
     run(lambda x: jnp.cos(x) / 7, np.ones(3))
     assert options[0] is None
     assert options[1]
+
+
+CONVOLUTIONS = {
+    "few channels": ((2, 7, 6, 3), (3, 2, 3, 4), ("NHWC", "HWIO", "NHWC"), {}),
+    "many": ((2, 7, 6, 3), (3, 2, 3, 20), ("NHWC", "HWIO", "NHWC"), {}),
+    "channels first": ((2, 3, 7, 6), (4, 3, 3, 2), ("NCHW", "OIHW", "NCHW"), {}),
+    "channels last of the result": ((2, 3, 7, 6), (4, 3, 3, 2), ("NCHW", "OIHW", "NHWC"), {}),
+    "batch last": ((7, 6, 3, 2), (4, 3, 3, 2), ("HWCN", "OIHW", "HWNC"), {}),
+    "one axis of places": ((2, 3, 9), (4, 3, 3), ("NCH", "OIH", "NCH"), {"rhs_dilation": (2,)}),
+    "one, of steps and gaps": (
+        (2, 9, 3),
+        (3, 3, 4),
+        ("NHC", "HIO", "NHC"),
+        {"window_strides": (2,), "padding": [(2, 1)]},
+    ),
+    "transposed": (
+        (2, 5, 6, 3),
+        (3, 2, 3, 4),
+        ("NHWC", "HWIO", "NHWC"),
+        {"lhs_dilation": (2, 3), "padding": [(1, 1), (2, 0)]},
+    ),
+    "three": ((2, 4, 5, 3, 2), (2, 3, 2, 2, 3), ("NDHWC", "DHWIO", "NDHWC"), {}),
+    "none": ((2, 3), (3, 4), ("NC", "IO", "NC"), {}),
+    "by channel": ((2, 6, 7, 6), (12, 1, 3, 2), ("NCHW", "OIHW", "NCHW"), {"feature_group_count": 6}),
+    "by datum": ((4, 7, 6, 3), (3, 2, 3, 8), ("NHWC", "HWIO", "NHWC"), {"batch_group_count": 2}),
+}
+
+
+@pytest.mark.parametrize("precision", [DOUBLE, WIDENED], ids=["double", "widened"])
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_a_convolution_written_otherwise_is_the_same(name, precision):
+    left, right, numbers, params = CONVOLUTIONS[name]
+    params = {"window_strides": (1,) * (len(left) - 2), "padding": "VALID"} | params
+    rng = np.random.default_rng(0)
+    x, kernel = rng.normal(size=left), rng.normal(size=right)
+
+    def convolved(x, kernel):
+        return jax.lax.conv_general_dilated(x, kernel, dimension_numbers=numbers, **params)
+
+    with jax.enable_x64(True):
+        expected = np.asarray(convolved(x, kernel))
+    np.testing.assert_allclose(run(convolved, x, kernel, precision=precision), expected, rtol=0, atol=1e-13)
+    # within a function that is called as well
+    called = run(lambda x, kernel: 2 * jax.jit(jax.checkpoint(convolved))(x, kernel), x, kernel, precision=precision)
+    np.testing.assert_allclose(called, 2 * expected, rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("name", [name for name, case in CONVOLUTIONS.items() if 2 < len(case[0]) < 5 and not case[3]])
+def test_convolutions_are_such_as_are_fast(name):
+    left, right, numbers, _ = CONVOLUTIONS[name]
+
+    def convolved(x, kernel):
+        return jax.nn.relu(jax.lax.conv_general_dilated(x, kernel, (1, 1), "SAME", dimension_numbers=numbers))
+
+    body = jax.make_jaxpr(jax.jit(convolved))(jnp.zeros(left), jnp.zeros(right)).jaxpr
+    written = jax.make_jaxpr(lambda *args: evaluated(body, [], args))(jnp.zeros(left), jnp.zeros(right))
+    (found,) = [one for one in equations(written.jaxpr) if one.primitive.name == "conv_general_dilated"]
+    assert tuple(found.params["dimension_numbers"]) == ((0, 3, 1, 2), (3, 2, 0, 1), (0, 3, 1, 2))
+    assert max(found.invars[1].aval.shape[2:]) > 16
+
+
+def test_of_a_function_nothing_but_the_function_is_compiled():
+    rng = np.random.default_rng(0)
+    given = {"in": {"w": rng.normal(size=(3, 7)), "b": rng.normal(size=7) ** 2}, "out": rng.normal(size=(7, 2))}
+
+    def network(given, x):
+        return jnp.tanh(x @ given["in"]["w"] + given["in"]["b"]) @ given["out"] / 1.25
+
+    assert compilations(find_symmetry, network, (given, np.ones((4, 3))), argnum=0) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +15,7 @@ from numpyro_symmetry.discovery.proof.frozen import (
 )
 from numpyro_symmetry.discovery.proof.points import edges, far_points, points
 from numpyro_symmetry.discovery.proof.rounding import FAR_NUDGE, HARDLY, MARGIN, SINGLE
-from numpyro_symmetry.discovery.proof.trials import gap_to, gaps_to
+from numpyro_symmetry.discovery.proof.trials import batched, gaps_to, largest_gap
 
 
 class Evidence(NamedTuple):
@@ -50,9 +51,8 @@ def gather_evidence(frozen: FrozenModel, rng: np.random.Generator, num_points: i
 def with_far_points(evidence: Evidence, rng: np.random.Generator) -> Evidence:
     """Evidence that reaches into the tails as well."""
     frozen = evidence.frozen
-    return evidence._replace(
-        far=[at for values in far_points(frozen, rng) if _is_exact(frozen, at := frozen.at(values))]
-    )
+    some = batched(far_points(frozen, rng), frozen.most_points)
+    return evidence._replace(far=list(itertools.chain.from_iterable(_exact(frozen, places) for places in some)))
 
 
 def nudged(place: Values, size: float, absolute: float = 0.0) -> Values:
@@ -65,11 +65,17 @@ def nudged(place: Values, size: float, absolute: float = 0.0) -> Values:
     return {name: one(x) if np.issubdtype(x.dtype, np.floating) else x for name, x in place.items()}
 
 
-def _is_exact(frozen: FrozenModel, at: Point) -> bool:
-    """Whether the log joint of a point is finite, and hardly depends on how it is rounded."""
-    if not all(np.isfinite(x).all() for x in at.log_probs.values()):
-        return False
-    return gap_to(frozen, at, nudged(at.values, FAR_NUDGE, FAR_NUDGE)).ratio < HARDLY
+def _exact(frozen: FrozenModel, places: list[Values]) -> list[Point]:
+    """Points whose log joint is finite, and hardly depends on how it is rounded."""
+    finite = [at for at in frozen.at_each(places) if all(np.isfinite(x).all() for x in at.log_probs.values())]
+    if not finite:
+        return []
+    near = frozen.at_each([nudged(at.values, FAR_NUDGE, FAR_NUDGE) for at in finite])
+    return [
+        at
+        for at, moved in zip(finite, near, strict=True)
+        if largest_gap(frozen, at.log_probs, moved.log_probs).ratio < HARDLY
+    ]
 
 
 def measured(evidence: Evidence) -> Evidence:

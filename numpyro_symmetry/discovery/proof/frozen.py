@@ -25,7 +25,6 @@ from numpyro_symmetry.models.programs import (
     WIDENED,
     Precision,
     Program,
-    compiled,
     compiled_for_many,
     equations,
     on_device,
@@ -94,6 +93,11 @@ class FrozenModel(NamedTuple):
     def at(self, values: Values) -> Point:
         """A point, with its log probabilities."""
         return Point(values, self.log_probs(values))
+
+    def at_each(self, places: list[Values]) -> list[Point]:
+        """Points, with their log probabilities, no more of them than are evaluated at a time."""
+        found = self.log_probs_of(stacked(places))
+        return [Point(values, {name: x[k] for name, x in found.items()}) for k, values in enumerate(places)]
 
     def log_probs(self, place: Values) -> Values:
         """Site -> scaled log probability at one point."""
@@ -217,9 +221,9 @@ def compile_model(joint: Joint, way: Way, precision: Precision, kept: str) -> Co
     sites, own = joint.sites, joint.data(way, precision)
     real = np.dtype(np.float64 if precision.evaluated_in_double else np.float32)
     noise = {name: jax.ShapeDtypeStruct((int(np.prod(s)),), real) for name, s in sites.shapes.items()}
-    place = traced(joint.place, noise, own, precision=precision)
-    log_probs = traced(joint.log_probs, place.outputs, own, precision=precision)
-    numbers = sum(x.size for x in jax.tree.leaves((place.outputs, log_probs.outputs)))
+    place, values = joint.compiled_place(noise, own, precision)
+    log_probs = traced(joint.log_probs, values, own, precision=precision)
+    numbers = sum(x.size for x in jax.tree.leaves((values, log_probs.outputs)))
     most = int(np.clip(_MOST_NUMBERS // max(numbers, 1), 1, _MOST_POINTS))
     return CompiledModel(
         joint=joint,
@@ -228,22 +232,15 @@ def compile_model(joint: Joint, way: Way, precision: Precision, kept: str) -> Co
         kept=kept,
         own=own,
         log_probs=compiled_for_many(log_probs, most),
-        inside=compiled_for_many(traced(joint.inside, place.outputs, own, precision=precision), most)
-        if sites.constrained
-        else _inside_all,
-        place=compiled(place),
+        inside=joint.compiled_inside(values, own, precision, most),
+        place=place,
         data_shapes=log_probs.inputs[1],
         numbers=_numbers_in(log_probs, len(sites.shapes)),
         rounding=IN_DOUBLE if precision.evaluated_in_double and not _rounds(log_probs.body) else IN_SINGLE,
         unread=_unread(log_probs, sorted(sites.shapes)) - sites.improper - sites.leaves,
         most_points=most,
-        shapes={name: x.shape for name, x in place.outputs.items()},
+        shapes={name: x.shape for name, x in values.items()},
     )
-
-
-def _inside_all(stack: Stack, data: Data) -> Stack:
-    """No site has a support that it could leave."""
-    return {}
 
 
 def on_other_arguments(model: CompiledModel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CompiledModel:

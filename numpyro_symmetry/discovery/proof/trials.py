@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 import jax
@@ -118,9 +118,10 @@ class Action(NamedTuple):
             moved |= stack.apart(act(element, stack.entries, stack.of(values)))
         return moved
 
-    def stacks(self, groups: Container[str]) -> list[Stack]:
+    def stacks(self, groups: Iterable[str]) -> list[Stack]:
         """The sites, and families of sites, on which some groups stand."""
-        return [stack for stack, names in self.standing if any(name in groups for name in names)]
+        some = set(groups)
+        return [stack for stack, names in self.standing if not names.isdisjoint(some)]
 
 
 def largest_gap(frozen: FrozenModel, before: Values, after: Values) -> Gap:
