@@ -1,4 +1,4 @@
-"""Run the code of pages, and hold what it prints against what the pages show.
+"""Run the code of pages, and compare what it prints with what the pages show.
 
 python docs/check_pages.py [PAGE ...] [--write] [--exact]      all pages with code if none is named
 

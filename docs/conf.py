@@ -2,6 +2,7 @@
 
 import ast
 import sys
+import tomllib
 from pathlib import Path
 
 from docutils.nodes import Element
@@ -35,6 +36,9 @@ extensions = [
 ]
 myst_enable_extensions = ["dollarmath", "amsmath", "colon_fence"]
 myst_heading_anchors = 3
+# what search engines and previews of links show
+about = tomllib.loads((DOCS.parent / "pyproject.toml").read_text())["project"]["description"]
+myst_html_meta = {"description": about, "property=og:title": project, "property=og:description": about}
 autosummary_generate = True
 numpydoc_show_class_members = False
 numpydoc_xref_param_type = False
@@ -59,9 +63,17 @@ html_theme_options = {
     # every name of the API has a page, of which the API's own page is the list
     "max_navbar_depth": 1,
     "navbar_persistent": [],
+    # a path within the site, so that it works without a network; the theme would look for it among the sources
+    "switcher": {"json_url": "_static/switcher.json", "version_match": "dev" if "dev" in version else version},
+    "check_switcher": False,
+}
+# what the theme has there, and the versions
+html_sidebars = {
+    "**": ["navbar-logo.html", "version-switcher.html", "search-button-field.html", "sbt-sidebar-nav.html"]
 }
 html_static_path = ["static"]
-notfound_urls_prefix = ""
+# a host answers with one such page whatever the address, so that its links cannot be relative
+notfound_urls_prefix = "/stable/"
 # prompts and what is printed are not copied
 copybutton_prompt_text, copybutton_prompt_is_regexp = r">>> |\.\.\. |\$ ", True
 html_css_files = ["site.css"]

@@ -15,13 +15,13 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from numpyro_symmetry.chunks import CHUNK, slices
 from numpyro_symmetry.symmetry import PlainView, SymmetryError
+from numpyro_symmetry.symmetry.errors import need
 
 Arrays = dict[str, Any]
 # read, and worked on, at a time; few enough to be held, and enough for chunks not to be read again for each block
@@ -233,22 +233,6 @@ def _unreadable(source: Source) -> str:
     return ""
 
 
-def need(*packages: str) -> None:
-    """Refuse to go on without packages that draws larger than memory take.
-
-    Raises
-    ------
-    ImportError
-        Naming the package and the extra that installs it.
-    """
-    for name in packages:
-        if find_spec(name) is None:
-            raise ImportError(
-                f"Draws that are larger than memory take {name}, which is not installed: "
-                "pip install 'numpyro-symmetry[dask]'."
-            )
-
-
 # ---- passes ------------------------------------------------------------------------------------------------------
 
 
@@ -289,12 +273,11 @@ def passed(subject: Any, blocks: Sequence[slice], work: Work) -> tuple[list[Any]
     kept, total
         For every block, and over all of them.
     """
-    windows = [blocks[k : k + _BLOCKS_IN_A_WINDOW] for k in range(0, len(blocks), _BLOCKS_IN_A_WINDOW)]
     stored = over(subject)
     kept: list[Any] = []
     total = None
     if stored is None:
-        for window in windows:
+        for window in _windows(blocks):
             here, part = _of_window(work, subject, window)
             kept, total = kept + here, _added(total, part)
         return kept, total
@@ -303,10 +286,33 @@ def passed(subject: Any, blocks: Sequence[slice], work: Work) -> tuple[list[Any]
     # the same for every window, and so sent once
     shared = delayed(partial(_of_stored, work, stored.make, stored.source._replace(arrays={})))
     run = delayed(operator.call)
-    tasks = [run(shared, stored.source.parts(slice(here[0].start, here[-1].stop)), here) for here in windows]
+    tasks = [run(shared, stored.source.parts(_whole(window)), window) for window in _windows(blocks)]
     for here, part in _a_few_at_a_time(tasks, stored.source):
         kept, total = kept + here, _added(total, part)
     return kept, total
+
+
+def in_turn(draws: Arrays, blocks: Sequence[slice]) -> Iterator[Arrays]:
+    """Blocks of draws by name, in order, for work that this process does; of what is stored some are read ahead."""
+    source = next((x.source for x in draws.values() if isinstance(x, Stored)), None)
+    if source is None:
+        yield from ({name: x[items] for name, x in draws.items()} for items in blocks)
+        return
+    from dask.delayed import delayed
+
+    source = source.only(draws)
+    tasks = [delayed(joined)(source.parts(_whole(window))) for window in _windows(blocks)]
+    for window, arrays in zip(_windows(blocks), _a_few_at_a_time(tasks, source), strict=True):
+        there = held(source.opened(arrays), _whole(window), math.prod(source.leading))
+        yield from ({name: there[name][items] for name in draws} for items in window)
+
+
+def _windows(blocks: Sequence[slice]) -> list[Sequence[slice]]:
+    return [blocks[k : k + _BLOCKS_IN_A_WINDOW] for k in range(0, len(blocks), _BLOCKS_IN_A_WINDOW)]
+
+
+def _whole(window: Sequence[slice]) -> slice:
+    return slice(window[0].start, window[-1].stop)
 
 
 def _a_few_at_a_time(tasks: Sequence[Any], source: Source) -> Iterator[Any]:
@@ -343,8 +349,7 @@ def _of_stored(
     window: Sequence[slice],
 ) -> tuple[list[Any], Any]:
     """Work on the blocks of a window that was read."""
-    items = slice(window[0].start, window[-1].stop)
-    there = held(source.opened(joined(parts)), items, math.prod(source.leading))
+    there = held(source.opened(joined(parts)), _whole(window), math.prod(source.leading))
     return _of_window(work, make(there), window)
 
 

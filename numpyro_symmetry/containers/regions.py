@@ -15,10 +15,10 @@ import numpy as np
 import xarray as xr
 from tqdm import tqdm
 
-from numpyro_symmetry.assignment.passes import need
 from numpyro_symmetry.chunks import CHUNK
 from numpyro_symmetry.containers.labelled import COMPLETE, DRAWS, MARK, groups_of
 from numpyro_symmetry.symmetry import SymmetryError
+from numpyro_symmetry.symmetry.errors import need
 
 _REGION = f"{COMPLETE}_region"
 # chunks to a region: enough for all cores, few enough that little is done again

@@ -1,13 +1,13 @@
 """`compare`: whether two posteriors agree, up to labels.
 
-Reads both sides, makes of all their draws what no label moves, and holds the distance between them against what
+Reads both sides, makes of all their draws what no label moves, and compares the distance between them with what
 exchanges of blocks of draws give. Puts together `sides`, `pooled` and `energies`.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from numbers import Real
 from typing import Any, NamedTuple
 
@@ -75,8 +75,8 @@ def compare(
     .. math:: \mathcal E = 2\operatorname{E} d(A, B) - \operatorname{E} d(A, A') - \operatorname{E} d(B, B')
 
     for three distances that no label changes: between sorted projections of units, between draws under *one* alignment
-    of all draws of both sides, and between invariants. Their p-values are joined by the least of them, itself held
-    against the least p of the same exchanges. Exchanged are blocks of draws, of equally many effective ones on both
+    of all draws of both sides, and between invariants. Their p-values are joined by the least of them, itself compared
+    with the least p of the same exchanges. Exchanged are blocks of draws, of equally many effective ones on both
     sides, so that the test holds for chains that forget slowly.
 
     Parameters
@@ -170,8 +170,8 @@ def compare(
     named = as_names(names, "names", example="('NUTS', 'guide')")
     if len(set(named)) != 2 or len(named) != 2:
         raise ValueError(f"names must be two different names, such as ('NUTS', 'guide'); got {names}.")
-    first, last = _posteriors(dict(zip(named, (a, b), strict=True)), symmetry, options)
-    return _compared(first, last, options)
+    posteriors = _posteriors(dict(zip(named, (a, b), strict=True)), symmetry, options)
+    return next(_compared_in_turn([posteriors], options))
 
 
 def compare_pairs(
@@ -223,8 +223,10 @@ def compare_pairs(
         raise TypeError(f"posteriors are called by words, such as {{'NUTS': draws}}; got {unnamed}.")
     chosen = _Options(**options)
     pairs = list(itertools.combinations(_posteriors(posteriors, symmetry, chosen), 2))
-    bar = tqdm(pairs, desc="comparing", disable=not as_flag(progress_bar, "progress_bar"))
-    return Comparisons(tuple(_compared(first, last, chosen) for first, last in bar))
+    disable = not as_flag(progress_bar, "progress_bar")
+    return Comparisons(
+        tuple(tqdm(_compared_in_turn(pairs, chosen), desc="comparing", total=len(pairs), disable=disable))
+    )
 
 
 # ---- what is given -----------------------------------------------------------------------------------------------
@@ -243,8 +245,7 @@ def _posteriors(named: Mapping[str, Any], symmetry: Symmetry, options: _Options)
     independent = as_names(options.independent, "independent", example=str(tuple(named)))
     if unknown := sorted(set(independent) - set(named)):
         raise ValueError(f"independent names {unknown}; the posteriors are called {list(named)}.")
-    if options.sites is not None:
-        as_names(options.sites, "sites", example="('sigma',)")
+    sites = None if options.sites is None else as_names(options.sites, "sites", example="('sigma',)")
     refuse_tracers("compare", *named.values(), args, kwargs)
     key = jax.random.key(0) if options.rng_key is None else as_key(options.rng_key)
     keys = jax.random.split(key, len(named))
@@ -253,7 +254,7 @@ def _posteriors(named: Mapping[str, Any], symmetry: Symmetry, options: _Options)
             data,
             as_symmetry(symmetry),
             name,
-            Asked(options.num_leading_dims, own, count, args, kwargs),
+            Asked(sites, options.num_leading_dims, own, count, args, kwargs),
             independent=name in independent,
         )
         for own, (name, data) in zip(keys, named.items(), strict=True)
@@ -263,10 +264,29 @@ def _posteriors(named: Mapping[str, Any], symmetry: Symmetry, options: _Options)
 # ---- what is compared --------------------------------------------------------------------------------------------
 
 
-def _compared(a: Posterior, b: Posterior, options: _Options) -> Comparison:
-    compared, left_out = in_common(a, b, options.sites)
-    sides = [side.only(compared) for side in (a, b)]
-    draws = pooled_draws({site: np.concatenate([side.values[site] for side in sides]) for site in compared}, a.symmetry)
+class _Pair(NamedTuple):
+    """Two posteriors, those of their draws that are compared, and the sites that are not."""
+
+    whole: tuple[Posterior, Posterior]
+    sides: tuple[Posterior, Posterior]
+    left_out: tuple[str, ...]
+
+
+def _compared_in_turn(pairs: Iterable[Sequence[Posterior]], options: _Options) -> Iterator[Comparison]:
+    """Every pair compared; the draws of each posterior are chosen, and read where Dask reads them, once."""
+    read: dict[tuple[str, tuple[str, ...]], Posterior] = {}
+    for a, b in pairs:
+        compared, left_out = in_common(a, b)
+        for side in (a, b):
+            if (side.name, compared) not in read:
+                read[side.name, compared] = side.only(compared)
+        yield _compared(_Pair((a, b), (read[a.name, compared], read[b.name, compared]), left_out), options)
+
+
+def _compared(pair: _Pair, options: _Options) -> Comparison:
+    (a, b), sides, left_out = pair
+    pooled = {site: np.concatenate([side.values[site] for side in sides]) for site in sides[0].values}
+    draws = pooled_draws(pooled, a.symmetry)
     own = (slice(sides[0].num_draws), slice(sides[0].num_draws, None))
     slow = watched(draws)
     times = [

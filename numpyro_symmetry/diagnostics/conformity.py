@@ -1,9 +1,9 @@
 r"""Which units follow the prior: those that a posterior could do without, and of which the data say nothing.
 
 Relabelling sorts units, and so makes slots narrower than their units are, whether these follow the prior or not. So a
-slot is held against what relabelling makes of the prior: units of some slots are drawn from the prior given all else of
-each draw, the draw is placed in slots again, and what is then in a slot is compared with what was there. Puts together
-`prior_draws` and `energies`; `following` has the words.
+slot is compared with what relabelling makes of the prior: units of some slots are drawn from the prior given all else
+of each draw, the draw is placed in slots again, and what is then in a slot is compared with what was there. Puts
+`prior_draws` and `energies` together; `following` has the words.
 """
 
 from __future__ import annotations
@@ -272,7 +272,7 @@ def _energies_of(symmetry: Symmetry, values: Arrays, judged: Judged, slots: list
 
 
 def _of_largest(each: list[np.ndarray]) -> np.ndarray:
-    """p-values of the first of exchanges of each statistic, held against the largest of all statistics."""
+    """p-values of the first of exchanges of each statistic, compared with the largest of all statistics."""
     scaled = [(x - x.mean()) / (x.std() or 1.0) for x in each]
     largest = np.max(scaled, axis=0)
     return np.array([np.mean(largest >= x[0] - _ROUNDING) for x in scaled])

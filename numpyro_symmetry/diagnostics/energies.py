@@ -217,7 +217,7 @@ def _moments(
 
 
 def _of_largest(parts: Sequence[np.ndarray]) -> np.ndarray:
-    """p-values ``(number,)`` of the first of exchanges ``(exchange, number)``, held against the largest of all."""
+    """p-values ``(number,)`` of the first of exchanges ``(exchange, number)``, compared with the largest of all."""
     each = [np.abs(part) / np.where((spread := part[1:].std(0)) > 0, spread, 1.0) for part in parts]
     largest = np.sort(np.max([one.max(1) for one in each], axis=0))
     observed = np.concatenate([one[0] for one in each])

@@ -11,6 +11,23 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
+def pyplot() -> Any:
+    """Matplotlib's ``pyplot``.
+
+    Raises
+    ------
+    ImportError
+        If it is not installed; says how to install it.
+    """
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError as error:
+        raise ImportError(
+            "Plots take matplotlib, which is not installed: pip install 'numpyro-symmetry[plots]'."
+        ) from error
+    return plt
+
+
 def as_axes(axes: Any, name: str = "ax", figsize: tuple[float, float] | None = None) -> Axes:
     """Matplotlib axes as given, without their frame's upper and right sides; new ones if none are.
 
@@ -19,14 +36,11 @@ def as_axes(axes: Any, name: str = "ax", figsize: tuple[float, float] | None = N
     TypeError
         If it is anything else: a figure, say, or an array of axes.
     """
-    from matplotlib.axes import Axes
-
+    plt = pyplot()
     if axes is None:
-        import matplotlib.pyplot as plt
-
         # makes space for legends beside or below
         axes = plt.figure(figsize=figsize, layout="constrained").add_subplot()
-    if not isinstance(axes, Axes):
+    if not isinstance(axes, plt.Axes):
         raise TypeError(
             f"{name} must be matplotlib axes, such as plt.subplots()[1]; got {type(axes).__module__.split('.')[0]}'s "
             f"{type(axes).__name__}."
@@ -36,7 +50,7 @@ def as_axes(axes: Any, name: str = "ax", figsize: tuple[float, float] | None = N
 
 
 def plot_barrier(barriers: LossBarrier | Mapping[str, LossBarrier], *, ax: Axes | None = None) -> Axes:
-    """Plot losses along paths, with two Monte Carlo standard errors and the chords they are held against.
+    """Plot losses along paths, with two Monte Carlo standard errors and the chords they are compared with.
 
     Parameters
     ----------

@@ -5,6 +5,7 @@ Knows containers, guides and symmetries; computes no statistics.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
@@ -16,9 +17,9 @@ from numpyro_symmetry.symmetry import Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import refuse_masked
 from numpyro_symmetry.traces import Rebased
 from numpyro_symmetry.traces.deterministic import roles_of
-from numpyro_symmetry.traces.inputs import looks_labelled, refuse_bad_draws, sized
+from numpyro_symmetry.traces.inputs import looks_labelled, sized, some_of
 
-Arrays = dict[str, np.ndarray]
+Arrays = dict[str, Any]
 
 # of longer chains, and of wider draws, some are read, evenly spaced
 _MAX_DRAWS, _MIN_DRAWS, _MAX_NUMBERS = 20_000, 2_000, 30_000_000
@@ -32,7 +33,7 @@ class Posterior(NamedTuple):
     name
         What it is called.
     values
-        Site -> ``(draw, *event)``, chain after chain.
+        Site -> ``(draw, *event)``, chain after chain; what Dask reads is read as it is asked for.
     lengths
         How many draws each chain has.
     independent
@@ -40,7 +41,7 @@ class Posterior(NamedTuple):
     symmetry
         The symmetry with its sizes.
     beside
-        Sites that no label moves.
+        Sites to compare beside the symmetry's own: those that were asked for, else those that no label moves.
     dims
         Site -> names of its dimensions, where they have any.
     """
@@ -59,28 +60,39 @@ class Posterior(NamedTuple):
         return sum(self.lengths)
 
     def only(self, sites: Collection[str]) -> Posterior:
-        """Some of the sites, and of very many draws some, evenly spaced."""
-        numbers = sum(self.values[site][0].size for site in sites)
+        """Some of the sites, in memory, and of very many draws some, evenly spaced.
+
+        Raises
+        ------
+        SymmetryError
+            If a number is not finite, in whichever draw.
+        """
+        numbers = sum(math.prod(self.values[site].shape[1:]) for site in sites)
         most = min(_MAX_DRAWS, max(_MIN_DRAWS, _MAX_NUMBERS // max(numbers, 1)))
         step = -(-self.num_draws // most)
         ends = np.cumsum([0, *self.lengths])
         kept = [np.arange(low, high, step) for low, high in zip(ends[:-1], ends[1:], strict=True)]
-        draws = slice(None) if step == 1 else np.concatenate(kept)
-        values = {site: self.values[site][draws] for site in sites}
+        try:
+            values = some_of({site: self.values[site] for site in sites}, np.concatenate(kept), (self.num_draws,))
+        except SymmetryError as error:
+            raise SymmetryError(f"Posterior {self.name!r}: {error}") from error
         return self._replace(values=values, lengths=tuple(map(len, kept)))
 
 
 class Asked(NamedTuple):
-    """How draws are read: their leading dimensions, and how many are drawn from a guide, with what.
+    """How draws are read: which sites, their leading dimensions, and how many are drawn from a guide, with what.
 
     Attributes
     ----------
+    sites
+        As for `compare`.
     num_leading_dims
         As for `rebase`.
     rng_key, num_draws, args, kwargs
         Of a guide: key, number of draws, and the model's arguments.
     """
 
+    sites: Collection[str] | None
     num_leading_dims: int | None
     rng_key: Array
     num_draws: int
@@ -102,7 +114,7 @@ def posterior_of(data: Any, symmetry: Symmetry, name: str, asked: Asked, *, inde
         if _is_guide(data):
             draws = draws_of_guide(asked.rng_key, data[0], data[1], asked.args, asked.kwargs, asked.num_draws)
             known = {site: np.asarray(value) for site, value in draws.items()}
-            return _of_trace(read(known, symmetry, 1), symmetry, name, (asked.num_draws,), True)
+            return _of_trace(read(known, symmetry, 1), symmetry, name, (asked.num_draws,), asked.sites, True)
         if callable(data):
             raise TypeError(f"Posterior {name!r}: a guide is passed with its parameters, (guide, params).")
         data = data.data if isinstance(data, Rebased) else data
@@ -111,10 +123,10 @@ def posterior_of(data: Any, symmetry: Symmetry, name: str, asked: Asked, *, inde
             values = {site: np.concatenate([part.values[site] for part in parts]) for site in parts[0].values}
             lengths = tuple(part.num_draws for part in parts)
             whole = parts[0]._replace(values=values, leading=(sum(lengths),))
-            return _of_trace(whole, symmetry, name, lengths, independent)
-        trace = read(data, symmetry, asked.num_leading_dims)
+            return _of_trace(whole, symmetry, name, lengths, asked.sites, independent)
+        trace = read(data, symmetry, asked.num_leading_dims, lazily=True)
         lengths = (trace.leading[-1],) * int(np.prod(trace.leading[:-1], dtype=int))
-        return _of_trace(trace, symmetry, name, lengths, independent or trace.are_members)
+        return _of_trace(trace, symmetry, name, lengths, asked.sites, independent or trace.are_members)
     except SymmetryError as error:
         raise SymmetryError(f"Posterior {name!r}: {error}") from error
 
@@ -157,7 +169,14 @@ def _as_chain(chain: Any) -> np.ndarray | None:
     return array if array.ndim else None
 
 
-def _of_trace(trace: Trace, symmetry: Symmetry, name: str, lengths: tuple[int, ...], independent: bool) -> Posterior:
+def _of_trace(
+    trace: Trace,
+    symmetry: Symmetry,
+    name: str,
+    lengths: tuple[int, ...],
+    sites: Collection[str] | None,
+    independent: bool,
+) -> Posterior:
     if missing := sorted(set(symmetry.axes) - set(trace.values)):
         raise SymmetryError(
             f"sites {missing} of the symmetry are missing; there are {sorted(trace.values)}. Pass the symmetry of what "
@@ -166,23 +185,28 @@ def _of_trace(trace: Trace, symmetry: Symmetry, name: str, lengths: tuple[int, .
     bound = sized(trace, symmetry)
     if sum(lengths) < 2:
         raise SymmetryError(f"there is {sum(lengths)} draw; a comparison needs at least two, and can tell from dozens.")
-    others = {site for site, value in trace.values.items() if value.size and site not in bound.axes}
-    computed = set() if trace.model is None else roles_of(trace.model).computed
-    others -= computed | trace.uncompared
-    beside = others - looks_labelled(trace, bound, others)
+    beside = _beside(trace, bound) if sites is None else sites
     return Posterior(name, trace.flat(list(trace.values)), lengths, independent, bound, frozenset(beside), trace.dims)
 
 
-def in_common(a: Posterior, b: Posterior, sites: Collection[str] | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _beside(trace: Trace, bound: Symmetry) -> set[str]:
+    """Sites that no label moves, of those that the symmetry does not name."""
+    others = {site for site, value in trace.values.items() if value.size and site not in bound.axes}
+    computed = set() if trace.model is None else roles_of(trace.model).computed
+    others -= computed | trace.uncompared
+    return others - looks_labelled(trace, bound, others)
+
+
+def in_common(a: Posterior, b: Posterior) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Sites to compare, the symmetry's first, and those of either posterior that are left out.
 
     Raises
     ------
     SymmetryError
-        If a site is in one posterior only and was asked for, or differs in shape, or a number is not finite.
+        If a site is in one posterior only and was asked for, or differs in shape.
     """
     everywhere = [site for site in (*a.symmetry.axes, *a.values) if site in b.values]
-    wanted = set(a.symmetry.axes) | (set(a.beside & b.beside) if sites is None else set(sites))
+    wanted = {*a.symmetry.axes, *(a.beside & b.beside)}
     if unknown := sorted(wanted - set(everywhere)):
         holds = {side.name: sorted(side.values) for side in (a, b)}
         raise SymmetryError(f"sites={unknown}: expected sites that both posteriors hold; they hold {holds}.")
@@ -199,9 +223,4 @@ def in_common(a: Posterior, b: Posterior, sites: Collection[str] | None) -> tupl
             raise SymmetryError(
                 f"Site {site!r} has shape {shapes[0]} in a draw of {a.name!r} and {shapes[1]} in one of {b.name!r}."
             )
-    for side in (a, b):
-        try:
-            refuse_bad_draws({site: side.values[site] for site in compared}, (side.num_draws,))
-        except SymmetryError as error:
-            raise SymmetryError(f"Posterior {side.name!r}: {error}") from error
     return compared, tuple(sorted((set(a.values) | set(b.values)) - set(compared)))

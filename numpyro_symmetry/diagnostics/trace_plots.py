@@ -10,7 +10,7 @@ import numpy as np
 
 from numpyro_symmetry.containers import Trace
 from numpyro_symmetry.diagnostics.inputs import as_rebased, pair_of, same_draws, transpositions
-from numpyro_symmetry.diagnostics.plots import as_axes
+from numpyro_symmetry.diagnostics.plots import as_axes, pyplot
 from numpyro_symmetry.symmetry import SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_names, is_option
 from numpyro_symmetry.symmetry.axes import names_in
@@ -88,9 +88,7 @@ def plot_relabelling(
 def _as_pair(axes: Any) -> Any:
     """Two matplotlib axes, as given or new."""
     if axes is None:
-        import matplotlib.pyplot as plt
-
-        axes = plt.subplots(1, 2, figsize=(9, 4), sharex=True, sharey=True, layout="constrained")[1]
+        axes = pyplot().subplots(1, 2, figsize=(9, 4), sharex=True, sharey=True, layout="constrained")[1]
     if not isinstance(axes, Sequence | np.ndarray) or len(np.ravel(np.asarray(axes, object))) != 2:
         raise TypeError(
             f"ax must be a pair of matplotlib axes, such as plt.subplots(1, 2)[1]; got {type(axes).__name__}."

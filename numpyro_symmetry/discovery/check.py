@@ -24,8 +24,9 @@ from numpyro_symmetry.models.functions import Outputs, outputs_of_function
 from numpyro_symmetry.models.log_joint import LogJoint, sites_of, ways_to_give
 from numpyro_symmetry.models.sites import discrete_of
 from numpyro_symmetry.models.trace import outline
+from numpyro_symmetry.steps import say, saying
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
-from numpyro_symmetry.symmetry.arguments import as_count
+from numpyro_symmetry.symmetry.arguments import as_count, as_flag
 from numpyro_symmetry.symmetry.errors import NotFiniteError
 from numpyro_symmetry.symmetry.pytrees import ties_of
 from numpyro_symmetry.symmetry.shown import as_html
@@ -83,6 +84,7 @@ def check_symmetry(
     rng_key: Array | None = None,
     num_points: int = 3,
     num_elements: int = 2,
+    progress_bar: bool = True,
 ) -> SymmetryCheck:
     r"""Check numerically that a model's joint density is invariant: :math:`\log p(x, g\theta) = \log p(x, \theta)`.
 
@@ -112,6 +114,8 @@ def check_symmetry(
         Points about the prior.
     num_elements
         Random elements tried for each group, and for all together, at each point, beside the generators.
+    progress_bar
+        Whether to show what is being done, if it takes more than two seconds.
 
     Returns
     -------
@@ -154,13 +158,15 @@ def check_symmetry(
     num_points = as_count(num_points, "num_points")
     num_elements = as_count(num_elements, "num_elements", minimum=0)
 
-    with asking():
+    with asking(), saying("checking the symmetry", as_flag(progress_bar, "progress_bar")):
+        say("reading the model" if asked.argnum is None else "reading the function")
         joint, symmetry = _log_joint(asked, symmetry) if asked.argnum is None else _outputs(asked, symmetry)
         compiled = freeze(joint, ways_to_give(joint.args, joint.kwargs))
         frozen = compiled.on(compiled.own)
         bound = symmetry.bind(draw(frozen, asked.rng, 1.0))
         if not movable(bound):
             return SymmetryCheck("passed", 0.0, 0.0, {}, 0, 0, "")
+        say("evaluating it about the prior" if asked.argnum is None else "evaluating it about its parameters")
         try:
             evidence = gather_evidence(frozen, asked.rng, num_points)
         except NotFiniteError as error:
@@ -168,6 +174,7 @@ def check_symmetry(
                 raise SymmetryError(of_not_finite((asked.args, asked.kwargs))) from error
             refuse_invalid(asked)
             raise
+        say("applying elements, and wrong actions that must be seen")
         proof = prove(evidence, bound, asked.rng, num_elements, enough=math.inf)
         if not proof.holds and proof.outcome is not Outcome.SHOWS_NOTHING:
             raise refusal(proof)

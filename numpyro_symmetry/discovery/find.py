@@ -19,23 +19,11 @@ from numpyro_symmetry.discovery.labels.parity import even_sets
 from numpyro_symmetry.discovery.labels.program import Program, read_function, read_program
 from numpyro_symmetry.discovery.labels.reading import Reading
 from numpyro_symmetry.discovery.labels.rules import RULES
-from numpyro_symmetry.discovery.labels.terms import (
-    IS_DATA,
-    Reason,
-    Term,
-    axis,
-    pin,
-    pinned,
-)
+from numpyro_symmetry.discovery.labels.terms import IS_DATA, Reason, Term, axis, pin, pinned
 from numpyro_symmetry.discovery.labels.usage import marks_of_usage
 from numpyro_symmetry.discovery.labels.values import Origin, Typed, Value
 from numpyro_symmetry.discovery.labels.walk import Rule, Walk
-from numpyro_symmetry.discovery.proof.exchange import (
-    Suspects,
-    is_plausible,
-    suspects_of,
-    with_exchanges,
-)
+from numpyro_symmetry.discovery.proof.exchange import Suspects, is_plausible, suspects_of, with_exchanges
 from numpyro_symmetry.discovery.proof.frozen import freeze
 from numpyro_symmetry.discovery.proof.propose import Block, Claim, what_holds, with_blocks
 from numpyro_symmetry.discovery.proof.prove import Proof
@@ -52,6 +40,7 @@ from numpyro_symmetry.discovery.telling import (
 from numpyro_symmetry.models.data import holds_nan
 from numpyro_symmetry.models.functions import Outputs, outputs_of_function
 from numpyro_symmetry.models.log_joint import LogJoint, Way
+from numpyro_symmetry.steps import say, saying
 from numpyro_symmetry.symmetry import Finding, Symmetry, SymmetryError, SymmetryWarning
 from numpyro_symmetry.symmetry.arguments import as_flag
 from numpyro_symmetry.symmetry.axes import names_in
@@ -69,6 +58,7 @@ def find_symmetry(
     rng_key: Array | None = None,
     signs: bool = True,
     rules: Mapping[str, Rule] | None = None,
+    progress_bar: bool = True,
 ) -> Symmetry:
     r"""Find the permutations of axes, and changes of sign, that leave a log joint, or the outputs of a function, alone.
 
@@ -99,6 +89,8 @@ def find_symmetry(
     rules
         Name of a JAX primitive -> how it passes labels on, for those of which this package knows nothing, or other than
         it knows; the page *Finding a symmetry* has an example.
+    progress_bar
+        Whether to show what is being done, if it takes more than two seconds.
 
     Returns
     -------
@@ -153,7 +145,7 @@ def find_symmetry(
     signs = as_flag(signs, "signs")
     if not (rules is None or isinstance(rules, Mapping)) or not all(map(callable, (rules or {}).values())):
         raise TypeError(f"rules must be a mapping from names of JAX primitives to functions; got {rules!r}.")
-    with asking():
+    with asking(), saying("finding the symmetry", as_flag(progress_bar, "progress_bar")):
         found, told = _found(asked, signs, {**RULES, **(rules or {})})
     if asked.argnum is not None:
         own = asked.args[asked.argnum]
@@ -267,6 +259,7 @@ def _typed(asked: Question, signs: bool, rules: Mapping[str, Rule], zeros_may_fa
 
     The program itself is let go: while it lives JAX may find its parts, in single precision, when asked for double.
     """
+    say("reading the model" if asked.argnum is None else "reading the function")
     if asked.argnum is None:
         program = read_program(asked.model, asked.args, asked.kwargs, asked.key)
     else:
@@ -274,6 +267,7 @@ def _typed(asked: Question, signs: bool, rules: Mapping[str, Rule], zeros_may_fa
             asked.model, asked.args, asked.kwargs, asked.argnum, zeros_may_fall=zeros_may_fall
         )
         program = read_function(outputs)
+    say("following its axes")
     reading = type_program(program, rules)
     claimed = reading.symmetry()
     return _Read(
@@ -304,6 +298,7 @@ def _even(program: Program, claimed: Symmetry) -> list[frozenset[PartOfSite]]:
 
 def _sources(read: _Read, asked: Question) -> Sources:
     """Where the symmetry of a model is tried."""
+    say("evaluating it about the prior" if asked.argnum is None else "evaluating it about its parameters")
     # what is observed may be drawn afresh, numbers of Python too, unless the model looks at them
     ways = dict.fromkeys((read.way._replace(observed=tuple(read.joint.sites.observed)), read.way))
     model = freeze(read.joint, list(ways))
@@ -314,14 +309,18 @@ def _sources(read: _Read, asked: Question) -> Sources:
 def _proved(read: _Read, sources: Sources) -> tuple[Symmetry, list[str]]:
     """What numbers leave of what labels claim, and what they find beyond it."""
     reading, rng = read.reading, sources.rng
+    say("verifying the symmetry")
     tried, found, refused = _that_hold(read, sources)
     told = [of_a_refusal(name, proof, read.joint) for name, proof in refused.items()]
     if blocks := reading.blocks(found):
+        say("trying what no rule has followed")
         # what no rule has followed may have met data after all: those that coincide must not count
         found = with_blocks(partial(_claim, reading), found, blocks, sources.own_and_others, rng)
     if read.may_be_signed(found):
+        say("trying changes of sign")
         # what is even may be so for these data alone
         found = with_signs(found, read.even, [sources.own, *itertools.islice(sources.redrawn(), 1)], rng)
+    say("trying exchanges of sites")
     found, missed = with_exchanges(found, read.suspects, reading.unlabelled_axes(found), sources.everything, rng)
     why = {name: reason_of(proof, read.joint) for name, proof in refused.items()}
     said = tuple(_of_a_prior(one, sources.own.frozen.unread) for one in read.findings(found, tried, why))

@@ -7,22 +7,25 @@ and symmetrized guides, and puts them together.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
 import numpy as np
 from jax import Array
 
+from numpyro_symmetry.assignment.passes import in_turn
 from numpyro_symmetry.containers import model_of
 from numpyro_symmetry.entropy.importance import effective_number, pareto_shape
 from numpyro_symmetry.evidence.bridge import Bound, Estimate, bridge, importance, lower_bound, upper_bound
 from numpyro_symmetry.evidence.doubts import finite, refuse_no_density, warn_if_unreliable, warn_of_contradiction
+from numpyro_symmetry.evidence.draws import blocks_of_draws
 from numpyro_symmetry.evidence.proposal import Proposal, proposal_of_draws, proposal_of_guide
 from numpyro_symmetry.evidence.result import LogEvidence
 from numpyro_symmetry.evidence.weights import LogWeights, averaged_over, log_weights
 from numpyro_symmetry.guides import AutoSymmetrized
 from numpyro_symmetry.models import Model, as_argnum, model_of_log_density, refuse_misfit
+from numpyro_symmetry.steps import say, saying
 from numpyro_symmetry.symmetry import Symmetry, UnsupportedGuideError
 from numpyro_symmetry.symmetry.arguments import (
     as_count,
@@ -55,6 +58,7 @@ def log_evidence(
     num_draws: int | None = None,
     num_permutations: int = 16,
     rng_key: Array | None = None,
+    progress_bar: bool = True,
 ) -> LogEvidence:
     r"""Estimate a model's log evidence, and bound it, with a Gaussian symmetrized over permutations and signs.
 
@@ -110,6 +114,8 @@ def log_evidence(
         for any.
     rng_key
         JAX random key; without one it is a fixed one.
+    progress_bar
+        Whether to show what is being done, if it takes more than two seconds.
 
     Returns
     -------
@@ -175,17 +181,16 @@ def log_evidence(
     key_fit, key_draw, key_weigh = jax.random.split(rng_key, 3)
     guide, params = data if isinstance(data, tuple) and len(data) == 2 and callable(data[0]) else (None, None)
     asked = _asked(data, guide, model, model_args, model_kwargs, argnum)
-    if guide is not None:
-        if method == "bridge":
-            raise ValueError(
-                "method='bridge' needs draws of the posterior; a guide has only its own: use 'importance'."
-            )
-        method = "importance" if method == "auto" else method
-        proposal = proposal_of_guide(guide, params, asked, symmetry, signs, key_fit)
-    else:
-        method = "bridge" if method == "auto" else method
-        proposal = proposal_of_draws(data, asked, symmetry, signs, key_fit, halve=method != "laplace")
-    own, of_rest = _weigh(proposal, asked, method, num_draws, num_permutations, key_draw, key_weigh)
+    if guide is not None and method == "bridge":
+        raise ValueError("method='bridge' needs draws of the posterior; a guide has only its own: use 'importance'.")
+    if method == "auto":
+        method = "bridge" if guide is None else "importance"
+    with saying("estimating the evidence", as_flag(progress_bar, "progress_bar")):
+        if guide is None:
+            proposal = proposal_of_draws(data, asked, symmetry, signs, key_fit, halve=method != "laplace")
+        else:
+            proposal = proposal_of_guide(guide, params, asked, symmetry, signs, key_fit)
+        own, of_rest = _weigh(proposal, asked, method, num_draws, num_permutations, key_draw, key_weigh)
     return _estimated(own, of_rest, method, averaged_over(proposal.guide)[0].log_order())
 
 
@@ -230,23 +235,42 @@ def _weigh(
     """Weights of the proposal's own draws, or of its centre; and ``(chain, draw)`` those of draws it has not seen."""
     guide, params, sites, rest = proposal
     _, args, kwargs = model
-    if method == "laplace":
-        own: Mapping[str, Any] = jax.tree.map(lambda x: x[None], _centre(guide, params))
-    else:
-        count = num_draws or max(_FEWEST_OWN_DRAWS, 0 if rest is None else rest.num_draws)
-        own = guide.sample_posterior(key_draw, dict(params), *args, sample_shape=(count,), **kwargs)
-    draws = [own] if rest is None else [own, rest.flat(sites)]
-    both = {site: np.concatenate([np.asarray(part[site]) for part in draws]) for site in sites}
-    num_own = len(own[sites[0]])
-    # a centre is no draw of the Gaussian's
-    is_own = (np.arange(len(both[sites[0]])) < num_own) & (method != "laplace")
-    weights = log_weights(guide, key_weigh, params, both, is_own, args, kwargs, num_permutations=num_permutations)
+    assert guide.model_trace is not None
+    latents = {site: guide.model_trace[site] for site in sites}
+    num_own = 1 if method == "laplace" else num_draws or max(_FEWEST_OWN_DRAWS, 0 if rest is None else rest.num_draws)
+
+    def draws() -> Iterator[tuple[Mapping[str, Any], bool]]:
+        if method == "laplace":
+            # a centre is no draw of the Gaussian's
+            yield {site: x[None] for site, x in _centre(guide, params).items() if site in sites}, False
+        else:
+            for some in _own_draws(proposal, model, blocks_of_draws(num_own, latents), key_draw):
+                yield some, True
+        if rest is not None:
+            for some in in_turn(rest.flat(sites), blocks_of_draws(rest.num_draws, latents)):
+                yield some, False
+
+    total = num_own + (0 if rest is None else rest.num_draws)
+    say(f"weighing {total} draws, the program for which is compiled first")
+    weights = log_weights(guide, key_weigh, params, draws(), args, kwargs, num_permutations=num_permutations)
     own_weights = LogWeights(weights.base[:num_own], weights.information[:num_own])
     if rest is None:
         return own_weights, None
     of_rest = np.asarray(weights.total, np.float64)[num_own:]
     refuse_no_density(of_rest)
     return own_weights, of_rest.reshape(rest.leading)
+
+
+def _own_draws(proposal: Proposal, model: Model, blocks: list[slice], rng_key: Array) -> Iterator[dict[str, Array]]:
+    """Draws of the proposal, a block after the other."""
+    guide, params, sites, _ = proposal
+    _, args, kwargs = model
+    for k, items in enumerate(blocks):
+        # those that fit are drawn with the key itself; others with keys that no splitting of it comes near
+        key = jax.random.fold_in(rng_key, 2**32 - k) if k else rng_key
+        shape = (items.stop - items.start,)
+        drawn = guide.sample_posterior(key, dict(params), *args, sample_shape=shape, **kwargs)
+        yield {site: drawn[site] for site in sites}
 
 
 def _estimated(own: LogWeights, of_rest: np.ndarray | None, method: str, log_order: float) -> LogEvidence:

@@ -6,6 +6,7 @@ Knows containers, rebasing and symmetrized guides; not what the density is for.
 from __future__ import annotations
 
 import inspect
+import math
 import warnings
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -13,21 +14,23 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import xarray as xr
 from jax import Array
 from numpyro import handlers
 from numpyro.distributions.transforms import biject_to
 from numpyro.infer.autoguide import AutoDiagonalNormal, AutoLaplaceApproximation, AutoMultivariateNormal
 from numpyro.infer.util import unconstrain_fn
 
+from numpyro_symmetry.assignment.passes import each, is_stored
 from numpyro_symmetry.containers import Trace, read
 from numpyro_symmetry.discovery import find_symmetry, without_parameters
+from numpyro_symmetry.evidence.draws import Moments, draws_of_sites, moments_of, on_supports, part_of
 from numpyro_symmetry.evidence.weights import averaged_over
 from numpyro_symmetry.guides import AutoSymmetrized
 from numpyro_symmetry.guides.density import latent_values, log_prob_of
 from numpyro_symmetry.models import (
     Model,
     discrete_of,
-    entrywise,
     latent_of,
     observed_of,
     refuse_no_sites,
@@ -36,18 +39,11 @@ from numpyro_symmetry.models import (
 )
 from numpyro_symmetry.models.compat import flat_sites
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
-from numpyro_symmetry.symmetry.arguments import refuse_masked, shape_of
 from numpyro_symmetry.symmetry.errors import warn
-from numpyro_symmetry.symmetry.pytrees import arrays_by_path, comes_by_site
 from numpyro_symmetry.traces import GaussianCost, Rebased, rebase
-from numpyro_symmetry.traces.inputs import refuse_bad_draws
 
-# halves of a chain, each of which has a variance
-_FEWEST = 4
 # with N draws of d numbers the inverse of a covariance matrix is too large by 1 / (1 - d/N): by a tenth
 _DRAWS_PER_NUMBER = 10
-# text of three digits is so far off a simplex; draws further off are no draws of it
-_OF_TEXT = 1e-3
 # in float64, what is left of a width, an eigenvalue or the order of a group that is none
 _NO_WIDTH = _NO_ORDER = 1e-10
 
@@ -114,7 +110,7 @@ def proposal_of_draws(
     function, args, kwargs = model
     latents, discrete = _latents(model, rng_key)
     sites, size = list(latents), sum(map(_unconstrained_size, latents.values()))
-    trace = _onto_supports(_read(data, latents), latents)
+    trace = on_supports(draws_of_sites(data, latents), latents)
     half = trace.leading[1] // 2 if halve else trace.leading[1]
     is_full = half * trace.leading[0] >= _DRAWS_PER_NUMBER * size
     # discrete sites are summed out of the joint, and the Gaussian has no part in them
@@ -123,24 +119,22 @@ def proposal_of_draws(
     guide = _symmetrized(base, model, symmetry, signs).setup(rng_key, *args, **kwargs)
 
     _warn_of_part(guide)
-    first, rest = _part(trace, slice(None, half)), _part(trace, slice(half, None))
+    first, rest = part_of(trace, slice(None, half)), part_of(trace, slice(half, None))
     first, rest = _rebased(first, rest if halve else None, averaged_over(guide)[0], rng_key)
 
     def unconstrain(draw: dict[str, Array]) -> dict[str, Array]:
         return unconstrain_fn(handlers.seed(function, rng_key), args, kwargs, draw)
 
-    by_site = jax.jit(jax.vmap(unconstrain))(first.flat(sites))
-    flat = np.concatenate([np.reshape(by_site[site], (first.num_draws, -1)) for site in flat_sites(base)], 1)
-    _refuse_outside(first, by_site, latents)
-    return Proposal(guide, _gaussian(flat.astype(np.float64), is_full), sites, rest)
+    moments = moments_of(first, latents, jax.jit(jax.vmap(unconstrain)), flat_sites(base), products=is_full)
+    return Proposal(guide, _gaussian(moments), sites, rest)
 
 
 def _symmetrized(base: Any, model: Model, symmetry: Symmetry | None, signs: bool) -> AutoSymmetrized:
-    """With the symmetry that is given, held against the model, or that which is found there, even if there is none."""
+    """With the symmetry that is given, checked against the model, or what is found there, even if there is none."""
     if symmetry is not None:
-        return AutoSymmetrized(base, symmetry, model=model.function, progress_bar=False)
+        return AutoSymmetrized(base, symmetry, model=model.function)
     found = without_parameters(find_symmetry(*model, signs=signs))  # pyright: ignore[reportArgumentType]
-    return AutoSymmetrized(base, found, model=model.function, check=False, progress_bar=False)
+    return AutoSymmetrized(base, found, model=model.function, check=False)
 
 
 def _warn_of_part(guide: AutoSymmetrized) -> None:
@@ -167,34 +161,49 @@ def _rebased(first: Trace, rest: Trace | None, symmetry: Symmetry, rng_key: Arra
         return first, rest
 
     def relabelled(part: Trace, reference: Any, cost: Any = "auto") -> tuple[Trace, Rebased]:
-        acted_on = {site: part.values[site] for site in symmetry.axes}
+        acted_on = _with_dimensions({site: part.values[site] for site in symmetry.axes})
         options = {"rng_key": rng_key, "null": False, "num_leading_dims": 2}
         out = rebase(acted_on, symmetry, reference=reference, cost=cost, **options)
-        return part._replace(values={**part.values, **out.data}), out
+        return part._replace(values={**part.values, **read(out.data, symmetry, 2, lazily=True).values}), out
 
     moved, reference = relabelled(first, "mean")
     if rest is None:
         return moved, None
     # a site may be positive in the first half by chance
     logs = [name for name, each in reference.frame.read.items() if each.transform == "log"]
-    stays = {name: all((rest.values[site] > 0).all() for site in symmetry.stacks[name].sites) for name in logs}
-    raw = {name: "identity" for name in logs if not stays[name]}
+    draws = rest.flat([site for name in logs for site in symmetry.stacks[name].sites])
+    positive = {site: all(each(x, _are_positive)) for site, x in draws.items()}
+    raw = {name: "identity" for name in logs if not all(positive[site] for site in symmetry.stacks[name].sites)}
     if raw:
         moved, reference = relabelled(first, "mean", GaussianCost(raw))
     return moved, relabelled(rest, reference)[0]
 
 
+def _are_positive(values: np.ndarray) -> bool:
+    return bool((values > 0).all())
+
+
+def _with_dimensions(values: dict[str, Any]) -> Any:
+    """Draws by chain as `rebase` leaves them where they are: what Dask reads, with named dimensions."""
+    if not any(map(is_stored, values.values())):
+        return values
+    dims = {site: ("chain", "draw", *(f"{site} axis {k}" for k in range(x.ndim - 2))) for site, x in values.items()}
+    return xr.Dataset({site: (dims[site], x) for site, x in values.items()})
+
+
 _AS_SAMPLED = " Pass them as they were sampled: not centred, and not made to add up since."
 
 
-def _gaussian(flat: np.ndarray, is_full: bool) -> dict[str, Array]:
-    """Moments of draws ``(draw, number)``, as the autoguide's parameters."""
-    loc, scale = flat.mean(0), flat.std(0, ddof=1)
+def _gaussian(moments: Moments) -> dict[str, Array]:
+    """As the autoguide's parameters."""
+    loc, is_full = moments.mean, moments.about.ndim == 2
+    size = np.sqrt(np.diagonal(moments.about) if is_full else moments.about)
+    scale = size / math.sqrt(moments.count - 1)
     of_draws = "The Gaussian fitted to the draws", _AS_SAMPLED
     _refuse_no_volume(scale, *of_draws)
     if not is_full:
         return {"auto_loc": jnp.asarray(loc), "auto_scale": jnp.asarray(scale)}
-    correlation = np.corrcoef(flat.T).reshape(len(loc), len(loc))
+    correlation = moments.about / size[:, None] / size
     _refuse_no_volume(np.linalg.eigvalsh(correlation), *of_draws)
     scale_tril = scale[:, None] * np.linalg.cholesky(correlation)
     return {"auto_loc": jnp.asarray(loc), "auto_scale_tril": jnp.asarray(scale_tril)}
@@ -286,86 +295,9 @@ def _unconstrained_size(site: Mapping[str, Any]) -> int:
     return int(np.prod(biject_to(site["fn"].support).inverse_shape(np.shape(site["value"]))))
 
 
-def _part(trace: Trace, which: slice) -> Trace:
-    """Some draws of every chain."""
-    values = {site: value[:, which] for site, value in trace.values.items()}
-    return trace._replace(values=values, leading=next(iter(values.values())).shape[:2])
-
-
-def _read(data: Any, latents: Mapping[str, Any]) -> Trace:
-    """Draws of every latent site of the model, by chain and draw."""
-    sites = list(latents)
-    shapes = {site: np.shape(latents[site]["value"]) for site in sites}
-    if not comes_by_site(data, sites) and shapes.keys() <= (arrays := arrays_by_path(data)).keys():
-        data = arrays
-    held = data if isinstance(data, Mapping) else {}
-    if isinstance(data, Mapping) and not len(data):
-        raise SymmetryError(f"There are no draws: {type(data).__name__} is empty; expected sites {sites}.")
-    refuse_masked(held)
-    extra = {len(shape_of(held[site], f"Site {site!r}")) - len(shapes[site]) for site in sites if site in held}
-    trace = read(data, Symmetry({}), extra.pop() if len(extra) == 1 and min(extra) > 0 else None)
-    if missing := [site for site in sites if site not in trace.values]:
-        raise SymmetryError(f"The draws lack sites {missing} of the model; they hold {sorted(trace.values)}.")
-    for site in sites:
-        if len(trace.leading) > 2 or trace.values[site].shape != trace.leading + shapes[site]:
-            raise SymmetryError(
-                f"Site {site!r} has draws of shape {trace.values[site].shape}; expected {shapes[site]} after "
-                "one or two dimensions that count draws, the same for all sites."
-            )
-    leading = trace.leading if len(trace.leading) == 2 else (1, trace.num_draws)
-    if not leading[0] or leading[1] < _FEWEST:
-        raise SymmetryError(
-            f"There are {leading[0]} chains of {leading[1]} draws; fitting and bridging need at least {_FEWEST} draws "
-            "a chain."
-        )
-    refuse_bad_draws(trace.flat(sites), trace.leading)
-    values = {site: trace.values[site].reshape(leading + shapes[site]) for site in sites}
-    return trace._replace(values=values, leading=leading)
-
-
-def _onto_supports(trace: Trace, latents: Mapping[str, Any]) -> Trace:
-    """Draws that were written as text lie on no simplex any more: those off a support by so little are put back.
-
-    Those within are put back as well, for in another order their entries may add up to what is not. What has no image
-    on the real line stays, and is refused where all sites' unconstrained values are at hand.
-    """
-    values = dict(trace.values)
-    for site in latents:
-        support = latents[site]["fn"].support
-        if entrywise(support).event_dim == 0:
-            continue
-        drawn = jnp.asarray(values[site])
-        bijection = biject_to(support)
-        put = bijection(bijection.inv(drawn))
-        event = tuple(range(-support.event_dim, 0))
-        # of its largest entry: an ordered vector or a covariance may be of any size
-        off = jnp.abs(put - drawn).max(event) / jnp.abs(drawn).max(event)
-        is_near = off <= _OF_TEXT
-        outside = jnp.isfinite(off) & ~is_near & ~jnp.asarray(support(drawn))
-        if bad := int(outside.sum()):
-            raise SymmetryError(
-                f"Site {site!r}: {bad} of {trace.num_draws} draws lie off its support {support} by up to "
-                f"{float(off[outside].max()):.2g} of their largest entry, more than the rounding of text. Are they "
-                "draws of this model, in its constrained space?"
-            )
-        values[site] = np.where(jnp.expand_dims(is_near, event), put, drawn)
-    return trace._replace(values=values)
-
-
 def _refuse_no_volume(widths: np.ndarray, what: str, remedy: str = "") -> None:
     if not (np.asarray(widths) > _NO_WIDTH).all():
         raise SymmetryError(f"{what} has no volume: some numbers do not vary, or vary only together.{remedy}")
-
-
-def _refuse_outside(trace: Trace, unconstrained: Mapping[str, Any], latents: Mapping[str, Any]) -> None:
-    """Refuse draws that have no finite unconstrained values."""
-    for site, values in unconstrained.items():
-        if bad := int((~np.isfinite(np.asarray(values)).reshape(trace.num_draws, -1).all(1)).sum()):
-            raise SymmetryError(
-                f"Site {site!r}: {bad} of {trace.num_draws} draws lie outside its support "
-                f"{latents[site]['fn'].support}, or on the border of it. Are they draws of this model, in its "
-                "constrained space? float32 rounds draws to the border: sample in float64 then (numpyro.enable_x64())."
-            )
 
 
 def _refuse_other_sites(

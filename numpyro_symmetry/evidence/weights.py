@@ -7,7 +7,7 @@ is the guide's own.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -19,14 +19,14 @@ from jax.typing import ArrayLike
 from numpyro import handlers
 from numpyro.infer.util import log_density
 
+from numpyro_symmetry.chunks import slices
+from numpyro_symmetry.evidence.draws import DRAWS_AT_ONCE, DRAWS_IN_A_CALL, in_batch
 from numpyro_symmetry.guides.auto_symmetrized import AutoSymmetrized
 from numpyro_symmetry.guides.density import latent_values, log_prob_of, trace_at
 from numpyro_symmetry.guides.information import information_at
 from numpyro_symmetry.models import discrete_of, enumerated_log_density, trace_model
 from numpyro_symmetry.symmetry import Symmetry
 
-# draws whose tables are in memory together
-_DRAWS_AT_ONCE = 16
 # every draw is weighed once for each element of the part that is summed apart
 _MAX_APART = math.log(120) + 1e-9
 
@@ -42,11 +42,11 @@ class LogWeights(NamedTuple):
         :math:`\log q(\theta) - \log q^G(\theta)`.
     """
 
-    base: Array
-    information: Array
+    base: Any
+    information: Any
 
     @property
-    def total(self) -> Array:
+    def total(self) -> Any:
         r""":math:`\log p(\theta, \text{data}) - \log q^G(\theta)`."""
         return self.base + self.information
 
@@ -73,8 +73,7 @@ def log_weights(
     guide: AutoSymmetrized,
     rng_key: Array,
     params: Mapping[str, Any],
-    draws: Mapping[str, ArrayLike],
-    is_own: ArrayLike,
+    draws: Iterable[tuple[Mapping[str, ArrayLike], bool]],
     args: tuple[Any, ...] = (),
     kwargs: Mapping[str, Any] | None = None,
     *,
@@ -112,9 +111,8 @@ def log_weights(
     params
         The guide's parameters, and the model's.
     draws
-        Latent site -> ``(num_draws, *event)``, constrained.
-    is_own
-        ``(num_draws,)``: which draws are the base guide's own.
+        Some of them after others: latent site -> ``(some, *event)``, constrained, and whether these are the base
+        guide's own. All are weighed in the precision of the first.
     args, kwargs
         The model's arguments: the whole data.
     num_permutations
@@ -167,12 +165,21 @@ def log_weights(
         keys: Array, draws: dict[str, np.ndarray], is_own: np.ndarray, params: Mapping[str, Any]
     ) -> LogWeights:
         return jax.lax.map(
-            lambda one: weigh(one[0], one[1], one[2], params), (keys, draws, is_own), batch_size=_DRAWS_AT_ONCE
+            lambda one: weigh(one[0], one[1], one[2], params), (keys, draws, is_own), batch_size=DRAWS_AT_ONCE
         )
 
-    num_draws = np.shape(is_own)[0]
-    # whole batches: a remainder would be compiled apart
-    index = np.arange(num_draws + -num_draws % _DRAWS_AT_ONCE) % num_draws
-    whole = {site: np.asarray(value)[index] for site, value in draws.items()}
-    weights = weigh_all(jax.random.split(rng_key, len(index)), whole, np.asarray(is_own)[index], dict(params))
-    return LogWeights(weights.base[:num_draws], weights.information[:num_draws])
+    found, num_weighed, dtypes, step = [], 0, dict[str, Any](), 0
+    for some, own in draws:
+        arrays = {site: np.asarray(x, dtypes.get(site)) for site, x in some.items()}
+        dtypes = {site: x.dtype for site, x in arrays.items()}
+        count = len(next(iter(arrays.values())))
+        step = step or min(DRAWS_IN_A_CALL, -(-count // DRAWS_AT_ONCE) * DRAWS_AT_ONCE)
+        for items in slices(count, 1, step):
+            here = {site: x[items] for site, x in arrays.items()}
+            index = jnp.arange(num_weighed, num_weighed + step)
+            keys = jax.vmap(jax.random.fold_in, (None, 0))(rng_key, index)
+            weights = weigh_all(keys, in_batch(here, step), np.full(step, own), dict(params))
+            size = items.stop - items.start
+            found.append(LogWeights(*(np.asarray(x)[:size] for x in weights)))
+            num_weighed += size
+    return LogWeights(*(np.concatenate(parts) for parts in zip(*found, strict=True)))

@@ -33,10 +33,11 @@ from numpyro_symmetry.guides.gaussian_given import GaussianGiven
 from numpyro_symmetry.guides.given import Given
 from numpyro_symmetry.guides.rows import Precision
 from numpyro_symmetry.guides.seen import Seen, refuse_other_data, seen_in
-from numpyro_symmetry.guides.steps import say, saying
+from numpyro_symmetry.guides.steps import setting_up
 from numpyro_symmetry.guides.unfit import checked_inducing, refuse_base_guides
 from numpyro_symmetry.linalg import hold_lapack_to_one_thread
 from numpyro_symmetry.models import is_latent, parameter_sites, refuse_wrong_parameters, trace_model
+from numpyro_symmetry.steps import say
 from numpyro_symmetry.symmetry import SymmetryError, UnsupportedGuideError
 from numpyro_symmetry.symmetry.arguments import as_count, as_flag, as_key, as_names, as_shape
 
@@ -325,7 +326,7 @@ class AutoConditional(AutoGuide):
                 "let SVI.init run outside jit."
             )
         hold_lapack_to_one_thread()
-        with saying(self._progress_bar):
+        with setting_up(self._progress_bar):
             say("looking which sites the data are affine in")
             source, latent, self._reasons = choose(self.model, self._asked, args, kwargs)
         self._others = latent - set(source.sites) - self._drawn_around

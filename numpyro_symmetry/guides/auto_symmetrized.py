@@ -31,8 +31,9 @@ from numpyro_symmetry.guides.given import Given
 from numpyro_symmetry.guides.information import LogFactor, information_at
 from numpyro_symmetry.guides.layout import Layout
 from numpyro_symmetry.guides.set_up import Options, set_up
-from numpyro_symmetry.guides.steps import say, saying
+from numpyro_symmetry.guides.steps import setting_up
 from numpyro_symmetry.models import Trace, parameter_sites, refuse_misfit, refuse_wrong_parameters, trace_model
+from numpyro_symmetry.steps import say
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError, UnsupportedGuideError
 from numpyro_symmetry.symmetry.arguments import as_count, as_count_or_auto, as_flag, as_key, as_real_array, as_shape
 
@@ -201,7 +202,7 @@ class AutoSymmetrized(AutoGuide):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the base guide, then add the correction as one auxiliary observed site."""
-        with saying(self._progress_bar and self.layout is None and numpyro.get_mask() is not False):
+        with setting_up(self._progress_bar and self.layout is None and numpyro.get_mask() is not False):
             return self._run(args, kwargs)
 
     def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -247,7 +248,7 @@ class AutoSymmetrized(AutoGuide):
         SymmetryError, UnsupportedGuideError
             As for the class.
         """
-        with saying(self._progress_bar):
+        with setting_up(self._progress_bar):
             self._set_up(self._trace_of_base(as_key(rng_key), args, kwargs), args, kwargs)
         return self
 

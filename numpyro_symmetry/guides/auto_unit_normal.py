@@ -32,7 +32,7 @@ from numpyro_symmetry.guides.unit_normal import Regression, UnitNormal
 from numpyro_symmetry.linalg import substitute_forward
 from numpyro_symmetry.models import as_model, entrywise, latent_of, trace_model
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
-from numpyro_symmetry.symmetry.arguments import as_count_or_auto, as_key, as_shape
+from numpyro_symmetry.symmetry.arguments import as_count_or_auto, as_flag, as_key, as_shape
 from numpyro_symmetry.symmetry.axes import Unsigned, names_in, padded
 
 # of a unit with a full covariance, of which d numbers take d²/2 parameters and d³ operations a step; and the rank of
@@ -81,6 +81,8 @@ class AutoUnitNormal(AutoGuide):
         Standard deviation of every unconstrained number at the start, where none are correlated, or hardly any.
     create_plates
         As for any autoguide of NumPyro.
+    progress_bar
+        Whether to show what is being done where the symmetry has to be found.
 
     Attributes
     ----------
@@ -134,6 +136,7 @@ class AutoUnitNormal(AutoGuide):
         init_loc_fn: Callable = init_to_uniform,
         init_scale: float = 0.1,
         create_plates: Callable | None = None,
+        progress_bar: bool = True,
     ) -> None:
         if not (symmetry is None or isinstance(symmetry, Symmetry)):
             raise TypeError(f"symmetry must be a Symmetry; got {type(symmetry).__name__}.")
@@ -152,6 +155,7 @@ class AutoUnitNormal(AutoGuide):
         # a guide around this one may hide sites of the model, and so some of what its symmetry is read from
         self._whole = model
         self._init_scale = init_scale
+        self._progress_bar = as_flag(progress_bar, "progress_bar")
         self._others: AutoNormal | None = None
         self.places: dict[str, Place] = {}
         self._ranks: dict[str, int | None] = {}
@@ -323,7 +327,7 @@ class AutoUnitNormal(AutoGuide):
                 "AutoUnitNormal was set up under jit or vmap, where no symmetry can be found. Call it once outside, "
                 "let SVI.init run outside jit, or pass AutoUnitNormal(model, symmetry)."
             )
-        found = find_symmetry(self._whole, args, kwargs)
+        found = find_symmetry(self._whole, args, kwargs, progress_bar=self._progress_bar)
         if not found.groups:
             raise SymmetryError(
                 f"No symmetry was found in the model, so that it has no units: use AutoNormal.\n{found.explain()}"

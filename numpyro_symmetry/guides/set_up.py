@@ -25,8 +25,8 @@ from numpyro_symmetry.guides.density import latent_values
 from numpyro_symmetry.guides.equivariance import Follows, Verdicts, equivariant_sites
 from numpyro_symmetry.guides.kinds import units_of
 from numpyro_symmetry.guides.layout import Layout, density_of, draw_of, draws_of, lay_out
-from numpyro_symmetry.guides.steps import say
 from numpyro_symmetry.models import Trace, parameter_sites, refuse_nonfinite, trace_model
+from numpyro_symmetry.steps import say
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.axes import names_in, num_axes
 from numpyro_symmetry.symmetry.errors import warn

@@ -2,6 +2,7 @@
 
 import inspect
 import warnings
+from importlib.util import find_spec
 
 # who calls this package from inside a program of its user's, and is not who a warning is for
 _BETWEEN = {"numpyro_symmetry", "numpyro", "jax", "contextlib", "functools"}
@@ -33,3 +34,19 @@ def warn(message: str) -> None:
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _BETWEEN:
         frame, level = frame.f_back, level + 1
     warnings.warn(message, SymmetryWarning, stacklevel=level)
+
+
+def need(*packages: str) -> None:
+    """Refuse to go on without packages that draws larger than memory take.
+
+    Raises
+    ------
+    ImportError
+        Naming the package and the extra that installs it.
+    """
+    for name in packages:
+        if find_spec(name) is None:
+            raise ImportError(
+                f"Draws that are larger than memory take {name}, which is not installed: "
+                "pip install 'numpyro-symmetry[dask]'."
+            )

@@ -6,12 +6,13 @@ Knows symmetries and traces; nothing of relabelling.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
 
-from numpyro_symmetry.assignment.passes import each
+from numpyro_symmetry.assignment.passes import blocks_of, each, passed
 from numpyro_symmetry.containers import Trace
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError, Unsigned
 from numpyro_symmetry.symmetry.axes import AxisEntry, names_in, num_axes
@@ -222,9 +223,9 @@ def _as_labels(values: Any, size: int) -> str:
     """In which way values could be labels of a group of some size, in words; empty if in none."""
     if values.dtype.kind not in "iuf" or size < 2 or not values.size:
         return ""
-    # most sites are seen not to be whole in their first draw
+    # most sites are seen not to be whole in their first number
     count = low = high = 0
-    for some in (values[:1], values):
+    for some in (values[(slice(1),) * values.ndim], values):
         found = whole_numbers(some.data if isinstance(some, xr.DataArray) else some)
         if found is None or not found[0] or found[1] < 0 or found[2] > size:
             return ""
@@ -239,14 +240,54 @@ def _as_labels(values: Any, size: int) -> str:
 def refuse_bad_draws(draws: Arrays, leading: tuple[int, ...]) -> None:
     """Refuse draws that are not finite real numbers, naming the site and the first of them."""
     for site, values in draws.items():
-        if values.dtype.kind not in "fiub":
-            raise SymmetryError(f"Site {site!r} holds values of type {values.dtype}; expected real numbers.")
-        if values.dtype.kind != "f":
+        _refuse_no_numbers(site, values)
+        if values.dtype.kind == "f":
+            _refuse_not_finite(site, np.concatenate(each(values, _not_finite)), leading)
+
+
+def some_of(draws: Arrays, which: np.ndarray, leading: tuple[int, ...]) -> Arrays:
+    """Some of the draws, of ascending indices, in memory, once all of them are seen to be finite real numbers.
+
+    What Dask reads is read once, and no more of it kept than is asked for.
+
+    Raises
+    ------
+    SymmetryError
+        As `refuse_bad_draws`.
+    """
+    found = {}
+    for site, values in draws.items():
+        _refuse_no_numbers(site, values)
+        if isinstance(values, np.ndarray):
+            refuse_bad_draws({site: values}, leading)
+            # in one order of memory, on which sums depend
+            found[site] = np.ascontiguousarray(values if len(which) == len(values) else values[which])
             continue
-        bad = np.concatenate(each(values, lambda x: ~np.isfinite(x).reshape(len(x), -1).all(1)))
-        if bad.any():
-            where = tuple(int(i) for i in np.unravel_index(int(bad.argmax()), leading))
-            raise SymmetryError(
-                f"Site {site!r} is not finite in {int(bad.sum())} of {len(values)} draws, first in draw {where}. "
-                "Drop those draws, or find out why the sampler made them."
-            )
+        kept = passed(values, blocks_of(values), partial(_seen_and_kept, which))[0]
+        _refuse_not_finite(site, np.concatenate([bad for bad, _ in kept]), leading)
+        found[site] = np.concatenate([some for _, some in kept])
+    return found
+
+
+def _seen_and_kept(which: np.ndarray, values: Any, items: slice) -> tuple[tuple[np.ndarray, np.ndarray], None]:
+    here = values[items]
+    low, high = np.searchsorted(which, (items.start, items.stop))
+    return (_not_finite(here), here[which[low:high] - items.start]), None
+
+
+def _not_finite(values: np.ndarray) -> np.ndarray:
+    return np.asarray(~np.isfinite(values).reshape(len(values), -1).all(1))
+
+
+def _refuse_no_numbers(site: str, values: Any) -> None:
+    if values.dtype.kind not in "fiub":
+        raise SymmetryError(f"Site {site!r} holds values of type {values.dtype}; expected real numbers.")
+
+
+def _refuse_not_finite(site: str, bad: np.ndarray, leading: tuple[int, ...]) -> None:
+    if bad.any():
+        where = tuple(int(i) for i in np.unravel_index(int(bad.argmax()), leading))
+        raise SymmetryError(
+            f"Site {site!r} is not finite in {int(bad.sum())} of {len(bad)} draws, first in draw {where}. "
+            "Drop those draws, or find out why the sampler made them."
+        )

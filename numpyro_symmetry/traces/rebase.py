@@ -28,6 +28,7 @@ from numpyro_symmetry.assignment.solve import METHODS
 from numpyro_symmetry.containers import Trace, model_of, read
 from numpyro_symmetry.discovery import check_symmetry, find_symmetry, without_parameters
 from numpyro_symmetry.models import PARTS, Model
+from numpyro_symmetry.steps import say, saying
 from numpyro_symmetry.symmetry import Complement, PlainView, Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_count, as_flag, as_key, as_model_arguments, is_option, seed_of
 from numpyro_symmetry.symmetry.axes import AxisEntry
@@ -99,6 +100,7 @@ def rebase(
     model: Callable[..., Any] | None = None,
     model_args: tuple[Any, ...] = (),
     model_kwargs: Mapping[str, Any] | None = None,
+    progress_bar: bool = True,
 ) -> Rebased:
     r"""Bring all draws of a posterior into one basin, where labels mean the same thing in every draw.
 
@@ -119,9 +121,8 @@ def rebase(
         themselves are the relabelled draws' own. Another `Rebased`, to compare runs: its slots are held fixed.
     cost
         `GaussianCost`, `EuclideanCost`, `StephensCost`, `AllocationCost`, or one's own, with a method ``family``.
-        ``"auto"``: Gaussian if every site carries
-        one group (mixtures, hidden Markov models, one hidden layer) and there are at least ten draws for every number
-        that describes a slot; else Euclidean.
+        ``"auto"``: Gaussian if every site carries one group (mixtures, hidden Markov models, one hidden layer) and
+        there are at least ten draws for every number that describes a slot; else Euclidean.
     method
         How each draw is matched; see `match`.
     rng_key
@@ -151,6 +152,8 @@ def rebase(
         The NumPyro model, in which the symmetry is found, or against which it is checked if one is given. The model of
         an ``MCMC`` is its own. Its deterministic sites are moved where their entries move as wholes, and computed again
         where they change otherwise; one that cannot be computed again is left out.
+    progress_bar
+        Whether to show what is being done, if it takes more than two seconds.
 
     Returns
     -------
@@ -193,45 +196,44 @@ def rebase(
     True
     """
     options = _checked(_Options(reference, cost, method, rng_key, order_by, null, num_starts))
-    labels, axes = (
-        _by_site(labels, "labels", "{'z': 'component'}"),
-        by_site(_by_site(axes, "axes", "{'f': (None, 'component')}")),
-    )
+    labels = _by_site(labels, "labels", "{'z': 'component'}")
+    axes = by_site(_by_site(axes, "axes", "{'f': (None, 'component')}"))
     if not is_option(part, PARTS):
         raise ValueError(f"part must be one of {PARTS}; got {part!r}.")
     known = _model_of(data, model, model_args, model_kwargs)
-    was_found = symmetry is None
-    if symmetry is None:
-        symmetry = _found(known, signs=as_flag(signs, "signs"), part=part)
-    elif not isinstance(symmetry, Symmetry):
-        raise TypeError(f"symmetry must be a Symmetry, or None to find it in model=; got {type(symmetry).__name__}.")
-    elif model is not None:
-        check_symmetry(model, symmetry, *as_model_arguments(model_args, model_kwargs), part=part)
-    trace = read(data, symmetry, num_leading_dims, lazily=True)
-    if was_found:
-        symmetry = of_what_is_there(symmetry, trace)
-    symmetry, beside_them = of_what_is_compared(symmetry, trace)
-    axes = beside_them | axes
-    bound = bind(trace, symmetry, labels, axes)
-    out = _relabelled(trace, bound, labels, options)
-
-    shaped = out.data | out.apply({site: trace.values[site] for site in labels})
-    spoken_for = {*labels, *axes}
-    beside = set(trace.values) - set(bound.axes) - spoken_for
-    roles = roles_of(known) if known is not None and beside else Roles(frozenset(), frozenset(), frozenset())
-    carried = _carried(known, roles, trace, shaped, out, beside & roles.computed)
-    warn_of_what_is_left_out(carried.left_out)
-    looked_at = {finding.site for finding in bound.findings}
-    settled = spoken_for | looked_at | trace.uncompared | roles.computed | roles.latent - roles.discrete
-    warn_of_what_keeps_its_labels(trace, bound, settled)
-    turned = [site for site, entries in bound.axes.items() if any(isinstance(entry, Complement) for entry in entries)]
-    # 1 - (1 - p) is p but for rounding: what came is kept, to be given back, where it is in memory
-    kept = [] if trace.is_stored else turned
-    before, after = (trace._replace(values=values).flat(kept) for values in (trace.values, shaped))
-    carried = Carried({**carried.axes, **axes}, carried.before | before, carried.after | after, carried.left_out)
-    out = out._replace(carried=carried, part=part)
-    moved = out.apply({site: trace.values[site] for site in [*carried.axes, *carried.before]})
-    return out._replace(data=trace.write(shaped | moved, tuple(carried.left_out)))
+    with saying("relabelling", as_flag(progress_bar, "progress_bar")):
+        was_found = symmetry is None
+        if symmetry is None:
+            symmetry = _found(known, signs=as_flag(signs, "signs"), part=part)
+        elif not isinstance(symmetry, Symmetry):
+            raise TypeError(f"symmetry must be a Symmetry, or None to find it in model; got {type(symmetry).__name__}.")
+        elif model is not None:
+            check_symmetry(model, symmetry, *as_model_arguments(model_args, model_kwargs), part=part)
+        trace = read(data, symmetry, num_leading_dims, lazily=True)
+        if was_found:
+            symmetry = of_what_is_there(symmetry, trace)
+        symmetry, beside_them = of_what_is_compared(symmetry, trace)
+        axes = beside_them | axes
+        bound = bind(trace, symmetry, labels, axes)
+        out = _relabelled(trace, bound, labels, options)
+        say("moving what the model computes")
+        shaped = out.data | out.apply({site: trace.values[site] for site in labels})
+        spoken_for = {*labels, *axes}
+        beside = set(trace.values) - set(bound.axes) - spoken_for
+        roles = roles_of(known) if known is not None and beside else Roles(frozenset(), frozenset(), frozenset())
+        carried = _carried(known, roles, trace, shaped, out, beside & roles.computed)
+        warn_of_what_is_left_out(carried.left_out)
+        looked_at = {finding.site for finding in bound.findings}
+        settled = spoken_for | looked_at | trace.uncompared | roles.computed | roles.latent - roles.discrete
+        warn_of_what_keeps_its_labels(trace, bound, settled)
+        turned = [site for site, e in bound.axes.items() if any(isinstance(entry, Complement) for entry in e)]
+        # 1 - (1 - p) is p but for rounding: what came is kept, to be given back, where it is in memory
+        kept = [] if trace.is_stored else turned
+        before, after = (trace._replace(values=values).flat(kept) for values in (trace.values, shaped))
+        carried = Carried({**carried.axes, **axes}, carried.before | before, carried.after | after, carried.left_out)
+        out = out._replace(carried=carried, part=part)
+        moved = out.apply({site: trace.values[site] for site in [*carried.axes, *carried.before]})
+        return out._replace(data=trace.write(shaped | moved, tuple(carried.left_out)))
 
 
 # ---- what is given -----------------------------------------------------------------------------------------------
@@ -307,6 +309,7 @@ def _relabelled(trace: Trace, bound: Symmetry, labels: dict[str, str], options: 
     family = family_of(cost, source, plain, None if frame is None else frame.read)
     seen = Seen(cost, family, plain, source)
 
+    say("looking for the likeliest labels")
     if frame is None:
         found, index = _searched(trace, seen, options, effort, rng)
         found = _named(found, index, options, seen, view)
@@ -315,6 +318,8 @@ def _relabelled(trace: Trace, bound: Symmetry, labels: dict[str, str], options: 
         found, index = relabel(family, plain.groups, frame.point, effort, max_rounds=1), None
     fixed = None if frame is None else frame.point
     wanted = options.null and trace.num_draws > 1
+    if wanted:
+        say("the same for made-up draws")
     null = matched_null(seen, found.state, fixed, trace.leading, effort, rng) if wanted else None
     own = family.natural(mean_statistics(family, plain.groups, found.state))
     elements = view.element(to_element(found.state, (trace.num_draws,)), bound, (trace.num_draws,))

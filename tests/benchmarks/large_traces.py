@@ -4,7 +4,7 @@
     python -m tests.benchmarks.large_traces --gigabytes 1 --killed
 
 Makes a zarr store of a network's draws in a temporary folder (three times its size has to be free), a chunk at a time.
-Then, each in a process of its own: relabels, writes and reports; and holds a part of all that against the same draws in
+Then, each in a process of its own: relabels, writes and reports; and compares a part of all that with the same draws in
 memory. With --killed the process that writes is killed half-way, and another one takes up what it left. What was
 measured is printed, and recorded in results/large_traces.json.
 """
@@ -30,7 +30,7 @@ from tests.benchmarks.stages import measured, record, run, tell
 
 INPUTS, UNITS, OUTPUTS = 784, 128, 10
 CHAINS, CHUNK, NOISE = 4, 50e6, 0.3
-# draws of each chain that are held against the same in memory
+# draws of each chain that are compared with the same in memory
 PART = 100
 SHAPES = {"w1": (INPUTS, UNITS), "b1": (UNITS,), "w2": (UNITS, OUTPUTS)}
 SYMMETRY = Symmetry({"w1": (None, "hidden"), "b1": ("hidden",), "w2": ("hidden", None)})
@@ -80,7 +80,7 @@ def relabel(folder: Path) -> None:
 
 
 def check(folder: Path) -> None:
-    """Hold a part of the draws against the same in memory."""
+    """Compare a part of the draws with the same in memory."""
     stored = opened(folder / "raw.zarr").isel(draw=slice(0, PART))
     held = stored.compute()
     eager, lazy = (rebase(draws, SYMMETRY, null=False) for draws in (held, stored.chunk(draw=37)))

@@ -1,16 +1,19 @@
-"""rebase on clusters of two workers: the same numbers as in memory, and a worker that dies is survived."""
+"""Stored draws on clusters of two workers: the same numbers as in memory, and a worker that dies is survived."""
 
 import os
 import signal
 
 import dask.array as da
+import jax.numpy as jnp
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 import pytest
 import xarray as xr
 
 distributed = pytest.importorskip("distributed")
 
-from numpyro_symmetry import rebase, report  # noqa: E402
+from numpyro_symmetry import compare, log_evidence, rebase, report  # noqa: E402
 from tests.support.stored import assert_same, dataset  # noqa: E402
 from tests.support.traces import MIXTURE, mixture  # noqa: E402
 
@@ -44,6 +47,28 @@ def test_threads_of_two_workers():
         # draws that the workers hold
         held = stored.persist()
         assert_same(rebase(held, MIXTURE, null=False), rebase(data, MIXTURE, null=False))
+
+
+def test_processes_compare_and_read_for_an_evidence(tmp_path):
+    a, b = (dataset(mixture(2, 40, seed=seed)[0]) for seed in (0, 1))
+    a.drop_encoding().chunk(chain=1, draw=9).to_zarr(tmp_path / "a.zarr", consolidated=False, zarr_format=2)
+    stored = xr.open_zarr(tmp_path / "a.zarr", consolidated=False)
+    options = {"independent": ("a", "b")}
+
+    def model():
+        weights = numpyro.sample("weights", dist.Dirichlet(jnp.ones(3)))
+        numpyro.sample("loc", dist.Normal(6.0 * weights, 9.0).to_event(1))
+        numpyro.sample("scale", dist.LogNormal(jnp.zeros(3), 0.5).to_event(1))
+
+    def evidence(draws):
+        return log_evidence(draws, model, symmetry=MIXTURE, method="laplace")
+
+    with cluster() as workers, distributed.Client(workers):
+        lazy, found = compare(stored, b, MIXTURE, **options), evidence(stored)
+    eager = compare(a, b, MIXTURE, **options)
+    assert repr(lazy) == repr(eager)
+    xr.testing.assert_identical(lazy.contributions, eager.contributions)
+    assert repr(found) == repr(evidence(a))
 
 
 def test_processes_one_of_which_dies(tmp_path):

@@ -27,7 +27,8 @@ from numpyro_symmetry import (
     testing,
 )
 from numpyro_symmetry.containers import read
-from numpyro_symmetry.evidence.proposal import _onto_supports, _rebased
+from numpyro_symmetry.evidence.draws import on_supports
+from numpyro_symmetry.evidence.proposal import _rebased
 from tests.support.known_evidence import KNOWN, known, mixture
 
 NO_SYMMETRY, SLOW = Symmetry({}), pytest.mark.slow
@@ -459,13 +460,13 @@ def test_text_rounds_draws_off_a_simplex_and_these_are_put_back():
 def test_draws_within_a_simplex_by_a_hair_stay_in_it_in_any_order():
     latents = {"p": {"fn": dist.Dirichlet(jnp.ones(3))}}
     text = np.random.default_rng(0).dirichlet(np.ones(3), (2, 400)).round(6)
-    trace = _onto_supports(read({"p": text}, Symmetry({}), 2), latents)
+    trace = on_supports(read({"p": text}, Symmetry({}), 2), latents)
     for order in itertools.permutations(range(3)):
         assert dist.constraints.simplex(jnp.asarray(trace.values["p"][..., order])).all()
     np.testing.assert_allclose(trace.values["p"], text, atol=2e-6)
     text[0, :3] *= 0.9
     with pytest.raises(SymmetryError, match="'p': 3 of 800 draws lie off its support .* by up to"):
-        _onto_supports(read({"p": text}, Symmetry({}), 2), latents)
+        on_supports(read({"p": text}, Symmetry({}), 2), latents)
 
 
 @pytest.mark.parametrize("size", [1e-6, 1.0, 1e6])
@@ -475,12 +476,12 @@ def test_draws_of_any_size_stay_as_they_are(size):
     constraints = {"ordered": dist.constraints.ordered_vector, "factor": dist.constraints.lower_cholesky}
     draws = {"ordered": ordered, "factor": factor}
     latents = {site: {"fn": dist.ImproperUniform(c, (), draws[site].shape[2:])} for site, c in constraints.items()}
-    out = _onto_supports(read(draws, Symmetry({}), 2), latents)
+    out = on_supports(read(draws, Symmetry({}), 2), latents)
     for site, x in draws.items():
         np.testing.assert_allclose(out.values[site], x, rtol=1e-5, atol=1e-6 * size)
     factor[0, 0, 0, 1] = 0.5 * size
     with pytest.raises(SymmetryError, match="'factor': 1 of 6 draws lie off its support .* by up to 0.25 of"):
-        _onto_supports(read(draws, Symmetry({}), 2), latents)
+        on_supports(read(draws, Symmetry({}), 2), latents)
 
 
 def test_draws_of_other_data_are_refused():

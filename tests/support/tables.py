@@ -15,7 +15,7 @@ ESTIMATOR_NAMES = [estimator.name for estimator in ESTIMATORS]
 every_estimator = pytest.mark.parametrize("estimator", ESTIMATOR_NAMES)
 every_matching_cost = pytest.mark.parametrize("cost", COSTS)
 
-# costs of draws alone; those of probabilities and of allocations are each held against a published algorithm
+# costs of draws alone; those of probabilities and of allocations are each compared with a published algorithm
 RELABELLING_COSTS = {"Euclidean": EuclideanCost(), "Gaussian": GaussianCost()}
 every_relabelling_cost = pytest.mark.parametrize("cost", RELABELLING_COSTS.values(), ids=RELABELLING_COSTS)
 

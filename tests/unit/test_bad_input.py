@@ -125,6 +125,7 @@ def unconstrained(w):
     return w.params | {"loc_auto_scale": jnp.log(w.params["loc_auto_scale"])}
 
 
+BAR = ("progress_bar", "'no'")
 INTEGER_KEY = ("rng_key", "jax.random.key(0)", "3")
 ARRAY = ("model_args", "tuple", "write (y,)")
 FRACTION = ("whole number", "2.5")
@@ -318,6 +319,11 @@ DISCOVERY = [
     Bad("array for arguments", lambda w: ns.find_symmetry(mixture, w.y), TypeError, ARRAY),
     Bad("check, array for arguments", lambda w: ns.check_symmetry(mixture, w.symmetry, w.y), TypeError, ARRAY),
     Bad("integer key", lambda w: ns.find_symmetry(mixture, (w.y,), rng_key=3), TypeError, INTEGER_KEY),
+    Bad("find, bar a word", lambda w: ns.find_symmetry(mixture, (w.y,), progress_bar="no"), TypeError, BAR),
+    Bad("check, bar", lambda w: ns.check_symmetry(mixture, w.symmetry, (w.y,), progress_bar="no"), TypeError, BAR),
+    Bad("rebase, bar a word", lambda w: ns.rebase(w.draws, w.symmetry, progress_bar="no"), TypeError, BAR),
+    Bad("evidence, bar", lambda w: ns.log_evidence(w.draws, mixture, (w.y,), progress_bar="no"), TypeError, BAR),
+    Bad("units, bar a word", lambda w: ns.AutoUnitNormal(mixture, progress_bar="no"), TypeError, BAR),
     Bad(
         "check, integer key",
         lambda w: ns.check_symmetry(mixture, w.symmetry, (w.y,), rng_key=3),

@@ -12,7 +12,6 @@ from numpyro.infer import SVI, Predictive, Trace_ELBO
 from numpyro.infer.autoguide import AutoNormal
 
 from numpyro_symmetry import AutoConditional, AutoSymmetrized, Symmetry, SymmetryError, SymmetryWarning
-from numpyro_symmetry.guides import steps
 
 X = np.random.default_rng(0).normal(size=(12, 2))
 Y = np.tanh(X @ [1.0, -2.0])
@@ -157,28 +156,6 @@ def test_what_sees_no_data_is_bound_to_anything():
     guide.given(X[:4])
     assert guide.sample_posterior(jax.random.key(0), params, X[:4])["w2"].shape == (3,)
     AutoSymmetrized(AutoNormal(network), SYMMETRY).given(X[:4])
-
-
-@pytest.mark.parametrize("progress_bar", [True, False])
-def test_a_set_up_says_what_it_is_at_or_nothing(progress_bar, capsys):
-    guide = AutoSymmetrized(AutoNormal(plain), Symmetry({}), progress_bar=progress_bar)
-    guide.setup(jax.random.key(0), {"x": X, "y": Y})
-    shown = capsys.readouterr()
-    assert ("setting up the guide: checking the symmetry" in shown.err) == progress_bar
-    assert bool(shown.err) == progress_bar
-    assert not shown.out
-
-
-def test_a_guide_within_a_guide_speaks_through_its_bar_and_a_long_set_up_says_what_follows(monkeypatch, capsys):
-    monkeypatch.setattr(steps, "_LONG", -1.0)
-    with steps.saying(True), steps.saying(False):
-        steps.say("one thing")
-    shown = capsys.readouterr().err
-    assert "setting up the guide: one thing" in shown
-    assert "what runs next compiles first" in shown.splitlines()[-1]
-    with steps.saying(False), steps.saying(True):
-        steps.say("another")
-    assert not capsys.readouterr().err
 
 
 def test_draws_are_no_training(conditional):

@@ -14,6 +14,7 @@ LAYER = {
     "devices": -1,
     "chunks": 0,
     "linalg": 0,
+    "steps": 0,
     "symmetry": 0,
     "entropy": 1,
     "assignment": 1,

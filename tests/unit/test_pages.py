@@ -1,9 +1,12 @@
 """What runs the code of pages: a table's code too, where the page says that it runs."""
 
 import importlib.util
+import json
 from pathlib import Path
 
 import pytest
+
+import numpyro_symmetry
 
 SPEC = importlib.util.spec_from_file_location(
     "check_pages", Path(__file__).resolve().parents[2] / "docs" / "check_pages.py"
@@ -45,3 +48,11 @@ def test_code_in_tables_runs_where_a_page_says_so(call, told, tmp_path):
         assert told in faults[0]
     page.write_text(PAGE.format(call=call).replace("% cells run", ""))
     assert not pages.run(page, write=False, exact=False)
+
+
+def test_the_sites_list_of_versions_names_this_one():
+    listed = json.loads((Path(pages.__file__).parent / "static" / "switcher.json").read_text())
+    version = numpyro_symmetry.__version__
+    assert ("dev" if "dev" in version else version) in {one["version"] for one in listed}
+    assert [one["url"] for one in listed if one.get("preferred")] == ["/stable/"]
+    assert all(one["url"].startswith("/") and one["url"].endswith("/") for one in listed)

@@ -142,7 +142,7 @@ def gaps_to(frozen: FrozenModel, at: Point, stack: points.Stack) -> list[Gap]:
 def largest_gaps(frozen: FrozenModel, before: Values, after: points.Stack) -> list[Gap]:
     """Largest change, against its own rounding, of any datum's log-likelihood or of all other terms together.
 
-    Latent sites and factors may trade off, so only their sum counts. It is held against the magnitude of those that
+    Latent sites and factors may trade off, so only their sum counts. It is compared with the magnitude of those that
     change at all, for a likelihood of 1e9 nats, or a large prior elsewhere, would hide any other.
     """
     count, allows = len(next(iter(after.values()))), frozen.rounding.allows
