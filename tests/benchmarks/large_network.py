@@ -83,7 +83,7 @@ def find(data: Path, folder: Path, steps: int) -> None:
         of_model = find_symmetry(model, (x[:BATCH], y[:BATCH]))
     with measured("find_symmetry of the network"):
         of_network = find_symmetry(NET.apply, (NET.init(jax.random.key(0), x[:1]), x[:8]), argnum=0)
-    tell({"stage": "groups", "model": str(of_model.groups), "network": str(of_network.groups)})
+    tell({"stage": "groups", "model": str(of_model).splitlines()[0], "network": str(of_network).splitlines()[0]})
 
 
 def train(data: Path, folder: Path, steps: int) -> None:
@@ -205,8 +205,9 @@ def chains(data: Path, folder: Path, steps: int) -> None:
     with measured("rebase"):
         out = rebase(draws, model=last_layers, model_args=(hidden, y))
     with measured("report"):
-        print(report(draws, out))
-    tell({"stage": "chains", "explained": float(out.explained), "symmetry": str(out.symmetry.groups)})
+        found = report(draws, out)
+    print(found)
+    tell({"stage": "chains", "symmetry": str(out.symmetry).splitlines()[0], "changed": sum(found.label_changes)})
     try:
         rebase({"out.kernel": np.zeros((2, 10, WIDTHS[-1], 10))}, model=output_layer, model_args=(above, y))
     except SymmetryError as refused:
