@@ -13,14 +13,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import resource
 import shutil
-import signal
-import subprocess
-import sys
 import tempfile
-import time
 import warnings
 from collections.abc import Callable
 from functools import partial
@@ -32,6 +26,7 @@ import numpy as np
 import xarray as xr
 
 from numpyro_symmetry import Symmetry, rebase, report
+from tests.benchmarks.stages import measured, record, run, tell
 
 INPUTS, UNITS, OUTPUTS = 784, 128, 10
 CHAINS, CHUNK, NOISE = 4, 50e6, 0.3
@@ -110,56 +105,7 @@ def opened(path: Path) -> xr.Dataset:
     return xr.open_zarr(path, consolidated=False)
 
 
-class measured:  # noqa: N801
-    """Prints seconds, CPU seconds and the process's peak memory so far of what is done within."""
-
-    def __init__(self, stage: str) -> None:
-        self.stage = stage
-
-    def __enter__(self) -> None:
-        self.start = time.perf_counter(), time.process_time()
-
-    def __exit__(self, *failed: object) -> None:
-        wall, cpu = time.perf_counter() - self.start[0], time.process_time() - self.start[1]
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
-        if failed == (None, None, None):
-            tell({"stage": self.stage, "seconds": round(wall, 1), "cpu": round(cpu, 1), "peak_GB": round(peak, 3)})
-
-
-def tell(row: dict[str, Any]) -> None:
-    """One line for the process that started this one."""
-    print(json.dumps(row), flush=True)
-
-
 # ---- all of them -------------------------------------------------------------------------------------------------
-
-
-def run(stage: str, *arguments: Any, until: Callable[[], bool] | None = None) -> list[dict[str, Any]]:
-    """A stage in a process of its own, which is killed once something is so; what it told, and what it took in all."""
-    command = [sys.executable, "-W", "ignore", "-m", __spec__.name, "--stage", stage, *map(str, arguments)]
-    start, killed = time.perf_counter(), False
-    with tempfile.TemporaryFile("w+") as told:
-        process = subprocess.Popen(command, stdout=told)
-        while not (ended := os.wait4(process.pid, os.WNOHANG))[0]:
-            time.sleep(0.2)
-            if until is not None and not killed and until():
-                process.send_signal(signal.SIGKILL)
-                killed = True
-        process.returncode = os.waitstatus_to_exitcode(ended[1])
-        told.seek(0)
-        lines = told.read().splitlines()
-    print(*lines, sep="\n", flush=True)
-    if process.returncode and not killed:
-        raise SystemExit(f"{stage} ended with status {process.returncode}.")
-    used = ended[2]
-    whole = {
-        "stage": f"{stage}, killed" if killed else f"{stage}, whole process",
-        "seconds": round(time.perf_counter() - start, 1),
-        "cpu": round(used.ru_utime + used.ru_stime, 1),
-        "peak_GB": round(used.ru_maxrss * 1024 / 1e9, 3),
-    }
-    tell(whole)
-    return [*(json.loads(line) for line in lines if line.startswith("{")), whole]
 
 
 def is_half_written(path: Path) -> bool:
@@ -187,14 +133,12 @@ def main() -> None:
         free, needed = shutil.disk_usage(folder).free / 1e9, 3 * options.gigabytes
         if free < needed:
             raise SystemExit(f"{folder} has {free:.0f} GB left; {needed:.0f} are needed. Name another --folder.")
-        rows = run("make", folder, options.gigabytes)
+        in_turn = partial(run, __spec__.name)
+        rows = in_turn("make", folder, options.gigabytes)
         if options.killed:
-            rows += run("relabel", folder, until=lambda: is_half_written(Path(folder) / "relabelled.zarr"))
-        rows += run("relabel", folder) + run("check", folder)
-    known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    key = f"{options.gigabytes:g} GB" + ", killed" * options.killed
-    RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text(json.dumps(known | {key: rows}, indent=1) + "\n")
+            rows += in_turn("relabel", folder, until=lambda: is_half_written(Path(folder) / "relabelled.zarr"))
+        rows += in_turn("relabel", folder) + in_turn("check", folder)
+    record(RESULTS, f"{options.gigabytes:g} GB" + ", killed" * options.killed, rows)
 
 
 if __name__ == "__main__":
