@@ -9,6 +9,7 @@ import pytest
 
 from numpyro_symmetry import Symmetry, SymmetryError, Whole, check_symmetry, find_symmetry
 from numpyro_symmetry.discovery.labels.parity import even_sets
+from numpyro_symmetry.discovery.proof.signs import Span
 from numpyro_symmetry.symmetry import PlainView
 from tests.support.equivariance import text_of_group
 
@@ -118,6 +119,49 @@ def test_units_on_many_places_have_their_signs():
         observe(h @ vector("out", 3), y)
 
     assert text_of_group(find_symmetry(model, (X, Y))) == " x ".join(["±S3"] * 6)
+
+
+def test_signs_of_many_groups_make_no_more_symmetries_than_those_of_few(monkeypatch):
+    """A symmetry costs as much as it has sites: one for each group would take the square of their number."""
+
+    def layers(count):
+        def model(x, y):
+            h = x[:, None]
+            for k in range(count):
+                into, out = number(f"in{k}"), vector(f"out{k}", 2)
+                h = h + jnp.tanh(h * into * vector(f"w{k}", 2)) @ out[:, None]
+            observe(h[:, 0], y)
+
+        return model
+
+    made, check = [], Symmetry.__post_init__
+
+    def checked(symmetry):
+        made.append(symmetry)
+        check(symmetry)
+
+    monkeypatch.setattr(Symmetry, "__post_init__", checked)
+    counts = []
+    for count in (2, 6):
+        made.clear()
+        assert text_of_group(find_symmetry(layers(count), (X, Y))).count("±S2") == count
+        counts.append(len(made))
+    assert counts[0] == counts[1]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_sets_of_parts_span_within_some_parts(seed):
+    rng, parts = np.random.default_rng(seed), [("a", 0), ("a", 1), ("b", 0), ("c", 0), ("d", 0), ("e", 0)]
+    even = [frozenset(part for part in parts if rng.random() < 0.4) for _ in range(4)]
+    some = frozenset(part for part in parts if rng.random() < 0.6)
+
+    def spanned(sets):
+        found = {frozenset()}
+        for one in sets:
+            found |= {one ^ other for other in found}
+        return found
+
+    assert spanned(Span.of(even).within(some)) == {one for one in spanned(even) if one <= some}
 
 
 def test_a_member_whose_sign_is_that_of_all_its_units_has_none_of_its_own():

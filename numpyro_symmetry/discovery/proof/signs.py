@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
-from functools import reduce
+from functools import cache, reduce
 from operator import xor
 from typing import NamedTuple
 
@@ -19,17 +20,20 @@ import numpy as np
 from numpyro_symmetry.discovery.gf2 import combinations_of, reduced_basis
 from numpyro_symmetry.discovery.proof.effort import EFFORT
 from numpyro_symmetry.discovery.proof.evidence import Evidence
-from numpyro_symmetry.discovery.proof.frozen import Values
+from numpyro_symmetry.discovery.proof.frozen import Values, stacked
 from numpyro_symmetry.discovery.proof.prove import prove
-from numpyro_symmetry.discovery.proof.trials import gap_to
-from numpyro_symmetry.symmetry import Concat, Split, Symmetry, Unsigned, Whole
+from numpyro_symmetry.discovery.proof.trials import batched, gaps_to
+from numpyro_symmetry.symmetry import Concat, Group, Split, Symmetry, Unsigned, Whole
 from numpyro_symmetry.symmetry.axes import AxisEntry, labels, names_in, num_axes, padded
 from numpyro_symmetry.symmetry.axes import is_cut as has_concat
+from numpyro_symmetry.symmetry.families import Axes
 from numpyro_symmetry.symmetry.pieces import pieces_of
 
 # a site, and which of the arrays put end to end in it; 0 of a site that is one array
 PartOfSite = tuple[str, int]
 Even = Sequence[frozenset[PartOfSite]]
+# a site, and which of the places on it where a group stands
+Place = tuple[str, int]
 
 
 class Cut(NamedTuple):
@@ -75,6 +79,79 @@ def may_have_signs(symmetry: Symmetry, even: Even) -> bool:
     return bool(even) or any(map(has_concat, symmetry.axes.values()))
 
 
+class GroupSigns(NamedTuple):
+    """Signs of a group on some of the places where it stands, and not on the others.
+
+    Attributes
+    ----------
+    name, group
+        The group, which has none yet.
+    sites
+        The sites on which it stands.
+    chosen
+        Its places that have signs.
+    """
+
+    name: str
+    group: Group
+    sites: Sequence[str]
+    chosen: frozenset[Place]
+
+    @property
+    def negated(self) -> list[str]:
+        """The sites on which it has signs."""
+        return sorted({site for site, _ in self.chosen})
+
+    def marked(self, site: str, entries: Sequence[AxisEntry]) -> tuple[AxisEntry, ...]:
+        """The entries of one of its sites, of the other places without signs."""
+        place = itertools.count()
+
+        def one(entry: AxisEntry) -> AxisEntry:
+            if isinstance(entry, Split | Concat):
+                return type(entry)(entry.sizes, tuple(map(one, entry.groups)))  # pyright: ignore
+            return Unsigned(self.name) if entry == self.name and (site, next(place)) not in self.chosen else entry
+
+        return tuple(map(one, entries))
+
+
+class Signs(NamedTuple):
+    """All that is to be signed: groups, and sets of sites, each as a whole."""
+
+    groups: tuple[GroupSigns, ...] = ()
+    wholes: tuple[frozenset[str], ...] = ()
+
+    def on(self, symmetry: Symmetry, place: Values) -> Symmetry:
+        """A symmetry with these signs, made once for all of them: what it costs grows with its sites."""
+        axes, kinds, sizes = dict(symmetry.axes), dict(symmetry.kinds), dict(symmetry.sizes)
+        for one in self.groups:
+            axes |= {site: one.marked(site, axes[site]) for site in one.sites}
+            kinds[one.name] = "signed"
+        names = set(symmetry.group_names())
+        for sites in self.wholes:
+            name = _name_of_whole(sites, place, names)
+            names.add(name)
+            axes |= {site: (Whole(name), *padded(axes.get(site, ()), np.ndim(place[site]))) for site in sorted(sites)}
+            kinds[name], sizes[name] = "signed", 1
+        return replace(symmetry, axes=axes, kinds=kinds, sizes=sizes)
+
+
+class Span(NamedTuple):
+    """Sets that span others as vectors over GF(2), and what each of them holds that no other does."""
+
+    sets: Even
+    own: Even
+
+    @classmethod
+    def of(cls, even: Even) -> Span:
+        """What some sets span."""
+        held = Counter(itertools.chain.from_iterable(even))
+        return cls(even, [frozenset(part for part in one if held[part] == 1) for one in even])
+
+    def within(self, parts: Set[PartOfSite]) -> list[frozenset[PartOfSite]]:
+        """A basis of what is spanned and lies in some parts of sites: no set is in it with an own part elsewhere."""
+        return _within([one for one, own in zip(self.sets, self.own, strict=True) if own <= parts], parts)
+
+
 def with_signs(symmetry: Symmetry, even: Even, evidence: Sequence[Evidence], rng: np.random.Generator) -> Symmetry:
     """Make signed what may be: indices of groups, on the smallest set of places that allows it, and whole sites.
 
@@ -87,14 +164,18 @@ def with_signs(symmetry: Symmetry, even: Even, evidence: Sequence[Evidence], rng
     evidence
         The model at points, with its own data and with others, all of which must agree.
     """
+    parted = replace(symmetry, axes={site: in_parts(entries) for site, entries in symmetry.axes.items()})
+    span, place = Span.of(even), evidence[0].places[0].values
 
-    def held(signed: Symmetry) -> bool:
+    def held(signs: Signs) -> bool:
+        signed = signs.on(parted, place)
         return all(prove(one, signed, rng, 1, 1).holds for one in evidence)
 
-    parted = replace(symmetry, axes={site: in_parts(entries) for site, entries in symmetry.axes.items()})
-    found = _grown(parted, even, evidence[0], lambda signed: True)
-    if found != parted and not held(found):
-        found = _grown(parted, even, evidence[0], held)
+    likely = Signs(_likely(parted, span, evidence[0]), _beside(parted, span))
+    signs = _accepted(likely, parted.axes, place, lambda signs: True)
+    if signs != Signs() and not held(signs):
+        signs = _accepted(likely, parted.axes, place, held)
+    found = signs.on(parted, place)
     axes = {
         site: tuple(map(_rejoined, entries, symmetry.axes[site])) if site in symmetry.axes else entries
         for site, entries in found.axes.items()
@@ -102,62 +183,87 @@ def with_signs(symmetry: Symmetry, even: Even, evidence: Sequence[Evidence], rng
     return replace(found, axes=axes)
 
 
-def _grown(symmetry: Symmetry, even: Even, evidence: Evidence, accepted: Callable[[Symmetry], bool]) -> Symmetry:
-    """The symmetry with all signs that look right at one point and are accepted."""
-    # units before the heads that hold them, whose sign is that of all their units
-    for name in sorted(symmetry.groups, key=lambda name: -len(symmetry.groups[name].cells)):
-        signed = next((s for s in _signed(symmetry, name, even) if _is_even(s, name, evidence)), None)
-        if signed is not None and _is_new(signed, name, evidence) and accepted(signed):
-            symmetry = signed
-    for sites in _beside(symmetry, even):
-        if accepted(signed := _with_whole(symmetry, sites, evidence.places[0].values)):
-            symmetry = signed
-    return symmetry
+def _accepted(likely: Signs, axes: Axes, place: Values, accepts: Callable[[Signs], bool]) -> Signs:
+    """The signs that are accepted, one after another, each with those before it."""
+    kept = Signs()
+    for one in likely.groups:
+        more = kept._replace(groups=(*kept.groups, one))
+        if _is_new(one, kept.groups, axes, place) and accepts(more):
+            kept = more
+    for sites in likely.wholes:
+        more = kept._replace(wholes=(*kept.wholes, sites))
+        if accepts(more):
+            kept = more
+    return kept
 
 
 # ---- signs of indices ------------------------------------------------------------------------------------------------
 
 
-def _signed(symmetry: Symmetry, name: str, even: Even) -> Iterator[Symmetry]:
-    """The symmetry with signs of a group on some of the places where it stands, and not on the others."""
-    for chosen in _sets_of_places(symmetry, name, even):
-        place = itertools.count()
+def _likely(symmetry: Symmetry, span: Span, evidence: Evidence) -> tuple[GroupSigns, ...]:
+    """For each group the first signs of which negating one index changes nothing at one point: worth a proof.
 
-        def marked(entry: AxisEntry, chosen: set[int] = chosen, place: Iterator[int] = place) -> AxisEntry:
-            if isinstance(entry, Split | Concat):
-                return type(entry)(entry.sizes, tuple(map(marked, entry.groups)))  # pyright: ignore
-            return Unsigned(name) if entry == name and next(place) not in chosen else entry
+    A group is tried on its own sites, whatever signs others have, and all of them together. Of one that has been tried
+    so many times as many more are tried at once.
+    """
+    frozen, (at, *_) = evidence.frozen, evidence.places
+    sites: dict[str, list[str]] = {name: [] for name in symmetry.group_names()}
+    for site, entries in symmetry.axes.items():
+        for name in names_in(entries):
+            sites[name].append(site)
+    # units before the heads that hold them, whose sign is that of all their units
+    order = sorted(symmetry.groups, key=lambda name: -len(symmetry.groups[name].cells))
+    left = {name: _signs_of(symmetry, name, sites[name], span) for name in order}
+    found, count = dict[str, GroupSigns](), 1
+    while tried := [one for rest in left.values() for one in itertools.islice(rest, count)]:
+        for some in batched(tried, frozen.most_points):
+            moved = [at.values | _negated(one, symmetry.axes, at.values) for one in some]
+            for one, gap in zip(some, gaps_to(frozen, at, stacked(moved)), strict=True):
+                if gap.ratio <= 1.0:
+                    found.setdefault(one.name, one)
+        left = {name: rest for name, rest in left.items() if name not in found}
+        count = min(2 * count, frozen.most_points)
+    return tuple(found[name] for name in order if name in found)
 
-        axes = {site: tuple(map(marked, entries)) for site, entries in symmetry.axes.items()}
-        yield replace(symmetry, axes=axes, kinds=dict(symmetry.kinds) | {name: "signed"})
+
+def _negated(signs: GroupSigns, axes: Axes, place: Values) -> Values:
+    """What is another where one index of a group is negated."""
+    return {site: place[site] * factor for site, factor in next(_flips(signs, axes, place)).items()}
 
 
-def _sets_of_places(symmetry: Symmetry, name: str, even: Even) -> Iterator[set[int]]:
-    """Sets of places of a group that negate whole sites, and whole parts of them, as parities allow."""
-    sites = [site for site, entries in symmetry.axes.items() if name in names_in(entries)]
-    places = [place for site in sites for place in _places(site, symmetry.axes[site], name)]
-    if any(has_concat(symmetry.axes[site]) and cut_of(symmetry.axes[site]) is None for site in sites):
-        count = len(places) if len(places) <= EFFORT.max_places else 0
-        yield from (set(c) for k in range(1, count + 1) for c in itertools.combinations(range(count), k))
+def _signs_of(symmetry: Symmetry, name: str, sites: Sequence[str], span: Span) -> Iterator[GroupSigns]:
+    """Signs of a group on sets of its places that negate whole sites, and whole parts of them, as parities allow."""
+    axes = {site: symmetry.axes[site] for site in sites}
+    places = {site: _places(site, entries, name) for site, entries in axes.items()}
+    for chosen in _sets_of_places(places, axes, span):
+        yield GroupSigns(name, symmetry.groups[name], sites, frozenset(chosen))
+
+
+def _sets_of_places(
+    places: Mapping[str, Sequence[frozenset[PartOfSite]]], axes: Axes, span: Span
+) -> Iterator[Iterable[Place]]:
+    """Sets of places of a group, of which it is known for each site what stands along them."""
+    if any(has_concat(entries) and cut_of(entries) is None for entries in axes.values()):
+        every = [(site, k) for site, here in places.items() for k in range(len(here))]
+        most = len(every) if len(every) <= EFFORT.max_places else 0
+        yield from itertools.chain.from_iterable(itertools.combinations(every, k) for k in range(1, most + 1))
         return
-    at = {site: [k for k, place in enumerate(places) if all(own == site for own, _ in place)] for site in sites}
-    if max(map(len, at.values())) > EFFORT.max_places:
+    if max(map(len, places.values())) > EFFORT.max_places:
         return
-    parts = frozenset().union(*places)
+
+    @cache
+    def negating(site: str, parts: frozenset[PartOfSite]) -> list[tuple[Place, ...]]:
+        here = places[site]
+        chosen = (c for k in range(len(here) + 1) for c in itertools.combinations(range(len(here)), k))
+        return [tuple((site, k) for k in c) for c in chosen if reduce(xor, (here[k] for k in c), frozenset()) == parts]
+
+    every_part = frozenset(part for here in places.values() for parts in here for part in parts)
     # negating nothing as a whole is of use where a group stands twice
-    allowed = [frozenset(), *_products(_within(even, parts))]
-    for negated in allowed:
-        choices = [
-            [
-                chosen
-                for k in range(len(at[site]) + 1)
-                for chosen in itertools.combinations(at[site], k)
-                if reduce(xor, (places[j] for j in chosen), frozenset())
-                == {part for part in negated if part[0] == site}
-            ]
-            for site in sites
-        ]
-        tried = (set(itertools.chain.from_iterable(parts)) for parts in itertools.product(*choices))
+    for negated in [frozenset[PartOfSite](), *_products(span.within(every_part))]:
+        by_site = itertools.groupby(sorted(negated), key=lambda part: part[0])
+        wanted = {site: frozenset(parts) for site, parts in by_site}
+        choices = [negating(site, wanted.get(site, frozenset())) for site in places]
+        tried = (list(itertools.chain.from_iterable(chosen)) for chosen in itertools.product(*choices))
         yield from filter(None, itertools.islice(tried, EFFORT.max_signs))
 
 
@@ -174,39 +280,32 @@ def _places(site: str, entries: Sequence[AxisEntry], name: str) -> list[frozense
     return found
 
 
-def _is_even(symmetry: Symmetry, name: str, evidence: Evidence) -> bool:
-    """Whether negating one index of a signed group changes nothing, to see quickly which claims are worth a proof."""
-    (at, *_) = evidence.places
-    moved = at.values | {site: at.values[site] * f for site, f in next(_flips(symmetry, name, at.values)).items()}
-    return gap_to(evidence.frozen, at, moved).ratio <= 1.0
-
-
-def _is_new(symmetry: Symmetry, name: str, evidence: Evidence) -> bool:
+def _is_new(signs: GroupSigns, known: Iterable[GroupSigns], axes: Axes, place: Values) -> bool:
     """Whether negating an index of a signed group is more than negating all indices of others within it: of a head.
 
     What a change of sign negates is a vector over GF(2), and the question is whether it lies in the others' span.
     """
-    place, others = evidence.places[0].values, [o for o, g in symmetry.groups.items() if g.signed and name in g.over]
+    others = [other for other in known if signs.name in other.group.over]
     if not others:
         return True
-    sites = [site for site, entries in symmetry.axes.items() if {name, *others} & names_in(entries)]
+    sites = sorted({site for one in (signs, *others) for site in one.negated})
 
     def vector(factors: Mapping[str, np.ndarray]) -> int:
         negated = np.concatenate([np.ravel(factors.get(site, np.ones(np.shape(place[site]))) < 0) for site in sites])
         return int.from_bytes(np.packbits(negated).tobytes(), "big")
 
-    known = reduced_basis([vector(flip) for other in others for flip in _flips(symmetry, other, place)])
-    return len(reduced_basis([*known, vector(next(_flips(symmetry, name, place)))])) > len(known)
+    basis = reduced_basis([vector(flip) for other in others for flip in _flips(other, axes, place)])
+    return len(reduced_basis([*basis, vector(next(_flips(signs, axes, place)))])) > len(basis)
 
 
-def _flips(symmetry: Symmetry, name: str, place: Values) -> Iterator[dict[str, np.ndarray]]:
-    """What negating each index of a group, in each cell, multiplies its sites by; in NumPy, to compile nothing."""
-    group, pieces = symmetry.groups[name], {}
-    for site, entries in symmetry.axes.items():
-        if name in names_in(entries):
-            shape = np.shape(place[site])
-            event = shape[len(shape) - num_axes(entries) :]
-            pieces[site] = event, pieces_of(entries, event)
+def _flips(signs: GroupSigns, axes: Axes, place: Values) -> Iterator[dict[str, np.ndarray]]:
+    """What negating each index of a group, in each cell, multiplies sites by; in NumPy, to compile nothing."""
+    (name, group, *_), pieces = signs, {}
+    for site in signs.negated:
+        entries = signs.marked(site, axes[site])
+        shape = np.shape(place[site])
+        event = shape[len(shape) - num_axes(entries) :]
+        pieces[site] = event, pieces_of(entries, event)
     for index in np.ndindex((*group.cells, group.size or 0)):
         at = dict(zip((*group.over, name), index, strict=True))
         found = {}
@@ -227,26 +326,21 @@ def _flips(symmetry: Symmetry, name: str, place: Values) -> Iterator[dict[str, n
 # ---- signs of whole sites --------------------------------------------------------------------------------------------
 
 
-def _beside(symmetry: Symmetry, even: Even) -> list[frozenset[str]]:
+def _beside(symmetry: Symmetry, span: Span) -> tuple[frozenset[str], ...]:
     """Independent sets of sites without groups that may be negated as a whole, each as small as can be."""
-    free = _within(even, {part for parts in even for part in parts if part[0] not in symmetry.axes})
+    free = span.within({part for parts in span.sets for part in parts if part[0] not in symmetry.axes})
     found: Even = []
     for parts in _products(free):
         if len(_within([*found, parts], set().union(*found, parts))) > len(found):
             found.append(parts)
-    return [frozenset(site for site, _ in parts) for parts in found]
+    return tuple(frozenset(site for site, _ in parts) for parts in found)
 
 
-def _with_whole(symmetry: Symmetry, sites: frozenset[str], place: Values) -> Symmetry:
-    """The symmetry with one more group of a single index, which is all of these sites."""
+def _name_of_whole(sites: frozenset[str], place: Values, others: Container[str]) -> str:
+    """A name for the group of a single index which is all of these sites."""
     first = min(sites, key=lambda site: (np.ndim(place[site]), site)).replace("/", ".")
     names = itertools.chain([first], (f"{first}.{k}" for k in itertools.count(2)))
-    name = next(n for n in names if n not in symmetry.group_names())
-    axes = dict(symmetry.axes)
-    for site in sorted(sites):
-        axes[site] = (Whole(name), *padded(axes.get(site, ()), np.ndim(place[site])))
-    kinds, sizes = dict(symmetry.kinds) | {name: "signed"}, dict(symmetry.sizes) | {name: 1}
-    return replace(symmetry, axes=axes, kinds=kinds, sizes=sizes)
+    return next(name for name in names if name not in others)
 
 
 def _within(even: Even, sites: Collection[PartOfSite]) -> list[frozenset[PartOfSite]]:
