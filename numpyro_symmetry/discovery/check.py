@@ -62,11 +62,11 @@ class SymmetryCheck(NamedTuple):
     reason: str
 
     def __repr__(self) -> str:
-        """The verdict in a line, and how far wrong actions moved the log joint."""
+        """The verdict in a line, and how far right and wrong actions moved the log joint, or a function's outputs."""
         controls = ", ".join(f"{group!r} {gap:.3g}" for group, gap in self.control_gap.items())
         return (
-            f"SymmetryCheck({self.status}{f': {self.reason}' if self.reason else ''}; log probabilities moved by "
-            f"{self.largest_gap:.3g} nats at most, of {self.tolerance:.3g} allowed, under {self.num_elements} elements "
+            f"SymmetryCheck({self.status}{f': {self.reason}' if self.reason else ''}; moved by "
+            f"{self.largest_gap:.3g} at most, of {self.tolerance:.3g} allowed, under {self.num_elements} elements "
             f"at {self.num_points} points; under wrong actions by {controls or 'nothing'})"
         )
 
