@@ -205,7 +205,8 @@ def _of_null(found: Report) -> Iterator[str]:
             f"{site} ({null.by_site[site].explained:.0%}, shuffled {null.by_site[site].explained_null:.0%})"
             for site in unlike
         )
-        yield f"Slots have no identity in {shares}."
+        alone = "Alone these tell no slots apart; where others do, they belong to the same slots."
+        yield f"Slots have no identity in {shares}. {alone}"
     for name, size in num_slots.items():
         number = null.num_identified.get(name)
         if isinstance(number, CannotTell):
