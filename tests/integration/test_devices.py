@@ -33,7 +33,9 @@ def of_one():
 @pytest.mark.parametrize(
     ("num_devices", "num_processes", "parts"),
     [
+        (2, 1, ("tables",)),
         (4, 1, CHEAP),
+        (8, 1, ("tables",)),
         (1, 2, CHEAP),
         *(
             pytest.param(num_devices, num_processes, tuple(devices.PARTS), marks=pytest.mark.slow)
