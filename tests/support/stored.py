@@ -26,3 +26,14 @@ def assert_same(lazy, eager):
     for site, value in eager.reference.items():
         np.testing.assert_array_equal(lazy.reference[site], value)
     xr.testing.assert_identical(lazy.data.compute(), eager.data)
+
+
+# ways to cut draws into chunks, none of which may matter
+CHUNKS = {
+    "chain by chain": lambda data: data.chunk(chain=1, draw=7),
+    "across chains": lambda data: data.chunk(chain=2, draw=11),
+    "others for every site": lambda data: data.assign(
+        {s: data[s].chunk(dict.fromkeys(data[s].dims, 1 + k) | {"draw": 5 + 3 * k}) for k, s in enumerate(data)}
+    ),
+    "one site in memory": lambda data: data.assign({s: data[s].chunk(draw=9) for s in list(data)[1:]}),
+}

@@ -23,7 +23,7 @@ from numpyro_symmetry import (
 )
 from numpyro_symmetry.assignment.family import squares
 from numpyro_symmetry.containers import read
-from tests.support.stored import assert_same, dataset
+from tests.support.stored import CHUNKS, assert_same, dataset
 from tests.support.traces import HMM, MIXTURE, TANH, hmm, mixture, tanh_units
 
 CHAINS, DRAWS = 2, 30
@@ -70,14 +70,6 @@ CASES = {
         Symmetry({("m0", "m1", "m2"): ("k",), "w": ("k",)}), {"m0": (), "m1": (), "m2": (), "w": (3,)}
     ),
     "part and rest": _weight,
-}
-CHUNKS = {
-    "chain by chain": lambda data: data.chunk(chain=1, draw=7),
-    "across chains": lambda data: data.chunk(chain=2, draw=11),
-    "others for every site": lambda data: data.assign(
-        {s: data[s].chunk(dict.fromkeys(data[s].dims, 1 + k) | {"draw": 5 + 3 * k}) for k, s in enumerate(data)}
-    ),
-    "one site in memory": lambda data: data.assign({s: data[s].chunk(draw=9) for s in list(data)[1:]}),
 }
 
 

@@ -13,19 +13,11 @@ import xarray as xr
 
 from numpyro_symmetry import Symmetry, SymmetryError, compare, log_evidence, rebase
 from numpyro_symmetry.diagnostics import compare_pairs, modes
-from tests.support.stored import dataset
+from tests.support.stored import CHUNKS, dataset
 from tests.support.traces import MIXTURE, mixture
 
 CHAINS, DRAWS = 2, 60
 BOTH = ("a", "b")
-CHUNKS = {
-    "chain by chain": lambda data: data.chunk(chain=1, draw=7),
-    "across chains": lambda data: data.chunk(chain=2, draw=11),
-    "others for every site": lambda data: data.assign(
-        {s: data[s].chunk(dict.fromkeys(data[s].dims, 1 + k) | {"draw": 5 + 3 * k}) for k, s in enumerate(data)}
-    ),
-    "one site in memory": lambda data: data.assign({s: data[s].chunk(draw=9) for s in list(data)[1:]}),
-}
 
 
 @pytest.fixture
