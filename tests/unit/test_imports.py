@@ -12,6 +12,7 @@ PACKAGE = Path(__file__).parents[2] / "numpyro_symmetry"
 LAYER = {
     # where arrays lie is known below what they mean
     "devices": -1,
+    "versions": 1,
     "chunks": 0,
     "linalg": 0,
     "steps": 0,

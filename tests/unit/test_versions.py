@@ -1,0 +1,50 @@
+"""Versions of other packages with which numbers are wrong, and sums that one of them got wrong."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from numpyro_symmetry import SymmetryWarning
+from numpyro_symmetry.guides.unit_normal import Regression, UnitNormal
+from numpyro_symmetry.versions import warn_of_wrong_numbers
+
+rng = np.random.default_rng(0)
+
+
+def test_a_version_with_wrong_sums_is_told_of():
+    with pytest.warns(SymmetryWarning, match=r"jaxlib 0\.10\.2 .* another version"):
+        warn_of_wrong_numbers("0.10.2")
+
+
+def test_no_other_version_is():
+    warn_of_wrong_numbers("0.10.1")
+    warn_of_wrong_numbers()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_large_sums_of_products_are_numpys(dtype):
+    """Of more than 2^15 results, over an axis that is not the last: XLA's own mistake, whatever this package does."""
+    coefficients, values = (rng.normal(size=shape).astype(dtype) for shape in ((64, 4096), (16, 64, 4096)))
+
+    def negative(coefficients, values):
+        return -(coefficients * values).sum(1)
+
+    with jax.enable_x64(dtype == np.float64):
+        found = np.asarray(jax.jit(negative)(coefficients, values))
+    np.testing.assert_allclose(found, negative(coefficients, values), rtol=1e-4, atol=1e-4)
+
+
+def test_densities_of_many_wide_units_are_those_of_one_draw_at_a_time():
+    """A batch as large as bounds take at once, of 800 units of thirteen numbers."""
+    rows, units, draws = 13, 800, 8
+    coefficients = jnp.asarray(0.3 * rng.normal(size=(rows, rows, units)), jnp.float32)
+    loc, scale = (jnp.asarray(x, jnp.float32) for x in (rng.normal(size=(rows, units)), np.full((rows, units), 0.7)))
+    values = jnp.asarray(rng.normal(size=(draws, rows, units)), jnp.float32)
+
+    def log_prob(value):
+        given = Regression(coefficients, jnp.zeros((0, units), jnp.float32))
+        return UnitNormal(loc, scale, given, axis=-1, units="unit", event_dim=2).log_prob(value)
+
+    together, apart = (jax.jit(f)(values) for f in (jax.vmap(log_prob), lambda x: jax.lax.map(log_prob, x)))
+    np.testing.assert_allclose(together, apart, rtol=1e-4)
