@@ -165,20 +165,24 @@ def with_signs(
         Sets of sites, or of their parts, that may be negated as a whole, of which all others are products.
     own, others
         The model at points, with its own data and with others, all of which must agree; others are asked for only where
-        its own have said yes.
+        there is anything to try.
     """
     parted = replace(symmetry, axes={site: in_parts(entries) for site, entries in symmetry.axes.items()})
     span, place, known = Span.of(even), own.places[0].values, set(symmetry.group_names())
 
+    likely = Signs(_likely(parted, span, own), _beside(parted, span))
+    signs = _accepted(likely, parted.axes, place, lambda signs: True)
+    if signs == Signs():
+        return symmetry
+    further = list(others())
+
     def held(signs: Signs) -> bool:
         signed = signs.on(parted, place)
         return prove(own, signed, rng, 1, 1, known=known).holds and all(
-            prove(one, signed, rng, 1, 1).holds for one in others()
+            prove(one, signed, rng, 1, 1).holds for one in further
         )
 
-    likely = Signs(_likely(parted, span, own), _beside(parted, span))
-    signs = _accepted(likely, parted.axes, place, lambda signs: True)
-    if signs != Signs() and not held(signs):
+    if not held(signs):
         signs = _accepted(likely, parted.axes, place, held)
     found = signs.on(parted, place)
     axes = {
