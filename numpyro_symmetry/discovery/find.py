@@ -319,7 +319,7 @@ def _proved(read: _Read, sources: Sources) -> tuple[Symmetry, list[str]]:
     if read.may_be_signed(found):
         say("trying changes of sign")
         # what is even may be so for these data alone
-        found = with_signs(found, read.even, [sources.own, *itertools.islice(sources.redrawn(), 1)], rng)
+        found = with_signs(found, read.even, sources.own, lambda: itertools.islice(sources.redrawn(), 1), rng)
     say("trying exchanges of sites")
     found, missed = with_exchanges(found, read.suspects, reading.unlabelled_axes(found), sources.everything, rng)
     why = {name: reason_of(proof, read.joint) for name, proof in refused.items()}

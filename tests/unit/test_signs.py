@@ -1,5 +1,7 @@
 """Signs: which sites and which indices may be negated, found by parities and proved by numbers."""
 
+from collections import Counter
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,7 +11,9 @@ import pytest
 
 from numpyro_symmetry import Symmetry, SymmetryError, Whole, check_symmetry, find_symmetry
 from numpyro_symmetry.discovery.labels.parity import even_sets
+from numpyro_symmetry.discovery.proof import prove as proofs
 from numpyro_symmetry.discovery.proof.signs import Span
+from numpyro_symmetry.discovery.proof.trials import has_signs
 from numpyro_symmetry.symmetry import PlainView
 from tests.support.equivariance import text_of_group
 
@@ -273,3 +277,31 @@ def test_parities(function, expected):
         negated = function(-a if 0 in sites else a, -b if 1 in sites else b, x)
         np.testing.assert_allclose(negated, function(a, b, x), rtol=1e-6)
     assert even_sets(jaxpr, [False, False]) == []
+
+
+def two_layers(params, x):
+    return jnp.tanh(jnp.tanh(x @ params["a"]) @ params["b"]) @ params["c"]
+
+
+def test_permutations_are_proved_once_on_the_own_data(monkeypatch):
+    """Signs are proved of groups whose permutations were: these are not tried again there, nor watched."""
+    tried, watched = Counter(), Counter()
+    try_, watch = proofs._tried, proofs.control_gaps
+
+    def trying(before, elements, at):
+        tried.update((label, at.values["a"].tobytes()) for label, one in elements if not has_signs(one))
+        return try_(before, elements, at)
+
+    def watching(frozen, action, names, at, enough):
+        watched.update(names)
+        return watch(frozen, action, names, at, enough)
+
+    monkeypatch.setattr(proofs, "_tried", trying)
+    monkeypatch.setattr(proofs, "control_gaps", watching)
+    params = {name: RNG.normal(size=shape) for name, shape in {"a": (2, 4), "b": (4, 3), "c": (3, 1)}.items()}
+    found = find_symmetry(two_layers, (params, RNG.normal(size=(5, 2))), argnum=0)
+    assert {group.size for group in found.groups.values()} == {3, 4}
+    assert all(group.signed for group in found.groups.values())
+    # a cycle, an exchange of two, and one at random
+    assert max(tried.values()) == 3
+    assert watched == dict.fromkeys(found.groups, 1)

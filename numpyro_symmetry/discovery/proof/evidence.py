@@ -59,7 +59,7 @@ def nudged(place: Values, size: float, absolute: float = 0.0) -> Values:
     """A point as another order of rounding might give it: moved by a part of every value, and by as much of all."""
 
     def one(x: Any) -> np.ndarray:
-        value, sign = np.asarray(x), (-1.0) ** np.arange(x.size).reshape(x.shape)
+        value, sign = np.asarray(x), 1.0 - 2.0 * (np.arange(x.size).reshape(x.shape) % 2)
         return (value + sign * (size * value + absolute)).astype(value.dtype)
 
     return {name: one(x) if np.issubdtype(x.dtype, np.floating) else x for name, x in place.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from enum import Enum
 from typing import NamedTuple
 
@@ -24,6 +25,7 @@ from numpyro_symmetry.discovery.proof.trials import (
     batched,
     control_gaps,
     gaps_to,
+    has_signs,
     largest,
     movable,
     random_elements,
@@ -91,8 +93,12 @@ def prove(
     num_elements: int,
     num_far: int = 0,
     enough: float = CONTROL_FACTOR,
+    known: Container[str] = (),
 ) -> Proof:
     """Try a symmetry, with a number of random elements, and of all groups at once at each point far out.
+
+    Of groups whose permutations are known to hold on this evidence, only what has signs is tried: the others were, and
+    their wrong actions were seen.
 
     Far out a likelihood may saturate, and then show an order of rounding as a change: such points are for what has
     nothing else to speak for it, and for signs, which are not to be given out in doubt. Of wrong actions the
@@ -100,7 +106,9 @@ def prove(
     """
     frozen, places = evidence.frozen, evidence.places
     action = Action.on(symmetry, places[0].values)
-    elements = trial_elements(action.symmetry, rng, num_elements)
+    # what is known is drawn all the same: whatever is drawn afterwards does not depend on it
+    drawn = trial_elements(action.symmetry, rng, num_elements)
+    elements = [one for one in drawn if one[0] not in known or has_signs(one[1])]
     proof = Proof(frozen, action, Outcome.HOLDS, NO_GAP, "", {}, places, {}, len(elements))
     # densities may agree where supports differ: those are compared near their edges, where prior draws seldom come
     for place in evidence.edges if frozen.sites.constrained & set(symmetry.axes) else ():
@@ -119,7 +127,7 @@ def prove(
         far = _tried(proof, random_elements(action.symmetry, rng, num_far), at)
         if not far.holds:
             return far
-    watched = movable(action.symmetry) if evidence.controls else []
+    watched = [name for name in movable(action.symmetry) if name not in known] if evidence.controls else []
     controls = control_gaps(frozen, action, watched, places[0], enough)
     # a prior that is flat is invariant whatever is done to it: where nothing else reads a site, there is no more to see
     unread = set() if frozen.is_function else frozen.unread

@@ -152,28 +152,37 @@ class Span(NamedTuple):
         return _within([one for one, own in zip(self.sets, self.own, strict=True) if own <= parts], parts)
 
 
-def with_signs(symmetry: Symmetry, even: Even, evidence: Sequence[Evidence], rng: np.random.Generator) -> Symmetry:
+def with_signs(
+    symmetry: Symmetry, even: Even, own: Evidence, others: Callable[[], Iterable[Evidence]], rng: np.random.Generator
+) -> Symmetry:
     """Make signed what may be: indices of groups, on the smallest set of places that allows it, and whole sites.
 
     Parameters
     ----------
     symmetry
-        What was found without signs.
+        What was found without signs, and proved on the model's own data.
     even
         Sets of sites, or of their parts, that may be negated as a whole, of which all others are products.
-    evidence
-        The model at points, with its own data and with others, all of which must agree.
+    own, others
+        The model at points, with its own data and with others, all of which must agree; others are asked for only where
+        there is anything to try.
     """
     parted = replace(symmetry, axes={site: in_parts(entries) for site, entries in symmetry.axes.items()})
-    span, place = Span.of(even), evidence[0].places[0].values
+    span, place, known = Span.of(even), own.places[0].values, set(symmetry.group_names())
+
+    likely = Signs(_likely(parted, span, own), _beside(parted, span))
+    signs = _accepted(likely, parted.axes, place, lambda signs: True)
+    if signs == Signs():
+        return symmetry
+    further = list(others())
 
     def held(signs: Signs) -> bool:
         signed = signs.on(parted, place)
-        return all(prove(one, signed, rng, 1, 1).holds for one in evidence)
+        return prove(own, signed, rng, 1, 1, known=known).holds and all(
+            prove(one, signed, rng, 1, 1).holds for one in further
+        )
 
-    likely = Signs(_likely(parted, span, evidence[0]), _beside(parted, span))
-    signs = _accepted(likely, parted.axes, place, lambda signs: True)
-    if signs != Signs() and not held(signs):
+    if not held(signs):
         signs = _accepted(likely, parted.axes, place, held)
     found = signs.on(parted, place)
     axes = {

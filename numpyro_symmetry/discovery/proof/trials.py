@@ -19,7 +19,7 @@ from numpyro_symmetry.symmetry import Element, Group, SignedPermutation, Symmetr
 from numpyro_symmetry.symmetry.action import move as act
 from numpyro_symmetry.symmetry.axes import names_in
 from numpyro_symmetry.symmetry.families import Stack
-from numpyro_symmetry.symmetry.hard import Part
+from numpyro_symmetry.symmetry.hard import Hard, Part
 
 # how much more than rounding allows a wrong action must change, for a right one to show anything
 CONTROL_FACTOR = 1e3
@@ -86,6 +86,12 @@ def random_elements(symmetry: Symmetry, rng: np.random.Generator, count: int) ->
         if not _is_identity(groups, element):
             found.append((label, element))
     return found
+
+
+def has_signs(element: Element) -> bool:
+    """Whether an element negates anything."""
+    signs = [Hard.of(part).sign for part in element.values()]
+    return any(sign is not None and bool((np.asarray(sign) < 0).any()) for sign in signs)
 
 
 def _is_identity(groups: Mapping[str, Group], element: Element) -> bool:
