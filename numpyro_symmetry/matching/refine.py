@@ -7,12 +7,11 @@ follow the gradient and are rounded on the way. Knows `match`, a loss and data.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jax import Array
 from tqdm.auto import tqdm
 
@@ -23,6 +22,7 @@ from numpyro_symmetry.matching.match import match
 from numpyro_symmetry.matching.relaxed import Logits, mixed
 from numpyro_symmetry.matching.sides import (
     as_symmetry,
+    completed,
     complex_sites,
     is_guide,
     read,
@@ -43,6 +43,9 @@ from numpyro_symmetry.symmetry.errors import warn
 from numpyro_symmetry.symmetry.plain import told_of_torn
 from numpyro_symmetry.symmetry.pytrees import real_arrays, refuse_other_structure, with_arrays
 from numpyro_symmetry.symmetry.shown import as_html
+
+if TYPE_CHECKING:
+    import optax
 
 # steps between two roundings, and batches held aside, of which each rounding costs as many forward passes
 _STEPS_A_LOOK, _MOST_HELD = 10, 5
@@ -143,7 +146,8 @@ def refine(
         If the sides differ in structure, are draws, Gaussians or guides, hold complex numbers or such as are not
         finite, or do not fit the symmetry; or if the start is no element of it.
     ValueError
-        If data are fewer than two batches or differ in length, or the loss at the start is no finite number.
+        If data are fewer than two batches or differ in length, or the loss at the start, or a slope on the way, is not
+        finite.
     TypeError
         If ``loss`` is no function of JAX, ``optimizer`` none of Optax's, a number no whole number, or under `jit`.
 
@@ -186,7 +190,7 @@ def refine(
     if not callable(loss):
         raise TypeError(f"loss must be a function of values and a batch of data; got {type(loss).__name__}.")
     num_steps, batch_size = as_count(num_steps, "num_steps"), as_count(batch_size, "batch_size")
-    optimizer = optax.adam(_STEP_SIZE) if optimizer is None else _as_optimizer(optimizer)
+    optimizer = _as_optimizer(optimizer)
     shown = as_flag(progress_bar, "progress_bar")
     rng = np.random.default_rng(seed_of(rng_key))
     refuse_tracers("refine", target, source, data, start)
@@ -195,25 +199,30 @@ def refine(
     start = match(target, source, symmetry).element if start is None else start
     # on from the labels of the start: what is not relaxed keeps them
     ends = ends._replace(source=real_arrays(bound.apply(start, ends.source)))
-    view = _view(bound, ends.source)
+    # whole numbers move with their units, and have no half-way
+    moving = bound.restrict(sites=[site for site in bound.axes if site in ends.source])
+    if not moving.groups:
+        raise SymmetryError("No group stands on an array of real numbers: there are no labels to refine.")
+    view = _view(moving, ends.source)
     way = _compiled(loss, target, view, optimizer, _Given(ends, jax.tree.map(jnp.asarray, data)))
 
     logits: Any = {name: Logits.of(group) for name, group in view.symmetry.groups.items()}
     state = optimizer.init(logits)
-    kept, before = bound.identity(), _finite(way.held_loss(ends.source, held))
+    kept, before = moving.identity(), _finite(way.held_loss(ends.source, held))
     best, losses = before, []
     options: Any = {"disable": not shown, "delay": _UNTOLD, "leave": False}
     with tqdm(total=num_steps, desc="refining", unit=" steps", **options) as bar:
         for first in range(0, num_steps, _STEPS_A_LOOK):
             steps = np.arange(first, min(first + _STEPS_A_LOOK, num_steps))
-            rows = np.stack([next(batches) for _ in steps])
-            logits, state = way.steps(logits, state, _temperatures(steps, num_steps), rows)
-            element = view.element({name: part.rounded().part() for name, part in logits.items()}, bound)
-            losses.append(way.held_loss(bound.apply(element, ends.source), held))
+            for temperature, rows in zip(_temperatures(steps, num_steps), batches, strict=False):
+                logits, state = way.step(logits, state, temperature, rows)
+            _refuse_lost(logits, steps[-1] + 1)
+            element = view.element({name: part.rounded().part() for name, part in logits.items()}, moving)
+            losses.append(way.held_loss(moving.apply(element, ends.source), held))
             kept, best = (element, losses[-1]) if losses[-1] < best else (kept, best)
             bar.set_postfix_str(f"loss half-way {before:.4g} -> {best:.4g}", refresh=False)
             bar.update(len(steps))
-    return Refined(compose(kept, start), best, before, np.array(losses))
+    return Refined(compose(completed(bound, kept, ()), start), best, before, np.array(losses))
 
 
 def _temperatures(steps: np.ndarray, num_steps: int) -> np.ndarray:
@@ -239,9 +248,9 @@ class _Given(NamedTuple):
 
 
 class _Way(NamedTuple):
-    """Some steps, of logits and an optimiser's state; and the mean loss on rows held aside, of a moved source."""
+    """A step, of logits and an optimiser's state; and the mean loss on rows held aside, of a moved source."""
 
-    steps: Callable[..., tuple[dict[str, Logits], Any]]
+    step: Callable[..., tuple[dict[str, Logits], Any]]
     held_loss: Callable[[Arrays, np.ndarray], float]
 
 
@@ -260,29 +269,23 @@ def _compiled(loss: Loss, target: Any, view: PlainView, optimizer: optax.Gradien
         opened |= {name: mixed(opened[name], on, soft) for name, on in axes.items()}
         return half_way(view.close(opened), given, rows)
 
+    # no loop is compiled: on a CPU XLA convolves in one many times slower than outside
     @jax.jit
-    def steps(logits: Any, state: Any, temperatures: Array, rows: Array, given: _Given) -> Any:
-        def one(carry: Any, at: Any) -> Any:
-            logits, state = carry
-            slope = jax.grad(relaxed)(logits, at[0], given, at[1])
-            change, state = optimizer.update(slope, state, logits)
-            return (optax.apply_updates(logits, change), state), None
+    def step(logits: Any, state: Any, temperature: Array, rows: Array, given: _Given) -> Any:
+        change, state = optimizer.update(jax.grad(relaxed)(logits, temperature, given, rows), state, logits)
+        return jax.tree.map(jnp.add, logits, change), state
 
-        return jax.lax.scan(one, (logits, state), (temperatures, rows))[0]
-
-    @jax.jit
-    def held_loss(moved: Arrays, held: Array, given: _Given) -> Array:
-        return jnp.mean(jax.lax.map(lambda rows: half_way(moved, given, rows), held))
+    held_loss = jax.jit(half_way)
 
     def told(moved: Arrays, held: np.ndarray) -> float:
         try:
-            return float(held_loss(moved, held, given))
+            return float(np.mean([held_loss(moved, given, rows) for rows in held]))
         except (jax.errors.TracerArrayConversionError, jax.errors.ConcretizationTypeError) as error:
             raise TypeError(
                 "loss is compiled, and left JAX: write it in jax.numpy, without numpy, float() or branches on values."
             ) from error
 
-    return _Way(lambda *args: steps(*args, given), told)
+    return _Way(lambda *args: step(*args, given), told)
 
 
 def _finite(loss: float) -> float:
@@ -291,9 +294,17 @@ def _finite(loss: float) -> float:
     return loss
 
 
-def _view(bound: Symmetry, source: Arrays) -> PlainView:
-    """Groups as they act on arrays of real numbers."""
-    view = PlainView.of(bound.restrict(sites=[site for site in bound.axes if site in source]), source, nested=True)
+def _refuse_lost(logits: Any, count: int) -> None:
+    if not all(bool(jnp.isfinite(x).all()) for x in jax.tree.leaves(logits)):
+        raise ValueError(
+            f"Logits are not finite after {count} steps: the loss has no finite slope half-way (a square root of zero, "
+            "a logarithm of nothing?), or the optimizer's steps are too large."
+        )
+
+
+def _view(moving: Symmetry, source: Arrays) -> PlainView:
+    """Groups as they are relaxed."""
+    view = PlainView.of(moving, source, nested=True)
     if view.torn:
         warn(
             f"{told_of_torn(view)}: only one of the two levels is refined, whichever has more elements. Refine the "
@@ -326,12 +337,15 @@ def _read(target: Any, source: Any, symmetry: Symmetry) -> tuple[_Ends, Symmetry
         side_of(real_arrays(side), name)
     refuse_other_structure(*ends, ("the target", "the source"))
     bound = symmetry.bind(ends.target)
-    if not bound.groups:
-        raise SymmetryError("The symmetry is trivial: there are no labels to refine.")
     return ends, bound
 
 
 def _as_optimizer(optimizer: Any) -> optax.GradientTransformation:
+    """Optax's, which is not loaded before it is needed."""
+    if optimizer is None:
+        import optax
+
+        return optax.adam(_STEP_SIZE)
     if isinstance(optimizer, type) or not all(callable(getattr(optimizer, x, None)) for x in ("init", "update")):
         raise TypeError(f"optimizer must be one of Optax, such as optax.adam(0.1); got {type(optimizer).__name__}.")
     return optimizer

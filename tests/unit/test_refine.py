@@ -192,6 +192,21 @@ def test_running_statistics_move_with_their_units():
     )
 
 
+def test_whole_numbers_move_with_their_units_and_have_no_half_way():
+    sides = ({**side, "seen": np.arange(4)} for side in two(1))
+    target, source = sides
+    symmetry = Symmetry({"w": ("hidden",), "v": ("hidden",), "seen": ("hidden",)})
+
+    def of_values(values, batch):
+        assert jnp.issubdtype(values["seen"].dtype, jnp.integer)
+        return loss(values, batch)
+
+    start = LAYER.identity()
+    found = refine(of_values, target, source, symmetry, X, start=start, batch_size=10, progress_bar=False)
+    assert found.loss < found.loss_before
+    assert np.array_equal(symmetry.apply(found.element, source)["seen"], np.arange(4)[found.element["hidden"]])
+
+
 # ---- what is refused -------------------------------------------------------------------------------------------------
 
 TARGET, SOURCE = two(0)
@@ -200,6 +215,11 @@ BAD = {
     "loss, no function": ({"loss": 1.0}, TypeError, "loss must be a function .* got float"),
     "loss, of NumPy": ({"loss": lambda v, x: np.sum(np.asarray(v["w"]))}, TypeError, "loss is compiled, and left JAX"),
     "loss, not finite": ({"loss": lambda v, x: jnp.nan}, ValueError, "loss half-way is nan at the start"),
+    "loss, without a slope": (
+        {"loss": lambda v, x: loss(v, x) + jnp.sqrt(0.0 * v["w"][0])},
+        ValueError,
+        "Logits are not finite after 10 steps",
+    ),
     "loss, of words": ({"loss": lambda v, x: "much"}, TypeError, "What loss returned"),
     "target, a Gaussian": (
         {"target": DiagonalGaussian(TARGET, {k: np.ones(4) for k in TARGET})},
@@ -220,7 +240,7 @@ BAD = {
         "complex numbers",
     ),
     "symmetry, none": ({"symmetry": None}, TypeError, "symmetry must be a Symmetry"),
-    "symmetry, trivial": ({"symmetry": Symmetry({"w": (None,)})}, SymmetryError, "no labels to refine"),
+    "symmetry, trivial": ({"symmetry": Symmetry({"w": (None,)})}, SymmetryError, "No group stands on"),
     "start, no element": ({"start": {"hidden": [0, 0, 1, 2]}}, SymmetryError, "hidden"),
     "data, of two lengths": ({"data": (X, X[1:])}, ValueError, "one datum along the first axis"),
     "data, none": ({"data": ()}, ValueError, "one datum along the first axis"),
