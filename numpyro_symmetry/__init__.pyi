@@ -94,6 +94,9 @@ from .matching import (
 from .matching import (
     merge as merge,
 )
+from .matching import (
+    refine as refine,
+)
 from .samplers import (
     run_blackjax as run_blackjax,
 )

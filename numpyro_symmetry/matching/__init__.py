@@ -8,6 +8,7 @@ from numpyro_symmetry.matching.hows import Barycenter, How, Mean, Product
 from numpyro_symmetry.matching.match import Match, match
 from numpyro_symmetry.matching.merge import Merge, merge
 from numpyro_symmetry.matching.nearest import NearestTransposition, nearest_transposition
+from numpyro_symmetry.matching.refine import Refined, refine
 
 __all__ = [
     "ActivationCost",
@@ -21,7 +22,9 @@ __all__ = [
     "Merge",
     "NearestTransposition",
     "Product",
+    "Refined",
     "match",
     "merge",
     "nearest_transposition",
+    "refine",
 ]

@@ -32,6 +32,7 @@ from PIL import Image
 from scipy.optimize import linear_sum_assignment
 
 from numpyro_symmetry import ActivationCost, Symmetry, find_activations, find_symmetry, match, merge
+from numpyro_symmetry.matching import refine
 from numpyro_symmetry.symmetry import Element, PlainView
 from numpyro_symmetry.symmetry.pytrees import arrays_by_path
 from tests.reproduction import records
@@ -229,12 +230,17 @@ def line(score: Callable, a: Any, b: Any, ends: list[tuple[float, float]]) -> di
 
 
 class Task(NamedTuple):
-    """A network, a batch of its training images, what was found of it, and sites that are no running statistics."""
+    """A network, its training images and their labels, what was found of it, and sites that are no statistics."""
 
     net: nn.Module
-    images: np.ndarray
+    data: tuple[np.ndarray, np.ndarray]
     symmetry: Symmetry
     sites: list[str]
+
+    @property
+    def images(self) -> np.ndarray:
+        """Some of the training images."""
+        return self.data[0][:_SOME]
 
     def weights(self, variables: Any) -> dict[str, Any]:
         """Parameters by site; statistics move and weigh nothing."""
@@ -288,6 +294,16 @@ def by_activations(task: Task, target: Any, source: Any) -> Element:
     return match(target, source, task.symmetry, cost=ActivationCost(activations)).element
 
 
+def refined(task: Task, target: Any, source: Any) -> Element:
+    """On from `match`, by the loss half-way on training images, normalised by each batch's own statistics."""
+
+    def loss(variables: Any, batch: Any) -> Any:
+        logits, _ = task.net.apply(variables, batch[0], True, mutable=["batch_stats"])
+        return optax.softmax_cross_entropy_with_integer_labels(logits, batch[1])
+
+    return refine(loss, target, source, task.symmetry, task.data, progress_bar=False).element
+
+
 METHODS: dict[str, Callable[[Task, Any, Any], Element]] = {
     "naive": lambda task, target, source: task.symmetry.identity(),
     "git re-basin": git_rebasin,
@@ -295,7 +311,10 @@ METHODS: dict[str, Callable[[Task, Any, Any], Element]] = {
     "descent": lambda task, target, source: match(target, source, task.symmetry, method="descent").element,
     "Frank-Wolfe": lambda task, target, source: match(target, source, task.symmetry, method="frank_wolfe").element,
     "activations": by_activations,
+    "refined": refined,
 }
+# what brings back nothing that match had not brought back before it
+_NOT_PLANTED = "naive", "refined"
 
 
 # ---- ways to merge ---------------------------------------------------------------------------------------------------
@@ -341,16 +360,43 @@ def record(folder: Path, kept: Path | None, name: str, seeds: tuple[int, ...]) -
     start = time.perf_counter()
     symmetry = find_symmetry(net.apply, (networks[0], data[0][:2]), argnum=0, signs=False)
     row |= {"find_seconds": time.perf_counter() - start, "group": {k: str(g) for k, g in symmetry.groups.items()}}
-    symmetry = symmetry.bind(arrays_by_path(networks[0]))
-    task = Task(net, data[0][:_SOME], symmetry, [site for site in symmetry.axes if site.startswith("params")])
+    task = task_of(architecture, data, symmetry, networks[0])
     ways = of_pair(task, score, *networks, row["single"]) if len(seeds) == 2 else of_several(task, score, networks)
     return row | {"methods": ways, "peak_mb": peak(), "load": float(open("/proc/loadavg").read().split()[0])}
 
 
-def of_pair(task: Task, score: Callable, a: Any, b: Any, ends: list[tuple[float, float]]) -> dict[str, Any]:
+def task_of(architecture: Architecture, data: tuple[np.ndarray, ...], symmetry: Symmetry, variables: Any) -> Task:
+    symmetry = symmetry.bind(arrays_by_path(variables))
+    sites = [site for site in symmetry.axes if site.startswith("params")]
+    return Task(architecture.net, data[:2], symmetry, sites)
+
+
+def added(folder: Path, kept: Path, name: str, seeds: tuple[int, ...], known: dict[str, Any]) -> dict[str, Any]:
+    """A record of two networks that are kept with the ways that it lacks; as it is if it is of other networks."""
+    architecture = ARCHITECTURES[name]
+    data = images(folder, architecture.images)
+    networks = [trained(name, data, seed, kept).variables for seed in seeds]
+    score = scorer(architecture.net, data)
+    if not np.allclose([score(variables) for variables in networks], known["single"], atol=1e-4):
+        return known
+    symmetry = find_symmetry(architecture.net.apply, (networks[0], data[0][:2]), argnum=0, signs=False)
+    task = task_of(architecture, data, symmetry, networks[0])
+    lacking = {method: find for method, find in METHODS.items() if method not in known["methods"]}
+    ways = of_pair(task, score, *networks, known["single"], lacking)
+    return known | {"methods": known["methods"] | {k: way | records.provenance() for k, way in ways.items()}}
+
+
+def of_pair(
+    task: Task,
+    score: Callable,
+    a: Any,
+    b: Any,
+    ends: list[tuple[float, float]],
+    methods: dict[str, Callable[[Task, Any, Any], Element]] = METHODS,
+) -> dict[str, Any]:
     """Each way to bring one network to another, and whether it undoes a relabelling of one."""
     ways, lines = {}, {}
-    for method, find in METHODS.items():
+    for method, find in methods.items():
         start, before = time.perf_counter(), peak()
         element = jax.block_until_ready(find(task, a, b))
         seconds, memory = time.perf_counter() - start, peak() - before
@@ -359,7 +405,7 @@ def of_pair(task: Task, score: Callable, a: Any, b: Any, ends: list[tuple[float,
         if known not in lines:
             lines[known] = line(score, a, task.symmetry.apply(element, b), ends)
         ways[method] = lines[known] | {"seconds": seconds, "more_memory_mb": memory}
-        if method != "naive":
+        if method not in _NOT_PLANTED:
             planted = task.symmetry.apply(task.symmetry.sample(jax.random.key(9)), a)
             back = task.weights(task.symmetry.apply(find(task, a, planted), planted))
             parts = [float(np.mean(np.asarray(back[site]) == own)) for site, own in task.weights(a).items()]
@@ -377,6 +423,14 @@ def of_several(task: Task, score: Callable, networks: list[Any]) -> dict[str, An
         loss, accuracy = score(merged)
         ways[method] = {"merged_loss": loss, "merged_accuracy": accuracy, "seconds": seconds}
     return ways
+
+
+def add_to_records(folder: Path, kept: Path, only: tuple[str, ...]) -> None:
+    """Ways that records of pairs lack."""
+    for key, known in records.load("networks").items():
+        name, seeds = key.split("/")[0], tuple(map(int, key.split("/")[1].split("-")))
+        if len(seeds) == 2 and key.startswith(only or ("",)) and not METHODS.keys() <= known["methods"].keys():
+            records.put("networks", key, added(folder, kept, name, seeds, known))
 
 
 def peak() -> float:
@@ -398,6 +452,8 @@ def main() -> None:
             for name in ARCHITECTURES
         }
         records.run("networks", jobs, only=asked.only)
+        if asked.kept:
+            add_to_records(asked.data, asked.kept, tuple(asked.only))
     print(tables())
 
 

@@ -23,6 +23,7 @@ WAYS = {
     "descent": "descent",
     "Frank-Wolfe": "Frank–Wolfe",
     "activations": "activations",
+    "refined": "refined",
 }
 _NOT_RUN = "not run"
 
@@ -70,15 +71,35 @@ def verdicts() -> list[str]:
         if not rows:
             lines.append(f"| {title} | 0 |" + f" {_NOT_RUN} |" * 8)
             continue
-        gains = [gain(rows, "barrier", -1), gain(rows, "merged_accuracy", 1)]
+        gains = [gain(rows, ("ours", "git re-basin"), *of) for of in (("barrier", -1), ("merged_accuracy", 1))]
         least = [_least(rows, way, of) for of in ("planted_recovered", "seconds") for way in ways]
         lines.append(f"| {title} | {len(rows)} | {' | '.join([*gains, *least])} |")
     return lines
 
 
-def gain(rows: list[dict[str, Any]], of: str, sign: int) -> str:
-    """By how much ours is better than git re-basin, and whether that can be told from luck."""
-    gains = sign * np.array([row["ours"][of] - row["git re-basin"][of] for row in rows])
+def of_refined() -> list[str]:
+    """One row for each architecture: labels refined by the loss against others, paired, where they were run."""
+    pairs = {
+        "git re-basin": "barrier lower than git re-basin's by",
+        "ours": "than ours by",
+        "activations": "than activations' by",
+    }
+    lines = [f"| refined | pairs | {' | '.join(pairs.values())} | seconds |", "|---" * 6 + "|"]
+    for name, title in TITLES.items():
+        rows = [row["methods"] for row in rows_of(name, 2).values() if "refined" in row["methods"]]
+        cells = [_NOT_RUN] * 4
+        if rows:
+            both = {way: [row for row in rows if way in row] for way in pairs}
+            cells = [gain(some, ("refined", way), "barrier", -1) if some else _NOT_RUN for way, some in both.items()]
+            cells.append(_least(rows, "refined", "seconds"))
+        lines.append(f"| {title} | {len(rows)} | {' | '.join(cells)} |")
+    return lines
+
+
+def gain(rows: list[dict[str, Any]], ways: tuple[str, str], of: str, sign: int) -> str:
+    """By how much one way is better than another, and whether that can be told from luck."""
+    one, other = ways
+    gains = sign * np.array([row[one][of] - row[other][of] for row in rows])
     if len(gains) < 2:
         return f"{gains.mean():.3f}, **cannot tell**"
     error = standard_error(gains)
@@ -98,4 +119,4 @@ def _least(rows: list[dict[str, Any]], way: str, of: str) -> str:
 
 def tables() -> str:
     """All of them, as the page has them."""
-    return "\n\n".join("\n".join(lines) for lines in (table(2), verdicts(), table(3)))
+    return "\n\n".join("\n".join(lines) for lines in (table(2), verdicts(), of_refined(), table(3)))

@@ -42,14 +42,18 @@ def run(name: str, jobs: Mapping[str, Callable[[], dict[str, Any]]], *, only: It
     only
         Beginnings of keys; by default all.
     """
-    path, prefixes = RESULTS / f"{name}.json", tuple(only)
+    prefixes = tuple(only)
     wanted = [key for key in jobs if not prefixes or key.startswith(prefixes)]
     for key in tqdm([key for key in wanted if key not in load(name)], desc=name):
         start = time.perf_counter()
         record = jobs[key]() | {"seconds": round(time.perf_counter() - start, 1)} | provenance()
         jax.clear_caches()
-        # read again: another process may have recorded meanwhile
-        path.write_text(json.dumps(load(name) | {key: record}, indent=1) + "\n")
+        put(name, key, record)
+
+
+def put(name: str, key: str, record: Mapping[str, Any]) -> None:
+    """Write one record of a file, which is read again: another process may have recorded meanwhile."""
+    (RESULTS / f"{name}.json").write_text(json.dumps(load(name) | {key: record}, indent=1) + "\n")
 
 
 def provenance() -> dict[str, str]:

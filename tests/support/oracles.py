@@ -182,3 +182,33 @@ def second_best(worth, size, signed=False):
     signs = list(itertools.product((1, -1), repeat=size)) if signed else [(1,) * size]
     found = sorted(worth(s, np.array(c)) for s in itertools.permutations(range(size)) for c in signs)
     return found[-1] - found[-2]
+
+
+def sinkhorn(logits, temperature, num_normalisations=20):
+    """Rows and columns of the exponentials brought to a sum of one in turn."""
+    matrix = np.exp(np.asarray(logits, float) / temperature)
+    for _ in range(num_normalisations):
+        matrix = matrix / matrix.sum(1, keepdims=True)
+        matrix = matrix / matrix.sum(0, keepdims=True)
+    return matrix
+
+
+def refined(loss, target, source, logits, temperatures, step_size):
+    """Descent of ``loss((t + P s) / 2)``, first axes of all sites permuted: rounded labels and their loss, by step."""
+
+    def half_way(matrix):
+        return loss({site: (target[site] + np.tensordot(matrix, source[site], (1, 0))) / 2 for site in target})
+
+    found, tiny, logits = [], 1e-5, np.array(logits, float)
+    for temperature in temperatures:
+        slope = np.zeros_like(logits)
+        for at in np.ndindex(logits.shape):
+            up, down = logits.copy(), logits.copy()
+            up[at] += tiny
+            down[at] -= tiny
+            ends = [half_way(sinkhorn(x, temperature)) for x in (up, down)]
+            slope[at] = (ends[0] - ends[1]) / (2 * tiny)
+        logits = logits - step_size * slope
+        best = _best_permutation(lambda s, here=logits: here[np.arange(len(s)), s].sum(), len(logits))
+        found.append((best, half_way(np.eye(len(logits))[best])))
+    return found

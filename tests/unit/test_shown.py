@@ -77,6 +77,7 @@ def results():
         ("matching", "Match"): ns.match(point, {"z": np.tile(np.arange(3.0), (MANY, 1))}, of_z),
         ("matching", "Merge"): merged,
         ("matching", "CrossTerms"): merged.cross_terms,
+        ("matching", "Refined"): matching.Refined({GROUP: jnp.arange(MANY)}, 0.1, 0.2, np.zeros(MANY)),
         ("matching", "NearestTransposition"): matching.nearest_transposition(point, of_z)[GROUP],
         ("matching", "DiagonalGaussian"): ns.DiagonalGaussian(loc, loc),
         ("matching", "FullGaussian"): ns.FullGaussian({GROUP: jnp.zeros(40)}, jnp.eye(40)),
