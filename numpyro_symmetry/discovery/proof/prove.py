@@ -97,8 +97,8 @@ def prove(
 ) -> Proof:
     """Try a symmetry, with a number of random elements, and of all groups at once at each point far out.
 
-    Of groups whose permutations are known to hold on this evidence, only what has signs is tried: the others were, and
-    their wrong actions were seen.
+    Of groups whose permutations are known to hold on this evidence, only what has signs is tried, and of wrong actions
+    those of groups that have any: the others were.
 
     Far out a likelihood may saturate, and then show an order of rounding as a change: such points are for what has
     nothing else to speak for it, and for signs, which are not to be given out in doubt. Of wrong actions the
@@ -127,7 +127,8 @@ def prove(
         far = _tried(proof, random_elements(action.symmetry, rng, num_far), at)
         if not far.holds:
             return far
-    watched = [name for name in movable(action.symmetry) if name not in known] if evidence.controls else []
+    groups = action.symmetry.groups
+    watched = [x for x in movable(action.symmetry) if x not in known or groups[x].signed] if evidence.controls else []
     controls = control_gaps(frozen, action, watched, places[0], enough)
     # a prior that is flat is invariant whatever is done to it: where nothing else reads a site, there is no more to see
     unread = set() if frozen.is_function else frozen.unread
