@@ -23,9 +23,9 @@ def warn_of_wrong_numbers(version: str = jaxlib.__version__) -> None:
     from numpyro_symmetry.symmetry.errors import SymmetryWarning
 
     warnings.warn(
-        f"jaxlib {version} computes wrong sums of large arrays on a CPU without a word (jax issue 39103), so that an ELBO or "
-        "what is called a bound may be wrong by hundreds of nats. Install another version of jax and jaxlib; where "
-        "that cannot be, set the environment variable XLA_FLAGS=--xla_cpu_experimental_ynn_fusion_type= before "
+        f"jaxlib {version} computes wrong sums of large arrays on a CPU without a word (jax issue 39103), so that an "
+        "ELBO, or what is called a bound, may be wrong by hundreds of nats. Install another version of jax and jaxlib; "
+        "where that cannot be, set the environment variable XLA_FLAGS=--xla_cpu_experimental_ynn_fusion_type= before "
         "Python starts, and ignore this warning.",
         SymmetryWarning,
         stacklevel=3,
