@@ -7,7 +7,8 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
-from typing import Any, NamedTuple, TypeVar
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from tqdm.auto import tqdm
 
@@ -19,14 +20,19 @@ _BEAT = 1.0
 # seconds after which it is said what follows, where no bar of ours will be
 _LONG = 10.0
 
+# the first part compiles, or waits for what others find at hand, and foretells nothing: after two the next is told of
+_MANY = 3
+
 T = TypeVar("T")
 
 
-class _Speaker(NamedTuple):
-    """A bar, and what the work is that it speaks of."""
+@dataclass
+class _Speaker:
+    """A bar, what the work is that it speaks of, and whether it tells how far a step is."""
 
     bar: tqdm
     work: str
+    tells_parts: bool = False
 
 
 # work stands within work, and the outermost one's bar speaks for all of it
@@ -68,22 +74,57 @@ def say(step: str) -> None:
         _show(speaker.bar, f"{speaker.work}: {step}")
 
 
-def through(parts: Iterable[T], count: int) -> Iterator[T]:
-    """The parts of a step in turn, of which it is told how many are done and about how long the others take."""
+@contextlib.contextmanager
+def during(step: str) -> Iterator[None]:
+    """Name a step for as long as it lasts, and then what was named before."""
     speaker = _speaker.get()
     if speaker is None or speaker.bar.disable:
+        yield
+        return
+    before = speaker.bar.desc
+    _show(speaker.bar, f"{before}: {step}")
+    try:
+        yield
+    finally:
+        _show(speaker.bar, before)
+
+
+def through(parts: Iterable[T], count: int) -> Iterator[T]:
+    """The parts of a step in turn, of which it is told how many are done and about how long the others take.
+
+    Where parts have parts, those of the outermost that are many enough to foretell anything.
+    """
+    speaker = _speaker.get()
+    if speaker is None or speaker.bar.disable or speaker.tells_parts or count < _MANY:
         yield from parts
         return
-    step, start = speaker.bar.desc, time.monotonic()
+    step, start, speaker.tells_parts = speaker.bar.desc, time.monotonic(), True
     try:
         for done, part in enumerate(parts):
-            # the first compiles, or waits for what others find at hand: one part foretells nothing
-            if done > 1:
+            if done >= _MANY - 1:
                 left = (time.monotonic() - start) * (count - done) / done
                 _show(speaker.bar, f"{step}, {done / count:.0%} of this pass, about {tqdm.format_interval(left)} left")
             yield part
     finally:
+        speaker.tells_parts = False
         speaker.bar.set_description_str(step, refresh=False)
+
+
+@contextlib.contextmanager
+def counting(work: str, unit: str, progress_bar: bool) -> Iterator[tqdm]:
+    """A bar that counts what is done of work that may end at any time, gone in the end.
+
+    Parameters
+    ----------
+    work
+        What is done.
+    unit
+        What is counted.
+    progress_bar
+        Whether to show it.
+    """
+    with tqdm(desc=work, unit=f" {unit}", disable=not progress_bar, leave=False, delay=_UNTOLD) as bar, _beating(bar):
+        yield bar
 
 
 def _show(bar: tqdm, words: str) -> None:

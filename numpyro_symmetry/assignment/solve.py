@@ -17,6 +17,7 @@ from numpyro_symmetry.assignment.frank_wolfe import frank_wolfe, graduated
 from numpyro_symmetry.assignment.linear import assign
 from numpyro_symmetry.assignment.nested import families, solve_nested
 from numpyro_symmetry.assignment.problem import Problem, Solution, Term
+from numpyro_symmetry.steps import through
 from numpyro_symmetry.symmetry import Hard
 from numpyro_symmetry.symmetry.components import connected
 
@@ -76,7 +77,8 @@ def _solve_component(problem: Problem, method: str, rng: np.random.Generator) ->
         yes = np.ones(problem.batch, bool)
         return Solution(state, yes, np.ones(problem.batch, int), yes)
     best: Descent | None = None
-    for start in _starts(problem, method, rng):
+    starts = list(_starts(problem, method, rng))
+    for start in through(starts, len(starts)):
         found = descend(problem, start())
         best = found if best is None else _better(problem, best, found)
     assert best is not None

@@ -15,6 +15,7 @@ from numpyro.infer.autoguide import AutoGuide
 
 from numpyro_symmetry.containers.posterior import check_dims, posterior_container
 from numpyro_symmetry.models import Model, refuse_misfit, refuse_wrong_parameters, trace_model
+from numpyro_symmetry.steps import say, saying
 from numpyro_symmetry.symmetry.arguments import (
     as_count,
     as_flag,
@@ -37,6 +38,7 @@ def to_arviz(
     log_likelihood: bool = True,
     dims: Mapping[str, list[str]] | None = None,
     coords: Mapping[str, Any] | None = None,
+    progress_bar: bool = True,
 ) -> Any:
     """Draw from a guide into an ArviZ container of one chain.
 
@@ -56,6 +58,8 @@ def to_arviz(
         Whether to keep the log-likelihood of every datum in every draw, for ``az.loo`` and ``az.compare``.
     dims, coords
         Names and coordinates of dimensions, beside those of plates.
+    progress_bar
+        Whether to show one, after two seconds.
 
     Returns
     -------
@@ -92,16 +96,20 @@ def to_arviz(
     refuse_tracers("to_arviz", rng_key, params, model_args, kwargs)
     refuse_no_guide(guide, params)
     of = Model(guide.model if model is None else model, model_args, kwargs)
-    check_dims(dims, coords, trace_model(*of, jax.random.key(0)))
-    draws = draws_of_guide(rng_key, guide, params, model_args, kwargs, num_draws)
-    return posterior_container(
-        of,
-        {site: jnp.asarray(value)[None] for site, value in draws.items()},
-        log_likelihood=log_likelihood,
-        dims=dims,
-        coords=coords,
-        attrs={"inference_library": "numpyro", "guide": type(guide).__name__},
-    )
+    with saying("drawing from the guide", as_flag(progress_bar, "progress_bar")):
+        say("reading the model")
+        check_dims(dims, coords, trace_model(*of, jax.random.key(0)))
+        say(f"{num_draws} draws, the program for which is compiled first")
+        draws = draws_of_guide(rng_key, guide, params, model_args, kwargs, num_draws)
+        say("the log-likelihood of every datum" if log_likelihood else "packing")
+        return posterior_container(
+            of,
+            {site: jnp.asarray(value)[None] for site, value in draws.items()},
+            log_likelihood=log_likelihood,
+            dims=dims,
+            coords=coords,
+            attrs={"inference_library": "numpyro", "guide": type(guide).__name__},
+        )
 
 
 def refuse_no_guide(guide: Any, params: Any) -> None:

@@ -20,8 +20,17 @@ from jax.scipy.special import logsumexp
 
 from numpyro_symmetry.matching import DiagonalGaussian
 from numpyro_symmetry.matching.sides import is_tree, read
+from numpyro_symmetry.steps import say, saying, through
 from numpyro_symmetry.symmetry import SymmetryError
-from numpyro_symmetry.symmetry.arguments import as_count, as_key, as_real_array, is_option, refuse_tracers, renamed
+from numpyro_symmetry.symmetry.arguments import (
+    as_count,
+    as_flag,
+    as_key,
+    as_real_array,
+    is_option,
+    refuse_tracers,
+    renamed,
+)
 from numpyro_symmetry.symmetry.errors import warn
 from numpyro_symmetry.symmetry.pytrees import real_arrays, refuse_other_structure, with_arrays
 from numpyro_symmetry.symmetry.shown import as_html
@@ -85,6 +94,7 @@ def loss_barrier(
     num_points: int = 11,
     num_draws: int = 128,
     rng_key: Array | None = None,
+    progress_bar: bool = True,
 ) -> LossBarrier:
     r"""Measure the loss along a path between two solutions, and how far it rises above the chord.
 
@@ -107,6 +117,8 @@ def loss_barrier(
         Draws for each point; the same noise all along the path, so that differences are sharper than losses.
     rng_key
         JAX random key of the draws; fixed by default.
+    progress_bar
+        Whether to show one, after two seconds.
 
     Returns
     -------
@@ -121,8 +133,8 @@ def loss_barrier(
     ValueError
         If an option is out of range, or the loss is not one finite number for each datum.
     TypeError
-        If the loss cannot be compiled because it leaves JAX, a number is no whole number or the key none, or under
-        `jit`.
+        If the loss cannot be compiled because it leaves JAX, a number is no whole number, the key none or the
+        bar no flag, or under `jit`.
 
     Warns
     -----
@@ -145,6 +157,7 @@ def loss_barrier(
     """
     num_points = as_count(num_points, "num_points", minimum=3, meaning="the ends and at least one between them")
     num_draws = as_count(num_draws, "num_draws", minimum=2, meaning="draws at each point")
+    shown = as_flag(progress_bar, "progress_bar")
     if not callable(loss):
         raise TypeError(f"loss must be a function of values by site; got {type(loss).__name__}.")
     if path is not None and not is_option(path, PATHS):
@@ -160,7 +173,9 @@ def loss_barrier(
         found = here.sample(draw_key) if is_geodesic else here.loc
         return found if shaped is None or type(shaped) is dict and not is_tree(shaped) else with_arrays(shaped, found)
 
-    losses, influence, effective = _along(loss, values, t, jax.random.split(key, num_draws if is_geodesic else 1))
+    keys = jax.random.split(key, num_draws if is_geodesic else 1)
+    with saying("measuring the barrier", shown):
+        losses, influence, effective = _along(loss, values, t, keys)
     if is_geodesic and effective.min() < _FEW_DRAWS:
         warn(
             f"At t={t[effective.argmin()]:.2f} some likelihoods are in effect the average of {effective.min():.1f} of "
@@ -229,7 +244,8 @@ def _along(
 
     count = len(keys)
     found = _Along(np.empty(len(t)), np.empty((len(t), count)), np.full(len(t), float(count)))
-    for k, share in enumerate(t):
+    say(f"losses at {len(t)} points of the path, the function for which is compiled first")
+    for k, share in enumerate(through(t, len(t))):
         try:
             table = log_likelihood(jnp.asarray(share))
         except (jax.errors.TracerArrayConversionError, jax.errors.ConcretizationTypeError) as error:

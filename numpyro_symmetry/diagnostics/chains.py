@@ -31,6 +31,8 @@ _AT_ONCE = 8
 _BLOCKS, _TIMES = (20, 16, 12, 10, 8, 6, 4), 4.0
 # R-hat and ESS need halves of two draws; above this R-hat chains differ by more than matters (Vehtari et al. 2021)
 MIN_DRAWS, MAX_R_HAT = 4, 1.01
+# numbers that are known by their place
+_FURTHEST = 4
 
 
 class Chains(NamedTuple):
@@ -48,6 +50,10 @@ class Chains(NamedTuple):
         that was chosen beforehand. NaN where chains are too short for how slowly they forget.
     r_hat_undecided
         Largest R-hat above 1.01 of which this cannot be told; NaN if there is none.
+    num_apart
+        How many numbers have an R-hat above 1.01.
+    furthest
+        R-hats and places of the first four of these, the largest first.
     num_judged, num_still, num_undefined
         How many numbers have an R-hat; how many are the same in every draw of every chain; how many are not numbers
         (NaN) in some draw.
@@ -62,6 +68,8 @@ class Chains(NamedTuple):
     tail_ess: float
     chance: float
     r_hat_undecided: float
+    num_apart: int
+    furthest: tuple[tuple[float, int], ...]
     num_judged: int
     num_still: int
     num_undefined: int
@@ -89,11 +97,14 @@ def chains_of(values: Any) -> Chains:
     return worst(_each(_chunk, values), values.shape[0])
 
 
-def r_hat_and_size(values: Any) -> tuple[float, float]:
-    """Of all that `chains_of` finds the largest R-hat and the smallest effective size, in a third of the time."""
+def r_hat_and_size(values: Any) -> tuple[float, float, int]:
+    """Of all that `chains_of` finds what is largest, smallest and how often, in a third of the time.
+
+    The largest R-hat, the smallest effective size, and how many numbers have an R-hat above 1.01.
+    """
     found = _each(lambda some: list(map(_r_hat_and_size, _few(some))), values)
-    r_hats, sizes = np.array([pair for part in found for pair in part]).T
-    return _most(r_hats), -_most(-sizes)
+    r_hats, sizes, counts = np.array([one for part in found for one in part]).T
+    return _most(r_hats), -_most(-sizes), int(counts.sum())
 
 
 def _each(of: Callable[[np.ndarray], Any], values: Any) -> list[Any]:
@@ -126,7 +137,11 @@ def _few(values: np.ndarray) -> Iterator[np.ndarray]:
 
 def worst(parts: Iterable[Chains], num_chains: int) -> Chains:
     """Of each statistic the worst, and of numbers all, in several lots of entries."""
-    found = [*parts, Chains(np.nan, np.nan, np.nan, np.nan, np.nan, 0, 0, 0, (0,) * num_chains, (0,) * num_chains)]
+    nothing = (0,) * num_chains
+    found = [*parts, Chains(np.nan, np.nan, np.nan, np.nan, np.nan, 0, (), 0, 0, 0, nothing, nothing)]
+    # where in all lots each of them begins
+    starts = np.cumsum([0, *(part.num_judged + part.num_still + part.num_undefined for part in found)]).tolist()
+    furthest = [(r_hat, start + k) for part, start in zip(found, starts, strict=False) for r_hat, k in part.furthest]
 
     def counted(name: str) -> tuple[int, ...]:
         # of draws that several chunks find fault with it is not known whether they are the same
@@ -138,12 +153,18 @@ def worst(parts: Iterable[Chains], num_chains: int) -> Chains:
         -_most([-part.tail_ess for part in found]),
         -_most([-part.chance for part in found]),
         _most([part.r_hat_undecided for part in found]),
+        sum(part.num_apart for part in found),
+        _first(furthest),
         sum(part.num_judged for part in found),
         sum(part.num_still for part in found),
         sum(part.num_undefined for part in found),
         counted("num_infinite"),
         counted("num_not_a_number"),
     )
+
+
+def _first(furthest: list[tuple[float, int]]) -> tuple[tuple[float, int], ...]:
+    return tuple(sorted(furthest, key=lambda one: (-one[0], one[1]))[:_FURTHEST])
 
 
 def _most(values: Iterable[float] | np.ndarray) -> float:
@@ -159,35 +180,42 @@ def _chunk(values: np.ndarray) -> Chains:
 
 
 def _chains(values: np.ndarray) -> Chains:
-    judged, num_still, num_undefined = _judged(values)
+    judged, places, num_still, num_undefined = _judged(values)
     nothing = (0,) * len(values)
     counts = (judged.shape[2], num_still, num_undefined, nothing, nothing)
     if not judged.size or values.shape[1] < MIN_DRAWS:
-        return Chains(np.nan, np.nan, np.nan, np.nan, np.nan, *counts)
+        return Chains(np.nan, np.nan, np.nan, np.nan, np.nan, 0, (), *counts)
     both = both_scores(judged)
     sizes = float(effective_size(both[0]).min()), float(tail_size(judged).min())
     if len(values) < 2:
-        return Chains(np.nan, *sizes, np.nan, np.nan, *counts)
+        return Chains(np.nan, *sizes, np.nan, np.nan, 0, (), *counts)
     r_hats, chances = np.array([r_hat(x) for x in both]), np.array([chance(x) for x in both])
     undecided = r_hats[np.isnan(chances) & (r_hats > MAX_R_HAT)]
-    return Chains(_most(r_hats), *sizes, -_most(-chances), _most(undecided), *counts)
+    worse = np.fmax(*r_hats)
+    apart = np.flatnonzero(worse > MAX_R_HAT)
+    furthest = _first(list(zip(worse[apart].tolist(), places[apart].tolist(), strict=True)))
+    return Chains(_most(r_hats), *sizes, -_most(-chances), _most(undecided), len(apart), furthest, *counts)
 
 
-def _r_hat_and_size(values: np.ndarray) -> tuple[float, float]:
+def _r_hat_and_size(values: np.ndarray) -> tuple[float, float, int]:
     judged, *_ = _judged(values)
     if not judged.size or values.shape[1] < MIN_DRAWS:
-        return np.nan, np.nan
+        return np.nan, np.nan, 0
     both = both_scores(judged)
     size = float(effective_size(both[0]).min())
-    return (_most(np.array([r_hat(x) for x in both])) if len(values) > 1 else np.nan), size
+    if len(values) < 2:
+        return np.nan, size, 0
+    worse = np.fmax(*(r_hat(x) for x in both))
+    return _most(worse), size, int((worse > MAX_R_HAT).sum())
 
 
-def _judged(values: np.ndarray) -> tuple[np.ndarray, int, int]:
-    """Entries that have an R-hat; and how many are the same in every draw, and how many are not numbers in some."""
+def _judged(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, int, int]:
+    """Entries that have an R-hat, and where; how many are the same in every draw, and how many no numbers in some."""
     rows = np.moveaxis(values, 2, 0)
     unknown = np.isnan(rows).any((1, 2))
     still = ~unknown & (rows == rows[:, :1, :1]).all((1, 2))
-    return np.moveaxis(rows[~unknown & ~still], 0, 2), int(still.sum()), int(unknown.sum())
+    known = ~unknown & ~still
+    return np.moveaxis(rows[known], 0, 2), np.flatnonzero(known), int(still.sum()), int(unknown.sum())
 
 
 # ---- statistics --------------------------------------------------------------------------------------------------

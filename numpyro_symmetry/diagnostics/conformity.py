@@ -17,7 +17,6 @@ import jax
 import numpy as np
 import xarray as xr
 from jax import Array
-from tqdm.auto import tqdm
 
 from numpyro_symmetry.assignment.problem import axes_of
 from numpyro_symmetry.containers import Trace, read
@@ -29,6 +28,7 @@ from numpyro_symmetry.diagnostics.label_free import Arrays, sorted_projections, 
 from numpyro_symmetry.diagnostics.pooled import Pooled, watched
 from numpyro_symmetry.diagnostics.prior_draws import Sides, Slot, refuse_other_slots, sides_of, sites_to_draw
 from numpyro_symmetry.models import Model, as_model
+from numpyro_symmetry.steps import counting
 from numpyro_symmetry.symmetry import Symmetry
 from numpyro_symmetry.symmetry.arguments import as_flag, as_key, as_model_arguments, refuse_tracers, seed_of
 from numpyro_symmetry.traces import Rebased
@@ -46,7 +46,6 @@ _SHARE_OF_FURTHEST = 0.5
 _FLOOR = 0.95
 # of statistics in their own deviations: what rounding sets apart is a tie
 _ROUNDING = 1e-9
-_UNTOLD = 2.0
 
 
 def prior_conformity(
@@ -237,8 +236,7 @@ def _step_down(
     nothing, entries = _untold(sides)
     left, told = [one.slot for one in nothing], {one.slot: one for one in nothing}
     # how many rounds it takes is not known
-    options: Any = {"disable": not progress_bar, "delay": _UNTOLD, "leave": False}
-    with tqdm(desc="drawing units again", unit=" rounds", **options) as bar:
+    with counting("drawing units again", "rounds", progress_bar) as bar:
         while left:
             own, other = sides.placed(left, rng)
             for name, before in entries.items():

@@ -18,8 +18,9 @@ from scipy.spatial import KDTree
 from numpyro_symmetry.diagnostics.density import MIN_POINTS, Hills, hills, least_share
 from numpyro_symmetry.diagnostics.energies import autocorrelation_time
 from numpyro_symmetry.diagnostics.pooled import leading, pooled_draws
-from numpyro_symmetry.diagnostics.sides import Asked, in_common, posterior_of
+from numpyro_symmetry.diagnostics.sides import Asked, Posterior, in_common, posterior_of
 from numpyro_symmetry.matching.sides import as_symmetry
+from numpyro_symmetry.steps import say, saying, through
 from numpyro_symmetry.symmetry import Symmetry
 from numpyro_symmetry.symmetry.arguments import as_flag, as_key, refuse_tracers, seed_of
 from numpyro_symmetry.symmetry.shown import as_html
@@ -84,6 +85,7 @@ def modes(
     independent: bool = False,
     num_leading_dims: int | None = None,
     rng_key: Array | None = None,
+    progress_bar: bool = True,
 ) -> Modes:
     """Count the modes of a posterior up to labels: peaks of density that no path of high density joins.
 
@@ -103,6 +105,8 @@ def modes(
         For dicts, as for `rebase`.
     rng_key
         JAX random key of a guide's draws and of the halves; a fixed one by default.
+    progress_bar
+        Whether to show one, after two seconds.
 
     Returns
     -------
@@ -144,13 +148,26 @@ def modes(
         raise TypeError("modes(draws, symmetry): say whose labels to disregard, or pass what rebase returned.")
     refuse_tracers("modes", draws)
     key = jax.random.key(0) if rng_key is None else as_key(rng_key)
-    known = as_flag(independent, "independent")
+    known, shown = as_flag(independent, "independent"), as_flag(progress_bar, "progress_bar")
+    rng = np.random.default_rng(seed_of(rng_key))
     asked = Asked(sites, num_leading_dims, key, _NUM_DRAWS, (), {})
-    side = posterior_of(draws, as_symmetry(symmetry), "draws", asked, independent=known)
-    side = side.only(in_common(side, side)[0])
-    points = _points(leading(pooled_draws(side.values, side.symmetry)))
-    kept, found = _thinned(points, side.lengths, independent=side.independent)
-    labels = _nearest(points, points[kept], found)
+    symmetry = as_symmetry(symmetry)
+    with saying("counting modes", shown):
+        say("reading the draws")
+        side = posterior_of(draws, symmetry, "draws", asked, independent=known)
+        side = side.only(in_common(side, side)[0])
+        say("making what no label changes")
+        points = _points(leading(pooled_draws(side.values, side.symmetry)))
+        say("looking for peaks among nearly independent draws")
+        kept, found = _thinned(points, side.lengths, independent=side.independent)
+        labels = _nearest(points, points[kept], found)
+        return _told_apart(side, points, kept, found, labels, rng)
+
+
+def _told_apart(
+    side: Posterior, points: np.ndarray, kept: np.ndarray, found: Hills, labels: np.ndarray, rng: np.random.Generator
+) -> Modes:
+    """What is said of modes, once every draw is of one."""
     count = len(found.peaks)
     member = labels[:, None] == np.arange(count)
     ends = np.cumsum([0, *side.lengths])
@@ -159,9 +176,9 @@ def modes(
     shares = member.mean(0)
     time = 1.0 if side.independent else autocorrelation_time(member.astype(float), side.lengths)
     errors = np.sqrt(shares * (1.0 - shares) * time / len(labels))
-    rng = np.random.default_rng(seed_of(rng_key))
     halves = [rng.permutation(kept)[: len(kept) // 2] for _ in range(_NUM_HALVES)]
-    numbers = [len(hills(points[half]).peaks) for half in halves]
+    say("looking for peaks in halves of the draws")
+    numbers = [len(hills(points[half]).peaks) for half in through(halves, len(halves))]
     return Modes(
         number=count if len(kept) >= MIN_POINTS else CannotTell(len(kept)),
         shares=shares,

@@ -15,12 +15,18 @@ from numpyro_symmetry.containers import read
 from numpyro_symmetry.diagnostics.chains import normal_scores
 from numpyro_symmetry.diagnostics.inputs import as_rebased, invariants_of
 from numpyro_symmetry.diagnostics.invariants import invariants as own_invariants
+from numpyro_symmetry.steps import say, saying
 from numpyro_symmetry.symmetry import SymmetryError
+from numpyro_symmetry.symmetry.arguments import as_flag
 from numpyro_symmetry.traces import Rebased
 
 
 def nested_r_hat(
-    out: Rebased, superchains: Sequence[int] | ArrayLike, *, invariants: Mapping[str, ArrayLike] | None = None
+    out: Rebased,
+    superchains: Sequence[int] | ArrayLike,
+    *,
+    invariants: Mapping[str, ArrayLike] | None = None,
+    progress_bar: bool = True,
 ) -> dict[str, float]:
     r"""R-hat of superchains, for many chains too short to be judged one by one.
 
@@ -39,6 +45,8 @@ def nested_r_hat(
         point, and superchains at different ones.
     invariants
         As for `report`.
+    progress_bar
+        Whether to show one, after two seconds.
 
     Returns
     -------
@@ -78,17 +86,21 @@ def nested_r_hat(
             f"nested R-hat is of draws (chain, draw, ...); these have leading dimensions {leading}. If they have "
             "chains, say so: rebase(..., num_leading_dims=2)."
         )
+    shown = as_flag(progress_bar, "progress_bar")
     order = _as_groups(superchains, *leading)
-    given: dict[str, Any] = {} if trace.log_density is None else {"log density": trace.log_density}
-    given |= own_invariants(out.view.symmetry, out.view.open(trace.flat(list(out.symmetry.axes))), out.view)
-    given |= invariants_of(invariants, leading)
-    found = {}
-    for name, values in given.items():
-        entries = np.asarray(values, float).reshape(*leading, -1)
-        entries = entries[..., np.ptp(entries, axis=(0, 1)) > 0]
-        if entries.shape[2]:
-            found[name] = float(_nested(normal_scores(entries)[order]).max())
-    return found
+    with saying("nested R-hat", shown):
+        say("making what no label changes")
+        given: dict[str, Any] = {} if trace.log_density is None else {"log density": trace.log_density}
+        given |= own_invariants(out.view.symmetry, out.view.open(trace.flat(list(out.symmetry.axes))), out.view)
+        given |= invariants_of(invariants, leading)
+        found = {}
+        for name, values in given.items():
+            say(f"of {name}")
+            entries = np.asarray(values, float).reshape(*leading, -1)
+            entries = entries[..., np.ptp(entries, axis=(0, 1)) > 0]
+            if entries.shape[2]:
+                found[name] = float(_nested(normal_scores(entries)[order]).max())
+        return found
 
 
 def _as_groups(superchains: Any, num_chains: int, num_draws: int) -> np.ndarray:

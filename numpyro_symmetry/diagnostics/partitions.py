@@ -17,8 +17,8 @@ import numpy as np
 import xarray as xr
 from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import squareform
-from tqdm.auto import tqdm
 
+from numpyro_symmetry.steps import counting, saying, through
 from numpyro_symmetry.symmetry import SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_flag, as_real_array, refuse_masked, refuse_tracers
 from numpyro_symmetry.symmetry.shown import as_html, first_of
@@ -28,8 +28,6 @@ _MOST_NUMBERS = 2**24
 # partitions from which sweeps start: the best of so many draws, and of the cuts of the tree into up to so many clusters
 _MOST_DRAWS, _MOST_STARTS = 200, 3
 _ROUNDING = 1e-12
-# seconds before a progress bar is shown
-_UNTOLD = 2.0
 # sizes and numbers of clusters that are printed
 _MOST_SHOWN = 20
 
@@ -85,13 +83,15 @@ class Partition(NamedTuple):
     _repr_html_ = as_html
 
 
-def coclustering(labels: Any) -> np.ndarray:
+def coclustering(labels: Any, *, progress_bar: bool = True) -> np.ndarray:
     r"""Posterior probability that two data are together: :math:`\pi_{ij} = \frac1S \sum_s 1[z_{si} = z_{sj}]`.
 
     Parameters
     ----------
     labels
         ``(*leading, n)`` integers, one row a draw; what numbers they are does not matter. They may be stored as floats.
+    progress_bar
+        Whether to show one, after two seconds.
 
     Returns
     -------
@@ -112,9 +112,11 @@ def coclustering(labels: Any) -> np.ndarray:
     rows, count = _rows(labels)
     together = np.zeros((rows.shape[1], rows.shape[1]), np.float32)
     step = max(1, _MOST_NUMBERS // (rows.shape[1] * count))
-    for some in (rows[k : k + step] for k in range(0, len(rows), step)):
-        units = (some[..., None] == np.arange(count)).astype(np.float32).transpose(1, 0, 2).reshape(rows.shape[1], -1)
-        together += units @ units.T
+    with saying("counting who is together", as_flag(progress_bar, "progress_bar")):
+        for some in through((rows[k : k + step] for k in range(0, len(rows), step)), -(-len(rows) // step)):
+            units = (some[..., None] == np.arange(count)).astype(np.float32)
+            units = units.transpose(1, 0, 2).reshape(rows.shape[1], -1)
+            together += units @ units.T
     return together.astype(float) / len(rows)
 
 
@@ -160,7 +162,7 @@ def point_partition(
     >>> point_partition([[0, 0, 1, 1], [1, 1, 0, 0], [0, 0, 0, 1]]).labels.tolist()
     [0, 0, 1, 1]
     """
-    chosen = _distance(distance)
+    chosen, shown = _distance(distance), as_flag(progress_bar, "progress_bar")
     rows, _ = _rows(labels)
     rows = np.stack([_in_order(row) for row in rows])
     num_draws, num_data = rows.shape
@@ -173,10 +175,9 @@ def point_partition(
 
     drawn = np.unique(rows[:: max(1, num_draws // _MOST_DRAWS)], axis=0)
     best_drawn = min(drawn, key=expected)
-    starts = [best_drawn, *_cuts(coclustering(rows), int(rows.max()) + 1)]
+    starts = [best_drawn, *_cuts(coclustering(rows, progress_bar=shown), int(rows.max()) + 1)]
     # how many sweeps it takes is not known
-    options: Any = {"disable": not as_flag(progress_bar, "progress_bar"), "delay": _UNTOLD, "leave": False}
-    with tqdm(desc="moving data between clusters", unit=" data", **options) as bar:
+    with counting("moving data between clusters", "data", shown) as bar:
         found = [_settled(rows, start, table, bar.update) for start in sorted(starts, key=expected)[:_MOST_STARTS]]
     best = min((*found, best_drawn), key=expected)
     sizes, times = np.unique([row.max() + 1 for row in rows], return_counts=True)

@@ -11,15 +11,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from numpyro_symmetry.diagnostics.chains import MAX_R_HAT
+from numpyro_symmetry.diagnostics.judged import MIN_CHANCE, is_alarm, is_slow, of_labels
 from numpyro_symmetry.diagnostics.soft_labels import MAX_WIDTH
 from numpyro_symmetry.traces.null import CannotTell, Null
 
 if TYPE_CHECKING:
-    from numpyro_symmetry.diagnostics.chains import Chains
     from numpyro_symmetry.diagnostics.report import Report, Row
 
-# below this probability chains differ by more than chance: of chains that agree, one report in a hundred says otherwise
-MIN_CHANCE = 0.01
 # below these effective sizes a chain, estimates are rough (Vehtari et al. 2021: 400 of four chains); of tails sizes are
 # rough themselves, and the least of many is low
 MIN_ESS_PER_CHAIN, MIN_TAIL_PER_CHAIN = 100.0, 50.0
@@ -33,11 +31,6 @@ _STUCK = 10
 _MAX_NAMES = 3
 # numbers of so many chains are written out
 _FEW_CHAINS = 8
-
-
-def is_alarm(row: Row | Chains) -> bool:
-    """Whether chains differ by more than matters, and by more than chance in so many numbers."""
-    return row.r_hat == np.inf or (row.r_hat > MAX_R_HAT and row.chance < MIN_CHANCE)
 
 
 def warnings_of(found: Report) -> list[str]:
@@ -60,7 +53,7 @@ def warnings_of(found: Report) -> list[str]:
 
 def facts(found: Report) -> list[str]:
     """What is so, and stands in nobody's way."""
-    lines = [_relabelled(found)]
+    lines = [_relabelled(found), of_labels(found)]
     if found.are_members:
         for name, mean in found.transpositions.items():
             size = found.num_slots[name]
@@ -79,7 +72,7 @@ def facts(found: Report) -> list[str]:
     invariant = [row.r_hat for row in found.rows if row.is_invariant and not np.isnan(row.r_hat)]
     if invariant:
         lines.append(f"The largest R-hat of what no label changes is {max(invariant):.3f}.")
-    by_chance = [row for row in found.rows if row.r_hat > MAX_R_HAT and row.chance >= MIN_CHANCE and not _is_slow(row)]
+    by_chance = [row for row in found.rows if row.r_hat > MAX_R_HAT and row.chance >= MIN_CHANCE and not is_slow(row)]
     if by_chance:
         most = max(by_chance, key=lambda row: row.r_hat)
         lines.append(
@@ -99,7 +92,7 @@ def _agree(found: Report) -> bool:
     num_chains, num_draws = found.shape
     told = bool(found.rows) and num_chains > 1 and num_draws >= 4 and max(found.longest_stay) < 0.5 * num_draws
     return told and not (
-        found.repeated or _disagree(found) or any(_is_slow(row) or row.chains.num_undefined for row in found.rows)
+        found.repeated or _disagree(found) or any(is_slow(row) or row.chains.num_undefined for row in found.rows)
     )
 
 
@@ -161,7 +154,7 @@ def _of_slots(found: Report) -> str:
 def _relabelled(found: Report) -> str:
     """Where labels changed: in chains, or between them."""
     if found.are_members:
-        return f"{found.share_relabelled:.0%} of members were given other labels than most."
+        return f"{found.share_relabelled:.0%} of members came with labels other than the most common."
     num_chains, num_draws = found.shape
     changes = np.array(found.label_changes)
     moved = int((changes > 0).sum())
@@ -310,13 +303,8 @@ def _disagreeing(found: Report) -> Iterator[str]:
         )
 
 
-def _is_slow(row: Row) -> bool:
-    """Whether chains differ by more than matters, and are too short to tell whether by more than chance."""
-    return not np.isnan(row.chains.r_hat_undecided) and not is_alarm(row)
-
-
 def _slow(found: Report) -> Iterator[str]:
-    slow = sorted((row for row in found.rows if _is_slow(row)), key=lambda row: -row.chains.r_hat_undecided)
+    slow = sorted((row for row in found.rows if is_slow(row)), key=lambda row: -row.chains.r_hat_undecided)
     if slow:
         smallest = min(row.ess for row in slow)
         yield (
@@ -329,7 +317,7 @@ def _few(found: Report) -> Iterator[str]:
     num_chains, _ = found.shape
 
     # of chains that do not move, hardly, or not alike, more has been said
-    rows = [row for row in found.rows if not is_alarm(row) and not _is_slow(row)]
+    rows = [row for row in found.rows if not is_alarm(row) and not is_slow(row)]
     sizes = [(row.ess, MIN_ESS_PER_CHAIN, row.name, "") for row in rows]
     sizes += [(row.tail_ess, MIN_TAIL_PER_CHAIN, row.name, " in its tails") for row in rows]
     few = [one for one in sizes if one[0] < one[1] * num_chains]

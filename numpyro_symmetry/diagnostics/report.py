@@ -17,7 +17,8 @@ from numpyro_symmetry.containers import Trace
 from numpyro_symmetry.diagnostics.chains import Chains, chains_of, longest_run, r_hat_and_size, worst
 from numpyro_symmetry.diagnostics.inputs import invariants_of, pair_of, same_draws, transpositions
 from numpyro_symmetry.diagnostics.invariants import each_invariant, has_both_signs
-from numpyro_symmetry.diagnostics.reading import facts, headline, is_alarm, warnings_of
+from numpyro_symmetry.diagnostics.judged import is_alarm
+from numpyro_symmetry.diagnostics.reading import facts, headline, warnings_of
 from numpyro_symmetry.steps import say, saying
 from numpyro_symmetry.symmetry import SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_flag
@@ -39,6 +40,10 @@ class Row(NamedTuple):
         NaN where there is none.
     ess_raw, ess, tail_ess
         Smallest effective sample sizes: as sampled, relabelled, and relabelled for the 5 % and 95 % quantiles.
+    num_apart_raw
+        How many entries have an R-hat above 1.01, as sampled; relabelled, ``chains.num_apart``.
+    shape
+        Of a draw of the site; of an invariant, how many entries it has.
     is_invariant
         Whether no label changes it.
     chance
@@ -54,6 +59,8 @@ class Row(NamedTuple):
     ess_raw: float
     ess: float
     tail_ess: float
+    num_apart_raw: int
+    shape: tuple[int, ...]
     is_invariant: bool
     chance: float
     chains: Chains
@@ -271,11 +278,12 @@ def _entries(values: Any, shape: tuple[int, int]) -> Any:
 def _rows(
     before: Trace, after: Trace, out: Rebased, given: Mapping[str, np.ndarray], shape: tuple[int, int]
 ) -> tuple[Row, ...]:
-    found: list[tuple[str, Chains, tuple[float, float], bool]] = []
+    found: list[tuple[str, Chains, tuple[float, float, int], tuple[int, ...], bool]] = []
     for site in out.symmetry.axes:
         say(f"R-hat and effective sizes of {site}, raw and relabelled")
         raw, relabelled = (_entries(trace.values[site], shape) for trace in (before, after))
-        found.append((site, chains_of(relabelled), r_hat_and_size(raw), False))
+        event = tuple(after.values[site].shape[len(after.leading) :])
+        found.append((site, chains_of(relabelled), r_hat_and_size(raw), event, False))
     whole: dict[str, Any] = {} if before.log_density is None else {"log density": before.log_density}
     whole |= {f"log likelihood of {name}": value.data for name, value in before.log_likelihood.items()}
     own = itertools.chain(whole.items(), _own_invariants(before, out))
@@ -286,9 +294,10 @@ def _rows(
         parts.setdefault(name, []).append(chains_of(_entries(values, shape)))
     for name, some in parts.items():
         chains = worst(some, shape[0])
-        found.append((name, chains, (chains.r_hat, chains.ess), True))
+        size = (chains.num_judged + chains.num_still + chains.num_undefined,)
+        found.append((name, chains, (chains.r_hat, chains.ess, chains.num_apart), size, True))
     # each number is looked at twice, as it is and folded
-    looks = 2 * sum(chains.num_judged for _, chains, _, _ in found)
+    looks = 2 * sum(chains.num_judged for _, chains, *_ in found)
     return tuple(
         Row(
             name,
@@ -297,11 +306,13 @@ def _rows(
             ess_raw,
             chains.ess,
             chains.tail_ess,
+            num_apart_raw,
+            event,
             is_invariant,
             chains.chance if np.isnan(chains.chance) else min(1.0, chains.chance * looks),
             chains,
         )
-        for name, chains, (r_hat_raw, ess_raw), is_invariant in found
+        for name, chains, (r_hat_raw, ess_raw, num_apart_raw), event, is_invariant in found
     )
 
 

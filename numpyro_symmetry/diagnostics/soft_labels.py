@@ -18,7 +18,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
-from tqdm.auto import tqdm
 
 from numpyro_symmetry.assignment.family import Family, acting, problem_of
 from numpyro_symmetry.assignment.problem import Benefit, Soft, move, soften, without_signs
@@ -27,6 +26,7 @@ from numpyro_symmetry.chunks import slices
 from numpyro_symmetry.containers import read
 from numpyro_symmetry.diagnostics.inputs import as_rebased
 from numpyro_symmetry.entropy import log_permanent
+from numpyro_symmetry.steps import counting
 from numpyro_symmetry.symmetry import Group, SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_flag, as_real_array, refuse_masked, refuse_tracers
 from numpyro_symmetry.symmetry.axes import Axis
@@ -40,7 +40,6 @@ _MAX_ROUNDS = 1000
 _SETTLED = 1e-6
 # rows and columns of probabilities add up to one up to the rounding of float32
 _ROUNDING = 1e-3
-_UNTOLD = 2.0
 
 
 class SoftLabels(NamedTuple):
@@ -194,8 +193,7 @@ def soft_labels(out: Any, *, progress_bar: bool = True) -> SoftLabels:
     labels = {name: soften(group.identity((1,)), np.dtype(float)) for name, group in groups.items()}
     gained, before, rounds = np.inf, -np.inf, 0
     # how many rounds it takes is not known
-    options: Any = {"disable": not as_flag(progress_bar, "progress_bar"), "delay": _UNTOLD, "leave": False}
-    with tqdm(desc="weighing labels", unit=" rounds", **options) as bar:
+    with counting("weighing labels", "rounds", as_flag(progress_bar, "progress_bar")) as bar:
         while gained > _SETTLED and rounds < _MAX_ROUNDS:
             means = {name: _moved(x, family.axes[name], labels).mean(0) for name, x in statistics.items()}
             natural, partition = family.natural(means)

@@ -23,7 +23,9 @@ from numpyro_symmetry.discovery.labels.values import Typed
 from numpyro_symmetry.discovery.telling import of_not_finite
 from numpyro_symmetry.models.compat import bind_params, called
 from numpyro_symmetry.models.functions import outputs_of_function
+from numpyro_symmetry.steps import say, saying
 from numpyro_symmetry.symmetry import Concat, Split, Symmetry, SymmetryError, Unsigned
+from numpyro_symmetry.symmetry.arguments import as_flag
 from numpyro_symmetry.symmetry.axes import VIRTUAL, AxisEntry
 from numpyro_symmetry.symmetry.columns import columns_of
 from numpyro_symmetry.symmetry.hard import over
@@ -37,7 +39,7 @@ _ROUNDING = 1e-3
 
 
 def find_activations(
-    function: Callable, args: tuple[Any, ...], symmetry: Symmetry, *, argnum: int = 0
+    function: Callable, args: tuple[Any, ...], symmetry: Symmetry, *, argnum: int = 0, progress_bar: bool = True
 ) -> Callable[[Any], dict[str, Array]]:
     r"""What every unit of a symmetry computes on data, as a function of the parameters alone.
 
@@ -56,6 +58,8 @@ def find_activations(
         Of that argument: what `find_symmetry` found, or one written by hand.
     argnum
         Which argument holds the parameters.
+    progress_bar
+        Whether to show one, after two seconds.
 
     Returns
     -------
@@ -95,6 +99,14 @@ def find_activations(
     if not isinstance(symmetry, Symmetry):
         raise TypeError(f"symmetry must be a Symmetry, as find_symmetry returns it; got {type(symmetry).__name__}.")
     args = read_question_of_function("find_activations", function, args, argnum).args
+    with saying("finding activations", as_flag(progress_bar, "progress_bar")):
+        return jax.jit(_computing(function, args, symmetry, argnum))
+
+
+def _computing(
+    function: Callable, args: tuple[Any, ...], symmetry: Symmetry, argnum: int
+) -> Callable[[Any], dict[str, Array]]:
+    say("reading the function")
     with asking():
         outputs = outputs_of_function(function, args, {}, argnum)
         program = read_function(outputs)
@@ -107,6 +119,7 @@ def find_activations(
     given = [own[name] for name in program.shapes]
 
     num_kept = len(program.jaxpr.jaxpr.outvars)
+    say("following its axes")
     inside = jax.make_jaxpr(lambda *leaves: _values_inside(program.jaxpr, leaves, len(given)))(*given, *data)
     with asking():
         reading, found = walked(program._replace(jaxpr=inside), num_kept=num_kept)
@@ -127,13 +140,14 @@ def find_activations(
         every = core.jaxpr_as_fun(inside)(*(values[name] for name in names), *data)
         return [one.of(every[one.position], signed=bound.groups[one.group].signed) for one in chosen]
 
+    say("moving units, to see which values move as they do")
     chosen = _that_move(bound, own, tried, lambda values: computed(values, tried), of_not_finite(args))
 
     def activations(values: Any) -> dict[str, Array]:
         by_site = _as_found_on(values, own)
         return {one.group: x for one, x in zip(chosen, computed(by_site, chosen), strict=True)}
 
-    return jax.jit(activations)
+    return activations
 
 
 def _as_found_on(values: Any, own: Values) -> dict[str, Array]:

@@ -19,8 +19,9 @@ from numpyro_symmetry.discovery.proof.frozen import FrozenModel, freeze
 from numpyro_symmetry.discovery.proof.sources import Sources
 from numpyro_symmetry.discovery.telling import of_not_finite
 from numpyro_symmetry.models.functions import outputs_of_function
+from numpyro_symmetry.steps import say, saying, through
 from numpyro_symmetry.symmetry import PlainView, Symmetry, SymmetryError
-from numpyro_symmetry.symmetry.arguments import as_real_array, refuse_masked, refuse_tracers
+from numpyro_symmetry.symmetry.arguments import as_flag, as_real_array, refuse_masked, refuse_tracers
 from numpyro_symmetry.symmetry.errors import NotFiniteError
 from numpyro_symmetry.symmetry.hard import over
 from numpyro_symmetry.symmetry.pytrees import arrays_by_path, replaced
@@ -145,7 +146,9 @@ _NOT_DRAWS = (
 )
 
 
-def find_scaling(function: Callable, args: tuple[Any, ...], symmetry: Symmetry, *, argnum: int = 0) -> Scaling:
+def find_scaling(
+    function: Callable, args: tuple[Any, ...], symmetry: Symmetry, *, argnum: int = 0, progress_bar: bool = True
+) -> Scaling:
     r"""Find the groups of units that may be scaled without a change of a function's outputs, as ReLU units may.
 
     Of each group the power of :math:`c` by which every site goes with its units' scale is read off differences of the
@@ -159,6 +162,8 @@ def find_scaling(function: Callable, args: tuple[Any, ...], symmetry: Symmetry, 
         As for `find_symmetry`: a network's ``apply``, its parameters and inputs, and which argument holds the former.
     symmetry
         Of that argument: what `find_symmetry` found.
+    progress_bar
+        Whether to show one, after two seconds.
 
     Returns
     -------
@@ -198,30 +203,38 @@ def find_scaling(function: Callable, args: tuple[Any, ...], symmetry: Symmetry, 
     if not isinstance(symmetry, Symmetry):
         raise TypeError(f"symmetry must be a Symmetry, as find_symmetry returns it; got {type(symmetry).__name__}.")
     asked = read_question_of_function("find_scaling", function, args, argnum)
+    with asking(), saying("finding scales", as_flag(progress_bar, "progress_bar")):
+        return _found(function, asked.args, symmetry, argnum)
+
+
+def _found(function: Callable, args: tuple[Any, ...], symmetry: Symmetry, argnum: int) -> Scaling:
     rng = np.random.default_rng(0)
-    with asking():
-        outputs = outputs_of_function(function, asked.args, {}, argnum)
-        program = read_function(outputs)
-        try:
-            sources = Sources.of(freeze(outputs, [program.way]), opaque=program.opaque, rng=rng, reaches_far=False)
-        except NotFiniteError as error:
-            raise SymmetryError(of_not_finite(asked.args)) from error
-        bound = symmetry.bind({site: np.asarray(x) for site, x in arrays_by_path(args[argnum]).items()})
-        own = {site: np.asarray(outputs.sites.settings[site]) for site in bound.axes if site in outputs.sites.settings}
-        if missing := sorted(set(bound.axes) - set(own)):
-            raise SymmetryError(f"Sites {missing} of the symmetry are no arrays of argument {argnum} of the function.")
-        real = {site for site, x in own.items() if jnp.issubdtype(x.dtype, jnp.floating)}
-        view = _view(bound, own)
-        proof = _Proof(view, rng)
-        powers: dict[str, dict[Place, float]] = {}
-        for name in view.symmetry.groups:
-            places = _places(view, name)
-            pieces = [piece for piece, _ in places]
-            if len(set(pieces)) < len(pieces) or not all(set(view.stack_of(piece).sites) <= real for piece in pieces):
-                continue
-            found = proof.powers(sources.own.frozen, places, name)
-            if found is not None and proof.holds((e.frozen for e in sources.own_and_others()), found, name):
-                powers[name] = found
+    say("reading the function")
+    outputs = outputs_of_function(function, args, {}, argnum)
+    program = read_function(outputs)
+    say("evaluating it about its parameters")
+    try:
+        sources = Sources.of(freeze(outputs, [program.way]), opaque=program.opaque, rng=rng, reaches_far=False)
+    except NotFiniteError as error:
+        raise SymmetryError(of_not_finite(args)) from error
+    bound = symmetry.bind({site: np.asarray(x) for site, x in arrays_by_path(args[argnum]).items()})
+    own = {site: np.asarray(outputs.sites.settings[site]) for site in bound.axes if site in outputs.sites.settings}
+    if missing := sorted(set(bound.axes) - set(own)):
+        raise SymmetryError(f"Sites {missing} of the symmetry are no arrays of argument {argnum} of the function.")
+    real = {site for site, x in own.items() if jnp.issubdtype(x.dtype, jnp.floating)}
+    view = _view(bound, own)
+    proof = _Proof(view, rng)
+    powers: dict[str, dict[Place, float]] = {}
+    groups = view.symmetry.groups
+    say("scaling units")
+    for name in through(groups, len(groups)):
+        places = _places(view, name)
+        pieces = [piece for piece, _ in places]
+        if len(set(pieces)) < len(pieces) or not all(set(view.stack_of(piece).sites) <= real for piece in pieces):
+            continue
+        found = proof.powers(sources.own.frozen, places, name)
+        if found is not None and proof.holds((e.frozen for e in sources.own_and_others()), found, name):
+            powers[name] = found
     return Scaling(bound, {site: x.shape for site, x in own.items()}, powers)
 
 

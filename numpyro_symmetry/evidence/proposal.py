@@ -170,7 +170,7 @@ def _rebased(first: Trace, rest: Trace | None, symmetry: Symmetry, rng_key: Arra
     if rest is None:
         return moved, None
     # a site may be positive in the first half by chance
-    logs = [name for name, each in reference.frame.read.items() if each.transform == "log"]
+    logs = [name for name, coordinate in reference.frame.read.items() if coordinate.transform == "log"]
     draws = rest.flat([site for name in logs for site in symmetry.stacks[name].sites])
     positive = {site: all(each(x, _are_positive)) for site, x in draws.items()}
     raw = {name: "identity" for name in logs if not all(positive[site] for site in symmetry.stacks[name].sites)}

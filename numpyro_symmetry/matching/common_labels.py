@@ -41,14 +41,14 @@ def aligned(items: list[Any], symmetry: Symmetry, method: str, bar: tqdm) -> Ali
     if not symmetry.groups or len(items) == 1:
         return Aligned(still, 0, True, _spread(items))
     if len(items) == 2:
-        found = match(items[0], items[1], symmetry, method=method)
+        found = match(items[0], items[1], symmetry, method=method, progress_bar=False)
         return Aligned([still[0], found.element], 1, bool(found.converged), 0.0)
     # a placement from scratch is dear where layers are wide, and is asked for once they have settled
     quick = method if max(group.size or 0 for group in symmetry.groups.values()) <= _NARROW else "descent"
     every = jax.tree.map(lambda *xs: np.stack(xs), *items)
     starts = [Aligned(still, 0, True, _spread(items))]
     for k in range(min(len(items), _MOST_STARTS)):
-        found = match(items[k], every, symmetry, method=quick).element
+        found = match(items[k], every, symmetry, method=quick, progress_bar=False).element
         bar.set_postfix_str(f"all on member {k}", refresh=False)
         bar.update(len(items))
         elements = [jax.tree.map(lambda x, j=j: x[j], found) for j in range(len(items))]
@@ -72,7 +72,7 @@ def _descended(start: Aligned, items: list[Any], symmetry: Symmetry, method: str
         num_moved = 0
         for k, item in enumerate(items):
             others = _mean(moved[:k] + moved[k + 1 :])
-            step = match(others, moved[k], symmetry, method=method)
+            step = match(others, moved[k], symmetry, method=method, progress_bar=False)
             gain = float(step.objective - step.objective_before)
             if gain > _ROUNDING * (1.0 + abs(float(step.objective))):
                 elements[k] = compose(step.element, elements[k])

@@ -34,8 +34,9 @@ from numpyro_symmetry.matching.sides import (
     side_of,
     without,
 )
+from numpyro_symmetry.steps import during, saying, through
 from numpyro_symmetry.symmetry import Element, Group, Hard, PlainView, Symmetry, SymmetryError, num_transpositions
-from numpyro_symmetry.symmetry.arguments import as_count, is_option, refuse_tracers, seed_of
+from numpyro_symmetry.symmetry.arguments import as_count, as_flag, is_option, refuse_tracers, seed_of
 from numpyro_symmetry.symmetry.axes import Axis
 from numpyro_symmetry.symmetry.errors import warn
 from numpyro_symmetry.symmetry.hard import concatenate, to_element
@@ -102,6 +103,7 @@ def match(
     method: str = "auto",
     rng_key: Array | None = None,
     chunk_size: int | str = "auto",
+    progress_bar: bool = True,
 ) -> Match:
     r"""Find the element that brings a source into the basin of a target.
 
@@ -134,10 +136,11 @@ def match(
         - ``"thorough"``: graduated nonconvexity and restarts as well; for deep or noisy problems.
     rng_key
         JAX random key of the restarts; fixed by default. The same key gives the same answer.
-
     chunk_size
         Sources that are placed together; by default as many as fit about 32 MB of values and tables. It changes memory,
         and not the result.
+    progress_bar
+        Whether to show one, after two seconds: what is computed, and of many sources about how long the others take.
 
     Returns
     -------
@@ -153,7 +156,7 @@ def match(
     ValueError
         If ``cost`` or ``method`` is unknown.
     TypeError
-        If ``symmetry`` or ``rng_key`` is none, or under `jit`.
+        If ``symmetry`` or ``rng_key`` is none, ``progress_bar`` no flag, or under `jit`.
 
     Warns
     -----
@@ -192,8 +195,23 @@ def match(
     refuse_tracers(
         "match", *(side[1] if isinstance(side, tuple) and len(side) == 2 else side for side in (target, source))
     )
+    with saying("placing on the target", as_flag(progress_bar, "progress_bar")):
+        return _matched(target, source, symmetry, cost, method, seed, together)
+
+
+def _matched(
+    target: Any,
+    source: Any,
+    symmetry: Symmetry,
+    cost: Any,
+    method: str,
+    seed: np.random.SeedSequence,
+    together: int | None,
+) -> Match:
+    """By one method, so many sources together."""
     if isinstance(cost, ActivationCost):
-        target, source, symmetry = by_activations(cost, target, source, symmetry)
+        with during("computing activations"):
+            target, source, symmetry = by_activations(cost, target, source, symmetry)
         cost = "euclidean"
     if not is_option(cost, COSTS) and not is_cost(cost):
         hint = " Of a function of activations: ActivationCost(function)." if callable(cost) else ""
@@ -222,7 +240,8 @@ def match(
     left, right = left.without(beside), right.without(beside)
 
     def in_chunks(family: Family, groups: dict[str, Group], natural: Statistics) -> Iterator[Placement]:
-        return place(family, groups, natural, method, seed, among=blocks(family, groups, together))
+        among = blocks(family, groups, together)
+        return through(place(family, groups, natural, method, seed, among=among), len(among))
 
     found = _place(compared, left, right, chosen, leading, in_chunks)
     found = found._replace(element=completed(bound, found.element, leading))

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from tqdm.auto import tqdm
 
 from numpyro_symmetry.assignment.solve import METHODS
 from numpyro_symmetry.matching.common_labels import aligned, distances_from_mean, moved_by
@@ -38,6 +37,7 @@ from numpyro_symmetry.matching.sides import (
     side_of,
     without,
 )
+from numpyro_symmetry.steps import counting
 from numpyro_symmetry.symmetry import (
     Element,
     Hard,
@@ -54,8 +54,6 @@ from numpyro_symmetry.symmetry.shown import as_html
 
 # of those of `match`, whose members have a mean to be placed on
 _COSTS = "wasserstein", "euclidean"
-# seconds before a progress bar is shown
-_UNTOLD = 2.0
 
 
 class Merge(NamedTuple):
@@ -212,8 +210,7 @@ def merge(
     chosen.check(items, bound)
     seen, compared = _placed_by(cost, solutions, items, symmetry, without(bound, beside), beside)
     # how many rounds it takes is not known
-    options: Any = {"disable": not as_flag(progress_bar, "progress_bar"), "delay": _UNTOLD, "leave": False}
-    with tqdm(desc="placing members", unit=" placed", **options) as bar:
+    with counting("placing members", "placed", as_flag(progress_bar, "progress_bar")) as bar:
         found = aligned(seen, compared, method, bar)
     elements = [completed(bound, element, ()) for element in found.elements]
     near = [moved_by(bound, element, item) for element, item in zip(elements, items, strict=True)]

@@ -13,6 +13,7 @@ from numbers import Real
 import numpy as np
 from jax.typing import ArrayLike
 
+from numpyro_symmetry.steps import counting
 from numpyro_symmetry.symmetry import SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_array, as_flag, refuse_masked
 from numpyro_symmetry.symmetry.errors import warn
@@ -20,7 +21,9 @@ from numpyro_symmetry.symmetry.errors import warn
 _MAX_SWEEPS = 1000
 
 
-def varimax(loadings: ArrayLike, *, normalize: bool = False, tolerance: float = 1e-6) -> tuple[np.ndarray, np.ndarray]:
+def varimax(
+    loadings: ArrayLike, *, normalize: bool = False, tolerance: float = 1e-6, progress_bar: bool = True
+) -> tuple[np.ndarray, np.ndarray]:
     r"""Rotate every draw's loadings until each factor has few large ones.
 
     .. math:: \max_{R^\top R = 1} \sum_k \Big[\tfrac1p\sum_j (\Lambda R)_{jk}^4
@@ -36,6 +39,8 @@ def varimax(loadings: ArrayLike, *, normalize: bool = False, tolerance: float = 
         Kaiser's rows of unit length while rotating. The factors found differ, so it is a choice.
     tolerance
         Rotations stop when no pair of factors turns by a larger angle, in radians.
+    progress_bar
+        Whether to show one, of sweeps, after two seconds.
 
     Returns
     -------
@@ -47,7 +52,7 @@ def varimax(loadings: ArrayLike, *, normalize: bool = False, tolerance: float = 
     SymmetryError
         If the loadings are not finite, masked, empty or have fewer than two axes.
     TypeError
-        If they are a dict of sites, or ``normalize`` is no flag.
+        If they are a dict of sites, or ``normalize`` or ``progress_bar`` is no flag.
 
     Warns
     -----
@@ -69,6 +74,7 @@ def varimax(loadings: ArrayLike, *, normalize: bool = False, tolerance: float = 
     """
     given = _checked(loadings)
     as_flag(normalize, "normalize")
+    shown = as_flag(progress_bar, "progress_bar")
     if isinstance(tolerance, bool) or not isinstance(tolerance, Real) or not 0.0 <= tolerance < math.inf:
         raise ValueError(f"tolerance must be an angle in radians, at least 0; got {tolerance!r}.")
     flat = given.reshape(-1, *given.shape[-2:]).astype(float)
@@ -79,18 +85,14 @@ def varimax(loadings: ArrayLike, *, normalize: bool = False, tolerance: float = 
     rows = flat / np.where(length > 0, length, 1.0)
     rotation = np.broadcast_to(np.eye(flat.shape[2]), (len(flat), flat.shape[2], flat.shape[2])).copy()
     turned = rows.copy()
-    for _ in range(_MAX_SWEEPS):
-        largest = 0.0
-        for i, j in itertools.combinations(range(flat.shape[2]), 2):
-            angle = _best_angle(turned[:, :, i], turned[:, :, j])
-            cos, sin = np.cos(angle)[:, None], np.sin(angle)[:, None]
-            for matrix in (turned, rotation):
-                a, b = matrix[:, :, i].copy(), matrix[:, :, j].copy()
-                matrix[:, :, i], matrix[:, :, j] = cos * a + sin * b, cos * b - sin * a
-            largest = max(largest, float(np.abs(angle).max(initial=0.0)))
-        if largest < tolerance:
-            break
-    else:
+    largest = math.inf
+    with counting("rotating loadings", "sweeps", shown) as bar:
+        for _ in range(_MAX_SWEEPS):
+            largest = _swept(turned, rotation)
+            bar.update()
+            if largest < tolerance:
+                break
+    if not largest < tolerance:
         warn(
             f"varimax turned some pair of factors by {largest:.1g} radians in its last of {_MAX_SWEEPS} sweeps, which "
             f"is not below the tolerance of {tolerance:g}: the rotation of those draws is not settled."
@@ -114,6 +116,19 @@ def _checked(loadings: ArrayLike) -> np.ndarray:
             f"{given.shape}."
         )
     return given
+
+
+def _swept(turned: np.ndarray, rotation: np.ndarray) -> float:
+    """Every pair of factors turned once, in place: by what angle at most."""
+    largest = 0.0
+    for i, j in itertools.combinations(range(turned.shape[2]), 2):
+        angle = _best_angle(turned[:, :, i], turned[:, :, j])
+        cos, sin = np.cos(angle)[:, None], np.sin(angle)[:, None]
+        for matrix in (turned, rotation):
+            a, b = matrix[:, :, i].copy(), matrix[:, :, j].copy()
+            matrix[:, :, i], matrix[:, :, j] = cos * a + sin * b, cos * b - sin * a
+        largest = max(largest, float(np.abs(angle).max(initial=0.0)))
+    return largest
 
 
 def _best_angle(x: np.ndarray, y: np.ndarray) -> np.ndarray:

@@ -31,7 +31,7 @@ def describe(out: Rebased) -> str:
     lines = [
         f"Rebased: {leading} draws of {', '.join(out.symmetry.axes)} ({type(out.data).__name__})",
         f"  group   {groups}{of_part(out.part)}; log|G| = {out.symmetry.log_order():.1f} nats",
-        f"  labels  {share_relabelled(out.elements):.0%} of draws given other labels than most; {cost}, "
+        f"  labels  {share_relabelled(out.elements):.0%} of draws came with labels other than the most common; {cost}, "
         f"{out.num_rounds} rounds, {settled}",
         f"  margin  median {np.median(out.margin):.3g} nats; others at least a twentieth as likely in {guesses:.0%}",
         f"  null    {'not asked for' if out.null is None else describe_null(out.null)}",

@@ -34,6 +34,9 @@ class Row(NamedTuple):
     data: tuple = ()
 
 
+# JAX 0.10.0 joins what later ones stack
+STACKS = hasattr(lax, "stack")
+
 ROWS: dict[str, Row] = {}
 
 
@@ -474,7 +477,7 @@ row("a slice of data", "slice", lambda x, y: x * y[1:], ((2,),), ". -> .", np.ar
 row("a slice by steps", "slice", lambda x: x[::2], ((4, 3),), ". a -> . a")
 row("a slice by steps of what does not vary", "slice", lambda x: jnp.broadcast_to(x, (4, 3))[::2], ((3,),), "a -> 1 a")
 row("several slices", "split", lambda x: jnp.split(x, [2], axis=1), ((3, 5),), "a b+c -> a b, a c")
-row("every index", "unstack", jnp.unstack, ((3, 2),), "1+1+1 a -> 3 × a")
+row("every index", "unstack" if STACKS else "split squeeze", jnp.unstack, ((3, 2),), "1+1+1 a -> 3 × a")
 row("joined", "concatenate", lambda x, y: jnp.concatenate([x, y]), ((2, 3), (4, 3)), "a b, c b -> a+c b")
 row("joined with itself", "concatenate", lambda x: jnp.concatenate([x, x]), ((2,),), "a -> a+a")
 row("joined with a constant", "concatenate", lambda x: jnp.concatenate([x, np.ones(1)]), ((2,),), "a -> a+1")
@@ -502,10 +505,10 @@ row(
 row("rolled", "slice concatenate", lambda x: jnp.roll(x, 1) * x, ((4,),), "1+1+1+1 -> 1+1+1+1")
 row(
     "stacked",
-    "stack",
-    lambda x, y: lax.stack((x, y), 1) if hasattr(lax, "stack") else jnp.stack([x, y], 1),
+    "stack" if STACKS else "concatenate",
+    lambda x, y: lax.stack((x, y), 1) if STACKS else jnp.stack([x, y], 1),
     ((3,), (3,)),
-    "a, a -> a .",
+    "a, a -> a ." if STACKS else "a, a -> a 1+1",
 )
 row("padded", "pad", lambda x: lax.pad(x, 0.5, ((1, 2, 0), (0, 0, 0))), ((3, 2),), "a b -> 1+a+1 b")
 row("padded between", "pad", lambda x: lax.pad(x, 0.5, ((0, 0, 1), (0, 0, 0))), ((3, 2),), ". a -> . a")

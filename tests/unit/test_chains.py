@@ -176,9 +176,9 @@ def test_what_is_asked_of_raw_draws_is_that_of_all_statistics(stored):
     values[1, 3, 2] = np.nan
     values[:, :, 4] = 1.0
     found = chains_of(values)
-    assert r_hat_and_size(values) == r_hat_and_size(array) == (found.r_hat, found.ess)
-    np.testing.assert_equal(r_hat_and_size(values[:1]), (np.nan, chains_of(values[:1]).ess))
-    assert np.isnan(r_hat_and_size(values[:, :3])).all()
+    assert r_hat_and_size(values) == r_hat_and_size(array) == (found.r_hat, found.ess, found.num_apart)
+    np.testing.assert_equal(r_hat_and_size(values[:1]), (np.nan, chains_of(values[:1]).ess, 0))
+    assert np.isnan(r_hat_and_size(values[:, :3])[:2]).all()
 
 
 def test_equal_values_share_their_scores():
@@ -276,3 +276,18 @@ def test_the_longest_stay_counts_all_sites():
     still[2, 5:12] = still[2, 5]
     assert longest_stay([still]).tolist() == [1, 20, 7]
     assert longest_stay([still, moving]).tolist() == [1, 1, 1]
+
+
+def test_numbers_that_are_apart_are_counted_and_known_by_their_places():
+    rng = np.random.default_rng(0)
+    values = rng.standard_normal((4, 60, 30000))
+    values[0, :, 7] += 1.0
+    values[0, :, 29990] += 3.0
+    values[..., 3], values[1, 2, 5] = 0.0, np.nan
+    found = chains_of(values)
+    assert [place for _, place in found.furthest[:2]] == [29990, 7]
+    assert [r_hat for r_hat, _ in found.furthest] == sorted((r_hat for r_hat, _ in found.furthest), reverse=True)
+    assert found.furthest[0][0] == found.r_hat
+    each = [chains_of(values[..., [k]]).num_apart for k in range(50)]
+    assert chains_of(values[..., :50]).num_apart == sum(each)
+    assert each[3] == each[5] == 0

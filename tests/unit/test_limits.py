@@ -2,8 +2,11 @@
 
 import ast
 import io
+import symtable
 import tokenize
 from pathlib import Path
+
+import pytest
 
 import numpyro_symmetry
 
@@ -53,3 +56,24 @@ def over_the_limits():
 
 def test_nothing_is_over_a_limit():
     assert not set(over_the_limits()), "split it by purpose, or pass what belongs together as one value"
+
+
+def shadowed(table):
+    """Names that one comprehension of a function binds, and that another, or the function, takes from the module."""
+    inner = table.get_children()
+    if table.get_type() == "function":
+        comprehensions = [part for part in inner if part.get_name() in ("listcomp", "dictcomp", "setcomp")]
+        bound = {x.get_name() for part in comprehensions for x in part.get_symbols() if x.is_local()}
+        taken = {x.get_name() for part in (table, *inner) for x in part.get_symbols() if x.is_global()}
+        yield from (f"{table.get_name()}: {name}" for name in bound & taken)
+    for part in inner:
+        yield from shadowed(part)
+
+
+def test_no_comprehension_shadows_what_another_one_takes_from_the_module():
+    """Python 3.12 makes both one scope, and then says that the name has no value; 3.11 has them apart, and sees it."""
+    code = "def each(): pass\ndef f(x):\n    y = [each for each in x]\n    return [each() for k in y]"
+    if list(shadowed(symtable.symtable(code, "", "exec"))) != ["f: each"]:
+        pytest.skip("this Python has comprehensions in no table of their own")
+    for path in PACKAGE.rglob("*.py"):
+        assert not list(shadowed(symtable.symtable(path.read_text(), str(path), "exec"))), path

@@ -744,7 +744,7 @@ def test_a_result_prints_itself_in_a_few_lines(kind):
         assert "Rebased: 4 × 200 draws of weights, loc, scale (dict)" in text
         g = np.asarray(out.elements["component"]).reshape(-1, 3)
         most = max((g == row).all(1).sum() for row in np.unique(g, axis=0))
-        assert f"{1 - most / 800:.0%} of draws given other labels than most" in text
+        assert f"{1 - most / 800:.0%} of draws came with labels other than the most common" in text
         assert "3 of 3 slots of 'component' identified" in text
         assert repr(out.null).startswith("Null of 800 draws: slots explain")
     assert out._repr_html_() == f"<pre>{text.replace(chr(39), '&#x27;')}</pre>"

@@ -583,6 +583,94 @@ def test_a_report_says_where_labels_changed(orders, said):
     assert report(rebase({"loc": loc[..., ::-1]}, LOC)).label_changes == found.label_changes
 
 
+def relabelled_apart(values):
+    values[0] = values[0][:, [1, 2, 0]]
+    return values
+
+
+def with_a_mode_of_its_own(values):
+    values[0, :, 1] += 1.5
+    return relabelled_apart(values)
+
+
+def mixed_over_labels(values):
+    values[0, :, 1] += 1.5
+    return switched(values)
+
+
+def apart_and_still(values):
+    values[0], values[1] = CENTRES, CENTRES[[1, 2, 0]]
+    return values
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (
+            relabelled_apart,
+            r"R-hat falls from 1\.\d{3} to 1\.00\d under one set of labels: labels explain all 3 numbers above 1\.01\.",
+        ),
+        (
+            with_a_mode_of_its_own,
+            r"R-hat falls from 1\.[45]\d\d to 1\.[12]\d\d under one set of labels: of the 3 numbers above 1\.01, "
+            r"labels explain 2; 1 remains \(loc\[\d\]\): not labels\.",
+        ),
+        (
+            mixed_over_labels,
+            r"R-hat rises from 1\.00\d to 1\.[12]\d\d under one set of labels: 1 number is above 1\.01 \(loc\[\d\]\), "
+            r"as sampled none: labels had hidden that chains differ\.",
+        ),
+        (
+            apart_and_still,
+            r"R-hat falls from 3\.\d{3} to 2\.\d{3} under one set of labels: of the 3 numbers above 1\.01, labels "
+            r"explain none; 3 remain \(loc\[\d\], loc\[\d\], loc\[\d\]\): not labels\.",
+        ),
+        (
+            lambda values: np.broadcast_to(CENTRES, values.shape) + np.arange(4.0)[:, None, None],
+            r"R-hat stays at infinity under one set of labels: of the 3 numbers above 1\.01, labels explain "
+            r"none; 3 remain",
+        ),
+        (
+            lambda values: values,
+            r"As sampled, no R-hat of numbers that labels move is above 1\.01 \(the largest is 1\.00\d\): labels "
+            r"raised none\.",
+        ),
+        (
+            lambda values: np.broadcast_to(CENTRES, values.shape),
+            r"R-hat is undefined in all numbers that labels move: what of it was labels, these draws do not tell\.",
+        ),
+        (lambda values: values[:1], r"Of one chain there is no R-hat, and so nothing of it that was labels\."),
+        (
+            lambda values: values[:, :3],
+            r"With fewer than 4 draws to a chain there is no R-hat, and so nothing of it that was labels\.",
+        ),
+    ],
+)
+def test_a_report_says_in_one_sentence_how_much_of_r_hat_was_labels(made, said):
+    lines = report(rebase({"loc": made(CENTRES + noise())}, LOC, null=False, num_leading_dims=2)).reading.splitlines()
+    assert sum(bool(re.match(said, line)) for line in lines) == 1, lines
+
+
+def test_r_hats_that_chance_gives_are_not_said_to_be_labels_hiding_something():
+    """Of many numbers some exceed 1.01 by chance, relabelled or not."""
+    rng = np.random.default_rng(2)
+    values = {"loc": CENTRES + rng.standard_normal((4, 100, 3)), "w": rng.standard_normal((4, 100, 40, 3))}
+    symmetry = Symmetry({"loc": ("component",), "w": (None, "component")})
+    found = report(rebase(values, symmetry, null=False))
+    apart = [row.chains.num_apart for row in found.rows if not row.is_invariant]
+    assert sum(apart) > 3
+    # the furthest are named, with both of their indices
+    named = r"w\[\d+, \d\], w\[\d+, \d\], w\[\d+, \d\] and \d+ more\), as sampled \d+: no more than chance gives\.$"
+    assert re.search(named, found.reading, re.MULTILINE)
+
+
+def test_members_need_not_agree():
+    members = [{"loc": values} for values in switched(CENTRES + noise()[0])[:20]]
+    found = report(rebase(members, LOC, null=False))
+    assert found.are_members
+    assert found.reading.count("Members are independent by construction: they need not agree, and nothing in") == 1
+
+
 def test_agreement_of_few_effective_draws_is_said_to_be_so():
     rng = np.random.default_rng(0)
     few, many = (report(rebase({"loc": CENTRES + 0.1 * rng.standard_normal((4, n, 3))}, LOC)) for n in (80, 400))

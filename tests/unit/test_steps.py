@@ -1,6 +1,10 @@
 """What long work says while it lasts: one bar for all of it, its steps, and nothing where it is short or unwanted."""
 
+import contextlib
+import importlib
+import inspect
 import time
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -10,11 +14,36 @@ import numpyro.distributions as dist
 import pytest
 from numpyro.infer.autoguide import AutoNormal
 
-from numpyro_symmetry import AutoConditional, AutoSymmetrized, Symmetry, compare, find_symmetry, report, steps, testing
+import numpyro_symmetry
+from numpyro_symmetry import (
+    ActivationCost,
+    AutoConditional,
+    AutoSymmetrized,
+    Symmetry,
+    compare,
+    find_activations,
+    find_scaling,
+    find_symmetry,
+    loss_barrier,
+    match,
+    merge,
+    report,
+    steps,
+    testing,
+    to_arviz,
+)
+from numpyro_symmetry.diagnostics import (
+    coclustering,
+    modes,
+    nested_r_hat,
+    point_partition,
+    prior_conformity,
+    soft_labels,
+)
 from numpyro_symmetry.discovery import check_symmetry
 from numpyro_symmetry.evidence import log_evidence
 from numpyro_symmetry.guides import AutoUnitNormal
-from numpyro_symmetry.traces import rebase
+from numpyro_symmetry.traces import rebase, varimax
 
 X, Y = jnp.linspace(-1.0, 1.0, 8)[:, None], jnp.linspace(-1.0, 1.0, 8)
 POSTERIOR = testing.exchangeable_gaussian(num_units=3, separation=2.0, log_evidence=-3.0)
@@ -41,6 +70,35 @@ def told(text):
 
 CHAINS = {"units": draws()["units"].reshape(2, 25, 3, 2)}
 REBASED = rebase(CHAINS, UNITS, null=False)
+RNG = np.random.default_rng(0)
+ALIKE = rebase({"units": RNG.normal(size=(400, 3, 2))}, UNITS, null=False)
+WEIGHTS = Symmetry({"w1": (None, "hidden"), "w2": ("hidden", "second"), "w3": ("second", None)})
+SOURCES = {"w1": RNG.normal(size=(4, 2, 9)), "w2": RNG.normal(size=(4, 9, 9)), "w3": RNG.normal(size=(4, 9, 1))}
+TARGET = {site: x[0] for site, x in SOURCES.items()}
+PARAMS = {"w1": jnp.ones((1, 3)), "w2": jnp.arange(3.0)}
+HIDDEN = Symmetry({"w1": (None, "hidden"), "w2": ("hidden",)})
+
+
+def relu(params, x):
+    return jax.nn.relu(x @ params["w1"]) @ params["w2"]
+
+
+def distance(values):
+    return jnp.sum(values["w1"] ** 2)[None]
+
+
+def drawn(shown):
+    guide = AutoNormal(network)
+    with numpyro.handlers.seed(rng_seed=0):
+        guide(X, Y)
+    params = {
+        f"{site}_auto_{which}": x
+        for site, x in PARAMS.items()
+        for which, x in (("loc", x), ("scale", jnp.ones_like(x)))
+    }
+    return to_arviz(jax.random.key(0), guide, params, (X, Y), num_draws=5, progress_bar=shown)
+
+
 FOUND = ["reading the model", "following its axes", "evaluating it about the prior", "verifying the symmetry"]
 WORK = {
     "find": (
@@ -77,6 +135,60 @@ WORK = {
         lambda shown: compare(CHAINS, CHAINS, UNITS, progress_bar=shown),
         ["comparing", "reading the draws of a", "reading the draws of b", "what no label changes", "exchanging blocks"],
     ),
+    "match": (
+        lambda shown: match(TARGET, SOURCES, WEIGHTS, chunk_size=1, progress_bar=shown),
+        ["placing on the target", "50% of this pass", "75% of this pass"],
+    ),
+    "match, one source": (
+        lambda shown: match(TARGET, TARGET, WEIGHTS, method="thorough", progress_bar=shown),
+        ["placing on the target", "91% of this pass"],
+    ),
+    "match by activations": (
+        lambda shown: match(
+            PARAMS,
+            PARAMS,
+            HIDDEN,
+            cost=ActivationCost(lambda params: {"hidden": X @ params["w1"]}),
+            progress_bar=shown,
+        ),
+        ["placing on the target", "placing on the target: computing activations"],
+    ),
+    "loss barrier": (
+        lambda shown: loss_barrier(distance, PARAMS, PARAMS, num_points=4, progress_bar=shown),
+        ["measuring the barrier", "losses at 4 points of the path, the function for which is compiled", "50%", "75%"],
+    ),
+    "modes": (
+        lambda shown: modes(REBASED, progress_bar=shown),
+        [
+            "counting modes",
+            "reading the draws",
+            "what no label changes",
+            "peaks among",
+            "peaks in halves",
+            "50%",
+            "95%",
+        ],
+    ),
+    "activations": (
+        lambda shown: find_activations(relu, (PARAMS, X), HIDDEN, progress_bar=shown),
+        ["finding activations", "reading the function", "following its axes", "moving units"],
+    ),
+    "scales": (
+        lambda shown: find_scaling(relu, (PARAMS, X), HIDDEN, progress_bar=shown),
+        ["finding scales", "reading the function", "evaluating it about its parameters", "scaling units"],
+    ),
+    "draws of a guide": (
+        drawn,
+        ["drawing from the guide", "reading the model", "5 draws, the program for which is compiled", "log-likelihood"],
+    ),
+    "nested R-hat": (
+        lambda shown: nested_r_hat(REBASED, [0, 1], progress_bar=shown),
+        ["nested R-hat", "making what no label changes", "of Σ units"],
+    ),
+    "who is together": (
+        lambda shown: coclustering(np.zeros((4, 3), int), progress_bar=shown),
+        ["counting who is together"],
+    ),
     "a guide": (
         lambda shown: AutoSymmetrized(AutoConditional(AutoNormal(network)), progress_bar=shown).setup(
             jax.random.key(0), X, Y
@@ -103,6 +215,65 @@ def test_long_work_says_its_steps_in_one_bar(name, monkeypatch, capsys):
     assert all(any(words in line for line in heard) for words in expected), said
     work(False)
     assert capsys.readouterr().err == ""
+
+
+# what is counted, one after another
+COUNTED = {
+    "merge": (lambda shown: merge([TARGET] * 3, WEIGHTS, progress_bar=shown), "placing members: 0 placed"),
+    "soft labels": (lambda shown: soft_labels(REBASED, progress_bar=shown), "weighing labels: 0 rounds"),
+    "partition": (
+        lambda shown: point_partition(np.arange(8).reshape(2, 4) % 3, progress_bar=shown),
+        "moving data between clusters: 0 data",
+    ),
+    "varimax": (lambda shown: varimax(np.eye(3)[:, :2], progress_bar=shown), "rotating loadings: 0 sweeps"),
+    "prior": (
+        lambda shown: prior_conformity(
+            ALIKE,
+            lambda: numpyro.sample("units", dist.Normal(0.0, 1.0).expand([3, 2]).to_event(2)),
+            progress_bar=shown,
+        ),
+        "drawing units again: 0 rounds",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_work_that_may_end_at_any_time_counts_what_is_done(name, monkeypatch, capsys):
+    monkeypatch.setattr(steps, "_UNTOLD", 0.0)
+    work, expected = COUNTED[name]
+    work(True)
+    shown = capsys.readouterr()
+    assert not shown.out
+    assert expected in shown.err
+    assert not told(shown.err.rsplit("\r", 2)[-1])
+    work(False)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(steps, "_UNTOLD", 1000.0)
+    work(True)
+    assert capsys.readouterr().err == ""
+
+
+# bars that know their end from the start, each tested with what it is of
+WITH_AN_END = {"compare_pairs", "run_blackjax", "write_by_region"}
+
+
+def with_a_bar():
+    """Public functions, and classes, that have one."""
+    for path in Path(numpyro_symmetry.__file__).parent.glob("*/__init__.py"):
+        package = importlib.import_module(f"numpyro_symmetry.{path.parent.name}")
+        for name in package.__all__:
+            public = getattr(package, name)
+            if inspect.isfunction(public) or inspect.isclass(public):
+                with contextlib.suppress(ValueError):  # some kinds of classes have no signature
+                    if "progress_bar" in inspect.signature(public).parameters:
+                        yield name
+
+
+def test_every_public_verb_with_a_bar_is_in_a_table():
+    in_tables = {name for work, _ in (*WORK.values(), *COUNTED.values()) for name in work.__code__.co_names}
+    found = set(with_a_bar())
+    assert {"match", "loss_barrier", "modes", "AutoSymmetrized"} < found
+    assert found - WITH_AN_END <= in_tables
 
 
 def test_short_work_says_nothing(monkeypatch, capsys):

@@ -24,6 +24,7 @@ from numpyro_symmetry.discovery.proof.frozen import Point, Values
 from numpyro_symmetry.discovery.proof.prove import prove
 from numpyro_symmetry.discovery.proof.trials import CONTROL_FACTOR, gap_to, largest_gap
 from numpyro_symmetry.models.sites import entrywise, without_wrappers
+from numpyro_symmetry.steps import through
 from numpyro_symmetry.symmetry import Complement, Member, OutOfReach, Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.axes import padded
 
@@ -165,7 +166,8 @@ def _that_hold(
     """Exchanges that leave the log joint alone at all evidence, and the positions that they make one of."""
     tries = itertools.count()
     known: dict[Any, list[set[int]]] = {}
-    for first, second, parts in _tasks(suspects, axes):
+    tasks = list(_tasks(suspects, axes))
+    for first, second, parts in through(tasks, len(tasks)):
         taken: set[Any] = set()
         for chosen in _sets(parts):
             if taken & set(chosen):

@@ -19,6 +19,7 @@ from numpyro_symmetry.discovery.proof.evidence import Evidence
 from numpyro_symmetry.discovery.proof.frozen import Values
 from numpyro_symmetry.discovery.proof.prove import Proof, prove
 from numpyro_symmetry.discovery.proof.trials import gap_to
+from numpyro_symmetry.steps import through
 from numpyro_symmetry.symmetry import Symmetry
 
 # whole axes of one size: site and position
@@ -63,7 +64,7 @@ def what_holds(symmetry: Symmetry, evidence: Evidence, rng: np.random.Generator)
 
     if not symmetry.groups or tried(symmetry.groups).holds:
         return symmetry, {}
-    proofs = {name: tried([name]) for name in symmetry.groups}
+    proofs = {name: tried([name]) for name in through(symmetry.groups, len(symmetry.groups))}
     refused = {name: proof for name, proof in proofs.items() if not proof.holds}
     kept = symmetry.restrict([name for name in symmetry.groups if name not in refused])
     if kept.groups and not (together := tried(kept.groups)).holds:

@@ -31,6 +31,7 @@ from numpyro_symmetry.discovery.proof.trials import (
     random_elements,
     trial_elements,
 )
+from numpyro_symmetry.steps import through
 from numpyro_symmetry.symmetry import Element, Symmetry
 
 
@@ -142,7 +143,8 @@ def prove(
 def _tried(before: Proof, elements: list[tuple[str, Element]], at: Point) -> Proof:
     """What is known after elements were tried at one more point: the first one that is refused."""
     frozen, action, worst = before.frozen, before.action, before.gap
-    for some in batched(elements, frozen.most_points):
+    some_at_once = list(batched(elements, frozen.most_points))
+    for some in through(some_at_once, len(some_at_once)):
         moved = stacked([action.move(element, at.values) for _, element in some])
         left = _left(frozen, action.symmetry, at.values, moved)
         for (label, element), site, gap in zip(some, left, gaps_to(frozen, at, moved), strict=True):

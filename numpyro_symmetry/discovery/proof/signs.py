@@ -23,6 +23,7 @@ from numpyro_symmetry.discovery.proof.evidence import Evidence
 from numpyro_symmetry.discovery.proof.frozen import Values, stacked
 from numpyro_symmetry.discovery.proof.prove import prove
 from numpyro_symmetry.discovery.proof.trials import batched, gaps_to
+from numpyro_symmetry.steps import through
 from numpyro_symmetry.symmetry import Concat, Group, Split, Symmetry, Unsigned, Whole
 from numpyro_symmetry.symmetry.axes import AxisEntry, labels, names_in, num_axes, padded
 from numpyro_symmetry.symmetry.axes import is_cut as has_concat
@@ -195,7 +196,7 @@ def with_signs(
 def _accepted(likely: Signs, axes: Axes, place: Values, accepts: Callable[[Signs], bool]) -> Signs:
     """The signs that are accepted, one after another, each with those before it."""
     kept = Signs()
-    for one in likely.groups:
+    for one in through(likely.groups, len(likely.groups)):
         more = kept._replace(groups=(*kept.groups, one))
         if _is_new(one, kept.groups, axes, place) and accepts(more):
             kept = more

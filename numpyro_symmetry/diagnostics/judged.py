@@ -1,0 +1,97 @@
+"""Whether chains differ in a number by more than matters and by more than chance, and how much of R-hat was labels.
+
+Knows rows of reports; no draws, and no more words than the one sentence of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from numpyro_symmetry.diagnostics.chains import MAX_R_HAT, MIN_DRAWS
+
+if TYPE_CHECKING:
+    from numpyro_symmetry.diagnostics.chains import Chains
+    from numpyro_symmetry.diagnostics.report import Report, Row
+
+# below this probability chains differ by more than chance: of chains that agree, one report in a hundred says otherwise
+MIN_CHANCE = 0.01
+_MAX_NAMES = 3
+
+
+def is_alarm(row: Row | Chains) -> bool:
+    """Whether chains differ by more than matters, and by more than chance in so many numbers."""
+    return row.r_hat == np.inf or (row.r_hat > MAX_R_HAT and row.chance < MIN_CHANCE)
+
+
+def is_slow(row: Row) -> bool:
+    """Whether chains differ by more than matters, and are too short to tell whether by more than chance."""
+    return not np.isnan(row.chains.r_hat_undecided) and not is_alarm(row)
+
+
+def of_labels(found: Report) -> str:
+    """How much of R-hat was labels: what it was as sampled, what it is under one set of labels, and what remains."""
+    num_chains, num_draws = found.shape
+    if found.are_members:
+        return (
+            "Members are independent by construction: they need not agree, and nothing in which they differ is put "
+            "down to labels."
+        )
+    if num_chains < 2:
+        return "Of one chain there is no R-hat, and so nothing of it that was labels."
+    if num_draws < MIN_DRAWS:
+        return f"With fewer than {MIN_DRAWS} draws to a chain there is no R-hat, and so nothing of it that was labels."
+    moved = [row for row in found.rows if not row.is_invariant]
+    before, after = (np.array([getattr(row, name) for row in moved]) for name in ("r_hat_raw", "r_hat"))
+    if np.isnan(before).all() or np.isnan(after).all():
+        return "R-hat is undefined in all numbers that labels move: what of it was labels, these draws do not tell."
+    first, last = np.nanmax(before), np.nanmax(after)
+    were, left = sum(row.num_apart_raw for row in moved), sum(row.chains.num_apart for row in moved)
+    if not were and not left:
+        return (
+            f"As sampled, no R-hat of numbers that labels move is above {MAX_R_HAT} (the largest is {first:.3f}): "
+            "labels raised none."
+        )
+    before, after = ("infinity" if value == np.inf else f"{value:.3f}" for value in (first, last))
+    way = f"{'falls' if last < first else 'rises'} from {before} to {after}" if before != after else f"stays at {after}"
+    said = _counted(found, moved, were, left, rises=last > first and before != after)
+    return f"R-hat {way} under one set of labels: {said}."
+
+
+def _counted(found: Report, moved: Sequence[Row], were: int, left: int, *, rises: bool) -> str:
+    numbers = "number" if were == 1 else f"{were} numbers"
+    if not left:
+        return f"labels explain {'the only' if were == 1 else 'all'} {numbers} above {MAX_R_HAT}"
+    if rises or left > were:
+        are = "1 number is" if left == 1 else f"{left} numbers are"
+        hidden = _or_chance(found, moved, "labels had hidden that chains differ")
+        return f"{are} above {MAX_R_HAT} ({_places(moved, left)}), as sampled {were or 'none'}: {hidden}"
+    explained = str(were - left) if were > left else "none"
+    return (
+        f"of the {numbers} above {MAX_R_HAT}, labels explain {explained}; {left} remain{'s' * (left == 1)} "
+        f"({_places(moved, left)}): {_or_chance(found, moved, 'not labels')}"
+    )
+
+
+def _or_chance(found: Report, moved: Sequence[Row], real: str) -> str:
+    """What numbers above say where chains differ by more than chance, and otherwise that these may be chance."""
+    apart = [row for row in moved if row.chains.num_apart]
+    if any(map(is_alarm, apart)):
+        return "it may be a change of sign" if found.sign_suspected else real
+    if any(map(is_slow, apart)):
+        return "whether by more than chance, these draws do not tell"
+    return "no more than chance gives"
+
+
+def _places(moved: Sequence[Row], count: int) -> str:
+    """The numbers of largest R-hat, by site and index."""
+    furthest = [(r_hat, row, place) for row in moved for r_hat, place in row.chains.furthest]
+    some = [_named(row, place) for _, row, place in sorted(furthest, key=lambda one: -one[0])[:_MAX_NAMES]]
+    return ", ".join(some) + (f" and {count - len(some)} more" if count > len(some) else "")
+
+
+def _named(row: Row, place: int) -> str:
+    index = [str(k) for k in np.unravel_index(place, row.shape)] if row.shape else []
+    return f"{row.name}[{', '.join(index)}]" if index else row.name
