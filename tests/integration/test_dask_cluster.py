@@ -33,7 +33,8 @@ def deadly(block, path=""):
 
 
 def cluster(**options):
-    return distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, **options)
+    # any port: on Dask's own, which another run on this machine may hold, it leaves a socket open
+    return distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0", **options)
 
 
 def test_threads_of_two_workers():
