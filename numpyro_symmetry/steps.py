@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator
@@ -17,6 +18,8 @@ _FORM = "{desc} [{elapsed}]"
 _UNTOLD = 2.0
 # seconds between two looks at the clock: a step may compile for minutes, and its bar must not stand still
 _BEAT = 1.0
+# the same of a file or a pipe, in which a bar leaves a copy of itself each time
+_BEAT_UNWATCHED = 5.0
 # seconds after which it is said what follows, where no bar of ours will be
 _LONG = 10.0
 
@@ -55,7 +58,9 @@ def saying(work: str, progress_bar: bool, *, after: str = "") -> Iterator[None]:
     if _speaker.get() is not None:
         yield
         return
-    options: Any = {"bar_format": _FORM, "leave": False, "delay": _UNTOLD, "mininterval": 0.0, "miniters": 0}
+    # each step is told of at once where somebody may be looking
+    told = 0.0 if _is_watched() else interval()
+    options: Any = {"bar_format": _FORM, "leave": False, "delay": _UNTOLD, "mininterval": told, "miniters": 0}
     with tqdm(desc=work, disable=not progress_bar, **options) as bar:
         before = _speaker.set(_Speaker(bar, work))
         try:
@@ -123,8 +128,19 @@ def counting(work: str, unit: str, progress_bar: bool) -> Iterator[tqdm]:
     progress_bar
         Whether to show it.
     """
-    with tqdm(desc=work, unit=f" {unit}", disable=not progress_bar, leave=False, delay=_UNTOLD) as bar, _beating(bar):
+    options: Any = {"leave": False, "delay": _UNTOLD, "mininterval": interval()}
+    with tqdm(desc=work, unit=f" {unit}", disable=not progress_bar, **options) as bar, _beating(bar):
         yield bar
+
+
+def interval() -> float:
+    """Seconds for which a bar keeps still at least."""
+    return 0.1 if _is_watched() else _BEAT_UNWATCHED
+
+
+def _is_watched() -> bool:
+    """Whether somebody may be looking at bars, in a terminal or a notebook."""
+    return sys.stderr is not None and sys.stderr.isatty()
 
 
 def _show(bar: tqdm, words: str) -> None:
@@ -138,10 +154,10 @@ def _beating(bar: tqdm) -> Iterator[None]:
     if bar.disable:
         yield
         return
-    done = threading.Event()
+    done, seconds = threading.Event(), _BEAT if _is_watched() else _BEAT_UNWATCHED
 
     def beat() -> None:
-        while not done.wait(_BEAT):
+        while not done.wait(seconds):
             bar.update(0)
 
     thread = threading.Thread(target=beat, daemon=True)

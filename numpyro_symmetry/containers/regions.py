@@ -17,6 +17,7 @@ from tqdm import tqdm
 
 from numpyro_symmetry.chunks import CHUNK
 from numpyro_symmetry.containers.labelled import COMPLETE, DRAWS, MARK, groups_of
+from numpyro_symmetry.steps import interval
 from numpyro_symmetry.symmetry import SymmetryError
 from numpyro_symmetry.symmetry.errors import need
 
@@ -59,7 +60,7 @@ def write_by_region(data: Any, path: Any, mark: str, *, progress_bar: bool = Tru
     # those that say what they are come first, so that a store which was hardly begun is known again
     groups = dict(sorted(groups.items(), key=lambda pair: pair[1].dim is None))
     todo = [(name, number) for name, group in groups.items() for number in _missing(group, name, path)]
-    for name, number in tqdm(todo, desc="writing", unit="region", disable=not progress_bar):
+    for name, number in tqdm(todo, desc="writing", unit="region", disable=not progress_bar, mininterval=interval()):
         group, where = groups[name], name or None
         start = number * group.step
         assert group.dim is not None

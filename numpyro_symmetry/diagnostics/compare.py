@@ -22,7 +22,7 @@ from numpyro_symmetry.diagnostics.comparison import Comparison, Comparisons, Dra
 from numpyro_symmetry.diagnostics.pooled import SORTED, by_distance, contributions, pooled_draws, watched
 from numpyro_symmetry.diagnostics.sides import Asked, Posterior, in_common, posterior_of
 from numpyro_symmetry.matching.sides import as_symmetry
-from numpyro_symmetry.steps import say, saying
+from numpyro_symmetry.steps import interval, say, saying
 from numpyro_symmetry.symmetry import Symmetry
 from numpyro_symmetry.symmetry.arguments import (
     as_count,
@@ -228,10 +228,8 @@ def compare_pairs(
         raise TypeError(f"posteriors are called by words, such as {{'NUTS': draws}}; got {unnamed}.")
     chosen = _Options(**options)
     pairs = list(itertools.combinations(_posteriors(posteriors, symmetry, chosen), 2))
-    disable = not as_flag(progress_bar, "progress_bar")
-    return Comparisons(
-        tuple(tqdm(_compared_in_turn(pairs, chosen), desc="comparing", total=len(pairs), disable=disable))
-    )
+    options: Any = {"disable": not as_flag(progress_bar, "progress_bar"), "mininterval": interval()}
+    return Comparisons(tuple(tqdm(_compared_in_turn(pairs, chosen), desc="comparing", total=len(pairs), **options)))
 
 
 # ---- what is given -----------------------------------------------------------------------------------------------

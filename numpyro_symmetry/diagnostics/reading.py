@@ -198,8 +198,11 @@ def _of_null(found: Report) -> Iterator[str]:
             f"{site} ({null.by_site[site].explained:.0%}, shuffled {null.by_site[site].explained_null:.0%})"
             for site in unlike
         )
-        alone = "Alone these tell no slots apart; where others do, they belong to the same slots."
-        yield f"Slots have no identity in {shares}. {alone}"
+        others = _some([site for site in null.by_site if site not in unlike])
+        yield (
+            f"Slots have no identity in {shares}. Alone these would tell none apart: their numbers belong to the slots "
+            f"of {others}, and can be reported with those."
+        )
     for name, size in num_slots.items():
         number = null.num_identified.get(name)
         if isinstance(number, CannotTell):

@@ -17,6 +17,7 @@ from jax.sharding import NamedSharding
 from tqdm.auto import tqdm
 
 from numpyro_symmetry.devices import each_at_its_own, gathered, laid_over, num_parts
+from numpyro_symmetry.steps import interval
 from numpyro_symmetry.symmetry.arguments import refuse_masked
 
 # after so many on each device the bar moves on
@@ -183,7 +184,7 @@ def _in_batches(
     size = min(n, _KEYS_A_CALL * num_parts(spread.sharding))
     padded, arrays = keys[jnp.arange(n + -n % size) % n], [jnp.asarray(array) for array in arrays]
     parts = []
-    with tqdm(total=n, disable=not progress_bar, desc="compiling", leave=False) as bar:
+    with tqdm(total=n, disable=not progress_bar, desc="compiling", leave=False, mininterval=interval()) as bar:
         for start in range(0, n, size):
             here = laid_over(padded[start : start + size], spread.sharding)
             parts.append(jax.tree.map(np.asarray, gathered(run(here, given, arrays))))

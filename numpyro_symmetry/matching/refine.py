@@ -30,6 +30,7 @@ from numpyro_symmetry.matching.sides import (
     refuse_other_trees,
     side_of,
 )
+from numpyro_symmetry.steps import interval
 from numpyro_symmetry.symmetry import (
     Element,
     PlainView,
@@ -210,7 +211,7 @@ def refine(
     state = optimizer.init(logits)
     kept, before = moving.identity(), _finite(way.held_loss(ends.source, held))
     best, losses = before, []
-    options: Any = {"disable": not shown, "delay": _UNTOLD, "leave": False}
+    options: Any = {"disable": not shown, "delay": _UNTOLD, "leave": False, "mininterval": interval()}
     with tqdm(total=num_steps, desc="refining", unit=" steps", **options) as bar:
         for first in range(0, num_steps, _STEPS_A_LOOK):
             steps = np.arange(first, min(first + _STEPS_A_LOOK, num_steps))

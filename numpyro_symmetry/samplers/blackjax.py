@@ -24,6 +24,7 @@ from numpyro_symmetry.containers.posterior import check_dims, posterior_containe
 from numpyro_symmetry.devices import as_sharding, each_at_its_own, gathered, laid_over, over_local_devices
 from numpyro_symmetry.models import Model, latent_of, trace_model
 from numpyro_symmetry.samplers.starts import refuse_what_has_no_gradient, starts_of
+from numpyro_symmetry.steps import interval
 from numpyro_symmetry.symmetry.arguments import (
     as_count,
     as_flag,
@@ -186,7 +187,8 @@ def run_blackjax(
     sampler = _sampler(
         algorithm, lambda z: -potential(z), num_warmup, num_integration_steps, target_acceptance_rate, dense_mass
     )
-    with tqdm(total=num_samples, disable=not progress_bar, desc="compiling the warm-up", unit="draw") as bar:
+    options: Any = {"desc": "compiling the warm-up", "unit": "draw", "mininterval": interval()}
+    with tqdm(total=num_samples, disable=not progress_bar, **options) as bar:
         draws = _run(sampler, key_warm, key_sample, positions, num_samples, thinning, sharding, bar)
 
     def packed() -> Any:

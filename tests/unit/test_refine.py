@@ -1,5 +1,7 @@
 """`refine`: relaxed steps against a slow twin, planted labels, never worse than its start, and what it refuses."""
 
+import importlib
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -263,3 +265,17 @@ def test_bad_input_is_refused_by_name(case):
 def test_not_under_jit():
     with pytest.raises(TypeError, match="refine needs numbers"):
         jax.jit(lambda target: refined(target, SOURCE).loss)(TARGET)
+
+
+def test_its_bar_tells_the_loss(monkeypatch, capsys):
+    monkeypatch.setattr(importlib.import_module("numpyro_symmetry.matching.refine"), "_UNTOLD", 0.0)
+    values = {"w": jnp.array([2.0, 0.5, -1.0, 1.0]), "v": jnp.array([0.9, 0.2, 0.1, 0.4])}
+
+    def loss(values, x):
+        return (jnp.tanh(x[:, None] * values["w"]) @ values["v"] - x) ** 2
+
+    options = {"batch_size": 10, "num_steps": 20}
+    refine(loss, values, values, LAYER, jnp.linspace(-1.0, 1.0, 40), **options)
+    assert "refining" in capsys.readouterr().err
+    refine(loss, values, values, LAYER, jnp.linspace(-1.0, 1.0, 40), **options, progress_bar=False)
+    assert capsys.readouterr().err == ""

@@ -50,6 +50,12 @@ POSTERIOR = testing.exchangeable_gaussian(num_units=3, separation=2.0, log_evide
 UNITS = Symmetry({"units": ("unit", None)})
 
 
+@pytest.fixture(autouse=True)
+def somebody_watches(monkeypatch):
+    """What pytest captures is no terminal."""
+    monkeypatch.setattr(steps, "_is_watched", lambda: True)
+
+
 def network(x, y):
     w1 = numpyro.sample("w1", dist.Normal(0.0, 1.0).expand([1, 3]).to_event(2))
     w2 = numpyro.sample("w2", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
@@ -254,7 +260,7 @@ def test_work_that_may_end_at_any_time_counts_what_is_done(name, monkeypatch, ca
 
 
 # bars that know their end from the start, each tested with what it is of
-WITH_AN_END = {"compare_pairs", "run_blackjax", "write_by_region"}
+WITH_AN_END = {"compare_pairs", "refine", "run_blackjax", "write_by_region"}
 
 
 def with_a_bar():
@@ -330,6 +336,20 @@ def test_parts_of_a_step_tell_how_long_the_others_take(monkeypatch, capsys):
 
 def test_parts_are_all_there_without_a_bar():
     assert list(steps.through(iter("abc"), 3)) == list("abc")
+
+
+def test_where_nobody_watches_a_bar_is_told_of_seldom(monkeypatch, capsys):
+    monkeypatch.setattr(steps, "_UNTOLD", 0.0)
+    monkeypatch.setattr(steps, "_is_watched", lambda: False)
+    with steps.saying("working", True):
+        for k in range(100):
+            steps.say(f"on thing {k}")
+    assert told(capsys.readouterr().err) in ([], ["working"])
+    monkeypatch.setattr(steps, "_BEAT_UNWATCHED", 0.05)
+    with steps.saying("working", True):
+        steps.say("on one thing")
+        time.sleep(0.3)
+    assert 3 <= capsys.readouterr().err.count("working: on one thing [") <= 10
 
 
 def test_an_error_ends_the_bar(monkeypatch, capsys):
