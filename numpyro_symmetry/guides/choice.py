@@ -29,7 +29,7 @@ from numpyro_symmetry.symmetry import SymmetryError
 # draws from the prior: two have a line between them to look along, and three make three lines, lest a rectified unit be
 # off all along one of them
 _NUM_PLACES = 3
-_OF_ANOTHER_PRIOR = "a site that follows has a Normal prior, neither masked nor scaled"
+_OF_ANOTHER_PRIOR = "it has no plain Normal prior (neither masked nor scaled), as a site that follows must"
 
 
 class Asked(NamedTuple):
