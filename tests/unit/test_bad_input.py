@@ -771,6 +771,38 @@ MATCHING = [
         TypeError,
         INTEGER_KEY,
     ),
+    Bad(
+        "refine, a word for a loss",
+        lambda w: ns.refine("nll", w.values, w.values, w.symmetry, w.y),
+        TypeError,
+        ("loss", "str"),
+    ),
+    Bad(
+        "refine, data of a batch",
+        lambda w: ns.refine(lambda v, y: v["loc"].sum() * y, w.values, w.values, w.symmetry, w.y, batch_size=1000),
+        ValueError,
+        ("two batches", "1000", "batch_size"),
+    ),
+    Bad(
+        "refine, integer key",
+        lambda w: ns.refine(lambda v, y: v["loc"].sum() * y, w.values, w.values, w.symmetry, w.y, rng_key=3),
+        TypeError,
+        INTEGER_KEY,
+    ),
+    Bad(
+        "refine, other sites",
+        lambda w: ns.refine(lambda v, y: v["loc"].sum() * y, w.values, {"mu": np.zeros(3)}, w.symmetry, w.y),
+        ns.SymmetryError,
+        ("'loc'",),
+    ),
+    Bad(
+        "refine, an optimizer's class",
+        lambda w: ns.refine(
+            lambda v, y: v["loc"].sum() * y, w.values, w.values, w.symmetry, w.y, optimizer=optax.GradientTransformation
+        ),
+        TypeError,
+        ("optimizer", "optax.adam"),
+    ),
     Bad("prune, not a gaussian", lambda w: ns.traces.prune(w.values, 0.5), TypeError, ("DiagonalGaussian", "dict")),
     Bad("prune, share", lambda w: ns.traces.prune(w.gaussian, 1.5), ValueError, ("keep", "1.5")),
     Bad(
