@@ -201,7 +201,7 @@ def _of_null(found: Report) -> Iterator[str]:
         others = _some([site for site in null.by_site if site not in unlike])
         yield (
             f"Slots have no identity in {shares}. Alone these would tell none apart: their numbers belong to the slots "
-            f"of {others}, and can be reported with those."
+            f"of {others}, and can be reported where those can."
         )
     for name, size in num_slots.items():
         number = null.num_identified.get(name)
