@@ -524,7 +524,7 @@ def unused(x, y=None):
 REFUSED = {
     "two sets": (products, {}, "'u' and 'v' are each affine"),
     "subsampled": (subsampled, {}, "Plate 'data' is subsampled, 12 of 100"),
-    "support": (positive, {}, r"Gaussian conditional \(slope: a site that follows has a Normal prior"),
+    "support": (positive, {}, r"Gaussian conditional \(slope: it has no plain Normal prior"),
     "support, asked": (positive, {"sites": ["slope"]}, r"Sites \['slope'\] have no plain Normal prior"),
     "likelihood": (gamma, {}, "Gamma, of no known linear predictor"),
     "hidden layer": (network, {"sites": ["w1"]}, "the location of 'y' is not affine"),
