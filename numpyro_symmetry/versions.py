@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import warnings
 
-import jaxlib
+import jaxlib.version
 
 # sums of products over an axis that is not the last, of more than 32,768 results: github.com/jax-ml/jax/issues/39103
 _WRONG_ON_A_CPU = ("0.10.2",)
 
 
-def warn_of_wrong_numbers(version: str = jaxlib.__version__) -> None:
+def warn_of_wrong_numbers(version: str = jaxlib.version.__version__) -> None:
     """Warn of a jaxlib that this package excludes, and that was installed all the same.
 
     Warns

@@ -228,8 +228,8 @@ def compare_pairs(
         raise TypeError(f"posteriors are called by words, such as {{'NUTS': draws}}; got {unnamed}.")
     chosen = _Options(**options)
     pairs = list(itertools.combinations(_posteriors(posteriors, symmetry, chosen), 2))
-    options: Any = {"disable": not as_flag(progress_bar, "progress_bar"), "mininterval": interval()}
-    return Comparisons(tuple(tqdm(_compared_in_turn(pairs, chosen), desc="comparing", total=len(pairs), **options)))
+    shown: Any = {"disable": not as_flag(progress_bar, "progress_bar"), "mininterval": interval()}
+    return Comparisons(tuple(tqdm(_compared_in_turn(pairs, chosen), desc="comparing", total=len(pairs), **shown)))
 
 
 # ---- what is given -----------------------------------------------------------------------------------------------
