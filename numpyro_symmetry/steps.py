@@ -116,8 +116,8 @@ def through(parts: Iterable[T], count: int) -> Iterator[T]:
 
 
 @contextlib.contextmanager
-def counting(work: str, unit: str, progress_bar: bool) -> Iterator[tqdm]:
-    """A bar that counts what is done of work that may end at any time, gone in the end.
+def counting(work: str, unit: str, progress_bar: bool, total: int | None = None) -> Iterator[tqdm]:
+    """A bar that counts what is done, gone in the end.
 
     Parameters
     ----------
@@ -127,8 +127,10 @@ def counting(work: str, unit: str, progress_bar: bool) -> Iterator[tqdm]:
         What is counted.
     progress_bar
         Whether to show it.
+    total
+        How much there is to do; ``None`` of work that may end at any time.
     """
-    options: Any = {"leave": False, "delay": _UNTOLD, "mininterval": interval()}
+    options: Any = {"total": total, "leave": False, "delay": _UNTOLD, "mininterval": interval()}
     with tqdm(desc=work, unit=f" {unit}", disable=not progress_bar, **options) as bar, _beating(bar):
         yield bar
 
@@ -140,7 +142,8 @@ def interval() -> float:
 
 def _is_watched() -> bool:
     """Whether somebody may be looking at bars, in a terminal or a notebook."""
-    return sys.stderr is not None and sys.stderr.isatty()
+    # a notebook's streams say that they are no terminal
+    return "ipykernel" in sys.modules or (sys.stderr is not None and sys.stderr.isatty())
 
 
 def _show(bar: tqdm, words: str) -> None:

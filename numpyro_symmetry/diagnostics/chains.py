@@ -97,14 +97,34 @@ def chains_of(values: Any) -> Chains:
     return worst(_each(_chunk, values), values.shape[0])
 
 
-def r_hat_and_size(values: Any) -> tuple[float, float, int]:
-    """Of all that `chains_of` finds what is largest, smallest and how often, in a third of the time.
+class AsSampled(NamedTuple):
+    """Of all that `Chains` has what is told of draws as they came.
 
-    The largest R-hat, the smallest effective size, and how many numbers have an R-hat above 1.01.
+    Attributes
+    ----------
+    r_hat, ess, num_apart
+        As there.
+    chance
+        The least probability that chains which agree would have the R-hat of one of the numbers above 1.01; NaN if
+        there is none, or if it cannot be told of one of them.
     """
-    found = _each(lambda some: list(map(_r_hat_and_size, _few(some))), values)
-    r_hats, sizes, counts = np.array([one for part in found for one in part]).T
-    return _most(r_hats), -_most(-sizes), int(counts.sum())
+
+    r_hat: float
+    ess: float
+    num_apart: int
+    chance: float
+
+
+def as_sampled(values: Any) -> AsSampled:
+    """Some of what `chains_of` finds, in a third of the time."""
+    found = [one for part in _each(lambda some: list(map(_as_sampled, _few(some))), values) for one in part]
+    chances = [one.chance for one in found if one.num_apart]
+    return AsSampled(
+        _most([one.r_hat for one in found]),
+        -_most([-one.ess for one in found]),
+        sum(one.num_apart for one in found),
+        float(np.min(chances)) if chances else np.nan,
+    )
 
 
 def _each(of: Callable[[np.ndarray], Any], values: Any) -> list[Any]:
@@ -197,16 +217,19 @@ def _chains(values: np.ndarray) -> Chains:
     return Chains(_most(r_hats), *sizes, -_most(-chances), _most(undecided), len(apart), furthest, *counts)
 
 
-def _r_hat_and_size(values: np.ndarray) -> tuple[float, float, int]:
+def _as_sampled(values: np.ndarray) -> AsSampled:
     judged, *_ = _judged(values)
     if not judged.size or values.shape[1] < MIN_DRAWS:
-        return np.nan, np.nan, 0
+        return AsSampled(np.nan, np.nan, 0, np.nan)
     both = both_scores(judged)
     size = float(effective_size(both[0]).min())
     if len(values) < 2:
-        return np.nan, size, 0
-    worse = np.fmax(*(r_hat(x) for x in both))
-    return _most(worse), size, int((worse > MAX_R_HAT).sum())
+        return AsSampled(np.nan, size, 0, np.nan)
+    r_hats = np.array([r_hat(x) for x in both])
+    # of those above alone, for it takes as long as all the rest
+    chances = [chance(x[..., above]) for x, above in zip(both, r_hats > MAX_R_HAT, strict=True) if above.any()]
+    count = int((np.fmax(*r_hats) > MAX_R_HAT).sum())
+    return AsSampled(_most(r_hats), size, count, float(np.concatenate(chances).min()) if chances else np.nan)
 
 
 def _judged(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, int, int]:

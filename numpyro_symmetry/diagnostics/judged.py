@@ -55,16 +55,29 @@ def of_labels(found: Report) -> str:
             "labels raised none."
         )
     before, after = ("infinity" if value == np.inf else f"{value:.3f}" for value in (first, last))
+    by_chance = _was_chance(moved)
+    if by_chance and not left:
+        return (
+            f"As sampled, the largest R-hat of numbers that labels move is {before}, no more than chance gives: none "
+            f"of it has to be put down to labels. Under one set of labels it is {after}."
+        )
     way = f"{'falls' if last < first else 'rises'} from {before} to {after}" if before != after else f"stays at {after}"
-    said = _counted(found, moved, were, left, rises=last > first and before != after)
+    said = _counted(found, moved, were, left, explains=not by_chance and (last < first or before == after))
     return f"R-hat {way} under one set of labels: {said}."
 
 
-def _counted(found: Report, moved: Sequence[Row], were: int, left: int, *, rises: bool) -> str:
+def _was_chance(moved: Sequence[Row]) -> bool:
+    """Whether chains differed by no more than chance, under the labels that they had and under one set of them."""
+    apart = [row for row in moved if row.num_apart_raw]
+    agree = not any(is_alarm(row) or is_slow(row) for row in moved)
+    return agree and bool(apart) and all(row.r_hat_raw < np.inf and row.chance_raw >= MIN_CHANCE for row in apart)
+
+
+def _counted(found: Report, moved: Sequence[Row], were: int, left: int, *, explains: bool) -> str:
     numbers = "number" if were == 1 else f"{were} numbers"
     if not left:
         return f"labels explain {'the only' if were == 1 else 'all'} {numbers} above {MAX_R_HAT}"
-    if rises or left > were:
+    if not explains or left > were:
         are = "1 number is" if left == 1 else f"{left} numbers are"
         hidden = _or_chance(found, moved, "labels had hidden that chains differ")
         return f"{are} above {MAX_R_HAT} ({_places(moved, left)}), as sampled {were or 'none'}: {hidden}"

@@ -14,7 +14,7 @@ from jax.typing import ArrayLike
 
 from numpyro_symmetry.assignment.passes import blocks_of, is_stored, opened, passed
 from numpyro_symmetry.containers import Trace
-from numpyro_symmetry.diagnostics.chains import Chains, chains_of, longest_run, r_hat_and_size, worst
+from numpyro_symmetry.diagnostics.chains import AsSampled, Chains, as_sampled, chains_of, longest_run, worst
 from numpyro_symmetry.diagnostics.inputs import invariants_of, pair_of, same_draws, transpositions
 from numpyro_symmetry.diagnostics.invariants import each_invariant, has_both_signs
 from numpyro_symmetry.diagnostics.judged import is_alarm
@@ -40,8 +40,10 @@ class Row(NamedTuple):
         NaN where there is none.
     ess_raw, ess, tail_ess
         Smallest effective sample sizes: as sampled, relabelled, and relabelled for the 5 % and 95 % quantiles.
-    num_apart_raw
-        How many entries have an R-hat above 1.01, as sampled; relabelled, ``chains.num_apart``.
+    num_apart_raw, chance_raw
+        How many entries have an R-hat above 1.01, as sampled (relabelled, ``chains.num_apart``); and the probability
+        that one of as many numbers as were looked at is as far apart by chance, NaN where none is above it or these
+        draws do not tell.
     shape
         Of a draw of the site; of an invariant, how many entries it has.
     is_invariant
@@ -60,6 +62,7 @@ class Row(NamedTuple):
     ess: float
     tail_ess: float
     num_apart_raw: int
+    chance_raw: float
     shape: tuple[int, ...]
     is_invariant: bool
     chance: float
@@ -278,12 +281,12 @@ def _entries(values: Any, shape: tuple[int, int]) -> Any:
 def _rows(
     before: Trace, after: Trace, out: Rebased, given: Mapping[str, np.ndarray], shape: tuple[int, int]
 ) -> tuple[Row, ...]:
-    found: list[tuple[str, Chains, tuple[float, float, int], tuple[int, ...], bool]] = []
+    found: list[tuple[str, Chains, AsSampled, tuple[int, ...], bool]] = []
     for site in out.symmetry.axes:
         say(f"R-hat and effective sizes of {site}, raw and relabelled")
         raw, relabelled = (_entries(trace.values[site], shape) for trace in (before, after))
         event = tuple(after.values[site].shape[len(after.leading) :])
-        found.append((site, chains_of(relabelled), r_hat_and_size(raw), event, False))
+        found.append((site, chains_of(relabelled), as_sampled(raw), event, False))
     whole: dict[str, Any] = {} if before.log_density is None else {"log density": before.log_density}
     whole |= {f"log likelihood of {name}": value.data for name, value in before.log_likelihood.items()}
     own = itertools.chain(whole.items(), _own_invariants(before, out))
@@ -295,24 +298,30 @@ def _rows(
     for name, some in parts.items():
         chains = worst(some, shape[0])
         size = (chains.num_judged + chains.num_still + chains.num_undefined,)
-        found.append((name, chains, (chains.r_hat, chains.ess, chains.num_apart), size, True))
+        same = AsSampled(chains.r_hat, chains.ess, chains.num_apart, chains.chance)
+        found.append((name, chains, same, size, True))
     # each number is looked at twice, as it is and folded
     looks = 2 * sum(chains.num_judged for _, chains, *_ in found)
+
+    def of_all(probability: float) -> float:
+        return probability if np.isnan(probability) else min(1.0, probability * looks)
+
     return tuple(
         Row(
             name,
-            r_hat_raw,
+            raw.r_hat,
             chains.r_hat,
-            ess_raw,
+            raw.ess,
             chains.ess,
             chains.tail_ess,
-            num_apart_raw,
+            raw.num_apart,
+            of_all(raw.chance),
             event,
             is_invariant,
-            chains.chance if np.isnan(chains.chance) else min(1.0, chains.chance * looks),
+            of_all(chains.chance),
             chains,
         )
-        for name, chains, (r_hat_raw, ess_raw, num_apart_raw), event, is_invariant in found
+        for name, chains, raw, event, is_invariant in found
     )
 
 

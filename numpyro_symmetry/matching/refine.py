@@ -13,7 +13,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from tqdm.auto import tqdm
 
 from numpyro_symmetry.assignment.problem import axes_of
 from numpyro_symmetry.matching.full_gaussian import FullGaussian
@@ -30,7 +29,7 @@ from numpyro_symmetry.matching.sides import (
     refuse_other_trees,
     side_of,
 )
-from numpyro_symmetry.steps import interval
+from numpyro_symmetry.steps import counting
 from numpyro_symmetry.symmetry import (
     Element,
     PlainView,
@@ -54,8 +53,6 @@ _STEPS_A_LOOK, _MOST_HELD = 10, 5
 _STEP_SIZE = 0.1
 # for which share of the steps the temperature is one, and how cold it gets
 _WARM, _COLDEST = 0.25, 0.1
-# seconds before a progress bar is shown
-_UNTOLD = 2.0
 
 Loss = Callable[[Any, Any], Array]
 Arrays = dict[str, Any]
@@ -145,12 +142,13 @@ def refine(
     ------
     SymmetryError
         If the sides differ in structure, are draws, Gaussians or guides, hold complex numbers or such as are not
-        finite, or do not fit the symmetry; or if the start is no element of it.
+        finite, or do not fit the symmetry; or if the start is no element of it, or several.
     ValueError
         If data are fewer than two batches or differ in length, or the loss at the start, or a slope on the way, is not
         finite.
     TypeError
-        If ``loss`` is no function of JAX, ``optimizer`` none of Optax's, a number no whole number, or under `jit`.
+        If ``loss`` is no function of JAX or returns what has no slope, ``optimizer`` is none of Optax's, a number no
+        whole number, or under `jit`.
 
     See Also
     --------
@@ -197,9 +195,9 @@ def refine(
     refuse_tracers("refine", target, source, data, start)
     ends, bound = _read(target, source, as_symmetry(symmetry))
     batches, held = _in_batches(_length(data), batch_size, rng)
-    start = match(target, source, symmetry).element if start is None else start
+    start = match(target, source, symmetry, progress_bar=shown).element if start is None else start
     # on from the labels of the start: what is not relaxed keeps them
-    ends = ends._replace(source=real_arrays(bound.apply(start, ends.source)))
+    ends = ends._replace(source=real_arrays(_started(bound, start, ends.source)))
     # whole numbers move with their units, and have no half-way
     moving = bound.restrict(sites=[site for site in bound.axes if site in ends.source])
     if not moving.groups:
@@ -211,8 +209,7 @@ def refine(
     state = optimizer.init(logits)
     kept, before = moving.identity(), _finite(way.held_loss(ends.source, held))
     best, losses = before, []
-    options: Any = {"disable": not shown, "delay": _UNTOLD, "leave": False, "mininterval": interval()}
-    with tqdm(total=num_steps, desc="refining", unit=" steps", **options) as bar:
+    with counting("refining", "steps", shown, num_steps) as bar:
         for first in range(0, num_steps, _STEPS_A_LOOK):
             steps = np.arange(first, min(first + _STEPS_A_LOOK, num_steps))
             for temperature, rows in zip(_temperatures(steps, num_steps), batches, strict=False):
@@ -262,7 +259,7 @@ def _compiled(loss: Loss, target: Any, view: PlainView, optimizer: optax.Gradien
     def half_way(moved: Arrays, given: _Given, rows: Array) -> Array:
         half = {site: 0.5 * (given.ends.target[site] + x) for site, x in moved.items()}
         found = loss(with_arrays(target, half), jax.tree.map(lambda x: x[rows], given.data))
-        return jnp.mean(jnp.asarray(as_real_array(found, "What loss returned", TypeError)))
+        return jnp.mean(_with_a_slope(found))
 
     def relaxed(logits: dict[str, Logits], temperature: Array, given: _Given, rows: Array) -> Array:
         soft = {name: part.soft(temperature) for name, part in logits.items()}
@@ -287,6 +284,16 @@ def _compiled(loss: Loss, target: Any, view: PlainView, optimizer: optax.Gradien
             ) from error
 
     return _Way(lambda *args: step(*args, given), told)
+
+
+def _with_a_slope(found: Any) -> Array:
+    """What a loss returned, if numbers like these have a slope."""
+    if isinstance(found, tuple | list):
+        raise TypeError(f"loss returned a {type(found).__name__}; expected an array: of (loss, auxiliary) the first.")
+    array = jnp.asarray(as_real_array(found, "What loss returned", TypeError))
+    if not jnp.issubdtype(array.dtype, jnp.floating):
+        raise TypeError(f"loss returned {array.dtype}, which has no slope; expected floating-point numbers.")
+    return array
 
 
 def _finite(loss: float) -> float:
@@ -339,6 +346,17 @@ def _read(target: Any, source: Any, symmetry: Symmetry) -> tuple[_Ends, Symmetry
     refuse_other_structure(*ends, ("the target", "the source"))
     bound = symmetry.bind(ends.target)
     return ends, bound
+
+
+def _started(bound: Symmetry, start: Element, source: Arrays) -> Arrays:
+    """The source at the element to start from."""
+    moved = bound.apply(start, source)
+    if many := next((site for site, x in source.items() if np.shape(moved[site]) != np.shape(x)), None):
+        raise SymmetryError(
+            f"start must be one element; it takes site {many!r} of shape {np.shape(source[many])} to "
+            f"{np.shape(moved[many])}, as a batch of elements does: pass one of them."
+        )
+    return moved
 
 
 def _as_optimizer(optimizer: Any) -> optax.GradientTransformation:

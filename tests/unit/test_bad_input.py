@@ -796,6 +796,42 @@ MATCHING = [
         ("'loc'",),
     ),
     Bad(
+        "refine, a loss and what came with it",
+        lambda w: ns.refine(lambda v, y: (v["loc"].sum(), y), w.values, w.values, w.symmetry, w.y, batch_size=2),
+        TypeError,
+        ("tuple", "(loss, auxiliary)"),
+    ),
+    Bad(
+        "refine, a count of errors",
+        lambda w: ns.refine(
+            lambda v, y: (y > v["loc"].sum()).astype(int), w.values, w.values, w.symmetry, w.y, batch_size=2
+        ),
+        TypeError,
+        ("int", "no slope"),
+    ),
+    Bad(
+        "refine, a batch of starts",
+        lambda w: ns.refine(
+            lambda v, y: v["loc"].sum() * y,
+            w.values,
+            w.values,
+            w.symmetry,
+            w.y,
+            start=w.symmetry.bind(w.values).sample(KEY, (2,)),
+            batch_size=2,
+        ),
+        ns.SymmetryError,
+        ("start", "one element", "'loc'"),
+    ),
+    Bad(
+        "refine, masked data",
+        lambda w: ns.refine(
+            lambda v, y: v["loc"].sum() * y, w.values, w.values, w.symmetry, np.ma.masked_less(w.y, 0.0), batch_size=2
+        ),
+        ValueError,
+        ("masked",),
+    ),
+    Bad(
         "refine, an optimizer's class",
         lambda w: ns.refine(
             lambda v, y: v["loc"].sum() * y, w.values, w.values, w.symmetry, w.y, optimizer=optax.GradientTransformation

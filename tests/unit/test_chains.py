@@ -13,6 +13,7 @@ from scipy import stats
 
 from numpyro_symmetry.assignment import entries
 from numpyro_symmetry.diagnostics.chains import (
+    as_sampled,
     both_scores,
     chains_of,
     chance,
@@ -20,7 +21,6 @@ from numpyro_symmetry.diagnostics.chains import (
     longest_stay,
     normal_scores,
     r_hat,
-    r_hat_and_size,
     tail_size,
 )
 from numpyro_symmetry.traces.mixing import autocorrelation_time, blocks_of, evenly
@@ -176,9 +176,24 @@ def test_what_is_asked_of_raw_draws_is_that_of_all_statistics(stored):
     values[1, 3, 2] = np.nan
     values[:, :, 4] = 1.0
     found = chains_of(values)
-    assert r_hat_and_size(values) == r_hat_and_size(array) == (found.r_hat, found.ess, found.num_apart)
-    np.testing.assert_equal(r_hat_and_size(values[:1]), (np.nan, chains_of(values[:1]).ess, 0))
-    assert np.isnan(r_hat_and_size(values[:, :3])[:2]).all()
+    assert as_sampled(values)[:3] == as_sampled(array)[:3] == (found.r_hat, found.ess, found.num_apart)
+    np.testing.assert_equal(as_sampled(values), as_sampled(array))
+    np.testing.assert_equal(as_sampled(values[:1]), (np.nan, chains_of(values[:1]).ess, 0, np.nan))
+    assert np.isnan(as_sampled(values[:, :3])[:2]).all()
+
+
+def test_chance_of_raw_draws_is_that_of_numbers_above_alone():
+    rng = np.random.default_rng(0)
+    values = rng.standard_normal((4, 400, 30)) + np.linspace(0.0, 0.3, 30) * rng.standard_normal((4, 1, 30))
+    above = [one for one in (chains_of(values[..., [k]]) for k in range(30)) if one.r_hat > 1.01]
+    found = as_sampled(values)
+    assert found.num_apart == len(above)
+    assert 3 < len(above) < 27
+    np.testing.assert_allclose(found.chance, min(one.chance for one in above), rtol=1e-12)
+    # of a slow number above it cannot be told, however sure it is of another
+    values[..., 0] = rng.standard_normal((4, 400)).cumsum(1)
+    assert np.isnan(as_sampled(values).chance)
+    assert not np.isnan(chains_of(values).chance)
 
 
 def test_equal_values_share_their_scores():

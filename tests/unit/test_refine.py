@@ -268,7 +268,7 @@ def test_not_under_jit():
 
 
 def test_its_bar_tells_the_loss(monkeypatch, capsys):
-    monkeypatch.setattr(importlib.import_module("numpyro_symmetry.matching.refine"), "_UNTOLD", 0.0)
+    monkeypatch.setattr(importlib.import_module("numpyro_symmetry.steps"), "_UNTOLD", 0.0)
     values = {"w": jnp.array([2.0, 0.5, -1.0, 1.0]), "v": jnp.array([0.9, 0.2, 0.1, 0.4])}
 
     def loss(values, x):

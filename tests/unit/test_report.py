@@ -664,6 +664,23 @@ def test_r_hats_that_chance_gives_are_not_said_to_be_labels_hiding_something():
     assert re.search(named, found.reading, re.MULTILINE)
 
 
+def test_raw_r_hats_that_chance_gives_are_not_put_down_to_labels():
+    """Labels that move at every draw mix chains: what is above 1.01 then is chance, and no matter of labels."""
+    rng = np.random.default_rng(0)
+    said = []
+    for _ in range(20):
+        values = rng.permuted(3.0 * CENTRES + rng.standard_normal((4, 150, 3)), axis=2)
+        out = rebase({"loc": values}, LOC, null=False, num_leading_dims=2)
+        found = report(out)
+        row = next(row for row in found.rows if row.name == "loc")
+        if row.num_apart_raw and not row.chains.num_apart:
+            assert row.chance_raw > 0.01
+            said.append(found.reading.count("no more than chance gives: none of it has to be put down to labels."))
+            assert "labels explain" not in found.reading
+    assert len(said) > 2
+    assert set(said) == {1}
+
+
 def test_members_need_not_agree():
     members = [{"loc": values} for values in switched(CENTRES + noise()[0])[:20]]
     found = report(rebase(members, LOC, null=False))

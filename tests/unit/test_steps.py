@@ -3,6 +3,7 @@
 import contextlib
 import importlib
 import inspect
+import sys
 import time
 from pathlib import Path
 
@@ -47,6 +48,8 @@ from numpyro_symmetry.traces import rebase, varimax
 
 X, Y = jnp.linspace(-1.0, 1.0, 8)[:, None], jnp.linspace(-1.0, 1.0, 8)
 POSTERIOR = testing.exchangeable_gaussian(num_units=3, separation=2.0, log_evidence=-3.0)
+# as it is outside of these tests
+IS_WATCHED = steps._is_watched
 UNITS = Symmetry({"units": ("unit", None)})
 
 
@@ -350,6 +353,16 @@ def test_where_nobody_watches_a_bar_is_told_of_seldom(monkeypatch, capsys):
         steps.say("on one thing")
         time.sleep(0.3)
     assert 3 <= capsys.readouterr().err.count("working: on one thing [") <= 10
+
+
+def test_a_notebook_is_watched_and_a_file_is_not(monkeypatch):
+    monkeypatch.delitem(sys.modules, "ipykernel", raising=False)
+    assert not IS_WATCHED()
+    monkeypatch.setattr(sys, "stderr", None)
+    assert not IS_WATCHED()
+    # whose streams say that they are no terminal
+    monkeypatch.setitem(sys.modules, "ipykernel", object())
+    assert IS_WATCHED()
 
 
 def test_an_error_ends_the_bar(monkeypatch, capsys):
