@@ -160,8 +160,13 @@ def _relabelled(found: Report) -> str:
     moved = int((changes > 0).sum())
     of = f"{'chain' if num_chains == 1 else 'chains'} of {num_draws} draws"
     if moved:
-        times = _list([str(k) for k in changes]) if num_chains <= _FEW_CHAINS else f"{changes.min()} to {changes.max()}"
-        return f"Labels changed within {moved} of {num_chains} {of} ({times} times)."
+        few = num_chains <= _FEW_CHAINS
+
+        def each(of_chains: Sequence[int]) -> str:
+            return _list([str(k) for k in of_chains]) if few else f"{min(of_chains)} to {max(of_chains)}"
+
+        signs = f"; of these, signs alone {each(found.sign_changes)}" if any(found.sign_changes) else ""
+        return f"Labels changed within {moved} of {num_chains} {of} ({each(found.label_changes)} times{signs})."
     if found.share_relabelled:
         return f"Labels changed within none of {num_chains} {of}, and differ from chain to chain."
     return f"Labels are the same in all of {num_chains} {of}."

@@ -6,7 +6,7 @@ Puts together draws, invariants, statistics of chains and the null; what they sa
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -80,7 +80,9 @@ class Report(NamedTuple):
     share_relabelled
         Share of draws whose labels were changed, after the most frequent element is taken as no change.
     label_changes
-        For each chain, how many draws have other labels than the draw before them; of members, none.
+        For each chain, how many draws have other labels, or signs, than the draw before them; of members, none.
+    sign_changes
+        How many of these have other signs, and the same labels.
     ambiguous
         Share of draws whose next best labels are at least a twentieth as likely.
     null
@@ -110,6 +112,7 @@ class Report(NamedTuple):
     rows: tuple[Row, ...]
     share_relabelled: float
     label_changes: tuple[int, ...]
+    sign_changes: tuple[int, ...]
     ambiguous: float
     null: Null | None
     num_slots: dict[str, int]
@@ -225,10 +228,12 @@ def _reported(raw: Any, out: Rebased, given: Mapping[str, np.ndarray]) -> Report
     flat = after.flat(list(out.symmetry.axes))
     say("looking whether chains move")
     stays = longest_run(_stays(flat, shape))
+    changes, of_signs = ((), ()) if before.are_members else _label_changes(out, shape)
     found = Report(
         rows=rows,
         share_relabelled=share_relabelled(out.elements),
-        label_changes=() if before.are_members else _label_changes(out, shape),
+        label_changes=changes,
+        sign_changes=of_signs,
         ambiguous=float((out.margin < A_GUESS).mean()),
         null=out.null,
         num_slots={name: group.size or 0 for name, group in out.view.symmetry.groups.items()},
@@ -346,10 +351,16 @@ def _only_signs(found: Report, trace: Trace, out: Rebased, given: Mapping[str, n
     return not any(is_alarm(chains._replace(chance=chains.chance * looks)) for chains in even)
 
 
-def _label_changes(out: Rebased, shape: tuple[int, int]) -> tuple[int, ...]:
-    parts = [x for part in from_element(out.elements).values() for x in part if x is not None]
-    changed = [(np.diff(x.reshape(*shape, -1), axis=1) != 0).any(2) for x in parts]
-    return tuple(np.any(changed, 0).sum(1).tolist())
+def _label_changes(out: Rebased, shape: tuple[int, int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """For each chain, how often labels or signs changed from one draw to the next, and how often signs alone."""
+
+    def changed(parts: Iterable[Any]) -> np.ndarray:
+        none = np.zeros((shape[0], shape[1] - 1), bool)
+        return sum(((np.diff(x.reshape(*shape, -1), axis=1) != 0).any(2) for x in parts if x is not None), none)
+
+    parts = from_element(out.elements).values()
+    labels, signs = (changed(part.permutation for part in parts), changed(part.sign for part in parts))
+    return tuple((labels | signs).sum(1).tolist()), tuple((signs & ~labels).sum(1).tolist())
 
 
 def _transpositions(out: Rebased) -> dict[str, float]:

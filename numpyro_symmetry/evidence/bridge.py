@@ -26,15 +26,18 @@ class Estimate(NamedTuple):
     ----------
     value, error
         Nats.
-    effective
-        Effective number of the target's draws that were bridged; of the proposal's, where only these were weighed.
+    of_target
+        Effective number of the target's draws that were bridged; infinite where none is needed.
+    of_proposal
+        Effective number of the proposal's draws: of those that meet the target, where they were bridged.
     num_rounds, converged
         How often it was iterated, and whether it settled.
     """
 
     value: float
     error: float
-    effective: float
+    of_target: float
+    of_proposal: float
     num_rounds: int = 0
     converged: bool = True
 
@@ -60,7 +63,7 @@ def importance(log_weights: NDArray[np.float64]) -> Estimate:
         Its mean weight is unbiased; the error is that of its logarithm to first order.
     """
     value = float(np.logaddexp.reduce(log_weights) - np.log(len(log_weights)))
-    return Estimate(value, _relative_error(np.exp(log_weights - value)), effective_number(log_weights))
+    return Estimate(value, _relative_error(np.exp(log_weights - value)), np.inf, effective_number(log_weights))
 
 
 def bridge(of_target: NDArray[np.float64], of_proposal: NDArray[np.float64]) -> Estimate:
@@ -106,11 +109,13 @@ def bridge(of_target: NDArray[np.float64], of_proposal: NDArray[np.float64]) -> 
         below = np.logaddexp.reduce(-mixed(flat, value)) - np.log(len(flat))
         change, value, rounds = abs(above - below - value), float(above - below), rounds + 1
     # w/r over the mixture's share, whose means over the two sets of draws agree at the fixed point
-    from_proposal = np.exp(of_proposal - mixed(of_proposal, value))
+    log_from_proposal = of_proposal - mixed(of_proposal, value)
+    from_proposal = np.exp(log_from_proposal)
     from_target = np.exp(value - mixed(of_target, value))
     of_target_alone = from_target.var() / from_target.mean() ** 2 / _effective(from_target)
     error = float(np.sqrt(_relative_error(from_proposal) ** 2 + of_target_alone))
-    return Estimate(offset + value, error, effective, rounds, bool(change <= _TOLERANCE))
+    met = effective_number(log_from_proposal)
+    return Estimate(offset + value, error, effective, met, rounds, bool(change <= _TOLERANCE))
 
 
 def lower_bound(of_proposal: NDArray[np.float64]) -> Bound:

@@ -15,8 +15,8 @@ from numpyro_symmetry.symmetry.errors import warn
 
 # nats: models are told apart by a factor of a few in the evidence, which such an error may hide
 _LARGE_ERROR = 0.5
-# an error from so few draws is a guess: of a chain's, which follow each other, and of independent ones with weights
-_FEW_OF_POSTERIOR, _FEW_OF_PROPOSAL = 25.0, 100.0
+# an error from so few draws is a guess: on either side of a bridge, whose weights are bounded; by weights that are not
+_FEW_OF_BRIDGE, _FEW_OF_IMPORTANCE = 25.0, 100.0
 # standard errors between an estimate and a bound on the wrong side of it that chance does not put there
 _CONTRADICTION = 4.0
 
@@ -58,21 +58,22 @@ def finite(log_weights: np.ndarray) -> np.ndarray:
 
 
 def warn_if_unreliable(found: Estimate, method: str, num_draws: int) -> None:
-    """Warn of an estimate that did not settle, has a large error, or rests on few draws."""
-    of, few = (
-        ("the posterior's", _FEW_OF_POSTERIOR)
-        if method == "bridge"
-        else ("the proposal's", min(_FEW_OF_PROPOSAL, num_draws / 2))
-    )
+    """Warn of an estimate that did not settle, has a large error, or rests on few of ``num_draws`` of the proposal."""
+    few = min(_FEW_OF_BRIDGE if method == "bridge" else _FEW_OF_IMPORTANCE, num_draws / 2)
+    guess, longer = "so that the error is itself a guess", "Sample longer, or draw more (num_draws)"
     if not found.converged:
-        why = f"the bridge did not settle in {found.num_rounds} rounds"
+        why, remedy = f"the bridge did not settle in {found.num_rounds} rounds", longer
+    elif found.of_target < _FEW_OF_BRIDGE:
+        why, remedy = f"only {found.of_target:.0f} of the posterior's draws are effective, {guess}", "Sample longer"
+    elif found.of_proposal < few:
+        which = "lie where the posterior does" if method == "bridge" else "are effective"
+        why = f"only {found.of_proposal:.0f} of the proposal's {num_draws} draws {which}, {guess}"
+        remedy = "Draw more (num_draws), or fit a guide of another shape"
     elif not found.error < _LARGE_ERROR:
-        why = f"its error is {found.error:.1f} nats, because the Gaussian hardly meets the posterior"
-    elif found.effective < few:
-        why = f"only {found.effective:.0f} of {of} draws are effective, so that the error is itself a guess"
+        why, remedy = f"its error is {found.error:.1f} nats", longer
     else:
         return
-    warn(f"The evidence is not reliable: {why}. Sample longer, or draw more (num_draws).")
+    warn(f"The evidence is not reliable: {why}. {remedy}.")
 
 
 def warn_of_contradiction(found: Estimate, lower: Bound, upper: Bound) -> None:

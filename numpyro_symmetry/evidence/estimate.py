@@ -136,10 +136,10 @@ def log_evidence(
     Warns
     -----
     SymmetryWarning
-        If the error is above half a nat, or few draws are effective (25 of the posterior for ``"bridge"``, 100 of the
-        Gaussian for ``"importance"``), or the bridge did not settle, or a weight was not finite and was left out, or
-        not all of the symmetry can be averaged over, or the estimate lies beyond one of its bounds, as it does where
-        the draws are not the posterior's.
+        If the error is above half a nat, or few draws are effective (25 of the posterior, or of the Gaussian's where it
+        meets the posterior, for ``"bridge"``; 100 of the Gaussian for ``"importance"``), or the bridge did not settle,
+        or a weight was not finite and was left out, or not all of the symmetry can be averaged over, or the estimate
+        lies beyond one of its bounds, as it does where the draws are not the posterior's.
 
     See Also
     --------
@@ -277,7 +277,7 @@ def _estimated(own: LogWeights, of_rest: np.ndarray | None, method: str, log_ord
     """Estimate and bounds from weights of the proposal's draws, and of draws of the posterior if there are any."""
     of_own = np.asarray(own.total, np.float64)
     if method == "laplace":
-        found, (lower, upper) = Estimate(float(of_own[0]), math.nan, 1.0), _UNBOUNDED
+        found, (lower, upper) = Estimate(float(of_own[0]), math.nan, math.inf, 1.0), _UNBOUNDED
     else:
         of_own = finite(of_own)
         found = importance(of_own) if method == "importance" or of_rest is None else bridge(of_rest, of_own)

@@ -6,8 +6,10 @@ from scipy.optimize import brentq
 from scipy.special import expit
 from scipy.stats import binom, norm
 
+from numpyro_symmetry import SymmetryWarning
 from numpyro_symmetry.entropy.importance import effective_number
-from numpyro_symmetry.evidence.bridge import bridge, importance, lower_bound, upper_bound
+from numpyro_symmetry.evidence.bridge import Estimate, bridge, importance, lower_bound, upper_bound
+from numpyro_symmetry.evidence.doubts import warn_if_unreliable
 
 pytestmark = pytest.mark.usefixtures("strict_promotion")
 
@@ -43,7 +45,8 @@ def test_importance_finds_the_ratio():
     found = importance(of_proposal)
     assert abs(found.value - LOG_RATIO) < 3 * found.error
     assert 0 < found.error < 0.1
-    assert found.effective == effective_number(of_proposal) < len(of_proposal)
+    assert found.of_proposal == effective_number(of_proposal) < len(of_proposal)
+    assert found.of_target == np.inf
 
 
 @pytest.mark.parametrize("memory", [0.0, 0.8])
@@ -67,20 +70,20 @@ def test_the_error_of_importance_sampling_is_that_of_repeated_runs():
 def test_autocorrelation_counts():
     found = [bridge(*draws(np.random.default_rng(3), 500, 0.7, 0.8, memory=memory)) for memory in (0.0, 0.95)]
     assert found[1].error > 1.5 * found[0].error
-    assert found[1].effective < 0.2 * found[0].effective
+    assert found[1].of_target < 0.2 * found[0].of_target
 
 
 def test_chains_that_disagree_are_worth_few_draws():
     rng = np.random.default_rng(4)
     apart = rng.standard_normal((2, 500)) + np.array([[0.0], [4.0]])
-    assert bridge(apart, rng.standard_normal(1000)).effective < 20
+    assert bridge(apart, rng.standard_normal(1000)).of_target < 20
 
 
 def test_the_same_density_has_no_error():
     found = bridge(np.full((2, 50), LOG_RATIO), np.full(100, LOG_RATIO))
     assert found.value == pytest.approx(LOG_RATIO, abs=1e-9)
     assert found.error == pytest.approx(0.0, abs=1e-9)
-    assert importance(np.full(100, LOG_RATIO)).effective == pytest.approx(100.0)
+    assert importance(np.full(100, LOG_RATIO)).of_proposal == pytest.approx(100.0)
 
 
 @pytest.mark.parametrize("constant", [1e5, 3e6, 1e8])
@@ -105,10 +108,42 @@ def test_densities_that_hardly_meet_have_a_large_error():
     assert found.error > 0.3
 
 
+def test_the_proposal_s_draws_that_meet_the_target_are_counted():
+    met = bridge(*draws(np.random.default_rng(6), 300, 0.3, 1.2)).of_proposal
+    missed = bridge(*draws(np.random.default_rng(6), 300, 7.0, 1.0)).of_proposal
+    assert missed < 25 < 200 < met
+
+
+@pytest.mark.parametrize(
+    ("found", "method", "said"),
+    [
+        (Estimate(0.0, 0.1, 300.0, 200.0), "bridge", None),
+        (Estimate(0.0, 0.1, np.inf, 200.0), "importance", None),
+        # an error that more draws have brought below half a nat, of which few meet the posterior even so
+        (Estimate(0.0, 0.3, 300.0, 12.0), "bridge", "only 12 of the proposal's 32000 draws lie where .* Draw more"),
+        (Estimate(0.0, 0.3, 12.0, 300.0), "bridge", "only 12 of the posterior's draws are effective.* Sample longer.$"),
+        (Estimate(0.0, 0.3, np.inf, 80.0), "importance", "only 80 of the proposal's 32000 draws are effective"),
+        (Estimate(0.0, 0.7, 300.0, 300.0), "bridge", "its error is 0.7 nats"),
+        (Estimate(0.0, np.nan, 300.0, 300.0), "bridge", "its error is nan nats"),
+        (Estimate(0.0, 0.1, 300.0, 300.0, 1000, False), "bridge", "did not settle in 1000 rounds"),
+    ],
+)
+def test_what_makes_an_estimate_unreliable_is_said_with_its_remedy(found, method, said):
+    if said is None:
+        warn_if_unreliable(found, method, 32_000)
+        return
+    with pytest.warns(SymmetryWarning, match=said):
+        warn_if_unreliable(found, method, 32_000)
+
+
+def test_of_few_draws_none_are_asked_for_beyond_half():
+    warn_if_unreliable(Estimate(0.0, 0.1, 300.0, 11.0), "bridge", 20)
+
+
 def test_three_draws_are_no_chain():
     found = bridge(np.zeros((2, 3)) + np.arange(3), np.zeros(10))
     assert np.isfinite(found.value)
-    assert found.effective == 6
+    assert found.of_target == 6
 
 
 @pytest.mark.parametrize(("of_target", "of_proposal"), [(100, 3000), (1500, 100)])
@@ -118,10 +153,10 @@ def test_the_bridge_is_the_optimal_one(of_target, of_proposal):
     target = log_weight(rng.standard_normal((1, of_target)), 1.5, 0.8)
     proposal = log_weight(1.5 + 0.8 * rng.standard_normal(of_proposal), 1.5, 0.8)
     found = bridge(target, proposal)
-    log_odds = np.log(found.effective / of_proposal)
+    log_odds = np.log(found.of_target / of_proposal)
 
     def score(value):
-        mistaken = expit(value - target - log_odds).mean() * found.effective
+        mistaken = expit(value - target - log_odds).mean() * found.of_target
         return mistaken - expit(proposal - value + log_odds).sum()
 
     assert found.value == pytest.approx(brentq(score, -10, 10, xtol=1e-12), abs=1e-8)
@@ -133,7 +168,7 @@ def test_the_error_is_that_of_the_formula(shift):
     found = bridge(*draws(np.random.default_rng(8), 2000, shift, 1.0, chains=4))
     x = np.linspace(-10, 14, 20_001)
     target, proposal = norm(0, 1).pdf(x), norm(shift, 1).pdf(x)
-    num_target, num_proposal = found.effective, 8000
+    num_target, num_proposal = found.of_target, 8000
     mixed = (num_target * target + num_proposal * proposal) / (num_target + num_proposal)
 
     def relative_variance(of, under):

@@ -355,3 +355,29 @@ def test_a_flat_site_that_something_reads_is_not_taken_on_trust():
 
     verdict = check_symmetry(model, Symmetry({"weights": ("unit",)}), (jnp.array(1.0),))
     assert verdict.status == "inconclusive"
+
+
+def amplified(*factors):
+    """Seven numbers whose sum is iterated: where the slope is steep, each step amplifies rounding."""
+
+    def model(y):
+        total = (jnp.asarray(factors) * jnp.sin(normal("w", 7))).sum()
+        slope = numpyro.sample("slope", dist.Normal(0.0, 4.0))
+        for _ in range(60):
+            total = jnp.sin(slope * total)
+        numpyro.sample("y", dist.Normal(total, 1e-3), obs=y)
+
+    return model
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_points_where_rounding_decides_refuse_no_symmetry(seed):
+    found = find_symmetry(amplified(*[1.0] * 7), (np.float32(0.3),), rng_key=jax.random.key(seed))
+    assert found.groups["w"].size == 7
+
+
+@pytest.mark.filterwarnings("ignore:Group 'w' looked possible")
+@pytest.mark.parametrize("seed", range(4))
+def test_nearer_points_prove_no_symmetry_that_is_broken(seed):
+    found = find_symmetry(amplified(*[1.0] * 6, 1.001), (np.float32(0.3),), rng_key=jax.random.key(seed))
+    assert found.groups.get("w") is None or found.groups["w"].orbit_sizes == (6, 1)

@@ -583,6 +583,16 @@ def test_a_report_says_where_labels_changed(orders, said):
     assert report(rebase({"loc": loc[..., ::-1]}, LOC)).label_changes == found.label_changes
 
 
+def test_changes_of_sign_alone_are_told_from_changes_of_labels():
+    centres = np.array([1.0, 4.0, 9.0])
+    loc = centres + 0.1 * np.random.default_rng(0).standard_normal((2, 40, 3))
+    loc[0, 10:20, 1] *= -1
+    loc[1, 30:] = -loc[1, 30:, [1, 2, 0]].T
+    found = report(rebase({"loc": loc}, Symmetry({"loc": ("component",)}, {"component": "signed"})))
+    assert (found.label_changes, found.sign_changes) == ((2, 1), (2, 0))
+    assert "chains of 40 draws (2 and 1 times; of these, signs alone 2 and 0)." in found.reading
+
+
 def relabelled_apart(values):
     values[0] = values[0][:, [1, 2, 0]]
     return values

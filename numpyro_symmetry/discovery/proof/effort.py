@@ -18,6 +18,8 @@ class Effort(NamedTuple):
         Points about the prior: one as far out as it spreads, one further.
     num_starts
         Points drawn for each of these until the log joint is finite; as many as NUTS draws to start.
+    num_nearer
+        How often they are drawn nearer to the prior's centre, where rounding would decide: to hundredths of its spread.
     num_edges
         Points near the edges of supports, of which a good part lies inside to rounding.
     num_in_tails
@@ -43,6 +45,7 @@ class Effort(NamedTuple):
 
     num_points: int = 2
     num_starts: int = 100
+    num_nearer: int = 10
     num_edges: int = 8
     num_in_tails: int = 2
     num_limits: int = 6

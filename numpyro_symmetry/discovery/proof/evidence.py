@@ -26,7 +26,7 @@ class Evidence(NamedTuple):
     frozen
         The model.
     places
-        Points about the prior at which its log joint is finite.
+        Points about the prior at which its log joint is finite, and known to more digits than a gap needs if any are.
     edges
         Points near the edges of its supports.
     far
@@ -45,14 +45,18 @@ class Evidence(NamedTuple):
 
 def gather_evidence(frozen: FrozenModel, rng: np.random.Generator, num_points: int) -> Evidence:
     """Points at which symmetries of a model are tried, none of them far out."""
-    return Evidence(frozen, points(frozen, rng, num_points), edges(frozen, rng), [])
+    places = points(frozen, rng, num_points, lambda at: bool(exact(frozen, [at])))
+    return Evidence(frozen, places, edges(frozen, rng), [])
 
 
 def with_far_points(evidence: Evidence, rng: np.random.Generator) -> Evidence:
     """Evidence that reaches into the tails as well."""
     frozen = evidence.frozen
     some = batched(far_points(frozen, rng), frozen.most_points)
-    return evidence._replace(far=list(itertools.chain.from_iterable(_exact(frozen, places) for places in some)))
+    every = itertools.chain.from_iterable(map(frozen.at_each, some))
+    finite = [at for at in every if all(np.isfinite(x).all() for x in at.log_probs.values())]
+    near = batched(finite, frozen.most_points)
+    return evidence._replace(far=list(itertools.chain.from_iterable(exact(frozen, places) for places in near)))
 
 
 def nudged(place: Values, size: float, absolute: float = 0.0) -> Values:
@@ -65,11 +69,8 @@ def nudged(place: Values, size: float, absolute: float = 0.0) -> Values:
     return {name: one(x) if np.issubdtype(x.dtype, np.floating) else x for name, x in place.items()}
 
 
-def _exact(frozen: FrozenModel, places: list[Values]) -> list[Point]:
-    """Points whose log joint is finite, and hardly depends on how it is rounded."""
-    finite = [at for at in frozen.at_each(places) if all(np.isfinite(x).all() for x in at.log_probs.values())]
-    if not finite:
-        return []
+def exact(frozen: FrozenModel, finite: list[Point]) -> list[Point]:
+    """Those of some points whose log joint hardly depends on how it is rounded."""
     near = frozen.at_each([nudged(at.values, FAR_NUDGE, FAR_NUDGE) for at in finite])
     return [
         at

@@ -5,7 +5,7 @@ Noise comes from NumPy: to compile a random generator for every site takes longe
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -16,6 +16,8 @@ from numpyro_symmetry.symmetry.errors import NotFiniteError
 # how far out edges are met, and where tails are compared
 _FAR, _TAILS = 30.0, (5.0, 30.0)
 _STRETCHES = (1.0, 1.5)
+# how much nearer after a point at which rounding would decide
+_NEARER = 0.7
 # matrices far out are singular to rounding: whether they lie in their support is then a matter of luck
 _FAR_MATRIX = 3.0
 
@@ -40,23 +42,31 @@ def draw(
     return model.place({site: noise(site, size) for site, size in model.sizes.items()})
 
 
-def points(model: FrozenModel, rng: np.random.Generator, count: int) -> list[Point]:
+def points(model: FrozenModel, rng: np.random.Generator, count: int, is_exact: Callable[[Point], bool]) -> list[Point]:
     """Points at which the log joint is finite: about as far out as the prior, every other one further.
+
+    After each at which rounding would decide, as it does where hundreds of layers amplify it, they are drawn nearer to
+    the prior's centre; if rounding decides everywhere, the first are as good as any.
 
     Raises
     ------
     NotFiniteError
         If the log joint is not finite at enough of a bounded number of tries.
     """
+    finite: list[Point] = []
     found: list[Point] = []
     bad: list[str] = []
     for attempt in range(count * EFFORT.num_starts):
-        point = model.at(draw(model, rng, _STRETCHES[attempt % 2]))
+        rejected = len(finite) - len(found)
+        point = model.at(draw(model, rng, _STRETCHES[attempt % 2] * _NEARER**rejected))
         bad = [name for name, x in point.log_probs.items() if not np.isfinite(x).all()]
         if not bad:
-            found.append(point)
+            finite.append(point)
+            found += [point] * is_exact(point)
         if len(found) == count:
             return found
+        if len(finite) - len(found) > EFFORT.num_nearer and len(finite) >= count:
+            return finite[:count]
     raise NotFiniteError(
         f"The log joint is not finite at points about the prior (site {bad[0]!r}): look for NaN in the data, or a "
         "prior whose draws the likelihood rejects."
