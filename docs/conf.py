@@ -137,8 +137,16 @@ def skip_tuples_own(app: Sphinx, what: str, name: str, obj: object, skip: bool, 
     return True if is_field or getattr(obj, "__objclass__", None) is tuple else None
 
 
+def without_factories(
+    app: Sphinx, what: str, name: str, obj: object, options: object, signature: str | None, returned: str | None
+) -> tuple[str | None, str | None]:
+    """The signature of a dataclass, whose dicts begin empty: Sphinx cannot read ``<factory>``."""
+    return signature and signature.replace("<factory>", "{}"), returned
+
+
 def setup(app: Sphinx) -> None:
     """Called by Sphinx."""
+    app.connect("autodoc-process-signature", without_factories)
     app.connect("autodoc-skip-member", skip_tuples_own)
     app.connect("missing-reference", link_own_name)
     app.connect("builder-inited", write_examples)

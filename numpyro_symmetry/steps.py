@@ -142,8 +142,10 @@ def interval() -> float:
 
 def _is_watched() -> bool:
     """Whether somebody may be looking at bars, in a terminal or a notebook."""
-    # a notebook's streams say that they are no terminal
-    return "ipykernel" in sys.modules or (sys.stderr is not None and sys.stderr.isatty())
+    # a notebook's streams say that they are no terminal, a logger's or a closed one nothing
+    with contextlib.suppress(AttributeError, ValueError):
+        return "ipykernel" in sys.modules or sys.stderr.isatty()
+    return False
 
 
 def _show(bar: tqdm, words: str) -> None:

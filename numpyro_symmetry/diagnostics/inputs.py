@@ -134,4 +134,4 @@ def transpositions(out: Rebased) -> dict[str, np.ndarray]:
         return {name: permutation_of(part).take(draws, axis) for name, part in element.items()}
 
     found = num_transpositions(compose(at(after), inverse(at(before))))
-    return {name: np.asarray(count).reshape(*shape[:-1], shape[-1] - 1, -1).sum(-1) for name, count in found.items()}
+    return {name: np.sum(count, tuple(range(len(shape), np.ndim(count)))) for name, count in found.items()}

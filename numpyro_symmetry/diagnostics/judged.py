@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 # below this probability chains differ by more than chance: of chains that agree, one report in a hundred says otherwise
 MIN_CHANCE = 0.01
+# above this part of the effective size under one set of labels, chains forget theirs about as fast as all else
+_AS_QUICK = 0.5
 _MAX_NAMES = 3
 
 
@@ -70,7 +72,10 @@ def _was_chance(moved: Sequence[Row]) -> bool:
     """Whether chains differed by no more than chance, under the labels that they had and under one set of them."""
     apart = [row for row in moved if row.num_apart_raw]
     agree = not any(is_alarm(row) or is_slow(row) for row in moved)
-    return agree and bool(apart) and all(row.r_hat_raw < np.inf and row.chance_raw >= MIN_CHANCE for row in apart)
+    # what chance gives grows as effective sizes fall: labels that seldom change make it large themselves
+    quick = all(row.ess_raw >= _AS_QUICK * row.ess for row in apart)
+    by_chance = all(row.r_hat_raw < np.inf and row.chance_raw >= MIN_CHANCE for row in apart)
+    return agree and bool(apart) and quick and by_chance
 
 
 def _counted(found: Report, moved: Sequence[Row], were: int, left: int, *, explains: bool) -> str:

@@ -165,8 +165,10 @@ def _relabelled(found: Report) -> str:
         def each(of_chains: Sequence[int]) -> str:
             return _list([str(k) for k in of_chains]) if few else f"{min(of_chains)} to {max(of_chains)}"
 
-        signs = f"; of these, signs alone {each(found.sign_changes)}" if any(found.sign_changes) else ""
-        return f"Labels changed within {moved} of {num_chains} {of} ({each(found.label_changes)} times{signs})."
+        alone = found.sign_changes == found.label_changes
+        signs = f"; of these, signs alone {each(found.sign_changes)}" if any(found.sign_changes) and not alone else ""
+        what = "Signs" if alone else "Labels"
+        return f"{what} changed within {moved} of {num_chains} {of} ({each(found.label_changes)} times{signs})."
     if found.share_relabelled:
         return f"Labels changed within none of {num_chains} {of}, and differ from chain to chain."
     return f"Labels are the same in all of {num_chains} {of}."

@@ -303,7 +303,8 @@ def _rows(
     for name, some in parts.items():
         chains = worst(some, shape[0])
         size = (chains.num_judged + chains.num_still + chains.num_undefined,)
-        same = AsSampled(chains.r_hat, chains.ess, chains.num_apart, chains.chance)
+        chance = chains.chance if chains.num_apart else np.nan
+        same = AsSampled(chains.r_hat, chains.ess, chains.num_apart, chance)
         found.append((name, chains, same, size, True))
     # each number is looked at twice, as it is and folded
     looks = 2 * sum(chains.num_judged for _, chains, *_ in found)

@@ -17,7 +17,7 @@ from numpyro_symmetry.discovery.proof.diagnose import refusal, words
 from numpyro_symmetry.discovery.proof.evidence import gather_evidence
 from numpyro_symmetry.discovery.proof.frozen import freeze
 from numpyro_symmetry.discovery.proof.points import draw
-from numpyro_symmetry.discovery.proof.prove import Outcome, prove
+from numpyro_symmetry.discovery.proof.prove import prove
 from numpyro_symmetry.discovery.proof.trials import movable
 from numpyro_symmetry.discovery.telling import of_not_finite
 from numpyro_symmetry.models.functions import Outputs, outputs_of_function
@@ -175,8 +175,8 @@ def check_symmetry(
             refuse_invalid(asked)
             raise
         say("applying elements, and wrong actions that must be seen")
-        proof = prove(evidence, bound, asked.rng, num_elements, enough=math.inf)
-        if not proof.holds and proof.outcome is not Outcome.SHOWS_NOTHING:
+        proof = prove(evidence, bound, asked.rng, num_elements, enough=math.inf, structure_speaks=False)
+        if not (proof.holds or proof.is_inconclusive):
             raise refusal(proof)
         return SymmetryCheck(
             "passed" if proof.holds else "inconclusive",

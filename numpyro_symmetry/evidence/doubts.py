@@ -68,7 +68,7 @@ def warn_if_unreliable(found: Estimate, method: str, num_draws: int) -> None:
     elif found.of_proposal < few:
         which = "lie where the posterior does" if method == "bridge" else "are effective"
         why = f"only {found.of_proposal:.0f} of the proposal's {num_draws} draws {which}, {guess}"
-        remedy = "Draw more (num_draws), or fit a guide of another shape"
+        remedy = "Draw more (num_draws), or, of a NumPyro model, fit a guide of another shape"
     elif not found.error < _LARGE_ERROR:
         why, remedy = f"its error is {found.error:.1f} nats", longer
     else:

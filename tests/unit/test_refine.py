@@ -268,7 +268,9 @@ def test_not_under_jit():
 
 
 def test_its_bar_tells_the_loss(monkeypatch, capsys):
-    monkeypatch.setattr(importlib.import_module("numpyro_symmetry.steps"), "_UNTOLD", 0.0)
+    steps = importlib.import_module("numpyro_symmetry.steps")
+    monkeypatch.setattr(steps, "_UNTOLD", 0.0)
+    monkeypatch.setattr(steps, "interval", lambda: 0.0)
     values = {"w": jnp.array([2.0, 0.5, -1.0, 1.0]), "v": jnp.array([0.9, 0.2, 0.1, 0.4])}
 
     def loss(values, x):
@@ -276,6 +278,8 @@ def test_its_bar_tells_the_loss(monkeypatch, capsys):
 
     options = {"batch_size": 10, "num_steps": 20}
     refine(loss, values, values, LAYER, jnp.linspace(-1.0, 1.0, 40), **options)
-    assert "refining" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "refining" in told
+    assert "loss half-way" in told
     refine(loss, values, values, LAYER, jnp.linspace(-1.0, 1.0, 40), **options, progress_bar=False)
     assert capsys.readouterr().err == ""

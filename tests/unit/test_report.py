@@ -691,6 +691,32 @@ def test_raw_r_hats_that_chance_gives_are_not_put_down_to_labels():
     assert set(said) == {1}
 
 
+@pytest.mark.parametrize(("num_draws", "num_switches"), [(400, 30), (1000, 30)])
+def test_labels_that_seldom_change_are_no_chance(num_draws, num_switches):
+    """They make chains slow, and what chance gives to slow chains is much: the largest R-hat is theirs all the same."""
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        values = 6.0 * CENTRES + rng.standard_normal((4, num_draws, 3))
+        for chain in values:
+            for start in np.sort(rng.choice(num_draws, num_switches, False)):
+                chain[start:] = chain[start:, rng.permutation(3)]
+        found = report(rebase({"loc": values}, LOC, null=False, num_leading_dims=2))
+        assert found.rows[0].num_apart_raw > 0
+        assert "none of it has to be put down to labels" not in found.reading
+        assert "labels explain" in found.reading
+
+
+def test_of_one_draw_a_chain_there_is_a_report():
+    assert "R-hat and ESS are unknown" in str(report(rebase({"loc": CENTRES + np.zeros((2, 1, 3))}, LOC, null=False)))
+
+
+def test_signs_that_change_alone_are_no_labels():
+    loc = np.ones((2, 40, 1))
+    loc[0, 10:20] = -1
+    found = report(rebase({"loc": loc + 0.01 * np.arange(40)[:, None]}, Symmetry({"loc": ("f",)}, {"f": "signed"})))
+    assert "Signs changed within 1 of 2 chains of 40 draws (2 and 0 times)." in found.reading
+
+
 def test_members_need_not_agree():
     members = [{"loc": values} for values in switched(CENTRES + noise()[0])[:20]]
     found = report(rebase(members, LOC, null=False))

@@ -3,8 +3,10 @@
 import contextlib
 import importlib
 import inspect
+import io
 import sys
 import time
+import types
 from pathlib import Path
 
 import jax
@@ -358,8 +360,14 @@ def test_where_nobody_watches_a_bar_is_told_of_seldom(monkeypatch, capsys):
 def test_a_notebook_is_watched_and_a_file_is_not(monkeypatch):
     monkeypatch.delitem(sys.modules, "ipykernel", raising=False)
     assert not IS_WATCHED()
-    monkeypatch.setattr(sys, "stderr", None)
-    assert not IS_WATCHED()
+    closed = io.StringIO()
+    closed.close()
+    # none, a logger's, a closed one
+    for stream in (None, types.SimpleNamespace(write=len, flush=list), closed):
+        monkeypatch.setattr(sys, "stderr", stream)
+        assert not IS_WATCHED()
+        with steps.saying("working", False):
+            steps.say("on one thing")
     # whose streams say that they are no terminal
     monkeypatch.setitem(sys.modules, "ipykernel", object())
     assert IS_WATCHED()

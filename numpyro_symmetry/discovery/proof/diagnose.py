@@ -49,6 +49,17 @@ def words(proof: Proof) -> str:
                 f"no wrong action on group {proof.label!r} changes the {changes} either, so invariance shows nothing; "
                 f"does the {of} use these sites?"
             )
+        case Outcome.PRIOR_ALONE:
+            return (
+                f"no wrong action on group {proof.label!r} changes anything but the priors of the sites that it moves, "
+                "so invariance shows nothing; does the model use these sites, and are its data zero, or all alike?"
+            )
+        case Outcome.ROUNDS:
+            return (
+                f"where rounding does not decide, nothing but their own prior depends on the sites that group "
+                f"{proof.label!r} moves, so invariance shows nothing; elsewhere hundreds of layers, or steps of an "
+                "iteration, amplify rounding: try fewer of them, or weights with a narrower prior."
+            )
         case _:
             return ""
 

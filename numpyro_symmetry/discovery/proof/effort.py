@@ -19,7 +19,7 @@ class Effort(NamedTuple):
     num_starts
         Points drawn for each of these until the log joint is finite; as many as NUTS draws to start.
     num_nearer
-        How often they are drawn nearer to the prior's centre, where rounding would decide: to hundredths of its spread.
+        Points at which rounding would decide that are passed over, each of them for one nearer to the prior's centre.
     num_edges
         Points near the edges of supports, of which a good part lies inside to rounding.
     num_in_tails

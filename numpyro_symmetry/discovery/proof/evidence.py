@@ -14,8 +14,8 @@ from numpyro_symmetry.discovery.proof.frozen import (
     stacked,
 )
 from numpyro_symmetry.discovery.proof.points import edges, far_points, points
-from numpyro_symmetry.discovery.proof.rounding import FAR_NUDGE, HARDLY, MARGIN, SINGLE
-from numpyro_symmetry.discovery.proof.trials import batched, gaps_to, largest_gap
+from numpyro_symmetry.discovery.proof.rounding import FAR_NUDGE, HARDLY, MARGIN, NUDGE, SINGLE
+from numpyro_symmetry.discovery.proof.trials import batched, gap_to, gaps_to, largest_gap
 
 
 class Evidence(NamedTuple):
@@ -26,7 +26,7 @@ class Evidence(NamedTuple):
     frozen
         The model.
     places
-        Points about the prior at which its log joint is finite, and known to more digits than a gap needs if any are.
+        Points about the prior at which its log joint is finite.
     edges
         Points near the edges of its supports.
     far
@@ -34,6 +34,8 @@ class Evidence(NamedTuple):
         unless asked for.
     controls
         Whether wrong actions must be seen to change something: on a model's own data.
+    is_near
+        Whether points about the prior were drawn nearer to its centre than it spreads, for rounding decides there.
     """
 
     frozen: FrozenModel
@@ -41,22 +43,24 @@ class Evidence(NamedTuple):
     edges: list[Values]
     far: list[Point]
     controls: bool = True
+    is_near: bool = False
 
 
 def gather_evidence(frozen: FrozenModel, rng: np.random.Generator, num_points: int) -> Evidence:
     """Points at which symmetries of a model are tried, none of them far out."""
-    places = points(frozen, rng, num_points, lambda at: bool(exact(frozen, [at])))
-    return Evidence(frozen, places, edges(frozen, rng), [])
+
+    def rounds(at: Point) -> bool:
+        return not gap_to(frozen, at, nudged(at.values, NUDGE)).ratio <= 1.0
+
+    places, is_near = points(frozen, rng, num_points, rounds)
+    return Evidence(frozen, places, edges(frozen, rng), [], is_near=is_near)
 
 
 def with_far_points(evidence: Evidence, rng: np.random.Generator) -> Evidence:
     """Evidence that reaches into the tails as well."""
     frozen = evidence.frozen
     some = batched(far_points(frozen, rng), frozen.most_points)
-    every = itertools.chain.from_iterable(map(frozen.at_each, some))
-    finite = [at for at in every if all(np.isfinite(x).all() for x in at.log_probs.values())]
-    near = batched(finite, frozen.most_points)
-    return evidence._replace(far=list(itertools.chain.from_iterable(exact(frozen, places) for places in near)))
+    return evidence._replace(far=list(itertools.chain.from_iterable(_exact(frozen, places) for places in some)))
 
 
 def nudged(place: Values, size: float, absolute: float = 0.0) -> Values:
@@ -69,8 +73,11 @@ def nudged(place: Values, size: float, absolute: float = 0.0) -> Values:
     return {name: one(x) if np.issubdtype(x.dtype, np.floating) else x for name, x in place.items()}
 
 
-def exact(frozen: FrozenModel, finite: list[Point]) -> list[Point]:
-    """Those of some points whose log joint hardly depends on how it is rounded."""
+def _exact(frozen: FrozenModel, places: list[Values]) -> list[Point]:
+    """Points whose log joint is finite, and hardly depends on how it is rounded."""
+    finite = [at for at in frozen.at_each(places) if all(np.isfinite(x).all() for x in at.log_probs.values())]
+    if not finite:
+        return []
     near = frozen.at_each([nudged(at.values, FAR_NUDGE, FAR_NUDGE) for at in finite])
     return [
         at

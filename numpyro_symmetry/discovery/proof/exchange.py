@@ -22,7 +22,7 @@ from numpyro_symmetry.discovery.proof.effort import EFFORT
 from numpyro_symmetry.discovery.proof.evidence import Evidence
 from numpyro_symmetry.discovery.proof.frozen import Point, Values
 from numpyro_symmetry.discovery.proof.prove import prove
-from numpyro_symmetry.discovery.proof.trials import CONTROL_FACTOR, gap_to, largest_gap
+from numpyro_symmetry.discovery.proof.trials import CONTROL_FACTOR, gap_beyond, gap_to
 from numpyro_symmetry.models.sites import entrywise, without_wrappers
 from numpyro_symmetry.steps import through
 from numpyro_symmetry.symmetry import Complement, Member, OutOfReach, Symmetry, SymmetryError
@@ -254,14 +254,8 @@ def _holds(exchange: Exchange, evidence: Iterable[Evidence]) -> bool:
 def _is_read(family: Family, exchange: Exchange, evidence: Evidence, at: Point) -> bool:
     """Whether anything but their own priors depends on two sites: else they are exchanged to no purpose."""
     pair = family[exchange.first], family[exchange.second]
-    copied = evidence.frozen.log_probs(at.values | {pair[1]: at.values[pair[0]]})
-    rest = [name for name in at.log_probs if name not in pair]
-    gap = largest_gap(
-        evidence.frozen._replace(data_sites=tuple(name for name in evidence.frozen.data_sites if name in rest)),
-        {name: at.log_probs[name] for name in rest},
-        {name: copied[name] for name in rest},
-    )
-    return not gap.ratio <= CONTROL_FACTOR
+    copied = at.values | {pair[1]: at.values[pair[0]]}
+    return not gap_beyond(evidence.frozen, at, copied, pair).ratio <= CONTROL_FACTOR
 
 
 # ---- in words --------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ Knows models and programs; no symmetry.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -68,8 +68,8 @@ class FrozenModel(NamedTuple):
         Observed sites that hold data: every one but factors.
     rounding
         How much of a log probability may be rounding.
-    unread
-        Latent sites that nothing but their own prior reads, a proper one.
+    unread, alone
+        Latent sites that nothing but their own prior reads, a proper one; and those whose own prior reads no other.
     is_function
         Whether it is a function, whose outputs stand for log probabilities.
     """
@@ -83,6 +83,7 @@ class FrozenModel(NamedTuple):
     data_sites: tuple[str, ...]
     rounding: Rounding
     unread: set[str]
+    alone: set[str]
     is_function: bool
 
     @property
@@ -150,7 +151,7 @@ class CompiledModel(NamedTuple):
     numbers
         Numbers that stand in the program of `log_probs`, and whether in a comparison: themselves, or a position among
         the data.
-    rounding, unread
+    rounding, unread, alone
         See `FrozenModel`.
     most_points
         How many points are evaluated at a time.
@@ -170,6 +171,7 @@ class CompiledModel(NamedTuple):
     numbers: list[tuple[Any, bool]]
     rounding: Rounding
     unread: set[str]
+    alone: set[str]
     most_points: int
     shapes: dict[str, tuple[int, ...]]
 
@@ -189,6 +191,7 @@ class CompiledModel(NamedTuple):
             data_sites=self.joint.sites.scored,
             rounding=self.rounding,
             unread=self.unread,
+            alone=self.alone,
             is_function=isinstance(self.joint, Outputs),
         )
 
@@ -224,6 +227,7 @@ def compile_model(joint: Joint, way: Way, precision: Precision, kept: str) -> Co
     place, values = joint.compiled_place(noise, own, precision)
     log_probs = traced(joint.log_probs, values, own, precision=precision)
     numbers = sum(x.size for x in jax.tree.leaves((values, log_probs.outputs)))
+    reads = _reads(log_probs, sorted(sites.shapes))
     most = int(np.clip(_MOST_NUMBERS // max(numbers, 1), 1, _MOST_POINTS))
     return CompiledModel(
         joint=joint,
@@ -237,7 +241,8 @@ def compile_model(joint: Joint, way: Way, precision: Precision, kept: str) -> Co
         data_shapes=log_probs.inputs[1],
         numbers=_numbers_in(log_probs, len(sites.shapes)),
         rounding=IN_DOUBLE if precision.evaluated_in_double and not _rounds(log_probs.body) else IN_SINGLE,
-        unread=_unread(log_probs, sorted(sites.shapes)) - sites.improper - sites.leaves,
+        unread=_unread(reads, sites.shapes) - sites.improper - sites.leaves,
+        alone={name for name in sites.shapes if reads.get(name) == {name}},
         most_points=most,
         shapes={name: x.shape for name, x in values.items()},
     )
@@ -271,8 +276,8 @@ def _copied(given: Any, kept: str) -> Any:
         return jax.tree.map(one, given)
 
 
-def _unread(program: Program, given: list[str]) -> set[str]:
-    """Values on which no log probability depends but that of their own name: by the program, not by its numbers."""
+def _reads(program: Program, given: list[str]) -> dict[str, frozenset[str]]:
+    """On which values each log probability depends: by the program, not by its numbers."""
     jaxpr, scored = program.body, sorted(program.outputs)
     reads: dict[Any, frozenset[str]] = {v: frozenset({n}) for n, v in zip(given, jaxpr.invars, strict=False)}
 
@@ -281,8 +286,12 @@ def _unread(program: Program, given: list[str]) -> set[str]:
 
     for equation in jaxpr.eqns:
         reads |= dict.fromkeys(equation.outvars, read_by(equation.invars))
-    read = {name: read_by([var]) for name, var in zip(scored, jaxpr.outvars, strict=True)}
-    return {name for name in given if all(name not in sites for other, sites in read.items() if other != name)}
+    return {name: read_by([var]) for name, var in zip(scored, jaxpr.outvars, strict=True)}
+
+
+def _unread(reads: Mapping[str, frozenset[str]], given: Iterable[str]) -> set[str]:
+    """Values on which no log probability depends but that of their own name."""
+    return {name for name in given if all(name not in sites for other, sites in reads.items() if other != name)}
 
 
 def _rounds(jaxpr: Any) -> bool:

@@ -42,31 +42,39 @@ def draw(
     return model.place({site: noise(site, size) for site, size in model.sizes.items()})
 
 
-def points(model: FrozenModel, rng: np.random.Generator, count: int, is_exact: Callable[[Point], bool]) -> list[Point]:
+def points(
+    model: FrozenModel, rng: np.random.Generator, count: int, rounds: Callable[[Point], bool]
+) -> tuple[list[Point], bool]:
     """Points at which the log joint is finite: about as far out as the prior, every other one further.
 
     After each at which rounding would decide, as it does where hundreds of layers amplify it, they are drawn nearer to
-    the prior's centre; if rounding decides everywhere, the first are as good as any.
+    the prior's centre, and whether they were is told. Where that leads nowhere, or out of where the log joint is
+    finite, the first points that are finite have to do.
 
     Raises
     ------
     NotFiniteError
         If the log joint is not finite at enough of a bounded number of tries.
     """
-    finite: list[Point] = []
     found: list[Point] = []
+    rejected: list[Point] = []
     bad: list[str] = []
+    stretch = 1.0
     for attempt in range(count * EFFORT.num_starts):
-        rejected = len(finite) - len(found)
-        point = model.at(draw(model, rng, _STRETCHES[attempt % 2] * _NEARER**rejected))
-        bad = [name for name, x in point.log_probs.items() if not np.isfinite(x).all()]
-        if not bad:
-            finite.append(point)
-            found += [point] * is_exact(point)
-        if len(found) == count:
-            return found
-        if len(finite) - len(found) > EFFORT.num_nearer and len(finite) >= count:
-            return finite[:count]
+        point = model.at(draw(model, rng, stretch * _STRETCHES[attempt % 2]))
+        if not_finite := [name for name, x in point.log_probs.items() if not np.isfinite(x).all()]:
+            # nearer to the centre there may be nothing at all
+            bad, stretch = not_finite, 1.0
+        elif rounds(point):
+            rejected.append(point)
+            stretch *= _NEARER
+        else:
+            found.append(point)
+        enough = len(found) + len(rejected) >= count
+        if len(found) == count or (enough and len(rejected) >= EFFORT.num_nearer):
+            break
+    if len(found) + len(rejected) >= count:
+        return (found + rejected)[:count], bool(rejected)
     raise NotFiniteError(
         f"The log joint is not finite at points about the prior (site {bad[0]!r}): look for NaN in the data, or a "
         "prior whose draws the likelihood rejects."

@@ -24,15 +24,21 @@ from numpyro_symmetry.discovery.proof.trials import (
     Gap,
     batched,
     control_gaps,
+    gap_beyond,
+    gaps_beyond,
     gaps_to,
     has_signs,
     largest,
     movable,
     random_elements,
     trial_elements,
+    wrong_actions,
 )
 from numpyro_symmetry.steps import through
 from numpyro_symmetry.symmetry import Element, Symmetry
+
+# part of every value of a group's sites by which a log joint that is not blind to them is seen to move
+_STEP = 1e-5
 
 
 class Outcome(Enum):
@@ -42,6 +48,8 @@ class Outcome(Enum):
     CHANGES = "an element changes a log probability"
     LEAVES_SUPPORT = "an element takes a value out of its support"
     SHOWS_NOTHING = "no wrong action on a group changes anything either"
+    PRIOR_ALONE = "no wrong action on a group changes anything but its sites' own priors"
+    ROUNDS = "where rounding does not decide, nothing but their own prior depends on a group's sites"
 
 
 class Proof(NamedTuple):
@@ -86,6 +94,11 @@ class Proof(NamedTuple):
         """Whether the symmetry may be given out."""
         return self.outcome is Outcome.HOLDS
 
+    @property
+    def is_inconclusive(self) -> bool:
+        """Whether it may hold or not, for all that was seen."""
+        return self.outcome in (Outcome.SHOWS_NOTHING, Outcome.PRIOR_ALONE, Outcome.ROUNDS)
+
 
 def prove(
     evidence: Evidence,
@@ -95,6 +108,8 @@ def prove(
     num_far: int = 0,
     enough: float = CONTROL_FACTOR,
     known: Container[str] = (),
+    *,
+    structure_speaks: bool = True,
 ) -> Proof:
     """Try a symmetry, with a number of random elements, and of all groups at once at each point far out.
 
@@ -103,7 +118,8 @@ def prove(
 
     Far out a likelihood may saturate, and then show an order of rounding as a change: such points are for what has
     nothing else to speak for it, and for signs, which are not to be given out in doubt. Of wrong actions the
-    first that changes so many times more than is allowed is enough.
+    first that changes so many times more than is allowed is enough. Where no structure speaks for a symmetry, one has
+    to change more than the priors of the sites that it moves.
     """
     frozen, places = evidence.frozen, evidence.places
     action = Action.on(symmetry, places[0].values)
@@ -137,7 +153,36 @@ def prove(
     blind = [name for name, gap in controls.items() if name not in empty and not gap.ratio > frozen.rounding.telling]
     if blind:
         return proof._replace(outcome=Outcome.SHOWS_NOTHING, label=blind[0], controls=controls)
+    told = [name for name in watched if name not in empty]
+    if not structure_speaks and (alone := [name for name in told if not _is_read(evidence, action, name)]):
+        return proof._replace(outcome=Outcome.PRIOR_ALONE, label=alone[0], controls=controls)
+    # points were drawn nearer because rounding decides further out, and there the likelihood may be blind
+    if evidence.is_near and (unseen := _unseen(evidence, action, told)):
+        return proof._replace(outcome=Outcome.ROUNDS, label=unseen[0], controls=controls)
     return proof._replace(controls=controls)
+
+
+def _is_read(evidence: Evidence, action: Action, name: str) -> bool:
+    """Whether a wrong action on a group changes more than its sites' own priors, at any point about the prior."""
+    frozen, sites = evidence.frozen, action.sites[name]
+    return any(
+        gap_beyond(frozen, at, values, sites).ratio > frozen.rounding.telling
+        for at in evidence.places
+        for values in wrong_actions(action, name, at.values)
+    )
+
+
+def _unseen(evidence: Evidence, action: Action, names: list[str]) -> list[str]:
+    """Groups of which a small step of the sites changes nothing but their own priors, at any point about the prior."""
+    frozen = evidence.frozen
+    for at in evidence.places:
+        left, names = names, []
+        for some in batched(left, frozen.most_points):
+            own = [action.sites[name] for name in some]
+            steps = [at.values | nudged({site: at.values[site] for site in sites}, _STEP) for sites in own]
+            gaps = gaps_beyond(frozen, at, stacked(steps), own)
+            names += [name for name, gap in zip(some, gaps, strict=True) if not gap.ratio > 1.0]
+    return names
 
 
 def _tried(before: Proof, elements: list[tuple[str, Element]], at: Point) -> Proof:
