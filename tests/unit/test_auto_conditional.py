@@ -521,6 +521,13 @@ def unused(x, y=None):
     numpyro.sample("y", dist.Normal(jnp.zeros(len(x)), scale).to_event(1), obs=y)
 
 
+def sized(x, y):
+    """A model that has the number of its rows from its observations."""
+    b = numpyro.sample("b", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+    with numpyro.plate("rows", len(y)):
+        numpyro.sample("y", dist.Normal(x @ b, 1.0), obs=y)
+
+
 REFUSED = {
     "two sets": (products, {}, "'u' and 'v' are each affine"),
     "subsampled": (subsampled, {}, "Plate 'data' is subsampled, 12 of 100"),
@@ -536,6 +543,7 @@ REFUSED = {
     "nothing observes it": (unused, {}, r"No observation depends on \['b'\]"),
     "inducing observations": (network, {"inducing": {"y": Y[:5]}}, r"inducing inputs can lie in \['x'\]"),
     "inducing width": (network, {"inducing": np.zeros((5, 3))}, r"shape \(5, 3\); expected \(number, 2\)"),
+    "inducing, sizes of data": (sized, {"inducing": 5}, r"without its observations \['y'\]: .*take None for them"),
     "inducing name": (network, {"inducing": {"z": np.zeros((5, 2))}}, r"names the arguments \['z'\]"),
 }
 

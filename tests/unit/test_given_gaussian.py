@@ -256,6 +256,8 @@ def test_refuses_what_is_no_gaussian():
         AutoSymmetrized.of_gaussian(None, diagonal())
     with pytest.raises(SymmetryError, match="matrix a unit"):
         UnitGaussian(means(), {"h": np.eye(4)}, {})
+    with pytest.raises((SymmetryError, TypeError), match="mask"):
+        UnitGaussian(means() | {"b2": np.ma.masked_less(np.array([-1.0, 1.0]), 0.0)}, {}, {})
 
 
 @pytest.mark.parametrize(
