@@ -10,6 +10,7 @@ from numpyro_symmetry import DiagonalGaussian, EuclideanCost, GaussianCost, Symm
 from numpyro_symmetry.assignment.family import squares
 from numpyro_symmetry.assignment.problem import axes_of
 from numpyro_symmetry.matching.costs import COSTS
+from numpyro_symmetry.traces import coordinates
 
 pytestmark = pytest.mark.usefixtures("strict_promotion")
 
@@ -108,3 +109,10 @@ def test_what_has_no_method_family_is_no_cost(cost):
         match({"angle": angle[0]}, {"angle": angle}, ANGLES, cost=cost)
     with pytest.raises(TypeError, match="cost must be 'auto', .* or a cost with a method family"):
         rebase({"angle": angle}, ANGLES, cost=cost)
+
+
+@pytest.mark.parametrize("unit", [1e-200, 1.0, 1e200])
+@pytest.mark.parametrize(("made", "expected"), [(lambda z: np.exp(2.0 * z), "log"), (lambda z: 10.0 + z, "identity")])
+def test_positive_values_are_compared_by_logarithms_whatever_their_unit(unit, made, expected):
+    values = made(np.random.default_rng(0).standard_normal((200, 3)))
+    assert coordinates._transform(unit * values) == expected

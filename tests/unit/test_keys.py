@@ -14,6 +14,7 @@ from numpyro.infer import SVI, Trace_ELBO
 from numpyro.infer.autoguide import AutoNormal
 
 import numpyro_symmetry as ns
+from numpyro_symmetry import devices
 from numpyro_symmetry.diagnostics import modes
 
 LOC = np.random.default_rng(0).normal([-3.0, 0.0, 3.0], 0.1, (2, 60, 3))
@@ -90,3 +91,11 @@ def test_keys_of_either_kind_give_the_same(name, fitted):
     typed, raw = (VERBS[name](make(7), fitted) for make in (jax.random.key, jax.random.PRNGKey))
     assert jax.tree.structure(typed) == jax.tree.structure(raw)
     jax.tree.map(assert_array_equal, typed, raw)
+
+
+@pytest.mark.parametrize("kind", ["threefry2x32", "rbg"])
+def test_keys_stay_of_their_kind_where_their_bits_are_handed_on(kind):
+    key = jax.random.key(1, impl=kind)
+    moved = devices._of_numbers(lambda bits: bits, key)
+    assert jax.random.key_impl(moved) == jax.random.key_impl(key)
+    assert_array_equal(jax.random.key_data(moved), jax.random.key_data(key))
