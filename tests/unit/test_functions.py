@@ -289,3 +289,14 @@ def test_a_tree_of_another_structure_is_refused_by_path():
 
 def test_an_output_says_that_it_stays():
     assert "is an output" in find_symmetry(lambda w: w * 2, (normal(4),), argnum=0).explain()
+
+
+def test_biases_that_start_at_zero_may_have_either_sign():
+    rng = np.random.default_rng(0)
+    params = {"w": rng.normal(size=(2, 4)), "b": np.zeros(4), "v": rng.normal(size=(4, 1))}
+
+    def network(params, x):
+        return jnp.tanh(x @ params["w"] + params["b"]) @ params["v"]
+
+    found = find_symmetry(network, (params, rng.normal(size=(6, 2))), argnum=0)
+    assert [group.signed for group in found.groups.values()] == [True]
