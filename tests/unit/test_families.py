@@ -28,6 +28,7 @@ from numpyro_symmetry import (
     SymmetryError,
     Unsigned,
     check_symmetry,
+    find_symmetry,
     log_evidence,
     loss_barrier,
     match,
@@ -432,3 +433,18 @@ def test_signs_of_sites():
     out = rebase(values, symmetry, null=False)
     assert_same(out.undo(out.data), values, rtol=0)
     assert all((out.data[f"s_{k}"] > 0).all() for k in (0, 1))
+
+
+def test_sites_that_nothing_but_their_priors_reads_are_no_family():
+    """Though these priors share a scale, which the data read."""
+
+    def model(y):
+        spread = numpyro.sample("spread", dist.HalfNormal(1.0))
+        for name in ("mu_1", "mu_2"):
+            numpyro.sample(name, dist.Normal(0.0, spread))
+        numpyro.sample("y", dist.Normal(0.0, spread).expand([3]).to_event(1), obs=y)
+
+    found = find_symmetry(model, (np.array([0.3, -0.2, 0.5]),))
+    # each may change its sign, and that is all
+    assert {group.size for group in found.groups.values()} == {1}
+    assert not found.out_of_reach

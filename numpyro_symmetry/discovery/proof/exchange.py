@@ -255,7 +255,7 @@ def _is_read(family: Family, exchange: Exchange, evidence: Evidence, at: Point) 
     """Whether anything but their own priors depends on two sites: else they are exchanged to no purpose."""
     pair = family[exchange.first], family[exchange.second]
     copied = at.values | {pair[1]: at.values[pair[0]]}
-    return not gap_beyond(evidence.frozen, at, copied, pair).ratio <= CONTROL_FACTOR
+    return not gap_beyond(evidence.frozen, at, copied, set(pair)).ratio <= CONTROL_FACTOR
 
 
 # ---- in words --------------------------------------------------------------------------------------------------------

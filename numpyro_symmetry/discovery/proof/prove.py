@@ -164,9 +164,9 @@ def prove(
 
 def _is_read(evidence: Evidence, action: Action, name: str) -> bool:
     """Whether a wrong action on a group changes more than its sites' own priors, at any point about the prior."""
-    frozen, sites = evidence.frozen, action.sites[name]
+    frozen, own = evidence.frozen, evidence.frozen.alone.intersection(action.sites[name])
     return any(
-        gap_beyond(frozen, at, values, sites).ratio > frozen.rounding.telling
+        gap_beyond(frozen, at, values, own).ratio > frozen.rounding.telling
         for at in evidence.places
         for values in wrong_actions(action, name, at.values)
     )
@@ -178,8 +178,8 @@ def _unseen(evidence: Evidence, action: Action, names: list[str]) -> list[str]:
     for at in evidence.places:
         left, names = names, []
         for some in batched(left, frozen.most_points):
-            own = [action.sites[name] for name in some]
-            steps = [at.values | nudged({site: at.values[site] for site in sites}, _STEP) for sites in own]
+            own = [frozen.alone.intersection(action.sites[name]) for name in some]
+            steps = [at.values | nudged({s: at.values[s] for s in action.sites[name]}, _STEP) for name in some]
             gaps = gaps_beyond(frozen, at, stacked(steps), own)
             names += [name for name, gap in zip(some, gaps, strict=True) if not gap.ratio > 1.0]
     return names

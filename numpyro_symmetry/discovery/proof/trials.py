@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import NamedTuple, TypeVar
 
 import jax
@@ -173,16 +173,16 @@ def largest_gaps(frozen: FrozenModel, before: Values, after: points.Stack) -> li
     return [largest(NO_GAP, *at) for at in zip(*gaps, strict=True)]
 
 
-def gap_beyond(frozen: FrozenModel, at: Point, values: Values, own: Collection[str]) -> Gap:
+def gap_beyond(frozen: FrozenModel, at: Point, values: Values, own: Set[str]) -> Gap:
     """`gaps_beyond` of one point."""
     return gaps_beyond(frozen, at, stacked([values]), [own])[0]
 
 
-def gaps_beyond(frozen: FrozenModel, at: Point, stack: points.Stack, own: Sequence[Collection[str]]) -> list[Gap]:
-    """Largest changes to several points of all but the priors of each one's own sites, where these read no other."""
+def gaps_beyond(frozen: FrozenModel, at: Point, stack: points.Stack, own: Sequence[Set[str]]) -> list[Gap]:
+    """Largest changes to several points of all but the priors of each one's own sites."""
     after = {name: np.array(x) for name, x in frozen.log_probs_of(stack).items()}
     for k, sites in enumerate(own):
-        for site in frozen.alone.intersection(sites):
+        for site in after.keys() & sites:
             after[site][k] = at.log_probs[site]
     return largest_gaps(frozen, at.log_probs, after)
 
