@@ -159,7 +159,7 @@ class AutoSymmetrized(AutoGuide):
         self.base = base_guide
         self.symmetry = symmetry
         self.estimator = estimator
-        self.num_permutations = as_count(num_permutations, "num_permutations", minimum=fewest, meaning=meaning)
+        self.num_permutations: int = as_count(num_permutations, "num_permutations", minimum=fewest, meaning=meaning)
         self.max_features = as_count_or_auto(max_features, "max_features", "all")
         self.prefix = prefix
         self._progress_bar = as_flag(progress_bar, "progress_bar")

@@ -35,7 +35,11 @@ class GaussianGiven(dist.Distribution):
 
     arg_constraints: dict[str, Any] = {}
     reparametrized_params: list[Any] = []
-    pytree_data_fields = ("loc", "precision", "prior", "lowered_by")
+    pytree_data_fields: tuple[str, ...] = ("loc", "precision", "prior", "lowered_by")
+    loc: Array
+    precision: Precision
+    prior: Prior
+    lowered_by: dict[str, Array]
 
     def __init__(
         self,

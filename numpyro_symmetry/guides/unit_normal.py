@@ -80,8 +80,13 @@ class UnitNormal(dist.Distribution):
 
     arg_constraints: dict[str, Any] = {}
     reparametrized_params: list[Any] = ["loc", "scale", "given"]
-    pytree_data_fields = ("loc", "scale", "given")
-    pytree_aux_fields = ("axis", "units")
+    pytree_data_fields: tuple[str, ...] = ("loc", "scale", "given")
+    pytree_aux_fields: tuple[str, ...] = ("axis", "units")
+    loc: Array
+    scale: Array
+    given: Regression | LowRank
+    axis: int
+    units: str
 
     def __init__(
         self, loc: Array, scale: Array, given: Regression | LowRank, *, axis: int, units: str, event_dim: int

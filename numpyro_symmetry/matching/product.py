@@ -111,17 +111,18 @@ class Tables:
     """What labellings weigh if one group of one member moves: tables, from which a labelling is chosen or drawn."""
 
     def __init__(self, members: Sequence[Gaussian], rest: Natural, symmetry: Symmetry) -> None:
-        self.symmetry, self.loc = symmetry, members[0].loc
-        self.naturals = [Natural.of(member) for member in members]
+        self.symmetry: Symmetry = symmetry
+        self.loc: dict[str, Any] = members[0].loc
+        self.naturals: list[Natural] = [Natural.of(member) for member in members]
         self.all: Natural = reduce(Natural.plus, self.naturals[1:], rest)
         self.view: PlainView = PlainView.of(symmetry, {site: np.asarray(x) for site, x in self.loc.items()})
         self.groups = self.view.symmetry.groups
         self.opened = {piece: self.view.symmetry.opened(piece) for piece in self.view.symmetry.axes}
         # of correlated members tables are those of their diagonals
-        self.is_diagonal = not isinstance(members[0], FullGaussian)
+        self.is_diagonal: bool = not isinstance(members[0], FullGaussian)
         own = (member.diagonal() if isinstance(member, FullGaussian) else member for member in members)
-        self.own = self.naturals if self.is_diagonal else [Natural.of(member) for member in own]
-        self.own_total = self.all if self.is_diagonal else reduce(Natural.plus, self.own)
+        self.own: list[Natural] = self.naturals if self.is_diagonal else [Natural.of(member) for member in own]
+        self.own_total: Natural = self.all if self.is_diagonal else reduce(Natural.plus, self.own)
         self.known: dict[Any, Any] = {}
 
     def still(self) -> dict[str, Hard]:
