@@ -120,7 +120,8 @@ def check_symmetry(
     Returns
     -------
     SymmetryCheck
-        ``status`` is ``"passed"``, or ``"inconclusive"`` if a group's negative controls pass too.
+        ``status`` is ``"passed"``, or ``"inconclusive"`` if a group's negative controls pass too, or change nothing but
+        priors, or the log joint is blind to the group wherever rounding does not decide.
 
     Raises
     ------
