@@ -453,3 +453,20 @@ def test_an_invalid_parameter_is_named_as_numpyro_names_it(asked):
 
     with pytest.raises(ValueError, match="Normal distribution got invalid scale parameter"):
         asked(lambda y: model(1.0, y), (np.zeros(3),))
+
+
+def test_priors_alone_prove_nothing():
+    """Of inputs that are zero the likelihood says nothing of the first layer, whose prior does not mind anything."""
+
+    def network(x, y):
+        w1 = numpyro.sample("w1", dist.Normal(0.0, 1.0).expand([2, 4]).to_event(2))
+        w2 = numpyro.sample("w2", dist.Normal(0.0, 1.0).expand([4]).to_event(1))
+        numpyro.sample("y", dist.Normal(jnp.tanh(x @ w1) @ w2, 1.0).to_event(1), obs=y)
+
+    first, both = Symmetry({"w1": (None, "u")}), Symmetry({"w1": (None, "u"), "w2": ("u",)})
+    verdict = check_symmetry(network, first, (np.zeros((5, 2)), np.zeros(5)))
+    assert verdict.status == "inconclusive"
+    assert "changes anything but the priors" in verdict.reason
+    assert check_symmetry(network, both, (np.ones((5, 2)), np.zeros(5))).status == "passed"
+    with pytest.raises(SymmetryError, match="not invariant"):
+        check_symmetry(network, first, (np.ones((5, 2)), np.zeros(5)))
