@@ -21,12 +21,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from numpyro_symmetry.entropy.guesses import NO_GUESSES, Guess, moments, own_entries, seen_by, weights_along
 from numpyro_symmetry.entropy.sequential import FLOOR
+from numpyro_symmetry.entropy.telling import take_rows, telling_along, telling_features
 from numpyro_symmetry.linalg import once, product, row_means, row_sums
 from numpyro_symmetry.symmetry import Symmetry
 
-# of the factors: all of up to so many, and of more at least half as many
-_JUDGES = 32
 # features that are subtracted in one pass
 _FEW = 16
 # nats: what one rounding of the largest squares is worth; entries hold a few, and gradients feel them more than values
@@ -57,10 +57,13 @@ class GaussianFactors(NamedTuple):
         group: str,
         *,
         placed: Collection[str] = (),
+        guesses: Mapping[str, Guess] = NO_GUESSES,
         max_features: int | None = None,
     ) -> tuple[Array, ...]:
         """Pairwise log densities of a group's units, as `unit_tables`."""
-        return unit_tables(symmetry, self, coordinates, group, placed=placed, max_features=max_features)
+        return unit_tables(
+            symmetry, self, coordinates, group, placed=placed, guesses=guesses, max_features=max_features
+        )
 
 
 class Factors(Protocol):
@@ -82,6 +85,7 @@ class Factors(Protocol):
         group: str,
         *,
         placed: Collection[str] = (),
+        guesses: Mapping[str, Guess] = NO_GUESSES,
         max_features: int | None = None,
     ) -> tuple[Array, ...]:
         """Pairwise log densities of a group's units, as `unit_tables`."""
@@ -117,6 +121,7 @@ def unit_tables(
     group: str,
     *,
     placed: Collection[str] = (),
+    guesses: Mapping[str, Guess] = NO_GUESSES,
     max_features: int | None = None,
 ) -> tuple[Array, ...]:
     r"""Pairwise log densities of units under factors, up to constants that no relabelling changes.
@@ -135,6 +140,8 @@ def unit_tables(
         Group whose n units are compared.
     placed
         Groups whose labels are settled; others that share a site are sketched.
+    guesses
+        What is guessed of others' labels: their units are sketched one by one, and not all alike.
     max_features
         If given, use at most this many features of each site, those that tell the factors apart best. Any choice made
         from the factors alone gives a valid proposal, but no longer the exact table.
@@ -145,7 +152,7 @@ def unit_tables(
         ``(L,)`` of shape ``(n, n)``, or ``(L, L_flipped)`` for a signed group.
     """
     signed, n = symmetry.groups[group].signed, symmetry.sizes[group]
-    parts, flips, constant = [], [], jnp.zeros(n)
+    parts, flips, constant, own = [], [], jnp.zeros(n), []
     for site, position, unsettled in _readings(symmetry, group, placed):
         if site not in factors.loc:
             continue
@@ -157,9 +164,21 @@ def unit_tables(
         if max_features is not None and len(loc) > max_features:
             best = telling_features(loc, scale, max_features)
             loc, scale, units = (take_rows(x, best) for x in (loc, scale, units))
-        signless = any(axes[p].signed for p in unsettled)
-        mean, variance = _sketch(loc, scale, signless)
-        repeats, average = units.shape[-1], _mean(units)
+        others = [axes[p] for p in unsettled]
+        if any(axis.group in guesses for axis in others):
+            weights = weights_along(others, symmetry, guesses)
+            if max_features is not None:
+                sizes, most = [len(along.even) for along in weights], (max_features / len(loc)) ** (1 / len(weights))
+                weights, units = seen_by(telling_along(loc, scale, sizes, max(1, int(most))), weights, units)
+            itself = max_features is None and [axis.group for axis in others] == [group]
+            (mean, variance), repeats = moments(loc, scale, weights, but_own=itself), 1
+            if itself:
+                signs = [-1 if axis.signed else 1 for axis in (axes[position], *others)]
+                own.append(own_entries(loc, scale, units, mean, variance, (signs[0], signs[1])))
+            mean, variance, average = (x.swapaxes(1, 2).reshape(-1, n) for x in (mean, variance, units))
+        else:
+            mean, variance = _sketch(loc, scale, any(axis.signed for axis in others))
+            repeats, average = units.shape[-1], _mean(units)
         constant -= 0.5 * repeats * jnp.log(variance).sum(0)
         spread = jnp.mean((units - average[..., None]) ** 2, -1) if repeats > 1 else jnp.zeros_like(average)
         parts.append((mean, repeats / variance, average, spread))
@@ -169,17 +188,15 @@ def unit_tables(
     mean, precision, average, spread = (jnp.concatenate(part) for part in zip(*parts, strict=True))
     features = _Features(mean, precision, average, spread, constant)
     tables: Any = _log_densities(features, tuple(flips) if signed else None)
-    return tables
+    return tuple(sum((part[sign] for part in own), table) for sign, table in enumerate(tables))
 
 
-def most_features(
-    symmetry: Symmetry, shapes: Mapping[str, tuple[int, ...]], group: str, placed: Collection[str] = ()
-) -> int:
+def most_features(symmetry: Symmetry, shapes: Mapping[str, tuple[int, ...]], group: str) -> int:
     """Features that the widest site has of a group's units: what ``max_features`` would have to reach to leave all."""
     found = [0]
-    for site, position, unsettled in _readings(symmetry, group, placed):
+    for site, position, _ in _readings(symmetry, group, ()):
         shape = symmetry.opened_shape(site, shapes[site])
-        found.append(math.prod(n for p, n in enumerate(shape) if p != position and p not in unsettled))
+        found.append(math.prod(shape) // shape[position])
     return max(found)
 
 
@@ -340,40 +357,3 @@ def _mean(values: Array) -> Array:
 def _products(pairs: list[tuple[Array, Array]]) -> Array:
     factors, units = (jnp.concatenate(side) for side in zip(*pairs, strict=True))
     return product(factors.T, units)
-
-
-@jax.custom_vjp
-def take_rows(values: Array, rows: Array) -> Array:
-    """Some rows, each once. What is carried back is gathered where it is added up, and not written down in full."""
-    return values.reshape(len(values), -1)[rows].reshape(-1, *values.shape[1:])
-
-
-def _take_forward(values: Array, rows: Array) -> tuple[Array, Array]:
-    # where each row went; those that were left out take the zeros that are put behind
-    places = jnp.full(len(values), len(rows)).at[rows].set(jnp.arange(len(rows)), unique_indices=True)
-    return take_rows(values, rows), places
-
-
-def _take_backward(places: Array, cotangent: Array) -> tuple[Array, None]:
-    flat = cotangent.reshape(len(cotangent), -1)
-    padded = once(jnp.concatenate([flat, jnp.zeros_like(flat[:1])]))
-    return padded.at[places].get(mode="promise_in_bounds").reshape(-1, *cotangent.shape[1:]), None
-
-
-take_rows.defvjp(_take_forward, _take_backward)
-
-
-def telling_features(loc: Array, scale: Array, count: int) -> Array:
-    """Features whose factors differ most, relative to their widths, judged by a few of the factors."""
-    # number by number, and so in one pass over what is read: rows are too short to be summed well
-    judges = range(0, loc.shape[1], -(-loc.shape[1] // _JUDGES))
-    locs, scales = ([jax.lax.stop_gradient(x[:, k].mean(-1)) for k in judges] for x in (loc, scale))
-
-    def mean(values: list[Array]) -> Array:
-        return reduce(operator.add, values) / len(values)
-
-    def variance(values: list[Array]) -> Array:
-        differences = [value - values[0] for value in values]
-        return mean([x**2 for x in differences]) - mean(differences) ** 2
-
-    return jax.lax.top_k((variance(locs) + variance(scales)) / mean(scales) ** 2, count)[1]

@@ -13,15 +13,17 @@ Knows arrays by site and which of their axes move; no estimators.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from numpyro_symmetry.entropy.guesses import NO_GUESSES, Guess
 from numpyro_symmetry.entropy.low_rank import low_rank_table, squares_of
-from numpyro_symmetry.entropy.tables import GaussianFactors, take_rows, telling_features
+from numpyro_symmetry.entropy.tables import GaussianFactors
+from numpyro_symmetry.entropy.telling import take_rows, telling_features
 from numpyro_symmetry.linalg import product
 from numpyro_symmetry.symmetry import Symmetry
 
@@ -70,6 +72,7 @@ class UnitGaussians(NamedTuple):
         group: str,
         *,
         placed: Collection[str] = (),
+        guesses: Mapping[str, Guess] = NO_GUESSES,
         max_features: int | None = None,
     ) -> tuple[Array, ...]:
         """Pairwise log densities of a group's units, as `unit_tables`.
@@ -78,7 +81,8 @@ class UnitGaussians(NamedTuple):
         once this one's labels are settled.
         """
         others, sites = self._independent(), self.sites_of(symmetry, group)
-        found = others.tables(symmetry, coordinates, group, placed=placed, max_features=max_features)
+        options = {"placed": placed, "guesses": guesses, "max_features": max_features}
+        found = others.tables(symmetry, coordinates, group, **options)
         if not sites:
             return found
         loc, scale, units, coupling = self._rows(symmetry, sites, coordinates)

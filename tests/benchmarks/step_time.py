@@ -4,8 +4,8 @@
     python -m tests.benchmarks.step_time --cases conditional
 
 The cases ``mean-field`` and ``conditional`` compare a guide symmetrized with the same guide bare, ``units`` compares a
-covariance per unit with independent weights, both symmetrized, and ``many`` trains the wide networks that a laptop
-still holds.
+covariance per unit with independent weights, both symmetrized, ``deep`` has two hidden layers, and ``many`` trains the
+wide networks that a laptop still holds.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from numpyro.infer.autoguide import AutoNormal
 
 from numpyro_symmetry import AutoConditional, AutoSymmetrized, AutoUnitNormal, Symmetry
 
-SYMMETRY = Symmetry.mlp([("w1", "b1"), ("w2", "b2")])
+LAYERS = [("w1", "b1"), ("w2", "b2"), ("w3", "b3")]
+SYMMETRY, DEEP = (Symmetry.mlp(LAYERS[:count]) for count in (2, 3))
 START = {"init_loc_fn": init_to_sample, "init_scale": 0.05}
 
 
@@ -42,16 +43,18 @@ class Case(NamedTuple):
     one: Callable[[Callable], Any]
     other: Callable[[Callable], Any]
     particles: int = 2
+    depth: int = 1
 
 
-def network(x, y, *, width, outputs):
-    """One hidden layer, softmax or Gaussian outputs."""
-    features = x.shape[1]
-    w1 = numpyro.sample("w1", dist.Normal(0.0, 1.0).expand([features, width]).to_event(2))
-    b1 = numpyro.sample("b1", dist.Normal(0.0, 1.0).expand([width]).to_event(1))
-    w2 = numpyro.sample("w2", dist.Normal(0.0, 1.0).expand([width, outputs]).to_event(2))
-    b2 = numpyro.sample("b2", dist.Normal(0.0, 1.0).expand([outputs]).to_event(1))
-    out = jax.nn.relu(x @ w1 / math.sqrt(features) + b1) @ w2 * math.sqrt(2.0 / width) + b2
+def network(x, y, *, width, outputs, depth):
+    """ReLU layers of one width, softmax or Gaussian outputs."""
+    out, scale = x, math.sqrt(1.0 / x.shape[1])
+    for layer, (kernel, bias) in enumerate(LAYERS[: depth + 1]):
+        sizes = out.shape[1], outputs if layer == depth else width
+        weights = numpyro.sample(kernel, dist.Normal(0.0, 1.0).expand(sizes).to_event(2))
+        offset = numpyro.sample(bias, dist.Normal(0.0, 1.0).expand(sizes[1:]).to_event(1))
+        out = (jax.nn.relu(out) if layer else out) @ weights * scale + offset
+        scale = math.sqrt(2.0 / width)
     likelihood = dist.Categorical(logits=out) if outputs > 1 else dist.Normal(out[:, 0], 0.1)
     with numpyro.plate("data", x.shape[0]):
         numpyro.sample("y", likelihood, obs=y)
@@ -77,9 +80,9 @@ def inducing(model):
     return AutoConditional(independent(model), inducing=100)
 
 
-def symmetrized(base, **options):
+def symmetrized(base, symmetry=SYMMETRY, **options):
     """A guide's symmetrized form."""
-    return lambda model: AutoSymmetrized(base(model), SYMMETRY, **options)
+    return lambda model: AutoSymmetrized(base(model), symmetry, **options)
 
 
 def cases(max_features: int | None) -> dict[str, dict[str, Case]]:
@@ -99,6 +102,11 @@ def cases(max_features: int | None) -> dict[str, dict[str, Case]]:
             "digits 64-50-10": Case(64, 50, 10, 1437, symmetrized(inducing), inducing, particles=1),
         },
         "units": {"yacht 6-50-1": Case(6, 50, 1, 277, symmetrized(following_units), symmetrized(following))},
+        "deep": {
+            "yacht 6-50-50-1, mean field": Case(6, 50, 1, 277, symmetrized(independent, DEEP), independent, depth=2),
+            "yacht 6-50-50-1, conditional": Case(6, 50, 1, 277, symmetrized(following, DEEP), following, depth=2),
+            "8-256-256-1, mean field": Case(8, 256, 1, 277, symmetrized(independent, DEEP), independent, depth=2),
+        },
         "many": {
             "yacht 6-2048-1": Case(6, 2048, 1, 277, symmetrized(following), following),
             "yacht 6-4096-1": Case(6, 4096, 1, 277, symmetrized(following), following),
@@ -113,7 +121,7 @@ def measure(case: Case, *, rounds: int, steps: int) -> dict[str, float]:
     y = jnp.asarray(rng.integers(0, case.outputs, case.rows) if case.outputs > 1 else rng.normal(size=case.rows))
 
     def model(x, y):
-        network(x, y, width=case.width, outputs=case.outputs)
+        network(x, y, width=case.width, outputs=case.outputs, depth=case.depth)
 
     runs = []
     for guide in (case.one(model), case.other(model)):

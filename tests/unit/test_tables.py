@@ -10,7 +10,8 @@ import pytest
 
 from numpyro_symmetry import Symmetry, entropy
 from numpyro_symmetry.entropy import Factorised, GaussianFactors
-from numpyro_symmetry.entropy.tables import _matters, take_rows, unit_tables
+from numpyro_symmetry.entropy.tables import _matters, unit_tables
+from numpyro_symmetry.entropy.telling import take_rows
 from tests.support.tables import every_estimator
 
 SITES = {

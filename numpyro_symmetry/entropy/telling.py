@@ -1,0 +1,69 @@
+"""Which features tell a group's factors apart, judged by the factors alone, and rows of an array by number.
+
+Knows arrays.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from functools import reduce
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from numpyro_symmetry.linalg import once
+
+# of the factors: all of up to so many, and of more at least half as many
+_JUDGES = 32
+
+
+@jax.custom_vjp
+def take_rows(values: Array, rows: Array) -> Array:
+    """Some rows, each once. What is carried back is gathered where it is added up, and not written down in full."""
+    return values.reshape(len(values), -1)[rows].reshape(-1, *values.shape[1:])
+
+
+def _take_forward(values: Array, rows: Array) -> tuple[Array, Array]:
+    # where each row went; those that were left out take the zeros that are put behind
+    places = jnp.full(len(values), len(rows)).at[rows].set(jnp.arange(len(rows)), unique_indices=True)
+    return take_rows(values, rows), places
+
+
+def _take_backward(places: Array, cotangent: Array) -> tuple[Array, None]:
+    flat = cotangent.reshape(len(cotangent), -1)
+    padded = once(jnp.concatenate([flat, jnp.zeros_like(flat[:1])]))
+    return padded.at[places].get(mode="promise_in_bounds").reshape(-1, *cotangent.shape[1:]), None
+
+
+take_rows.defvjp(_take_forward, _take_backward)
+
+
+def telling_features(loc: Array, scale: Array, count: int) -> Array:
+    """Features whose factors differ most, relative to their widths."""
+    return jax.lax.top_k(_differences(loc, scale), count)[1]
+
+
+def telling_along(loc: Array, scale: Array, sizes: Sequence[int], count: int) -> list[Array]:
+    """Along each of the last axes of ``(features, n, n1 * n2 ...)``, the entries whose factors differ most."""
+    rows = (x.swapaxes(1, 2).reshape(-1, x.shape[1], 1) for x in (loc, scale))
+    found = _differences(*rows).reshape(len(loc), *sizes)
+    others = [tuple(p for p in range(found.ndim) if p != k + 1) for k in range(len(sizes))]
+    return [jax.lax.top_k(found.sum(axes), min(count, found.shape[k + 1]))[1] for k, axes in enumerate(others)]
+
+
+def _differences(loc: Array, scale: Array) -> Array:
+    """How much the factors of each feature differ, relative to their widths, judged by a few of the factors."""
+    # number by number, and so in one pass over what is read: rows are too short to be summed well
+    judges = range(0, loc.shape[1], -(-loc.shape[1] // _JUDGES))
+    locs, scales = ([jax.lax.stop_gradient(x[:, k].mean(-1)) for k in judges] for x in (loc, scale))
+
+    def mean(values: list[Array]) -> Array:
+        return reduce(operator.add, values) / len(values)
+
+    def variance(values: list[Array]) -> Array:
+        differences = [value - values[0] for value in values]
+        return mean([x**2 for x in differences]) - mean(differences) ** 2
+
+    return (variance(locs) + variance(scales)) / mean(scales) ** 2

@@ -1,0 +1,149 @@
+"""What is guessed of labels not yet placed, and moments by it, against loops."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from numpyro_symmetry import Symmetry, Unsigned
+from numpyro_symmetry.entropy import GaussianFactors
+from numpyro_symmetry.entropy.factorised import log_chain_of_identity
+from numpyro_symmetry.entropy.guesses import guess_of, moments, seen_by, weights_along
+from numpyro_symmetry.entropy.tables import unit_tables
+
+
+def normals(rng, *shapes):
+    return [jnp.asarray(rng.normal(size=shape)) for shape in shapes]
+
+
+def log_normal(x, mean, variance):
+    return -0.5 * ((x - mean) ** 2 / variance + np.log(variance))
+
+
+@pytest.mark.parametrize("num_signs", [1, 2])
+def test_a_guess_is_a_share_of_factors_and_is_relabelled_with_the_units(num_signs):
+    tables = normals(np.random.default_rng(0), *[(5, 5)] * num_signs)
+    guess = guess_of(tuple(tables))
+    np.testing.assert_allclose(sum(guess).sum(0), 1.0, rtol=1e-5)
+    # nearly of rows too: after two steps, not after none
+    np.testing.assert_allclose(sum(guess).sum(1), 1.0, atol=0.02)
+    order = jnp.array([3, 1, 0, 4, 2])
+    moved = guess_of(tuple(table[:, order] for table in tables[::-1]))
+    for part, expected in zip(moved, guess[::-1], strict=True):
+        np.testing.assert_allclose(part, expected[:, order], rtol=1e-5)
+
+
+def test_moments_are_those_of_mixtures():
+    """Along two axes, of which one flips, entry by entry."""
+    rng = np.random.default_rng(1)
+    sites = {"w": (None, "a", "b", "c")}
+    symmetry = Symmetry(sites, {"c": "signed"}).bind({"w": np.zeros((2, 3, 3, 2))})
+    guesses = {name: guess_of(tuple(normals(rng, *[(n, n)] * k))) for name, n, k in (("b", 3, 1), ("c", 2, 2))}
+    weights = weights_along(symmetry.opened("w")[2:], symmetry, guesses)
+    loc, scale = 2.0 + 3.0 * rng.normal(size=(2, 3, 6)), np.exp(rng.normal(size=(2, 3, 6)))
+    mean, variance = moments(jnp.asarray(loc), jnp.asarray(scale), weights)
+    (of_b,), (kept, flipped) = (np.asarray(guesses[name]) for name in "bc")
+    for k, m in itertools.product(range(3), range(2)):
+        first, second = np.zeros((2, 3)), np.zeros((2, 3))
+        for b, c in itertools.product(range(3), range(2)):
+            entry = 2 * b + c
+            first += of_b[b, k] * (kept[c, m] - flipped[c, m]) * loc[..., entry]
+            second += of_b[b, k] * (kept[c, m] + flipped[c, m]) * (scale[..., entry] ** 2 + loc[..., entry] ** 2)
+        np.testing.assert_allclose(mean[..., 2 * k + m], first, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(variance[..., 2 * k + m], second - first**2, rtol=1e-4)
+
+
+def test_certain_labels_have_the_moments_of_their_factors_and_unknown_ones_of_all():
+    loc, scale = 1e3 + np.random.default_rng(2).normal(size=(3, 4)), np.full((3, 4), 1e-2)
+    symmetry = Symmetry({"w": (None, "a")}).bind({"w": loc})
+    (axis,) = symmetry.opened("w")[1:]
+    certain = weights_along([axis], symmetry, {"a": (jnp.eye(4),)})
+    mean, variance = moments(jnp.asarray(loc), jnp.asarray(scale), certain)
+    np.testing.assert_allclose(mean, loc, rtol=1e-6)
+    np.testing.assert_allclose(variance, scale**2, rtol=1e-3)
+    mean, variance = moments(jnp.asarray(loc), jnp.asarray(scale), weights_along([axis], symmetry, {}))
+    np.testing.assert_allclose(mean, np.tile(loc.mean(1, keepdims=True), 4), rtol=1e-6)
+    np.testing.assert_allclose(variance, np.tile(loc.var(1, keepdims=True) + 1e-4, 4), rtol=1e-3)
+
+
+def test_what_factors_see_of_units_whose_labels_are_certain_is_their_own_unit():
+    """Which way round it lies, too; and the mixture of what it may be is their own factor."""
+    rng = np.random.default_rng(3)
+    symmetry = Symmetry({"w": (None, "a", "b")}, {"b": "signed"}).bind({"w": np.zeros((2, 3, 4))})
+    order, signs = np.array([2, 0, 1, 3]), np.array([1, -1, -1, 1])
+    # unit k is factor order[k]
+    kept, flipped = (np.zeros((4, 4)) for _ in range(2))
+    for unit, (factor, sign) in enumerate(zip(order, signs, strict=True)):
+        (kept if sign > 0 else flipped)[factor, unit] = 1.0
+    weights = weights_along(symmetry.opened("w")[2:], symmetry, {"b": (jnp.asarray(kept), jnp.asarray(flipped))})
+    units = rng.normal(size=(2, 3, 4))
+    some = np.array([3, 0])
+    mixed, seen = seen_by([some], weights, jnp.asarray(units))
+    unit_of = np.argsort(order)[some]
+    np.testing.assert_allclose(seen, signs[unit_of] * units[..., unit_of], rtol=1e-6)
+    for part in mixed[0]:
+        np.testing.assert_allclose(part, np.eye(4)[:, some], atol=1e-7)
+
+
+@pytest.mark.parametrize("second", ["a", Unsigned("a")])
+def test_a_group_that_meets_itself_is_read_entry_by_entry(second):
+    """Every entry by the factor that it may have if unit j is i, of itself with itself too."""
+    rng = np.random.default_rng(4)
+    n = 4
+    loc, scale = {"w": rng.normal(size=(n, n))}, {"w": np.exp(rng.normal(size=(n, n)))}
+    symmetry = Symmetry({"w": ("a", second)}, {"a": "signed"}).bind(loc)
+    guess = guess_of(tuple(normals(rng, (n, n), (n, n))))
+    draw = rng.normal(size=(n, n))
+    factors = GaussianFactors(*(jax.tree.map(jnp.asarray, x) for x in (loc, scale)))
+    tables = unit_tables(symmetry, factors, {"w": jnp.asarray(draw)}, "a", guesses={"a": guess})
+    kept, flipped = np.asarray(guess)
+    even, odd = kept + flipped, kept - flipped
+    both = second == "a"
+    for sign, table in zip((1, -1), tables, strict=True):
+        expected = np.zeros((n, n))
+        for i, j in itertools.product(range(n), range(n)):
+            own = draw[j, j] if both else sign * draw[j, j]
+            expected[i, j] = log_normal(own, loc["w"][i, i], scale["w"][i, i] ** 2)
+            others = [factor for factor in range(n) if factor != i]
+            for k in (k for k in range(n) if k != j):
+                # along the first axis unit j flips; along the second only if that is signed, as does what is guessed
+                for value, m, s, flips, mixed in (
+                    (draw[j, k], loc["w"][i], scale["w"][i], True, odd if both else even),
+                    (draw[k, j], loc["w"][:, i], scale["w"][:, i], both, odd),
+                ):
+                    total = even[others, k].sum()
+                    mean = mixed[others, k] @ m[others] / total
+                    variance = even[others, k] @ (s[others] ** 2 + m[others] ** 2) / total - mean**2
+                    expected[i, j] += log_normal(sign * value if flips else value, mean, variance)
+        np.testing.assert_allclose(table, expected, rtol=1e-4, atol=1e-4)
+
+
+CASES = {
+    "two layers": ({"w1": (None, "a"), "w2": ("a", "b"), "w3": ("b", None)}, {}, {"a": 3, "b": 3}),
+    "signed layers": ({"w1": (None, "a"), "w2": ("a", "b")}, {"a": "signed", "b": "signed"}, {"a": 2, "b": 2}),
+    "met by itself": ({"t": ("a", "a"), "e": (None, "a")}, {"a": "signed"}, {"a": 3}),
+    "of three": ({"w": ("a", "b", "c"), "v": ("c",)}, {"c": "signed"}, {"a": 2, "b": 2, "c": 2}),
+}
+
+
+@pytest.mark.parametrize("max_features", [None, 2])
+@pytest.mark.parametrize("case", CASES)
+def test_a_chain_with_guesses_is_a_distribution(case, max_features):
+    """Over all elements of any draw, so that its bound is strict."""
+    sites, kinds, sizes = CASES[case]
+    rng = np.random.default_rng(5)
+    shapes = {site: tuple(2 if name is None else sizes[name] for name in names) for site, names in sites.items()}
+    loc = {site: jnp.asarray(rng.normal(size=shape), jnp.float32) for site, shape in shapes.items()}
+    factors = GaussianFactors(loc, {site: jnp.full(shape, 0.8) for site, shape in shapes.items()})
+    symmetry = Symmetry(sites, kinds).bind(loc)
+    draw = {site: value + 0.8 * jnp.asarray(rng.normal(size=value.shape), jnp.float32) for site, value in loc.items()}
+
+    @jax.jit
+    def log_probability(element):
+        moved = symmetry.apply(element, draw)
+        return log_chain_of_identity(symmetry, factors, moved, max_features=max_features)
+
+    found = jax.lax.map(log_probability, symmetry.elements(max_order=200))
+    np.testing.assert_allclose(np.exp(np.asarray(found, float)).sum(), 1.0, rtol=1e-4)
