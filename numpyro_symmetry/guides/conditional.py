@@ -6,7 +6,6 @@ autoguides.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
@@ -18,7 +17,6 @@ import numpyro
 import numpyro.distributions as dist
 from jax import Array
 from numpyro.distributions import constraints
-from numpyro.primitives import Messenger
 
 from numpyro_symmetry.guides.affine import (
     Frame,
@@ -35,6 +33,7 @@ from numpyro_symmetry.guides.affine import (
     trace_given,
 )
 from numpyro_symmetry.guides.equivariance import as_double
+from numpyro_symmetry.guides.inputs import holders_of_observations, inducing_inputs, named_arguments, with_inputs
 from numpyro_symmetry.guides.least_squares import Factors, gaussian_conditional
 from numpyro_symmetry.guides.likelihoods import NORMAL, Observation
 from numpyro_symmetry.guides.linear_part import linear_outputs
@@ -146,6 +145,8 @@ class FromInducing(NamedTuple):
         The model's observed sites.
     inputs
         Argument of the model -> inducing inputs to start from.
+    held
+        Argument of the model -> what it holds there and is not learned.
     dropped
         Arguments that hold observations, which are left out.
     outputs
@@ -159,6 +160,7 @@ class FromInducing(NamedTuple):
     sites: tuple[str, ...]
     observed: tuple[str, ...]
     inputs: dict[str, Array]
+    held: dict[str, Array]
     dropped: tuple[str, ...]
     outputs: tuple[Array, ...]
     precisions: tuple[Array, ...]
@@ -170,7 +172,7 @@ class FromInducing(NamedTuple):
         """Priors, mean and precision of the sites at values of the others."""
         name = f"{prefix}_{self.sites[0]}"
         inputs: Any = {k: numpyro.param(f"{name}_inducing_{k}", value) for k, value in self.inputs.items()}
-        args, kwargs = with_inputs(model, args, kwargs, inputs, self.dropped)
+        args, kwargs = with_inputs(model, args, kwargs, inputs | self.held, self.dropped)
         start = trace_given(model, args, kwargs, given)
         outputs = [numpyro.param(f"{name}_output_{k}", value) for k, value in enumerate(self.outputs)]
         precisions = [
@@ -224,94 +226,6 @@ def linear_quantities(
     return start, priors, parts
 
 
-def with_inputs(
-    model: Callable,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    inputs: Mapping[str, Array],
-    dropped: tuple[str, ...],
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Arguments of a model with inputs in place of the data's, and without observations."""
-    bound = _signature(model).bind(*args, **kwargs)
-    for name in dropped:
-        default = bound.signature.parameters[name].default
-        bound.arguments[name] = None if default is inspect.Parameter.empty else default
-    bound.arguments.update(inputs)
-    return bound.args, bound.kwargs
-
-
-def named_arguments(model: Callable, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Arguments of a model by name."""
-    return dict(_signature(model).bind(*args, **kwargs).arguments)
-
-
-def inducing_inputs(
-    inducing: Any, model: Callable, args: tuple[Any, ...], kwargs: dict[str, Any], dropped: tuple[str, ...]
-) -> dict[str, Array]:
-    """Inducing inputs by argument: of an array, the first; of a number, so many rows of it.
-
-    Raises
-    ------
-    SymmetryError
-        If an argument is not known, or inputs have not its shape but for their number.
-    """
-    named = named_arguments(model, args, kwargs)
-    arrays = [name for name, value in named.items() if name not in dropped and _is_array(value)]
-    if not isinstance(inducing, Mapping):
-        if not arrays:
-            raise SymmetryError(
-                f"The model takes no array in which inducing inputs could lie, but for its observations: it takes "
-                f"{list(named)}. Give the inputs an argument of their own, model(x, y=None)."
-            )
-        first = named[arrays[0]]
-        if np.ndim(inducing) == 0:
-            count = min(inducing, len(first))
-            rows = np.random.default_rng(0).choice(len(first), count, replace=False)
-            inducing = np.asarray(first)[np.sort(rows)]
-        inducing = {arrays[0]: inducing}
-    if unknown := sorted(set(inducing) - set(named)):
-        raise SymmetryError(f"inducing names the arguments {unknown}; the model was called with {list(named)}.")
-    if unfit := sorted(set(inducing) - set(arrays)):
-        raise SymmetryError(
-            f"inducing names the arguments {unfit}, which hold observations or are no arrays; inducing inputs can lie "
-            f"in {arrays}."
-        )
-    if whole := [name for name in inducing if not jnp.issubdtype(named[name].dtype, jnp.floating)]:
-        raise SymmetryError(
-            f"The arguments {whole} hold no real numbers, so that inducing inputs cannot be learned there: name "
-            "others, AutoConditional(base_guide, inducing={'x': x[:100]})."
-        )
-    found = {name: jnp.asarray(value, jnp.result_type(named[name])) for name, value in inducing.items()}
-    for name, value in found.items():
-        expected = jnp.shape(named[name])
-        if value.shape[1:] != expected[1:] or value.ndim != len(expected):
-            raise SymmetryError(
-                f"inducing inputs of argument {name!r} have shape {value.shape}; expected (number, "
-                f"{', '.join(map(str, expected[1:]))}), as rows of the argument, whose shape is {expected}."
-            )
-    return found
-
-
-def _is_array(value: Any) -> bool:
-    return isinstance(value, jax.Array | np.ndarray) and value.ndim > 0
-
-
-def holders_of_observations(
-    model: Callable, args: tuple[Any, ...], kwargs: dict[str, Any], observed: Mapping[str, Any]
-) -> tuple[str, ...]:
-    """Names of the arguments whose arrays are observed as they are."""
-    values = [np.asarray(site["value"]) for site in observed.values()]
-
-    def same(leaf: np.ndarray, value: np.ndarray) -> bool:
-        return leaf.shape == value.shape and np.array_equal(leaf, value, equal_nan=leaf.dtype.kind == "f")
-
-    def is_observed(argument: Any) -> bool:
-        leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(argument) if np.ndim(leaf) > 0]
-        return bool(leaves) and all(any(same(leaf, value) for value in values) for leaf in leaves)
-
-    return tuple(name for name, argument in named_arguments(model, args, kwargs).items() if is_observed(argument))
-
-
 def start_of_inducing(
     model: Callable,
     args: tuple[Any, ...],
@@ -331,18 +245,26 @@ def start_of_inducing(
         inducing input.
     """
     dropped = holders_of_observations(model, args, kwargs, observed)
-    inputs = inducing_inputs(inducing, model, args, kwargs, dropped)
-    new_args, new_kwargs = with_inputs(model, args, kwargs, inputs, dropped)
+    inputs, held, rows = inducing_inputs(inducing, model, args, kwargs, dropped)
     given = {site: jnp.asarray(value) for site, value in place.items() if site not in sites}
     values = {site: jnp.asarray(place[site]) for site in sites}
     names = tuple(observed)
-    try:
-        trace_given(model, new_args, new_kwargs, place)
-    except (TypeError, ValueError, AttributeError) as error:
+
+    def fails(held: dict[str, Array]) -> Exception | None:
+        try:
+            trace_given(model, *with_inputs(model, args, kwargs, inputs | held, dropped), place)
+        except (TypeError, ValueError, AttributeError) as error:
+            return error
+        return None
+
+    # of a model that needs one of each for every row, such as a mask: those of the rows that inputs are
+    if (error := fails(held)) is not None and (not rows or fails(held := rows) is not None):
         raise SymmetryError(
             f"The model could not be run at inducing inputs without its observations {list(dropped)}: {error}. It must "
-            "take None for them, and sizes of its plates from its inputs (subsample_size=len(x))."
+            "take None for them, and sizes of its plates from its inputs (subsample_size=len(x)). What else it holds "
+            "for each row can be named beside the inputs: inducing={'x': x[:100], 'seen': seen[:100]}."
         ) from error
+    new_args, new_kwargs = with_inputs(model, args, kwargs, inputs | held, dropped)
     _, _, parts = linear_quantities(model, new_args, new_kwargs, given, sites, names)
     found = parts(values)
     number = next(iter(inputs.values())).shape[0]
@@ -369,7 +291,7 @@ def start_of_inducing(
         precision = _PRECISION / max(float(jnp.var(target)), _LEAST_VARIANCE) if precision is None else precision
         outputs.append(jnp.asarray(target, part.dtype))
         precisions.append(jnp.full(shape, precision, part.dtype))
-    return FromInducing(sites, names, inputs, dropped, tuple(outputs), tuple(precisions), num_outputs)
+    return FromInducing(sites, names, inputs, held, dropped, tuple(outputs), tuple(precisions), num_outputs)
 
 
 def _targets(
@@ -389,9 +311,3 @@ def _targets(
     per_row = float(jnp.mean(observation.entry_weight)) * len(data) / len(rows)
     precision = None if observation.kind.exact else per_row * observation.kind.factor(observation.fn)
     return observation.fitted[np.array(where)], precision
-
-
-def _signature(model: Any) -> inspect.Signature:
-    while isinstance(model, Messenger) and model.fn is not None:
-        model = model.fn
-    return inspect.signature(model)

@@ -12,7 +12,7 @@ from jax import Array
 from jax.core import Tracer
 
 from numpyro_symmetry.devices import gathered
-from numpyro_symmetry.guides.conditional import named_arguments
+from numpyro_symmetry.guides.inputs import named_arguments
 from numpyro_symmetry.guides.origin import fingerprint
 from numpyro_symmetry.models import refuse_misfit
 from numpyro_symmetry.symmetry import SymmetryError

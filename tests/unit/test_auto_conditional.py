@@ -375,6 +375,29 @@ def test_pseudo_observations_start_out_as_precise_as_the_data_are_together():
 # ---- symmetrized ---------------------------------------------------------------------------------------------------
 
 
+def masked(x, y=None, seen=None):
+    """A network of which some observations are missing, and that needs to be told which."""
+    w1 = numpyro.sample("w1", dist.Normal(0.0, 1.0).expand([x.shape[-1], 3]).to_event(2))
+    w2 = numpyro.sample("w2", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+    with numpyro.plate("data", len(x)):
+        numpyro.sample("y", dist.Normal(jnp.tanh(x @ w1) @ w2, 0.3).mask(seen), obs=y)
+
+
+@pytest.mark.parametrize(
+    ("inducing", "number"), [(6, 6), ({"x": X[:4], "seen": np.array([True, False, True, True])}, 4)]
+)
+def test_what_a_model_needs_for_every_row_is_taken_at_inducing_inputs(inducing, number):
+    """By number at the rows that inputs start from, else as given; held, and no parameter."""
+    seen = np.arange(len(X)) % 3 > 0
+    guide = AutoConditional(AutoNormal(masked), inducing=inducing)
+    svi = SVI(masked, guide, optax.adam(0.01), Trace_ELBO())
+    state, loss = svi.update(svi.init(jax.random.key(0), X, Y, seen), X, Y, seen)
+    assert np.isfinite(loss)
+    parameters = svi.get_params(state)
+    assert [name for name in parameters if "inducing" in name] == ["auto_w2_inducing_x"]
+    assert parameters["auto_w2_inducing_x"].shape == (number, 2)
+
+
 @pytest.mark.parametrize("name", ["exact", "steps", "inducing"])
 def test_information_is_that_of_the_hidden_layer(name):
     """Averaged over the whole group by brute force in double precision, the output weights included."""

@@ -1,0 +1,121 @@
+"""Arguments of a model by name: which hold observations, and which hold inducing inputs in place of data."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from numpyro.primitives import Messenger
+
+from numpyro_symmetry.symmetry import SymmetryError
+
+
+def named_arguments(model: Callable, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Arguments of a model by name."""
+    return dict(_signature(model).bind(*args, **kwargs).arguments)
+
+
+def with_inputs(
+    model: Callable,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    inputs: Mapping[str, Array],
+    dropped: tuple[str, ...],
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arguments of a model with inputs in place of the data's, and without observations."""
+    bound = _signature(model).bind(*args, **kwargs)
+    for name in dropped:
+        default = bound.signature.parameters[name].default
+        bound.arguments[name] = None if default is inspect.Parameter.empty else default
+    bound.arguments.update(inputs)
+    return bound.args, bound.kwargs
+
+
+def holders_of_observations(
+    model: Callable, args: tuple[Any, ...], kwargs: dict[str, Any], observed: Mapping[str, Any]
+) -> tuple[str, ...]:
+    """Names of the arguments whose arrays are observed as they are."""
+    values = [np.asarray(site["value"]) for site in observed.values()]
+
+    def same(leaf: np.ndarray, value: np.ndarray) -> bool:
+        return leaf.shape == value.shape and np.array_equal(leaf, value, equal_nan=leaf.dtype.kind == "f")
+
+    def is_observed(argument: Any) -> bool:
+        leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(argument) if np.ndim(leaf) > 0]
+        return bool(leaves) and all(any(same(leaf, value) for value in values) for leaf in leaves)
+
+    return tuple(name for name, argument in named_arguments(model, args, kwargs).items() if is_observed(argument))
+
+
+def inducing_inputs(
+    inducing: Any, model: Callable, args: tuple[Any, ...], kwargs: dict[str, Any], dropped: tuple[str, ...]
+) -> tuple[dict[str, Array], dict[str, Array], dict[str, Array]]:
+    """Inducing inputs by argument: of an array, the first; of a number, so many rows of it.
+
+    Returns
+    -------
+    inputs
+        What is learned.
+    held
+        What is named beside it and holds no real numbers.
+    rows
+        Of a number, the same rows of other arguments that hold as many: what a model may need beside its inputs.
+
+    Raises
+    ------
+    SymmetryError
+        If an argument is not known, or inputs have not its shape but for their number.
+    """
+    named = named_arguments(model, args, kwargs)
+    arrays = [name for name, value in named.items() if name not in dropped and _is_array(value)]
+    rows: dict[str, Array] = {}
+    if not isinstance(inducing, Mapping):
+        if not arrays:
+            raise SymmetryError(
+                f"The model takes no array in which inducing inputs could lie, but for its observations: it takes "
+                f"{list(named)}. Give the inputs an argument of their own, model(x, y=None)."
+            )
+        first = named[arrays[0]]
+        if np.ndim(inducing) == 0:
+            count = min(inducing, len(first))
+            chosen = np.sort(np.random.default_rng(0).choice(len(first), count, replace=False))
+            rows = {k: jnp.asarray(np.asarray(named[k])[chosen]) for k in arrays[1:] if len(named[k]) == len(first)}
+            inducing = np.asarray(first)[chosen]
+        inducing = {arrays[0]: inducing}
+    if unknown := sorted(set(inducing) - set(named)):
+        raise SymmetryError(f"inducing names the arguments {unknown}; the model was called with {list(named)}.")
+    if unfit := sorted(set(inducing) - set(arrays)):
+        raise SymmetryError(
+            f"inducing names the arguments {unfit}, which hold observations or are no arrays; inducing inputs can lie "
+            f"in {arrays}."
+        )
+    found = {name: jnp.asarray(value, jnp.result_type(named[name])) for name, value in inducing.items()}
+    for name, value in found.items():
+        expected = jnp.shape(named[name])
+        if value.shape[1:] != expected[1:] or value.ndim != len(expected):
+            raise SymmetryError(
+                f"inducing inputs of argument {name!r} have shape {value.shape}; expected (number, "
+                f"{', '.join(map(str, expected[1:]))}), as rows of the argument, whose shape is {expected}."
+            )
+    inputs = {name: value for name, value in found.items() if jnp.issubdtype(value.dtype, jnp.floating)}
+    if not inputs:
+        raise SymmetryError(
+            f"The arguments {sorted(found)} hold no real numbers, so that inducing inputs cannot be learned there: "
+            "name others too, AutoConditional(base_guide, inducing={'x': x[:100]})."
+        )
+    return inputs, {name: value for name, value in found.items() if name not in inputs}, rows
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, jax.Array | np.ndarray) and value.ndim > 0
+
+
+def _signature(model: Any) -> inspect.Signature:
+    while isinstance(model, Messenger) and model.fn is not None:
+        model = model.fn
+    return inspect.signature(model)
