@@ -3,8 +3,8 @@
     python -m tests.benchmarks.random_fits --models 125 --limit 300
 
 Every model is drawn at random (layers, widths, rows, activation, likelihood, masks, priors, kind of guide) and fitted
-eight times, on data of its own each time. Fits run in a process that is watched: one that says nothing for ``--limit``
-seconds counts as hung, is stopped, and the next model begins.
+eight times, on data of its own each time. Fits run in a process that is watched: one that says nothing while it takes
+``--limit`` seconds of a processor, or for as long takes none, counts as hung, is stopped, and the next model begins.
 """
 
 from __future__ import annotations
@@ -188,6 +188,23 @@ def work(models: range) -> None:
             jax.clear_caches()
 
 
+def next_line(process: subprocess.Popen, limit: float) -> bytes | None:
+    """What a process says next, nothing if it ends, ``None`` if it hangs: working for too long, or not at all."""
+    import psutil
+
+    assert process.stdout is not None
+    watched = psutil.Process(process.pid)
+    worked, since = sum(watched.cpu_times()[:2]), time.monotonic()
+    began = worked
+    while not select.select([process.stdout], [], [], 1.0)[0]:
+        now = sum(watched.cpu_times()[:2])
+        if now > worked + 1.0:
+            worked, since = now, time.monotonic()
+        if now > began + limit or time.monotonic() > since + limit:
+            return None
+    return process.stdout.readline()
+
+
 def watch(models: range, limit: float, path: Path) -> None:
     """Run models in a process that is stopped when it hangs."""
     from tqdm import tqdm
@@ -199,18 +216,13 @@ def watch(models: range, limit: float, path: Path) -> None:
             command = [sys.executable, "-m", "tests.benchmarks.random_fits", "--work", str(first), str(models.stop)]
             process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
             current = first
-            assert process.stdout is not None
-            while True:
-                ready, _, _ = select.select([process.stdout], [], [], limit)
-                line = process.stdout.readline() if ready else b""
-                if not line:
-                    break
+            while line := next_line(process, limit):
                 lines.append(json.loads(line))
                 file.write(line.decode())
                 file.flush()
                 current = lines[-1]["model"]
                 bar.update(current + 1 - models.start - bar.n)
-            done = process.poll() is not None or ready
+            done = line is not None
             process.kill()
             if done and current == models.stop - 1:
                 break
@@ -227,7 +239,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--models", type=int, default=125)
     parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--limit", type=float, default=300.0, help="seconds that a fit may say nothing")
+    parser.add_argument(
+        "--limit", type=float, default=300.0, help="seconds that a fit may say nothing, of a processor or idle"
+    )
     parser.add_argument("--record", type=Path, default=Path("random_fits.jsonl"))
     parser.add_argument("--work", type=int, nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()

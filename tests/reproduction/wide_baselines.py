@@ -37,6 +37,7 @@ from tests.reproduction.wide import INITIAL_SCALE, score, start_apart
 from tests.reproduction.wide import predictive_scores as scores
 
 WIDTH, MEMBERS, DRAWS, STEPS = 50, 10, 100, 2000
+METHODS = ["full", "points", "nuts"]
 SYMMETRY = Symmetry.mlp(layers((WIDTH,)))
 
 
@@ -169,17 +170,18 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--dataset", nargs="+", default=["yacht", "boston"])
     parser.add_argument("--splits", type=int, nargs="+", default=[0, 1, 2, 3, 4])
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
     options = parser.parse_args()
     recorded = records.load("wide")
     jobs: dict[str, Any] = {}
     for split, dataset in itertools.product(options.splits, options.dataset):
         data = load_split(options.data, dataset, split)
         jobs[f"{dataset}/line/{split}"] = partial(nngp_log_evidence, data)
-        jobs[f"{dataset}/{WIDTH}/{split}/full"] = partial(_timed, full_covariance, data, split)
-        jobs[f"{dataset}/{WIDTH}/{split}/points"] = partial(_timed, point_estimates, data, split)
-        ours = recorded.get(f"{dataset}/{WIDTH}/{split}/exact+sym/2000/0")
-        if ours:
-            jobs[f"{dataset}/{WIDTH}/{split}/nuts"] = partial(_timed, nuts, data, split, ours["noise"])
+        chosen: dict[str, Any] = {"full": (full_covariance, data, split), "points": (point_estimates, data, split)}
+        if ours := recorded.get(f"{dataset}/{WIDTH}/{split}/exact+sym/2000/0"):
+            chosen["nuts"] = nuts, data, split, ours["noise"]
+        for method in (name for name in options.methods if name in chosen):
+            jobs[f"{dataset}/{WIDTH}/{split}/{method}"] = partial(_timed, *chosen[method])
     records.run("wide_baselines", jobs)
 
 

@@ -31,6 +31,9 @@ def test_the_pages_are_what_the_records_say():
     assert script("make_networks").tables() in (DOCS / "benchmarks.md").read_text(), (
         "run python docs/make_networks.py --write"
     )
+    assert script("make_baselines").table() in (DOCS / "benchmarks.md").read_text(), (
+        "run python docs/make_baselines.py --write"
+    )
 
 
 @pytest.mark.parametrize("claim", CLAIMS + evidence_claims.CLAIMS, ids=lambda claim: claim.name)
