@@ -63,7 +63,7 @@ def weights_along(axes: Sequence[Axis], symmetry: Symmetry, guesses: Mapping[str
     """Weights along some axes of a site; of a group of which nothing is guessed all factors weigh alike."""
     found = []
     for axis in axes:
-        name = axis.group
+        name = str(axis.group)
         parts = guesses.get(name) or no_idea(symmetry.sizes[name], symmetry.groups[name].signed)
         even = sum(parts[1:], parts[0])
         found.append(Weights(even, parts[0] - parts[-1] if axis.signed else even))

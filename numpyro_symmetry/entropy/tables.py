@@ -188,7 +188,7 @@ def unit_tables(
     mean, precision, average, spread = (jnp.concatenate(part) for part in zip(*parts, strict=True))
     features = _Features(mean, precision, average, spread, constant)
     tables: Any = _log_densities(features, tuple(flips) if signed else None)
-    return tuple(sum((part[sign] for part in own), table) for sign, table in enumerate(tables))
+    return tuple(reduce(operator.add, (part[sign] for part in own), table) for sign, table in enumerate(tables))
 
 
 def most_features(symmetry: Symmetry, shapes: Mapping[str, tuple[int, ...]], group: str) -> int:
