@@ -437,3 +437,12 @@ def test_two_layers_of_one_width_have_a_group_each(widths, factor, bias, expecte
     assert text_of_group(found) == expected
     # units of the first on the sites of the first
     assert found.axes["w2"] == (found.axes["w1"][1], *found.axes["w3"])
+
+
+def test_data_in_another_order_are_still_data():
+    def model(x):
+        weights = numpyro.sample("w", dist.Normal(0.0, 1.0).expand([4]).to_event(1))
+        numpyro.factor("seen", (weights * x[jnp.array([2, 0, 1, 3])]).sum())
+
+    found = find_symmetry(model, (np.array([0.3, 1.2, 0.7, 2.0]),))
+    assert [finding.reason for finding in found.findings] == ["meets data"]

@@ -1,5 +1,7 @@
 """Versions of other packages with which numbers are wrong, and sums that one of them got wrong."""
 
+import linecache
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -48,3 +50,13 @@ def test_densities_of_many_wide_units_are_those_of_one_draw_at_a_time():
 
     together, apart = (jax.jit(f)(values) for f in (jax.vmap(log_prob), lambda x: jax.lax.map(log_prob, x)))
     np.testing.assert_allclose(together, apart, rtol=1e-4)
+
+
+def test_the_warning_is_where_the_package_is_imported():
+    def package():
+        warn_of_wrong_numbers("0.10.2")
+
+    with pytest.warns(SymmetryWarning) as caught:
+        package()
+    (warning,) = caught
+    assert linecache.getline(warning.filename, warning.lineno).strip() == "package()"
