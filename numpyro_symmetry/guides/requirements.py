@@ -6,7 +6,7 @@ All run at set-up, outside `jit`. Knows guides, traces and symmetries; no estima
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import jax
@@ -26,10 +26,10 @@ from numpyro_symmetry.guides.density import (
     own_sites,
     unrecovered_sites,
 )
-from numpyro_symmetry.guides.equivariance import moving_everything
+from numpyro_symmetry.guides.equivariance import as_double, as_jax, moving_everything
 from numpyro_symmetry.guides.kinds import WITHOUT_DENSITY, parts_of
 from numpyro_symmetry.guides.layout import Layout, density_of, draw_of
-from numpyro_symmetry.models import Trace, latent_of, observed_of, trace_model, without_wrappers
+from numpyro_symmetry.models import Trace, latent_of, observed_of, settings_of, trace_model, without_wrappers
 from numpyro_symmetry.models.programs import compiled_quickly
 from numpyro_symmetry.symmetry import Element, Symmetry, SymmetryError, UnsupportedGuideError
 from numpyro_symmetry.symmetry.axes import names_in
@@ -174,6 +174,39 @@ def refuse_plate_around_everything(model_trace: Trace) -> None:
         )
 
 
+def _disagreeing(own: Mapping[str, Array], again: Mapping[str, Array]) -> list[str]:
+    """Sites whose log density is another one if it is read at what was drawn."""
+    return [
+        site
+        for site, expected in own.items()
+        if not abs(float(again[site] - expected)) <= _TOLERANCE * (1.0 + abs(float(expected)))
+    ]
+
+
+def _refuse_disagreeing(own: Mapping[str, Array], again: Mapping[str, Array]) -> None:
+    for site in _disagreeing(own, again):
+        raise UnsupportedGuideError(
+            f"Site {site!r}: the guide's log density re-read at its own draw is {float(again[site]):.6g}, "
+            f"expected {float(own[site]):.6g}. The guide's density is not a function of its latent values."
+        )
+
+
+def _own_and_read_again(
+    guide: Any, trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[dict[str, Array], dict[str, Array]]:
+    """Log densities of a draw in double precision, and read again: in single a precise one may be all rounding."""
+    with jax.enable_x64(True):
+        (args, kwargs), settings = as_double((as_jax((args, kwargs)), settings_of(trace)))
+
+        def at(key: Array) -> tuple[dict[str, Array], dict[str, Array]]:
+            drawn = trace_model(guide, args, kwargs, key, settings)
+            own = {name: jnp.sum(log_prob_of(site)) for name, site in drawn.items() if site["type"] == "sample"}
+            return own, log_density_by_site(guide, drawn, latent_values(drawn), args, kwargs)
+
+        key = jax.random.key(0)
+        return jax.tree.map(float, compiled_quickly(at, key)(key))
+
+
 def verify_densities(guide: Any, trace: Trace, layout: Layout, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Layout:
     """Check numerically that the guide's density can be read at moved values, and that the fast path agrees with it."""
     if unrecovered := unrecovered_sites(guide, trace):
@@ -195,12 +228,8 @@ def verify_densities(guide: Any, trace: Trace, layout: Layout, args: tuple[Any, 
     )()
     density_at = compiled_quickly(lambda values: log_density_by_site(guide, trace, values, args, kwargs), values)
     before = density_at(values)
-    for site, expected in own.items():
-        if not abs(float(before[site] - expected)) <= _TOLERANCE * (1.0 + abs(float(expected))):
-            raise UnsupportedGuideError(
-                f"Site {site!r}: the guide's log density re-read at its own draw is {float(before[site]):.6g}, "
-                f"expected {float(expected):.6g}. The guide's density is not a function of its latent values."
-            )
+    if _disagreeing(own, before):
+        _refuse_disagreeing(*_own_and_read_again(guide, trace, args, kwargs))
     element = moving_everything(layout.of_coordinates)
     after = density_at(compiled_quickly(layout.apply, element, values)(element, values))
     for site, value in after.items():

@@ -375,6 +375,21 @@ def test_pseudo_observations_start_out_as_precise_as_the_data_are_together():
 # ---- symmetrized ---------------------------------------------------------------------------------------------------
 
 
+def small(x, y=None):
+    """A network of targets so small that pseudo-observations are precise, and five units that see one input."""
+    w1 = numpyro.sample("w1", dist.Normal(0.0, 1.0).expand([1, 5]).to_event(2))
+    w2 = numpyro.sample("w2", dist.Normal(0.0, 1.0).expand([5]).to_event(1))
+    numpyro.sample("y", dist.Normal(jax.nn.relu(x @ w1) @ w2, 1e-3).to_event(1), obs=y)
+
+
+def test_what_rounds_in_single_precision_is_still_a_density():
+    """The conditional's log density is off by its rounding, which made a guide of nothing amiss be refused."""
+    x = np.linspace(-10.0, 10.0, 20, dtype=np.float32)[:, None]
+    y = 1e-3 * np.sin(0.2 * x[:, 0])
+    guide = AutoSymmetrized(AutoConditional(AutoNormal(small), inducing=8), Symmetry({"w1": (None, "h"), "w2": ("h",)}))
+    assert np.isfinite(negative_elbo(small, guide, x, y))
+
+
 def masked(x, y=None, seen=None):
     """A network of which some observations are missing, and that needs to be told which."""
     w1 = numpyro.sample("w1", dist.Normal(0.0, 1.0).expand([x.shape[-1], 3]).to_event(2))
