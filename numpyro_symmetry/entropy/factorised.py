@@ -15,21 +15,26 @@ and which coordinates they are, is the caller's business.
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.scipy.special import logsumexp
 
 from numpyro_symmetry.chunks import at_once, mapped
 from numpyro_symmetry.entropy.guesses import Guess, guess_of, no_idea
 from numpyro_symmetry.entropy.sequential import log_proposal_of_identity, sample_proposal
 from numpyro_symmetry.entropy.tables import Factors
-from numpyro_symmetry.symmetry import Element, Hard, Symmetry
+from numpyro_symmetry.symmetry import Element, Hard, Symmetry, permutation_of
 from numpyro_symmetry.symmetry.axes import names_in
 from numpyro_symmetry.symmetry.components import connected
 
-# units of a layer: of more a guess takes a third of a step or all of it, and units of trained guides are told apart by
-# what is their own, so that one sketch of all others loses one or two in a hundred nats. Signs it could not know
+# units: tables of guesses are as large as the cube of it, and of more a guess would take half of a step or all of it
 _MOST_GUESSED = 32
+# nats: what a mixture of both orders may cost where signs tell nothing
+_LEAST_COST = 1e-3
 
 
 def connected_components(symmetry: Symmetry) -> list[Symmetry]:
@@ -59,11 +64,51 @@ def log_chain_of_identity(
     *,
     max_features: int | None = None,
 ) -> Array:
-    """Log probability that the chain of sequential proposals gives to the identity, nats.
+    r"""Log probability that the chain of sequential proposals gives to the identity, nats.
 
-    The signs of a signed group are settled together with its permutation: summed out where units are placed, and then
-    drawn unit by unit given its label.
+    The signs of signed groups may be settled last, unit by unit given its label, or first,
+
+    .. math:: \tau_1(s, \pi\mid\theta)
+              = \prod_j \frac{\sum_i q_i(s_j u_j)}{\sum_i q_i(u_j) + q_i(-u_j)}\;\tau(\pi\mid s\theta),
+
+    and then permutations as if there were no signs. A chain is the mixture of both: where signs are settled last,
+    sketches do not know them. On one table, without sketches, nothing is lost by settling them last.
+
+    Signs first, :math:`\log|G| + \operatorname{E}\log\tau_1` exceeds the bound without signs by
+    :math:`S = \sum_j I(s_j; u_j)`, because each factor is the posterior of a sign given its unit alone. A mixture in
+    which it has the weight :math:`e^{-b}` costs it no more than b, so that with :math:`b\le S + 10^{-3}` the bound is
+    nowhere lower than without signs, but for a thousandth of a nat. S is judged by the factors' means, which do not
+    depend on the draw, so that the mixture stays blind; b is half of that, and so small enough wherever the judgement
+    is at most twice too high. Where signs are told well hardly any weight is left to what settles them first.
     """
+    options = {"max_features": max_features}
+    signs_last = _log_chain(symmetry, factors, coordinates, **options)
+    if not _mixes(symmetry):
+        return signs_last
+    log_last, log_first = _log_mixture(symmetry, factors, **options)
+    signs_first = _log_kept(_log_signs(symmetry, factors, coordinates, **options))
+    signs_first += _log_chain(symmetry.without_signs(), factors, coordinates, **options)
+    return jnp.logaddexp(log_last + signs_last, log_first + signs_first)
+
+
+def _mixes(symmetry: Symmetry) -> bool:
+    return not has_exact_table(symmetry) and any(group.signed for group in symmetry.groups.values())
+
+
+def _log_mixture(symmetry: Symmetry, factors: Factors, *, max_features: int | None = None) -> tuple[Array, Array]:
+    """Log weights of the chain whose signs are settled last, and of the one that settles them first."""
+    log_signs = _log_signs(symmetry, factors, factors.loc, max_features=max_features)
+    num_signs = sum(part.shape[1] for part in log_signs.values())
+    # a sign is easier to tell at the mean than of a draw
+    gained = 0.5 * jax.lax.stop_gradient(num_signs * math.log(2.0) + _log_kept(log_signs))
+    cost = jnp.maximum(gained, _LEAST_COST)
+    return jnp.log(-jnp.expm1(-cost)), -cost
+
+
+def _log_chain(
+    symmetry: Symmetry, factors: Factors, coordinates: dict[str, Array], *, max_features: int | None
+) -> Array:
+    """Log probability of the identity, each group's signs settled together with its permutation."""
     log_probability, placed = jnp.zeros(()), []
     guesses = _guesses(symmetry, factors, coordinates, max_features=max_features)
     for group in symmetry.groups:
@@ -85,13 +130,43 @@ def _guesses(
     names = list(symmetry.groups)
     together = [[axis.group for axis in symmetry.opened(site)] for site in symmetry.axes]
     for turn, name in reversed(list(enumerate(names))):
-        if itself := any(groups.count(name) > 1 for groups in together):
+        if symmetry.sizes[name] > _MOST_GUESSED:
+            continue
+        if stands_twice := any(groups.count(name) > 1 for groups in together):
             guesses[name] = no_idea(symmetry.sizes[name], symmetry.groups[name].signed)
-        worth = symmetry.groups[name].signed or symmetry.sizes[name] <= _MOST_GUESSED
-        if itself or (worth and any(name in groups and set(groups) & set(names[:turn]) for groups in together)):
+        if stands_twice or any(name in groups and set(groups) & set(names[:turn]) for groups in together):
             options = {"guesses": guesses, "max_features": max_features}
             guesses[name] = guess_of(factors.tables(symmetry, coordinates, name, **options))
     return guesses
+
+
+def _log_signs(
+    symmetry: Symmetry, factors: Factors, coordinates: dict[str, Array], *, max_features: int | None = None
+) -> dict[str, Array]:
+    """Log probability of each unit's sign, kept or flipped, ``(2, n)``, where nothing is known of any label."""
+    found = {}
+    for name, group in symmetry.groups.items():
+        if not group.signed:
+            continue
+        # a sketch would not be the density of a unit, and a sign that is guessed by one could be worse than unknown
+        alone = {
+            site: symmetry.axes[site]
+            for site in symmetry.axes
+            if [axis.group for axis in symmetry.opened(site) if axis.group is not None] == [name]
+        }
+        if not alone:
+            found[name] = jnp.full((2, group.size), -math.log(2.0))
+            continue
+        of_units = replace(symmetry, axes=alone, kinds={name: group.kind}, sizes={name: group.size})
+        tables = factors.tables(of_units, coordinates, name, max_features=max_features)
+        log_densities = jnp.stack([logsumexp(table, axis=0) for table in tables])
+        found[name] = log_densities - jnp.logaddexp(*log_densities)
+    return found
+
+
+def _log_kept(log_signs: dict[str, Array]) -> Array:
+    """Log probability that no sign is flipped."""
+    return sum((part[0].sum() for part in log_signs.values()), jnp.zeros(()))
 
 
 def sample_chain(
@@ -99,13 +174,42 @@ def sample_chain(
 ) -> tuple[Element, Array]:
     """Draw elements from the chain; returns them with batch ``(K,)`` and their log probabilities ``(K,)``."""
     keys, together = jax.random.split(rng_key, num_samples), at_once(size_of_tables(symmetry))
-    return mapped(lambda key: _sample_chain(key, symmetry, factors, coordinates), keys, together)
+    if not _mixes(symmetry):
+        return mapped(lambda key: _sample_chain(key, symmetry, factors, coordinates), keys, together)
+    log_last, _ = _log_mixture(symmetry, factors)
+
+    def one(key: Array) -> tuple[Element, Array]:
+        key_last, key_first, key_order = jax.random.split(key, 3)
+        last, _ = _sample_chain(key_last, symmetry, factors, coordinates)
+        first = _sample_signs_first(key_first, symmetry, factors, coordinates)
+        is_last = jax.random.bernoulli(key_order, jnp.exp(log_last))
+        element = jax.tree.map(lambda a, b: jnp.where(is_last, a, b), last, first)
+        # blind to labels, so that an element is as probable as the identity is where the element has moved the draw to
+        return element, log_chain_of_identity(symmetry, factors, symmetry.apply(element, coordinates))
+
+    return mapped(one, keys, together)
+
+
+def _sample_signs_first(rng_key: Array, symmetry: Symmetry, factors: Factors, coordinates: dict[str, Array]) -> Element:
+    key_signs, key_chain = jax.random.split(rng_key)
+    log_signs = _log_signs(symmetry, factors, coordinates)
+    signs, identity = {}, symmetry.identity()
+    for (name, part), key in zip(log_signs.items(), jax.random.split(key_signs, len(log_signs)), strict=True):
+        signs[name] = 1 - 2 * jax.random.categorical(key, part, axis=0)
+    turned = symmetry.apply(
+        {name: Hard(permutation_of(part), signs.get(name)).part() for name, part in identity.items()},
+        coordinates,
+    )
+    permutations, _ = _sample_chain(key_chain, symmetry.without_signs(), factors, turned)
+    return {
+        name: Hard(part, signs[name][part] if name in signs else None).part() for name, part in permutations.items()
+    }
 
 
 def _sample_chain(
     rng_key: Array, symmetry: Symmetry, factors: Factors, coordinates: dict[str, Array]
 ) -> tuple[Element, Array]:
-    """One element of the chain, and its log probability."""
+    """One element of the chain in which each group's signs are settled together with its permutation."""
     element, log_probability, placed = symmetry.identity(), jnp.zeros(()), []
     guesses = _guesses(symmetry, factors, coordinates)
     for group, key_group in zip(symmetry.groups, jax.random.split(rng_key, len(symmetry.groups)), strict=True):

@@ -25,8 +25,15 @@ _HARMLESS_SHARE = 1e-3
 
 
 def widest_site(components: Sequence[Symmetry], shapes: Mapping[str, tuple[int, ...]]) -> int:
-    """The most features that any site has of the units of a group."""
-    return max((most_features(part, shapes, name) for part in components for name in part.groups), default=0)
+    """The most features that any site has of the units of a group, at its turn in the chain."""
+    return max(
+        (
+            most_features(component, shapes, name, list(component.groups)[:turn])
+            for component in components
+            for turn, name in enumerate(component.groups)
+        ),
+        default=0,
+    )
 
 
 def enough_features(components: Sequence[Symmetry], factors: Factors, draws: Mapping[str, Array]) -> int | None:

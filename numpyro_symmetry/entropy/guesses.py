@@ -3,7 +3,7 @@ r"""What is guessed of the labels of groups not yet placed, and Gaussians of the
 A guess is a doubly stochastic table, :math:`P_{ij}` the weight of factor i in what unit j may be; of a signed group two
 tables, for units as they are and flipped. It is made from the draw alone and relabelled with it, so that what reads it
 stays blind. Where it is certain, moments by it are those of the unit's own factor; where it is flat, those of one
-Gaussian for all units.
+Gaussian for all units. Everything is subtracted before it is squared: what rounds would round by the labels.
 """
 
 from __future__ import annotations
@@ -28,18 +28,23 @@ _MOST_OWN = 0.99
 
 
 class Weights(NamedTuple):
-    """Weights of factors along an axis, ``(factors, units)``.
+    """Weights of factors along an axis, ``(factors, units)``; together they add up to one for every unit.
 
     Attributes
     ----------
-    even
-        Of what no sign flips: columns sum to one.
-    odd
-        Of what a sign flips.
+    kept
+        Of what has the sign of the factor.
+    flipped
+        Of what has the other.
     """
 
-    even: Array
-    odd: Array
+    kept: Array
+    flipped: Array
+
+    @property
+    def even(self) -> Array:
+        """Of what no sign flips."""
+        return self.kept + self.flipped
 
 
 def no_idea(num_units: int, signed: bool) -> Guess:
@@ -64,75 +69,62 @@ def weights_along(axes: Sequence[Axis], symmetry: Symmetry, guesses: Mapping[str
     found = []
     for axis in axes:
         name = str(axis.group)
-        parts = guesses.get(name) or no_idea(symmetry.sizes[name], symmetry.groups[name].signed)
-        even = sum(parts[1:], parts[0])
-        found.append(Weights(even, parts[0] - parts[-1] if axis.signed else even))
+        kept, *flipped = guesses.get(name) or no_idea(symmetry.sizes[name], symmetry.groups[name].signed)
+        if flipped and axis.signed:
+            found.append(Weights(kept, flipped[0]))
+        else:
+            found.append(Weights(sum(flipped, kept), jnp.zeros_like(kept)))
     return found
 
 
-def seen_by(factors: Sequence[Array], weights: Sequence[Weights], units: Array) -> tuple[list[Weights], Array]:
-    """Put in place of units ``(..., n1 * n2 ...)`` along each axis what some factors take for theirs: fewer numbers.
-
-    Which factors may depend on anything but the draw. Units are mixed and not chosen, because a choice between units
-    that are guessed equally well would go by their labels.
-    """
-    kept, mixers = [], []
-    for rows, along in zip(factors, weights, strict=True):
-        share = 1.0 / along.even[rows].sum(1)
-        even, odd = ((part[rows] * share[:, None]).T for part in along)
-        kept.append(Weights(product(along.even, even), product(along.odd, odd)))
-        mixers.append(odd)
-    return kept, _mixed(units, mixers)
-
-
-def moments(loc: Array, scale: Array, weights: Sequence[Weights], *, but_own: bool = False) -> tuple[Array, Array]:
-    """Mean and variance ``(..., units)`` of factors ``(..., factors)`` mixed by weights along the last axes.
-
-    Where both axes of ``(..., n, n)`` are of one group a unit cannot be the factor that the row is about: that is left
-    out of its row if ``but_own``.
-    """
-    even, odd = ([along[which] for along in weights] for which in range(2))
-
-    def mixed(values: Array, parts: list[Array]) -> Array:
-        rows = _mixed(values, parts)
-        if not but_own:
-            return rows
-        excess = jnp.maximum(even[0] - _MOST_OWN, 0.0) / jnp.maximum(even[0], _MOST_OWN)
-        own = parts[0] * (1.0 - excess) * jnp.diagonal(values, axis1=-2, axis2=-1)[..., None]
-        return (rows - own) / (1.0 - jnp.minimum(even[0], _MOST_OWN))
-
-    # about a common centre less cancels, but where a sign flip needs the true origin
-    about_zero = any(along.odd is not along.even for along in weights)
-    centre = jnp.zeros_like(loc[..., :1]) if about_zero else loc.mean(-1, keepdims=True)
-    deviation = mixed(loc - centre, odd)
-    between = mixed((loc - centre) ** 2, even) - deviation**2
-    return centre + deviation, mixed(scale**2, even) + jnp.maximum(between, 0.0)
-
-
-def _mixed(values: Array, parts: Sequence[Array]) -> Array:
-    """Values ``(..., n1 * n2 ...)`` times a matrix along each of the last axes."""
-    leading = values.shape[:-1]
-    rows = values.reshape(*leading, *map(len, parts))
-    for part in parts:
+def moments(loc: Array, scale: Array, weights: Sequence[Weights]) -> tuple[Array, Array]:
+    """Mean and variance ``(..., units)`` of factors ``(..., factors)`` mixed by weights along the last axes."""
+    leading = loc.shape[:-1]
+    mean, variance = (x.reshape(*leading, *(len(along.kept) for along in weights)) for x in (loc, scale**2))
+    for along in weights:
         # the next axis, whose units come last: after all of them their order is what it was
-        rows = jnp.moveaxis(rows, len(leading), -1)
-        rows = product(rows.reshape(-1, len(part)), part).reshape(*rows.shape[:-1], -1)
-    return rows.reshape(*leading, -1)
+        mean, variance = (jnp.moveaxis(x, len(leading), -1) for x in (mean, variance))
+        mean, variance = _mixed(mean, variance, along)
+    return mean.reshape(*leading, -1), variance.reshape(*leading, -1)
 
 
-def own_entries(
-    loc: Array, scale: Array, units: Array, mean: Array, variance: Array, signs: tuple[int, int]
-) -> tuple[Array, ...]:
-    """What entries of units with themselves say, of ``(features, n, n)``, less what ``mean, variance`` made of them.
+def _mixed(mean: Array, variance: Array, along: Weights) -> tuple[Array, Array]:
+    """Along the last axis, by the law of total variance."""
+    # what tells factors apart may be small beside what they have in common
+    common = mean.mean(-1, keepdims=True)
+    total = product(mean - common, along.kept - along.flipped) + common * (along.kept - along.flipped).sum(0)
+    kept, flipped = ((mean[..., None] - sign * total[..., None, :]) ** 2 for sign in (1.0, -1.0))
+    between = (along.kept * kept + along.flipped * flipped).sum(-2)
+    return total, product(variance, along.even) + between
 
-    Entry (j, j) has the factor (i, i) if unit j is i. Two readings of such a site, along either axis, say half of it
-    each. ``signs`` are those of both axes, -1 where a flip of the unit flips what lies along.
+
+def table_of_itself(
+    loc: Array, scale: Array, units: Array, along: Weights, signs: tuple[int, int]
+) -> tuple[Array, Array]:
+    """Log densities ``(n, n)`` of ``(features, n, n)`` with one group on both of the last axes, read along the first.
+
+    If unit j is i, its entry with itself has the factor of i with itself, and no other unit is i. Either reading of
+    such a site, along one axis and along the other, says half of the entries of units with themselves. The second table
+    is of flipped units; ``signs`` are those of both axes, -1 where a flip of the unit flips what lies along.
     """
+    n = len(along.kept)
+    diagonal = jnp.eye(n, dtype=bool)
+    # row i: weights (factors, units) but for most of those of i
+    left = jnp.maximum(along.even - _MOST_OWN, 0.0) / jnp.maximum(along.even, _MOST_OWN)
+    share = jnp.where(diagonal[:, :, None], left, 1.0)
+    share /= (share * along.even).sum(1, keepdims=True)
+    kept, flipped = share * along.kept, share * along.flipped
+    factors, scales = loc[..., None], scale[..., None]
+    mean = ((kept - flipped) * factors).sum(-2)
+    here, there = ((factors - sign * mean[..., None, :]) ** 2 for sign in (1.0, -1.0))
+    variance = (kept * (scales**2 + here) + flipped * (scales**2 + there)).sum(-2)
     own_loc, own_scale, own = (jnp.diagonal(x, axis1=-2, axis2=-1) for x in (loc, scale, units))
 
-    def of(along: int, across: int) -> Array:
-        exact = _log_normal(along * across * own[:, None], own_loc[..., None], own_scale[..., None] ** 2)
-        return (0.5 * exact - _log_normal(along * own[:, None], mean, variance)).sum(0)
+    def of(first: int, second: int) -> Array:
+        # (features, factors, units, their entries)
+        others = _log_normal(first * units[:, None], mean[:, :, None], variance[:, :, None])
+        themselves = _log_normal(first * second * own[:, None], own_loc[..., None], own_scale[..., None] ** 2)
+        return (jnp.where(diagonal, 0.0, others).sum(-1) + 0.5 * themselves).sum(0)
 
     return of(1, 1), of(*signs)
 

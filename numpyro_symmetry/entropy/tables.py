@@ -21,9 +21,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from numpyro_symmetry.entropy.guesses import NO_GUESSES, Guess, moments, own_entries, seen_by, weights_along
+from numpyro_symmetry.entropy.guesses import NO_GUESSES, Guess, moments, table_of_itself, weights_along
 from numpyro_symmetry.entropy.sequential import FLOOR
-from numpyro_symmetry.entropy.telling import take_rows, telling_along, telling_features
+from numpyro_symmetry.entropy.telling import take_rows, telling_features
 from numpyro_symmetry.linalg import once, product, row_means, row_sums
 from numpyro_symmetry.symmetry import Symmetry
 
@@ -165,16 +165,14 @@ def unit_tables(
             best = telling_features(loc, scale, max_features)
             loc, scale, units = (take_rows(x, best) for x in (loc, scale, units))
         others = [axes[p] for p in unsettled]
-        if any(axis.group in guesses for axis in others):
-            weights = weights_along(others, symmetry, guesses)
-            if max_features is not None:
-                sizes, most = [len(along.even) for along in weights], (max_features / len(loc)) ** (1 / len(weights))
-                weights, units = seen_by(telling_along(loc, scale, sizes, max(1, int(most))), weights, units)
-            itself = max_features is None and [axis.group for axis in others] == [group]
-            (mean, variance), repeats = moments(loc, scale, weights, but_own=itself), 1
-            if itself:
-                signs = [-1 if axis.signed else 1 for axis in (axes[position], *others)]
-                own.append(own_entries(loc, scale, units, mean, variance, (signs[0], signs[1])))
+        is_guessed = any(axis.group in guesses for axis in others)
+        weights = weights_along(others, symmetry, guesses) if is_guessed else []
+        if is_guessed and [axis.group for axis in others] == [group]:
+            signs = [-1 if axis.signed else 1 for axis in (axes[position], *others)]
+            own.append(table_of_itself(loc, scale, units, weights[0], (signs[0], signs[1])))
+            continue
+        if is_guessed:
+            (mean, variance), repeats = moments(loc, scale, weights), 1
             mean, variance, average = (x.swapaxes(1, 2).reshape(-1, n) for x in (mean, variance, units))
         else:
             mean, variance = _sketch(loc, scale, any(axis.signed for axis in others))
@@ -183,20 +181,25 @@ def unit_tables(
         spread = jnp.mean((units - average[..., None]) ** 2, -1) if repeats > 1 else jnp.zeros_like(average)
         parts.append((mean, repeats / variance, average, spread))
         flips += [axes[position].signed] * len(mean)
-    if not parts:
-        return (jnp.zeros((n, n)),) * (1 + signed)
-    mean, precision, average, spread = (jnp.concatenate(part) for part in zip(*parts, strict=True))
-    features = _Features(mean, precision, average, spread, constant)
-    tables: Any = _log_densities(features, tuple(flips) if signed else None)
+    tables: Any = (jnp.zeros((n, n)),) * (1 + signed)
+    if parts:
+        tables = _log_densities(_all_features(parts, constant), tuple(flips) if signed else None)
     return tuple(reduce(operator.add, (part[sign] for part in own), table) for sign, table in enumerate(tables))
 
 
-def most_features(symmetry: Symmetry, shapes: Mapping[str, tuple[int, ...]], group: str) -> int:
+def _all_features(parts: list[tuple[Array, ...]], constant: Array) -> _Features:
+    mean, precision, units, spread = (jnp.concatenate(part) for part in zip(*parts, strict=True))
+    return _Features(mean, precision, units, spread, constant)
+
+
+def most_features(
+    symmetry: Symmetry, shapes: Mapping[str, tuple[int, ...]], group: str, placed: Collection[str] = ()
+) -> int:
     """Features that the widest site has of a group's units: what ``max_features`` would have to reach to leave all."""
     found = [0]
-    for site, position, _ in _readings(symmetry, group, ()):
+    for site, position, unsettled in _readings(symmetry, group, placed):
         shape = symmetry.opened_shape(site, shapes[site])
-        found.append(math.prod(shape) // shape[position])
+        found.append(math.prod(n for p, n in enumerate(shape) if p != position and p not in unsettled))
     return max(found)
 
 

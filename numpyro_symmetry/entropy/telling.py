@@ -6,7 +6,6 @@ Knows arrays.
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
 from functools import reduce
 
 import jax
@@ -41,20 +40,7 @@ take_rows.defvjp(_take_forward, _take_backward)
 
 
 def telling_features(loc: Array, scale: Array, count: int) -> Array:
-    """Features whose factors differ most, relative to their widths."""
-    return jax.lax.top_k(_differences(loc, scale), count)[1]
-
-
-def telling_along(loc: Array, scale: Array, sizes: Sequence[int], count: int) -> list[Array]:
-    """Along each of the last axes of ``(features, n, n1 * n2 ...)``, the entries whose factors differ most."""
-    rows = (x.swapaxes(1, 2).reshape(-1, x.shape[1], 1) for x in (loc, scale))
-    found = _differences(*rows).reshape(len(loc), *sizes)
-    others = [tuple(p for p in range(found.ndim) if p != k + 1) for k in range(len(sizes))]
-    return [jax.lax.top_k(found.sum(axes), min(count, found.shape[k + 1]))[1] for k, axes in enumerate(others)]
-
-
-def _differences(loc: Array, scale: Array) -> Array:
-    """How much the factors of each feature differ, relative to their widths, judged by a few of the factors."""
+    """Features whose factors differ most, relative to their widths, judged by a few of the factors."""
     # number by number, and so in one pass over what is read: rows are too short to be summed well
     judges = range(0, loc.shape[1], -(-loc.shape[1] // _JUDGES))
     locs, scales = ([jax.lax.stop_gradient(x[:, k].mean(-1)) for k in judges] for x in (loc, scale))
@@ -66,4 +52,4 @@ def _differences(loc: Array, scale: Array) -> Array:
         differences = [value - values[0] for value in values]
         return mean([x**2 for x in differences]) - mean(differences) ** 2
 
-    return (variance(locs) + variance(scales)) / mean(scales) ** 2
+    return jax.lax.top_k((variance(locs) + variance(scales)) / mean(scales) ** 2, count)[1]

@@ -78,9 +78,11 @@ class UnitGaussians(NamedTuple):
         """Pairwise log densities of a group's units, as `unit_tables`.
 
         Units of another group on which this one also acts, as those of the layer above, are left out: they are read
-        once this one's labels are settled.
+        once this one's labels are settled. So are the group's own where labels of another on them are not.
         """
         others, sites = self._independent(), self.sites_of(symmetry, group)
+        if any(axis.group not in (group, *placed) for site in sites for _, axis in _axes(symmetry, site)):
+            sites = []
         options = {"placed": placed, "guesses": guesses, "max_features": max_features}
         found = others.tables(symmetry, coordinates, group, **options)
         if not sites:

@@ -197,7 +197,8 @@ class FromInducing(NamedTuple):
         """How the sites follow, in a line."""
         rows = next(iter(self.inputs.values())).shape[0]
         names = ", ".join(self.inputs)
-        return f"{_follow(self.sites)} the rest by pseudo-observations at {rows} learned inputs {names}"
+        held = f", with the same rows of {', '.join(self.held)}" if self.held else ""
+        return f"{_follow(self.sites)} the rest by pseudo-observations at {rows} learned inputs {names}{held}"
 
 
 Source = FromObservations | FromInducing
@@ -257,13 +258,16 @@ def start_of_inducing(
             return error
         return None
 
-    # of a model that needs one of each for every row, such as a mask: those of the rows that inputs are
-    if (error := fails(held)) is not None and (not rows or fails(held := rows) is not None):
-        raise SymmetryError(
-            f"The model could not be run at inducing inputs without its observations {list(dropped)}: {error}. It must "
-            "take None for them, and sizes of its plates from its inputs (subsample_size=len(x)). What else it holds "
-            "for each row can be named beside the inputs: inducing={'x': x[:100], 'seen': seen[:100]}."
-        ) from error
+    if (error := fails(held)) is not None:
+        # a model that needs something for every row, such as a mask: of the rows that inputs are, and nothing else's
+        of_rows = [*({name: value} for name, value in rows.items()), *([rows] if len(rows) > 1 else [])]
+        held = next((some for some in of_rows if fails(some) is None), None)
+        if held is None:
+            raise SymmetryError(
+                f"The model could not be run at inducing inputs without its observations {list(dropped)}: {error}. It "
+                "must take None for them, and sizes of its plates from its inputs (subsample_size=len(x)). A mask or "
+                "whole numbers for each row can be named beside them: inducing={'x': x[:100], 'seen': seen[:100]}."
+            ) from error
     new_args, new_kwargs = with_inputs(model, args, kwargs, inputs | held, dropped)
     _, _, parts = linear_quantities(model, new_args, new_kwargs, given, sites, names)
     found = parts(values)

@@ -26,7 +26,7 @@ CASES = {
         1.0,
         0.95,
     ),
-    "signed layers": (LAYERS, {"a": "signed", "b": "signed"}, {"w1": (1, 3), "w2": (3, 3), "w3": (3, 1)}, 0.7, 0.9),
+    "signed layers": (LAYERS, {"a": "signed", "b": "signed"}, {"w1": (1, 3), "w2": (3, 3), "w3": (3, 1)}, 0.7, 0.83),
     "states": ({"move": ("state", "state"), "loc": ("state",)}, {}, {"move": (5, 5), "loc": (5,)}, 0.7, 0.95),
     "a site that lends one feature": (
         {"w": ("a", "b"), "v": ("b",)},

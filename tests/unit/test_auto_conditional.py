@@ -411,6 +411,25 @@ def test_what_a_model_needs_for_every_row_is_taken_at_inducing_inputs(inducing, 
     parameters = svi.get_params(state)
     assert [name for name in parameters if "inducing" in name] == ["auto_w2_inducing_x"]
     assert parameters["auto_w2_inducing_x"].shape == (number, 2)
+    held = guide.source.held["seen"]
+    if isinstance(inducing, dict):
+        np.testing.assert_array_equal(held, inducing["seen"])
+    else:
+        rows = [np.flatnonzero((np.float32(X) == row).all(1))[0] for row in np.asarray(guide.source.inputs["x"])]
+        np.testing.assert_array_equal(held, seen[rows])
+    assert "with the same rows of seen" in guide.explain()
+
+
+def test_nothing_is_cut_that_a_model_can_do_with():
+    """Of two arguments that have as many rows as the data the one that the model needs at them."""
+    table = 10.0 * np.arange(len(X))
+
+    def model(x, y=None, seen=None, lookup=table):
+        masked(x + 0.0 * lookup[11], y, seen)
+
+    guide = AutoConditional(AutoNormal(model), inducing=6)
+    negative_elbo(model, guide, X, Y, np.ones(len(X), bool), table)
+    assert list(guide.source.held) == ["seen"]
 
 
 @pytest.mark.parametrize("name", ["exact", "steps", "inducing"])
@@ -593,6 +612,13 @@ def test_refuses(name):
     base = (lambda *args, **kwargs: None) if name in ("discrete", "hidden") else AutoNormal(model)
     with pytest.raises(SymmetryError, match=words), handlers.seed(rng_seed=0):
         AutoConditional(base, model=model, **options)(X, y)
+
+
+def test_refuses_inducing_inputs_of_different_numbers():
+    guide = AutoConditional(AutoNormal(masked), inducing={"x": X[:4], "seen": np.ones(5, bool)})
+    words = r"different numbers of rows, \{'x': 4, 'seen': 5\}"
+    with pytest.raises(SymmetryError, match=words), handlers.seed(rng_seed=0):
+        guide(X, Y, np.ones(len(X), bool))
 
 
 def test_refuses_inducing_inputs_of_a_model_without_inputs():

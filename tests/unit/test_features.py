@@ -98,18 +98,19 @@ def test_a_bound_that_is_no_number_takes_all():
     assert enough_features([symmetry], factors, {"w": draws["w"].at[0, 0, 0].set(jnp.nan)}) is None
 
 
-def test_features_are_those_of_the_widest_site():
+def test_features_are_counted_at_a_groups_turn():
     chain = Symmetry({"w1": (None, "a"), "w2": ("a", "b"), "w3": ("b", None)})
     shapes = {"w1": (3, 90), "w2": (90, 70), "w3": (70, 5)}
     bound = chain.bind({site: np.zeros(shape) for site, shape in shapes.items()})
-    assert widest_site([bound], shapes) == 90
+    assert widest_site([bound], shapes) == 90  # w2, once a is placed: before, it is one sketch
     only_b = bound.restrict(["b"])
     assert widest_site([only_b], {site: shapes[site] for site in only_b.axes}) == 90
     only_a = bound.restrict(["a"])
     assert widest_site([only_a], {site: shapes[site] for site in only_a.axes}) == 70
     assert widest_site([], {}) == 0
+    # where a group stands twice its own other axis is one sketch
     square = Symmetry({"move": ("state", "state")}).bind({"move": np.zeros((90, 90))})
-    assert widest_site([square], {"move": (90, 90)}) == 90
+    assert widest_site([square], {"move": (90, 90)}) == 1
 
 
 @pytest.mark.parametrize(
