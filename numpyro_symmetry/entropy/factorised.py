@@ -16,6 +16,7 @@ and which coordinates they are, is the caller's business.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 
 import jax
@@ -174,13 +175,15 @@ def sample_chain(
 ) -> tuple[Element, Array]:
     """Draw elements from the chain; returns them with batch ``(K,)`` and their log probabilities ``(K,)``."""
     keys, together = jax.random.split(rng_key, num_samples), at_once(size_of_tables(symmetry))
+    # of the draw alone, and so the same for all elements
+    guesses = _guesses(symmetry, factors, coordinates)
     if not _mixes(symmetry):
-        return mapped(lambda key: _sample_chain(key, symmetry, factors, coordinates), keys, together)
+        return mapped(lambda key: _sample_chain(key, symmetry, factors, coordinates, guesses), keys, together)
     log_last, _ = _log_mixture(symmetry, factors)
 
     def one(key: Array) -> tuple[Element, Array]:
         key_last, key_first, key_order = jax.random.split(key, 3)
-        last, _ = _sample_chain(key_last, symmetry, factors, coordinates)
+        last, _ = _sample_chain(key_last, symmetry, factors, coordinates, guesses)
         first = _sample_signs_first(key_first, symmetry, factors, coordinates)
         is_last = jax.random.bernoulli(key_order, jnp.exp(log_last))
         element = jax.tree.map(lambda a, b: jnp.where(is_last, a, b), last, first)
@@ -200,18 +203,22 @@ def _sample_signs_first(rng_key: Array, symmetry: Symmetry, factors: Factors, co
         {name: Hard(permutation_of(part), signs.get(name)).part() for name, part in identity.items()},
         coordinates,
     )
-    permutations, _ = _sample_chain(key_chain, symmetry.without_signs(), factors, turned)
+    unsigned = symmetry.without_signs()
+    permutations, _ = _sample_chain(key_chain, unsigned, factors, turned, _guesses(unsigned, factors, turned))
     return {
         name: Hard(part, signs[name][part] if name in signs else None).part() for name, part in permutations.items()
     }
 
 
 def _sample_chain(
-    rng_key: Array, symmetry: Symmetry, factors: Factors, coordinates: dict[str, Array]
+    rng_key: Array,
+    symmetry: Symmetry,
+    factors: Factors,
+    coordinates: dict[str, Array],
+    guesses: Mapping[str, Guess],
 ) -> tuple[Element, Array]:
     """One element of the chain in which each group's signs are settled together with its permutation."""
     element, log_probability, placed = symmetry.identity(), jnp.zeros(()), []
-    guesses = _guesses(symmetry, factors, coordinates)
     for group, key_group in zip(symmetry.groups, jax.random.split(rng_key, len(symmetry.groups)), strict=True):
         key_permutation, key_sign = jax.random.split(key_group)
         moved = symmetry.apply(element, coordinates)

@@ -69,7 +69,8 @@ class AutoConditional(AutoGuide):
     inducing
         Inducing inputs to start from, as rows: an array stands for the model's first argument, a dict names arguments,
         a whole number takes so many rows of the data; ``None`` to condition on the data. Arguments that hold observed
-        values are left out, and those that hold no real numbers, such as masks, are kept as they are given.
+        values are left out. Inputs are learned; what a dict names that holds no real numbers, such as a mask, is kept,
+        and so are, with a whole number, the same rows of another argument without which the model does not run.
     model
         The model; needed only if ``base_guide`` carries none.
     progress_bar

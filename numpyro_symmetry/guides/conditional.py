@@ -197,7 +197,7 @@ class FromInducing(NamedTuple):
         """How the sites follow, in a line."""
         rows = next(iter(self.inputs.values())).shape[0]
         names = ", ".join(self.inputs)
-        held = f", with the same rows of {', '.join(self.held)}" if self.held else ""
+        held = f", where {', '.join(self.held)} keeps what it holds" if self.held else ""
         return f"{_follow(self.sites)} the rest by pseudo-observations at {rows} learned inputs {names}{held}"
 
 

@@ -346,3 +346,20 @@ def test_nothing_is_warned_of_where_all_is_well():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         shared().elbo_bounds(KEY, GOOD, Y, num_particles=32, progress_bar=False)
+
+
+def test_a_density_that_is_not_one_of_the_latents_is_refused():
+    """Of a mean that is another one in every run: in double precision, too, where the second look is taken."""
+    rng = np.random.default_rng(0)
+
+    def model(x):
+        units = numpyro.sample("units", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+        numpyro.factor("seen", (units * x).sum())
+
+    def guide(x):
+        numpyro.sample("units", dist.Normal(jnp.asarray(rng.normal(size=3)), 1.0).to_event(1))
+
+    symmetrized = AutoSymmetrized(guide, Symmetry({"units": ("unit",)}), model=model)
+    words = r"'units': the guide's log density re-read at its own draw .* not a function of its latent values"
+    with pytest.raises(UnsupportedGuideError, match=words), handlers.seed(rng_seed=0):
+        symmetrized(1.0)

@@ -26,6 +26,14 @@ CASES = {
         1.0,
         0.95,
     ),
+    # nothing tells the first layer's units apart but the second's, nor those but the third's: guesses begin there
+    "told from the end": (
+        {"w1": ("a", "b"), "w2": ("b", "c"), "w3": ("c", None)},
+        {},
+        {"w1": (3, 3), "w2": (3, 3), "w3": (3, 2)},
+        0.3,
+        0.995,
+    ),
     "signed layers": (LAYERS, {"a": "signed", "b": "signed"}, {"w1": (1, 3), "w2": (3, 3), "w3": (3, 1)}, 0.7, 0.83),
     "states": ({"move": ("state", "state"), "loc": ("state",)}, {}, {"move": (5, 5), "loc": (5,)}, 0.7, 0.95),
     "a site that lends one feature": (

@@ -9,7 +9,7 @@ import pytest
 
 from numpyro_symmetry import Symmetry
 from numpyro_symmetry.entropy import Factorised, GaussianFactors, information
-from numpyro_symmetry.entropy.factorised import log_chain_of_identity, sample_chain
+from numpyro_symmetry.entropy.factorised import _log_mixture, log_chain_of_identity, sample_chain
 
 SITES = {"w1": (None, "a"), "w2": ("a", "b"), "w3": ("b",)}
 
@@ -79,3 +79,10 @@ def test_signs_never_cost_the_bound_of_a_group_that_stands_twice(scale):
         bounds.append(symmetry.log_order() + np.asarray(log_identity(draws), float))
     gained = bounds[0] - bounds[1]
     assert gained.mean() >= -1e-3 - 4 * gained.std() / math.sqrt(len(gained))
+
+
+def test_signs_that_are_told_leave_the_first_chain_its_weight():
+    symmetry, factors, _ = network(5, 0.1, 2.0, 1)
+    log_last, log_first = _log_mixture(symmetry, factors)
+    assert log_last > -0.1
+    np.testing.assert_allclose(np.exp(log_last) + np.exp(log_first), 1.0, rtol=1e-6)

@@ -9,7 +9,7 @@ import pytest
 
 from numpyro_symmetry import Symmetry, Unsigned
 from numpyro_symmetry.entropy import GaussianFactors
-from numpyro_symmetry.entropy.factorised import log_chain_of_identity
+from numpyro_symmetry.entropy.factorised import log_chain_of_identity, sample_chain
 from numpyro_symmetry.entropy.guesses import guess_of, moments, weights_along
 from numpyro_symmetry.entropy.tables import unit_tables
 from numpyro_symmetry.entropy.units import UnitGaussians
@@ -122,6 +122,35 @@ def sum_over_elements(symmetry, factors, draw, max_features=None):
 
     found = jax.lax.map(log_probability, symmetry.elements(max_order=400))
     return np.exp(np.asarray(found, float)).sum()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_elements_are_drawn_with_the_probabilities_that_they_have(case):
+    """As the chain gives to the identity where an element has moved the draw to: what both bounds weigh by."""
+    sites, kinds, sizes = CASES[case]
+    rng = np.random.default_rng(7)
+    shapes = {site: tuple(2 if name is None else sizes[name] for name in names) for site, names in sites.items()}
+    loc = {site: jnp.asarray(rng.normal(size=shape), jnp.float32) for site, shape in shapes.items()}
+    factors = GaussianFactors(loc, {site: jnp.ones(shape) for site, shape in shapes.items()})
+    symmetry = Symmetry(sites, kinds).bind(loc)
+    draw = {site: value + jnp.asarray(rng.normal(size=value.shape), jnp.float32) for site, value in loc.items()}
+    elements, logs = jax.jit(lambda key: sample_chain(key, symmetry, factors, draw, 20))(jax.random.key(0))
+
+    def expected(element):
+        return log_chain_of_identity(symmetry, factors, symmetry.apply(element, draw))
+
+    np.testing.assert_allclose(logs, jax.jit(lambda g: jax.lax.map(expected, g))(elements), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize(("size", "is_guessed"), [(32, True), (33, False)])
+def test_of_wide_layers_nothing_is_guessed(size, is_guessed):
+    """Tables of guesses are as large as the cube of it."""
+    shapes = {"w1": (1, 3), "w2": (3, size)}
+    loc = {site: jnp.zeros(shape) for site, shape in shapes.items()}
+    factors = GaussianFactors(loc, {site: jnp.ones(shape) for site, shape in shapes.items()})
+    symmetry = Symmetry({"w1": (None, "a"), "w2": ("a", "b")}).bind(loc)
+    program = jax.make_jaxpr(lambda draw: log_chain_of_identity(symmetry, factors, draw))(loc)
+    assert (f"f32[1,3,{size},{size}]" in str(program)) == is_guessed
 
 
 @pytest.mark.parametrize("scale", [0.8, 1e-2, 1e-4])
