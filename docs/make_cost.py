@@ -85,4 +85,4 @@ def tables() -> str:
 
 
 if __name__ == "__main__":
-    put_tables.main(__doc__.splitlines()[0], tables(), PAGE, BEGIN, END)
+    put_tables.main(__doc__.splitlines()[0], put_tables.Place(tables(), PAGE, BEGIN, END))

@@ -3,6 +3,16 @@
 import argparse
 import re
 from pathlib import Path
+from typing import NamedTuple
+
+
+class Place(NamedTuple):
+    """Tables, and the page that has them between two comments."""
+
+    tables: str
+    page: Path
+    begin: str
+    end: str
 
 
 def with_minus(tables: str) -> str:
@@ -10,12 +20,14 @@ def with_minus(tables: str) -> str:
     return re.sub(r"(?<=[ (])-(?=[.\d])", "−", tables)
 
 
-def main(about: str, tables: str, page: Path, begin: str, end: str) -> None:
-    """Print tables, or write them between two comments of a page."""
+def main(about: str, *places: Place) -> None:
+    """Print tables, or write them into their pages."""
     parser = argparse.ArgumentParser(description=about)
     parser.add_argument("--write", action="store_true")
-    if parser.parse_args().write:
-        before, _, rest = page.read_text().partition(begin)
-        page.write_text(f"{before}{begin}\n{tables}\n\n{end}{rest.partition(end)[2]}")
-    else:
-        print(tables)
+    write = parser.parse_args().write
+    for tables, page, begin, end in places:
+        if write:
+            before, _, rest = page.read_text().partition(begin)
+            page.write_text(f"{before}{begin}\n{tables}\n\n{end}{rest.partition(end)[2]}")
+        else:
+            print(tables)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -109,6 +110,7 @@ class Group(NamedTuple):
             found.permutation[..., orbit] = orbit[self.permutations.random(rng, index)]
         return found if found.sign is None else found._replace(sign=rng.choice([-1, 1], found.sign.shape))
 
+    @partial(jax.jit, static_argnums=(0, 2))
     def sample(self, rng_key: Array, shape: tuple[int, ...]) -> Part:
         """Uniformly random elements, of JAX."""
         key_permutation, key_sign = jax.random.split(rng_key)
@@ -203,7 +205,7 @@ def _check_signs(name: str, sign: Any, shape: tuple[int, ...]) -> None:
         )
     if isinstance(sign, Tracer):
         return
-    signs = as_real_array(sign, f"Element of group {name!r}: sign")
+    signs = np.asarray(as_real_array(sign, f"Element of group {name!r}: sign"))
     wrong = signs[~((signs == 1) | (signs == -1))] if signs.dtype != bool else signs.ravel()
     if wrong.size:
         raise SymmetryError(f"Element of group {name!r}: signs must be 1 or -1; got {wrong[0]}.")

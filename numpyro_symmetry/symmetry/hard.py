@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple, TypeVar
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -145,5 +146,6 @@ def from_element(element: Mapping[str, Part]) -> dict[str, Hard]:
 def to_element(state: Mapping[str, Hard], leading: tuple[int, ...]) -> Element:
     """One batch as elements ``(*leading, *cells, n)``, of JAX."""
     return {
-        name: part.each(lambda x: jnp.asarray(x.reshape(*leading, *x.shape[1:]))).part() for name, part in state.items()
+        name: part.each(lambda x: jax.device_put(x.reshape(*leading, *x.shape[1:]))).part()
+        for name, part in state.items()
     }
