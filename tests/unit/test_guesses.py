@@ -1,6 +1,7 @@
 """What is guessed of labels not yet placed, and moments by it, against loops."""
 
 import itertools
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -112,15 +113,15 @@ CASES = {
 }
 
 
-def sum_over_elements(symmetry, factors, draw, max_features=None):
+@partial(jax.jit, static_argnums=0)
+def log_probabilities(symmetry, factors, draw, elements):
+    """What the chain gives to the identity where elements have moved a draw to."""
+    return jax.lax.map(lambda g: log_chain_of_identity(symmetry, factors, symmetry.apply(g, draw)), elements)
+
+
+def sum_over_elements(symmetry, factors, draw):
     """What the chain gives to all elements of a draw: one, or its bound is not strict."""
-
-    @jax.jit
-    def log_probability(element):
-        moved = symmetry.apply(element, draw)
-        return log_chain_of_identity(symmetry, factors, moved, max_features=max_features)
-
-    found = jax.lax.map(log_probability, symmetry.elements(max_order=400))
+    found = log_probabilities(symmetry, factors, draw, symmetry.elements(max_order=400))
     return np.exp(np.asarray(found, float)).sum()
 
 
@@ -135,11 +136,8 @@ def test_elements_are_drawn_with_the_probabilities_that_they_have(case):
     symmetry = Symmetry(sites, kinds).bind(loc)
     draw = {site: value + jnp.asarray(rng.normal(size=value.shape), jnp.float32) for site, value in loc.items()}
     elements, logs = jax.jit(lambda key: sample_chain(key, symmetry, factors, draw, 20))(jax.random.key(0))
-
-    def expected(element):
-        return log_chain_of_identity(symmetry, factors, symmetry.apply(element, draw))
-
-    np.testing.assert_allclose(logs, jax.jit(lambda g: jax.lax.map(expected, g))(elements), rtol=1e-3, atol=1e-4)
+    expected = log_probabilities(symmetry, factors, draw, elements)
+    np.testing.assert_allclose(logs, expected, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize(("size", "is_guessed"), [(32, True), (33, False)])
