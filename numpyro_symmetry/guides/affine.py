@@ -274,6 +274,13 @@ def why_not_linear(
     return None
 
 
+def dependent_prior(read_at: Reader, places: Sequence[Mapping[str, Any]], sites: Sequence[str]) -> str | None:
+    """One of some sites whose prior moves with others of them, or ``None``."""
+    moved = {**places[0], **{site: places[1][site] for site in sites}}
+    before, after = read_at(places[0]).priors, read_at(moved).priors
+    return next((site for site in sites if not all(map(_close, before[site], after[site]))), None)
+
+
 def dependent_observations(
     read_at: Reader, places: Sequence[Mapping[str, Any]], sites: Sequence[str]
 ) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ import jax
 
 from numpyro_symmetry.guides.affine import (
     dependent_observations,
+    dependent_prior,
     eligible,
     observations,
     parameters,
@@ -88,6 +89,12 @@ def choose(model: Callable, asked: Asked, args: tuple[Any, ...], kwargs: dict[st
             sites, reasons = _affine_sites(latent, why_not)
         else:
             sites, reasons = tuple(asked.sites), {}
+            if (site := dependent_prior(read_at, double, sites)) is not None:
+                raise SymmetryError(
+                    f"The prior of {site!r} depends on others of {list(sites)}, so they have no Gaussian conditional "
+                    "together. Leave those that it depends on to the base guide: "
+                    f"AutoConditional(base_guide, [{site!r}])."
+                )
             if inducing is None and (why := why_not(sites)) is not None:
                 raise SymmetryError(
                     f"Sites {list(sites)} have no Gaussian conditional: {why}. Leave it to the base guide, or "

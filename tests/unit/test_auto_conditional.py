@@ -578,6 +578,12 @@ def unused(x, y=None):
     numpyro.sample("y", dist.Normal(jnp.zeros(len(x)), scale).to_event(1), obs=y)
 
 
+def nested_priors(x, y=None):
+    b = numpyro.sample("b", dist.Normal(0.0, 1.0))
+    c = numpyro.sample("c", dist.Normal(b, 1.0))
+    numpyro.sample("y", dist.Normal(b * x[:, 0] + c, 1.0).to_event(1), obs=y)
+
+
 def sized(x, y):
     """A model that has the number of its rows from its observations."""
     b = numpyro.sample("b", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
@@ -601,6 +607,12 @@ REFUSED = {
     "inducing observations": (network, {"inducing": {"y": Y[:5]}}, r"inducing inputs can lie in \['x'\]"),
     "inducing width": (network, {"inducing": np.zeros((5, 3))}, r"shape \(5, 3\); expected \(number, 2\)"),
     "inducing, sizes of data": (sized, {"inducing": 5}, r"without its observations \['y'\]: .*take None for them"),
+    "prior of another": (
+        nested_priors,
+        {"sites": ["b", "c"]},
+        r"The prior of 'c' .*AutoConditional\(base_guide, \['c'\]",
+    ),
+    "prior of another, inducing": (nested_priors, {"sites": ["b", "c"], "inducing": 5}, "The prior of 'c' depends on"),
     "inducing name": (network, {"inducing": {"z": np.zeros((5, 2))}}, r"names the arguments \['z'\]"),
 }
 
