@@ -18,6 +18,7 @@ from numpyro import handlers
 from numpyro_symmetry.guides.likelihoods import Observation, normal_prior, observation, unwrapped
 from numpyro_symmetry.guides.slopes import as_rows, value_and_slopes
 from numpyro_symmetry.models import Trace, is_unconstrained, latent_of, observed_of
+from numpyro_symmetry.models.reach import dependencies
 
 # values of some sites -> what is affine in them
 Parts = Callable[[dict[str, Array]], dict[str, Array]]
@@ -281,13 +282,14 @@ def dependent_prior(read_at: Reader, places: Sequence[Mapping[str, Any]], sites:
     return next((site for site in sites if not all(map(_close, before[site], after[site]))), None)
 
 
-def dependent_observations(
-    read_at: Reader, places: Sequence[Mapping[str, Any]], sites: Sequence[str]
-) -> tuple[str, ...]:
-    """Observed sites whose predictor moves with some sites, in a model that is linear in these."""
-    moved = {**places[0], **{site: places[1][site] for site in sites}}
-    before, after = read_at(places[0]).predictors, read_at(moved).predictors
-    return tuple(site for site in before if not _close(before[site], after[site]))
+def dependent_observations(read_at: Reader, place: Mapping[str, Any], sites: Sequence[str]) -> tuple[str, ...]:
+    """Observed sites whose predictor depends on some sites, whatever the others are, in a model linear in these."""
+
+    def predictors(values: dict[str, Any]) -> dict[str, Array]:
+        return read_at({**place, **values}).predictors
+
+    found = dependencies(predictors, {site: place[site] for site in sites})
+    return tuple(site for site, reached in found.items() if reached)
 
 
 def shared_outputs(

@@ -247,7 +247,10 @@ class AutoConditional(AutoGuide):
         number = math.prod(sample_shape)
         given = Given.of(self, args, kwargs)
         flat = Predictive(given, params=params, num_samples=max(1, number), parallel=False)(rng_key)
-        return {name: value[:number].reshape(sample_shape + value.shape[1:]) for name, value in flat.items()}
+        assert self.source is not None
+        # a guide of one vector draws that too
+        latent = self._others.union(self._drawn_around, self.source.sites)
+        return {name: x[:number].reshape(sample_shape + x.shape[1:]) for name, x in flat.items() if name in latent}
 
     def median(self, params: dict[str, Any]) -> dict[str, Array]:
         """There is none in closed form: the sites that follow are mixed over the others."""

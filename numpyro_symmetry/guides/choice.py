@@ -101,7 +101,7 @@ def choose(model: Callable, asked: Asked, args: tuple[Any, ...], kwargs: dict[st
                     "condition on pseudo-observations: AutoConditional(base_guide, sites, inducing=100)."
                 )
         if inducing is None:
-            observed = dependent_observations(read_at, double, sites)
+            observed = dependent_observations(read_at, double[0], sites)
             if not observed:
                 raise SymmetryError(f"No observation depends on {list(sites)}: leave them to the base guide.")
             at = partial(predictors_given, model, double_args, double_kwargs, sites=sites, observed=observed)

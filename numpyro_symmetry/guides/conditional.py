@@ -38,7 +38,7 @@ from numpyro_symmetry.guides.least_squares import Factors, gaussian_conditional
 from numpyro_symmetry.guides.likelihoods import NORMAL, Observation
 from numpyro_symmetry.guides.linear_part import linear_outputs
 from numpyro_symmetry.guides.rows import Blocks, Together, WidestLast
-from numpyro_symmetry.guides.unfit import refuse_subsampled
+from numpyro_symmetry.guides.unfit import refuse_picked_rows, refuse_subsampled
 from numpyro_symmetry.models import observed_of
 from numpyro_symmetry.symmetry import SymmetryError
 
@@ -269,6 +269,7 @@ def start_of_inducing(
                 "whole numbers for each row can be named beside them: inducing={'x': x[:100], 'seen': seen[:100]}."
             ) from error
     new_args, new_kwargs = with_inputs(model, args, kwargs, inputs | held, dropped)
+    refuse_picked_rows(model, new_args, new_kwargs, place, names)
     _, _, parts = linear_quantities(model, new_args, new_kwargs, given, sites, names)
     found = parts(values)
     number = next(iter(inputs.values())).shape[0]

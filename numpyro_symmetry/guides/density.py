@@ -12,10 +12,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jax.extend.core import Literal
 
 from numpyro_symmetry.guides.kinds import entered, latents_of
-from numpyro_symmetry.models import Trace, is_latent, settings_of, trace_model
+from numpyro_symmetry.models import Trace, is_latent, reach, settings_of, trace_model
 
 
 def latent_values(trace: Trace) -> dict[str, Array]:
@@ -71,16 +70,7 @@ def dependencies(guide: Any, trace: Trace, args: tuple[Any, ...], kwargs: dict[s
         found = log_density_by_site(guide, trace, values, args, kwargs)
         return {name: found[name] for name in own}
 
-    program = jax.make_jaxpr(log_densities)(values).jaxpr
-    reached = {variable: {name} for variable, name in zip(program.invars, sorted(values), strict=True)}
-    for equation in program.eqns:
-        names = set().union(*(reached.get(v, set()) for v in equation.invars if not isinstance(v, Literal)))
-        reached |= dict.fromkeys(equation.outvars, names)
-    return {
-        name: reached.get(variable, set()) - {name}
-        for name, variable in zip(sorted(own), program.outvars, strict=True)
-        if not isinstance(variable, Literal)
-    }
+    return {name: set(found) - {name} for name, found in reach.dependencies(log_densities, values).items()}
 
 
 def own_sites(guide: Any, trace: Trace) -> dict[str, Array]:

@@ -70,10 +70,20 @@ def _run(jaxpr: Jaxpr, consts: Iterable[Any], inputs: Iterable[_Value], found: d
     def read(atom: Any) -> _Value:
         return _Value(atom.val) if isinstance(atom, Literal) else known[atom]
 
-    for equation in jaxpr.eqns:
+    for equation in _needed(jaxpr):
         arguments = [read(atom) for atom in equation.invars]
         known |= dict(zip(equation.outvars, _step(equation, arguments, found), strict=False))
     return [read(atom) for atom in jaxpr.outvars]
+
+
+def _needed(jaxpr: Jaxpr) -> list[Any]:
+    """The operations that its results need: a model that draws what is not given does more."""
+    wanted, found = {atom for atom in jaxpr.outvars if not isinstance(atom, Literal)}, []
+    for equation in reversed(jaxpr.eqns):
+        if wanted.intersection(equation.outvars):
+            found.append(equation)
+            wanted |= {atom for atom in equation.invars if not isinstance(atom, Literal)}
+    return found[::-1]
 
 
 def _step(equation: Any, arguments: list[_Value], found: dict[int, Array]) -> list[_Value]:

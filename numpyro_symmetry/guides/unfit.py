@@ -11,13 +11,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
-from jax.extend.core import Literal
 from numpyro.infer.autoguide import AutoGuide, AutoGuideList, AutoLaplaceApproximation
 
 from numpyro_symmetry.guides.affine import Trace, eligible, trace_given
 from numpyro_symmetry.guides.likelihoods import observation
 from numpyro_symmetry.models import observed_of
+from numpyro_symmetry.models.reach import dependencies
 from numpyro_symmetry.symmetry import SymmetryError, UnsupportedGuideError
 from numpyro_symmetry.symmetry.arguments import as_count, as_real_array
 
@@ -145,21 +144,36 @@ def refuse_chance(
     """Refuse models that draw what no guide sees, such as sites that are hidden by `block`."""
     plates = {name: site["value"] for name, site in trace.items() if site["type"] == "plate"}
 
-    def distributions(key: Array) -> dict[str, Any]:
-        found = observed_of(trace_given(model, args, kwargs, plates | dict(place), seed=key))
+    def distributions(given: dict[str, Any]) -> dict[str, Any]:
+        found = observed_of(trace_given(model, args, kwargs, plates | dict(place), seed=given["key"]))
         return {name: jax.tree.leaves(site["fn"]) for name, site in found.items()}
 
-    # read off the program, as a rare value may show in no number
-    program, shapes = jax.make_jaxpr(distributions, return_shape=True)(jax.random.PRNGKey(0))
-    reached = set(program.jaxpr.invars)
-    for equation in program.jaxpr.eqns:
-        if any(variable in reached for variable in equation.invars if not isinstance(variable, Literal)):
-            reached |= set(equation.outvars)
-    flags = [not isinstance(variable, Literal) and variable in reached for variable in program.jaxpr.outvars]
-    for name, is_reached in jax.tree.unflatten(jax.tree.structure(shapes), flags).items():
-        if any(is_reached):
+    for name, reached in dependencies(distributions, {"key": jax.random.PRNGKey(0)}).items():
+        if reached:
             raise SymmetryError(
                 f"The distribution of {name!r} is left to chance at given latent sites: the model hides a site of its "
                 "own (handlers.block), or draws random numbers (dropout). Sum a discrete site out in the model first, "
                 "by a mixture; leave random numbers out."
+            )
+
+
+def refuse_picked_rows(
+    model: Callable, args: tuple[Any, ...], kwargs: dict[str, Any], place: Mapping[str, Any], observed: Sequence[str]
+) -> None:
+    """Refuse models that pick rows by the index of a subsampled plate: of inducing inputs, other rows than they are."""
+    trace = trace_given(model, args, kwargs, place)
+    plates = {name: site for name, site in trace.items() if site["type"] == "plate"}
+    indices = {name: site["value"] for name, site in plates.items() if site["args"][0] != site["args"][1]}
+
+    def distributions(indices: dict[str, Any]) -> dict[str, Any]:
+        found = trace_given(model, args, kwargs, {**place, **indices})
+        return {name: jax.tree.leaves(found[name]["fn"]) for name in observed}
+
+    for name, reached in dependencies(distributions, indices).items():
+        if reached:
+            plate = min(reached)
+            raise SymmetryError(
+                f"The distribution of {name!r} reads rows by the index of plate {plate!r}, which are rows of the data "
+                "and not of inducing inputs. Let the model take its batch as arguments, and not pick it: "
+                f"plate({plate!r}, {plates[plate]['args'][0]}, subsample_size=len(x)) without an index."
             )

@@ -13,8 +13,10 @@ import numpyro.distributions as dist
 import optax
 import pytest
 from numpyro import handlers
+from numpyro.contrib.control_flow import scan
 from numpyro.infer import SVI, Predictive, Trace_ELBO, TraceEnum_ELBO, TraceGraph_ELBO, TraceMeanField_ELBO
 from numpyro.infer.autoguide import AutoDelta, AutoMultivariateNormal, AutoNormal
+from numpyro.infer.util import log_density
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
 
@@ -382,6 +384,59 @@ def small(x, y=None):
     numpyro.sample("y", dist.Normal(jax.nn.relu(x @ w1) @ w2, 1e-3).to_event(1), obs=y)
 
 
+def gated(x, y=None):
+    """Of the second half of the rows nothing depends on w but where ``a`` is large, which it need not be in a draw."""
+    a = numpyro.sample("a", dist.Normal(0.0, 1.0))
+    w = numpyro.sample("w", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+    numpyro.sample("first", dist.Normal(x[:6] @ w, 0.3).to_event(1), obs=None if y is None else y[:6])
+    loc = jnp.where(a > 1.0, x[6:] @ w, 0.0)
+    numpyro.sample("second", dist.Normal(loc, 0.3).to_event(1), obs=None if y is None else y[6:])
+
+
+def looped(x, y=None):
+    """An autoregression whose observations lie in a loop, which carries a key besides."""
+    a = numpyro.sample("a", dist.Uniform(-0.9, 0.9))
+    w = numpyro.sample("w", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+
+    def step(before, now):
+        numpyro.sample("y", dist.Normal(a * before + now[0] @ w, 0.3), obs=now[1])
+        return now[1], None
+
+    scan(step, jnp.zeros(()), (x, y))
+
+
+@pytest.mark.parametrize(("model", "a"), [(gated, 2.0), (looped, 0.5)])
+def test_what_depends_on_the_sites_is_read_off_the_program(model, a):
+    """Where they are exact, the log joint less the log density of what follows is the same for all of its draws."""
+    guide = AutoConditional(AutoDelta(model))
+    with handlers.seed(rng_seed=0):
+        guide(X, Y)
+    params = {"a_auto_loc": jnp.asarray(a)}
+
+    def difference(key):
+        trace = handlers.trace(handlers.seed(handlers.substitute(guide, params), key)).get_trace(X, Y)
+        values = {name: trace[name]["value"] for name in ("a", "w")}
+        return log_density(model, (X, Y), {}, values)[0] - trace["w"]["fn"].log_prob(trace["w"]["value"])
+
+    found = [float(difference(jax.random.key(k))) for k in range(4)]
+    np.testing.assert_allclose(found, found[0], rtol=1e-4)
+
+
+def test_classes_that_a_model_draws_itself_are_no_second_quantity():
+    guide = AutoConditional(AutoNormal(classifier), inducing=5)
+    svi = SVI(classifier, guide, optax.sgd(0.0), Trace_ELBO())
+    params = svi.get_params(svi.init(jax.random.key(0), X, LABELS))
+    found = [name.rpartition("_") for name in params if "output_" in name or "precision_" in name]
+    assert [number for *_, number in found] == ["0", "0"]
+
+
+def test_draws_are_of_latent_sites_alone():
+    guide = AutoConditional(AutoMultivariateNormal(network))
+    svi = SVI(network, guide, optax.sgd(0.0), Trace_ELBO())
+    params = svi.get_params(svi.init(jax.random.key(0), X, Y))
+    assert set(guide.sample_posterior(jax.random.key(1), params, X, Y)) == {"w1", "b1", "w2", "b2"}
+
+
 def test_what_rounds_in_single_precision_is_still_a_density():
     """The conditional's log density is off by its rounding, which made a guide of nothing amiss be refused."""
     x = np.linspace(-10.0, 10.0, 20, dtype=np.float32)[:, None]
@@ -584,6 +639,13 @@ def nested_priors(x, y=None):
     numpyro.sample("y", dist.Normal(b * x[:, 0] + c, 1.0).to_event(1), obs=y)
 
 
+def picked(x, y=None):
+    """A model that picks its batch by the plate's index, where another takes it as arguments."""
+    b = numpyro.sample("b", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+    with numpyro.plate("rows", len(X), subsample_size=6) as index:
+        numpyro.sample("y", dist.Normal(x[index] @ b, 1.0), obs=None if y is None else y[index])
+
+
 def sized(x, y):
     """A model that has the number of its rows from its observations."""
     b = numpyro.sample("b", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
@@ -613,6 +675,12 @@ REFUSED = {
         r"The prior of 'c' .*AutoConditional\(base_guide, \['c'\]",
     ),
     "prior of another, inducing": (nested_priors, {"sites": ["b", "c"], "inducing": 5}, "The prior of 'c' depends on"),
+    # as many as a batch has, so that no shape tells
+    "inducing, rows by index": (
+        picked,
+        {"inducing": 6},
+        "'y' reads rows by the index of plate 'rows'.*subsample_size=len",
+    ),
     "inducing name": (network, {"inducing": {"z": np.zeros((5, 2))}}, r"names the arguments \['z'\]"),
 }
 
