@@ -275,11 +275,15 @@ def why_not_linear(
     return None
 
 
-def dependent_prior(read_at: Reader, places: Sequence[Mapping[str, Any]], sites: Sequence[str]) -> str | None:
-    """One of some sites whose prior moves with others of them, or ``None``."""
-    moved = {**places[0], **{site: places[1][site] for site in sites}}
-    before, after = read_at(places[0]).priors, read_at(moved).priors
-    return next((site for site in sites if not all(map(_close, before[site], after[site]))), None)
+def dependent_prior(read_at: Reader, place: Mapping[str, Any], sites: Sequence[str]) -> str | None:
+    """One of some sites whose prior depends on others of them, or ``None``."""
+
+    def priors(values: dict[str, Any]) -> dict[str, Prior]:
+        found = read_at({**place, **values}).priors
+        return {site: found[site] for site in sites}
+
+    found = dependencies(priors, {site: place[site] for site in sites})
+    return next((site for site, reached in found.items() if reached), None)
 
 
 def dependent_observations(read_at: Reader, place: Mapping[str, Any], sites: Sequence[str]) -> tuple[str, ...]:

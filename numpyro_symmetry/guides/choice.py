@@ -89,7 +89,7 @@ def choose(model: Callable, asked: Asked, args: tuple[Any, ...], kwargs: dict[st
             sites, reasons = _affine_sites(latent, why_not)
         else:
             sites, reasons = tuple(asked.sites), {}
-            if (site := dependent_prior(read_at, double, sites)) is not None:
+            if (site := dependent_prior(read_at, double[0], sites)) is not None:
                 raise SymmetryError(
                     f"The prior of {site!r} depends on others of {list(sites)}, so they have no Gaussian conditional "
                     "together. Leave those that it depends on to the base guide: "

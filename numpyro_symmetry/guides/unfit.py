@@ -130,12 +130,17 @@ def _refuse_values(name: str, site: Any) -> None:
 def refuse_subsampled(trace: Trace) -> None:
     """Refuse a batch as the data of an exact conditional."""
     for name, site in trace.items():
-        if site["type"] == "plate" and site["args"][1] not in (None, site["args"][0]):
+        if _is_batch(site):
             raise SymmetryError(
                 f"Plate {name!r} is subsampled, {site['args'][1]} of {site['args'][0]}: a conditional made from the "
                 "batch on which it is scored bounds nothing. Pass all of the data, or inducing inputs: "
                 "AutoConditional(base_guide, inducing=100)."
             )
+
+
+def _is_batch(site: Any) -> bool:
+    """Whether a site is a plate of some of its rows."""
+    return site["type"] == "plate" and site["args"][1] not in (None, site["args"][0])
 
 
 def refuse_chance(
@@ -162,8 +167,7 @@ def refuse_picked_rows(
 ) -> None:
     """Refuse models that pick rows by the index of a subsampled plate: of inducing inputs, other rows than they are."""
     trace = trace_given(model, args, kwargs, place)
-    plates = {name: site for name, site in trace.items() if site["type"] == "plate"}
-    indices = {name: site["value"] for name, site in plates.items() if site["args"][0] != site["args"][1]}
+    indices = {name: site["value"] for name, site in trace.items() if _is_batch(site)}
 
     def distributions(indices: dict[str, Any]) -> dict[str, Any]:
         found = trace_given(model, args, kwargs, {**place, **indices})
@@ -175,5 +179,5 @@ def refuse_picked_rows(
             raise SymmetryError(
                 f"The distribution of {name!r} reads rows by the index of plate {plate!r}, which are rows of the data "
                 "and not of inducing inputs. Let the model take its batch as arguments, and not pick it: "
-                f"plate({plate!r}, {plates[plate]['args'][0]}, subsample_size=len(x)) without an index."
+                f"plate({plate!r}, {trace[plate]['args'][0]}, subsample_size=len(x)) without an index."
             )

@@ -430,6 +430,15 @@ def test_classes_that_a_model_draws_itself_are_no_second_quantity():
     assert [number for *_, number in found] == ["0", "0"]
 
 
+def test_an_index_of_all_rows_is_no_batch():
+    def model(x, y=None):
+        b = numpyro.sample("b", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+        with numpyro.plate("rows", len(x)) as index:
+            numpyro.sample("y", dist.Normal(x[index] @ b, 1.0), obs=y)
+
+    assert math.isfinite(negative_elbo(model, AutoConditional(AutoNormal(model), inducing=4), X, Y))
+
+
 def test_draws_are_of_latent_sites_alone():
     guide = AutoConditional(AutoMultivariateNormal(network))
     svi = SVI(network, guide, optax.sgd(0.0), Trace_ELBO())
@@ -634,8 +643,9 @@ def unused(x, y=None):
 
 
 def nested_priors(x, y=None):
+    """In the prior of c, b counts only where it is large."""
     b = numpyro.sample("b", dist.Normal(0.0, 1.0))
-    c = numpyro.sample("c", dist.Normal(b, 1.0))
+    c = numpyro.sample("c", dist.Normal(jnp.where(b > 3.0, b, 0.0), 1.0))
     numpyro.sample("y", dist.Normal(b * x[:, 0] + c, 1.0).to_event(1), obs=y)
 
 
