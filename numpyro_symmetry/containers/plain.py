@@ -51,6 +51,11 @@ def like(given: Any, new: np.ndarray) -> Any:
     return jnp.asarray(new) if isinstance(given, jax.Array) else new
 
 
+# Draws without chains are so many times as many as the labels behind them, as a rule; where both readings fit, 8 draws
+# of 4 components and 8 chains of 4 draws look the same, and one is asked which it is.
+DRAWS_PER_LABEL = 10
+
+
 def _num_leading(values: Arrays, symmetry: Symmetry) -> int:
     known = {
         values[site].ndim - num_axes(entries)
@@ -74,8 +79,9 @@ def _num_leading(values: Arrays, symmetry: Symmetry) -> int:
     if not candidates:
         # sites whose own shapes fit behind some dimensions differ in these; else what does not fit is said later
         return next((num for num in (2, 1) if _binds(values, symmetry, num)), likely)
-    # chains are fewer than their draws, and labels than draws
-    if first != second and likely in candidates:
+    # chains are fewer than their draws
+    certain = first < second or (first > second and candidates == [1]) or first >= DRAWS_PER_LABEL * second
+    if likely in candidates and certain:
         return likely
     if len({value.shape[:likely] for value in values.values()}) > 1:
         return likely  # sites differ in length, and that is said when they are read so

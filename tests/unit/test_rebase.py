@@ -461,6 +461,15 @@ def test_leading_dimensions_that_could_be_either_are_asked_for():
         rebase({"loc": np.zeros((10, 10, 3))}, Symmetry.mixture("loc"))
 
 
+def test_eight_short_chains_are_not_taken_for_eight_draws():
+    draws = {"loc": np.random.default_rng(0).standard_normal((8, 4, 3))}
+    with pytest.raises(SymmetryError, match=r"Cannot tell.*\(8, 4, 3\).*num_leading_dims=1 or 2"):
+        rebase(draws, Symmetry.mixture("loc"))
+    for num, size in ((1, 4), (2, 3)):
+        out = rebase(draws, Symmetry.mixture("loc"), null=False, num_leading_dims=num)
+        assert out.symmetry.sizes == {"component": size}
+
+
 def test_of_two_leading_dimensions_the_smaller_counts_chains():
     values, _ = traces.mixture(chains=3, draws=40)
     for shape, leading in (((3, 40, 3), (3, 40)), ((40, 3), (40,)), ((40, 3, 2), (40,))):

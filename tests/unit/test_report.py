@@ -707,7 +707,8 @@ def test_labels_that_seldom_change_are_no_chance(num_draws, num_switches):
 
 
 def test_of_one_draw_a_chain_there_is_a_report():
-    assert "R-hat and ESS are unknown" in str(report(rebase({"loc": CENTRES + np.zeros((2, 1, 3))}, LOC, null=False)))
+    draws = {"loc": CENTRES + np.zeros((2, 1, 3))}
+    assert "R-hat and ESS are unknown" in str(report(rebase(draws, LOC, null=False, num_leading_dims=2)))
 
 
 def test_signs_that_change_alone_are_no_labels():
