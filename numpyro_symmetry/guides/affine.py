@@ -119,11 +119,13 @@ def read(
     observed
         Observed sites that depend on them.
     num_outputs
-        See `LinearModel`.
+        See `LinearModel`; outputs that these arguments weigh apart, by a mask say, share nothing.
     """
     start, priors, predictors = predictors_given(model, args, kwargs, given, sites, observed)
-    at_zero, slopes = slopes_of(predictors, priors, num_outputs)
     found = observations(start)
+    if _are_apart([found[site].weight(found[site].predictor) for site in observed]):
+        num_outputs = 0
+    at_zero, slopes = slopes_of(predictors, priors, num_outputs)
     seen = {site: found[site]._replace(predictor=at_zero[site]) for site in observed}
     return LinearModel(seen, slopes, priors, num_outputs)
 
@@ -319,9 +321,7 @@ def shared_outputs(
     found = parts({site: places[0][site] for site in sites})
     last = {jnp.shape(value)[-1:] for value in [*(start[site]["value"] for site in sites), *found.values()]}
     scales = [normal_prior(start[site])[1] for site in sites]  # pyright: ignore[reportOptionalSubscript]
-    # by their shapes, not their numbers: parameters that are equal now may be trained apart
-    apart = any(jnp.shape(x)[-1:] not in ((), (1,)) for x in [*scales, *weights])
-    if len(last) > 1 or (num_outputs := (*last.pop(), 0)[0]) < 2 or apart:
+    if len(last) > 1 or (num_outputs := (*last.pop(), 0)[0]) < 2 or _are_apart([*scales, *weights]):
         return 0
 
     @jax.jit
@@ -335,6 +335,11 @@ def shared_outputs(
         return jnp.asarray(moved), jnp.concatenate(list(gaps))
 
     return num_outputs if all(_close(*moves(place)) for place in places) else 0
+
+
+def _are_apart(weights: Sequence[Array]) -> bool:
+    """Whether outputs have weights of their own: by shapes, as what is equal now may be trained apart."""
+    return any(jnp.shape(weight)[-1:] not in ((), (1,)) for weight in weights)
 
 
 def _difference(readings: Sequence[Reading], trace: Trace, sites: Sequence[str]) -> str | None:

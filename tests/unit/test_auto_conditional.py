@@ -169,6 +169,27 @@ def test_the_conditional_integrates_its_sites_out(kind):
         assert rows == pytest.approx(collapsed(trace, kind), rel=1e-9)
 
 
+def entries(x, y=None, mask=None):
+    beta = numpyro.sample("beta", dist.Normal(0.0, 1.0).expand([2, 2]).to_event(2))
+    fn = dist.Normal(x @ beta, 0.5)
+    with numpyro.plate("data", len(x), dim=-2), numpyro.plate("output", 2):
+        numpyro.sample("y", fn if mask is None else fn.mask(mask), obs=y)
+
+
+def test_outputs_that_a_later_call_weighs_apart_share_nothing():
+    """A guide set up on whole rows and trained where entries are missing has the evidence of what is there."""
+    mask, y = np.stack([~MISSING, np.arange(12) < 7], 1), np.stack([Y, -Y], 1)
+    expected = sum(
+        multivariate_normal(np.zeros(seen.sum()), X[seen] @ X[seen].T + 0.25 * np.eye(seen.sum())).logpdf(column[seen])
+        for seen, column in zip(mask.T, y.T, strict=True)
+    )
+    with jax.enable_x64(True):
+        guide = AutoConditional(lambda *args, **kwargs: None, model=entries)
+        negative_elbo(entries, guide, X, y)
+        assert guide.source.num_outputs == 2
+        assert negative_elbo(entries, guide, X, y, mask=mask) == pytest.approx(-expected, rel=1e-10)
+
+
 def test_draws_and_density_of_a_site_agree():
     """Means of draws are the mean; densities integrate to one, by importance against a wide normal."""
     guide = AutoConditional(AutoNormal(hierarchical))
