@@ -24,7 +24,7 @@ from numpyro_symmetry.guides.affine import (
 from numpyro_symmetry.guides.conditional import FromObservations, Source, start_of_inducing
 from numpyro_symmetry.guides.equivariance import as_double
 from numpyro_symmetry.guides.unfit import refuse_chance, refuse_models, refuse_sites, refuse_subsampled
-from numpyro_symmetry.models import latent_of, observed_of, trace_model
+from numpyro_symmetry.models import latent_of, trace_model
 from numpyro_symmetry.symmetry import SymmetryError
 
 # draws from the prior: two have a line between them to look along, and three make three lines, lest a rectified unit be
@@ -110,8 +110,7 @@ def choose(model: Callable, asked: Asked, args: tuple[Any, ...], kwargs: dict[st
             num_outputs = shared_outputs(at, double, sites, weights)
     if inducing is not None:
         seen = observations(trace_given(model, args, kwargs, places[0]))
-        observed = observed_of(traces[0])
-        source = start_of_inducing(model, args, kwargs, places[0], sites, seen, observed, inducing)
+        source = start_of_inducing(model, args, kwargs, places[0], sites, seen, traces[0], inducing)
         return Choice(source, frozenset(latent), reasons)
     seen = observations(trace_given(model, args, kwargs, places[0]))
     factors = {site: seen[site].kind.factor(seen[site].fn) for site in observed if not seen[site].kind.exact}

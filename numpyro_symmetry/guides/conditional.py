@@ -33,7 +33,13 @@ from numpyro_symmetry.guides.affine import (
     trace_given,
 )
 from numpyro_symmetry.guides.equivariance import as_double
-from numpyro_symmetry.guides.inputs import holders_of_observations, inducing_inputs, named_arguments, with_inputs
+from numpyro_symmetry.guides.inputs import (
+    AtInputs,
+    holders_of_observations,
+    inducing_inputs,
+    named_arguments,
+    with_inputs,
+)
 from numpyro_symmetry.guides.least_squares import Factors, gaussian_conditional
 from numpyro_symmetry.guides.likelihoods import NORMAL, Observation
 from numpyro_symmetry.guides.linear_part import linear_outputs
@@ -166,6 +172,11 @@ class FromInducing(NamedTuple):
     precisions: tuple[Array, ...]
     num_outputs: int
 
+    @property
+    def num_inputs(self) -> int:
+        """How many inputs there are."""
+        return next(iter(self.inputs.values())).shape[0]
+
     def read(
         self, model: Callable, args: tuple[Any, ...], kwargs: dict[str, Any], given: dict[str, Array], prefix: str
     ) -> Conditional:
@@ -173,6 +184,7 @@ class FromInducing(NamedTuple):
         name = f"{prefix}_{self.sites[0]}"
         inputs: Any = {k: numpyro.param(f"{name}_inducing_{k}", value) for k, value in self.inputs.items()}
         args, kwargs = with_inputs(model, args, kwargs, inputs | self.held, self.dropped)
+        model = AtInputs(model, self.num_inputs)
         start = trace_given(model, args, kwargs, given)
         outputs = [numpyro.param(f"{name}_output_{k}", value) for k, value in enumerate(self.outputs)]
         precisions = [
@@ -195,10 +207,11 @@ class FromInducing(NamedTuple):
 
     def explain(self) -> str:
         """How the sites follow, in a line."""
-        rows = next(iter(self.inputs.values())).shape[0]
         names = ", ".join(self.inputs)
         held = f", where {', '.join(self.held)} keeps what it holds" if self.held else ""
-        return f"{_follow(self.sites)} the rest by pseudo-observations at {rows} learned inputs {names}{held}"
+        return (
+            f"{_follow(self.sites)} the rest by pseudo-observations at {self.num_inputs} learned inputs {names}{held}"
+        )
 
 
 Source = FromObservations | FromInducing
@@ -234,7 +247,7 @@ def start_of_inducing(
     place: Mapping[str, Any],
     sites: tuple[str, ...],
     seen: Mapping[str, Observation],
-    observed: Mapping[str, Any],
+    trace: Trace,
     inducing: Any,
 ) -> FromInducing:
     """Pseudo-observations to start from: the targets of rows that are data, else what a draw from the prior gives.
@@ -245,15 +258,17 @@ def start_of_inducing(
         If the model does not run without its observations, or what follows linearly from the sites has no row for every
         inducing input.
     """
-    dropped = holders_of_observations(model, args, kwargs, observed)
+    dropped = holders_of_observations(model, args, kwargs, trace)
     inputs, held, rows = inducing_inputs(inducing, model, args, kwargs, dropped)
+    number = next(iter(inputs.values())).shape[0]
+    at_inputs = AtInputs(model, number)
     given = {site: jnp.asarray(value) for site, value in place.items() if site not in sites}
     values = {site: jnp.asarray(place[site]) for site in sites}
-    names = tuple(observed)
+    names = tuple(observed_of(trace))
 
     def fails(held: dict[str, Array]) -> Exception | None:
         try:
-            trace_given(model, *with_inputs(model, args, kwargs, inputs | held, dropped), place)
+            trace_given(at_inputs, *with_inputs(model, args, kwargs, inputs | held, dropped), place)
         except (TypeError, ValueError, AttributeError) as error:
             return error
         return None
@@ -269,10 +284,9 @@ def start_of_inducing(
                 "whole numbers for each row can be named beside them: inducing={'x': x[:100], 'seen': seen[:100]}."
             ) from error
     new_args, new_kwargs = with_inputs(model, args, kwargs, inputs | held, dropped)
-    refuse_picked_rows(model, new_args, new_kwargs, place, names)
-    _, _, parts = linear_quantities(model, new_args, new_kwargs, given, sites, names)
+    refuse_picked_rows(at_inputs, new_args, new_kwargs, place, names)
+    _, _, parts = linear_quantities(at_inputs, new_args, new_kwargs, given, sites, names)
     found = parts(values)
-    number = next(iter(inputs.values())).shape[0]
     for part in found.values():
         if raw := [s for s in sites if part.shape == values[s].shape and np.array_equal(part, values[s])]:
             raise SymmetryError(
@@ -286,7 +300,7 @@ def start_of_inducing(
             )
     with jax.enable_x64(True):
         double_args, double_kwargs = as_double((new_args, new_kwargs))
-        quantities = partial(linear_quantities, model, double_args, double_kwargs, sites=sites, observed=names)
+        quantities = partial(linear_quantities, at_inputs, double_args, double_kwargs, sites=sites, observed=names)
         num_outputs = shared_outputs(quantities, [as_double(dict(place))], sites)
     targets = _targets(named_arguments(model, args, kwargs), inputs, seen)
     outputs, precisions = [], []

@@ -12,6 +12,7 @@ import numpy as np
 from jax import Array
 from numpyro.primitives import Messenger
 
+from numpyro_symmetry.models import Trace, observed_of
 from numpyro_symmetry.symmetry import SymmetryError
 
 
@@ -36,18 +37,45 @@ def with_inputs(
     return bound.args, bound.kwargs
 
 
+class AtInputs(Messenger):
+    """A model whose subsampled plates hold all rows of its inputs, in their order: pseudo-observations lie at each."""
+
+    def __init__(self, model: Callable, number: int) -> None:
+        self.number = number
+        super().__init__(model)
+
+    def process_message(self, msg: Any) -> None:
+        """Leave no rows out of a plate that has the inputs in it."""
+        if is_batch(msg) and self.number in msg["args"]:
+            msg["args"], msg["value"] = (msg["args"][0], self.number), jnp.arange(self.number)
+
+
+def is_batch(site: Any) -> bool:
+    """Whether a site is a plate of some of its rows."""
+    return site["type"] == "plate" and site["args"][1] not in (None, site["args"][0])
+
+
 def holders_of_observations(
-    model: Callable, args: tuple[Any, ...], kwargs: dict[str, Any], observed: Mapping[str, Any]
+    model: Callable, args: tuple[Any, ...], kwargs: dict[str, Any], trace: Trace
 ) -> tuple[str, ...]:
-    """Names of the arguments whose arrays are observed as they are."""
-    values = [np.asarray(site["value"]) for site in observed.values()]
+    """Names of the arguments whose arrays are observed as they are, or of which a plate's rows are."""
+    observed = [(np.asarray(site["value"]), site["cond_indep_stack"]) for site in observed_of(trace).values()]
 
     def same(leaf: np.ndarray, value: np.ndarray) -> bool:
         return leaf.shape == value.shape and np.array_equal(leaf, value, equal_nan=leaf.dtype.kind == "f")
 
+    def holds(leaf: np.ndarray, value: np.ndarray, plates: Any) -> bool:
+        picked = [
+            leaf.take(np.asarray(trace[plate.name]["value"]), axis)
+            for plate in plates
+            for axis in range(leaf.ndim)
+            if is_batch(trace[plate.name]) and leaf.shape[axis] == trace[plate.name]["args"][0]
+        ]
+        return any(same(array, value) for array in [leaf, *picked])
+
     def is_observed(argument: Any) -> bool:
         leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(argument) if np.ndim(leaf) > 0]
-        return bool(leaves) and all(any(same(leaf, value) for value in values) for leaf in leaves)
+        return bool(leaves) and all(any(holds(leaf, *seen) for seen in observed) for leaf in leaves)
 
     return tuple(name for name, argument in named_arguments(model, args, kwargs).items() if is_observed(argument))
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpyro.infer.autoguide import AutoGuide, AutoGuideList, AutoLaplaceApproximation
 
 from numpyro_symmetry.guides.affine import Trace, eligible, trace_given
+from numpyro_symmetry.guides.inputs import is_batch
 from numpyro_symmetry.guides.likelihoods import observation
 from numpyro_symmetry.models import observed_of
 from numpyro_symmetry.models.reach import dependencies
@@ -130,17 +131,12 @@ def _refuse_values(name: str, site: Any) -> None:
 def refuse_subsampled(trace: Trace) -> None:
     """Refuse a batch as the data of an exact conditional."""
     for name, site in trace.items():
-        if _is_batch(site):
+        if is_batch(site):
             raise SymmetryError(
                 f"Plate {name!r} is subsampled, {site['args'][1]} of {site['args'][0]}: a conditional made from the "
                 "batch on which it is scored bounds nothing. Pass all of the data, or inducing inputs: "
                 "AutoConditional(base_guide, inducing=100)."
             )
-
-
-def _is_batch(site: Any) -> bool:
-    """Whether a site is a plate of some of its rows."""
-    return site["type"] == "plate" and site["args"][1] not in (None, site["args"][0])
 
 
 def refuse_chance(
@@ -167,7 +163,7 @@ def refuse_picked_rows(
 ) -> None:
     """Refuse models that pick rows by the index of a subsampled plate: of inducing inputs, other rows than they are."""
     trace = trace_given(model, args, kwargs, place)
-    indices = {name: site["value"] for name, site in trace.items() if _is_batch(site)}
+    indices = {name: site["value"] for name, site in trace.items() if is_batch(site)}
 
     def distributions(indices: dict[str, Any]) -> dict[str, Any]:
         found = trace_given(model, args, kwargs, {**place, **indices})

@@ -742,6 +742,47 @@ def test_refuses_inducing_inputs_of_a_model_without_inputs():
         AutoConditional(AutoNormal(model), inducing=5)(Y)
 
 
+def taken(x, y=None):
+    """A model that takes a batch of its data by NumPyro's own function."""
+    w = numpyro.sample("w", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+    with numpyro.plate("rows", len(x), subsample_size=3):
+        some = None if y is None else numpyro.subsample(y, event_dim=0)
+        numpyro.sample("y", dist.Poisson(jnp.exp(numpyro.subsample(x, event_dim=1) @ w)), obs=some)
+
+
+def indexed(x, y=None):
+    """As ``taken``, by the index of the plate."""
+    w = numpyro.sample("w", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+    with numpyro.plate("rows", len(x), subsample_size=3) as index:
+        numpyro.sample("y", dist.Poisson(jnp.exp(x[index] @ w)), obs=None if y is None else y[index])
+
+
+def whole(x, y=None):
+    w = numpyro.sample("w", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+    with numpyro.plate("rows", len(x)):
+        numpyro.sample("y", dist.Poisson(jnp.exp(x @ w)), obs=y)
+
+
+@pytest.mark.parametrize("model", [taken, indexed])
+@pytest.mark.parametrize("inputs", [2, 3, 5])
+def test_pseudo_observations_of_a_model_that_takes_its_own_batch(model, inputs):
+    """They lie at all inducing inputs, whatever the batch, as those of the model that takes all rows."""
+    counts = np.arange(12) % 4
+
+    def conditional(model, params):
+        guide = AutoConditional(lambda *args, **kwargs: None, model=model, inducing={"x": X[:inputs]})
+        with handlers.seed(rng_seed=0), handlers.substitute(data=params):
+            guide(X, counts)
+            return guide, handlers.trace(guide).get_trace(X, counts)["w"]["fn"]
+
+    outputs = np.linspace(-1.0, 1.0, inputs, dtype=np.float32)
+    params = {"auto_w_output_0": outputs, "auto_w_precision_0": np.exp(outputs)}
+    (guide, found), (_, expected) = conditional(model, params), conditional(whole, params)
+    assert guide.source.dropped == ("y",)
+    np.testing.assert_array_equal(found.mean, expected.mean)
+    np.testing.assert_array_equal(found.log_prob(expected.mean + 1.0), expected.log_prob(expected.mean + 1.0))
+
+
 BAD_DATA = {
     "missing": (np.where(MISSING, np.nan, Y), "4 values that are not finite"),
     "column": (Y[:, None], r"shape \(12, 1\), and its distribution has shape \(12,\)"),
