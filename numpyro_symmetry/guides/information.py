@@ -15,8 +15,8 @@ from numpyro_symmetry.entropy import Factorised, information
 from numpyro_symmetry.guides.layout import Layout, density_of, draw_of
 from numpyro_symmetry.models import Trace
 
-# SVI.init calls a guide eagerly, which would compile every operation apart
-_compiled = jax.jit(information, static_argnames=("symmetry", "estimator", "num_permutations", "bound", "max_features"))
+# SVI.init calls a guide eagerly, which would compile every operation apart: here and below
+_of_factors = jax.jit(information, static_argnames=("symmetry", "estimator", "num_permutations", "bound", "max_features"))
 
 
 class LogFactor(dist.Unit):
@@ -39,8 +39,12 @@ def information_at(
     draw = draw_of(trace, layout)
     if layout.density is Factorised:
         density = density_of(base, trace, layout, args, kwargs)
-        return _compiled(density, layout.of_coordinates, draw, rng_key=rng_key, **options)
+        return _of_factors(density, layout.of_coordinates, draw, rng_key=rng_key, **options)
     # enumeration proposes nothing, and so needs neither a key nor the draws that a surrogate's moments cost
     key_moments, rng_key = (None, None) if rng_key is None else jax.random.split(rng_key)
-    density = density_of(base, trace, layout, args, kwargs, key_moments)
-    return information(density, layout.of_coordinates, draw, rng_key=rng_key, **options)
+
+    def of_any(key_moments: Array | None, rng_key: Array | None) -> Array:
+        density = density_of(base, trace, layout, args, kwargs, key_moments)
+        return information(density, layout.of_coordinates, draw, rng_key=rng_key, **options)
+
+    return jax.jit(of_any)(key_moments, rng_key)
