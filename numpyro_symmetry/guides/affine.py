@@ -364,8 +364,19 @@ def _difference(readings: Sequence[Reading], trace: Trace, sites: Sequence[str])
         if name not in sites and not _close(density, after.densities[name]):
             kind = type(unwrapped(trace[name]["fn"])).__name__
             unknown = f"{name!r} depends on them and is a {kind}, of no known linear predictor"
-            return unknown if trace[name]["is_observed"] else f"the prior of {name!r} depends on them"
+            prior = f"the prior of {name!r} depends on them{_way_out(name, trace)}"
+            return unknown if trace[name]["is_observed"] else prior
     return None
+
+
+def _way_out(name: str, trace: Trace) -> str:
+    """What to do about a site that NumPyro's ``obs_mask`` makes of values that are missing."""
+    whole = name.removesuffix("_unobserved")
+    if f"{whole}_observed" not in trace:
+        return ""
+    return (
+        f", and it is made of missing values by obs_mask: sum them out, numpyro.sample({whole!r}, fn.mask(seen), ...)"
+    )
 
 
 def _close(a: Any, b: Any) -> bool:

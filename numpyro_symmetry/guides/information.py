@@ -16,7 +16,9 @@ from numpyro_symmetry.guides.layout import Layout, density_of, draw_of
 from numpyro_symmetry.models import Trace
 
 # SVI.init calls a guide eagerly, which would compile every operation apart: here and below
-_of_factors = jax.jit(information, static_argnames=("symmetry", "estimator", "num_permutations", "bound", "max_features"))
+_of_factors = jax.jit(
+    information, static_argnames=("symmetry", "estimator", "num_permutations", "bound", "max_features")
+)
 
 
 class LogFactor(dist.Unit):

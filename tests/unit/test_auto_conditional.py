@@ -684,6 +684,12 @@ def sized(x, y):
         numpyro.sample("y", dist.Normal(x @ b, 1.0), obs=y)
 
 
+def imputed(x, y=None):
+    """A model that draws the values that are missing, and so cannot integrate what they are drawn from out."""
+    b = numpyro.sample("b", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+    numpyro.sample("y", dist.Normal(x @ b, 1.0), obs=y, obs_mask=~MISSING)
+
+
 REFUSED = {
     "two sets": (products, {}, "'u' and 'v' are each affine"),
     "subsampled": (subsampled, {}, "Plate 'data' is subsampled, 12 of 100"),
@@ -712,6 +718,7 @@ REFUSED = {
         {"inducing": 6},
         "'y' reads rows by the index of plate 'rows'.*subsample_size=len",
     ),
+    "missing values": (imputed, {"sites": ["b"]}, r"'y_unobserved' .*obs_mask: .*sample\('y', fn\.mask\(seen\)"),
     "inducing name": (network, {"inducing": {"z": np.zeros((5, 2))}}, r"names the arguments \['z'\]"),
 }
 
