@@ -157,7 +157,12 @@ def _with_closed_forms(model_trace: Trace, guide_trace: Trace) -> Array:
         except NotImplementedError:
             # no closed form for this pair: the draw's own log densities below estimate it
             continue
-        total -= jnp.sum(scale_and_mask(divergence, site["scale"]))
+        ours, theirs = site["scale"], model_trace[name]["scale"]
+        total -= jnp.sum(scale_and_mask(divergence, ours))
+        if theirs is not ours:
+            # E[t log p - s log q] = -s KL(q, p) + (t - s) E[log p]
+            more = (1.0 if theirs is None else theirs) - (1.0 if ours is None else ours)
+            total += jnp.sum(more * log_prob_of(model_trace[name]))
         done.add(name)
     for sign, trace in ((1.0, model_trace), (-1.0, guide_trace)):
         for name, site in trace.items():
