@@ -210,6 +210,7 @@ class AutoSymmetrized(AutoGuide):
             result = self.base(*args, **kwargs)
         if numpyro.get_mask() is False:  # Predictive asks for draws only
             return result
+        requirements.refuse_renamed_sites(self.base, trace)
         if self.layout is None:
             self._set_up(trace, args, kwargs)
         assert self.layout is not None

@@ -194,10 +194,9 @@ def entered(guide: object, values: Mapping[str, Any]) -> dict[str, Any]:
 
 def gaussians_of(guide: object, trace: Trace, supports: Mapping[str, Any]) -> dict[str, SiteGaussian]:
     """Site -> the Gaussian that it is in a guide's trace, for those of the supports that are one."""
-    here = [site for site in supports if trace[site]["scale"] is None]
-    shown = {site: site_gaussian(trace[site]["fn"], supports[site]) for site in here}
+    shown = {site: site_gaussian(trace[site]["fn"], supports[site]) for site in supports}
     found = {site: gaussian for site, gaussian in shown.items() if gaussian is not None}
-    found |= {site: whitened(trace, site) for site in here if has_columns(trace, site)}
+    found |= {site: whitened(trace, site) for site in supports if has_columns(trace, site)}
     for part, kind in _kinds_of(guide):
         found |= kind.gaussians(part, trace, supports)
     return found

@@ -130,6 +130,18 @@ def refuse_tracers(tree: Any) -> None:
         )
 
 
+def refuse_renamed_sites(guide: object, trace: Trace) -> None:
+    """Refuse a handler around the guide that gives its sites other names, as `scope` does: it reads its own trace."""
+    own = getattr(guide, "prototype_trace", None) or {}
+    strange = [name for name in latent_values(trace) if name not in own]
+    for site in latent_of(own):
+        if site not in trace and (names := [name for name in strange if name.endswith(site)]):
+            raise UnsupportedGuideError(
+                f"Site {site!r} of the guide is called {names[0]!r} by a handler around the guide, such as scope: put "
+                "the handler around the model, AutoSymmetrized(AutoNormal(handlers.scope(model, prefix='a')))."
+            )
+
+
 def refuse_absent_sites(symmetry: Symmetry, trace: Trace) -> None:
     """Refuse a guide that does not draw every site the group acts on."""
     if absent := [site for site in symmetry.axes if site not in latent_values(trace)]:

@@ -14,7 +14,7 @@ import pytest
 from numpyro import handlers
 from numpyro.contrib.funsor import config_enumerate
 from numpyro.infer import SVI, RenyiELBO, Trace_ELBO, TraceEnum_ELBO
-from numpyro.infer.autoguide import AutoGuideList, AutoNormal
+from numpyro.infer.autoguide import AutoGuideList, AutoMultivariateNormal, AutoNormal
 from scipy.special import logsumexp
 from scipy.stats import norm
 
@@ -55,6 +55,36 @@ def methods(guide):
     yield "sample_posterior", lambda p: guide.sample_posterior(KEY, p, Y)
     yield "median", guide.median
     yield "quantiles", lambda p: guide.quantiles(p, [0.5])
+
+
+@pytest.mark.parametrize("kind", [AutoNormal, AutoMultivariateNormal])
+@pytest.mark.parametrize("is_set_up", [True, False])
+def test_a_weight_around_model_and_guide_weighs_the_whole(kind, is_set_up):
+    """Annealing: the density of what is drawn is the same, and so is its information."""
+
+    def loss(weight):
+        guide = AutoSymmetrized(kind(mixture), Symmetry.mixture("loc"), check=False)
+        if is_set_up:
+            guide.setup(KEY, Y)
+        whole = [mixture, guide] if weight == 1.0 else [handlers.scale(fn, scale=weight) for fn in (mixture, guide)]
+        svi = SVI(*whole, optax.adam(0.01), Trace_ELBO())
+        return float(svi.evaluate(svi.init(KEY, Y), Y))
+
+    assert loss(0.25) == pytest.approx(0.25 * loss(1.0), rel=1e-5)
+
+
+@pytest.mark.parametrize("is_set_up", [True, False])
+def test_a_guide_whose_sites_are_renamed_is_refused_with_the_way_out(is_set_up):
+    guide = AutoSymmetrized(AutoNormal(mixture), Symmetry.mixture("loc"))
+    if is_set_up:
+        guide.setup(KEY, Y)
+    scoped = [handlers.scope(fn, prefix="a") for fn in (mixture, guide)]
+    with pytest.raises(UnsupportedGuideError, match=r"Site 'loc' .* called 'a/loc' .*scope\(model, prefix='a'\)"):
+        SVI(*scoped, optax.adam(0.01), Trace_ELBO()).init(KEY, Y)
+    inside = AutoSymmetrized(AutoNormal(scoped[0]), Symmetry.mixture("a/loc"))
+    assert np.isfinite(
+        SVI(scoped[0], inside, optax.adam(0.01), Trace_ELBO()).run(KEY, 2, Y, progress_bar=False).losses
+    ).all()
 
 
 BAD = {

@@ -180,7 +180,7 @@ def test_units_far_apart_do_not_push_the_lower_end_above_the_upper():
 
 @pytest.mark.parametrize("base", ["AutoNormal", "AutoMultivariateNormal"])
 def test_a_weight_that_a_site_has_in_the_model_alone_counts(base):
-    """Closed forms of divergences weigh both densities alike, and a tempered prior has a weight that its guide lacks."""
+    """Closed forms of divergences weigh both densities alike; a tempered prior has a weight that its guide lacks."""
 
     def model():
         with numpyro.handlers.scale(scale=3.0):
