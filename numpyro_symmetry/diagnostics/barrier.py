@@ -238,7 +238,9 @@ def _along(
     @jax.jit
     def log_likelihood(share: Array) -> Array:
         def one(draw_key: Array) -> Array:
-            return -jnp.asarray(as_real_array(loss(values(share, draw_key)), "What loss returned", TypeError))
+            found = jnp.asarray(as_real_array(loss(values(share, draw_key)), "What loss returned", TypeError))
+            # whole numbers without a sign have no negative, and halves no mean
+            return -found.astype(jnp.promote_types(found.dtype, jnp.float32))
 
         return jax.lax.map(one, keys)
 

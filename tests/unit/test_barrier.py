@@ -35,6 +35,19 @@ def test_points_have_the_barrier_of_their_losses():
     np.testing.assert_allclose(found.t[[0, 5, 10]], [0.0, 0.5, 1.0])
 
 
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "uint32", "int8", "float16", "bfloat16"])
+@pytest.mark.parametrize(
+    "ends", [({"w": jnp.array(-1.0)}, {"w": jnp.array(2.0)}), (gaussian(-1.0, 0.5), gaussian(2.0, 1.0))]
+)
+def test_losses_of_zero_and_one_are_the_same_of_every_type(dtype, ends):
+    def wrong(values, dtype):
+        return (jnp.abs(jnp.linspace(-1.0, 2.0, 300) - values["w"]) > 0.4).astype(dtype)
+
+    found, expected = (loss_barrier(lambda v, d=d: wrong(v, d), *ends, num_draws=50) for d in (dtype, "float32"))
+    np.testing.assert_array_equal(found.loss, expected.loss)
+    assert found.barrier == expected.barrier
+
+
 def test_gaussians_are_marginalised_along_the_geodesic():
     a, b = gaussian(-2.0, 0.5), gaussian(1.0, 2.0)
     found = loss_barrier(loss, a, b, num_draws=20_000, num_points=5)
