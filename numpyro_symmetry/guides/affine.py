@@ -18,6 +18,7 @@ from numpyro import handlers
 from numpyro_symmetry.guides.likelihoods import Observation, normal_prior, observation, unwrapped
 from numpyro_symmetry.guides.slopes import as_rows, value_and_slopes
 from numpyro_symmetry.models import Trace, is_unconstrained, latent_of, observed_of
+from numpyro_symmetry.models.programs import in_double
 from numpyro_symmetry.models.reach import dependencies
 
 # values of some sites -> what is affine in them
@@ -228,7 +229,7 @@ Reader = Callable[[Mapping[str, Any]], Reading]
 
 
 def reader(model: Callable, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Reader:
-    """Read a model at values of all latent sites; compiled once for however many places."""
+    """Read a model at values of all latent sites."""
 
     def at(values: Mapping[str, Any]) -> Reading:
         trace = trace_given(model, args, kwargs, values)
@@ -245,7 +246,7 @@ def reader(model: Callable, args: tuple[Any, ...], kwargs: Mapping[str, Any]) ->
             {name: jnp.nan_to_num(site["value"]) for name, site in observed_of(trace).items()},
         )
 
-    return jax.jit(at)
+    return at
 
 
 def why_not_linear(
@@ -270,7 +271,7 @@ def why_not_linear(
     for k, place in enumerate(places):
         other = places[(k + 1) % len(places)]
         ends = [{site: values[site] for site in sites} for values in (place, other)]
-        middle = {site: 0.5 * (ends[0][site] + ends[1][site]) for site in sites}
+        middle = {site: 0.5 * (np.asarray(ends[0][site], float) + np.asarray(ends[1][site], float)) for site in sites}
         readings = [read_at({**place, **values}) for values in (ends[0], middle, ends[1])]
         if (why := _difference(readings, trace, sites)) is not None:
             return why
@@ -324,7 +325,6 @@ def shared_outputs(
     if len(last) > 1 or (num_outputs := (*last.pop(), 0)[0]) < 2 or _are_apart([*scales, *weights]):
         return 0
 
-    @jax.jit
     def moves(place: Mapping[str, Any]) -> tuple[Array, Array]:
         _, priors, parts = parts_at(place)
         values = {site: place[site] for site in sites}
@@ -334,7 +334,8 @@ def shared_outputs(
         gaps = (as_rows(value - at_zero[name], num_outputs) for name, value in parts(values).items())
         return jnp.asarray(moved), jnp.concatenate(list(gaps))
 
-    return num_outputs if all(_close(*moves(place)) for place in places) else 0
+    moves_at = in_double(moves, places[0])
+    return num_outputs if all(_close(*moves_at(place)) for place in places) else 0
 
 
 def _are_apart(weights: Sequence[Array]) -> bool:

@@ -16,6 +16,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpyro
 import numpyro.distributions as dist
 from jax import Array
@@ -28,7 +29,6 @@ from numpyro_symmetry.devices import gathered
 from numpyro_symmetry.guides.choice import Asked, choose
 from numpyro_symmetry.guides.conditional import FromObservations, Source
 from numpyro_symmetry.guides.density import latent_values
-from numpyro_symmetry.guides.equivariance import as_jax
 from numpyro_symmetry.guides.gaussian_given import GaussianGiven
 from numpyro_symmetry.guides.given import Given
 from numpyro_symmetry.guides.rows import Precision
@@ -167,7 +167,7 @@ class AutoConditional(AutoGuide):
     def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Array]:
         """Draw from the base guide, then the other sites given what it drew."""
         # what is not traced is so at set-up alone, which takes the data as one array
-        args, kwargs = as_jax(gathered((args, kwargs)))
+        args, kwargs = _as_jax(gathered((args, kwargs)))
         if self.source is None:
             self._set_up(args, kwargs)
         assert self.source is not None
@@ -386,3 +386,8 @@ def _standard_normal(site: Any = None) -> Any:
     transform = dist.transforms.biject_to(site["fn"].support)
     shape = transform.inverse_shape(site["fn"].shape())
     return transform(jax.random.normal(site["kwargs"]["rng_key"], shape))
+
+
+def _as_jax(tree: Any) -> Any:
+    """A pytree with arrays of JAX for those of NumPy, which a traced program keeps in the precision it first met."""
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf) if isinstance(leaf, np.ndarray) else leaf, tree)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -22,9 +23,9 @@ from numpyro_symmetry.guides.affine import (
     why_not_linear,
 )
 from numpyro_symmetry.guides.conditional import FromObservations, Source, start_of_inducing
-from numpyro_symmetry.guides.equivariance import as_double
 from numpyro_symmetry.guides.unfit import refuse_chance, refuse_models, refuse_sites, refuse_subsampled
 from numpyro_symmetry.models import latent_of, trace_model
+from numpyro_symmetry.models.programs import in_double
 from numpyro_symmetry.symmetry import SymmetryError
 
 # draws from the prior: two have a line between them to look along, and three make three lines, lest a rectified unit be
@@ -77,42 +78,36 @@ def choose(model: Callable, asked: Asked, args: tuple[Any, ...], kwargs: dict[st
     refuse_chance(model, args, kwargs, traces[0], places[0])
     if asked.sites is not None:
         refuse_sites(asked.sites, latent)
-    with jax.enable_x64(True):
-        double = as_double(places)
-        double_args, double_kwargs = as_double((args, kwargs))
-        read_at = reader(model, double_args, double_kwargs)
+    read = reader(model, args, kwargs)
+    read_at = functools.cache(lambda: in_double(read, places[0]))
 
-        def why_not(sites: tuple[str, ...]) -> str | None:
-            return why_not_linear(read_at, double, traces[0], sites)
+    def why_not(sites: tuple[str, ...]) -> str | None:
+        return why_not_linear(read_at(), places, traces[0], sites)
 
-        if asked.sites is None:
-            sites, reasons = _affine_sites(latent, why_not)
-        else:
-            sites, reasons = tuple(asked.sites), {}
-            if (site := dependent_prior(read_at, double[0], sites)) is not None:
-                raise SymmetryError(
-                    f"The prior of {site!r} depends on others of {list(sites)}, so they have no Gaussian conditional "
-                    "together. Leave those that it depends on to the base guide: "
-                    f"AutoConditional(base_guide, [{site!r}])."
-                )
-            if inducing is None and (why := why_not(sites)) is not None:
-                raise SymmetryError(
-                    f"Sites {list(sites)} have no Gaussian conditional: {why}. Leave it to the base guide, or "
-                    "condition on pseudo-observations: AutoConditional(base_guide, sites, inducing=100)."
-                )
-        if inducing is None:
-            observed = dependent_observations(read_at, double[0], sites)
-            if not observed:
-                raise SymmetryError(f"No observation depends on {list(sites)}: leave them to the base guide.")
-            at = partial(predictors_given, model, double_args, double_kwargs, sites=sites, observed=observed)
-            seen = observations(at(double[0])[0])
-            weights = [seen[site].weight(seen[site].predictor) for site in observed]
-            num_outputs = shared_outputs(at, double, sites, weights)
+    if asked.sites is None:
+        sites, reasons = _affine_sites(latent, why_not)
+    else:
+        sites, reasons = tuple(asked.sites), {}
+        if (site := dependent_prior(read, places[0], sites)) is not None:
+            raise SymmetryError(
+                f"The prior of {site!r} depends on others of {list(sites)}, so they have no Gaussian conditional "
+                "together. Leave those that it depends on to the base guide: "
+                f"AutoConditional(base_guide, [{site!r}])."
+            )
+        if inducing is None and (why := why_not(sites)) is not None:
+            raise SymmetryError(
+                f"Sites {list(sites)} have no Gaussian conditional: {why}. Leave it to the base guide, or "
+                "condition on pseudo-observations: AutoConditional(base_guide, sites, inducing=100)."
+            )
+    seen = observations(trace_given(model, args, kwargs, places[0]))
     if inducing is not None:
-        seen = observations(trace_given(model, args, kwargs, places[0]))
         source = start_of_inducing(model, args, kwargs, places[0], sites, seen, traces[0], inducing)
         return Choice(source, frozenset(latent), reasons)
-    seen = observations(trace_given(model, args, kwargs, places[0]))
+    observed = dependent_observations(read, places[0], sites)
+    if not observed:
+        raise SymmetryError(f"No observation depends on {list(sites)}: leave them to the base guide.")
+    at = partial(predictors_given, model, args, kwargs, sites=sites, observed=observed)
+    num_outputs = shared_outputs(at, places, sites, [seen[s].weight(seen[s].predictor) for s in observed])
     factors = {site: seen[site].kind.factor(seen[site].fn) for site in observed if not seen[site].kind.exact}
     source = FromObservations(sites, observed, num_outputs, factors, asked.num_steps)
     return Choice(source, frozenset(latent), reasons)

@@ -32,7 +32,6 @@ from numpyro_symmetry.guides.affine import (
     slopes_of,
     trace_given,
 )
-from numpyro_symmetry.guides.equivariance import as_double
 from numpyro_symmetry.guides.inputs import (
     AtInputs,
     holders_of_observations,
@@ -298,10 +297,8 @@ def start_of_inducing(
                 f"At {number} inducing inputs what follows linearly from {list(sites)} has shape {part.shape}, "
                 "without an axis of that size. A plate of fixed subsample_size may be why: use subsample_size=len(x)."
             )
-    with jax.enable_x64(True):
-        double_args, double_kwargs = as_double((new_args, new_kwargs))
-        quantities = partial(linear_quantities, at_inputs, double_args, double_kwargs, sites=sites, observed=names)
-        num_outputs = shared_outputs(quantities, [as_double(dict(place))], sites)
+    quantities = partial(linear_quantities, at_inputs, new_args, new_kwargs, sites=sites, observed=names)
+    num_outputs = shared_outputs(quantities, [dict(place)], sites)
     targets = _targets(named_arguments(model, args, kwargs), inputs, seen)
     outputs, precisions = [], []
     for part in found.values():

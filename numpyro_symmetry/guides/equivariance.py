@@ -15,14 +15,13 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 from numpyro.distributions import constraints
 from numpyro.distributions.transforms import biject_to
 
 from numpyro_symmetry.guides.density import dependencies, latent_values, log_density_by_site
 from numpyro_symmetry.models import Trace, trace_model
-from numpyro_symmetry.models.programs import compiled_quickly
+from numpyro_symmetry.models.programs import in_double
 from numpyro_symmetry.symmetry import Element, Hard, Part, Symmetry
 from numpyro_symmetry.symmetry.axes import AxisEntry, names_in, num_axes
 from numpyro_symmetry.symmetry.restriction import axes_of_groups
@@ -100,7 +99,6 @@ def equivariant_sites(
         ``"inconclusive"``, where nothing was tested since a change of the others alone did not show: another labelling
         of them, or another draw where no label moves them, or the site.
     """
-    args, kwargs = as_jax((args, kwargs))
     depends = dependencies(guide, trace, args, kwargs)
     of_group = {name: symmetry.restrict([name]) for name in symmetry.groups}
     following = {site: on for site, on in depends.items() if on & set(symmetry.axes)}
@@ -110,16 +108,14 @@ def equivariant_sites(
     }
     if not following:
         return {}
-    with jax.enable_x64(True):
-        args, kwargs = as_double((args, kwargs))
 
-        def at(key: Array) -> dict[str, dict[str, tuple[Array, Array]]]:
-            keys, data, key_element = _setting(key, trace)
-            elements = {n: [moving_everything(one), one.sample(key_element)] for n, one in of_group.items()}
-            return _changes(guide, of_group, judged, elements, keys, data, args, kwargs)
+    def at(key: Array) -> dict[str, dict[str, tuple[Array, Array]]]:
+        keys, data, key_element = _setting(key, trace)
+        elements = {n: [moving_everything(one), one.sample(key_element)] for n, one in of_group.items()}
+        return _changes(guide, of_group, judged, elements, keys, data, args, kwargs)
 
-        compiled = compiled_quickly(at, jax.random.key(0))
-        found = [jax.tree.map(float, compiled(jax.random.key(k))) for k in range(_NUM_SETTINGS)]
+    changes_at = in_double(at, jax.random.key(0))
+    found = [jax.tree.map(float, changes_at(jax.random.key(k))) for k in range(_NUM_SETTINGS)]
     return {
         site: {name: _verdict([changes[name][site] for changes in found]) for name in judged if site in judged[name]}
         for site in following
@@ -210,23 +206,8 @@ def _perturbed(key: Array, value: Any, constraint: Any) -> Any:
     def one(key: Array, leaf: Any) -> Any:
         if not jnp.issubdtype(jnp.result_type(leaf), jnp.floating):
             return leaf
-        free = transform.inv(jnp.asarray(leaf, jnp.float64))
+        free = transform.inv(jnp.asarray(leaf))
         return transform(free + _SPREAD * (1.0 + jnp.abs(free)) * jax.random.normal(key, free.shape, free.dtype))
 
     keys = jax.random.split(key, max(1, len(leaves)))
     return jax.tree.unflatten(structure, [one(k, leaf) for k, leaf in zip(keys, leaves, strict=False)])
-
-
-def as_jax(tree: Any) -> Any:
-    """A pytree with arrays of JAX for those of NumPy, which a traced program keeps in the precision it first met."""
-    return jax.tree.map(lambda leaf: jnp.asarray(leaf) if isinstance(leaf, np.ndarray) else leaf, tree)
-
-
-def as_double(tree: Any) -> Any:
-    """A pytree with its floating-point arrays in double precision."""
-
-    def one(leaf: Any) -> Any:
-        is_array = isinstance(leaf, jax.Array | np.ndarray) and jnp.issubdtype(leaf.dtype, jnp.floating)
-        return jnp.asarray(leaf, jnp.float64) if is_array else leaf
-
-    return jax.tree.map(one, tree)

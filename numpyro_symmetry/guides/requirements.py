@@ -26,11 +26,11 @@ from numpyro_symmetry.guides.density import (
     own_sites,
     unrecovered_sites,
 )
-from numpyro_symmetry.guides.equivariance import as_double, as_jax, moving_everything
+from numpyro_symmetry.guides.equivariance import moving_everything
 from numpyro_symmetry.guides.kinds import WITHOUT_DENSITY, parts_of
 from numpyro_symmetry.guides.layout import Layout, density_of, draw_of
 from numpyro_symmetry.models import Trace, latent_of, observed_of, settings_of, trace_model, without_wrappers
-from numpyro_symmetry.models.programs import compiled_quickly
+from numpyro_symmetry.models.programs import compiled_quickly, in_double
 from numpyro_symmetry.symmetry import Element, Symmetry, SymmetryError, UnsupportedGuideError
 from numpyro_symmetry.symmetry.axes import names_in
 
@@ -207,16 +207,14 @@ def _own_and_read_again(
     guide: Any, trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[dict[str, Array], dict[str, Array]]:
     """Log densities of a draw in double precision, and read again: in single a precise one may be all rounding."""
-    with jax.enable_x64(True):
-        (args, kwargs), settings = as_double((as_jax((args, kwargs)), settings_of(trace)))
 
-        def at(key: Array) -> tuple[dict[str, Array], dict[str, Array]]:
-            drawn = trace_model(guide, args, kwargs, key, settings)
-            own = {name: jnp.sum(log_prob_of(site)) for name, site in drawn.items() if site["type"] == "sample"}
-            return own, log_density_by_site(guide, drawn, latent_values(drawn), args, kwargs)
+    def at(key: Array) -> tuple[dict[str, Array], dict[str, Array]]:
+        drawn = trace_model(guide, args, kwargs, key, settings_of(trace))
+        own = {name: jnp.sum(log_prob_of(site)) for name, site in drawn.items() if site["type"] == "sample"}
+        return own, log_density_by_site(guide, drawn, latent_values(drawn), args, kwargs)
 
-        key = jax.random.key(0)
-        return jax.tree.map(float, compiled_quickly(at, key)(key))
+    key = jax.random.key(0)
+    return jax.tree.map(float, in_double(at, key)(key))
 
 
 def verify_densities(guide: Any, trace: Trace, layout: Layout, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Layout:

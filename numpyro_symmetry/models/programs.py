@@ -127,6 +127,15 @@ def compiled(program: Program) -> Callable:
     return call
 
 
+def in_double(function: Callable, *examples: Any) -> Callable:
+    """A function compiled for evaluation in double precision, on arguments like some examples.
+
+    It is traced in the session's precision, in which alone a model may run, and which JAX may remember what the
+    function closes over in.
+    """
+    return compiled(traced(function, *examples, precision=Precision(session_precision().traced_in_double, True)))
+
+
 def compiled_for_many(program: Program, count: int) -> Callable:
     """A program of values, and of what is the same for all of them, compiled for values of which there are many.
 

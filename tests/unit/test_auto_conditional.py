@@ -601,6 +601,33 @@ def test_data_in_which_nothing_can_be_seen_leave_a_site_in_the_table():
     )
 
 
+def test_data_that_a_model_closes_over_were_traced_in_single_precision_before():
+    """JAX remembers a constant in the precision of a program that lives, such as a step of another guide's training."""
+    x, y = np.linspace(-2.0, 2.0, 20)[:, None], np.sin(np.linspace(-2.0, 2.0, 20))
+
+    def model():
+        network(x, y)
+
+    first = SVI(model, AutoNormal(model), optax.adam(0.01), Trace_ELBO())
+    update = jax.jit(first.update)
+    update(first.init(jax.random.key(0)))
+    guide = AutoSymmetrized(AutoConditional(AutoNormal(model)))
+    assert np.isfinite(SVI(model, guide, optax.adam(0.01), Trace_ELBO()).run(jax.random.key(0), 2).losses).all()
+    assert guide.base.explain().startswith("w2, b2 follow the rest exactly")
+
+
+def test_a_model_that_runs_in_single_precision_alone():
+    def model(x, y=None):
+        w1 = numpyro.sample("w1", dist.Normal(0.0, 1.0).expand([2, 3]).to_event(2))
+        w2 = numpyro.sample("w2", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+        # with 64-bit whole numbers what is carried changes its type
+        count, _ = jax.lax.scan(lambda k, _: (k + jnp.arange(2).sum(), None), jnp.zeros((), jnp.int32), None, 3)
+        numpyro.sample("y", dist.Normal(jnp.tanh(x @ w1) @ w2 / count, 0.3).to_event(1), obs=y)
+
+    guide = AutoSymmetrized(AutoConditional(AutoNormal(model))).setup(jax.random.key(0), X, Y)
+    assert guide.base.explain().startswith("w2 follows the rest exactly")
+
+
 # ---- prediction, refusals ------------------------------------------------------------------------------------------
 
 
