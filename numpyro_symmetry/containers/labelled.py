@@ -38,8 +38,9 @@ def _from_dataset(
     stats, likelihood = (_of_draws(beside.get(group, {}), dims) for group in ("sample_stats", "log_likelihood"))
 
     def write(new: Arrays, without: Collection[str] = ()) -> Any:
-        def variable(site: str) -> xr.DataArray:
-            moved = arrays[site].copy(deep=False, data=new[site])
+        def variable(site: str) -> xr.Variable:
+            # without coordinates, which the dataset has: levels of an index that was stacked must not come twice
+            moved = arrays[site].variable.copy(deep=False, data=new[site])
             return moved.transpose(*data[site].dims)
 
         return wrap(data.assign({site: variable(site) for site in new}).drop_vars(list(without)))

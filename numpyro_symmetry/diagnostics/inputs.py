@@ -13,7 +13,7 @@ import numpy as np
 from numpyro_symmetry.assignment.passes import computed, is_stored
 from numpyro_symmetry.containers import Trace, read
 from numpyro_symmetry.symmetry import Element, Hard, SymmetryError, compose, inverse, num_transpositions, permutation_of
-from numpyro_symmetry.symmetry.arguments import as_array, refuse_masked
+from numpyro_symmetry.symmetry.arguments import as_array, is_real, refuse_masked
 from numpyro_symmetry.symmetry.hard import to_element
 from numpyro_symmetry.traces import Rebased
 
@@ -107,7 +107,7 @@ def invariants_of(given: Any, leading: tuple[int, ...]) -> dict[str, np.ndarray]
     found = {}
     for name, values in given.items():
         array = np.asarray(as_array(values, f"Invariant {name!r}", TypeError))
-        if array.dtype.kind not in "fiub":
+        if not is_real(array.dtype):
             raise TypeError(f"Invariant {name!r} holds values of type {array.dtype}; expected real numbers.")
         if array.shape[: len(leading)] != leading:
             raise SymmetryError(

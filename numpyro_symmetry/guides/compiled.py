@@ -18,7 +18,7 @@ from tqdm.auto import tqdm
 
 from numpyro_symmetry.devices import each_at_its_own, gathered, laid_over, num_parts
 from numpyro_symmetry.steps import interval
-from numpyro_symmetry.symmetry.arguments import refuse_masked
+from numpyro_symmetry.symmetry.arguments import is_number, refuse_masked
 
 # after so many on each device the bar moves on
 _KEYS_A_CALL = 64
@@ -194,4 +194,4 @@ def _in_batches(
 
 
 def _is_array(leaf: Any) -> bool:
-    return isinstance(leaf, Array) or (isinstance(leaf, np.ndarray) and leaf.dtype.kind in "biufc")
+    return isinstance(leaf, Array) or (isinstance(leaf, np.ndarray) and is_number(leaf.dtype))

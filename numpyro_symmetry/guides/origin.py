@@ -15,6 +15,7 @@ from jax import Array
 
 from numpyro_symmetry.guides.density import latent_values
 from numpyro_symmetry.models import Trace, observed_of
+from numpyro_symmetry.symmetry.arguments import is_number
 
 
 @jax.tree_util.register_pytree_node_class
@@ -99,7 +100,7 @@ def _mixed(bits: Array) -> Array:
 
 def _is_numeric(leaf: Any) -> bool:
     return isinstance(leaf, bool | int | float | complex | np.generic | Array) or (
-        isinstance(leaf, np.ndarray) and leaf.dtype.kind in "biufc"
+        isinstance(leaf, np.ndarray) and is_number(leaf.dtype)
     )
 
 

@@ -16,6 +16,7 @@ from numpyro_symmetry.guides.inputs import named_arguments
 from numpyro_symmetry.guides.origin import fingerprint
 from numpyro_symmetry.models import refuse_misfit
 from numpyro_symmetry.symmetry import SymmetryError
+from numpyro_symmetry.symmetry.arguments import is_number
 from numpyro_symmetry.symmetry.errors import warn
 
 
@@ -73,7 +74,7 @@ def refuse_other_data(what: str, here: dict[str, Seen], trained_on: Sequence[dic
 
 def _fingerprint(leaf: Any) -> int | None:
     is_known = not isinstance(leaf, Tracer) and not isinstance(jnp.zeros(()), Tracer)
-    return int(fingerprint(leaf)) if is_known and (isinstance(leaf, Array) or leaf.dtype.kind in "biufc") else None
+    return int(fingerprint(leaf)) if is_known and (isinstance(leaf, Array) or is_number(leaf.dtype)) else None
 
 
 def _shapes(data: dict[str, Seen]) -> dict[str, tuple[int, ...]]:

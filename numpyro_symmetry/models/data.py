@@ -16,6 +16,7 @@ from jax.core import Tracer
 from numpyro.primitives import Messenger
 
 from numpyro_symmetry.models.sites import is_observed
+from numpyro_symmetry.symmetry.arguments import is_floating, is_number
 
 _LITTLE = 1e-3
 
@@ -47,18 +48,13 @@ def observing(model: Callable, observed: Mapping[str, Any]) -> Callable:
 
 def is_array(value: Any) -> bool:
     """Whether a value is an array of numbers, one without axes and a NumPy scalar as well: data, and not a setting."""
-    return isinstance(value, np.ndarray | np.generic | jax.Array) and is_number(value)
-
-
-def is_number(value: Any) -> bool:
-    """Whether a value has a type of numbers, random keys not among them."""
-    return not jnp.issubdtype(value.dtype, jax.dtypes.prng_key) and np.dtype(value.dtype).kind in "biufc"
+    return isinstance(value, np.ndarray | np.generic | jax.Array) and is_number(value.dtype)
 
 
 def holds_nan(data: Any) -> bool:
     """Whether a number among data is none; what is being traced tells nothing."""
     known = [x for x in jax.tree.leaves(data) if is_array(x) and not isinstance(x, Tracer)]
-    return any(x.dtype.kind == "f" and bool(np.isnan(np.asarray(x)).any()) for x in known)
+    return any(is_floating(x.dtype) and bool(np.isnan(np.asarray(x)).any()) for x in known)
 
 
 def apart(data: Any, rng: np.random.Generator) -> Any:

@@ -191,7 +191,7 @@ def _are_same(once: Program, again: Program) -> bool:
         fingerprint(once) == fingerprint(again)
         and len(first) == len(second)
         and all(
-            not is_array(x) or np.array_equal(x, y, equal_nan=x.dtype.kind in "fc")
+            not is_array(x) or np.array_equal(x, y, equal_nan=jnp.issubdtype(x.dtype, jnp.inexact))
             for x, y in zip(first, second, strict=True)
         )
     )

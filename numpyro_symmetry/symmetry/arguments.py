@@ -158,6 +158,21 @@ def as_array(value: Any, where: str, error: type[Exception] = SymmetryError) -> 
         raise error(f"{where}: expected an array of real numbers; got {type(value).__name__} ({why}).") from why
 
 
+def is_real(dtype: Any) -> bool:
+    """Whether values of a type are real numbers, those of extension types such as bfloat16 among them."""
+    return is_floating(dtype) or jnp.issubdtype(dtype, np.integer) or jnp.issubdtype(dtype, np.bool_)
+
+
+def is_number(dtype: Any) -> bool:
+    """Whether values of a type are numbers or truth values: no strings, objects or random keys."""
+    return jnp.issubdtype(dtype, np.number) or jnp.issubdtype(dtype, np.bool_)
+
+
+def is_floating(dtype: Any) -> bool:
+    """Whether values of a type are floating-point numbers, bfloat16 among them."""
+    return jnp.issubdtype(dtype, np.floating)
+
+
 def as_real_array(value: Any, where: str, error: type[Exception] = SymmetryError) -> Any:
     """Real numbers, as they are, as an array of JAX where they are of JAX, and of NumPy else.
 
@@ -167,8 +182,7 @@ def as_real_array(value: Any, where: str, error: type[Exception] = SymmetryError
         If they are complex, or no numbers.
     """
     array = as_array(value, where, error)
-    # extension types such as bfloat16 are numbers too
-    if array.dtype.kind in "cOSUMm" or jnp.issubdtype(array.dtype, jax.dtypes.extended):
+    if not is_real(array.dtype):
         got = "" if isinstance(value, jax.Array | np.ndarray) else f" of a {type(value).__name__}"
         raise error(f"{where}: expected real numbers; got values of type {array.dtype}{got}.")
     return array

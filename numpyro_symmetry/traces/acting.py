@@ -15,6 +15,7 @@ from numpyro_symmetry.assignment.family import State
 from numpyro_symmetry.assignment.passes import computed, is_stored
 from numpyro_symmetry.symmetry import Hard, Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.action import move
+from numpyro_symmetry.symmetry.arguments import is_floating, is_real
 from numpyro_symmetry.symmetry.axes import AxisEntry, labels, names_in, num_axes
 from numpyro_symmetry.traces.coordinates import Arrays
 
@@ -50,7 +51,7 @@ def act(
     signed = {name for name, group in own.groups.items() if group.signed}
     for site, entries in own.axes.items():
         flips = any(axis.signed and axis.group in signed for axis in labels(entries))
-        if flips and values[site].dtype.kind not in "fi":
+        if flips and values[site].dtype.kind != "i" and not is_floating(values[site].dtype):
             raise SymmetryError(f"Site {site!r}: a sign cannot apply to values of type {values[site].dtype}.")
     moved = {}
     for stack in own.stacks.values():
@@ -125,8 +126,8 @@ def rename(values: np.ndarray, part: Hard) -> np.ndarray:
     flat = values.reshape(len(values), -1)
     known = _is_label(flat)
     index = np.where(known, flat, 0).astype(int)
-    renamed = np.take_along_axis(part.inverse().permutation, index, 1)
-    return np.where(known, renamed, flat).astype(values.dtype).reshape(values.shape)
+    renamed = np.take_along_axis(part.inverse().permutation, index, 1).astype(values.dtype)
+    return np.where(known, renamed, flat).reshape(values.shape)
 
 
 def refuse_no_labels(site: str, values: np.ndarray, group: str, size: int) -> None:
@@ -137,7 +138,7 @@ def refuse_no_labels(site: str, values: np.ndarray, group: str, size: int) -> No
     SymmetryError
         Saying what was expected, what came and what to write.
     """
-    found = whole_numbers(values) if values.dtype.kind in "iuf" else None
+    found = whole_numbers(values) if is_real(values.dtype) and values.dtype != bool else None
     expected = f"Site {site!r} holds labels of group {group!r}; expected integers from 0 to {size - 1}"
     if found is None:
         raise SymmetryError(f"{expected}, got {values.dtype} that is not whole.")
@@ -165,7 +166,7 @@ def whole_numbers(values: Any) -> tuple[int, float, float] | None:
 
 def _is_label(values: np.ndarray) -> np.ndarray:
     """Which values stand for a datum."""
-    return (values != MISSING) & (np.isfinite(values) if values.dtype.kind == "f" else True)
+    return (values != MISSING) & (np.isfinite(values) if is_floating(values.dtype) else True)
 
 
 def on_sites(symmetry: Symmetry, axes: Mapping[str, tuple[AxisEntry, ...]]) -> Symmetry:

@@ -16,6 +16,7 @@ import numpy as np
 from numpyro_symmetry import chunks
 from numpyro_symmetry.models import Model, latent_of, outline, trace_model
 from numpyro_symmetry.symmetry import Element, Symmetry, SymmetryError, Unsigned
+from numpyro_symmetry.symmetry.arguments import is_floating
 from numpyro_symmetry.symmetry.axes import AxisEntry
 from numpyro_symmetry.symmetry.hard import from_element
 from numpyro_symmetry.traces.acting import act
@@ -177,13 +178,13 @@ def _moves(
 
 
 def _is_same(a: np.ndarray, b: np.ndarray) -> bool:
-    eps = np.finfo(b.dtype).eps if b.dtype.kind == "f" else 0.0
+    eps = jax.numpy.finfo(b.dtype).eps if is_floating(b.dtype) else 0.0
     return _agree(a, b, _SPREAD_SAME, _ROUNDINGS_SAME * float(eps), 1.0)
 
 
 def _agree(a: np.ndarray, b: np.ndarray, of_spread: float, of_size: float, share: float) -> bool:
     """Whether a share of all draws ``(draw, *event)`` agrees, up to shares of each entry's spread and size."""
-    if a.dtype.kind != "f" or b.dtype.kind != "f":
+    if not is_floating(a.dtype) or not is_floating(b.dtype):
         close = a == b
     else:
         b = b.astype(float)

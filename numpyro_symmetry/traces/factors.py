@@ -15,7 +15,7 @@ from jax.typing import ArrayLike
 
 from numpyro_symmetry.steps import counting
 from numpyro_symmetry.symmetry import SymmetryError
-from numpyro_symmetry.symmetry.arguments import as_array, as_flag, refuse_masked
+from numpyro_symmetry.symmetry.arguments import as_array, as_flag, is_floating, is_real, refuse_masked
 from numpyro_symmetry.symmetry.errors import warn
 
 _MAX_SWEEPS = 1000
@@ -97,7 +97,7 @@ def varimax(
             f"varimax turned some pair of factors by {largest:.1g} radians in its last of {_MAX_SWEEPS} sweeps, which "
             f"is not below the tolerance of {tolerance:g}: the rotation of those draws is not settled."
         )
-    rotated = (unit * (flat @ rotation)).astype(given.dtype if given.dtype.kind == "f" else float)
+    rotated = (unit * (flat @ rotation)).astype(given.dtype if is_floating(given.dtype) else float)
     return rotated.reshape(given.shape), rotation.reshape(*given.shape[:-2], *rotation.shape[1:])
 
 
@@ -109,7 +109,7 @@ def _checked(loadings: ArrayLike) -> np.ndarray:
         )
     refuse_masked({"loadings": loadings}, "Argument")
     given = np.asarray(as_array(loadings, "loadings"))
-    real = given.dtype.kind in "fiub"
+    real = is_real(given.dtype)
     if not real or given.ndim < 2 or 0 in given.shape or not np.isfinite(given).all():
         raise SymmetryError(
             f"varimax expects finite loadings (*leading, p, k), real and not empty; got {given.dtype} of shape "

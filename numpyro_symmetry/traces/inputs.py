@@ -15,6 +15,7 @@ import xarray as xr
 from numpyro_symmetry.assignment.passes import blocks_of, each, passed
 from numpyro_symmetry.containers import Trace
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError, Unsigned
+from numpyro_symmetry.symmetry.arguments import is_floating, is_real
 from numpyro_symmetry.symmetry.axes import AxisEntry, names_in, num_axes
 from numpyro_symmetry.symmetry.errors import warn
 from numpyro_symmetry.traces.acting import MISSING, on_sites, refuse_no_labels, whole_numbers
@@ -221,7 +222,7 @@ class _Shared(NamedTuple):
 
 def _as_labels(values: Any, size: int) -> str:
     """In which way values could be labels of a group of some size, in words; empty if in none."""
-    if values.dtype.kind not in "iuf" or size < 2 or not values.size:
+    if not is_real(values.dtype) or values.dtype == bool or size < 2 or not values.size:
         return ""
     # most sites are seen not to be whole in their first number
     count = low = high = 0
@@ -231,7 +232,7 @@ def _as_labels(values: Any, size: int) -> str:
             return ""
         count, low, high = map(int, found)
     # a float of one value is a constant, and labels are counted from zero or from one
-    if (high == low and (values.dtype.kind == "f" or high == size)) or (high == size and low == 0):
+    if (high == low and (is_floating(values.dtype) or high == size)) or (high == size and low == 0):
         return ""
     missing = f", and {MISSING} or NaN" if count < values.size else ""
     return f"{'integers' if values.dtype.kind in 'iu' else 'whole numbers'} from {low} to {high}{missing}"
@@ -241,7 +242,7 @@ def refuse_bad_draws(draws: Arrays, leading: tuple[int, ...]) -> None:
     """Refuse draws that are not finite real numbers, naming the site and the first of them."""
     for site, values in draws.items():
         _refuse_no_numbers(site, values)
-        if values.dtype.kind == "f":
+        if is_floating(values.dtype):
             _refuse_not_finite(site, np.concatenate(each(values, _not_finite)), leading)
 
 
@@ -280,7 +281,7 @@ def _not_finite(values: np.ndarray) -> np.ndarray:
 
 
 def _refuse_no_numbers(site: str, values: Any) -> None:
-    if values.dtype.kind not in "fiub":
+    if not is_real(values.dtype):
         raise SymmetryError(f"Site {site!r} holds values of type {values.dtype}; expected real numbers.")
 
 

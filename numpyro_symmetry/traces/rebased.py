@@ -18,7 +18,7 @@ from numpyro_symmetry.assignment.passes import is_stored, opened
 from numpyro_symmetry.assignment.side import Side
 from numpyro_symmetry.containers import read, write_by_region
 from numpyro_symmetry.symmetry import Element, PlainView, Symmetry, SymmetryError, inverse
-from numpyro_symmetry.symmetry.arguments import as_array, as_flag, as_key, refuse_masked, refuse_tracers
+from numpyro_symmetry.symmetry.arguments import as_array, as_flag, as_key, is_floating, refuse_masked, refuse_tracers
 from numpyro_symmetry.symmetry.axes import AxisEntry
 from numpyro_symmetry.symmetry.families import by_site
 from numpyro_symmetry.symmetry.hard import from_element, to_element
@@ -317,7 +317,7 @@ class _Move:
             return self._renamed(site, flat)
         if site in self.known:
             given, made = self.known[site]
-            if given.shape == flat.shape and np.array_equal(given, flat, equal_nan=given.dtype.kind == "f"):
+            if given.shape == flat.shape and np.array_equal(given, flat, equal_nan=is_floating(given.dtype)):
                 return made
             if site not in self.out.symmetry.axes:
                 raise SymmetryError(

@@ -34,7 +34,7 @@ def describe(out: Rebased) -> str:
         f"  labels  {share_relabelled(out.elements):.0%} of draws came with labels other than the most common; {cost}, "
         f"{out.num_rounds} rounds, {settled}",
         f"  margin  median {np.median(out.margin):.3g} nats; others at least a twentieth as likely in {guesses:.0%}",
-        f"  null    {'not asked for' if out.null is None else describe_null(out.null)}",
+        f"  null    {_null_of(out)}",
     ]
     fate = {
         "moved along": list(out.carried.axes),
@@ -44,6 +44,12 @@ def describe(out: Rebased) -> str:
     if told := [f"{what}: {', '.join(sites)}" for what, sites in fate.items() if sites]:
         lines.append(f"  beside  {'; '.join(told)}")
     return "\n".join(lines)
+
+
+def _null_of(out: Rebased) -> str:
+    if out.null is not None:
+        return describe_null(out.null)
+    return "not asked for" if out.objective.size > 1 else "none, of a single draw"
 
 
 def of_part(part: str) -> str:

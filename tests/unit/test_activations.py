@@ -69,6 +69,16 @@ def test_it_is_what_a_forward_pass_by_hand_gives():
         assert here == pytest.approx(np.asarray(group / jnp.where(norms > 0, norms, 1.0)), abs=1e-5), name
 
 
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
+def test_networks_in_half_precision_have_activations(dtype):
+    given = jax.tree.map(lambda x: x.astype(dtype), params(w1=(3, 6), w2=(6, 2)))
+    symmetry, x = Symmetry.mlp([("w1", None), ("w2", None)]), X.astype(dtype)
+    found = find_activations(odd, (given, x), symmetry)(given)["hidden"]
+    hidden = jnp.tanh(x @ given["w1"]).astype(jnp.float32)
+    hidden = hidden - hidden.mean(0)
+    np.testing.assert_allclose(found, hidden / jnp.sqrt(jnp.square(hidden).sum(0)), atol=0.02)
+
+
 def test_the_data_are_those_given():
     p = params(w1=(3, 6), b1=(6,), w2=(6, 5), w3=(5, 2))
     symmetry = find_symmetry(mlp, (p, X), argnum=0, signs=False)

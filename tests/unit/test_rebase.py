@@ -20,6 +20,7 @@ from numpyro_symmetry import (
     SymmetryWarning,
     inverse,
     rebase,
+    report,
 )
 from numpyro_symmetry.containers import read
 from numpyro_symmetry.symmetry import SignedPermutation
@@ -310,7 +311,17 @@ def test_hardly_any_draws(shape):
     out = rebase(values, traces.MIXTURE, num_leading_dims=2)
     for site in values:
         assert out.data[site].shape == (*shape, 3)
-    assert (out.null is None) == (shape == (1, 1))
+    assert (out.null is None) == (shape == (1, 1)) == ("none, of a single draw" in str(out))
+
+
+def test_a_dataset_whose_draws_are_stacked_keeps_its_index():
+    data = xr.Dataset({site: (("chain", "draw", "k"), value) for site, value in VALUES.items()})
+    stacked = data.assign_coords(draw=range(data.sizes["draw"])).stack(sample=("chain", "draw"))
+    out = rebase(stacked, traces.MIXTURE, null=False)
+    assert out.data.indexes["sample"].equals(stacked.indexes["sample"])
+    assert out.data["loc"].dims == stacked["loc"].dims
+    expected = rebase({site: v.reshape(-1, 3) for site, v in VALUES.items()}, traces.MIXTURE, null=False)
+    np.testing.assert_array_equal(out.data["loc"].transpose("sample", "k"), expected.data["loc"])
 
 
 def test_one_key_one_answer():
@@ -459,6 +470,21 @@ def test_what_runs_under_jit_is_told_so():
 def test_leading_dimensions_that_could_be_either_are_asked_for():
     with pytest.raises(SymmetryError, match="num_leading_dims"):
         rebase({"loc": np.zeros((10, 10, 3))}, Symmetry.mixture("loc"))
+
+
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
+@pytest.mark.parametrize("of", [np.asarray, jnp.asarray])
+def test_halves_are_relabelled_as_what_they_round_to(dtype, of):
+    loc = np.asarray(jnp.asarray(VALUES["loc"], dtype))
+    names = np.random.default_rng(0).integers(0, 3, (*loc.shape[:2], 5))
+    data = {"loc": of(loc), "z": of(names.astype(loc.dtype))}
+    found = rebase(data, Symmetry.mixture("loc"), labels={"z": "component"})
+    expected = rebase({"loc": loc.astype(np.float32), "z": names}, Symmetry.mixture("loc"), labels={"z": "component"})
+    assert str(found.null) == str(expected.null)
+    assert str(report(found)) == str(report(expected))
+    for site in ("loc", "z"):
+        assert found.data[site].dtype == dtype
+        np.testing.assert_array_equal(np.asarray(found.data[site], np.float32), expected.data[site])
 
 
 def test_eight_short_chains_are_not_taken_for_eight_draws():

@@ -13,6 +13,7 @@ from numpyro_symmetry.discovery.labels.terms import (
     pinned,
     slice_colours,
 )
+from numpyro_symmetry.symmetry.arguments import is_number
 
 # entries of a constant above which equal slices are not looked for: such arrays are data
 _MAX_COMPARED = 2_000_000
@@ -24,7 +25,7 @@ _MAX_JOINT = 64
 
 def axes_of_constant(array: np.ndarray, reason: Reason) -> list[Term]:
     """Labels of the axes of a constant: uniform, or coloured by equal slices; square ones also by both axes at once."""
-    if array.dtype.kind not in "biufc":
+    if not is_number(array.dtype):
         return [Uniform(n) if n < 2 else pinned(n, reason) for n in array.shape]
     if array.size > _MAX_COMPARED:
         return [Uniform(n) if n < 2 else pinned(n, reason) for n in array.shape]

@@ -31,6 +31,7 @@ from numpyro_symmetry.models.programs import (
     session_precision,
     traced,
 )
+from numpyro_symmetry.symmetry.arguments import is_number
 
 # what is compiled: the log joint of a model, or the outputs of a function
 Joint = LogJoint | Outputs
@@ -268,7 +269,7 @@ def _copied(given: Any, kept: str) -> Any:
     """
 
     def one(x: Any) -> Any:
-        if not isinstance(x, np.ndarray) or x.dtype.kind not in "biufc":
+        if not isinstance(x, np.ndarray) or not is_number(x.dtype):
             return x
         return x.copy() if x.dtype.kind in kept else jax.device_put(x.copy())
 
