@@ -219,11 +219,9 @@ class AutoSymmetrized(AutoGuide):
         # drawn after the base guide, which therefore sees the same keys as when it runs alone
         of_coordinates, density = self.layout.of_coordinates, self.layout.density
         key = numpyro.prng_key() if needs_key(self.estimator, of_coordinates, density) else None
-        options = {"num_permutations": self.num_permutations, "max_features": self.max_features}
+        options = {name: getattr(self, name) for name in ("estimator", "num_permutations", "max_features")}
         say("bounding the information of a draw")
-        information = information_at(
-            self.base, self.layout, trace, args, kwargs, rng_key=key, estimator=self.estimator, **options
-        )
+        information = information_at(self.base, self.layout, trace, args, kwargs, rng_key=key, **options)
         numpyro.sample(
             f"_{self.prefix}_correction", LogFactor(-information), obs=jnp.empty((0,)), infer={"is_auxiliary": True}
         )
