@@ -158,18 +158,20 @@ def as_array(value: Any, where: str, error: type[Exception] = SymmetryError) -> 
         raise error(f"{where}: expected an array of real numbers; got {type(value).__name__} ({why}).") from why
 
 
-def is_real(dtype: Any) -> bool:
-    """Whether values of a type are real numbers, those of extension types such as bfloat16 among them."""
-    return is_floating(dtype) or jnp.issubdtype(dtype, np.integer) or jnp.issubdtype(dtype, np.bool_)
-
-
 def is_number(dtype: Any) -> bool:
-    """Whether values of a type are numbers or truth values: no strings, objects or random keys."""
-    return jnp.issubdtype(dtype, np.number) or jnp.issubdtype(dtype, np.bool_)
+    """Whether values of a type are numbers, of extension types such as bfloat16 too, or truth values."""
+    # NumPy counts spans of time among integers
+    is_span = getattr(dtype, "kind", "") == "m"
+    return not is_span and (jnp.issubdtype(dtype, np.number) or jnp.issubdtype(dtype, np.bool_))
+
+
+def is_real(dtype: Any) -> bool:
+    """Whether values of a type are real numbers or truth values."""
+    return is_number(dtype) and not jnp.issubdtype(dtype, np.complexfloating)
 
 
 def is_floating(dtype: Any) -> bool:
-    """Whether values of a type are floating-point numbers, bfloat16 among them."""
+    """Whether values of a type are floating-point numbers."""
     return jnp.issubdtype(dtype, np.floating)
 
 

@@ -1,6 +1,7 @@
-"""Former names of arguments, and where warnings point: at the line of whoever called into the package."""
+"""Former names of arguments, what is a number, and where warnings point: at the line of whoever called."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
@@ -10,7 +11,7 @@ from numpyro.infer import SVI, Trace_ELBO
 from numpyro.infer.autoguide import AutoNormal
 
 import numpyro_symmetry as ns
-from numpyro_symmetry.symmetry.arguments import renamed
+from numpyro_symmetry.symmetry.arguments import is_floating, is_number, is_real, renamed
 
 
 @renamed(num_samples="num_draws")
@@ -43,3 +44,27 @@ def test_numpyro_and_jax_may_lie_between():
     with pytest.warns(ns.SymmetryWarning, match="No symmetry was found") as told:
         SVI(model, guide, optax.adam(1e-2), Trace_ELBO()).init(jax.random.key(0))
     assert told[0].filename == __file__
+
+
+@pytest.mark.parametrize(
+    ("dtype", "number", "real", "floating"),
+    [
+        ("float32", True, True, True),
+        ("bfloat16", True, True, True),
+        ("float8_e4m3fn", True, True, True),
+        ("int4", True, True, False),
+        ("uint8", True, True, False),
+        ("bool", True, True, False),
+        ("complex64", True, False, False),
+        # of integers, to NumPy
+        ("timedelta64[D]", False, False, False),
+        ("datetime64[D]", False, False, False),
+        ("U3", False, False, False),
+        ("O", False, False, False),
+        ("V4", False, False, False),
+    ],
+)
+def test_what_is_a_number(dtype, number, real, floating):
+    found = jnp.dtype(dtype)
+    assert (is_number(found), is_real(found), is_floating(found)) == (number, real, floating)
+    assert not is_number(jax.random.key(0).dtype)
