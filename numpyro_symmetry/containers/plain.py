@@ -53,7 +53,7 @@ def like(given: Any, new: np.ndarray) -> Any:
 
 # Draws without chains are so many times as many as the labels behind them, as a rule; where both readings fit, 8 draws
 # of 4 components and 8 chains of 4 draws look the same, and one is asked which it is.
-DRAWS_PER_LABEL = 10
+_DRAWS_PER_LABEL = 10
 
 
 def _num_leading(values: Arrays, symmetry: Symmetry) -> int:
@@ -80,7 +80,7 @@ def _num_leading(values: Arrays, symmetry: Symmetry) -> int:
         # sites whose own shapes fit behind some dimensions differ in these; else what does not fit is said later
         return next((num for num in (2, 1) if _binds(values, symmetry, num)), likely)
     # chains are fewer than their draws
-    certain = first < second or (first > second and candidates == [1]) or first >= DRAWS_PER_LABEL * second
+    certain = first < second or (first > second and candidates == [1]) or first >= _DRAWS_PER_LABEL * second
     if likely in candidates and certain:
         return likely
     if len({value.shape[:likely] for value in values.values()}) > 1:

@@ -373,7 +373,7 @@ def _difference(readings: Sequence[Reading], trace: Trace, sites: Sequence[str])
 def _way_out(name: str, trace: Trace) -> str:
     """What to do about a site that NumPyro's ``obs_mask`` makes of values that are missing."""
     whole = name.removesuffix("_unobserved")
-    if f"{whole}_observed" not in trace:
+    if whole == name or f"{whole}_observed" not in trace:
         return ""
     return (
         f", and it is made of missing values by obs_mask: sum them out, numpyro.sample({whole!r}, fn.mask(seen), ...)"

@@ -211,7 +211,7 @@ class AutoSymmetrized(AutoGuide):
         if numpyro.get_mask() is False:  # Predictive asks for draws only
             return result
         requirements.refuse_renamed_sites(self.base, trace)
-        if self.layout is None:
+        if is_new := self.layout is None:
             self._set_up(trace, args, kwargs)
         assert self.layout is not None
         if not self.layout.symmetry.groups:
@@ -221,7 +221,7 @@ class AutoSymmetrized(AutoGuide):
         key = numpyro.prng_key() if needs_key(self.estimator, of_coordinates, density) else None
         options = {name: getattr(self, name) for name in ("estimator", "num_permutations", "max_features")}
         say("bounding the information of a draw")
-        information = information_at(self.base, self.layout, trace, args, kwargs, rng_key=key, **options)
+        information = information_at(self.base, self.layout, trace, args, kwargs, key, once=is_new, **options)
         numpyro.sample(
             f"_{self.prefix}_correction", LogFactor(-information), obs=jnp.empty((0,)), infer={"is_auxiliary": True}
         )

@@ -15,7 +15,7 @@ from numpyro_symmetry.entropy import Factorised, information
 from numpyro_symmetry.guides.layout import Layout, density_of, draw_of
 from numpyro_symmetry.models import Trace
 
-# SVI.init calls a guide eagerly, which would compile every operation apart: here and below
+# SVI.init calls a guide eagerly, which would compile every operation apart
 _of_factors = jax.jit(
     information, static_argnames=("symmetry", "estimator", "num_permutations", "bound", "max_features")
 )
@@ -33,11 +33,16 @@ def information_at(
     trace: Trace,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
-    *,
     rng_key: Array | None,
+    *,
+    once: bool = False,
     **options: Any,
 ) -> Array:
-    """Mutual information of the draw in a base guide's trace, nats; options as in `information`."""
+    """Mutual information of the draw in a base guide's trace, nats; options as in `information`.
+
+    A draw that is the first, by `SVI.init`, is eager, and its operations would each be compiled apart: ``once`` makes
+    them one program, which no later call would find again.
+    """
     draw = draw_of(trace, layout)
     if layout.density is Factorised:
         density = density_of(base, trace, layout, args, kwargs)
@@ -49,4 +54,4 @@ def information_at(
         density = density_of(base, trace, layout, args, kwargs, key_moments)
         return information(density, layout.of_coordinates, draw, rng_key=rng_key, **options)
 
-    return jax.jit(of_any)(key_moments, rng_key)
+    return (jax.jit(of_any) if once else of_any)(key_moments, rng_key)

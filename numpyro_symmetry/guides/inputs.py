@@ -14,6 +14,7 @@ from numpyro.primitives import Messenger
 
 from numpyro_symmetry.models import Trace, observed_of
 from numpyro_symmetry.symmetry import SymmetryError
+from numpyro_symmetry.symmetry.arguments import is_floating
 
 
 def named_arguments(model: Callable, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -62,7 +63,7 @@ def holders_of_observations(
     observed = [(np.asarray(site["value"]), site["cond_indep_stack"]) for site in observed_of(trace).values()]
 
     def same(leaf: np.ndarray, value: np.ndarray) -> bool:
-        return leaf.shape == value.shape and np.array_equal(leaf, value, equal_nan=leaf.dtype.kind == "f")
+        return leaf.shape == value.shape and np.array_equal(leaf, value, equal_nan=is_floating(leaf.dtype))
 
     def holds(leaf: np.ndarray, value: np.ndarray, plates: Any) -> bool:
         picked = [

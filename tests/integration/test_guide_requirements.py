@@ -73,6 +73,19 @@ def test_a_weight_around_model_and_guide_weighs_the_whole(kind, is_set_up):
     assert loss(0.25) == pytest.approx(0.25 * loss(1.0), rel=1e-5)
 
 
+def test_steps_that_nobody_compiles_compile_nothing_anew(request):
+    """What is made one program when a guide is set up is not made again at every eager step."""
+    guide = AutoSymmetrized(AutoMultivariateNormal(mixture), Symmetry.mixture("loc"), check=False)
+    svi = SVI(mixture, guide, optax.adam(0.01), Trace_ELBO())
+    state = svi.init(KEY, Y)
+    for _ in range(2):
+        state, _ = svi.update(state, Y)
+    compiled = request.getfixturevalue("_compiled")
+    before = compiled[0]
+    svi.update(state, Y)
+    assert compiled[0] == before
+
+
 @pytest.mark.parametrize("is_set_up", [True, False])
 def test_a_guide_whose_sites_are_renamed_is_refused_with_the_way_out(is_set_up):
     guide = AutoSymmetrized(AutoNormal(mixture), Symmetry.mixture("loc"))

@@ -750,6 +750,17 @@ REFUSED = {
 }
 
 
+def test_a_site_is_no_missing_value_for_another_that_is_called_observed():
+    def model(x, y=None):
+        b = numpyro.sample("b", dist.Normal(0.0, 1.0))
+        numpyro.sample("k", dist.LogNormal(b, 1.0))
+        numpyro.sample("k_observed", dist.Normal(b * x[:, 0], 1.0).to_event(1), obs=y)
+
+    words = "the prior of 'k' depends on them. Leave it"
+    with pytest.raises(SymmetryError, match=words), handlers.seed(rng_seed=0):
+        AutoConditional(AutoNormal(model), ["b"])(X, Y)
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_refuses(name):
     model, options, words = REFUSED[name]
