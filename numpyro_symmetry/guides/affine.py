@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from numpyro import handlers
 
+from numpyro_symmetry.guides.inside import trace_given
 from numpyro_symmetry.guides.likelihoods import Observation, normal_prior, observation, unwrapped
 from numpyro_symmetry.guides.slopes import as_rows, value_and_slopes
 from numpyro_symmetry.models import Trace, is_unconstrained, latent_of, observed_of
@@ -71,25 +71,6 @@ class LinearModel(NamedTuple):
             size = seen.predictor.size // max(1, self.num_outputs)
             found[site], start = rows[start : start + size].reshape(seen.predictor.shape), start + size
         return found
-
-
-def trace_given(
-    model: Callable, args: tuple[Any, ...], kwargs: Mapping[str, Any], data: Mapping[str, Any], *, seed: Any = 0
-) -> Trace:
-    """Trace of a model at given values; only parameters of it that are not given are seen outside."""
-    with (
-        handlers.block(hide_fn=lambda site: site["type"] != "param" or site["name"] in data),
-        handlers.trace() as trace,
-        handlers.seed(rng_seed=seed),
-        handlers.substitute(data=dict(data)),
-    ):
-        model(*args, **kwargs)
-    return trace
-
-
-def parameters(trace: Trace) -> dict[str, Any]:
-    """Values of a trace's parameters."""
-    return {name: site["value"] for name, site in trace.items() if site["type"] == "param"}
 
 
 def observations(trace: Trace) -> dict[str, Observation]:

@@ -15,15 +15,20 @@ from numpyro_symmetry.guides.affine import (
     dependent_prior,
     eligible,
     observations,
-    parameters,
     predictors_given,
     reader,
     shared_outputs,
-    trace_given,
     why_not_linear,
 )
 from numpyro_symmetry.guides.conditional import FromObservations, Source, start_of_inducing
-from numpyro_symmetry.guides.unfit import refuse_chance, refuse_models, refuse_sites, refuse_subsampled
+from numpyro_symmetry.guides.inside import parameters, trace_given
+from numpyro_symmetry.guides.unfit import (
+    refuse_chance,
+    refuse_lost_state,
+    refuse_models,
+    refuse_sites,
+    refuse_subsampled,
+)
 from numpyro_symmetry.models import latent_of, trace_model
 from numpyro_symmetry.models.programs import in_double
 from numpyro_symmetry.symmetry import SymmetryError
@@ -72,6 +77,7 @@ def choose(model: Callable, asked: Asked, args: tuple[Any, ...], kwargs: dict[st
     traces = [trace_model(model, args, kwargs, jax.random.key(k)) for k in range(_NUM_PLACES)]
     latent = latent_of(traces[0])
     refuse_models(traces[0], latent)
+    refuse_lost_state(model, args, kwargs, traces[0])
     if inducing is None:
         refuse_subsampled(traces[0])
     places = [parameters(trace) | {name: trace[name]["value"] for name in latent} for trace in traces]

@@ -25,12 +25,10 @@ from numpyro_symmetry.guides.affine import (
     Prior,
     Trace,
     frames_of,
-    parameters,
     parts_given,
     read,
     shared_outputs,
     slopes_of,
-    trace_given,
 )
 from numpyro_symmetry.guides.inputs import (
     AtInputs,
@@ -39,6 +37,7 @@ from numpyro_symmetry.guides.inputs import (
     named_arguments,
     with_inputs,
 )
+from numpyro_symmetry.guides.inside import parameters, trace_given
 from numpyro_symmetry.guides.least_squares import Factors, gaussian_conditional
 from numpyro_symmetry.guides.likelihoods import NORMAL, Observation
 from numpyro_symmetry.guides.linear_part import linear_outputs
@@ -261,7 +260,7 @@ def start_of_inducing(
     inputs, held, rows = inducing_inputs(inducing, model, args, kwargs, dropped)
     number = next(iter(inputs.values())).shape[0]
     at_inputs = AtInputs(model, number)
-    given = {site: jnp.asarray(value) for site, value in place.items() if site not in sites}
+    given = {name: jax.tree.map(jnp.asarray, value) for name, value in place.items() if name not in sites}
     values = {site: jnp.asarray(place[site]) for site in sites}
     names = tuple(observed_of(trace))
 

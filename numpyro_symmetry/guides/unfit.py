@@ -11,10 +11,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpyro import handlers
 from numpyro.infer.autoguide import AutoGuide, AutoGuideList, AutoLaplaceApproximation
 
-from numpyro_symmetry.guides.affine import Trace, eligible, trace_given
+from numpyro_symmetry.guides.affine import Trace, eligible
 from numpyro_symmetry.guides.inputs import is_batch
+from numpyro_symmetry.guides.inside import parameters, trace_given
 from numpyro_symmetry.guides.likelihoods import observation
 from numpyro_symmetry.models import observed_of
 from numpyro_symmetry.models.reach import dependencies
@@ -137,6 +139,22 @@ def refuse_subsampled(trace: Trace) -> None:
                 "batch on which it is scored bounds nothing. Pass all of the data, or inducing inputs: "
                 "AutoConditional(base_guide, inducing=100)."
             )
+
+
+def refuse_lost_state(model: Callable, args: tuple[Any, ...], kwargs: dict[str, Any], trace: Trace) -> None:
+    """Refuse models that cannot start with the parameters of a guide, and without its mutable state."""
+    if not (state := sorted(name for name, site in trace.items() if site["type"] == "mutable")):
+        return
+    try:
+        with handlers.block():
+            trace_given(model, args, kwargs, {k: v for k, v in parameters(trace).items() if k not in state})
+    except AssertionError:
+        raise UnsupportedGuideError(
+            f"The model's mutable state {state} and its parameters start together or not at all, as those of "
+            "flax_module(..., mutable=) do; SVI.init hands it the parameters of a guide that runs the model, as a "
+            "conditional one does, and no state. Write the network in flax.nnx (random_nnx_module), or normalise "
+            "without running averages (LayerNorm, GroupNorm)."
+        ) from None
 
 
 def refuse_chance(

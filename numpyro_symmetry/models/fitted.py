@@ -16,11 +16,12 @@ from jax.core import Tracer
 from numpyro.distributions import constraints
 from numpyro.distributions.transforms import biject_to
 
-from numpyro_symmetry.models.sites import Trace
+from numpyro_symmetry.models.sites import Trace, is_fitted
 from numpyro_symmetry.symmetry import SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_real_array, refuse_masked
 
 _REMEDY = "Pass svi.get_params(state), or the params of svi.run's result"
+_REMEDY_OF_STATE = "Pass svi.get_params(state) | state.mutable_state, where state is svi.run's result.state"
 # how far there and back again may round
 _TOLERANCE = 1e-3
 
@@ -38,7 +39,7 @@ def parameter_sites(trace: Trace) -> dict[str, Any]:
             "kwargs": {"constraint": site["kwargs"].get("constraint", constraints.real)},
         }
         for name, site in trace.items()
-        if site["type"] in ("param", "mutable")
+        if is_fitted(site)
     }
 
 
@@ -55,14 +56,15 @@ def refuse_wrong_parameters(
     params
         Parameters, constrained.
     model_too
-        Whether the model's own have to be there as well: drawing from a guide takes none of them.
+        Whether the model's own have to be there as well, and its mutable state: drawing from a guide takes none of it.
 
     Raises
     ------
     TypeError
         If they are no mapping from names.
     SymmetryError
-        Naming the parameter that is missing, not known, of another shape, not finite or outside of its constraint.
+        Naming the parameter that is missing, not known, of another shape, not finite or outside of its constraint; or
+        the mutable state that is missing.
     """
     if not isinstance(params, Mapping):
         raise TypeError(f"params must be a mapping from names to arrays; got {type(params).__name__}. {_REMEDY}.")
@@ -73,6 +75,11 @@ def refuse_wrong_parameters(
     if missing := [name for name in expected if name not in params]:
         given = f"the parameters given are {sorted(map(str, params))}" if params else "no parameters are given"
         raise SymmetryError(f"Parameters {missing} are missing; {given}.{_nearest(missing[0], unknown)} {_REMEDY}.")
+    if model_too and (absent := [name for name in sorted(state) if name not in params]):
+        raise SymmetryError(
+            f"Mutable state {absent} of the model, such as running averages, is missing: NumPyro keeps it beside the "
+            f"parameters. {_REMEDY_OF_STATE}."
+        )
     if unknown and model_trace is not None:
         # what is there already is not what another name was to be
         nearest = _nearest(unknown[0], [name for name in own | of_model if name not in params])

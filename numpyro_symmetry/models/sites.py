@@ -40,9 +40,14 @@ def discrete_of(trace: Trace) -> list[str]:
     return [name for name, site in latent_of(trace).items() if site["fn"].support.is_discrete]
 
 
+def is_fitted(site: Any) -> bool:
+    """Whether a site is a parameter, or mutable state."""
+    return site["type"] in ("param", "mutable")
+
+
 def settings_of(trace: Trace) -> dict[str, Any]:
     """What a model's run needs beside its latent values: parameters, mutable state, plates."""
-    return {name: site["value"] for name, site in trace.items() if site["type"] in ("param", "mutable", "plate")}
+    return {name: site["value"] for name, site in trace.items() if is_fitted(site) or site["type"] == "plate"}
 
 
 # ---- under wrappers --------------------------------------------------------------------------------------------------

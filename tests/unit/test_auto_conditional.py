@@ -28,7 +28,8 @@ from numpyro_symmetry import (
     SymmetryWarning,
     UnsupportedGuideError,
 )
-from numpyro_symmetry.guides.affine import observations, trace_given
+from numpyro_symmetry.guides.affine import observations
+from numpyro_symmetry.guides.inside import trace_given
 from tests.support.marks import slow_but
 
 X = np.random.default_rng(0).normal(size=(12, 2))
