@@ -30,15 +30,13 @@ from numpyro_symmetry.guides.compiled import Compiled
 from numpyro_symmetry.guides.given import Given
 from numpyro_symmetry.guides.information import LogFactor, information_at
 from numpyro_symmetry.guides.layout import Layout
+from numpyro_symmetry.guides.relabelled import relabelled
 from numpyro_symmetry.guides.set_up import Options, set_up
 from numpyro_symmetry.guides.steps import setting_up
-from numpyro_symmetry.models import Trace, parameter_sites, refuse_misfit, refuse_wrong_parameters, trace_model
+from numpyro_symmetry.models import Model, Trace, parameter_sites, refuse_misfit, refuse_wrong_parameters, trace_model
 from numpyro_symmetry.steps import say
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError, UnsupportedGuideError
 from numpyro_symmetry.symmetry.arguments import as_count, as_count_or_auto, as_flag, as_key, as_real_array, as_shape
-
-# no split of a key reaches this index
-_ELEMENT_STREAM = 2**31 - 1
 
 
 class AutoSymmetrized(AutoGuide):
@@ -273,8 +271,9 @@ class AutoSymmetrized(AutoGuide):
         sample_shape
             Leading shape of the draws.
         symmetrize
-            Whether to apply a uniformly random element to every draw, which makes them draws of :math:`q^G`.
-            Deterministic sites of a guide by hand are then left out.
+            Whether to apply a uniformly random element to every draw, which makes them draws of :math:`q^G`. What the
+            model computes is then computed again, with the arguments given; deterministic sites of a guide by hand are
+            left out.
 
         Returns
         -------
@@ -285,6 +284,8 @@ class AutoSymmetrized(AutoGuide):
         ------
         SymmetryError
             If a parameter is missing, not the guide's, of another shape, not finite or outside of its constraint.
+        TypeError
+            If the model does not run with the arguments given, and what it computes is asked for.
         """
         rng_key, sample_shape = as_key(rng_key), as_shape(sample_shape, "sample_shape")
         symmetrize = as_flag(symmetrize, "symmetrize")
@@ -300,13 +301,11 @@ class AutoSymmetrized(AutoGuide):
                 draws = {name: value for name, value in draws.items() if drawn[name]["type"] == "sample"}
         if not symmetrize:
             return draws
-        # one key makes the same draws with and without relabelling
-        key_element = jax.random.fold_in(rng_key, _ELEMENT_STREAM)
         if self.layout is None:
             self.setup(rng_key, *args, **kwargs)
         assert self.layout is not None
-        symmetry = self.layout.symmetry
-        return symmetry.apply(symmetry.sample(key_element, sample_shape), draws)  # pyright: ignore[reportReturnType]
+        model, trace = Model(self.model, args, kwargs), self.model_trace or {}
+        return relabelled(rng_key, draws, sample_shape, self.layout.symmetry, model, trace, params)
 
     def given(self, *args: Any, **kwargs: Any) -> Given:
         """The guide bound to its data, for `Predictive` at new inputs: needed if its base guide is conditioned on them.

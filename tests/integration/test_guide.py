@@ -27,7 +27,15 @@ from numpyro.infer import (
     init_to_value,
 )
 
-from numpyro_symmetry import AutoSymmetrized, Complement, Symmetry, SymmetryError, UnsupportedGuideError
+from numpyro_symmetry import (
+    AutoConditional,
+    AutoSymmetrized,
+    AutoUnitNormal,
+    Complement,
+    Symmetry,
+    SymmetryError,
+    UnsupportedGuideError,
+)
 from numpyro_symmetry.guides.density import log_density_by_site
 from tests.support.tables import ESTIMATOR_NAMES, GUIDES
 
@@ -478,6 +486,36 @@ def test_relabelled_draws_leave_out_what_a_guide_computed_from_its_labels():
     plain = guide.sample_posterior(jax.random.key(0), params, X, Y, sample_shape=(2,))
     moved = guide.sample_posterior(jax.random.key(0), params, X, Y, sample_shape=(2,), symmetrize=True)
     assert set(plain) - set(moved) == {"extra"}
+
+
+@pytest.mark.parametrize("base", ["AutoNormal", "AutoMultivariateNormal", "AutoUnitNormal", "AutoConditional"])
+@pytest.mark.parametrize("sample_shape", [(), (3, 2)])
+def test_relabelled_draws_have_what_the_model_computes_of_them(base, sample_shape):
+    def model(x, y=None):
+        w = numpyro.sample("w", dist.Normal().expand([3]).to_event(1))
+        v = numpyro.sample("v", dist.Normal().expand([3]).to_event(1))
+        shift = numpyro.param("shift", jnp.array(0.5))
+        numpyro.deterministic("slopes", w * v + shift)
+        mean = numpyro.deterministic("mean", jnp.tanh(x * w) @ v)
+        numpyro.sample("y", dist.Normal(mean, 0.3).to_event(1), obs=y)
+
+    bases = {"AutoConditional": AutoConditional(autoguide.AutoNormal(model)), "AutoUnitNormal": AutoUnitNormal(model)}
+    guide = AutoSymmetrized(bases.get(base) or getattr(autoguide, base)(model))
+    params = initial(guide, X, Y) | {"shift": jnp.array(2.0)}
+    key, x = jax.random.key(4), X[:5]
+    # a conditional keeps to its data, and gives no sites of the model's own
+    asked = (X, Y) if base == "AutoConditional" else (x,)
+    moved = guide.sample_posterior(key, params, *asked, sample_shape=sample_shape, symmetrize=True)
+    assert ("slopes" in moved) == (base != "AutoConditional")
+    if "slopes" not in moved:
+        return
+    plain = guide.sample_posterior(key, params, *asked, sample_shape=sample_shape)
+    assert not np.array_equal(moved["w"], plain["w"])
+    np.testing.assert_allclose(moved["slopes"], moved["w"] * moved["v"] + 2.0, rtol=1e-5)
+    mean = jnp.einsum("...nk,...k->...n", jnp.tanh(x * moved["w"][..., None, :]), moved["v"])
+    np.testing.assert_allclose(moved["mean"], mean, rtol=1e-4, atol=1e-5)
+    with pytest.raises(TypeError, match=r"The model .*model\(x, y=None\) does not fit its arguments"):
+        guide.sample_posterior(key, params, symmetrize=True)
 
 
 def test_elbo_bounds_of_latents_that_depend_on_each_other():
