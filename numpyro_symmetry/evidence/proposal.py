@@ -28,6 +28,7 @@ from numpyro_symmetry.evidence.draws import Moments, draws_of_sites, moments_of,
 from numpyro_symmetry.evidence.weights import averaged_over
 from numpyro_symmetry.guides import AutoSymmetrized
 from numpyro_symmetry.guides.density import latent_values, log_prob_of
+from numpyro_symmetry.guides.proved import prove_again
 from numpyro_symmetry.models import (
     Model,
     discrete_of,
@@ -91,6 +92,7 @@ def proposal_of_guide(
         guide = _symmetrized(guide, model, symmetry, signs)
     if guide.layout is None:
         guide.setup(rng_key, *args, **kwargs)
+    prove_again(guide, args, kwargs, arrays_too=True)
     _refuse_other_sites(guide, params, sites, rng_key, args, kwargs)
     _warn_of_part(guide)
     return Proposal(guide, params, sites)

@@ -30,10 +30,11 @@ from numpyro_symmetry.guides.compiled import Compiled
 from numpyro_symmetry.guides.given import Given
 from numpyro_symmetry.guides.information import LogFactor, information_at
 from numpyro_symmetry.guides.layout import Layout
+from numpyro_symmetry.guides.proved import Known, prove_again
 from numpyro_symmetry.guides.relabelled import relabelled
 from numpyro_symmetry.guides.set_up import Options, set_up
 from numpyro_symmetry.guides.steps import setting_up
-from numpyro_symmetry.models import Model, Trace, parameter_sites, refuse_misfit, refuse_wrong_parameters, trace_model
+from numpyro_symmetry.models import Trace, parameter_sites, refuse_misfit, refuse_wrong_parameters, trace_model
 from numpyro_symmetry.steps import say
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError, UnsupportedGuideError
 from numpyro_symmetry.symmetry.arguments import as_count, as_count_or_auto, as_flag, as_key, as_real_array, as_shape
@@ -173,6 +174,7 @@ class AutoSymmetrized(AutoGuide):
         )
         self._parameters: tuple[Trace, Trace] | None = None
         self._compiled: Compiled | None = None
+        self._proved: tuple[Known, ...] = ()
         model = model if model is not None else getattr(base_guide, "model", None)
         if model is None:
             raise ValueError("base_guide carries no model: pass AutoSymmetrized(base_guide, symmetry, model=model).")
@@ -211,6 +213,8 @@ class AutoSymmetrized(AutoGuide):
         requirements.refuse_renamed_sites(self.base, trace)
         if is_new := self.layout is None:
             self._set_up(trace, args, kwargs)
+        else:
+            prove_again(self, args, kwargs)
         assert self.layout is not None
         if not self.layout.symmetry.groups:
             return result
@@ -303,9 +307,7 @@ class AutoSymmetrized(AutoGuide):
             return draws
         if self.layout is None:
             self.setup(rng_key, *args, **kwargs)
-        assert self.layout is not None
-        model, trace = Model(self.model, args, kwargs), self.model_trace or {}
-        return relabelled(rng_key, draws, sample_shape, self.layout.symmetry, model, trace, params)
+        return relabelled(self, rng_key, draws, sample_shape, params, args, kwargs)
 
     def given(self, *args: Any, **kwargs: Any) -> Given:
         """The guide bound to its data, for `Predictive` at new inputs: needed if its base guide is conditioned on them.
@@ -369,7 +371,7 @@ class AutoSymmetrized(AutoGuide):
 
     def _set_up(self, trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         found = set_up(self.base, self.model, self._options, trace, args, kwargs)
-        self.symmetry, self.layout, self.model_trace, self._parameters, self.max_features = found
+        self.symmetry, self.layout, self.model_trace, self._parameters, self.max_features, self._proved = found
         self._compiled = None
 
     def _refuse_wrong_parameters(
@@ -395,4 +397,4 @@ class AutoSymmetrized(AutoGuide):
         return self.base  # pyright: ignore[reportReturnType]
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_compiled": None}
+        return self.__dict__ | {"_compiled": None, "_proved": ()}

@@ -21,6 +21,7 @@ from numpyro_symmetry.guides.compiled import Arguments, Spread, run_compiled
 from numpyro_symmetry.guides.density import latent_values, latents_are_independent
 from numpyro_symmetry.guides.elbo import Target
 from numpyro_symmetry.guides.information import information_at
+from numpyro_symmetry.guides.proved import prove_again
 from numpyro_symmetry.models import Trace, trace_model
 from numpyro_symmetry.symmetry.arguments import as_count, as_flag, as_key, refuse_tracers
 
@@ -92,6 +93,7 @@ def elbo_bounds(
     if guide.layout is None:
         guide.setup(rng_key, *args, **kwargs)
     assert guide.layout is not None
+    prove_again(guide, args, kwargs, arrays_too=True)
     guide._refuse_wrong_parameters(params, args, kwargs, model_too=True)
 
     if chunk_size == "auto":

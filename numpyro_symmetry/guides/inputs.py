@@ -17,9 +17,14 @@ from numpyro_symmetry.symmetry import SymmetryError
 from numpyro_symmetry.symmetry.arguments import is_floating
 
 
-def named_arguments(model: Callable, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Arguments of a model by name."""
-    return dict(_signature(model).bind(*args, **kwargs).arguments)
+def named_arguments(
+    model: Callable, args: tuple[Any, ...], kwargs: dict[str, Any], *, defaults: bool = False
+) -> dict[str, Any]:
+    """Arguments of a model by name, with or without those that were left out."""
+    bound = _signature(model).bind(*args, **kwargs)
+    if defaults:
+        bound.apply_defaults()
+    return dict(bound.arguments)
 
 
 def with_inputs(

@@ -1,4 +1,7 @@
-"""Draws of a guide under random labels, and what the model computes of them. Knows NumPyro and symmetries; no guide."""
+"""Draws of a guide under random labels, and what the model computes of them.
+
+Knows a symmetrized guide that is set up.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,7 @@ from jax import Array
 from numpyro import handlers
 from numpyro.infer import Predictive
 
-from numpyro_symmetry.models import Model, Trace, refuse_misfit
-from numpyro_symmetry.symmetry import Symmetry
+from numpyro_symmetry.models import refuse_misfit
 
 Draws = dict[str, Array]
 
@@ -20,32 +22,33 @@ _ELEMENT_STREAM = 2**31 - 1
 
 
 def relabelled(
+    guide: Any,
     rng_key: Array,
     draws: Draws,
     sample_shape: tuple[int, ...],
-    symmetry: Symmetry,
-    model: Model,
-    model_trace: Trace,
     params: Mapping[str, Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
 ) -> Draws:
-    """Every draw by a uniformly random element; deterministic sites among them as the model computes them then.
+    """Draws of a guide that is set up, each by a random element; what the model computes of them is computed again.
 
     Raises
     ------
     TypeError
         If the model does not run with its arguments, and there are deterministic sites.
     """
+    symmetry, trace = guide.layout.symmetry, guide.model_trace
     element = symmetry.sample(jax.random.fold_in(rng_key, _ELEMENT_STREAM), sample_shape)
-    moved: Draws = symmetry.apply(element, draws)  # pyright: ignore[reportAssignmentType]
-    computed = [name for name in draws if name in model_trace and model_trace[name]["type"] == "deterministic"]
+    moved: Draws = symmetry.apply(element, draws)
+    computed = [name for name in draws if name in trace and trace[name]["type"] == "deterministic"]
     if not computed:
         return moved
-    refuse_misfit(*model)
+    refuse_misfit(guide.model, args, kwargs)
     latent = {name: value for name, value in moved.items() if name not in computed}
     again = Predictive(
-        handlers.substitute(model.function, data=dict(params)),
+        handlers.substitute(guide.model, data=dict(params)),
         latent,
         return_sites=computed,
         batch_ndims=len(sample_shape),
     )
-    return moved | again(rng_key, *model.args, **model.kwargs)
+    return moved | again(rng_key, *args, **kwargs)

@@ -25,7 +25,8 @@ from numpyro_symmetry.guides.density import latent_values
 from numpyro_symmetry.guides.equivariance import Follows, Verdicts, equivariant_sites
 from numpyro_symmetry.guides.kinds import units_of
 from numpyro_symmetry.guides.layout import Layout, density_of, draw_of, draws_of, lay_out
-from numpyro_symmetry.models import Trace, parameter_sites, refuse_nonfinite, trace_model
+from numpyro_symmetry.guides.proved import Known, known_arguments
+from numpyro_symmetry.models import Model, Trace, parameter_sites, refuse_nonfinite, trace_model
 from numpyro_symmetry.steps import say
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.axes import names_in, num_axes
@@ -62,6 +63,8 @@ class SetUp(NamedTuple):
         Parameters of the guide, and of the model.
     max_features
         How many features of a site the sequential bound sees, ``None`` for all.
+    proved
+        The model's arguments with which the symmetry was proved.
     """
 
     symmetry: Symmetry
@@ -69,6 +72,7 @@ class SetUp(NamedTuple):
     model_trace: Trace
     parameters: tuple[Trace, Trace]
     max_features: int | None
+    proved: tuple[Known, ...]
 
 
 def set_up(
@@ -109,7 +113,8 @@ def set_up(
     say("choosing features")
     max_features = _enough_features(base, options.estimator, trace, layout, args, kwargs) if count == "auto" else count
     parameters = parameter_sites(trace), parameter_sites(model_trace)
-    return SetUp(symmetry, layout, model_trace, parameters, max_features)  # pyright: ignore[reportArgumentType]
+    proved = (known_arguments(Model(model, args, kwargs), arrays_too=True),)
+    return SetUp(symmetry, layout, model_trace, parameters, max_features, proved)  # pyright: ignore[reportArgumentType]
 
 
 def _plain(symmetry: Symmetry, trace: Trace) -> Symmetry:

@@ -1,0 +1,109 @@
+"""One guide, and other arguments of its model than those it was set up with: a symmetry that they break is refused."""
+
+import pickle
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import optax
+import pytest
+from numpyro.infer import SVI, Predictive, Trace_ELBO
+from numpyro.infer.autoguide import AutoNormal
+from scipy.stats import multivariate_normal
+
+from numpyro_symmetry import AutoSymmetrized, Symmetry, SymmetryError, log_evidence
+from numpyro_symmetry.guides import proved
+
+KEY = jax.random.key(0)
+Y = jnp.array([0.5, 1.0, 0.3])
+
+
+def model(y, scales=(1.0, 1.0), *, ordered=False, noise=1.0):
+    loc = numpyro.sample("loc", dist.Normal(0.0, jnp.asarray(scales)).to_event(1))
+    if ordered:
+        numpyro.factor("order", jnp.where(loc[0] < loc[1], 0.0, -100.0))
+    numpyro.sample("y", dist.Normal(loc.sum(), noise).expand(jnp.shape(Y)).to_event(1), obs=y)
+
+
+def log_z(scales):
+    return multivariate_normal(np.zeros(3), np.eye(3) + np.square(scales).sum()).logpdf(np.asarray(Y))
+
+
+def ready(symmetry=None, **options):
+    guide = AutoSymmetrized(AutoNormal(model), symmetry, progress_bar=False, **options)
+    params = SVI(model, guide, optax.adam(0.05), Trace_ELBO()).run(KEY, 3, Y, progress_bar=False).params
+    return guide, params
+
+
+def evidence(guide, params, *args, **kwargs):
+    return log_evidence((guide, params), model_args=args, model_kwargs=kwargs, progress_bar=False)
+
+
+def bounds(guide, params, *args, **kwargs):
+    return guide.elbo_bounds(KEY, params, *args, num_particles=64, progress_bar=False, **kwargs)
+
+
+def trained(guide, params, *args, **kwargs):
+    return SVI(model, guide, optax.adam(0.05), Trace_ELBO()).init(KEY, *args, **kwargs)
+
+
+CALLS = {"elbo_bounds": bounds, "log_evidence": evidence, "SVI.init": trained}
+SYMMETRIES = {"found": None, "given": Symmetry({"loc": ("component",)})}
+BROKEN = {
+    "numbers": ((), {"scales": (0.01, 1.0)}, r"scales\[0\]"),
+    "by place": (((0.01, 1.0),), {}, r"scales\[0\]"),
+    "a flag": ((), {"ordered": True}, "ordered"),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("symmetry", SYMMETRIES)
+@pytest.mark.parametrize("what", BROKEN)
+def test_a_symmetry_that_other_arguments_break_is_refused(call, symmetry, what):
+    guide, params = ready(SYMMETRIES[symmetry])
+    args, kwargs, named = BROKEN[what]
+    for _ in range(2):  # nothing is taken for proved by having been asked once
+        with pytest.raises(SymmetryError, match=rf"does not hold .* differ in {named} from .* a guide anew"):
+            CALLS[call](guide, params, Y, *args, **kwargs)
+    assert np.isfinite(bounds(guide, params, Y).lower)
+
+
+@pytest.mark.parametrize("call", ["elbo_bounds", "log_evidence"])
+def test_arrays_break_a_symmetry_that_was_given(call):
+    guide = AutoSymmetrized(AutoNormal(model), SYMMETRIES["given"], progress_bar=False).setup(KEY, Y, jnp.ones(2))
+    params = {"loc_auto_loc": jnp.zeros(2), "loc_auto_scale": jnp.ones(2)}
+    assert bounds(guide, params, Y, jnp.ones(2)).lower < log_z([1.0, 1.0])
+    with pytest.raises(SymmetryError, match="differ in scales from"):
+        CALLS[call](guide, params, Y, jnp.array([0.01, 1.0]))
+    # what is not checked is taken on trust
+    trusting = AutoSymmetrized(AutoNormal(model), SYMMETRIES["given"], check=False, progress_bar=False)
+    assert np.isfinite(bounds(trusting.setup(KEY, Y, jnp.ones(2)), params, Y, jnp.array([0.01, 1.0])).lower)
+
+
+def test_arguments_that_leave_the_symmetry_are_proved_once(monkeypatch):
+    asked, check = [], proved.check_symmetry
+    monkeypatch.setattr(proved, "check_symmetry", lambda *a, **k: asked.append(a) or check(*a, **k))
+    guide, params = ready()
+    wide = {"scales": (3.0, 3.0), "noise": 1.0}
+    found = bounds(guide, params, Y, **wide)
+    assert found.lower < log_z([3.0, 3.0])
+    assert bounds(guide, params, Y, **wide) == found
+    # of a symmetry that was found other data say nothing new
+    assert bounds(guide, params, Y + 1.0, **wide).lower != found.lower
+    assert len(asked) == 1
+    again = pickle.loads(pickle.dumps(guide))
+    assert bounds(again, params, Y, **wide) == found
+    with pytest.raises(SymmetryError, match="does not hold with these arguments of the model"):
+        bounds(again, params, Y, ordered=True)
+
+
+def test_steps_with_traced_arguments_and_predictions_are_not_asked():
+    guide, params = ready()
+    svi = SVI(model, guide, optax.adam(0.05), Trace_ELBO())
+    state = svi.init(KEY, Y)
+    state, loss = jax.jit(lambda s, noise: svi.update(s, Y, noise=noise))(state, 2.0)
+    assert jnp.isfinite(loss)
+    drawn = Predictive(model, guide=guide, params=params, num_samples=3)(KEY, None, ordered=True)
+    assert drawn["y"].shape == (3, 3)
