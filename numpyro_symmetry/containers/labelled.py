@@ -24,6 +24,9 @@ COMPLETE, MARK = "is_complete", "numpyro_symmetry"
 SIBLINGS = ("warmup_posterior", "unconstrained_posterior")
 # groups that hold what was drawn given the posterior, and may hold labels
 PREDICTED = ("posterior_predictive", "predictions")
+# groups that hold data, or of which draws are others than the posterior's
+APART = (".", "posterior", "observed_data", "constant_data", "predictions_constant_data", "sample_stats_prior")
+APART_BY_START = ("prior", "warmup")
 
 
 def _from_dataset(
@@ -32,6 +35,7 @@ def _from_dataset(
     dims = tuple(dim for dim in ("chain", "draw") if dim in data.dims) or tuple({"sample"} & set(data.dims))
     if not dims:
         raise SymmetryError(f"The posterior has dimensions {tuple(data.dims)}; expected chain and draw, or sample.")
+    _refuse_other_names(data, dims)
     _refuse_incomplete(data)
     arrays = _of_draws(data, dims)
     known = {str(name) for group in ("observed_data", "log_likelihood") for name in beside.get(group, {})}
@@ -58,7 +62,36 @@ def _from_dataset(
             for group in PREDICTED
             if group in beside
         },
+        paired={
+            group: _of_draws(there, dims)
+            for group, there in beside.items()
+            if _is_paired(group) and all(there.sizes.get(dim) == data.sizes[dim] for dim in dims)
+        },
     )
+
+
+def _is_paired(group: str) -> bool:
+    """Whether a group, by its name, holds something else for each of the posterior's draws."""
+    return group not in (*SIBLINGS, *PREDICTED, *APART) and not group.startswith(APART_BY_START)
+
+
+def _refuse_other_names(data: xr.Dataset, dims: tuple[str, ...]) -> None:
+    """Refuse draws of which one dimension goes by another name, and would be taken for a variable's own."""
+    if len(dims) != 1 or dims == ("sample",):
+        return
+    drawn = [array.dims for array in data.data_vars.values() if dims[0] in array.dims]
+    common = set(drawn[0]).intersection(*drawn) - set(dims) if drawn else set()
+    if dims == ("draw",):
+        # a variable's own stand behind the draws
+        common = {dim for dim in common if all(of.index(dim) < of.index("draw") for of in drawn)}
+    if common:
+        absent, alone = ("chain", "one chain") if dims == ("draw",) else ("draw", "one draw a chain")
+        names = sorted(map(str, common))
+        raise SymmetryError(
+            f"The posterior has dimension {dims[0]!r} and no {absent!r}, and every variable has "
+            f"{' and '.join(map(repr, names))}. If that counts {absent}s, rename it: "
+            f"data.rename({names[0]}={absent!r}). If this is {alone}, say so: data.expand_dims({absent!r})."
+        )
 
 
 def _refuse_incomplete(data: xr.Dataset) -> None:
@@ -117,7 +150,7 @@ def _from_tree(data: Any) -> Trace:
         new["posterior"].dataset = posterior
         return new
 
-    groups = {name: node.to_dataset() for name, node in data.children.items()}
+    groups = {node.relative_to(data): node.to_dataset() for node in data.subtree}
     return _from_dataset(groups["posterior"], wrap, groups)
 
 

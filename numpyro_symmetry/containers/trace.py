@@ -46,6 +46,8 @@ class Trace(NamedTuple):
         Groups of the container that hold the same sites, and keep their labels.
     predicted
         Group -> variable -> draws of what was predicted and is no data; not loaded before it is looked at.
+    paired
+        Group -> variable -> what else the container holds for each draw; not loaded.
     model
         The model that the draws are of, and its arguments, if the container holds them.
     uncompared
@@ -62,6 +64,7 @@ class Trace(NamedTuple):
     log_likelihood: Mapping[str, xr.DataArray] = MappingProxyType({})
     left_behind: tuple[str, ...] = ()
     predicted: Mapping[str, Mapping[str, xr.DataArray]] = MappingProxyType({})
+    paired: Mapping[str, Mapping[str, xr.DataArray]] = MappingProxyType({})
     model: Model | None = None
     uncompared: frozenset[str] = frozenset()
     are_members: bool = False
@@ -121,6 +124,8 @@ class Container(NamedTuple):
     read
         The container, the symmetry whose sites' ranks tell leading dimensions from a site's own, and their number where
         the user says it -> the draws. Kinds that name their dimensions need neither.
+    paired
+        Group -> variable -> what else the container holds for each draw; not loaded.
     model
         The model that the draws are of, if the container knows it.
     """

@@ -135,6 +135,14 @@ def warn_of_what_keeps_its_labels(trace: Trace, bound: Symmetry, settled: Collec
                     "only 'posterior' is relabelled. Predict again from the relabelled posterior, or relabel it: "
                     f"out.apply({{{name!r}: values}}, axes= or labels=)."
                 )
+    for group, variables in trace.paired.items():
+        for name, array in variables.items():
+            if labelled := [dim for dim in map(str, array.dims[len(trace.leading) :]) if dim in shared.dims]:
+                warn(
+                    f"{name!r} in group {group!r} of the container has dimension {labelled[0]!r}, which group "
+                    f"{shared.dims[labelled[0]]!r} permutes, and keeps its old labels: only 'posterior' is relabelled. "
+                    f"Compute it again, or relabel it: out.apply({{{name!r}: values}}, axes=)."
+                )
 
 
 def looks_labelled(trace: Trace, bound: Symmetry, sites: Collection[str]) -> set[str]:

@@ -266,10 +266,52 @@ def test_predicted_labels_are_warned_of_and_predicted_data_are_not(group):
     np.testing.assert_array_equal(out.data[group]["z"].values, z.values)
 
 
+@pytest.mark.parametrize("group", ["log_prior", "sample_stats", "log_likelihood", "of_my_own"])
+def test_what_another_group_holds_of_components_is_warned_of(group):
+    values, _ = traces.mixture(draws=20)
+    dims = ("chain", "draw", "component")
+    other = xr.Dataset({"loc": (dims, np.zeros((4, 20, 3))), "size": (("chain", "draw", "x"), np.zeros((4, 20, 3)))})
+    with pytest.warns(SymmetryWarning) as caught:
+        rebase(with_group(container(values), group, other), traces.MIXTURE, null=False)
+    (message,) = [str(warning.message) for warning in caught]
+    assert f"'loc' in group {group!r} of the container has dimension 'component'" in message
+    # other draws, or data
+    for apart in ("prior", "warmup_sample_stats", "constant_data"):
+        rebase(with_group(container(values), apart, other), traces.MIXTURE, null=False)
+    few = other.isel(draw=slice(0, 10))
+    rebase(with_group(container(values), group, few), traces.MIXTURE, null=False)
+
+
+def test_a_group_within_the_posterior_is_warned_of():
+    values, _ = traces.mixture(draws=20)
+    posterior = dataset(container(values))
+    tree = xr.DataTree.from_dict({"posterior": posterior, "posterior/sub": posterior[["loc"]]})
+    with pytest.warns(SymmetryWarning, match="'loc' in group 'posterior/sub' of the container has dimension"):
+        rebase(tree, traces.MIXTURE, null=False)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "absent"),
+    [("draw", "iteration", "draws"), ("chain", "walker", "chains"), ("draw", "sample", "draws")],
+)
+def test_a_dimension_of_draws_by_another_name_is_not_taken_for_a_variables_own(old, new, absent):
+    values, _ = traces.mixture(draws=20)
+    posterior = dataset(container(values))
+    with pytest.raises(SymmetryError, match=rf"no '{old}', and every variable has .*{new}.* If that counts {absent}"):
+        rebase(posterior.rename({old: new}), traces.MIXTURE, null=False)
+    one = posterior.isel({old: 0}, drop=True)
+    if old == "chain":  # one chain's draws, as they come
+        rebase(one, traces.MIXTURE, null=False)
+    out = rebase(one.expand_dims(old), traces.MIXTURE, null=False)
+    assert out.data["loc"].sizes[old] == 1
+
+
 def with_group(data, name, group):
     if isinstance(data, xr.DataTree):
         data[name] = xr.DataTree(group)
     else:
+        if name in data.groups():
+            del data[name]
         data.add_groups(**{name: group})
     return data
 
