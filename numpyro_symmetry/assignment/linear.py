@@ -13,7 +13,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from numpyro_symmetry.chunks import BLOCK, slices
-from numpyro_symmetry.symmetry.arguments import refuse_tracers
+from numpyro_symmetry.symmetry.arguments import refuse_tracers, rounding_of
 
 SOLVERS = ("auto", "scipy", "lapx")
 # ties are settled by a bonus of this many units in the last place of the largest benefit
@@ -54,7 +54,7 @@ def assign(benefit: np.ndarray, *, solver: str = "auto") -> np.ndarray:
         raise ValueError(f"assign expects square tables (..., n, n); got shape {benefit.shape}.")
     solve = _solver(solver)
     tables = benefit.reshape(-1, n, n)
-    bonus = _BONUS * np.finfo(benefit.dtype if benefit.dtype.kind == "f" else float).eps
+    bonus = _BONUS * rounding_of(benefit.dtype)
     found = np.empty((len(tables), n), int)
     # a block at a time, so that no second batch of tables is ever in memory
     for items in slices(len(tables), n * n, BLOCK):

@@ -40,6 +40,7 @@ from numpyro_symmetry.models import (
 )
 from numpyro_symmetry.models.compat import flat_sites
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
+from numpyro_symmetry.symmetry.arguments import is_floating
 from numpyro_symmetry.symmetry.errors import warn
 from numpyro_symmetry.traces import GaussianCost, Rebased, rebase
 
@@ -254,7 +255,7 @@ def _refuse_bad_data(traces: list[dict[str, Any]], model: Model) -> None:
     bad = [
         f"{path[0].key}{jax.tree_util.keystr(path[1:])} ({int(np.isnan(leaf).sum())} of {np.size(leaf)})"
         for path, leaf in jax.tree_util.tree_leaves_with_path(given)
-        if isinstance(leaf, np.ndarray | Array | float) and np.asarray(leaf).dtype.kind == "f"
+        if isinstance(leaf, np.ndarray | Array | float) and is_floating(np.asarray(leaf).dtype)
         if np.isnan(leaf).any()
     ]
     if undefined and bad:

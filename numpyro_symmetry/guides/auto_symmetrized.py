@@ -210,7 +210,7 @@ class AutoSymmetrized(AutoGuide):
             result = self.base(*args, **kwargs)
         if numpyro.get_mask() is False:  # Predictive asks for draws only
             return result
-        requirements.refuse_renamed_sites(self.base, trace)
+        requirements.refuse_handlers_around(self.base, trace)
         if is_new := self.layout is None:
             self._set_up(trace, args, kwargs)
         else:

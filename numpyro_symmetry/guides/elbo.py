@@ -23,6 +23,7 @@ from numpyro_symmetry.guides.origin import Origin
 from numpyro_symmetry.guides.requirements import subsampled_plates
 from numpyro_symmetry.models import Trace, enumerated_log_density
 from numpyro_symmetry.symmetry import SymmetryError
+from numpyro_symmetry.symmetry.arguments import is_floating
 
 
 class Target(NamedTuple):
@@ -174,7 +175,7 @@ def _with_closed_forms(model_trace: Trace, guide_trace: Trace) -> Array:
 def _blame(whose: str, name: str, site: Mapping[str, Any]) -> str:
     """One site with no finite log probability, in words."""
     value = np.asarray(site["value"])
-    count = int(np.isnan(value).sum()) if value.dtype.kind == "f" else 0
+    count = int(np.isnan(value).sum()) if is_floating(value.dtype) else 0
     if count:
         return f"{'observed ' if site['is_observed'] else ''}site {name!r} of the {whose} holds {count} NaN"
     return f"site {name!r} of the {whose} has log probability {float(_log_prob(site)):g}"

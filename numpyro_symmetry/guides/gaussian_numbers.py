@@ -13,6 +13,7 @@ from numpyro_symmetry.guides.unit_gaussian import UnitGaussian
 from numpyro_symmetry.matching import DiagonalGaussian, FullGaussian
 from numpyro_symmetry.models.compat import flat_sites
 from numpyro_symmetry.symmetry import SymmetryError
+from numpyro_symmetry.symmetry.arguments import rounding_of
 
 Numbers = dict[str, np.ndarray]
 # that a covariance may have gone through on its way here
@@ -22,7 +23,7 @@ _ROUNDINGS = 16.0
 def correlated(covariance: Any) -> np.ndarray:
     """Which numbers are correlated, but for the rounding of the precision they are given in."""
     given = np.asarray(covariance)
-    eps = np.finfo(given.dtype).eps if given.dtype.kind == "f" else np.finfo(float).eps
+    eps = rounding_of(given.dtype)
     variances = np.clip(np.diagonal(given.astype(float)), 0.0, None)
     return (np.abs(given) > _ROUNDINGS * eps * np.sqrt(np.outer(variances, variances))) & ~np.eye(
         len(given), dtype=bool

@@ -27,9 +27,17 @@ from numpyro_symmetry.guides.density import (
     unrecovered_sites,
 )
 from numpyro_symmetry.guides.equivariance import moving_everything
-from numpyro_symmetry.guides.kinds import WITHOUT_DENSITY, parts_of
+from numpyro_symmetry.guides.kinds import WITHOUT_DENSITY, latents_of, parts_of
 from numpyro_symmetry.guides.layout import Layout, density_of, draw_of
-from numpyro_symmetry.models import Trace, latent_of, observed_of, settings_of, trace_model, without_wrappers
+from numpyro_symmetry.models import (
+    Trace,
+    is_observed,
+    latent_of,
+    observed_of,
+    settings_of,
+    trace_model,
+    without_wrappers,
+)
 from numpyro_symmetry.models.programs import compiled_quickly, in_double
 from numpyro_symmetry.symmetry import Element, Symmetry, SymmetryError, UnsupportedGuideError
 from numpyro_symmetry.symmetry.axes import names_in
@@ -130,8 +138,8 @@ def refuse_tracers(tree: Any) -> None:
         )
 
 
-def refuse_renamed_sites(guide: object, trace: Trace) -> None:
-    """Refuse a handler around the guide that gives its sites other names, as `scope` does: it reads its own trace."""
+def refuse_handlers_around(guide: object, trace: Trace) -> None:
+    """Refuse handlers around the guide that rename its sites, or hold some that it draws together with others."""
     own = getattr(guide, "prototype_trace", None) or {}
     strange = [name for name in latent_values(trace) if name not in own]
     for site in latent_of(own):
@@ -139,6 +147,13 @@ def refuse_renamed_sites(guide: object, trace: Trace) -> None:
             raise UnsupportedGuideError(
                 f"Site {site!r} of the guide is called {names[0]!r} by a handler around the guide, such as scope: put "
                 "the handler around the model, AutoSymmetrized(AutoNormal(handlers.scope(model, prefix='a')))."
+            )
+    for latent, sites in (latents_of(guide) if own else {}).items():
+        if held := [site for site in sites if latent in trace and site in trace and is_observed(trace[site])]:
+            raise UnsupportedGuideError(
+                f"Sites {held} of the guide are held by a handler around it, such as condition, and are still in the "
+                f"density of {latent!r}: put the handler around the model, "
+                f"AutoSymmetrized({type(guide).__name__}(handlers.condition(model, data=values)))."
             )
 
 

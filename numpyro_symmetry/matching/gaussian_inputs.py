@@ -11,7 +11,7 @@ import numpy as np
 from jax.core import Tracer
 
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
-from numpyro_symmetry.symmetry.arguments import as_real_array
+from numpyro_symmetry.symmetry.arguments import as_real_array, rounding_of
 from numpyro_symmetry.symmetry.elements import broadcast
 
 
@@ -42,7 +42,7 @@ def refuse_what_is_no_covariance(value: Any, where: str) -> None:
     refuse_what_is_not_finite(value, where)
     given = np.asarray(value)
     matrices, size = given.astype(float), given.shape[-1]
-    eps = np.finfo(given.dtype).eps if given.dtype.kind == "f" else np.finfo(float).eps
+    eps = rounding_of(given.dtype)
     tolerance = 16.0 * eps * size * max(float(np.abs(matrices).max()), np.finfo(float).tiny)
     if (gap := float(np.abs(matrices - matrices.swapaxes(-1, -2)).max())) > tolerance:
         raise SymmetryError(f"{where} is not symmetric: entries differ from their transpose by up to {gap:.3g}.")

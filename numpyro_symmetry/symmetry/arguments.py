@@ -175,6 +175,11 @@ def is_floating(dtype: Any) -> bool:
     return jnp.issubdtype(dtype, np.floating)
 
 
+def rounding_of(dtype: Any) -> float:
+    """Relative rounding of a type's numbers; of whole numbers that of double precision."""
+    return float(jnp.finfo(dtype).eps if is_floating(dtype) else np.finfo(float).eps)
+
+
 def as_real_array(value: Any, where: str, error: type[Exception] = SymmetryError) -> Any:
     """Real numbers, as they are, as an array of JAX where they are of JAX, and of NumPy else.
 
