@@ -15,6 +15,7 @@ import numpy as np
 
 from numpyro_symmetry import chunks
 from numpyro_symmetry.models import Model, latent_of, outline, trace_model
+from numpyro_symmetry.models.programs import in_double
 from numpyro_symmetry.symmetry import Element, Symmetry, SymmetryError, Unsigned
 from numpyro_symmetry.symmetry.arguments import is_floating
 from numpyro_symmetry.symmetry.axes import AxisEntry
@@ -127,27 +128,18 @@ def compute(model: Model, latent: Arrays, sites: Collection[str]) -> Arrays:
         trace = trace_model(model.function, model.args, dict(model.kwargs), jax.random.key(0), values)
         return {site: trace[site]["value"] for site in sites if site in trace}
 
-    def all_of() -> Arrays:
-        run = jax.jit(jax.vmap(one))
-        num_draws = len(next(iter(latent.values())))
-        first = jax.eval_shape(run, {s: v[:1] for s, v in latent.items()})
-        size = sum(int(np.prod(x.shape)) for x in first.values()) + sum(v[:1].size for v in latent.values())
-        step = min(num_draws, max(1, min(_MAX_DRAWS_AT_ONCE, chunks.CHUNK // max(1, size))))
-        parts = []
-        for start in range(0, num_draws, step):
-            # the last piece is filled up, so that one program computes all of them
-            items = np.minimum(np.arange(start, start + step), num_draws - 1)
-            found = run({s: v[items] for s, v in latent.items()})
-            parts.append({s: np.asarray(x)[: num_draws - start] for s, x in found.items()})
-        return {s: np.concatenate([part[s] for part in parts]) for s in first}
-
-    if any(value.dtype == np.float64 for value in latent.values()):
-        try:
-            with jax.enable_x64(True):
-                return all_of()
-        except (TypeError, ValueError):
-            pass  # a model may be written for single precision alone
-    return all_of()
+    num_draws = len(next(iter(latent.values())))
+    first = jax.eval_shape(jax.vmap(one), {s: v[:1] for s, v in latent.items()})
+    size = sum(int(np.prod(x.shape)) for x in first.values()) + sum(v[:1].size for v in latent.values())
+    step = min(num_draws, max(1, min(_MAX_DRAWS_AT_ONCE, chunks.CHUNK // max(1, size))))
+    # the last piece is filled up, so that one program computes all of them
+    pieces = [np.minimum(np.arange(start, start + step), num_draws - 1) for start in range(0, num_draws, step)]
+    is_double = any(value.dtype == np.float64 for value in latent.values())
+    run = (
+        in_double(jax.vmap(one), {s: v[pieces[0]] for s, v in latent.items()}) if is_double else jax.jit(jax.vmap(one))
+    )
+    found = [run({s: v[items] for s, v in latent.items()}) for items in pieces]
+    return {s: np.concatenate([np.asarray(part[s]) for part in found])[:num_draws] for s in first}
 
 
 def _guesses(symmetry: Symmetry, site: str, event: tuple[int, ...]) -> Iterator[tuple[AxisEntry, ...]]:
