@@ -403,3 +403,49 @@ def improper_intervals(y):
     )
     loc = numpyro.sample("loc", dist.ImproperUniform(support, (), (3,)))
     numpyro.sample("obs", dist.MixtureSameFamily(dist.Categorical(jnp.ones(3) / 3), dist.Normal(loc, 1.0)), obs=y)
+
+
+def rarely(loc):
+    """Where hardly any draw is."""
+    return jnp.floor(100.0 * loc.max()) == 17
+
+
+RARE = "where labels matter no draw is"
+
+
+@CASES.add("rare-branch-select", "S2", Y, why="the first is taken by its index, rarely", quick=True, search=RARE)
+def rare_branch_select(y):
+    """A choice of numbers."""
+    loc = normal("loc", 3)
+    observe(jnp.where(rarely(loc), loc[0], loc.sum()) + jnp.zeros(12), y)
+
+
+@CASES.add("rare-branch-cond", "S2", Y, why="the first is taken by its index, rarely", quick=True, search=RARE)
+def rare_branch_cond(y):
+    """A branch."""
+    loc = normal("loc", 3)
+    observe(lax.cond(rarely(loc), lambda x: x[0], lambda x: x.sum(), loc) + jnp.zeros(12), y)
+
+
+@CASES.add("rare-branch-switch", "S2", Y, why="the first is taken by its index, rarely", quick=True, search=RARE)
+def rare_branch_switch(y):
+    """One of three branches, in a loop over the data."""
+    loc = normal("loc", 3)
+    branches = [lambda: loc.sum(), lambda: loc[0], lambda: loc.max()]
+    _, mean = lax.scan(lambda carry, _: (carry, lax.switch(rarely(loc).astype(int), branches)), 0.0, length=12)
+    observe(mean, y)
+
+
+@CASES.add("rare-turn-while", "S2", Y, why="the first is taken by its index, rarely", quick=True, search=RARE)
+def rare_turn_while(y):
+    """A turn of a loop."""
+    loc = normal("loc", 3)
+    _, mean = lax.while_loop(lambda c: c[0], lambda c: (c[0] & False, loc[0]), (rarely(loc), loc.sum()))
+    observe(mean + jnp.zeros(12), y)
+
+
+@CASES.add("rare-branch-alike", "S3", Y, why="both branches are of all alike", quick=True)
+def rare_branch_alike(y):
+    """Branches that no label tells apart."""
+    loc = normal("loc", 3)
+    observe(lax.cond(rarely(loc), lambda x: x.prod(), lambda x: x.sum(), loc) + jnp.zeros(12), y)

@@ -17,6 +17,7 @@ from numpyro_symmetry.discovery.labels.terms import (
 from numpyro_symmetry.discovery.labels.values import (
     Known,
     Origin,
+    Piece,
     Typed,
     Value,
 )
@@ -62,7 +63,7 @@ def scan(op: Operation) -> list[Value]:
         else Typed((steps, *walk.axes(value, shape[1:], op.source)))
         for value, shape in zip(out[num_carry:], op.out_shapes[num_carry:], strict=True)
     ]
-    return [*(_without_origin(value) for value in carry), *stacked]
+    return _with_pieces([*(_without_origin(value) for value in carry), *stacked], out)
 
 
 def while_(op: Operation) -> list[Value]:
@@ -74,26 +75,28 @@ def while_(op: Operation) -> list[Value]:
     out = walk.run_apart(params["body_jaxpr"], [*op.operands[num_condition:start], *carry])
     _join(op, carry, out)
     walk.run_apart(params["cond_jaxpr"], [*op.operands[:num_condition], *carry])
-    return list(carry)
+    return _with_pieces(carry, out)
 
 
-def conditional(op: Operation) -> list[list[Term]]:
-    """Branches: each must give the same labels."""
+def conditional(op: Operation) -> list[Value]:
+    """Branches: each must give the same labels, and whatever parts one of them takes, the result is made of."""
     walk, branches = op.walk, op.params["branches"]
     which, *operands = op.operands
     if isinstance(which, Known):
         chosen = int(np.clip(int(which.value), 0, len(branches) - 1))
         branches = branches[chosen : chosen + 1]
     result: list[list[Term]] = []
+    pieces: list[frozenset[Piece]] = [frozenset()] * len(op.out_shapes)
     for branch in branches:
         out = walk.run_apart(branch, operands)
+        pieces = [known | value.pieces for known, value in zip(pieces, out, strict=True)]
         axes = [walk.axes(value, shape, op.source) for value, shape in zip(out, op.out_shapes, strict=True)]
         result = (
             [[op.meet(a, b) for a, b in zip(x, y, strict=True)] for x, y in zip(result, axes, strict=True)]
             if result
             else axes
         )
-    return result
+    return [Typed(tuple(axes), pieces=own) for axes, own in zip(result, pieces, strict=True)]
 
 
 def _fresh(op: Operation, position: int) -> Typed:
@@ -134,6 +137,12 @@ def _counters(op: Operation, num_consts: int, num_carry: int) -> set[int]:
         if not wrong:
             return {k for k in counted if num_consts <= k < num_consts + num_carry}
         counted -= wrong
+
+
+def _with_pieces(results: Sequence[Value], out: Sequence[Value]) -> list[Value]:
+    """A loop's results, made of whatever parts one of its turns took: each carries on what the last one made."""
+    pieces = frozenset().union(*(value.pieces for value in out))
+    return [value._replace(pieces=pieces) if isinstance(value, Typed) else value for value in results]
 
 
 def _without_origin(value: Value) -> Value:
