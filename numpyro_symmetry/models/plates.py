@@ -23,6 +23,19 @@ def axis_names(site: Any, ndim: int) -> list[str | None]:
     return [plates.get(position) for position in range(ndim)]
 
 
+def _event_of_computed(site: Any) -> int:
+    """How many axes of a computed value are its own, to the right of plates: the most with which these have their sizes.
+
+    As many as it has axes, if there are none: then it is in no plate, wherever it stands.
+    """
+    shape, frames = np.shape(site["value"]), site.get("cond_indep_stack") or []
+    for event in range(len(shape) - 1, -1, -1):
+        at = {len(shape) - event + frame.dim: frame.size for frame in frames}
+        if all(position >= 0 and shape[position] == size for position, size in at.items()):
+            return event
+    return len(shape)
+
+
 def plate_dims(sites: Trace) -> dict[str, list[str]]:
     """Site -> names of its dimensions: plates, and what ``infer={"event_dims": ...}`` says of a site's own."""
     found = {}
@@ -30,7 +43,7 @@ def plate_dims(sites: Trace) -> dict[str, list[str]]:
         if site["type"] not in _KEPT:
             continue
         ndim = np.ndim(site["value"])
-        event = 0 if site["type"] == "deterministic" else site["fn"].event_dim
+        event = _event_of_computed(site) if site["type"] == "deterministic" else site["fn"].event_dim
         plates = plates_of(site, ndim, event)
         names = [plates.get(k, f"{name}_dim_{k}") for k in range(ndim)]
         given = (site.get("infer") or {}).get("event_dims") or []

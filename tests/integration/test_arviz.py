@@ -319,8 +319,13 @@ def test_plates_name_dimensions_of_batches_and_never_of_events():
             numpyro.sample("given", dist.Dirichlet(jnp.ones(4)), infer={"event_dims": ["column"]})
             numpyro.deterministic("inside", rows.sum(-1))
             numpyro.deterministic("total", total)
+            numpyro.deterministic("of each", rows[:, :2])
+            numpyro.deterministic("before each", rows.T)
+            numpyro.deterministic("elsewhere", rows[0])
         with numpyro.plate("outer", 2, dim=-2), numpyro.plate("inner", 5, dim=-1):
-            numpyro.sample("both", dist.MultivariateNormal(jnp.zeros(2), jnp.eye(2)))
+            both = numpyro.sample("both", dist.MultivariateNormal(jnp.zeros(2), jnp.eye(2)))
+            numpyro.deterministic("norms", both[..., :1])
+            numpyro.deterministic("of outer", both[:, 0])
         numpyro.sample("plain", dist.Normal().expand([4]).to_event(1))
 
     found = plate_dims(trace_model(model, (), {}, jax.random.key(0)))
@@ -330,6 +335,12 @@ def test_plates_name_dimensions_of_batches_and_never_of_events():
         "given": ["state", "column"],
         "inside": ["state"],
         "both": ["outer", "inner", "both_dim_2"],
+        # what is computed says not which of its axes are its own: those whose plates then have their sizes
+        "of each": ["state", "of each_dim_1"],
+        "before each": ["before each_dim_0", "state"],
+        "elsewhere": ["elsewhere_dim_0"],
+        "norms": ["outer", "inner", "norms_dim_2"],
+        "of outer": ["of outer_dim_0", "of outer_dim_1"],
     }
 
 
