@@ -24,7 +24,7 @@ def axis_names(site: Any, ndim: int) -> list[str | None]:
 
 
 def _event_of_computed(site: Any) -> int:
-    """How many axes of a computed value are its own, to the right of plates: the most with which these have their sizes.
+    """How many axes of a computed value are its own, right of its plates: the most with which these have their sizes.
 
     As many as it has axes, if there are none: then it is in no plate, wherever it stands.
     """
