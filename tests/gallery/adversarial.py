@@ -449,3 +449,58 @@ def rare_branch_alike(y):
     """Branches that no label tells apart."""
     loc = normal("loc", 3)
     observe(lax.cond(rarely(loc), lambda x: x.prod(), lambda x: x.sum(), loc) + jnp.zeros(12), y)
+
+
+@CASES.add("rare-overwriting", "S2", Y, why="the first is written to, rarely", quick=True, search=RARE)
+def rare_overwriting(y):
+    """One entry set where hardly any draw is."""
+    loc = normal("loc", 3)
+    observe(jnp.where(rarely(loc), loc.at[0].set(0.0), loc).sum() + jnp.zeros(12), y)
+
+
+@CASES.add(
+    "rare-multiple",
+    "S2",
+    Y,
+    by_numbers=True,
+    why="the first is multiplied, by other than one rarely",
+    quick=True,
+    search=RARE,
+)
+def rare_multiple(y):
+    """One entry multiplied, by one where draws are."""
+    loc = normal("loc", 3)
+    observe(loc.at[0].multiply(jnp.where(rarely(loc), 2.0, 1.0)).sum() + jnp.zeros(12), y)
+
+
+@CASES.add(
+    "rare-slice-overwritten",
+    "S2",
+    Y,
+    by_numbers=True,
+    why="the last two are written to, rarely",
+    quick=True,
+    search=RARE,
+)
+def rare_slice_overwritten(y):
+    """A slice overwritten where hardly any draw is."""
+    loc = normal("loc", 3)
+    written = lax.dynamic_update_slice(loc, jnp.zeros(2), (1,))
+    observe(jnp.where(rarely(loc), written, loc).sum() + jnp.zeros(12), y)
+
+
+@CASES.add("rare-slice-by-padding", "S2", Y, why="the first is cut off, rarely", quick=True, search=RARE)
+def rare_slice_by_padding(y):
+    """A padding by less than nothing."""
+    loc = normal("loc", 3)
+    cut = lax.pad(loc, 0.0, [(-1, 0, 0)]).sum()
+    observe(jnp.where(rarely(loc), cut, loc.sum()) + jnp.zeros(12), y)
+
+
+@CASES.add("written-one-by-one", "S3", Y, by_numbers=True, why="each is written to in turn", quick=True)
+def written_one_by_one(y):
+    """A loop in Python that writes to every entry."""
+    loc = normal("loc", 3)
+    for k in range(3):
+        loc = loc.at[k].multiply(2.0)
+    observe(loc.prod() + jnp.zeros(12), y)

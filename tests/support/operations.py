@@ -512,7 +512,7 @@ row(
 )
 row("padded", "pad", lambda x: lax.pad(x, 0.5, ((1, 2, 0), (0, 0, 0))), ((3, 2),), "a b -> 1+a+1 b")
 row("padded between", "pad", lambda x: lax.pad(x, 0.5, ((0, 0, 1), (0, 0, 0))), ((3, 2),), ". a -> . a")
-row("padded less", "pad", lambda x: lax.pad(x, 0.5, ((-1, 0, 0),)), ((3,),), ". -> .")
+row("padded less", "pad", lambda x: lax.pad(x, 0.5, ((-1, 0, 0),)), ((3,),), "1+a -> a")
 row("padded between equals", "pad", lambda x: lax.pad(jnp.broadcast_to(x, (3,)), 0.5, ((0, 0, 1),)), ((),), "- -> .")
 row("turned around", "rev", lambda x: x[::-1], ((3, 2),), ". a -> . a")
 row("turned around where nothing varies", "rev", lambda x: jnp.broadcast_to(x, (3, 2))[::-1], ((2,),), "a -> 1 a")

@@ -25,6 +25,7 @@ from numpyro_symmetry.discovery.labels.rules.reduce import (
     window,
 )
 from numpyro_symmetry.discovery.labels.rules.shape import barrier, broadcast, reshape, squeeze, transpose
+from numpyro_symmetry.discovery.labels.rules.writing import WRITING
 from numpyro_symmetry.discovery.labels.walk import Rule
 
 ELEMENTWISE = """
@@ -80,6 +81,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
             "unknown": unknown,
         }
         | INDEXING
+        | WRITING
         | CONTROL
     )
 )

@@ -1,4 +1,4 @@
-"""Rules for slices, joins, gathers and scatters. Knows terms and single operations."""
+"""Rules for slices, joins and gathers. Knows terms and single operations."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ import math
 import numpy as np
 
 from numpyro_symmetry.discovery.labels import places
-from numpyro_symmetry.discovery.labels.rules.elementwise import elementwise
-from numpyro_symmetry.discovery.labels.rules.pointing import columns_of, is_pointed_at, pointed_at, pointer_of
+from numpyro_symmetry.discovery.labels.rules.pointing import columns_of, is_pointed_at, pointer_of
 from numpyro_symmetry.discovery.labels.terms import (
     Joined,
     Product,
@@ -17,7 +16,6 @@ from numpyro_symmetry.discovery.labels.terms import (
     Term,
     Uniform,
     atoms_of,
-    coloured,
     cut,
     impose,
     is_uniform,
@@ -37,7 +35,7 @@ from numpyro_symmetry.discovery.labels.values import (
 from numpyro_symmetry.discovery.labels.walk import Operation, Rule
 
 # entries of a result up to which a gather with constant indices is followed entry by entry
-_MAX_FOLLOWED = 500_000
+MAX_FOLLOWED = 500_000
 
 
 def slice_(op: Operation) -> list[Value]:
@@ -48,7 +46,9 @@ def slice_(op: Operation) -> list[Value]:
     for term, start, stop, stride, n in zip(
         op.axes[0], op.params["start_indices"], op.params["limit_indices"], strides, op.out_shapes[0], strict=True
     ):
-        out.append(_cut(op, term, start, stop, pieces) if stride == 1 else _other(op, term, n, "sliced by steps"))
+        out.append(
+            part_of(op, term, start, stop, pieces) if stride == 1 else in_another_order(op, term, n, "sliced by steps")
+        )
     return [Typed(tuple(out), pieces=frozenset(pieces))]
 
 
@@ -57,17 +57,22 @@ def split(op: Operation) -> list[Value]:
     position, start, results = op.params["axis"], 0, []
     for n in op.params["sizes"]:
         axes, pieces = list(op.axes[0]), []
-        axes[position] = _cut(op, axes[position], start, start + n, pieces)
+        axes[position] = part_of(op, axes[position], start, start + n, pieces)
         results.append(Typed(tuple(axes), pieces=frozenset(pieces)))
         start += n
     return results
 
 
-def _cut(op: Operation, term: Term, start: int, stop: int, pieces: list[Piece]) -> Term:
-    """The label of a slice, which is noted as a piece if the value is latent."""
+def part_of(op: Operation, term: Term, start: int, stop: int, pieces: list[Piece]) -> Term:
+    """The label of a slice, which is noted as a piece."""
+    note(op, term, start, stop, pieces)
+    return cut(term, start, stop, op.reason("sliced", "moved"))
+
+
+def note(op: Operation, term: Term, start: int, stop: int, pieces: list[Piece]) -> None:
+    """Note a part of an axis as a piece, if the value is latent."""
     if (start, stop) != (0, term.size) and op.operands[0].origin == Origin.LATENT and not is_uniform(term):
         pieces.append((term, start, stop))
-    return cut(term, start, stop, op.reason("sliced", "moved"))
 
 
 def concatenate(op: Operation) -> list[Value]:
@@ -95,22 +100,25 @@ def stack(op: Operation) -> list[list[Term]]:
     return [out]
 
 
-def pad(op: Operation) -> list[list[Term]]:
-    """A constant before and after."""
+def pad(op: Operation) -> list[Value]:
+    """A constant before and after; or less than nothing, which is a slice."""
     out: list[Term] = []
+    pieces: list[Piece] = []
     for term, (low, high, between), n in zip(op.axes[0], op.params["padding_config"], op.out_shapes[0], strict=True):
-        if between == 0 and low >= 0 and high >= 0:
-            out.append(resolve(Joined([Uniform(low), term, Uniform(high)])))
+        start, stop = max(-low, 0), term.size + min(high, 0)
+        if between == 0 and start < stop:
+            kept = term if (start, stop) == (0, term.size) else part_of(op, term, start, stop, pieces)
+            out.append(resolve(Joined([Uniform(max(low, 0)), kept, Uniform(max(high, 0))])))
         else:
-            out.append(_other(op, term, n, "padded between", varies=True))
-    return [out]
+            out.append(in_another_order(op, term, n, "padded between", varies=True))
+    return [Typed(tuple(out), pieces=frozenset(pieces))]
 
 
 def reverse(op: Operation) -> list[list[Term]]:
     """The order of an axis is turned around."""
     out = list(op.axes[0])
     for k in op.params["dimensions"]:
-        out[k] = _other(op, out[k], out[k].size, "its order is reversed")
+        out[k] = in_another_order(op, out[k], out[k].size, "its order is reversed")
     return [out]
 
 
@@ -119,7 +127,7 @@ def unstack(op: Operation) -> list[Value]:
     position, results = op.params["axis"], []
     for index in range(len(op.out_shapes)):
         pieces: list[Piece] = []
-        _cut(op, op.axes[0][position], index, index + 1, pieces)
+        part_of(op, op.axes[0][position], index, index + 1, pieces)
         axes = tuple(term for k, term in enumerate(op.axes[0]) if k != position)
         results.append(Typed(axes, pieces=frozenset(pieces)))
     return results
@@ -145,28 +153,14 @@ def dynamic_slice(op: Operation) -> list[Value]:
             out.append(Uniform(1))
         elif isinstance(start, Known):
             first = int(np.clip(int(start.value), 0, term.size - n))
-            out.append(_cut(op, term, first, first + n, pieces))
+            out.append(part_of(op, term, first, first + n, pieces))
         else:
             op.walk.read_as_numbers(start)
             reason = _pointed(op, start)
-            out.append(_other(op, term, n, reason))
+            out.append(in_another_order(op, term, n, reason))
             if start.origin == Origin.COUNTED:
                 op.walk.count_through(term, reason)
     return [Typed(tuple(out), pieces=frozenset(pieces))]
-
-
-def dynamic_update_slice(op: Operation) -> list[list[Term]]:
-    """Overwrites a slice: axes it covers whole become the same."""
-    out: list[Term] = []
-    for whole, update in zip(op.axes[0], op.axes[1], strict=True):
-        if whole.size == update.size:
-            out.append(op.meet(whole, update))
-        else:
-            reason = op.by_index("overwritten in part", *op.operands[2:])
-            pin(whole, reason)
-            pin(update, reason)
-            out.append(pinned(whole.size, reason))
-    return [out]
 
 
 def gather(op: Operation) -> list[Value]:
@@ -177,7 +171,7 @@ def gather(op: Operation) -> list[Value]:
         each = [gather(_at(op, constant)) for constant in indices.choice[1]]
         found = [op.walk.axes(value, op.out_shapes[0]) for (value,) in each]
         return [Typed(tuple(functools.reduce(op.meet, terms) for terms in zip(*found, strict=True)))]
-    if isinstance(indices, Known) and math.prod(op.out_shapes[0]) <= _MAX_FOLLOWED:
+    if isinstance(indices, Known) and math.prod(op.out_shapes[0]) <= MAX_FOLLOWED:
         return [_follow(op)]
     numbers, sizes = op.params["dimension_numbers"], op.params["slice_sizes"]
     operand, shape = op.axes[0], op.shapes[0]
@@ -196,7 +190,7 @@ def gather(op: Operation) -> list[Value]:
         if sizes[k] == shape[k]:
             out[j] = operand[k]
         elif sizes[k] != 1 or not is_pointed_at(op, columns, k):
-            out[j] = _other(op, operand[k], out[j].size, pointed)
+            out[j] = in_another_order(op, operand[k], out[j].size, pointed)
     for k in numbers.collapsed_slice_dims:
         if (axis := _counted(columns.get(k), shape[k])) is not None:
             out[batch[axis]] = op.meet(out[batch[axis]], operand[k])
@@ -285,9 +279,9 @@ def _follow(op: Operation) -> Value:
             (j,) = moving
             line = np.moveaxis(source, j, 0).reshape(source.shape[j], -1)[:, 0]
             if (np.diff(line) == 1).all() and line[0] >= 0 and line[-1] < n:
-                out[j] = unify(out[j], _cut(op, operand[k], int(line[0]), int(line[-1]) + 1, pieces), reason)
+                out[j] = unify(out[j], part_of(op, operand[k], int(line[0]), int(line[-1]) + 1, pieces), reason)
             else:
-                out[j] = unify(out[j], _other(op, operand[k], len(line), "indexed in another order"), reason)
+                out[j] = unify(out[j], in_another_order(op, operand[k], len(line), "indexed in another order"), reason)
         else:
             op.mix(operand[k])
             pin(operand[k], reason)
@@ -296,74 +290,7 @@ def _follow(op: Operation) -> Value:
     return Typed(tuple(out), pieces=frozenset(pieces if op.operands[0].origin == Origin.LATENT else ()))
 
 
-def scatter(op: Operation) -> list[list[Term]]:
-    """Writing at indices: whole windows pass, the axes pointed into are pinned."""
-    indices, updates = op.operands[1:3]
-    is_small, is_sum = math.prod(op.shapes[0]) <= _MAX_FOLLOWED, op.name in ("scatter-add", "scatter_add")
-    if isinstance(indices, Known) and isinstance(updates, Known) and is_small and is_sum:
-        values = np.asarray(updates.value)
-        added = Known(places.SCATTERS[op.name](op.params, np.zeros(op.shapes[0], values.dtype), indices.value, values))
-        terms = op.walk.axes(added, op.shapes[0], op.source)
-        return elementwise(op._replace(axes=[op.axes[0], terms], shapes=op.shapes[:1] * 2))
-    numbers, operand, update = op.params["dimension_numbers"], op.axes[0], op.axes[2]
-    if isinstance(indices, Known) and (written := _written(op)) is not None:
-        position, colours = written
-        rest = [k for k, term in enumerate(operand) if k != position and term.size > 1]
-        for k, term in zip(rest, [term for term in update if term.size > 1], strict=True):
-            operand[k] = op.meet(operand[k], term)
-        alone = coloured(operand[position].size, colours, op.reason("one index is written to", "moved"))
-        operand[position] = unify(alone, operand[position], op.reason("one index is written to", "moved"))
-        return [operand]
-    batching = tuple(getattr(numbers, "operand_batching_dims", ()))
-    windows = [k for k in range(len(operand)) if k not in (*numbers.inserted_window_dims, *batching)]
-    out, written = list(operand), op.by_index("written at an index", indices)
-    for k, j in zip(windows, numbers.update_window_dims, strict=True):
-        if operand[k].size == update[j].size:
-            out[k] = op.meet(operand[k], update[j])
-        else:
-            op.walk.read_as_numbers(indices)
-            pin(update[j], written)
-            out[k] = _other(op, operand[k], operand[k].size, written, varies=True)
-    columns = columns_of(indices, numbers.scatter_dims_to_operand_dims)
-    for k in numbers.inserted_window_dims:
-        if (own := pointed_at(op, columns, k)) is not None:
-            out[k] = op.meet(operand[k], own)
-        else:
-            op.walk.read_as_numbers(columns.get(k, indices))
-            out[k] = _other(op, operand[k], operand[k].size, written, varies=True)
-    # every index says where its own update goes
-    batches = dict(zip(getattr(numbers, "scatter_indices_batching_dims", ()), batching, strict=True))
-    along = [j for j in range(len(update)) if j not in numbers.update_window_dims]
-    for i, (j, index) in enumerate(zip(along, op.axes[1][:-1], strict=True)):
-        varies = not is_uniform(update[j])
-        if i not in batches:
-            op.mix(index, operand=1)
-            op.mix(update[j], operand=2)
-        both = op.meet(index, update[j])
-        if i in batches:
-            out[batches[i]] = op.meet(out[batches[i]], both)
-        elif op.name == "scatter" and varies and not op.params.get("unique_indices"):
-            # of two updates of one place, the last one stays
-            pin(both, written)
-    return [out]
-
-
-def _written(op: Operation) -> tuple[int, np.ndarray] | None:
-    """The axis of which constant indices write to one index, the other axes whole; and that index, coloured."""
-    shape, update = op.shapes[0], op.shapes[2]
-    if math.prod(shape) > _MAX_FOLLOWED:
-        return None
-    indices = np.asarray(op.operands[1].value)  # pyright: ignore[reportAttributeAccessIssue]
-    after = places.SCATTERS[op.name](op.params, np.zeros(shape), indices, np.ones(update))
-    moving = [k for k in range(len(shape)) if slice_colours(after, k) is not None]
-    if len(moving) != 1:
-        return None
-    line = np.moveaxis(after, moving[0], 0).reshape(shape[moving[0]], -1)[:, 0]
-    rest = [n for k, n in enumerate(shape) if k != moving[0] and n > 1]
-    return (moving[0], line.astype(int)) if line.sum() == 1 and [n for n in update if n > 1] == rest else None
-
-
-def _other(op: Operation, term: Term, size: int, why: str | Reason, *, varies: bool = False) -> Term:
+def in_another_order(op: Operation, term: Term, size: int, why: str | Reason, *, varies: bool = False) -> Term:
     """An axis of which something is taken in an order of its own: pinned, unless nothing varies along it."""
     if is_uniform(term) and not varies:
         return Uniform(size)
@@ -375,12 +302,9 @@ def _other(op: Operation, term: Term, size: int, why: str | Reason, *, varies: b
     return pinned(size, met)
 
 
-_SCATTERS = [f"scatter{how}" for how in ("", *(f"{dash}{op}" for op in "add max min mul sub".split() for dash in "-_"))]
 INDEXING: dict[str, Rule] = {
-    **dict.fromkeys(_SCATTERS, scatter),
     "concatenate": concatenate,
     "dynamic_slice": dynamic_slice,
-    "dynamic_update_slice": dynamic_update_slice,
     "gather": gather,
     "pad": pad,
     "rev": reverse,
