@@ -93,7 +93,7 @@ def proposal_of_guide(
         guide = _symmetrized(guide, model, symmetry, signs)
     if guide.layout is None:
         guide.setup(rng_key, *args, **kwargs)
-    prove_again(guide, args, kwargs, arrays_too=True)
+    prove_again(guide, args, kwargs, numbers_too=True)
     _refuse_other_sites(guide, params, sites, rng_key, args, kwargs)
     _warn_of_part(guide)
     return Proposal(guide, params, sites)

@@ -93,7 +93,7 @@ def elbo_bounds(
     if guide.layout is None:
         guide.setup(rng_key, *args, **kwargs)
     assert guide.layout is not None
-    prove_again(guide, args, kwargs, arrays_too=True)
+    prove_again(guide, args, kwargs, numbers_too=True)
     guide._refuse_wrong_parameters(params, args, kwargs, model_too=True)
 
     if chunk_size == "auto":

@@ -5,55 +5,74 @@ Knows models, and a symmetrized guide that is set up.
 
 from __future__ import annotations
 
+import hashlib
+import pickle
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from jax.core import Tracer
 
 from numpyro_symmetry.devices import gathered
 from numpyro_symmetry.discovery import check_symmetry
 from numpyro_symmetry.guides.inputs import named_arguments
-from numpyro_symmetry.guides.origin import fingerprint
 from numpyro_symmetry.models import Model
+from numpyro_symmetry.models.data import is_array
 from numpyro_symmetry.steps import say
 from numpyro_symmetry.symmetry import SymmetryError
-from numpyro_symmetry.symmetry.arguments import is_number
 from numpyro_symmetry.symmetry.errors import warn
 
-# by name, as in ``scales[0]``: what is no array as it is, and an array's fingerprint
+# by name, as in ``scales[0]``: what an argument is, in so far as a proof depends on it
 Known = dict[str, Any]
+_PLAIN = (bool, int, float, complex, str, bytes)
 
 
-def known_arguments(model: Model, *, arrays_too: bool) -> Known:
-    """What of a model's arguments a proof depends on: sizes, flags and numbers, which are constants of its program.
+def known_arguments(model: Model, *, numbers_too: bool) -> Known:
+    """What of a model's arguments a proof depends on: the shapes of arrays, and all else as it is.
 
     Parameters
     ----------
     model
         The model with its arguments.
-    arrays_too
-        Whether arrays are: a symmetry that was found is proved whatever numbers they hold.
+    numbers_too
+        Whether the numbers in arrays are: a symmetry that was found is proved whatever they are.
     """
     args, kwargs = gathered((model.args, model.kwargs))
     named = named_arguments(model.function, args, kwargs, defaults=True)
-    leaves = {
-        name + jax.tree_util.keystr(path): leaf
+    return {
+        name + jax.tree_util.keystr(path): _known(leaf, numbers_too)
         for name, value in named.items()
         for path, leaf in jax.tree_util.tree_leaves_with_path(value)
         if not isinstance(leaf, Tracer)
     }
-    arrays = {name: leaf for name, leaf in leaves.items() if np.ndim(leaf) and hasattr(leaf, "dtype")}
-    known = {name: leaf for name, leaf in leaves.items() if name not in arrays}
-    numeric = {name: leaf for name, leaf in arrays.items() if arrays_too and is_number(leaf.dtype)}
-    return known | {name: int(fingerprint(leaf)) for name, leaf in numeric.items()}
 
 
-def prove_again(guide: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, arrays_too: bool = False) -> None:
+def _known(leaf: Any, numbers_too: bool) -> Any:
+    """What is told apart later: an array by shape and type, numbers in it and what may change in place by a digest."""
+    if isinstance(leaf, _PLAIN):
+        return type(leaf), leaf
+    if isinstance(leaf, Array) and not is_array(leaf):  # random keys
+        return np.shape(leaf), str(leaf.dtype)
+    # a number without axes may be a flag
+    if is_array(leaf) and np.ndim(leaf):
+        return np.shape(leaf), str(leaf.dtype), _digest(np.asarray(leaf).tobytes()) if numbers_too else None
+    try:
+        return type(leaf), _digest(pickle.dumps(leaf))
+    except Exception:  # of a stranger's type anything may be raised; such as is a lambda is only itself
+        return leaf
+
+
+def _digest(content: bytes) -> bytes:
+    return hashlib.sha256(content).digest()
+
+
+def prove_again(guide: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, numbers_too: bool = False) -> None:
     """Check the symmetry of a guide that is set up once more, if arguments differ from all with which it was proved.
 
-    Of a symmetry that was given, arrays differ too, where ``arrays_too`` asks for it. Under `jit` nothing is checked.
+    Of a symmetry that was given, numbers in arrays differ too, where ``numbers_too`` asks for it. Under `jit` nothing
+    is checked.
 
     Raises
     ------
@@ -63,7 +82,7 @@ def prove_again(guide: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, ar
     symmetry, given = guide.layout.symmetry, guide._options.symmetry is not None
     if not symmetry.groups or (given and not guide._options.check) or isinstance(jnp.zeros(()), Tracer):
         return
-    here = known_arguments(Model(guide.model, args, kwargs), arrays_too=arrays_too and given)
+    here = known_arguments(Model(guide.model, args, kwargs), numbers_too=numbers_too and given)
     if any(not _other(here, known) for known in guide._proved):
         return
     say("checking the symmetry with other arguments of the model")
@@ -82,14 +101,14 @@ def prove_again(guide: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, ar
 
 
 def _other(here: Known, there: Known) -> list[str]:
-    """Names of arguments that differ; ``None`` is no leaf, and targets that are left out differ in nothing."""
-    return [name for name, leaf in here.items() if name not in there or not _is_same(leaf, there[name])]
+    """Names of arguments that differ. ``None`` is no leaf: targets that are left out differ in nothing."""
+    return [name for name, known in here.items() if name not in there or not _is_same(known, there[name])]
 
 
-def _is_same(leaf: Any, other: Any) -> bool:
-    if leaf is other:
+def _is_same(known: Any, other: Any) -> bool:
+    if known is other:
         return True
-    try:
-        return bool(type(leaf) is type(other) and leaf == other)
-    except (TypeError, ValueError):  # it has no answer, as a table of data has none
+    if not (isinstance(known, tuple) and isinstance(other, tuple)):
         return False
+    # numbers that were not asked for
+    return len(known) == len(other) and all(a is None or a is b or a == b for a, b in zip(known, other, strict=True))

@@ -113,7 +113,7 @@ def set_up(
     say("choosing features")
     max_features = _enough_features(base, options.estimator, trace, layout, args, kwargs) if count == "auto" else count
     parameters = parameter_sites(trace), parameter_sites(model_trace)
-    proved = (known_arguments(Model(model, args, kwargs), arrays_too=True),)
+    proved = (known_arguments(Model(model, args, kwargs), numbers_too=True),)
     return SetUp(symmetry, layout, model_trace, parameters, max_features, proved)  # pyright: ignore[reportArgumentType]
 
 

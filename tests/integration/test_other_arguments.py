@@ -11,6 +11,7 @@ import optax
 import pytest
 from numpyro.infer import SVI, Predictive, Trace_ELBO
 from numpyro.infer.autoguide import AutoNormal
+from scipy import sparse
 from scipy.stats import multivariate_normal
 
 from numpyro_symmetry import AutoSymmetrized, Symmetry, SymmetryError, log_evidence
@@ -80,6 +81,90 @@ def test_arrays_break_a_symmetry_that_was_given(call):
     # what is not checked is taken on trust
     trusting = AutoSymmetrized(AutoNormal(model), SYMMETRIES["given"], check=False, progress_bar=False)
     assert np.isfinite(bounds(trusting.setup(KEY, Y, jnp.ones(2)), params, Y, jnp.array([0.01, 1.0])).lower)
+
+
+class Settings:
+    """An object that is changed in place."""
+
+    def __init__(self, scales):
+        self.scales = scales
+
+
+def by_settings(y, settings=None, *, names=None, scales=None, data=None):
+    """Scales that come in other ways than as numbers."""
+    given = settings.scales if settings is not None else (1.0, 1.0) if scales is None else scales
+    if names is not None:
+        given = [{"a": 1.0, "b": 0.01}[str(name)] for name in names]
+    given = (data or {}).get("scales", given)
+    model(y, jnp.asarray(given))
+
+
+PRESENT, CHANGED = Settings((1.0, 1.0)), jnp.array([0.01, 1.0])
+OTHERWISE = {
+    "an array where there was none": ({}, {"scales": CHANGED}, "scales"),
+    "an entry where there was none": ({"data": {"y": Y}}, {"data": {"y": Y, "scales": CHANGED}}, r"data\['scales'\]"),
+    "names": ({"names": np.array(["a", "a"])}, {"names": np.array(["b", "a"])}, "names"),
+    "objects": ({"names": np.array(["a", "a"], object)}, {"names": np.array(["b", "a"], object)}, "names"),
+    "settings": ({"settings": PRESENT}, {"settings": PRESENT}, "settings"),
+}
+
+
+@pytest.mark.parametrize("what", OTHERWISE)
+def test_a_symmetry_that_is_broken_otherwise_is_refused(what):
+    first, then, named = OTHERWISE[what]
+    PRESENT.scales = (1.0, 1.0)
+    guide = AutoSymmetrized(AutoNormal(by_settings), progress_bar=False).setup(KEY, Y, **first)
+    assert guide.symmetry.log_order() > 0.0
+    params = {"loc_auto_loc": jnp.zeros(2), "loc_auto_scale": jnp.ones(2)}
+    assert bounds(guide, params, Y, **first).lower < log_z([1.0, 1.0])
+    PRESENT.scales = (0.01, 1.0)
+    with pytest.raises(SymmetryError, match=rf"differ in {named} from"):
+        bounds(guide, params, Y, **then)
+
+
+class Strange:
+    """Of which hardly anything can be asked."""
+
+    dtype, ndim, shape = "strange", 1, (2,)
+
+    def __array__(self, *args, **kwargs):
+        raise RuntimeError("no array")
+
+    def __eq__(self, other):
+        raise RuntimeError("not to be compared")
+
+    def __reduce__(self):
+        raise RuntimeError("not to be pickled")
+
+    __hash__ = None
+
+
+STRANGE = {
+    "an object": Strange(),
+    "a function": lambda x: x,
+    "text": "text",
+    "times": np.array(["2020-01-01"], "datetime64[D]"),
+    "a key": jax.random.key(0),
+    "a shape": jax.ShapeDtypeStruct((3,), np.float32),
+    "a table": sparse.csr_array(np.eye(2)),
+    "ragged": [[1.0], [2.0, 3.0]],
+    "long numbers": np.ones(2, np.longdouble),
+    "missing": float("nan"),
+    "nothing": None,
+}
+
+
+@pytest.mark.parametrize("what", STRANGE)
+def test_arguments_of_any_kind_are_compared_with_themselves(what, monkeypatch):
+    def with_more(y, more):
+        model(y)
+
+    asked = []
+    guide = AutoSymmetrized(AutoNormal(with_more), progress_bar=False).setup(KEY, Y, STRANGE[what])
+    monkeypatch.setattr(proved, "check_symmetry", lambda *args, **kwargs: asked.append(args))
+    for _ in range(2):
+        proved.prove_again(guide, (Y, STRANGE[what]), {})
+    assert not asked
 
 
 def test_arguments_that_leave_the_symmetry_are_proved_once(monkeypatch):
