@@ -80,10 +80,10 @@ def _refuse_other_names(data: xr.Dataset, dims: tuple[str, ...]) -> None:
     if len(dims) != 1 or dims == ("sample",):
         return
     drawn = [array.dims for array in data.data_vars.values() if dims[0] in array.dims]
-    common = set(drawn[0]).intersection(*drawn) - set(dims) if drawn else set()
     if dims == ("draw",):
-        # a variable's own stand behind the draws
-        common = {dim for dim in common if all(of.index(dim) < of.index("draw") for of in drawn)}
+        # a variable's own stand behind the draws; one without any may be of all chains
+        drawn = [of[: of.index("draw")] for of in drawn if len(of) > 1]
+    common = set(drawn[0]).intersection(*drawn) - set(dims) if drawn else set()
     if common:
         absent, alone = ("chain", "one chain") if dims == ("draw",) else ("draw", "one draw a chain")
         names = sorted(map(str, common))

@@ -299,6 +299,9 @@ def test_a_dimension_of_draws_by_another_name_is_not_taken_for_a_variables_own(o
     posterior = dataset(container(values))
     with pytest.raises(SymmetryError, match=rf"no '{old}', and every variable has .*{new}.* If that counts {absent}"):
         rebase(posterior.rename({old: new}), traces.MIXTURE, null=False)
+    if old == "chain":
+        with pytest.raises(SymmetryError, match="no 'chain', and every variable has 'walker'"):
+            rebase(posterior.rename(chain="walker").assign(lp=("draw", np.zeros(20))), traces.MIXTURE, null=False)
     one = posterior.isel({old: 0}, drop=True)
     if old == "chain":  # one chain's draws, as they come
         rebase(one, traces.MIXTURE, null=False)
