@@ -30,7 +30,7 @@ from numpyro_symmetry.guides.compiled import Compiled
 from numpyro_symmetry.guides.given import Given
 from numpyro_symmetry.guides.information import LogFactor, information_at
 from numpyro_symmetry.guides.layout import Layout
-from numpyro_symmetry.guides.proved import Known, prove_again
+from numpyro_symmetry.guides.proved import Known, portable, prove_again
 from numpyro_symmetry.guides.relabelled import relabelled
 from numpyro_symmetry.guides.set_up import Options, set_up
 from numpyro_symmetry.guides.steps import setting_up
@@ -132,6 +132,8 @@ class AutoSymmetrized(AutoGuide):
     ['w1_auto_loc', 'w1_auto_scale', 'w2_auto_loc', 'w2_auto_scale']
     """
 
+    _proved: tuple[Known, ...] = ()
+
     def __init__(
         self,
         base_guide: Callable,
@@ -174,7 +176,6 @@ class AutoSymmetrized(AutoGuide):
         )
         self._parameters: tuple[Trace, Trace] | None = None
         self._compiled: Compiled | None = None
-        self._proved: tuple[Known, ...] = ()
         model = model if model is not None else getattr(base_guide, "model", None)
         if model is None:
             raise ValueError("base_guide carries no model: pass AutoSymmetrized(base_guide, symmetry, model=model).")
@@ -213,8 +214,7 @@ class AutoSymmetrized(AutoGuide):
         requirements.refuse_handlers_around(self.base, trace)
         if is_new := self.layout is None:
             self._set_up(trace, args, kwargs)
-        else:
-            prove_again(self, args, kwargs)
+        prove_again(self, args, kwargs)
         assert self.layout is not None
         if not self.layout.symmetry.groups:
             return result
@@ -397,4 +397,4 @@ class AutoSymmetrized(AutoGuide):
         return self.base  # pyright: ignore[reportReturnType]
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_compiled": None, "_proved": ()}
+        return self.__dict__ | {"_compiled": None, "_proved": portable(self._proved)}

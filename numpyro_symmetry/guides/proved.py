@@ -22,11 +22,14 @@ from numpyro_symmetry.models import Model
 from numpyro_symmetry.models.data import is_array
 from numpyro_symmetry.steps import say
 from numpyro_symmetry.symmetry import SymmetryError
+from numpyro_symmetry.symmetry.arguments import is_floating
 from numpyro_symmetry.symmetry.errors import warn
 
 # by name, as in ``scales[0]``: what an argument is, in so far as a proof depends on it
 Known = dict[str, Any]
 _PLAIN = (bool, int, float, complex, str, bytes)
+# a loop of steps that nobody compiles may change a number each time: then bounds alone are proved for
+_MOST_IN_TRAINING, _MOST_KEPT = 8, 100
 
 
 def known_arguments(model: Model, *, numbers_too: bool) -> Known:
@@ -40,28 +43,34 @@ def known_arguments(model: Model, *, numbers_too: bool) -> Known:
         Whether the numbers in arrays are: a symmetry that was found is proved whatever they are.
     """
     args, kwargs = gathered((model.args, model.kwargs))
-    named = named_arguments(model.function, args, kwargs, defaults=True)
+    try:
+        named = named_arguments(model.function, args, kwargs, defaults=True)
+    except (TypeError, ValueError):  # a wrapper may take other arguments than it says
+        named = {"args": args, "kwargs": kwargs}
     return {
         name + jax.tree_util.keystr(path): _known(leaf, numbers_too)
         for name, value in named.items()
         for path, leaf in jax.tree_util.tree_leaves_with_path(value)
-        if not isinstance(leaf, Tracer)
     }
 
 
 def _known(leaf: Any, numbers_too: bool) -> Any:
     """What is told apart later: an array by shape and type, numbers in it and what may change in place by a digest."""
-    if isinstance(leaf, _PLAIN):
-        return type(leaf), leaf
     if isinstance(leaf, Array) and not is_array(leaf):  # random keys
         return np.shape(leaf), str(leaf.dtype)
-    # a number without axes may be a flag
-    if is_array(leaf) and np.ndim(leaf):
+    # a whole number without axes may be a size or a flag
+    if is_array(leaf) and (np.ndim(leaf) or is_floating(leaf.dtype)):
         return np.shape(leaf), str(leaf.dtype), _digest(np.asarray(leaf).tobytes()) if numbers_too else None
+    if isinstance(leaf, _PLAIN):
+        return _name(leaf), leaf
     try:
-        return type(leaf), _digest(pickle.dumps(leaf))
+        return _name(leaf), _digest(pickle.dumps(leaf))
     except Exception:  # of a stranger's type anything may be raised; such as is a lambda is only itself
         return leaf
+
+
+def _name(leaf: Any) -> str:
+    return f"{type(leaf).__module__}.{type(leaf).__qualname__}"
 
 
 def _digest(content: bytes) -> bytes:
@@ -71,8 +80,8 @@ def _digest(content: bytes) -> bytes:
 def prove_again(guide: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, numbers_too: bool = False) -> None:
     """Check the symmetry of a guide that is set up once more, if arguments differ from all with which it was proved.
 
-    Of a symmetry that was given, numbers in arrays differ too, where ``numbers_too`` asks for it. Under `jit` nothing
-    is checked.
+    Of a symmetry that was given, numbers in arrays differ too, where ``numbers_too`` asks for it. Of arguments that are
+    traced nothing is checked, nor is it in training once there have been a few.
 
     Raises
     ------
@@ -80,10 +89,13 @@ def prove_again(guide: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, nu
         If the model does not have it with these.
     """
     symmetry, given = guide.layout.symmetry, guide._options.symmetry is not None
-    if not symmetry.groups or (given and not guide._options.check) or isinstance(jnp.zeros(()), Tracer):
+    traced = any(isinstance(leaf, Tracer) for leaf in (jnp.zeros(()), *jax.tree.leaves((args, kwargs))))
+    if not symmetry.groups or (given and not guide._options.check) or traced:
         return
     here = known_arguments(Model(guide.model, args, kwargs), numbers_too=numbers_too and given)
     if any(not _other(here, known) for known in guide._proved):
+        return
+    if not numbers_too and len(guide._proved) > _MOST_IN_TRAINING:
         return
     say("checking the symmetry with other arguments of the model")
     try:
@@ -97,7 +109,12 @@ def prove_again(guide: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, nu
         ) from error
     if verdict.status == "inconclusive":
         warn(f"The symmetry could not be proved with other arguments of the model: {verdict.reason}")
-    guide._proved = (*guide._proved, here)
+    guide._proved = (*guide._proved[-_MOST_KEPT:], here)
+
+
+def portable(proved: tuple[Known, ...]) -> tuple[Known, ...]:
+    """What another process can tell apart as well: not what is known by being itself."""
+    return tuple(known for known in proved if all(isinstance(one, tuple) for one in known.values()))
 
 
 def _other(here: Known, there: Known) -> list[str]:

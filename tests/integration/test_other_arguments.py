@@ -1,5 +1,7 @@
 """One guide, and other arguments of its model than those it was set up with: a symmetry that they break is refused."""
 
+import copy
+import functools
 import pickle
 
 import jax
@@ -182,6 +184,64 @@ def test_arguments_that_leave_the_symmetry_are_proved_once(monkeypatch):
     assert bounds(again, params, Y, **wide) == found
     with pytest.raises(SymmetryError, match="does not hold with these arguments of the model"):
         bounds(again, params, Y, ordered=True)
+
+
+def test_a_loop_that_changes_a_number_each_step_is_not_proved_at_each(monkeypatch):
+    guide, params = ready()
+    asked = []
+    passed = proved.check_symmetry(model, SYMMETRIES["given"], (Y,))
+    monkeypatch.setattr(proved, "check_symmetry", lambda *args, **kwargs: asked.append(args) or passed)
+    for k in range(40):
+        proved.prove_again(guide, (Y,), {"noise": 1.0 + k})
+    in_training = len(asked)
+    assert in_training < 10
+    # numbers that are data to a proof
+    for noise in (jnp.array(5.0), np.float32(6.0), np.float64(7.0)):
+        proved.prove_again(guide, (Y,), {"noise": noise}, numbers_too=True)
+    before = len(asked)
+    for noise in (jnp.array(15.0), np.float32(16.0), np.float64(17.0)):
+        proved.prove_again(guide, (Y,), {"noise": noise}, numbers_too=True)
+    assert len(asked) == before
+    proved.prove_again(guide, (Y,), {"noise": 100.0}, numbers_too=True)
+    assert len(asked) == before + 1
+
+
+def test_models_that_do_not_say_what_they_take():
+    @functools.wraps(model)
+    def with_more(y, more):
+        return model(y, more, noise=2.0)
+
+    def swallowed(y):
+        return model(y)
+
+    swallowed.__signature__ = "nonsense"
+    for function, args in ((functools.wraps(lambda y: None)(with_more), (Y, (1.0, 1.0))), (swallowed, (Y,))):
+        guide = AutoSymmetrized(AutoNormal(function), progress_bar=False).setup(KEY, *args)
+        params = {"loc_auto_loc": jnp.zeros(2), "loc_auto_scale": jnp.ones(2)}
+        assert np.isfinite(bounds(guide, params, *args).lower)
+
+
+def test_traced_arguments_are_taken_on_trust():
+    guide, params = ready()
+    elbo = Trace_ELBO()
+    for one in (guide, pickle.loads(pickle.dumps(guide))):
+        losses = jax.vmap(lambda y, one=one: elbo.loss(KEY, params, model, one, y))(jnp.stack([Y, Y + 1.0]))
+        assert losses.shape == (2,)
+        slope = jax.grad(lambda noise, one=one: elbo.loss(KEY, params, model, one, Y, noise=noise))(2.0)
+        assert jnp.isfinite(slope)
+
+
+def test_copies_know_what_was_proved(monkeypatch):
+    guide, params = ready()
+    found = bounds(guide, params, Y)
+    monkeypatch.setattr(proved, "check_symmetry", None)
+    for one in (pickle.loads(pickle.dumps(guide)), copy.deepcopy(guide)):
+        assert bounds(one, params, Y) == found
+    # nor does a guide that was stored before anything was kept of a proof fall over
+    old = copy.deepcopy(guide)
+    del old.__dict__["_proved"]
+    with pytest.raises(TypeError, match="not callable"):
+        bounds(old, params, Y)
 
 
 def test_steps_with_traced_arguments_and_predictions_are_not_asked():
