@@ -11,8 +11,8 @@ that says `% continues: index` is run after the page it names. What counts, from
 - `% not run` above a block, or `<!-- not run -->`, leaves it alone;
 - code in the last column of a table below `% cells run` is evaluated: expressions, and options as they stand in a call.
 
-Words must agree. A number may differ by two units of its last digit or by 5 %, for samplers and float32 sums are not the same
-on every machine; `--exact` allows nothing. `--write` puts what was printed into the page instead, and pictures that a page
+Words must agree. A number may differ by 5 %, and one with decimals by two units of the last, for samplers and float32 sums are
+not the same on every machine: counts below twenty are as shown. `--exact` allows nothing. `--write` puts what was printed into the page instead, and pictures that a page
 saves under the name of one it shows into `images/`.
 """
 
@@ -88,7 +88,7 @@ def same(shown: str, printed: str, *, exact: bool) -> bool:
     for pair in zip(NUMBER.findall(shown), NUMBER.findall(printed), strict=True):
         a, b = (float(number.replace("−", "-")) for number in pair)
         decimals = len(pair[0].partition("e")[0].partition(".")[2])
-        allowed = 0.0 if exact else max(2 * 10.0**-decimals, 0.05 * abs(a))
+        allowed = 0.0 if exact else max(2 * 10.0**-decimals if decimals else 0.0, 0.05 * abs(a))
         if abs(a - b) > allowed * (1 + 1e-9):
             return False
     return True

@@ -16,6 +16,7 @@ from numpyro.infer.autoguide import AutoGuide
 from numpyro_symmetry.containers.posterior import check_dims, posterior_container
 from numpyro_symmetry.models import Model, refuse_misfit, refuse_wrong_parameters, trace_model
 from numpyro_symmetry.steps import say, saying
+from numpyro_symmetry.symmetry import SymmetryError
 from numpyro_symmetry.symmetry.arguments import (
     as_count,
     as_flag,
@@ -148,5 +149,12 @@ def draws_of_guide(
     except TypeError as error:
         refuse_misfit(guide.model, args, kwargs, error)
         raise
+    except (RuntimeError, ValueError) as error:
+        if args or kwargs or getattr(guide, "prototype_trace", None) is not None:
+            raise
+        raise SymmetryError(
+            f"{type(guide).__name__} is not set up, and cannot be without the model's arguments: pass those of its "
+            f"training, model_args=(x, y). It said: {error}"
+        ) from error
     refuse_wrong_parameters(trace, None, params, model_too=False)
     return guide.sample_posterior(rng_key, dict(params), *args, sample_shape=(num_draws,), **kwargs)

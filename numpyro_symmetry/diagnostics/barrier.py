@@ -25,6 +25,7 @@ from numpyro_symmetry.symmetry import SymmetryError
 from numpyro_symmetry.symmetry.arguments import (
     as_count,
     as_flag,
+    as_function,
     as_key,
     as_real_array,
     is_option,
@@ -158,8 +159,7 @@ def loss_barrier(
     num_points = as_count(num_points, "num_points", minimum=3, meaning="the ends and at least one between them")
     num_draws = as_count(num_draws, "num_draws", minimum=2, meaning="draws at each point")
     shown = as_flag(progress_bar, "progress_bar")
-    if not callable(loss):
-        raise TypeError(f"loss must be a function of values by site; got {type(loss).__name__}.")
+    loss = as_function(loss, "loss", "values by site")
     if path is not None and not is_option(path, PATHS):
         raise ValueError(f"path must be one of {PATHS}; got {path!r}.")
     refuse_tracers("loss_barrier", a, b)

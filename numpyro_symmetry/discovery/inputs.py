@@ -75,7 +75,7 @@ def read_question(
     model = part_of(as_model(model), part)
     if argnum is not None and part != "joint":
         raise ValueError(f"A function has no prior and no {part}: leave out part, or argnum for a model.")
-    if argnum is not None and not isinstance(model_args, tuple | list):
+    if argnum is not None and not isinstance(model_args, tuple):
         raise TypeError(
             f"The function's arguments must be a tuple, as it is called with them: write (params,) or (params, x); got "
             f"a {type(model_args).__name__}."

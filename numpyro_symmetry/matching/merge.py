@@ -49,7 +49,14 @@ from numpyro_symmetry.symmetry import (
     num_transpositions,
 )
 from numpyro_symmetry.symmetry.arguments import as_flag, is_option, refuse_tracers
-from numpyro_symmetry.symmetry.pytrees import as_sites, real_arrays, refuse_other_structure, uncompared, with_arrays
+from numpyro_symmetry.symmetry.pytrees import (
+    arrays_by_path,
+    as_sites,
+    real_arrays,
+    refuse_other_structure,
+    uncompared,
+    with_arrays,
+)
 from numpyro_symmetry.symmetry.shown import as_html
 
 # of those of `match`, whose members have a mean to be placed on
@@ -243,6 +250,11 @@ def _read(solutions: Any, symmetry: Symmetry) -> tuple[list[Any], frozenset[str]
         )
     if not solutions:
         raise SymmetryError("There are no solutions to merge: the list is empty.")
+    if set(symmetry.axes) <= set(arrays_by_path(solutions)) and symmetry.axes:
+        raise SymmetryError(
+            f"solutions is one tree, that holds the sites {sorted(symmetry.axes)} itself; expected a list of trees. "
+            "Of a stacked one: [jax.tree.map(lambda x: x[k], stacked) for k in range(n)]."
+        )
     # a guide among them is no tree
     refuse_tracers("merge", *(side for one in solutions for side in (one[1:] if is_guide(one) else [one])))
     names = [f"solution {k}" for k in range(len(solutions))]

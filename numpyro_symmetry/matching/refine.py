@@ -38,7 +38,7 @@ from numpyro_symmetry.symmetry import (
     compose,
     num_transpositions,
 )
-from numpyro_symmetry.symmetry.arguments import as_count, as_flag, as_real_array, refuse_tracers, seed_of
+from numpyro_symmetry.symmetry.arguments import as_count, as_flag, as_function, as_real_array, refuse_tracers, seed_of
 from numpyro_symmetry.symmetry.errors import warn
 from numpyro_symmetry.symmetry.plain import told_of_torn
 from numpyro_symmetry.symmetry.pytrees import real_arrays, refuse_other_structure, with_arrays
@@ -186,8 +186,7 @@ def refine(
     >>> found.element["hidden"].tolist(), found.loss < found.loss_before
     ([1, 0], True)
     """
-    if not callable(loss):
-        raise TypeError(f"loss must be a function of values and a batch of data; got {type(loss).__name__}.")
+    loss = as_function(loss, "loss", "values", "a batch of data")
     num_steps, batch_size = as_count(num_steps, "num_steps"), as_count(batch_size, "batch_size")
     optimizer = _as_optimizer(optimizer)
     shown = as_flag(progress_bar, "progress_bar")

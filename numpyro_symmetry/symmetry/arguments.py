@@ -7,6 +7,7 @@ what to write instead. Knows neither symmetries nor models.
 from __future__ import annotations
 
 import functools
+import inspect
 import operator
 import warnings
 from collections.abc import Callable, Iterable, Mapping
@@ -123,6 +124,26 @@ def as_model_arguments(args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dict[st
     if not (kwargs is None or isinstance(kwargs, Mapping)):
         raise TypeError(f"model_kwargs must be a mapping from names to the model's arguments; got {_short(kwargs)}.")
     return within_reach((tuple(args), dict(kwargs or {})))
+
+
+def as_function(value: Any, name: str, *takes: str) -> Callable[..., Any]:
+    """A function that takes so many arguments.
+
+    Raises
+    ------
+    TypeError
+        If it cannot be called, or not with as many.
+    """
+    expected = f"{name} must be a function of {' and '.join(takes)}"
+    if not callable(value):
+        raise TypeError(f"{expected}; got {type(value).__name__}.")
+    try:
+        inspect.signature(value).bind(*takes)
+    except TypeError as error:
+        raise TypeError(f"{expected}; this one cannot be called with {len(takes)} arguments: {error}.") from error
+    except ValueError:  # it does not say what it takes
+        pass
+    return value
 
 
 def as_shape(value: Any, name: str = "shape") -> tuple[int, ...]:

@@ -29,6 +29,7 @@ _SPREAD_AGAIN, _SIZE_AGAIN, _SHARE_AGAIN = 1e-2, 1e-5, 0.99
 # two runs of the same program differ by the order of their sums alone
 _SPREAD_SAME, _ROUNDINGS_SAME = 1e-3, 8
 _MAX_DRAWS_AT_ONCE, _MAX_GUESSES = 256, 100
+_REMEDY = "pass the model_args it was computed with"
 
 
 class Roles(NamedTuple):
@@ -49,7 +50,7 @@ class Carried(NamedTuple):
     before, after
         Site -> ``(draw, *event)`` as the trace held it, and as the model computes it at the relabelled draws.
     left_out
-        Site -> why it could not be computed again.
+        Site -> why it could not be computed again, and what to do.
     """
 
     axes: Mapping[str, tuple[AxisEntry, ...]]
@@ -100,16 +101,17 @@ def carry(
     try:
         old, new = (compute(model, values, sites) for values in (latent, relabelled))
     except Exception as error:  # whatever a model says of draws that are not its own
-        why = f"the model does not run at these draws ({type(error).__name__}: {error})"
+        why = f"the model does not run at these draws ({type(error).__name__}: {error}); {_REMEDY}"
         return NOTHING._replace(left_out=dict.fromkeys(sites, why))
     axes, before, after, left_out = {}, {}, {}, {}
     for site in sites:
         held = draws[site]
         if site not in old or old[site].shape != held.shape:
             got = old[site].shape[1:] if site in old else "nothing"
-            left_out[site] = f"it computes shape {got}, and the trace holds {held.shape[1:]}"
+            left_out[site] = f"it computes shape {got}, and the trace holds {held.shape[1:]}; {_REMEDY}"
         elif not _agree(old[site], held, _SPREAD_AGAIN, _SIZE_AGAIN, _SHARE_AGAIN):
-            left_out[site] = "it computes other values, being given other data or drawing what the trace does not hold"
+            other = "it computes other values, being given other data or drawing what the trace does not hold"
+            left_out[site] = f"{other}; {_REMEDY}"
         elif _is_same(old[site], new[site]):
             continue
         else:

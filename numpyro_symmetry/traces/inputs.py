@@ -151,13 +151,16 @@ def looks_labelled(trace: Trace, bound: Symmetry, sites: Collection[str]) -> set
     return {site for site in sites if shared.suspicion_of(trace, site)}
 
 
-def warn_of_what_is_left_out(left_out: Mapping[str, str]) -> None:
+def warn_of_what_is_left_out(left_out: Mapping[str, str], trace: Trace) -> None:
     """Warn of sites that could not be computed again, and so are not in the relabelled container."""
     for site, why in left_out.items():
+        own = trace.values[site].ndim - len(trace.leading)
+        entries = ", ".join([*(own - 1) * ["None"], "'group'"]) + "," * (own == 1)
+        axes = f"({entries}), or () where none does" if own else "()"
         warn(
             f"Site {site!r} is computed by the model, but could not be computed again from relabelled draws: {why}. It "
-            "is left out, for it may depend on labels. Pass the model_args it was computed with, or say on which of "
-            f"its axes labels act: axes={{{site!r}: (None, 'group')}}, or () for none."
+            f"is left out, for it may depend on labels. To keep it, say on which of its axes labels act, "
+            f"axes={{{site!r}: ...}}: {axes}."
         )
 
 

@@ -222,7 +222,7 @@ def rebase(
         beside = set(trace.values) - set(bound.axes) - spoken_for
         roles = roles_of(known) if known is not None and beside else Roles(frozenset(), frozenset(), frozenset())
         carried = _carried(known, roles, trace, shaped, out, beside & roles.computed)
-        warn_of_what_is_left_out(carried.left_out)
+        warn_of_what_is_left_out(carried.left_out, trace)
         looked_at = {finding.site for finding in bound.findings}
         settled = spoken_for | looked_at | trace.uncompared | roles.computed | roles.latent - roles.discrete
         warn_of_what_keeps_its_labels(trace, bound, settled)
@@ -378,7 +378,7 @@ def _carried(known: Model | None, roles: Roles, trace: Trace, moved: Arrays, out
     draws, flat = ({site: x[some] for site, x in one.items()} for one in (draws, flat))
     elements = to_element({name: part.at(some) for name, part in from_element(out.elements).items()}, (len(some),))
     seen = carry(known, roles, draws, flat, sorted(sites), out.symmetry, elements)
-    again = dict.fromkeys(seen.after, "that is done in memory alone, and these draws are stored")
+    again = dict.fromkeys(seen.after, "that is done in memory alone, and these draws are stored; load them")
     return Carried(seen.axes, {}, {}, {**seen.left_out, **again})
 
 

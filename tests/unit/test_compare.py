@@ -375,6 +375,17 @@ def test_a_guide_is_drawn_from(rng):
     with pytest.raises(TypeError, match=r"with its parameters, \(guide, params\)"):
         compare(draws, guide, LOC)
 
+    def with_data(y=None):
+        numpyro.sample("loc", dist.Normal().expand([3]).to_event(1))
+        numpyro.sample("count", dist.Poisson(3.0), obs=y)
+
+    new = AutoNormal(with_data)
+    with pytest.raises(SymmetryError, match=r"AutoNormal is not set up, .* model_args=\(x, y\)"):
+        compare(draws, (new, params), LOC)
+    assert (
+        compare(draws, (new, params), LOC, independent=("a",), num_draws=300, model_args=(3,)).verdict == found.verdict
+    )
+
 
 @pytest.mark.parametrize("unit", [1e-200, 1e300])
 def test_units_of_measure_do_not_count(unit, rng):

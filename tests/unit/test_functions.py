@@ -300,3 +300,9 @@ def test_biases_that_start_at_zero_may_have_either_sign():
 
     found = find_symmetry(network, (params, rng.normal(size=(6, 2))), argnum=0)
     assert [group.signed for group in found.groups.values()] == [True]
+
+
+def test_a_list_of_arguments_is_not_taken_for_a_tuple_of_them():
+    layers = [(jnp.ones((2, 4)), jnp.zeros(4)), (jnp.ones((4, 1)), jnp.zeros(1))]
+    with pytest.raises(TypeError, match=r"must be a tuple, .* write \(params,\) or \(params, x\); got a list"):
+        find_symmetry(lambda params: sum(jnp.sum(w) for w, _ in params), layers, argnum=0)

@@ -356,6 +356,13 @@ REFUSED = {
         TypeError,
         r"got the function spread_of.*find_symmetry\(function, \(params, x\), argnum=0\)",
     ),
+    "one stacked tree": (
+        lambda: merge(
+            [{"in": np.ones((4, 2, 3))}, {"out": np.ones((4, 3))}], Symmetry({"0.in": (None, "u"), "1.out": ("u",)})
+        ),
+        SymmetryError,
+        r"solutions is one tree, that holds the sites \['0.in', '1.out'\] itself; .*x\[k\], stacked",
+    ),
     "bytes": (lambda: merge([b"0", b"1"], NETWORK), SymmetryError, "Solution 0: .*flax.serialization.from_bytes"),
     "bytes alone": (lambda: merge(b"01", NETWORK), TypeError, "solutions must be a list"),
     "files": (lambda: merge(["a.msgpack"], NETWORK), SymmetryError, "got str. Load the file first"),

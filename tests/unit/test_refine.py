@@ -215,6 +215,11 @@ TARGET, SOURCE = two(0)
 GOOD = {"loss": loss, "target": TARGET, "source": SOURCE, "symmetry": LAYER, "data": X, "batch_size": 10}
 BAD = {
     "loss, no function": ({"loss": 1.0}, TypeError, "loss must be a function .* got float"),
+    "loss, of values alone": (
+        {"loss": lambda v: 0.0},
+        TypeError,
+        "loss must be a function of values and a batch of data; this one cannot be called with 2 arguments",
+    ),
     "loss, of NumPy": ({"loss": lambda v, x: np.sum(np.asarray(v["w"]))}, TypeError, "loss is compiled, and left JAX"),
     "loss, not finite": ({"loss": lambda v, x: jnp.nan}, ValueError, "loss half-way is nan at the start"),
     "loss, without a slope": (
