@@ -70,8 +70,11 @@ def _from_dataset(
     )
 
 
-def _is_paired(group: str) -> bool:
+def _is_paired(path: str) -> bool:
     """Whether a group, by its name, holds something else for each of the posterior's draws."""
+    *above, group = path.split("/")
+    if above and above[0] != "posterior":  # of another run, for all that is known
+        return False
     return group not in (*SIBLINGS, *PREDICTED, *APART) and not group.startswith(APART_BY_START)
 
 
@@ -89,8 +92,8 @@ def _refuse_other_names(data: xr.Dataset, dims: tuple[str, ...]) -> None:
         names = sorted(map(str, common))
         raise SymmetryError(
             f"The posterior has dimension {dims[0]!r} and no {absent!r}, and every variable has "
-            f"{' and '.join(map(repr, names))}. If that counts {absent}s, rename it: "
-            f"data.rename({names[0]}={absent!r}). If this is {alone}, say so: data.expand_dims({absent!r})."
+            f"{' and '.join(map(repr, names))}. If this is {alone}, say so: data.expand_dims({absent!r}). If "
+            f"{names[0]!r} counts {absent}s, rename it: data.rename({names[0]}={absent!r})."
         )
 
 

@@ -126,7 +126,7 @@ def test_what_cannot_be_computed_again_is_left_out_with_a_word(kind):
         "container": in_container(values),
         "members": [{site: value[0, k] for site, value in values.items()} for k in range(50)],
     }[kind]
-    words = r"'own' is computed by the model, but could not.*other values.* which of its axes .*axes={'own': ...}: \(\)\."
+    words = r"'own' is computed by the model, but could not.*other values.* which of its axes .*={'own': ...}: \(\)\."
     with pytest.warns(SymmetryWarning, match=words):
         out = rebase(data, Symmetry.mixture("loc"), model=drawing, model_args=(0.0,))
     kept = {"dict": dict, "container": dataset, "members": lambda members: members[0]}[kind](out.data)

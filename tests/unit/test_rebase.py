@@ -288,6 +288,9 @@ def test_a_group_within_the_posterior_is_warned_of():
     tree = xr.DataTree.from_dict({"posterior": posterior, "posterior/sub": posterior[["loc"]]})
     with pytest.warns(SymmetryWarning, match="'loc' in group 'posterior/sub' of the container has dimension"):
         rebase(tree, traces.MIXTURE, null=False)
+    # of another run, or other draws
+    others = dict.fromkeys(["run2/posterior", "run2/of_my_own", "posterior/prior"], posterior[["loc"]])
+    rebase(xr.DataTree.from_dict({"posterior": posterior} | others), traces.MIXTURE, null=False)
 
 
 @pytest.mark.parametrize(
@@ -297,7 +300,7 @@ def test_a_group_within_the_posterior_is_warned_of():
 def test_a_dimension_of_draws_by_another_name_is_not_taken_for_a_variables_own(old, new, absent):
     values, _ = traces.mixture(draws=20)
     posterior = dataset(container(values))
-    with pytest.raises(SymmetryError, match=rf"no '{old}', and every variable has .*{new}.* If that counts {absent}"):
+    with pytest.raises(SymmetryError, match=rf"no '{old}', and every variable has .*{new}.* counts {absent}"):
         rebase(posterior.rename({old: new}), traces.MIXTURE, null=False)
     if old == "chain":
         with pytest.raises(SymmetryError, match="no 'chain', and every variable has 'walker'"):

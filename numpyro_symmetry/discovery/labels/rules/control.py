@@ -22,16 +22,14 @@ from numpyro_symmetry.discovery.labels.values import (
     Value,
 )
 from numpyro_symmetry.discovery.labels.walk import Operation, Rule
+from numpyro_symmetry.models.compat import scan_counts
+from numpyro_symmetry.models.programs import equations
 
 
 def scan(op: Operation) -> list[Value]:
     """A loop over the first axis of some operands. Its order matters only to what is carried along."""
     params = op.params
-    if "num_consts" in params:
-        num_consts, num_carry = params["num_consts"], params["num_carry"]
-    else:
-        # jax 0.12 keeps trees of (constants, carry, scanned) instead of their numbers
-        num_consts, num_carry = map(len, params["ft_in"].unpack()[:2])
+    num_consts, num_carry = scan_counts(params)
     walk, start = op.walk, num_consts + num_carry
     kept = _kept_constants(op, num_consts, num_carry)
     counters = _counters(op, num_consts, num_carry)
@@ -63,7 +61,9 @@ def scan(op: Operation) -> list[Value]:
         else Typed((steps, *walk.axes(value, shape[1:], op.source)))
         for value, shape in zip(out[num_carry:], op.out_shapes[num_carry:], strict=True)
     ]
-    return _with_pieces([*(_without_origin(value) for value in carry), *stacked], out)
+    results = [*(_without_origin(value) for value in carry), *stacked]
+    # what every step takes apart, every draw shows
+    return _with_pieces(results, out) if _may_turn(params["jaxpr"]) else results
 
 
 def while_(op: Operation) -> list[Value]:
@@ -137,6 +137,11 @@ def _counters(op: Operation, num_consts: int, num_carry: int) -> set[int]:
         if not wrong:
             return {k for k in counted if num_consts <= k < num_consts + num_carry}
         counted -= wrong
+
+
+def _may_turn(closed: Any) -> bool:
+    """Whether a program branches, or loops until something is so, anywhere within."""
+    return any(equation.primitive.name in ("cond", "while") for equation in equations(getattr(closed, "jaxpr", closed)))
 
 
 def _with_pieces(results: Sequence[Value], out: Sequence[Value]) -> list[Value]:
