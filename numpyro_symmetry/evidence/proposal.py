@@ -34,6 +34,7 @@ from numpyro_symmetry.models import (
     discrete_of,
     latent_of,
     observed_of,
+    refuse_absent_state,
     refuse_no_sites,
     refuse_wrong_parameters,
     trace_model,
@@ -318,5 +319,7 @@ def _refuse_other_sites(
             f"The guide draws {sorted(own)}; expected the model's continuous latent sites {sorted(sites)}, no more and "
             "no fewer: others would have to be integrated out."
         )
-    # parameters of the model are held where they start unless they are given
+    # parameters of the model are held where they start unless they are given, and its state is not
     refuse_wrong_parameters(drawn, guide.model_trace, params, model_too=False)
+    state = [name for name, site in (guide.model_trace or {}).items() if site["type"] == "mutable"]
+    refuse_absent_state(state, params)

@@ -2,7 +2,12 @@
 
 from numpyro_symmetry.models.arguments import Model, as_argnum, as_model, refuse_misfit, refuse_no_sites
 from numpyro_symmetry.models.enumeration import enumerated_log_density
-from numpyro_symmetry.models.fitted import parameter_sites, refuse_nonfinite, refuse_wrong_parameters
+from numpyro_symmetry.models.fitted import (
+    parameter_sites,
+    refuse_absent_state,
+    refuse_nonfinite,
+    refuse_wrong_parameters,
+)
 from numpyro_symmetry.models.functions import model_of_log_density
 from numpyro_symmetry.models.parts import PARTS, part_of
 from numpyro_symmetry.models.plates import plate_dims
@@ -43,6 +48,7 @@ __all__ = [
     "part_of",
     "plate_dims",
     "real_event",
+    "refuse_absent_state",
     "refuse_misfit",
     "refuse_no_sites",
     "refuse_nonfinite",

@@ -5,7 +5,7 @@ NumPyro starts a parameter that it does not find anew, and scores that in its pl
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any
 
@@ -75,11 +75,8 @@ def refuse_wrong_parameters(
     if missing := [name for name in expected if name not in params]:
         given = f"the parameters given are {sorted(map(str, params))}" if params else "no parameters are given"
         raise SymmetryError(f"Parameters {missing} are missing; {given}.{_nearest(missing[0], unknown)} {_REMEDY}.")
-    if model_too and (absent := [name for name in sorted(state) if name not in params]):
-        raise SymmetryError(
-            f"Mutable state {absent} of the model, such as running averages, is missing: NumPyro keeps it beside the "
-            f"parameters. {_REMEDY_OF_STATE}."
-        )
+    if model_too:
+        refuse_absent_state(state, params)
     if unknown and model_trace is not None:
         # what is there already is not what another name was to be
         nearest = _nearest(unknown[0], [name for name in own | of_model if name not in params])
@@ -97,6 +94,15 @@ def refuse_wrong_parameters(
         for name, site in (own | of_model).items():
             if name in params:
                 _refuse_unconstrained(name, site["kwargs"].get("constraint", constraints.real), params[name])
+
+
+def refuse_absent_state(state: Iterable[str], params: Mapping[str, Any]) -> None:
+    """Refuse parameters without the mutable state of a model, which would start anew."""
+    if absent := [name for name in sorted(state) if name not in params]:
+        raise SymmetryError(
+            f"Mutable state {absent} of the model, such as running averages, is missing: NumPyro keeps it beside the "
+            f"parameters. {_REMEDY_OF_STATE}."
+        )
 
 
 def refuse_nonfinite(params: Any) -> None:

@@ -1,5 +1,7 @@
 """Models that keep mutable state, such as running averages: what guides read of it, and who advances it."""
 
+import warnings
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,7 +13,14 @@ from numpyro.infer import SVI, Predictive, Trace_ELBO
 from numpyro.infer.autoguide import AutoNormal
 from scipy.stats import multivariate_normal
 
-from numpyro_symmetry import AutoConditional, AutoSymmetrized, SymmetryError, UnsupportedGuideError
+from numpyro_symmetry import (
+    AutoConditional,
+    AutoSymmetrized,
+    SymmetryError,
+    SymmetryWarning,
+    UnsupportedGuideError,
+    log_evidence,
+)
 
 KEY = jax.random.key(0)
 X = np.random.default_rng(0).normal(size=(12, 2)).astype(np.float32)
@@ -81,6 +90,13 @@ def test_bounds_ask_for_the_state():
     bounds = guide.elbo_bounds(KEY, result.params | state, X, Y, num_particles=8)
     other = jax.tree.map(lambda x: x + 3.0, state)
     assert abs(bounds.base_elbo - guide.elbo_bounds(KEY, result.params | other, X, Y, num_particles=8).base_elbo) > 0.1
+    with pytest.raises(SymmetryError, match=r"state \['state'\] .* is missing"):
+        log_evidence((guide, result.params), model_args=(X, Y), progress_bar=False)
+    known = {"model_args": (X, Y), "num_draws": 200, "progress_bar": False}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SymmetryWarning)  # hardly trained
+        found = [log_evidence((guide, result.params | at), **known).value for at in (state, other)]
+    assert abs(found[0] - found[1]) > 0.1
     # nothing is left in what was given
     assert all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(state))
 
