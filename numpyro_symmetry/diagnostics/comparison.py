@@ -148,6 +148,12 @@ def _lines(found: Comparison) -> Iterator[str]:
     elif found.verdict == DIFFER:
         yield f"{a} and {b} differ, labels apart: {size}."
         yield from _what_differs(found)
+        if found.effect <= found.floor:
+            name = min(found.p_by_distance, key=found.p_by_distance.__getitem__)
+            yield (
+                f"The effect, of sorted projections, is within their noise: the difference is seen by {name} (p = "
+                f"{found.p_by_distance[name]:.3g})."
+            )
         if found.smallest_effect is not None and found.effect < found.smallest_effect:
             yield f"The effect is below {found.smallest_effect:g}, which you said matters."
     elif found.verdict == CANNOT_TELL:

@@ -266,6 +266,9 @@ def test_it_says_what_differs(rng):
     assert "\nSpreads of 1 of 3 entries differ (NUTS / guide): loc[2] 0." in str(found)
     below = found._replace(smallest_effect=0.9)
     assert "below 0.9" in str(below)
+    assert "within their noise" not in str(found)
+    slight = found._replace(effect=0.5 * found.floor, p_by_distance={"sorted projections": 0.5, "another": 0.004})
+    assert "is within their noise: the difference is seen by another (p = 0.004)." in str(slight)
 
 
 def test_agreement_is_no_more_than_no_difference_found(rng):
