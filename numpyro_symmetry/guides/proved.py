@@ -93,7 +93,9 @@ def prove_again(guide: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, nu
     if not symmetry.groups or (given and not guide._options.check) or traced:
         return
     here = known_arguments(Model(guide.model, args, kwargs), numbers_too=numbers_too and given)
-    if any(not _other(here, known) for known in guide._proved):
+    # bounds need all that a proof had, where to a step targets that are left out differ in nothing
+    alike = [known for known in guide._proved if not numbers_too or here.keys() == known.keys()]
+    if any(not _other(here, known) for known in alike):
         return
     if not numbers_too and len(guide._proved) > _MOST_IN_TRAINING:
         return
@@ -101,7 +103,8 @@ def prove_again(guide: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, nu
     try:
         verdict = check_symmetry(guide.model, symmetry, *gathered((args, kwargs)), progress_bar=False)
     except SymmetryError as error:
-        other = _other(here, guide._proved[-1]) if guide._proved else []
+        last = guide._proved[-1] if guide._proved else here
+        other = _other(here, last) + [f"{name} (absent)" for name in last if name not in here]
         differ = f", which differ in {', '.join(other)} from those it was set up with" if other else ""
         raise SymmetryError(
             f"The guide's symmetry does not hold with these arguments of the model{differ}; make a guide anew for "
@@ -118,7 +121,7 @@ def portable(proved: tuple[Known, ...]) -> tuple[Known, ...]:
 
 
 def _other(here: Known, there: Known) -> list[str]:
-    """Names of arguments that differ. ``None`` is no leaf: targets that are left out differ in nothing."""
+    """Names of arguments here that differ; ``None`` is no leaf."""
     return [name for name, known in here.items() if name not in there or not _is_same(known, there[name])]
 
 

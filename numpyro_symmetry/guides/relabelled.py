@@ -43,7 +43,13 @@ def relabelled(
     computed = [name for name in draws if name in trace and trace[name]["type"] == "deterministic"]
     if not computed:
         return moved
-    refuse_misfit(guide.model, args, kwargs)
+    try:
+        refuse_misfit(guide.model, args, kwargs)
+    except TypeError as error:
+        raise TypeError(
+            f"Deterministic sites {sorted(computed)} are computed again from relabelled draws, by the model with its "
+            f"arguments: sample_posterior(rng_key, params, *model_args, symmetrize=True). {error}"
+        ) from None
     latent = {name: value for name, value in moved.items() if name not in computed}
     again = Predictive(
         handlers.substitute(guide.model, data=dict(params)),

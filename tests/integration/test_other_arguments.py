@@ -124,6 +124,17 @@ def test_a_symmetry_that_is_broken_otherwise_is_refused(what):
         bounds(guide, params, Y, **then)
 
 
+def test_an_argument_that_is_left_out_is_missed():
+    def other_by_default(y, scales=None):
+        model(y, (0.01, 1.0) if scales is None else scales)
+
+    guide = AutoSymmetrized(AutoNormal(other_by_default), SYMMETRIES["given"], progress_bar=False)
+    guide.setup(KEY, Y, jnp.ones(2))
+    params = {"loc_auto_loc": jnp.zeros(2), "loc_auto_scale": jnp.ones(2)}
+    with pytest.raises(SymmetryError, match=r"differ in scales \(absent\) from"):
+        bounds(guide, params, Y)
+
+
 class Strange:
     """Of which hardly anything can be asked."""
 
