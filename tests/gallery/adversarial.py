@@ -504,3 +504,17 @@ def written_one_by_one(y):
     for k in range(3):
         loc = loc.at[k].multiply(2.0)
     observe(loc.prod() + jnp.zeros(12), y)
+
+
+@CASES.add(
+    "reference-in-scan", "S3", categories(5, 6, 12), why="any of them may be the reference", by_numbers=True, quick=True
+)
+def reference_in_scan(counts):
+    """A logarithm of a sum of exponentials, against the first, in each step of a loop beside whole numbers."""
+    loc = normal("loc", 3)
+
+    def step(carry, _):
+        return carry, loc[0] + jnp.log(jnp.exp(loc - loc[0]).sum())
+
+    _, log_rate = lax.scan(step, 0.0, length=12)
+    numpyro.sample("obs", dist.Poisson(jnp.exp(log_rate)).to_event(1), obs=counts)
