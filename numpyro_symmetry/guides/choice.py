@@ -11,9 +11,11 @@ from typing import Any, NamedTuple
 import jax
 
 from numpyro_symmetry.guides.affine import (
+    Reader,
     dependent_observations,
     dependent_prior,
     eligible,
+    not_a_number,
     observations,
     predictors_given,
     reader,
@@ -21,7 +23,7 @@ from numpyro_symmetry.guides.affine import (
     why_not_linear,
 )
 from numpyro_symmetry.guides.conditional import FromObservations, Source, start_of_inducing
-from numpyro_symmetry.guides.inside import parameters, trace_given
+from numpyro_symmetry.guides.inside import parameters, perturbed, trace_given
 from numpyro_symmetry.guides.unfit import (
     refuse_chance,
     refuse_lost_state,
@@ -29,7 +31,7 @@ from numpyro_symmetry.guides.unfit import (
     refuse_sites,
     refuse_subsampled,
 )
-from numpyro_symmetry.models import latent_of, trace_model
+from numpyro_symmetry.models import Trace, latent_of, settings_of, trace_model
 from numpyro_symmetry.models.programs import in_double
 from numpyro_symmetry.symmetry import SymmetryError
 
@@ -74,27 +76,28 @@ def choose(model: Callable, asked: Asked, args: tuple[Any, ...], kwargs: dict[st
         If the model, its data or the sites asked for allow no conditional, or there are two sets of sites.
     """
     inducing = asked.inducing
-    traces = [trace_model(model, args, kwargs, jax.random.key(k)) for k in range(_NUM_PLACES)]
-    latent = latent_of(traces[0])
-    refuse_models(traces[0], latent)
-    refuse_lost_state(model, args, kwargs, traces[0])
+    trace = trace_model(model, args, kwargs, jax.random.key(0))
+    latent = latent_of(trace)
+    refuse_models(trace, latent)
+    refuse_lost_state(model, args, kwargs, trace)
     if inducing is None:
-        refuse_subsampled(traces[0])
-    places = [parameters(trace) | {name: trace[name]["value"] for name in latent} for trace in traces]
-    refuse_chance(model, args, kwargs, traces[0], places[0])
+        refuse_subsampled(trace)
+    start = parameters(trace) | {name: trace[name]["value"] for name in latent}
+    refuse_chance(model, args, kwargs, trace, start)
     if asked.sites is not None:
         refuse_sites(asked.sites, latent)
     read = reader(model, args, kwargs)
-    read_at = functools.cache(lambda: in_double(read, places[0]))
+    read_at = functools.cache(lambda: in_double(read, start))
+    places = _places(model, args, kwargs, trace, read_at())
 
     def why_not(sites: tuple[str, ...]) -> str | None:
-        return why_not_linear(read_at(), places, traces[0], sites)
+        return why_not_linear(read_at(), places, trace, sites)
 
     if asked.sites is None:
         sites, reasons = _affine_sites(latent, why_not)
     else:
         sites, reasons = tuple(asked.sites), {}
-        if (site := dependent_prior(read, places[0], sites)) is not None:
+        if (site := dependent_prior(read, start, sites)) is not None:
             raise SymmetryError(
                 f"The prior of {site!r} depends on others of {list(sites)}, so they have no Gaussian conditional "
                 "together. Leave those that it depends on to the base guide: "
@@ -105,11 +108,11 @@ def choose(model: Callable, asked: Asked, args: tuple[Any, ...], kwargs: dict[st
                 f"Sites {list(sites)} have no Gaussian conditional: {why}. Leave it to the base guide, or "
                 "condition on pseudo-observations: AutoConditional(base_guide, sites, inducing=100)."
             )
-    seen = observations(trace_given(model, args, kwargs, places[0]))
+    seen = observations(trace_given(model, args, kwargs, start))
     if inducing is not None:
-        source = start_of_inducing(model, args, kwargs, places[0], sites, seen, traces[0], inducing)
+        source = start_of_inducing(model, args, kwargs, places, sites, seen, trace, inducing)
         return Choice(source, frozenset(latent), reasons)
-    observed = dependent_observations(read, places[0], sites)
+    observed = dependent_observations(read, start, sites)
     if not observed:
         raise SymmetryError(f"No observation depends on {list(sites)}: leave them to the base guide.")
     at = partial(predictors_given, model, args, kwargs, sites=sites, observed=observed)
@@ -117,6 +120,30 @@ def choose(model: Callable, asked: Asked, args: tuple[Any, ...], kwargs: dict[st
     factors = {site: seen[site].kind.factor(seen[site].fn) for site in observed if not seen[site].kind.exact}
     source = FromObservations(sites, observed, num_outputs, factors, asked.num_steps)
     return Choice(source, frozenset(latent), reasons)
+
+
+def _places(
+    model: Callable, args: tuple[Any, ...], kwargs: dict[str, Any], trace: Trace, read_at: Reader
+) -> list[dict[str, Any]]:
+    """Values from the prior: what a model is at the start of its parameters alone, it may not be where they end."""
+
+    def at(trace: Trace) -> dict[str, Any]:
+        return parameters(trace) | {name: trace[name]["value"] for name in latent_of(trace)}
+
+    places = [at(trace)]
+    if (site := not_a_number(read_at(places[0]))) is not None:
+        raise SymmetryError(
+            f"At a draw from the prior {site!r} has a prior or a predictor that is not a number, so no site can be "
+            "told to follow the others. Look for NaN among the arguments: missing inputs need a value or a prior; "
+            "missing targets are left out by a mask."
+        )
+    for key in map(jax.random.key, range(1, _NUM_PLACES)):
+        moved = at(trace_model(model, args, kwargs, key, perturbed(key, trace)))
+        # a model may take no others, as where a scale has no constraint
+        if not_a_number(read_at(moved)) is not None:
+            moved = at(trace_model(model, args, kwargs, key, settings_of(trace)))
+        places.append(moved)
+    return places
 
 
 def _affine_sites(

@@ -6,7 +6,7 @@ autoguides.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -242,7 +242,7 @@ def start_of_inducing(
     model: Callable,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
-    place: Mapping[str, Any],
+    places: Sequence[Mapping[str, Any]],
     sites: tuple[str, ...],
     seen: Mapping[str, Observation],
     trace: Trace,
@@ -256,6 +256,7 @@ def start_of_inducing(
         If the model does not run without its observations, or what follows linearly from the sites has no row for every
         inducing input.
     """
+    place = places[0]
     dropped = holders_of_observations(model, args, kwargs, trace)
     inputs, held, rows = inducing_inputs(inducing, model, args, kwargs, dropped)
     number = next(iter(inputs.values())).shape[0]
@@ -297,7 +298,7 @@ def start_of_inducing(
                 "without an axis of that size. A plate of fixed subsample_size may be why: use subsample_size=len(x)."
             )
     quantities = partial(linear_quantities, at_inputs, new_args, new_kwargs, sites=sites, observed=names)
-    num_outputs = shared_outputs(quantities, [dict(place)], sites)
+    num_outputs = shared_outputs(quantities, places, sites)
     targets = _targets(named_arguments(model, args, kwargs), inputs, seen)
     outputs, precisions = [], []
     for part in found.values():

@@ -16,19 +16,17 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array
-from numpyro.distributions import constraints
-from numpyro.distributions.transforms import biject_to
 
 from numpyro_symmetry.guides.density import dependencies, latent_values, log_density_by_site
+from numpyro_symmetry.guides.inside import perturbed
 from numpyro_symmetry.models import Trace, trace_model
 from numpyro_symmetry.models.programs import in_double
 from numpyro_symmetry.symmetry import Element, Hard, Part, Symmetry
 from numpyro_symmetry.symmetry.axes import AxisEntry, names_in, num_axes
 from numpyro_symmetry.symmetry.restriction import axes_of_groups
 
-# parameters are moved by so much of one plus their size, so many times: what is alike by chance is so once
+# parameters are moved so many times: what is alike by chance is so once
 _NUM_SETTINGS = 3
-_SPREAD = 0.3
 # of the log density, in double precision: what is rounding, and what is certainly none
 _ROUNDING, _MOVED = 1e-8, 1e-6
 
@@ -188,26 +186,4 @@ def _changes(
 def _setting(key: Array, trace: Trace) -> tuple[Array, dict[str, Any], Array]:
     """Keys for two draws, perturbed parameters, and a key for elements at random."""
     key_draws, key_parameters, key_element = jax.random.split(key, 3)
-    data = {}
-    for k, (name, site) in enumerate(trace.items()):
-        if site["type"] == "param":
-            constraint = site["kwargs"].get("constraint", constraints.real)
-            data[name] = _perturbed(jax.random.fold_in(key_parameters, k), site["value"], constraint)
-        elif site["type"] in ("plate", "mutable"):
-            data[name] = site["value"]
-    return jax.random.split(key_draws), data, key_element
-
-
-def _perturbed(key: Array, value: Any, constraint: Any) -> Any:
-    leaves, structure = jax.tree.flatten(value)
-    # a parameter that is a pytree, of a network, has no constraint of its own
-    transform = biject_to(constraint) if len(leaves) == 1 else biject_to(constraints.real)
-
-    def one(key: Array, leaf: Any) -> Any:
-        if not jnp.issubdtype(jnp.result_type(leaf), jnp.floating):
-            return leaf
-        free = transform.inv(jnp.asarray(leaf))
-        return transform(free + _SPREAD * (1.0 + jnp.abs(free)) * jax.random.normal(key, free.shape, free.dtype))
-
-    keys = jax.random.split(key, max(1, len(leaves)))
-    return jax.tree.unflatten(structure, [one(k, leaf) for k, leaf in zip(keys, leaves, strict=False)])
+    return jax.random.split(key_draws), perturbed(key_parameters, trace), key_element

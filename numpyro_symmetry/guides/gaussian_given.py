@@ -26,8 +26,8 @@ class GaussianGiven(dist.Distribution):
     prior
         :math:`b_0` and s, of the site's shape.
     event_dim
-        Dimensions of an event, as in the model. The members of a batch are not independent: each is given an equal
-        share of their joint log density.
+        Dimensions of an event, as in the model. Members of a batch need not be independent: each is given what its
+        entries contribute to their joint log density, which is its own where they are.
     lowered_by
         Site drawn before it, together with which it is one Gaussian -> :math:`S`, ``(P, P')``: with the z of that site
         the mean of this one falls by S times as much.
@@ -73,8 +73,11 @@ class GaussianGiven(dist.Distribution):
 
     def log_prob(self, value: Array, intermediates: Any = None) -> Array:
         """Log densities of the batch, nats."""
-        together = self.precision.log_prob(self.coordinates(value) - self.loc) - jnp.sum(jnp.log(self.prior.scale))
-        return jnp.broadcast_to(together / math.prod(self.batch_shape), self.batch_shape)
+        deviation = self.coordinates(value) - self.loc
+        if not self.batch_shape:
+            return self.precision.log_prob(deviation) - jnp.sum(jnp.log(self.prior.scale))
+        by_entry = self.precision.log_prob_by_entry(deviation).reshape(self.shape()) - jnp.log(self.prior.scale)
+        return by_entry.sum(tuple(range(len(self.batch_shape), by_entry.ndim)))
 
     def coordinates(self, value: Array) -> Array:
         """Whitened coordinates z of a value."""

@@ -6,10 +6,17 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+from jax import Array
 from numpyro import handlers
+from numpyro.distributions import constraints
+from numpyro.distributions.transforms import biject_to
 from numpyro.primitives import Messenger
 
 from numpyro_symmetry.models import Trace, is_fitted
+
+# parameters are moved by so much of one plus their size
+_SPREAD = 0.3
 
 
 def trace_given(
@@ -41,3 +48,30 @@ class _StateAside(Messenger):
 def parameters(trace: Trace) -> dict[str, Any]:
     """Values of a trace's parameters and mutable state."""
     return {name: site["value"] for name, site in trace.items() if is_fitted(site)}
+
+
+def perturbed(key: Array, trace: Trace) -> dict[str, Any]:
+    """Parameters of a trace moved at random within their constraints; mutable state and plates as they are."""
+    data = {}
+    for k, (name, site) in enumerate(trace.items()):
+        if site["type"] == "param":
+            constraint = site["kwargs"].get("constraint", constraints.real)
+            data[name] = _perturbed(jax.random.fold_in(key, k), site["value"], constraint)
+        elif site["type"] in ("plate", "mutable"):
+            data[name] = site["value"]
+    return data
+
+
+def _perturbed(key: Array, value: Any, constraint: Any) -> Any:
+    leaves, structure = jax.tree.flatten(value)
+    # a parameter that is a pytree, of a network, has no constraint of its own
+    transform = biject_to(constraint) if len(leaves) == 1 else biject_to(constraints.real)
+
+    def one(key: Array, leaf: Any) -> Any:
+        if not jnp.issubdtype(jnp.result_type(leaf), jnp.floating):
+            return leaf
+        free = transform.inv(jnp.asarray(leaf))
+        return transform(free + _SPREAD * (1.0 + jnp.abs(free)) * jax.random.normal(key, free.shape, free.dtype))
+
+    keys = jax.random.split(key, max(1, len(leaves)))
+    return jax.tree.unflatten(structure, [one(k, leaf) for k, leaf in zip(keys, leaves, strict=False)])

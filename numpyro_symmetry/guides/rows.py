@@ -38,6 +38,11 @@ class ByParameters(NamedTuple):
         """Log density of a deviation from the mean, nats, over all columns."""
         return _log_prob(jnp.sum(self.whitened(deviation) ** 2), self.factor, deviation)
 
+    def log_prob_by_entry(self, deviation: Array) -> Array:
+        """The log density in parts: entry by entry, each given those after it."""
+        own = _by_entry(jnp.log(jnp.diagonal(self.factor)), self.whitened(deviation) ** 2)
+        return own - 0.5 * math.log(2.0 * math.pi)
+
     def whitened(self, deviation: Array) -> Array:
         r"""Numbers whose squares add up to :math:`\delta^\top\Lambda\delta`, column by column."""
         return product(self.factor.T, deviation)
@@ -81,6 +86,16 @@ class ByRows(NamedTuple):
         square = jnp.sum(deviation**2) + jnp.sum(product(self.slope, deviation) ** 2)
         return _log_prob(square, self.factor, deviation)
 
+    def log_prob_by_entry(self, deviation: Array) -> Array:
+        """The log density in parts: to each entry its own, and a share of the rows that it moves.
+
+        What is independent of others gets its own: it shares its rows with no other.
+        """
+        weights = self.slope**2
+        shares = weights / jnp.maximum(weights.sum(1, keepdims=True), jnp.finfo(weights.dtype).tiny)
+        of_rows = _by_entry(jnp.log(jnp.diagonal(self.factor)), product(self.slope, deviation) ** 2)
+        return product(shares.T, of_rows) - 0.5 * (deviation**2 + math.log(2.0 * math.pi))
+
     def whitened(self, deviation: Array) -> Array:
         r"""Numbers whose squares add up to :math:`\delta^\top\Lambda\delta`, column by column."""
         return jnp.concatenate([deviation, product(self.slope, deviation)])
@@ -89,6 +104,11 @@ class ByRows(NamedTuple):
 Precision = ByParameters | ByRows
 Draw = Callable[[str, Array, Precision], Array]
 Blocks = dict[str, Array]
+
+
+def _by_entry(log_scales: Array, squares: Array) -> Array:
+    log_scales = log_scales.reshape(-1, *[1] * (squares.ndim - 1))
+    return log_scales - 0.5 * squares
 
 
 def _log_prob(square: Array, factor: Array, deviation: Array) -> Array:

@@ -14,7 +14,7 @@ import optax
 import pytest
 from numpyro import handlers
 from numpyro.contrib.control_flow import scan
-from numpyro.infer import SVI, Predictive, Trace_ELBO, TraceEnum_ELBO, TraceGraph_ELBO, TraceMeanField_ELBO
+from numpyro.infer import SVI, Predictive, RenyiELBO, Trace_ELBO, TraceEnum_ELBO, TraceGraph_ELBO, TraceMeanField_ELBO
 from numpyro.infer.autoguide import AutoDelta, AutoMultivariateNormal, AutoNormal
 from numpyro.infer.util import log_density
 from scipy.special import logsumexp
@@ -189,6 +189,46 @@ def test_outputs_that_a_later_call_weighs_apart_share_nothing():
         negative_elbo(entries, guide, X, y)
         assert guide.source.num_outputs == 2
         assert negative_elbo(entries, guide, X, y, mask=mask) == pytest.approx(-expected, rel=1e-10)
+
+
+def columns_in_a_plate(x, y=None):
+    with numpyro.plate("columns", y.shape[1]):
+        with numpyro.plate("inputs", x.shape[1], dim=-2):
+            beta = numpyro.sample("beta", dist.Normal(0.0, 1.0))
+        with numpyro.plate("data", len(x), dim=-2):
+            numpyro.sample("y", dist.Normal(x @ beta, 0.5), obs=y)
+
+
+@pytest.mark.parametrize("num_rows", [12, 1], ids=["by parameters", "by rows"])
+def test_members_of_a_plate_around_everything_have_their_own_density(num_rows):
+    """RenyiELBO averages the importance weights of each alone: they are all the evidence, and so are the averages."""
+    x, y = X[:num_rows], np.stack([Y, 2.0 * Y, Y - 1.0], 1)[:num_rows]
+    expected = multivariate_normal(np.zeros(num_rows), x @ x.T + 0.25 * np.eye(num_rows)).logpdf(y.T).sum()
+    with jax.enable_x64(True):
+        guide = AutoConditional(lambda *args, **kwargs: None, model=columns_in_a_plate)
+        for elbo in (Trace_ELBO(), RenyiELBO(alpha=0.5, num_particles=3)):
+            loss = elbo.loss(jax.random.key(0), {}, columns_in_a_plate, guide, x, y)
+            assert loss == pytest.approx(-expected, rel=1e-10)
+
+
+def gains(x, y=None):
+    beta = numpyro.sample("beta", dist.Normal(0.0, 1.0).expand([2, 2]).to_event(2))
+    gain = numpyro.param("gain", jnp.ones(2))
+    numpyro.sample("y", dist.Normal((x @ beta) * gain, 0.5).to_event(2), obs=y)
+
+
+def test_outputs_whose_parameters_are_trained_apart_share_nothing():
+    """Where parameters start they may make alike what they do not where they end."""
+    gain, y = np.array([1.0, 0.3]), np.stack([Y, -Y], 1)
+    expected = sum(
+        multivariate_normal(np.zeros(12), g**2 * X @ X.T + 0.25 * np.eye(12)).logpdf(column)
+        for g, column in zip(gain, y.T, strict=True)
+    )
+    with jax.enable_x64(True):
+        guide = AutoConditional(lambda *args, **kwargs: None, model=gains)
+        negative_elbo(gains, guide, X, y)
+        params = {"gain": jnp.asarray(gain)}
+        assert Trace_ELBO().loss(jax.random.key(0), params, gains, guide, X, y) == pytest.approx(-expected, rel=1e-10)
 
 
 def test_draws_and_density_of_a_site_agree():
@@ -712,6 +752,13 @@ def sized(x, y):
         numpyro.sample("y", dist.Normal(x @ b, 1.0), obs=y)
 
 
+def bent(x, y=None):
+    """A model that is affine where its parameter starts."""
+    b = numpyro.sample("b", dist.Normal(0.0, 1.0))
+    bend = numpyro.param("bend", 0.0)
+    numpyro.sample("y", dist.Normal(b * x[:, 0] + bend * jnp.tanh(b), 1.0).to_event(1), obs=y)
+
+
 def imputed(x, y=None):
     """A model that draws the values that are missing, and so cannot integrate what they are drawn from out."""
     b = numpyro.sample("b", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
@@ -724,6 +771,7 @@ REFUSED = {
     "support": (positive, {}, r"Gaussian conditional \(slope: it has no plain Normal prior"),
     "support, asked": (positive, {"sites": ["slope"]}, r"Sites \['slope'\] have no plain Normal prior"),
     "likelihood": (gamma, {}, "Gamma, of no known linear predictor"),
+    "not affine elsewhere": (bent, {}, "the location of 'y' is not affine"),
     "hidden layer": (network, {"sites": ["w1"]}, "the location of 'y' is not affine"),
     "unknown site": (network, {"sites": ["w3"]}, r"sites names \['w3'\]"),
     "discrete": (discrete, {}, "Site 'k' is discrete"),
@@ -841,6 +889,26 @@ def test_refuses_data(name):
     y, words = BAD_DATA[name]
     with pytest.raises(SymmetryError, match=words), handlers.seed(rng_seed=0):
         AutoConditional(AutoNormal(network))(X[: len(y)], y)
+
+
+def test_refuses_inputs_that_are_missing():
+    inputs = np.where(MISSING[:, None], np.nan, X)
+    with pytest.raises(SymmetryError, match="'y' has .* not a number.*NaN"), handlers.seed(rng_seed=0):
+        AutoConditional(AutoNormal(network))(inputs, Y)
+
+
+def unconstrained_scale(x, y=None):
+    """A parameter that has no constraint, and takes no value below zero."""
+    b = numpyro.sample("b", dist.Normal(0.0, 1.0))
+    variance = numpyro.param("variance", 0.01)
+    numpyro.sample("y", dist.Normal(b * x[:, 0], jnp.sqrt(variance)).to_event(1), obs=y)
+
+
+def test_parameters_that_take_no_other_value_are_left_where_they_start():
+    guide = AutoConditional(lambda *args, **kwargs: None, model=unconstrained_scale)
+    expected = multivariate_normal(np.zeros(12), np.outer(X[:, 0], X[:, 0]) + 0.01 * np.eye(12)).logpdf(Y)
+    with jax.enable_x64(True):
+        assert negative_elbo(unconstrained_scale, guide, X, Y) == pytest.approx(-expected, rel=1e-6)
 
 
 def test_a_batch_is_refused_after_the_guide_was_set_up_with_all_data():

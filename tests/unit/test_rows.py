@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from numpyro_symmetry.guides.rows import factorise
+from numpyro_symmetry.guides.rows import ByParameters, ByRows, factorise
+from numpyro_symmetry.linalg import gram_factor
 
 SHAPES = {
     "fewer parameters": (9, (1, 4), ()),
@@ -55,6 +56,28 @@ def test_density_of_blocks_in_turn_is_the_joint_posterior(name):
         pairs = zip(mean.T, values.T, strict=True) if columns else [(mean, values)]
         expected = sum(multivariate_normal(m, covariance).logpdf(v) for m, v in pairs)
         np.testing.assert_allclose(sum(total), expected, rtol=1e-10)
+
+
+PRECISIONS = {"by rows": ByRows.of, "by parameters": lambda slope: ByParameters(gram_factor(slope))}
+
+
+@pytest.mark.parametrize("columns", [(), (2,)], ids=["vector", "columns"])
+@pytest.mark.parametrize("kind", PRECISIONS)
+def test_what_is_independent_has_its_own_density_entry_by_entry(kind, columns):
+    """Parameters of two problems that share no row: the entries of each add up to the density of that problem alone."""
+    rng = np.random.default_rng(0)
+    slope, own = np.zeros((4, 6)), rng.permutation(np.repeat([True, False], 3))
+    slope[:2, own], slope[2:, ~own] = rng.normal(size=(2, 2, 3))
+    deviation = rng.normal(size=(6, *columns))
+    with jax.enable_x64(True):
+        precision = PRECISIONS[kind](jnp.asarray(slope))
+        by_entry = precision.log_prob_by_entry(jnp.asarray(deviation))
+        assert by_entry.shape == deviation.shape
+        np.testing.assert_allclose(by_entry.sum(), precision.log_prob(jnp.asarray(deviation)), rtol=1e-10)
+        for part in (own, ~own):
+            alone = PRECISIONS[kind](jnp.asarray(slope[:, part]))
+            expected = alone.log_prob(jnp.asarray(deviation[part]))
+            np.testing.assert_allclose(by_entry[part].sum(), expected, rtol=1e-10)
 
 
 @pytest.mark.parametrize("name", ["fewer parameters", "three", "outputs"])
