@@ -1,0 +1,84 @@
+"""Entries that a mask leaves without a density: where nothing else knows of them the evidence is infinite."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from numpyro import handlers
+from numpyro.infer.autoguide import AutoNormal
+
+from numpyro_symmetry import AutoSymmetrized, SymmetryError, log_evidence
+from numpyro_symmetry.models import refuse_infinite_evidence, trace_model
+
+Y = np.arange(4.0)
+SEEN = np.array([True, False, True, True])
+
+
+def missing(y):
+    loc = numpyro.sample("loc", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+    with numpyro.plate("rows", 4):
+        numpyro.sample("y", dist.Normal(loc.sum(), 1.0), obs=y, obs_mask=SEEN)
+
+
+def padded(y):
+    with numpyro.plate("rows", 4), handlers.mask(mask=SEEN):
+        z = numpyro.sample("z", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+        numpyro.sample("y", dist.Normal(z.sum(-1), 1.0), obs=y)
+
+
+def padded_events(y):
+    with numpyro.plate("rows", 4):
+        z = numpyro.sample("z", dist.Normal(jnp.zeros((4, 2)), 1.0).mask(SEEN[:, None]).to_event(1))
+        numpyro.sample("y", dist.Normal(z.sum(-1), 1.0).mask(SEEN), obs=y)
+
+
+def by_a_factor(y):
+    with handlers.mask(mask=False):
+        z = numpyro.sample("z", dist.Normal(0.0, 1.0).expand([4]).to_event(1))
+    numpyro.factor("prior", dist.Normal(0.0, 2.0).log_prob(z).sum())
+    numpyro.sample("y", dist.Normal(z, 1.0).to_event(1), obs=y)
+
+
+def seen_all_the_same(y):
+    z = numpyro.sample("z", dist.Normal(jnp.zeros(4), 1.0).mask(SEEN).to_event(1))
+    numpyro.sample("y", dist.Normal(z, 1.0).to_event(1), obs=y)
+
+
+def whole(y):
+    with numpyro.plate("rows", 4), handlers.mask(mask=np.ones(4, bool)):
+        z = numpyro.sample("z", dist.Normal(0.0, 1.0))
+        numpyro.sample("y", dist.Normal(z, 1.0), obs=y)
+
+
+INFINITE = {
+    "missing": (missing, r"3 of 4 entries of the latent site 'y_unobserved'.*sample\('y', fn\.mask\(seen\)"),
+    "padded": (padded, "2 of 8 entries of the latent site 'z' .*a prior for alone"),
+    "padded events": (padded_events, "2 of 8 entries of the latent site 'z' .*a prior for alone"),
+}
+
+
+@pytest.mark.parametrize("name", INFINITE)
+def test_entries_of_which_nothing_is_known_are_refused(name):
+    model, words = INFINITE[name]
+    with pytest.raises(SymmetryError, match=words):
+        refuse_infinite_evidence(model, (Y,), {}, trace_model(model, (Y,), {}, jax.random.key(0)))
+
+
+@pytest.mark.parametrize("model", [by_a_factor, seen_all_the_same, whole])
+def test_entries_that_something_else_depends_on_are_not(model):
+    refuse_infinite_evidence(model, (Y,), {}, trace_model(model, (Y,), {}, jax.random.key(0)))
+
+
+def test_neither_bounds_nor_the_evidence_are_given():
+    guide = AutoSymmetrized(AutoNormal(missing))
+    guide.setup(jax.random.key(0), Y)
+    trace = handlers.trace(handlers.seed(guide, 0)).get_trace(Y)
+    params = {name: site["value"] for name, site in trace.items() if site["type"] == "param"}
+    for evidence in (
+        lambda: guide.elbo_bounds(jax.random.key(0), params, Y, progress_bar=False),
+        lambda: log_evidence((guide, params), missing, (Y,), progress_bar=False),
+    ):
+        with pytest.raises(SymmetryError, match="evidence is infinite"):
+            evidence()
