@@ -44,7 +44,7 @@ def pair_of(raw: Any, out: Any, name: str) -> tuple[Any, Rebased]:
         if out is not None:
             raise TypeError(
                 f"{name}(raw, out): the draws as given come first, then what rebase returned; got a Rebased first. "
-                f"{name}(out) alone does as well."
+                f"{name}(out) alone does as well; options go by name."
             )
         return raw.undo(raw.data), raw
     return raw, as_rebased(out, f"{name}(raw, out)")

@@ -234,7 +234,9 @@ def not_a_number(reading: Reading) -> str | None:
     """A site whose prior or predictor has an entry that is not a number, or ``None``."""
     found = {name: list(prior) for name, prior in reading.priors.items()}
     found |= {name: [predictor, *reading.others[name]] for name, predictor in reading.predictors.items()}
-    return next((name for name, parts in found.items() if any(np.isnan(np.asarray(part)).any() for part in parts)), None)
+    return next(
+        (name for name, parts in found.items() if any(np.isnan(np.asarray(part)).any() for part in parts)), None
+    )
 
 
 def why_not_linear(

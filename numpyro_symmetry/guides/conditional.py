@@ -268,7 +268,7 @@ def start_of_inducing(
     def fails(held: dict[str, Array]) -> Exception | None:
         try:
             trace_given(at_inputs, *with_inputs(model, args, kwargs, inputs | held, dropped), place)
-        except (TypeError, ValueError, AttributeError) as error:
+        except (TypeError, ValueError, AttributeError, LookupError) as error:
             return error
         return None
 

@@ -18,8 +18,9 @@ from numpyro_symmetry.models import Model, latent_of, outline, trace_model
 from numpyro_symmetry.models.programs import in_double
 from numpyro_symmetry.symmetry import Element, Symmetry, SymmetryError, Unsigned
 from numpyro_symmetry.symmetry.arguments import is_floating
-from numpyro_symmetry.symmetry.axes import AxisEntry
+from numpyro_symmetry.symmetry.axes import AxisEntry, describe
 from numpyro_symmetry.symmetry.hard import from_element
+from numpyro_symmetry.symmetry.shown import as_html
 from numpyro_symmetry.traces.acting import act
 from numpyro_symmetry.traces.coordinates import Arrays
 
@@ -57,6 +58,14 @@ class Carried(NamedTuple):
     before: Arrays
     after: Arrays
     left_out: Mapping[str, str]
+
+    def __repr__(self) -> str:
+        fates = {name: f"moved along {describe(entries)}" for name, entries in self.axes.items()}
+        fates |= dict.fromkeys(self.after, "computed again")
+        fates |= {name: f"left out: {why}" for name, why in self.left_out.items()}
+        return "\n".join(["Carried", *(f"  {name}: {fate}" for name, fate in fates.items())])
+
+    _repr_html_ = as_html
 
 
 NOTHING = Carried({}, {}, {}, {})
