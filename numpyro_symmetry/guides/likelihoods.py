@@ -104,6 +104,34 @@ LIKELIHOODS = (
         num_outputs=1,
     ),
     Likelihood(
+        "location",
+        dist.Cauchy,
+        lambda fn: fn.loc,
+        lambda fn, eta: dist.Cauchy(eta, fn.scale),
+        lambda fn, eta, value: 2.0 / (fn.scale**2 + (value - eta) ** 2),
+        lambda fn, value: value,
+        renewed=True,
+    ),
+    # the same, 1 / (b |r|), but for its pole: rows closer than b have the weight of those at about b
+    Likelihood(
+        "location",
+        dist.Laplace,
+        lambda fn: fn.loc,
+        lambda fn, eta: dist.Laplace(eta, fn.scale),
+        lambda fn, eta, value: 1.0 / (fn.scale * jnp.hypot(fn.scale, value - eta)),
+        lambda fn, value: value,
+        renewed=True,
+    ),
+    Likelihood(
+        "location of the logarithm",
+        dist.LogNormal,
+        lambda fn: fn.loc,
+        lambda fn, eta: dist.LogNormal(eta, fn.scale),
+        lambda fn, eta, value: 1.0 / fn.scale**2,
+        lambda fn, value: jnp.log(value),
+        exact=True,
+    ),
+    Likelihood(
         "logits",
         dist.BernoulliLogits,
         lambda fn: fn.logits,
@@ -129,6 +157,52 @@ LIKELIHOODS = (
         lambda fn, value: jnp.log(value + 0.5),
         start=lambda predictor, fitted: fitted,
     ),
+    Likelihood(
+        "log mean",
+        dist.NegativeBinomial2,
+        lambda fn: jnp.log(fn.concentration) - jnp.log(fn.rate),
+        lambda fn, eta: dist.NegativeBinomial2(jnp.exp(eta), fn.concentration),
+        lambda fn, eta, value: (value + fn.concentration) * _bernoulli_variance(eta - jnp.log(fn.concentration)),
+        lambda fn, value: jnp.log(value + 0.5),
+        start=lambda predictor, fitted: fitted,
+    ),
+    Likelihood(
+        "logits",
+        dist.NegativeBinomialLogits,
+        lambda fn: fn.logits,
+        lambda fn, eta: dist.NegativeBinomialLogits(fn.total_count, eta),
+        lambda fn, eta, value: (value + fn.total_count) * _bernoulli_variance(eta),
+        lambda fn, value: jnp.log((value + 0.5) / fn.total_count),
+        start=lambda predictor, fitted: fitted,
+    ),
+    # waiting times: where eta is that of the value itself, the weight is that of the family and no value's own
+    Likelihood(
+        "log mean",
+        dist.Gamma,
+        lambda fn: jnp.log(fn.concentration) - jnp.log(fn.rate),
+        lambda fn, eta: dist.Gamma(fn.concentration, fn.concentration * jnp.exp(-eta)),
+        lambda fn, eta, value: fn.concentration * value * jnp.exp(-eta),
+        lambda fn, value: jnp.log(value),
+        start=lambda predictor, fitted: fitted,
+    ),
+    Likelihood(
+        "log rate",
+        dist.Exponential,
+        lambda fn: jnp.log(fn.rate),
+        lambda fn, eta: dist.Exponential(jnp.exp(eta)),
+        lambda fn, eta, value: value * jnp.exp(eta),
+        lambda fn, value: -jnp.log(value),
+        start=lambda predictor, fitted: fitted,
+    ),
+    Likelihood(
+        "log scale",
+        dist.Weibull,
+        lambda fn: jnp.log(fn.scale),
+        lambda fn, eta: dist.Weibull(jnp.exp(eta), fn.concentration),
+        lambda fn, eta, value: fn.concentration**2 * (value * jnp.exp(-eta)) ** fn.concentration,
+        lambda fn, value: jnp.log(value),
+        start=lambda predictor, fitted: fitted,
+    ),
 )
 
 
@@ -142,7 +216,7 @@ class Observation(NamedTuple):
     fn
         Its distribution, wrappers taken off.
     value
-        Observed, zero where it does not count.
+        Observed; where it does not count, any value of the support.
     predictor
         Of the value's shape, outputs last.
     entry_weight
@@ -199,7 +273,9 @@ def observation(site: Any) -> Observation | None:
             masks.append(_per_entry(layer._mask, layer))
     for mask in masks:
         weight = jnp.where(mask, weight, 0.0)
-    value = jnp.where(weight > 0, site["value"], 0) if masks else jnp.asarray(site["value"])
+    value = jnp.asarray(site["value"])
+    if masks:
+        value = jnp.where(weight > 0, value, fn.support.feasible_like(value))
     outputs = kind.predictor(fn).shape[-1:] if kind.num_outputs else ()
     predictor = jnp.broadcast_to(kind.predictor(fn), shape + outputs)
     return Observation(kind, fn, value, predictor, weight[..., None] if outputs else weight)

@@ -18,6 +18,9 @@ from jax import Array
 
 from numpyro_symmetry.linalg import gram_factor, log_determinant, product, solve_positive, solve_triangular
 
+# in single precision one leaves means of inputs that are all near 10,000 a posterior standard deviation off
+_CORRECTIONS = 2
+
 
 class ByParameters(NamedTuple):
     r"""A precision :math:`\Lambda = CC^\top`, of order P.
@@ -72,7 +75,11 @@ class ByRows(NamedTuple):
 
     def mean(self, residual: Array) -> Array:
         r""":math:`\Lambda^{-1}A^\top\rho = A^\top B^{-1}\rho`."""
-        return product(self.slope.T, solve_positive(self.factor, residual))
+
+        def correction(rows: Array) -> Array:
+            return solve_positive(self.factor, residual - rows - product(self.slope, product(self.slope.T, rows)))
+
+        return product(self.slope.T, _refined(correction, jnp.zeros_like(residual)))
 
     def sample(self, rng_key: Array, shape: tuple[int, ...]) -> Array:
         r"""Draw from :math:`N(0, \Lambda^{-1})`."""
@@ -106,6 +113,20 @@ Draw = Callable[[str, Array, Precision], Array]
 Blocks = dict[str, Array]
 
 
+def _refined(correction: Callable[[Array], Array], start: Array) -> Array:
+    """A solution and its corrections by what it leaves of the right side: the factor alone loses its digits twice.
+
+    Each correction added to a constant is the solution, whatever the constant: its derivatives are those of the last.
+
+    References
+    ----------
+    Björck (1987), Stability analysis of the method of seminormal equations, *Linear Algebra and its Applications* 88/89.
+    """
+    for _ in range(_CORRECTIONS):
+        start = jax.lax.stop_gradient(start + correction(start))
+    return start + correction(start)
+
+
 def _by_entry(log_scales: Array, squares: Array) -> Array:
     log_scales = log_scales.reshape(-1, *[1] * (squares.ndim - 1))
     return log_scales - 0.5 * squares
@@ -133,7 +154,11 @@ class Together(NamedTuple):
     def mean(self, residual: Array) -> Blocks:
         """Means of the blocks."""
         slope = _side_by_side(self.slopes)
-        return self._split(solve_positive(self.factor, product(slope.T, residual)))
+
+        def correction(z: Array) -> Array:
+            return solve_positive(self.factor, product(slope.T, residual - product(slope, z)) - z)
+
+        return self._split(_refined(correction, jnp.zeros(slope.shape[1:] + residual.shape[1:], residual.dtype)))
 
     def draw(self, loc: Blocks, draw: Draw) -> Blocks:
         """Draw the blocks one after the other, each given those before it."""

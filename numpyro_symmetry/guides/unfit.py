@@ -128,6 +128,12 @@ def _refuse_values(name: str, site: Any) -> None:
             f"Observed site {name!r} holds {number} values that are not finite. Leave missing ones out by a mask: "
             "numpyro.handlers.mask(mask=jnp.isfinite(y))."
         )
+    fitted = np.asarray(seen.fitted).reshape(*came, -1)
+    if number := int((counts & ~np.isfinite(fitted).all(-1)).sum()):
+        raise SymmetryError(
+            f"Observed site {name!r} holds {number} values outside of its support, {site['fn'].support}, or at its "
+            f"limit, where no {seen.kind.noun} fits them. Leave them out by a mask: numpyro.handlers.mask(mask=y > 0)."
+        )
 
 
 def refuse_subsampled(trace: Trace) -> None:

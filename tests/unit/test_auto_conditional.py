@@ -30,6 +30,7 @@ from numpyro_symmetry import (
 )
 from numpyro_symmetry.guides.affine import observations
 from numpyro_symmetry.guides.inside import trace_given
+from numpyro_symmetry.guides.likelihoods import LIKELIHOODS, NORMAL
 from tests.support.marks import slow_but
 
 X = np.random.default_rng(0).normal(size=(12, 2))
@@ -290,12 +291,64 @@ def classes(x, y=None):
     numpyro.sample("y", dist.Categorical(logits=x @ beta).to_event(1), obs=y)
 
 
+def one_predictor(fn):
+    def model(x, y=None):
+        beta = numpyro.sample("beta", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+        numpyro.sample("y", fn(x @ beta).to_event(1), obs=y)
+
+    return model
+
+
+RNG = np.random.default_rng(7)
+TIMES, COUNTS = RNG.gamma(2.0, np.exp(X @ [0.7, -0.4]) / 2.0), RNG.poisson(3.0 * np.exp(X @ [0.7, -0.4]))
 NEARLY = {
     "Poisson": (counts, np.random.default_rng(2).poisson(np.exp(X @ [0.7, -0.4] + 1.0))),
     "Bernoulli": (coins, (Y > 0).astype(int)),
     "Student-t": (heavy, Y),
     "Categorical": (classes, LABELS),
+    "Binomial": (one_predictor(lambda eta: dist.Binomial(5, logits=eta)), LABELS),
+    "Cauchy": (one_predictor(lambda eta: dist.Cauchy(eta, 0.3)), Y),
+    "Laplace": (one_predictor(lambda eta: dist.Laplace(eta, 0.3)), Y),
+    "LogNormal": (one_predictor(lambda eta: dist.LogNormal(eta, 0.7)), TIMES),
+    "NegativeBinomial2": (one_predictor(lambda eta: dist.NegativeBinomial2(jnp.exp(eta), 2.0)), COUNTS),
+    "NegativeBinomial": (one_predictor(lambda eta: dist.NegativeBinomial(2.0, logits=eta)), COUNTS),
+    "Gamma": (one_predictor(lambda eta: dist.Gamma(2.0, 2.0 * jnp.exp(-eta))), TIMES),
+    "Exponential": (one_predictor(lambda eta: dist.Exponential(jnp.exp(eta))), TIMES),
+    "Weibull": (one_predictor(lambda eta: dist.Weibull(jnp.exp(eta), 1.5)), TIMES),
 }
+MAJORISED = ("Student-t", "Cauchy", "Laplace")
+
+
+def seen_in(name, beta):
+    model, y = NEARLY[name]
+    shape = (2, 4) if name == "Categorical" else (2,)
+    (seen,) = observations(trace_given(model, (X, y), {}, {"beta": jnp.full(shape, beta)})).values()
+    return seen
+
+
+def test_every_likelihood_has_a_row_here():
+    assert {seen_in(name, 0.1).kind for name in NEARLY} | {NORMAL} == set(LIKELIHOODS)
+
+
+@pytest.mark.parametrize("name", NEARLY)
+def test_a_likelihood_is_that_of_its_predictor(name):
+    """Told apart from other parameters, put back, and fitted to values."""
+    with jax.enable_x64(True):
+        seen, other = seen_in(name, 0.3), seen_in(name, -0.2)
+        moved = seen.kind.at(seen.fn, other.predictor)
+        np.testing.assert_allclose(seen.kind.predictor(moved), other.predictor, rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(moved.log_prob(seen.value), other.fn.log_prob(other.value), rtol=1e-12)
+        away = seen.fitted + 3.0 * np.random.default_rng(0).normal(size=seen.fitted.shape)
+        fits, misses = (seen.kind.at(seen.fn, eta).log_prob(seen.value).sum() for eta in (seen.fitted, away))
+        assert fits > misses
+
+
+@pytest.mark.parametrize("name", [name for name in NEARLY if name not in (*MAJORISED, "Categorical")])
+def test_weights_are_curvatures_where_the_first_step_starts(name):
+    with jax.enable_x64(True):
+        seen = seen_in(name, 0.3)
+        curvature = jax.grad(lambda eta: seen.gradient(eta).sum())(seen.start)
+        np.testing.assert_allclose(seen.weight(seen.start) + 0.0 * curvature, -curvature, rtol=1e-8)
 
 
 # the others have what these two have: one predictor a row, or several
@@ -324,12 +377,39 @@ def test_steps_come_near_the_evidence_and_never_above(name):
     assert gap < 0.6, gap
 
 
-def test_weights_of_student_t_are_those_of_expectation_maximisation():
+@pytest.mark.parametrize("name", ["Student-t", "Cauchy"])
+def test_weights_of_heavy_tails_are_those_of_expectation_maximisation(name):
     """A quadratic about the value itself, below the log density and touching it where made: w (y - eta) = slope."""
     with jax.enable_x64(True):
-        (seen,) = observations(trace_given(heavy, (X, Y), {}, {"beta": jnp.array([3.0, 1.0])})).values()
+        seen = seen_in(name, 2.0)
         weight = seen.weight(seen.predictor)
         np.testing.assert_allclose(weight * (seen.value - seen.predictor), seen.gradient(seen.predictor), rtol=1e-10)
+
+
+def test_weights_of_laplace_are_those_of_the_majorant_far_away_and_bounded_near():
+    with jax.enable_x64(True):
+        seen = seen_in("Laplace", 0.0)
+        far, near = seen.value + 1e4, seen.value
+        np.testing.assert_allclose(seen.weight(far) * (seen.value - far), seen.gradient(far), rtol=1e-6)
+        np.testing.assert_allclose(seen.weight(near), 1.0 / 0.3**2, rtol=1e-10)
+
+
+def logarithms(x, y=None, seen=True):
+    beta = numpyro.sample("beta", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+    with numpyro.plate("data", len(x)), handlers.mask(mask=seen):
+        numpyro.sample("y", dist.LogNormal(x @ beta, 0.7), obs=y)
+
+
+@pytest.mark.parametrize("missing", [0.0, np.nan])
+def test_the_logarithm_of_a_normal_has_the_evidence_in_every_draw(missing):
+    """Also where values are missing, which have no logarithm."""
+    seen, y = ~MISSING, np.where(MISSING, missing, TIMES)
+    law = multivariate_normal(np.zeros(seen.sum()), X[seen] @ X[seen].T + 0.49 * np.eye(seen.sum()))
+    expected = law.logpdf(np.log(y[seen])) - np.log(y[seen]).sum()
+    with jax.enable_x64(True):
+        guide = AutoConditional(lambda *args, **kwargs: None, model=logarithms)
+        for key in range(2):
+            assert negative_elbo(logarithms, guide, X, y, seen=seen, key=key) == pytest.approx(-expected, rel=1e-10)
 
 
 def test_outputs_of_which_each_has_a_noise_of_its_own_share_no_factor():
@@ -708,6 +788,11 @@ def gamma(x, y=None):
     numpyro.sample("y", dist.Gamma(jnp.exp(beta * x[:, 0]), 1.0).to_event(1), obs=y)
 
 
+def shares(x, y=None):
+    beta = numpyro.sample("beta", dist.Normal(0.0, 1.0))
+    numpyro.sample("y", dist.Beta(jnp.exp(beta * x[:, 0]), 1.0).to_event(1), obs=y)
+
+
 def discrete(x, y=None):
     k = numpyro.sample("k", dist.Bernoulli(0.5))
     beta = numpyro.sample("beta", dist.Normal(0.0, 1.0))
@@ -770,7 +855,8 @@ REFUSED = {
     "subsampled": (subsampled, {}, "Plate 'data' is subsampled, 12 of 100"),
     "support": (positive, {}, r"Gaussian conditional \(slope: it has no plain Normal prior"),
     "support, asked": (positive, {"sites": ["slope"]}, r"Sites \['slope'\] have no plain Normal prior"),
-    "likelihood": (gamma, {}, "Gamma, of no known linear predictor"),
+    "likelihood": (shares, {}, "Beta, of no known linear predictor"),
+    "shape of the values": (gamma, {}, "'y' depends on them by more than its log mean"),
     "not affine elsewhere": (bent, {}, "the location of 'y' is not affine"),
     "hidden layer": (network, {"sites": ["w1"]}, "the location of 'y' is not affine"),
     "unknown site": (network, {"sites": ["w3"]}, r"sites names \['w3'\]"),
@@ -813,7 +899,7 @@ def test_a_site_is_no_missing_value_for_another_that_is_called_observed():
 @pytest.mark.parametrize("name", REFUSED)
 def test_refuses(name):
     model, options, words = REFUSED[name]
-    y = np.abs(Y) if name == "likelihood" else Y
+    y = np.exp(-np.abs(Y)) if name in ("likelihood", "shape of the values") else Y
     base = (lambda *args, **kwargs: None) if name in ("discrete", "hidden") else AutoNormal(model)
     with pytest.raises(SymmetryError, match=words), handlers.seed(rng_seed=0):
         AutoConditional(base, model=model, **options)(X, y)
@@ -875,6 +961,13 @@ def test_pseudo_observations_of_a_model_that_takes_its_own_batch(model, inputs):
     assert guide.source.dropped == ("y",)
     np.testing.assert_array_equal(found.mean, expected.mean)
     np.testing.assert_array_equal(found.log_prob(expected.mean + 1.0), expected.log_prob(expected.mean + 1.0))
+
+
+def test_refuses_values_that_no_predictor_fits():
+    times = np.where(MISSING, 0.0, TIMES)
+    model = one_predictor(lambda eta: dist.Exponential(jnp.exp(eta)))
+    with pytest.raises(SymmetryError, match="'y' holds 4 values outside of its support.*log rate fits them"):
+        negative_elbo(model, AutoConditional(lambda *args, **kwargs: None, model=model), X, times)
 
 
 BAD_DATA = {

@@ -58,6 +58,28 @@ def test_density_of_blocks_in_turn_is_the_joint_posterior(name):
         np.testing.assert_allclose(sum(total), expected, rtol=1e-10)
 
 
+@pytest.mark.parametrize("shape", [(200, 3), (6, 30)], ids=["by parameters", "by rows"])
+def test_means_are_exact_in_single_precision_where_columns_are_nearly_alike(shape):
+    """Inputs far from zero, as years are: nats that the rounding of the mean costs, and its gradient."""
+    rng = np.random.default_rng(0)
+    slope = (2000.0 + rng.normal(size=shape)).astype(np.float32)
+    slope[:, 0] = 1.0
+    residual = (slope[:, 1:].sum(1) - 2000.0 + rng.normal(size=shape[0])).astype(np.float32)
+
+    def mean(slope):
+        return factorise({"b": slope}).mean(jnp.asarray(residual, slope.dtype))["b"]
+
+    def fitted(slope):
+        return jnp.sum(jax.lax.stop_gradient(slope) @ mean(slope) * jnp.linspace(-1.0, 1.0, shape[0]))
+
+    single, gradient = mean(jnp.asarray(slope)), jax.grad(fitted)(jnp.asarray(slope))
+    with jax.enable_x64(True):
+        double, expected = mean(jnp.asarray(slope, np.float64)), jax.grad(fitted)(jnp.asarray(slope, np.float64))
+    off = np.float64(np.asarray(single)) - np.asarray(double)
+    assert 0.5 * (np.sum((np.float64(slope) @ off) ** 2) + np.sum(off**2)) < 0.1
+    assert np.linalg.norm(np.asarray(gradient) - np.asarray(expected)) < 0.05 * np.linalg.norm(expected)
+
+
 PRECISIONS = {"by rows": ByRows.of, "by parameters": lambda slope: ByParameters(gram_factor(slope))}
 
 
