@@ -32,6 +32,7 @@ from numpyro_symmetry.guides.affine import (
 )
 from numpyro_symmetry.guides.inputs import (
     AtInputs,
+    beside,
     holders_of_observations,
     inducing_inputs,
     named_arguments,
@@ -42,7 +43,16 @@ from numpyro_symmetry.guides.least_squares import Factors, gaussian_conditional
 from numpyro_symmetry.guides.likelihoods import NORMAL, Observation
 from numpyro_symmetry.guides.linear_part import linear_outputs
 from numpyro_symmetry.guides.rows import Blocks, Together, WidestLast
-from numpyro_symmetry.guides.unfit import refuse_picked_rows, refuse_subsampled
+from numpyro_symmetry.guides.rows_of_data import (
+    ShapesAt,
+    arguments_by_row,
+    local_sites,
+    refuse_local_sites,
+    refuse_picked_rows,
+    refuse_rows_of_arguments,
+    shapes_at,
+)
+from numpyro_symmetry.guides.unfit import refuse_subsampled
 from numpyro_symmetry.models import observed_of
 from numpyro_symmetry.symmetry import SymmetryError
 
@@ -264,24 +274,22 @@ def start_of_inducing(
     given = {name: jax.tree.map(jnp.asarray, value) for name, value in place.items() if name not in sites}
     values = {site: jnp.asarray(place[site]) for site in sites}
     names = tuple(observed_of(trace))
+    at = partial(shapes_at, model, args, kwargs, dropped, parameters(trace))
+    of_rows = beside(inputs | held, model, args, kwargs, dropped)
+    by_row = arguments_by_row(at, inputs | held, of_rows)
+    held = _with_what_it_needs(at, inputs, held | {name: rows[name] for name in by_row if name in rows}, rows, dropped)
 
-    def fails(held: dict[str, Array]) -> Exception | None:
-        try:
-            trace_given(at_inputs, *with_inputs(model, args, kwargs, inputs | held, dropped), place)
-        except (TypeError, ValueError, AttributeError, LookupError) as error:
-            return error
-        return None
+    def read_there(others: dict[str, Any]) -> Any:
+        """What the conditional is made of, at other values of arguments and of sites."""
+        arguments = {name: value for name, value in others.items() if name in of_rows}
+        there = with_inputs(model, args, kwargs, inputs | held | arguments, dropped)
+        _, priors, parts = linear_quantities(at_inputs, *there, given | others, sites, names)
+        return priors, parts(values)
 
-    if (error := fails(held)) is not None:
-        # a model that needs something for every row, such as a mask: of the rows that inputs are, and nothing else's
-        of_rows = [*({name: value} for name, value in rows.items()), *([rows] if len(rows) > 1 else [])]
-        held = next((some for some in of_rows if fails(some) is None), None)
-        if held is None:
-            raise SymmetryError(
-                f"The model could not be run at inducing inputs without its observations {list(dropped)}: {error}. It "
-                "must take None for them, and sizes of its plates from its inputs (subsample_size=len(x)). A mask or "
-                "whole numbers for each row can be named beside them: inducing={'x': x[:100], 'seen': seen[:100]}."
-            ) from error
+    local = local_sites(at, inputs | held, number)
+    refuse_local_sites(read_there, {name: shape for name, shape in local.items() if name not in sites}, sites)
+    if unnamed := {name: jnp.asarray(of_rows[name]) for name in by_row if name not in held}:
+        refuse_rows_of_arguments(read_there, unnamed, next(iter(inputs)))
     new_args, new_kwargs = with_inputs(model, args, kwargs, inputs | held, dropped)
     refuse_picked_rows(at_inputs, new_args, new_kwargs, place, names)
     _, _, parts = linear_quantities(at_inputs, new_args, new_kwargs, given, sites, names)
@@ -308,6 +316,27 @@ def start_of_inducing(
         outputs.append(jnp.asarray(target, part.dtype))
         precisions.append(jnp.full(shape, precision, part.dtype))
     return FromInducing(sites, names, inputs, held, dropped, tuple(outputs), tuple(precisions), num_outputs)
+
+
+def _with_what_it_needs(
+    at: ShapesAt,
+    inputs: dict[str, Array],
+    held: dict[str, Array],
+    rows: dict[str, Array],
+    dropped: tuple[str, ...],
+) -> dict[str, Array]:
+    """What is held at inducing inputs, and rows of the data that a model needs there besides, such as a mask."""
+    number = next(iter(inputs.values())).shape[0]
+    if not isinstance(error := at(inputs | held, number), Exception):
+        return held
+    for some in [*({name: value} for name, value in rows.items()), *([rows] if len(rows) > 1 else [])]:
+        if not isinstance(at(inputs | held | some, number), Exception):
+            return held | some
+    raise SymmetryError(
+        f"The model could not be run at inducing inputs without its observations {list(dropped)}: {error}. It must "
+        "take None for them, and sizes of its plates from its inputs (subsample_size=len(x)). A mask or whole numbers "
+        "for each row can be named beside them: inducing={'x': x[:100], 'seen': seen[:100]}."
+    ) from error
 
 
 def _targets(

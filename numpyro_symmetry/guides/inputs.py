@@ -86,6 +86,20 @@ def holders_of_observations(
     return tuple(name for name, argument in named_arguments(model, args, kwargs).items() if is_observed(argument))
 
 
+def beside(
+    inputs: Mapping[str, Array],
+    model: Callable,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    dropped: tuple[str, ...],
+) -> dict[str, Any]:
+    """Other arguments with as many rows as those that inducing inputs stand for."""
+    named = named_arguments(model, args, kwargs)
+    number = len(named[next(iter(inputs))])
+    rest = {name: value for name, value in named.items() if name not in {*inputs, *dropped} and _is_array(value)}
+    return {name: value for name, value in rest.items() if len(value) == number}
+
+
 def inducing_inputs(
     inducing: Any, model: Callable, args: tuple[Any, ...], kwargs: dict[str, Any], dropped: tuple[str, ...]
 ) -> tuple[dict[str, Array], dict[str, Array], dict[str, Array]]:

@@ -120,7 +120,8 @@ def _refined(correction: Callable[[Array], Array], start: Array) -> Array:
 
     References
     ----------
-    Björck (1987), Stability analysis of the method of seminormal equations, *Linear Algebra and its Applications* 88/89.
+    Björck (1987), Stability analysis of the method of seminormal equations, *Linear Algebra and its Applications*
+    88–89.
     """
     for _ in range(_CORRECTIONS):
         start = jax.lax.stop_gradient(start + correction(start))

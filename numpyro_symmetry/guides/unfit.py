@@ -180,24 +180,3 @@ def refuse_chance(
                 "own (handlers.block), or draws random numbers (dropout). Sum a discrete site out in the model first, "
                 "by a mixture; leave random numbers out."
             )
-
-
-def refuse_picked_rows(
-    model: Callable, args: tuple[Any, ...], kwargs: dict[str, Any], place: Mapping[str, Any], observed: Sequence[str]
-) -> None:
-    """Refuse models that pick rows by the index of a subsampled plate: of inducing inputs, other rows than they are."""
-    trace = trace_given(model, args, kwargs, place)
-    indices = {name: site["value"] for name, site in trace.items() if is_batch(site)}
-
-    def distributions(indices: dict[str, Any]) -> dict[str, Any]:
-        found = trace_given(model, args, kwargs, {**place, **indices})
-        return {name: jax.tree.leaves(found[name]["fn"]) for name in observed}
-
-    for name, reached in dependencies(distributions, indices).items():
-        if reached:
-            plate = min(reached)
-            raise SymmetryError(
-                f"The distribution of {name!r} reads rows by the index of plate {plate!r}, which are rows of the data "
-                "and not of inducing inputs. Let the model take its batch as arguments, and not pick it: "
-                f"plate({plate!r}, {trace[plate]['args'][0]}, subsample_size=len(x)) without an index."
-            )

@@ -922,6 +922,66 @@ def test_refuses_inducing_inputs_of_a_model_without_inputs():
         AutoConditional(AutoNormal(model), inducing=5)(Y)
 
 
+def gained(x, gain, y=None):
+    """A model with a second number for every row."""
+    b = numpyro.sample("b", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+    with numpyro.plate("rows", 12, subsample_size=len(x)):
+        numpyro.sample("y", dist.Normal((x @ b) * gain, 0.5), obs=y)
+
+
+GAIN = np.random.default_rng(3).normal(size=12)
+
+
+@pytest.mark.parametrize("rows", [1, 4, 12], ids=["one", "as many as the inputs", "all"])
+def test_rows_of_a_batch_are_not_read_where_their_shapes_fit(rows):
+    """The conditional is the same whatever the batch is."""
+    guide = AutoConditional(lambda *args, **kwargs: None, model=gained, inducing=min(4, rows))
+    with handlers.seed(rng_seed=0):
+        guide(X[:rows], GAIN[:rows], Y[:rows])
+        assert list(guide.source.held) == ["gain"]
+        first, second = (
+            handlers.trace(guide).get_trace(X[k : k + rows], GAIN[k : k + rows], Y[k : k + rows])["b"]["fn"]
+            for k in (0, 12 - rows)
+        )
+    np.testing.assert_array_equal(first.mean, second.mean)
+
+
+@pytest.mark.parametrize("named", [X[:4], {"x": X[:4]}])
+def test_refuses_rows_of_arguments_that_are_not_named_beside(named):
+    words = r"also reads \['gain'\], with a row for every one of 'x'.*inducing=\{'x': x\[:100\], 'gain': gain\[:100\]\}"
+    for guide in (
+        AutoConditional(lambda *args, **kwargs: None, model=gained, inducing=named),
+        AutoConditional(lambda *args, **kwargs: None, ["b"], model=gained, inducing=named),
+    ):
+        with pytest.raises(SymmetryError, match=words), handlers.seed(rng_seed=0):
+            guide(X[:4], GAIN[:4], Y[:4])
+    beside = {"x": X[:4], "gain": GAIN[:4]}
+    guide = AutoConditional(lambda *args, **kwargs: None, model=gained, inducing=beside)
+    with handlers.seed(rng_seed=0), handlers.trace() as trace:
+        guide(X[:4], GAIN[:4], Y[:4])
+    assert {"auto_b_inducing_x", "auto_b_inducing_gain"} <= set(trace)
+
+
+def local(x, y=None, of_mean=True):
+    """A model with a latent number for every row."""
+    b = numpyro.sample("b", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+    with numpyro.plate("rows", 12, subsample_size=len(x)):
+        u = numpyro.sample("u", dist.Normal(0.0, 1.0))
+        numpyro.sample("y", dist.Normal(x @ b + u if of_mean else x @ b, jnp.exp(0.1 * u)), obs=y)
+
+
+@pytest.mark.parametrize("rows", [1, 4, 12])
+def test_refuses_latent_sites_of_rows_in_what_follows_linearly(rows):
+    guide = AutoConditional(lambda *args, **kwargs: None, ["b"], model=local, inducing=min(4, rows))
+    with pytest.raises(SymmetryError, match=r"linearly from \['b'\] depends on \['u'\]"), handlers.seed(rng_seed=0):
+        guide(X[:rows], Y[:rows])
+
+
+def test_latent_sites_of_rows_elsewhere_are_none_of_its_business():
+    guide = AutoConditional(AutoNormal(local), ["b"], inducing=4)
+    assert math.isfinite(negative_elbo(local, guide, X[:4], Y[:4], of_mean=False))
+
+
 def taken(x, y=None):
     """A model that takes a batch of its data by NumPyro's own function."""
     w = numpyro.sample("w", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
