@@ -15,7 +15,7 @@ from jax import Array
 from numpyro import distributions as dist
 from numpyro.distributions.transforms import biject_to
 
-from numpyro_symmetry.models.sites import is_latent
+from numpyro_symmetry.models.sites import is_latent, is_unconstrained, without_wrappers
 
 
 def substitute_points(noise: Mapping[str, Array]) -> Callable[[dict[str, Any]], Any]:
@@ -40,10 +40,12 @@ def substitute_points(noise: Mapping[str, Array]) -> Callable[[dict[str, Any]], 
 
 def _place(fn: Any, noise: Array, shape: tuple[int, ...]) -> Array:
     """A value of a distribution's shape and support: its mean, moved by noise at its own scale where that is known."""
+    fn = without_wrappers(fn)
+    if isinstance(fn, dist.MaskedDistribution):
+        return _place(fn.base_dist, noise, shape)
     if isinstance(fn, dist.TransformedDistribution):
         base = fn.base_dist
-        lead = shape[: len(shape) - len(fn.shape())]
-        value = _place(base, noise, lead + tuple(base.shape()))
+        value = _place(base, noise, shape[: len(shape) - fn.event_dim] + tuple(base.event_shape))
         for transform in fn.transforms:
             value = transform(value)
         return jnp.asarray(value)
@@ -57,9 +59,11 @@ def _place(fn: Any, noise: Array, shape: tuple[int, ...]) -> Array:
         mean, spread = jnp.broadcast_to(fn.mean, shape), jnp.sqrt(jnp.broadcast_to(fn.variance, shape))
     except (NotImplementedError, AttributeError, ValueError, ArithmeticError):  # no closed form, or none at all
         return jnp.asarray(transform(moved))
-    # a mean on the edge, or none (heavy tails): about the middle of the support instead
-    if inner == shape and fn.support is dist.constraints.real:
-        centre, scale = jnp.where(jnp.isfinite(mean), mean, 0.0), jnp.where(jnp.isfinite(spread), spread, 1.0)
-        return jnp.asarray(centre + scale * moved)
-    centre = transform.inv(mean)
+    # heavy tails have a scale where they have no moments
+    scale = jnp.broadcast_to(getattr(fn, "scale", 1.0), shape)
+    if is_unconstrained(fn.support):
+        centre = jnp.where(jnp.isfinite(mean), mean, jnp.broadcast_to(getattr(fn, "loc", 0.0), shape))
+        return jnp.asarray(centre + jnp.where(jnp.isfinite(spread), spread, scale) * moved)
+    # a mean on the edge, or none: about the middle of the support instead
+    centre = transform.inv(jnp.where(jnp.isfinite(mean), mean, scale))
     return jnp.asarray(transform(jnp.where(jnp.isfinite(centre), centre, 0.0) + moved))
