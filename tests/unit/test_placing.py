@@ -65,7 +65,7 @@ def test_a_symmetry_is_judged_where_the_prior_lies(unit):
 
     def model(y, told_apart=True):
         z = numpyro.sample("loc", dist.Normal(0.0, unit).expand([3]).to_event(1)) / unit
-        mean = jnp.tanh(z).sum() + told_apart * z[0] ** 4
+        mean = jnp.tanh(z).sum() + (z[0] ** 4 if told_apart else 0.0)
         numpyro.sample("y", dist.Normal(mean, 1.0).expand([4]).to_event(1), obs=y)
 
     y, every = np.array([0.3, 1.2, -0.5, 2.0]), Symmetry({"loc": ("k",)})
