@@ -27,17 +27,17 @@ _MAX_NUMBERS = 8
 _MAX_SITES = 5
 # so many numbers are made in one pass over the draws, and held
 _AT_ONCE = 8 * CHUNK
-# what constraints make constant (weights that sum to one) is constant up to rounding in single precision
-_ROUNDING = 4.0 * float(np.finfo(np.float32).eps)
+# what constraints make constant (weights that sum to one) is constant up to so many units in the last place
+_ROUNDING = 4.0
 
 
 class _Site(NamedTuple):
-    """Values ``(draw, *opened shape)``, centred and scaled; the group on each axis; what rounding amounts to."""
+    """Values ``(draw, *opened shape)``, centred and scaled; the group on each axis; what rounding is to each number."""
 
     values: np.ndarray
     groups: tuple[str | None, ...]
     flips: bool
-    rounding: float
+    rounding: np.ndarray
 
 
 class _Reading(NamedTuple):
@@ -48,7 +48,7 @@ class _Reading(NamedTuple):
     flips: bool
     center: np.ndarray
     scale: np.ndarray
-    rounding: float
+    rounding: np.ndarray
     absolute: bool
 
     def __call__(self, values: np.ndarray) -> _Site:
@@ -184,16 +184,20 @@ def _reading(symmetry: Symmetry, site: str, values: Any, absolute: bool) -> _Rea
         # in one order, on which sums depend
         return x.reshape(len(x), *shape).astype(float, order="C")
 
-    def sums(here: Any, items: slice) -> tuple[float, np.ndarray]:
+    def sums(here: Any, items: slice) -> tuple[tuple[np.ndarray, bool], np.ndarray]:
         x = opened(here[items])
-        return max(-x.min(initial=0.0), x.max(initial=0.0)), x.mean(pooled, keepdims=True) * len(x)
+        largest = np.abs(x).max(pooled, keepdims=True, initial=0.0)
+        return (largest, bool((x == x.astype(np.float32)).all())), x.mean(pooled, keepdims=True) * len(x)
 
-    sizes, total = passed(values, blocks_of(values), sums)
+    kept, total = passed(values, blocks_of(values), sums)
+    sizes, are_single = zip(*kept, strict=True)
     center = np.zeros(()) if flips or absolute else total / len(values)
     squares = summed(values, lambda x: np.square(opened(x) - center).mean(pooled, keepdims=True) * len(x))
-    largest, scale = float(max(sizes)), np.sqrt(squares / len(values))
-    smallest = float(scale[scale > 0].min(initial=np.inf))
-    rounding = _ROUNDING * largest / smallest if np.isfinite(smallest) else 0.0
+    scale = np.sqrt(squares / len(values))
+    # numbers that single precision holds were made there, whatever holds them now
+    last_place = float(np.finfo(np.float32 if all(are_single) else np.float64).eps)
+    largest = np.max(sizes, axis=0)
+    rounding = _ROUNDING * last_place * np.divide(largest, scale, where=scale > 0, out=np.zeros_like(scale)).reshape(-1)
     return _Reading(shape, names, flips, center, scale, rounding, absolute)
 
 

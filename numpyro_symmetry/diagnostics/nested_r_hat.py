@@ -5,6 +5,7 @@ Knows what `rebase` returned and arrays of chains; no verdicts.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,7 +17,7 @@ from numpyro_symmetry.diagnostics.chains import normal_scores
 from numpyro_symmetry.diagnostics.inputs import as_rebased, invariants_of
 from numpyro_symmetry.diagnostics.invariants import invariants as own_invariants
 from numpyro_symmetry.steps import say, saying
-from numpyro_symmetry.symmetry import SymmetryError
+from numpyro_symmetry.symmetry import SymmetryError, SymmetryWarning
 from numpyro_symmetry.symmetry.arguments import as_flag
 from numpyro_symmetry.traces import Rebased
 
@@ -52,7 +53,8 @@ def nested_r_hat(
     -------
     dict
         Name of what no label changes -> the largest of its entries; infinite where nothing moves within superchains
-        that differ. Entries that never vary say nothing, and what has no others is left out.
+        that differ, and, with a warning, where draws are not a number. Entries that never vary say nothing, and what
+        has no others is left out.
 
     Raises
     ------
@@ -97,7 +99,12 @@ def nested_r_hat(
         for name, values in given.items():
             say(f"of {name}")
             entries = np.asarray(values, float).reshape(*leading, -1)
-            entries = entries[..., np.ptp(entries, axis=(0, 1)) > 0]
+            if number := int(np.isnan(entries).any(-1).sum()):
+                message = f"{number} draws of {name!r} are not a number: it cannot be judged, and counts as infinite."
+                warnings.warn(message, SymmetryWarning, stacklevel=2)
+                found[name] = np.inf
+                continue
+            entries = entries[..., entries.min((0, 1)) < entries.max((0, 1))]
             if entries.shape[2]:
                 found[name] = float(_nested(normal_scores(entries)[order]).max())
         return found

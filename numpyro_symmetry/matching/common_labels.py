@@ -22,7 +22,7 @@ from numpyro_symmetry.symmetry import Element, Symmetry, compose
 # members that the others are brought to at first, and how many of these searches are carried on
 _MOST_STARTS, _NUM_SEARCHES = 8, 3
 _MAX_ROUNDS, _NARROW = 50, 16
-# relative to the objective: a gain below it is none
+# relative to the objective and to squares of what is matched: a gain below it is none, in any units
 _ROUNDING = 1e-9
 
 
@@ -68,13 +68,15 @@ def _descended(start: Aligned, items: list[Any], symmetry: Symmetry, method: str
     """Each member in turn on the mean of the others, until none moves."""
     elements = list(start.elements)
     moved = [moved_by(symmetry, element, item) for element, item in zip(elements, items, strict=True)]
+    # no label changes them
+    sizes = [sum(float(np.sum(np.square(np.abs(x)))) for x in jax.tree.leaves(item)) for item in items]
     for num_rounds in range(start.num_rounds + 1, start.num_rounds + _MAX_ROUNDS + 1):
         num_moved = 0
         for k, item in enumerate(items):
             others = _mean(moved[:k] + moved[k + 1 :])
             step = match(others, moved[k], symmetry, method=method, progress_bar=False)
             gain = float(step.objective - step.objective_before)
-            if gain > _ROUNDING * (1.0 + abs(float(step.objective))):
+            if gain > _ROUNDING * (abs(float(step.objective)) + sizes[k]):
                 elements[k] = compose(step.element, elements[k])
                 moved[k] = moved_by(symmetry, elements[k], item)
                 num_moved += 1

@@ -139,7 +139,7 @@ class Product:
         for name, group in symmetry.groups.items():
             for part in group.generators(np.random.default_rng(0)):
                 moved: Any = self.prior.apply(symmetry, symmetry.identity() | {name: part.each(jnp.asarray).part()})
-                if float(moved.wasserstein(self.prior)) > _MOVED * (1.0 + size):
+                if float(moved.wasserstein(self.prior)) > _MOVED * size:
                     raise SymmetryError(
                         f"prior= changes when units of {name!r} are exchanged: expected one that is the same for all."
                     )

@@ -7,6 +7,7 @@ relabelled. Knows models and how elements act; no containers and no costs.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -19,10 +20,11 @@ from numpyro_symmetry.models.programs import in_double
 from numpyro_symmetry.symmetry import Element, Symmetry, SymmetryError, Unsigned
 from numpyro_symmetry.symmetry.arguments import is_floating
 from numpyro_symmetry.symmetry.axes import AxisEntry, describe
-from numpyro_symmetry.symmetry.hard import from_element
+from numpyro_symmetry.symmetry.hard import Hard, from_element
 from numpyro_symmetry.symmetry.shown import as_html
 from numpyro_symmetry.traces.acting import act
 from numpyro_symmetry.traces.coordinates import Arrays
+from numpyro_symmetry.traces.mixing import evenly
 
 # what the model computes at the draws as they came is what the trace holds, up to this share of an entry's spread and
 # of its size: the trace may have been computed in single precision, or on another machine
@@ -80,6 +82,31 @@ def roles_of(model: Model) -> Roles:
         frozenset(name for name, site in latent.items() if site["fn"].support.is_discrete),
         frozenset(name for name, site in trace.items() if site["type"] == "deterministic"),
     )
+
+
+def of_every_element(state: Mapping[str, Hard], leading: tuple[int, ...], count: int) -> np.ndarray:
+    """Draws that show what elements do: some evenly spaced, and the first that had each element.
+
+    Where there are more elements than ``count``, the first at which each slot was moved.
+
+    Parameters
+    ----------
+    state
+        Group -> its part of the element of each draw.
+    leading
+        ``(draw,)`` or ``(chain, draw)``.
+    count
+        The most of either kind, unless there are more slots.
+    """
+    num_draws = math.prod(leading)
+    parts = [np.reshape(part.permutation, (num_draws, -1)) for part in state.values()]
+    parts += [np.reshape(part.sign, (num_draws, -1)) for part in state.values() if part.sign is not None]
+    labels = np.concatenate(parts, 1)
+    _, first = np.unique(labels, axis=0, return_index=True)
+    if len(first) > count:
+        moved = labels != labels[evenly(leading, 1)[0]]
+        first = moved.argmax(0)
+    return np.union1d(first, evenly(leading, count)[0])
 
 
 def carry(

@@ -40,7 +40,7 @@ from numpyro_symmetry.traces.acting import act
 from numpyro_symmetry.traces.choices import chosen_cost, chosen_starts
 from numpyro_symmetry.traces.coordinates import Arrays
 from numpyro_symmetry.traces.costs import GaussianCost, Seen, refuse_no_cost
-from numpyro_symmetry.traces.deterministic import NOTHING, Carried, Roles, carry, roles_of
+from numpyro_symmetry.traces.deterministic import NOTHING, Carried, Roles, carry, of_every_element, roles_of
 from numpyro_symmetry.traces.inputs import (
     bind,
     of_what_is_compared,
@@ -50,7 +50,6 @@ from numpyro_symmetry.traces.inputs import (
     warn_of_what_keeps_its_labels,
 )
 from numpyro_symmetry.traces.margin import margins
-from numpyro_symmetry.traces.mixing import evenly
 from numpyro_symmetry.traces.naming import (
     brought_to,
     index_of,
@@ -330,7 +329,7 @@ def _relabelled(trace: Trace, bound: Symmetry, labels: dict[str, str], options: 
         elements=to_element(state, trace.leading),
         reference=brought_to(options.reference, index, draws, moved.flat(list(bound.axes))),
         objective=found.objective.reshape(trace.leading),
-        margin=_margin(seen, found.state, own[0]).reshape(trace.leading),
+        margin=_margin(seen, found.state, (fixed or own)[0]).reshape(trace.leading),
         null=null,
         num_rounds=found.num_rounds,
         converged=found.converged,
@@ -374,9 +373,10 @@ def _carried(known: Model | None, roles: Roles, trace: Trace, moved: Arrays, out
     flat = trace._replace(values=moved).flat(list(moved))
     if not trace.is_stored:
         return carry(known, roles, draws, flat, sorted(sites), out.symmetry, out.elements)
-    some, _ = evenly(trace.leading, _MAX_DRAWS_TO_SEE)
+    state = from_element(out.elements)
+    some = of_every_element(state, trace.leading, _MAX_DRAWS_TO_SEE)
     draws, flat = ({site: x[some] for site, x in one.items()} for one in (draws, flat))
-    elements = to_element({name: part.at(some) for name, part in from_element(out.elements).items()}, (len(some),))
+    elements = to_element({name: part.at(some) for name, part in state.items()}, (len(some),))
     seen = carry(known, roles, draws, flat, sorted(sites), out.symmetry, elements)
     again = dict.fromkeys(seen.after, "that is done in memory alone, and these draws are stored; load them")
     return Carried(seen.axes, {}, {}, {**seen.left_out, **again})

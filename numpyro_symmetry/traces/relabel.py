@@ -99,7 +99,7 @@ def relabel(
         num_rounds += 1
         state, objective, means, moved = _round(family, moving, natural, partition, state, effort)
         gain, best = objective.mean() - best, objective.mean()
-        settled = not moved or (num_rounds > 1 and gain <= _TOLERANCE * (1.0 + abs(best)))
+        settled = not moved or (num_rounds > 1 and gain <= _TOLERANCE * _size(family, best))
         if settled or num_rounds == max_rounds:
             still = {name: group.identity((family.num_draws,)) for name, group in groups.items()}
             return Relabelling(still | state, natural, objective, num_rounds, settled or max_rounds == 1)
@@ -137,7 +137,7 @@ def search(
     def likelier(best: Relabelling, found: Relabelling) -> Relabelling:
         before, after = best.objective.mean(), found.objective.mean()
         # searches that end alike differ by rounding, which must not choose whose labels name the slots
-        return found if after - before > tolerance * (1.0 + abs(before)) else best
+        return found if after - before > tolerance * _size(family, before) else best
 
     best = reduce(likelier, (relabel(thin, groups, family.point(start), effort) for start in starts))
     if len(some) == family.num_draws:
@@ -174,3 +174,8 @@ def _round(
     objective = np.concatenate([part for _, part in kept])
     changed = old is None or not all(state[name].is_same(old[name]).all() for name in groups)
     return state, objective, {name: total / family.num_draws for name, total in totals.items()}, changed
+
+
+def _size(family: Family, objective: float) -> float:
+    """What a gain is measured by: a nat is one in any units, a squared distance is not."""
+    return abs(objective) + (1.0 if family.in_nats else 0.0)

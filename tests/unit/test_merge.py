@@ -246,6 +246,27 @@ def test_shards_of_a_conjugate_posterior_are_merged_into_the_exact_one(whole_pri
     assert "lies in other labellings" in str(found)
 
 
+@pytest.mark.parametrize("unit", [2.0**-20, 2.0**20])
+def test_a_mean_and_its_labels_are_the_same_in_any_unit(unit):
+    rng = np.random.default_rng(0)
+    member = {"w1": rng.normal(size=(4, 12)), "w2": rng.normal(size=(12, 3))}
+    noisy = [{site: x + 0.7 * rng.normal(size=x.shape) for site, x in member.items()} for _ in range(6)]
+    symmetry = Symmetry({"w1": (None, "h"), "w2": ("h", None)}).bind(member)
+    noisy = [symmetry.apply(symmetry.sample(jax.random.key(k)), one) for k, one in enumerate(noisy)]
+    own, other = (merge([{s: u * np.asarray(x) for s, x in one.items()} for one in noisy], symmetry) for u in (1, unit))
+    assert own.num_rounds == other.num_rounds > 1
+    for site, value in own.merged.items():
+        np.testing.assert_allclose(other.merged[site], unit * value, rtol=1e-6)
+
+
+def test_a_prior_that_labels_change_is_seen_in_any_unit():
+    symmetry = Symmetry({"m": ("unit",)}).bind({"m": np.zeros(3)})
+    prior = DiagonalGaussian({"m": 1e-7 * np.array([0.0, 0.0, 5.0])}, {"m": 1e-7 * np.array([2.0, 2.0, 9.0])})
+    shards = [DiagonalGaussian({"m": 1e-7 * np.arange(3.0)}, {"m": np.full(3, 1e-8)})] * 2
+    with pytest.raises(SymmetryError, match="prior= changes when units of 'unit' are exchanged"):
+        merge(shards, symmetry, how=Product(prior))
+
+
 def test_the_share_of_cross_terms_is_that_of_the_integral():
     """Two units, two shards: the product of symmetrized densities, integrated on a grid."""
     shards = [

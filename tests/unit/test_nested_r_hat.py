@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from numpyro_symmetry import Symmetry, SymmetryError, rebase
+from numpyro_symmetry import Symmetry, SymmetryError, SymmetryWarning, rebase
 from numpyro_symmetry.diagnostics import nested_r_hat
 
 LOC = Symmetry.mixture("loc")
@@ -51,6 +51,16 @@ def test_starts_that_are_remembered_are_seen(draws):
 def test_superchains_that_never_move_and_differ_are_infinitely_far_apart():
     loc = np.array([-3.0, 0.0, 3.0]) + 0.1 * GROUPS[:, None, None] + np.zeros((24, 2, 3))
     assert nested_r_hat(relabelled(loc), GROUPS)["Σ loc"] == np.inf
+
+
+def test_what_is_not_a_number_is_said_and_no_comfort():
+    loc = np.array([-3.0, 0.0, 3.0]) + np.random.default_rng(0).standard_normal((24, 3, 3))
+    broken = np.ptp(loc, axis=2)
+    broken[3, 1] = np.nan
+    with pytest.warns(SymmetryWarning, match="1 draws of 'range' are not a number"):
+        found = nested_r_hat(relabelled(loc), GROUPS, invariants={"range": broken})
+    assert found["range"] == np.inf
+    assert nested_r_hat(relabelled(loc), GROUPS, invariants={"same": np.full((24, 3), np.inf)}).get("same") is None
 
 
 @pytest.mark.parametrize(

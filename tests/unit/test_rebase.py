@@ -1,5 +1,6 @@
 """`rebase`: containers in and out, references, labels, undoing, and what it refuses."""
 
+import itertools
 from typing import NamedTuple
 
 import jax
@@ -9,6 +10,7 @@ import numpyro
 import numpyro.distributions as dist
 import pandas as pd
 import pytest
+import scipy.stats
 import xarray as xr
 
 from numpyro_symmetry import (
@@ -160,6 +162,29 @@ def test_a_second_run_is_brought_to_the_first_ones_labels():
     values = {site: np.asarray(value) for site, value in out.reference.items()}
     by_values = rebase(second, traces.MIXTURE, reference=values)
     np.testing.assert_array_equal(by_values.data["loc"], again.data["loc"])
+
+
+def test_margins_are_those_under_another_runs_slots():
+    """One draw half way between two slots, of which its own spread says nothing."""
+    rng = np.random.default_rng(0)
+    out = rebase({"loc": [0.0, 1.5, 6.0] + 0.5 * rng.standard_normal((1000, 3))}, Symmetry.mixture("loc"), null=False)
+    new = np.array([[0.70, 0.78, 6.0]])
+    found = rebase({"loc": new}, Symmetry.mixture("loc"), reference=out, null=False, num_leading_dims=1)
+    mean, spread = out.data["loc"].mean(0), out.data["loc"].std(0)
+    scores = [scipy.stats.norm(mean, spread).logpdf(new[0][list(p)]).sum() for p in itertools.permutations(range(3))]
+    best, second = sorted(scores)[:-3:-1]
+    np.testing.assert_allclose(found.margin, best - second, rtol=1e-6)
+
+
+@pytest.mark.parametrize("unit", [2.0**-30, 2.0**-12, 2.0**20])
+def test_a_squared_distance_is_as_near_in_any_unit(unit):
+    rng = np.random.default_rng(0)
+    values = np.linspace(0.0, 2.0, 6)[:, None] + 0.4 * rng.standard_normal((100, 6, 2))
+    values = rng.permuted(values, axis=1)
+    symmetry, options = Symmetry({"w": ("k", None)}), {"cost": EuclideanCost(standardize=False), "null": False}
+    own, other = (rebase({"w": x}, symmetry, **options) for x in (values, unit * values))
+    assert own.num_rounds == other.num_rounds
+    np.testing.assert_array_equal(np.asarray(other.data["w"]) / unit, own.data["w"])
 
 
 def test_against_another_runs_slots_every_draw_is_judged_by_itself():

@@ -369,6 +369,28 @@ def test_invariants_by_hand():
     assert "Σ w" not in found
 
 
+@pytest.mark.parametrize("offset", [1e4, 5e6, 1e9])
+def test_sums_are_made_however_far_from_zero_draws_lie(offset):
+    """In double precision, of which far fewer digits are lost."""
+    loc = np.random.default_rng(0).standard_normal((50, 20))
+    symmetry = Symmetry.mixture("loc").bind({"loc": loc[0]})
+    near, far = (invariants(symmetry, {"loc": x}) for x in (loc, loc + offset))
+    assert list(near) == list(far)
+    np.testing.assert_allclose(far["Σ loc"], near["Σ loc"], atol=1e-5 * offset / 1e4)
+
+
+@pytest.mark.parametrize("held_in", [np.float32, np.float64])
+def test_what_is_constant_up_to_single_precision_is_no_invariant(held_in):
+    """Also where numbers that were made in single precision are held in double; and every number for itself."""
+    rng = np.random.default_rng(0)
+    w = rng.dirichlet(np.ones(3), 400).astype(np.float32)
+    both = np.stack([w, 1e-5 + 1e-9 * rng.standard_normal((400, 3))], -1).astype(np.float32)
+    symmetry = Symmetry({"w": ("k",), "both": ("k", None)}).bind({"w": w[0], "both": both[0]})
+    found = invariants(symmetry, {"w": w.astype(held_in), "both": both.astype(held_in)})
+    assert "Σ w" not in found
+    assert found["Σ both"].shape[1] == 1
+
+
 # ---- what is given ----------------------------------------------------------------------------------------------
 
 

@@ -7,6 +7,8 @@ import sys
 import dask
 import dask.array as da
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 import pytest
 import xarray as xr
 
@@ -176,6 +178,31 @@ def test_labels_and_further_sites_move_lazily():
         rebase(data.assign(z=data["z"] + 1).chunk(draw=7), MIXTURE, **options)
     with pytest.warns(SymmetryWarning, match="'z' holds integers from 0 to 2"):
         rebase(data.drop_vars("size").chunk(draw=7), MIXTURE, null=False)
+
+
+def locations(y):
+    with numpyro.plate("component", 3):
+        loc = numpyro.sample("loc", dist.Normal(0.0, 3.0))
+    numpyro.deterministic("first", loc[0])
+    numpyro.deterministic("last", loc[2])
+    numpyro.deterministic("twice", 2.0 * loc)
+    numpyro.sample("y", dist.Normal(loc.sum(), 1.0), obs=y)
+
+
+@pytest.mark.parametrize("often", [None, [1, 0, 2]], ids=["one element in two draws", "another element besides"])
+def test_no_computed_site_is_stale_in_the_few_draws_that_were_relabelled(often):
+    """Draws that show what few elements do are looked at, wherever they are."""
+    loc = np.array([-3.0, 0.0, 3.0]) + 0.3 * np.random.default_rng(0).normal(size=(2, 1000, 3))
+    if often:
+        loc[1, ::3] = loc[1, ::3][:, often]
+    loc[0, 501] = loc[0, 501, [2, 1, 0]]
+    sites = {"loc": loc, "first": loc[..., 0], "last": loc[..., 2], "twice": 2.0 * loc}
+    dims = ["chain", "draw", "component"]
+    data = xr.Dataset({site: (dims[: x.ndim], x) for site, x in sites.items()}).chunk(draw=100)
+    with pytest.warns(SymmetryWarning, match="'(first|last)' is computed by the model"):
+        out = rebase(data, model=locations, model_args=(0.5,), order_by="loc", null=False)
+    assert set(out.carried.left_out) == {"first", "last"}
+    np.testing.assert_allclose(out.data["twice"], 2.0 * out.data["loc"], rtol=1e-6)
 
 
 def test_nothing_is_computed_before_it_is_asked_for():
