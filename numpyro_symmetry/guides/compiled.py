@@ -41,7 +41,8 @@ class Arguments(NamedTuple):
     structure
         Of all leaves.
     settings
-        What everything but the arrays is known by; ``None`` if it holds objects that may change.
+        What everything but the numbers in arrays is known by, as shapes are; ``None`` if it holds objects that may
+        change.
     """
 
     arrays: list[Any]
@@ -57,8 +58,11 @@ class Arguments(NamedTuple):
         leaves = [leaf for _, leaf in found]
         rest = [None if _is_array(leaf) else leaf for leaf in leaves]
         lasting = all(leaf is None or isinstance(leaf, _LASTING) for leaf in rest)
-        settings = (structure, *((type(leaf), leaf) for leaf in rest)) if lasting else None
-        return Arguments([leaf for leaf in leaves if _is_array(leaf)], rest, structure, settings)
+        arrays = [leaf for leaf in leaves if _is_array(leaf)]
+        shapes = tuple((np.shape(leaf), str(leaf.dtype)) for leaf in arrays)
+        # plates, and whether they are whole, are told by shapes
+        settings = (structure, shapes, *((type(leaf), leaf) for leaf in rest)) if lasting else None
+        return Arguments(arrays, rest, structure, settings)
 
     def whole(self, arrays: list[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments with these arrays in them."""

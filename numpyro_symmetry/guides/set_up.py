@@ -7,7 +7,9 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
+from numpyro import handlers
 
 from numpyro_symmetry.devices import gathered
 from numpyro_symmetry.discovery import check_symmetry, find_symmetry
@@ -21,8 +23,9 @@ from numpyro_symmetry.entropy import (
     widest_site,
 )
 from numpyro_symmetry.guides import requirements
-from numpyro_symmetry.guides.density import latent_values
+from numpyro_symmetry.guides.density import latent_values, log_prob_of
 from numpyro_symmetry.guides.equivariance import Follows, Verdicts, equivariant_sites
+from numpyro_symmetry.guides.inside import perturbed
 from numpyro_symmetry.guides.kinds import units_of
 from numpyro_symmetry.guides.layout import Layout, density_of, draw_of, draws_of, lay_out
 from numpyro_symmetry.guides.proved import Known, known_arguments
@@ -195,6 +198,28 @@ def _refuse(
         verdict = check_symmetry(model, symmetry, args, kwargs)
         if verdict.status == "inconclusive":
             warn(f"The symmetry could not be proved: {verdict.reason}")
+        _refuse_where_parameters_start(symmetry, model, model_trace, args, kwargs)
+
+
+def _refuse_where_parameters_start(
+    symmetry: Symmetry, model: Callable, model_trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    """Refuse what holds at the first values of the model's own parameters, from which training takes them away."""
+    fitted = [name for name, site in model_trace.items() if site["type"] == "param"]
+    if not fitted:
+        return
+    moved = {name: value for name, value in perturbed(jax.random.key(1), model_trace).items() if name in fitted}
+    there = trace_model(model, args, kwargs, jax.random.key(2), moved)
+    if not all(np.isfinite(log_prob_of(site)).all() for site in there.values() if site["type"] == "sample"):
+        return  # a model may take no others, as where a scale has no constraint
+    try:
+        check_symmetry(handlers.substitute(model, data=moved), symmetry, args, kwargs, progress_bar=False)
+    except SymmetryError as error:
+        raise SymmetryError(
+            f"The symmetry holds where the model's parameters {fitted} start, and not at others, so that training "
+            "would break it. Give them a prior, so that they move with the units; or leave the groups out "
+            f"(symmetry.restrict). {error}"
+        ) from error
 
 
 def _found(model: Callable, signs: bool, drawn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Symmetry:

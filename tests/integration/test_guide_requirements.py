@@ -319,6 +319,50 @@ def components(y):
         numpyro.sample("y", dist.Normal(z @ loadings, 1.0).to_event(1), obs=y)
 
 
+def weighed_by_parameters(y):
+    weight = numpyro.param("weight", jnp.ones(3), constraint=dist.constraints.positive)
+    scale = numpyro.param("scale", 0.3, constraint=dist.constraints.positive)
+    w = numpyro.sample("w", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+    numpyro.sample("y", dist.Normal(weight @ w, scale).expand([4]).to_event(1), obs=y)
+
+
+def alike(y):
+    """A parameter of all units, and one whose values have to stay where it starts."""
+    scale = numpyro.param("scale", 0.3, constraint=dist.constraints.positive)
+    variance = numpyro.param("variance", 0.01)
+    w = numpyro.sample("w", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+    numpyro.sample("y", dist.Normal(w.sum(), scale + jnp.sqrt(variance)).expand([4]).to_event(1), obs=y)
+
+
+def test_a_given_symmetry_is_proved_where_parameters_do_not_start_too():
+    """Training takes weights that start alike apart, and a bound that counts copies would lie above the evidence."""
+    y, symmetry = jnp.array([0.3, 1.2, -0.5, 2.0]), Symmetry({"w": ("h",)})
+    words = r"holds where the model's parameters \['weight', 'scale'\] start, and not at others"
+    with pytest.raises(SymmetryError, match=words):
+        AutoSymmetrized(AutoNormal(weighed_by_parameters), symmetry).setup(KEY, y)
+    guide = AutoSymmetrized(AutoNormal(alike), symmetry)
+    guide.setup(KEY, y)
+    assert guide.symmetry.groups
+
+
+@pytest.mark.parametrize("first", ["whole", "batch"])
+def test_weights_of_a_batch_are_none_whatever_was_evaluated_before(first):
+    def model(x, y=None):
+        w = numpyro.sample("w", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+        with numpyro.plate("rows", 6, subsample_size=len(x)):
+            numpyro.sample("y", dist.Normal(x * w.sum(), 1.0), obs=y)
+
+    x = jnp.arange(6.0)
+    guide = AutoSymmetrized(AutoNormal(model))
+    guide.setup(KEY, x, x)
+    trace = handlers.trace(handlers.seed(guide, 0)).get_trace(x, x)
+    params = {name: site["value"] for name, site in trace.items() if site["type"] == "param"}
+    rows = {"whole": 6, "batch": 3}
+    for name in (first, *(other for other in rows if other != first)):
+        bounds = guide.elbo_bounds(KEY, params, x[: rows[name]], x[: rows[name]], num_particles=4)
+        assert math.isnan(bounds.importance_weighted) == (name == "batch")
+
+
 def test_a_symmetry_that_moves_parameters_is_said_to_be_left_out():
     guide = AutoSymmetrized(AutoNormal(components))
     with pytest.warns(SymmetryWarning, match=r"move \['W'\] along with latent sites.*parameters.* stays as it is"):
