@@ -68,7 +68,7 @@ def write_by_region(data: Any, path: Any, mark: str, *, progress_bar: bool = Tru
         fixed = [name for name, x in group.data.variables.items() if group.dim not in x.dims]
         group.data.drop_vars(fixed).isel({group.dim: region}).to_zarr(path, group=where, region={group.dim: region})
         # only now: whatever ends a run ends it before this
-        done = xr.Dataset({COMPLETE: (_REGION, [True])})
+        done = xr.Dataset(coords={COMPLETE: (_REGION, [True])})
         done.to_zarr(path, group=where, region={_REGION: slice(number, number + 1)})
 
 
@@ -85,7 +85,8 @@ def _cut(dataset: xr.Dataset, mark: str) -> _Group:
     complete = xr.Variable(_REGION, np.zeros(-(-dataset.sizes[dim] // step), bool), encoding={"chunks": (1,)})
     # what has no draws is written beforehand
     fixed = {name: x.load() for name, x in dataset.data_vars.items() if dim not in x.dims}
-    marked = dataset.chunk(sizes).assign({**fixed, COMPLETE: complete})
+    # a coordinate, which ArviZ does not take for draws
+    marked = dataset.chunk(sizes).assign(fixed).assign_coords({COMPLETE: complete})
     return _Group(marked.assign_attrs({MARK: f"{mark}, {step} draws to a region"}), dim, step)
 
 

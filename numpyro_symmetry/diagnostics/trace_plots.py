@@ -117,8 +117,8 @@ def _sites_to_plot(sites: str | Sequence[str] | None, out: Rebased, trace: Trace
     for site in chosen:
         if site not in slots:
             raise SymmetryError(
-                f"Site {site!r} has axes {out.symmetry.stacks[site].entries}: it stands under other than one "
-                "group, and has no slots to draw."
+                f"Site {site!r} has axes {out.symmetry.stacks[site].entries}: slots are drawn of sites that stand "
+                "under one group on one axis. Draw others of its group, or relabelled values out.data[site] yourself."
             )
         if len(chosen) == 2 and slots[site].shape[2] != 1:
             raise SymmetryError(
@@ -140,7 +140,9 @@ def _slots(out: Rebased, trace: Trace, site: str) -> np.ndarray | None:
     at = [k - len(axes) for k, axis in enumerate(axes) if axis.group is not None]
     if len(at) != 1:
         return None
-    front = np.moveaxis(out.view.open(trace.flat(list(out.symmetry.stacks[site].sites)))[site], at[0], 1)
+    # draws that are stored are read
+    values = {name: x[:] for name, x in trace.flat(list(out.symmetry.stacks[site].sites)).items()}
+    front = np.moveaxis(out.view.open(values)[site], at[0], 1)
     return front.reshape(*front.shape[:2], -1)
 
 
@@ -154,7 +156,13 @@ def _points(
     if values[0].shape[2] == 1:
         across = "draw" if out.objective.ndim < 2 else "draw, chain after chain"
         return (across, None), (sites[0], values[0][..., 0])
-    return (f"{sites[0]}, value 0", values[0][..., 0]), (f"{sites[0]}, value 1", values[0][..., 1])
+    # constants, such as a Cholesky factor of correlations has, tell no slots apart
+    vary = np.flatnonzero(np.ptp(values[0], axis=(0, 1)) > 0)
+    first, second = (*vary, *(k for k in range(values[0].shape[2]) if k not in vary))[:2]
+    return (f"{sites[0]}, value {first}", values[0][..., first]), (
+        f"{sites[0]}, value {second}",
+        values[0][..., second],
+    )
 
 
 def plot_transpositions(out: Rebased, group: str | None = None, *, ax: Axes | None = None) -> Axes:

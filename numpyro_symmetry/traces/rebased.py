@@ -187,7 +187,7 @@ class Rebased(NamedTuple):
     def to_zarr(self, path: Any, *, progress_bar: bool = True) -> None:
         """Write ``data`` to a zarr store, a region of draws at a time; what is there already is left as it is.
 
-        Each group gets a variable ``is_complete`` over its regions. A store of which some are not is refused by
+        Each group gets a coordinate ``is_complete`` over its regions. A store of which some are not is refused by
         `rebase` and the like; `to_zarr` with the same path, of the same draws relabelled alike, writes those alone.
 
         Parameters

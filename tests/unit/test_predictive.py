@@ -21,6 +21,7 @@ from numpyro_symmetry.diagnostics import (
 from numpyro_symmetry.evidence import LogEvidence
 from numpyro_symmetry.traces import prune
 from tests.support import traces
+from tests.support.stored import dataset
 
 mpl.use("agg")
 P = jnp.array([[0.9, 0.1, 0.0], [0.2, 0.5, 0.3]])
@@ -111,6 +112,24 @@ def test_bad_probabilities_are_named(p, q, message):
             measure(p, q)
 
 
+def test_draws_that_are_stored_are_plotted_as_those_in_memory():
+    values, _ = traces.mixture(draws=50)
+    lines = []
+    for draws in (dataset(values), dataset(values).chunk(draw=20)):
+        _, after = plot_relabelling(rebase(draws, traces.MIXTURE, null=False), sites="loc")
+        lines.append([line.get_ydata() for line in after.lines])
+    np.testing.assert_array_equal(*lines)
+
+
+def test_of_many_values_a_slot_those_that_vary_are_plotted():
+    values = np.zeros((50, 3, 4))
+    values[..., 1] = 1.0
+    values[..., 3] = np.random.default_rng(0).normal(size=(50, 3)) + [-3.0, 0.0, 3.0]
+    out = rebase({"w": values}, Symmetry({"w": ("k", None)}), null=False)
+    _, after = plot_relabelling(out)
+    assert (after.get_xlabel(), after.get_ylabel()) == ("w, value 3", "w, value 0")
+
+
 def test_relabelled_draws_are_plotted_by_default_by_one_site_and_by_many_values_a_slot():
     values, _ = traces.mixture(draws=50)
     out = rebase(values, traces.MIXTURE, null=False)
@@ -147,7 +166,7 @@ HMM_DRAWS = traces.hmm()[0]
         (
             lambda v, o: plot_relabelling(rebase(HMM_DRAWS, traces.HMM, null=False), sites="transition"),
             SymmetryError,
-            "'transition' has axes .* other than one group",
+            "'transition' has axes .* one group on one axis",
         ),
         (
             lambda v, o: plot_relabelling(
