@@ -153,6 +153,12 @@ def _affine_sites(
     found = {site: why_not((site,)) if eligible(latent[site]) else _OF_ANOTHER_PRIOR for site in latent}
     reasons = {site: why for site, why in found.items() if why is not None}
     alone = tuple(site for site in latent if site not in reasons)
+    if not latent:
+        raise SymmetryError("The model has no latent site that is not conditioned on: there is nothing to follow.")
+    if not alone and all(why == _OF_ANOTHER_PRIOR for why in reasons.values()):
+        raise SymmetryError(
+            f"None of the sites {list(reasons)} can follow: of each, {_OF_ANOTHER_PRIOR}. Use the base guide alone."
+        )
     if not alone:
         text = "; ".join(f"{site}: {why}" for site, why in reasons.items())
         raise SymmetryError(

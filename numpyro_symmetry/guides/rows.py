@@ -75,11 +75,15 @@ class ByRows(NamedTuple):
 
     def mean(self, residual: Array) -> Array:
         r""":math:`\Lambda^{-1}A^\top\rho = A^\top B^{-1}\rho`."""
-
-        def correction(rows: Array) -> Array:
-            return solve_positive(self.factor, residual - rows - product(self.slope, product(self.slope.T, rows)))
-
-        return product(self.slope.T, _refined(correction, jnp.zeros_like(residual)))
+        # summed apart from the rows that it is made of: they are large where it is not, and rounded
+        rows, mean = jnp.zeros_like(residual), product(self.slope.T, jnp.zeros_like(residual))
+        for _ in range(_CORRECTIONS + 1):
+            rows, mean = jax.lax.stop_gradient((rows, mean))
+            of_rows = product(self.slope.T, rows)
+            mean = mean + (of_rows - jax.lax.stop_gradient(of_rows))
+            step = solve_positive(self.factor, residual - rows - product(self.slope, mean))
+            rows, mean = rows + step, mean + product(self.slope.T, step)
+        return mean
 
     def sample(self, rng_key: Array, shape: tuple[int, ...]) -> Array:
         r"""Draw from :math:`N(0, \Lambda^{-1})`."""

@@ -53,7 +53,7 @@ def _place(fn: Any, noise: Array, shape: tuple[int, ...]) -> Array:
         transform = biject_to(fn.support)
         inner = transform.inverse_shape(shape)
     except NotImplementedError:  # no way to it from the real line, as to a sphere
-        return fn.sample(jax.random.key(0), shape[: len(shape) - len(fn.shape())])
+        return fn.expand(shape[: len(shape) - fn.event_dim]).sample(jax.random.key(0))
     moved = jnp.resize(noise, inner)
     try:
         mean, spread = jnp.broadcast_to(fn.mean, shape), jnp.sqrt(jnp.broadcast_to(fn.variance, shape))

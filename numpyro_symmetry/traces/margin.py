@@ -6,6 +6,7 @@ Knows the bilinear problem; no costs and no containers.
 from __future__ import annotations
 
 import itertools
+import math
 
 import numpy as np
 
@@ -16,15 +17,18 @@ from numpyro_symmetry.symmetry import Hard
 
 # the exact second best takes n^3 operations a draw; above this only exchanges of two labels are looked at
 MAX_EXACT = 32
+# so many elements are tried one by one where axes of one site move together
+MAX_ELEMENTS = 120
 
 
 def margins(problem: Problem, state: dict[str, Hard]) -> np.ndarray:
     r"""Objective of the labels in use minus that of the next best, ``(batch,)``.
 
-    One group is changed at a time, blocks with all units in them. The next best assignment differs from the best by a
-    cycle: with :math:`D_{ij}` the loss of moving what is in slot j to slot i, it is the shortest directed cycle of
-    :math:`D`, found by Floyd and Warshall's recursion; above 32 labels only exchanges of two, and where a group
-    stands on two axes of one site likewise.
+    Where two axes of one site move, by two groups or by one, all elements are tried if there are 120 at most. Else one
+    group is changed at a time, blocks with all units in them, and the next best may be nearer than what is found. The
+    next best assignment differs from the best by a cycle: with :math:`D_{ij}` the loss of moving what is in slot j to
+    slot i, it is the shortest directed cycle of :math:`D`, found by Floyd and Warshall's recursion; above 32 labels
+    only exchanges of two, and where a group stands on two axes of one site likewise.
 
     Parameters
     ----------
@@ -40,6 +44,8 @@ def margins(problem: Problem, state: dict[str, Hard]) -> np.ndarray:
     """
     smallest = np.full(problem.batch, np.inf)
     nested = families(problem)
+    if not nested and _move_together(problem) and _order(problem) <= MAX_ELEMENTS:
+        return _of_elements(problem, state)
     for family in nested:
         smallest = np.minimum(smallest, _of_blocks(problem, state, family))
     for name in problem.groups:
@@ -48,6 +54,27 @@ def margins(problem: Problem, state: dict[str, Hard]) -> np.ndarray:
         found = _of_exchanges(problem, state, name) if problem.pairs_with_itself(name) else _of(problem, state, name)
         smallest = np.minimum(smallest, found)
     return smallest
+
+
+def _move_together(problem: Problem) -> bool:
+    return any(sum(axis.group is not None for axis in term.axes) > 1 for term in problem.terms)
+
+
+def _order(problem: Problem) -> float:
+    return round(math.exp(min(math.log(2.0 * MAX_ELEMENTS), sum(g.log_order() for g in problem.groups.values()))))
+
+
+def _of_elements(problem: Problem, state: dict[str, Hard]) -> np.ndarray:
+    score, best = problem.score(state), np.full(problem.batch, -np.inf)
+    every = {name: group.elements() for name, group in problem.groups.items()}
+    for index in itertools.product(*(range(len(part.permutation)) for part in every.values())):
+        other = {
+            name: part.at(k).each(lambda x: np.broadcast_to(x, (problem.batch, *np.shape(x))))
+            for (name, part), k in zip(every.items(), index, strict=True)
+        }
+        same = np.all([other[name].is_same(state[name]).all(-1) for name in other], axis=0)
+        best = np.maximum(best, np.where(same, -np.inf, problem.score(other)))
+    return score - best
 
 
 def _of_blocks(problem: Problem, state: dict[str, Hard], family: Family) -> np.ndarray:

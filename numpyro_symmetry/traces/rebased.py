@@ -57,7 +57,9 @@ class Rebased(NamedTuple):
         deviations, for `EuclideanCost`, minus the number of other allocations for `AllocationCost`.
     margin
         ``(*leading)``, nats: log density of the draw with its labels less that with the next best, under Gaussians
-        fitted to the relabelled slots (under the divergence for `StephensCost`). Near zero, labels are a guess.
+        fitted to the relabelled slots (under the divergence for `StephensCost`), or those of ``reference``. Near zero,
+        labels are a guess. Where a site has two axes that move, of more than 120 elements only some are compared: it
+        is then at most this.
     null
         The matched null: how much agreement relabelling makes of nothing; ``None`` if it was not asked for.
     num_rounds, converged

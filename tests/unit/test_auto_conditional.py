@@ -853,7 +853,12 @@ def imputed(x, y=None):
 REFUSED = {
     "two sets": (products, {}, "'u' and 'v' are each affine"),
     "subsampled": (subsampled, {}, "Plate 'data' is subsampled, 12 of 100"),
-    "support": (positive, {}, r"Gaussian conditional \(slope: it has no plain Normal prior"),
+    "support": (positive, {}, r"None of the sites \['slope'\] can follow: of each, it has no plain Normal prior"),
+    "no latent site": (
+        handlers.condition(linear, {"beta": np.zeros(2)}),
+        {},
+        "no latent site that is not conditioned on",
+    ),
     "support, asked": (positive, {"sites": ["slope"]}, r"Sites \['slope'\] have no plain Normal prior"),
     "likelihood": (shares, {}, "Beta, of no known linear predictor"),
     "shape of the values": (gamma, {}, "'y' depends on them by more than its log mean"),

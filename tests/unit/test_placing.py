@@ -59,6 +59,14 @@ def test_positive_points_are_so_by_their_logarithms(name, event):
     np.testing.assert_allclose(np.log(points / middle) / spread, noise, rtol=1e-3, atol=1e-3)
 
 
+def test_a_sphere_has_points_for_every_member_of_a_plate():
+    fn = dist.ProjectedNormal(jnp.ones((1, 3))).expand([4])
+    points = placed(fn, np.zeros((2, 12), np.float32))
+    assert points.shape == (2, 4, 3)
+    np.testing.assert_allclose(np.linalg.norm(points, axis=-1), 1.0, rtol=1e-5)
+    assert len(np.unique(points[0], axis=0)) == 4
+
+
 @pytest.mark.parametrize("unit", [1e-4, 1.0, 1e5])
 def test_a_symmetry_is_judged_where_the_prior_lies(unit):
     """What tells one component apart does so on the prior's own scale."""

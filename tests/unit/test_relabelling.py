@@ -166,8 +166,10 @@ def test_the_margin_is_that_of_the_second_best_of_all_labels(signed, cost):
         assert ours[k] == pytest.approx(oracles.second_best(worth, 3, signed), rel=1e-6, abs=1e-9)
 
 
+@pytest.mark.parametrize("most", [1, 120], ids=["exchanges", "all elements"])
 @pytest.mark.parametrize("kind", ["permutation", "signed"])
-def test_on_two_axes_the_margin_is_that_of_the_best_exchange_or_flip(kind):
+def test_on_two_axes_the_margin_is_that_of_all_elements_or_of_the_best_exchange_or_flip(kind, most, monkeypatch):
+    monkeypatch.setattr("numpyro_symmetry.traces.margin.MAX_ELEMENTS", most)
     rng = np.random.default_rng(0)
     centre = {"loc": rng.normal(size=3), "coupling": rng.normal(size=(3, 3))}
     values = {site: value + rng.normal(size=(12, *value.shape)) for site, value in centre.items()}
@@ -188,6 +190,10 @@ def test_on_two_axes_the_margin_is_that_of_the_best_exchange_or_flip(kind):
         others = [worth(k, s[order], c[order]) for order in orders]
         if kind == "signed":
             others += [worth(k, s, c * flip) for flip in 1 - 2 * np.eye(3)]
+        if most > 1:
+            signs = [np.ones(3)] if kind == "permutation" else map(np.array, itertools.product((1, -1), repeat=3))
+            every = itertools.product(map(list, itertools.permutations(range(3))), list(signs))
+            others = [worth(k, p, f) for p, f in every if not ((p == s).all() and (f == c).all())]
         assert ours[k] == pytest.approx(worth(k, s, c) - max(others), rel=1e-9, abs=1e-9)
 
 

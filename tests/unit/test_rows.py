@@ -80,6 +80,18 @@ def test_means_are_exact_in_single_precision_where_columns_are_nearly_alike(shap
     assert np.linalg.norm(np.asarray(gradient) - np.asarray(expected)) < 0.05 * np.linalg.norm(expected)
 
 
+@pytest.mark.parametrize("shape", [(200, 3), (30, 40)], ids=["by parameters", "by rows"])
+def test_draws_are_those_of_the_density_in_single_precision_where_columns_are_nearly_alike(shape):
+    rng = np.random.default_rng(0)
+    slope = (2000.0 + rng.normal(size=shape)).astype(np.float32)
+    slope[:, 0] = 1.0
+    precision = PRECISIONS["by rows" if shape[0] < shape[1] else "by parameters"](jnp.asarray(slope))
+    draws = jax.vmap(lambda key: precision.sample(key, shape[1:]))(jax.random.split(jax.random.key(0), 400))
+    draws = np.float64(np.asarray(draws))
+    squares = np.sum(draws**2, 1) + np.sum((draws @ np.float64(slope).T) ** 2, 1)
+    assert squares.mean() == pytest.approx(shape[1], abs=4.0 * np.sqrt(2.0 * shape[1] / 400))
+
+
 PRECISIONS = {"by rows": ByRows.of, "by parameters": lambda slope: ByParameters(gram_factor(slope))}
 
 
