@@ -855,7 +855,7 @@ REFUSED = {
     "subsampled": (subsampled, {}, "Plate 'data' is subsampled, 12 of 100"),
     "support": (positive, {}, r"None of the sites \['slope'\] can follow: of each, it has no plain Normal prior"),
     "no latent site": (
-        handlers.condition(linear, {"beta": np.zeros(2)}),
+        handlers.condition(linear, {"beta": np.zeros(2), "bias": 0.0}),
         {},
         "no latent site that is not conditioned on",
     ),
