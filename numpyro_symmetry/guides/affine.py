@@ -231,8 +231,9 @@ def reader(model: Callable, args: tuple[Any, ...], kwargs: Mapping[str, Any]) ->
 
 
 def not_a_number(reading: Reading) -> str | None:
-    """A site whose prior or predictor has an entry that is not a number, or ``None``."""
-    found = {name: list(prior) for name, prior in reading.priors.items()}
+    """A site whose prior, predictor or density has an entry that is not a number, or ``None``."""
+    found: dict[str, list[Array]] = {name: list(prior) for name, prior in reading.priors.items()}
+    found |= {name: [density, *reading.supports[name]] for name, density in reading.densities.items()}
     found |= {name: [predictor, *reading.others[name]] for name, predictor in reading.predictors.items()}
     return next(
         (name for name, parts in found.items() if any(np.isnan(np.asarray(part)).any() for part in parts)), None

@@ -1069,6 +1069,20 @@ def test_parameters_that_take_no_other_value_are_left_where_they_start():
         assert negative_elbo(unconstrained_scale, guide, X, Y) == pytest.approx(-expected, rel=1e-6)
 
 
+def test_parameters_that_another_site_takes_no_other_value_of_either():
+    """Its density is not a number there, which is no sign that it depends on what follows."""
+
+    def model(x, y=None):
+        scale = numpyro.param("scale", 0.01)
+        tau = numpyro.sample("tau", dist.Gamma(2.0, jnp.sqrt(scale)))
+        w = numpyro.sample("w", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+        numpyro.sample("y", dist.Normal(x @ w, tau).to_event(1), obs=y)
+
+    guide = AutoConditional(AutoNormal(model))
+    assert math.isfinite(negative_elbo(model, guide, X, Y))
+    assert guide.source.sites == ("w",)
+
+
 def test_a_batch_is_refused_after_the_guide_was_set_up_with_all_data():
     def model(x, y=None):
         beta = numpyro.sample("beta", dist.Normal(0.0, 1.0))
