@@ -134,8 +134,8 @@ def _places(
     if (site := not_a_number(read_at(places[0]))) is not None:
         raise SymmetryError(
             f"At a draw from the prior {site!r} has a prior, a predictor or a density that is not a number, so no site "
-            "can be told to follow the others. Look for NaN among the arguments: missing inputs need a value or a prior; "
-            "missing targets are left out by a mask."
+            "can be told to follow the others. Look for NaN among the arguments: missing inputs need a value or a "
+            "prior; missing targets are left out by a mask."
         )
     for key in map(jax.random.key, range(1, _NUM_PLACES)):
         moved = at(trace_model(model, args, kwargs, key, perturbed(key, trace)))
