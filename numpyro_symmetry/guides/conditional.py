@@ -169,6 +169,8 @@ class FromInducing(NamedTuple):
         Their precisions to start from, which outputs of a row share.
     num_outputs
         As in `FromObservations`.
+    local
+        Latent sites with values for every row, on which nothing here depends.
     """
 
     sites: tuple[str, ...]
@@ -179,6 +181,7 @@ class FromInducing(NamedTuple):
     outputs: tuple[Array, ...]
     precisions: tuple[Array, ...]
     num_outputs: int
+    local: tuple[str, ...] = ()
 
     @property
     def num_inputs(self) -> int:
@@ -193,6 +196,7 @@ class FromInducing(NamedTuple):
         inputs: Any = {k: numpyro.param(f"{name}_inducing_{k}", value) for k, value in self.inputs.items()}
         args, kwargs = with_inputs(model, args, kwargs, inputs | self.held, self.dropped)
         model = AtInputs(model, self.num_inputs)
+        given = {site: value for site, value in given.items() if site not in self.local}
         start = trace_given(model, args, kwargs, given)
         outputs = [numpyro.param(f"{name}_output_{k}", value) for k, value in enumerate(self.outputs)]
         precisions = [
@@ -286,12 +290,13 @@ def start_of_inducing(
         _, priors, parts = linear_quantities(at_inputs, *there, given | others, sites, names)
         return priors, parts(values)
 
-    local = local_sites(at, inputs | held, number)
-    refuse_local_sites(read_there, {name: shape for name, shape in local.items() if name not in sites}, sites)
+    local = {name: shape for name, shape in local_sites(at, inputs | held, number).items() if name in given}
+    refuse_local_sites(read_there, local, sites)
+    given = {name: value for name, value in given.items() if name not in local}
     if unnamed := {name: jnp.asarray(of_rows[name]) for name in by_row if name not in held}:
         refuse_rows_of_arguments(read_there, unnamed, next(iter(inputs)))
     new_args, new_kwargs = with_inputs(model, args, kwargs, inputs | held, dropped)
-    refuse_picked_rows(at_inputs, new_args, new_kwargs, place, names)
+    refuse_picked_rows(at_inputs, new_args, new_kwargs, given | values, names)
     _, _, parts = linear_quantities(at_inputs, new_args, new_kwargs, given, sites, names)
     found = parts(values)
     for part in found.values():
@@ -306,7 +311,8 @@ def start_of_inducing(
                 "without an axis of that size. A plate of fixed subsample_size may be why: use subsample_size=len(x)."
             )
     quantities = partial(linear_quantities, at_inputs, new_args, new_kwargs, sites=sites, observed=names)
-    num_outputs = shared_outputs(quantities, places, sites)
+    elsewhere = [{name: value for name, value in place.items() if name not in local} for place in places]
+    num_outputs = shared_outputs(quantities, elsewhere, sites)
     targets = _targets(named_arguments(model, args, kwargs), inputs, seen)
     outputs, precisions = [], []
     for part in found.values():
@@ -315,7 +321,9 @@ def start_of_inducing(
         precision = _PRECISION / max(float(jnp.var(target)), _LEAST_VARIANCE) if precision is None else precision
         outputs.append(jnp.asarray(target, part.dtype))
         precisions.append(jnp.full(shape, precision, part.dtype))
-    return FromInducing(sites, names, inputs, held, dropped, tuple(outputs), tuple(precisions), num_outputs)
+    return FromInducing(
+        sites, names, inputs, held, dropped, tuple(outputs), tuple(precisions), num_outputs, tuple(local)
+    )
 
 
 def _with_what_it_needs(

@@ -7,11 +7,14 @@ from typing import Any
 
 import jax
 import numpy as np
-from numpyro.distributions import MaskedDistribution
+from numpyro.distributions import ExpandedDistribution, Independent, MaskedDistribution, constraints
 
-from numpyro_symmetry.models.sites import Trace, latent_of, settings_of
+from numpyro_symmetry.models.sites import Trace, entrywise, is_unconstrained, latent_of, settings_of
 from numpyro_symmetry.models.trace import trace_model
 from numpyro_symmetry.symmetry import SymmetryError
+
+# how far away the entries are tried: a branch of another site may well know of large values alone
+_FAR = (1.0, -30.0, 30.0, 1e4)
 
 
 def refuse_infinite_evidence(model: Callable, args: tuple[Any, ...], kwargs: Mapping[str, Any], trace: Trace) -> None:
@@ -24,19 +27,22 @@ def refuse_infinite_evidence(model: Callable, args: tuple[Any, ...], kwargs: Map
     SymmetryError
         If there are such entries.
     """
-    masked = {name: mask for name, site in latent_of(trace).items() if (mask := _left_out(site)).any()}
+    latent = latent_of(trace)
+    masked = {name: mask for name, site in latent.items() if _is_endless(site) and (mask := _left_out(site)).any()}
     if not masked:
         return
     other = trace_model(model, args, dict(kwargs), jax.random.key(1))
-    given = settings_of(trace) | {name: site["value"] for name, site in latent_of(trace).items()}
+    given = settings_of(trace) | {name: site["value"] for name, site in latent.items()}
 
     def densities(values: Mapping[str, Any]) -> list[Any]:
         found = trace_model(model, args, dict(kwargs), jax.random.key(0), {**given, **values})
         return [np.sum(site["fn"].log_prob(site["value"])) for site in found.values() if site["type"] == "sample"]
 
     for name, mask in masked.items():
-        moved = {name: np.where(mask, np.asarray(other[name]["value"]), np.asarray(trace[name]["value"]))}
-        if np.array_equal(densities({}), densities(moved)):
+        here, there = (np.asarray(values[name]["value"]) for values in (trace, other))
+        points = [far * there if is_unconstrained(trace[name]["fn"].support) else abs(far) * there for far in _FAR]
+        before = densities({})
+        if all(np.array_equal(before, densities({name: np.where(mask, point, here)})) for point in points):
             whole = name.removesuffix("_unobserved")
             remedy = (
                 f"obs_mask makes this site: sum what is missing out instead, numpyro.sample({whole!r}, fn.mask(seen), "
@@ -53,9 +59,14 @@ def refuse_infinite_evidence(model: Callable, args: tuple[Any, ...], kwargs: Map
 def _left_out(site: Any) -> np.ndarray:
     """Which entries of a latent site have no density."""
     shape, fn, left_out = np.shape(site["value"]), site["fn"], np.zeros((), bool)
-    while fn is not None:
+    while isinstance(fn, MaskedDistribution | Independent | ExpandedDistribution):
         if isinstance(fn, MaskedDistribution):
             mask = np.asarray(fn._mask)
             left_out = left_out | ~mask.reshape(mask.shape + (1,) * (fn.event_dim if mask.ndim else 0))
-        fn = getattr(fn, "base_dist", None)
+        fn = fn.base_dist
     return np.broadcast_to(left_out, shape)
+
+
+def _is_endless(site: Any) -> bool:
+    """Whether a support is of infinite volume: over others a density of one has an integral."""
+    return isinstance(entrywise(site["fn"].support), type(constraints.real) | type(constraints.greater_than(0.0)))

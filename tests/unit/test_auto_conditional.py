@@ -982,9 +982,13 @@ def test_refuses_latent_sites_of_rows_in_what_follows_linearly(rows):
         guide(X[:rows], Y[:rows])
 
 
-def test_latent_sites_of_rows_elsewhere_are_none_of_its_business():
+@pytest.mark.parametrize("rows", [4, 12], ids=["as many as the inputs", "more"])
+def test_latent_sites_of_rows_elsewhere_are_none_of_its_business(rows):
     guide = AutoConditional(AutoNormal(local), ["b"], inducing=4)
-    assert math.isfinite(negative_elbo(local, guide, X[:4], Y[:4], of_mean=False))
+    assert guide.source is None
+    loss = negative_elbo(local, guide, X[:rows], Y[:rows], of_mean=False)
+    assert math.isfinite(loss)
+    assert guide.source.local == ("u",)
 
 
 def taken(x, y=None):

@@ -46,6 +46,25 @@ def seen_all_the_same(y):
     numpyro.sample("y", dist.Normal(z, 1.0).to_event(1), obs=y)
 
 
+def bounded(y):
+    """A density of one over a finite volume has an integral."""
+    with numpyro.plate("rows", 4), handlers.mask(mask=SEEN):
+        u = numpyro.sample("u", dist.Uniform(0.0, 1.0))
+        p = numpyro.sample("p", dist.Dirichlet(jnp.ones(2)))
+        numpyro.sample("y", dist.Normal(u + p[..., 0], 1.0), obs=y)
+
+
+def seen_far_away(y):
+    b = numpyro.sample("b", dist.LogNormal(0.0, 1.0).mask(False))
+    numpyro.sample("y", dist.Normal(jax.nn.relu(b - 20.0), 1.0).expand([4]).to_event(1), obs=y)
+
+
+def transformed(y):
+    base = dist.Normal(jnp.zeros(3), 1.0).mask(SEEN[:3]).to_event(1)
+    p = numpyro.sample("p", dist.TransformedDistribution(base, dist.transforms.StickBreakingTransform()))
+    numpyro.sample("y", dist.Normal(p, 1.0).to_event(1), obs=y)
+
+
 def whole(y):
     with numpyro.plate("rows", 4), handlers.mask(mask=np.ones(4, bool)):
         z = numpyro.sample("z", dist.Normal(0.0, 1.0))
@@ -66,8 +85,8 @@ def test_entries_of_which_nothing_is_known_are_refused(name):
         refuse_infinite_evidence(model, (Y,), {}, trace_model(model, (Y,), {}, jax.random.key(0)))
 
 
-@pytest.mark.parametrize("model", [by_a_factor, seen_all_the_same, whole])
-def test_entries_that_something_else_depends_on_are_not(model):
+@pytest.mark.parametrize("model", [by_a_factor, seen_all_the_same, whole, bounded, seen_far_away, transformed])
+def test_entries_that_have_an_integral_are_not(model):
     refuse_infinite_evidence(model, (Y,), {}, trace_model(model, (Y,), {}, jax.random.key(0)))
 
 
