@@ -85,9 +85,10 @@ def roles_of(model: Model) -> Roles:
 
 
 def of_every_element(state: Mapping[str, Hard], leading: tuple[int, ...], count: int) -> np.ndarray:
-    """Draws that show what elements do: some evenly spaced, and the first that had each element.
+    """Draws that show what elements do: some evenly spaced, and all that were moved, if these are few.
 
-    Where there are more elements than ``count``, the first at which each slot was moved.
+    Else the first that had each element; where there are more elements than ``count``, the first at which each slot was
+    moved.
 
     Parameters
     ----------
@@ -99,14 +100,19 @@ def of_every_element(state: Mapping[str, Hard], leading: tuple[int, ...], count:
         The most of either kind, unless there are more slots.
     """
     num_draws = math.prod(leading)
-    parts = [np.reshape(part.permutation, (num_draws, -1)) for part in state.values()]
-    parts += [np.reshape(part.sign, (num_draws, -1)) for part in state.values() if part.sign is not None]
-    labels = np.concatenate(parts, 1)
-    _, first = np.unique(labels, axis=0, return_index=True)
-    if len(first) > count:
-        moved = labels != labels[evenly(leading, 1)[0]]
-        first = moved.argmax(0)
-    return np.union1d(first, evenly(leading, count)[0])
+
+    def rows(part: Any) -> np.ndarray:
+        return np.reshape(part, (num_draws, -1))
+
+    parts = [(part.permutation, np.arange(np.shape(part.permutation)[-1])) for part in state.values()]
+    parts += [(part.sign, np.ones(np.shape(part.sign)[-1])) for part in state.values() if part.sign is not None]
+    labels = np.concatenate([rows(part) for part, _ in parts], 1)
+    moved = np.concatenate([rows(part != still) for part, still in parts], 1)
+    shown = np.flatnonzero(moved.any(1))
+    if len(shown) > count:
+        _, shown = np.unique(labels, axis=0, return_index=True)
+        shown = moved.argmax(0) if len(shown) > count else shown
+    return np.union1d(shown, evenly(leading, count)[0])
 
 
 def carry(

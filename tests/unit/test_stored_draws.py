@@ -6,6 +6,7 @@ import sys
 
 import dask
 import dask.array as da
+import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
@@ -203,6 +204,24 @@ def test_no_computed_site_is_stale_in_the_few_draws_that_were_relabelled(often):
         out = rebase(data, model=locations, model_args=(0.5,), order_by="loc", null=False)
     assert set(out.carried.left_out) == {"first", "last"}
     np.testing.assert_allclose(out.data["twice"], 2.0 * out.data["loc"], rtol=1e-6)
+
+
+def test_no_computed_site_is_stale_that_the_first_draw_of_an_element_does_not_show():
+    def model(y):
+        with numpyro.plate("component", 3):
+            loc = numpyro.sample("loc", dist.Normal(0.0, 3.0))
+        flag = numpyro.sample("flag", dist.Normal(0.0, 1.0))
+        numpyro.deterministic("top", jnp.where(flag > 0, loc[2], -1.0))
+        numpyro.sample("y", dist.Normal(loc.sum() + flag, 1.0), obs=y)
+
+    rng = np.random.default_rng(0)
+    loc, flag = np.array([-3.0, 0.0, 3.0]) + 0.3 * rng.normal(size=(2, 1000, 3)), np.ones((2, 1000))
+    loc[0, 501:504], flag[0, 501] = loc[0, 501:504, ::-1], -1.0
+    sites = {"loc": loc, "flag": flag, "top": np.where(flag > 0, loc[..., 2], -1.0)}
+    dims = ["chain", "draw", "component"]
+    data = xr.Dataset({site: (dims[: x.ndim], x) for site, x in sites.items()}).chunk(draw=100)
+    with pytest.warns(SymmetryWarning, match="'top' is computed by the model"):
+        assert "top" not in rebase(data, model=model, model_args=(0.5,), order_by="loc", null=False).data
 
 
 def test_nothing_is_computed_before_it_is_asked_for():
