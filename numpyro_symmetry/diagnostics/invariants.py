@@ -29,6 +29,8 @@ _MAX_SITES = 5
 _AT_ONCE = 8 * CHUNK
 # what constraints make constant (weights that sum to one) is constant up to so many units in the last place
 _ROUNDING = 4.0
+# weights are so near to zero beside their spread, and sums of what is as near are far from constant
+_MOST_SINGLE = 1e4
 
 
 class _Site(NamedTuple):
@@ -194,10 +196,10 @@ def _reading(symmetry: Symmetry, site: str, values: Any, absolute: bool) -> _Rea
     center = np.zeros(()) if flips or absolute else total / len(values)
     squares = summed(values, lambda x: np.square(opened(x) - center).mean(pooled, keepdims=True) * len(x))
     scale = np.sqrt(squares / len(values))
-    # numbers that single precision holds were made there, whatever holds them now
-    last_place = float(np.finfo(np.float32 if all(are_single) else np.float64).eps)
-    largest = np.max(sizes, axis=0)
-    rounding = _ROUNDING * last_place * np.divide(largest, scale, where=scale > 0, out=np.zeros_like(scale)).reshape(-1)
+    ratio = np.divide(np.max(sizes, axis=0), scale, where=scale > 0, out=np.zeros_like(scale)).reshape(-1)
+    # what is held in double precision may have been made in single, but for what only double tells apart
+    only_double = (ratio > _MOST_SINGLE) & (not all(are_single))
+    rounding = _ROUNDING * np.where(only_double, np.finfo(np.float64).eps, np.finfo(np.float32).eps) * ratio
     return _Reading(shape, names, flips, center, scale, rounding, absolute)
 
 

@@ -159,10 +159,8 @@ def _points(
     # constants, such as a Cholesky factor of correlations has, tell no slots apart
     vary = np.flatnonzero(np.ptp(values[0], axis=(0, 1)) > 0)
     first, second = (*vary, *(k for k in range(values[0].shape[2]) if k not in vary))[:2]
-    return (f"{sites[0]}, value {first}", values[0][..., first]), (
-        f"{sites[0]}, value {second}",
-        values[0][..., second],
-    )
+    across, up = ((f"{sites[0]}, value {k}", values[0][..., k]) for k in (first, second))
+    return across, up
 
 
 def plot_transpositions(out: Rebased, group: str | None = None, *, ax: Axes | None = None) -> Axes:

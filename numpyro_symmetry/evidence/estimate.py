@@ -126,7 +126,8 @@ def log_evidence(
     ------
     SymmetryError
         If the model lacks the symmetry, sites are missing or of other shapes, data are subsampled, or draws are not
-        finite, do not vary, or lie on the border of their support. If a log density returns anything but one number, or
+        finite, do not vary, or lie on the border of their support; if the evidence is infinite, because a mask leaves
+        latent entries without a prior (as ``obs_mask`` does). If a log density returns anything but one number, or
         a position holds anything but arrays of real numbers.
     ValueError
         If an option does not fit.

@@ -176,7 +176,7 @@ class FromInducing(NamedTuple):
     sites: tuple[str, ...]
     observed: tuple[str, ...]
     inputs: dict[str, Array]
-    held: dict[str, Array]
+    held: dict[str, Any]
     dropped: tuple[str, ...]
     outputs: tuple[Array, ...]
     precisions: tuple[Array, ...]
@@ -280,7 +280,7 @@ def start_of_inducing(
     names = tuple(observed_of(trace))
     at = partial(shapes_at, model, args, kwargs, dropped, parameters(trace))
     of_rows = beside(inputs | held, model, args, kwargs, dropped)
-    by_row = arguments_by_row(at, inputs | held, of_rows)
+    by_row = arguments_by_row(at, inputs | held, of_rows, len(named_arguments(model, args, kwargs)[next(iter(inputs))]))
     held = _with_what_it_needs(at, inputs, held | {name: rows[name] for name in by_row if name in rows}, rows, dropped)
 
     def read_there(others: dict[str, Any]) -> Any:
@@ -290,10 +290,10 @@ def start_of_inducing(
         _, priors, parts = linear_quantities(at_inputs, *there, given | others, sites, names)
         return priors, parts(values)
 
-    local = {name: shape for name, shape in local_sites(at, inputs | held, number).items() if name in given}
+    local = {name: shape for name, shape in local_sites(at, inputs, held, number).items() if name in given}
     refuse_local_sites(read_there, local, sites)
     given = {name: value for name, value in given.items() if name not in local}
-    if unnamed := {name: jnp.asarray(of_rows[name]) for name in by_row if name not in held}:
+    if unnamed := {name: jax.tree.map(jnp.asarray, of_rows[name]) for name in by_row if name not in held}:
         refuse_rows_of_arguments(read_there, unnamed, next(iter(inputs)))
     new_args, new_kwargs = with_inputs(model, args, kwargs, inputs | held, dropped)
     refuse_picked_rows(at_inputs, new_args, new_kwargs, given | values, names)
@@ -329,10 +329,10 @@ def start_of_inducing(
 def _with_what_it_needs(
     at: ShapesAt,
     inputs: dict[str, Array],
-    held: dict[str, Array],
-    rows: dict[str, Array],
+    held: dict[str, Any],
+    rows: dict[str, Any],
     dropped: tuple[str, ...],
-) -> dict[str, Array]:
+) -> dict[str, Any]:
     """What is held at inducing inputs, and rows of the data that a model needs there besides, such as a mask."""
     number = next(iter(inputs.values())).shape[0]
     if not isinstance(error := at(inputs | held, number), Exception):

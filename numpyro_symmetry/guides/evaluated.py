@@ -78,7 +78,8 @@ def elbo_bounds(
     ------
     SymmetryError, UnsupportedGuideError
         As for the class; if parameters, of the guide or of the model, are missing, not known, of another shape, not
-        finite or outside of their constraint; if the log joint is not finite at a draw.
+        finite or outside of their constraint; if the log joint is not finite at a draw, or the evidence is infinite,
+        because a mask leaves latent entries without a prior (as ``obs_mask`` does).
     TypeError, ValueError
         If a number is not whole or less than one, the key is none, or the devices of ``sharding`` do not divide
         ``num_particles``.

@@ -96,13 +96,26 @@ def beside(
     """Other arguments with as many rows as those that inducing inputs stand for."""
     named = named_arguments(model, args, kwargs)
     number = len(named[next(iter(inputs))])
-    rest = {name: value for name, value in named.items() if name not in {*inputs, *dropped} and _is_array(value)}
-    return {name: value for name, value in rest.items() if len(value) == number}
+    rest = {name: value for name, value in named.items() if name not in {*inputs, *dropped}}
+    return {name: value for name, value in rest.items() if _has_rows(value, number)}
+
+
+def some_rows(value: Any, number: int, chosen: np.ndarray) -> Any:
+    """Some rows of an array, or of those in a pytree that have as many as ``number``."""
+
+    def of(leaf: Any) -> Any:
+        return jnp.asarray(np.asarray(leaf)[chosen]) if _has_rows(leaf, number) else leaf
+
+    return jax.tree.map(of, value)
+
+
+def _has_rows(value: Any, number: int) -> bool:
+    return any(_is_array(leaf) and len(leaf) == number for leaf in jax.tree.leaves(value))
 
 
 def inducing_inputs(
     inducing: Any, model: Callable, args: tuple[Any, ...], kwargs: dict[str, Any], dropped: tuple[str, ...]
-) -> tuple[dict[str, Array], dict[str, Array], dict[str, Array]]:
+) -> tuple[dict[str, Array], dict[str, Any], dict[str, Any]]:
     """Inducing inputs by argument: of an array, the first; of a number, so many rows of it.
 
     Returns
@@ -121,7 +134,7 @@ def inducing_inputs(
     """
     named = named_arguments(model, args, kwargs)
     arrays = [name for name, value in named.items() if name not in dropped and _is_array(value)]
-    rows: dict[str, Array] = {}
+    rows: dict[str, Any] = {}
     if not isinstance(inducing, Mapping):
         if not arrays:
             raise SymmetryError(
@@ -132,7 +145,8 @@ def inducing_inputs(
         if np.ndim(inducing) == 0:
             count = min(inducing, len(first))
             chosen = np.sort(np.random.default_rng(0).choice(len(first), count, replace=False))
-            rows = {k: jnp.asarray(np.asarray(named[k])[chosen]) for k in arrays[1:] if len(named[k]) == len(first)}
+            others = beside({arrays[0]: first}, model, args, kwargs, dropped)
+            rows = {name: some_rows(value, len(first), chosen) for name, value in others.items()}
             inducing = np.asarray(first)[chosen]
         inducing = {arrays[0]: inducing}
     if unknown := sorted(set(inducing) - set(named)):

@@ -76,8 +76,9 @@ class ByRows(NamedTuple):
     def mean(self, residual: Array) -> Array:
         r""":math:`\Lambda^{-1}A^\top\rho = A^\top B^{-1}\rho`."""
         # summed apart from the rows that it is made of: they are large where it is not, and rounded
-        rows, mean = jnp.zeros_like(residual), product(self.slope.T, jnp.zeros_like(residual))
-        for _ in range(_CORRECTIONS + 1):
+        rows = solve_positive(self.factor, residual)
+        mean = product(self.slope.T, rows)
+        for _ in range(_CORRECTIONS):
             rows, mean = jax.lax.stop_gradient((rows, mean))
             of_rows = product(self.slope.T, rows)
             mean = mean + (of_rows - jax.lax.stop_gradient(of_rows))
@@ -128,8 +129,9 @@ def _refined(correction: Callable[[Array], Array], start: Array) -> Array:
     88–89.
     """
     for _ in range(_CORRECTIONS):
-        start = jax.lax.stop_gradient(start + correction(start))
-    return start + correction(start)
+        start = jax.lax.stop_gradient(start)
+        start = start + correction(start)
+    return start
 
 
 def _by_entry(log_scales: Array, squares: Array) -> Array:
@@ -163,7 +165,7 @@ class Together(NamedTuple):
         def correction(z: Array) -> Array:
             return solve_positive(self.factor, product(slope.T, residual - product(slope, z)) - z)
 
-        return self._split(_refined(correction, jnp.zeros(slope.shape[1:] + residual.shape[1:], residual.dtype)))
+        return self._split(_refined(correction, solve_positive(self.factor, product(slope.T, residual))))
 
     def draw(self, loc: Blocks, draw: Draw) -> Blocks:
         """Draw the blocks one after the other, each given those before it."""

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from numpyro_symmetry.guides.inputs import AtInputs, is_batch, with_inputs
+from numpyro_symmetry.guides.inputs import AtInputs, is_batch, some_rows, with_inputs
 from numpyro_symmetry.guides.inside import trace_given
 from numpyro_symmetry.models import latent_of
 from numpyro_symmetry.models.reach import dependencies
@@ -63,22 +63,26 @@ def shapes_at(
         return error
 
 
-def arguments_by_row(at: ShapesAt, inputs: Mapping[str, Any], candidates: Mapping[str, Any]) -> tuple[str, ...]:
-    """Which of some arguments have a row for every input: they run at as many rows alone."""
+def arguments_by_row(
+    at: ShapesAt, inputs: Mapping[str, Any], candidates: Mapping[str, Any], number: int
+) -> tuple[str, ...]:
+    """Which of some arguments, of ``number`` rows, have a row for every input: they run at as many rows alone."""
     if not candidates:
         return ()
-    several = {name: _rows(value, _SOME) for name, value in {**inputs, **candidates}.items()}
+    several = {name: _rows(value, len(value), _SOME) for name, value in inputs.items()}
+    several |= {name: _rows(value, number, _SOME) for name, value in candidates.items()}
     if isinstance(at(several, _SOME), Exception):
         return ()
-    others = {name: _rows(value, _OTHERS) for name, value in candidates.items()}
+    others = {name: _rows(value, number, _OTHERS) for name, value in candidates.items()}
     return tuple(name for name in others if isinstance(at(several | {name: others[name]}, _SOME), Exception))
 
 
-def local_sites(at: ShapesAt, inputs: Mapping[str, Any], number: int) -> Shapes:
+def local_sites(at: ShapesAt, inputs: Mapping[str, Any], held: Mapping[str, Any], number: int) -> Shapes:
     """Latent sites that have values for every input: with one input more, or less, they have other shapes."""
-    here = at(inputs, number)
+    given = {**inputs, **held}
+    here = at(given, number)
     for other in (number + 1, number - 1):
-        there = at({name: _rows(value, other) for name, value in inputs.items()}, other) if other else here
+        there = at({name: _rows(value, number, other) for name, value in given.items()}, other) if other else here
         if not isinstance(here, Exception) and not isinstance(there, Exception):
             return {name: here[name] for name in here if name in there and here[name].shape != there[name].shape}
     return {}
@@ -91,7 +95,8 @@ def refuse_rows_of_arguments(read: Callable[[dict[str, Any]], Any], by_row: Mapp
         raise SymmetryError(
             f"At inducing inputs the model also reads {found}, with a row for every one of {inputs!r}: they would be "
             "rows of the batch, and the conditional would depend on the batch on which it is scored. Name them "
-            f"beside: inducing={{{example}}}; or give a number, inducing=100, which takes the same rows of all."
+            f"beside, as arguments of their own: inducing={{{example}}}; or give a number, inducing=100, which takes "
+            "the same rows of all."
         )
 
 
@@ -128,6 +133,6 @@ def refuse_picked_rows(
             )
 
 
-def _rows(value: Any, number: int) -> Array:
-    """So many rows of an array, the first ones again where it has fewer."""
-    return jnp.asarray(value)[np.arange(number) % len(value)]
+def _rows(value: Any, number: int, count: int) -> Any:
+    """So many rows of what has ``number``, the first ones again where it has fewer."""
+    return some_rows(value, number, np.arange(count) % number)

@@ -951,6 +951,28 @@ def test_rows_of_a_batch_are_not_read_where_their_shapes_fit(rows):
     np.testing.assert_array_equal(first.mean, second.mean)
 
 
+@pytest.mark.parametrize("rows", [4, 12], ids=["as many as the inputs", "all"])
+def test_rows_of_a_batch_are_not_read_in_a_pytree_either(rows):
+    def model(x, other, y=None):
+        gained(x, other["gain"][: len(x)] * other["factor"], y)
+
+    def at(k):
+        return X[k : k + rows], {"gain": GAIN[k : k + rows], "factor": 2.0}, Y[k : k + rows]
+
+    guide = AutoConditional(lambda *args, **kwargs: None, model=model, inducing=4)
+    with handlers.seed(rng_seed=0):
+        guide(*at(0))
+        assert list(guide.source.held) == ["other"]
+        first, second = (handlers.trace(guide).get_trace(*at(k))["b"]["fn"] for k in (0, 12 - rows))
+    np.testing.assert_array_equal(first.mean, second.mean)
+    unnamed = AutoConditional(lambda *args, **kwargs: None, model=model, inducing=X[:4])
+    with (
+        pytest.raises(SymmetryError, match=r"also reads \['other'\].*arguments of their own"),
+        handlers.seed(rng_seed=0),
+    ):
+        unnamed(*at(0))
+
+
 @pytest.mark.parametrize("named", [X[:4], {"x": X[:4]}])
 def test_refuses_rows_of_arguments_that_are_not_named_beside(named):
     words = r"also reads \['gain'\], with a row for every one of 'x'.*inducing=\{'x': x\[:100\], 'gain': gain\[:100\]\}"

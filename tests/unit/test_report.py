@@ -389,6 +389,8 @@ def test_what_is_constant_up_to_single_precision_is_no_invariant(held_in):
     found = invariants(symmetry, {"w": w.astype(held_in), "both": both.astype(held_in)})
     assert "Σ w" not in found
     assert found["Σ both"].shape[1] == 1
+    # made in single precision, and worked on in double
+    assert "Σ w" not in invariants(symmetry, {"w": 1.1 * np.float64(w), "both": both.astype(held_in)})
 
 
 # ---- what is given ----------------------------------------------------------------------------------------------
