@@ -232,6 +232,12 @@ def test_outputs_whose_parameters_are_trained_apart_share_nothing():
         assert Trace_ELBO().loss(jax.random.key(0), params, gains, guide, X, y) == pytest.approx(-expected, rel=1e-10)
 
 
+def test_outputs_whose_parameters_are_trained_apart_share_nothing_at_inducing_inputs():
+    guide = AutoConditional(lambda *args, **kwargs: None, ["beta"], model=gains, inducing=X[:4])
+    assert math.isfinite(negative_elbo(gains, guide, X, np.stack([Y, -Y], 1)))
+    assert guide.source.num_outputs == 0
+
+
 def test_draws_and_density_of_a_site_agree():
     """Means of draws are the mean; densities integrate to one, by importance against a wide normal."""
     guide = AutoConditional(AutoNormal(hierarchical))
@@ -410,6 +416,29 @@ def test_the_logarithm_of_a_normal_has_the_evidence_in_every_draw(missing):
         guide = AutoConditional(lambda *args, **kwargs: None, model=logarithms)
         for key in range(2):
             assert negative_elbo(logarithms, guide, X, y, seen=seen, key=key) == pytest.approx(-expected, rel=1e-10)
+
+
+WAITING = {
+    "Gamma": lambda eta: dist.Gamma(2.0, 2.0 * jnp.exp(-eta)),
+    "Exponential": lambda eta: dist.Exponential(jnp.exp(eta)),
+    "Weibull": lambda eta: dist.Weibull(jnp.exp(eta), 1.5),
+}
+
+
+@pytest.mark.parametrize("name", WAITING)
+def test_values_that_do_not_count_need_no_logarithm(name):
+    def model(x, y=None):
+        beta = numpyro.sample("beta", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+        with numpyro.plate("data", len(x)), handlers.mask(mask=~MISSING):
+            numpyro.sample("y", WAITING[name](x @ beta), obs=y)
+
+    with jax.enable_x64(True):
+        guides = [AutoConditional(lambda *args, **kwargs: None, model=model) for _ in range(2)]
+        first, second = (
+            negative_elbo(model, guide, X, np.where(MISSING, missing, TIMES))
+            for guide, missing in zip(guides, (0.0, 3.0), strict=True)
+        )
+    assert first == pytest.approx(second, rel=1e-10)
 
 
 def test_outputs_of_which_each_has_a_noise_of_its_own_share_no_factor():

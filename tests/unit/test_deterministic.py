@@ -14,6 +14,8 @@ from numpyro.infer import MCMC, NUTS
 from numpyro.infer.reparam import LocScaleReparam
 
 from numpyro_symmetry import EuclideanCost, Symmetry, SymmetryError, SymmetryWarning, rebase
+from numpyro_symmetry.symmetry import Hard
+from numpyro_symmetry.traces.deterministic import of_every_element
 from tests.support import traces
 from tests.unit.test_rebase import container, dataset
 
@@ -57,6 +59,18 @@ def in_container(values):
     """Latent sites with a named dimension, computed ones as ArviZ names them."""
     named = {site: value for site, value in values.items() if site in traces.MIXTURE.axes}
     return container(named, **{site: value for site, value in values.items() if site not in named})
+
+
+@pytest.mark.parametrize(("count", "expected"), [(20, {7, 8, 9, 30}), (2, {7, 30}), (1, {7, 30})])
+def test_draws_that_are_looked_at_show_every_element(count, expected):
+    """All that were moved; else the first of each element; else the first at which each slot was moved."""
+    permutation = np.tile(np.arange(3), (40, 1))
+    permutation[7:10] = [1, 0, 2]
+    permutation[30] = [0, 2, 1]
+    shown = of_every_element({"k": Hard(permutation)}, (40,), count)
+    assert expected <= set(shown.tolist())
+    moved = {7, 8, 9, 30} & set(shown.tolist())
+    assert moved == expected
 
 
 def same(a, b):

@@ -259,6 +259,14 @@ def test_a_mean_and_its_labels_are_the_same_in_any_unit(unit):
         np.testing.assert_allclose(other.merged[site], unit * value, rtol=1e-6)
 
 
+def test_members_that_differ_by_rounding_do_not_move():
+    rng = np.random.default_rng(0)
+    w = np.repeat(rng.normal(size=(40, 6)), 2, axis=1)
+    members = [{"w": w + 1e-13 * rng.normal(size=w.shape)} for _ in range(4)]
+    found = merge(members, Symmetry({"w": (None, "h")}).bind(members[0]))
+    assert found.num_rounds == 1
+
+
 def test_a_prior_that_labels_change_is_seen_in_any_unit():
     symmetry = Symmetry({"m": ("unit",)}).bind({"m": np.zeros(3)})
     prior = DiagonalGaussian({"m": 1e-7 * np.array([0.0, 0.0, 5.0])}, {"m": 1e-7 * np.array([2.0, 2.0, 9.0])})

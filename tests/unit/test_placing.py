@@ -23,6 +23,7 @@ PRIORS = {
 }
 POSITIVE = {
     "LogNormal": (dist.LogNormal(0.0, 5.0).expand([NUMBER]), 1.0, 5.0),
+    "masked LogNormal": (dist.LogNormal(jnp.zeros(NUMBER), 5.0).mask(True), 1.0, 5.0),
     "HalfNormal": (dist.HalfNormal(1e3).expand([NUMBER]), 1e3 * np.sqrt(2 / np.pi), 1.0),
     "HalfCauchy": (dist.HalfCauchy(1e3).expand([NUMBER]), 1e3, 1.0),
 }
