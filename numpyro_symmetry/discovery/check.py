@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from jax import Array
@@ -18,7 +19,7 @@ from numpyro_symmetry.discovery.proof.evidence import gather_evidence
 from numpyro_symmetry.discovery.proof.frozen import freeze
 from numpyro_symmetry.discovery.proof.points import draw
 from numpyro_symmetry.discovery.proof.prove import prove
-from numpyro_symmetry.discovery.proof.trials import movable
+from numpyro_symmetry.discovery.proof.trials import movable, trial_elements
 from numpyro_symmetry.discovery.telling import of_not_finite
 from numpyro_symmetry.models.functions import Outputs, outputs_of_function
 from numpyro_symmetry.models.log_joint import LogJoint, sites_of, ways_to_give
@@ -175,8 +176,10 @@ def check_symmetry(
                 raise SymmetryError(of_not_finite((asked.args, asked.kwargs))) from error
             refuse_invalid(asked)
             raise
+        # every group by itself, so that the one that is refused is named
+        trials = partial(trial_elements, count=num_elements)
         say("applying elements, and wrong actions that must be seen")
-        proof = prove(evidence, bound, asked.rng, num_elements, enough=math.inf, structure_speaks=False)
+        proof = prove(evidence, bound, asked.rng, trials, enough=math.inf, structure_speaks=False)
         if not (proof.holds or proof.is_inconclusive):
             raise refusal(proof)
         return SymmetryCheck(

@@ -20,7 +20,7 @@ from jax.core import Tracer
 from numpyro_symmetry.symmetry.arguments import as_real_array, shape_of
 from numpyro_symmetry.symmetry.errors import SymmetryError
 from numpyro_symmetry.symmetry.hard import Hard, Part, SignedPermutation
-from numpyro_symmetry.symmetry.permutation_kinds import KINDS, Kind
+from numpyro_symmetry.symmetry.permutation_kinds import KINDS, Kind, cycle_and_swap
 
 
 class Group(NamedTuple):
@@ -136,6 +136,29 @@ class Group(NamedTuple):
                 found.append(self.identity())
                 found[-1].sign[(*cell, orbit[order[0]])] = -1
         return found
+
+    def conjugators(self, rng: np.random.Generator) -> tuple[Hard, list[Hard]]:
+        """An element, and others whose conjugates by its powers generate the group.
+
+        Where every permutation is an element it is a cycle through each orbit, which carries a swap of two neighbours
+        to the swaps of all others, and a flip to all flips. Cycles of several groups at once carry them just so, which
+        is why those need one trial for all.
+        """
+        cycles = self.identity()
+        if not self.permutations.is_full:
+            return cycles, self.generators(rng)
+        cell, others = tuple(int(rng.integers(size)) for size in self.cells), list[Hard]()
+        for orbit in self.members():
+            order = rng.permutation(len(orbit))
+            *turn, swap = cycle_and_swap(order) if len(orbit) > 1 else [np.arange(1)]
+            for one in turn:
+                cycles.permutation[(*cell, orbit)] = orbit[one]
+            others.append(self.identity())
+            others[-1].permutation[(*cell, orbit)] = orbit[swap]
+            if self.signed:
+                others.append(self.identity())
+                others[-1].sign[(*cell, orbit[order[0]])] = -1
+        return cycles, others
 
     def check(self, name: str, part: Part) -> None:
         """Refuse what is none of the group's elements; traced indices and signs are not looked at.

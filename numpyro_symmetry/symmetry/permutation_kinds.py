@@ -96,7 +96,7 @@ def _sampled(key: Array, index: Array) -> Array:
     return jax.random.permutation(key, index, axis=-1, independent=True)
 
 
-def _cycle_and_swap(order: np.ndarray) -> np.ndarray:
+def cycle_and_swap(order: np.ndarray) -> np.ndarray:
     """A cycle through all, and a swap of the first two; of two indices, the cycle is the swap."""
     found = []
     for some in [order][: len(order) > 1] + [order[:2]][: len(order) > 2]:
@@ -110,7 +110,7 @@ def _all_of_them(index: np.ndarray) -> np.ndarray:
     return np.ones(index.shape[:-1], bool)
 
 
-_EVERY = (_log_factorial, _every_order, _shuffled, _sampled, _cycle_and_swap, _all_of_them)
+_EVERY = (_log_factorial, _every_order, _shuffled, _sampled, cycle_and_swap, _all_of_them)
 PERMUTATION = Kind("permutation", "S", *_EVERY, is_full=True)
 SIGNED = Kind("signed", "±S", *_EVERY, is_full=True, signed=True)
 # of an axis that only serves others to be fibred over, and is no group

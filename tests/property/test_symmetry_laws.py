@@ -90,12 +90,23 @@ def test_elements_are_the_whole_group(case):
     assert {key_of(compose(each[-1], element)) for element in each} == {key_of(element) for element in each}
 
 
+def then(g, h):
+    return Hard(h.permutation[g.permutation], None if h.sign is None else g.sign * h.sign[g.permutation])
+
+
+def generated(generators, identity):
+    """Every product of some elements of one group."""
+    found = {key_of(identity): identity}
+    while new := {
+        key_of(made): made for g in generators for h in found.values() if key_of(made := then(g, h)) not in found
+    }:
+        found |= new
+    return found
+
+
 def test_generators_generate_and_random_elements_are_among_them(case):
     symmetry, _ = case
     rng = np.random.default_rng(0)
-
-    def then(g, h):
-        return Hard(h.permutation[g.permutation], None if h.sign is None else g.sign * h.sign[g.permutation])
 
     for name, group in symmetry.groups.items():
         generators, some = group.generators(rng), group.random(rng, (20,))
@@ -103,12 +114,17 @@ def test_generators_generate_and_random_elements_are_among_them(case):
             group.check(name, part.part())
         if group.cells:  # generators are of one cell
             continue
-        found = {key_of(group.identity()): group.identity()}
-        while new := {
-            key_of(made): made for g in generators for h in found.values() if key_of(made := then(g, h)) not in found
-        }:
-            found |= new
+        found = generated(generators, group.identity())
         assert len(found) == round(math.exp(group.log_order())) == len(group.elements().permutation)
+        # of several groups the first ones are made at once: their conjugates generate each by itself
+        cycles, others = group.conjugators(rng)
+        for part in [cycles, *others]:
+            group.check(name, part.part())
+        powers, conjugates = generated([cycles], group.identity()).values(), []
+        for power in powers:
+            inverse = next(one for one in powers if key_of(then(power, one)) == key_of(group.identity()))
+            conjugates += [then(then(power, other), inverse) for other in others]
+        assert generated(conjugates, group.identity()).keys() == found.keys()
         assert {key_of(some.at(k)) for k in range(20)} <= set(found)
 
 

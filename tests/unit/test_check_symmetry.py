@@ -386,6 +386,30 @@ def test_generators_generate_the_whole_group(size, kind):
     assert len(seen) == round(np.exp(symmetry.log_order()))
 
 
+@pytest.mark.parametrize(
+    ("sizes", "signed"),
+    [((3, 3), ""), ((2, 2), ""), ((1, 3), ""), ((2, 4), "a"), ((3, 2), "ab"), ((1, 1), "ab"), ((3, 3), "b")],
+)
+def test_few_elements_generate_the_product_of_all_groups(sizes, signed):
+    names = dict(zip("ab", sizes, strict=True))
+    kinds = {name: "signed" if name in signed else "permutation" for name in names}
+    symmetry = Symmetry({"z": ("a",), "w": ("b",)}, kinds=kinds, sizes=names)
+    few = trials.few_elements(symmetry, np.random.default_rng(0))[:-1]  # without the random one
+
+    def code(element):
+        return tuple(np.concatenate([np.ravel(x) for x in jax.tree.leaves(element)]))
+
+    seen = {code(symmetry.identity()): symmetry.identity()}
+    frontier = list(seen.values())
+    while frontier:
+        reached = [compose(symmetry.identity() | g, h) for h in frontier for _, g in few]
+        frontier = [h for h in {code(h): h for h in reached}.values() if code(h) not in seen]
+        seen |= {code(h): h for h in frontier}
+    assert len(seen) == round(np.exp(symmetry.log_order()))
+    one_by_one = trials.trial_elements(symmetry, np.random.default_rng(0), 0)
+    assert len(few) <= len(one_by_one)
+
+
 def test_a_program_in_single_precision_that_lives_on_does_no_harm():
     x = np.linspace(-2.0, 2.0, 12)
 

@@ -28,10 +28,8 @@ class Effort(NamedTuple):
         Numbers of the program about which it is tried, and points about each of them and its opposite.
     num_redrawn
         Other data: two labels of three that coincide in all of them do so by chance once in hundreds.
-    num_elements
-        Random elements of each group at a point, beside generators, which alone settle it for one group.
     num_elements_far
-        The same of all groups at once far out, where a break may be seen at few indices only.
+        Random elements of all groups at once far out, where a break may be seen at few indices only.
     max_orbits
         Size of axes up to which indices that may be exchanged are looked for pair by pair.
     max_blocks_in_part
@@ -51,7 +49,6 @@ class Effort(NamedTuple):
     num_limits: int = 6
     num_about: int = 3
     num_redrawn: int = 5
-    num_elements: int = 1
     num_elements_far: int = 4
     max_orbits: int = 32
     max_blocks_in_part: int = 5

@@ -127,7 +127,7 @@ def with_exchanges(
     for exchange, cycles in _that_hold(suspects, axes, evidence).items():
         claimed = _claim(symmetry, exchange, cycles, suspects)
         if claimed is not None and all(
-            prove(one, claimed, rng, EFFORT.num_elements, EFFORT.num_elements_far).holds for one in evidence()
+            prove(one, claimed, rng, num_far=EFFORT.num_elements_far).holds for one in evidence()
         ):
             symmetry = claimed
         else:

@@ -60,7 +60,7 @@ def what_holds(symmetry: Symmetry, evidence: Evidence, rng: np.random.Generator)
     """The groups that numbers prove, and what they show of the others."""
 
     def tried(names: Iterable[str]) -> Proof:
-        return prove(evidence, symmetry.restrict(list(names)), rng, EFFORT.num_elements)
+        return prove(evidence, symmetry.restrict(list(names)), rng)
 
     if not symmetry.groups or tried(symmetry.groups).holds:
         return symmetry, {}
@@ -86,7 +86,7 @@ def with_blocks(
     """
 
     def held(claimed: Symmetry) -> bool:
-        return all(prove(one, claimed, rng, EFFORT.num_elements, EFFORT.num_elements_far).holds for one in evidence())
+        return all(prove(one, claimed, rng, num_far=EFFORT.num_elements_far).holds for one in evidence())
 
     for known in blocks.values():
         left = list(known)

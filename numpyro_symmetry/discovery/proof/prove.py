@@ -22,8 +22,11 @@ from numpyro_symmetry.discovery.proof.trials import (
     NO_GAP,
     Action,
     Gap,
+    Trial,
+    Trials,
     batched,
     control_gaps,
+    few_elements,
     gap_beyond,
     gaps_beyond,
     gaps_to,
@@ -31,7 +34,6 @@ from numpyro_symmetry.discovery.proof.trials import (
     largest,
     movable,
     random_elements,
-    trial_elements,
     wrong_actions,
 )
 from numpyro_symmetry.steps import through
@@ -104,16 +106,16 @@ def prove(
     evidence: Evidence,
     symmetry: Symmetry,
     rng: np.random.Generator,
-    num_elements: int,
+    trials: Trials = few_elements,
     num_far: int = 0,
     enough: float = CONTROL_FACTOR,
     known: Container[str] = (),
     *,
     structure_speaks: bool = True,
 ) -> Proof:
-    """Try a symmetry, with a number of random elements, and of all groups at once at each point far out.
+    """Try a symmetry, with random elements of all groups at once at each point far out.
 
-    Of groups whose permutations are known to hold on this evidence, only what has signs is tried, and of wrong actions
+    Of groups whose permutations are known to hold, only what has signs is tried, and of wrong actions
     those of groups that have any: the others were.
 
     Far out a likelihood may saturate, and then show an order of rounding as a change: such points are for what has
@@ -124,7 +126,7 @@ def prove(
     frozen, places = evidence.frozen, evidence.places
     action = Action.on(symmetry, places[0].values)
     # what is known is drawn all the same: whatever is drawn afterwards does not depend on it
-    drawn = trial_elements(action.symmetry, rng, num_elements)
+    drawn = trials(action.symmetry, rng)
     elements = [one for one in drawn if one[0] not in known or has_signs(one[1])]
     proof = Proof(frozen, action, Outcome.HOLDS, NO_GAP, "", {}, places, {}, len(elements))
     # densities may agree where supports differ: those are compared near their edges, where prior draws seldom come
@@ -185,7 +187,7 @@ def _unseen(evidence: Evidence, action: Action, names: list[str]) -> list[str]:
     return names
 
 
-def _tried(before: Proof, elements: list[tuple[str, Element]], at: Point) -> Proof:
+def _tried(before: Proof, elements: list[Trial], at: Point) -> Proof:
     """What is known after elements were tried at one more point: the first one that is refused."""
     frozen, action, worst = before.frozen, before.action, before.gap
     some_at_once = list(batched(elements, frozen.most_points))

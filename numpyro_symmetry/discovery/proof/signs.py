@@ -179,9 +179,7 @@ def with_signs(
 
     def held(signs: Signs) -> bool:
         signed = signs.on(parted, place)
-        return prove(own, signed, rng, 1, 1, known=known).holds and all(
-            prove(one, signed, rng, 1, 1).holds for one in further
-        )
+        return all(prove(one, signed, rng, num_far=1, known=known).holds for one in (own, *further))
 
     if not held(signs):
         signs = _accepted(likely, parted.axes, place, held)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from typing import NamedTuple, TypeVar
 
 import jax
@@ -24,7 +24,9 @@ from numpyro_symmetry.symmetry.hard import Hard, Part
 # how much more than rounding allows a wrong action must change, for a right one to show anything
 CONTROL_FACTOR = 1e3
 ALL_GROUPS = "all groups"
-
+# an element, and the group of which it is; all groups, if of several
+Trial = tuple[str, Element]
+Trials = Callable[[Symmetry, np.random.Generator], list[Trial]]
 
 Item = TypeVar("Item")
 
@@ -57,7 +59,7 @@ def movable(symmetry: Symmetry) -> list[str]:
     return [name for name, group in symmetry.groups.items() if not group.is_trivial]
 
 
-def trial_elements(symmetry: Symmetry, rng: np.random.Generator, count: int) -> list[tuple[str, Element]]:
+def trial_elements(symmetry: Symmetry, rng: np.random.Generator, count: int) -> list[Trial]:
     """Generators of each group and ``count`` random elements, none the identity; as many of all groups at once.
 
     A cycle through all indices and a transposition of two neighbours on it generate every permutation, so a model
@@ -65,7 +67,7 @@ def trial_elements(symmetry: Symmetry, rng: np.random.Generator, count: int) -> 
     one group says nothing of the others.
     """
     groups, names = symmetry.groups, movable(symmetry)
-    trials: list[tuple[str, Element]] = []
+    trials: list[Trial] = []
     for name in names:
         parts = groups[name].generators(rng) + [groups[name].random(rng) for _ in range(count)]
         trials += [(name, {name: part.part()}) for part in parts]
@@ -76,16 +78,34 @@ def trial_elements(symmetry: Symmetry, rng: np.random.Generator, count: int) -> 
     return [(label, element) for label, element in trials if not _is_identity(groups, element)]
 
 
-def random_elements(symmetry: Symmetry, rng: np.random.Generator, count: int) -> list[tuple[str, Element]]:
+def few_elements(symmetry: Symmetry, rng: np.random.Generator) -> list[Trial]:
+    """As few elements as generate all groups, and a random one of all at once; none the identity.
+
+    A swap of each group, and one element that cycles the indices of all groups at once, generate their product: its
+    powers carry each swap to every other pair of neighbours. Which group breaks a model such a trial does not tell.
+    """
+    groups = {name: symmetry.groups[name] for name in movable(symmetry)}
+    drawn = {name: group.conjugators(rng) for name, group in groups.items()}
+    trials = [(name, {name: one.part()}) for name, (_, others) in drawn.items() for one in others]
+    cycled = {name: cycles.part() for name, (cycles, _) in drawn.items()}
+    found = [*trials, (_label(groups), cycled)]
+    return [one for one in found if not _is_identity(groups, one[1])] + random_elements(symmetry, rng, 1)
+
+
+def random_elements(symmetry: Symmetry, rng: np.random.Generator, count: int) -> list[Trial]:
     """Random elements of all groups at once, none the identity."""
     groups, names = symmetry.groups, movable(symmetry)
-    label = names[0] if len(names) == 1 else ALL_GROUPS
-    found: list[tuple[str, Element]] = []
+    found: list[Trial] = []
     while len(found) < count and names:
         element: Element = {name: group.random(rng).part() for name, group in groups.items()}
         if not _is_identity(groups, element):
-            found.append((label, element))
+            found.append((_label(names), element))
     return found
+
+
+def _label(names: Collection[str]) -> str:
+    """What is said of an element of these groups."""
+    return next(iter(names)) if len(names) == 1 else ALL_GROUPS
 
 
 def has_signs(element: Element) -> bool:
