@@ -39,8 +39,8 @@ from numpyro_symmetry.symmetry.axes import Axis
 from numpyro_symmetry.traces.coordinates import coordinates
 
 _DATA: Name = "", "labels"
-# the smallest variance of a slot, relative to the pooled one
-_MIN_VARIANCE = 1e-6
+# the smallest variance of a slot, relative to the pooled one, that is more than the rounding of a mean of squares
+MIN_VARIANCE = 1e-12
 _MIN_PROBABILITY = 1e-10
 
 
@@ -153,7 +153,7 @@ class GaussianCost:
 
         def natural(means: Statistics) -> Natural:
             mean = {site: means[site, "first"] for site in read}
-            return gaussian(mean, {s: np.maximum(means[s, "second"] - m * m, _MIN_VARIANCE) for s, m in mean.items()})
+            return gaussian(mean, {s: np.maximum(means[s, "second"] - m * m, MIN_VARIANCE) for s, m in mean.items()})
 
         def point(draw: int) -> Natural:
             one = {site: x[0] for site, x in coordinates_of(np.array([draw])).items()}

@@ -27,7 +27,7 @@ from numpyro_symmetry.symmetry.axes import Axis
 from numpyro_symmetry.symmetry.hard import from_element, over
 from numpyro_symmetry.symmetry.shown import as_html
 from numpyro_symmetry.traces.coordinates import Arrays
-from numpyro_symmetry.traces.costs import GaussianCost, Seen
+from numpyro_symmetry.traces.costs import MIN_VARIANCE, GaussianCost, Seen
 from numpyro_symmetry.traces.mixing import Blocks, blocks_of, evenly
 from numpyro_symmetry.traces.relabel import Effort, relabel
 from numpyro_symmetry.traces.shuffle import Shuffle
@@ -42,7 +42,6 @@ MIN_EFFECTIVE = 10
 # as many shuffles of few draws as put the furthest of their slots where one in twenty traces would not; fewer for
 # groups that meet in a site, each search of which takes seconds
 _MAX_SHUFFLES, _MAX_COUPLED_SHUFFLES = 20, 4
-_MIN_VARIANCE = 1e-6
 
 
 @dataclass(frozen=True)
@@ -329,7 +328,7 @@ def _separation(values: Arrays, axes: Mapping[str, tuple[Axis, ...]]) -> dict[st
     for name, parts in means.items():
         mean = np.concatenate(parts, 2)
         variance = np.concatenate(variances[name], 2)
-        variance = np.maximum(variance, max(_MIN_VARIANCE * float(variance.mean()), np.finfo(float).tiny))
+        variance = np.maximum(variance, max(MIN_VARIANCE * float(variance.mean()), np.finfo(float).tiny))
         nearest = np.full(mean.shape[:2], np.inf)
         for block, k in np.ndindex(*nearest.shape):
             here, spread = mean[block], 0.5 * (variance[block] + variance[block, k])

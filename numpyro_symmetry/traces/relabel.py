@@ -6,6 +6,7 @@ parameters are those of the relabelled draws' mean statistics. Knows families an
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from functools import reduce
 from typing import NamedTuple
@@ -111,6 +112,9 @@ def search(
 ) -> Relabelling:
     """Relabel from several draws, on some of the others, and all of them from where the best search ended.
 
+    A search begins as if every slot spread alike. Of a likelihood as many begin with what two draws say of spreads:
+    where one slot is wide and others are narrow, all that begin alike may end with the draws in order of size.
+
     Parameters
     ----------
     family, groups
@@ -130,8 +134,7 @@ def search(
     one = family.statistics(np.array([0])).values()
     most = max(_MIN_DRAWS_TO_START, _MAX_NUMBERS // max(1, sum(x.size for x in one)))
     some = np.sort(rng.permutation(family.num_draws)[: min(_MAX_DRAWS_TO_START, most)])
-    here = family if family.over is None else _read(family, some)
-    thin = here._replace(statistics=lambda items: here.statistics(some[items]), num_draws=len(some))
+    thin = _thinned(family, some)
     tolerance = _TOLERANCE_SINGLE if any(x.dtype == np.float32 for x in one) else _TOLERANCE
 
     def likelier(best: Relabelling, found: Relabelling) -> Relabelling:
@@ -139,17 +142,26 @@ def search(
         # searches that end alike differ by rounding, which must not choose whose labels name the slots
         return found if after - before > tolerance * _size(family, before) else best
 
-    best = reduce(likelier, (relabel(thin, groups, family.point(start), effort) for start in starts))
+    def of_two(start: int, other: int) -> Natural:
+        pair = _thinned(family, np.sort([start, other]))
+        alike = relabel(pair, groups, family.point(start), effort, max_rounds=1)
+        return family.natural(mean_statistics(pair, groups, alike.state))
+
+    begun = map(family.point, starts)
+    if family.in_nats and len(starts) > 1:
+        begun = itertools.chain(begun, map(of_two, starts, (*starts[1:], starts[0])))
+    best = reduce(likelier, (relabel(thin, groups, start, effort) for start in begun))
     if len(some) == family.num_draws:
         return best
     means = mean_statistics(thin, groups, best.state)
     return relabel(family, groups, family.natural(means), effort)
 
 
-def _read(family: Family, some: np.ndarray) -> Family:
-    """The family of stored draws of which some are in memory."""
-    assert family.over is not None
-    return family.over.make(held(family.over.source.at(some), some, family.num_draws))
+def _thinned(family: Family, some: np.ndarray) -> Family:
+    """The family of some draws; those that are stored are read."""
+    over = family.over
+    here = family if over is None else over.make(held(over.source.at(some), some, family.num_draws))
+    return here._replace(statistics=lambda items: here.statistics(some[items]), num_draws=len(some))
 
 
 def _round(

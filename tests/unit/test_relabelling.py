@@ -115,15 +115,19 @@ def test_where_matching_is_local_no_draw_gets_worse_either(seed):
         assert (problem.score(after.state) >= problem.score(before.state) - 1e-9).all()
 
 
-def test_of_several_starts_the_likeliest_end_is_taken():
+@pytest.mark.parametrize("cost", [EuclideanCost(), GaussianCost()], ids=["euclidean", "gaussian"])
+def test_of_several_starts_the_likeliest_end_is_taken(cost):
     values, _ = traces.mixture(chains=1, draws=200, separation=1.0, size=5)
-    family, bound = family_of(GaussianCost(), values, traces.MIXTURE)
+    family, bound = family_of(cost, values, traces.MIXTURE)
     starts = [3, 50, 120]
     ends = [relabel(family, bound.groups, family.point(k)).objective.mean() for k in starts]
     assert max(ends) > min(ends) + 1e-3
     for order in (starts, starts[::-1]):
         found = search(family, bound.groups, order, Effort(), np.random.default_rng(0))
-        assert found.objective.mean() == pytest.approx(max(ends), rel=1e-9)
+        # of a likelihood there are more of them, from spreads that differ
+        assert found.objective.mean() == pytest.approx(max(ends), rel=1e-9) or (
+            family.in_nats and found.objective.mean() > max(ends)
+        )
 
 
 def test_searches_look_at_some_draws_and_the_best_ends_labels_all(monkeypatch):
@@ -294,6 +298,27 @@ def test_spread_decides_where_means_do_not():
 
     assert wrong(GaussianCost()) < 0.01
     assert wrong(EuclideanCost()) > 0.2
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_one_wide_slot_among_narrow_ones_is_found(seed):
+    # from spreads that are alike every search ends with the draws in order of size: the widest two slots share the wide
+    rng = np.random.default_rng(seed)
+    own = rng.standard_normal((600, 3)) * [10.0, 0.1, 0.1] + [0.0, -1.0, 1.0]
+    values = {"loc": rng.permuted(own, axis=1)}
+    out = rebase(values, Symmetry.mixture("loc"), cost=GaussianCost(), num_leading_dims=1, order_by="loc")
+    np.testing.assert_allclose(np.sort(out.data["loc"].std(0)), [0.1, 0.1, 10.0], rtol=0.2)
+
+
+def test_narrow_slots_are_told_apart_however_far_off_a_third_one_is():
+    rng = np.random.default_rng(0)
+    loc = rng.standard_normal((600, 3)) * [5.0, 5.0, 1e3] + [-20.0, 20.0, 1e6]
+    # labels by the weights alone would mix the first two
+    weight = 0.1 * rng.standard_normal((600, 3)) + [0.3, 0.3, 0.4]
+    labels = rng.permuted(np.broadcast_to(np.arange(3), (600, 3)), axis=1)
+    values = {name: np.take_along_axis(x, labels, 1) for name, x in {"loc": loc, "weight": weight}.items()}
+    out = rebase(values, Symmetry.mixture("loc", "weight"), num_leading_dims=1)
+    np.testing.assert_allclose(np.sort(out.data["loc"].std(0)), [5.0, 5.0, 1e3], rtol=0.15)
 
 
 def test_logs_are_taken_where_they_fit():
