@@ -15,6 +15,8 @@ from numpyro_symmetry.symmetry import SymmetryError
 
 # how far away the entries are tried: a branch of another site may well know of large values alone
 _FAR = (1.0, -30.0, 30.0, 1e4)
+# so many entries are also moved one by one: what reads one of them says nothing of the others
+_MOST_ONE_BY_ONE = 32
 
 
 def refuse_infinite_evidence(model: Callable, args: tuple[Any, ...], kwargs: Mapping[str, Any], trace: Trace) -> None:
@@ -38,11 +40,17 @@ def refuse_infinite_evidence(model: Callable, args: tuple[Any, ...], kwargs: Map
         found = trace_model(model, args, dict(kwargs), jax.random.key(0), {**given, **values})
         return [np.sum(site["fn"].log_prob(site["value"])) for site in found.values() if site["type"] == "sample"]
 
+    before = densities({})
     for name, mask in masked.items():
         here, there = (np.asarray(values[name]["value"]) for values in (trace, other))
         points = [far * there if is_unconstrained(trace[name]["fn"].support) else abs(far) * there for far in _FAR]
-        before = densities({})
-        if all(np.array_equal(before, densities({name: np.where(mask, point, here)})) for point in points):
+        each = [np.arange(mask.size).reshape(mask.shape) == k for k in np.flatnonzero(mask)[:_MOST_ONE_BY_ONE]]
+        unread = [
+            int(some.sum())
+            for some in (mask, *each)
+            if all(np.array_equal(before, densities({name: np.where(some, point, here)})) for point in points)
+        ]
+        if unread:
             whole = name.removesuffix("_unobserved")
             remedy = (
                 f"obs_mask makes this site: sum what is missing out instead, numpyro.sample({whole!r}, fn.mask(seen), "
@@ -52,7 +60,8 @@ def refuse_infinite_evidence(model: Callable, args: tuple[Any, ...], kwargs: Map
             )
             raise SymmetryError(
                 f"The evidence is infinite: a mask leaves {int(mask.sum())} of {mask.size} entries of the latent site "
-                f"{name!r} without a prior, and no other site depends on them. {remedy}"
+                f"{name!r} without a prior, and no other site depends on "
+                f"{'them' if unread[0] == mask.sum() else f'{len(unread)} of them'}. {remedy}"
             )
 
 

@@ -71,10 +71,17 @@ def whole(y):
         numpyro.sample("y", dist.Normal(z, 1.0), obs=y)
 
 
+def half_read(y):
+    """What reads one entry says nothing of the other."""
+    z = numpyro.sample("z", dist.Normal(0.0, 1.0).expand([3]).mask(False).to_event(1))
+    numpyro.sample("y", dist.Normal(z[0] + z[2], 1.0).expand([4]).to_event(1), obs=y)
+
+
 INFINITE = {
     "missing": (missing, r"3 of 4 entries of the latent site 'y_unobserved'.*sample\('y', fn\.mask\(seen\)"),
     "padded": (padded, "2 of 8 entries of the latent site 'z' .*a prior for alone"),
     "padded events": (padded_events, "2 of 8 entries of the latent site 'z' .*a prior for alone"),
+    "half read": (half_read, "3 of 3 entries of the latent site 'z' .*no other site depends on 1 of them"),
 }
 
 
