@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from numpyro.distributions import ExpandedDistribution, Independent, MaskedDistribution, constraints
 
@@ -42,13 +43,13 @@ def refuse_infinite_evidence(model: Callable, args: tuple[Any, ...], kwargs: Map
 
     before = densities({})
     for name, mask in masked.items():
-        here, there = (np.asarray(values[name]["value"]) for values in (trace, other))
+        here, there = (jnp.asarray(values[name]["value"]) for values in (trace, other))
         points = [far * there if is_unconstrained(trace[name]["fn"].support) else abs(far) * there for far in _FAR]
         each = [np.arange(mask.size).reshape(mask.shape) == k for k in np.flatnonzero(mask)[:_MOST_ONE_BY_ONE]]
         unread = [
             int(some.sum())
             for some in (mask, *each)
-            if all(np.array_equal(before, densities({name: np.where(some, point, here)})) for point in points)
+            if all(np.array_equal(before, densities({name: jnp.where(some, point, here)})) for point in points)
         ]
         if unread:
             whole = name.removesuffix("_unobserved")
