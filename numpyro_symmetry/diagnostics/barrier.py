@@ -33,7 +33,7 @@ from numpyro_symmetry.symmetry.arguments import (
     renamed,
 )
 from numpyro_symmetry.symmetry.errors import warn
-from numpyro_symmetry.symmetry.pytrees import real_arrays, refuse_other_structure, with_arrays
+from numpyro_symmetry.symmetry.pytrees import real_arrays, refuse_other_structure, warn_of_settings, with_arrays
 from numpyro_symmetry.symmetry.shown import as_html
 
 PATHS = ("linear", "wasserstein")
@@ -192,6 +192,7 @@ def _ends(a: Any, b: Any, path: str | None) -> tuple[DiagonalGaussian, DiagonalG
     """Both ends, and whether the way between them is the Wasserstein geodesic and not the line between their means."""
     if all(map(is_tree, (a, b))):
         refuse_other_structure(a, b, ("the first end", "the second"))
+        warn_of_settings(a, b, ("the first end", "the second"))
     # whole numbers of a tree are no way from one to the other: counters, masks
     ends = [real_arrays(side) if is_tree(side) else read(side) for side in (a, b)]
     are_gaussian = [isinstance(side, DiagonalGaussian) for side in ends]

@@ -32,8 +32,10 @@ from numpyro_symmetry.discovery.proof.sources import Sources
 from numpyro_symmetry.discovery.telling import (
     ARGUMENTS_NOT_FINITE,
     OUTPUTS_NOT_FINITE,
+    POSITIVE,
     UNREAD,
     of_a_refusal,
+    of_positive,
     of_unread,
     reason_of,
 )
@@ -150,7 +152,7 @@ def find_symmetry(
     if asked.argnum is not None:
         own = asked.args[asked.argnum]
         found = _with_ties(found, ties_of(own))
-        told += of_unread(found, asked.argnum, own)
+        told += [*of_unread(found, asked.argnum, own), *of_positive(found, asked.argnum, own)]
     for text in (*told, *map(str, found.out_of_reach)):
         warnings.warn(text, SymmetryWarning, stacklevel=2)
     return found
@@ -224,6 +226,8 @@ class _Read(NamedTuple):
         What might be exchanged between sites.
     signs
         Whether signs are looked for.
+    kept
+        Arrays that would have signs if any of their entries were negative.
     """
 
     reading: Reading
@@ -234,6 +238,7 @@ class _Read(NamedTuple):
     opaque: bool
     suspects: Suspects
     signs: bool
+    kept: frozenset[str]
 
     @property
     def claims_anything(self) -> bool:
@@ -246,8 +251,9 @@ class _Read(NamedTuple):
 
     def findings(self, found: Symmetry, tried: Symmetry, refused: Mapping[str, str]) -> tuple[Finding, ...]:
         """What is said of every axis."""
-        found_so = self.reading.findings(found, tried, refused)
-        return tuple(finding._replace(is_parameter=finding.site in self.joint.sites.leaves) for finding in found_so)
+        said = self.reading.findings(found, tried, refused)
+        said = [one._replace(reason=one.reason or POSITIVE) if one.site in self.kept else one for one in said]
+        return tuple(one._replace(is_parameter=one.site in self.joint.sites.leaves) for one in said)
 
     def trivial(self) -> Symmetry:
         """The symmetry of a model of which labels claim nothing."""
@@ -270,6 +276,9 @@ def _typed(asked: Question, signs: bool, rules: Mapping[str, Rule], zeros_may_fa
     say("following its axes")
     reading = type_program(program, rules)
     claimed = reading.symmetry()
+    # of parameters nobody has said of which sign they are: their values have
+    positive = program.joint.sites.constrained if asked.argnum is not None and signs else frozenset()
+    if_real = _even(program._replace(signs=[True] * len(program.signs)), claimed) if positive else []
     return _Read(
         reading,
         claimed,
@@ -279,6 +288,7 @@ def _typed(asked: Question, signs: bool, rules: Mapping[str, Rule], zeros_may_fa
         program.opaque,
         suspects_of(program.priors, program.shapes, marks_of_usage(program)),
         signs,
+        positive.intersection(site for one in if_real for site, _ in one),
     )
 
 

@@ -24,6 +24,7 @@ ARGUMENTS_NOT_FINITE = (
     "The function's outputs are not finite, and its arguments hold NaN or infinities: expected data as it reads them."
 )
 UNREAD = "nothing depends on it"
+POSITIVE = "no entry is negative, and none becomes so: it has no signs"
 _WHY_OF_FUNCTIONS = {Outcome.SHOWS_NOTHING: "inconclusive: nothing that was tried changes the outputs"}
 _WHY = {Outcome.LEAVES_SUPPORT: "refused for a support"}
 
@@ -63,4 +64,17 @@ def of_unread(found: Symmetry, argnum: int, parameters: Any) -> list[str]:
         f"Arrays {names} of argument {argnum} are read by nothing, so that nothing says how they move: they stay. "
         "Running statistics in training mode are such. For them to move with their units, look for the symmetry in "
         "inference mode."
+    ]
+
+
+def of_positive(found: Symmetry, argnum: int, parameters: Any) -> list[str]:
+    """What is said of arrays whose entries differ, but happen to be positive, so that they have no signs."""
+    own = arrays_by_path(parameters)
+    kept = {one.site for one in found.findings if one.reason == POSITIVE}
+    names = sorted(name for name in kept & own.keys() if jnp.unique(jnp.asarray(own[name])).size > 1)
+    if not names:
+        return []
+    return [
+        f"No entry of the arrays {names} of argument {argnum} is negative, so that they stay positive and changes of "
+        "sign in which they would take part are left out. If they may have either sign, negate an entry of each."
     ]

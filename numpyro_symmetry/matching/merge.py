@@ -55,6 +55,7 @@ from numpyro_symmetry.symmetry.pytrees import (
     real_arrays,
     refuse_other_structure,
     uncompared,
+    warn_of_settings,
     with_arrays,
 )
 from numpyro_symmetry.symmetry.shown import as_html
@@ -262,6 +263,7 @@ def _read(solutions: Any, symmetry: Symmetry) -> tuple[list[Any], frozenset[str]
     for solution, name in zip(solutions, names, strict=True):
         if is_tree(solution, symmetry.axes) and is_tree(solutions[0], symmetry.axes):
             refuse_other_structure(solutions[0], solution, ("solution 0", name))
+            warn_of_settings(solutions[0], solution, ("solution 0", name))
         with _naming(name):
             items.append(read(solution, symmetry.axes))
             refuse_draws(items[-1], symmetry, "solution")

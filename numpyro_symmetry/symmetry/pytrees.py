@@ -5,6 +5,7 @@ Knows pytrees, and what libraries call running statistics; no symmetry.
 
 from __future__ import annotations
 
+import numbers
 import re
 from collections.abc import Collection, Mapping
 from itertools import zip_longest
@@ -15,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from numpyro_symmetry.symmetry.errors import SymmetryError
+from numpyro_symmetry.symmetry.errors import SymmetryError, warn
 
 # of Flax (a collection, and a type of nnx), haiku and PyTorch
 _STATISTICS = {"batch_stats", "mean_ema", "var_ema", "running_mean", "running_var"}
@@ -116,6 +117,19 @@ def refuse_other_structure(one: Any, other: Any, names: tuple[str, str], *, shap
                 f"Site {name!r} has shape {np.shape(first[name])} in {names[0]} and {np.shape(second[name])} in "
                 f"{names[1]}."
             )
+
+
+def warn_of_settings(one: Any, other: Any, names: tuple[str, str]) -> None:
+    """Say that numbers of Python differ between two trees of which those of the first are kept."""
+    first, second = (
+        {name_of(path): leaf for path, leaf in _leaves(tree) if isinstance(leaf, numbers.Number) and not is_array(leaf)}
+        for tree in (one, other)
+    )
+    if differing := sorted(name for name in first.keys() & second.keys() if first[name] != second[name]):
+        warn(
+            f"Numbers of Python at {differing} differ between {names[0]} and {names[1]}. They are settings: those of "
+            f"{names[0]} are kept. As arrays, jnp.asarray(...), they are parameters like any other."
+        )
 
 
 def replaced(tree: Any, values: Mapping[str, Any]) -> Any:

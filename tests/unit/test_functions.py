@@ -302,6 +302,29 @@ def test_biases_that_start_at_zero_may_have_either_sign():
     assert [group.signed for group in found.groups.values()] == [True]
 
 
+def test_arrays_that_happen_to_be_positive_are_said_to_have_no_signs():
+    rng = np.random.default_rng(0)
+    params = {"w": rng.normal(size=(2, 4)), "b": rng.normal(size=4) ** 2, "v": rng.normal(size=(4, 1))}
+
+    def network(params, x, activation=jnp.tanh):
+        return activation(x @ params["w"] + params["b"]) @ params["v"]
+
+    x = rng.normal(size=(6, 2))
+    with pytest.warns(SymmetryWarning, match=r"\['b'\] of argument 0 is negative.*negate an entry"):
+        found = find_symmetry(network, (params, x), argnum=0)
+    assert "no entry is negative" in found.explain()
+    assert [group.signed for group in found.groups.values()] == [False]
+    # as they start they may well be of either sign, but nothing says that they were meant to be
+    assert "no entry is negative" in find_symmetry(network, ({**params, "b": np.ones(4)}, x), argnum=0).explain()
+
+    # no signs are lost
+    def rectified(params, x):
+        return network(params, x, jax.nn.relu)
+
+    assert "no entry is negative" not in find_symmetry(rectified, (params, x), argnum=0).explain()
+    assert "no entry is negative" not in find_symmetry(network, (params, x), argnum=0, signs=False).explain()
+
+
 def test_a_list_of_arguments_is_not_taken_for_a_tuple_of_them():
     layers = [(jnp.ones((2, 4)), jnp.zeros(4)), (jnp.ones((4, 1)), jnp.zeros(1))]
     with pytest.raises(TypeError, match=r"must be a tuple, .* write \(params,\) or \(params, x\); got a list"):

@@ -17,8 +17,10 @@ from numpyro_symmetry import (
     FullGaussian,
     Symmetry,
     SymmetryError,
+    SymmetryWarning,
     compose,
     inverse,
+    loss_barrier,
     match,
     merge,
     rebase,
@@ -494,3 +496,18 @@ def test_whole_numbers_have_no_mean():
     merged = merge(trees, Symmetry({"a.w": ("u",), "a.mask": ("u",)})).merged["a"]
     assert merged["mask"].tolist() == [True, False]
     np.testing.assert_allclose(merged["w"], [0.25, 3.25])
+
+
+def test_settings_that_differ_are_told():
+    def tree(setting, seed):
+        rng = np.random.default_rng(seed)
+        return {"net": {"in": rng.normal(size=(2, 3)), "out": rng.normal(size=3)}, "scale": setting}
+
+    symmetry = Symmetry({"net.in": (None, "h"), "net.out": ("h",)})
+    with pytest.warns(SymmetryWarning, match=r"\['scale'\] differ between solution 0 and solution 1.*jnp.asarray"):
+        assert merge([tree(0.5, 0), tree(1.5, 1)], symmetry, progress_bar=False).merged["scale"] == 0.5
+    found = merge([tree(jnp.asarray(0.5), 0), tree(jnp.asarray(1.5), 1)], symmetry, progress_bar=False)
+    assert found.merged["scale"] == 1.0
+    with pytest.warns(SymmetryWarning, match="differ between the first end and the second"):
+        loss_barrier(lambda tree: tree["net"]["out"].sum()[None], tree(0.5, 0), tree(1.5, 1), progress_bar=False)
+    merge([tree(0.5, 0), tree(0.5, 1)], symmetry, progress_bar=False)
