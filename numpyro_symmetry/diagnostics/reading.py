@@ -294,8 +294,8 @@ def _disagreeing(found: Report) -> Iterator[str]:
         yield (
             f"chains disagree on {_names(alarms)} (R-hat {alarms[0].r_hat:.3f}), but not on squares and absolute "
             "values: it may be a sign that chains have changed, which is a matter of labels. Relabel with signs: "
-            "find_symmetry looks for them unless signs=False says not to; in a symmetry of your own write "
-            "kind='signed'. If the model has no such symmetry, "
+            "find_symmetry looks for them unless signs=False says not to, or an array of a function's parameters has "
+            "no negative entry; in a symmetry of your own write kind='signed'. If the model has no such symmetry, "
             "chains are in different modes."
         )
         return

@@ -32,7 +32,6 @@ from numpyro_symmetry.discovery.proof.sources import Sources
 from numpyro_symmetry.discovery.telling import (
     ARGUMENTS_NOT_FINITE,
     OUTPUTS_NOT_FINITE,
-    POSITIVE,
     UNREAD,
     of_a_refusal,
     of_positive,
@@ -47,6 +46,7 @@ from numpyro_symmetry.symmetry import Finding, Symmetry, SymmetryError, Symmetry
 from numpyro_symmetry.symmetry.arguments import as_flag
 from numpyro_symmetry.symmetry.axes import names_in
 from numpyro_symmetry.symmetry.errors import NotFiniteError
+from numpyro_symmetry.symmetry.findings import POSITIVE
 from numpyro_symmetry.symmetry.pytrees import ties_of
 
 

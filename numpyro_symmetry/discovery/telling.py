@@ -13,6 +13,7 @@ from numpyro_symmetry.models.data import holds_nan
 from numpyro_symmetry.models.functions import Outputs
 from numpyro_symmetry.models.log_joint import LogJoint
 from numpyro_symmetry.symmetry import Symmetry
+from numpyro_symmetry.symmetry.findings import POSITIVE
 from numpyro_symmetry.symmetry.pytrees import arrays_by_path
 
 # what parameters are moved by is `models.functions`'
@@ -24,7 +25,6 @@ ARGUMENTS_NOT_FINITE = (
     "The function's outputs are not finite, and its arguments hold NaN or infinities: expected data as it reads them."
 )
 UNREAD = "nothing depends on it"
-POSITIVE = "no entry is negative, and none becomes so: it has no signs"
 _WHY_OF_FUNCTIONS = {Outcome.SHOWS_NOTHING: "inconclusive: nothing that was tried changes the outputs"}
 _WHY = {Outcome.LEAVES_SUPPORT: "refused for a support"}
 

@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from numpyro_symmetry.symmetry.symmetry import Symmetry
 
 
+# why an array of a function's parameters has no signs, of which nobody has said what it may hold
+POSITIVE = "no entry is negative, and none becomes so: it has no signs"
+
+
 class Finding(NamedTuple):
     """One axis of a site, counted from the right: its group, or why it has none and where that was seen.
 

@@ -18,6 +18,7 @@ from numpyro_symmetry.symmetry import Symmetry, SymmetryError, Unsigned
 from numpyro_symmetry.symmetry.arguments import is_floating, is_real
 from numpyro_symmetry.symmetry.axes import AxisEntry, names_in, num_axes
 from numpyro_symmetry.symmetry.errors import warn
+from numpyro_symmetry.symmetry.findings import POSITIVE
 from numpyro_symmetry.traces.acting import MISSING, on_sites, refuse_no_labels, whole_numbers
 from numpyro_symmetry.traces.coordinates import Arrays
 
@@ -109,7 +110,7 @@ def of_what_is_compared(symmetry: Symmetry, trace: Trace) -> tuple[Symmetry, dic
 
 
 def warn_of_what_keeps_its_labels(trace: Trace, bound: Symmetry, settled: Collection[str]) -> None:
-    """Warn of sites that look as if labels moved them, and that nobody speaks of.
+    """Warn of sites that look as if labels moved them, and that nobody speaks of, and of signs that are kept.
 
     Parameters
     ----------
@@ -120,6 +121,7 @@ def warn_of_what_keeps_its_labels(trace: Trace, bound: Symmetry, settled: Collec
     settled
         Sites of which it is known what labels do to them.
     """
+    _warn_of_signs(trace, bound)
     shared = _Shared.of(trace, bound)
     for site in sorted(set(trace.values) - set(bound.axes) - set(settled)):
         if message := shared.suspicion_of(trace, site):
@@ -255,6 +257,17 @@ def refuse_bad_draws(draws: Arrays, leading: tuple[int, ...]) -> None:
         _refuse_no_numbers(site, values)
         if is_floating(values.dtype):
             _refuse_not_finite(site, np.concatenate(each(values, _not_finite)), leading)
+
+
+def _warn_of_signs(trace: Trace, bound: Symmetry) -> None:
+    """Say which sites the symmetry was found to keep positive, though draws in memory are negative."""
+    positive = {finding.site for finding in bound.findings if finding.reason == POSITIVE}
+    in_memory = {site: x for site, x in trace.values.items() if site in positive and isinstance(x, np.ndarray)}
+    if names := sorted(site for site, x in in_memory.items() if (x < 0).any()):
+        warn(
+            f"The symmetry was found where no entry of {names} was negative, and leaves out the signs in which they "
+            "take part; draws hold negative ones. Find it again at a draw in which each of them has a negative entry."
+        )
 
 
 def some_of(draws: Arrays, which: np.ndarray, leading: tuple[int, ...]) -> Arrays:

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from numpyro_symmetry import SymmetryError, SymmetryWarning, find_symmetry
+from numpyro_symmetry import SymmetryError, SymmetryWarning, find_symmetry, rebase
 
 KEY = jax.random.key(0)
 
@@ -314,6 +314,9 @@ def test_arrays_that_happen_to_be_positive_are_said_to_have_no_signs():
         found = find_symmetry(network, (params, x), argnum=0)
     assert "no entry is negative" in found.explain()
     assert [group.signed for group in found.groups.values()] == [False]
+    draws = {site: rng.normal(size=(20, *np.shape(value))) for site, value in params.items()}
+    with pytest.warns(SymmetryWarning, match=r"no entry of \['b'\] was negative.*Find it again"):
+        rebase(draws, found, null=False, progress_bar=False)
     # as they start they may well be of either sign, but nothing says that they were meant to be
     assert "no entry is negative" in find_symmetry(network, ({**params, "b": np.ones(4)}, x), argnum=0).explain()
 
