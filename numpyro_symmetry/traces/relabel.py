@@ -6,7 +6,6 @@ parameters are those of the relabelled draws' mean statistics. Knows families an
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from functools import reduce
 from typing import NamedTuple
@@ -27,6 +26,8 @@ _MAX_DRAWS_TO_START, _MIN_DRAWS_TO_START, _MAX_NUMBERS = 1000, 50, 2**28
 _TOLERANCE = 1e-9
 # the same between searches, whose sums are of statistics in single precision where the draws are
 _TOLERANCE_SINGLE = 1e-5
+# nats a draw: five slots of one normal distribution gain .14 by spreads that differ, one wide slot among two narrow 1 to 3
+_CLEARLY = 0.5
 
 
 class Effort(NamedTuple):
@@ -113,7 +114,8 @@ def search(
     """Relabel from several draws, on some of the others, and all of them from where the best search ended.
 
     A search begins as if every slot spread alike. Of a likelihood as many begin with what two draws say of spreads:
-    where one slot is wide and others are narrow, all that begin alike may end with the draws in order of size.
+    where one slot is wide and others are narrow, all that begin alike may end with the draws in order of size. One of
+    those has to end clearly likelier, for spreads that differ also fit slots without any identity a little better.
 
     Parameters
     ----------
@@ -147,10 +149,11 @@ def search(
         alike = relabel(pair, groups, family.point(start), effort, max_rounds=1)
         return family.natural(mean_statistics(pair, groups, alike.state))
 
-    begun = map(family.point, starts)
+    best = reduce(likelier, (relabel(thin, groups, family.point(start), effort) for start in starts))
     if family.in_nats and len(starts) > 1:
-        begun = itertools.chain(begun, map(of_two, starts, (*starts[1:], starts[0])))
-    best = reduce(likelier, (relabel(thin, groups, start, effort) for start in begun))
+        pairs = zip(starts, (*starts[1:], starts[0]), strict=True)
+        other = reduce(likelier, (relabel(thin, groups, of_two(*pair), effort) for pair in pairs))
+        best = other if other.objective.mean() > best.objective.mean() + _CLEARLY else best
     if len(some) == family.num_draws:
         return best
     means = mean_statistics(thin, groups, best.state)
