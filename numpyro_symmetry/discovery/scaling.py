@@ -6,6 +6,7 @@ Found by numbers in double precision, and proved at other parameters and on othe
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,6 +36,8 @@ _POWERS = (1.0, -1.0, 0.0)
 _STEP = 1e-5
 _SAME = 1e-6
 _NUM_POINTS = 3
+# logarithms of scales: of every size up to a thousand, and past numbers of the function itself (a clip), up to a bound
+_NEAR, _FAR, _FURTHEST = 1.0, 7.0, 18.0
 _MAX_ROUNDS, _SETTLED = 1000, 1e-13
 
 
@@ -319,11 +322,13 @@ class _Proof:
         return dict(zip(places, near, strict=True))
 
     def holds(self, everywhere: Iterator[FrozenModel], powers: Mapping[Place, float], name: str) -> bool:
-        """Whether scales far from one leave all outputs alone."""
+        """Whether scales far from one leave all outputs alone: networks are balanced by scales of any size."""
         size = self.view.symmetry.sizes[name]
         for frozen in everywhere:
-            for values in self.points(frozen):
-                scale = np.exp(self.rng.uniform(-1.0, 1.0, size))
+            beyond = 2.0 + math.log(max(frozen.limits, default=1.0))
+            furthest = min(max(_FAR, beyond), _FURTHEST)
+            for values, most in itertools.product(self.points(frozen), (_NEAR, furthest)):
+                scale = np.exp(self.rng.uniform(-most, most, size))
                 before, after = (self.outputs(frozen, values, powers, c) for c in (np.ones(size), scale))
                 allowed = 1e-9 if frozen.rounding.is_double else 1e-4
                 if not np.abs(after - before).max() <= allowed * (1.0 + np.abs(before).max()):

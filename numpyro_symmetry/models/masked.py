@@ -1,4 +1,4 @@
-"""Latent entries that a mask leaves without a density, so that a model's evidence is infinite. Knows traces."""
+"""Latent entries that a mask leaves without a density, so that a model's evidence counts them all. Knows traces."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ _MOST_ONE_BY_ONE = 32
 def refuse_infinite_evidence(model: Callable, args: tuple[Any, ...], kwargs: Mapping[str, Any], trace: Trace) -> None:
     """Refuse a model with entries that nothing is known of: they are masked, and no other density depends on them.
 
-    NumPyro's ``obs_mask`` makes a latent site of all of a site's entries, and masks those that were observed.
+    NumPyro's ``obs_mask`` makes a latent site of all of a site's entries, and masks those that were observed. A mask
+    around a discrete site and its data leaves a sum of ones: as many as it has values, for each entry.
 
     Raises
     ------
@@ -31,7 +32,12 @@ def refuse_infinite_evidence(model: Callable, args: tuple[Any, ...], kwargs: Map
         If there are such entries.
     """
     latent = latent_of(trace)
-    masked = {name: mask for name, site in latent.items() if _is_endless(site) and (mask := _left_out(site)).any()}
+    values_of = {name: _values(site) for name, site in latent.items()}
+    masked = {
+        name: mask
+        for name, site in latent.items()
+        if (_is_endless(site) or len(values_of[name])) and (mask := _left_out(site)).any()
+    }
     if not masked:
         return
     other = trace_model(model, args, dict(kwargs), jax.random.key(1))
@@ -44,7 +50,9 @@ def refuse_infinite_evidence(model: Callable, args: tuple[Any, ...], kwargs: Map
     before = densities({})
     for name, mask in masked.items():
         here, there = (jnp.asarray(values[name]["value"]) for values in (trace, other))
-        points = [far * there if is_unconstrained(trace[name]["fn"].support) else abs(far) * there for far in _FAR]
+        points = values_of[name] or [
+            far * there if is_unconstrained(trace[name]["fn"].support) else abs(far) * there for far in _FAR
+        ]
         each = [np.arange(mask.size).reshape(mask.shape) == k for k in np.flatnonzero(mask)[:_MOST_ONE_BY_ONE]]
         unread = [
             int(some.sum())
@@ -52,6 +60,14 @@ def refuse_infinite_evidence(model: Callable, args: tuple[Any, ...], kwargs: Map
             if all(np.array_equal(before, densities({name: jnp.where(some, point, here)})) for point in points)
         ]
         if unread:
+            some = "them" if unread[0] == mask.sum() else f"{len(unread)} of them"
+            if count := len(values_of[name]):
+                raise SymmetryError(
+                    f"The evidence would count all {count} values of each entry: a mask leaves {int(mask.sum())} of "
+                    f"{mask.size} entries of the discrete latent site {name!r} without a prior, and no other site "
+                    f"depends on {some}: log {count} nats too much for each. Mask the observed site alone, "
+                    "fn.mask(seen): where it is masked, the prior of a discrete site sums to one."
+                )
             whole = name.removesuffix("_unobserved")
             remedy = (
                 f"obs_mask makes this site: sum what is missing out instead, numpyro.sample({whole!r}, fn.mask(seen), "
@@ -61,8 +77,7 @@ def refuse_infinite_evidence(model: Callable, args: tuple[Any, ...], kwargs: Map
             )
             raise SymmetryError(
                 f"The evidence is infinite: a mask leaves {int(mask.sum())} of {mask.size} entries of the latent site "
-                f"{name!r} without a prior, and no other site depends on "
-                f"{'them' if unread[0] == mask.sum() else f'{len(unread)} of them'}. {remedy}"
+                f"{name!r} without a prior, and no other site depends on {some}. {remedy}"
             )
 
 
@@ -75,6 +90,14 @@ def _left_out(site: Any) -> np.ndarray:
             left_out = left_out | ~mask.reshape(mask.shape + (1,) * (fn.event_dim if mask.ndim else 0))
         fn = fn.base_dist
     return np.broadcast_to(left_out, shape)
+
+
+def _values(site: Any) -> list[Any]:
+    """What an entry of a discrete site may be."""
+    fn = site["fn"]
+    while isinstance(fn, MaskedDistribution | Independent | ExpandedDistribution):
+        fn = fn.base_dist
+    return list(fn.enumerate_support(expand=False).ravel()) if fn.has_enumerate_support else []
 
 
 def _is_endless(site: Any) -> bool:

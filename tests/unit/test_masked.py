@@ -7,6 +7,7 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 from numpyro import handlers
+from numpyro.contrib.control_flow import scan
 from numpyro.infer.autoguide import AutoNormal
 
 from numpyro_symmetry import AutoSymmetrized, SymmetryError, log_evidence
@@ -77,10 +78,43 @@ def half_read(y):
     numpyro.sample("y", dist.Normal(z[0] + z[2], 1.0).expand([4]).to_event(1), obs=y)
 
 
+def around_both(y):
+    with numpyro.plate("rows", 4), handlers.mask(mask=SEEN):
+        z = numpyro.sample("z", dist.Categorical(jnp.ones(3) / 3))
+        numpyro.sample("y", dist.Normal(1.0 * z, 1.0), obs=y)
+
+
+def padded_chain(y):
+    rows = jnp.ones((3, 3)) / 3
+
+    def step(state, row):
+        with handlers.mask(mask=row[1]):
+            state = numpyro.sample("state", dist.Categorical(rows[state]))
+            numpyro.sample("y", dist.Normal(1.0 * state, 1.0), obs=row[0])
+        return state, None
+
+    scan(step, 0, (y, jnp.arange(4) < 2))
+
+
+def around_data_alone(y):
+    with numpyro.plate("rows", 4):
+        z = numpyro.sample("z", dist.Categorical(jnp.ones(3) / 3))
+        numpyro.sample("y", dist.Normal(1.0 * z, 1.0).mask(SEEN), obs=y)
+
+
+def labels_by_a_factor(y):
+    with numpyro.plate("rows", 4), handlers.mask(mask=False):
+        z = numpyro.sample("z", dist.Categorical(jnp.ones(3) / 3))
+    numpyro.factor("prior", -jnp.log(3.0) * jnp.isfinite(z).sum())
+    numpyro.sample("y", dist.Normal(1.0 * z, 1.0).to_event(1), obs=y)
+
+
 INFINITE = {
     "missing": (missing, r"3 of 4 entries of the latent site 'y_unobserved'.*sample\('y', fn\.mask\(seen\)"),
     "padded": (padded, "2 of 8 entries of the latent site 'z' .*a prior for alone"),
     "padded events": (padded_events, "2 of 8 entries of the latent site 'z' .*a prior for alone"),
+    "around a discrete site and data": (around_both, "count all 3 values .* 1 of 4 entries of .* 'z' .*alone, fn.mask"),
+    "a padded chain": (padded_chain, "count all 3 values .* 2 of 4 entries of the discrete latent site 'state'"),
     "half read": (half_read, "3 of 3 entries of the latent site 'z' .*no other site depends on 1 of them"),
 }
 
@@ -92,7 +126,19 @@ def test_entries_of_which_nothing_is_known_are_refused(name):
         refuse_infinite_evidence(model, (Y,), {}, trace_model(model, (Y,), {}, jax.random.key(0)))
 
 
-@pytest.mark.parametrize("model", [by_a_factor, seen_all_the_same, whole, bounded, seen_far_away, transformed])
+@pytest.mark.parametrize(
+    "model",
+    [
+        by_a_factor,
+        seen_all_the_same,
+        whole,
+        bounded,
+        seen_far_away,
+        transformed,
+        around_data_alone,
+        labels_by_a_factor,
+    ],
+)
 def test_entries_that_have_an_integral_are_not(model):
     refuse_infinite_evidence(model, (Y,), {}, trace_model(model, (Y,), {}, jax.random.key(0)))
 

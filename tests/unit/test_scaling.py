@@ -34,11 +34,17 @@ def experts(p, x):
     return jnp.einsum("be,beu,euo->bo", jax.nn.softmax(x @ p["gate"]), hidden, p["down"])
 
 
+def clipped(most):
+    return lambda p, x: jnp.minimum(jax.nn.relu(x @ p["w1"]), most) @ p["w2"]
+
+
 CASES = {
     # groups that may be scaled, by sites: incoming, outgoing
     "relu, and not tanh": (relu_then_tanh, {"w1": (3, 5), "b1": (5,), "w2": (5, 4), "w3": (4, 2)}, [("w1 b1", "w2")]),
     "gated units": (gated, {"gate": (3, 5), "up": (3, 5), "down": (5, 2)}, [("up", "down")]),
     "after a normalisation its own scale": (normalised, {"w1": (3, 5), "s": (5,), "w2": (5, 2)}, [("s", "w2")]),
+    "clipped far beyond its values": (clipped(50.0), {"w1": (3, 5), "w2": (5, 2)}, []),
+    "clipped furthest": (clipped(5e3), {"w1": (3, 5), "w2": (5, 2)}, []),
     "units of experts": (experts, {"up": (2, 3, 4), "gate": (3, 2), "down": (2, 4, 2)}, [("up", "down")] * 2),
 }
 
