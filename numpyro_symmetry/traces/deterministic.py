@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from numpyro.distributions.util import scale_and_mask
 
 from numpyro_symmetry import chunks
 from numpyro_symmetry.models import Model, latent_of, outline, trace_model
@@ -142,6 +144,10 @@ def carry(
     relabelled = latent | {site: value for site, value in moved.items() if site in latent}
     try:
         old, new = (compute(model, values, sites) for values in (latent, relabelled))
+        kept = _of_labels(latent, roles.discrete - moved.keys(), symmetry)
+        kept = kept if kept and not _is_as_likely(model, latent, relabelled) else []
+        other = {site: np.where(latent[site] > 0, latent[site] - 1, latent[site] + 1) for site in kept}
+        if_other = compute(model, latent | other, sites) if kept else old
     except Exception as error:  # whatever a model says of draws that are not its own
         why = f"the model does not run at these draws ({type(error).__name__}: {error}); {_REMEDY}"
         return NOTHING._replace(left_out=dict.fromkeys(sites, why))
@@ -156,6 +162,8 @@ def carry(
             left_out[site] = f"{other}; {_REMEDY}"
         elif _is_same(old[site], new[site]):
             continue
+        elif not _is_same(old[site], if_other[site]):
+            left_out[site] = f"it reads {kept}, which keep their labels while others move: pass labels={{site: group}}"
         else:
             guesses = itertools.islice(_guesses(symmetry, site, held.shape[1:]), _MAX_GUESSES)
             if entries := next((e for e in guesses if _moves(old[site], new[site], symmetry, site, e, g)), None):
@@ -167,10 +175,31 @@ def carry(
 
 def compute(model: Model, latent: Arrays, sites: Collection[str]) -> Arrays:
     """What a model computes at given draws ``(draw, *event)``, in the draws' own precision."""
+    return _read(model, latent, lambda trace: {site: trace[site]["value"] for site in sites if site in trace})
+
+
+def _of_labels(draws: Arrays, sites: Collection[str], symmetry: Symmetry) -> list[str]:
+    """Which of some sites may hold labels, by their values."""
+    most = max(size or 0 for size in symmetry.sizes.values())
+    return sorted(s for s in draws.keys() & sites if 0 <= draws[s].min(initial=0) <= draws[s].max(initial=0) < most)
+
+
+def _is_as_likely(model: Model, draws: Arrays, relabelled: Arrays) -> bool:
+    """Whether relabelling has left the log joint alone: not where sites that hold labels have kept theirs."""
+
+    def log_joint(trace: Any) -> dict[str, Any]:
+        drawn = [site for site in trace.values() if site["type"] == "sample"]
+        return {"": sum(jnp.sum(scale_and_mask(site["fn"].log_prob(site["value"]), site["scale"])) for site in drawn)}
+
+    before, after = (_read(model, values, log_joint)[""] for values in (draws, relabelled))
+    return _agree(before, after, _SPREAD_AGAIN, _SIZE_AGAIN, 1.0)
+
+
+def _read(model: Model, latent: Arrays, read: Callable[[Any], dict[str, Any]]) -> Arrays:
+    """What is read off the trace of a model at each draw."""
 
     def one(values: dict[str, Any]) -> dict[str, Any]:
-        trace = trace_model(model.function, model.args, dict(model.kwargs), jax.random.key(0), values)
-        return {site: trace[site]["value"] for site in sites if site in trace}
+        return read(trace_model(model.function, model.args, dict(model.kwargs), jax.random.key(0), values))
 
     num_draws = len(next(iter(latent.values())))
     first = jax.eval_shape(jax.vmap(one), {s: v[:1] for s, v in latent.items()})

@@ -344,3 +344,40 @@ def test_datasets_leave_out_what_they_must():
     with pytest.warns(SymmetryWarning, match="'precision'"):
         out = rebase(posterior, traces.MIXTURE, model=mixture, model_args=(Y, 0.5), null=False)
     assert set(posterior) - set(out.data) == {"precision"}
+
+
+def with_labels(y):
+    """A mixture whose labels of data, and a count that is no label, are among the draws."""
+    loc = numpyro.sample("loc", dist.Normal(0.0, 10.0).expand([2]).to_event(1))
+    count = numpyro.sample("count", dist.Poisson(2.0))
+    with numpyro.plate("data", len(y)):
+        z = numpyro.sample("z", dist.Categorical(jnp.ones(2) / 2))
+        mean = numpyro.deterministic("mean", loc[z])
+        numpyro.sample("y", dist.Normal(mean, 1.0), obs=y)
+    numpyro.deterministic("scaled", count * loc)
+
+
+def switched_labels(constant):
+    """Draws of which half have their labels switched, each consistent in itself."""
+    rng, y = np.random.default_rng(0), np.array([-4.0, -4.2, 4.1, 3.9])
+    own = rng.normal([-4.0, 4.0], 0.3, (100, 2)).astype(np.float32)
+    z = np.broadcast_to(np.array([0, 0, 0, 0] if constant else [0, 0, 1, 1]), (100, 4))
+    odd = np.arange(100)[:, None] % 2 == 1
+    values = {"loc": np.where(odd, own[:, ::-1], own), "z": np.where(odd, 1 - z, z)}
+    values |= {"count": rng.poisson(2.0, 100), "mean": np.take_along_axis(values["loc"], values["z"], 1)}
+    return y, values | {"scaled": values["count"][:, None].astype(np.float32) * values["loc"]}
+
+
+@pytest.mark.parametrize("constant", [False, True], ids=["two", "one"])
+def test_what_reads_labels_that_are_not_moved_is_left_out(constant):
+    y, values = switched_labels(constant)
+    options = {"model": with_labels, "model_args": (y,), "null": False, "progress_bar": False}
+    with pytest.warns(SymmetryWarning) as told:
+        out = rebase(values, Symmetry.mixture("loc"), **options)
+    assert any("'mean' is computed" in str(one.message) and r"reads ['z']" in str(one.message) for one in told)
+    assert "mean" not in out.data
+    # what is no label may be read: the log joint does not depend on it and the labels together
+    np.testing.assert_allclose(out.data["scaled"], values["count"][:, None] * out.data["loc"], rtol=1e-6)
+    kept = rebase(values, Symmetry.mixture("loc"), labels={"z": "component"}, **options)
+    np.testing.assert_array_equal(kept.data["mean"], values["mean"])
+    np.testing.assert_allclose(kept.data["scaled"], values["count"][:, None] * kept.data["loc"], rtol=1e-6)
