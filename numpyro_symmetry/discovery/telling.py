@@ -24,6 +24,8 @@ OUTPUTS_NOT_FINITE = (
 ARGUMENTS_NOT_FINITE = (
     "The function's outputs are not finite, and its arguments hold NaN or infinities: expected data as it reads them."
 )
+# so many numbers of either sign are positive once in a thousand times: gains that are to be so are more
+_BY_CHANCE = 10
 UNREAD = "nothing depends on it"
 _WHY_OF_FUNCTIONS = {Outcome.SHOWS_NOTHING: "inconclusive: nothing that was tried changes the outputs"}
 _WHY = {Outcome.LEAVES_SUPPORT: "refused for a support"}
@@ -71,7 +73,7 @@ def of_positive(found: Symmetry, argnum: int, parameters: Any) -> list[str]:
     """What is said of arrays whose entries differ, but happen to be positive, so that they have no signs."""
     own = arrays_by_path(parameters)
     kept = {one.site for one in found.findings if one.reason == POSITIVE}
-    names = sorted(name for name in kept & own.keys() if jnp.unique(jnp.asarray(own[name])).size > 1)
+    names = sorted(name for name in kept & own.keys() if 1 < jnp.unique(jnp.asarray(own[name])).size <= _BY_CHANCE)
     if not names:
         return []
     return [

@@ -26,7 +26,7 @@ _MAX_DRAWS_TO_START, _MIN_DRAWS_TO_START, _MAX_NUMBERS = 1000, 50, 2**28
 _TOLERANCE = 1e-9
 # the same between searches, whose sums are of statistics in single precision where the draws are
 _TOLERANCE_SINGLE = 1e-5
-# nats a draw: five slots of one normal distribution gain .14 by spreads that differ, one wide slot among two narrow 1 to 3
+# nats a draw: by spreads that differ five slots of one law gain .14, one wide slot among two narrow ones 1 to 3
 _CLEARLY = 0.5
 
 
