@@ -146,7 +146,11 @@ def _from_inference_data(data: Any) -> Trace:
 
 def _from_tree(data: Any) -> Trace:
     if "posterior" not in data.children:
-        raise SymmetryError(f"The DataTree has groups {sorted(data.children)}; expected one named 'posterior'.")
+        own = data.to_dataset()
+        if not own.data_vars:
+            raise SymmetryError(f"The DataTree has groups {sorted(data.children)}; expected one named 'posterior'.")
+        # the posterior of a larger tree, taken by itself
+        return _from_dataset(own, lambda posterior: xr.DataTree(posterior, name=data.name))
 
     def wrap(posterior: xr.Dataset) -> Any:
         new = data.copy(deep=False)

@@ -42,12 +42,12 @@ def _what_it_is(data: Any) -> str:
     name = type(data).__name__
     if isinstance(data, type):
         return f"the class {data.__name__}: pass an instance"
+    if hasattr(data, "elements") and hasattr(data, "undo"):
+        return f"a {name}: pass its draws, out.data"
     if hasattr(data, "_fields"):
         if "position" in data._fields:
             return f"the state {name} of a sampler: pass its positions by site, states.position"
         return f"the tuple {name}({', '.join(data._fields)}): pass its fields by name, data._asdict()"
-    if hasattr(data, "elements") and hasattr(data, "undo"):
-        return f"a {name}: pass its draws, out.data"
     if hasattr(data, "columns") and hasattr(data, "to_numpy"):
         return (
             f"a {name} with columns: stack those of each site, such as {{'mu': frame[['mu[1]', 'mu[2]']].to_numpy()}}"

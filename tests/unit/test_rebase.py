@@ -780,6 +780,17 @@ def test_a_tree_is_not_written_into():
         rebase(xr.DataTree.from_dict({"prior": before["posterior"].to_dataset()}), traces.MIXTURE)
 
 
+def test_the_posterior_of_a_tree_may_be_taken_by_itself():
+    values, _ = traces.mixture(draws=20)
+    data = tree(values)
+    whole, alone = (rebase(given, traces.MIXTURE, order_by="loc") for given in (data, data["posterior"]))
+    assert isinstance(alone.data, xr.DataTree)
+    assert alone.data.to_dataset().identical(whole.data["posterior"].to_dataset())
+    assert alone.undo(alone.data).to_dataset().identical(data["posterior"].to_dataset())
+    with pytest.raises(SymmetryError, match=r"Rebased: pass its draws, out\.data"):
+        rebase(alone, traces.MIXTURE)
+
+
 def test_a_subclass_of_a_container_is_that_container():
     import arviz
 
