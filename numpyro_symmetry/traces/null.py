@@ -35,6 +35,9 @@ from numpyro_symmetry.traces.summary import describe_null
 
 # as many as keep chance out of the second digit, and as fit
 MAX_DRAWS, MAX_NUMBERS, _MIN_DRAWS = 1000, 4_000_000, 50
+# of groups that meet in a site a draw without identity takes a hundred times as long to match, and of large ones each
+# has numbers enough to tell by
+_MAX_COUPLED_NUMBERS = 400_000
 # how much further apart than chance puts them slots must be
 _CLEARLY = 1.5
 # with fewer independent draws, some slot of nobody's is as far from the others as any can be
@@ -174,7 +177,9 @@ def matched_null(
     sees_coordinates = bool(family.coordinates)
     read = family.coordinates or GaussianCost().family(seen.draws, bound).coordinates
     size = sum(draws[site][:1].size for site in read)
-    count = min(family.num_draws, MAX_DRAWS, max(_MIN_DRAWS, MAX_NUMBERS // max(1, size)))
+    most_numbers = _MAX_COUPLED_NUMBERS if _meet(c.axes for c in read.values()) else MAX_NUMBERS
+    most = min(MAX_DRAWS, max(_MIN_DRAWS, most_numbers // max(1, size)))
+    count = min(family.num_draws, most)
     some, chains = evenly(leading, count)
     count = len(some)
     plain = {site: c._replace(transform="identity", center=np.zeros(()), scale=np.ones(())) for site, c in read.items()}
@@ -197,7 +202,9 @@ def matched_null(
             return cost.family(Side(values, leading=(blocks.num_draws,)), bound, plain), values
         return _of_arrays(family, of(pool, family.axes)), values
 
-    explained_null, by_site_null, separation_null = _of_shuffles(shuffled, bound, axes, fixed, blocks, effort, rng)
+    explained_null, by_site_null, separation_null = _of_shuffles(
+        shuffled, bound, axes, fixed, blocks, most, effort, rng
+    )
     shares = _shares(aligned, axes)
     if not sees_coordinates:
         cost, fixed = GaussianCost("identity"), None
@@ -215,12 +222,18 @@ def matched_null(
     )
 
 
+def _meet(axes: Iterable[tuple[Axis, ...]]) -> bool:
+    """Whether two groups act on one site."""
+    return any(len({axis.group for axis in here if axis.group is not None}) > 1 for here in axes)
+
+
 def _of_shuffles(
     shuffled: Callable[[], tuple[Family, Arrays]],
     bound: Symmetry,
     axes: Mapping[str, tuple[Axis, ...]],
     fixed: Natural | None,
     blocks: Blocks,
+    most_draws: int,
     effort: Effort,
     rng: np.random.Generator,
 ) -> tuple[float, dict[str, float], dict[str, np.ndarray]]:
@@ -228,11 +241,10 @@ def _of_shuffles(
     rounds = {} if fixed is None else {"max_rounds": 1}
     separation = {name: np.zeros(g.size or 0) for name, g in bound.groups.items()}
     most = []
-    coupled = any(len({axis.group for axis in here if axis.group is not None}) > 1 for here in axes.values())
-    most_shuffles = _MAX_COUPLED_SHUFFLES if coupled else _MAX_SHUFFLES
+    most_shuffles = _MAX_COUPLED_SHUFFLES if _meet(axes.values()) else _MAX_SHUFFLES
     if blocks.number < MIN_EFFECTIVE:
         most_shuffles = 1  # nothing will be told
-    for _ in range(int(np.clip(MAX_DRAWS // blocks.num_draws, 1, most_shuffles))):
+    for _ in range(int(np.clip(most_draws // blocks.num_draws, 1, most_shuffles))):
         of, values = shuffled()
         # every search that a trace could have ended in counts, not only the likeliest
         order = rng.permutation(blocks.num_draws)[: effort.num_starts]
