@@ -62,11 +62,23 @@ def enumerated(
     num_plates: int,
     rng_key: Array,
 ) -> Array:
-    """The same of a model with so many dimensions of plates, where funsor is installed."""
+    """The same of a model with so many dimensions of plates, where funsor is installed.
+
+    Raises
+    ------
+    SymmetryError
+        If NumPyro cannot sum out a model that runs otherwise.
+    """
     # imported here: NumPyro switches its primitives when it meets funsor
     from numpyro.contrib.funsor import config_enumerate, enum
     from numpyro.contrib.funsor.infer_util import log_density
 
     with handlers.block():
         summed_out = enum(config_enumerate(handlers.seed(model, rng_key)), first_available_dim=-num_plates - 1)
-        return jnp.asarray(log_density(summed_out, args, kwargs, values)[0])
+        try:
+            return jnp.asarray(log_density(summed_out, args, kwargs, values)[0])
+        except (TypeError, ValueError, AssertionError, NotImplementedError, KeyError, IndexError) as error:
+            raise SymmetryError(
+                f"NumPyro cannot sum out the discrete latent sites of this model ({type(error).__name__}: {error}). "
+                "Sum them out in the model (dist.MixtureSameFamily, a forward algorithm)."
+            ) from error

@@ -21,7 +21,7 @@ from numpyro_symmetry.discovery.labels.terms import (
 )
 from numpyro_symmetry.discovery.labels.values import Typed
 from numpyro_symmetry.discovery.labels.walk import Walk
-from numpyro_symmetry.models import enumeration
+from numpyro_symmetry.models import enumeration, trace_model
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.normal(size=(12, 3)), RNG.normal(size=12)
@@ -184,6 +184,40 @@ def test_discrete_sites_are_summed_out_or_are_values_like_others(monkeypatch):
     without = find_symmetry(assignments, (Y,))
     assert not without.groups
     assert {f.reason for f in without.findings if f.site == "loc"} == {"indexed by a value"}
+
+
+def test_what_numpyro_cannot_sum_out_is_said_to_be_its_own(monkeypatch):
+    pytest.importorskip("funsor")
+    from numpyro.contrib.funsor import infer_util
+
+    def fails(*args, **kwargs):
+        raise TypeError("cannot reshape array of shape (3,)")
+
+    monkeypatch.setattr(infer_util, "log_density", fails)
+    given, trace = {"loc": jnp.zeros(3)}, trace_model(assignments, (Y,), {}, jax.random.key(0))
+    with pytest.raises(
+        SymmetryError, match=r"NumPyro cannot sum out .* \(TypeError: cannot reshape .* forward algorithm"
+    ):
+        enumeration.enumerated_log_density(assignments, (Y,), {}, given, trace, jax.random.key(0))
+    # discrete values are then values like others
+    assert not find_symmetry(assignments, (Y,)).groups
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_weights_that_nothing_else_moves_with_are_seen_to_matter(size):
+    def model(y):
+        weights = numpyro.sample("weights", dist.Dirichlet(jnp.ones(size)))
+        numpyro.sample("y", dist.Normal((weights**2).sum(), 1.0).expand([len(Y)]).to_event(1), obs=y)
+
+    def lopsided(y):
+        weights = numpyro.sample("weights", dist.Dirichlet(jnp.ones(size)))
+        numpyro.sample("y", dist.Normal(weights[0], 1.0).expand([len(Y)]).to_event(1), obs=y)
+
+    assert find_symmetry(model, (Y,)).sizes == {"weights": size}
+    symmetry = Symmetry({"weights": ("component",)})
+    assert check_symmetry(model, symmetry, (Y,)).status == "passed"
+    with pytest.raises(SymmetryError, match="changes"):
+        check_symmetry(lopsided, symmetry, (Y,))
 
 
 def test_a_model_may_look_at_its_data():

@@ -258,3 +258,13 @@ def wrong_actions(action: Action, name: str, place: Values) -> Iterator[Values]:
         for site in sites:
             first = np.arange(place[site].size).reshape(place[site].shape) < place[site].size // 2
             yield after | {site: np.where(first, after[site], place[site])}
+        # weights leave their simplex by all of this
+        weights = [site for site in sites if _is_on_simplex(place[site])]
+        yield from (
+            {**one, **{s: one[s] / one[s].sum(-1, keepdims=True) for s in weights}} for one in broken if weights
+        )
+
+
+def _is_on_simplex(values: np.ndarray) -> bool:
+    """Whether these are weights that add up to one."""
+    return values.ndim > 0 and bool((values >= 0).all() and np.allclose(values.sum(-1), 1.0, rtol=1e-6))
