@@ -32,6 +32,7 @@ from numpyro_symmetry.guides.proved import prove_again
 from numpyro_symmetry.models import (
     Model,
     discrete_of,
+    is_same,
     latent_of,
     observed_of,
     refuse_absent_state,
@@ -288,7 +289,7 @@ def _latents(model: Model, rng_key: Array) -> tuple[dict[str, Any], list[str]]:
             f"The model has no continuous latent site, so there is nothing to integrate over. {_A_MODEL}."
         )
     for name, site in latents.items():
-        if site["fn"].support != other[name]["fn"].support:
+        if not is_same(site["fn"].support, other[name]["fn"].support):
             raise SymmetryError(
                 f"Site {name!r} has a support that depends on other sites, {site['fn'].support} at one draw of the "
                 "prior: a Gaussian in unconstrained space is another density at each of their values. Write it as a "

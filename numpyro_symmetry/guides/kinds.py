@@ -26,7 +26,7 @@ from numpyro_symmetry.guides.gaussian_given import GaussianGiven
 from numpyro_symmetry.guides.low_rank_normal import LowRank
 from numpyro_symmetry.guides.unit_normal import Regression, UnitNormal
 from numpyro_symmetry.linalg import product
-from numpyro_symmetry.models import Trace, entrywise, without_wrappers
+from numpyro_symmetry.models import Trace, entrywise, is_same, without_wrappers
 from numpyro_symmetry.models.compat import flat_sites, unpacking
 
 
@@ -218,7 +218,7 @@ def site_gaussian(fn: Any, support: Any) -> SiteGaussian | None:
     """A Normal, by entry or by unit, that is possibly pushed through the support's own bijection; else ``None``."""
     while isinstance(fn := without_wrappers(fn), dist.TransformedDistribution):
         transforms = list(fn.transforms)
-        if len(transforms) != 1 or entrywise(transforms[0]) != biject_to(entrywise(support)):
+        if len(transforms) != 1 or not is_same(entrywise(transforms[0]), biject_to(entrywise(support))):
             return None
         fn = fn.base_dist
     reading = _SITE_GAUSSIANS.get(type(fn))

@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import jax
+import numpy as np
+from jax.core import Tracer
 from numpyro import distributions as dist
 from numpyro.distributions import constraints
 from numpyro.distributions.transforms import IndependentTransform
@@ -67,6 +70,16 @@ def entrywise(wrapped: Any) -> Any:
     while isinstance(wrapped, IndependentTransform):
         wrapped = wrapped.base_transform
     return wrapped
+
+
+def is_same(one: Any, other: Any) -> bool:
+    """Whether two constraints, or two transforms, agree: NumPyro's equality is false of arrays that are alike."""
+    if one == other:
+        return True
+    (first, kind), (second, other_kind) = jax.tree.flatten(one), jax.tree.flatten(other)
+    if kind != other_kind or any(isinstance(leaf, Tracer) for leaf in (*first, *second)):
+        return False
+    return all(np.array_equal(*pair) for pair in zip(first, second, strict=True))
 
 
 def real_event(event_dim: int) -> Any:
