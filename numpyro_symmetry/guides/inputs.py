@@ -21,7 +21,7 @@ def named_arguments(
     model: Callable, args: tuple[Any, ...], kwargs: dict[str, Any], *, defaults: bool = False
 ) -> dict[str, Any]:
     """Arguments of a model by name, with or without those that were left out."""
-    bound = _signature(model).bind(*args, **kwargs)
+    bound = _bound(model, args, kwargs)
     if defaults:
         bound.apply_defaults()
     return dict(bound.arguments)
@@ -35,7 +35,7 @@ def with_inputs(
     dropped: tuple[str, ...],
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Arguments of a model with inputs in place of the data's, and without observations."""
-    bound = _signature(model).bind(*args, **kwargs)
+    bound = _bound(model, args, kwargs)
     for name in dropped:
         default = bound.signature.parameters[name].default
         bound.arguments[name] = None if default is inspect.Parameter.empty else default
@@ -177,6 +177,18 @@ def inducing_inputs(
 
 def _is_array(value: Any) -> bool:
     return isinstance(value, jax.Array | np.ndarray) and value.ndim > 0
+
+
+def _bound(model: Callable, args: tuple[Any, ...], kwargs: dict[str, Any]) -> inspect.BoundArguments:
+    signature = _signature(model)
+    try:
+        return signature.bind(*args, **kwargs)
+    except TypeError as why:
+        takes = ", ".join(map(str, signature.parameters.values()))
+        raise TypeError(
+            f"A guide that reads the model is called as the model is, which takes ({takes}): {why}. Pass its arguments "
+            "too, sample_posterior(rng_key, params, x)."
+        ) from None
 
 
 def _signature(model: Any) -> inspect.Signature:

@@ -505,6 +505,24 @@ def test_a_support_that_depends_on_another_site_is_refused():
         log_evidence(draws, model, (Y,))
 
 
+def test_a_support_that_starts_elsewhere_is_one_and_the_same():
+    shift = dist.transforms.AffineTransform(0.1, 2.0, domain=dist.constraints.positive)
+
+    def model(y):
+        a = numpyro.sample("a", dist.TransformedDistribution(dist.LogNormal(0.0, 0.5), shift))
+        numpyro.sample("y", dist.Normal(a, 1.0).expand([4]).to_event(1), obs=y)
+
+    base = np.linspace(-4.0, 4.0, 20_001)
+    like = dist.Normal(0.1 + 2.0 * np.exp(0.5 * base)[:, None], 1.0).log_prob(Y[:4]).sum(-1) + dist.Normal().log_prob(
+        base
+    )
+    truth = float(jax.scipy.special.logsumexp(like) + np.log(base[1] - base[0]))
+    weights = np.exp(like - like.max())
+    some = np.random.default_rng(0).choice(base, 2000, p=weights / weights.sum())
+    found = log_evidence({"a": 0.1 + 2.0 * np.exp(0.5 * some)}, model, (Y[:4],), symmetry=NO_SYMMETRY)
+    assert found.value == pytest.approx(truth, abs=4 * found.error + 0.01)
+
+
 def test_an_mcmc_lends_what_is_left_out():
     mcmc = MCMC(NUTS(normal), num_warmup=100, num_samples=200, progress_bar=False)
     with pytest.raises(ValueError, match="holds no draws"):
