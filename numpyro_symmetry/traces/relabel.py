@@ -153,11 +153,21 @@ def search(
     if family.in_nats and len(starts) > 1:
         pairs = zip(starts, (*starts[1:], starts[0]), strict=True)
         other = reduce(likelier, (relabel(thin, groups, of_two(*pair), effort) for pair in pairs))
-        best = other if other.objective.mean() > best.objective.mean() + _CLEARLY else best
+        clearly = other.objective.mean() > best.objective.mean() + _CLEARLY
+        # a likelihood of no spread has no bound: of draws that share a value (exact zeros) it wants all in one slot
+        best = other if clearly and _num_of_one_value(thin, other) <= _num_of_one_value(thin, best) else best
     if len(some) == family.num_draws:
         return best
     means = mean_statistics(thin, groups, best.state)
     return relabel(family, groups, family.natural(means), effort)
+
+
+def _num_of_one_value(family: Family, found: Relabelling) -> int:
+    """How many numbers of the relabelled draws are one and the same in over half of them."""
+    moved = [
+        move(x, family.axes[name], found.state) for name, x in family.statistics(slice(0, family.num_draws)).items()
+    ]
+    return sum(int(((x == np.median(x, 0)).mean(0) > 0.5).sum()) for x in moved)
 
 
 def _thinned(family: Family, some: np.ndarray) -> Family:
