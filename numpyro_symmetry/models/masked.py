@@ -32,12 +32,9 @@ def refuse_infinite_evidence(model: Callable, args: tuple[Any, ...], kwargs: Map
         If there are such entries.
     """
     latent = latent_of(trace)
-    values_of = {name: _values(site) for name, site in latent.items()}
-    masked = {
-        name: mask
-        for name, site in latent.items()
-        if (_is_endless(site) or len(values_of[name])) and (mask := _left_out(site)).any()
-    }
+    masked = {name: mask for name, site in latent.items() if (mask := _left_out(site)).any()}
+    values_of = {name: _values(latent[name]) for name in masked}
+    masked = {name: mask for name, mask in masked.items() if values_of[name] or _is_endless(latent[name])}
     if not masked:
         return
     other = trace_model(model, args, dict(kwargs), jax.random.key(1))
@@ -60,25 +57,33 @@ def refuse_infinite_evidence(model: Callable, args: tuple[Any, ...], kwargs: Map
             if all(np.array_equal(before, densities({name: jnp.where(some, point, here)})) for point in points)
         ]
         if unread:
-            some = "them" if unread[0] == mask.sum() else f"{len(unread)} of them"
-            if count := len(values_of[name]):
-                raise SymmetryError(
-                    f"The evidence would count all {count} values of each entry: a mask leaves {int(mask.sum())} of "
-                    f"{mask.size} entries of the discrete latent site {name!r} without a prior, and no other site "
-                    f"depends on {some}: log {count} nats too much for each. Mask the observed site alone, "
-                    "fn.mask(seen): where it is masked, the prior of a discrete site sums to one."
-                )
-            whole = name.removesuffix("_unobserved")
-            remedy = (
-                f"obs_mask makes this site: sum what is missing out instead, numpyro.sample({whole!r}, fn.mask(seen), "
-                "obs=...)."
-                if f"{whole}_observed" in trace
-                else "Let the model draw those that it has a prior for alone."
-            )
-            raise SymmetryError(
-                f"The evidence is infinite: a mask leaves {int(mask.sum())} of {mask.size} entries of the latent site "
-                f"{name!r} without a prior, and no other site depends on {some}. {remedy}"
-            )
+            raise SymmetryError(_of_unread(name, mask, unread, len(values_of[name]), trace))
+
+
+def _of_unread(name: str, mask: np.ndarray, unread: list[int], num_values: int, trace: Trace) -> str:
+    """What is said of a site with entries of which nothing is known."""
+    some, whole = "them" if unread[0] == mask.sum() else f"{len(unread)} of them", name.removesuffix("_unobserved")
+    is_by_obs_mask = f"{whole}_observed" in trace
+    left = f"a mask leaves {int(mask.sum())} of {mask.size} entries of the"
+    if not num_values:
+        remedy = (
+            f"obs_mask makes this site: sum what is missing out instead, numpyro.sample({whole!r}, fn.mask(seen), obs=...)."
+            if is_by_obs_mask
+            else "Let the model draw those that it has a prior for alone."
+        )
+        return (
+            f"The evidence is infinite: {left} latent site {name!r} without a prior, and no other site depends on "
+            f"{some}. {remedy}"
+        )
+    remedy = (
+        "obs_mask makes this site: give the rows that were seen and those that were not a site each."
+        if is_by_obs_mask
+        else "Mask the observed site alone, fn.mask(seen): where it is masked, the prior of a discrete site sums to one."
+    )
+    return (
+        f"The evidence would count all {num_values} values of each entry: {left} discrete latent site {name!r} without "
+        f"a prior, and no other site depends on {some}: log {num_values} nats too much for each. {remedy}"
+    )
 
 
 def _left_out(site: Any) -> np.ndarray:
@@ -97,7 +102,10 @@ def _values(site: Any) -> list[Any]:
     fn = site["fn"]
     while isinstance(fn, MaskedDistribution | Independent | ExpandedDistribution):
         fn = fn.base_dist
-    return list(fn.enumerate_support(expand=False).ravel()) if fn.has_enumerate_support else []
+    try:
+        return list(fn.enumerate_support(expand=False).ravel()) if fn.has_enumerate_support else []
+    except NotImplementedError:  # of entries with values of their own, which nothing sums out either
+        return []
 
 
 def _is_endless(site: Any) -> bool:

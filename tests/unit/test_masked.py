@@ -96,6 +96,12 @@ def padded_chain(y):
     scan(step, 0, (y, jnp.arange(4) < 2))
 
 
+def labels_in_part(y):
+    with numpyro.plate("rows", 4):
+        z = numpyro.sample("z", dist.Categorical(jnp.ones(3) / 3), obs=jnp.array([0, 1, 2, 1]), obs_mask=SEEN)
+        numpyro.sample("y", dist.Normal(1.0 * z, 1.0), obs=y)
+
+
 def around_data_alone(y):
     with numpyro.plate("rows", 4):
         z = numpyro.sample("z", dist.Categorical(jnp.ones(3) / 3))
@@ -115,6 +121,7 @@ INFINITE = {
     "padded events": (padded_events, "2 of 8 entries of the latent site 'z' .*a prior for alone"),
     "around a discrete site and data": (around_both, "count all 3 values .* 1 of 4 entries of .* 'z' .*alone, fn.mask"),
     "a padded chain": (padded_chain, "count all 3 values .* 2 of 4 entries of the discrete latent site 'state'"),
+    "labels in part": (labels_in_part, "count all 3 values .* 3 of 4 .* 'z_unobserved' .* a site each"),
     "half read": (half_read, "3 of 3 entries of the latent site 'z' .*no other site depends on 1 of them"),
 }
 
