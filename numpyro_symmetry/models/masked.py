@@ -67,7 +67,8 @@ def _of_unread(name: str, mask: np.ndarray, unread: list[int], num_values: int, 
     left = f"a mask leaves {int(mask.sum())} of {mask.size} entries of the"
     if not num_values:
         remedy = (
-            f"obs_mask makes this site: sum what is missing out instead, numpyro.sample({whole!r}, fn.mask(seen), obs=...)."
+            f"obs_mask makes this site: sum what is missing out instead, numpyro.sample({whole!r}, fn.mask(seen), "
+            "obs=...)."
             if is_by_obs_mask
             else "Let the model draw those that it has a prior for alone."
         )
@@ -78,7 +79,7 @@ def _of_unread(name: str, mask: np.ndarray, unread: list[int], num_values: int, 
     remedy = (
         "obs_mask makes this site: give the rows that were seen and those that were not a site each."
         if is_by_obs_mask
-        else "Mask the observed site alone, fn.mask(seen): where it is masked, the prior of a discrete site sums to one."
+        else "Mask the observed site alone, fn.mask(seen): where it is masked, a discrete site's prior sums to one."
     )
     return (
         f"The evidence would count all {num_values} values of each entry: {left} discrete latent site {name!r} without "
