@@ -140,9 +140,9 @@ def order_of(seen: Seen, view: PlainView, state: State, site: str) -> State:
     """
     if site not in view.whole.axes:
         raise SymmetryError(
-            f"order_by={site!r} is none of the symmetry's sites {sorted(view.whole.axes)}. To order slots by a "
-            "site that the model computes, relabel without order_by, and then again with reference= the sites' means in "
-            "its order."
+            f"order_by={site!r} is none of the symmetry's sites {sorted(view.whole.axes)}. To order slots by a site "
+            "that the model computes, relabel without order_by, and then again with reference= the sites' means in its "
+            "order."
         )
     names: dict[str, Hard] = {}
     for piece in [name for name in seen.draws.loc if site in view.stack_of(name).sites] or [site]:
