@@ -91,7 +91,7 @@ def find_activations(
     >>> source = {"w1": jnp.array([[1.0, 2.0, 3.0]]), "w2": jnp.zeros((3, 1))}
     >>> target = {"w1": jnp.array([[3.0, 1.0, 2.0]]), "w2": jnp.ones((3, 1))}
     >>> x = jnp.linspace(-1.0, 1.0, 20)[:, None]
-    >>> symmetry = find_symmetry(network, (target, x), argnum=0)
+    >>> symmetry = find_symmetry(network, (target, x), argnum=0, signs=False)
     >>> cost = ActivationCost(find_activations(network, (target, x), symmetry))
     >>> {name: part.tolist() for name, part in match(target, source, symmetry, cost=cost).element.items()}
     {'w1[-1]': [2, 0, 1]}

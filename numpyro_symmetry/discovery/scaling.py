@@ -318,8 +318,9 @@ class _Proof:
         near = [min(_POWERS, key=lambda power, x=x: abs(power - x)) for x in found]
         if not np.allclose(found, near, atol=1e-3) or not {1.0, -1.0} <= set(near):
             return None
-        # which of the two is incoming says nothing of where norms agree
-        return dict(zip(places, near, strict=True))
+        # which of the two is incoming says nothing of where norms agree: the first place is
+        first = next(power for power in near if power)
+        return {place: power * first for place, power in zip(places, near, strict=True)}
 
     def holds(self, everywhere: Iterator[FrozenModel], powers: Mapping[Place, float], name: str) -> bool:
         """Whether scales far from one leave all outputs alone: networks are balanced by scales of any size."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import jax
@@ -18,6 +18,8 @@ from numpyro_symmetry.symmetry import SymmetryError
 _FAR = (1.0, -30.0, 30.0, 1e4)
 # so many entries are also moved one by one: what reads one of them says nothing of the others
 _MOST_ONE_BY_ONE = 32
+# and discrete ones at so many draws
+_MOST_DRAWS = 10
 
 
 def refuse_infinite_evidence(model: Callable, args: tuple[Any, ...], kwargs: Mapping[str, Any], trace: Trace) -> None:
@@ -37,27 +39,29 @@ def refuse_infinite_evidence(model: Callable, args: tuple[Any, ...], kwargs: Map
     masked = {name: mask for name, mask in masked.items() if values_of[name] or _is_endless(latent[name])}
     if not masked:
         return
-    other = trace_model(model, args, dict(kwargs), jax.random.key(1))
-    given = settings_of(trace) | {name: site["value"] for name, site in latent.items()}
+    settings, others = settings_of(trace), [trace_model(model, args, dict(kwargs), jax.random.key(1))]
 
     def densities(values: Mapping[str, Any]) -> list[Any]:
-        found = trace_model(model, args, dict(kwargs), jax.random.key(0), {**given, **values})
+        found = trace_model(model, args, dict(kwargs), jax.random.key(0), {**settings, **values})
         return [np.sum(site["fn"].log_prob(site["value"])) for site in found.values() if site["type"] == "sample"]
 
-    before = densities({})
+    def is_read(name: str, some: np.ndarray, points: Iterable[Any], at: Trace) -> bool:
+        given = {site: at[site]["value"] for site in latent}
+        before, here = densities(given), jnp.asarray(given[name])
+        return any(not np.array_equal(before, densities({**given, name: jnp.where(some, x, here)})) for x in points)
+
     for name, mask in masked.items():
-        here, there = (jnp.asarray(values[name]["value"]) for values in (trace, other))
-        points = values_of[name] or [
-            far * there if is_unconstrained(trace[name]["fn"].support) else abs(far) * there for far in _FAR
-        ]
+        there, is_real = jnp.asarray(others[0][name]["value"]), is_unconstrained(trace[name]["fn"].support)
+        points = values_of[name] or [(far if is_real else abs(far)) * there for far in _FAR]
         each = [np.arange(mask.size).reshape(mask.shape) == k for k in np.flatnonzero(mask)[:_MOST_ONE_BY_ONE]]
-        unread = [
-            int(some.sum())
-            for some in (mask, *each)
-            if all(np.array_equal(before, densities({name: jnp.where(some, point, here)})) for point in points)
-        ]
+        unread = [some for some in (mask, *each) if not is_read(name, some, points, trace)]
+        if unread and values_of[name]:
+            # what is read at some draws alone has no volume that is infinite, but a sum that may well be right
+            others += [trace_model(model, args, dict(kwargs), jax.random.key(k)) for k in range(2, _MOST_DRAWS)]
+            unread = [some for some in unread if not any(is_read(name, some, points, at) for at in others)]
         if unread:
-            raise SymmetryError(_of_unread(name, mask, unread, len(values_of[name]), trace))
+            numbers = [int(some.sum()) for some in unread]
+            raise SymmetryError(_of_unread(name, mask, numbers, len(values_of[name]), trace))
 
 
 def _of_unread(name: str, mask: np.ndarray, unread: list[int], num_values: int, trace: Trace) -> str:

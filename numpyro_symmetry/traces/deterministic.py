@@ -145,7 +145,7 @@ def carry(
     try:
         old, new = (compute(model, values, sites) for values in (latent, relabelled))
         kept = _of_labels(latent, roles.discrete - moved.keys(), symmetry)
-        kept = kept if kept and not _is_as_likely(model, latent, relabelled) else []
+        kept = kept if kept and not _is_as_likely(model, latent, relabelled, roles.discrete) else []
         other = {site: np.where(latent[site] > 0, latent[site] - 1, latent[site] + 1) for site in kept}
         if_other = compute(model, latent | other, sites) if kept else old
     except Exception as error:  # whatever a model says of draws that are not its own
@@ -184,14 +184,17 @@ def _of_labels(draws: Arrays, sites: Collection[str], symmetry: Symmetry) -> lis
     return sorted(s for s in draws.keys() & sites if 0 <= draws[s].min(initial=0) <= draws[s].max(initial=0) < most)
 
 
-def _is_as_likely(model: Model, draws: Arrays, relabelled: Arrays) -> bool:
-    """Whether relabelling has left the log joint alone: not where sites that hold labels have kept theirs."""
+def _is_as_likely(model: Model, draws: Arrays, relabelled: Arrays, discrete: Collection[str]) -> bool:
+    """Whether relabelling has left data and discrete sites as likely: not where those that hold labels kept theirs.
 
-    def log_joint(trace: Any) -> dict[str, Any]:
-        drawn = [site for site in trace.values() if site["type"] == "sample"]
+    Other priors may tell labels apart.
+    """
+
+    def log_likelihood(trace: Any) -> dict[str, Any]:
+        drawn = [x for s, x in trace.items() if x["type"] == "sample" and (x["is_observed"] or s in discrete)]
         return {"": sum(jnp.sum(scale_and_mask(site["fn"].log_prob(site["value"]), site["scale"])) for site in drawn)}
 
-    before, after = (_read(model, values, log_joint)[""] for values in (draws, relabelled))
+    before, after = (_read(model, values, log_likelihood)[""] for values in (draws, relabelled))
     return _agree(before, after, _SPREAD_AGAIN, _SIZE_AGAIN, 1.0)
 
 

@@ -381,3 +381,23 @@ def test_what_reads_labels_that_are_not_moved_is_left_out(constant):
     kept = rebase(values, Symmetry.mixture("loc"), labels={"z": "component"}, **options)
     np.testing.assert_array_equal(kept.data["mean"], values["mean"])
     np.testing.assert_allclose(kept.data["scaled"], values["count"][:, None] * kept.data["loc"], rtol=1e-6)
+
+
+def test_indicators_that_are_no_labels_may_be_read_where_priors_tell_labels_apart():
+    y = np.array([-1.0, 1.2, 0.8])
+
+    def model(y):
+        mu = numpyro.sample("mu", dist.Normal(jnp.array([-1.0, 1.0]), 1.0).to_event(1))
+        on = numpyro.sample("on", dist.Bernoulli(0.5))
+        numpyro.deterministic("first", mu[0] * (1 + on))
+        numpyro.sample(
+            "y", dist.MixtureSameFamily(dist.Categorical(jnp.ones(2)), dist.Normal(mu, 1.0)).expand([3]), obs=y
+        )
+
+    rng = np.random.default_rng(0)
+    mu, on = rng.permuted(rng.normal([-1.0, 1.0], 0.1, (60, 2)), axis=1), rng.integers(2, size=60)
+    values = {"mu": mu, "on": on, "first": mu[:, 0] * (1 + on)}
+    options = {"model": model, "model_args": (y,), "part": "likelihood", "null": False, "progress_bar": False}
+    with pytest.warns(SymmetryWarning, match="'on' holds integers"):
+        out = rebase(values, **options)
+    np.testing.assert_allclose(out.data["first"], out.data["mu"][:, 0] * (1 + on), rtol=1e-5)

@@ -115,6 +115,20 @@ def labels_by_a_factor(y):
     numpyro.sample("y", dist.Normal(1.0 * z, 1.0).to_event(1), obs=y)
 
 
+def labels_read_together(y):
+    """Of two indicators each is read where the other one is on."""
+    with handlers.mask(mask=False):
+        a = numpyro.sample("a", dist.Bernoulli(0.5))
+        b = numpyro.sample("b", dist.Bernoulli(0.5))
+    numpyro.factor("prior", -jnp.log(4.0))
+    numpyro.sample("y", dist.Normal(1.0 * a * b, 1.0).expand([4]).to_event(1), obs=y)
+
+
+def counts_of_unlike_totals(y):
+    counts = numpyro.sample("counts", dist.Binomial(jnp.array([2, 3]), 0.5).to_event(1))
+    numpyro.sample("y", dist.Normal(1.0 * counts.sum(), 1.0).expand([4]).to_event(1), obs=y)
+
+
 INFINITE = {
     "missing": (missing, r"3 of 4 entries of the latent site 'y_unobserved'.*sample\('y', fn\.mask\(seen\)"),
     "padded": (padded, "2 of 8 entries of the latent site 'z' .*a prior for alone"),
@@ -144,6 +158,8 @@ def test_entries_of_which_nothing_is_known_are_refused(name):
         transformed,
         around_data_alone,
         labels_by_a_factor,
+        labels_read_together,
+        counts_of_unlike_totals,
     ],
 )
 def test_entries_that_have_an_integral_are_not(model):
