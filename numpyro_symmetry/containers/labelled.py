@@ -145,20 +145,18 @@ def _from_inference_data(data: Any) -> Trace:
 
 
 def _from_tree(data: Any) -> Trace:
-    if "posterior" not in data.children:
-        own = data.to_dataset()
-        if not own.data_vars:
-            raise SymmetryError(f"The DataTree has groups {sorted(data.children)}; expected one named 'posterior'.")
-        # the posterior of a larger tree, taken by itself
-        return _from_dataset(own, lambda posterior: xr.DataTree(posterior, name=data.name))
+    groups = {node.relative_to(data): node.to_dataset() for node in data.subtree}
+    # the posterior of a larger tree, taken by itself, holds the draws
+    path = "posterior" if "posterior" in data.children else "."
+    if not groups[path].data_vars:
+        raise SymmetryError(f"The DataTree has groups {sorted(data.children)}; expected one named 'posterior'.")
 
     def wrap(posterior: xr.Dataset) -> Any:
         new = data.copy(deep=False)
-        new["posterior"].dataset = posterior
+        new[path].dataset = posterior
         return new
 
-    groups = {node.relative_to(data): node.to_dataset() for node in data.subtree}
-    return _from_dataset(groups["posterior"], wrap, groups)
+    return _from_dataset(groups[path], wrap, groups)
 
 
 def _is_inference_data(data: Any) -> bool:

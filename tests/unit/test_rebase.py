@@ -787,6 +787,10 @@ def test_the_posterior_of_a_tree_may_be_taken_by_itself():
     assert isinstance(alone.data, xr.DataTree)
     assert alone.data.to_dataset().identical(whole.data["posterior"].to_dataset())
     assert alone.undo(alone.data).to_dataset().identical(data["posterior"].to_dataset())
+    beside = xr.DataTree.from_dict(
+        {"/": data["posterior"].to_dataset(), "/sample_stats": data["sample_stats"].to_dataset()}
+    )
+    assert rebase(beside, traces.MIXTURE).data["sample_stats"].identical(beside["sample_stats"])
     with pytest.raises(SymmetryError, match=r"Rebased: pass its draws, out\.data"):
         rebase(alone, traces.MIXTURE)
 
