@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 
 from numpyro_symmetry.discovery.labels.reading import FAILED
 from numpyro_symmetry.discovery.proof.diagnose import words
@@ -73,7 +74,7 @@ def of_positive(found: Symmetry, argnum: int, parameters: Any) -> list[str]:
     """What is said of arrays whose entries differ, but happen to be positive, so that they have no signs."""
     own = arrays_by_path(parameters)
     kept = {one.site for one in found.findings if one.reason == POSITIVE}
-    names = sorted(name for name in kept & own.keys() if 1 < jnp.unique(jnp.asarray(own[name])).size <= _BY_CHANCE)
+    names = sorted(name for name in kept & own.keys() if 1 < np.unique(np.asarray(own[name], float)).size <= _BY_CHANCE)
     if not names:
         return []
     return [

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -123,9 +124,9 @@ class Group(NamedTuple):
         signs = jax.random.rademacher(key_sign, permutation.shape, int) if self.signed else None
         return Hard(permutation, signs).part()
 
-    def generators(self, rng: np.random.Generator) -> list[Hard]:
-        """Generators of every orbit and, for signed groups, a flip in it; in one cell of a fibred group."""
-        cell = tuple(int(rng.integers(size)) for size in self.cells)
+    def generators(self, rng: np.random.Generator, cell: tuple[int, ...] | None = None) -> list[Hard]:
+        """Generators of every orbit and, for signed groups, a flip in it; in one cell of a fibred group, or any."""
+        cell = tuple(int(rng.integers(size)) for size in self.cells) if cell is None else cell
         found: list[Hard] = []
         for orbit in self.members():
             order = rng.permutation(len(orbit))
@@ -137,18 +138,17 @@ class Group(NamedTuple):
                 found[-1].sign[(*cell, orbit[order[0]])] = -1
         return found
 
-    def conjugators(self, rng: np.random.Generator) -> tuple[Hard, list[Hard]]:
-        """An element, and others whose conjugates by its powers generate the group.
+    def conjugators(self, rng: np.random.Generator, cells: Sequence[tuple[int, ...]]) -> tuple[Hard, list[Hard]]:
+        """An element, and others whose conjugates by its powers generate the group, in some cells of a fibred one.
 
         Where every permutation is an element it is a cycle through each orbit, which carries a swap of two neighbours
         to the swaps of all others, and a flip to all flips. Cycles of several groups at once carry them just so, which
         is why those need one trial for all.
         """
-        cycles = self.identity()
+        cycles, others = self.identity(), list[Hard]()
         if not self.permutations.is_full:
-            return cycles, self.generators(rng)
-        cell, others = tuple(int(rng.integers(size)) for size in self.cells), list[Hard]()
-        for orbit in self.members():
+            return cycles, [one for cell in cells for one in self.generators(rng, cell)]
+        for cell, orbit in itertools.product(cells, self.members()):
             order = rng.permutation(len(orbit))
             *turn, swap = cycle_and_swap(order) if len(orbit) > 1 else [np.arange(1)]
             for one in turn:

@@ -410,6 +410,21 @@ def test_few_elements_generate_the_product_of_all_groups(sizes, signed):
     assert len(few) <= len(one_by_one)
 
 
+@pytest.mark.parametrize("cell", range(4))
+def test_a_break_in_one_cell_of_a_fibred_group_is_seen_whatever_the_key(cell):
+    def log_density(values):
+        pairs = values["x"][cell, jnp.array([1, 2, 2])] - values["x"][cell, jnp.array([0, 0, 1])]
+        # of the last cell's units only every second permutation leaves it alone
+        return jnp.sum(jnp.tanh(values["x"])) + jnp.sum(values["z"] ** 3) + jnp.prod(pairs)
+
+    rng = np.random.default_rng(0)
+    values = {"x": rng.normal(size=(4, 3)), "z": rng.normal(size=3)}
+    fibred = Symmetry({"x": ("cell", "cell/unit"), "z": ("other",)}, {"cell": "fixed"})
+    for key in range(4):
+        with pytest.raises(SymmetryError, match="unit"):
+            check_symmetry(log_density, fibred, (values,), argnum=0, rng_key=jax.random.key(key))
+
+
 def test_a_program_in_single_precision_that_lives_on_does_no_harm():
     x = np.linspace(-2.0, 2.0, 12)
 

@@ -235,6 +235,7 @@ def test_convolutions_are_such_as_are_fast(name):
     assert max(found.invars[1].aval.shape[2:]) > 16
 
 
+@pytest.mark.filterwarnings("ignore:No entry of the arrays")
 def test_of_a_function_nothing_but_the_function_is_compiled():
     rng = np.random.default_rng(0)
     given = {"in": {"w": rng.normal(size=(3, 7)), "b": rng.normal(size=7) ** 2}, "out": rng.normal(size=(7, 2))}

@@ -23,6 +23,8 @@ from numpyro_symmetry.symmetry.hard import Hard, Part
 
 # how much more than rounding allows a wrong action must change, for a right one to show anything
 CONTROL_FACTOR = 1e3
+# of more cells than this, so many are tried
+_MAX_CELLS = 64
 ALL_GROUPS = "all groups"
 # an element, and the group of which it is; all groups, if of several
 Trial = tuple[str, Element]
@@ -69,7 +71,8 @@ def trial_elements(symmetry: Symmetry, rng: np.random.Generator, count: int) -> 
     groups, names = symmetry.groups, movable(symmetry)
     trials: list[Trial] = []
     for name in names:
-        parts = groups[name].generators(rng) + [groups[name].random(rng) for _ in range(count)]
+        parts = [part for cell in _cells(symmetry, name, rng) for part in groups[name].generators(rng, cell)]
+        parts += [groups[name].random(rng) for _ in range(count)]
         trials += [(name, {name: part.part()}) for part in parts]
     if len(names) > 1:
         trials += [
@@ -85,7 +88,7 @@ def few_elements(symmetry: Symmetry, rng: np.random.Generator) -> list[Trial]:
     powers carry each swap to every other pair of neighbours. Which group breaks a model such a trial does not tell.
     """
     groups = {name: symmetry.groups[name] for name in movable(symmetry)}
-    drawn = {name: group.conjugators(rng) for name, group in groups.items()}
+    drawn = {name: group.conjugators(rng, _cells(symmetry, name, rng)) for name, group in groups.items()}
     trials = [(name, {name: one.part()}) for name, (_, others) in drawn.items() for one in others]
     cycled = {name: cycles.part() for name, (cycles, _) in drawn.items()}
     found = [*trials, (_label(groups), cycled)]
@@ -106,6 +109,15 @@ def random_elements(symmetry: Symmetry, rng: np.random.Generator, count: int) ->
 def _label(names: Collection[str]) -> str:
     """What is said of an element of these groups."""
     return next(iter(names)) if len(names) == 1 else ALL_GROUPS
+
+
+def _cells(symmetry: Symmetry, name: str, rng: np.random.Generator) -> list[tuple[int, ...]]:
+    """The cells of a fibred group in which it is tried: one where other groups carry it to all others, else all."""
+    group, groups = symmetry.groups[name], symmetry.groups
+    outer = [groups[label] for label in group.over if label in groups]
+    carried = len(outer) == len(group.over) and all(x.permutations.is_full and len(x.members()) == 1 for x in outer)
+    every = list(np.ndindex(*group.cells))
+    return [every[int(k)] for k in rng.permutation(len(every))[: 1 if carried else _MAX_CELLS]]
 
 
 def has_signs(element: Element) -> bool:
