@@ -36,8 +36,8 @@ from numpyro_symmetry.models import (
     latent_of,
     observed_of,
     refuse_absent_state,
-    refuse_infinite_evidence,
     refuse_no_sites,
+    refuse_without_prior,
     refuse_wrong_parameters,
     trace_model,
 )
@@ -279,7 +279,7 @@ def _latents(model: Model, rng_key: Array) -> tuple[dict[str, Any], list[str]]:
                 "them all, and let the plate's subsample_size be its size."
             )
     _refuse_bad_data([model_trace, other], model)
-    refuse_infinite_evidence(function, args, kwargs, model_trace)
+    refuse_without_prior(function, args, kwargs, model_trace)
     discrete = discrete_of(model_trace)
     latents = {name: site for name, site in latent_of(model_trace).items() if name not in discrete}
     if not latents and not discrete:

@@ -22,7 +22,7 @@ from numpyro_symmetry.guides.density import latent_values, latents_are_independe
 from numpyro_symmetry.guides.elbo import Target
 from numpyro_symmetry.guides.information import information_at
 from numpyro_symmetry.guides.proved import prove_again
-from numpyro_symmetry.models import Trace, refuse_infinite_evidence, trace_model
+from numpyro_symmetry.models import Trace, refuse_without_prior, trace_model
 from numpyro_symmetry.symmetry.arguments import as_count, as_flag, as_key, refuse_tracers
 
 # draws whose tables are in memory together, at most
@@ -127,7 +127,7 @@ def _target(guide: Any, num_permutations: int, args: tuple[Any, ...], kwargs: di
 
     key = jax.random.key(0)
     trace, model_trace = guide._trace_of_base(key, args, kwargs), trace_model(guide.model, args, kwargs, key)
-    refuse_infinite_evidence(guide.model, args, kwargs, model_trace)
+    refuse_without_prior(guide.model, args, kwargs, model_trace)
     summed_out = requirements.summed_out_sites(model_trace, latent_values(trace))
     analytic = not summed_out and latents_are_independent(guide.base, trace, args, kwargs)
     return Target(guide.model, guide.base, information, model_trace, summed_out, analytic)

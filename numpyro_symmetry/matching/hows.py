@@ -137,7 +137,7 @@ class Product:
         _refuse_points("prior=", self.prior)
         size = max(float(np.abs(np.asarray(x)).max(initial=0.0)) for x in jax.tree.leaves(self.prior))
         for name, group in symmetry.groups.items():
-            for part in group.generators(np.random.default_rng(0)):
+            for part in group.generators(np.random.default_rng(0), group.every_cell):
                 moved: Any = self.prior.apply(symmetry, symmetry.identity() | {name: part.each(jnp.asarray).part()})
                 if float(moved.wasserstein(self.prior)) > _MOVED * size:
                     raise SymmetryError(

@@ -9,7 +9,7 @@ from numpyro_symmetry.models.fitted import (
     refuse_wrong_parameters,
 )
 from numpyro_symmetry.models.functions import model_of_log_density
-from numpyro_symmetry.models.masked import refuse_infinite_evidence
+from numpyro_symmetry.models.masked import refuse_without_prior
 from numpyro_symmetry.models.parts import PARTS, part_of
 from numpyro_symmetry.models.plates import plate_dims
 from numpyro_symmetry.models.sites import (
@@ -37,11 +37,11 @@ __all__ = [
     "as_model",
     "discrete_of",
     "entrywise",
-    "is_same",
     "enumerated_log_density",
     "is_fitted",
     "is_latent",
     "is_observed",
+    "is_same",
     "is_unconstrained",
     "latent_of",
     "model_of_log_density",
@@ -52,7 +52,7 @@ __all__ = [
     "plate_dims",
     "real_event",
     "refuse_absent_state",
-    "refuse_infinite_evidence",
+    "refuse_without_prior",
     "refuse_misfit",
     "refuse_no_sites",
     "refuse_nonfinite",

@@ -18,11 +18,11 @@ from numpyro_symmetry.symmetry import SymmetryError
 _FAR = (1.0, -30.0, 30.0, 1e4)
 # so many entries are also moved one by one: what reads one of them says nothing of the others
 _MOST_ONE_BY_ONE = 32
-# and discrete ones at so many draws
-_MOST_DRAWS = 10
+# and discrete ones at so many more draws
+_NUM_DRAWS = 9
 
 
-def refuse_infinite_evidence(model: Callable, args: tuple[Any, ...], kwargs: Mapping[str, Any], trace: Trace) -> None:
+def refuse_without_prior(model: Callable, args: tuple[Any, ...], kwargs: Mapping[str, Any], trace: Trace) -> None:
     """Refuse a model with entries that nothing is known of: they are masked, and no other density depends on them.
 
     NumPyro's ``obs_mask`` makes a latent site of all of a site's entries, and masks those that were observed. A mask
@@ -39,7 +39,7 @@ def refuse_infinite_evidence(model: Callable, args: tuple[Any, ...], kwargs: Map
     masked = {name: mask for name, mask in masked.items() if values_of[name] or _is_endless(latent[name])}
     if not masked:
         return
-    settings, others = settings_of(trace), [trace_model(model, args, dict(kwargs), jax.random.key(1))]
+    settings, other = settings_of(trace), trace_model(model, args, dict(kwargs), jax.random.key(1))
 
     def densities(values: Mapping[str, Any]) -> list[Any]:
         found = trace_model(model, args, dict(kwargs), jax.random.key(0), {**settings, **values})
@@ -51,14 +51,14 @@ def refuse_infinite_evidence(model: Callable, args: tuple[Any, ...], kwargs: Map
         return any(not np.array_equal(before, densities({**given, name: jnp.where(some, x, here)})) for x in points)
 
     for name, mask in masked.items():
-        there, is_real = jnp.asarray(others[0][name]["value"]), is_unconstrained(trace[name]["fn"].support)
+        there, is_real = jnp.asarray(other[name]["value"]), is_unconstrained(trace[name]["fn"].support)
         points = values_of[name] or [(far if is_real else abs(far)) * there for far in _FAR]
         each = [np.arange(mask.size).reshape(mask.shape) == k for k in np.flatnonzero(mask)[:_MOST_ONE_BY_ONE]]
         unread = [some for some in (mask, *each) if not is_read(name, some, points, trace)]
         if unread and values_of[name]:
             # what is read at some draws alone has no volume that is infinite, but a sum that may well be right
-            others += [trace_model(model, args, dict(kwargs), jax.random.key(k)) for k in range(2, _MOST_DRAWS)]
-            unread = [some for some in unread if not any(is_read(name, some, points, at) for at in others)]
+            draws = [trace_model(model, args, dict(kwargs), jax.random.key(k)) for k in range(2, 2 + _NUM_DRAWS)]
+            unread = [some for some in unread if not any(is_read(name, some, points, at) for at in draws)]
         if unread:
             numbers = [int(some.sum()) for some in unread]
             raise SymmetryError(_of_unread(name, mask, numbers, len(values_of[name]), trace))

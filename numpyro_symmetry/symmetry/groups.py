@@ -124,11 +124,15 @@ class Group(NamedTuple):
         signs = jax.random.rademacher(key_sign, permutation.shape, int) if self.signed else None
         return Hard(permutation, signs).part()
 
-    def generators(self, rng: np.random.Generator, cell: tuple[int, ...] | None = None) -> list[Hard]:
-        """Generators of every orbit and, for signed groups, a flip in it; in one cell of a fibred group, or any."""
-        cell = tuple(int(rng.integers(size)) for size in self.cells) if cell is None else cell
+    @property
+    def every_cell(self) -> list[tuple[int, ...]]:
+        """The cells of a fibred group, each with a permutation of its own; one, without axes, of any other."""
+        return list(np.ndindex(*self.cells))
+
+    def generators(self, rng: np.random.Generator, cells: Sequence[tuple[int, ...]]) -> list[Hard]:
+        """Generators of every orbit and, for signed groups, a flip in it, in some cells of a fibred group."""
         found: list[Hard] = []
-        for orbit in self.members():
+        for cell, orbit in itertools.product(cells, self.members()):
             order = rng.permutation(len(orbit))
             for one in self.permutations.generators(order):
                 found.append(self.identity())
@@ -147,7 +151,7 @@ class Group(NamedTuple):
         """
         cycles, others = self.identity(), list[Hard]()
         if not self.permutations.is_full:
-            return cycles, [one for cell in cells for one in self.generators(rng, cell)]
+            return cycles, self.generators(rng, cells)
         for cell, orbit in itertools.product(cells, self.members()):
             order = rng.permutation(len(orbit))
             *turn, swap = cycle_and_swap(order) if len(orbit) > 1 else [np.arange(1)]

@@ -109,15 +109,15 @@ def test_generators_generate_and_random_elements_are_among_them(case):
     rng = np.random.default_rng(0)
 
     for name, group in symmetry.groups.items():
-        generators, some = group.generators(rng), group.random(rng, (20,))
+        generators, some = group.generators(rng, group.every_cell), group.random(rng, (20,))
         for part in [*generators, some, group.identity((2,))]:
             group.check(name, part.part())
-        if group.cells:  # generators are of one cell
+        if group.cells:  # products are of one cell
             continue
         found = generated(generators, group.identity())
         assert len(found) == round(math.exp(group.log_order())) == len(group.elements().permutation)
         # of several groups the first ones are made at once: their conjugates generate each by itself
-        cycles, others = group.conjugators(rng, [()])
+        cycles, others = group.conjugators(rng, group.every_cell)
         for part in [cycles, *others]:
             group.check(name, part.part())
         powers, conjugates = generated([cycles], group.identity()).values(), []

@@ -426,3 +426,13 @@ def test_what_is_invariant_where_signs_and_constants_leave_it():
     powers = {"Σ weights²", "Σ weights³", "Σ loc", "Σ loc²", "Σ loc³", "Σ scale", "Σ scale²", "Σ scale³"}
     across = {"Σ weights·loc", "Σ weights·scale", "Σ loc·scale"}
     assert names == powers | across | {"sorted weights", "sorted loc", "sorted scale"}
+
+
+def test_the_null_of_groups_that_meet_is_of_no_more_draws_than_their_numbers_want(monkeypatch):
+    monkeypatch.setattr("numpyro_symmetry.traces.null._MAX_COUPLED_NUMBERS", 60 * 24)
+    rng = np.random.default_rng(0)
+    values = {"w1": rng.normal(size=(2, 60, 2, 4)), "w2": rng.normal(size=(2, 60, 4, 4))}
+    meeting = Symmetry({"w1": (None, "a"), "w2": ("a", "b")})
+    assert rebase(values, meeting, progress_bar=False).null.num_draws == 60
+    apart = Symmetry({"w1": (None, "a"), "w2": (None, "b")})
+    assert rebase(values, apart, progress_bar=False).null.num_draws == 120

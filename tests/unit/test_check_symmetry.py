@@ -410,6 +410,20 @@ def test_few_elements_generate_the_product_of_all_groups(sizes, signed):
     assert len(few) <= len(one_by_one)
 
 
+def test_few_elements_stand_in_every_cell_unless_another_group_carries_them_there():
+    def tried(outer):
+        kinds = {"cell": outer, "cell/unit": "permutation"}
+        symmetry = Symmetry({"x": ("cell", "cell/unit")}, kinds).bind({"x": np.zeros((4, 3))})
+        seen = set()
+        for label, element in trials.few_elements(symmetry, np.random.default_rng(0))[:-1]:
+            if label == "cell/unit" or outer == "fixed":
+                seen |= set(np.flatnonzero((np.asarray(element["cell/unit"]) != np.arange(3)).any(1)))
+        return seen
+
+    assert tried("fixed") == {0, 1, 2, 3}
+    assert len(tried("permutation")) == 1
+
+
 @pytest.mark.parametrize("cell", range(4))
 def test_a_break_in_one_cell_of_a_fibred_group_is_seen_whatever_the_key(cell):
     def log_density(values):

@@ -320,6 +320,10 @@ def test_arrays_that_happen_to_be_positive_are_said_to_have_no_signs():
     # as they start they may well be of either sign, but nothing says that they were meant to be
     assert "no entry is negative" in find_symmetry(network, ({**params, "b": np.ones(4)}, x), argnum=0).explain()
 
+    # more of them are positive because they are meant to be
+    wide = {"w": rng.normal(size=(2, 16)), "b": rng.normal(size=16) ** 2, "v": rng.normal(size=(16, 1))}
+    assert "no entry is negative" in find_symmetry(network, (wide, x), argnum=0).explain()
+
     # no signs are lost
     def rectified(params, x):
         return network(params, x, jax.nn.relu)

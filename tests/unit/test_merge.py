@@ -511,3 +511,15 @@ def test_settings_that_differ_are_told():
     with pytest.warns(SymmetryWarning, match="differ between the first end and the second"):
         loss_barrier(lambda tree: tree["net"]["out"].sum()[None], tree(0.5, 0), tree(1.5, 1), progress_bar=False)
     merge([tree(0.5, 0), tree(0.5, 1)], symmetry, progress_bar=False)
+
+
+@pytest.mark.parametrize("cell", range(4))
+def test_a_prior_that_tells_units_of_any_one_cell_apart_is_refused(cell):
+    symmetry, loc = Symmetry({"x": ("cell", "cell/unit")}, {"cell": "fixed"}), np.zeros((4, 3))
+    loc[cell, 0] = 2.0
+    members = [
+        DiagonalGaussian({"x": np.random.default_rng(0).normal(size=(4, 3))}, {"x": np.full((4, 3), 0.5)})
+        for _ in range(2)
+    ]
+    with pytest.raises(SymmetryError, match="units of 'cell/unit' are exchanged"):
+        merge(members, symmetry, how=Product(prior=DiagonalGaussian({"x": loc}, {"x": np.ones((4, 3))})))

@@ -318,12 +318,13 @@ def test_narrow_slots_are_told_apart_however_far_off_a_third_one_is():
     np.testing.assert_allclose(np.sort(out.data["loc"].std(0)), [5.0, 5.0, 1e3], rtol=0.15)
 
 
+@pytest.mark.parametrize("size", [0.0, 1e-4], ids=["exact", "nearly"])
 @pytest.mark.parametrize("seed", range(3))
-def test_exact_zeros_are_not_collected_in_one_slot(seed):
+def test_zeros_are_not_collected_in_one_slot(seed, size):
     # a likelihood of no spread has no bound: it would pay for all zeros in one slot, whatever else the labels say
     rng = np.random.default_rng(seed)
     own = rng.standard_normal((400, 3)) * 0.5 + [-2.0, 0.0, 2.0]
-    off = np.where(rng.integers(3, size=400)[:, None] == np.arange(3), 0.0, rng.standard_normal((400, 3)))
+    off = np.where(rng.integers(3, size=400)[:, None] == np.arange(3), size, 1.0) * rng.standard_normal((400, 3))
     labels = rng.permuted(np.broadcast_to(np.arange(3), (400, 3)), axis=1)
     values = {name: np.take_along_axis(x, labels, 1) for name, x in {"loc": own, "weight": off}.items()}
     out = rebase(values, Symmetry.mixture("loc", "weight"), cost=GaussianCost(), num_leading_dims=1, order_by="loc")

@@ -30,6 +30,8 @@ class Effort(NamedTuple):
         Other data: two labels of three that coincide in all of them do so by chance once in hundreds.
     num_elements_far
         Random elements of all groups at once far out, where a break may be seen at few indices only.
+    max_cells
+        Cells of a fibred group in which it is tried where no other group carries one to all others.
     max_orbits
         Size of axes up to which indices that may be exchanged are looked for pair by pair.
     max_blocks_in_part
@@ -50,6 +52,7 @@ class Effort(NamedTuple):
     num_about: int = 3
     num_redrawn: int = 5
     num_elements_far: int = 4
+    max_cells: int = 64
     max_orbits: int = 32
     max_blocks_in_part: int = 5
     max_places: int = 8

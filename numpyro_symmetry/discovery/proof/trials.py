@@ -14,6 +14,7 @@ import jax
 import numpy as np
 
 from numpyro_symmetry.discovery.proof import frozen as points
+from numpyro_symmetry.discovery.proof.effort import EFFORT
 from numpyro_symmetry.discovery.proof.frozen import FrozenModel, Point, Values, stacked
 from numpyro_symmetry.symmetry import Element, Group, SignedPermutation, Symmetry
 from numpyro_symmetry.symmetry.action import move as act
@@ -23,8 +24,6 @@ from numpyro_symmetry.symmetry.hard import Hard, Part
 
 # how much more than rounding allows a wrong action must change, for a right one to show anything
 CONTROL_FACTOR = 1e3
-# of more cells than this, so many are tried
-_MAX_CELLS = 64
 ALL_GROUPS = "all groups"
 # an element, and the group of which it is; all groups, if of several
 Trial = tuple[str, Element]
@@ -71,7 +70,7 @@ def trial_elements(symmetry: Symmetry, rng: np.random.Generator, count: int) -> 
     groups, names = symmetry.groups, movable(symmetry)
     trials: list[Trial] = []
     for name in names:
-        parts = [part for cell in _cells(symmetry, name, rng) for part in groups[name].generators(rng, cell)]
+        parts = groups[name].generators(rng, _cells(symmetry, name, rng))
         parts += [groups[name].random(rng) for _ in range(count)]
         trials += [(name, {name: part.part()}) for part in parts]
     if len(names) > 1:
@@ -116,8 +115,8 @@ def _cells(symmetry: Symmetry, name: str, rng: np.random.Generator) -> list[tupl
     group, groups = symmetry.groups[name], symmetry.groups
     outer = [groups[label] for label in group.over if label in groups]
     carried = len(outer) == len(group.over) and all(x.permutations.is_full and len(x.members()) == 1 for x in outer)
-    every = list(np.ndindex(*group.cells))
-    return [every[int(k)] for k in rng.permutation(len(every))[: 1 if carried else _MAX_CELLS]]
+    every = group.every_cell
+    return [every[int(k)] for k in rng.permutation(len(every))[: 1 if carried else EFFORT.max_cells]]
 
 
 def has_signs(element: Element) -> bool:
