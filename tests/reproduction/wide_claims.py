@@ -63,7 +63,11 @@ def _sign(gaps: np.ndarray, least: float = 0.0) -> int:
 
 
 def _gap(gaps: np.ndarray) -> str:
-    return f"{mean(list(gaps), 0)} ({len(gaps)})" if len(gaps) > 1 else f"{gaps[0]:.0f} (1)"
+    if len(gaps) == 1:
+        return f"{gaps[0]:.0f} (1)"
+    # an error is never printed as nothing
+    is_small = gaps.std(ddof=1) / len(gaps) ** 0.5 < 0.5
+    return f"{mean(list(gaps), int(is_small))} ({len(gaps)})"
 
 
 def line_is_passed(
