@@ -257,7 +257,7 @@ def _along(
             ) from error
         _refuse_no_losses(table, share)
         log_mean = logsumexp(table, axis=0) - math.log(count)
-        found.losses[k] = -float(jnp.mean(log_mean))
+        found.losses[k] = 0.0 - float(jnp.mean(log_mean))  # the negative of nothing would print its sign
         # what each draw contributes to the loss, to first order
         weights = jnp.exp(table - log_mean)
         found.influence[k] = -np.asarray(jnp.mean(weights, axis=1), float)

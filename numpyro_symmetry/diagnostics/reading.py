@@ -40,7 +40,7 @@ def warnings_of(found: Report) -> list[str]:
         return lines
     num_chains, num_draws = found.shape
     if num_draws < 4:
-        lines.append(f"There are {num_draws} draws to a chain: R-hat and ESS are unknown below four.")
+        lines.append(f"Chains are of length {num_draws}: R-hat and ESS are unknown below four draws.")
     if num_chains > num_draws:
         lines.append(
             f"There are more chains ({num_chains}) than draws in each ({num_draws}): if these are (draw, chain, ...), "

@@ -29,6 +29,7 @@ from numpyro_symmetry.evidence.weights import averaged_over
 from numpyro_symmetry.guides import AutoSymmetrized
 from numpyro_symmetry.guides.density import latent_values, log_prob_of
 from numpyro_symmetry.guides.proved import prove_again
+from numpyro_symmetry.guides.requirements import refuse_no_bound
 from numpyro_symmetry.models import (
     Model,
     discrete_of,
@@ -322,6 +323,7 @@ def _refuse_other_sites(
             f"The guide draws {sorted(own)}; expected the model's continuous latent sites {sorted(sites)}, no more and "
             "no fewer: others would have to be integrated out."
         )
+    refuse_no_bound(guide.base, drawn, guide.model_trace or {})
     # parameters of the model are held where they start unless they are given, and its state is not
     refuse_wrong_parameters(drawn, guide.model_trace, params, model_too=False)
     state = [name for name, site in (guide.model_trace or {}).items() if site["type"] == "mutable"]

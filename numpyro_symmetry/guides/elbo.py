@@ -5,6 +5,7 @@ Knows a model, a guide and a function that estimates the mutual information of o
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -112,9 +113,14 @@ class Target(NamedTuple):
     def _guide_trace(
         self, key: Array, params: Mapping[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Trace:
+        """A draw, scaled as its plates say alone: what else scales a guide (an annealed KL) is for training."""
         seeded = handlers.substitute(handlers.seed(self.guide, key), data=dict(params))
         with handlers.block():
-            return handlers.trace(seeded).get_trace(*args, **kwargs)
+            trace = handlers.trace(seeded).get_trace(*args, **kwargs)
+        return {
+            name: site | {"scale": _scale_of_plates(trace, name)} if site["type"] == "sample" else site
+            for name, site in trace.items()
+        }
 
     def _model_trace(
         self, key: Array, guide_trace: Trace, params: Mapping[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -136,6 +142,12 @@ class Target(NamedTuple):
         given = plates | dict(params) | {name: value for name, value in latents.items() if name not in whole}
         log_joint = enumerated_log_density(model, args, kwargs, given, self.model_trace, key)
         return log_joint - _log_density(guide_trace)
+
+
+def _scale_of_plates(trace: Trace, name: str) -> float | None:
+    """How many members of its subsampled plates each that is shown of a site stands for."""
+    plates = subsampled_plates(trace, name).values()
+    return math.prod(size / shown for shown, size in plates) if plates else None
 
 
 def _log_prob(site: Any) -> Array:

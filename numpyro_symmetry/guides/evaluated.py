@@ -128,6 +128,7 @@ def _target(guide: Any, num_permutations: int, args: tuple[Any, ...], kwargs: di
     key = jax.random.key(0)
     trace, model_trace = guide._trace_of_base(key, args, kwargs), trace_model(guide.model, args, kwargs, key)
     refuse_without_prior(guide.model, args, kwargs, model_trace)
+    requirements.refuse_no_bound(guide.base, trace, model_trace)
     summed_out = requirements.summed_out_sites(model_trace, latent_values(trace))
     analytic = not summed_out and latents_are_independent(guide.base, trace, args, kwargs)
     return Target(guide.model, guide.base, information, model_trace, summed_out, analytic)

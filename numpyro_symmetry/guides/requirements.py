@@ -33,6 +33,7 @@ from numpyro_symmetry.models import (
     Trace,
     is_observed,
     latent_of,
+    left_out,
     observed_of,
     settings_of,
     trace_model,
@@ -40,6 +41,7 @@ from numpyro_symmetry.models import (
 )
 from numpyro_symmetry.models.programs import compiled_quickly, in_double
 from numpyro_symmetry.symmetry import Element, Symmetry, SymmetryError, UnsupportedGuideError
+from numpyro_symmetry.symmetry.arguments import is_floating
 from numpyro_symmetry.symmetry.axes import names_in
 
 # relative, of sums over all numbers of a site in single precision; a density that is another one is off by more
@@ -127,6 +129,34 @@ def summed_out_sites(model_trace: Trace, drawn: Collection[str]) -> list[str]:
             f"{sorted(drawn)}. Give it a model with all of them."
         )
     return list(absent)
+
+
+def refuse_no_bound(guide: Any, trace: Trace, model_trace: Trace) -> None:
+    """Refuse what is no density of the model's latent sites: its ELBO may well lie above the evidence.
+
+    Raises
+    ------
+    UnsupportedGuideError
+        If the guide draws what the model does not, a point mass, or entries that a mask leaves without a density.
+    """
+    own, latent = own_sites(guide, trace), latent_of(model_trace)
+    if strange := [name for name in latent_values(trace) if name not in latent] + unrecovered_sites(guide, trace):
+        raise UnsupportedGuideError(
+            f"The guide draws {strange}, which are no latent sites of the model: their density would be counted as if "
+            f"it were one of {sorted(latent)}. Marginalise them, or draw what the model draws."
+        )
+    for site, value in own.items():
+        if is_floating(jnp.result_type(value)) and isinstance(without_wrappers(trace[site]["fn"]), dist.Delta):
+            raise UnsupportedGuideError(
+                f"Site {site!r} is a point mass (Delta) in the guide, so that what is bounded is the density of data "
+                f"and {site!r} there, and no evidence. Use a distribution with a density, or make it a parameter of "
+                "the model (numpyro.param), at whose value the evidence then is."
+            )
+        if (num_left_out := left_out(trace[site]).sum()) > 0:
+            raise UnsupportedGuideError(
+                f"Site {site!r}: a mask leaves {num_left_out} of {jnp.size(value)} entries without a density in the "
+                "guide, so that there is no ELBO. Mask data in the model alone."
+            )
 
 
 def refuse_tracers(tree: Any) -> None:

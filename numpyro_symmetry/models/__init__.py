@@ -9,7 +9,7 @@ from numpyro_symmetry.models.fitted import (
     refuse_wrong_parameters,
 )
 from numpyro_symmetry.models.functions import model_of_log_density
-from numpyro_symmetry.models.masked import refuse_without_prior
+from numpyro_symmetry.models.masked import left_out, refuse_without_prior
 from numpyro_symmetry.models.parts import PARTS, part_of
 from numpyro_symmetry.models.plates import plate_dims
 from numpyro_symmetry.models.sites import (
@@ -30,8 +30,8 @@ from numpyro_symmetry.models.sites import (
 from numpyro_symmetry.models.trace import outline, trace_model
 
 __all__ = [
-    "PARTS",
     "Model",
+    "PARTS",
     "Trace",
     "as_argnum",
     "as_model",
@@ -44,6 +44,7 @@ __all__ = [
     "is_same",
     "is_unconstrained",
     "latent_of",
+    "left_out",
     "model_of_log_density",
     "observed_of",
     "outline",
@@ -52,10 +53,10 @@ __all__ = [
     "plate_dims",
     "real_event",
     "refuse_absent_state",
-    "refuse_without_prior",
     "refuse_misfit",
     "refuse_no_sites",
     "refuse_nonfinite",
+    "refuse_without_prior",
     "refuse_wrong_parameters",
     "settings_of",
     "trace_model",

@@ -34,7 +34,7 @@ def refuse_without_prior(model: Callable, args: tuple[Any, ...], kwargs: Mapping
         If there are such entries.
     """
     latent = latent_of(trace)
-    masked = {name: mask for name, site in latent.items() if (mask := _left_out(site)).any()}
+    masked = {name: mask for name, site in latent.items() if (mask := left_out(site)).any()}
     values_of = {name: _values(latent[name]) for name in masked}
     masked = {name: mask for name, mask in masked.items() if values_of[name] or _is_endless(latent[name])}
     if not masked:
@@ -91,8 +91,8 @@ def _of_unread(name: str, mask: np.ndarray, unread: list[int], num_values: int, 
     )
 
 
-def _left_out(site: Any) -> np.ndarray:
-    """Which entries of a latent site have no density."""
+def left_out(site: Any) -> np.ndarray:
+    """Which entries of a site a mask leaves without a density."""
     shape, fn, left_out = np.shape(site["value"]), site["fn"], np.zeros((), bool)
     while isinstance(fn, MaskedDistribution | Independent | ExpandedDistribution):
         if isinstance(fn, MaskedDistribution):

@@ -76,7 +76,7 @@ def read_program(model: Callable, args: tuple[Any, ...], kwargs: dict[str, Any],
     if discrete:
         try:
             return _read(model, args, kwargs, rng_key, trace, discrete)
-        except (SymmetryError, NotImplementedError, ValueError, AssertionError):
+        except SymmetryError:
             pass  # no funsor, or more than it can do: discrete values are then latent values like others
     return _read(model, args, kwargs, rng_key, trace, [])
 
