@@ -79,21 +79,6 @@ def say(step: str) -> None:
         _show(speaker.bar, f"{speaker.work}: {step}")
 
 
-@contextlib.contextmanager
-def during(step: str) -> Iterator[None]:
-    """Name a step for as long as it lasts, and then what was named before."""
-    speaker = _speaker.get()
-    if speaker is None or speaker.bar.disable:
-        yield
-        return
-    before = speaker.bar.desc
-    _show(speaker.bar, f"{before}: {step}")
-    try:
-        yield
-    finally:
-        _show(speaker.bar, before)
-
-
 def through(parts: Iterable[T], count: int) -> Iterator[T]:
     """The parts of a step in turn, of which it is told how many are done and about how long the others take.
 

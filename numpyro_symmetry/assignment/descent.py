@@ -6,26 +6,16 @@ settled. Knows the bilinear problem; nothing of costs.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from numpyro_symmetry.assignment.linear import assign
-from numpyro_symmetry.assignment.problem import Problem
+from numpyro_symmetry.assignment.problem import Problem, Solution
 from numpyro_symmetry.symmetry import Hard
 
 MAX_SWEEPS = 100
 
 
-class Descent(NamedTuple):
-    """Where descent arrived: group -> assignment, and for each of the batch how many sweeps and whether it settled."""
-
-    state: dict[str, Hard]
-    num_sweeps: np.ndarray
-    converged: np.ndarray
-
-
-def descend(problem: Problem, start: dict[str, Hard] | None = None, *, max_sweeps: int = MAX_SWEEPS) -> Descent:
+def descend(problem: Problem, start: dict[str, Hard] | None = None, *, max_sweeps: int = MAX_SWEEPS) -> Solution:
     """Visit the groups from input to output until none moves; the objective never falls.
 
     Parameters
@@ -40,7 +30,7 @@ def descend(problem: Problem, start: dict[str, Hard] | None = None, *, max_sweep
 
     Returns
     -------
-    Descent
+    Solution
         Of the whole batch.
     """
     # real gains are told from rounding relative to the objective's own size
@@ -74,7 +64,7 @@ def descend(problem: Problem, start: dict[str, Hard] | None = None, *, max_sweep
         if not touched.any():
             break
     settled = ~np.logical_or.reduce([dirty[name] for name in problem.groups])
-    return Descent(state, num_sweeps, settled)
+    return Solution(state, np.zeros(problem.batch, bool), num_sweeps, settled)
 
 
 def _improve(

@@ -17,7 +17,7 @@ from numpyro_symmetry.symmetry.hard import overwrite, some_of
 MAX_STEPS = 60
 _SETTLED = 1e-6
 # weights of the penalty ‖P‖², in units of the gradient, from spreading labels to forcing a choice
-_SCHEDULE = tuple(np.linspace(-0.5, 0.5, 9))
+GRADUATED = tuple(np.linspace(-0.5, 0.5, 9))
 
 
 def frank_wolfe(
@@ -48,11 +48,6 @@ def frank_wolfe(
     for weight in schedule:
         state = _path(problem, state, weight, max_steps)
     return {name: _round(part) for name, part in state.items()}
-
-
-def graduated(problem: Problem) -> dict[str, Hard]:
-    """Frank–Wolfe with a penalty that first spreads labels and ends by forcing a choice (GNCCP)."""
-    return frank_wolfe(problem, schedule=_SCHEDULE)
 
 
 def _path(problem: Problem, state: dict[str, Soft], weight: float, max_steps: int) -> dict[str, Soft]:

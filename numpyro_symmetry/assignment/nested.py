@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from numpyro_symmetry.assignment.linear import assign
-from numpyro_symmetry.assignment.problem import Problem, Solution, Term, move
+from numpyro_symmetry.assignment.problem import Problem, Solution, Term, choose, move, where
 from numpyro_symmetry.symmetry import Group, Hard
 from numpyro_symmetry.symmetry.axes import Axis
 from numpyro_symmetry.symmetry.hard import over, then
@@ -72,9 +72,9 @@ def solve_nested(problem: Problem, solve: Solve) -> Solution:
         still = _with_blocks_still(problem, found, solve).state
         runs = [_in_turns(problem, start, order) for start, order in ((blind, steps[::-1]), (still, steps))]
         scores = [problem.score(run.state) for run in runs]
-        best = _where(scores[1] > scores[0] + _ROUNDING * problem.scale, runs[1], runs[0])
+        best = where(scores[1] > scores[0] + _ROUNDING * problem.scale, runs[1], runs[0])
     stays = problem.score(best.state) <= before + _ROUNDING * problem.scale
-    return _where(stays, best._replace(state=identity), best)
+    return where(stays, best._replace(state=identity), best)
 
 
 def pairs(problem: Problem, family: Family) -> Iterator[Problem]:
@@ -180,7 +180,7 @@ def _in_turns(problem: Problem, start: dict[str, Hard], steps: list[Callable[[Pr
             tried = then(state, step(moved_by(problem, state)).state)
             reached = problem.score(tried)
             wins = reached > objective + _ROUNDING * problem.scale
-            state, objective = _choose(wins, tried, state), np.where(wins, reached, objective)
+            state, objective = choose(wins, tried, state), np.where(wins, reached, objective)
             gained |= wins
         num_rounds += ~settled
         settled |= ~gained
@@ -252,20 +252,3 @@ def _within(axis: Axis, prefix: str) -> Axis:
     """The label of an axis within one block; what belongs to others stands still."""
     inside = axis.group is not None and axis.group.startswith(prefix)
     return axis._replace(group=(axis.group or "").removeprefix(prefix)) if inside else Axis(None, False, None)
-
-
-# ---- batches ---------------------------------------------------------------------------------------------------------
-
-
-def _choose(first: np.ndarray, a: dict[str, Hard], b: dict[str, Hard]) -> dict[str, Hard]:
-    """One state for some of a batch and another for the others."""
-    chosen = {name: part.each(np.copy) for name, part in b.items()}
-    for name, part in chosen.items():
-        part.write(first, a[name].at(first))
-    return chosen
-
-
-def _where(first: np.ndarray, a: Solution, b: Solution) -> Solution:
-    return Solution(
-        _choose(first, a.state, b.state), *(np.where(first, x, y) for x, y in zip(a[1:], b[1:], strict=True))
-    )

@@ -287,3 +287,18 @@ def _contract(target: np.ndarray, source: np.ndarray, position: int) -> np.ndarr
 
 def _alone(term: Term) -> bool:
     return sum(axis.group is not None for axis in term.axes) == 1
+
+
+def choose(first: np.ndarray, a: dict[str, Hard], b: dict[str, Hard]) -> dict[str, Hard]:
+    """One state for some of a batch and another for the others."""
+    chosen = {name: part.each(np.copy) for name, part in b.items()}
+    for name, part in chosen.items():
+        part.write(first, a[name].at(first))
+    return chosen
+
+
+def where(first: np.ndarray, a: Solution, b: Solution) -> Solution:
+    """The same of solutions."""
+    return Solution(
+        choose(first, a.state, b.state), *(np.where(first, x, y) for x, y in zip(a[1:], b[1:], strict=True))
+    )

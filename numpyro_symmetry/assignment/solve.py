@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from numpyro_symmetry.assignment.descent import Descent, descend
-from numpyro_symmetry.assignment.frank_wolfe import frank_wolfe, graduated
+from numpyro_symmetry.assignment.descent import descend
+from numpyro_symmetry.assignment.frank_wolfe import GRADUATED, frank_wolfe
 from numpyro_symmetry.assignment.linear import assign
 from numpyro_symmetry.assignment.nested import families, solve_nested
-from numpyro_symmetry.assignment.problem import Problem, Solution, Term
+from numpyro_symmetry.assignment.problem import Problem, Solution, Term, where
 from numpyro_symmetry.steps import through
 from numpyro_symmetry.symmetry import Hard
 from numpyro_symmetry.symmetry.components import connected
@@ -76,11 +76,11 @@ def _solve_component(problem: Problem, method: str, rng: np.random.Generator) ->
         state = _enumerate(problem, *assigned)
         yes = np.ones(problem.batch, bool)
         return Solution(state, yes, np.ones(problem.batch, int), yes)
-    best: Descent | None = None
+    best: Solution | None = None
     starts = list(_starts(problem, method, rng))
     for start in through(starts, len(starts)):
         found = descend(problem, start())
-        best = found if best is None else _better(problem, best, found)
+        best = found if best is None else where(problem.score(found.state) > problem.score(best.state), found, best)
     assert best is not None
     # only now labels as they came: starting from them would make the answer depend on them
     worse = problem.score(best.state) < problem.score(problem.identity())
@@ -91,7 +91,7 @@ def _solve_component(problem: Problem, method: str, rng: np.random.Generator) ->
         for name, part in rescued.state.items():
             best.state[name].write(items, part)
         best.num_sweeps[items], best.converged[items] = rescued.num_sweeps, rescued.converged
-    return Solution(best.state, np.zeros(problem.batch, bool), best.num_sweeps, best.converged)
+    return best
 
 
 def _starts(problem: Problem, method: str, rng: np.random.Generator) -> Iterator[Callable[[], dict[str, Hard] | None]]:
@@ -101,7 +101,7 @@ def _starts(problem: Problem, method: str, rng: np.random.Generator) -> Iterator
     if method != "descent":
         yield lambda: frank_wolfe(problem)
     if method == "thorough":
-        yield lambda: graduated(problem)
+        yield lambda: frank_wolfe(problem, schedule=GRADUATED)
     if method == "thorough" or (method == "auto" and narrow):
         for _ in range(_RESTARTS):
             yield lambda: descend(_reweighted(problem, rng)).state
@@ -115,19 +115,6 @@ def _reweighted(problem: Problem, rng: np.random.Generator) -> Problem:
         return term._replace(target=term.target * weights)
 
     return Problem(tuple(map(one, problem.terms)), problem.groups)
-
-
-def _better(problem: Problem, first: Descent, second: Descent) -> Descent:
-    """For each of the batch the one with the larger objective; the first if they are equal."""
-    wins = problem.score(second.state) > problem.score(first.state)
-
-    items = np.flatnonzero(wins)
-    state = {name: part.each(np.copy) for name, part in first.state.items()}
-    for name, part in state.items():
-        part.write(items, second.state[name].at(items))
-    return Descent(
-        state, np.where(wins, second.num_sweeps, first.num_sweeps), np.where(wins, second.converged, first.converged)
-    )
 
 
 def _enumerated_groups(problem: Problem) -> tuple[list[str], str | None] | None:

@@ -18,14 +18,14 @@ from jax.extend import core
 from numpyro_symmetry.discovery.find import walked
 from numpyro_symmetry.discovery.inputs import asking, read_question_of_function
 from numpyro_symmetry.discovery.labels.program import read_function
-from numpyro_symmetry.discovery.labels.terms import Atom, Joined, Product, Term, resolve
+from numpyro_symmetry.discovery.labels.terms import Atom, Joined, Product, Term, atoms_of, resolve
 from numpyro_symmetry.discovery.labels.values import Typed
 from numpyro_symmetry.discovery.telling import of_not_finite
 from numpyro_symmetry.models.compat import bind_params, called
 from numpyro_symmetry.models.functions import outputs_of_function
 from numpyro_symmetry.steps import say, saying
 from numpyro_symmetry.symmetry import Concat, Split, Symmetry, SymmetryError, Unsigned
-from numpyro_symmetry.symmetry.arguments import as_flag
+from numpyro_symmetry.symmetry.arguments import as_flag, is_floating
 from numpyro_symmetry.symmetry.axes import VIRTUAL, AxisEntry
 from numpyro_symmetry.symmetry.columns import columns_of
 from numpyro_symmetry.symmetry.hard import over
@@ -205,7 +205,7 @@ def _that_move(
     rng = np.random.default_rng(0)
 
     def one(x: Array) -> Array:
-        return x * jnp.asarray(np.exp(0.3 * rng.normal(size=x.shape)), x.dtype) if _is_real(x) else x
+        return x * jnp.asarray(np.exp(0.3 * rng.normal(size=x.shape)), x.dtype) if is_floating(x.dtype) else x
 
     # at values that are nowhere alike, or nothing would be seen to move
     values = {name: one(x) for name, x in own.items()}
@@ -257,7 +257,7 @@ def _seen(position: int, value: Typed, groups: Mapping[int, str]) -> _Seen | Non
     names = []
     for term in map(resolve, value.axes):
         if isinstance(term, Product | Joined):
-            inside = [groups.get(part.serial) for part in _atoms(term)]
+            inside = [groups.get(part.serial) for part in atoms_of(term)]
             if any(name is not None for name in inside):
                 return None
         names.append(groups.get(term.serial) if isinstance(term, Atom) else None)
@@ -268,17 +268,6 @@ def _seen(position: int, value: Typed, groups: Mapping[int, str]) -> _Seen | Non
     if sorted(here) != sorted((*over(inner), inner)):
         return None
     return _Seen(position, inner, tuple(names.index(name) for name in (*over(inner), inner)))
-
-
-def _atoms(term: Term) -> list[Atom]:
-    term = resolve(term)
-    if isinstance(term, Product | Joined):
-        return [atom for part in term.parts for atom in _atoms(part)]
-    return [term] if isinstance(term, Atom) else []
-
-
-def _is_real(x: Any) -> bool:
-    return bool(jnp.issubdtype(x.dtype, jnp.floating))
 
 
 def _values_inside(closed: Any, leaves: tuple[Any, ...], num_parameters: int) -> list[Any]:

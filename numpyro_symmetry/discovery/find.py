@@ -6,7 +6,6 @@ Typing says what may be free, numbers say what is: neither is trusted alone. Kno
 from __future__ import annotations
 
 import itertools
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -42,10 +41,10 @@ from numpyro_symmetry.models.data import holds_nan
 from numpyro_symmetry.models.functions import Outputs, outputs_of_function
 from numpyro_symmetry.models.log_joint import LogJoint, Way
 from numpyro_symmetry.steps import say, saying
-from numpyro_symmetry.symmetry import Finding, Symmetry, SymmetryError, SymmetryWarning
+from numpyro_symmetry.symmetry import Finding, Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_flag
 from numpyro_symmetry.symmetry.axes import names_in
-from numpyro_symmetry.symmetry.errors import NotFiniteError
+from numpyro_symmetry.symmetry.errors import NotFiniteError, warn
 from numpyro_symmetry.symmetry.findings import POSITIVE
 from numpyro_symmetry.symmetry.pytrees import ties_of
 
@@ -154,7 +153,7 @@ def find_symmetry(
         found = _with_ties(found, ties_of(own))
         told += [*of_unread(found, asked.argnum, own), *of_positive(found, asked.argnum, own)]
     for text in (*told, *map(str, found.out_of_reach)):
-        warnings.warn(text, SymmetryWarning, stacklevel=2)
+        warn(text)
     return found
 
 
@@ -274,7 +273,7 @@ def _typed(asked: Question, signs: bool, rules: Mapping[str, Rule], zeros_may_fa
         )
         program = read_function(outputs)
     say("following its axes")
-    reading = type_program(program, rules)
+    reading = walked(program, rules)[0]
     claimed = reading.symmetry()
     # of parameters nobody has said of which sign they are: their values have
     positive = program.joint.sites.constrained if asked.argnum is not None and signs else frozenset()
@@ -371,15 +370,13 @@ def _of_a_prior(finding: Finding, unread: set[str]) -> Finding:
     return finding._replace(reason="; ".join(filter(None, [finding.reason, "nothing but its prior reads it"])))
 
 
-def type_program(program: Program, rules: Mapping[str, Rule] = RULES) -> Reading:
-    """Walk through a log joint with free latent axes and pinned data."""
-    return walked(program, rules)[0]
-
-
 def walked(
     program: Program, rules: Mapping[str, Rule] = RULES, num_kept: int | None = None
 ) -> tuple[Reading, list[Value]]:
-    """The same, and the labels of the program's results, of which the first so many are outputs; all by default."""
+    """Walk through a program with free latent axes and pinned data: what it says of each, and the labels of its results.
+
+    The first so many of the results are outputs; all by default.
+    """
     unused = Reason(UNREAD)
     sites: dict[str, list[Term]] = {
         site: [axis(n) if site in program.used else pinned(n, unused) for n in shape]

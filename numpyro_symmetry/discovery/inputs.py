@@ -9,7 +9,7 @@ import contextlib
 import os
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -26,7 +26,7 @@ from numpyro_symmetry.symmetry.arguments import (
     as_count,
     as_key,
     as_model_arguments,
-    refuse_masked,
+    refuse_masked_arguments,
     refuse_tracers,
     seed_of,
 )
@@ -83,7 +83,7 @@ def read_question(
     args, kwargs = gathered(as_model_arguments(model_args, model_kwargs))
     # under jit even an array of zeros is traced
     refuse_tracers(f"{what}()", args, kwargs, rng_key, jnp.zeros(()))
-    refuse_masked(_named_leaves(args, kwargs), "Argument")
+    refuse_masked_arguments(args, kwargs)
     key = jax.random.key(0) if rng_key is None else as_key(rng_key)
     if argnum is not None:
         argnum = as_argnum(argnum, args)
@@ -102,14 +102,6 @@ def read_question_of_function(what: str, function: Any, args: Any, argnum: Any) 
     if not callable(function) or isinstance(function, type):
         raise TypeError(f"function must be a function of arrays, such as a network's apply; got {function!r}.")
     return read_question(what, function, args, None, None, as_count(argnum, "argnum", minimum=0))
-
-
-def _named_leaves(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    named = {}
-    for name, tree in (("model_args", args), ("model_kwargs", kwargs)):
-        leaves = jax.tree_util.tree_leaves_with_path(tree)
-        named |= {name + jax.tree_util.keystr(path): leaf for path, leaf in leaves}
-    return named
 
 
 @contextlib.contextmanager

@@ -42,12 +42,7 @@ def connected_components(symmetry: Symmetry) -> list[Symmetry]:
     """Split a symmetry into parts that share no site: independent under a factorised guide, so their terms add."""
     parts = connected((site, names_in(entries)) for site, entries in symmetry.axes.items())
     return [
-        Symmetry(
-            {site: symmetry.axes[site] for site in symmetry.axes if site in sites},
-            {name: kind for name, kind in symmetry.kinds.items() if name in groups},
-            {name: size for name, size in symmetry.sizes.items() if name in groups},
-        )
-        for groups, sites in parts
+        symmetry.on_axes({site: symmetry.axes[site] for site in symmetry.axes if site in sites}) for _, sites in parts
     ]
 
 

@@ -43,11 +43,6 @@ def fitted(factor: Array, common: Array) -> Array:
     return (factor * common[..., None, :, :]).sum(-2)
 
 
-def factor_of(precision: Array) -> Array:
-    """Triangular factors of ``(r, r, n)`` precisions of what units have in common."""
-    return factor_side_by_side(precision)
-
-
 def mean_of(lower: Array, information: Array) -> Array:
     """Means ``(*sample, r, n)`` of a precision's factor and of its product with them."""
     return solve_side_by_side(lower, solve_side_by_side(lower, information), transposed=True)
@@ -60,7 +55,7 @@ def one_more(precision: Array) -> Array:
 
 def squares_of(factor: Array, noise: Array) -> Array:
     """Numbers ``(d + r, n)`` whose squares add up to the quadratic form of every unit."""
-    common = mean_of(factor_of(one_more(gram(factor))), projected(factor, noise))
+    common = mean_of(factor_side_by_side(one_more(gram(factor))), projected(factor, noise))
     return jnp.concatenate([noise - fitted(factor, common), common])
 
 
@@ -81,7 +76,7 @@ def low_rank_table(loc: Array, scale: Array, factor: Array, units: Array) -> Arr
     Array
         ``(n, n)``, Gaussians along rows; :math:`O(n^2 d r)`, and :math:`O(n^2 r)` memory.
     """
-    lower = factor_of(one_more(gram(factor)))
+    lower = factor_side_by_side(one_more(gram(factor)))
     common = jax.lax.stop_gradient(_common(loc, scale, factor, units, lower))
     constants = jnp.log(scale).sum(0) + jnp.log(diagonals(lower)).sum(0)
 

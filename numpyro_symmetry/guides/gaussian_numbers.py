@@ -11,6 +11,7 @@ from numpyro_symmetry.entropy.units import as_rows
 from numpyro_symmetry.guides.auto_unit_normal import AutoUnitNormal, Place
 from numpyro_symmetry.guides.unit_gaussian import UnitGaussian
 from numpyro_symmetry.matching import DiagonalGaussian, FullGaussian
+from numpyro_symmetry.matching.gaussian_inputs import unravel
 from numpyro_symmetry.models.compat import flat_sites
 from numpyro_symmetry.symmetry import SymmetryError
 from numpyro_symmetry.symmetry.arguments import rounding_of
@@ -32,7 +33,7 @@ def correlated(covariance: Any) -> np.ndarray:
 
 def by_unit(gaussian: FullGaussian, places: Mapping[str, Place]) -> UnitGaussian | None:
     """A Gaussian whose correlations are all within units, unit by unit; ``None`` for any other."""
-    flat = gaussian._unravel(np.arange(len(np.asarray(gaussian.covariance))))
+    flat = unravel(np.arange(len(np.asarray(gaussian.covariance))), dict(gaussian.loc))
     groups = dict.fromkeys(place.group for place in places.values())
     covariance, units = np.asarray(gaussian.covariance, float), {}
     left = correlated(gaussian.covariance)
@@ -59,7 +60,7 @@ def numbers_of(gaussian: Any, base: Any, loc: Numbers) -> Numbers:
         return found | {f"{site}_{prefix}_loc": value for site, value in loc.items()}
     if isinstance(gaussian, FullGaussian):
         order = flat_sites(base)
-        flat = gaussian._unravel(np.arange(len(np.asarray(gaussian.covariance))))
+        flat = unravel(np.arange(len(np.asarray(gaussian.covariance))), dict(gaussian.loc))
         index = np.concatenate([np.ravel(flat[site]) for site in order])
         covariance = np.asarray(gaussian.covariance, float)[np.ix_(index, index)]
         mean = np.concatenate([np.ravel(loc[site]) for site in order])

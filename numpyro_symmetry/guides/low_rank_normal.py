@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from numpyro_symmetry.entropy.low_rank import factor_of, fitted, gram, mean_of, one_more, projected
+from numpyro_symmetry.entropy.low_rank import factor_side_by_side, fitted, gram, mean_of, one_more, projected
 from numpyro_symmetry.linalg import diagonals, solve_side_by_side
 
 
@@ -69,7 +69,7 @@ class LowRank(NamedTuple):
         """Log densities of entries in units of their scale, ``(F, n)``."""
         mean, factor = self._given()
         noise = deviations / scale - mean
-        lower = factor_of(one_more(gram(factor)))
+        lower = factor_side_by_side(one_more(gram(factor)))
         common = mean_of(lower, projected(factor, noise))
         shared = -0.5 * (common**2).sum(0) - jnp.log(diagonals(lower)).sum(0)
         return -0.5 * (noise - fitted(factor, common)) ** 2 - 0.5 * math.log(2.0 * math.pi) + shared / len(noise)
@@ -81,5 +81,5 @@ class LowRank(NamedTuple):
 
     def _given(self) -> tuple[Array, Array]:
         """Mean and factor of the standardised entries, given the sites before."""
-        lower = factor_of(self.before.precision)
+        lower = factor_side_by_side(self.before.precision)
         return fitted(self.factor, mean_of(lower, self.before.information)), solve_side_by_side(lower, self.factor)

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import logsumexp
 
-from numpyro_symmetry.matching.product import Gaussian, Natural, Tables, order_of
+from numpyro_symmetry.matching.gaussian_inputs import order_of
+from numpyro_symmetry.matching.product import Gaussian, Natural, Tables
 from numpyro_symmetry.symmetry import Hard, Symmetry
 from numpyro_symmetry.symmetry.shown import as_html
 

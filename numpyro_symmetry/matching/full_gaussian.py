@@ -18,13 +18,16 @@ from numpyro_symmetry.matching import guide_parameters
 from numpyro_symmetry.matching.gaussian import DiagonalGaussian
 from numpyro_symmetry.matching.gaussian_inputs import (
     module_of,
+    order_of,
     refuse_no_symmetry,
     refuse_other_sites,
     refuse_what_is_no_covariance,
     refuse_what_is_not_finite,
+    square_root,
     unchecked,
+    unravel,
 )
-from numpyro_symmetry.symmetry import Element, Symmetry, SymmetryError, permutations
+from numpyro_symmetry.symmetry import Element, Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import refuse_masked, refuse_tracers, shape_of
 from numpyro_symmetry.symmetry.shown import as_html, sizes
 
@@ -96,7 +99,7 @@ class FullGaussian:
         """The Gaussian of the same means and standard deviations without correlations."""
         xp = module_of(self.covariance)
         variances = xp.clip(xp.diagonal(xp.asarray(self.covariance)), 0.0, None)
-        return DiagonalGaussian(dict(self.loc), self._unravel(xp.sqrt(variances)))
+        return DiagonalGaussian(dict(self.loc), unravel(xp.sqrt(variances), dict(self.loc)))
 
     def wasserstein(self, other: FullGaussian) -> float:
         r"""2-Wasserstein (Bures) distance: the transport of one covariance into another, and of the means.
@@ -107,7 +110,7 @@ class FullGaussian:
         refuse_other_sites(self, other)
         refuse_tracers("FullGaussian.wasserstein", self, other)
         a, b = np.asarray(self.covariance, float), np.asarray(other.in_order_of(self).covariance, float)
-        root = _square_root(a)
+        root = square_root(a)
         cross = np.sqrt(np.clip(np.linalg.eigvalsh(root @ b @ root), 0.0, None)).sum()
         means = sum(((np.asarray(self.loc[s], float) - np.asarray(other.loc[s], float)) ** 2).sum() for s in self.loc)
         return float(np.sqrt(max(means + np.trace(a) + np.trace(b) - 2.0 * cross, 0.0)))
@@ -116,27 +119,12 @@ class FullGaussian:
         """Law of ``g·θ``: rows and columns of the covariance move together."""
         refuse_no_symmetry(symmetry)
         refuse_tracers("FullGaussian.apply", element, self)
-        index = self._unravel(np.arange(len(np.asarray(self.covariance))))
-        order = self._ravel(symmetry.without_signs().apply(permutations(element), index)).astype(int)
-        sign = self._ravel(symmetry.of_differences().apply(element, self._unravel(np.ones(len(order)))))
+        order, sign = order_of(symmetry, element, dict(self.loc))
         covariance = np.asarray(self.covariance)[np.ix_(order, order)] * sign[:, None] * sign
         return FullGaussian(symmetry.apply(element, self.loc), covariance)
 
     def in_order_of(self, other: FullGaussian) -> FullGaussian:
         """The same law with its sites in another's order."""
-        index = self._unravel(np.arange(len(np.asarray(self.covariance))))
+        index = unravel(np.arange(len(np.asarray(self.covariance))), dict(self.loc))
         order = np.concatenate([np.ravel(index[site]) for site in other.loc])
         return FullGaussian({s: self.loc[s] for s in other.loc}, np.asarray(self.covariance)[np.ix_(order, order)])
-
-    def _unravel(self, flat: Any) -> dict[str, Any]:
-        ends = np.cumsum([np.size(v) for v in self.loc.values()]).tolist()
-        parts = [flat[start:end] for start, end in zip([0, *ends], ends, strict=False)]
-        return {site: part.reshape(np.shape(self.loc[site])) for site, part in zip(self.loc, parts, strict=True)}
-
-    def _ravel(self, by_site: Mapping[str, ArrayLike]) -> np.ndarray:
-        return np.concatenate([np.ravel(np.asarray(by_site[site])) for site in self.loc])
-
-
-def _square_root(matrix: np.ndarray) -> np.ndarray:
-    values, vectors = np.linalg.eigh(matrix)
-    return (vectors * np.sqrt(np.clip(values, 0.0, None))) @ vectors.T

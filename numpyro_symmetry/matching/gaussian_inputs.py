@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,9 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from numpyro_symmetry.symmetry import Symmetry, SymmetryError
+from numpyro_symmetry.symmetry import Element, Hard, Symmetry, SymmetryError, permutations
 from numpyro_symmetry.symmetry.arguments import as_real_array, rounding_of
 from numpyro_symmetry.symmetry.elements import broadcast
+from numpyro_symmetry.symmetry.hard import over
 
 
 def unchecked(cls: Any, **fields: Any) -> Any:
@@ -89,3 +91,39 @@ def refuse_no_symmetry(symmetry: Any) -> None:
     """Refuse what is passed in the place of a symmetry."""
     if not isinstance(symmetry, Symmetry):
         raise TypeError(f"apply(symmetry, element): symmetry must be a Symmetry; got {type(symmetry).__name__}.")
+
+
+def order_of(symmetry: Symmetry, element: Element, loc: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+    """What an element, or a batch of them, does to ravelled sites: from where entries come, and their signs."""
+    shapes = ((np.shape(Hard.of(part).permutation), 1 + len(over(name))) for name, part in element.items())
+    batch = next((shape[: len(shape) - own] for shape, own in shapes), ())
+    index = unravel(np.arange(sum(np.size(x) for x in loc.values())), loc)
+    ones = {site: np.ones(np.shape(x)) for site, x in loc.items()}
+
+    def ravelled(by_site: dict[str, Any]) -> np.ndarray:
+        flat = (np.asarray(x).reshape(-1, int(np.prod(np.shape(loc[s]), dtype=int))) for s, x in by_site.items())
+        flat = [np.broadcast_to(x, (math.prod(batch), x.shape[-1])) for x in flat]
+        return np.concatenate(flat, -1).reshape(*batch, -1)
+
+    index = symmetry.without_signs().apply(permutations(element), index)
+    return ravelled(index).astype(int), ravelled(symmetry.of_differences().apply(element, ones))
+
+
+def ravel(by_site: dict[str, Any]) -> np.ndarray:
+    """Sites one after the other."""
+    return np.concatenate([np.ravel(np.asarray(x, float)) for x in by_site.values()])
+
+
+def unravel(flat: Any, like: dict[str, Any]) -> dict[str, Any]:
+    """The inverse."""
+    ends = np.cumsum([np.size(x) for x in like.values()])
+    return {
+        s: flat[end - np.size(x) : end].reshape(np.shape(x))
+        for (s, x), end in zip(like.items(), ends.tolist(), strict=True)
+    }
+
+
+def square_root(matrix: np.ndarray) -> np.ndarray:
+    """Of a covariance."""
+    values, vectors = np.linalg.eigh(0.5 * (matrix + matrix.T))
+    return (vectors * np.sqrt(np.clip(values, 0.0, None))) @ vectors.T

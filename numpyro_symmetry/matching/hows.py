@@ -17,7 +17,7 @@ import numpy as np
 from numpyro_symmetry.matching.cross_terms import CrossTerms, cross_terms
 from numpyro_symmetry.matching.full_gaussian import FullGaussian
 from numpyro_symmetry.matching.gaussian import DiagonalGaussian
-from numpyro_symmetry.matching.gaussian_inputs import refuse_other_sites
+from numpyro_symmetry.matching.gaussian_inputs import refuse_other_sites, square_root
 from numpyro_symmetry.matching.product import Gaussian, Natural, raised
 from numpyro_symmetry.symmetry import Complement, Element, Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import is_option
@@ -199,17 +199,12 @@ def barycentre_of_covariances(covariances: Sequence[np.ndarray]) -> np.ndarray:
     """The covariance that is the mean of its transports to all of them."""
     here = np.mean(covariances, 0)
     for _ in range(_MAX_STEPS):
-        root = _root(here)
+        root = square_root(here)
         # at the edge of what is positive, what has no width has no transport
         back = np.linalg.pinv(root, hermitian=True)
-        mean = np.mean([_root(root @ one @ root) for one in covariances], 0)
+        mean = np.mean([square_root(root @ one @ root) for one in covariances], 0)
         new = back @ mean @ mean @ back
         if np.abs(new - here).max() <= _SETTLED * np.abs(here).max():
             break
         here = new
     return 0.5 * (new + new.T)
-
-
-def _root(matrix: np.ndarray) -> np.ndarray:
-    values, vectors = np.linalg.eigh(0.5 * (matrix + matrix.T))
-    return (vectors * np.sqrt(np.clip(values, 0.0, None))) @ vectors.T

@@ -34,7 +34,7 @@ from numpyro_symmetry.matching.sides import (
     side_of,
     without,
 )
-from numpyro_symmetry.steps import during, saying, through
+from numpyro_symmetry.steps import say, saying, through
 from numpyro_symmetry.symmetry import Element, Group, Hard, PlainView, Symmetry, SymmetryError, num_transpositions
 from numpyro_symmetry.symmetry.arguments import as_count, as_flag, is_option, refuse_tracers, seed_of
 from numpyro_symmetry.symmetry.axes import Axis
@@ -210,8 +210,8 @@ def _matched(
 ) -> Match:
     """By one method, so many sources together."""
     if isinstance(cost, ActivationCost):
-        with during("computing activations"):
-            target, source, symmetry = by_activations(cost, target, source, symmetry)
+        say("computing activations")
+        target, source, symmetry = by_activations(cost, target, source, symmetry)
         cost = "euclidean"
     if not is_option(cost, COSTS) and not is_cost(cost):
         hint = " Of a function of activations: ActivationCost(function)." if callable(cost) else ""

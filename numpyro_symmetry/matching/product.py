@@ -10,7 +10,6 @@ Knows Gaussians and elements; no other labellings than one at a time.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import reduce
 from typing import Any, NamedTuple
@@ -20,8 +19,8 @@ import numpy as np
 from numpyro_symmetry.assignment.linear import assign
 from numpyro_symmetry.matching.full_gaussian import FullGaussian
 from numpyro_symmetry.matching.gaussian import DiagonalGaussian
-from numpyro_symmetry.symmetry import Element, Hard, PlainView, Symmetry, SymmetryError, compose, permutations
-from numpyro_symmetry.symmetry.hard import over
+from numpyro_symmetry.matching.gaussian_inputs import order_of, ravel, unravel
+from numpyro_symmetry.symmetry import Element, Hard, PlainView, Symmetry, SymmetryError, compose
 
 Gaussian = DiagonalGaussian | FullGaussian
 _MOST_ROUNDS, _ROUNDING = 50, 1e-9
@@ -38,11 +37,11 @@ class Natural(NamedTuple):
     @staticmethod
     def of(gaussian: Gaussian) -> Natural:
         """Of a Gaussian, whose standard deviations have to be positive."""
-        loc = _ravel(gaussian.loc)
+        loc = ravel(gaussian.loc)
         if isinstance(gaussian, FullGaussian):
             precision = np.linalg.inv(np.asarray(gaussian.covariance, float))
             return Natural(precision @ loc, 0.5 * (precision + precision.T))
-        precision = _ravel(gaussian.scale) ** -2.0
+        precision = ravel(gaussian.scale) ** -2.0
         return Natural(precision * loc, precision)
 
     def plus(self, other: Natural, times: float = 1.0) -> Natural:
@@ -86,25 +85,9 @@ class Natural(NamedTuple):
             )
         if isinstance(like, FullGaussian):
             covariance = np.linalg.inv(self.precision)
-            return FullGaussian(_unravel(covariance @ self.first, like.loc), 0.5 * (covariance + covariance.T))
+            return FullGaussian(unravel(covariance @ self.first, like.loc), 0.5 * (covariance + covariance.T))
         loc, scale = self.first / self.precision, self.precision**-0.5
-        return DiagonalGaussian(_unravel(loc, like.loc), _unravel(scale, like.loc))
-
-
-def order_of(symmetry: Symmetry, element: Element, loc: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
-    """What an element, or a batch of them, does to ravelled sites: from where entries come, and their signs."""
-    shapes = ((np.shape(Hard.of(part).permutation), 1 + len(over(name))) for name, part in element.items())
-    batch = next((shape[: len(shape) - own] for shape, own in shapes), ())
-    index = _unravel(np.arange(sum(np.size(x) for x in loc.values())), loc)
-    ones = {site: np.ones(np.shape(x)) for site, x in loc.items()}
-
-    def ravelled(by_site: dict[str, Any]) -> np.ndarray:
-        flat = (np.asarray(x).reshape(-1, int(np.prod(np.shape(loc[s]), dtype=int))) for s, x in by_site.items())
-        flat = [np.broadcast_to(x, (math.prod(batch), x.shape[-1])) for x in flat]
-        return np.concatenate(flat, -1).reshape(*batch, -1)
-
-    index = symmetry.without_signs().apply(permutations(element), index)
-    return ravelled(index).astype(int), ravelled(symmetry.of_differences().apply(element, ones))
+        return DiagonalGaussian(unravel(loc, like.loc), unravel(scale, like.loc))
 
 
 class Tables:
@@ -180,7 +163,7 @@ class Tables:
         return self.known[key]
 
     def _pieces(self, natural: Natural) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-        first, precision = (_unravel(x, self.loc) for x in natural)
+        first, precision = (unravel(x, self.loc) for x in natural)
         return self.view.open(first), self.view.open(precision, common=True)
 
 
@@ -229,13 +212,3 @@ def _along(x: np.ndarray, axis: int) -> np.ndarray:
     """``(n, rest)``."""
     front = np.moveaxis(x, axis, 0)
     return front.reshape(len(front), -1)
-
-
-def _ravel(by_site: dict[str, Any]) -> np.ndarray:
-    return np.concatenate([np.ravel(np.asarray(x, float)) for x in by_site.values()])
-
-
-def _unravel(flat: np.ndarray, like: dict[str, Any]) -> dict[str, Any]:
-    ends = np.cumsum([np.size(x) for x in like.values()])
-    parts = np.split(flat, ends[:-1], -1)
-    return {site: part.reshape(np.shape(x)) for (site, x), part in zip(like.items(), parts, strict=True)}

@@ -24,8 +24,8 @@ _LITTLE = 1e-3
 class ObservedAs(Messenger):
     """Replaces the values of observed sites, those that a model closes over or is conditioned on as well."""
 
-    def __init__(self, observed: Mapping[str, Any]) -> None:
-        super().__init__()
+    def __init__(self, fn: Callable, observed: Mapping[str, Any]) -> None:
+        super().__init__(fn)
         self.observed = observed
 
     def process_message(self, msg: Any) -> None:
@@ -34,16 +34,6 @@ class ObservedAs(Messenger):
             value = self.observed[msg["name"]]
             if np.shape(value) == np.shape(msg["value"]):
                 msg["value"] = value
-
-
-def observing(model: Callable, observed: Mapping[str, Any]) -> Callable:
-    """A model with other values at its observed sites."""
-
-    def observes(*args: Any, **kwargs: Any) -> Any:
-        with ObservedAs(observed):
-            return model(*args, **kwargs)
-
-    return observes
 
 
 def is_array(value: Any) -> bool:

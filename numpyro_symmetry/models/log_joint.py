@@ -23,7 +23,7 @@ from numpyro.distributions.util import scale_and_mask
 from numpyro.primitives import Messenger
 
 from numpyro_symmetry.models.compat import checks_values
-from numpyro_symmetry.models.data import is_array, observing
+from numpyro_symmetry.models.data import ObservedAs, is_array
 from numpyro_symmetry.models.enumeration import enumerated, num_plates_of, refuse_without_funsor
 from numpyro_symmetry.models.parameters import leaves_of, leaves_of_parameters, with_leaves
 from numpyro_symmetry.models.placing import substitute_points
@@ -244,7 +244,7 @@ class LogJoint:
         """The model as it is to be run: with its arguments, and values to substitute."""
         leaves, structure = jax.tree.flatten((self.args, self.kwargs))
         args, kwargs = jax.tree.unflatten(structure, [data.arguments.get(k, leaf) for k, leaf in enumerate(leaves)])
-        return observing(self.model, data.observed), args, kwargs, with_leaves(data.settings, values)
+        return ObservedAs(self.model, data.observed), args, kwargs, with_leaves(data.settings, values)
 
 
 class _LogProbs(Messenger):

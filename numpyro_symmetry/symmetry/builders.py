@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from numpyro_symmetry.symmetry.arguments import as_names, is_option
 from numpyro_symmetry.symmetry.axes import AxisEntry, check_entries, names_in
@@ -11,51 +11,6 @@ from numpyro_symmetry.symmetry.errors import SymmetryError
 
 if TYPE_CHECKING:
     from numpyro_symmetry.symmetry.symmetry import Symmetry
-
-
-# what callers see of a function that a class binds as a method of its own, for type checkers
-class Mlp(Protocol):
-    """`mlp`, bound to `Symmetry`."""
-
-    def __call__(
-        self, layers: Sequence[tuple[str, str | None]], *, layout: str = "in_out", kind: str = "permutation"
-    ) -> Symmetry:
-        """As `mlp`."""
-        ...
-
-
-class Mixture(Protocol):
-    """`mixture`, bound to `Symmetry`."""
-
-    def __call__(self, *sites: str | tuple[str, ...], group: str = "component") -> Symmetry:
-        """As `mixture`."""
-        ...
-
-
-class Hmm(Protocol):
-    """`hmm`, bound to `Symmetry`."""
-
-    def __call__(
-        self, *, transition: str, initial: str | None = None, emissions: Sequence[str], group: str = "state"
-    ) -> Symmetry:
-        """As `hmm`."""
-        ...
-
-
-class Factor(Protocol):
-    """`factor`, bound to `Symmetry`."""
-
-    def __call__(
-        self,
-        loadings: str,
-        scores: str | None = None,
-        *,
-        others: Mapping[str, tuple[AxisEntry, ...]] | None = None,
-        group: str = "factor",
-        kind: str = "signed",
-    ) -> Symmetry:
-        """As `factor`."""
-        ...
 
 
 def mlp(

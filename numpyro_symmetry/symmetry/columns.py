@@ -10,9 +10,4 @@ from numpyro_symmetry.symmetry.symmetry import Symmetry
 
 def columns_of(bound: Symmetry, names: Iterable[str]) -> Symmetry:
     """Some groups on arrays of their own names, ``(num_data, *cells, n)``."""
-    axes = {name: (None, *over(name), name) for name in names}
-    here = set(Symmetry(axes).group_names())
-    kinds = {name: kind for name, kind in bound.kinds.items() if name in here}
-    sizes = {name: size for name, size in bound.sizes.items() if name in here}
-    orbits = {name: orbit for name, orbit in bound.orbits.items() if name in here}
-    return Symmetry(axes, kinds, sizes, orbits)
+    return bound.on_axes({name: (None, *over(name), name) for name in names})

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, ClassVar, cast
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -132,10 +132,10 @@ class Symmetry:
 
     # ---- builders ----------------------------------------------------------------------------------------------
 
-    mlp: ClassVar[builders.Mlp] = cast(Any, classmethod(builders.mlp))
-    mixture: ClassVar[builders.Mixture] = cast(Any, classmethod(builders.mixture))
-    hmm: ClassVar[builders.Hmm] = cast(Any, classmethod(builders.hmm))
-    factor: ClassVar[builders.Factor] = cast(Any, classmethod(builders.factor))
+    mlp = classmethod(builders.mlp)
+    mixture = classmethod(builders.mixture)
+    hmm = classmethod(builders.hmm)
+    factor = classmethod(builders.factor)
 
     # ---- what it is --------------------------------------------------------------------------------------------
 
@@ -258,7 +258,7 @@ class Symmetry:
         if unknown := sorted(set(names) - set(self.groups)):
             raise SymmetryError(f"restrict names {unknown}, but the groups are {sorted(self.groups)}.")
         fixed = {label for name in names for label in over(name)} - set(names)
-        return self._with_axes(axes_of_groups(self.axes, names), dict(self.kinds) | dict.fromkeys(fixed, "fixed"))
+        return self.on_axes(axes_of_groups(self.axes, names), dict(self.kinds) | dict.fromkeys(fixed, "fixed"))
 
     def without_signs(self) -> Symmetry:
         """The same permutations and no signs: how standard deviations move."""
@@ -373,12 +373,14 @@ class Symmetry:
         signed = {axis.group for entries in axes.values() for axis in labels(entries) if axis.signed}
         odd = {name for name, group in self.groups.items() if group.signed} - signed
         kept = {name: kind for name, kind in self.kinds.items() if name not in odd}
-        return self._with_axes(axes, kept)
+        return self.on_axes(axes, kept)
 
-    def _with_axes(self, axes: dict[str, tuple[AxisEntry, ...]], kinds: Mapping[str, str | Kind]) -> Symmetry:
+    def on_axes(
+        self, axes: Mapping[str, tuple[AxisEntry, ...]], kinds: Mapping[str, str | Kind] | None = None
+    ) -> Symmetry:
         """The groups that stand on some axes, of these kinds; what is fixed has no orbits of its own."""
         known = group_names(axes)
-        kinds = {name: kind for name, kind in kinds.items() if name in known}
+        kinds = {name: kind for name, kind in (self.kinds if kinds is None else kinds).items() if name in known}
         sizes = {name: size for name, size in self.sizes.items() if name in known}
         orbits = {name: one for name, one in self.orbits.items() if name in known and kinds.get(name) != "fixed"}
         return Symmetry(axes, kinds, sizes, orbits, self.findings, self.out_of_reach)

@@ -15,6 +15,7 @@ import numpyro
 import numpyro.distributions as dist
 from jax.scipy.special import logsumexp
 from numpyro.distributions import constraints
+from scipy import special
 
 from numpyro_symmetry.symmetry import Symmetry
 from numpyro_symmetry.testing.posterior import Posterior
@@ -219,12 +220,6 @@ def two_weight_network(
 # ---- exact evidences, in float64 by numpy ----------------------------------------------------------------------------
 
 
-def _log_sum_exp(values: np.ndarray, log_weights: np.ndarray | float = 0.0) -> float:
-    """``log Σ exp(values + log_weights)``."""
-    shifted = np.asarray(values + log_weights, np.float64)
-    return float(shifted.max() + np.log(np.sum(np.exp(shifted - shifted.max()))))
-
-
 def _mixture_log_evidence(data: np.ndarray, num_components: int, prior_scale: float) -> float:
     num_data = len(data)
     digits = num_components ** np.arange(num_data)
@@ -235,7 +230,7 @@ def _mixture_log_evidence(data: np.ndarray, num_components: int, prior_scale: fl
         count, first, second = own.sum(1), own @ data, own @ data**2
         shrunk = prior_scale**2 / (1.0 + count * prior_scale**2)
         total -= 0.5 * (count * math.log(2.0 * math.pi) + np.log1p(count * prior_scale**2) + second - shrunk * first**2)
-    return _log_sum_exp(total)
+    return float(special.logsumexp(total))
 
 
 def _two_weight_log_evidence(x: np.ndarray, y: np.ndarray, noise_variance: float, prior_variance: float) -> float:
@@ -260,4 +255,4 @@ def _two_weight_log_evidence(x: np.ndarray, y: np.ndarray, noise_variance: float
         squared_error += rise**2 * (size @ size) - 2 * rise * (size @ y[own]) + y[own] @ y[own]
     squared_error += y[x == 0] @ y[x == 0]
     log_likelihood = -0.5 * (squared_error / noise_variance + len(x) * math.log(2 * math.pi * noise_variance))
-    return _log_sum_exp(log_likelihood, log_weight[:, None] + log_weight)
+    return float(special.logsumexp(log_likelihood + log_weight[:, None] + log_weight))

@@ -177,15 +177,9 @@ def on_sites(symmetry: Symmetry, axes: Mapping[str, tuple[AxisEntry, ...]]) -> S
     SymmetryError
         If the axes name other groups.
     """
-    names = Symmetry(axes).group_names()
     for site, entries in axes.items():
         if unknown := sorted(names_in(entries) - set(symmetry.group_names())):
             raise SymmetryError(
                 f"axes of site {site!r} name groups {unknown}; the draws were relabelled by {sorted(symmetry.groups)}."
             )
-    return Symmetry(
-        axes,
-        {name: kind for name, kind in symmetry.kinds.items() if name in names},
-        {name: size for name, size in symmetry.sizes.items() if name in names},
-        {name: orbits for name, orbits in symmetry.orbits.items() if name in names},
-    )
+    return symmetry.on_axes(axes)

@@ -44,7 +44,9 @@ def margins(problem: Problem, state: dict[str, Hard]) -> np.ndarray:
     """
     smallest = np.full(problem.batch, np.inf)
     nested = families(problem)
-    if not nested and _move_together(problem) and _order(problem) <= MAX_ELEMENTS:
+    together = any(sum(axis.group is not None for axis in term.axes) > 1 for term in problem.terms)
+    log_order = math.fsum(group.log_order() for group in problem.groups.values())
+    if not nested and together and log_order <= math.log(MAX_ELEMENTS) + 1e-9:
         return _of_elements(problem, state)
     for family in nested:
         smallest = np.minimum(smallest, _of_blocks(problem, state, family))
@@ -54,14 +56,6 @@ def margins(problem: Problem, state: dict[str, Hard]) -> np.ndarray:
         found = _of_exchanges(problem, state, name) if problem.pairs_with_itself(name) else _of(problem, state, name)
         smallest = np.minimum(smallest, found)
     return smallest
-
-
-def _move_together(problem: Problem) -> bool:
-    return any(sum(axis.group is not None for axis in term.axes) > 1 for term in problem.terms)
-
-
-def _order(problem: Problem) -> float:
-    return round(math.exp(min(math.log(2.0 * MAX_ELEMENTS), sum(g.log_order() for g in problem.groups.values()))))
 
 
 def _of_elements(problem: Problem, state: dict[str, Hard]) -> np.ndarray:

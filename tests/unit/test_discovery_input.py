@@ -97,7 +97,7 @@ BAD = {
         [(np.ma.masked_array(Y, [0, 0, 1]),)],
         {},
         SymmetryError,
-        r"'model_args\[0\]'.*1 of 3.*filled",
+        r"model_args\[0\].*1 of 3.*filled",
     ),
     "a branch": (branching, [(Y,)], {}, SymmetryError, r"test_discovery_input.py:\d+, `scale = 1.0.*jnp.where"),
     "a branch inside": (branching_inside, [(Y,)], {}, SymmetryError, r"`return 1.0 if first > 0 else 3.0`"),

@@ -25,10 +25,8 @@ _MAX_JOINT = 64
 
 def axes_of_constant(array: np.ndarray, reason: Reason) -> list[Term]:
     """Labels of the axes of a constant: uniform, or coloured by equal slices; square ones also by both axes at once."""
-    if not is_number(array.dtype):
-        return [Uniform(n) if n < 2 else pinned(n, reason) for n in array.shape]
-    if array.size > _MAX_COMPARED:
-        return [Uniform(n) if n < 2 else pinned(n, reason) for n in array.shape]
+    if not is_number(array.dtype) or array.size > _MAX_COMPARED:
+        return [pinned(n, reason) for n in array.shape]
     colours = [slice_colours(array, k) if n > 1 else None for k, n in enumerate(array.shape)]
     axes: list[Term] = []
     for n, colour in zip(array.shape, colours, strict=True):

@@ -53,11 +53,7 @@ def cut_of(entries: Sequence[AxisEntry]) -> Cut | None:
 def in_parts(entries: Sequence[AxisEntry]) -> tuple[AxisEntry, ...]:
     """Entries with flattened axes, such as gates of units, as arrays put end to end, of which each may have signs."""
     parted = tuple(map(_parted, entries))
-    return parted if not any(map(_has_concat, entries)) and cut_of(parted) is not None else tuple(entries)
-
-
-def _has_concat(entry: AxisEntry) -> bool:
-    return has_concat((entry,))
+    return parted if not has_concat(entries) and cut_of(parted) is not None else tuple(entries)
 
 
 def _parted(entry: AxisEntry) -> AxisEntry:
