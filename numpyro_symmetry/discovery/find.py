@@ -373,7 +373,7 @@ def _of_a_prior(finding: Finding, unread: set[str]) -> Finding:
 def walked(
     program: Program, rules: Mapping[str, Rule] = RULES, num_kept: int | None = None
 ) -> tuple[Reading, list[Value]]:
-    """Walk through a program with free latent axes and pinned data: what it says of each, and the labels of its results.
+    """Walk through a program with free latent axes and pinned data: what is read, and the labels of its results.
 
     The first so many of the results are outputs; all by default.
     """

@@ -34,10 +34,9 @@ from numpyro_symmetry.models.sites import (
     is_observed,
     is_unconstrained,
     latent_of,
-    observed_of,
     settings_of,
 )
-from numpyro_symmetry.models.trace import known_of, trace_model
+from numpyro_symmetry.models.trace import data_of, known_of, trace_model
 
 # what a function raises where it looks at values that are only traced
 LOOKED_AT = (jax.errors.JAXTypeError, jax.errors.JAXIndexError, TypeError, ValueError)
@@ -81,7 +80,7 @@ class Sites(NamedTuple):
     scored
         Observed sites that hold data: every one but factors.
     observed
-        Observed site -> its values, if they are known without a run.
+        Observed site that holds data -> its values, if they are known without a run.
     """
 
     shapes: dict[str, tuple[int, ...]]
@@ -125,7 +124,7 @@ def sites_of(trace: Trace, summed_out: Collection[str], leaves: Collection[str])
         ()
         if summed_out
         else tuple(n for n, site in trace.items() if is_observed(site) and not isinstance(site["fn"], dist.Unit)),
-        {name: _known(site) for name, site in observed_of(trace).items()},
+        {name: _known(site) for name, site in data_of(trace).items()},
     )
 
 

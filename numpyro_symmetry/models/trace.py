@@ -12,12 +12,14 @@ import jax
 import numpy as np
 import numpyro
 from jax import Array
+from jax.core import Tracer
 from numpyro import handlers
 from numpyro.infer import init_to_uniform
 
 from numpyro_symmetry.models.arguments import refuse_misfit, refuse_no_sites
 from numpyro_symmetry.models.parameters import leaves_of_parameters
-from numpyro_symmetry.models.sites import is_improper, latent_of, settings_of
+from numpyro_symmetry.models.reach import dependencies
+from numpyro_symmetry.models.sites import Trace, is_improper, latent_of, observed_of, settings_of
 from numpyro_symmetry.symmetry.arguments import as_real_array
 from numpyro_symmetry.symmetry.errors import SymmetryError
 
@@ -73,9 +75,35 @@ def outline(model: Callable, args: tuple[Any, ...], kwargs: dict[str, Any], rng_
         trace, shapes = trace_model(model, args, kwargs, rng_key), None
     if not latent_of(trace) and not leaves_of_parameters(trace):
         refuse_no_sites(model, args, kwargs)
-    if shapes is None:
-        return trace
-    return {name: site | {"value": shapes.get(name), "known": site["value"]} for name, site in trace.items()}
+    if shapes is not None:
+        trace = {name: site | {"value": shapes.get(name), "known": site["value"]} for name, site in trace.items()}
+    computed = _computed_from_latents(model, args, kwargs, rng_key, trace)
+    return {name: site | {"is_computed": name in computed} for name, site in trace.items()}
+
+
+def data_of(outline: Trace) -> Trace:
+    """Observed sites whose values are data: others are computed from latent sites, as in ``obs=y - a``."""
+    return {name: site for name, site in observed_of(outline).items() if not site["is_computed"]}
+
+
+def _computed_from_latents(
+    model: Callable, args: tuple[Any, ...], kwargs: dict[str, Any], rng_key: Array, trace: Trace
+) -> set[str]:
+    """Observed sites whose values depend on those of latent sites or parameters."""
+    moving = {**latent_of(trace), **{name: site for name, site in trace.items() if site["type"] == "param"}}
+    observed = observations(trace)
+
+    def values(given: dict[str, Any], key: Array = rng_key) -> dict[str, Any]:
+        return observations(trace_model(model, args, kwargs, key, given))
+
+    if not any("known" in site for site in trace.values()):
+        # nothing can be traced: another run, of the same plates, has other latent values
+        other = values(settings_of(trace), jax.random.fold_in(rng_key, 1))
+        return {name for name in observed if not np.array_equal(observed[name], other.get(name), equal_nan=True)}
+    if not any(isinstance(site["known"], Tracer) for site in observed_of(trace).values()):
+        return set()
+    found = dependencies(values, {name: site["value"] for name, site in moving.items()})
+    return {name for name, inputs in found.items() if inputs}
 
 
 def known_of(trace: Mapping[str, Any]) -> dict[str, Any]:

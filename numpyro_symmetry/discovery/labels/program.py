@@ -17,8 +17,8 @@ from numpyro_symmetry.models.log_joint import LOOKED_AT, Data, LogJoint, Way, si
 from numpyro_symmetry.models.parameters import leaves_of_parameters
 from numpyro_symmetry.models.plates import axis_names
 from numpyro_symmetry.models.programs import arguments_read, session_precision, traced
-from numpyro_symmetry.models.sites import discrete_of, is_unconstrained, latent_of, observed_of
-from numpyro_symmetry.models.trace import outline
+from numpyro_symmetry.models.sites import discrete_of, is_unconstrained, latent_of
+from numpyro_symmetry.models.trace import data_of, outline
 from numpyro_symmetry.symmetry import SymmetryError
 
 
@@ -93,7 +93,7 @@ def _read(
     sites = sites_of(trace, summed_out, leaves)
     joint, flat = LogJoint(model, args, kwargs, rng_key, sites), jax.tree.leaves((args, kwargs))
     values = {name: trace[name]["value"] for name in latent_of(trace) if name in sites.shapes} | leaves
-    observed = {name: site["value"] for name, site in observed_of(trace).items() if is_array(site.get("known"))}
+    observed = {name: site["value"] for name, site in data_of(trace).items() if is_array(site.get("known"))}
     settings = {name: trace[name]["value"] for name in sites.settings}
     read = _opaque(joint, values, Data(dict(enumerate(flat)), settings, observed), ways_to_give(args, kwargs, observed))
     return read._replace(
