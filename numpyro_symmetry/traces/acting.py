@@ -16,7 +16,7 @@ from numpyro_symmetry.assignment.passes import computed, is_stored
 from numpyro_symmetry.symmetry import Hard, Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.action import move
 from numpyro_symmetry.symmetry.arguments import is_floating, is_real
-from numpyro_symmetry.symmetry.axes import AxisEntry, labels, names_in, num_axes
+from numpyro_symmetry.symmetry.axes import AxisEntry, labels, names_in, num_axes, padded
 from numpyro_symmetry.traces.coordinates import Arrays
 
 # stands for no datum among labels
@@ -48,6 +48,7 @@ def act(
     """
     shapes = {site: values[site].shape[lead if is_stored(values[site]) else 1 :] for site in axes}
     own = on_sites(symmetry, axes).bind({site: np.empty(shape, bool) for site, shape in shapes.items()})
+    own = on_every_axis(own, {site: len(shape) for site, shape in shapes.items()})
     signed = {name for name, group in own.groups.items() if group.signed}
     for site, entries in own.axes.items():
         flips = any(axis.signed and axis.group in signed for axis in labels(entries))
@@ -169,6 +170,11 @@ def _is_label(values: np.ndarray) -> np.ndarray:
     return (values != MISSING) & (np.isfinite(values) if is_floating(values.dtype) else True)
 
 
+def on_every_axis(symmetry: Symmetry, num_axes_of: Mapping[str, int]) -> Symmetry:
+    """The same symmetry with an entry for each axis of its sites, or further ones would be taken for draws."""
+    return symmetry.on_axes({site: padded(entries, num_axes_of[site]) for site, entries in symmetry.axes.items()})
+
+
 def on_sites(symmetry: Symmetry, axes: Mapping[str, tuple[AxisEntry, ...]]) -> Symmetry:
     """The symmetry's groups on sites that may be none of its own.
 
@@ -177,9 +183,10 @@ def on_sites(symmetry: Symmetry, axes: Mapping[str, tuple[AxisEntry, ...]]) -> S
     SymmetryError
         If the axes name other groups.
     """
-    for site, entries in axes.items():
+    own = symmetry.on_axes(axes)
+    for site, entries in own.axes.items():
         if unknown := sorted(names_in(entries) - set(symmetry.group_names())):
             raise SymmetryError(
                 f"axes of site {site!r} name groups {unknown}; the draws were relabelled by {sorted(symmetry.groups)}."
             )
-    return symmetry.on_axes(axes)
+    return own

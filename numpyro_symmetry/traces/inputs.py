@@ -19,7 +19,7 @@ from numpyro_symmetry.symmetry.arguments import is_floating, is_real
 from numpyro_symmetry.symmetry.axes import AxisEntry, names_in, num_axes
 from numpyro_symmetry.symmetry.errors import warn
 from numpyro_symmetry.symmetry.findings import POSITIVE
-from numpyro_symmetry.traces.acting import MISSING, on_sites, refuse_no_labels, whole_numbers
+from numpyro_symmetry.traces.acting import MISSING, on_every_axis, on_sites, refuse_no_labels, whole_numbers
 from numpyro_symmetry.traces.coordinates import Arrays
 
 Entries = tuple[AxisEntry, ...]
@@ -44,7 +44,7 @@ def sized(trace: Trace, symmetry: Symmetry) -> Symmetry:
             )
     if not bound.groups:
         raise SymmetryError("The symmetry is trivial: there is nothing to relabel.")
-    return bound
+    return on_every_axis(bound, {site: trace.values[site].ndim - len(trace.leading) for site in bound.axes})
 
 
 def bind(trace: Trace, symmetry: Symmetry, labels: Mapping[str, str], axes: Mapping[str, Entries]) -> Symmetry:

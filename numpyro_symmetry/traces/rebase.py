@@ -206,8 +206,8 @@ def rebase(
             symmetry = _found(known, signs=as_flag(signs, "signs"), part=part)
         elif not isinstance(symmetry, Symmetry):
             raise TypeError(f"symmetry must be a Symmetry, or None to find it in model; got {type(symmetry).__name__}.")
-        elif model is not None:
-            check_symmetry(model, symmetry, *as_model_arguments(model_args, model_kwargs), part=part)
+        elif known is not None and (model is not None or set(symmetry.axes) <= roles_of(known).latent):
+            check_symmetry(known.function, symmetry, known.args, known.kwargs, part=part)
         trace = read(data, symmetry, num_leading_dims, lazily=True)
         if was_found:
             symmetry = of_what_is_there(symmetry, trace)
