@@ -56,23 +56,34 @@ class Carried(NamedTuple):
         Site -> ``(draw, *event)`` as the trace held it, and as the model computes it at the relabelled draws.
     left_out
         Site -> why it could not be computed again, and what to do.
+    unmoved
+        Sites that the elements of these draws leave as they are, and others of the group would not.
     """
 
     axes: Mapping[str, tuple[AxisEntry, ...]]
     before: Arrays
     after: Arrays
     left_out: Mapping[str, str]
+    unmoved: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         fates = {name: f"moved along {describe(entries)}" for name, entries in self.axes.items()}
         fates |= dict.fromkeys(self.after, "computed again")
         fates |= {name: f"left out: {why}" for name, why in self.left_out.items()}
+        fates |= dict.fromkeys(self.unmoved, "as it was, for these labels do not change it; others would")
         return "\n".join(["Carried", *(f"  {name}: {fate}" for name, fate in fates.items())])
 
     _repr_html_ = as_html
 
 
 NOTHING = Carried({}, {}, {}, {})
+
+
+class Labelled(NamedTuple):
+    """Draws under other labels: elements ``(draw, ...)``, and the sites that they relabel, ``(draw, *event)``."""
+
+    element: Element
+    moved: Arrays
 
 
 def roles_of(model: Model) -> Roles:
@@ -118,7 +129,13 @@ def of_every_element(state: Mapping[str, Hard], leading: tuple[int, ...], count:
 
 
 def carry(
-    model: Model, roles: Roles, draws: Arrays, moved: Arrays, sites: Collection[str], symmetry: Symmetry, g: Element
+    model: Model,
+    roles: Roles,
+    draws: Arrays,
+    sites: Collection[str],
+    symmetry: Symmetry,
+    relabelled: Labelled,
+    at_random: Labelled,
 ) -> Carried:
     """Find out how sites that a model computes depend on labels, and give them the new ones.
 
@@ -128,12 +145,14 @@ def carry(
         The model, and what its sites are.
     draws
         Site -> ``(draw, *event)`` as the trace holds it.
-    moved
-        The same of sites that were relabelled.
     sites
         Which sites to look at.
-    symmetry, g
-        The symmetry with sizes, and the element of every draw.
+    symmetry
+        With sizes.
+    relabelled
+        All draws, as they were relabelled.
+    at_random
+        The first draws, relabelled at random: these show what a group may do, and draws under one set of labels do not.
 
     Returns
     -------
@@ -141,17 +160,30 @@ def carry(
         A site that no label changes is in none of its parts. One whose entries move as wholes keeps their bits.
     """
     latent = {site: value for site, value in draws.items() if site in roles.latent}
-    relabelled = latent | {site: value for site, value in moved.items() if site in latent}
+    few = len(next(iter(at_random.moved.values())))
+    some = {site: value[:few] for site, value in latent.items()}
+    anew, mixed = (
+        here | {site: value for site, value in labelled.moved.items() if site in latent}
+        for here, labelled in ((latent, relabelled), (some, at_random))
+    )
     try:
-        old, new = (compute(model, values, sites) for values in (latent, relabelled))
-        kept = _of_labels(latent, roles.discrete - moved.keys(), symmetry)
-        kept = kept if kept and not _is_as_likely(model, latent, relabelled, roles.discrete) else []
+        old, new, any_labels = (compute(model, values, sites) for values in (latent, anew, mixed))
+        kept = _of_labels(latent, roles.discrete - relabelled.moved.keys(), symmetry)
+        kept = kept if kept and not _is_as_likely(model, latent, anew, roles.discrete) else []
         other = {site: np.where(latent[site] > 0, latent[site] - 1, latent[site] + 1) for site in kept}
         if_other = compute(model, latent | other, sites) if kept else old
     except Exception as error:  # whatever a model says of draws that are not its own
         why = f"the model does not run at these draws ({type(error).__name__}: {error}); {_REMEDY}"
         return NOTHING._replace(left_out=dict.fromkeys(sites, why))
-    axes, before, after, left_out = {}, {}, {}, {}
+    axes, before, after, left_out, unmoved = {}, {}, {}, {}, []
+
+    def axes_of(site: str) -> tuple[AxisEntry, ...] | None:
+        def moves(entries: tuple[AxisEntry, ...]) -> bool:
+            of_all = _moves(old[site], new[site], symmetry, site, entries, relabelled.element)
+            return of_all and _moves(old[site][:few], any_labels[site], symmetry, site, entries, at_random.element)
+
+        return next(filter(moves, itertools.islice(_guesses(symmetry, site, old[site].shape[1:]), _MAX_GUESSES)), None)
+
     for site in sites:
         held = draws[site]
         if site not in old or old[site].shape != held.shape:
@@ -160,17 +192,17 @@ def carry(
         elif not _agree(old[site], held, _SPREAD_AGAIN, _SIZE_AGAIN, _SHARE_AGAIN):
             other = "it computes other values, being given other data or drawing what the trace does not hold"
             left_out[site] = f"{other}; {_REMEDY}"
-        elif _is_same(old[site], new[site]):
+        elif (stays := _is_same(old[site], new[site])) and _is_same(old[site][:few], any_labels[site]):
             continue
         elif not _is_same(old[site], if_other[site]):
             left_out[site] = f"it reads {kept}, which keep their labels while others move: pass labels={{site: group}}"
+        elif entries := axes_of(site):
+            axes[site] = entries
+        elif stays:
+            unmoved.append(site)
         else:
-            guesses = itertools.islice(_guesses(symmetry, site, held.shape[1:]), _MAX_GUESSES)
-            if entries := next((e for e in guesses if _moves(old[site], new[site], symmetry, site, e, g)), None):
-                axes[site] = entries
-            else:
-                before[site], after[site] = held, new[site].astype(held.dtype)
-    return Carried(axes, before, after, left_out)
+            before[site], after[site] = held, new[site].astype(held.dtype)
+    return Carried(axes, before, after, left_out, tuple(unmoved))
 
 
 def compute(model: Model, latent: Arrays, sites: Collection[str]) -> Arrays:

@@ -87,7 +87,10 @@ def blocks_of(values: Mapping[str, np.ndarray], shape: tuple[int, int]) -> Block
         Single draws where chains forget at once.
     """
     num_chains, num_draws = shape
-    time = max(_memory(value.reshape(*shape, -1)) for value in values.values())
+    flat = [value.reshape(*shape, -1) for value in values.values()]
+    # what is the same in all draws has nothing to remember, unless everything is
+    moving = [value[..., varies] for value in flat if (varies := value.min((0, 1)) < value.max((0, 1))).any()]
+    time = max(map(_memory, moving or flat))
     # what independent draws have by chance
     chance = 1.0 + max(0.5, 8.0 / np.sqrt(num_chains * num_draws))
     length = 1 if time < chance else int(np.ceil(_TIMES * min(time, num_draws)))

@@ -37,10 +37,10 @@ from numpyro_symmetry.symmetry.families import by_site
 from numpyro_symmetry.symmetry.hard import from_element, to_element
 from numpyro_symmetry.symmetry.plain import told_of_torn
 from numpyro_symmetry.traces.acting import act
+from numpyro_symmetry.traces.carrying import carried_of
 from numpyro_symmetry.traces.choices import chosen_cost, chosen_starts
-from numpyro_symmetry.traces.coordinates import Arrays
 from numpyro_symmetry.traces.costs import GaussianCost, Seen, refuse_no_cost
-from numpyro_symmetry.traces.deterministic import NOTHING, Carried, Roles, carry, of_every_element, roles_of
+from numpyro_symmetry.traces.deterministic import Roles, roles_of
 from numpyro_symmetry.traces.inputs import (
     bind,
     of_what_is_compared,
@@ -63,9 +63,6 @@ from numpyro_symmetry.traces.naming import (
 from numpyro_symmetry.traces.null import matched_null
 from numpyro_symmetry.traces.rebased import Frame, Rebased
 from numpyro_symmetry.traces.relabel import Effort, Relabelling, relabel, search
-
-# of stored draws, so many say how what the model computes depends on labels
-_MAX_DRAWS_TO_SEE = 256
 
 
 class _Options(NamedTuple):
@@ -220,7 +217,7 @@ def rebase(
         spoken_for = {*labels, *axes}
         beside = set(trace.values) - set(bound.axes) - spoken_for
         roles = roles_of(known) if known is not None and beside else Roles(frozenset(), frozenset(), frozenset())
-        carried = _carried(known, roles, trace, shaped, out, beside & roles.computed)
+        carried = carried_of(known, roles, trace, shaped, out, beside & roles.computed)
         warn_of_what_is_left_out(carried.left_out, trace)
         looked_at = {finding.site for finding in bound.findings}
         settled = spoken_for | looked_at | trace.uncompared | roles.computed | roles.latent - roles.discrete
@@ -229,7 +226,9 @@ def rebase(
         # 1 - (1 - p) is p but for rounding: what came is kept, to be given back, where it is in memory
         kept = [] if trace.is_stored else turned
         before, after = (trace._replace(values=values).flat(kept) for values in (trace.values, shaped))
-        carried = Carried({**carried.axes, **axes}, carried.before | before, carried.after | after, carried.left_out)
+        carried = carried._replace(
+            axes={**carried.axes, **axes}, before=carried.before | before, after=carried.after | after
+        )
         out = out._replace(carried=carried, part=part)
         moved = out.apply({site: trace.values[site] for site in [*carried.axes, *carried.before]})
         return out._replace(data=trace.write(shaped | moved, tuple(carried.left_out)))
@@ -363,23 +362,6 @@ def _named(found: Relabelling, index: int | None, options: _Options, seen: Seen,
     else:
         return found
     return found._replace(state=renamed(found.state, names))
-
-
-def _carried(known: Model | None, roles: Roles, trace: Trace, moved: Arrays, out: Rebased, sites: set[str]) -> Carried:
-    """What becomes of sites that the model computes."""
-    if known is None or not sites:
-        return NOTHING
-    draws = trace.flat([site for site in trace.values if site in roles.latent | sites])
-    flat = trace._replace(values=moved).flat(list(moved))
-    if not trace.is_stored:
-        return carry(known, roles, draws, flat, sorted(sites), out.symmetry, out.elements)
-    state = from_element(out.elements)
-    some = of_every_element(state, trace.leading, _MAX_DRAWS_TO_SEE)
-    draws, flat = ({site: x[some] for site, x in one.items()} for one in (draws, flat))
-    elements = to_element({name: part.at(some) for name, part in state.items()}, (len(some),))
-    seen = carry(known, roles, draws, flat, sorted(sites), out.symmetry, elements)
-    again = dict.fromkeys(seen.after, "that is done in memory alone, and these draws are stored; load them")
-    return Carried(seen.axes, {}, {}, {**seen.left_out, **again})
 
 
 def _margin(seen: Seen, state: State, natural: Statistics) -> np.ndarray:

@@ -179,7 +179,8 @@ class Rebased(NamedTuple):
         refuse_tracers("symmetrized", rng_key)
         elements = self.symmetry.sample(rng_key, self.objective.shape)
         computed = [site for site in self.carried.before if site not in self.symmetry.axes]
-        gone = dict.fromkeys([*self.carried.left_out, *computed], "its labels were drawn at random")
+        changed = [*self.carried.left_out, *computed, *self.carried.unmoved]
+        gone = dict.fromkeys(changed, "its labels were drawn at random")
         drawn = self._replace(
             elements=to_element(from_element(elements), self.objective.shape),
             carried=Carried(self.carried.axes, {}, {}, gone),
@@ -346,7 +347,8 @@ def _array_of(value: Any, where: str) -> Any:
     """An array of NumPy, or of Dask where it is of Dask; of named dimensions those of draws come first."""
     if isinstance(value, xr.DataArray):
         value = value.transpose(*(dim for dim in ("chain", "draw", "sample") if dim in value.dims), ...)
-        value = value.data if value.chunks else value
+        # a variable that is in memory, too, has what Dask's arrays are told by
+        value = value.data if value.chunks else value.values
     return value if is_stored(value) else np.asarray(as_array(value, where))
 
 

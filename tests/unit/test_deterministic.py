@@ -401,3 +401,34 @@ def test_indicators_that_are_no_labels_may_be_read_where_priors_tell_labels_apar
     with pytest.warns(SymmetryWarning, match="'on' holds integers"):
         out = rebase(values, **options)
     np.testing.assert_allclose(out.data["first"], out.data["mu"][:, 0] * (1 + on), rtol=1e-5)
+
+
+@pytest.mark.parametrize("seen", ["no relabelling", "two of three exchanged"])
+def test_what_these_draws_do_not_show_of_labels_is_not_stale_where_they_are_drawn_at_random(seen):
+    loc = np.array([-4.0, 0.0, 3.0]) + 0.1 * np.random.default_rng(0).standard_normal((200, 3))
+    values = {"loc": loc, "weights": np.full((200, 3), 1 / 3) + 0.01 * loc / 3, "scale": np.exp(0.1 * loc)}
+    values["weights"] /= values["weights"].sum(-1, keepdims=True)
+    if seen != "no relabelling":
+        values = {site: np.concatenate([x[:100], x[100:, [1, 0, 2]]]) for site, x in values.items()}
+    given = {site: x.astype(np.float32) for site, x in values.items()}
+    out = rebase(given | computed(given), traces.MIXTURE, model=mixture, model_args=(Y,), null=False)
+    np.testing.assert_allclose(out.data["precision"], computed(out.data)["precision"], rtol=1e-5)
+    mixed = out.symmetrized(jax.random.key(0))
+    assert not np.array_equal(mixed["loc"], out.data["loc"])
+    # what moves as a whole moves, what no label changes stays, and what else there is would be another number
+    assert {"precision", "gaps", "total", "positive"} <= set(mixed)
+    assert not {"first", "likely"} & set(mixed)
+    for site in ("precision", "gaps", "total", "positive"):
+        np.testing.assert_allclose(mixed[site], computed(mixed)[site], rtol=1e-5)
+    assert set(out.carried.unmoved) == ({"first", "likely"} if seen == "no relabelling" else set())
+
+
+def test_a_symmetry_that_is_given_is_checked_against_the_model_of_the_sampler():
+    def told_apart(y):
+        loc = numpyro.sample("loc", dist.Normal(jnp.array([0.0, 1.0, 2.0]), 1.0).to_event(1))
+        numpyro.sample("y", dist.Normal(loc.sum(), 1.0), obs=y)
+
+    mcmc = MCMC(NUTS(told_apart), num_warmup=20, num_samples=20, progress_bar=False)
+    mcmc.run(jax.random.key(0), 0.5)
+    with pytest.raises(SymmetryError, match="not invariant"):
+        rebase(mcmc, Symmetry.mixture("loc"), null=False)
