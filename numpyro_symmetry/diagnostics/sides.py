@@ -185,11 +185,11 @@ def _of_trace(
     bound = sized(trace, symmetry)
     if sum(lengths) < 2:
         raise SymmetryError(f"there is {sum(lengths)} draw; a comparison needs at least two, and can tell from dozens.")
-    beside = _beside(trace, bound) if sites is None else sites
+    beside = moved_by_no_label(trace, bound) if sites is None else sites
     return Posterior(name, trace.flat(list(trace.values)), lengths, independent, bound, frozenset(beside), trace.dims)
 
 
-def _beside(trace: Trace, bound: Symmetry) -> set[str]:
+def moved_by_no_label(trace: Trace, bound: Symmetry) -> set[str]:
     """Sites that no label moves, of those that the symmetry does not name."""
     others = {site for site, value in trace.values.items() if value.size and site not in bound.axes}
     computed = set() if trace.model is None else roles_of(trace.model).computed

@@ -962,3 +962,26 @@ def test_elements_and_reference_survive_a_file_and_undo_later(tmp_path):
     )
     more = rebase({"w": draws["w"][:, ::-1]}, symmetry, reference={"w": kept["reference"].values})
     np.testing.assert_array_equal(more.data["w"], kept["w"].values[:, ::-1])
+
+
+def test_named_arrays_in_memory_come_back_as_arrays_in_memory():
+    values, _ = traces.mixture()
+    out = rebase(values, traces.MIXTURE, null=False)
+    named = {site: xr.DataArray(x, dims=("chain", "draw", "component")[-x.ndim :]) for site, x in values.items()}
+    moved = out.apply(named)
+    assert all(type(x) is np.ndarray for x in moved.values())
+    for site, x in moved.items():
+        np.testing.assert_array_equal(x, out.data[site])
+        np.testing.assert_array_equal(out.undo(moved)[site], values[site])
+
+
+@pytest.mark.parametrize("constant", ["a site", "a slot"])
+def test_what_never_moves_does_not_make_draws_few(constant):
+    rng = np.random.default_rng(0)
+    loc = np.array([-5.0, 0.1, 5.0]) + 0.3 * rng.standard_normal((4, 100, 3))
+    loc[..., 1] = 0.1 if constant == "a slot" else loc[..., 1]
+    values = {"loc": rng.permuted(loc, axis=-1)}
+    if constant == "a site":
+        values["scale"] = np.full((4, 100, 3), 0.3)
+    out = rebase(values, Symmetry.mixture(*values))
+    assert out.null.num_effective == 400

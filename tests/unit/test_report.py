@@ -775,3 +775,14 @@ def test_labels_of_wide_layers_are_not_said_to_be_summed_out():
     found = report(rebase(draws, Symmetry({"loc": ("unit",)}), num_starts=1))
     assert "soft_labels" not in found.reading
     assert "rely on what no label changes." in found.reading.splitlines()[-1]
+
+
+@pytest.mark.parametrize("is_apart", [True, False])
+def test_sites_that_the_symmetry_does_not_name_are_judged_as_well(is_apart):
+    rng = np.random.default_rng(0)
+    loc = rng.permuted(np.array([-4.0, 0.0, 4.0]) + 0.3 * rng.standard_normal((4, 200, 3)), axis=-1)
+    scale = 1.0 + 0.1 * rng.standard_normal((4, 200)) + is_apart * np.array([1.0, 0.0, 0.0, 0.0])[:, None]
+    given = {"loc": loc, "scale": scale}
+    found = report(given, rebase(given, Symmetry.mixture("loc"), null=False))
+    assert ("scale" in {row.name for row in found.rows if row.is_invariant and row.r_hat > 1.5}) == is_apart
+    assert str(found).startswith("Chains agree") != is_apart
