@@ -24,13 +24,13 @@ from numpyro.infer import Predictive
 from numpyro.infer.autoguide import AutoGuide
 
 from numpyro_symmetry.entropy import AUTO, Estimator, named, needs_key
-from numpyro_symmetry.guides import evaluated, explained, given_gaussian, requirements
+from numpyro_symmetry.guides import evaluated, explained, given_gaussian, known, requirements
 from numpyro_symmetry.guides.bounds import ElboBounds
 from numpyro_symmetry.guides.compiled import Compiled
 from numpyro_symmetry.guides.given import Given
 from numpyro_symmetry.guides.information import LogFactor, information_at
 from numpyro_symmetry.guides.layout import Layout
-from numpyro_symmetry.guides.proved import Known, portable, prove_again
+from numpyro_symmetry.guides.proved import prove_again
 from numpyro_symmetry.guides.relabelled import relabelled
 from numpyro_symmetry.guides.set_up import Options, set_up
 from numpyro_symmetry.guides.steps import setting_up
@@ -132,7 +132,7 @@ class AutoSymmetrized(AutoGuide):
     ['w1_auto_loc', 'w1_auto_scale', 'w2_auto_loc', 'w2_auto_scale']
     """
 
-    _proved: tuple[Known, ...] = ()
+    _proved: tuple[known.Known, ...] = ()
 
     def __init__(
         self,
@@ -397,4 +397,4 @@ class AutoSymmetrized(AutoGuide):
         return self.base  # pyright: ignore[reportReturnType]
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_compiled": None, "_proved": portable(self._proved)}
+        return self.__dict__ | {"_compiled": None, "_proved": known.portable(self._proved)}

@@ -27,6 +27,7 @@ from numpyro_symmetry.guides.density import (
     unrecovered_sites,
 )
 from numpyro_symmetry.guides.equivariance import moving_everything
+from numpyro_symmetry.guides.inside import perturbed
 from numpyro_symmetry.guides.kinds import WITHOUT_DENSITY, latents_of, parts_of
 from numpyro_symmetry.guides.layout import Layout, density_of, draw_of
 from numpyro_symmetry.models import (
@@ -44,8 +45,8 @@ from numpyro_symmetry.symmetry import Element, Symmetry, SymmetryError, Unsuppor
 from numpyro_symmetry.symmetry.arguments import is_floating
 from numpyro_symmetry.symmetry.axes import names_in
 
-# relative, of sums over all numbers of a site in single precision; a density that is another one is off by more
-_TOLERANCE = 1e-3
+# relative, of sums over all numbers of a site, in single precision and in double; another density is off by more
+_TOLERANCE, _TOLERANCE_IN_DOUBLE = 1e-3, 1e-6
 
 
 def refuse_guides_without_density(guide: object) -> None:
@@ -306,3 +307,41 @@ def verify_densities(guide: Any, trace: Trace, layout: Layout, args: tuple[Any, 
     slow = sum(float(after[site] - before[site]) for site in telling)
     scale = 1.0 + sum(abs(float(after[site])) + abs(float(before[site])) for site in telling)
     return layout if abs(fast - slow) <= _TOLERANCE * scale else layout._replace(density=General)
+
+
+def refuse_another_structure(guide: Any, layout: Layout, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    r"""Refuse arguments with which a layout reads :math:`\log q(g\theta) - \log q(\theta)` as it is not.
+
+    Which sites are independent, and which follow others, was seen with other arguments, on which a guide may branch.
+
+    Raises
+    ------
+    UnsupportedGuideError
+        If the guide is laid out otherwise with these.
+    """
+    start = trace_model(guide, args, kwargs, jax.random.key(0))
+    remedy = "Make a guide anew for them, AutoSymmetrized(...).setup(key, ...); the parameters may stay."
+    if absent := [site for site in layout.symmetry.axes if site not in latent_values(start)]:
+        raise UnsupportedGuideError(f"With these arguments the guide does not draw {absent}. {remedy}")
+
+    def off(key: Array) -> Array:
+        key_parameters, key_draw, key_element, key_moments = jax.random.split(key, 4)
+        trace = trace_model(guide, args, kwargs, key_draw, perturbed(key_parameters, start))
+        values, draw = latent_values(trace), draw_of(trace, layout)
+        density = density_of(guide, trace, layout, args, kwargs, key_moments)
+        before = log_density_by_site(guide, trace, values, args, kwargs)
+        scale = 1.0 + sum(abs(value) for value in before.values())
+        found = []
+        for element in (moving_everything(layout.of_coordinates), layout.of_coordinates.sample(key_element)):
+            moved: Any = layout.apply(element, values)
+            after = log_density_by_site(guide, trace, moved, args, kwargs)
+            whole = sum((after[site] - before[site] for site in before), jnp.zeros(()))
+            found.append(abs(density.log_ratio(layout.of_coordinates, draw, element) - whole) / scale)
+        return jnp.stack(found).max()
+
+    key = jax.random.key(1)
+    if not float(in_double(off, key)(key)) <= _TOLERANCE_IN_DOUBLE:
+        raise UnsupportedGuideError(
+            "With these arguments other sites of the guide depend on one another, or follow another's labels, than "
+            f"where it was set up, so that its bounds would not hold. {remedy}"
+        )

@@ -27,8 +27,8 @@ from numpyro_symmetry.guides.density import latent_values, log_prob_of
 from numpyro_symmetry.guides.equivariance import Follows, Verdicts, equivariant_sites
 from numpyro_symmetry.guides.inside import perturbed
 from numpyro_symmetry.guides.kinds import units_of
+from numpyro_symmetry.guides.known import Known, known_arguments
 from numpyro_symmetry.guides.layout import Layout, density_of, draw_of, draws_of, lay_out
-from numpyro_symmetry.guides.proved import Known, known_arguments
 from numpyro_symmetry.models import Model, Trace, parameter_sites, refuse_nonfinite, trace_model
 from numpyro_symmetry.steps import say
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError

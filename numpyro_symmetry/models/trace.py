@@ -98,8 +98,8 @@ def _computed_from_latents(
 
     if not any("known" in site for site in trace.values()):
         # nothing can be traced: another run, of the same plates, has other latent values
-        other = values(settings_of(trace), jax.random.fold_in(rng_key, 1))
-        return {name for name in observed if not np.array_equal(observed[name], other.get(name), equal_nan=True)}
+        other = {name: np.nan for name in observed} | values(settings_of(trace), jax.random.fold_in(rng_key, 1))
+        return {name for name in observed if not np.array_equal(observed[name], other[name], equal_nan=True)}
     if not any(isinstance(site["known"], Tracer) for site in observed_of(trace).values()):
         return set()
     found = dependencies(values, {name: site["value"] for name, site in moving.items()})

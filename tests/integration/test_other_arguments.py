@@ -16,7 +16,7 @@ from numpyro.infer.autoguide import AutoNormal
 from scipy import sparse
 from scipy.stats import multivariate_normal
 
-from numpyro_symmetry import AutoSymmetrized, Symmetry, SymmetryError, log_evidence
+from numpyro_symmetry import AutoSymmetrized, Symmetry, SymmetryError, UnsupportedGuideError, log_evidence
 from numpyro_symmetry.guides import proved
 
 KEY = jax.random.key(0)
@@ -263,3 +263,56 @@ def test_steps_with_traced_arguments_and_predictions_are_not_asked():
     assert jnp.isfinite(loss)
     drawn = Predictive(model, guide=guide, params=params, num_samples=3)(KEY, None, ordered=True)
     assert drawn["y"].shape == (3, 3)
+
+
+def two_sites(y, stage=1, tilt=0.0):
+    with numpyro.plate("component", 2):
+        a = numpyro.sample("a", dist.Normal(0.0, 1.0))
+        b = numpyro.sample("b", dist.Normal(0.0, 1.0))
+    numpyro.sample("y", dist.Normal((jnp.exp(a) * b).sum(), 1.0).expand(jnp.shape(Y)).to_event(1), obs=y)
+
+
+def staged(y, stage=1, tilt=0.0):
+    """A guide whose second site follows the first in its first stage alone, and where nothing tilts it."""
+    loc = numpyro.param("loc", jnp.array([1.0, -1.0]))
+    with numpyro.plate("component", 2):
+        a = numpyro.sample("a", dist.Normal(loc, 0.3))
+        slope = 1.2 if stage == 1 else jnp.array([1.2, -0.5])
+        numpyro.sample("b", dist.Normal(slope * a + tilt * jnp.array([1.0, -1.0]), 0.3))
+
+
+@pytest.mark.parametrize(
+    "other", [{"stage": 2}, {"tilt": 0.5}, {"tilt": jnp.array(0.5)}], ids=["a flag", "a number", "an array"]
+)
+@pytest.mark.parametrize("symmetry", SYMMETRIES)
+def test_a_guide_by_hand_that_depends_on_an_argument_is_laid_out_for_it(symmetry, other):
+    given = None if symmetry == "found" else Symmetry({"a": ("component",), "b": ("component",)})
+    params = {"loc": jnp.array([1.0, -1.0])}
+
+    def anew(**arguments):
+        return AutoSymmetrized(staged, given, model=two_sites, progress_bar=False).setup(KEY, Y, **arguments)
+
+    guide = anew(tilt=jnp.array(0.0))
+    assert guide.layout.following == ("b",)
+    before = bounds(guide, params, Y, tilt=jnp.array(0.0))
+    with pytest.raises(UnsupportedGuideError, match="than where it was set up.*Make a guide anew"):
+        bounds(guide, params, Y, **other)
+    # other data are no other structure; nor does what was refused change the guide
+    assert bounds(guide, params, Y + 1.0, tilt=jnp.array(0.0)).lower != before.lower
+    assert bounds(guide, params, Y, tilt=jnp.array(0.0)) == before
+    assert bounds(anew(**other), params, Y, **other).lower < 0.0
+    # what was laid out for the more may be used for the less
+    assert bounds(anew(stage=2), params, Y, stage=1).lower == pytest.approx(before.lower, abs=1e-3)
+
+
+def test_a_guide_by_hand_that_leaves_a_site_out_is_refused():
+    def guide_of(y, stage=1):
+        loc = numpyro.param("loc", jnp.array([1.0, -1.0]))
+        with numpyro.plate("component", 2):
+            numpyro.sample("a", dist.Normal(loc, 0.3))
+            if stage == 1:
+                numpyro.sample("b", dist.Normal(loc, 0.3))
+
+    guide = AutoSymmetrized(guide_of, model=two_sites, progress_bar=False).setup(KEY, Y)
+    with pytest.raises(UnsupportedGuideError, match=r"does not draw \['b'\]"):
+        bounds(guide, {"loc": jnp.zeros(2)}, Y, stage=2)
