@@ -27,7 +27,7 @@ def carried_of(
     """What becomes of sites that the model computes, if it is known."""
     if known is None or not sites:
         return NOTHING
-    draws = trace.flat([site for site in trace.values if site in roles.latent | set(sites)])
+    draws = trace.flat([site for site in trace.values if site in roles.latent | moved.keys() | set(sites)])
     flat, state = trace._replace(values=moved).flat(list(moved)), from_element(out.elements)
     if trace.is_stored:
         some = of_every_element(state, trace.leading, _MAX_DRAWS_TO_SEE)

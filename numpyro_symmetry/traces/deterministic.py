@@ -30,7 +30,8 @@ from numpyro_symmetry.traces.mixing import evenly
 
 # what the model computes at the draws as they came is what the trace holds, up to this share of an entry's spread and
 # of its size: the trace may have been computed in single precision, or on another machine
-_SPREAD_AGAIN, _SIZE_AGAIN, _SHARE_AGAIN = 1e-2, 1e-5, 0.99
+_SPREAD_AGAIN, _SIZE_AGAIN = 1e-2, 1e-5
+_AGAIN = _SPREAD_AGAIN, _SIZE_AGAIN, 0.99
 # two runs of the same program differ by the order of their sums alone
 _SPREAD_SAME, _ROUNDINGS_SAME = 1e-3, 8
 _MAX_DRAWS_AT_ONCE, _MAX_GUESSES = 256, 100
@@ -160,20 +161,25 @@ def carry(
         A site that no label changes is in none of its parts. One whose entries move as wholes keeps their bits.
     """
     latent = {site: value for site, value in draws.items() if site in roles.latent}
-    few = len(next(iter(at_random.moved.values())))
+    few, named = len(next(iter(at_random.moved.values()))), sorted(roles.computed & relabelled.moved.keys())
     some = {site: value[:few] for site, value in latent.items()}
     anew, mixed = (
         here | {site: value for site, value in labelled.moved.items() if site in latent}
         for here, labelled in ((latent, relabelled), (some, at_random))
     )
     try:
-        old, new, any_labels = (compute(model, values, sites) for values in (latent, anew, mixed))
+        old, new, any_labels = (compute(model, values, {*sites, *named}) for values in (latent, anew, mixed))
         kept = _of_labels(latent, roles.discrete - relabelled.moved.keys(), symmetry)
         kept = kept if kept and not _is_as_likely(model, latent, anew, roles.discrete) else []
         other = {site: np.where(latent[site] > 0, latent[site] - 1, latent[site] + 1) for site in kept}
         if_other = compute(model, latent | other, sites) if kept else old
     except Exception as error:  # whatever a model says of draws that are not its own
         why = f"the model does not run at these draws ({type(error).__name__}: {error}); {_REMEDY}"
+        return NOTHING._replace(left_out=dict.fromkeys(sites, why))
+    if torn := [site for site in named if not _agree(new[site], relabelled.moved[site], *_AGAIN)]:
+        why = (
+            f"the symmetry names {torn}, which the model computes from latent sites that keep their labels: name these"
+        )
         return NOTHING._replace(left_out=dict.fromkeys(sites, why))
     axes, before, after, left_out, unmoved = {}, {}, {}, {}, []
 
@@ -189,7 +195,7 @@ def carry(
         if site not in old or old[site].shape != held.shape:
             got = old[site].shape[1:] if site in old else "nothing"
             left_out[site] = f"it computes shape {got}, and the trace holds {held.shape[1:]}; {_REMEDY}"
-        elif not _agree(old[site], held, _SPREAD_AGAIN, _SIZE_AGAIN, _SHARE_AGAIN):
+        elif not _agree(old[site], held, *_AGAIN):
             other = "it computes other values, being given other data or drawing what the trace does not hold"
             left_out[site] = f"{other}; {_REMEDY}"
         elif (stays := _is_same(old[site], new[site])) and _is_same(old[site][:few], any_labels[site]):

@@ -220,7 +220,11 @@ def rebase(
         carried = carried_of(known, roles, trace, shaped, out, beside & roles.computed)
         warn_of_what_is_left_out(carried.left_out, trace)
         looked_at = {finding.site for finding in bound.findings}
-        settled = spoken_for | looked_at | trace.uncompared | roles.computed | roles.latent - roles.discrete
+        settled = spoken_for | looked_at | trace.uncompared | roles.computed
+        if (
+            not roles.computed & bound.axes.keys()
+        ):  # of latent sites that what is named is computed from nobody has spoken
+            settled |= roles.latent - roles.discrete
         warn_of_what_keeps_its_labels(trace, bound, settled)
         turned = [site for site, e in bound.axes.items() if any(isinstance(entry, Complement) for entry in e)]
         # 1 - (1 - p) is p but for rounding: what came is kept, to be given back, where it is in memory

@@ -317,6 +317,46 @@ def test_what_a_sampler_recorded_is_computed_in_its_own_model():
     same(out.undo(out.data).get_samples(), mcmc.get_samples())
 
 
+def of_two(y):
+    loc = numpyro.sample("loc", dist.Normal(0, 3).expand([2]).to_event(1))
+    numpyro.deterministic("twice", 2 * loc)
+    numpyro.deterministic("gap", loc[1] - loc[0])
+    numpyro.sample("y", dist.Normal(loc.sum(), 1.0), obs=y)
+
+
+def sampled_of_two():
+    mcmc = MCMC(
+        NUTS(of_two), num_warmup=10, num_samples=30, num_chains=2, chain_method="vectorized", progress_bar=False
+    )
+    mcmc.run(jax.random.key(1), jnp.array(0.3))
+    return mcmc
+
+
+def test_sites_that_the_model_does_not_draw_may_be_named_beside_those_it_does():
+    mcmc = sampled_of_two()
+    raw = {site: np.asarray(x) for site, x in mcmc.get_samples(group_by_chain=True).items()}
+    own = {"model": of_two, "model_args": (jnp.array(0.3),), "null": False}
+    z = (raw["loc"][..., :1] > raw["loc"][..., 1:]).astype(int)
+    by_labels = rebase(raw | {"z": z}, Symmetry.mixture("loc"), labels={"z": "component"}, **own)
+    by_both = rebase(mcmc, Symmetry.mixture("loc", "twice"), null=False)
+    moved = by_both.data.get_samples(group_by_chain=True)
+    np.testing.assert_allclose(moved["twice"], 2 * moved["loc"], rtol=1e-6)
+    for out in (by_labels.data, moved):
+        np.testing.assert_allclose(out["gap"], out["loc"][..., 1] - out["loc"][..., 0], rtol=1e-3, atol=1e-4)
+    np.testing.assert_array_equal(by_labels.data["z"], by_labels.data["loc"][..., :1] > by_labels.data["loc"][..., 1:])
+
+
+def test_sites_computed_from_others_that_keep_their_labels_say_so():
+    with pytest.warns(SymmetryWarning) as record:
+        out = rebase(sampled_of_two(), Symmetry.mixture("twice"), null=False)
+    words = [str(one.message) for one in record]
+    assert any(
+        "'gap' is computed by the model" in one and "names ['twice'], which the model computes" in one for one in words
+    )
+    assert any("'loc' has shape" in one for one in words)
+    assert "gap" not in out.data.get_samples()
+
+
 def test_latent_sites_of_the_model_that_no_label_moves_need_no_word():
     def model(y):
         loc = numpyro.sample("loc", dist.Normal(0, 10).expand([3]).to_event(1))
