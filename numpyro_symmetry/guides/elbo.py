@@ -22,7 +22,7 @@ from numpyro_symmetry.guides.bounds import Particles
 from numpyro_symmetry.guides.density import latent_values, log_prob_of
 from numpyro_symmetry.guides.origin import Origin
 from numpyro_symmetry.guides.requirements import subsampled_plates
-from numpyro_symmetry.models import Trace, enumerated_log_density
+from numpyro_symmetry.models import Trace, enumerated_log_density, latent_of, observed_of
 from numpyro_symmetry.symmetry import SymmetryError
 from numpyro_symmetry.symmetry.arguments import is_floating
 
@@ -41,6 +41,8 @@ class Target(NamedTuple):
         A trace of the model.
     summed_out
         Discrete latent sites of the model that the guide does not draw.
+    relabelled, weight_of_labels
+        Sites that labels move, and the least that they are weighed by.
     analytic
         Whether no latent depends on another under the guide: closed-form KL divergences may then replace log ratios.
     """
@@ -50,6 +52,8 @@ class Target(NamedTuple):
     information: Callable[[Array, Any, tuple, dict[str, Any]], Array]
     model_trace: Trace
     summed_out: list[str]
+    relabelled: list[str]
+    weight_of_labels: float
     analytic: bool
 
     def __call__(
@@ -59,19 +63,22 @@ class Target(NamedTuple):
         key_guide, key_model, key_information = jax.random.split(rng_key, 3)
         guide_trace = self._guide_trace(key_guide, params, args, kwargs)
         model_trace = self._model_trace(key_model, guide_trace, params, args, kwargs)
+        guide_trace = weighed(guide_trace, model_trace)
         if self.summed_out:
             elbo = log_weight = self._enumerated(key_model, guide_trace, params, args, kwargs)
         else:
             log_weight = _log_density(model_trace) - _log_density(guide_trace)
             elbo = _with_closed_forms(model_trace, guide_trace) if self.analytic else log_weight
         information = self.information(key_information, guide_trace, args, kwargs)
+        information *= least_weight(guide_trace, self.relabelled)
         return Particles(elbo, log_weight, information, Origin.of(model_trace, args, kwargs))  # pyright: ignore
 
     @property
     def is_whole(self) -> bool:
-        """Whether the model sees all data, and no minibatch."""
+        """Whether the model sees all data, and no minibatch, of plates or of a weight of latent sites."""
         trace = self.model_trace
-        return not any(subsampled_plates(trace, name) for name, site in trace.items() if site["type"] == "sample")
+        in_part = any(subsampled_plates(trace, name) for name, site in trace.items() if site["type"] == "sample")
+        return not in_part and all(np.all(_beside_plates(trace, name) <= 1.0) for name in latent_of(trace))
 
     def refuse_infinite(
         self,
@@ -97,6 +104,7 @@ class Target(NamedTuple):
             warnings.simplefilter("ignore")
             guide_trace = self._guide_trace(key_guide, params, args, kwargs)
             model_trace = self._model_trace(key_model, guide_trace, params, args, kwargs)
+            guide_trace = weighed(guide_trace, model_trace)
             blamed = [
                 _blame(whose, name, site)
                 for whose, trace in (("guide", guide_trace), ("model", model_trace))
@@ -113,14 +121,9 @@ class Target(NamedTuple):
     def _guide_trace(
         self, key: Array, params: Mapping[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Trace:
-        """A draw, scaled as its plates say alone: what else scales a guide (an annealed KL) is for training."""
         seeded = handlers.substitute(handlers.seed(self.guide, key), data=dict(params))
         with handlers.block():
-            trace = handlers.trace(seeded).get_trace(*args, **kwargs)
-        return {
-            name: site | {"scale": _scale_of_plates(trace, name)} if site["type"] == "sample" else site
-            for name, site in trace.items()
-        }
+            return handlers.trace(seeded).get_trace(*args, **kwargs)
 
     def _model_trace(
         self, key: Array, guide_trace: Trace, params: Mapping[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -144,10 +147,42 @@ class Target(NamedTuple):
         return log_joint - _log_density(guide_trace)
 
 
-def _scale_of_plates(trace: Trace, name: str) -> float | None:
+def weighed(guide_trace: Trace, model_trace: Trace) -> Trace:
+    """A guide's draw, every site weighed as its plates say, and by a handler that weighs data too.
+
+    One that weighs a latent site in model and guide alike, and no less than what is observed, stands for rows that are
+    not shown, or for a loss by row. Any other anneals a divergence, which is for training: a bound has all of it.
+    """
+    data = [_beside_plates(model_trace, name) for name in observed_of(model_trace)]
+    most = jnp.stack([jnp.max(jnp.asarray(weight)) for weight in data]).max() if data else 1.0
+
+    def weight(name: str) -> Any:
+        ours, plates = _beside_plates(guide_trace, name), _of_plates(guide_trace, name)
+        if isinstance(ours, float) and ours == 1.0:
+            return plates if plates != 1.0 else None
+        alike = (ours == _beside_plates(model_trace, name)) & (ours >= most) if name in model_trace else False
+        return plates * jnp.where(alike, ours, 1.0)
+
+    return {
+        name: site | {"scale": weight(name)} if site["type"] == "sample" else site for name, site in guide_trace.items()
+    }
+
+
+def least_weight(trace: Trace, sites: list[str]) -> Any:
+    """The least that sites are weighed by: what an element is worth that is told apart by them."""
+    scales = [trace[name]["scale"] for name in sites if trace[name]["scale"] is not None]
+    return jnp.stack([jnp.min(jnp.asarray(scale)) for scale in scales]).min() if scales else 1.0
+
+
+def _of_plates(trace: Trace, name: str) -> float:
     """How many members of its subsampled plates each that is shown of a site stands for."""
-    plates = subsampled_plates(trace, name).values()
-    return math.prod(size / shown for shown, size in plates) if plates else None
+    return math.prod(size / shown for shown, size in subsampled_plates(trace, name).values())
+
+
+def _beside_plates(trace: Trace, name: str) -> Any:
+    """What handlers weigh a site by."""
+    scale = trace[name]["scale"]
+    return 1.0 if scale is None else scale / _of_plates(trace, name)
 
 
 def _log_prob(site: Any) -> Array:

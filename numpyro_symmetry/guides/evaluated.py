@@ -19,7 +19,7 @@ from numpyro_symmetry.guides import requirements
 from numpyro_symmetry.guides.bounds import ElboBounds, Particles, summarise
 from numpyro_symmetry.guides.compiled import Arguments, Spread, run_compiled
 from numpyro_symmetry.guides.density import latent_values, latents_are_independent
-from numpyro_symmetry.guides.elbo import Target
+from numpyro_symmetry.guides.elbo import Target, least_weight, weighed
 from numpyro_symmetry.guides.information import information_at
 from numpyro_symmetry.guides.proved import prove_again
 from numpyro_symmetry.models import Trace, refuse_without_prior, trace_model
@@ -112,7 +112,8 @@ def elbo_bounds(
     )
     particles, target = Particles(*found), guide._compiled.function
     target.refuse_infinite(particles, keys, params, *within_reach((args, kwargs)))
-    return summarise(particles, guide.layout.symmetry.log_order(), is_whole=target.is_whole)
+    most = guide.layout.symmetry.log_order() * target.weight_of_labels
+    return summarise(particles, most, is_whole=target.is_whole)
 
 
 def _target(guide: Any, num_permutations: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Target:
@@ -131,4 +132,6 @@ def _target(guide: Any, num_permutations: int, args: tuple[Any, ...], kwargs: di
     requirements.refuse_no_bound(guide.base, trace, model_trace)
     summed_out = requirements.summed_out_sites(model_trace, latent_values(trace))
     analytic = not summed_out and latents_are_independent(guide.base, trace, args, kwargs)
-    return Target(guide.model, guide.base, information, model_trace, summed_out, analytic)
+    moved = list(layout.symmetry.axes)
+    weight = float(least_weight(weighed(trace, model_trace), moved))
+    return Target(guide.model, guide.base, information, model_trace, summed_out, moved, weight, analytic)

@@ -1,9 +1,11 @@
 """Guides by hand whose density is none of the model's latent sites: their ELBO may lie above the evidence."""
 
+import functools
 import math
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
@@ -100,3 +102,76 @@ def test_an_annealed_guide_is_bounded_by_its_whole_density(symmetry):
     elbo = data - 3 * 0.5 * (z_scale**2 + z_loc**2 - 1.0 - 2.0 * math.log(z_scale))
     assert abs(found.lower - elbo) < 4 * found.lower_error
     assert found.importance_weighted < EVIDENCE + 4 * found.importance_weighted_error
+
+
+ROWS = jnp.array([0.5, -0.2, 0.9])
+WEIGHTS = {"rows not shown": (1.0, 10.0), "a loss by row": (0.1, 0.1)}
+
+
+def by_rows(y, of_all, of_rows, *, is_model):
+    """A global site, and one for each row; the guide is the posterior of the rows' sites."""
+    with handlers.scale(scale=of_all):
+        numpyro.sample("z", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+        with handlers.scale(scale=of_rows / of_all):
+            prior, given = dist.Normal(0.0, 0.1), dist.Normal(y / 2, 0.1 * math.sqrt(0.5))
+            local = numpyro.sample("local", (prior if is_model else given).expand([3]).to_event(1))
+            if is_model:
+                numpyro.sample("y", dist.Normal(local, 0.1).to_event(1), obs=y)
+
+
+@pytest.mark.parametrize("is_traced", [False, True])
+@pytest.mark.parametrize("weights", WEIGHTS.values(), ids=WEIGHTS)
+@pytest.mark.parametrize("symmetry", ["of the global site", "none"])
+def test_a_weight_of_latents_and_data_alike_weighs_the_evidence(symmetry, weights, is_traced):
+    model, guide = (functools.partial(by_rows, is_model=which) for which in (True, False))
+    symmetry = Symmetry({"z": ("unit",)}) if symmetry != "none" else Symmetry({})
+    wrapped = AutoSymmetrized(guide, symmetry, model=model, progress_bar=False)
+    args = tuple(map(jnp.asarray, weights)) if is_traced else weights
+    found = wrapped.elbo_bounds(KEY, {}, ROWS, *args, num_particles=64, progress_bar=False)
+    evidence = stats.norm.logpdf(np.asarray(ROWS), 0.0, 0.1 * math.sqrt(2.0)).sum()
+    assert found.lower == pytest.approx(weights[1] * evidence, rel=1e-4, abs=1e-4 + 4 * found.lower_error)
+    assert math.isnan(found.importance_weighted) == (weights[1] > 1.0)
+
+
+def test_a_divergence_that_model_and_guide_anneal_is_none_of_the_data():
+    def tempered(y):
+        with handlers.scale(scale=0.1):
+            z = numpyro.sample("z", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+        numpyro.sample("y", dist.Normal(z.sum(), 1.0), obs=y)
+
+    def guide(y):
+        with handlers.scale(scale=0.1):
+            numpyro.sample("z", dist.Normal(0.0, 0.8).expand([3]).to_event(1))
+
+    wrapped = AutoSymmetrized(guide, Symmetry({"z": ("unit",)}), model=tempered, progress_bar=False)
+    found = wrapped.elbo_bounds(KEY, {}, Y, num_particles=4096, progress_bar=False)
+    # the integral of prior^0.1 times the likelihood: of a Gaussian of variance 10 that is not normalised
+    prior = -0.1 * 1.5 * math.log(2 * math.pi) + 1.5 * math.log(2 * math.pi * 10.0)
+    evidence = prior + stats.norm.logpdf(0.5, 0.0, math.sqrt(31.0))
+    assert found.lower < evidence
+    entropy = 1.5 * (1.0 + math.log(2 * math.pi * 0.64))
+    expected = entropy - 0.15 * (math.log(2 * math.pi) + 0.64) + stats.norm.logpdf(0.5) - 0.5 * 3 * 0.64
+    assert abs(found.lower - expected) < 4 * found.lower_error
+
+
+def test_what_labels_are_worth_is_weighed_as_their_sites_are():
+    """All of a loss by row: so much of the evidence, and so much of the information of three units far apart."""
+
+    def model(y, weight):
+        with handlers.scale(scale=weight):
+            z = numpyro.sample("z", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+            numpyro.sample("y", dist.Normal(z.sum(), 1.0), obs=y)
+
+    def guide(y, weight):
+        with handlers.scale(scale=weight):
+            numpyro.sample("z", dist.Normal(jnp.array([-1.0, 0.0, 1.0]), 0.05).to_event(1))
+
+    def anew(weight):
+        whole = AutoSymmetrized(guide, Symmetry({"z": ("unit",)}), model=model, progress_bar=False)
+        return whole.setup(KEY, Y, weight)
+
+    one, *others = (anew(w).elbo_bounds(KEY, {}, Y, w, num_particles=64, progress_bar=False) for w in (1.0, 0.1, 3.0))
+    assert one.mutual_information[0] == pytest.approx(math.log(6.0), rel=1e-5)
+    for weight, other in zip((0.1, 3.0), others, strict=True):
+        for field in ("lower", "upper", "base_elbo", "lower_error", "log_order"):
+            assert getattr(other, field) == pytest.approx(weight * getattr(one, field), rel=1e-4)
