@@ -20,6 +20,7 @@ from numpyro_symmetry.guides.slopes import as_rows, value_and_slopes
 from numpyro_symmetry.models import Trace, is_unconstrained, latent_of, observed_of
 from numpyro_symmetry.models.programs import in_double
 from numpyro_symmetry.models.reach import dependencies
+from numpyro_symmetry.symmetry import SymmetryError
 
 # values of some sites -> what is affine in them
 Parts = Callable[[dict[str, Array]], dict[str, Array]]
@@ -167,9 +168,18 @@ def frames_of(trace: Trace, sites: Sequence[str]) -> dict[str, Frame]:
 
 
 def prior_of(site: Any) -> Prior:
-    """The Normal prior of a site that has one."""
-    normal = normal_prior(site)
-    assert normal is not None
+    """The Normal prior of a site that has one.
+
+    Raises
+    ------
+    SymmetryError
+        If it has none with the arguments of this call.
+    """
+    if (normal := normal_prior(site)) is None:
+        raise SymmetryError(
+            f"Site {site['name']!r} follows the others by its Normal prior, and with these arguments of the model it "
+            "has none that is neither masked nor scaled. Make a guide anew for them."
+        )
     value = jnp.asarray(site["value"])
     # parameters may be whole numbers, the values never are
     return Prior(*(jnp.broadcast_to(jnp.asarray(x, value.dtype), value.shape) for x in normal))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -22,7 +21,7 @@ import numpyro.distributions as dist
 from jax import Array
 from jax.core import Tracer
 from numpyro import handlers
-from numpyro.infer import Predictive, init_to_uniform
+from numpyro.infer import init_to_uniform
 from numpyro.infer.autoguide import AutoGuide, AutoGuideList
 
 from numpyro_symmetry.devices import gathered
@@ -36,7 +35,7 @@ from numpyro_symmetry.guides.seen import Seen, refuse_other_data, seen_in
 from numpyro_symmetry.guides.steps import setting_up
 from numpyro_symmetry.guides.unfit import checked_inducing, refuse_base_guides
 from numpyro_symmetry.linalg import hold_lapack_to_one_thread
-from numpyro_symmetry.models import is_latent, parameter_sites, refuse_wrong_parameters, trace_model
+from numpyro_symmetry.models import is_latent, parameter_sites, refuse_wrong_parameters, shape_of, trace_model
 from numpyro_symmetry.steps import say
 from numpyro_symmetry.symmetry import SymmetryError, UnsupportedGuideError
 from numpyro_symmetry.symmetry.arguments import as_count, as_flag, as_key, as_names, as_shape
@@ -244,13 +243,11 @@ class AutoConditional(AutoGuide):
         remedy = "New inputs go to the model afterwards: Predictive(model, draws)(key, x_new)."
         self._refuse_other_data("sample_posterior", args, kwargs, remedy)
         refuse_wrong_parameters(self._parameter_sites(args, kwargs), None, params, model_too=False)
-        number = math.prod(sample_shape)
-        given = Given.of(self, args, kwargs)
-        flat = Predictive(given, params=params, num_samples=max(1, number), parallel=False)(rng_key)
+        draws = Given.of(self, args, kwargs).draws(rng_key, params, sample_shape)
         assert self.source is not None
         # a guide of one vector draws that too
         latent = self._others.union(self._drawn_around, self.source.sites)
-        return {name: x[:number].reshape(sample_shape + x.shape[1:]) for name, x in flat.items() if name in latent}
+        return {name: value for name, value in draws.items() if name in latent}
 
     def median(self, params: dict[str, Any]) -> dict[str, Array]:
         """There is none in closed form: the sites that follow are mixed over the others."""
@@ -353,7 +350,7 @@ class _Without:
         def at_mean(site: Any) -> Any:
             if site["type"] != "sample" or site["name"] not in self.sites:
                 return None
-            return jnp.broadcast_to(site["fn"].mean, site["fn"].shape())
+            return jnp.broadcast_to(site["fn"].mean, shape_of(site))
 
         with handlers.block(hide=list(self.sites)), handlers.substitute(substitute_fn=at_mean):
             return self.model(*args, **kwargs)
@@ -384,7 +381,7 @@ def _standard_normal(site: Any = None) -> Any:
     if not is_latent(site) or site["fn"].support.is_discrete:
         return init_to_uniform(site)
     transform = dist.transforms.biject_to(site["fn"].support)
-    shape = transform.inverse_shape(site["fn"].shape())
+    shape = transform.inverse_shape(shape_of(site))
     return transform(jax.random.normal(site["kwargs"]["rng_key"], shape))
 
 

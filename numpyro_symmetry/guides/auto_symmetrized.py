@@ -6,7 +6,6 @@ works unchanged. Knows guides and the model; the entropy itself is computed in t
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -20,7 +19,6 @@ from jax import Array
 from jax.core import Tracer
 from jax.typing import ArrayLike
 from numpyro import handlers
-from numpyro.infer import Predictive
 from numpyro.infer.autoguide import AutoGuide
 
 from numpyro_symmetry.entropy import AUTO, Estimator, named, needs_key
@@ -297,9 +295,7 @@ class AutoSymmetrized(AutoGuide):
         if isinstance(self.base, AutoGuide):
             draws = self.base.sample_posterior(rng_key, params, *args, sample_shape=sample_shape, **kwargs)
         else:
-            base = Given.of(self.base, args, kwargs)
-            flat = Predictive(base, params=params, num_samples=math.prod(sample_shape))(rng_key)
-            draws = {name: value.reshape(sample_shape + value.shape[1:]) for name, value in flat.items()}
+            draws = Given.of(self.base, args, kwargs).draws(rng_key, params, sample_shape)
             if symmetrize:  # what the guide computed from the labels it drew would not move along with them
                 drawn = self._trace_of_base(rng_key, args, kwargs)
                 draws = {name: value for name, value in draws.items() if drawn[name]["type"] == "sample"}

@@ -30,6 +30,7 @@ from numpyro_symmetry.guides.unfit import (
     refuse_models,
     refuse_sites,
     refuse_subsampled,
+    warn_of_weighed_rows,
 )
 from numpyro_symmetry.models import Trace, latent_of, settings_of, trace_model
 from numpyro_symmetry.models.programs import in_double
@@ -82,6 +83,7 @@ def choose(model: Callable, asked: Asked, args: tuple[Any, ...], kwargs: dict[st
     refuse_lost_state(model, args, kwargs, trace)
     if inducing is None:
         refuse_subsampled(trace)
+        warn_of_weighed_rows(trace)
     start = parameters(trace) | {name: trace[name]["value"] for name in latent}
     refuse_chance(model, args, kwargs, trace, start)
     if asked.sites is not None:

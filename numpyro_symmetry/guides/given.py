@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from jax import Array
+from numpyro.infer import Predictive
 
 from numpyro_symmetry.devices import within_reach
 from numpyro_symmetry.symmetry.shown import as_html
@@ -46,3 +50,10 @@ class Given:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Draw from the guide given its own data."""
         return self.guide(*self.args, **self.kwargs)
+
+    def draws(self, rng_key: Array, params: Mapping[str, Any], sample_shape: tuple[int, ...]) -> dict[str, Array]:
+        """Draws of the guide, ``(*sample_shape, *event)``, and what it computes of them."""
+        number = math.prod(sample_shape)
+        # of none, the shapes are those of one
+        flat = Predictive(self, params=dict(params), num_samples=max(1, number))(rng_key)
+        return {name: value[:number].reshape(sample_shape + value.shape[1:]) for name, value in flat.items()}

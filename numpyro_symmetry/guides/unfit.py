@@ -18,10 +18,11 @@ from numpyro_symmetry.guides.affine import Trace, eligible
 from numpyro_symmetry.guides.inputs import is_batch
 from numpyro_symmetry.guides.inside import parameters, trace_given
 from numpyro_symmetry.guides.likelihoods import observation
-from numpyro_symmetry.models import observed_of
+from numpyro_symmetry.models import observed_of, shape_of
 from numpyro_symmetry.models.reach import dependencies
 from numpyro_symmetry.symmetry import SymmetryError, UnsupportedGuideError
 from numpyro_symmetry.symmetry.arguments import as_count, as_real_array
+from numpyro_symmetry.symmetry.errors import warn
 
 
 def refuse_base_guides(guide: Any) -> None:
@@ -108,7 +109,7 @@ def refuse_models(trace: Trace, latent: Mapping[str, Any]) -> None:
 
 
 def _refuse_values(name: str, site: Any) -> None:
-    came, expected = jnp.shape(site["value"]), site["fn"].shape()
+    came, expected = jnp.shape(site["value"]), shape_of(site)
     try:
         fits = np.broadcast_shapes(came, expected) == came
     except ValueError:
@@ -144,6 +145,19 @@ def refuse_subsampled(trace: Trace) -> None:
                 f"Plate {name!r} is subsampled, {site['args'][1]} of {site['args'][0]}: a conditional made from the "
                 "batch on which it is scored bounds nothing. Pass all of the data, or inducing inputs: "
                 "AutoConditional(base_guide, inducing=100)."
+            )
+
+
+def warn_of_weighed_rows(trace: Trace) -> None:
+    """Warn of data that one number above one weighs, as a batch without a plate is weighed."""
+    for name, site in observed_of(trace).items():
+        weight = 1.0 if site["scale"] is None else site["scale"]
+        if np.ndim(weight) == 0 and weight > 1.0:
+            warn(
+                f"handlers.scale weighs observed site {name!r} by {float(weight):g}. If its rows stand for others that "
+                "are not shown, a conditional made from the batch on which it is scored bounds nothing: pass all data, "
+                "or inducing inputs, AutoConditional(base_guide, inducing=100). If each row was seen so often, give "
+                "handlers.scale an array of a weight by row, of which nothing is said."
             )
 
 

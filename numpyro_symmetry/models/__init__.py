@@ -25,6 +25,7 @@ from numpyro_symmetry.models.sites import (
     observed_of,
     real_event,
     settings_of,
+    shape_of,
     without_wrappers,
 )
 from numpyro_symmetry.models.trace import outline, trace_model
@@ -43,6 +44,7 @@ __all__ = [
     "is_observed",
     "is_same",
     "is_unconstrained",
+    "shape_of",
     "latent_of",
     "left_out",
     "model_of_log_density",

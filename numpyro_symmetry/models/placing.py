@@ -15,7 +15,7 @@ from jax import Array
 from numpyro import distributions as dist
 from numpyro.distributions.transforms import biject_to
 
-from numpyro_symmetry.models.sites import is_latent, is_unconstrained, without_wrappers
+from numpyro_symmetry.models.sites import is_latent, is_unconstrained, shape_of, without_wrappers
 
 
 def substitute_points(noise: Mapping[str, Array]) -> Callable[[dict[str, Any]], Any]:
@@ -25,10 +25,9 @@ def substitute_points(noise: Mapping[str, Array]) -> Callable[[dict[str, Any]], 
         if not is_latent(site) or site["value"] is not None:
             return None
         fn, key = site["fn"], site["kwargs"]["rng_key"]
-        sample_shape = tuple(site["kwargs"].get("sample_shape", ()))
         if fn.support.is_discrete:
-            return fn(rng_key=key, sample_shape=sample_shape)
-        shape = sample_shape + tuple(fn.shape())
+            return fn(rng_key=key, sample_shape=site["kwargs"].get("sample_shape", ()))
+        shape = shape_of(site)
         given = noise.get(site["name"])
         if given is None or given.size != int(np.prod(shape)):
             # a site inside a loop stands for all of its steps, which must not be alike

@@ -18,6 +18,11 @@ from numpyro.distributions.transforms import IndependentTransform
 Trace = Mapping[str, Any]
 
 
+def shape_of(site: Mapping[str, Any]) -> tuple[int, ...]:
+    """Shape of a value of a sample site, as many independent ones as ``sample_shape`` asks for."""
+    return (*site["kwargs"].get("sample_shape", ()), *site["fn"].shape())
+
+
 def is_latent(site: Any) -> bool:
     """Whether a site is drawn, and not observed."""
     return site["type"] == "sample" and not site["is_observed"]

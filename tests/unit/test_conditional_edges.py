@@ -1,0 +1,92 @@
+"""Conditional guides where a model says the same in another way, and where it is not what it was at set-up."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import optax
+import pytest
+from numpyro import handlers
+from numpyro.infer import SVI, Trace_ELBO
+from numpyro.infer.autoguide import AutoNormal
+
+from numpyro_symmetry import AutoConditional, AutoSymmetrized, SymmetryError, SymmetryWarning
+
+X = jnp.linspace(-1.0, 1.0, 20)[:, None]
+Y = jnp.sin(3.0 * X)
+KEY = jax.random.key(0)
+
+
+def network(x, y, *, likelihood="normal", by="expand", weight=1.0, heavy=False):
+    num_outputs = 1 if likelihood == "normal" else 3
+
+    def normal(name, *shape, fn):
+        if by == "sample_shape":
+            return numpyro.sample(name, fn, sample_shape=shape)
+        return numpyro.sample(name, fn.expand(shape).to_event(len(shape)))
+
+    w1 = normal("w1", 1, 4, fn=dist.Normal(0.0, 1.0))
+    w2 = normal("w2", 4, num_outputs, fn=dist.StudentT(3.0) if heavy else dist.Normal(0.5, 2.0))
+    f = jnp.tanh(x @ w1) @ w2
+    with handlers.scale(scale=weight):
+        if likelihood == "normal":
+            numpyro.sample("y", dist.Normal(f, 0.1).to_event(1), obs=y)
+        else:
+            numpyro.sample("y", dist.Categorical(logits=f), obs=(y[:, 0] > 0).astype(int))
+
+
+def negative_elbo(guide, **kwargs):
+    svi = SVI(network, guide, optax.sgd(0.0), Trace_ELBO())
+    return float(svi.evaluate(svi.init(KEY, X, Y, **kwargs), X, Y, **kwargs))
+
+
+@pytest.mark.parametrize("likelihood", ["normal", "categorical"])
+@pytest.mark.parametrize("inducing", [None, 5])
+def test_sites_of_a_sample_shape_are_those_of_an_expanded_prior(likelihood, inducing):
+    expected, found = (
+        negative_elbo(AutoConditional(AutoNormal(network), inducing=inducing), likelihood=likelihood, by=by)
+        for by in ("expand", "sample_shape")
+    )
+    assert found == pytest.approx(expected, rel=1e-4)
+
+
+def test_one_weight_of_all_rows_may_be_a_batch_and_an_array_is_none():
+    with pytest.warns(SymmetryWarning, match="weighs observed site 'y' by 5.*inducing=100"):
+        expected = negative_elbo(AutoConditional(AutoNormal(network)), weight=5.0)
+    by_row = negative_elbo(AutoConditional(AutoNormal(network)), weight=jnp.full(20, 5.0))
+    assert by_row == pytest.approx(expected, rel=1e-5)
+    assert np.isfinite(negative_elbo(AutoConditional(AutoNormal(network)), weight=0.5))
+
+
+def test_a_prior_that_is_no_normal_any_more_is_refused():
+    svi = SVI(network, AutoConditional(AutoNormal(network)), optax.sgd(0.0), Trace_ELBO())
+    state = svi.init(KEY, X, Y)
+    with pytest.raises(SymmetryError, match="'w2' follows the others by its Normal prior, .* Make a guide anew"):
+        svi.evaluate(state, X, Y, heavy=True)
+
+
+def by_hand(x, y):
+    numpyro.sample("w1", dist.Normal(jnp.arange(4.0), 1.0).expand([1, 4]).to_event(2))
+    numpyro.sample("w2", dist.Normal(jnp.arange(4.0)[:, None], 1.0).to_event(2))
+
+
+BASES = {
+    "by hand": lambda: by_hand,
+    "autoguide": lambda: AutoNormal(network),
+    "conditional": lambda: AutoConditional(AutoNormal(network)),
+}
+
+
+@pytest.mark.parametrize("base", BASES)
+@pytest.mark.parametrize("sample_shape", [(0,), (2, 0), (), (3,)])
+def test_draws_have_the_shape_that_was_asked_for(base, sample_shape):
+    guide = AutoSymmetrized(BASES[base](), model=network)
+    svi = SVI(network, guide, optax.sgd(0.0), Trace_ELBO())
+    params = svi.get_params(svi.init(KEY, X, Y))
+    for symmetrize in (False, True):
+        draws = guide.sample_posterior(KEY, params, X, Y, sample_shape=sample_shape, symmetrize=symmetrize)
+        assert {site: x.shape for site, x in draws.items()} == {
+            "w1": (*sample_shape, 1, 4),
+            "w2": (*sample_shape, 4, 1),
+        }
