@@ -112,7 +112,7 @@ def two_sites(x, y=None):
 
 MISSING = np.arange(12) % 3 == 0
 WEIGHED = {
-    "scale": (weighted, {"weight": 2.5}),
+    "scale": (weighted, {"weight": np.linspace(0.5, 3.0, 12)}),
     "mask": (weighted, {"mask": ~MISSING}),
     "missing": (weighted, {"mask": ~MISSING, "y": np.where(MISSING, np.nan, Y)}),
     "several sites": (two_sites, {}),
