@@ -67,6 +67,11 @@ def _from_dataset(
             for group, there in beside.items()
             if _is_paired(group) and all(there.sizes.get(dim) == data.sizes[dim] for dim in dims)
         },
+        unmoved={
+            str(name): data[name]
+            for name in data.variables
+            if name not in data.xindexes and name not in (*arrays, *data.dims, *DRAWS)
+        },
     )
 
 
@@ -168,6 +173,5 @@ def _is_inference_data(data: Any) -> bool:
 DATASET = Container(
     lambda data: isinstance(data, xr.Dataset), lambda data, *_: _from_dataset(data, lambda dataset: dataset)
 )
-# older versions of xarray have no trees, and then nobody passes one
-DATA_TREE = Container(lambda data: isinstance(data, getattr(xr, "DataTree", ())), lambda data, *_: _from_tree(data))
+DATA_TREE = Container(lambda data: isinstance(data, xr.DataTree), lambda data, *_: _from_tree(data))
 INFERENCE_DATA = Container(_is_inference_data, lambda data, *_: _from_inference_data(data))

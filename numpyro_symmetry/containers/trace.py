@@ -48,6 +48,9 @@ class Trace(NamedTuple):
         Group -> variable -> draws of what was predicted and is no data; not loaded before it is looked at.
     paired
         Group -> variable -> what else the container holds for each draw; not loaded.
+    unmoved
+        What stands beside the sites and keeps its values: coordinates that are no index, and what has no draws; not
+        loaded.
     model
         The model that the draws are of, and its arguments, if the container holds them.
     uncompared
@@ -65,6 +68,7 @@ class Trace(NamedTuple):
     left_behind: tuple[str, ...] = ()
     predicted: Mapping[str, Mapping[str, xr.DataArray]] = MappingProxyType({})
     paired: Mapping[str, Mapping[str, xr.DataArray]] = MappingProxyType({})
+    unmoved: Mapping[str, xr.DataArray] = MappingProxyType({})
     model: Model | None = None
     uncompared: frozenset[str] = frozenset()
     are_members: bool = False

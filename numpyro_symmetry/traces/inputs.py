@@ -14,6 +14,7 @@ import xarray as xr
 
 from numpyro_symmetry.assignment.passes import blocks_of, each, passed
 from numpyro_symmetry.containers import Trace
+from numpyro_symmetry.containers.labelled import DRAWS
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError, Unsigned
 from numpyro_symmetry.symmetry.arguments import is_floating, is_real
 from numpyro_symmetry.symmetry.axes import AxisEntry, names_in, num_axes
@@ -145,6 +146,26 @@ def warn_of_what_keeps_its_labels(trace: Trace, bound: Symmetry, settled: Collec
                     f"{shared.dims[labelled[0]]!r} permutes, and keeps its old labels: only 'posterior' is relabelled. "
                     f"Compute it again, or relabel it: out.apply({{{name!r}: values}}, axes=)."
                 )
+    _warn_of_what_stands_beside(trace.unmoved, shared)
+
+
+def _warn_of_what_stands_beside(unmoved: Mapping[str, xr.DataArray], shared: _Shared) -> None:
+    """Warn of coordinates, and of what has no draws, that go by the labels of before."""
+    for name, array in unmoved.items():
+        what = f"{'Coordinate' if name in array.coords else 'Variable'} {name!r}"
+        of_draws = any(dim in DRAWS for dim in array.dims)
+        relabel = f"make it a variable, data.reset_coords({name!r}), and pass" if of_draws else ""
+        if labelled := [dim for dim in map(str, array.dims) if dim in shared.dims]:
+            relabel = f" or {relabel} axes=" if of_draws else " or drop it"
+            warn(
+                f"{what} has dimension {labelled[0]!r}, which group {shared.dims[labelled[0]]!r} permutes, and keeps "
+                f"its values, which are of the old labels. Compute it again from the relabelled draws,{relabel}."
+            )
+        elif of_draws and (found := _as_labels(array, max(shared.labelled, default=0))):
+            warn(
+                f"{what} holds {found}, as labels would, and keeps them. If it holds labels, {relabel} labels=; if it "
+                "counts something else, leave it."
+            )
 
 
 def looks_labelled(trace: Trace, bound: Symmetry, sites: Collection[str]) -> set[str]:
