@@ -38,6 +38,8 @@ class Trace(NamedTuple):
         New values of some sites, and sites to leave out -> a container of the type that was read; the rest is shared.
     dims
         Site -> names of its event dimensions, if they have any.
+    coords
+        Name of an event dimension -> its coordinates, if it has any.
     log_density
         ``(*leading)`` log density of each draw, if the container holds it.
     log_likelihood
@@ -63,6 +65,7 @@ class Trace(NamedTuple):
     leading: tuple[int, ...]
     write: Write
     dims: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+    coords: Mapping[str, np.ndarray] = MappingProxyType({})
     log_density: np.ndarray | None = None
     log_likelihood: Mapping[str, xr.DataArray] = MappingProxyType({})
     left_behind: tuple[str, ...] = ()

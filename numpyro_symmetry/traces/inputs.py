@@ -15,13 +15,14 @@ import xarray as xr
 from numpyro_symmetry.assignment.passes import blocks_of, each, passed
 from numpyro_symmetry.containers import Trace
 from numpyro_symmetry.containers.labelled import DRAWS
-from numpyro_symmetry.symmetry import Symmetry, SymmetryError, Unsigned
+from numpyro_symmetry.symmetry import Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import is_floating, is_real
 from numpyro_symmetry.symmetry.axes import AxisEntry, names_in, num_axes
 from numpyro_symmetry.symmetry.errors import warn
 from numpyro_symmetry.symmetry.findings import POSITIVE
 from numpyro_symmetry.traces.acting import MISSING, on_every_axis, on_sites, refuse_no_labels, whole_numbers
 from numpyro_symmetry.traces.coordinates import Arrays
+from numpyro_symmetry.traces.named import groups_on, refuse_names_at_odds
 
 Entries = tuple[AxisEntry, ...]
 
@@ -45,7 +46,9 @@ def sized(trace: Trace, symmetry: Symmetry) -> Symmetry:
             )
     if not bound.groups:
         raise SymmetryError("The symmetry is trivial: there is nothing to relabel.")
-    return on_every_axis(bound, {site: trace.values[site].ndim - len(trace.leading) for site in bound.axes})
+    bound = on_every_axis(bound, {site: trace.values[site].ndim - len(trace.leading) for site in bound.axes})
+    refuse_names_at_odds(trace.dims, bound.axes)
+    return bound
 
 
 def bind(trace: Trace, symmetry: Symmetry, labels: Mapping[str, str], axes: Mapping[str, Entries]) -> Symmetry:
@@ -72,7 +75,10 @@ def bind(trace: Trace, symmetry: Symmetry, labels: Mapping[str, str], axes: Mapp
                 f"among {others}."
             )
     events = {site: np.empty(trace.values[site].shape[len(trace.leading) :], bool) for site in axes}
-    on_sites(bound, axes).bind(events, num_leading_dims=0)
+    own = on_every_axis(
+        on_sites(bound, axes).bind(events, num_leading_dims=0), {site: event.ndim for site, event in events.items()}
+    )
+    refuse_names_at_odds(trace.dims, {**bound.axes, **own.axes})
     return bound
 
 
@@ -208,13 +214,7 @@ class _Shared(NamedTuple):
     def of(trace: Trace, bound: Symmetry) -> _Shared:
         sizes = {group.size or 0: name for name, group in bound.groups.items() if group.size != 1}
         labelled = {size: name for size, name in sizes.items() if not bound.groups[name].signed}
-        dims = {
-            dim: str(getattr(entry, "group", entry))
-            for site, entries in bound.axes.items()
-            for dim, entry in zip(trace.dims.get(site, ())[::-1], entries[::-1], strict=False)
-            if isinstance(entry, str | Unsigned)
-        }
-        return _Shared(sizes, labelled, dims)
+        return _Shared(sizes, labelled, groups_on(trace.dims, bound.axes))
 
     def suspicion_of(self, trace: Trace, site: str) -> str:
         """What is suspicious of a site of the posterior."""

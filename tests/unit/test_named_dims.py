@@ -1,4 +1,4 @@
-"""What names of dimensions and their coordinates say: what keeps old labels."""
+"""What names of dimensions and coordinates say: what keeps old labels, and where axes are not what is counted."""
 
 import warnings
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from numpyro_symmetry import SymmetryWarning, rebase
+from numpyro_symmetry import Symmetry, SymmetryError, SymmetryWarning, compare, rebase
 from tests.support import traces
 
 DRAWS = ("chain", "draw")
@@ -49,3 +49,49 @@ def test_a_coordinate_that_became_a_variable_moves_with_its_labels():
         out = rebase(data, traces.MIXTURE, null=False, labels={"z": "component"})
     assert out.undo(out.data).identical(data)
     assert not (out.data["z"].values == z).all()
+
+
+def with_site(dims):
+    rng = np.random.default_rng(0)
+    shape = (4, 30, *(3,) * len(dims))
+    return posterior()[["loc"]].assign(w=((*DRAWS, *dims), rng.standard_normal(shape)))
+
+
+@pytest.mark.parametrize("by", ["symmetry", "axes"])
+@pytest.mark.parametrize(
+    ("dims", "entries", "is_at_odds"),
+    [
+        (("component", "other"), ("component",), True),
+        (("component", "other"), (None, "component"), True),
+        (("other", "component"), ("component", None), True),
+        (("component", "other", "third"), (None, "component"), True),
+        (("component", "other"), ("component", None), False),
+        (("other", "component"), ("component",), False),
+        # of which nothing is known, and a square
+        (("one", "other"), ("component",), False),
+        (("component", "other"), ("component", "component"), False),
+    ],
+)
+def test_axes_that_names_contradict_are_refused(dims, entries, is_at_odds, by):
+    data, both = with_site(dims), Symmetry({"loc": ("component",), "w": entries})
+    alone = Symmetry({"loc": ("component",)})
+
+    def moved():
+        if by == "symmetry":
+            return rebase(data, both, null=False)
+        return rebase(data, alone, null=False, axes={"w": entries})
+
+    if is_at_odds:
+        with pytest.raises(SymmetryError, match="'w' has dimensions.*stands on 'component' of both, write {'w': "):
+            moved()
+        with pytest.raises(SymmetryError, match="'w' has dimensions"):
+            compare(data, data, both)
+    else:
+        assert moved().converged is not None
+
+
+def test_a_name_on_which_several_groups_stand_says_nothing():
+    x = np.random.default_rng(0).standard_normal((50, 3, 3))
+    data = xr.Dataset({name: (("draw", "in", "out"), x) for name in ("first", "second", "third")})
+    deep = Symmetry({"first": (None, "a"), "second": ("a", "b"), "third": ("b", None)})
+    assert rebase(data, deep, null=False).elements.keys() == {"a", "b"}
