@@ -18,6 +18,7 @@ from numpyro_symmetry.symmetry.arguments import refuse_masked
 from numpyro_symmetry.traces import Rebased
 from numpyro_symmetry.traces.deterministic import roles_of
 from numpyro_symmetry.traces.inputs import looks_labelled, sized, some_of
+from numpyro_symmetry.traces.named import groups_on, refuse_other_names
 
 Arrays = dict[str, Any]
 
@@ -44,6 +45,8 @@ class Posterior(NamedTuple):
         Sites to compare beside the symmetry's own: those that were asked for, else those that no label moves.
     dims
         Site -> names of its dimensions, where they have any.
+    coords
+        Name of a dimension -> its coordinates, where it has any.
     """
 
     name: str
@@ -53,6 +56,7 @@ class Posterior(NamedTuple):
     symmetry: Symmetry
     beside: frozenset[str]
     dims: Mapping[str, tuple[str, ...]]
+    coords: Mapping[str, np.ndarray]
 
     @property
     def num_draws(self) -> int:
@@ -186,7 +190,8 @@ def _of_trace(
     if sum(lengths) < 2:
         raise SymmetryError(f"there is {sum(lengths)} draw; a comparison needs at least two, and can tell from dozens.")
     beside = moved_by_no_label(trace, bound) if sites is None else sites
-    return Posterior(name, trace.flat(list(trace.values)), lengths, independent, bound, frozenset(beside), trace.dims)
+    values = trace.flat(list(trace.values))
+    return Posterior(name, values, lengths, independent, bound, frozenset(beside), trace.dims, trace.coords)
 
 
 def moved_by_no_label(trace: Trace, bound: Symmetry) -> set[str]:
@@ -203,7 +208,8 @@ def in_common(a: Posterior, b: Posterior) -> tuple[tuple[str, ...], tuple[str, .
     Raises
     ------
     SymmetryError
-        If a site is in one posterior only and was asked for, or differs in shape.
+        If a site is in one posterior only and was asked for, or differs in shape, or in the names of its dimensions
+        or in coordinates, but for those of labels.
     """
     everywhere = [site for site in (*a.symmetry.axes, *a.values) if site in b.values]
     wanted = {*a.symmetry.axes, *(a.beside & b.beside)}
@@ -217,6 +223,8 @@ def in_common(a: Posterior, b: Posterior) -> tuple[tuple[str, ...], tuple[str, .
                 "different sizes are no two draws of one thing. Compare what both define, such as predictions."
             )
     compared = tuple(dict.fromkeys(site for site in everywhere if site in wanted))
+    labelled = {dim for side in (a, b) for dim in groups_on(side.dims, side.symmetry.axes)}
+    refuse_other_names(a, b, compared, (repr(a.name), repr(b.name)), labelled)
     for site in compared:
         shapes = [side.values[site].shape[1:] for side in (a, b)]
         if shapes[0] != shapes[1]:

@@ -1,18 +1,63 @@
-"""What names of dimensions say where axes are counted by position.
+"""What names say where axes are counted by position: dimensions of the sites of a trace, or of two, and coordinates.
 
-Knows names and axes; no values of sites.
+Knows names, axes and coordinates; no values of sites.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, NamedTuple, Protocol
 
+import numpy as np
+import xarray as xr
+
+from numpyro_symmetry.containers.labelled import DRAWS
 from numpyro_symmetry.symmetry import SymmetryError, Unsigned
 from numpyro_symmetry.symmetry.axes import AxisEntry
 
 Dims = Mapping[str, tuple[str, ...]]
 Axes = Mapping[str, tuple[AxisEntry, ...]]
+
+# coordinates that differ by less were computed twice, or kept in single precision
+_AS_COMPUTED = 1e-6
+
+
+class Named(Protocol):
+    """Whatever has names: a trace, a posterior.
+
+    Attributes
+    ----------
+    dims
+        Site -> names of its event dimensions.
+    coords
+        Name of a dimension -> its coordinates.
+    """
+
+    @property
+    def dims(self) -> Dims:
+        """Of the sites."""
+        ...
+
+    @property
+    def coords(self) -> Mapping[str, np.ndarray]:
+        """Of the dimensions."""
+        ...
+
+
+class Names(NamedTuple):
+    """Those of single arrays."""
+
+    dims: Dims
+    coords: Mapping[str, np.ndarray]
+
+
+def names_of(values: Mapping[str, Any]) -> Names:
+    """Of arrays by site, as far as they have any."""
+    arrays = {site: array for site, array in values.items() if isinstance(array, xr.DataArray)}
+    return Names(
+        {site: tuple(str(dim) for dim in array.dims if dim not in DRAWS) for site, array in arrays.items()},
+        {str(dim): array[dim].values for array in arrays.values() for dim in array.dims if dim in array.xindexes},
+    )
 
 
 class _Stands(NamedTuple):
@@ -65,3 +110,65 @@ def refuse_names_at_odds(dims: Dims, axes: Axes) -> None:
                     f"{free.dim!r} of both, write {{{one.site!r}: {tuple(entries)}}} in the symmetry (or in axes=); "
                     f"if not, rename that dimension of one of the two."
                 )
+
+
+def refuse_other_names(
+    one: Named, other: Named, sites: Collection[str], called: tuple[str, str], free: Collection[str] = ()
+) -> None:
+    """Refuse two traces that are read alike by position, and are not alike by their names.
+
+    Parameters
+    ----------
+    one, other
+        Names of their dimensions, and coordinates.
+    sites
+        Those that are read from both.
+    called
+        What the two are called.
+    free
+        Dimensions along which the order says nothing.
+
+    Raises
+    ------
+    SymmetryError
+        Naming the site, the dimension, and what to write.
+    """
+    for site in sites:
+        first, second = one.dims.get(site, ()), other.dims.get(site, ())
+        if any(first[::-1].index(dim) != second[::-1].index(dim) for dim in set(first) & set(second)):
+            raise SymmetryError(
+                f"Site {site!r} has dimensions {first} in {called[0]} and {second} in {called[1]}. Axes are read by "
+                f"position: transpose one of them, data[{site!r}].transpose(..., {', '.join(map(repr, first))})."
+            )
+        for dim in second:
+            if dim not in free and dim in one.coords and dim in other.coords:
+                _refuse_other_coordinates(site, dim, (one.coords[dim], other.coords[dim]), called)
+
+
+def _refuse_other_coordinates(site: str, dim: str, given: tuple[Any, Any], called: tuple[str, str]) -> None:
+    first, second = map(np.asarray, given)
+    if first.shape != second.shape or _is_same(first, second):
+        return  # of other sizes: that is said elsewhere
+    are = f"Coordinates of dimension {dim!r} of site {site!r} are {_shown(first)} in {called[0]}"
+    if set(first.tolist()) == set(second.tolist()):
+        raise SymmetryError(
+            f"{are}, and the same in another order in {called[1]}, {_shown(second)}. Entries are read by position: "
+            f"bring them into one order, data.sel({{{dim!r}: other[{dim!r}]}})."
+        )
+    # numbers from zero stand where nobody gave any
+    if not any(_is_same(x, np.arange(len(x))) for x in (first, second)):
+        raise SymmetryError(
+            f"{are}, and {_shown(second)} in {called[1]}. Entries are read by position: if these are the same "
+            f"things, give them the same coordinates, data.assign_coords({dim}=...)."
+        )
+
+
+def _is_same(first: np.ndarray, second: np.ndarray) -> bool:
+    if first.dtype.kind == second.dtype.kind == "f":
+        return np.allclose(first, second, rtol=_AS_COMPUTED, equal_nan=True)
+    return first.tolist() == second.tolist()
+
+
+def _shown(values: np.ndarray) -> str:
+    some = [str(x) if values.dtype.kind == "M" else x for x in values[:4].tolist()]
+    return f"[{', '.join(map(repr, some))}{', …' * (len(values) > 4)}]"

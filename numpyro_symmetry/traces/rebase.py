@@ -50,6 +50,7 @@ from numpyro_symmetry.traces.inputs import (
     warn_of_what_keeps_its_labels,
 )
 from numpyro_symmetry.traces.margin import margins
+from numpyro_symmetry.traces.named import refuse_other_names
 from numpyro_symmetry.traces.naming import (
     brought_to,
     index_of,
@@ -61,7 +62,7 @@ from numpyro_symmetry.traces.naming import (
     slots_of,
 )
 from numpyro_symmetry.traces.null import matched_null
-from numpyro_symmetry.traces.rebased import Frame, Rebased
+from numpyro_symmetry.traces.rebased import Frame, Rebased, trace_of
 from numpyro_symmetry.traces.relabel import Effort, Relabelling, relabel, search
 
 
@@ -317,6 +318,7 @@ def _relabelled(trace: Trace, bound: Symmetry, labels: dict[str, str], options: 
         found = _named(found, index, options, seen, view)
     else:
         refuse_another_frame(frame, seen)
+        refuse_other_names(trace_of(options.reference), trace, list(bound.axes), ("the reference", "the draws"))
         found, index = relabel(family, plain.groups, frame.point, effort, max_rounds=1), None
     fixed = None if frame is None else frame.point
     wanted = options.null and trace.num_draws > 1

@@ -16,10 +16,10 @@ from jax import Array
 from numpyro_symmetry.assignment.family import Coordinate, Cost, Natural, State, family_of, objective_of
 from numpyro_symmetry.assignment.passes import is_stored, opened
 from numpyro_symmetry.assignment.side import Side
-from numpyro_symmetry.containers import read, write_by_region
+from numpyro_symmetry.containers import Trace, read, write_by_region
 from numpyro_symmetry.symmetry import Element, PlainView, Symmetry, SymmetryError, inverse
 from numpyro_symmetry.symmetry.arguments import as_array, as_flag, as_key, is_floating, refuse_masked, refuse_tracers
-from numpyro_symmetry.symmetry.axes import AxisEntry
+from numpyro_symmetry.symmetry.axes import AxisEntry, padded
 from numpyro_symmetry.symmetry.families import by_site
 from numpyro_symmetry.symmetry.hard import from_element, to_element
 from numpyro_symmetry.symmetry.pytrees import comes_by_site
@@ -27,6 +27,7 @@ from numpyro_symmetry.symmetry.shown import as_html
 from numpyro_symmetry.traces.acting import act, by_chunk, refuse_no_labels, rename
 from numpyro_symmetry.traces.costs import refuse_no_cost
 from numpyro_symmetry.traces.deterministic import NOTHING, Carried
+from numpyro_symmetry.traces.named import Named, names_of, refuse_names_at_odds, refuse_other_names
 from numpyro_symmetry.traces.null import Null
 from numpyro_symmetry.traces.summary import describe
 
@@ -273,12 +274,24 @@ class _Move:
     def of(self, values: Any) -> Any:
         """Values of any container, moved."""
         if type(values) is dict and comes_by_site(values, self.out.symmetry.axes):
+            self._refuse_other_names(names_of(values))
             return self._of_sites(values)
         trace = read(values, self.out.symmetry, len(self.leading), lazily=True)
         if trace.leading != self.leading:
             raise SymmetryError(f"The container has leading dimensions {trace.leading}; expected {self.leading}.")
+        self._refuse_other_names(trace)
         some = {site: value for site, value in trace.values.items() if self._is_named(site)}
         return trace.write(self._of_sites(some), [site for site in self.gone if site in trace.values])
+
+    def _refuse_other_names(self, given: Named) -> None:
+        """Refuse values that are read as the draws are by position, and by their names are something else."""
+        if not given.dims:
+            return
+        own = trace_of(self.out)
+        refuse_other_names(own, given, list(given.dims), ("the relabelled draws", "these values"))
+        dims = {**own.dims, **given.dims}
+        axes = {site: x for site, x in {**self.out.symmetry.axes, **self.axes}.items() if site in dims and ... not in x}
+        refuse_names_at_odds(dims, {site: padded(entries, len(dims[site])) for site, entries in axes.items()})
 
     def _is_named(self, site: str) -> bool:
         return any(site in names for names in (self.axes, self.labels, self.out.symmetry.axes, self.known))
@@ -341,6 +354,11 @@ class _Move:
 
         state = {group: part}
         return by_chunk(of, flat, state, flat.ndim - len(self.leading)) if is_stored(flat) else of(flat, state)
+
+
+def trace_of(out: Rebased) -> Trace:
+    """The relabelled draws as they are read; what Dask reads is left where it is."""
+    return read(out.data, out.symmetry, len(out.objective.shape), lazily=True)
 
 
 def _array_of(value: Any, where: str) -> Any:

@@ -95,3 +95,39 @@ def test_a_name_on_which_several_groups_stand_says_nothing():
     data = xr.Dataset({name: (("draw", "in", "out"), x) for name in ("first", "second", "third")})
     deep = Symmetry({"first": (None, "a"), "second": ("a", "b"), "third": ("b", None)})
     assert rebase(data, deep, null=False).elements.keys() == {"a", "b"}
+
+
+# what is moved, the words, and whether comparing may go on: what labels are called in another order is no difference
+OTHERWISE = {
+    "transposed": (lambda d: d.transpose(..., "component", "feature"), "'loc' has dimensions.*transpose", False),
+    "reordered": (lambda d: d.sel(feature=["z", "x", "y"]), r"'feature'.*another order.*data.sel\({'feature'", False),
+    "relabelled": (lambda d: d.sel(component=[2, 0, 1]), "'component'.*in another order", True),
+    "of others": (lambda d: d.assign_coords(feature=["u", "v", "w"]), "'feature'.*assign_coords", False),
+    "as computed": (lambda d: d.assign_coords(grid=[0.1, 0.2, 0.1 + 0.2]), None, True),
+    "unnamed": (lambda d: d.assign_coords(feature=[0, 1, 2]), None, True),
+    "alike": (lambda d: d, None, True),
+}
+
+
+@pytest.mark.parametrize(("change", "words", "is_compared"), OTHERWISE.values(), ids=OTHERWISE)
+def test_what_is_read_by_position_and_called_otherwise_is_refused(change, words, is_compared):
+    rng = np.random.default_rng(0)
+    x = rng.permuted(4.0 * np.arange(3) + rng.standard_normal((2, 40, 3)), axis=-1)[..., None, :] + np.zeros((3, 1))
+    dims = (*DRAWS, "feature", "component")
+    coords = {"feature": ["x", "y", "z"], "component": [0, 1, 2], "grid": [0.1, 0.2, 0.3]}
+    data = xr.Dataset({"loc": (dims, x), "f": ((*DRAWS, "grid"), x[..., 0])}, coords=coords)
+    symmetry = Symmetry({"loc": (None, "component")})
+    out, other = rebase(data, symmetry, null=False), change(data)
+
+    calls = {
+        "compare": lambda: compare(data, other, symmetry, num_exchanges=19),
+        "reference": lambda: rebase(other, symmetry, reference=out, null=False),
+        "container": lambda: out.apply(other),
+        "array": lambda: out.undo({"loc": other["loc"]}),
+    }
+    for name, call in calls.items():
+        if words is None or (name == "compare" and is_compared):
+            call()
+        else:
+            with pytest.raises(SymmetryError, match=words):
+                call()
