@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import xarray as xr
 
 from numpyro_symmetry.containers.trace import Arrays, Container, Trace
@@ -73,7 +74,18 @@ def _from_dataset(
             for name in data.variables
             if name not in data.xindexes and name not in (*arrays, *data.dims, *DRAWS)
         },
+        chains=_stacked_chains(data, dims),
     )
+
+
+def _stacked_chains(data: xr.Dataset, dims: tuple[str, ...]) -> tuple[np.ndarray, ...]:
+    """The draws of each chain, if a dimension of them says of which chain each is, and which of its draws."""
+    if dims != ("sample",) or any(name not in data.coords or data[name].dims != dims for name in ("chain", "draw")):
+        return ()
+    chain, draw = (np.unique(data[name].values, return_inverse=True)[1] for name in ("chain", "draw"))
+    order = np.lexsort((draw, chain))
+    chains = tuple(np.split(order, np.flatnonzero(np.diff(chain[order])) + 1))
+    return chains if len(chains) > 1 or (np.diff(order) < 0).any() else ()
 
 
 def _is_paired(path: str) -> bool:

@@ -57,6 +57,9 @@ class Trace(NamedTuple):
         The model that the draws are of, and its arguments, if the container holds them.
     uncompared
         Sites that move with labels and have no say in them: running statistics and whole numbers of networks.
+    chains
+        Indices of the draws of each chain, in the order in which they were drawn, if those of several are stacked along
+        one dimension, or stand in another order.
     are_members
         Whether the draws are members of an ensemble, independent by construction, and no chain.
     """
@@ -74,6 +77,7 @@ class Trace(NamedTuple):
     unmoved: Mapping[str, xr.DataArray] = MappingProxyType({})
     model: Model | None = None
     uncompared: frozenset[str] = frozenset()
+    chains: tuple[np.ndarray, ...] = ()
     are_members: bool = False
 
     def __repr__(self) -> str:

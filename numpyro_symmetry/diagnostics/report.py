@@ -23,6 +23,7 @@ from numpyro_symmetry.diagnostics.sides import moved_by_no_label
 from numpyro_symmetry.steps import say, saying
 from numpyro_symmetry.symmetry import SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_flag, is_real
+from numpyro_symmetry.symmetry.errors import warn
 from numpyro_symmetry.symmetry.hard import from_element
 from numpyro_symmetry.symmetry.shown import as_html
 from numpyro_symmetry.traces import Null, Rebased
@@ -223,6 +224,11 @@ def report(
 def _reported(raw: Any, out: Rebased, given: Mapping[str, np.ndarray]) -> Report:
     leading = out.objective.shape
     before, after = same_draws(raw, out)
+    if before.chains:
+        warn(
+            f"The draws of {len(before.chains)} chain(s) are stacked along 'sample', and are judged as one chain in "
+            "that order. Relabel data.unstack('sample'), or the whole posterior if these are some of its draws."
+        )
     # draws without chains are one chain
     shape = (int(np.prod(leading[:-1], dtype=int)), leading[-1])
     rows = () if before.are_members else _rows(before, after, out, given, shape)

@@ -129,7 +129,8 @@ def posterior_of(data: Any, symmetry: Symmetry, name: str, asked: Asked, *, inde
             whole = parts[0]._replace(values=values, leading=(sum(lengths),))
             return _of_trace(whole, symmetry, name, lengths, asked.sites, independent)
         trace = read(data, symmetry, asked.num_leading_dims, lazily=True)
-        lengths = (trace.leading[-1],) * int(np.prod(trace.leading[:-1], dtype=int))
+        each = (trace.leading[-1],) * int(np.prod(trace.leading[:-1], dtype=int))
+        lengths = tuple(map(len, trace.chains)) or each
         return _of_trace(trace, symmetry, name, lengths, asked.sites, independent or trace.are_members)
     except SymmetryError as error:
         raise SymmetryError(f"Posterior {name!r}: {error}") from error
@@ -190,6 +191,9 @@ def _of_trace(
     if sum(lengths) < 2:
         raise SymmetryError(f"there is {sum(lengths)} draw; a comparison needs at least two, and can tell from dozens.")
     beside = moved_by_no_label(trace, bound) if sites is None else sites
+    if trace.chains:
+        order = np.concatenate(trace.chains)
+        trace = trace._replace(values={site: value[order] for site, value in trace.values.items()})
     values = trace.flat(list(trace.values))
     return Posterior(name, values, lengths, independent, bound, frozenset(beside), trace.dims, trace.coords)
 

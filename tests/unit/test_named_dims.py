@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from numpyro_symmetry import Symmetry, SymmetryError, SymmetryWarning, compare, rebase
+from numpyro_symmetry import Symmetry, SymmetryError, SymmetryWarning, compare, rebase, report
 from tests.support import traces
 
 DRAWS = ("chain", "draw")
@@ -131,3 +131,28 @@ def test_what_is_read_by_position_and_called_otherwise_is_refused(change, words,
         else:
             with pytest.raises(SymmetryError, match=words):
                 call()
+
+
+@pytest.mark.parametrize("order", ["as stacked", "shuffled", "shuffled and stored"])
+def test_chains_are_found_where_they_are_stacked(order):
+    """Of slow chains: neighbours that are none make them look fast."""
+    rng = np.random.default_rng(0)
+    walks = 4.0 * np.arange(3) + 0.3 * rng.standard_normal((2, 4, 40, 3)).cumsum(2)
+    one, other = (xr.Dataset({"loc": ((*DRAWS, "k"), x)}).assign_coords(chain=range(4), draw=range(40)) for x in walks)
+    symmetry = Symmetry.mixture("loc")
+    expected = compare(one, other, symmetry, num_exchanges=99)
+    stacked = [data.stack(sample=DRAWS) for data in (one, other)]
+    if order != "as stacked":
+        stacked = [data.isel(sample=rng.permutation(160)).reset_index("sample") for data in stacked]
+    if order == "shuffled and stored":
+        stacked = [data.chunk({"sample": 50}) for data in stacked]
+    found = compare(*stacked, symmetry, num_exchanges=99)
+    assert (found.a.num_chains, found.p_value, found.effect) == (4, expected.p_value, expected.effect)
+
+
+def test_a_report_of_stacked_chains_says_that_it_sees_one():
+    stacked = posterior(chain=range(4), draw=range(30)).stack(sample=DRAWS)
+    out = rebase(stacked, traces.MIXTURE, null=False)
+    with pytest.warns(SymmetryWarning, match=r"4 chain\(s\) are stacked along 'sample'.*unstack"):
+        report(out)
+    report(rebase(stacked.isel(sample=stacked.chain == 2), traces.MIXTURE, null=False))
