@@ -12,6 +12,7 @@ import numpy as np
 
 from numpyro_symmetry.assignment.passes import computed, is_stored
 from numpyro_symmetry.containers import Trace, read
+from numpyro_symmetry.diagnostics.sides import moved_by_no_label
 from numpyro_symmetry.symmetry import Element, Hard, SymmetryError, compose, inverse, num_transpositions, permutation_of
 from numpyro_symmetry.symmetry.arguments import as_array, is_real, refuse_masked
 from numpyro_symmetry.symmetry.hard import to_element
@@ -85,6 +86,14 @@ def _is_equal(a: Any, b: Any) -> bool:
         same = is_stored(a) and is_stored(b) and a.name == b.name
         return same or (a.shape == b.shape and bool(computed((a == b).all())))
     return np.array_equal(a, b)
+
+
+def unchanged(trace: Trace, out: Rebased) -> dict[str, Any]:
+    """What a container holds that no label changes, by name, ``(*leading, ...)``: log densities, and sites."""
+    found: dict[str, Any] = {} if trace.log_density is None else {"log density": trace.log_density}
+    found |= {f"log likelihood of {name}": value.data for name, value in trace.log_likelihood.items()}
+    beside = moved_by_no_label(trace, out.symmetry) - {*out.labels, *out.carried.axes, *out.carried.before}
+    return found | {site: trace.values[site] for site in sorted(beside) if is_real(trace.values[site].dtype)}
 
 
 def invariants_of(given: Any, leading: tuple[int, ...]) -> dict[str, np.ndarray]:

@@ -5,7 +5,6 @@ Knows what `rebase` returned and arrays of chains; no verdicts.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,11 +13,12 @@ from jax.typing import ArrayLike
 
 from numpyro_symmetry.containers import read
 from numpyro_symmetry.diagnostics.chains import normal_scores
-from numpyro_symmetry.diagnostics.inputs import as_rebased, invariants_of
+from numpyro_symmetry.diagnostics.inputs import as_rebased, invariants_of, unchanged
 from numpyro_symmetry.diagnostics.invariants import invariants as own_invariants
 from numpyro_symmetry.steps import say, saying
-from numpyro_symmetry.symmetry import SymmetryError, SymmetryWarning
+from numpyro_symmetry.symmetry import SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_flag
+from numpyro_symmetry.symmetry.errors import warn
 from numpyro_symmetry.traces import Rebased
 
 
@@ -92,7 +92,7 @@ def nested_r_hat(
     order = _as_groups(superchains, *leading)
     with saying("nested R-hat", shown):
         say("making what no label changes")
-        given: dict[str, Any] = {} if trace.log_density is None else {"log density": trace.log_density}
+        given = unchanged(trace, out)
         given |= own_invariants(out.view.symmetry, out.view.open(trace.flat(list(out.symmetry.axes))), out.view)
         given |= invariants_of(invariants, leading)
         found = {}
@@ -100,8 +100,7 @@ def nested_r_hat(
             say(f"of {name}")
             entries = np.asarray(values, float).reshape(*leading, -1)
             if number := int(np.isnan(entries).any(-1).sum()):
-                message = f"{number} draws of {name!r} are not a number: it cannot be judged, and counts as infinite."
-                warnings.warn(message, SymmetryWarning, stacklevel=2)
+                warn(f"{number} draws of {name!r} are not a number: it cannot be judged, and counts as infinite.")
                 found[name] = np.inf
                 continue
             entries = entries[..., entries.min((0, 1)) < entries.max((0, 1))]

@@ -15,14 +15,13 @@ from jax.typing import ArrayLike
 from numpyro_symmetry.assignment.passes import blocks_of, is_stored, opened, passed
 from numpyro_symmetry.containers import Trace
 from numpyro_symmetry.diagnostics.chains import AsSampled, Chains, as_sampled, chains_of, longest_run, worst
-from numpyro_symmetry.diagnostics.inputs import invariants_of, pair_of, same_draws, transpositions
+from numpyro_symmetry.diagnostics.inputs import invariants_of, pair_of, same_draws, transpositions, unchanged
 from numpyro_symmetry.diagnostics.invariants import each_invariant, has_both_signs
 from numpyro_symmetry.diagnostics.judged import is_alarm
 from numpyro_symmetry.diagnostics.reading import facts, headline, warnings_of
-from numpyro_symmetry.diagnostics.sides import moved_by_no_label
 from numpyro_symmetry.steps import say, saying
 from numpyro_symmetry.symmetry import SymmetryError
-from numpyro_symmetry.symmetry.arguments import as_flag, is_real
+from numpyro_symmetry.symmetry.arguments import as_flag
 from numpyro_symmetry.symmetry.errors import warn
 from numpyro_symmetry.symmetry.hard import from_element
 from numpyro_symmetry.symmetry.shown import as_html
@@ -299,11 +298,7 @@ def _rows(
         raw, relabelled = (_entries(trace.values[site], shape) for trace in (before, after))
         event = tuple(after.values[site].shape[len(after.leading) :])
         found.append((site, chains_of(relabelled), as_sampled(raw), event, False))
-    whole: dict[str, Any] = {} if before.log_density is None else {"log density": before.log_density}
-    whole |= {f"log likelihood of {name}": value.data for name, value in before.log_likelihood.items()}
-    beside = moved_by_no_label(before, out.symmetry) - {*out.labels, *out.carried.axes, *out.carried.before}
-    whole |= {site: before.values[site] for site in sorted(beside) if is_real(before.values[site].dtype)}
-    own = itertools.chain(whole.items(), _own_invariants(before, out))
+    own = itertools.chain(unchanged(before, out).items(), _own_invariants(before, out))
     parts: dict[str, list[Chains]] = {}
     say("making what no label changes")
     for name, values in itertools.chain((pair for pair in own if pair[0] not in given), given.items()):

@@ -48,6 +48,19 @@ def test_starts_that_are_remembered_are_seen(draws):
     assert late["Σ loc"] < 1.15
 
 
+def test_sites_that_the_symmetry_does_not_name_are_judged_and_labels_are_not():
+    rng = np.random.default_rng(1)
+    loc = np.array([-3.0, 0.0, 3.0]) + rng.standard_normal((24, 4, 3))
+    scale = rng.standard_normal((24, 4, 2)) + 3.0 * GROUPS[:, None, None]
+    z = np.broadcast_to(GROUPS[:, None, None] % 3, (24, 4, 9))
+    raw = {"loc": loc, "scale": scale, "z": z, "name": np.full((24, 4), "a")}
+    out = rebase(raw, LOC, null=False, num_leading_dims=2, labels={"z": "component"})
+    found = nested_r_hat(out, GROUPS)
+    assert found["scale"] == pytest.approx(max(slow(scale[..., k], GROUPS) for k in range(2)))
+    assert found["scale"] > 2.0
+    assert not {"z", "name"} & set(found)
+
+
 def test_superchains_that_never_move_and_differ_are_infinitely_far_apart():
     loc = np.array([-3.0, 0.0, 3.0]) + 0.1 * GROUPS[:, None, None] + np.zeros((24, 2, 3))
     assert nested_r_hat(relabelled(loc), GROUPS)["Σ loc"] == np.inf
