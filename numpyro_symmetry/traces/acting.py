@@ -139,10 +139,11 @@ def refuse_no_labels(site: str, values: np.ndarray, group: str, size: int) -> No
     SymmetryError
         Saying what was expected, what came and what to write.
     """
-    found = whole_numbers(values) if is_real(values.dtype) and values.dtype != bool else None
+    # truth values are labels of two
+    found = whole_numbers(values) if is_real(values.dtype) and (values.dtype != bool or size == 2) else None
     expected = f"Site {site!r} holds labels of group {group!r}; expected integers from 0 to {size - 1}"
     if found is None:
-        raise SymmetryError(f"{expected}, got {values.dtype} that is not whole.")
+        raise SymmetryError(f"{expected}, got {values.dtype}{' that is not whole' * is_floating(values.dtype)}.")
     count, low, high = found
     if count and not 0 <= low <= high < size:
         remedy = (
@@ -166,8 +167,12 @@ def whole_numbers(values: Any) -> tuple[int, float, float] | None:
 
 
 def _is_label(values: np.ndarray) -> np.ndarray:
-    """Which values stand for a datum."""
-    return (values != MISSING) & (np.isfinite(values) if is_floating(values.dtype) else True)
+    """Which values stand for a datum; none is what arrays of whole numbers are padded with, the least of their type."""
+    if is_floating(values.dtype):
+        return (values != MISSING) & np.isfinite(values)
+    return (
+        values != MISSING if values.dtype.kind != "i" else (values != MISSING) & (values != np.iinfo(values.dtype).min)
+    )
 
 
 def on_every_axis(symmetry: Symmetry, num_axes_of: Mapping[str, int]) -> Symmetry:

@@ -20,7 +20,7 @@ from numpyro_symmetry.symmetry.arguments import is_floating, is_real
 from numpyro_symmetry.symmetry.axes import AxisEntry, names_in, num_axes
 from numpyro_symmetry.symmetry.errors import warn
 from numpyro_symmetry.symmetry.findings import POSITIVE
-from numpyro_symmetry.traces.acting import MISSING, on_every_axis, on_sites, refuse_no_labels, whole_numbers
+from numpyro_symmetry.traces.acting import on_every_axis, on_sites, refuse_no_labels, whole_numbers
 from numpyro_symmetry.traces.coordinates import Arrays
 from numpyro_symmetry.traces.named import groups_on, refuse_names_at_odds
 
@@ -167,7 +167,7 @@ def _warn_of_what_stands_beside(unmoved: Mapping[str, xr.DataArray], shared: _Sh
                 f"{what} has dimension {labelled[0]!r}, which group {shared.dims[labelled[0]]!r} permutes, and keeps "
                 f"its values, which are of the old labels. Compute it again from the relabelled draws,{relabel}."
             )
-        elif of_draws and (found := _as_labels(array, max(shared.labelled, default=0))):
+        elif of_draws and (found := _as_labels(array, shared.labelled)):
             warn(
                 f"{what} holds {found}, as labels would, and keeps them. If it holds labels, {relabel} labels=; if it "
                 "counts something else, leave it."
@@ -230,7 +230,7 @@ class _Shared(NamedTuple):
             for dim, size, plain in zip(dims, event, unnamed, strict=True)
         ]
         named = [dim for dim in dims if dim in self.dims]
-        if not named and (labels := _as_labels(values, max(self.labelled, default=0))):
+        if not named and (labels := _as_labels(values, self.labelled)):
             group = repr(next(iter(self.labelled.values()))) if len(self.labelled) == 1 else "group"
             counted_from_one = f"to {max(self.labelled)}" in labels
             return (
@@ -254,10 +254,14 @@ class _Shared(NamedTuple):
         )
 
 
-def _as_labels(values: Any, size: int) -> str:
-    """In which way values could be labels of a group of some size, in words; empty if in none."""
-    if not is_real(values.dtype) or values.dtype == bool or size < 2 or not values.size:
+def _as_labels(values: Any, sizes: Collection[int]) -> str:
+    """In which way values could be labels of a group of some of these sizes, in words; empty if in none."""
+    size = max(sizes, default=0)
+    if not is_real(values.dtype) or size < 2 or not values.size:
         return ""
+    if values.dtype == bool:
+        here = values.data if isinstance(values, xr.DataArray) else values
+        return "truth values" if 2 in sizes and whole_numbers(here) == (here.size, 0, 1) else ""
     # most sites are seen not to be whole in their first number
     count = low = high = 0
     for some in (values[(slice(1),) * values.ndim], values):
@@ -268,7 +272,7 @@ def _as_labels(values: Any, size: int) -> str:
     # a float of one value is a constant, and labels are counted from zero or from one
     if (high == low and (is_floating(values.dtype) or high == size)) or (high == size and low == 0):
         return ""
-    missing = f", and {MISSING} or NaN" if count < values.size else ""
+    missing = ", some of them missing" if count < values.size else ""
     return f"{'integers' if values.dtype.kind in 'iu' else 'whole numbers'} from {low} to {high}{missing}"
 
 

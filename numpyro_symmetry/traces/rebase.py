@@ -129,7 +129,8 @@ def rebase(
         they are those of the draw the search started from.
     labels
         Sites of ``data`` whose values are labels from zero -> their group (allocations, hidden states). They may be
-        stored as floats; -1 and NaN stand for a missing label and stay.
+        stored as floats, and those of two as truth values; -1, NaN and the least number of an integer type stand for a
+        missing label and stay.
     axes
         Further sites of ``data`` -> their axes, as in `Symmetry`: they move with the labels and have no say in them.
         ``()`` says that no label moves a site.

@@ -240,7 +240,7 @@ def test_labels_are_stored_in_many_ways():
     rng = np.random.default_rng(3)
     true = rng.integers(0, 3, (4, 30, 9))
     z = np.take_along_axis(np.argsort(labels, -1), true, -1)
-    for missing, dtype in ((-1, int), (-1.0, float), (np.nan, np.float32)):
+    for missing, dtype in ((-1, int), (-1.0, float), (np.nan, np.float32), (-128, np.int8)):
         holed, expected = z.astype(dtype), true.astype(dtype)
         holed[0, :, 2] = expected[0, :, 2] = missing
         out = rebase(values | {"z": holed}, traces.MIXTURE, order_by="loc", labels={"z": "component"}, null=False)
@@ -250,7 +250,8 @@ def test_labels_are_stored_in_many_ways():
     for wrong, message in (
         (z + 1, "from 1 to 3. Counted from one, .* pass z - 1"),
         (z + 0.5, "not whole"),
-        (z.astype(str), "not whole"),
+        (z.astype(str), "got <U"),
+        (z > 0, "got bool"),
     ):
         with pytest.raises(SymmetryError, match=f"'z' holds labels of group 'component'; expected integers.*{message}"):
             rebase(values | {"z": wrong}, traces.MIXTURE, labels={"z": "component"})
@@ -261,8 +262,9 @@ def test_labels_are_stored_in_many_ways():
     [
         (lambda z: z.astype(float), "whole numbers from 0 to 2,.*labels={'z': 'component'};"),
         (lambda z: z + 1, "integers from 1 to 3,.*labels={'z': 'component'} after subtracting one"),
-        (lambda z: np.where(z == 0, -1, z), "integers from 1 to 2, and -1 or NaN"),
-        (lambda z: np.where(z == 0, np.nan, z).astype(np.float32), "whole numbers from 1 to 2, and -1 or NaN"),
+        (lambda z: np.where(z == 0, -1, z), "integers from 1 to 2, some of them missing"),
+        (lambda z: np.where(z == 0, np.nan, z).astype(np.float32), "whole numbers from 1 to 2, some of them missing"),
+        (lambda z: np.where(z == 0, -128, z).astype(np.int8), "integers from 1 to 2, some of them missing"),
     ],
 )
 def test_labels_however_they_are_stored_are_warned_of(change, words):
@@ -270,6 +272,20 @@ def test_labels_however_they_are_stored_are_warned_of(change, words):
     z = change(np.random.default_rng(0).integers(0, 3, (4, 30, 9)))
     with pytest.warns(SymmetryWarning, match=f"'z' holds {words}"):
         rebase(values | {"z": z}, traces.MIXTURE, null=False)
+
+
+def test_truth_values_are_labels_of_two():
+    rng = np.random.default_rng(0)
+    loc, z = np.array([-3.0, 3.0]) + 0.1 * rng.standard_normal((4, 30, 2)), rng.random((4, 30, 9)) < 0.5
+    values = {"loc": loc, "z": z, "never": np.zeros((4, 30, 9), bool)}
+    loc[1], z[1] = loc[1, :, ::-1], ~z[1]
+    with pytest.warns(SymmetryWarning, match="'z' holds truth values, as labels.*labels={'z': 'component'}") as caught:
+        rebase(values, Symmetry.mixture("loc"), null=False)
+    assert len(caught) == 1
+    out = rebase(values, Symmetry.mixture("loc"), null=False, labels={"z": "component"})
+    assert out.data["z"].dtype == bool
+    np.testing.assert_array_equal(out.data["z"][1] != out.data["z"][0], z[1] == z[0])
+    np.testing.assert_array_equal(out.undo(out.data)["z"], z)
 
 
 @pytest.mark.parametrize(
