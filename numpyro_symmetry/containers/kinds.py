@@ -7,7 +7,7 @@ from typing import Any
 from numpyro_symmetry.containers.labelled import DATA_TREE, DATASET, INFERENCE_DATA
 from numpyro_symmetry.containers.mcmc import MCMC
 from numpyro_symmetry.containers.plain import MAPPING, MEMBERS, STACKED, TREE
-from numpyro_symmetry.containers.strangers import refuse
+from numpyro_symmetry.containers.strangers import refuse, refuse_columns
 from numpyro_symmetry.containers.trace import Container, Trace
 from numpyro_symmetry.models import Model
 from numpyro_symmetry.symmetry import Symmetry
@@ -39,7 +39,8 @@ def read(data: Any, symmetry: Symmetry, num_leading_dims: int | None = None, *, 
     Raises
     ------
     SymmetryError
-        If the container is of no known type, is empty, or its sites disagree on their leading dimensions.
+        If the container is of no known type, is empty, its sites disagree on their leading dimensions, or a site of
+        the symmetry is there in columns of its entries.
     """
     if num_leading_dims is not None:
         num_leading_dims = as_count(
@@ -49,6 +50,7 @@ def read(data: Any, symmetry: Symmetry, num_leading_dims: int | None = None, *, 
     if kind is None:
         raise refuse(data)
     trace = kind.read(data, symmetry, num_leading_dims)._replace(model=kind.model(data))
+    refuse_columns(trace.values, symmetry)
     return trace if lazily or not trace.is_stored else trace.in_memory()
 
 

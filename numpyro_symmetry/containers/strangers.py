@@ -6,7 +6,7 @@ Knows how other programs keep draws; nothing of relabelling.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -71,7 +71,7 @@ def as_arrays(data: Mapping[str, Any], symmetry: Symmetry) -> Arrays:
     Raises
     ------
     SymmetryError
-        If a site is nested, masked, empty or ragged, or a site of the symmetry is there in columns of its entries.
+        If a site is nested, masked, empty or ragged.
     TypeError
         If a site is a tracer: draws are read outside of `jit`.
     """
@@ -93,7 +93,6 @@ def as_arrays(data: Mapping[str, Any], symmetry: Symmetry) -> Arrays:
             raise SymmetryError(
                 f"Site {site!r} is empty: its shape is {values[site].shape}. Were its columns picked by another name?"
             )
-    _refuse_columns(values, symmetry)
     return values
 
 
@@ -116,14 +115,22 @@ def _of_ragged(site: str, value: Any) -> str:
     )
 
 
-def _refuse_columns(values: Arrays, symmetry: Symmetry) -> None:
-    """Refuse a site that is there entry by entry, as Stan (``mu.1``), BUGS and PyMC (``mu[1]``) write them."""
+def refuse_columns(values: Collection[str], symmetry: Symmetry) -> None:
+    """Refuse a site that is there entry by entry, as Stan (``mu.1``), BUGS and PyMC (``mu[1]``) write them.
+
+    Raises
+    ------
+    SymmetryError
+        Naming the columns in the order of their numbers, and how to stack them.
+    """
     for site in symmetry.axes:
         pattern = re.compile(re.escape(site) + r"(\[[\d, ]+\]|(\.\d+)+|__\d+(_\d+)*)")
         columns = [name for name in values if isinstance(name, str) and pattern.fullmatch(name)]
+        # by their numbers: names in order have the tenth before the second
+        columns.sort(key=lambda name: [int(number) for number in re.findall(r"\d+", name.removeprefix(site))])
         if site not in values and columns:
             raise SymmetryError(
                 f"Site {site!r} is there in {len(columns)} columns, {columns[0]!r} to {columns[-1]!r}; expected one "
-                f"array (draw, ...). Stack them: {{{site!r}: np.stack([data[c] for c in columns], -1)}} (and reshape a "
-                "matrix), or read the trace by ArviZ."
+                f"array (draw, ...). Stack them in the order of their numbers: {{{site!r}: np.stack([data[c] for c in "
+                "columns], -1)} (and reshape a matrix), or read the trace by ArviZ."
             )

@@ -187,7 +187,9 @@ def _is_made_up(null: Null, num_slots: dict[str, int]) -> bool:
 
 def _without_identity(null: Null, num_slots: dict[str, int]) -> list[str]:
     """Sites in which slots are no more alike than in shuffled draws, where there are others."""
-    unlike = [site for site, one in null.by_site.items() if one.share < _NEAR_NULL]
+    # where groups have one slot each, no variance lies between slots, of whatever draws
+    several = {site: one for site, one in null.by_site.items() if not np.isclose(one.explained_null, 0.0)}
+    unlike = [site for site, one in several.items() if one.share < _NEAR_NULL]
     told = null.can_tell and max(num_slots.values()) > 1
     return unlike if told and len(unlike) < len(null.by_site) else []
 
@@ -212,11 +214,16 @@ def _of_null(found: Report) -> Iterator[str]:
         )
     for name, size in num_slots.items():
         number = null.num_identified.get(name)
-        if isinstance(number, CannotTell):
+        if name in null.separation and np.isinf(null.separation[name]).all():
+            yield f"{name!r} has one slot, and no other that it could be taken for."
+        elif isinstance(number, CannotTell):
             yield (
                 f"Whether slots of {name!r} are identified: {number}. Draws that follow each other while their chain "
                 "remembers count as one."
             )
+        elif number is not None and size == 1:
+            further = "further" if number else "no further"
+            yield f"The one slot of {name!r} is {further} from its negative than that of shuffled draws."
         elif number is not None:
             yield (
                 f"{number} of {size} slots of {name!r} are further apart than those of shuffled draws"

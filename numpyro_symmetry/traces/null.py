@@ -92,7 +92,7 @@ class Null(NamedTuple):
     separation
         Group -> ``(n,)``, of units in blocks that move ``(blocks * n,)``: distance of each slot's mean from the nearest
         other slot's of its block (and, where signs are exchanged, from all slots' negatives), in standard deviations
-        within the two.
+        within the two; infinite where there is none.
     separation_null
         Group -> the same shape, in descending order, of the shuffle whose slots came to lie furthest apart: the null's
         slots are nobody's.
@@ -135,10 +135,10 @@ class Null(NamedTuple):
     def num_identified(self) -> dict[str, int | CannotTell]:
         """Group -> number of slots half as far again from the others as any slot without identity is.
 
-        `CannotTell` where there are fewer than ten independent draws.
+        A slot without others is identified. `CannotTell` where there are fewer than ten independent draws.
         """
         return {
-            name: int((slots > _CLEARLY * self.separation_null[name].max(initial=0.0)).sum())
+            name: int(((slots > _CLEARLY * self.separation_null[name].max(initial=0.0)) | np.isinf(slots)).sum())
             if self.can_tell
             else CannotTell(self.num_effective)
             for name, slots in self.separation.items()

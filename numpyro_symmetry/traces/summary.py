@@ -28,12 +28,13 @@ def describe(out: Rebased) -> str:
     settled = "settled" if out.converged else "not settled"
     cost = type(out.frame.cost).__name__
     guesses = float(np.mean(out.margin < A_GUESS))
+    margin = f"median {np.median(out.margin):.3g} nats; others at least a twentieth as likely in {guesses:.0%}"
     lines = [
         f"Rebased: {leading} draws of {', '.join(out.symmetry.axes)} ({type(out.data).__name__})",
         f"  group   {groups}{of_part(out.part)}; log|G| = {out.symmetry.log_order():.1f} nats",
         f"  labels  {share_relabelled(out.elements):.0%} of draws came with labels other than the most common; {cost}, "
         f"{out.num_rounds} rounds, {settled}",
-        f"  margin  median {np.median(out.margin):.3g} nats; others at least a twentieth as likely in {guesses:.0%}",
+        f"  margin  {'none: there are no other labels' if np.isinf(out.margin).all() else margin}",
         f"  null    {_null_of(out)}",
     ]
     fate = {
@@ -60,7 +61,9 @@ def of_part(part: str) -> str:
 def describe_null(null: Null) -> str:
     """A `Null` in one line."""
     slots = ", ".join(
-        f"{count} of {len(null.separation[name])} slots of {name!r} identified"
+        f"{name!r} has one slot"
+        if np.isinf(null.separation[name]).all()
+        else f"{count} of {len(null.separation[name])} slots of {name!r} identified"
         if isinstance(count, int)
         else f"identified slots of {name!r}: {count}"
         for name, count in null.num_identified.items()

@@ -133,6 +133,14 @@ def test_what_is_read_by_position_and_called_otherwise_is_refused(change, words,
                 call()
 
 
+@pytest.mark.parametrize("kind", [dict, xr.Dataset])
+def test_a_site_in_columns_is_refused_in_the_order_of_its_numbers(kind):
+    names = sorted(f"loc[{k}]" for k in range(1, 12))
+    data = kind({name: (DRAWS, np.zeros((4, 30))) if kind is xr.Dataset else np.zeros((4, 30)) for name in names})
+    with pytest.raises(SymmetryError, match=r"11 columns, 'loc\[1\]' to 'loc\[11\]'.*order of their numbers.*-1\)} "):
+        rebase(data, Symmetry.mixture("loc"))
+
+
 @pytest.mark.parametrize("order", ["as stacked", "shuffled", "shuffled and stored"])
 def test_chains_are_found_where_they_are_stacked(order):
     """Of slow chains: neighbours that are none make them look fast."""

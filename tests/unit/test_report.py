@@ -786,3 +786,17 @@ def test_sites_that_the_symmetry_does_not_name_are_judged_as_well(is_apart):
     found = report(given, rebase(given, Symmetry.mixture("loc"), null=False))
     assert ("scale" in {row.name for row in found.rows if row.is_invariant and row.r_hat > 1.5}) == is_apart
     assert str(found).startswith("Chains agree") != is_apart
+
+
+def test_one_slot_has_no_other_to_be_told_from():
+    rng = np.random.default_rng(0)
+    values = {"one": rng.standard_normal((4, 200, 1)), "loc": 4.0 * np.arange(3) + rng.standard_normal((4, 200, 3))}
+    both = Symmetry({"one": ("single",), "loc": ("component",)})
+    for symmetry in (both, both.restrict(sites=["one"])):
+        out = rebase(values, symmetry, num_leading_dims=2)
+        said = f"{out}\n{report(values, out)}"
+        assert "'single' has one slot, and no other" in said
+        assert "of 1 slots" not in said
+        assert "no identity" not in said
+        assert "single slots may be interpreted in" in said
+    assert "margin  none: there are no other labels" in str(out)
