@@ -5,7 +5,6 @@ Typing says what may be free, numbers say what is: neither is trusted alone. Kno
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -22,6 +21,7 @@ from numpyro_symmetry.discovery.labels.terms import IS_DATA, Reason, Term, axis,
 from numpyro_symmetry.discovery.labels.usage import marks_of_usage
 from numpyro_symmetry.discovery.labels.values import Origin, Typed, Value
 from numpyro_symmetry.discovery.labels.walk import Rule, Walk
+from numpyro_symmetry.discovery.proof.effort import EFFORT
 from numpyro_symmetry.discovery.proof.exchange import Suspects, is_plausible, suspects_of, with_exchanges
 from numpyro_symmetry.discovery.proof.frozen import freeze
 from numpyro_symmetry.discovery.proof.propose import Block, Claim, what_holds, with_blocks
@@ -327,8 +327,9 @@ def _proved(read: _Read, sources: Sources) -> tuple[Symmetry, list[str]]:
         found = with_blocks(partial(_claim, reading), found, blocks, sources.own_and_others, rng)
     if read.may_be_signed(found):
         say("trying changes of sign")
-        # what is even may be so for these data alone
-        found = with_signs(found, read.even, sources.own, lambda: itertools.islice(sources.redrawn(), 1), rng)
+        signable = {site for one in read.even for site, _ in one}
+        wide = reading.with_lone_indices(found, signable, EFFORT.max_lone)
+        found = with_signs(wide, read.even, sources.own, sources.redrawn, rng)
     say("trying exchanges of sites")
     found, missed = with_exchanges(found, read.suspects, reading.unlabelled_axes(found), sources.everything, rng)
     why = {name: reason_of(proof, read.joint) for name, proof in refused.items()}
@@ -394,4 +395,5 @@ def walked(
         for value, var in list(zip(results, program.jaxpr.jaxpr.outvars, strict=True))[:num_kept]:
             for term in walk.axes(value, var.aval.shape):
                 pin(term, Reason("is an output", strength="data"))
-    return Reading(sites, walk, program.names), results
+    count = len(program.way.observed)
+    return Reading(sites, walk, program.names, [term for axes in data[len(data) - count :] for term in axes]), results

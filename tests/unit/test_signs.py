@@ -101,6 +101,66 @@ def test_sites_that_may_be_negated_as_a_whole(model, expected, y):
         assert check_symmetry(model, found, (X, y)).status == "passed"
 
 
+WIDER = jnp.array([1.0, 2.0, 3.0])
+
+
+def matrix(name, *shape, loc=0.0, scale=1.0):
+    return numpyro.sample(name, dist.Normal(loc, scale).expand(shape).to_event(len(shape)))
+
+
+def scores(loadings, y, between=None):
+    """Factors with scores of twelve persons on four items."""
+    z = matrix("z", 12, 3)
+    mean = (z if between is None else z + z @ between) @ loadings.T
+    numpyro.sample("y", dist.Normal(mean, 0.5).to_event(2), obs=jnp.outer(y, jnp.arange(1.0, 5.0)))
+
+
+def index_by_index(x, y):
+    loadings, z = matrix("w", 4, 3, scale=WIDER), matrix("z", 12, 3)
+    mean = sum(jnp.outer(z[:, k], loadings[:, k]) for k in range(3))
+    numpyro.sample("y", dist.Normal(mean, 0.5).to_event(2), obs=jnp.outer(y, jnp.arange(1.0, 5.0)))
+
+
+def each_datum(x, y):
+    observe(matrix("a", 12) * matrix("b", 12) ** 3, y)
+
+
+PATTERN = np.array([[1, 0, 0], [1, 0, 1], [0, 1, 0], [0, 1, 1]])
+LONE = [
+    (lambda x, y: scores(matrix("w", 4, 3, scale=WIDER), y), (), ["±S1×±S1×±S1"]),
+    (lambda x, y: scores(jnp.tril(matrix("w", 4, 3)), y), (), ["±S1×±S1×±S1"]),
+    (lambda x, y: scores(jnp.asarray(PATTERN[:, [0, 1, 1]]) * matrix("w", 4, 3), y), (), ["±S1×±S2"]),
+    (lambda x, y, pattern: scores(pattern * matrix("w", 4, 3), y), (PATTERN,), ["±S1×±S1×±S1"]),
+    (index_by_index, (), ["±S1×±S1×±S1"]),
+    (
+        lambda x, y: observe(jnp.tanh(jnp.outer(x, matrix("w", 3, scale=WIDER))) @ matrix("v", 3), y),
+        (),
+        ["±S1×±S1×±S1"],
+    ),
+    # all factors at once, and no single one
+    (lambda x, y: scores(matrix("w", 4, 3, scale=WIDER), y, jnp.ones((3, 3))), (), ["±S1"]),
+    (lambda x, y: scores(matrix("w", 4, 3, loc=WIDER), y), (), []),
+    (lambda x, y: observe(jnp.cumsum(matrix("w", 12)) * number("a"), y), (), ["±S1"]),
+    # factors that meet only as data say, though none of these do
+    *(
+        (lambda x, y, between: scores(matrix("w", 4, 3, scale=WIDER), y, between), (data,), ["±S1"])
+        for data in (np.eye(3, dtype=int), np.zeros((3, 3), int), np.zeros((3, 3)))
+    ),
+    (each_datum, (), ["±S1"]),
+]
+
+
+@pytest.mark.parametrize(("model", "more", "expected"), LONE)
+@OF_EXCHANGES
+def test_signs_of_indices_no_two_of_which_may_be_exchanged(model, more, expected):
+    args = (X, Y, *more)
+    found = find_symmetry(model, args)
+    assert sorted(map(str, found.groups.values())) == expected
+    assert not find_symmetry(model, args, signs=False).kinds
+    if expected:
+        assert check_symmetry(model, found, args).status == "passed"
+
+
 @OF_EXCHANGES
 def test_signs_of_units_and_of_numbers_beside_them():
     found = find_symmetry(both, (X, Y))

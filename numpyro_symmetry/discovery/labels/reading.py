@@ -6,8 +6,8 @@ Knows walks, terms and symmetries; no models.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,7 @@ from numpyro_symmetry.discovery.labels.terms import (
 )
 from numpyro_symmetry.discovery.labels.walk import Walk
 from numpyro_symmetry.symmetry import Concat, Finding, Split, Symmetry, SymmetryError, Unsigned, Whole
-from numpyro_symmetry.symmetry.axes import VIRTUAL, AxisEntry, labels, padded
+from numpyro_symmetry.symmetry.axes import VIRTUAL, AxisEntry, labels, names_in, padded
 
 # blocks of axes of one size of which every set is tried
 _MAX_BLOCKS = 8
@@ -49,11 +49,14 @@ class Reading:
         The walk through the program, with what it has met.
     names
         Site -> a name for each axis, or ``None``.
+    observed
+        A term for each axis of the observed values.
     """
 
     sites: dict[str, list[Term]]
     walk: Walk
     names: Mapping[str, Sequence[str | None]]
+    observed: Sequence[Term] = ()
 
     def atoms(self) -> dict[int, Atom]:
         """Every atom on an axis of a site, in the order of the sites."""
@@ -138,6 +141,37 @@ class Reading:
     def without_fibres(self) -> Symmetry:
         """The subgroup in which the cells of what is fibred move together."""
         return self._with_chains({})
+
+    def with_lone_indices(self, symmetry: Symmetry, sites: Collection[str], most: int) -> Symmetry:
+        """The symmetry with a group that moves nothing on each axis no two indices of which are alike: to be signed.
+
+        On some sites, up to so many indices, and not along observed values: every datum would have a sign of its own.
+        An axis that was taken apart shares no label: it goes with one of its size.
+        """
+        mine = replace(self, sites={site: terms for site, terms in self.sites.items() if site in sites})
+        observed = {atom.serial for term in self.observed for atom in atoms_of(term)}
+        lone = {k: a.size for k, a in mine.atoms().items() if a.is_pinned and a.size <= most and k not in observed}
+        label, known = dict[int, str](), set(symmetry.group_names())
+        for serial, name in mine._names(lone).items():
+            label[serial] = _unlike(name, known)
+            known.add(label[serial])
+        sizes, axes = {label[serial]: size for serial, size in lone.items()}, dict(symmetry.axes)
+        for site, terms in mine.sites.items():
+            entries = list(padded(axes.get(site, ()), len(terms)))
+            for k, term in enumerate(terms):
+                if entries[k] is not None:
+                    continue
+                entries[k] = _entry(term, label)
+                if _is_taken_apart(term) and term.size <= most:
+                    alike = [name for name, size in sizes.items() if size == term.size]
+                    name = alike[0] if alike else _unlike(f"{site}[{k - len(terms)}]".replace("/", "."), known)
+                    entries[k], sizes[name] = name, term.size
+            if any(entries):
+                axes[site] = tuple(entries)
+        standing = {name for entries in axes.values() for name in names_in(entries)}
+        sizes = {name: size for name, size in sizes.items() if name in standing}
+        orbits = {name: tuple(range(size)) for name, size in sizes.items()}
+        return Symmetry(axes, symmetry.kinds, {**symmetry.sizes, **sizes}, {**symmetry.orbits, **orbits})
 
     def with_group(self, symmetry: Symmetry, places: Sequence[tuple[str, int]]) -> Symmetry | None:
         """A symmetry with one more group on whole axes; groups on parts of them, and nowhere else, give way to it."""
@@ -255,6 +289,16 @@ class Reading:
         hardest = [Reason(refusal)] if refusal else sorted(reasons, key=lambda r: r.soft)[:1] or [apart]
         text = f"the rest {hardest[0].text}" if group else hardest[0].text
         return Finding(site, position, term.size, group, text, hardest[0].source)
+
+
+def _is_taken_apart(term: Term) -> bool:
+    """Whether an axis was used index by index alone."""
+    return isinstance(resolve(term), Joined) and not atoms_of(term)
+
+
+def _unlike(name: str, known: Container[str]) -> str:
+    """A name, numbered where it is known."""
+    return next(one for one in itertools.chain([name], (f"{name}.{k}" for k in itertools.count(2))) if one not in known)
 
 
 def _is_coarser(orbits: Sequence[int] | None, colours: np.ndarray) -> bool:

@@ -39,6 +39,8 @@ class Effort(NamedTuple):
     max_places, max_sets, max_signs
         Places of a group on parts of axes up to which every set of them is tried, independent sets of sites of which
         every product is, and sets of places tried for one of them.
+    max_lone
+        Indices of an axis up to which their signs are tried though no two may be exchanged.
     max_family, max_parts, max_exchanges
         Sites of one family, parts of one exchange of which every set is tried, and tries of a model in all.
     """
@@ -58,6 +60,7 @@ class Effort(NamedTuple):
     max_places: int = 8
     max_sets: int = 8
     max_signs: int = 64
+    max_lone: int = 64
     max_family: int = 12
     max_parts: int = 6
     max_exchanges: int = 300

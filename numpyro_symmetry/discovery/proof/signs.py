@@ -71,6 +71,11 @@ def _rejoined(entry: AxisEntry, before: AxisEntry) -> AxisEntry:
     return Split(before.sizes, (None, *(part.groups if isinstance(part, Split) else (part,))))
 
 
+def _rejoined_all(entries: Sequence[AxisEntry], before: Sequence[AxisEntry]) -> tuple[AxisEntry, ...]:
+    first = len(entries) - len(before)
+    return (*entries[:first], *map(_rejoined, entries[first:], before))
+
+
 def may_have_signs(symmetry: Symmetry, even: Even) -> bool:
     """Whether there is anything to try."""
     return bool(even) or any(map(has_concat, symmetry.axes.values()))
@@ -106,7 +111,9 @@ class GroupSigns(NamedTuple):
         def one(entry: AxisEntry) -> AxisEntry:
             if isinstance(entry, Split | Concat):
                 return type(entry)(entry.sizes, tuple(map(one, entry.groups)))  # pyright: ignore
-            return Unsigned(self.name) if entry == self.name and (site, next(place)) not in self.chosen else entry
+            if entry != self.name or (site, next(place)) in self.chosen:
+                return entry
+            return None if self.group.is_trivial else Unsigned(self.name)
 
         return tuple(map(one, entries))
 
@@ -118,18 +125,31 @@ class Signs(NamedTuple):
     wholes: tuple[frozenset[str], ...] = ()
 
     def on(self, symmetry: Symmetry, place: Values) -> Symmetry:
-        """A symmetry with these signs, made once for all of them: what it costs grows with its sites."""
-        axes, kinds, sizes = dict(symmetry.axes), dict(symmetry.kinds), dict(symmetry.sizes)
+        """A symmetry with these signs, made once for all of them: what it costs grows with its sites.
+
+        Groups that move nothing are left out.
+        """
+        axes, kinds = dict(symmetry.axes), dict(symmetry.kinds)
         for one in self.groups:
             axes |= {site: one.marked(site, axes[site]) for site in one.sites}
             kinds[one.name] = "signed"
-        names = set(symmetry.group_names())
+        used = {site: entries for site, entries in axes.items() if any(entries)}
+        found = _moving(replace(symmetry, axes=used, kinds=kinds))
+        if not self.wholes:
+            return found
+        axes, kinds, sizes, names = dict(found.axes), dict(found.kinds), dict(found.sizes), set(found.group_names())
         for sites in self.wholes:
             name = _name_of_whole(sites, place, names)
             names.add(name)
             axes |= {site: (Whole(name), *padded(axes.get(site, ()), np.ndim(place[site]))) for site in sorted(sites)}
             kinds[name], sizes[name] = "signed", 1
-        return replace(symmetry, axes=axes, kinds=kinds, sizes=sizes)
+        return replace(found, axes=axes, kinds=kinds, sizes=sizes)
+
+
+def _moving(symmetry: Symmetry) -> Symmetry:
+    """The symmetry without groups that move nothing."""
+    moving = [name for name, group in symmetry.groups.items() if not group.is_trivial]
+    return symmetry if len(moving) == len(symmetry.groups) else symmetry.restrict(moving)
 
 
 class Span(NamedTuple):
@@ -154,10 +174,12 @@ def with_signs(
 ) -> Symmetry:
     """Make signed what may be: indices of groups, on the smallest set of places that allows it, and whole sites.
 
+    Groups that move nothing, and still do with what signs they may have, go.
+
     Parameters
     ----------
     symmetry
-        What was found without signs, and proved on the model's own data.
+        What was found without signs, and proved on the model's own data; groups that move nothing need no proof.
     even
         Sets of sites, or of their parts, that may be negated as a whole, of which all others are products.
     own, others
@@ -167,34 +189,34 @@ def with_signs(
     parted = replace(symmetry, axes={site: in_parts(entries) for site, entries in symmetry.axes.items()})
     span, place, known = Span.of(even), own.places[0].values, set(symmetry.group_names())
 
-    likely = Signs(_likely(parted, span, own), _beside(parted, span))
-    signs = _accepted(likely, parted.axes, place, lambda signs: True)
+    groups = _likely(parted, span, own)
+    signs = _accepted(groups, parted, span, place, lambda signs: True)
     if signs == Signs():
-        return symmetry
-    further = list(others())
+        return _moving(symmetry)
+    # what is even may be so for these data alone, which only permutations have been proved on others
+    many = any(one.group.is_trivial for one in signs.groups)
+    further = list(itertools.islice(others(), None if many else 1))
 
     def held(signs: Signs) -> bool:
         signed = signs.on(parted, place)
         return all(prove(one, signed, rng, num_far=1, known=known).holds for one in (own, *further))
 
     if not held(signs):
-        signs = _accepted(likely, parted.axes, place, held)
+        signs = _accepted(groups, parted, span, place, held)
     found = signs.on(parted, place)
-    axes = {
-        site: tuple(map(_rejoined, entries, symmetry.axes[site])) if site in symmetry.axes else entries
-        for site, entries in found.axes.items()
-    }
-    return replace(found, axes=axes)
+    return replace(found, axes={site: _rejoined_all(e, symmetry.axes.get(site, ())) for site, e in found.axes.items()})
 
 
-def _accepted(likely: Signs, axes: Axes, place: Values, accepts: Callable[[Signs], bool]) -> Signs:
-    """The signs that are accepted, one after another, each with those before it."""
+def _accepted(
+    groups: Sequence[GroupSigns], symmetry: Symmetry, span: Span, place: Values, accepts: Callable[[Signs], bool]
+) -> Signs:
+    """The signs that are accepted, one after another, each with those before it: of groups, then of other sites."""
     kept = Signs()
-    for one in through(likely.groups, len(likely.groups)):
+    for one in through(groups, len(groups)):
         more = kept._replace(groups=(*kept.groups, one))
-        if _is_new(one, kept.groups, axes, place) and accepts(more):
+        if _is_new(one, kept.groups, symmetry.axes, place) and accepts(more):
             kept = more
-    for sites in likely.wholes:
+    for sites in _beside(kept.on(symmetry, place), span):
         more = kept._replace(wholes=(*kept.wholes, sites))
         if accepts(more):
             kept = more
