@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from numpyro_symmetry.symmetry.axes import names_in
+from numpyro_symmetry.symmetry.axes import describe, names_in
+from numpyro_symmetry.symmetry.cancelling import log_cancelling
 from numpyro_symmetry.symmetry.shown import as_html
 
 if TYPE_CHECKING:
@@ -43,6 +44,18 @@ class OutOfReach(NamedTuple):
         return f"The model has a symmetry that this version cannot carry: {self.exchange}. {self.remedy}"
 
     _repr_html_ = as_html
+
+
+def in_words(symmetry: Symmetry) -> str:
+    """The groups, how many elements they have, and what stands on each site."""
+    names = [f"{group} on {name!r}" for name, group in symmetry.groups.items()]
+    order, sites = "sizes are read off values", symmetry.stacks
+    if set(symmetry.sizes) == set(symmetry.group_names()):
+        order = f"log|G| = {symmetry.log_order():.1f} nats"
+        if idle := log_cancelling(symmetry.groups, [stack.entries for stack in sites.values()]):
+            order += f", {idle:.1f} of them of signs that cancel"
+    lines = "".join(f"\n  {name}: {describe(stack.entries)}" for name, stack in sites.items())
+    return f"Symmetry({' × '.join(names) or 'trivial'}; {order}){lines}"
 
 
 def explain(symmetry: Symmetry) -> str:

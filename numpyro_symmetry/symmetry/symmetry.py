@@ -35,7 +35,7 @@ from numpyro_symmetry.symmetry.axes import (
 from numpyro_symmetry.symmetry.binding import bind_axes
 from numpyro_symmetry.symmetry.errors import SymmetryError
 from numpyro_symmetry.symmetry.families import Stack, by_site, check_families, stacks_of
-from numpyro_symmetry.symmetry.findings import Finding, OutOfReach, explain
+from numpyro_symmetry.symmetry.findings import Finding, OutOfReach, explain, in_words
 from numpyro_symmetry.symmetry.groups import Group
 from numpyro_symmetry.symmetry.hard import Element, over, products
 from numpyro_symmetry.symmetry.permutation_kinds import PERMUTATION, Kind
@@ -391,10 +391,6 @@ class Symmetry:
         return self.groups
 
     def __repr__(self) -> str:
-        names = [f"{group} on {name!r}" for name, group in self.groups.items()]
-        is_bound = set(self.sizes) == set(self.group_names())
-        order = f"log|G| = {self.log_order():.1f} nats" if is_bound else "sizes are read off values"
-        sites = "".join(f"\n  {name}: {describe(stack.entries)}" for name, stack in self.stacks.items())
-        return f"Symmetry({' × '.join(names) or 'trivial'}; {order}){sites}"
+        return in_words(self)
 
     _repr_html_ = as_html

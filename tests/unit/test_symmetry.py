@@ -287,6 +287,34 @@ def test_repr_reads_like_a_sentence():
     assert repr(Symmetry({})) == "Symmetry(trivial; log|G| = 0.0 nats)"
 
 
+IDLE = [
+    ({"w": ("f", "g")}, {"w": (2, 3)}, 1),
+    ({"w": ("f", "g"), "b": ("f",)}, {"w": (2, 3), "b": (2,)}, 0),
+    ({"w": ("f", "g", "k")}, {"w": (2, 1, 2)}, 2),
+    ({"w": ("f", "f")}, {"w": (3, 3)}, 1),
+    ({"w": ("f", Unsigned("g")), "v": ("g",)}, {"w": (2, 2), "v": (2,)}, 0),
+    ({"w": ("f", "g"), "v": ("g", "k")}, {"w": (2, 2), "v": (2, 2)}, 1),
+    ({"w": (Concat((2, 3), ("f", "g")), "k")}, {"w": (5, 2)}, 1),
+    ({"w": (Split((2, 3), ("f", "g")),)}, {"w": (6,)}, 1),
+    # the sign of a head is that of all its units
+    ({"w": ("h", "h/u")}, {"w": (2, 2)}, 2),
+    ({"w": ("h", "h/u"), "b": ("h",)}, {"w": (2, 2), "b": (2,)}, 0),
+    ({"w": ("h", "h/u"), "b": ("h", "h")}, {"w": (2, 2), "b": (2, 2)}, 1),
+    ({"w": ("h", "h/u", "k"), "b": ("h",)}, {"w": (2, 2, 1), "b": (2,)}, 1),
+]
+
+
+@pytest.mark.parametrize(("axes", "shapes", "count"), IDLE)
+def test_elements_whose_signs_cancel_are_counted(axes, shapes, count):
+    values = {site: np.random.default_rng(0).normal(size=shape) for site, shape in shapes.items()}
+    symmetry = Symmetry(axes, kinds=dict.fromkeys(Symmetry(axes).group_names(), "signed")).bind(values)
+    moved = symmetry.apply(symmetry.elements(max_order=20_000), values)
+    every = np.concatenate([np.asarray(x).reshape(len(x), -1) for x in moved.values()], 1)
+    log_acting = np.log(len(np.unique(every.round(5), axis=0)))
+    assert np.isclose(symmetry.log_order() - log_acting, count * np.log(2))
+    assert (f"{count * np.log(2):.1f} of them of signs that cancel" in repr(symmetry)) == (count > 0)
+
+
 def test_integer_and_boolean_sites_keep_their_type():
     symmetry = Symmetry({"z": ("g",), "on": ("g",)})
     moved = symmetry.apply(

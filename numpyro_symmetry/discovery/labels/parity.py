@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 from jax.extend import core
 
-from numpyro_symmetry.discovery.gf2 import reduced_basis
 from numpyro_symmetry.discovery.labels.folding import constants_of, live_in
 from numpyro_symmetry.discovery.labels.parted import Parts, contracted_with, joined, new_axis
 from numpyro_symmetry.discovery.labels.rules import ELEMENTWISE
 from numpyro_symmetry.discovery.labels.values import Known, known
 from numpyro_symmetry.models.compat import called, scan_counts, shapes_of
+from numpyro_symmetry.symmetry.gf2 import reduced_basis
 
 # a vector over GF(2) as the bits of an integer; zeros are both odd and even
 Parity = int | Parts | None

@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from numpyro_symmetry.discovery.gf2 import combinations_of, reduced_basis
 from numpyro_symmetry.discovery.proof.effort import EFFORT
 from numpyro_symmetry.discovery.proof.evidence import Evidence
 from numpyro_symmetry.discovery.proof.frozen import Values, stacked
@@ -28,6 +27,7 @@ from numpyro_symmetry.symmetry import Concat, Group, Split, Symmetry, Unsigned, 
 from numpyro_symmetry.symmetry.axes import AxisEntry, labels, names_in, num_axes, padded
 from numpyro_symmetry.symmetry.axes import is_cut as has_concat
 from numpyro_symmetry.symmetry.families import Axes
+from numpyro_symmetry.symmetry.gf2 import combinations_of, reduced_basis
 from numpyro_symmetry.symmetry.pieces import pieces_of
 
 # a site, and which of the arrays put end to end in it; 0 of a site that is one array

@@ -1,0 +1,52 @@
+"""Elements whose signs cancel, so that they change nothing. Knows groups and where they stand; no values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import reduce
+from operator import xor
+
+import numpy as np
+
+from numpyro_symmetry.symmetry.axes import Axis, AxisEntry, Concat, Split, labels
+from numpyro_symmetry.symmetry.gf2 import reduced_basis
+from numpyro_symmetry.symmetry.groups import Group
+
+
+def log_cancelling(groups: Mapping[str, Group], sites: Iterable[Sequence[AxisEntry]]) -> float:
+    r"""Logarithm of the number of elements that leave every value as it is, nats.
+
+    On an array on which groups stand along axes of their own, signs cancel only if those of each group are all alike,
+    in each of its cells (of a group over which others are fibred: those of each index), and an even number of groups
+    has them: linear equations over GF(2). As many elements less act as are counted in :math:`\log|G|`.
+    """
+    signed = {name: group for name, group in groups.items() if group.signed}
+    outer = {label for group in signed.values() for label in group.over}
+    shape = {name: (*one.cells, one.size or 1 if name in outer else 1) for name, one in signed.items()}
+    every = ((name, index) for name, sizes in shape.items() for index in np.ndindex(sizes))
+    unknown = {one: 1 << k for k, one in enumerate(every)}
+    equations = set[int]()
+    for axes in (axes for entries in sites for axes in _pieces(tuple(entries))):
+        standing = [str(axis.group) for axis in axes if axis.signed and axis.group in signed]
+        # along which axes the signs of each differ: a group that stands twice has two axes
+        along = [(*signed[x].over, x if x not in standing[:k] else f"{x} {k}") for k, x in enumerate(standing)]
+        sizes = {a: n for x, one in zip(standing, along, strict=True) for a, n in zip(one, shape[x], strict=True)}
+        for index in np.ndindex(*sizes.values()):
+            at = dict(zip(sizes, index, strict=True))
+            terms = (unknown[x, tuple(at[a] for a in one)] for x, one in zip(standing, along, strict=True))
+            equations.add(reduce(xor, terms, 0))
+    return (len(unknown) - len(reduced_basis(sorted(equations)))) * math.log(2.0)
+
+
+def _pieces(entries: tuple[AxisEntry, ...]) -> Iterator[tuple[Axis, ...]]:
+    """The axes of each array of which a site is made."""
+    for k, entry in enumerate(entries):
+        if isinstance(entry, Split):
+            yield from _pieces((*entries[:k], *entry.groups, *entries[k + 1 :]))
+            return
+        if isinstance(entry, Concat):
+            for part in entry.groups:
+                yield from _pieces((*entries[:k], part, *entries[k + 1 :]))
+            return
+    yield labels(entries)
