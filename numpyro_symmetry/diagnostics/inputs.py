@@ -17,6 +17,7 @@ from numpyro_symmetry.symmetry import Element, Hard, SymmetryError, compose, inv
 from numpyro_symmetry.symmetry.arguments import as_array, is_real, refuse_masked
 from numpyro_symmetry.symmetry.hard import to_element
 from numpyro_symmetry.traces import Rebased
+from numpyro_symmetry.traces.deterministic import roles_of
 
 
 def as_rebased(out: Any, call: str) -> Rebased:
@@ -88,12 +89,17 @@ def _is_equal(a: Any, b: Any) -> bool:
     return np.array_equal(a, b)
 
 
-def unchanged(trace: Trace, out: Rebased) -> dict[str, Any]:
-    """What a container holds that no label changes, by name, ``(*leading, ...)``: log densities, and sites."""
-    found: dict[str, Any] = {} if trace.log_density is None else {"log density": trace.log_density}
-    found |= {f"log likelihood of {name}": value.data for name, value in trace.log_likelihood.items()}
-    beside = moved_by_no_label(trace, out.symmetry) - {*out.labels, *out.carried.axes, *out.carried.before}
-    return found | {site: trace.values[site] for site in sorted(beside) if is_real(trace.values[site].dtype)}
+def unchanged(trace: Trace, out: Rebased) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What no label changes of what a container holds, by name, ``(*leading, ...)``; and sites of which nobody says so.
+
+    Of latent sites that the symmetry does not name a model says so whose symmetry it is.
+    """
+    known: dict[str, Any] = {} if trace.log_density is None else {"log density": trace.log_density}
+    known |= {f"log likelihood of {name}": value.data for name, value in trace.log_likelihood.items()}
+    others = moved_by_no_label(trace, out.symmetry) - {*out.labels, *out.carried.told}
+    beside = {site: trace.values[site] for site in sorted(others) if is_real(trace.values[site].dtype)}
+    own = frozenset() if trace.model is None else roles_of(trace.model).latent
+    return known | {s: v for s, v in beside.items() if s in own}, {s: v for s, v in beside.items() if s not in own}
 
 
 def invariants_of(given: Any, leading: tuple[int, ...]) -> dict[str, np.ndarray]:

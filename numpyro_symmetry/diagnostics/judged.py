@@ -6,6 +6,7 @@ Knows rows of reports; no draws, and no more words than the one sentence of it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import Enum
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,9 +24,23 @@ _AS_QUICK = 0.5
 _MAX_NAMES = 3
 
 
+class Kind(Enum):
+    """What labels do to a row, by the table's headings."""
+
+    MOVED = "worst entry"
+    BESIDE = "what the symmetry does not name"
+    INVARIANT = "what no label changes"
+
+
 def is_alarm(row: Row | Chains) -> bool:
     """Whether chains differ by more than matters, and by more than chance in so many numbers."""
     return row.r_hat == np.inf or (row.r_hat > MAX_R_HAT and row.chance < MIN_CHANCE)
+
+
+def disagreeing(rows: Sequence[Row], *, beside: bool = False) -> list[Row]:
+    """Rows in which chains differ, the furthest first: of all that is named, or of what nobody speaks of."""
+    some = [row for row in rows if is_alarm(row) and (row.kind is Kind.BESIDE) is beside]
+    return sorted(some, key=lambda row: -row.r_hat)
 
 
 def is_slow(row: Row) -> bool:
@@ -45,7 +60,7 @@ def of_labels(found: Report) -> str:
         return "Of one chain there is no R-hat, and so nothing of it that was labels."
     if num_draws < MIN_DRAWS:
         return f"With fewer than {MIN_DRAWS} draws to a chain there is no R-hat, and so nothing of it that was labels."
-    moved = [row for row in found.rows if not row.is_invariant]
+    moved = [row for row in found.rows if row.kind is Kind.MOVED]
     before, after = (np.array([getattr(row, name) for row in moved]) for name in ("r_hat_raw", "r_hat"))
     if np.isnan(before).all() or np.isnan(after).all():
         return "R-hat is undefined in all numbers that labels move: what of it was labels, these draws do not tell."

@@ -92,7 +92,8 @@ def nested_r_hat(
     order = _as_groups(superchains, *leading)
     with saying("nested R-hat", shown):
         say("making what no label changes")
-        given = unchanged(trace, out)
+        known, beside = unchanged(trace, out)
+        given = known | beside
         given |= own_invariants(out.view.symmetry, out.view.open(trace.flat(list(out.symmetry.axes))), out.view)
         given |= invariants_of(invariants, leading)
         found = {}

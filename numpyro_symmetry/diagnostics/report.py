@@ -15,10 +15,11 @@ from jax.typing import ArrayLike
 from numpyro_symmetry.assignment.passes import blocks_of, is_stored, opened, passed
 from numpyro_symmetry.containers import Trace
 from numpyro_symmetry.diagnostics.chains import AsSampled, Chains, as_sampled, chains_of, longest_run, worst
+from numpyro_symmetry.diagnostics.checks import warnings_of
 from numpyro_symmetry.diagnostics.inputs import invariants_of, pair_of, same_draws, transpositions, unchanged
 from numpyro_symmetry.diagnostics.invariants import each_invariant, has_both_signs
-from numpyro_symmetry.diagnostics.judged import is_alarm
-from numpyro_symmetry.diagnostics.reading import facts, headline, warnings_of
+from numpyro_symmetry.diagnostics.judged import Kind, disagreeing, is_alarm
+from numpyro_symmetry.diagnostics.reading import facts, headline
 from numpyro_symmetry.steps import say, saying
 from numpyro_symmetry.symmetry import SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_flag
@@ -47,8 +48,8 @@ class Row(NamedTuple):
         draws do not tell.
     shape
         Of a draw of the site; of an invariant, how many entries it has.
-    is_invariant
-        Whether no label changes it.
+    kind
+        Whether labels move it, nobody says so, or none changes it.
     chance
         Probability with which chains that agree differ as much in *any* of the numbers that are looked at
         (Bonferroni's bound). NaN where chains are too short for how slowly they forget.
@@ -65,9 +66,14 @@ class Row(NamedTuple):
     num_apart_raw: int
     chance_raw: float
     shape: tuple[int, ...]
-    is_invariant: bool
+    kind: Kind
     chance: float
     chains: Chains
+
+    @property
+    def is_invariant(self) -> bool:
+        """Whether no label changes it."""
+        return self.kind is Kind.INVARIANT
 
 
 class Report(NamedTuple):
@@ -292,13 +298,14 @@ def _entries(values: Any, shape: tuple[int, int]) -> Any:
 def _rows(
     before: Trace, after: Trace, out: Rebased, given: Mapping[str, np.ndarray], shape: tuple[int, int]
 ) -> tuple[Row, ...]:
-    found: list[tuple[str, Chains, AsSampled, tuple[int, ...], bool]] = []
+    found: list[tuple[str, Chains, AsSampled, tuple[int, ...], Kind]] = []
     for site in out.symmetry.axes:
         say(f"R-hat and effective sizes of {site}, raw and relabelled")
         raw, relabelled = (_entries(trace.values[site], shape) for trace in (before, after))
         event = tuple(after.values[site].shape[len(after.leading) :])
-        found.append((site, chains_of(relabelled), as_sampled(raw), event, False))
-    own = itertools.chain(unchanged(before, out).items(), _own_invariants(before, out))
+        found.append((site, chains_of(relabelled), as_sampled(raw), event, Kind.MOVED))
+    known, beside = unchanged(before, out)
+    own = itertools.chain(known.items(), beside.items(), _own_invariants(before, out))
     parts: dict[str, list[Chains]] = {}
     say("making what no label changes")
     for name, values in itertools.chain((pair for pair in own if pair[0] not in given), given.items()):
@@ -309,7 +316,7 @@ def _rows(
         size = (chains.num_judged + chains.num_still + chains.num_undefined,)
         chance = chains.chance if chains.num_apart else np.nan
         same = AsSampled(chains.r_hat, chains.ess, chains.num_apart, chance)
-        found.append((name, chains, same, size, True))
+        found.append((name, chains, same, size, Kind.BESIDE if name in beside.keys() - given else Kind.INVARIANT))
     # each number is looked at twice, as it is and folded
     looks = 2 * sum(chains.num_judged for _, chains, *_ in found)
 
@@ -327,11 +334,11 @@ def _rows(
             raw.num_apart,
             of_all(raw.chance),
             event,
-            is_invariant,
+            kind,
             of_all(chains.chance),
             chains,
         )
-        for name, chains, raw, event, is_invariant in found
+        for name, chains, raw, event, kind in found
     )
 
 
@@ -343,7 +350,7 @@ def _own_invariants(trace: Trace, out: Rebased, *, absolute: bool = False) -> It
 def _only_signs(found: Report, trace: Trace, out: Rebased, given: Mapping[str, np.ndarray]) -> bool:
     """Whether chains differ in values and sums, and neither in likelihood nor in squares and absolute values."""
     groups = out.symmetry.groups
-    if any(group.signed for group in groups.values()) or not any(is_alarm(row) for row in found.rows):
+    if any(group.signed for group in groups.values()) or not disagreeing(found.rows):
         return False
     flat = trace.flat(list(out.view.shapes))
     if not any(has_both_signs(values) for values in flat.values()):
@@ -376,14 +383,14 @@ def _table(rows: tuple[Row, ...]) -> str:
     if not rows:
         return ""
     width = max(len("worst entry"), *(len(row.name) for row in rows)) + 2
-    lines = [f"{'worst entry':{width}}   R-hat raw  relabelled      ESS raw  relabelled    tail"]
-    for kind in (False, True):
-        some = [row for row in rows if row.is_invariant is kind]
-        if kind and some:
-            lines.append("what no label changes")
+    lines = [f"{Kind.MOVED.value:{width}}   R-hat raw  relabelled      ESS raw  relabelled    tail"]
+    for kind in Kind:
+        some = [row for row in rows if row.kind is kind]
+        is_moved = kind is Kind.MOVED
+        lines += [kind.value] if some and not is_moved else []
         for row in some:
-            cells = _number(row.r_hat, 24, 3) if kind else _number(row.r_hat_raw, 12, 3) + _number(row.r_hat, 12, 3)
-            cells += _number(row.ess, 25, 0) if kind else _number(row.ess_raw, 13, 0) + _number(row.ess, 12, 0)
+            cells = _number(row.r_hat_raw, 12, 3) + _number(row.r_hat, 12, 3) if is_moved else _number(row.r_hat, 24, 3)
+            cells += _number(row.ess_raw, 13, 0) + _number(row.ess, 12, 0) if is_moved else _number(row.ess, 25, 0)
             lines.append(f"{row.name:{width}}{cells}{_number(row.tail_ess, 8, 0)}")
     return "\n".join(lines)
 

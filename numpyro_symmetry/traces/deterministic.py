@@ -67,6 +67,11 @@ class Carried(NamedTuple):
     left_out: Mapping[str, str]
     unmoved: tuple[str, ...] = ()
 
+    @property
+    def told(self) -> frozenset[str]:
+        """Sites that other labels would change, or might."""
+        return frozenset({*self.axes, *self.before, *self.left_out, *self.unmoved})
+
     def __repr__(self) -> str:
         fates = {name: f"moved along {describe(entries)}" for name, entries in self.axes.items()}
         fates |= dict.fromkeys(self.after, "computed again")

@@ -4,11 +4,14 @@ import re
 import tracemalloc
 
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 import pytest
 
-from numpyro_symmetry import Concat, EuclideanCost, Symmetry, SymmetryError, Unsigned, rebase, report
-from numpyro_symmetry.diagnostics import Report, reading
+from numpyro_symmetry import Concat, EuclideanCost, Symmetry, SymmetryError, SymmetryWarning, Unsigned, rebase, report
+from numpyro_symmetry.diagnostics import Report, checks, reading
 from numpyro_symmetry.diagnostics.invariants import each_invariant, invariants
+from numpyro_symmetry.diagnostics.judged import is_alarm
 from numpyro_symmetry.symmetry import PlainView
 from tests.support import traces
 
@@ -407,7 +410,7 @@ def test_a_diagnostic_takes_a_function(pair, monkeypatch):
         if max(found.longest_stay) < 3:
             yield f"no chain stays for more than {max(found.longest_stay)} draw."
 
-    monkeypatch.setattr(reading, "CHECKS", (*reading.CHECKS, still))
+    monkeypatch.setattr(checks, "CHECKS", (*checks.CHECKS, still))
     found = report(*pair)
     assert found.warnings == ("WARNING: no chain stays for more than 1 draw.",)
     assert found.warnings[0] in str(found)
@@ -777,26 +780,53 @@ def test_labels_of_wide_layers_are_not_said_to_be_summed_out():
     assert "rely on what no label changes." in found.reading.splitlines()[-1]
 
 
-@pytest.mark.parametrize("is_apart", [True, False])
-def test_sites_that_the_symmetry_does_not_name_are_judged_as_well(is_apart):
+def locations_and_scale(y):
+    loc = numpyro.sample("loc", dist.Normal(0.0, 5.0).expand([3]).to_event(1))
+    scale = numpyro.sample("scale", dist.LogNormal(0.0, 1.0))
+    numpyro.deterministic("gap", loc[0] - loc[1])
+    numpyro.sample("y", dist.Normal(loc.sum(), scale), obs=y)
+
+
+def apart_in(*sites, chains=4):
+    """Draws of three locations under labels at random, and of a scale; chains agree but in what is named."""
     rng = np.random.default_rng(0)
-    loc = rng.permuted(np.array([-4.0, 0.0, 4.0]) + 0.3 * rng.standard_normal((4, 200, 3)), axis=-1)
-    scale = 1.0 + 0.1 * rng.standard_normal((4, 200)) + is_apart * np.array([1.0, 0.0, 0.0, 0.0])[:, None]
-    given = {"loc": loc, "scale": scale}
+    loc = rng.permuted(np.array([-4.0, 0.0, 4.0]) + 0.3 * rng.standard_normal((chains, 200, 3)), axis=-1)
+    scale = 1.0 + 0.1 * rng.standard_normal((chains, 200))
+    if "scale" in sites:
+        scale[0] += 1.0
+    if "gap" in sites:  # labels of its own for every chain
+        loc = np.stack([np.roll(np.sort(loc[k]), k, -1) for k in range(chains)])
+    return {"loc": loc, "scale": scale}
+
+
+@pytest.mark.parametrize("site", ["scale", "none"])
+def test_sites_that_the_symmetry_does_not_name_are_judged_as_well(site):
+    given = apart_in(site)
     found = report(given, rebase(given, Symmetry.mixture("loc"), null=False))
-    assert ("scale" in {row.name for row in found.rows if row.is_invariant and row.r_hat > 1.5}) == is_apart
-    assert str(found).startswith("Chains agree") != is_apart
+    assert {row.name for row in found.rows if row.r_hat > 1.5} == {site} - {"none"}
+    assert ("Chains disagree in scale, of which the symmetry does not speak" in str(found)) == (site == "scale")
+    assert str(found).startswith("Chains agree") == (site == "none")
+    assert "what the symmetry does not name" in str(found)
+    assert ("if labels move scale, name it in the symmetry" in found.reading) == (site == "scale")
 
 
-def test_one_slot_has_no_other_to_be_told_from():
-    rng = np.random.default_rng(0)
-    values = {"one": rng.standard_normal((4, 200, 1)), "loc": 4.0 * np.arange(3) + rng.standard_normal((4, 200, 3))}
-    both = Symmetry({"one": ("single",), "loc": ("component",)})
-    for symmetry in (both, both.restrict(sites=["one"])):
-        out = rebase(values, symmetry, num_leading_dims=2)
-        said = f"{out}\n{report(values, out)}"
-        assert "'single' has one slot, and no other" in said
-        assert "of 1 slots" not in said
-        assert "no identity" not in said
-        assert "single slots may be interpreted in" in said
-    assert "margin  none: there are no other labels" in str(out)
+def test_sites_that_labels_may_move_are_not_said_to_be_moved_by_none():
+    given = apart_in("gap")
+    given["gap"] = given["loc"][..., 0] - given["loc"][..., 1]
+    found = report(given, rebase(given, Symmetry.mixture("loc"), null=False))
+    assert [row.name for row in found.rows if is_alarm(row)] == ["gap"]
+    assert not any(row.is_invariant for row in found.rows if row.name == "gap")
+    assert "relabel with signs" not in str(found)
+    max_of_known = re.search(r"largest R-hat of what no label changes is (\d+\.\d+)", found.reading)
+    assert float(max_of_known[1]) < 1.05
+
+
+def test_sites_that_could_not_be_computed_again_are_not_judged():
+    given = apart_in("gap")
+    noise = np.random.default_rng(1).standard_normal((4, 200))
+    given["gap"] = given["loc"][..., 0] - given["loc"][..., 1] + noise
+    with pytest.warns(SymmetryWarning, match="'gap' is computed by the model, but could not be computed again"):
+        out = rebase(given, Symmetry.mixture("loc"), model=locations_and_scale, model_args=(0.0,), null=False)
+    found = report(given, out)
+    assert "gap" not in {row.name for row in found.rows}
+    assert str(found).startswith("Chains agree")
