@@ -120,6 +120,11 @@ class FullGaussian:
         refuse_no_symmetry(symmetry)
         refuse_tracers("FullGaussian.apply", element, self)
         order, sign = order_of(symmetry, element, dict(self.loc))
+        if order.ndim > 1:
+            raise SymmetryError(
+                f"FullGaussian.apply moves a law by one element; got a batch of shape {order.shape[:-1]}. Take "
+                "them one by one: jax.tree.map(lambda x: x[k], element)."
+            )
         covariance = np.asarray(self.covariance)[np.ix_(order, order)] * sign[:, None] * sign
         return FullGaussian(symmetry.apply(element, self.loc), covariance)
 

@@ -6,6 +6,7 @@ Knows containers, costs, relabelling and nulls, and puts them together; computes
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -206,7 +207,10 @@ def rebase(
         elif not isinstance(symmetry, Symmetry):
             raise TypeError(f"symmetry must be a Symmetry, or None to find it in model; got {type(symmetry).__name__}.")
         elif known is not None and (model is not None or set(symmetry.axes) <= roles_of(known).latent):
-            check_symmetry(known.function, symmetry, known.args, known.kwargs, part=part)
+            # sites that are moved along are of the symmetry
+            along = {site: axes[site] for site in axes.keys() & roles_of(known).latent}
+            whole = replace(symmetry, axes={**symmetry.axes, **along})
+            check_symmetry(known.function, whole, known.args, known.kwargs, part=part)
         trace = read(data, symmetry, num_leading_dims, lazily=True)
         if was_found:
             symmetry = of_what_is_there(symmetry, trace)
@@ -223,9 +227,7 @@ def rebase(
         warn_of_what_is_left_out(carried.left_out, trace)
         looked_at = {finding.site for finding in bound.findings}
         settled = spoken_for | looked_at | trace.uncompared | roles.computed
-        if (
-            not roles.computed & bound.axes.keys()
-        ):  # of latent sites that what is named is computed from nobody has spoken
+        if not roles.computed & bound.axes.keys():  # else latent sites may be left behind by what is computed from them
             settled |= roles.latent - roles.discrete
         warn_of_what_keeps_its_labels(trace, bound, settled)
         turned = [site for site, e in bound.axes.items() if any(isinstance(entry, Complement) for entry in e)]

@@ -472,3 +472,19 @@ def test_a_symmetry_that_is_given_is_checked_against_the_model_of_the_sampler():
     mcmc.run(jax.random.key(0), 0.5)
     with pytest.raises(SymmetryError, match="not invariant"):
         rebase(mcmc, Symmetry.mixture("loc"), null=False)
+
+
+def test_sites_that_are_moved_along_belong_to_the_symmetry_that_is_checked():
+    def mixture(y):
+        weights = numpyro.sample("weights", dist.Dirichlet(jnp.ones(2)))
+        loc = numpyro.sample("loc", dist.Normal(0, 5).expand([2]).to_event(1))
+        of_row = dist.MixtureSameFamily(dist.Categorical(weights), dist.Normal(loc, 1.0))
+        numpyro.sample("y", of_row.expand([len(y)]).to_event(1), obs=y)
+
+    mcmc = MCMC(NUTS(mixture), num_warmup=20, num_samples=20, progress_bar=False)
+    mcmc.run(jax.random.key(0), jnp.array([-3.0, -2.5, 2.0, 3.0]))
+    along = rebase(mcmc, Symmetry.mixture("loc"), axes={"weights": ("component",)}, null=False)
+    both = along.apply({site: mcmc.get_samples(group_by_chain=True)[site] for site in ("loc", "weights")})
+    same({site: along.data.get_samples(group_by_chain=True)[site] for site in both}, both)
+    with pytest.raises(SymmetryError, match="Add 'component' to axis -1 of site 'weights'"):
+        rebase(mcmc, Symmetry.mixture("loc"), null=False)

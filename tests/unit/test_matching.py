@@ -548,6 +548,14 @@ GOOD = DiagonalGaussian({"w": np.zeros(2)}, {"w": np.ones(2)})
             SymmetryError,
             "covariance holds 4",
         ),
+        (
+            lambda: FullGaussian({"w": np.zeros(3)}, np.eye(3)).apply(
+                Symmetry({"w": ("k",)}),
+                Symmetry({"w": ("k",)}).bind({"w": np.zeros(3)}).sample(jax.random.key(0), (4,)),
+            ),
+            SymmetryError,
+            r"one element; got a batch of shape \(4,\)",
+        ),
         (lambda: FullGaussian({"w": np.array([0, np.nan])}, np.eye(2)), SymmetryError, "loc of site 'w' holds 1 non-f"),
     ],
 )
