@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -96,7 +96,8 @@ def choose(model: Callable, asked: Asked, args: tuple[Any, ...], kwargs: dict[st
         return why_not_linear(read_at(), places, trace, sites)
 
     if asked.sites is None:
-        sites, reasons = _affine_sites(latent, why_not)
+        unseen = {site for site in latent if not dependent_observations(read, start, (site,))}
+        sites, reasons = _affine_sites(latent, why_not, unseen)
     else:
         sites, reasons = tuple(asked.sites), {}
         if (site := dependent_prior(read, start, sites)) is not None:
@@ -149,10 +150,11 @@ def _places(
 
 
 def _affine_sites(
-    latent: Mapping[str, Any], why_not: Callable[[tuple[str, ...]], str | None]
+    latent: Mapping[str, Any], why_not: Callable[[tuple[str, ...]], str | None], unseen: Collection[str]
 ) -> tuple[tuple[str, ...], dict[str, str]]:
     """All sites that are affine alone, if they are so together; and why each of the others is not."""
     found = {site: why_not((site,)) if eligible(latent[site]) else _OF_ANOTHER_PRIOR for site in latent}
+    found |= {site: "no observation depends on it" for site, why in found.items() if why is None and site in unseen}
     reasons = {site: why for site, why in found.items() if why is not None}
     alone = tuple(site for site in latent if site not in reasons)
     if not latent:
