@@ -174,14 +174,10 @@ def _of_null(found: Report) -> Iterator[str]:
                 f"Whether slots of {name!r} are identified: {number}. Draws that follow each other while their chain "
                 "remembers count as one."
             )
-        elif number is not None and size == 1:
-            further = "further" if number else "no further"
-            yield f"The one slot of {name!r} is {further} from its negative than that of shuffled draws."
         elif number is not None:
-            yield (
-                f"{number} of {size} slots of {name!r} are further apart than those of shuffled draws"
-                f"{_but(found, number)}."
-            )
+            alone = f"The slot of {name!r} is {'no ' * (not number)}further from its negative"
+            slots = alone if size == 1 else f"{number} of {size} slots of {name!r} are further apart"
+            yield f"{slots} than those of shuffled draws{_but(found, number)}."
 
 
 def _but(found: Report, number: int) -> str:
