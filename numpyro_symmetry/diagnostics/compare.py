@@ -21,7 +21,6 @@ from numpyro_symmetry.diagnostics import energies
 from numpyro_symmetry.diagnostics.comparison import Comparison, Comparisons, Drawn
 from numpyro_symmetry.diagnostics.pooled import SORTED, by_distance, contributions, pooled_draws, watched
 from numpyro_symmetry.diagnostics.sides import Asked, Posterior, in_common, posterior_of
-from numpyro_symmetry.matching.sides import as_symmetry
 from numpyro_symmetry.steps import interval, say, saying
 from numpyro_symmetry.symmetry import Symmetry
 from numpyro_symmetry.symmetry.arguments import (
@@ -34,6 +33,7 @@ from numpyro_symmetry.symmetry.arguments import (
     seed_of,
 )
 from numpyro_symmetry.symmetry.errors import warn
+from numpyro_symmetry.symmetry.given import as_symmetry
 
 # an effect that exchanges exceed one time in twenty is noise
 _FLOOR = 0.95

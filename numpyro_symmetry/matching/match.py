@@ -20,7 +20,6 @@ from numpyro_symmetry.assignment.solve import METHODS
 from numpyro_symmetry.matching.costs import COSTS, ActivationCost
 from numpyro_symmetry.matching.full_gaussian import FullGaussian
 from numpyro_symmetry.matching.sides import (
-    as_symmetry,
     by_activations,
     completed,
     complex_sites,
@@ -39,6 +38,7 @@ from numpyro_symmetry.symmetry import Element, Group, Hard, PlainView, Symmetry,
 from numpyro_symmetry.symmetry.arguments import as_count, as_flag, is_option, refuse_tracers, seed_of
 from numpyro_symmetry.symmetry.axes import Axis
 from numpyro_symmetry.symmetry.errors import warn
+from numpyro_symmetry.symmetry.given import as_symmetry
 from numpyro_symmetry.symmetry.hard import concatenate, to_element
 from numpyro_symmetry.symmetry.plain import told_of_torn
 from numpyro_symmetry.symmetry.shown import as_html

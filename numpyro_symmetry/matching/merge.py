@@ -23,7 +23,6 @@ from numpyro_symmetry.matching.gaussian_inputs import refuse_other_sites
 from numpyro_symmetry.matching.hows import How, chosen_how
 from numpyro_symmetry.matching.product import Gaussian
 from numpyro_symmetry.matching.sides import (
-    as_symmetry,
     by_activations,
     completed,
     complex_sites,
@@ -49,6 +48,7 @@ from numpyro_symmetry.symmetry import (
     num_transpositions,
 )
 from numpyro_symmetry.symmetry.arguments import as_flag, is_option, refuse_tracers
+from numpyro_symmetry.symmetry.given import as_symmetry
 from numpyro_symmetry.symmetry.pytrees import (
     arrays_by_path,
     as_sites,

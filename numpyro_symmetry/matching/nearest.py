@@ -15,11 +15,11 @@ from typing import NamedTuple
 import numpy as np
 from jax.typing import ArrayLike
 
-from numpyro_symmetry.matching.sides import as_symmetry
 from numpyro_symmetry.symmetry import Element, Group, Hard, PlainView, Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.action import each_by_its_own
 from numpyro_symmetry.symmetry.arguments import as_real_array, refuse_masked, refuse_tracers
 from numpyro_symmetry.symmetry.axes import num_axes
+from numpyro_symmetry.symmetry.given import as_symmetry
 from numpyro_symmetry.symmetry.shown import as_html
 
 

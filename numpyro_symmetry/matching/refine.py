@@ -20,7 +20,6 @@ from numpyro_symmetry.matching.gaussian import DiagonalGaussian
 from numpyro_symmetry.matching.match import match
 from numpyro_symmetry.matching.relaxed import Logits, mixed
 from numpyro_symmetry.matching.sides import (
-    as_symmetry,
     completed,
     complex_sites,
     is_guide,
@@ -40,6 +39,7 @@ from numpyro_symmetry.symmetry import (
 )
 from numpyro_symmetry.symmetry.arguments import as_count, as_flag, as_function, as_real_array, refuse_tracers, seed_of
 from numpyro_symmetry.symmetry.errors import warn
+from numpyro_symmetry.symmetry.given import as_symmetry
 from numpyro_symmetry.symmetry.plain import told_of_torn
 from numpyro_symmetry.symmetry.pytrees import real_arrays, refuse_other_structure, with_arrays
 from numpyro_symmetry.symmetry.shown import as_html

@@ -189,27 +189,6 @@ def completed(symmetry: Symmetry, element: Element, leading: tuple[int, ...]) ->
     return found
 
 
-def as_symmetry(symmetry: Any) -> Symmetry:
-    """A symmetry, and nothing else.
-
-    Raises
-    ------
-    TypeError
-        If it is something else.
-    """
-    if not isinstance(symmetry, Symmetry):
-        if callable(symmetry) and not isinstance(symmetry, type):
-            raise TypeError(
-                f"symmetry must be a Symmetry; got the function {getattr(symmetry, '__qualname__', symmetry)}. Find "
-                "what may be permuted in its parameters first: find_symmetry(function, (params, x), argnum=0)."
-            )
-        raise TypeError(
-            "symmetry must be a Symmetry: of a builder, such as Symmetry.mlp([('w1', 'b1'), ('w2', None)]), or what "
-            f"find_symmetry(model, model_args) returns; got {type(symmetry).__name__}."
-        )
-    return symmetry
-
-
 def side_of(side: Any, name: str) -> Side:
     """Floating arrays, all finite; full Gaussians by their diagonal."""
     if isinstance(side, FullGaussian):

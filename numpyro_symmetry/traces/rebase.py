@@ -35,6 +35,7 @@ from numpyro_symmetry.symmetry.arguments import as_count, as_flag, as_key, as_mo
 from numpyro_symmetry.symmetry.axes import AxisEntry
 from numpyro_symmetry.symmetry.errors import warn
 from numpyro_symmetry.symmetry.families import by_site
+from numpyro_symmetry.symmetry.given import as_symmetry
 from numpyro_symmetry.symmetry.hard import from_element, to_element
 from numpyro_symmetry.symmetry.plain import told_of_torn
 from numpyro_symmetry.traces.acting import act
@@ -204,13 +205,13 @@ def rebase(
         was_found = symmetry is None
         if symmetry is None:
             symmetry = _found(known, signs=as_flag(signs, "signs"), part=part)
-        elif not isinstance(symmetry, Symmetry):
-            raise TypeError(f"symmetry must be a Symmetry, or None to find it in model; got {type(symmetry).__name__}.")
-        elif known is not None and (model is not None or set(symmetry.axes) <= roles_of(known).latent):
-            # sites that are moved along are of the symmetry
-            along = {site: axes[site] for site in axes.keys() & roles_of(known).latent}
-            whole = replace(symmetry, axes={**symmetry.axes, **along})
-            check_symmetry(known.function, whole, known.args, known.kwargs, part=part)
+        else:
+            symmetry = as_symmetry(symmetry)
+            if known is not None and (model is not None or set(symmetry.axes) <= roles_of(known).latent):
+                # sites that are moved along are of the symmetry
+                along = {site: axes[site] for site in axes.keys() & roles_of(known).latent}
+                whole = replace(symmetry, axes={**symmetry.axes, **along})
+                check_symmetry(known.function, whole, known.args, known.kwargs, part=part)
         trace = read(data, symmetry, num_leading_dims, lazily=True)
         if was_found:
             symmetry = of_what_is_there(symmetry, trace)

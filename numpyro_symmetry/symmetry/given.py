@@ -1,0 +1,28 @@
+"""What is passed as a symmetry, checked. Knows what else is passed in its place; nothing of who takes it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numpyro_symmetry.symmetry.symmetry import Symmetry
+
+
+def as_symmetry(symmetry: Any) -> Symmetry:
+    """A symmetry, and nothing else.
+
+    Raises
+    ------
+    TypeError
+        If it is something else.
+    """
+    if not isinstance(symmetry, Symmetry):
+        if callable(symmetry) and not isinstance(symmetry, type):
+            raise TypeError(
+                f"symmetry must be a Symmetry; got the function {getattr(symmetry, '__qualname__', symmetry)}. Find "
+                "what may be permuted in its parameters first: find_symmetry(function, (params, x), argnum=0)."
+            )
+        raise TypeError(
+            "symmetry must be a Symmetry: of a builder, such as Symmetry.mlp([('w1', 'b1'), ('w2', None)]), or what "
+            f"find_symmetry(model, model_args) returns; got {type(symmetry).__name__}."
+        )
+    return symmetry
