@@ -28,6 +28,7 @@ from numpyro_symmetry.symmetry import Concat, Split, Symmetry, SymmetryError, Un
 from numpyro_symmetry.symmetry.arguments import as_flag, is_floating
 from numpyro_symmetry.symmetry.axes import VIRTUAL, AxisEntry
 from numpyro_symmetry.symmetry.columns import columns_of
+from numpyro_symmetry.symmetry.given import as_symmetry
 from numpyro_symmetry.symmetry.hard import over
 from numpyro_symmetry.symmetry.pytrees import arrays_by_path
 
@@ -96,8 +97,7 @@ def find_activations(
     >>> {name: part.tolist() for name, part in match(target, source, symmetry, cost=cost).element.items()}
     {'w1[-1]': [2, 0, 1]}
     """
-    if not isinstance(symmetry, Symmetry):
-        raise TypeError(f"symmetry must be a Symmetry, as find_symmetry returns it; got {type(symmetry).__name__}.")
+    symmetry = as_symmetry(symmetry)
     args = read_question_of_function("find_activations", function, args, argnum).args
     with saying("finding activations", as_flag(progress_bar, "progress_bar")):
         return jax.jit(_computing(function, args, symmetry, argnum))

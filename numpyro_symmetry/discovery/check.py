@@ -29,6 +29,7 @@ from numpyro_symmetry.steps import say, saying
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_count, as_flag
 from numpyro_symmetry.symmetry.errors import NotFiniteError
+from numpyro_symmetry.symmetry.given import as_symmetry
 from numpyro_symmetry.symmetry.pytrees import ties_of
 from numpyro_symmetry.symmetry.shown import as_html
 
@@ -155,8 +156,7 @@ def check_symmetry(
     'passed'
     """
     asked = read_question("check_symmetry", model, model_args, model_kwargs, rng_key, argnum, part)
-    if not isinstance(symmetry, Symmetry):
-        raise TypeError(f"symmetry must be a Symmetry; got {type(symmetry).__name__}.")
+    symmetry = as_symmetry(symmetry)
     num_points = as_count(num_points, "num_points")
     num_elements = as_count(num_elements, "num_elements", minimum=0)
 

@@ -24,6 +24,7 @@ from numpyro_symmetry.steps import say, saying, through
 from numpyro_symmetry.symmetry import PlainView, Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_flag, as_real_array, refuse_masked, refuse_tracers
 from numpyro_symmetry.symmetry.errors import NotFiniteError
+from numpyro_symmetry.symmetry.given import as_symmetry
 from numpyro_symmetry.symmetry.hard import over
 from numpyro_symmetry.symmetry.pytrees import arrays_by_path, replaced
 from numpyro_symmetry.symmetry.shown import as_html
@@ -203,8 +204,7 @@ def find_scaling(
     b1: [4. 1.] -> [2. 1.]
     w2: [1.25 1.  ] -> [2.5 1. ]
     """
-    if not isinstance(symmetry, Symmetry):
-        raise TypeError(f"symmetry must be a Symmetry, as find_symmetry returns it; got {type(symmetry).__name__}.")
+    symmetry = as_symmetry(symmetry)
     asked = read_question_of_function("find_scaling", function, args, argnum)
     with asking(), saying("finding scales", as_flag(progress_bar, "progress_bar")):
         return _found(function, asked.args, symmetry, argnum)

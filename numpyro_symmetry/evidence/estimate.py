@@ -37,6 +37,7 @@ from numpyro_symmetry.symmetry.arguments import (
     refuse_tracers,
     renamed,
 )
+from numpyro_symmetry.symmetry.given import as_symmetry
 
 METHODS = ("bridge", "importance", "laplace")
 # the relative error of a mean of so many independent weights that vary by as much as their mean is 2 %
@@ -176,8 +177,7 @@ def log_evidence(
     num_permutations = as_count(num_permutations, "num_permutations", meaning="it counts the identity")
     signs = as_flag(signs, "signs")
     rng_key = jax.random.key(0) if rng_key is None else as_key(rng_key)
-    if not (symmetry is None or isinstance(symmetry, Symmetry)):
-        raise TypeError(f"symmetry must be a Symmetry; got {type(symmetry).__name__}.")
+    symmetry = None if symmetry is None else as_symmetry(symmetry)
     refuse_tracers("log_evidence", data, model_args, model_kwargs, rng_key)
     key_fit, key_draw, key_weigh = jax.random.split(rng_key, 3)
     guide, params = data if isinstance(data, tuple) and len(data) == 2 and callable(data[0]) else (None, None)

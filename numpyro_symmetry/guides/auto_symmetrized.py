@@ -36,6 +36,7 @@ from numpyro_symmetry.models import Trace, parameter_sites, refuse_misfit, refus
 from numpyro_symmetry.steps import say
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError, UnsupportedGuideError
 from numpyro_symmetry.symmetry.arguments import as_count, as_count_or_auto, as_flag, as_key, as_real_array, as_shape
+from numpyro_symmetry.symmetry.given import as_symmetry
 
 
 class AutoSymmetrized(AutoGuide):
@@ -149,14 +150,11 @@ class AutoSymmetrized(AutoGuide):
         asked = named(estimator, AUTO)
         fewest = asked.fewest_permutations if isinstance(asked, Estimator) else 1
         meaning = "K, which counts the identity" + (f"; {estimator!r} needs at least {fewest}" if fewest > 1 else "")
-        if not (symmetry is None or isinstance(symmetry, Symmetry)):
-            what = f"the class {symmetry.__name__}" if isinstance(symmetry, type) else type(symmetry).__name__
-            raise TypeError(f"symmetry must be a Symmetry; got {what}.")
         if not isinstance(prefix, str) or not prefix:
             raise TypeError(f"prefix must be a name, such as 'symmetry'; got {prefix!r}.")
         requirements.refuse_guides_without_density(base_guide)
         self.base = base_guide
-        self.symmetry = symmetry
+        self.symmetry = None if symmetry is None else as_symmetry(symmetry)
         self.estimator = estimator
         self.num_permutations: int = as_count(num_permutations, "num_permutations", minimum=fewest, meaning=meaning)
         self.max_features = as_count_or_auto(max_features, "max_features", "all")

@@ -34,6 +34,7 @@ from numpyro_symmetry.models import as_model, entrywise, latent_of, trace_model
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_count_or_auto, as_flag, as_key, as_shape
 from numpyro_symmetry.symmetry.axes import Unsigned, names_in, padded
+from numpyro_symmetry.symmetry.given import as_symmetry
 
 # of a unit with a full covariance, of which d numbers take d²/2 parameters and d³ operations a step; and the rank of
 # what is added to the diagonal above that
@@ -138,8 +139,7 @@ class AutoUnitNormal(AutoGuide):
         create_plates: Callable | None = None,
         progress_bar: bool = True,
     ) -> None:
-        if not (symmetry is None or isinstance(symmetry, Symmetry)):
-            raise TypeError(f"symmetry must be a Symmetry; got {type(symmetry).__name__}.")
+        symmetry = None if symmetry is None else as_symmetry(symmetry)
         model = as_model(model)
         if not isinstance(prefix, str) or not prefix:
             raise TypeError(f"prefix must be a name, such as 'auto'; got {prefix!r}.")

@@ -21,8 +21,9 @@ def as_symmetry(symmetry: Any) -> Symmetry:
                 f"symmetry must be a Symmetry; got the function {getattr(symmetry, '__qualname__', symmetry)}. Find "
                 "what may be permuted in its parameters first: find_symmetry(function, (params, x), argnum=0)."
             )
+        what = f"the class {symmetry.__name__}" if isinstance(symmetry, type) else type(symmetry).__name__
         raise TypeError(
             "symmetry must be a Symmetry: of a builder, such as Symmetry.mlp([('w1', 'b1'), ('w2', None)]), or what "
-            f"find_symmetry(model, model_args) returns; got {type(symmetry).__name__}."
+            f"find_symmetry(model, model_args) returns; got {what}."
         )
     return symmetry

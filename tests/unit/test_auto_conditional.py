@@ -898,7 +898,7 @@ REFUSED = {
     "hidden": (handlers.block(discrete, hide=["k"]), {}, "'y' is left to chance"),
     "support of another": (support, {}, "the support of 'c' depends on them"),
     "computed values": (computed, {}, "the values of 'y' that are observed depend on them"),
-    "nothing observes it": (unused, {}, r"No observation depends on \['b'\]"),
+    "nothing observes it": (unused, {}, "b: no observation depends on it"),
     "inducing observations": (network, {"inducing": {"y": Y[:5]}}, r"inducing inputs can lie in \['x'\]"),
     "inducing width": (network, {"inducing": np.zeros((5, 3))}, r"shape \(5, 3\); expected \(number, 2\)"),
     "inducing, sizes of data": (sized, {"inducing": 5}, r"without its observations \['y'\]: .*take None for them"),
