@@ -245,8 +245,9 @@ def _step(equation: Any, operands: list[Parity], given: list[Known | None], dema
         return [None if None in operands else _xor(operands)]
     if name in _EVENS:
         return [_EVEN]
-    if name == "integer_pow":
-        return [operands[0] if params["y"] % 2 else _EVEN]
+    if name == "integer_pow" or (name == "pow" and _is_whole(given[1])):
+        power = params["y"] if name == "integer_pow" else given[1].value.flat[0]  # pyright: ignore
+        return [operands[0] if power % 2 else _EVEN]
     if name in ("eq", "ne") and (None in operands or _asks_if_finite(equation, given)):
         return [_EVEN]
     if name in _TAKES:
@@ -265,6 +266,11 @@ def _step(equation: Any, operands: list[Parity], given: list[Known | None], dema
     # what no line says anything about must not change: exponentials, comparisons, maxima, factors of matrices
     _all_vanish(operands, demands)
     return [_EVEN] * count
+
+
+def _is_whole(exponent: Known | None) -> bool:
+    """Whether this is one whole number, as in ``x**2.0``."""
+    return exponent is not None and np.unique(exponent.value).size == 1 and exponent.value.flat[0] % 1 == 0
 
 
 def _asks_if_finite(equation: Any, given: list[Known | None]) -> bool:
