@@ -40,6 +40,7 @@ from numpyro_symmetry.discovery.telling import (
 from numpyro_symmetry.models.data import holds_nan
 from numpyro_symmetry.models.functions import Outputs, outputs_of_function
 from numpyro_symmetry.models.log_joint import LogJoint, Way
+from numpyro_symmetry.models.sites import is_ordered
 from numpyro_symmetry.steps import say, saying
 from numpyro_symmetry.symmetry import Finding, Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_flag
@@ -327,8 +328,7 @@ def _proved(read: _Read, sources: Sources) -> tuple[Symmetry, list[str]]:
         found = with_blocks(partial(_claim, reading), found, blocks, sources.own_and_others, rng)
     if read.may_be_signed(found):
         say("trying changes of sign")
-        signable = {site for one in read.even for site, _ in one}
-        wide = reading.with_lone_indices(found, signable, EFFORT.max_lone)
+        wide = reading.with_lone_indices(found, {site for one in read.even for site, _ in one}, EFFORT.max_lone)
         found = with_signs(wide, read.even, sources.own, sources.redrawn, rng)
     say("trying exchanges of sites")
     found, missed = with_exchanges(found, read.suspects, reading.unlabelled_axes(found), sources.everything, rng)
@@ -395,5 +395,6 @@ def walked(
         for value, var in list(zip(results, program.jaxpr.jaxpr.outvars, strict=True))[:num_kept]:
             for term in walk.axes(value, var.aval.shape):
                 pin(term, Reason("is an output", strength="data"))
-    count = len(program.way.observed)
-    return Reading(sites, walk, program.names, [term for axes in data[len(data) - count :] for term in axes]), results
+    observed = [term for axes in data[len(data) - len(program.way.observed) :] for term in axes]
+    ordered = {site for site, prior in program.priors.items() if is_ordered(prior.support)}
+    return Reading(sites, walk, program.names, observed, ordered), results

@@ -97,6 +97,11 @@ def is_improper(fn: Any) -> bool:
     return isinstance(without_wrappers(fn), dist.ImproperUniform)
 
 
+def is_ordered(support: Any) -> bool:
+    """Whether a support is that of values in increasing order."""
+    return entrywise(support) in (constraints.ordered_vector, constraints.positive_ordered_vector)
+
+
 def is_unconstrained(support: Any) -> bool:
     """Whether a support is that of any real numbers."""
     return entrywise(support) is constraints.real

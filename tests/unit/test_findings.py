@@ -167,6 +167,24 @@ def test_what_no_wrong_action_changes_is_left_out():
     assert Path(caught[0].filename).name == Path(__file__).name
 
 
+ORDERED = [
+    dist.TransformedDistribution(dist.Normal(0.0, 3.0).expand([3]).to_event(1), dist.transforms.OrderedTransform()),
+    dist.ImproperUniform(dist.constraints.positive_ordered_vector, (), (3,)),
+]
+
+
+@pytest.mark.parametrize("prior", ORDERED)
+def test_an_ordered_prior_is_what_breaks_the_permutation(prior):
+    def model(y):
+        loc = numpyro.sample("loc", prior)
+        parts = dist.MixtureSameFamily(dist.Categorical(jnp.ones(3) / 3), dist.Normal(loc, 1.0))
+        with numpyro.plate("data", len(y)):
+            numpyro.sample("y", parts, obs=y)
+
+    (finding,) = find_symmetry(model, (np.arange(4.0),)).findings
+    assert finding.reason == "its support is ordered, which breaks the permutation"
+
+
 def test_what_is_taken_apart_says_at_which_line():
     def model(y):
         weight, loc, slope = numpyro.sample("weight", dist.Beta(2.0, 3.0)), normal("loc", 2), normal("slope", 3)

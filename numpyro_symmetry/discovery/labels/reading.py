@@ -51,12 +51,15 @@ class Reading:
         Site -> a name for each axis, or ``None``.
     observed
         A term for each axis of the observed values.
+    ordered
+        Sites whose entries increase along their last axis.
     """
 
     sites: dict[str, list[Term]]
     walk: Walk
     names: Mapping[str, Sequence[str | None]]
     observed: Sequence[Term] = ()
+    ordered: Collection[str] = ()
 
     def atoms(self) -> dict[int, Atom]:
         """Every atom on an axis of a site, in the order of the sites."""
@@ -286,6 +289,8 @@ class Reading:
         reasons = [reason for atom in coloured for reason in atom.reasons]
         taken_apart = isinstance(resolve(term), Joined)
         apart = Reason("taken apart index by index" if taken_apart else "nothing may be exchanged", line_of_cut(term))
+        if site in self.ordered and position == -1:
+            apart = Reason("its support is ordered, which breaks the permutation")
         hardest = [Reason(refusal)] if refusal else sorted(reasons, key=lambda r: r.soft)[:1] or [apart]
         text = f"the rest {hardest[0].text}" if group else hardest[0].text
         return Finding(site, position, term.size, group, text, hardest[0].source)
