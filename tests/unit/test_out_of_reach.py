@@ -107,7 +107,24 @@ def unit_by_unit(x, y):
     numpyro.sample("y", dist.Normal(sum(units), 1.0).to_event(1), obs=y)
 
 
+def log_odds(y, loc=0.0):
+    odds = numpyro.sample("odds", dist.Normal(loc, 1.5))
+    parts = dist.Normal(normal("mu", 2), 1.0)
+    logits = dist.Categorical(logits=jnp.stack([odds, jnp.zeros(())]))
+    numpyro.sample("y", dist.MixtureSameFamily(logits, parts).expand([len(y)]).to_event(1), obs=y)
+
+
+def gated(x, y):
+    """Which of two components each datum is of, by a logistic regression with an intercept."""
+    odds = x @ normal("slope", 3, scale=1.0) + normal("intercept", scale=1.0)
+    mu, scale = [normal("left"), normal("right")], numpyro.sample("scale", dist.HalfNormal(1.0).expand([2]).to_event(1))
+    gates = jax.nn.log_sigmoid(jnp.stack([odds, -odds]))
+    each = [gates[k] + dist.Normal(mu[k], scale[k]).log_prob(y) for k in range(2)]
+    numpyro.factor("log_likelihood", logsumexp(jnp.stack(each), 0).sum())
+
+
 PART = (Complement("mu"),)
+ODDS = Complement("component", total=0.0)
 FOUND = {
     "weights p and 1 - p": (beta_weights, (Y,), Symmetry({"mu": ("mu",), "p": PART})),
     "by hand": (by_hand, (Y,), Symmetry({"mu": ("mu",), "p": PART, "scale": ("mu",)})),
@@ -137,6 +154,19 @@ FOUND = {
         one_wider,
         (Y,),
         Symmetry({("mu_0", "mu_1", "mu_2"): ("mu",), "w": ("mu",)}, orbits={"mu": (0, 0, 2)}),
+    ),
+    "log odds": (log_odds, (Y,), Symmetry({"mu": ("mu",), "odds": (Complement("mu", total=0.0),)})),
+    "a gate": (
+        gated,
+        (X, Y),
+        Symmetry(
+            {
+                ("left", "right"): ("component",),
+                "scale": ("component",),
+                "intercept": (ODDS,),
+                "slope": (ODDS, None),
+            }
+        ),
     ),
     "states": (two_states, (Y,), Symmetry({("p00", "p11"): ("p",), "mu": ("p",)})),
 }
@@ -229,6 +259,7 @@ def far_out(y):
     ("model", "args"),
     [
         (lambda y: beta_weights(y, 3.0), (Y,)),
+        (lambda y: log_odds(y, 0.5), (Y,)),
         (intercept_and_slope, (X, Y)),
         (two_slopes, (X, Y)),
         (stacked_slopes, (np.stack([X[:, 0], X[:, 0]], 1), Y)),
@@ -242,6 +273,7 @@ def far_out(y):
     ],
     ids=[
         "an uneven Beta",
+        "uneven log odds",
         "intercept and slope",
         "two slopes",
         "data that coincide",

@@ -1,8 +1,9 @@
 """Exchanges that no label of an axis shows: between sites, and of a part of a whole with the rest.
 
-One site for each component (``mu_1``, ``mu_2``) is a family, and a weight p of ``(p, 1 - p)`` a `Complement`. Names and
-usage say what is worth a try, numbers what holds. What no group can carry is told to the user, with the model to write
-instead, on no less than a group is given out on. Knows evidence and priors; no terms.
+One site for each component (``mu_1``, ``mu_2``) is a family, and a weight p of ``(p, 1 - p)`` a `Complement`, as are
+its log odds, of which the other's are the negative. Names and usage say what is worth a try, numbers what holds. What
+no group can carry is told to the user, with the model to write instead, on no less than a group is given out on. Knows
+evidence and priors; no terms.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from numpyro_symmetry.discovery.proof.evidence import Evidence
 from numpyro_symmetry.discovery.proof.frozen import Point, Values
 from numpyro_symmetry.discovery.proof.prove import prove
 from numpyro_symmetry.discovery.proof.trials import CONTROL_FACTOR, gap_beyond, gap_to
-from numpyro_symmetry.models.sites import entrywise, without_wrappers
+from numpyro_symmetry.models.sites import entrywise, is_unconstrained, without_wrappers
 from numpyro_symmetry.steps import through
 from numpyro_symmetry.symmetry import Complement, Member, OutOfReach, Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.axes import padded
@@ -50,6 +51,8 @@ class Suspects(NamedTuple):
         Site -> shape.
     flips
         Sites in the unit interval -> the Dirichlet distribution that takes the place of their prior.
+    odds
+        Sites of any real numbers, which may be log odds.
     batches
         Site -> its batch shape.
     """
@@ -58,6 +61,7 @@ class Suspects(NamedTuple):
     marks: Mapping[str, int]
     shapes: Mapping[str, tuple[int, ...]]
     flips: dict[str, str]
+    odds: tuple[str, ...]
     batches: dict[str, tuple[int, ...]]
 
     def pairs(self, family: Family) -> Iterator[tuple[int, int]]:
@@ -68,13 +72,13 @@ class Suspects(NamedTuple):
 
 
 class Exchange(NamedTuple):
-    """Positions ``first`` and ``second`` exchanged in families of sites and on axes, and sites reflected."""
+    """Positions ``first`` and ``second`` exchanged in families of sites and on axes, and sites taken from a total."""
 
     first: int
     second: int
     families: tuple[Family, ...]
     axes: tuple[tuple[str, int], ...]
-    flips: tuple[str, ...]
+    flips: tuple[tuple[str, float], ...]
 
     def __call__(self, values: Values) -> Values:
         """Values with the exchange made."""
@@ -87,7 +91,7 @@ class Exchange(NamedTuple):
             order = np.arange(array.shape[axis])
             order[[self.first, self.second]] = self.second, self.first
             moved[site] = array.take(order, axis=axis)
-        return moved | {site: 1 - moved[site] for site in self.flips}
+        return moved | {site: total - moved[site] for site, total in self.flips}
 
 
 def suspects_of(priors: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], marks: Mapping[str, int]) -> Suspects:
@@ -106,6 +110,7 @@ def suspects_of(priors: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]
         marks,
         shapes,
         {site: _dirichlet(fn) for site, fn in priors.items() if _is_unit(entrywise(fn.support))},
+        tuple(site for site, fn in priors.items() if is_unconstrained(fn.support)),
         {site: tuple(fn.batch_shape) for site, fn in priors.items()},
     )
 
@@ -150,8 +155,8 @@ def _claim(symmetry: Symmetry, exchange: Exchange, cycles: list[set[int]], suspe
         entries = list(padded(axes.get(site, ()), len(shapes[site])))
         entries[axis - len(shapes[site])] = name
         axes[site] = tuple(entries)
-    for site in exchange.flips:
-        axes[site] = (Complement(name), *padded(axes.get(site, ()), len(shapes[site])))
+    for site, total in exchange.flips:
+        axes[site] = (Complement(name, total), *padded(axes.get(site, ()), len(shapes[site])))
     label = [next((min(cycle) for cycle in cycles if k in cycle), k) for k in range(size)]
     orbits = dict(symmetry.orbits) | ({name: tuple(label)} if len(set(label)) > 1 else {})
     try:
@@ -164,18 +169,22 @@ def _that_hold(
     suspects: Suspects, axes: Axes, evidence: Callable[[], Iterable[Evidence]]
 ) -> dict[Exchange, list[set[int]]]:
     """Exchanges that leave the log joint alone at all evidence, and the positions that they make one of."""
-    tries = itertools.count()
+    tries, refused = itertools.count(), set[Exchange]()
     known: dict[Any, list[set[int]]] = {}
     tasks = list(_tasks(suspects, axes))
     for first, second, parts in through(tasks, len(tasks)):
         taken: set[Any] = set()
         for chosen in _sets(parts):
-            if taken & set(chosen):
+            # to negate sites and do no more is a matter of signs
+            if taken & set(chosen) or all(kind == "flip" and not what[1] for kind, what in chosen):
                 continue
             exchange = _exchange(first, second, chosen)
             cycles = known.setdefault(exchange[2:], [])
             if not any({first, second} <= cycle for cycle in cycles):
-                if next(tries) > EFFORT.max_exchanges or not _holds(exchange, evidence()):
+                if exchange in refused or next(tries) > EFFORT.max_exchanges:
+                    continue
+                if not _holds(exchange, evidence()):
+                    refused.add(exchange)
                     continue
                 joined = {first, second}.union(*(cycle for cycle in cycles if cycle & {first, second}))
                 cycles[:] = [cycle for cycle in cycles if not cycle & joined] + [joined]
@@ -193,7 +202,8 @@ def _that_hold(
 
 def _tasks(suspects: Suspects, axes: Axes) -> Iterator[tuple[int, int, list[Part]]]:
     """Two positions, and what might be exchanged there: families, axes of as many indices, reflections of two."""
-    sizes = {len(family) for family in suspects.families} | ({2} if suspects.flips else set())
+    flips: list[Part] = [("flip", (site, 1.0)) for site in suspects.flips]
+    sizes = {len(family) for family in suspects.families} | ({2} if flips or suspects.odds else set())
     for size in sorted(sizes):
         here = {family: set(suspects.pairs(family)) for family in suspects.families if len(family) == size}
         for pair in itertools.combinations(range(size), 2):
@@ -201,9 +211,14 @@ def _tasks(suspects: Suspects, axes: Axes) -> Iterator[tuple[int, int, list[Part
             # a site that is exchanged does not have its own entries exchanged as well
             sites = set(itertools.chain(*(family for _, family in families)))
             moved: list[Part] = families + [("axis", place) for place in axes.get(size, ()) if place[0] not in sites]
-            flips: list[Part] = [("flip", site) for site in suspects.flips if size == 2]
-            if families or (flips and moved):
-                yield (*pair, moved + flips)
+            reflected = flips if size == 2 else []
+            if families or (reflected and moved):
+                yield (*pair, moved + reflected)
+            still = sites | {what[0] for kind, what in moved if kind == "axis"}
+            odds: list[Part] = [("flip", (site, 0.0)) for site in suspects.odds if size == 2 and site not in still]
+            if moved and len(odds) <= EFFORT.max_family:
+                several = len(moved + reflected + odds) <= EFFORT.max_parts
+                yield from ((*pair, moved + reflected + some) for some in ([odds] if several else [[x] for x in odds]))
 
 
 def _sets(parts: list[Part]) -> Iterator[tuple[Part, ...]]:
@@ -288,14 +303,17 @@ def _told(exchange: Exchange, indices: Sequence[int], suspects: Suspects) -> Out
         )
     for site, axis in exchange.axes:
         ways.append(f"the entries {_listed(map(str, indices))} of {site!r} on axis {axis - len(suspects.shapes[site])}")
-    for site in exchange.flips:
+    for site in [site for site, total in exchange.flips if not total]:
+        ways.append(f"{site} and -{site}")
+        remedies.append(f"two log weights, of which {site!r} is the difference, in place of it")
+    for site in [site for site, total in exchange.flips if total]:
         ways.append(f"{site} and 1 - {site}")
         prior = suspects.flips[site] or "a prior on two weights that sum to one, the same under their exchange"
         remedies.append(f"a site {site!r} ~ {prior}, in place of ({site}, 1 - {site})")
     what = "exchanging " + ("any two of " if len(indices) > 2 else "") + ways[0]
     what += f", together with {'; '.join(ways[1:])}" if ways[1:] else ""
     moved = [family[k] for family in exchange.families for k in indices]
-    sites = [*moved, *(site for site, _ in exchange.axes), *exchange.flips]
+    sites = [*moved, *(site for site, _ in exchange.axes), *(site for site, _ in exchange.flips)]
     return OutOfReach(tuple(dict.fromkeys(sites)), what, f"Write {'; and '.join(remedies)}.")
 
 

@@ -152,7 +152,8 @@ class Action(NamedTuple):
         """A point moved, unchecked, so that elements can be wrong on purpose; what does not move stays as it is."""
         moved = dict(values)
         for stack in self.stacks(element):
-            moved |= stack.apart(act(element, stack.entries, stack.of(values)))
+            # a number of NumPy is no array of it, and would move in JAX, in single precision
+            moved |= stack.apart(act(element, stack.entries, np.asarray(stack.of(values))))
         return moved
 
     def stacks(self, groups: Iterable[str]) -> list[Stack]:
