@@ -840,9 +840,9 @@ def test_features_are_chosen_for_guides_that_do_not_factorise():
 
 
 def test_refuses_what_is_no_symmetry_and_no_model():
-    with pytest.raises(TypeError, match="must be a Symmetry; got dict"):
+    with pytest.raises(TypeError, match="must be a Symmetry.*got dict"):
         AutoSymmetrized(autoguide.AutoNormal(network), {"w1": (None, "h")})
-    with pytest.raises(TypeError, match="must be a Symmetry; got the class Symmetry"):
+    with pytest.raises(TypeError, match="must be a Symmetry.*got the class Symmetry"):
         AutoSymmetrized(autoguide.AutoNormal(network), Symmetry)
     with pytest.raises(TypeError, match=r"the class AutoNormal; pass a guide: AutoNormal\(model\)"):
         AutoSymmetrized(autoguide.AutoNormal)

@@ -585,7 +585,7 @@ def test_options_that_do_not_fit(options, words):
         ({"num_permutations": 2.5}, "num_permutations must be a whole number"),
         ({"rng_key": 0}, r"rng_key must be one JAX random key"),
         ({"signs": "no"}, "signs must be True or False"),
-        ({"symmetry": "loc"}, "symmetry must be a Symmetry; got str"),
+        ({"symmetry": "loc"}, "symmetry must be a Symmetry.*got str"),
         ({"model_args": Y}, r"model_args must be a tuple .* an array \(4,\)"),
         ({"model_kwargs": [3]}, "model_kwargs must be a mapping"),
         ({"model": 7}, "model must be a NumPyro model"),
