@@ -18,7 +18,7 @@ from numpyro_symmetry.symmetry.arguments import refuse_masked
 from numpyro_symmetry.traces import Rebased
 from numpyro_symmetry.traces.deterministic import roles_of
 from numpyro_symmetry.traces.inputs import looks_labelled, sized, some_of
-from numpyro_symmetry.traces.named import groups_on, refuse_other_names
+from numpyro_symmetry.traces.named import are_of_others, groups_on, refuse_other_names
 
 Arrays = dict[str, Any]
 
@@ -43,6 +43,8 @@ class Posterior(NamedTuple):
         The symmetry with its sizes.
     beside
         Sites to compare beside the symmetry's own: those that were asked for, else those that no label moves.
+    is_asked
+        Whether they were.
     dims
         Site -> names of its dimensions, where they have any.
     coords
@@ -55,6 +57,7 @@ class Posterior(NamedTuple):
     independent: bool
     symmetry: Symmetry
     beside: frozenset[str]
+    is_asked: bool
     dims: Mapping[str, tuple[str, ...]]
     coords: Mapping[str, np.ndarray]
 
@@ -195,7 +198,8 @@ def _of_trace(
         order = np.concatenate(trace.chains)
         trace = trace._replace(values={site: value[order] for site, value in trace.values.items()})
     values = trace.flat(list(trace.values))
-    return Posterior(name, values, lengths, independent, bound, frozenset(beside), trace.dims, trace.coords)
+    asked = frozenset(beside), sites is not None
+    return Posterior(name, values, lengths, independent, bound, *asked, trace.dims, trace.coords)
 
 
 def moved_by_no_label(trace: Trace, bound: Symmetry) -> set[str]:
@@ -228,7 +232,12 @@ def in_common(a: Posterior, b: Posterior) -> tuple[tuple[str, ...], tuple[str, .
             )
     compared = tuple(dict.fromkeys(site for site in everywhere if site in wanted))
     labelled = {dim for side in (a, b) for dim in groups_on(side.dims, side.symmetry.axes)}
-    refuse_other_names(a, b, compared, (repr(a.name), repr(b.name)), labelled)
+    # what nobody asked for, and is of other things, is left out
+    kept = {
+        site for site in compared if site in a.symmetry.axes or a.is_asked or not are_of_others(a, b, site, labelled)
+    }
+    compared = tuple(site for site in compared if site in kept)
+    refuse_other_names(a, b, compared, (repr(a.name), repr(b.name)), free=labelled)
     for site in compared:
         shapes = [side.values[site].shape[1:] for side in (a, b)]
         if shapes[0] != shapes[1]:

@@ -47,7 +47,8 @@ def sized(trace: Trace, symmetry: Symmetry) -> Symmetry:
     if not bound.groups:
         raise SymmetryError("The symmetry is trivial: there is nothing to relabel.")
     bound = on_every_axis(bound, {site: trace.values[site].ndim - len(trace.leading) for site in bound.axes})
-    refuse_names_at_odds(trace.dims, bound.axes)
+    if not bound.findings:  # those of a model were not read by the names of dimensions
+        refuse_names_at_odds(trace.dims, bound.axes)
     return bound
 
 
@@ -78,7 +79,8 @@ def bind(trace: Trace, symmetry: Symmetry, labels: Mapping[str, str], axes: Mapp
     own = on_every_axis(
         on_sites(bound, axes).bind(events, num_leading_dims=0), {site: event.ndim for site, event in events.items()}
     )
-    refuse_names_at_odds(trace.dims, {**bound.axes, **own.axes})
+    if not bound.findings:
+        refuse_names_at_odds(trace.dims, {**bound.axes, **own.axes})
     return bound
 
 
@@ -159,6 +161,8 @@ def _warn_of_what_stands_beside(unmoved: Mapping[str, xr.DataArray], shared: _Sh
     """Warn of coordinates, and of what has no draws, that go by the labels of before."""
     for name, array in unmoved.items():
         what = f"{'Coordinate' if name in array.coords else 'Variable'} {name!r}"
+        if {*map(str, array.dims)} in ({"chain"}, {"draw"}) or _says_nothing(array):
+            continue  # where chains started, say, or which draw it is
         of_draws = any(dim in DRAWS for dim in array.dims)
         relabel = f"make it a variable, data.reset_coords({name!r}), and pass" if of_draws else ""
         if labelled := [dim for dim in map(str, array.dims) if dim in shared.dims]:
@@ -172,6 +176,14 @@ def _warn_of_what_stands_beside(unmoved: Mapping[str, xr.DataArray], shared: _Sh
                 f"{what} holds {found}, as labels would, and keeps them. If it holds labels, {relabel} labels=; if it "
                 "counts something else, leave it."
             )
+
+
+def _says_nothing(array: xr.DataArray) -> bool:
+    """Whether values are all alike, or number the entries of their dimension."""
+    values = np.asarray(array.values)
+    if values.ndim != 1 or values.dtype.kind not in "iuf" or not len(values):
+        return False
+    return bool((values == values[0]).all() or (values - values[0] == np.arange(len(values))).all())
 
 
 def looks_labelled(trace: Trace, bound: Symmetry, sites: Collection[str]) -> set[str]:

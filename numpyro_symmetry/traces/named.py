@@ -18,8 +18,8 @@ from numpyro_symmetry.symmetry.axes import AxisEntry
 Dims = Mapping[str, tuple[str, ...]]
 Axes = Mapping[str, tuple[AxisEntry, ...]]
 
-# coordinates that differ by less were computed twice, or kept in single precision
-_AS_COMPUTED = 1e-6
+# of their spread: coordinates that differ by less were computed twice, or kept in single precision
+_AS_COMPUTED = 1e-5
 
 
 class Named(Protocol):
@@ -113,7 +113,13 @@ def refuse_names_at_odds(dims: Dims, axes: Axes) -> None:
 
 
 def refuse_other_names(
-    one: Named, other: Named, sites: Collection[str], called: tuple[str, str], free: Collection[str] = ()
+    one: Named,
+    other: Named,
+    sites: Collection[str],
+    called: tuple[str, str],
+    *,
+    free: Collection[str] = (),
+    along: Collection[str] = (),
 ) -> None:
     """Refuse two traces that are read alike by position, and are not alike by their names.
 
@@ -125,8 +131,9 @@ def refuse_other_names(
         Those that are read from both.
     called
         What the two are called.
-    free
-        Dimensions along which the order says nothing.
+    free, along
+        Dimensions along which coordinates say nothing; and those along which groups stand: there their order does, in
+        sites that ``one`` has not as well, and what labels are called does not.
 
     Raises
     ------
@@ -141,12 +148,25 @@ def refuse_other_names(
                 f"position: transpose one of them, data[{site!r}].transpose(..., {', '.join(map(repr, first))})."
             )
         for dim in second:
-            if dim not in free and dim in one.coords and dim in other.coords:
-                _refuse_other_coordinates(site, dim, (one.coords[dim], other.coords[dim]), called)
+            is_shared = dim in first or dim in along
+            if is_shared and dim not in free and dim in one.coords and dim in other.coords:
+                given = np.asarray(one.coords[dim]), np.asarray(other.coords[dim])
+                _refuse_other_coordinates(site, dim, given, called, are_labels=dim in along)
 
 
-def _refuse_other_coordinates(site: str, dim: str, given: tuple[Any, Any], called: tuple[str, str]) -> None:
-    first, second = map(np.asarray, given)
+def are_of_others(one: Named, other: Named, site: str, free: Collection[str]) -> bool:
+    """Whether a site of two traces is of other things, by its names."""
+    try:
+        refuse_other_names(one, other, [site], ("one", "the other"), free=free)
+    except SymmetryError:
+        return True
+    return False
+
+
+def _refuse_other_coordinates(
+    site: str, dim: str, given: tuple[np.ndarray, np.ndarray], called: tuple[str, str], *, are_labels: bool
+) -> None:
+    first, second = given
     if first.shape != second.shape or _is_same(first, second):
         return  # of other sizes: that is said elsewhere
     are = f"Coordinates of dimension {dim!r} of site {site!r} are {_shown(first)} in {called[0]}"
@@ -156,7 +176,7 @@ def _refuse_other_coordinates(site: str, dim: str, given: tuple[Any, Any], calle
             f"bring them into one order, data.sel({{{dim!r}: other[{dim!r}]}})."
         )
     # numbers from zero stand where nobody gave any
-    if not any(_is_same(x, np.arange(len(x))) for x in (first, second)):
+    if not are_labels and not any(_is_same(x, np.arange(len(x))) for x in (first, second)):
         raise SymmetryError(
             f"{are}, and {_shown(second)} in {called[1]}. Entries are read by position: if these are the same "
             f"things, give them the same coordinates, data.assign_coords({dim}=...)."
@@ -164,11 +184,15 @@ def _refuse_other_coordinates(site: str, dim: str, given: tuple[Any, Any], calle
 
 
 def _is_same(first: np.ndarray, second: np.ndarray) -> bool:
-    if first.dtype.kind == second.dtype.kind == "f":
-        return np.allclose(first, second, rtol=_AS_COMPUTED, equal_nan=True)
+    kinds = first.dtype.kind + second.dtype.kind
+    if kinds == "ff":
+        spread = float(np.nanmax(first) - np.nanmin(first)) if np.isfinite(first).any() else 0.0
+        return np.allclose(first, second, rtol=_AS_COMPUTED, atol=_AS_COMPUTED * spread, equal_nan=True)
+    if kinds in ("MM", "mm"):  # of days, or of nanoseconds
+        return np.array_equal(first, second)
     return first.tolist() == second.tolist()
 
 
 def _shown(values: np.ndarray) -> str:
-    some = [str(x) if values.dtype.kind == "M" else x for x in values[:4].tolist()]
+    some = list(map(str, values[:4])) if values.dtype.kind in "Mm" else values[:4].tolist()
     return f"[{', '.join(map(repr, some))}{', …' * (len(values) > 4)}]"

@@ -52,7 +52,7 @@ from numpyro_symmetry.traces.inputs import (
     warn_of_what_keeps_its_labels,
 )
 from numpyro_symmetry.traces.margin import margins
-from numpyro_symmetry.traces.named import refuse_other_names
+from numpyro_symmetry.traces.named import groups_on, refuse_other_names
 from numpyro_symmetry.traces.naming import (
     brought_to,
     index_of,
@@ -322,7 +322,8 @@ def _relabelled(trace: Trace, bound: Symmetry, labels: dict[str, str], options: 
         found = _named(found, index, options, seen, view)
     else:
         refuse_another_frame(frame, seen)
-        refuse_other_names(trace_of(options.reference), trace, list(bound.axes), ("the reference", "the draws"))
+        named, along = (trace_of(options.reference), trace), groups_on(trace.dims, bound.axes)
+        refuse_other_names(*named, list(bound.axes), ("the reference", "the draws"), along=along)
         found, index = relabel(family, plain.groups, frame.point, effort, max_rounds=1), None
     fixed = None if frame is None else frame.point
     wanted = options.null and trace.num_draws > 1

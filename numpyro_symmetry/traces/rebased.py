@@ -27,7 +27,7 @@ from numpyro_symmetry.symmetry.shown import as_html
 from numpyro_symmetry.traces.acting import act, by_chunk, refuse_no_labels, rename
 from numpyro_symmetry.traces.costs import refuse_no_cost
 from numpyro_symmetry.traces.deterministic import NOTHING, Carried
-from numpyro_symmetry.traces.named import Named, names_of, refuse_names_at_odds, refuse_other_names
+from numpyro_symmetry.traces.named import Named, groups_on, names_of, refuse_names_at_odds, refuse_other_names
 from numpyro_symmetry.traces.null import Null
 from numpyro_symmetry.traces.summary import describe
 
@@ -288,7 +288,10 @@ class _Move:
         if not given.dims:
             return
         own = trace_of(self.out)
-        refuse_other_names(own, given, list(given.dims), ("the relabelled draws", "these values"))
+        along = groups_on(own.dims, self.out.symmetry.axes)
+        refuse_other_names(own, given, list(given.dims), ("the relabelled draws", "these values"), along=along)
+        if self.out.symmetry.findings:
+            return  # read off a model, and not by the names of dimensions
         dims = {**own.dims, **given.dims}
         axes = {site: x for site, x in {**self.out.symmetry.axes, **self.axes}.items() if site in dims and ... not in x}
         refuse_names_at_odds(dims, {site: padded(entries, len(dims[site])) for site, entries in axes.items()})

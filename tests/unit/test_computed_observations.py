@@ -60,7 +60,7 @@ def symmetric(y):
 
 CASES = {
     residual: (Y, "trivial"),
-    weighted: (Y, "±S1"),
+    weighted: (Y, "±S1×±S1×±S1"),
     soft_constraint: (Y, "trivial"),
     of_a_parameter: (Y, "±S3"),
     looked_at: (Y, "trivial"),

@@ -2,7 +2,10 @@
 
 import warnings
 
+import jax.numpy as jnp
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 import pytest
 import xarray as xr
 
@@ -20,7 +23,10 @@ def posterior(draws=30, **coords):
 @pytest.mark.parametrize(
     ("dims", "values", "words"),
     [
-        (("component",), np.arange(3.0), "'beside' has dimension 'component'.*values.*, or drop it"),
+        (("component",), np.array([2.0, 0.0, 1.0]), "'beside' has dimension 'component'.*values.*, or drop it"),
+        (("component",), np.arange(1, 4), None),
+        (("component",), np.full(3, 0.5), None),
+        (("chain",), np.arange(4) % 2, None),
         ((*DRAWS, "component"), np.zeros((4, 30, 3)), r"'beside' has dimension 'component'.*reset_coords.*axes="),
         (("component", "datum"), np.zeros((3, 7)), "'beside' has dimension 'component'"),
         ((*DRAWS, "datum"), np.arange(840).reshape(4, 30, 7) % 3, "'beside' holds integers from 0 to 2.*reset_coords"),
@@ -104,6 +110,9 @@ OTHERWISE = {
     "relabelled": (lambda d: d.sel(component=[2, 0, 1]), "'component'.*in another order", True),
     "of others": (lambda d: d.assign_coords(feature=["u", "v", "w"]), "'feature'.*assign_coords", False),
     "as computed": (lambda d: d.assign_coords(grid=[0.1, 0.2, 0.1 + 0.2]), None, True),
+    "called otherwise": (lambda d: d.assign_coords(component=["low", "mid", "high"]), None, True),
+    "in single precision": (lambda d: d.assign_coords(grid=np.float32(d.grid)), None, True),
+    "dates of other units": (lambda d: d.assign_coords(day=d.day.astype("datetime64[us]")), None, True),
     "unnamed": (lambda d: d.assign_coords(feature=[0, 1, 2]), None, True),
     "alike": (lambda d: d, None, True),
 }
@@ -115,7 +124,10 @@ def test_what_is_read_by_position_and_called_otherwise_is_refused(change, words,
     x = rng.permuted(4.0 * np.arange(3) + rng.standard_normal((2, 40, 3)), axis=-1)[..., None, :] + np.zeros((3, 1))
     dims = (*DRAWS, "feature", "component")
     coords = {"feature": ["x", "y", "z"], "component": [0, 1, 2], "grid": [0.1, 0.2, 0.3]}
-    data = xr.Dataset({"loc": (dims, x), "f": ((*DRAWS, "grid"), x[..., 0])}, coords=coords)
+    coords["day"] = np.array(["2010-01-01", "2010-01-02", "2010-01-03"], "datetime64[ns]")
+    data = xr.Dataset(
+        {"loc": (dims, x), "f": ((*DRAWS, "grid"), x[..., 0]), "g": ((*DRAWS, "day"), x[..., 0])}, coords=coords
+    )
     symmetry = Symmetry({"loc": (None, "component")})
     out, other = rebase(data, symmetry, null=False), change(data)
 
@@ -131,6 +143,41 @@ def test_what_is_read_by_position_and_called_otherwise_is_refused(change, words,
         else:
             with pytest.raises(SymmetryError, match=words):
                 call()
+
+
+def test_sites_of_other_things_are_left_out_unless_they_are_asked_for():
+    rng = np.random.default_rng(0)
+    x = rng.permuted(4.0 * np.arange(3) + rng.standard_normal((2, 40, 3)), axis=-1)
+    sites = {"loc": ((*DRAWS, "component"), x), "f": ((*DRAWS, "day"), rng.standard_normal((2, 40, 2)))}
+    day = np.array(["2010-01-01", "2010-01-02"], "datetime64[ns]")
+    data, later = (xr.Dataset(sites, coords={"day": day + np.timedelta64(k, "D")}) for k in (0, 1))
+    symmetry = Symmetry({"loc": ("component",)})
+    found = compare(data, later, symmetry, num_exchanges=19)
+    assert found.left_out == ("f",)
+    words = "'day' of site 'f' are .'2010-01-01.*2010-01-02"
+    with pytest.raises(SymmetryError, match=words):
+        compare(data, later, symmetry, sites=["loc", "f"], num_exchanges=19)
+    out = rebase(data, symmetry, null=False)
+    with pytest.raises(SymmetryError, match=words):
+        out.apply(later)
+    # what the draws did not hold may be of whatever
+    moved = out.apply({"forecast": later["f"]}, axes={"forecast": ()})
+    np.testing.assert_array_equal(moved["forecast"], later["f"])
+
+
+def test_a_symmetry_of_a_model_is_not_read_by_names():
+    def model(x, y):
+        w1 = numpyro.sample("w1", dist.Normal(0.0, 1.0).expand([3, 3]).to_event(2))
+        w2 = numpyro.sample("w2", dist.Normal(0.0, 1.0).expand([3, 3]).to_event(2))
+        numpyro.sample("y", dist.Normal(jnp.tanh(x @ w1) @ w2, 1.0).to_event(2), obs=y)
+
+    x = np.random.default_rng(0).standard_normal((5, 3))
+    draws = np.random.default_rng(1).standard_normal((2, 2, 20, 3, 3))
+    data = xr.Dataset({name: ((*DRAWS, "in", "out"), draws[k]) for k, name in enumerate(["w1", "w2"])})
+    out = rebase(data, model=model, model_args=(x, x), null=False)
+    assert out.undo(out.data).identical(data)
+    with pytest.raises(SymmetryError, match="rename that dimension"):
+        rebase(data, Symmetry({"w1": (None, "unit"), "w2": ("unit", None)}), null=False)
 
 
 @pytest.mark.parametrize("kind", [dict, xr.Dataset])
