@@ -8,6 +8,8 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
+from numpyro.handlers import seed, trace
+from numpyro.infer.util import log_density
 
 from numpyro_symmetry import Symmetry, SymmetryError, Whole, check_symmetry, find_symmetry
 from numpyro_symmetry.discovery.labels.parity import even_sets
@@ -15,6 +17,7 @@ from numpyro_symmetry.discovery.proof import prove as proofs
 from numpyro_symmetry.discovery.proof.signs import Span
 from numpyro_symmetry.discovery.proof.trials import has_signs
 from numpyro_symmetry.symmetry import PlainView
+from numpyro_symmetry.symmetry.gf2 import reduced_basis
 from tests.support.equivariance import text_of_group
 
 # that two numbers of one product may be exchanged is true of these models, and is not what is tested
@@ -125,6 +128,28 @@ def each_datum(x, y):
     observe(matrix("a", 12) * matrix("b", 12) ** 3, y)
 
 
+def in_a_state_space(x, y):
+    """States that a full matrix moves on, of which only the read-out's priors tell one from another."""
+    noise, move, out = matrix("z", 12, 3), matrix("F", 3, 3), matrix("c", 3, scale=WIDER)
+    _, states = jax.lax.scan(lambda state, e: (move @ state + e,) * 2, jnp.zeros(3), noise)
+    observe(states @ out, y)
+
+
+def scaled_triangular(x, y):
+    mean = number("s") * matrix("z", 12, 2) @ jnp.tril(matrix("w", 3, 2)).T
+    numpyro.sample("y", dist.Normal(mean, 0.5).to_event(2), obs=jnp.outer(y, jnp.arange(1.0, 4.0)))
+
+
+def product_of_three(x, y):
+    observe((matrix("a", 2, scale=WIDER[:2]) * matrix("b", 2) * matrix("c", 2)).sum() * x, y)
+
+
+def scaled_beside_units(x, y):
+    """A number beside factors none of which may be exchanged, and units that may."""
+    units = jnp.tanh(jnp.outer(x, vector("v", 2))) @ vector("u", 2)
+    observe(units + number("s") * (matrix("a", 2, scale=WIDER[:2]) @ matrix("b", 2)) * x, y)
+
+
 PATTERN = np.array([[1, 0, 0], [1, 0, 1], [0, 1, 0], [0, 1, 1]])
 LONE = [
     (lambda x, y: scores(matrix("w", 4, 3, scale=WIDER), y), (), ["±S1×±S1×±S1"]),
@@ -147,6 +172,8 @@ LONE = [
         for data in (np.eye(3, dtype=int), np.zeros((3, 3), int), np.zeros((3, 3)))
     ),
     (each_datum, (), ["±S1"]),
+    # the index stands twice on a matrix that is never negated as a whole
+    (in_a_state_space, (), ["±S1×±S1×±S1"]),
 ]
 
 
@@ -159,6 +186,50 @@ def test_signs_of_indices_no_two_of_which_may_be_exchanged(model, more, expected
     assert not find_symmetry(model, args, signs=False).kinds
     if expected:
         assert check_symmetry(model, found, args).status == "passed"
+
+
+def negations(symmetry, values):
+    """The rank of what changes of sign negate, and of that together with sites as a whole."""
+    ones, rows = {site: np.ones(np.shape(value)) for site, value in values.items()}, []
+    identity = symmetry.identity()
+    for name in (name for name, group in symmetry.groups.items() if group.signed):
+        for index in np.ndindex(identity[name].sign.shape):
+            sign = np.array(identity[name].sign)
+            sign[index] = -1
+            moved = symmetry.apply({**identity, name: identity[name]._replace(sign=jnp.asarray(sign))}, ones)
+            rows.append({site: np.asarray(value) < 0 for site, value in moved.items()})
+
+    def rank(*wholes):
+        more = [{site: np.full(np.shape(value), site in sites) for site, value in values.items()} for sites in wholes]
+        vectors = [np.concatenate([np.ravel(row[site]) for site in sorted(values)]) for row in (*rows, *more)]
+        return len(reduced_basis([int("".join(map(str, vector.astype(int))), 2) for vector in vectors]))
+
+    return rank
+
+
+@pytest.mark.parametrize(
+    ("model", "rank", "wholes"),
+    [
+        (scaled_triangular, 3, ["sz", "sw"]),
+        (product_of_three, 3, ["ab", "ac"]),
+        (scaled_beside_units, 5, ["sa", "sb", "uv"]),
+    ],
+)
+@OF_EXCHANGES
+def test_sites_are_negated_as_a_whole_beside_signs_of_their_indices(model, rank, wholes):
+    found = find_symmetry(model, (X, Y))
+    with jax.enable_x64(True):
+        sites = trace(seed(model, 0)).get_trace(X, Y)
+        values = {site: jnp.asarray(one["value"]) for site, one in sites.items() if not one["is_observed"]}
+        rank_with = negations(found, values)
+        # no sign twice, and none missing
+        assert rank_with() == sum(group.size or 0 for group in found.groups.values() if group.signed) == rank
+        assert rank_with(*wholes) == rank
+        before = float(log_density(model, (X, Y), {}, values)[0])
+        for k in range(4):
+            moved = {**values, **found.apply(found.sample(jax.random.key(k)), values)}
+            assert float(log_density(model, (X, Y), {}, moved)[0]) == pytest.approx(before, rel=1e-12)
+    assert check_symmetry(model, found, (X, Y)).status == "passed"
 
 
 @OF_EXCHANGES

@@ -149,7 +149,8 @@ class Reading:
         """The symmetry with a group that moves nothing on each axis no two indices of which are alike: to be signed.
 
         On some sites, up to so many indices, and not along observed values: every datum would have a sign of its own.
-        An axis that was taken apart shares no label: it goes with one of its size.
+        An axis that was taken apart shares no label: it goes with one of its size. What stands on these sites may stand
+        on others twice, as on a square matrix that is never negated as a whole.
         """
         mine = replace(self, sites={site: terms for site, terms in self.sites.items() if site in sites})
         observed = {atom.serial for term in self.observed for atom in atoms_of(term)}
@@ -159,7 +160,9 @@ class Reading:
             label[serial] = _unlike(name, known)
             known.add(label[serial])
         sizes, axes = {label[serial]: size for serial, size in lone.items()}, dict(symmetry.axes)
-        for site, terms in mine.sites.items():
+        for site, terms in self.sites.items():
+            if site not in mine.sites and not any(_times(serial, terms) > 1 for serial in lone):
+                continue
             entries = list(padded(axes.get(site, ()), len(terms)))
             for k, term in enumerate(terms):
                 if entries[k] is not None:
@@ -299,6 +302,11 @@ class Reading:
 def _is_taken_apart(term: Term) -> bool:
     """Whether an axis was used index by index alone."""
     return isinstance(resolve(term), Joined) and not atoms_of(term)
+
+
+def _times(serial: int, terms: Iterable[Term]) -> int:
+    """On how many axes of a site an atom stands."""
+    return sum(atom.serial == serial for term in terms for atom in atoms_of(term))
 
 
 def _unlike(name: str, known: Container[str]) -> str:

@@ -19,22 +19,20 @@ import numpy as np
 
 from numpyro_symmetry.discovery.proof.effort import EFFORT
 from numpyro_symmetry.discovery.proof.evidence import Evidence
+from numpyro_symmetry.discovery.proof.flips import GroupSigns, Place, flips, independent_wholes, is_new
 from numpyro_symmetry.discovery.proof.frozen import Values, stacked
 from numpyro_symmetry.discovery.proof.prove import prove
 from numpyro_symmetry.discovery.proof.trials import batched, gaps_to
 from numpyro_symmetry.steps import through
-from numpyro_symmetry.symmetry import Concat, Group, Split, Symmetry, Unsigned, Whole
-from numpyro_symmetry.symmetry.axes import AxisEntry, labels, names_in, num_axes, padded
+from numpyro_symmetry.symmetry import Concat, Split, Symmetry, Whole
+from numpyro_symmetry.symmetry.axes import AxisEntry, labels, names_in, padded
 from numpyro_symmetry.symmetry.axes import is_cut as has_concat
 from numpyro_symmetry.symmetry.families import Axes
 from numpyro_symmetry.symmetry.gf2 import combinations_of, reduced_basis
-from numpyro_symmetry.symmetry.pieces import pieces_of
 
 # a site, and which of the arrays put end to end in it; 0 of a site that is one array
 PartOfSite = tuple[str, int]
 Even = Sequence[frozenset[PartOfSite]]
-# a site, and which of the places on it where a group stands
-Place = tuple[str, int]
 
 
 class Cut(NamedTuple):
@@ -79,43 +77,6 @@ def _rejoined_all(entries: Sequence[AxisEntry], before: Sequence[AxisEntry]) -> 
 def may_have_signs(symmetry: Symmetry, even: Even) -> bool:
     """Whether there is anything to try."""
     return bool(even) or any(map(has_concat, symmetry.axes.values()))
-
-
-class GroupSigns(NamedTuple):
-    """Signs of a group on some of the places where it stands, and not on the others.
-
-    Attributes
-    ----------
-    name, group
-        The group, which has none yet.
-    sites
-        The sites on which it stands.
-    chosen
-        Its places that have signs.
-    """
-
-    name: str
-    group: Group
-    sites: Sequence[str]
-    chosen: frozenset[Place]
-
-    @property
-    def negated(self) -> list[str]:
-        """The sites on which it has signs."""
-        return sorted({site for site, _ in self.chosen})
-
-    def marked(self, site: str, entries: Sequence[AxisEntry]) -> tuple[AxisEntry, ...]:
-        """The entries of one of its sites, of the other places without signs."""
-        place = itertools.count()
-
-        def one(entry: AxisEntry) -> AxisEntry:
-            if isinstance(entry, Split | Concat):
-                return type(entry)(entry.sizes, tuple(map(one, entry.groups)))  # pyright: ignore
-            if entry != self.name or (site, next(place)) in self.chosen:
-                return entry
-            return None if self.group.is_trivial else Unsigned(self.name)
-
-        return tuple(map(one, entries))
 
 
 class Signs(NamedTuple):
@@ -214,9 +175,9 @@ def _accepted(
     kept = Signs()
     for one in through(groups, len(groups)):
         more = kept._replace(groups=(*kept.groups, one))
-        if _is_new(one, kept.groups, symmetry.axes, place) and accepts(more):
+        if is_new(one, kept.groups, symmetry.axes, place) and accepts(more):
             kept = more
-    for sites in _beside(kept.on(symmetry, place), span):
+    for sites in _beside(kept, symmetry, place, span):
         more = kept._replace(wholes=(*kept.wholes, sites))
         if accepts(more):
             kept = more
@@ -254,7 +215,7 @@ def _likely(symmetry: Symmetry, span: Span, evidence: Evidence) -> tuple[GroupSi
 
 def _negated(signs: GroupSigns, axes: Axes, place: Values) -> Values:
     """What is another where one index of a group is negated."""
-    return {site: place[site] * factor for site, factor in next(_flips(signs, axes, place)).items()}
+    return {site: place[site] * factor for site, factor in next(flips(signs, axes, place)).items()}
 
 
 def _signs_of(symmetry: Symmetry, name: str, sites: Sequence[str], span: Span) -> Iterator[GroupSigns]:
@@ -306,60 +267,18 @@ def _places(site: str, entries: Sequence[AxisEntry], name: str) -> list[frozense
     return found
 
 
-def _is_new(signs: GroupSigns, known: Iterable[GroupSigns], axes: Axes, place: Values) -> bool:
-    """Whether negating an index of a signed group is more than negating all indices of others within it: of a head.
-
-    What a change of sign negates is a vector over GF(2), and the question is whether it lies in the others' span.
-    """
-    others = [other for other in known if signs.name in other.group.over]
-    if not others:
-        return True
-    sites = sorted({site for one in (signs, *others) for site in one.negated})
-
-    def vector(factors: Mapping[str, np.ndarray]) -> int:
-        negated = np.concatenate([np.ravel(factors.get(site, np.ones(np.shape(place[site]))) < 0) for site in sites])
-        return int.from_bytes(np.packbits(negated).tobytes(), "big")
-
-    basis = reduced_basis([vector(flip) for other in others for flip in _flips(other, axes, place)])
-    return len(reduced_basis([*basis, vector(next(_flips(signs, axes, place)))])) > len(basis)
-
-
-def _flips(signs: GroupSigns, axes: Axes, place: Values) -> Iterator[dict[str, np.ndarray]]:
-    """What negating each index of a group, in each cell, multiplies sites by; in NumPy, to compile nothing."""
-    (name, group, *_), pieces = signs, {}
-    for site in signs.negated:
-        entries = signs.marked(site, axes[site])
-        shape = np.shape(place[site])
-        event = shape[len(shape) - num_axes(entries) :]
-        pieces[site] = event, pieces_of(entries, event)
-    for index in np.ndindex((*group.cells, group.size or 0)):
-        at = dict(zip((*group.over, name), index, strict=True))
-        found = {}
-        for site, (event, own) in pieces.items():
-            factor = np.ones(int(np.prod(event)))
-            for piece in own:
-                for k, axis in enumerate(piece.axes):
-                    if axis.group == name and axis.signed:
-                        here = [
-                            at.get(a.group or "") if a.group != name or j == k else None
-                            for j, a in enumerate(piece.axes)
-                        ]
-                        factor[piece.indices[tuple(slice(None) if i is None else i for i in here)]] *= -1
-            found[site] = factor.reshape(event)
-        yield found
-
-
 # ---- signs of whole sites --------------------------------------------------------------------------------------------
 
 
-def _beside(symmetry: Symmetry, span: Span) -> tuple[frozenset[str], ...]:
-    """Independent sets of sites without groups that may be negated as a whole, each as small as can be."""
-    free = span.within({part for parts in span.sets for part in parts if part[0] not in symmetry.axes})
-    found: Even = []
-    for parts in _products(free):
-        if len(_within([*found, parts], set().union(*found, parts))) > len(found):
-            found.append(parts)
-    return tuple(frozenset(site for site, _ in parts) for parts in found)
+def _beside(kept: Signs, symmetry: Symmetry, place: Values, span: Span) -> list[frozenset[str]]:
+    """Independent sets of sites that may be negated as a whole, each as small as can be, beside what signs are kept.
+
+    Of sites on which no group moves anything: some of their indices may have signs.
+    """
+    moved = _moving(symmetry).axes
+    free = span.within({part for parts in span.sets for part in parts if part[0] not in moved})
+    wholes = (frozenset(site for site, _ in parts) for parts in _products(free))
+    return independent_wholes(wholes, kept.groups, symmetry.axes, place)
 
 
 def _name_of_whole(sites: frozenset[str], place: Values, others: Container[str]) -> str:
