@@ -170,7 +170,7 @@ def weighed(guide_trace: Trace, model_trace: Trace) -> Trace:
 
 def least_weight(trace: Trace, sites: list[str]) -> Any:
     """The least that sites are weighed by: what an element is worth that is told apart by them."""
-    scales = [trace[name]["scale"] for name in sites if trace[name]["scale"] is not None]
+    scales = [1.0 if trace[name]["scale"] is None else trace[name]["scale"] for name in sites]
     return jnp.stack([jnp.min(jnp.asarray(scale)) for scale in scales]).min() if scales else 1.0
 
 

@@ -180,9 +180,9 @@ def _warn_of_what_stands_beside(unmoved: Mapping[str, xr.DataArray], shared: _Sh
 
 def _says_nothing(array: xr.DataArray) -> bool:
     """Whether values are all alike, or number the entries of their dimension."""
-    values = np.asarray(array.values)
-    if values.ndim != 1 or values.dtype.kind not in "iuf" or not len(values):
+    if array.ndim != 1 or array.dtype.kind not in "iuf" or not array.size:
         return False
+    values = array.values
     return bool((values == values[0]).all() or (values - values[0] == np.arange(len(values))).all())
 
 

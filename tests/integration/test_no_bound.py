@@ -175,3 +175,25 @@ def test_what_labels_are_worth_is_weighed_as_their_sites_are():
     for weight, other in zip((0.1, 3.0), others, strict=True):
         for field in ("lower", "upper", "base_elbo", "lower_error", "log_order"):
             assert getattr(other, field) == pytest.approx(weight * getattr(one, field), rel=1e-4)
+
+
+def test_labels_are_worth_no_more_than_the_least_of_the_sites_that_they_move():
+    """Units once, and what goes with them in each of many rows: the information is not multiplied by the rows."""
+
+    def model(y, weight):
+        z = numpyro.sample("z", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+        with handlers.scale(scale=weight):
+            b = numpyro.sample("b", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+            numpyro.sample("y", dist.Normal((jnp.exp(z) * b).sum(), 1.0), obs=y)
+
+    def guide(y, weight):
+        numpyro.sample("z", dist.Normal(jnp.array([-1.0, 0.0, 1.0]), 0.05).to_event(1))
+        with handlers.scale(scale=weight):
+            numpyro.sample("b", dist.Normal(0.0, 0.5).expand([3]).to_event(1))
+
+    for weight in (1.0, 10.0):
+        both = Symmetry({"z": ("unit",), "b": ("unit",)})
+        found = AutoSymmetrized(guide, both, model=model, progress_bar=False).setup(KEY, Y, weight)
+        bounds = found.elbo_bounds(KEY, {}, Y, weight, num_particles=64, progress_bar=False)
+        assert bounds.mutual_information[0] == pytest.approx(math.log(6.0), rel=1e-4)
+        assert bounds.log_order == pytest.approx(math.log(6.0))
