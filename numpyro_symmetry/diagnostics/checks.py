@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from numpyro_symmetry.diagnostics.judged import Kind, disagreeing, is_alarm, is_slow
-from numpyro_symmetry.diagnostics.words import by_chain, entries, listed, names, which_chains
+from numpyro_symmetry.diagnostics.words import by_chain, entries, names, which_chains
+from numpyro_symmetry.symmetry.shown import listed
 from numpyro_symmetry.traces.null import Null
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import xarray as xr
 
-from numpyro_symmetry.symmetry.shown import as_html
+from numpyro_symmetry.symmetry.shown import as_html, first_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -167,8 +167,7 @@ def _lines(found: Comparison) -> Iterator[str]:
             yield "So few effective draws would show a shift or another spread, and hardly another correlation."
     yield f"{found.a}; {found.b}."
     if found.left_out:
-        more = f" and {len(found.left_out) - 2 * _MAX_NAMES} more" if len(found.left_out) > 2 * _MAX_NAMES else ""
-        yield f"Not compared: {', '.join(found.left_out[: 2 * _MAX_NAMES])}{more}."
+        yield f"Not compared: {first_of(found.left_out)}."
 
 
 def _what_differs(found: Comparison) -> Iterator[str]:

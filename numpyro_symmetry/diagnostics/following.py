@@ -12,13 +12,13 @@ import numpy as np
 import xarray as xr
 
 from numpyro_symmetry.diagnostics.comparison import Drawn
-from numpyro_symmetry.symmetry.shown import as_html
+from numpyro_symmetry.symmetry.shown import as_html, first_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
 COLUMNS = ("group", "slot", "effect", "floor", "contraction", "p_value", "follows")
-_MAX_ROWS, _MAX_SITES, _MAX_GROUPS = 6, 6, 4
+_MAX_ROWS, _MAX_GROUPS = 6, 4
 
 
 class PriorConformity(NamedTuple):
@@ -83,12 +83,11 @@ def _lines(found: PriorConformity) -> Iterator[str]:
             f"  {row['group']} {row['slot']}: effect {row['effect']:.3f}, noise floor {row['floor']:.3f}, contraction "
             f"{row['contraction']:.0%}"
         )
-    some = [f"{site} {share:.0%}" for site, share in found.contraction.items()]
-    more = f" and {len(some) - _MAX_SITES} more" if len(some) > _MAX_SITES else ""
+    contraction = first_of([f"{site} {share:.0%}" for site, share in found.contraction.items()])
     yield (
         f"All slots together, whatever their labels: effect {found.effect:.3f}, noise floor {found.floor:.3f}, p = "
-        f"{found.p_value:.3g}; contraction of {', '.join(some[:_MAX_SITES])}{more}."
+        f"{found.p_value:.3g}; contraction of {contraction}."
     )
     if found.given:
-        yield f"As they are, for their prior ties units to each other: {', '.join(found.given[:_MAX_SITES])}."
+        yield f"As they are, for their prior ties units to each other: {first_of(found.given)}."
     yield f"{found.drawn}."

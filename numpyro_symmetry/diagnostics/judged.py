@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from numpyro_symmetry.diagnostics.chains import MAX_R_HAT, MIN_DRAWS
+from numpyro_symmetry.diagnostics.words import MOST_NAMES
 
 if TYPE_CHECKING:
     from numpyro_symmetry.diagnostics.chains import Chains
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 MIN_CHANCE = 0.01
 # above this part of the effective size under one set of labels, chains forget theirs about as fast as all else
 _AS_QUICK = 0.5
-_MAX_NAMES = 3
 
 
 class Kind(Enum):
@@ -121,7 +121,7 @@ def _or_chance(found: Report, moved: Sequence[Row], real: str) -> str:
 def _places(moved: Sequence[Row], count: int) -> str:
     """The numbers of largest R-hat, by site and index."""
     furthest = [(r_hat, row, place) for row in moved for r_hat, place in row.chains.furthest]
-    some = [_named(row, place) for _, row, place in sorted(furthest, key=lambda one: -one[0])[:_MAX_NAMES]]
+    some = [_named(row, place) for _, row, place in sorted(furthest, key=lambda one: -one[0])[:MOST_NAMES]]
     return ", ".join(some) + (f" and {count - len(some)} more" if count > len(some) else "")
 
 

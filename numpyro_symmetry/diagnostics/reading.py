@@ -11,7 +11,8 @@ from numpyro_symmetry.diagnostics.chains import MAX_R_HAT
 from numpyro_symmetry.diagnostics.checks import few, is_in_doubt, without_identity
 from numpyro_symmetry.diagnostics.judged import MIN_CHANCE, Kind, disagreeing, is_alarm, is_slow, of_labels
 from numpyro_symmetry.diagnostics.soft_labels import MAX_WIDTH
-from numpyro_symmetry.diagnostics.words import entries, listed, names, some_of
+from numpyro_symmetry.diagnostics.words import entries, names, some_of
+from numpyro_symmetry.symmetry.shown import listed
 from numpyro_symmetry.traces.null import CannotTell
 
 if TYPE_CHECKING:
@@ -189,6 +190,3 @@ def _but(found: Report, number: int) -> str:
     if is_in_doubt(found):
         return " in the mean, but which draw's labels are right is in doubt"
     return ", and so identified"
-
-
-# ---- what stands in the way --------------------------------------------------------------------------------------

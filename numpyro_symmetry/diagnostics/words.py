@@ -7,7 +7,10 @@ from typing import Protocol
 
 import numpy as np
 
-_MAX_NAMES = 3
+from numpyro_symmetry.symmetry.shown import first_of, listed
+
+# named one by one; of more, so many and how many there are
+MOST_NAMES = 3
 
 
 class _Named(Protocol):
@@ -17,8 +20,7 @@ class _Named(Protocol):
 
 def names(rows: Sequence[_Named]) -> str:
     """The first few, and how many more."""
-    some = [row.name for row in rows[:_MAX_NAMES]]
-    return ", ".join(some) + (f" and {len(rows) - _MAX_NAMES} more" if len(rows) > _MAX_NAMES else "")
+    return first_of([row.name for row in rows], MOST_NAMES)
 
 
 def entries(number: int) -> str:
@@ -26,15 +28,9 @@ def entries(number: int) -> str:
     return "1 entry" if number == 1 else f"{number} entries"
 
 
-def listed(words: Sequence[str]) -> str:
-    """All of some words."""
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
-
-
 def some_of(words: Sequence[str]) -> str:
     """The first few of some words, and how many more."""
-    few = len(words) <= _MAX_NAMES + 1
-    return listed(words) if few else f"{', '.join(words[:_MAX_NAMES])} and {len(words) - _MAX_NAMES} more"
+    return listed(words) if len(words) <= MOST_NAMES + 1 else first_of(words, MOST_NAMES)
 
 
 def which_chains(which: np.ndarray) -> str:

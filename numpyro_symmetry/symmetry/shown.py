@@ -25,5 +25,9 @@ def sizes(arrays: Mapping[str, Any]) -> str:
 
 def first_of(words: Sequence[str], most: int = _MOST_NAMES) -> str:
     """The first of several words, and how many there are more."""
-    more = [f"and {len(words) - most} more"] if len(words) > most else []
-    return ", ".join([*words[:most], *more])
+    return ", ".join(words[:most]) + (f" and {len(words) - most} more" if len(words) > most else "")
+
+
+def listed(words: Sequence[str]) -> str:
+    """All of some words, the last after an "and"."""
+    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))

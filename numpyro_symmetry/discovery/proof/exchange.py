@@ -28,6 +28,7 @@ from numpyro_symmetry.models.sites import entrywise, is_unconstrained, without_w
 from numpyro_symmetry.steps import through
 from numpyro_symmetry.symmetry import Complement, Member, OutOfReach, Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.axes import padded
+from numpyro_symmetry.symmetry.shown import listed
 
 _DIGITS = re.compile(r"\d+")
 
@@ -295,14 +296,16 @@ def _told(exchange: Exchange, indices: Sequence[int], suspects: Suspects) -> Out
     for family in exchange.families:
         names = [family[k] for k in indices]
         batch, stem = suspects.batches[names[0]], _stem(names)
-        ways.append(_listed(map(repr, names)))
+        ways.append(listed([repr(name) for name in names]))
         shape, event = [len(names), *batch], 1 + len(batch)
         remedies.append(
             f"one site {stem!r}, its prior with .expand({shape}).to_event({event}), in place of {ways[-1]}, and "
             f"{stem}[k] for each of them"
         )
     for site, axis in exchange.axes:
-        ways.append(f"the entries {_listed(map(str, indices))} of {site!r} on axis {axis - len(suspects.shapes[site])}")
+        ways.append(
+            f"the entries {listed([str(k) for k in indices])} of {site!r} on axis {axis - len(suspects.shapes[site])}"
+        )
     for site in [site for site, total in exchange.flips if not total]:
         ways.append(f"{site} and -{site}")
         remedies.append(f"two log weights, of which {site!r} is the difference, in place of it")
@@ -321,8 +324,3 @@ def _stem(names: Sequence[str]) -> str:
     """A name for one site in place of several."""
     common = os.path.commonprefix(list(names)).rstrip("0123456789_.$/[-")
     return common or "component"
-
-
-def _listed(words: Iterable[str]) -> str:
-    *most, last = words
-    return f"{', '.join(most)} and {last}" if most else last
