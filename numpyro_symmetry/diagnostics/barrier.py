@@ -26,9 +26,9 @@ from numpyro_symmetry.symmetry.arguments import (
     as_count,
     as_flag,
     as_function,
-    as_key,
     as_real_array,
     is_option,
+    key_or_fixed,
     refuse_tracers,
     renamed,
 )
@@ -165,7 +165,7 @@ def loss_barrier(
     refuse_tracers("loss_barrier", a, b)
     first, last, is_geodesic = _ends(a, b, path)
     shaped = next((side for side in (a, b) if is_tree(side) or isinstance(side, Mapping)), None)
-    key = jax.random.key(0) if rng_key is None else as_key(rng_key)
+    key = key_or_fixed(rng_key)
     t = np.linspace(0.0, 1.0, num_points)
 
     def values(share: Array, draw_key: Array) -> Any:

@@ -26,9 +26,9 @@ from numpyro_symmetry.symmetry import Symmetry
 from numpyro_symmetry.symmetry.arguments import (
     as_count,
     as_flag,
-    as_key,
     as_model_arguments,
     as_names,
+    key_or_fixed,
     refuse_tracers,
     seed_of,
 )
@@ -250,7 +250,7 @@ def _posteriors(named: Mapping[str, Any], symmetry: Symmetry, options: _Options)
         raise ValueError(f"independent names {unknown}; the posteriors are called {list(named)}.")
     sites = None if options.sites is None else as_names(options.sites, "sites", example="('sigma',)")
     refuse_tracers("compare", *named.values(), args, kwargs)
-    key = jax.random.key(0) if options.rng_key is None else as_key(options.rng_key)
+    key = key_or_fixed(options.rng_key)
     keys = jax.random.split(key, len(named))
     return [
         posterior_of(

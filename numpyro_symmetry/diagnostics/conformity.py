@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping
 from numbers import Real
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import jax
 import numpy as np
 import xarray as xr
 from jax import Array
@@ -30,7 +29,7 @@ from numpyro_symmetry.diagnostics.prior_draws import Sides, Slot, refuse_other_s
 from numpyro_symmetry.models import Model, as_model
 from numpyro_symmetry.steps import counting
 from numpyro_symmetry.symmetry import Symmetry
-from numpyro_symmetry.symmetry.arguments import as_flag, as_key, as_model_arguments, refuse_tracers, seed_of
+from numpyro_symmetry.symmetry.arguments import as_flag, as_model_arguments, key_or_fixed, refuse_tracers, seed_of
 from numpyro_symmetry.traces import Rebased
 
 if TYPE_CHECKING:
@@ -134,7 +133,7 @@ def prior_conformity(
     if not isinstance(smallest_effect, Real) or not 0.0 <= smallest_effect < 1.0:
         raise ValueError(f"smallest_effect must be an energy coefficient between 0 and 1; got {smallest_effect!r}.")
     shown = as_flag(progress_bar, "progress_bar")
-    key = jax.random.key(0) if rng_key is None else as_key(rng_key)
+    key = key_or_fixed(rng_key)
     refuse_tracers("prior_conformity", known.args, known.kwargs, key)
     refuse_other_slots(out)
 

@@ -10,7 +10,6 @@ import itertools
 from collections.abc import Collection, Iterator
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 from jax import Array
 from scipy.spatial import KDTree
@@ -21,7 +20,7 @@ from numpyro_symmetry.diagnostics.pooled import leading, pooled_draws
 from numpyro_symmetry.diagnostics.sides import Asked, Posterior, in_common, posterior_of
 from numpyro_symmetry.steps import say, saying, through
 from numpyro_symmetry.symmetry import Symmetry
-from numpyro_symmetry.symmetry.arguments import as_flag, as_key, refuse_tracers, seed_of
+from numpyro_symmetry.symmetry.arguments import as_flag, key_or_fixed, refuse_tracers, seed_of
 from numpyro_symmetry.symmetry.given import as_symmetry
 from numpyro_symmetry.symmetry.shown import as_html
 from numpyro_symmetry.traces import Rebased
@@ -147,7 +146,7 @@ def modes(
     if symmetry is None:
         raise TypeError("modes(draws, symmetry): say whose labels to disregard, or pass what rebase returned.")
     refuse_tracers("modes", draws)
-    key = jax.random.key(0) if rng_key is None else as_key(rng_key)
+    key = key_or_fixed(rng_key)
     known, shown = as_flag(independent, "independent"), as_flag(progress_bar, "progress_bar")
     rng = np.random.default_rng(seed_of(rng_key))
     asked = Asked(sites, num_leading_dims, key, _NUM_DRAWS, (), {})

@@ -24,8 +24,8 @@ from numpyro_symmetry.models.parts import part_of
 from numpyro_symmetry.models.trace import run_model
 from numpyro_symmetry.symmetry.arguments import (
     as_count,
-    as_key,
     as_model_arguments,
+    key_or_fixed,
     refuse_masked_arguments,
     refuse_tracers,
     seed_of,
@@ -84,7 +84,7 @@ def read_question(
     # under jit even an array of zeros is traced
     refuse_tracers(f"{what}()", args, kwargs, rng_key, jnp.zeros(()))
     refuse_masked_arguments(args, kwargs)
-    key = jax.random.key(0) if rng_key is None else as_key(rng_key)
+    key = key_or_fixed(rng_key)
     if argnum is not None:
         argnum = as_argnum(argnum, args)
         refuse_misfit(model, args, kwargs)

@@ -30,9 +30,9 @@ from numpyro_symmetry.symmetry import Symmetry, UnsupportedGuideError
 from numpyro_symmetry.symmetry.arguments import (
     as_count,
     as_flag,
-    as_key,
     as_model_arguments,
     is_option,
+    key_or_fixed,
     refuse_masked_arguments,
     refuse_tracers,
     renamed,
@@ -176,7 +176,7 @@ def log_evidence(
         num_draws = as_count(num_draws, "num_draws", minimum=2)
     num_permutations = as_count(num_permutations, "num_permutations", meaning="it counts the identity")
     signs = as_flag(signs, "signs")
-    rng_key = jax.random.key(0) if rng_key is None else as_key(rng_key)
+    rng_key = key_or_fixed(rng_key)
     symmetry = None if symmetry is None else as_symmetry(symmetry)
     refuse_tracers("log_evidence", data, model_args, model_kwargs, rng_key)
     key_fit, key_draw, key_weigh = jax.random.split(rng_key, 3)

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 from jax import Array
+
+from numpyro_symmetry.symmetry.pytrees import is_array
 
 
 def leaves_of_parameters(trace: Mapping[str, Any]) -> dict[str, Array]:
@@ -21,7 +22,7 @@ def leaves_of(settings: Mapping[str, Any]) -> dict[str, Array]:
         _leaf_name(name, path): leaf
         for name, tree in settings.items()
         for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
-        if hasattr(leaf, "dtype") and not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+        if is_array(leaf)
     }
 
 

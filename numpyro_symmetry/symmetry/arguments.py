@@ -46,6 +46,11 @@ def as_key(rng_key: Any, name: str = "rng_key") -> Array:
     return jnp.asarray(rng_key)
 
 
+def key_or_fixed(rng_key: Any) -> Array:
+    """A JAX random key; the same one every time where there is none."""
+    return jax.random.key(0) if rng_key is None else as_key(rng_key)
+
+
 def seed_of(rng_key: Any, name: str = "rng_key") -> list[int]:
     """Entropy for NumPy's generators from a JAX key; a fixed one where there is none."""
     if rng_key is None:
