@@ -17,7 +17,6 @@ from numpyro_symmetry.symmetry import Element, Hard, SymmetryError, compose, inv
 from numpyro_symmetry.symmetry.arguments import as_array, is_real, refuse_masked
 from numpyro_symmetry.symmetry.hard import to_element
 from numpyro_symmetry.traces import Rebased
-from numpyro_symmetry.traces.deterministic import roles_of
 
 
 def as_rebased(out: Any, call: str) -> Rebased:
@@ -92,14 +91,17 @@ def _is_equal(a: Any, b: Any) -> bool:
 def unchanged(trace: Trace, out: Rebased) -> tuple[dict[str, Any], dict[str, Any]]:
     """What no label changes of what a container holds, by name, ``(*leading, ...)``; and sites of which nobody says so.
 
-    Of latent sites that the symmetry does not name a model says so whose symmetry it is.
+    Of sites that the symmetry does not name the user says so, or the model whose symmetry it is.
     """
     known: dict[str, Any] = {} if trace.log_density is None else {"log density": trace.log_density}
     known |= {f"log likelihood of {name}": value.data for name, value in trace.log_likelihood.items()}
-    others = moved_by_no_label(trace, out.symmetry) - {*out.labels, *out.carried.told}
-    beside = {site: trace.values[site] for site in sorted(others) if is_real(trace.values[site].dtype)}
-    own = frozenset() if trace.model is None else roles_of(trace.model).latent
-    return known | {s: v for s, v in beside.items() if s in own}, {s: v for s, v in beside.items() if s not in own}
+    still = {*out.carried.still} & trace.values.keys()
+    others = moved_by_no_label(trace, out.symmetry) - {*out.labels, *out.carried.told, *still}
+    said, beside = (
+        {site: trace.values[site] for site in sorted(some) if is_real(trace.values[site].dtype)}
+        for some in (still, others)
+    )
+    return known | said, beside
 
 
 def invariants_of(given: Any, leading: tuple[int, ...]) -> dict[str, np.ndarray]:

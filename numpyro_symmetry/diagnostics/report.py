@@ -249,7 +249,7 @@ def _reported(raw: Any, out: Rebased, given: Mapping[str, np.ndarray]) -> Report
         ambiguous=float((out.margin < A_GUESS).mean()),
         null=out.null,
         num_slots={name: group.size or 0 for name, group in out.view.symmetry.groups.items()},
-        transpositions=_transpositions(out),
+        transpositions={name: float(np.mean(steps)) for name, steps in transpositions(out).items() if steps.size},
         converged=out.converged,
         shape=shape,
         are_members=before.are_members,
@@ -358,7 +358,9 @@ def _only_signs(found: Report, trace: Trace, out: Rebased, given: Mapping[str, n
     blind = {"log density", *given} | {f"log likelihood of {name}" for name in trace.log_likelihood}
     if any(is_alarm(row) for row in found.rows if row.name in blind):
         return False
-    even = [chains_of(_entries(value, found.shape)) for _, value in _own_invariants(trace, out, absolute=True)]
+    still = ((name, np.abs(value)) for name, value in unchanged(trace, out)[0].items() if name not in blind)
+    absolute = itertools.chain(_own_invariants(trace, out, absolute=True), still)
+    even = [chains_of(_entries(value, found.shape)) for _, value in absolute]
     looks = 2 * sum(chains.num_judged for chains in even)
     return not any(is_alarm(chains._replace(chance=chains.chance * looks)) for chains in even)
 
@@ -373,10 +375,6 @@ def _label_changes(out: Rebased, shape: tuple[int, int]) -> tuple[tuple[int, ...
     parts = from_element(out.elements).values()
     labels, signs = (changed(part.permutation for part in parts), changed(part.sign for part in parts))
     return tuple((labels | signs).sum(1).tolist()), tuple((signs & ~labels).sum(1).tolist())
-
-
-def _transpositions(out: Rebased) -> dict[str, float]:
-    return {name: float(np.mean(steps)) for name, steps in transpositions(out).items() if steps.size}
 
 
 def _table(rows: tuple[Row, ...]) -> str:

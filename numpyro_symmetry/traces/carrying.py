@@ -12,6 +12,7 @@ import numpy as np
 
 from numpyro_symmetry.containers import Trace
 from numpyro_symmetry.models import Model
+from numpyro_symmetry.symmetry import Symmetry
 from numpyro_symmetry.symmetry.hard import from_element, to_element
 from numpyro_symmetry.traces.coordinates import Arrays
 from numpyro_symmetry.traces.deterministic import NOTHING, Carried, Labelled, Roles, carry, of_every_element
@@ -40,6 +41,12 @@ def carried_of(
         return seen
     again = dict.fromkeys(seen.after, "that is done in memory alone, and these draws are stored; load them")
     return seen._replace(before={}, after={}, left_out={**seen.left_out, **again})
+
+
+def still_of(bound: Symmetry, carried: Carried, settled: Collection[str]) -> tuple[str, ...]:
+    """Sites that no label moves, of those of which it is settled whether one does."""
+    moving = {finding.site for finding in bound.findings if finding.group} | bound.axes.keys() | carried.told
+    return tuple(sorted(set(settled) - moving))
 
 
 def _at_random(out: Rebased, draws: Arrays) -> Labelled:

@@ -21,7 +21,7 @@ from numpyro_symmetry.models import Model, latent_of, outline, trace_model
 from numpyro_symmetry.models.programs import in_double
 from numpyro_symmetry.symmetry import Element, Symmetry, SymmetryError, Unsigned
 from numpyro_symmetry.symmetry.arguments import is_floating
-from numpyro_symmetry.symmetry.axes import AxisEntry, describe
+from numpyro_symmetry.symmetry.axes import AxisEntry, describe, names_in
 from numpyro_symmetry.symmetry.hard import Hard, from_element
 from numpyro_symmetry.symmetry.shown import as_html
 from numpyro_symmetry.traces.acting import act
@@ -59,6 +59,8 @@ class Carried(NamedTuple):
         Site -> why it could not be computed again, and what to do.
     unmoved
         Sites that the elements of these draws leave as they are, and others of the group would not.
+    still
+        Sites that no label moves, as the user says, or the model whose symmetry it is.
     """
 
     axes: Mapping[str, tuple[AxisEntry, ...]]
@@ -66,11 +68,13 @@ class Carried(NamedTuple):
     after: Arrays
     left_out: Mapping[str, str]
     unmoved: tuple[str, ...] = ()
+    still: tuple[str, ...] = ()
 
     @property
     def told(self) -> frozenset[str]:
         """Sites that other labels would change, or might."""
-        return frozenset({*self.axes, *self.before, *self.left_out, *self.unmoved})
+        moved = (site for site, entries in self.axes.items() if names_in(entries))
+        return frozenset({*moved, *self.before, *self.left_out, *self.unmoved})
 
     def __repr__(self) -> str:
         fates = {name: f"moved along {describe(entries)}" for name, entries in self.axes.items()}

@@ -39,7 +39,7 @@ from numpyro_symmetry.symmetry.given import as_symmetry
 from numpyro_symmetry.symmetry.hard import from_element, to_element
 from numpyro_symmetry.symmetry.plain import told_of_torn
 from numpyro_symmetry.traces.acting import act
-from numpyro_symmetry.traces.carrying import carried_of
+from numpyro_symmetry.traces.carrying import carried_of, still_of
 from numpyro_symmetry.traces.choices import chosen_cost, chosen_starts
 from numpyro_symmetry.traces.costs import GaussianCost, Seen, refuse_no_cost
 from numpyro_symmetry.traces.deterministic import Roles, roles_of
@@ -226,11 +226,10 @@ def rebase(
         roles = roles_of(known) if known is not None and beside else Roles(frozenset(), frozenset(), frozenset())
         carried = carried_of(known, roles, trace, shaped, out, beside & roles.computed)
         warn_of_what_is_left_out(carried.left_out, trace)
-        looked_at = {finding.site for finding in bound.findings}
-        settled = spoken_for | looked_at | trace.uncompared | roles.computed
+        settled = spoken_for | {finding.site for finding in bound.findings} | roles.computed
         if not roles.computed & bound.axes.keys():  # else latent sites may be left behind by what is computed from them
             settled |= roles.latent - roles.discrete
-        warn_of_what_keeps_its_labels(trace, bound, settled)
+        warn_of_what_keeps_its_labels(trace, bound, settled | trace.uncompared)
         turned = [site for site, e in bound.axes.items() if any(isinstance(entry, Complement) for entry in e)]
         # 1 - (1 - p) is p but for rounding: what came is kept, to be given back, where it is in memory
         kept = [] if trace.is_stored else turned
@@ -238,6 +237,7 @@ def rebase(
         carried = carried._replace(
             axes={**carried.axes, **axes}, before=carried.before | before, after=carried.after | after
         )
+        carried = carried._replace(still=still_of(bound, carried, settled - labels.keys()))
         out = out._replace(carried=carried, part=part)
         moved = out.apply({site: trace.values[site] for site in [*carried.axes, *carried.before]})
         return out._replace(data=trace.write(shaped | moved, tuple(carried.left_out)))

@@ -840,3 +840,36 @@ def test_of_latent_sites_that_no_label_moves_the_model_of_a_sampler_says_so():
     found = report(mcmc, rebase(mcmc, Symmetry.mixture("loc"), null=False))
     assert {row.name for row in found.rows if row.is_invariant} >= {"scale"}
     assert "what the symmetry does not name" not in str(found)
+
+
+def sum_and_range(y):
+    loc = numpyro.sample("loc", dist.Normal(0.0, 5.0).expand([3]).to_event(1))
+    scale = numpyro.sample("scale", dist.LogNormal(0.0, 1.0))
+    slope = numpyro.sample("slope", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+    numpyro.deterministic("range", loc.max() - loc.min())
+    numpyro.sample("y", dist.Normal(loc.sum() + slope @ np.arange(3.0), scale), obs=y)
+
+
+SAID = {
+    "by the user": {"symmetry": Symmetry.mixture("loc"), "axes": dict.fromkeys(("scale", "slope", "range"), ())},
+    "by the model": {"symmetry": Symmetry.mixture("loc"), "model": sum_and_range, "model_args": (0.0,)},
+    "by the model whose symmetry was found": {"model": sum_and_range, "model_args": (0.0,)},
+}
+
+
+@pytest.mark.parametrize("said", SAID)
+@pytest.mark.parametrize("apart", ["scale", "slope", "none"])
+def test_what_is_said_to_be_moved_by_no_label_is_judged_as_such(said, apart):
+    given = apart_in(apart)
+    given["slope"] = 0.1 * np.random.default_rng(2).standard_normal((4, 200, 3)) + 3.0 * (apart == "slope") * np.array(
+        [1.0, 0.0, 0.0, 0.0]
+    ).reshape(4, 1, 1)
+    given["range"] = np.ptp(given["loc"], -1)
+    found = report(given, rebase(given, null=False, **SAID[said]))
+    assert {row.name for row in found.rows if row.is_invariant} >= {"scale", "slope", "range"}
+    assert [row.name for row in found.rows if is_alarm(row)] == [apart] * (apart != "none")
+    assert ("which no label changes" in str(found) and "this is not a matter of labels" in str(found)) == (
+        apart != "none"
+    )
+    assert not found.sign_suspected
+    assert str(found).startswith("Chains agree") == (apart == "none")
