@@ -126,7 +126,7 @@ def lay_out(
     by_site = jax.eval_shape(lambda: _by_site(trace, whole, supports, white))
     view = PlainView.of(replace(symmetry, axes=axes), by_site, nested=True)
     layout = Layout(whole, view.symmetry, view, supports, General, follows.sites, white)
-    if splits_an_event or not _is_gaussian(guide, trace, layout):
+    if splits_an_event or not is_gaussian(guide, trace, layout):
         return layout
     depends = dependencies(guide, trace, args, kwargs)
     groups = {site: names_in(entries) & set(symmetry.groups) for site, entries in full.items()}
@@ -277,7 +277,7 @@ def _mates(trace: Trace, layout: Layout) -> dict[str, set[str]]:
     return found | {site: set(whitened(trace, site).mates) for site in layout.whitened}
 
 
-def _is_gaussian(guide: object, trace: Trace, layout: Layout) -> bool:
+def is_gaussian(guide: object, trace: Trace, layout: Layout) -> bool:
     """Whether every site that tells units apart is Gaussian, and those of units move as units do."""
     found = gaussians_of(guide, trace, layout.supports)
     if any(site not in found for site in layout.sites):

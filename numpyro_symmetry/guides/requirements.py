@@ -29,7 +29,7 @@ from numpyro_symmetry.guides.density import (
 from numpyro_symmetry.guides.equivariance import moving_everything
 from numpyro_symmetry.guides.inside import perturbed
 from numpyro_symmetry.guides.kinds import WITHOUT_DENSITY, latents_of, parts_of
-from numpyro_symmetry.guides.layout import Layout, density_of, draw_of
+from numpyro_symmetry.guides.layout import Layout, density_of, draw_of, is_gaussian
 from numpyro_symmetry.models import (
     Trace,
     is_observed,
@@ -339,9 +339,9 @@ def refuse_another_structure(guide: Any, layout: Layout, args: tuple[Any, ...], 
             found.append(abs(density.log_ratio(layout.of_coordinates, draw, element) - whole) / scale)
         return jnp.stack(found).max()
 
-    key = jax.random.key(1)
-    if not float(in_double(off, key)(key)) <= _TOLERANCE_IN_DOUBLE:
+    key, is_of_a_kind = jax.random.key(1), not layout.factorises or is_gaussian(guide, start, layout)
+    if not (is_of_a_kind and float(in_double(off, key)(key)) <= _TOLERANCE_IN_DOUBLE):
         raise UnsupportedGuideError(
-            "With these arguments other sites of the guide depend on one another, or follow another's labels, than "
-            f"where it was set up, so that its bounds would not hold. {remedy}"
+            "With these arguments other sites of the guide depend on one another, follow another's labels or are "
+            f"Gaussian than where it was set up, so that its bounds would not hold. {remedy}"
         )

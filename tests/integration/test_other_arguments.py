@@ -305,6 +305,49 @@ def test_a_guide_by_hand_that_depends_on_an_argument_is_laid_out_for_it(symmetry
     assert bounds(anew(stage=2), params, Y, stage=1).lower == pytest.approx(before.lower, abs=1e-3)
 
 
+ANOTHER_FAMILY = {
+    "correlated": lambda loc: dist.MultivariateNormal(loc, jnp.array([[1.0, 0.5], [0.5, 1.0]])),
+    "transformed": lambda loc: dist.TransformedDistribution(dist.Normal(loc, 0.3).to_event(1), SinhTransform()),
+    "no Gaussian": lambda loc: dist.StudentT(3.0, loc, 0.3).to_event(1),
+}
+
+
+class SinhTransform(dist.transforms.Transform):
+    domain = codomain = dist.constraints.real_vector
+
+    def __call__(self, x):
+        return jnp.sinh(x)
+
+    def _inverse(self, y):
+        return jnp.arcsinh(y)
+
+    def log_abs_det_jacobian(self, x, y, intermediates=None):
+        return jnp.log(jnp.cosh(x)).sum(-1)
+
+    def tree_flatten(self):
+        return (), ((), {})
+
+
+@pytest.mark.parametrize("family", ANOTHER_FAMILY)
+def test_a_guide_by_hand_that_draws_from_another_family_is_refused(family):
+    def one_site(y, other=False):
+        x = numpyro.sample("x", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+        numpyro.sample("y", dist.Normal(x.sum(), 1.0).expand(jnp.shape(Y)).to_event(1), obs=y)
+
+    def by_hand(y, other=False):
+        loc = numpyro.param("loc", jnp.array([1.0, -1.0]))
+        numpyro.sample("x", ANOTHER_FAMILY[family](loc) if other else dist.Normal(loc, 0.3).to_event(1))
+
+    guide = AutoSymmetrized(by_hand, model=one_site, progress_bar=False).setup(KEY, Y)
+    params = {"loc": jnp.array([1.0, -1.0])}
+    before = bounds(guide, params, Y)
+    with pytest.raises(UnsupportedGuideError, match="than where it was set up.*Make a guide anew"):
+        bounds(guide, params, Y, other=True)
+    assert bounds(guide, params, Y) == before
+    anew = AutoSymmetrized(by_hand, model=one_site, progress_bar=False).setup(KEY, Y, other=True)
+    assert np.isfinite(bounds(anew, params, Y, other=True).lower)
+
+
 def test_a_guide_by_hand_that_leaves_a_site_out_is_refused():
     def guide_of(y, stage=1):
         loc = numpyro.param("loc", jnp.array([1.0, -1.0]))
