@@ -5,6 +5,7 @@ Knows `Rebased` and containers; computes nothing but how often labels were excha
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,7 +14,17 @@ import numpy as np
 from numpyro_symmetry.assignment.passes import computed, is_stored
 from numpyro_symmetry.containers import Trace, read
 from numpyro_symmetry.diagnostics.sides import moved_by_no_label
-from numpyro_symmetry.symmetry import Element, Hard, SymmetryError, compose, inverse, num_transpositions, permutation_of
+from numpyro_symmetry.symmetry import (
+    Element,
+    Group,
+    Hard,
+    SymmetryError,
+    compose,
+    inverse,
+    num_transpositions,
+    permutation_of,
+    transpositions_at_random,
+)
 from numpyro_symmetry.symmetry.arguments import as_array, is_real, refuse_masked
 from numpyro_symmetry.symmetry.hard import to_element
 from numpyro_symmetry.traces import Rebased
@@ -135,6 +146,11 @@ def invariants_of(given: Any, leading: tuple[int, ...]) -> dict[str, np.ndarray]
             raise SymmetryError(f"Invariant {name!r} has shape {array.shape}, and so no entries to judge chains by.")
         found[str(name)] = array
     return found
+
+
+def at_random(group: Group) -> float:
+    """How many transpositions two labellings that are drawn at random lie apart: of units in blocks, those in all."""
+    return math.prod(group.cells) * transpositions_at_random(group.size or 0)[0]
 
 
 def transpositions(out: Rebased) -> dict[str, np.ndarray]:

@@ -28,8 +28,7 @@ def facts(found: Report) -> list[str]:
     lines = [_relabelled(found), of_labels(found)]
     if found.are_members:
         for name, mean in found.transpositions.items():
-            size = found.num_slots[name]
-            random = size - np.sum(1.0 / np.arange(1, size + 1))
+            random = found.transpositions_at_random[name]
             lines.append(
                 f"From one member to the next, labels of {name!r} are {mean:.1f} transpositions apart; labels at "
                 f"random, {random:.1f}."

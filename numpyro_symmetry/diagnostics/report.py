@@ -16,7 +16,7 @@ from numpyro_symmetry.assignment.passes import blocks_of, is_stored, opened, pas
 from numpyro_symmetry.containers import Trace
 from numpyro_symmetry.diagnostics.chains import AsSampled, Chains, as_sampled, chains_of, longest_run, worst
 from numpyro_symmetry.diagnostics.checks import warnings_of
-from numpyro_symmetry.diagnostics.inputs import invariants_of, pair_of, same_draws, transpositions, unchanged
+from numpyro_symmetry.diagnostics.inputs import at_random, invariants_of, pair_of, same_draws, transpositions, unchanged
 from numpyro_symmetry.diagnostics.invariants import each_invariant, has_both_signs
 from numpyro_symmetry.diagnostics.judged import Kind, disagreeing, is_alarm
 from numpyro_symmetry.diagnostics.reading import facts, headline
@@ -98,6 +98,8 @@ class Report(NamedTuple):
         Group -> number of its labels.
     transpositions
         Group -> mean number of exchanges of two labels from one draw of a chain, or one member, to the next.
+    transpositions_at_random
+        Group -> how many it would be of labels drawn at random.
     converged
         Whether relabelling settled.
     shape
@@ -124,6 +126,7 @@ class Report(NamedTuple):
     null: Null | None
     num_slots: dict[str, int]
     transpositions: dict[str, float]
+    transpositions_at_random: dict[str, float]
     converged: bool
     shape: tuple[int, int]
     are_members: bool
@@ -250,6 +253,7 @@ def _reported(raw: Any, out: Rebased, given: Mapping[str, np.ndarray]) -> Report
         null=out.null,
         num_slots={name: group.size or 0 for name, group in out.view.symmetry.groups.items()},
         transpositions={name: float(np.mean(steps)) for name, steps in transpositions(out).items() if steps.size},
+        transpositions_at_random={name: at_random(group) for name, group in out.view.symmetry.groups.items()},
         converged=out.converged,
         shape=shape,
         are_members=before.are_members,
@@ -352,8 +356,7 @@ def _only_signs(found: Report, trace: Trace, out: Rebased, given: Mapping[str, n
     groups = out.symmetry.groups
     if any(group.signed for group in groups.values()) or not disagreeing(found.rows):
         return False
-    flat = trace.flat(list(out.view.shapes))
-    if not any(has_both_signs(values) for values in flat.values()):
+    if not any(has_both_signs(values) for values in trace.flat(list(out.view.shapes)).values()):
         return False
     blind = {"log density", *given} | {f"log likelihood of {name}" for name in trace.log_likelihood}
     if any(is_alarm(row) for row in found.rows if row.name in blind):

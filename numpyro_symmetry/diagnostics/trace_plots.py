@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from numpyro_symmetry.containers import Trace
-from numpyro_symmetry.diagnostics.inputs import as_rebased, pair_of, same_draws, transpositions
+from numpyro_symmetry.diagnostics.inputs import as_rebased, at_random, pair_of, same_draws, transpositions
 from numpyro_symmetry.diagnostics.plots import as_axes, pyplot
 from numpyro_symmetry.symmetry import SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_names, is_option
@@ -212,12 +212,11 @@ def plot_transpositions(out: Rebased, group: str | None = None, *, ax: Axes | No
     if not is_option(group, names):
         raise SymmetryError(f"group={group!r}: name one of {names}.")
     one = out.view.symmetry.groups[group]
-    n, cells = one.size or 0, math.prod(one.cells)
+    n = math.prod(one.cells) * (one.size or 0)
     for k, chain in enumerate(steps[group].reshape(-1, steps[group].shape[-1])):
         axes.plot(np.arange(1, len(chain) + 1), chain, lw=0.7, label=f"chain {k}")
-    baseline = cells * (n - np.sum(1.0 / np.arange(1, n + 1)))
-    axes.axhline(baseline, color="grey", ls=":", label="random labels")
-    axes.set(xlabel="draw", ylabel=f"transpositions of {group!r}", ylim=(-0.05 * cells * n, cells * n))
+    axes.axhline(at_random(one), color="grey", ls=":", label="random labels")
+    axes.set(xlabel="draw", ylabel=f"transpositions of {group!r}", ylim=(-0.05 * n, n))
     axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return axes
 

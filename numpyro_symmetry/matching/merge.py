@@ -46,6 +46,7 @@ from numpyro_symmetry.symmetry import (
     compose,
     inverse,
     num_transpositions,
+    transpositions_at_random,
 )
 from numpyro_symmetry.symmetry.arguments import as_flag, is_option, refuse_tracers
 from numpyro_symmetry.symmetry.given import as_symmetry
@@ -119,10 +120,8 @@ def _told_of_labels(elements: Element) -> list[str]:
         moved, n = np.asarray(counts, float)[1:], np.shape(Hard.of(elements[name]).permutation)[-1]
         if not moved.size:
             continue
-        # of a random permutation, the k-th unit closes a cycle with probability 1/k
-        chances = 1.0 / np.arange(1, n + 1)
-        at_random, error = n - chances.sum(), np.sqrt((chances * (1.0 - chances)).sum() / moved.size)
-        are_random.append(abs(moved.mean() - at_random) <= 3.0 * error)
+        at_random, variance = transpositions_at_random(n)
+        are_random.append(abs(moved.mean() - at_random) <= 3.0 * np.sqrt(variance / moved.size))
         lines.append(
             f"  {name}: relabelled by {moved.mean():.1f} transpositions a member; random labels need {at_random:.1f}"
         )

@@ -1,7 +1,7 @@
 """What may be permuted, and how it acts. Knows numpy and jax only."""
 
 from numpyro_symmetry.symmetry.axes import Axis, Complement, Concat, Member, Split, Unsigned, Whole
-from numpyro_symmetry.symmetry.elements import compose, inverse, num_transpositions
+from numpyro_symmetry.symmetry.elements import compose, inverse, num_transpositions, transpositions_at_random
 from numpyro_symmetry.symmetry.errors import SymmetryError, SymmetryWarning, UnsupportedGuideError
 from numpyro_symmetry.symmetry.findings import Finding, OutOfReach
 from numpyro_symmetry.symmetry.groups import Group
@@ -34,6 +34,7 @@ __all__ = [
     "compose",
     "inverse",
     "num_transpositions",
+    "transpositions_at_random",
     "permutation_of",
     "permutations",
 ]

@@ -147,6 +147,15 @@ def inverse(g: Element) -> Element:
     return {name: result[name] for name in g}
 
 
+def transpositions_at_random(n: int) -> tuple[float, float]:
+    r"""Mean :math:`n - \sum_k 1/k` and variance of the number of transpositions of a permutation drawn uniformly.
+
+    The k-th unit closes a cycle with probability 1/k, whatever the others do.
+    """
+    closes = 1.0 / np.arange(1, n + 1)
+    return n - closes.sum(), (closes * (1.0 - closes)).sum()
+
+
 def num_transpositions(g: Element) -> dict[str, Any]:
     """Number of transpositions of each permutation: ``NoT(g) = n - #cycles(g)``, fixed points being cycles.
 

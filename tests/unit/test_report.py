@@ -873,3 +873,19 @@ def test_what_is_said_to_be_moved_by_no_label_is_judged_as_such(said, apart):
     )
     assert not found.sign_suspected
     assert str(found).startswith("Chains agree") == (apart == "none")
+
+
+OF_NOISE = {
+    "one group": ({"w": ("unit", None)}, {}, (4, 3)),
+    "units in heads that move": ({"w": ("head", "head/unit", None)}, {"head": 2, "head/unit": 4}, (2, 4, 3)),
+}
+
+
+@pytest.mark.parametrize("name", OF_NOISE)
+def test_members_without_order_are_as_far_apart_as_labels_at_random(name):
+    axes, sizes, shape = OF_NOISE[name]
+    members = [{"w": draw} for draw in np.random.default_rng(0).standard_normal((60, *shape))]
+    found = report(members, rebase(members, Symmetry(axes, sizes=sizes), null=False))
+    assert found.transpositions.keys() == found.transpositions_at_random.keys()
+    for group, mean in found.transpositions.items():
+        assert mean == pytest.approx(found.transpositions_at_random[group], abs=0.6), group
