@@ -21,6 +21,7 @@ from numpyro_symmetry.assignment.passes import each, in_turn, is_stored
 from numpyro_symmetry.chunks import at_once, slices
 from numpyro_symmetry.containers import Trace, read
 from numpyro_symmetry.models import entrywise
+from numpyro_symmetry.models.unconstrained import inverse
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import refuse_masked, shape_of
 from numpyro_symmetry.symmetry.pytrees import arrays_by_path, comes_by_site
@@ -140,7 +141,7 @@ def _by_block(of: Callable[[np.ndarray], np.ndarray], values: Any) -> Any:
 def _there_and_back(support: Any, drawn: Array) -> tuple[Array, Array]:
     """Draws taken to the real line and back, and how far off each of them was."""
     bijection = biject_to(support)
-    put = bijection(bijection.inv(drawn))
+    put = bijection(inverse(bijection, drawn))
     event = _event(support)
     # of its largest entry: an ordered vector or a covariance may be of any size
     return put, jnp.abs(put - drawn).max(event) / jnp.abs(drawn).max(event)

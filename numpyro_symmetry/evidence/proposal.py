@@ -19,7 +19,6 @@ from jax import Array
 from numpyro import handlers
 from numpyro.distributions.transforms import biject_to
 from numpyro.infer.autoguide import AutoDiagonalNormal, AutoLaplaceApproximation, AutoMultivariateNormal
-from numpyro.infer.util import unconstrain_fn
 
 from numpyro_symmetry.assignment.passes import each, is_stored
 from numpyro_symmetry.containers import Trace, read
@@ -43,6 +42,7 @@ from numpyro_symmetry.models import (
     trace_model,
 )
 from numpyro_symmetry.models.compat import flat_sites
+from numpyro_symmetry.models.unconstrained import unconstrain
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import is_floating
 from numpyro_symmetry.symmetry.errors import warn
@@ -129,10 +129,10 @@ def proposal_of_draws(
     first, rest = part_of(trace, slice(None, half)), part_of(trace, slice(half, None))
     first, rest = _rebased(first, rest if halve else None, averaged_over(guide)[0], rng_key)
 
-    def unconstrain(draw: dict[str, Array]) -> dict[str, Array]:
-        return unconstrain_fn(handlers.seed(function, rng_key), args, kwargs, draw)
+    def free(draw: dict[str, Array]) -> dict[str, Array]:
+        return unconstrain(handlers.seed(function, rng_key), args, kwargs, draw)
 
-    moments = moments_of(first, latents, jax.jit(jax.vmap(unconstrain)), flat_sites(base), products=is_full)
+    moments = moments_of(first, latents, jax.jit(jax.vmap(free)), flat_sites(base), products=is_full)
     return Proposal(guide, _gaussian(moments), sites, rest)
 
 

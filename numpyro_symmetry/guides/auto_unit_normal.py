@@ -31,6 +31,7 @@ from numpyro_symmetry.guides.low_rank_normal import Common, LowRank
 from numpyro_symmetry.guides.unit_normal import Regression, UnitNormal
 from numpyro_symmetry.linalg import substitute_forward
 from numpyro_symmetry.models import as_model, entrywise, latent_of, trace_model
+from numpyro_symmetry.models.unconstrained import inverse
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_count_or_auto, as_flag, as_key, as_shape
 from numpyro_symmetry.symmetry.axes import Unsigned, names_in, padded
@@ -175,7 +176,7 @@ class AutoUnitNormal(AutoGuide):
             is_real = entrywise(support) is constraints.real
             value = numpyro.sample(site, fn if is_real else dist.TransformedDistribution(fn, transform))
             drawn[site] = jnp.asarray(value)
-            before[place.group] = fn.after(transform.inv(drawn[site]))
+            before[place.group] = fn.after(inverse(transform, drawn[site]))
         return drawn | self._others(*args, **kwargs)
 
     def sample_posterior(
@@ -204,7 +205,7 @@ class AutoUnitNormal(AutoGuide):
         def draw(key: Array) -> dict[str, Array]:
             with handlers.block(), handlers.seed(rng_seed=key), handlers.substitute(data=params):
                 drawn = self(*args, **kwargs)
-            return self._constrained({site: self._transform(site).inv(value) for site, value in drawn.items()})
+            return self._constrained({site: inverse(self._transform(site), value) for site, value in drawn.items()})
 
         draws = jax.lax.map(draw, jax.random.split(as_key(rng_key), math.prod(sample_shape)))
         return {site: value.reshape(sample_shape + value.shape[1:]) for site, value in draws.items()}

@@ -15,6 +15,7 @@ from jax import Array
 
 from numpyro_symmetry.guides.kinds import entered, latents_of
 from numpyro_symmetry.models import Trace, is_latent, reach, settings_of, trace_model
+from numpyro_symmetry.models.unconstrained import on_the_way
 
 
 def latent_values(trace: Trace) -> dict[str, Array]:
@@ -46,8 +47,8 @@ def log_density_by_site(
 
 def log_prob_of(site: Any) -> Array:
     """Log density of a site's value under its distribution, unscaled; a flow reuses what it computed when it drew."""
-    intermediates = [site["intermediates"]] if site["intermediates"] else []
-    return site["fn"].log_prob(site["value"], *intermediates)
+    intermediates = site["intermediates"] or on_the_way(site["fn"], site["value"])
+    return site["fn"].log_prob(site["value"], *([intermediates] if intermediates else []))
 
 
 def unrecovered_sites(guide: Any, trace: Trace) -> list[str]:

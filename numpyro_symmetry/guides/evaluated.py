@@ -24,9 +24,12 @@ from numpyro_symmetry.guides.information import information_at
 from numpyro_symmetry.guides.proved import prove_again
 from numpyro_symmetry.models import Trace, refuse_without_prior, trace_model
 from numpyro_symmetry.symmetry.arguments import as_count, as_flag, as_key, refuse_tracers
+from numpyro_symmetry.symmetry.errors import warn
 
 # draws whose tables are in memory together, at most
 _MOST_TOGETHER = 16
+# nats, and standard errors, below which the information of labels is no more zero but wrong
+_NO_INFORMATION, _MANY_ERRORS = 0.05, 5.0
 
 
 def elbo_bounds(
@@ -113,7 +116,20 @@ def elbo_bounds(
     particles, target = Particles(*found), guide._compiled.function
     target.refuse_infinite(particles, keys, params, *within_reach((args, kwargs)))
     most = guide.layout.symmetry.log_order() * target.weight_of_labels
-    return summarise(particles, most, is_whole=target.is_whole)
+    bounds = summarise(particles, most, is_whole=target.is_whole)
+    _warn_of_lost_digits(bounds)
+    return bounds
+
+
+def _warn_of_lost_digits(bounds: ElboBounds) -> None:
+    """Say so if what is known of labels is negative, as no information is."""
+    value, error = bounds.mutual_information[1], bounds.mutual_information_error[1]
+    if value < -_NO_INFORMATION - _MANY_ERRORS * error:
+        warn(
+            f"What the draws say of labels is {value:.1f} ± {error:.1f} nats, and no information is negative: where "
+            "values lie at the border of their support, their rounding changes the guide's density at relabelled "
+            "draws. These bounds are not reliable; evaluate them in float64 (numpyro.enable_x64())."
+        )
 
 
 def _target(guide: Any, num_permutations: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Target:

@@ -14,6 +14,7 @@ from numpyro.distributions.transforms import biject_to
 from numpyro.primitives import Messenger
 
 from numpyro_symmetry.models import Trace, is_fitted
+from numpyro_symmetry.models.unconstrained import inverse
 
 # parameters are moved by so much of one plus their size
 _SPREAD = 0.3
@@ -70,7 +71,7 @@ def _perturbed(key: Array, value: Any, constraint: Any) -> Any:
     def one(key: Array, leaf: Any) -> Any:
         if not jnp.issubdtype(jnp.result_type(leaf), jnp.floating):
             return leaf
-        free = transform.inv(jnp.asarray(leaf))
+        free = inverse(transform, leaf)
         return transform(free + _SPREAD * (1.0 + jnp.abs(free)) * jax.random.normal(key, free.shape, free.dtype))
 
     keys = jax.random.split(key, max(1, len(leaves)))

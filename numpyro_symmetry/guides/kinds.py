@@ -28,6 +28,7 @@ from numpyro_symmetry.guides.unit_normal import Regression, UnitNormal
 from numpyro_symmetry.linalg import product
 from numpyro_symmetry.models import Trace, entrywise, is_same, without_wrappers
 from numpyro_symmetry.models.compat import flat_sites, unpacking
+from numpyro_symmetry.models.unconstrained import unconstrained
 
 
 class Entries(NamedTuple):
@@ -128,7 +129,7 @@ def _flat_latents(part: Any) -> dict[str, tuple[str, ...]]:
 
 def _entered_by_the_flat_latent(part: Any, values: dict[str, Any]) -> dict[str, Any]:
     ((latent, sites),) = _flat_latents(part).items()
-    flat = [jnp.ravel(biject_to(part.prototype_trace[site]["fn"].support).inv(values[site])) for site in sites]
+    flat = [jnp.ravel(unconstrained(part.prototype_trace[site]["fn"].support, values[site])) for site in sites]
     return {site: value for site, value in values.items() if site not in sites} | {latent: jnp.concatenate(flat)}
 
 

@@ -36,6 +36,7 @@ from numpyro_symmetry.guides.kinds import (
 from numpyro_symmetry.guides.low_rank_normal import LowRank
 from numpyro_symmetry.guides.unit_normal import Regression
 from numpyro_symmetry.models import Trace, entrywise, settings_of, trace_model
+from numpyro_symmetry.models.unconstrained import unconstrained
 from numpyro_symmetry.symmetry import Complement, Element, PlainView, Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.axes import AxisEntry, describe, names_in, padded
 from numpyro_symmetry.symmetry.families import refuse_unlike
@@ -155,7 +156,7 @@ def _by_site(
             # the group permutes inside an event: no unconstrained coordinates move along with it
             is_simplex = support is constraints.simplex
             return jnp.log(jnp.maximum(value, jnp.finfo(value.dtype).tiny)) if is_simplex else value
-        return value if support is constraints.real else biject_to(support).inv(value)
+        return value if support is constraints.real else unconstrained(support, value)
 
     return {site: one(site) for site in supports}
 

@@ -22,6 +22,7 @@ Arrays = dict[str, Any]
 def diagonal_of(guide: Any, params: Mapping[str, Any]) -> tuple[Arrays, Arrays]:
     """Means and standard deviations by site of a mean-field guide, in its unconstrained coordinates."""
     from numpyro_symmetry.models.compat import unpacking
+    from numpyro_symmetry.models.unconstrained import inverse
 
     loc: Arrays = {}
     scale: Arrays = {}
@@ -37,7 +38,7 @@ def diagonal_of(guide: Any, params: Mapping[str, Any]) -> tuple[Arrays, Arrays]:
             shape = _full_shape(part, site)
             loc[site] = _parameter(part, params, f"{site}_{part.prefix}_loc", shape)
             if _is_point(part):
-                loc[site] = unconstraining(part, site).inv(loc[site])
+                loc[site] = inverse(unconstraining(part, site), loc[site])
                 scale[site] = jnp.zeros_like(loc[site])
             else:
                 scale[site] = _parameter(part, params, f"{site}_{part.prefix}_scale", shape)

@@ -17,6 +17,7 @@ from numpyro.distributions import constraints
 from numpyro.distributions.transforms import biject_to
 
 from numpyro_symmetry.models.sites import Trace, is_fitted
+from numpyro_symmetry.models.unconstrained import unconstrained
 from numpyro_symmetry.symmetry import SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_real_array, refuse_masked
 
@@ -146,7 +147,7 @@ def _refuse_unconstrained(name: str, constraint: Any, given: Any) -> None:
         return
     # constraints that are held to the last bit, such as a matrix of determinant one, round on the way
     with np.errstate(all="ignore"):
-        free = biject_to(constraint).inv(value)
+        free = unconstrained(constraint, value)
         again = biject_to(constraint)(free)
     scale = float(np.abs(np.asarray(value)).max())
     if np.isfinite(np.asarray(free)).all() and np.allclose(again, value, rtol=0.0, atol=_TOLERANCE * scale):

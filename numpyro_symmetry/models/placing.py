@@ -16,6 +16,7 @@ from numpyro import distributions as dist
 from numpyro.distributions.transforms import biject_to
 
 from numpyro_symmetry.models.sites import is_latent, is_unconstrained, shape_of, without_wrappers
+from numpyro_symmetry.models.unconstrained import inverse
 
 
 def substitute_points(noise: Mapping[str, Array]) -> Callable[[dict[str, Any]], Any]:
@@ -64,5 +65,5 @@ def _place(fn: Any, noise: Array, shape: tuple[int, ...]) -> Array:
         centre = jnp.where(jnp.isfinite(mean), mean, jnp.broadcast_to(getattr(fn, "loc", 0.0), shape))
         return jnp.asarray(centre + jnp.where(jnp.isfinite(spread), spread, scale) * moved)
     # a mean on the edge, or none: about the middle of the support instead
-    centre = transform.inv(jnp.where(jnp.isfinite(mean), mean, scale))
+    centre = inverse(transform, jnp.where(jnp.isfinite(mean), mean, scale))
     return jnp.asarray(transform(jnp.where(jnp.isfinite(centre), centre, 0.0) + moved))

@@ -13,9 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from numpyro.infer import init_to_value
-from numpyro.infer.util import initialize_model, unconstrain_fn
+from numpyro.infer.util import initialize_model
 
 from numpyro_symmetry.models import Model, latent_of, observed_of
+from numpyro_symmetry.models.unconstrained import unconstrain
 from numpyro_symmetry.symmetry.arguments import as_real_array, refuse_masked
 
 
@@ -40,7 +41,7 @@ def starts_of(
     # every site has a value, because one with an improper prior has no draw
     values = {name: site["value"] for name, site in latent.items()}
     moved = _unconstrained(
-        starts, latent, num_chains, lambda one: unconstrain_fn(function, args, kwargs, {**values, **one})
+        starts, latent, num_chains, lambda one: unconstrain(function, args, kwargs, {**values, **one})
     )
     if starts:
         # of one chain, for NumPyro to find its way; each chain's own replace it below

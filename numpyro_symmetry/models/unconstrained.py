@@ -1,0 +1,61 @@
+r"""Values of constrained sites taken to the real line, in which a guide is Gaussian. Knows transforms; no models.
+
+Of a simplex NumPyro takes what is left of the stick as one less what was broken off, :math:`1 - \sum_{j\le k} y_j`. In
+single precision nothing of it is left where the last entries are smaller than 1e-7, as those of a sparse topic are, and
+the coordinate is wrong by up to 87. It is summed up from the other end here, :math:`\sum_{j>k} y_j`, where nothing
+cancels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax.numpy as jnp
+from jax import Array
+from numpyro import distributions as dist
+from numpyro.distributions.transforms import StickBreakingTransform, biject_to
+from numpyro.infer.util import get_transforms
+
+from numpyro_symmetry.models.sites import entrywise, without_wrappers
+
+Arrays = dict[str, Array]
+
+
+def unconstrain(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], values: Mapping[str, Any]) -> Arrays:
+    """Values of a model's sites on the real line; supports may depend on one another."""
+    transforms = get_transforms(function, args, kwargs, values)
+    return {site: inverse(transforms[site], value) if site in transforms else value for site, value in values.items()}
+
+
+def unconstrained(support: Any, value: Any) -> Array:
+    """A value of a support on the real line, where NumPyro's bijection takes it."""
+    return inverse(biject_to(support), value)
+
+
+def inverse(transform: Any, value: Any) -> Array:
+    """What a transform takes to a value."""
+    if not _breaks_a_stick(transform):
+        return transform.inv(value)
+    value = jnp.asarray(value)
+    # what is left of the stick after each piece but the last
+    rest = jnp.cumsum(value[..., :0:-1], axis=-1)[..., ::-1]
+    size = value.shape[-1] - 1
+    rest = jnp.maximum(rest, jnp.finfo(value.dtype).tiny)
+    return jnp.log(value[..., :-1] / rest) + jnp.log(size - jnp.arange(size))
+
+
+def on_the_way(fn: Any, value: Array) -> list[list[Any]]:
+    """What a transformed distribution computed when it drew a value, if NumPyro would read that off it wrongly."""
+    fn = without_wrappers(fn)
+    if not isinstance(fn, dist.TransformedDistribution) or not any(map(_breaks_a_stick, fn.transforms)):
+        return []
+    found: list[list[Any]] = []
+    for transform in reversed(fn.transforms):
+        value = inverse(transform, value)
+        found.append([value, None])
+    return found[::-1]
+
+
+def _breaks_a_stick(transform: Any) -> bool:
+    return isinstance(entrywise(transform), StickBreakingTransform)

@@ -1,0 +1,154 @@
+"""Values taken to the real line, where single precision leaves nothing of what NumPyro subtracts from one."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from numpyro.distributions import biject_to, constraints
+from numpyro.infer import Trace_ELBO
+from numpyro.infer.autoguide import AutoDiagonalNormal, AutoMultivariateNormal, AutoNormal
+from numpyro.infer.util import unconstrain_fn
+
+from numpyro_symmetry import AutoSymmetrized, SymmetryWarning, log_evidence
+from numpyro_symmetry.guides import density, layout
+from numpyro_symmetry.guides.density import log_prob_of
+from numpyro_symmetry.models.unconstrained import inverse, on_the_way, unconstrain, unconstrained
+
+SUPPORTS = {
+    "simplex": (constraints.simplex, (3, 4)),
+    "unit interval": (constraints.unit_interval, (3, 4)),
+    "positive": (constraints.positive, (4,)),
+    "ordered": (constraints.ordered_vector, (2, 4)),
+    "interval": (constraints.interval(-2.0, 3.0), (4,)),
+    "correlations": (constraints.corr_cholesky, (6,)),
+    "several events": (constraints.independent(constraints.simplex, 1), (3, 4)),
+}
+
+
+@pytest.mark.parametrize("name", SUPPORTS)
+def test_values_come_back_from_their_support(name):
+    support, shape = SUPPORTS[name]
+    with jax.enable_x64(True):
+        free = jax.random.normal(jax.random.key(0), shape)
+        value = biject_to(support)(free)
+        np.testing.assert_allclose(unconstrained(support, value), free, rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(unconstrained(support, value), biject_to(support).inv(value), rtol=1e-9, atol=1e-9)
+
+
+# NumPyro's transform stops at one less than a rounding
+@pytest.mark.parametrize("largest", [0.0, 8.0, 15.0])
+@pytest.mark.parametrize("place", range(5))
+def test_the_smallest_entries_of_a_simplex_keep_their_coordinates(largest, place):
+    free = jnp.zeros(5).at[place].set(largest)
+    value = biject_to(constraints.simplex)(free)
+    np.testing.assert_allclose(unconstrained(constraints.simplex, value), free, atol=0.5 if largest > 10.0 else 1e-3)
+    slopes = jax.jacobian(lambda y: unconstrained(constraints.simplex, y))(value)
+    assert np.isfinite(slopes).all()
+
+
+def test_one_word_has_no_coordinate():
+    assert unconstrained(constraints.simplex, jnp.ones((3, 1))).shape == (3, 0)
+
+
+TRANSFORMED = {
+    "one transform": lambda: dist.TransformedDistribution(dist.Normal(jnp.zeros((3, 4)), 1.0).to_event(1), SIMPLEX),
+    "expanded": lambda: dist.TransformedDistribution(dist.Normal(jnp.zeros(4), 1.0).to_event(1), SIMPLEX).expand([3]),
+    "an event of all": lambda: TRANSFORMED["one transform"]().to_event(1),
+    "two transforms": lambda: dist.TransformedDistribution(
+        dist.Normal(jnp.zeros((3, 4)), 1.0).to_event(1), [dist.transforms.AffineTransform(1.0, 2.0), SIMPLEX]
+    ),
+    "no simplex": lambda: dist.LogNormal(jnp.zeros((3, 4)), 1.0),
+    "a simplex without a transform": lambda: dist.Dirichlet(jnp.ones((3, 5))),
+}
+SIMPLEX = biject_to(constraints.simplex)
+
+
+@pytest.mark.parametrize("name", TRANSFORMED)
+def test_densities_are_those_of_numpyro(name):
+    with jax.enable_x64(True):
+        fn = TRANSFORMED[name]()
+        value = fn.sample(jax.random.key(0))
+        site = {"fn": fn, "value": value, "intermediates": []}
+        np.testing.assert_allclose(log_prob_of(site), fn.log_prob(value), rtol=1e-9)
+        assert bool(on_the_way(fn, value)) == ("simplex" not in name)
+
+
+def topics(counts, num_topics=2):
+    weight = numpyro.sample("weight", dist.Dirichlet(jnp.ones(num_topics)))
+    with numpyro.plate("topic", num_topics):
+        words = numpyro.sample("words", dist.Dirichlet(0.1 * jnp.ones(6)))
+    numpyro.sample("counts", dist.Multinomial(counts.sum(-1), weight @ words).to_event(1), obs=counts)
+
+
+COUNTS = np.array([[20, 10, 5, 0, 0, 0], [0, 0, 0, 9, 9, 1], [5, 5, 0, 0, 0, 0]])
+# the last word of either topic has a probability of a hundred-millionth
+SPARSE = {
+    AutoNormal: {
+        "weight_auto_loc": np.zeros(1),
+        "weight_auto_scale": np.ones(1),
+        "words_auto_loc": np.array([[0.0, 0.0, 0.0, 0.0, 13.0], [1.0, 0.0, 0.0, 0.0, 14.0]]),
+        "words_auto_scale": np.array([[1.0, 1.0, 1.0, 1.0, 0.3], [1.0, 1.0, 1.0, 1.0, 0.5]]),
+    }
+}
+FLAT = {
+    "auto_loc": np.concatenate([v.ravel() for k, v in SPARSE[AutoNormal].items() if "loc" in k]),
+    "auto_scale": np.concatenate([v.ravel() for k, v in SPARSE[AutoNormal].items() if "scale" in k]),
+}
+SPARSE[AutoDiagonalNormal] = FLAT
+SPARSE[AutoMultivariateNormal] = {"auto_loc": FLAT["auto_loc"], "auto_scale_tril": np.diag(FLAT["auto_scale"])}
+
+
+def bounds_of(base, x64):
+    with jax.enable_x64(x64):
+        params = {name: jnp.asarray(value) for name, value in SPARSE[base].items()}
+        guide = AutoSymmetrized(base(topics), progress_bar=False).setup(jax.random.key(0), COUNTS)
+        return guide.elbo_bounds(jax.random.key(1), params, COUNTS, progress_bar=False)
+
+
+@pytest.mark.parametrize("base", SPARSE)
+def test_information_of_sparse_topics_in_single_precision(base):
+    single, double = (bounds_of(base, x64) for x64 in (False, True))
+    (lower, upper), error = single.mutual_information, single.mutual_information_error[0]
+    assert lower == pytest.approx(double.mutual_information[0], abs=0.02 + 5.0 * error)
+    assert 0.0 <= upper <= np.log(2.0) + 1e-3
+
+
+def test_slopes_of_sparse_topics_in_single_precision():
+    params = {name: jnp.asarray(value) for name, value in SPARSE[AutoNormal].items()}
+    guide = AutoSymmetrized(AutoNormal(topics), progress_bar=False).setup(jax.random.key(0), COUNTS)
+    slope = jax.jit(jax.vmap(jax.grad(lambda p, key: Trace_ELBO().loss(key, p, topics, guide, COUNTS)), (None, 0)))
+    slopes = slope(params, jax.random.split(jax.random.key(2), 64))
+    assert all(np.isfinite(each).all() for each in slopes.values())
+
+
+def test_evidence_of_sparse_topics_is_below_the_likelihood_at_its_peak():
+    params = {name: jnp.asarray(value) for name, value in SPARSE[AutoNormal].items()}
+    guide = AutoSymmetrized(AutoNormal(topics), progress_bar=False).setup(jax.random.key(0), COUNTS)
+    with pytest.warns(SymmetryWarning, match="not reliable"):
+        found = log_evidence((guide, params), model_args=(COUNTS,), progress_bar=False)
+    shares = COUNTS.sum(0) / COUNTS.sum()
+    assert found.value < dist.Multinomial(COUNTS.sum(-1), shares).log_prob(COUNTS).sum()
+
+
+def test_negative_information_is_told(monkeypatch):
+    monkeypatch.setattr(density, "on_the_way", lambda fn, value: [])
+    monkeypatch.setattr(layout, "unconstrained", lambda support, value: biject_to(support).inv(value))
+    monkeypatch.setitem(SPARSE, AutoNormal, SPARSE[AutoNormal] | {"words_auto_loc": WIDE, "words_auto_scale": WIDER})
+    with pytest.warns(SymmetryWarning, match="no information is negative.*enable_x64"):
+        bounds_of(AutoNormal, False)
+
+
+WIDE = np.array([[0.0, 0.0, 0.0, 0.0, 18.0], [0.0, 0.0, 0.0, 0.0, 19.0]])
+WIDER = np.array([[1.0, 1.0, 1.0, 1.0, 1.0], [1.0, 1.0, 1.0, 1.0, 3.0]])
+
+
+def test_a_model_is_unconstrained_as_by_numpyro():
+    with jax.enable_x64(True):
+        values = {"weight": jnp.array([0.3, 0.7]), "words": jnp.full((2, 6), 1 / 6)}
+        expected = unconstrain_fn(topics, (COUNTS,), {}, values)
+        found = unconstrain(topics, (COUNTS,), {}, values)
+        for site, value in expected.items():
+            np.testing.assert_allclose(found[site], value, atol=1e-9)
+    assert inverse(biject_to(constraints.positive), jnp.array(2.0)) == jnp.log(2.0)
