@@ -144,8 +144,22 @@ def groups_of(data: Any) -> dict[str, xr.Dataset]:
 
 
 def _of_draws(group: Mapping[Any, xr.DataArray], dims: tuple[str, ...]) -> dict[str, xr.DataArray]:
-    """Variables with the draws' dimensions in front; what lacks them (a constant) says nothing of draws."""
-    return {str(name): group[name].transpose(*dims, ...) for name in group if set(dims) <= set(group[name].dims)}
+    """Variables with the draws' dimensions in front; what lacks them (a constant) says nothing of draws.
+
+    Raises
+    ------
+    SymmetryError
+        If a variable has a dimension twice.
+    """
+    drawn = {str(name): group[name] for name in group if set(dims) <= set(group[name].dims)}
+    for name, values in drawn.items():
+        if twice := next((dim for dim in values.dims if values.dims.count(dim) > 1), None):
+            own = [f"{dim}_{k}" if dim == twice else str(dim) for k, dim in enumerate(values.dims)]
+            raise SymmetryError(
+                f"Site {name!r} has dimensions {values.dims}: one name twice, which xarray cannot transpose. Name "
+                f"both, xarray.DataArray(data[{name!r}].values, dims={own})."
+            )
+    return {name: values.transpose(*dims, ...) for name, values in drawn.items()}
 
 
 def _from_inference_data(data: Any) -> Trace:

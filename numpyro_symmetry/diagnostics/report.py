@@ -184,7 +184,7 @@ def report(
     invariants
         Name -> ``(chain, draw, ...)`` of what no label changes: predictions at some points, say. The log-likelihood
         and log density of the container, and moments, order statistics and sums across sites that share a group, are
-        always among them.
+        always among them; other sites if ``rebase`` was told so (``axes={"scale": ()}``, ``model=``).
     num_leading_dims
         Known from ``out``; may be given, and must agree.
     progress_bar

@@ -140,10 +140,28 @@ def refuse_other_names(
     SymmetryError
         Naming the site, the dimension, and what to write.
     """
+    for difference in _differences(one, other, sites, called, free, along):
+        raise SymmetryError(difference)
+
+
+def are_of_others(one: Named, other: Named, site: str, free: Collection[str]) -> bool:
+    """Whether a site of two traces is of other things, by its names."""
+    return any(_differences(one, other, [site], ("one", "the other"), free, ()))
+
+
+def _differences(
+    one: Named,
+    other: Named,
+    sites: Collection[str],
+    called: tuple[str, str],
+    free: Collection[str],
+    along: Collection[str],
+) -> Iterator[str]:
+    """In what names differ, and what to write."""
     for site in sites:
         first, second = one.dims.get(site, ()), other.dims.get(site, ())
         if any(first[::-1].index(dim) != second[::-1].index(dim) for dim in set(first) & set(second)):
-            raise SymmetryError(
+            yield (
                 f"Site {site!r} has dimensions {first} in {called[0]} and {second} in {called[1]}. Axes are read by "
                 f"position: transpose one of them, data[{site!r}].transpose(..., {', '.join(map(repr, first))})."
             )
@@ -151,33 +169,24 @@ def refuse_other_names(
             is_shared = dim in first or dim in along
             if is_shared and dim not in free and dim in one.coords and dim in other.coords:
                 given = np.asarray(one.coords[dim]), np.asarray(other.coords[dim])
-                _refuse_other_coordinates(site, dim, given, called, are_labels=dim in along)
+                yield from _other_coordinates(site, dim, given, called, are_labels=dim in along)
 
 
-def are_of_others(one: Named, other: Named, site: str, free: Collection[str]) -> bool:
-    """Whether a site of two traces is of other things, by its names."""
-    try:
-        refuse_other_names(one, other, [site], ("one", "the other"), free=free)
-    except SymmetryError:
-        return True
-    return False
-
-
-def _refuse_other_coordinates(
+def _other_coordinates(
     site: str, dim: str, given: tuple[np.ndarray, np.ndarray], called: tuple[str, str], *, are_labels: bool
-) -> None:
+) -> Iterator[str]:
     first, second = given
     if first.shape != second.shape or _is_same(first, second):
         return  # of other sizes: that is said elsewhere
     are = f"Coordinates of dimension {dim!r} of site {site!r} are {_shown(first)} in {called[0]}"
     if set(first.tolist()) == set(second.tolist()):
-        raise SymmetryError(
+        yield (
             f"{are}, and the same in another order in {called[1]}, {_shown(second)}. Entries are read by position: "
             f"bring them into one order, data.sel({{{dim!r}: other[{dim!r}]}})."
         )
     # numbers from zero stand where nobody gave any
-    if not are_labels and not any(_is_same(x, np.arange(len(x))) for x in (first, second)):
-        raise SymmetryError(
+    elif not are_labels and not any(_is_same(x, np.arange(len(x))) for x in (first, second)):
+        yield (
             f"{are}, and {_shown(second)} in {called[1]}. Entries are read by position: if these are the same "
             f"things, give them the same coordinates, data.assign_coords({dim}=...)."
         )
@@ -186,7 +195,8 @@ def _refuse_other_coordinates(
 def _is_same(first: np.ndarray, second: np.ndarray) -> bool:
     kinds = first.dtype.kind + second.dtype.kind
     if kinds == "ff":
-        spread = float(np.nanmax(first) - np.nanmin(first)) if np.isfinite(first).any() else 0.0
+        finite = first[np.isfinite(first)]
+        spread = float(np.ptp(finite)) if finite.size else 0.0
         return np.allclose(first, second, rtol=_AS_COMPUTED, atol=_AS_COMPUTED * spread, equal_nan=True)
     if kinds in ("MM", "mm"):  # of days, or of nanoseconds
         return np.array_equal(first, second)

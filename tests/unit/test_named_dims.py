@@ -145,6 +145,34 @@ def test_what_is_read_by_position_and_called_otherwise_is_refused(change, words,
                 call()
 
 
+def test_edges_of_intervals_are_told_apart_beside_an_infinite_one():
+    rng = np.random.default_rng(0)
+    loc = np.array([-3.0, 3.0]) + rng.standard_normal((2, 50, 2))
+
+    def with_edges(*edges):
+        beside = ((*DRAWS, "edge"), rng.standard_normal((2, 50, 3)))
+        return xr.Dataset({"loc": ((*DRAWS, "component"), loc), "f": beside}, coords={"edge": list(edges)})
+
+    one, other = with_edges(-np.inf, 0.0, 1.0), with_edges(-np.inf, 7.0, 9.0)
+    with pytest.raises(SymmetryError, match="'edge' of site 'f'.*the same coordinates"):
+        compare(one, other, Symmetry({"loc": ("component",)}), sites=["f"], num_exchanges=19)
+    compare(one, with_edges(-np.inf, 0.0, 1.0), Symmetry({"loc": ("component",)}), sites=["f"], num_exchanges=19)
+
+
+def test_a_dimension_that_stands_twice_is_refused():
+    rng = np.random.default_rng(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # xarray says that it can do little with it
+        data = xr.Dataset(
+            {
+                "loc": ((*DRAWS, "state"), rng.standard_normal((2, 50, 2))),
+                "moves": ((*DRAWS, "state", "state"), rng.random((2, 50, 2, 2))),
+            }
+        )
+    with pytest.raises(SymmetryError, match=r"'moves' has dimensions .*one name twice.*'state_2', 'state_3'"):
+        rebase(data, Symmetry({"loc": ("state",), "moves": ("state", "state")}))
+
+
 def test_sites_of_other_things_are_left_out_unless_they_are_asked_for():
     rng = np.random.default_rng(0)
     x = rng.permuted(4.0 * np.arange(3) + rng.standard_normal((2, 40, 3)), axis=-1)
