@@ -294,16 +294,13 @@ def _typed(asked: Question, signs: bool, rules: Mapping[str, Rule], zeros_may_fa
 
 def _even(program: Program, claimed: Symmetry) -> list[frozenset[PartOfSite]]:
     """What may be negated as a whole: sites, and parts of those that are several arrays put end to end."""
-    entries = [in_parts(claimed.axes.get(site, ())) for site in program.shapes]
-    found = {
-        k: (len(shape) + cut.axis, cut.sizes)
-        for k, (shape, e) in enumerate(zip(program.shapes.values(), entries, strict=True))
-        if (cut := cut_of(e))
-    }
-    parts = [
-        (site, part) for k, site in enumerate(program.shapes) for part in range(len(found[k][1]) if k in found else 1)
-    ]
-    return [frozenset(parts[k] for k in one) for one in even_sets(program.jaxpr, program.signs, found)]
+    cuts, parts = {}, list[PartOfSite]()
+    for k, (site, shape) in enumerate(program.shapes.items()):
+        if cut := cut_of(in_parts(claimed.axes.get(site, ()))):
+            cuts[k] = len(shape) + cut.axis, cut.sizes
+        parts += [(site, part) for part in range(len(cut.sizes) if cut else 1)]
+    sets = even_sets(program.jaxpr, program.signs, cuts, program.supports)
+    return [frozenset(parts[k] for k in one) for one in sets]
 
 
 def _sources(read: _Read, asked: Question) -> Sources:

@@ -105,3 +105,8 @@ def is_ordered(support: Any) -> bool:
 def is_unconstrained(support: Any) -> bool:
     """Whether a support is that of any real numbers."""
     return entrywise(support) is constraints.real
+
+
+def is_interval(support: Any) -> bool:
+    """Whether a support is that of real numbers between two bounds."""
+    return isinstance(entrywise(support), constraints.interval)

@@ -359,6 +359,11 @@ def test_a_whole_site_is_refused_where_it_makes_no_sense():
         Symmetry({"b": ("s",), "a": (Whole("s"),)}).bind({"a": 0.0, "b": np.zeros(3)})
 
 
+def inside(first, second):
+    """How many entries of which both hold."""
+    return jnp.where(first & second, 1.0, 0.0).sum()
+
+
 @pytest.mark.parametrize(
     ("function", "expected"),
     [
@@ -399,6 +404,25 @@ def test_a_whole_site_is_refused_where_it_makes_no_sense():
         (lambda a, b, x: jnp.arange(3.0).at[a.astype(int)].get(wrap_negative_indices=False) ** 2 * b**2, [{1}]),
         # constants of which some are zero are none of them odd
         (lambda a, b, x: ((a * jnp.ones(2) + np.array([0.0, 1.0])) ** 2).sum() * b**2, [{1}]),
+        # even, or odd, though made of what is neither
+        (lambda a, b, x: inside(-1.0 <= a, a <= 1.0) * b**2, [{0}, {1}]),
+        (lambda a, b, x: inside(-1.0 <= a, a < 1.0) * b**2, [{1}]),
+        (lambda a, b, x: inside(-1.0 <= a, a <= 2.0) * b**2, [{1}]),
+        (lambda a, b, x: inside(-1.0 <= a, b <= 1.0), []),
+        (lambda a, b, x: inside(-x <= a, a <= x) * b**2, [{0}, {1}]),
+        (lambda a, b, x: inside(0.0 <= a, a <= x) * b**2, [{1}]),
+        (lambda a, b, x: inside(-b <= a, a <= b), []),
+        (lambda a, b, x: inside(a * b <= 1.0, -a * b >= -1.0) * b**2, [{0, 1}]),
+        (lambda a, b, x: inside(a * b <= 1.0, a * b >= -1.0), [{0}, {1}]),
+        (lambda a, b, x: inside(-jnp.arange(3.0) <= a, a <= jnp.arange(3.0)) * b**2, [{0}, {1}]),
+        (lambda a, b, x: inside(-jnp.arange(3.0) <= a, a <= jnp.arange(3.0)[::-1]) * b**2, [{1}]),
+        (lambda a, b, x: jax.nn.softplus(a) + jax.nn.softplus(-a) + jax.nn.softplus(b), [{0}]),
+        (lambda a, b, x: (x * a + 2 * jax.nn.softplus(-x * a)) * b**2, [{0}, {1}]),
+        (lambda a, b, x: (x * a + 3 * jax.nn.softplus(-x * a)) * b**2, [{1}]),
+        (lambda a, b, x: (jax.nn.relu(a) - jax.nn.relu(-a)) * b, [{0, 1}]),
+        (lambda a, b, x: jnp.logaddexp(a * x, -a * x) * b**2, [{0}, {1}]),
+        (lambda a, b, x: ((a - x) ** 2 + (a + x) ** 2) * b**2, [{0}, {1}]),
+        (lambda a, b, x: jax.nn.softplus(a * jnp.ones(2)).sum() - jax.nn.softplus(-a * jnp.ones(3)).sum(), [{1}]),
     ],
 )
 def test_parities(function, expected):
@@ -411,6 +435,92 @@ def test_parities(function, expected):
         negated = function(-a if 0 in sites else a, -b if 1 in sites else b, x)
         np.testing.assert_allclose(negated, function(a, b, x), rtol=1e-6)
     assert even_sets(jaxpr, [False, False]) == []
+
+
+UNARY = [jnp.exp, jnp.tanh, jnp.abs, jax.nn.softplus, jax.nn.relu, jnp.negative, jnp.square, jnp.isfinite, jnp.cos]
+BINARY = [jnp.add, jnp.subtract, jnp.multiply, jnp.maximum, jnp.minimum, jnp.logaddexp]
+COMPARED = [jnp.less, jnp.less_equal, jnp.greater, jnp.equal]
+
+
+def random_function(seed):
+    """A function of two numbers and one that is given: many are even, for what is done to a is done to -a too."""
+
+    def function(a, b, x):
+        rng = np.random.default_rng(seed)
+        values, opposites = [a, b, x, jnp.asarray(1.5)], [-a, b, x, jnp.asarray(1.5)]
+
+        def one(pick, done, some):
+            first, second, third = (some[k] for k in pick)
+            unary, binary, compared, which = done
+            if which == 0:
+                return UNARY[unary](first) * 1.0
+            if which == 1:
+                return BINARY[binary](first, second)
+            return jnp.where(COMPARED[compared](first, second) & (third < 1.5), second, third)
+
+        for _ in range(4):
+            pick = rng.integers(len(values), size=3)
+            done = rng.integers([len(UNARY), len(BINARY), len(COMPARED), 3])
+            values, opposites = [[*some, one(pick, done, some)] for some in (values, opposites)]
+        return BINARY[rng.integers(3)](values[-1], opposites[-1])
+
+    return function
+
+
+def test_parities_of_random_functions_hold():
+    rng, found = np.random.default_rng(0), Counter()
+    points = rng.normal(size=(20, 3)) * 2
+    with jax.enable_x64(True):
+        for seed in range(100):
+            function = random_function(seed)
+            for sites in even_sets(jax.make_jaxpr(function)(1.0, 2.0, 3.0), [True, True]):
+                found[sites] += 1
+                signs = np.array([1 - 2 * (0 in sites), 1 - 2 * (1 in sites), 1])
+                both = (np.array(jax.vmap(function)(*(points * some).T)) for some in (signs, 1))
+                np.testing.assert_allclose(*both, rtol=1e-9, atol=1e-12, err_msg=f"seed {seed}")
+    assert min(found[frozenset(sites)] for sites in ({0}, {1})) > 20
+
+
+def on(prior):
+    """Tanh units with weights under a prior."""
+
+    def model(x, y):
+        w = numpyro.sample("w", prior().expand([3]).to_event(1))
+        observe(jnp.tanh(jnp.outer(x, w)) @ vector("v", 3), y)
+
+    return model
+
+
+def of_width(low, high, **options):
+    """A uniform prior between bounds that are latent values."""
+    return lambda: dist.Uniform(
+        low * numpyro.sample("s", dist.HalfNormal(1.0)), high * numpyro.sample("t", dist.HalfNormal(1.0)), **options
+    )
+
+
+@pytest.mark.parametrize(
+    ("prior", "signed"),
+    [
+        (lambda: dist.Uniform(-1.0, 1.0), True),
+        (lambda: dist.Uniform(-1.0, 2.0), False),
+        (lambda: dist.Uniform(0.0, 1.0), False),
+        # what lies outside has a density too: supports are asked for themselves
+        (lambda: dist.Uniform(-1.0, 1.0001, validate_args=False), False),
+        (lambda: dist.TruncatedNormal(0.0, 1.0, low=-2.0, high=2.0), True),
+        (lambda: dist.TruncatedNormal(0.1, 1.0, low=-2.0, high=2.0), False),
+        (lambda: dist.TruncatedNormal(0.0, 1.0, low=-2.0), False),
+        (lambda: (lambda s: dist.Uniform(-s, s))(numpyro.sample("s", dist.HalfNormal(1.0))), True),
+        (of_width(-1.0, 1.0), False),
+        (of_width(-1.0, 1.0, validate_args=False), False),
+        (lambda: dist.Logistic(0.0, 1.0), True),
+        (lambda: dist.Logistic(0.1, 1.0), False),
+        (lambda: dist.Beta(2.0, 2.0), False),
+    ],
+)
+def test_signs_of_sites_under_a_prior(prior, signed):
+    found = find_symmetry(on(prior), (X, Y))
+    assert list(map(str, found.groups.values())) == [f"{'±' * signed}S3"]
+    assert check_symmetry(on(prior), found, (X, Y)).status == "passed"
 
 
 def two_layers(params, x):

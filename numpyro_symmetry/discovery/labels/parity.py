@@ -3,39 +3,32 @@ r"""Which sites may be negated together: parities of every value of a program, o
 A value is odd or even in a change of signs: :math:`v(s\theta) = (-1)^{\phi \cdot s}\, v(\theta)` for signs :math:`s` of
 sites (1 where negated) and a vector :math:`\phi` over GF(2). Products add these vectors, odd functions keep them, sums
 demand that those of their terms agree, and whatever else is not even demands that there is no change. What solves all
-demands leaves the log joint alone. Arrays that are several put end to end have an unknown for each part. Knows programs
-and constants; no terms and no symmetries.
+demands leaves the log joint alone. A demand is put off as long as a value depends on a single :math:`\phi \cdot s`, for
+what is made of it may be odd or even all the same: whether x lies between -1 and 1. Arrays that are several put end to
+end have an unknown for each part. Knows programs and constants; no terms and no symmetries.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jax.extend import core
 
+from numpyro_symmetry.discovery.labels.demands import EVEN, Demands, Mirrored, Parity
 from numpyro_symmetry.discovery.labels.folding import constants_of, live_in
+from numpyro_symmetry.discovery.labels.forms import EVENS, LINEAR, ODD, SAME, Form, negative
 from numpyro_symmetry.discovery.labels.parted import Parts, contracted_with, joined, new_axis
 from numpyro_symmetry.discovery.labels.rules import ELEMENTWISE
 from numpyro_symmetry.discovery.labels.values import Known, known
 from numpyro_symmetry.models.compat import called, scan_counts, shapes_of
-from numpyro_symmetry.symmetry.gf2 import reduced_basis
-
-# a vector over GF(2) as the bits of an integer; zeros are both odd and even
-Parity = int | Parts | None
-
-
-_EVEN = 0
-
 
 _ODD = {
-    *("neg", "sign", "tanh", "sin", "tan", "asin", "atan", "sinh", "asinh", "atanh", "erf", "erf_inv", "cbrt", "round"),
-    *("copy", "copy_p", "stop_gradient", "real", "imag", "conj", "convert_element_type", "reduce_precision"),
-    *("reduce_sum", "cumsum", "reduce_window_sum", "fft", "reshape", "broadcast_in_dim", "transpose", "squeeze"),
-    *("expand_dims", "slice", "rev", "split", "optimization_barrier"),
-}  # fmt: skip
+    *(*ODD, *SAME, *LINEAR),
+    *("neg", "real", "imag", "conj", "reduce_window_sum", "fft", "split", "optimization_barrier"),
+}
 
 
 _SUMS = {"add", "sub", "add_any", "concatenate", "pad", "complex", "stack"}
@@ -52,7 +45,7 @@ _APART = {
 }
 
 
-_EVENS = {"abs", "square", "cos", "cosh", "is_finite"}
+_EVENS = {*EVENS, "abs", "is_finite"}
 
 
 # operands behind the first, or the first ones, say where and not what
@@ -62,57 +55,11 @@ _TAKES = {"gather": 1, "dynamic_slice": 1}
 _PUTS = {"scatter": (0, 2), "scatter-add": (0, 2), "scatter_add": (0, 2), "dynamic_update_slice": (0, 1)}
 
 
-class _Demands:
-    """Linear equations over GF(2): vectors that have to vanish, in echelon form."""
-
-    def __init__(self, num_sites: int) -> None:
-        self.num_unknowns = num_sites
-        self.rows: dict[int, int] = {}
-
-    def unknown(self) -> int:
-        """A fresh unknown, of what a loop carries."""
-        self.num_unknowns += 1
-        return 1 << (self.num_unknowns - 1)
-
-    def vanish(self, parity: Parity) -> None:
-        """Demand that a value is even."""
-        left = self.reduced(self.whole(parity) or _EVEN)
-        if left:
-            self.rows[left.bit_length() - 1] = left
-
-    def agree(self, parities: Sequence[Parity]) -> int | None:
-        """Demand that values are alike, zeros apart; what they then are."""
-        given = [whole for parity in parities if (whole := self.whole(parity)) is not None]
-        for other in given[1:]:
-            self.vanish(given[0] ^ other)
-        return given[0] if given else None
-
-    def whole(self, parity: Parity) -> int | None:
-        """Demand that a value's parts are alike; what it then is."""
-        return self.agree(parity.of) if isinstance(parity, Parts) else parity
-
-    def reduced(self, vector: int) -> int:
-        """What is left of a vector when all demands are met."""
-        while (row := next((r for top, r in self.rows.items() if vector >> top & 1), None)) is not None:
-            vector ^= row
-        return vector
-
-    def solutions(self, num_sites: int) -> list[int]:
-        """A basis of the sites' signs that meet all demands."""
-        # every row says what its highest unknown is, given the lower ones
-        free = [k for k in range(self.num_unknowns) if k not in self.rows]
-        found = []
-        for k in free:
-            signs = 1 << k
-            for top in sorted(self.rows):
-                if (self.rows[top] & ~(1 << top) & signs).bit_count() % 2:
-                    signs |= 1 << top
-            found.append(signs & ((1 << num_sites) - 1))
-        return reduced_basis(found)
-
-
 def even_sets(
-    jaxpr: Any, can_be_negated: Sequence[bool], cuts: Mapping[int, tuple[int, tuple[int, ...]]] | None = None
+    jaxpr: Any,
+    can_be_negated: Sequence[bool],
+    cuts: Mapping[int, tuple[int, tuple[int, ...]]] | None = None,
+    beside: Sequence[Any] = (),
 ) -> list[frozenset[int]]:
     """Sets of a closed program's first arguments that may be negated together; all others are products of them.
 
@@ -126,8 +73,10 @@ def even_sets(
         Whether each of the first arguments is one that may hold any real number.
     cuts
         Argument -> the axis along which it is several put end to end, and their sizes.
+    beside
+        Closed programs of the same arguments, whose results are to stay too.
     """
-    demands, given = _Demands(0), list[Parity]()
+    demands, given = Demands(), list[Parity]()
     for k, can in enumerate(can_be_negated):
         axis, sizes = (cuts or {}).get(k, (0, (1,)))
         parts = [demands.unknown() for _ in sizes]
@@ -135,28 +84,42 @@ def even_sets(
         if not can:
             _all_vanish(parts, demands)
     count, data = demands.num_unknowns, len(getattr(jaxpr, "jaxpr", jaxpr).invars) - len(given)
-    for parity in _run_closed(jaxpr, [*given, *[_EVEN] * data], demands):
-        _all_vanish(parity.of if isinstance(parity, Parts) else [parity], demands)
+    for program in (jaxpr, *beside):
+        for parity in _run_closed(program, [*given, *[EVEN] * data], demands)[0]:
+            _all_vanish(parity.of if isinstance(parity, Parts) else [parity], demands)
     return [frozenset(k for k in range(count) if signs >> k & 1) for signs in demands.solutions(count)]
 
 
 def _run_closed(
-    closed: Any, args: Sequence[Parity | Known], demands: _Demands, wanted: Sequence[bool] | None = None
-) -> list[Parity]:
-    """Parities of a program's results; what those that are wanted are not made from demands nothing."""
+    closed: Any,
+    args: Sequence[Parity | Known],
+    demands: Demands,
+    wanted: Sequence[bool] | None = None,
+    forms_of_args: Sequence[Form] | None = None,
+) -> tuple[list[Parity], list[Form]]:
+    """Parities and forms of a program's results; what those that are wanted are not made from demands nothing."""
     body = getattr(closed, "jaxpr", closed)
     consts = [known(x) for x in getattr(closed, "consts", ())]
     given = dict(zip([*body.constvars, *body.invars], [*consts, *args], strict=True))
     constants = constants_of(body, {var: value for var, value in given.items() if isinstance(value, Known)})
     live = live_in(body, constants, [True] * len(body.outvars) if wanted is None else wanted)
     environment: dict[Any, Parity] = {var: value for var, value in given.items() if not isinstance(value, Known)}
+    forms = dict(zip(body.invars, forms_of_args or (), strict=False))
 
     def constant(atom: Any) -> Known | None:
         return Known(np.asarray(atom.val)) if isinstance(atom, core.Literal) else constants.get(atom)
 
     def read(atom: Any) -> Parity:
         value = constant(atom)
-        return environment.get(atom, _EVEN) if value is None else _parity_of(value)
+        return environment.get(atom, EVEN) if value is None else _parity_of(value)
+
+    def form_of(atom: Any) -> Form:
+        if isinstance(atom, core.Literal):
+            return demands.forms.constant(Known(np.asarray(atom.val)))
+        if atom not in forms:
+            value = constants.get(atom)
+            forms[atom] = demands.forms.fresh() if value is None else demands.forms.constant(value)
+        return forms[atom]
 
     for equation in body.eqns:
         if all(var in constants or var not in live for var in equation.outvars):
@@ -165,38 +128,54 @@ def _run_closed(
         # constants go into programs as such: what they choose is chosen inside
         inner, given_ = called(equation), list(map(constant, equation.invars))
         known_ = [parity if value is None else value for parity, value in zip(operands, given_, strict=True)]
+        before = list(map(form_of, equation.invars))
         if inner is not None:
-            results = _run_closed(inner, known_, demands, [var in live for var in equation.outvars])
+            needed = [var in live for var in equation.outvars]
+            results, after = _run_closed(inner, known_, demands, needed, before)
+            forms.update(zip(equation.outvars, after, strict=True))
         elif (solved := _EQUATIONS.get(equation.primitive.name)) is not None:
-            results = solved(equation.params, operands, known_, demands)
+            known_ = [value if isinstance(value, Known) else demands.settled(value) for value in known_]
+            results = solved(equation.params, list(map(demands.settled, operands)), known_, demands)
         else:
-            results = _step_apart(equation, operands, given_, demands)
+            results = _step_apart(_Step(equation, given_, before, demands), operands)
+            if len(equation.outvars) == 1:
+                forms[equation.outvars[0]] = demands.forms.of(equation, before)
         environment.update(zip(equation.outvars, results, strict=True))
-    return [read(atom) for atom in body.outvars]
+    return list(map(read, body.outvars)), list(map(form_of, body.outvars))
 
 
 def _parity_of(value: Known) -> Parity:
     array = value.value
-    return None if isinstance(array, np.ndarray) and array.dtype.kind in "fiuc" and not array.any() else _EVEN
+    return None if isinstance(array, np.ndarray) and array.dtype.kind in "fiuc" and not array.any() else EVEN
 
 
-def _step_apart(equation: Any, operands: list[Parity], given: list[Known | None], demands: _Demands) -> list[Parity]:
-    """One operation, part by part where it leaves them apart."""
+class _Step(NamedTuple):
+    """One operation, and what is known of its operands beside their parities."""
+
+    equation: Any
+    given: list[Known | None]
+    forms: list[Form]
+    demands: Demands
+
+
+def _step_apart(step: _Step, operands: list[Parity]) -> list[Parity]:
+    """Parities of an operation's results, part by part where it leaves them apart."""
+    equation, demands = step.equation, step.demands
     name, params = equation.primitive.name, equation.params
     first = next((k for k, parity in enumerate(operands) if isinstance(parity, Parts)), None)
     if name == "concatenate" and first is None:
         sizes = [shape[params["dimension"]] for shape in shapes_of(equation.invars)]
-        return [joined(params["dimension"], sizes, operands)]
+        return [joined(params["dimension"], sizes, list(map(demands.whole, operands)))]
     if first is None:
-        return _step(equation, operands, given, demands)
+        return _step(step, operands)
     parts = operands[first]
     assert isinstance(parts, Parts)
     if name in ("slice", "split"):
-        return _slices(equation, parts, demands)
+        return _slices(equation, parts._replace(of=tuple(map(demands.whole, parts.of))), demands)
     axis = new_axis(equation, first, parts.axis) if name in _APART else None
     along = contracted_with(equation, first, parts.axis)
     if axis is None and along is None:
-        return _step(equation, list(map(demands.whole, operands)), given, demands)
+        return _step(step, list(map(demands.whole, operands)))
 
     def stands_with_it(operand: int, other: Parts) -> bool:
         same = other.axis == along if axis is None else new_axis(equation, operand, other.axis) == axis
@@ -204,14 +183,13 @@ def _step_apart(equation: Any, operands: list[Parity], given: list[Known | None]
 
     # all others are one, unless their parts stand along the same axis
     beside = [p if isinstance(p, Parts) and stands_with_it(k, p) else demands.whole(p) for k, p in enumerate(operands)]
-    each = [
-        _step(equation, [p.of[m] if isinstance(p, Parts) else p for p in beside], given, demands)[0]
-        for m in range(len(parts.of))
-    ]
+    # a sum over parts is not that of values each of which is another as a whole
+    beside = beside if along is None else list(map(demands.settled, beside))
+    each = [_step(step, [p.of[m] if isinstance(p, Parts) else p for p in beside])[0] for m in range(len(parts.of))]
     return [demands.agree(each) if axis is None else joined(axis, parts.sizes, each)]
 
 
-def _slices(equation: Any, parts: Parts, demands: _Demands) -> list[Parity]:
+def _slices(equation: Any, parts: Parts, demands: Demands) -> list[Parity]:
     """Parities of slices."""
     params, (shape, *_) = equation.params, shapes_of(equation.invars)
     if equation.primitive.name == "slice":
@@ -227,29 +205,65 @@ def _slices(equation: Any, parts: Parts, demands: _Demands) -> list[Parity]:
     return [joined(*found) if whole else demands.agree(found.of) for found, whole in held]
 
 
-def _step(equation: Any, operands: list[Parity], given: list[Known | None], demands: _Demands) -> list[Parity]:
+def _step(step: _Step, operands: list[Parity]) -> list[Parity]:
+    """Parities of an operation's results: by its rule, unless that demands something that may be put off."""
+    demands = step.demands
+    if any(isinstance(parity, Mirrored) for parity in operands):
+        found = _mirrored(step, operands)
+        return _by_rule(step, list(map(demands.whole, operands))) if found is None else found
+    before = dict(demands.rows)
+    results = _by_rule(step, operands)
+    if len(demands.rows) == len(before):
+        return results
+    after, demands.rows = demands.rows, before
+    put_off = _mirrored(step, operands)
+    if put_off is None:
+        demands.rows = after
+        return results
+    return put_off
+
+
+def _mirrored(step: _Step, operands: list[Parity]) -> list[Parity] | None:
+    """The parity of a function of values that are others by a single vector: of what it is for the others."""
+    equation, _, forms, demands = step
+    if len(equation.outvars) > 1 or any(isinstance(parity, Parts) for parity in operands):
+        return None
+    reduced = [demands.reduced(p.where if isinstance(p, Mirrored) else p or EVEN) for p in operands]  # pyright: ignore
+    if len(where := set(reduced) - {EVEN}) != 1:
+        return None
+    others = [
+        form if not here else parity.form if isinstance(parity, Mirrored) else negative(form)
+        for form, here, parity in zip(forms, reduced, operands, strict=True)
+    ]
+    before, after = demands.forms.of(equation, forms), demands.forms.of(equation, others)
+    if after == before:
+        return [EVEN]
+    (parity,) = where
+    return [parity if after == negative(before) else Mirrored(parity, after)]
+
+
+def _by_rule(step: _Step, operands: list[Parity]) -> list[Parity]:
+    equation, given, _, demands = step
     name, params, count = equation.primitive.name, equation.params, len(equation.outvars)
     if name == "convert_element_type" and np.dtype(params["new_dtype"]) == bool:
-        return [_EVEN]
+        return [EVEN]
     if name in _ODD:
         return [operands[0]] * count if len(operands) == 1 else list(operands)
     if name in _SUMS:
         return [demands.agree(operands)]
     if name == "lu":
         # rows are chosen by size; on and above the diagonal, the one part that densities read, it follows the matrix
-        return [operands[0], *[_EVEN] * (count - 1)]
+        return [operands[0], *[EVEN] * (count - 1)]
     if name == "triangular_solve" and params["unit_diagonal"]:
         # ones follow nothing
         demands.vanish(operands[0])
     if name in _PRODUCTS:
         return [None if None in operands else _xor(operands)]
     if name in _EVENS:
-        return [_EVEN]
+        return [EVEN]
     if name == "integer_pow" or (name == "pow" and _is_whole(given[1])):
         power = params["y"] if name == "integer_pow" else given[1].value.flat[0]  # pyright: ignore
-        return [operands[0] if power % 2 else _EVEN]
-    if name in ("eq", "ne") and (None in operands or _asks_if_finite(equation, given)):
-        return [_EVEN]
+        return [operands[0] if power % 2 else EVEN]
     if name in _TAKES:
         _all_vanish(operands[_TAKES[name] :], demands)
         return [operands[0]]
@@ -265,7 +279,7 @@ def _step(equation: Any, operands: list[Parity], given: list[Known | None], dema
         return [demands.agree(operands[1:])]
     # what no line says anything about must not change: exponentials, comparisons, maxima, factors of matrices
     _all_vanish(operands, demands)
-    return [_EVEN] * count
+    return [EVEN] * count
 
 
 def _is_whole(exponent: Known | None) -> bool:
@@ -273,59 +287,54 @@ def _is_whole(exponent: Known | None) -> bool:
     return exponent is not None and np.unique(exponent.value).size == 1 and exponent.value.flat[0] % 1 == 0
 
 
-def _asks_if_finite(equation: Any, given: list[Known | None]) -> bool:
-    """Whether a comparison is with itself, which only NaN fails, or with an infinity, where no density is looked at."""
-    left, right = equation.invars
-    return left is right or any(value is not None and np.isinf(value.value).all() for value in given)
-
-
 def _xor(parities: Sequence[Any]) -> int:
-    found = _EVEN
+    found = EVEN
     for parity in parities:
-        found ^= parity or _EVEN
+        found ^= parity or EVEN
     return found
 
 
-def _all_vanish(parities: Sequence[Parity], demands: _Demands) -> None:
+def _all_vanish(parities: Sequence[Parity], demands: Demands) -> None:
     for parity in parities:
         demands.vanish(parity)
 
 
-def _scan(params: Any, operands: list[Parity], known_: list[Parity | Known], demands: _Demands) -> list[Parity]:
+def _scan(params: Any, operands: list[Parity], known_: list[Parity | Known], demands: Demands) -> list[Parity]:
     num_consts, num_carry = scan_counts(params)
     start = num_consts + num_carry
     carry = [demands.unknown() for _ in range(num_carry)]
     scanned = map(demands.whole, operands[start:])
-    inside = _run_closed(params["jaxpr"], [*known_[:num_consts], *carry, *scanned], demands)
+    inside, _ = _run_closed(params["jaxpr"], [*known_[:num_consts], *carry, *scanned], demands)
     out = [demands.whole(parity) for parity in inside]
     for each in zip(carry, operands[num_consts:start], out[:num_carry], strict=True):
         demands.agree(each)
     return [*carry, *out[num_carry:]]
 
 
-def _while(params: Any, operands: list[Parity], known_: list[Parity | Known], demands: _Demands) -> list[Parity]:
+def _while(params: Any, operands: list[Parity], known_: list[Parity | Known], demands: Demands) -> list[Parity]:
     num_condition = params["cond_nconsts"]
     start = num_condition + params["body_nconsts"]
     carry = [demands.unknown() for _ in operands[start:]]
-    out = _run_closed(params["body_jaxpr"], [*known_[num_condition:start], *carry], demands)
+    out, _ = _run_closed(params["body_jaxpr"], [*known_[num_condition:start], *carry], demands)
     for each in zip(carry, operands[start:], out, strict=True):
         demands.agree(each)
-    _all_vanish(_run_closed(params["cond_jaxpr"], [*known_[:num_condition], *carry], demands), demands)
+    _all_vanish(_run_closed(params["cond_jaxpr"], [*known_[:num_condition], *carry], demands)[0], demands)
     return [*carry]
 
 
-def _conditional(params: Any, operands: list[Parity], known_: list[Parity | Known], demands: _Demands) -> list[Parity]:
+def _conditional(params: Any, operands: list[Parity], known_: list[Parity | Known], demands: Demands) -> list[Parity]:
     demands.vanish(operands[0])
-    out = [_run_closed(branch, known_[1:], demands) for branch in params["branches"]]
+    out = [_run_closed(branch, known_[1:], demands)[0] for branch in params["branches"]]
     return [demands.agree(results) for results in zip(*out, strict=True)]
 
 
-def _solve(params: Any, operands: list[Parity], known_: list[Parity | Known], demands: _Demands) -> list[Parity]:
+def _solve(params: Any, operands: list[Parity], known_: list[Parity | Known], demands: Demands) -> list[Parity]:
     # what solves a linear equation is such that both of its sides are alike
     start = sum(params["const_lengths"])
     solution = [demands.unknown() for _ in operands[start:]]
     consts = known_[: params["const_lengths"].matvec]
-    for each in zip(_run_closed(params["jaxprs"].matvec, [*consts, *solution], demands), operands[start:], strict=True):
+    inside, _ = _run_closed(params["jaxprs"].matvec, [*consts, *solution], demands)
+    for each in zip(inside, operands[start:], strict=True):
         demands.agree(each)
     return [*solution]
 

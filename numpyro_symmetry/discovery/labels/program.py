@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -17,7 +17,7 @@ from numpyro_symmetry.models.log_joint import LOOKED_AT, Data, LogJoint, Way, si
 from numpyro_symmetry.models.parameters import leaves_of_parameters
 from numpyro_symmetry.models.plates import axis_names
 from numpyro_symmetry.models.programs import arguments_read, session_precision, traced
-from numpyro_symmetry.models.sites import discrete_of, is_unconstrained, latent_of
+from numpyro_symmetry.models.sites import discrete_of, is_interval, is_unconstrained, latent_of
 from numpyro_symmetry.models.trace import data_of, outline
 from numpyro_symmetry.symmetry import SymmetryError
 
@@ -46,7 +46,9 @@ class Program(NamedTuple):
     priors
         Latent site -> its distribution, which may hold what was traced; parameters have none.
     signs
-        Whether each site may hold any real number, so that a value of it can be negated.
+        Whether each site may hold any real number, or lies between two bounds, so that a value of it can be negated.
+    supports
+        Programs of the same arguments: whether values lie in their supports, where any lie between two bounds.
     keeps_entries
         Whether every entry of a result has to stay, as of a function's outputs; else the sum of all.
     """
@@ -61,6 +63,7 @@ class Program(NamedTuple):
     opaque: bool
     priors: dict[str, Any]
     signs: list[bool]
+    supports: list[Any]
     keeps_entries: bool = False
 
     @property
@@ -95,7 +98,9 @@ def _read(
     values = {name: trace[name]["value"] for name in latent_of(trace) if name in sites.shapes} | leaves
     observed = {name: site["value"] for name, site in data_of(trace).items() if is_array(site.get("known"))}
     settings = {name: trace[name]["value"] for name in sites.settings}
-    read = _opaque(joint, values, Data(dict(enumerate(flat)), settings, observed), ways_to_give(args, kwargs, observed))
+    intervals = any(is_interval(site["fn"].support) for name, site in latent_of(trace).items() if name in values)
+    data, ways = Data(dict(enumerate(flat)), settings, observed), ways_to_give(args, kwargs, observed)
+    read = _opaque(joint, values, data, ways, [joint.inside] if intervals else [])
     return read._replace(
         names={name: axis_names(trace.get(name), len(values[name].shape)) for name in read.names},
         priors={name: trace[name]["fn"] for name in read.names if name in trace and trace[name]["type"] == "sample"},
@@ -117,12 +122,15 @@ def read_function(outputs: Outputs) -> Program:
     return read._replace(signs=[name in real & read.used for name in read.names], keeps_entries=True)
 
 
-def _opaque(joint: LogJoint | Outputs, values: Mapping[str, Any], data: Data, ways: list[Way]) -> Program:
+def _opaque(
+    joint: LogJoint | Outputs, values: Mapping[str, Any], data: Data, ways: list[Way], beside: Sequence[Callable] = ()
+) -> Program:
     """A program of values and as many of the data as can be traced; what is said of sites is still to be filled in."""
 
     def traced_in(way: Way) -> Program:
         given = data._replace(arguments={k: data.arguments[k] for k in way.positions})
-        jaxpr = traced(joint.log_probs, values, given, precision=session_precision()).closed
+        programs = [traced(f, values, given, precision=session_precision()) for f in (joint.log_probs, *beside)]
+        jaxpr, *supports = [program.closed for program in programs]
         body = getattr(jaxpr, "jaxpr", jaxpr)
         met = {id(var) for equation in body.eqns for var in equation.invars} | {id(var) for var in body.outvars}
         rest = jax.tree.leaves((given.settings, given.observed))
@@ -139,6 +147,7 @@ def _opaque(joint: LogJoint | Outputs, values: Mapping[str, Any], data: Data, wa
             way == ways[0],
             {},
             [False] * len(ordered),
+            supports,
         )
 
     *opaque, nothing = ways
@@ -149,8 +158,12 @@ def _opaque(joint: LogJoint | Outputs, values: Mapping[str, Any], data: Data, wa
 
 
 def _is_real(trace: dict[str, Any], name: str) -> bool:
-    """Whether a latent site, or the parameter that a leaf is of, has no constraint."""
+    """Whether a latent site, or the parameter that a leaf is of, has no constraint, or two bounds.
+
+    Whether bounds are each other's opposite is for a program to say: they may be computed from values.
+    """
     if name in trace and trace[name]["type"] == "sample":
-        return is_unconstrained(trace[name]["fn"].support)
+        support = trace[name]["fn"].support
+        return is_unconstrained(support) or is_interval(support)
     owner = next(site for other, site in trace.items() if name == other or name.startswith(f"{other}."))
     return is_unconstrained(owner["kwargs"].get("constraint", constraints.real))

@@ -1,0 +1,84 @@
+"""Equations over GF(2) of which signs of sites may be changed together, and the parities that they are about.
+
+Knows parts and forms of values; no operations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from numpyro_symmetry.discovery.labels.forms import Form, Forms
+from numpyro_symmetry.discovery.labels.parted import Parts
+from numpyro_symmetry.symmetry.gf2 import reduced_basis
+
+
+class Mirrored(NamedTuple):
+    """A value that is neither odd nor even: the vector that says where it is another, and which one it is then."""
+
+    where: int
+    form: Form
+
+
+# a vector over GF(2) as the bits of an integer; zeros are both odd and even
+Parity = int | Mirrored | Parts | None
+EVEN = 0
+
+
+class Demands:
+    """Linear equations over GF(2): vectors that have to vanish, in echelon form."""
+
+    def __init__(self) -> None:
+        self.num_unknowns = 0
+        self.rows: dict[int, int] = {}
+        self.forms = Forms()
+
+    def unknown(self) -> int:
+        """A fresh unknown, of what a loop carries."""
+        self.num_unknowns += 1
+        return 1 << (self.num_unknowns - 1)
+
+    def vanish(self, parity: Parity) -> None:
+        """Demand that a value is even."""
+        left = self.reduced(self.whole(parity) or EVEN)
+        if left:
+            self.rows[left.bit_length() - 1] = left
+
+    def agree(self, parities: Sequence[Parity]) -> int | None:
+        """Demand that values are alike, zeros apart; what they then are."""
+        given = [whole for parity in parities if (whole := self.whole(parity)) is not None]
+        for other in given[1:]:
+            self.vanish(given[0] ^ other)
+        return given[0] if given else None
+
+    def whole(self, parity: Parity) -> int | None:
+        """Demand that a value's parts are alike, and odd or even; what it then is."""
+        if isinstance(parity, Mirrored):
+            self.vanish(parity.where)
+            return EVEN
+        return self.agree(parity.of) if isinstance(parity, Parts) else parity
+
+    def settled(self, parity: Parity) -> Parity:
+        """Demand that a value, or each of its parts, is odd or even."""
+        if isinstance(parity, Parts):
+            return parity._replace(of=tuple(map(self.whole, parity.of)))
+        return self.whole(parity)
+
+    def reduced(self, vector: int) -> int:
+        """What is left of a vector when all demands are met."""
+        while (row := next((r for top, r in self.rows.items() if vector >> top & 1), None)) is not None:
+            vector ^= row
+        return vector
+
+    def solutions(self, num_sites: int) -> list[int]:
+        """A basis of the sites' signs that meet all demands."""
+        # every row says what its highest unknown is, given the lower ones
+        free = [k for k in range(self.num_unknowns) if k not in self.rows]
+        found = []
+        for k in free:
+            signs = 1 << k
+            for top in sorted(self.rows):
+                if (self.rows[top] & ~(1 << top) & signs).bit_count() % 2:
+                    signs |= 1 << top
+            found.append(signs & ((1 << num_sites) - 1))
+        return reduced_basis(found)

@@ -1,0 +1,186 @@
+"""Values of a program in a normal form: equal forms are equal values, whatever they were computed by.
+
+A form is a sum of terms with rational coefficients, and a term is an operation on forms that is no sum. Signs and
+factors stand in front of terms as far as an operation lets them through; a larger of two is half of their sum and half
+of their distance, so that values which differ by parts of lines are seen to. Knows operations; no parities.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from numpyro_symmetry.discovery.labels.values import Known
+from numpyro_symmetry.models.compat import shapes_of
+
+# terms by number, in their order, and the coefficient of each
+Form = tuple[tuple[int, Fraction], ...]
+
+ZERO: Form = ()
+
+# operations that leave real numbers as they are, or move them about and add them; odd and even ones
+SAME = {"copy", "copy_p", "stop_gradient", "convert_element_type", "reduce_precision"}
+LINEAR = {"broadcast_in_dim", "reshape", "squeeze", "expand_dims", "transpose", "slice", "rev", "reduce_sum", "cumsum"}
+ODD = {"tanh", "sin", "tan", "asin", "atan", "sinh", "asinh", "atanh", "erf", "erf_inv", "cbrt", "sign", "round"}
+EVENS = {"cos", "cosh", "square"}
+# comparisons with zero of a difference, and whether it is of the second operand and the first
+_COMPARED = {"gt": (">", 1), "lt": (">", -1), "ge": (">=", 1), "le": (">=", -1), "eq": ("==", 1), "ne": ("!=", 1)}
+# terms of a sum, and entries of a constant, up to which they are looked into
+_MOST_TERMS, _MOST_ENTRIES = 16, 1024
+
+
+class Forms:
+    """The terms of one program, each with a number."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Any, int] = {}
+        self._ones, self._any_of = set[int](), dict[tuple[str, Form], frozenset[Form]]()
+        self._truth = {value: self._term("truth", value) for value in (False, True)}
+
+    def fresh(self) -> Form:
+        """The form of a value of which nothing is known."""
+        return self._term(object())
+
+    def constant(self, constant: Known) -> Form:
+        """The form of a constant: of a number, or of an array, the same for its opposite but for the sign."""
+        value = constant.value
+        if not isinstance(value, np.ndarray) or value.dtype.kind not in "fiub" or not 0 < value.size <= _MOST_ENTRIES:
+            return self.fresh()
+        first = value.flat[0]
+        is_number = bool((value == first).all())
+        if value.dtype.kind == "b":
+            return self._truth[bool(first)] if is_number else self._term(constant.tag)
+        if is_number and not first:
+            return ZERO
+        if is_number and np.isfinite(first):
+            one = self._term("one", value.shape)
+            self._ones.add(one[0][0])
+            return _times(one, Fraction(float(first)))
+        lead = -1 if next((x for x in value.flat if x), 0) < 0 else 1
+        return _times(self._term(Known(lead * value.astype(float) + 0.0).tag), Fraction(lead))
+
+    def of(self, equation: Any, given: Sequence[Form]) -> Form:
+        """The form of an operation's result."""
+        kind, name = _kind(equation.outvars[0]), equation.primitive.name
+        if sum(map(len, given)) > _MOST_TERMS or kind not in "fb":
+            return self._any(equation, given)
+        if name in _COMPARED:
+            return self._compared(name, given)
+        if name in ("and", "or"):
+            return self._joined(name, given)
+        return self._of_numbers(equation, given) if kind == "f" else self._any(equation, given)
+
+    def _of_numbers(self, equation: Any, given: Sequence[Form]) -> Form:
+        name, params = equation.primitive.name, equation.params
+        if name in ("add", "add_any"):
+            return _sum(*given)
+        if name == "sub":
+            return _sum(given[0], negative(given[1]))
+        if name == "neg":
+            return negative(given[0])
+        if name in ("max", "min"):
+            distance = self._size(_sum(given[0], negative(given[1])))
+            return _times(_sum(*given, distance if name == "max" else negative(distance)), Fraction(1, 2))
+        if name == "abs":
+            return self._size(given[0])
+        if name in ("mul", "div"):
+            return self._product(equation, given)
+        if name == "select_n" and given[0] in self._truth.values() and len(given) == 3:
+            return given[2 if given[0] == self._truth[True] else 1]
+        if name in SAME and _kind(equation.invars[0]) == "f":
+            return given[0]
+        if name in LINEAR and len(given) == 1:
+            return _sum(*(_times(self._any(equation, [((k, Fraction(1)),)]), by) for k, by in given[0]))
+        if name == "select_n":
+            lead = next((_lead(form) for form in given[1:] if form), Fraction(1))
+            cases = [_times(form, 1 / lead) for form in given[1:]]
+            return _times(self._any(equation, [given[0], *cases]), lead)
+        if name in EVENS or name in ODD or name == "integer_pow":
+            sign = Fraction(-1 if _lead(given[0]) < 0 else 1)
+            one = self._any(equation, [_times(given[0], sign)])
+            return _times(one, sign) if name in ODD or params.get("y", 2) % 2 else one
+        return self._any(equation, given)
+
+    def _product(self, equation: Any, given: Sequence[Form]) -> Form:
+        """A product or a quotient: all coefficients in front, and none else where the last is a number."""
+        (out,), shapes = shapes_of(equation.outvars), shapes_of(equation.invars)
+        is_product = equation.primitive.name == "mul"
+        for k, other in ((1, 0), (0, 1)) if is_product else ((1, 0),):
+            if len(given[k]) == 1 and given[k][0][0] in self._ones and shapes[other] == out:
+                by = given[k][0][1]
+                return _times(given[other], by if is_product else 1 / by)
+        if ZERO in given:
+            return self._any(equation, given)
+        leads = [_lead(form) for form in given]
+        bare = [_times(form, 1 / lead) for form, lead in zip(given, leads, strict=True)]
+        front = leads[0] * leads[1] if is_product else leads[0] / leads[1]
+        return _times(self._term("mul", *sorted(bare)) if is_product else self._term("div", *bare), front)
+
+    def _size(self, form: Form) -> Form:
+        """Its absolute value."""
+        lead = _lead(form)
+        return _times(self._term("abs", _times(form, 1 / lead)), abs(lead)) if form else ZERO
+
+    def _compared(self, name: str, given: Sequence[Form]) -> Form:
+        """A comparison, of a difference with zero."""
+        how, sign = _COMPARED[name]
+        apart = _sum(given[0], negative(given[1]))
+        if not apart:
+            return self._truth[how in (">=", "==")]
+        lead = _lead(apart)
+        # what is told from zero alone has no sign
+        by = sign / abs(lead) if how in (">", ">=") else 1 / lead
+        return self._term(how, _times(apart, Fraction(by)))
+
+    def _joined(self, name: str, given: Sequence[Form]) -> Form:
+        """All, or any, of some truths, in whatever order."""
+        parts = frozenset[Form]()
+        for form in given:
+            parts |= self._any_of.get((name, form), frozenset([form]))
+        parts -= {self._truth[name == "and"]}
+        if len(parts) <= 1:
+            return next(iter(parts), self._truth[name == "and"])
+        found = self._term(name, parts)
+        self._any_of[name, found] = parts
+        return found
+
+    def _any(self, equation: Any, given: Sequence[Form]) -> Form:
+        """An operation of which nothing is known but that it is a function, of values of these shapes."""
+        shapes = *shapes_of(equation.invars), *shapes_of(equation.outvars)
+        try:
+            return self._term(equation.primitive.name, tuple(equation.params.items()), *shapes, *given)
+        except TypeError:
+            # parameters that cannot be compared
+            return self.fresh()
+
+    def _term(self, *what: Any) -> Form:
+        return ((self._numbers.setdefault(what, len(self._numbers)), Fraction(1)),)
+
+
+def negative(form: Form) -> Form:
+    """The form of a value's opposite."""
+    return _times(form, Fraction(-1))
+
+
+def _kind(variable: Any) -> str:
+    """The kind of a variable's numbers, as NumPy has it; of random keys none."""
+    return getattr(getattr(variable.aval, "dtype", None), "kind", "")
+
+
+def _lead(form: Form) -> Fraction:
+    return form[0][1] if form else Fraction(1)
+
+
+def _times(form: Form, by: Fraction) -> Form:
+    return tuple((term, coefficient * by) for term, coefficient in form)
+
+
+def _sum(*forms: Form) -> Form:
+    total: dict[int, Fraction] = {}
+    for form in forms:
+        for term, coefficient in form:
+            total[term] = total.get(term, Fraction(0)) + coefficient
+    return tuple(sorted((term, coefficient) for term, coefficient in total.items() if coefficient))
