@@ -1,22 +1,20 @@
-"""Programs with their convolutions written as XLA computes them fast, on a CPU and in double precision.
+"""Convolutions written as XLA computes them fast, on a CPU and in double precision.
 
 It hands one over two axes of places, in the order batch, places, channels, to a library that is some ten times faster
 than the loops it writes itself, in which all others end: in double precision those with sixteen channels or fewer on
-both sides, and, within a loop, those in another order. What is computed is the same. Knows programs; no models.
+both sides, and, within a loop, those in another order. What is computed is the same. Knows operations; no programs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
-from jax.extend import core
 
-from numpyro_symmetry.models.compat import bind_params, called
+from numpyro_symmetry.models.compat import bind_params
 
 NAME = "conv_general_dilated"
 # channels, of which one side has to have more
@@ -32,34 +30,6 @@ def applied(primitive: Any, operands: Sequence[Any], params: dict[str, Any]) -> 
     subfuns, params = bind_params(primitive, params)
     results = primitive.bind(*subfuns, *operands, **params)
     return list(results) if primitive.multiple_results else [results]
-
-
-def evaluated(body: Any, consts: Sequence[Any], args: Sequence[Any]) -> list[Any]:
-    """Results of a program; convolutions in loops and branches of its own stay as they are."""
-    if not any(equation.primitive.name == NAME for equation in _called_equations(body)):
-        return jax.core.eval_jaxpr(body, consts, *args)  # pyright: ignore[reportAttributeAccessIssue]
-    environment = dict(zip([*body.constvars, *body.invars], [*consts, *args], strict=True))
-
-    def read(atom: Any) -> Any:
-        return atom.val if isinstance(atom, core.Literal) else environment[atom]
-
-    for equation in body.eqns:
-        operands, inner = list(map(read, equation.invars)), called(equation)
-        if inner is None:
-            results = applied(equation.primitive, operands, equation.params)
-        else:
-            results = evaluated(getattr(inner, "jaxpr", inner), getattr(inner, "consts", ()), operands)
-        environment.update(zip(equation.outvars, results, strict=True))
-    return list(map(read, body.outvars))
-
-
-def _called_equations(body: Any) -> Iterator[Any]:
-    for equation in body.eqns:
-        inner = called(equation)
-        if inner is None:
-            yield equation
-        else:
-            yield from _called_equations(getattr(inner, "jaxpr", inner))
 
 
 def _convolved(x: Array, kernel: Array, *, dimension_numbers: Any, **params: Any) -> Array:

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core
 
-from numpyro_symmetry.models import convolutions
+from numpyro_symmetry.models import rewritten
 from numpyro_symmetry.models.compat import called
 from numpyro_symmetry.models.widened import evaluated, narrow_type, wide_type
 
@@ -274,7 +274,7 @@ def _evaluated(program: Program, consts: Sequence[Any], flat: Sequence[Any]) -> 
     body = program.body.replace(
         eqns=[equation for equation in program.body.eqns if equation.effects or live & {*equation.outvars}]
     )
-    return convolutions.evaluated(body, consts, flat)
+    return rewritten.evaluated(body, consts, flat)
 
 
 def _executable(program: Program, how: tuple[Any, ...], function: Callable, shapes: tuple[Any, ...]) -> Callable:

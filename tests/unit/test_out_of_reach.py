@@ -123,6 +123,31 @@ def gated(x, y):
     numpyro.factor("log_likelihood", logsumexp(jnp.stack(each), 0).sum())
 
 
+def by_sigmoid(likelihood):
+    def model(y):
+        p = jax.nn.sigmoid(numpyro.sample("odds", dist.Normal(0.0, 1.5)))
+        likelihood(p, normal("mu", 2), y)
+
+    return model
+
+
+def parts_by_hand(first, second, mu, y):
+    each = [log_p + dist.Normal(mu[k], 1.0).log_prob(y) for k, log_p in enumerate((first, second))]
+    numpyro.factor("log_likelihood", logsumexp(jnp.stack(each), 0).sum())
+
+
+def assigned(p, mu, y):
+    with numpyro.plate("data", len(y)):
+        z = numpyro.sample("z", dist.Categorical(jnp.stack([p, 1 - p])))
+        numpyro.sample("y", dist.Normal(mu[z], 1.0), obs=y)
+
+
+SIGMOID = {
+    "in a mixture": lambda p, mu, y: mixture(jnp.stack([p, 1 - p]), mu, y),
+    "by log1p": lambda p, mu, y: parts_by_hand(jnp.log(p), jnp.log1p(-p), mu, y),
+    "by log": lambda p, mu, y: parts_by_hand(jnp.log(p), jnp.log(1.0 - p), mu, y),
+    "summed out": assigned,
+}
 PART = (Complement("mu"),)
 ODDS = Complement("component", total=0.0)
 FOUND = {
@@ -156,6 +181,14 @@ FOUND = {
         Symmetry({("mu_0", "mu_1", "mu_2"): ("mu",), "w": ("mu",)}, orbits={"mu": (0, 0, 2)}),
     ),
     "log odds": (log_odds, (Y,), Symmetry({"mu": ("mu",), "odds": (Complement("mu", total=0.0),)})),
+    **{
+        f"log odds by sigmoid, {name}": (
+            by_sigmoid(likelihood),
+            (Y,),
+            Symmetry({"mu": ("mu",), "odds": (Complement("mu", total=0.0),)}),
+        )
+        for name, likelihood in SIGMOID.items()
+    },
     "a gate": (
         gated,
         (X, Y),

@@ -8,7 +8,6 @@ import numpyro.distributions as dist
 import pytest
 
 from numpyro_symmetry import Symmetry, check_symmetry, find_symmetry
-from numpyro_symmetry.models.convolutions import evaluated
 from numpyro_symmetry.models.programs import (
     DOUBLE,
     WIDENED,
@@ -19,6 +18,7 @@ from numpyro_symmetry.models.programs import (
     session_precision,
     traced,
 )
+from numpyro_symmetry.models.rewritten import evaluated
 from tests.gallery import CASES
 
 COMPILED = []
@@ -219,6 +219,23 @@ def test_a_convolution_written_otherwise_is_the_same(name, precision):
     # within a function that is called as well
     called = run(lambda x, kernel: 2 * jax.jit(jax.checkpoint(convolved))(x, kernel), x, kernel, precision=precision)
     np.testing.assert_allclose(called, 2 * expected, rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (lambda x: 1 - jax.nn.sigmoid(x), lambda x: 1 / (1 + np.exp(x))),
+        (lambda x: 1.0 - (1.0 - jax.nn.sigmoid(x)), lambda x: 1 / (1 + np.exp(-x))),
+        (lambda x: jnp.log1p(-jax.nn.sigmoid(x)), lambda x: -np.logaddexp(0, x)),
+        (lambda x: jnp.log1p(jax.nn.sigmoid(x)), lambda x: np.log1p(1 / (1 + np.exp(-x)))),
+        (lambda x: -jax.nn.sigmoid(x), lambda x: -1 / (1 + np.exp(-x))),
+        (lambda x: 2 - jax.nn.sigmoid(x), lambda x: 2 - 1 / (1 + np.exp(-x))),
+        (lambda x: 1 - (-jax.nn.sigmoid(x)), lambda x: 1 + 1 / (1 + np.exp(-x))),
+    ],
+)
+def test_the_complement_of_a_probability_is_no_zero(function, expected):
+    x = np.array([-100.0, -1.5, 0.0, 2.0, 40.0, 100.0])
+    np.testing.assert_allclose(run(function, x, precision=DOUBLE), expected(x), rtol=1e-13)
 
 
 @pytest.mark.parametrize("name", [name for name, case in CONVOLUTIONS.items() if 2 < len(case[0]) < 5 and not case[3]])

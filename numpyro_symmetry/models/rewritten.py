@@ -1,0 +1,84 @@
+"""Programs evaluated with some operations written another way: convolutions as they are fast, complements as they hold.
+
+``1 - sigmoid(x)`` is ``sigmoid(-x)``, and zero to rounding where x is large, which then passes for a model that tells x
+from -x. What is computed is the same but for that. Knows programs; no models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+from jax import core as jax_core
+from jax import lax
+from jax.extend import core
+
+from numpyro_symmetry.models.compat import called
+from numpyro_symmetry.models.convolutions import NAME, applied
+
+
+class _Odds(NamedTuple):
+    """A probability, or its opposite, the odds of which it is one, and the sign in front of it."""
+
+    value: Any
+    logits: Any
+    sign: int
+
+
+def evaluated(body: Any, consts: Sequence[Any], args: Sequence[Any]) -> list[Any]:
+    """Results of a program; operations in loops and branches of its own stay as they are."""
+    if not any(equation.primitive.name in (NAME, "logistic") for equation in _called_equations(body)):
+        return jax_core.eval_jaxpr(body, consts, *args)  # pyright: ignore[reportAttributeAccessIssue]
+    return _evaluated(body, consts, args, {})
+
+
+def _evaluated(body: Any, consts: Sequence[Any], args: Sequence[Any], odds: dict[int, _Odds]) -> list[Any]:
+    environment = dict(zip([*body.constvars, *body.invars], [*consts, *args], strict=True))
+
+    def read(atom: Any) -> Any:
+        return atom.val if isinstance(atom, core.Literal) else environment[atom]
+
+    for equation in body.eqns:
+        operands, inner = list(map(read, equation.invars)), called(equation)
+        if inner is not None:
+            results = _evaluated(getattr(inner, "jaxpr", inner), getattr(inner, "consts", ()), operands, odds)
+        else:
+            of_logits = _of_logits(equation, operands, odds)
+            results = applied(equation.primitive, operands, equation.params) if of_logits is None else [of_logits]
+        environment.update(zip(equation.outvars, results, strict=True))
+    return list(map(read, body.outvars))
+
+
+def _called_equations(body: Any) -> Iterator[Any]:
+    for equation in body.eqns:
+        inner = called(equation)
+        if inner is None:
+            yield equation
+        else:
+            yield from _called_equations(getattr(inner, "jaxpr", inner))
+
+
+def _of_logits(equation: Any, operands: Sequence[Any], odds: dict[int, _Odds]) -> Any:
+    """The result of an operation on a probability p of which the logits are known: p itself, -p, 1 - p, log(1 - p)."""
+    name, last = equation.primitive.name, odds.get(id(operands[-1])) if operands else None
+    if name == "logistic":
+        logits, sign = operands[0], 1
+    elif last is None:
+        return None
+    elif last.sign > 0 and name == "sub" and _is_one(equation.invars[0]):
+        logits, sign = -last.logits, 1
+    elif last.sign > 0 and name == "neg":
+        logits, sign = last.logits, -1
+    elif last.sign < 0 and name == "log1p":
+        return -jnp.logaddexp(last.logits, 0.0)
+    else:
+        return None
+    value = sign * lax.logistic(logits)
+    # values are known by what they are, through calls: they are kept, so that no other is taken for them
+    odds[id(value)] = _Odds(value, logits, sign)
+    return value
+
+
+def _is_one(atom: Any) -> bool:
+    return isinstance(atom, core.Literal) and atom.val == 1
