@@ -102,12 +102,12 @@ def read(
     observed
         Observed sites that depend on them.
     num_outputs
-        See `LinearModel`; outputs that these arguments weigh apart, by a mask say, share nothing.
+        See `LinearModel`; outputs that these arguments weigh apart, by a mask say or in their priors, share nothing.
     """
     start, priors, predictors = predictors_given(model, args, kwargs, given, sites, observed)
     found = observations(start)
-    if _are_apart([found[site].weight(found[site].predictor) for site in observed]):
-        num_outputs = 0
+    weights = [found[site].weight(found[site].predictor) for site in observed]
+    num_outputs = 0 if are_apart(start, sites, weights) else num_outputs
     at_zero, slopes = slopes_of(predictors, priors, num_outputs)
     seen = {site: found[site]._replace(predictor=at_zero[site]) for site in observed}
     return LinearModel(seen, slopes, priors, num_outputs)
@@ -322,8 +322,7 @@ def shared_outputs(
     start, _, parts = parts_at(places[0])
     found = parts({site: places[0][site] for site in sites})
     last = {jnp.shape(value)[-1:] for value in [*(start[site]["value"] for site in sites), *found.values()]}
-    scales = [normal_prior(start[site])[1] for site in sites]  # pyright: ignore[reportOptionalSubscript]
-    if len(last) > 1 or (num_outputs := (*last.pop(), 0)[0]) < 2 or _are_apart([*scales, *weights]):
+    if len(last) > 1 or (num_outputs := (*last.pop(), 0)[0]) < 2 or are_apart(start, sites, weights):
         return 0
 
     def moves(place: Mapping[str, Any]) -> tuple[Array, Array]:
@@ -339,9 +338,10 @@ def shared_outputs(
     return num_outputs if all(_close(*moves_at(place)) for place in places) else 0
 
 
-def _are_apart(weights: Sequence[Array]) -> bool:
-    """Whether outputs have weights of their own: by shapes, as what is equal now may be trained apart."""
-    return any(jnp.shape(weight)[-1:] not in ((), (1,)) for weight in weights)
+def are_apart(trace: Trace, sites: Sequence[str], weights: Sequence[Array] = ()) -> bool:
+    """Whether outputs have weights or priors of their own: by shapes, as what is equal now may be trained apart."""
+    scales = [normal_prior(trace[site])[1] for site in sites]  # pyright: ignore[reportOptionalSubscript]
+    return any(jnp.shape(weight)[-1:] not in ((), (1,)) for weight in [*scales, *weights])
 
 
 def _difference(readings: Sequence[Reading], trace: Trace, sites: Sequence[str]) -> str | None:

@@ -24,6 +24,7 @@ from numpyro_symmetry.guides.affine import (
     Parts,
     Prior,
     Trace,
+    are_apart,
     frames_of,
     parts_given,
     read,
@@ -205,13 +206,14 @@ class FromInducing(NamedTuple):
         ]
 
         def fit(given: dict[str, Array], outputs: list[Array], precisions: list[Array]) -> Fitted:
-            _, priors, parts = linear_quantities(model, args, kwargs, given, self.sites, self.observed)
-            at_zero, slopes = slopes_of(parts, priors, self.num_outputs)
+            start, priors, parts = linear_quantities(model, args, kwargs, given, self.sites, self.observed)
+            num_outputs = 0 if are_apart(start, self.sites) else self.num_outputs
+            at_zero, slopes = slopes_of(parts, priors, num_outputs)
             seen = {
                 part: Observation(NORMAL, dist.Normal(0.0, jax.lax.rsqrt(precision)), value, predictor, jnp.ones(()))
                 for (part, predictor), value, precision in zip(at_zero.items(), outputs, precisions, strict=True)
             }
-            linear = LinearModel(seen, slopes, priors, self.num_outputs)
+            linear = LinearModel(seen, slopes, priors, num_outputs)
             return linear.priors, *gaussian_conditional(linear, {}, 1)
 
         fitted = jax.jit(fit)(given | parameters(start), outputs, precisions)
@@ -299,6 +301,11 @@ def start_of_inducing(
     refuse_picked_rows(at_inputs, new_args, new_kwargs, given | values, names)
     _, _, parts = linear_quantities(at_inputs, new_args, new_kwargs, given, sites, names)
     found = parts(values)
+    if not found:
+        raise SymmetryError(
+            f"No observed distribution depends on {list(sites)}, so there is nothing for pseudo-observations to "
+            "observe: leave them to the base guide."
+        )
     for part in found.values():
         if raw := [s for s in sites if part.shape == values[s].shape and np.array_equal(part, values[s])]:
             raise SymmetryError(

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpyro.distributions as dist
 from jax import Array
 
@@ -267,7 +268,8 @@ def observation(site: Any) -> Observation | None:
     if kind is None:
         return None
     shape = jnp.shape(site["value"])
-    weight = _per_entry(1.0 if site["scale"] is None else site["scale"], site["fn"])
+    batch = shape[: len(shape) - site["fn"].event_dim]
+    weight = _per_entry(1.0 if site["scale"] is None else _of_batch(site["scale"], batch), site["fn"])
     for layer in layers:
         if isinstance(layer, dist.MaskedDistribution):
             masks.append(_per_entry(layer._mask, layer))
@@ -299,6 +301,13 @@ def _layers(fn: Distribution) -> Iterator[Distribution]:
     while isinstance(fn, dist.Independent | dist.ExpandedDistribution | dist.MaskedDistribution):
         fn = fn.base_dist
         yield fn
+
+
+def _of_batch(scale: Any, batch: tuple[int, ...]) -> Array:
+    """How often log densities of a batch count; one that `handlers.scale` stretches, by all of its copies together."""
+    if np.broadcast_shapes(jnp.shape(scale), batch) == batch:
+        return jnp.asarray(scale)
+    return jax.grad(lambda log_prob: jnp.sum(scale * log_prob))(jnp.zeros(batch))
 
 
 def _per_entry(weights: Any, fn: Distribution) -> Array:

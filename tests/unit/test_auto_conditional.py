@@ -110,12 +110,20 @@ def two_sites(x, y=None):
     numpyro.sample("right", dist.Normal(2.0 * (x[5:] @ beta), 0.7).to_event(1), obs=None if y is None else y[5:])
 
 
+def weighted_event(x, y=None, weight=1.0):
+    beta = numpyro.sample("beta", dist.Normal(0.0, 2.0).expand([2]).to_event(1))
+    with handlers.scale(scale=weight):
+        numpyro.sample("y", dist.Normal(x @ beta, 0.5).to_event(1), obs=y)
+
+
 MISSING = np.arange(12) % 3 == 0
 WEIGHED = {
     "scale": (weighted, {"weight": np.linspace(0.5, 3.0, 12)}),
     "mask": (weighted, {"mask": ~MISSING}),
     "missing": (weighted, {"mask": ~MISSING, "y": np.where(MISSING, np.nan, Y)}),
     "several sites": (two_sites, {}),
+    "one scale of an event": (weighted_event, {"weight": np.array([0.7])}),
+    "a scale that stretches an event": (weighted_event, {"weight": np.array([0.7, 0.4, 0.2])}),
 }
 
 
@@ -190,6 +198,28 @@ def test_outputs_that_a_later_call_weighs_apart_share_nothing():
         negative_elbo(entries, guide, X, y)
         assert guide.source.num_outputs == 2
         assert negative_elbo(entries, guide, X, y, mask=mask) == pytest.approx(-expected, rel=1e-10)
+
+
+def ridge(x, y=None, scale=1.0):
+    beta = numpyro.sample("beta", dist.Normal(0.0, scale).expand([2, 2]).to_event(2))
+    numpyro.sample("y", dist.Normal(x @ beta, 0.5).to_event(2), obs=y)
+
+
+@pytest.mark.parametrize("before", [1.0, np.ones(1), np.ones((2, 1))], ids=["number", "(1,)", "(2, 1)"])
+@pytest.mark.parametrize("inducing", [None, X])
+def test_outputs_of_which_a_later_call_has_priors_apart_share_nothing(before, inducing):
+    scale, y = np.array([0.3, 2.0]), np.stack([Y, -Y], 1)
+    expected = sum(
+        multivariate_normal(np.zeros(12), s**2 * X @ X.T + 0.25 * np.eye(12)).logpdf(column)
+        for s, column in zip(scale, y.T, strict=True)
+    )
+    with jax.enable_x64(True):
+        guide = AutoConditional(lambda *args, **kwargs: None, ["beta"], model=ridge, inducing=inducing)
+        negative_elbo(ridge, guide, X, y, before)
+        # pseudo-observations: one for each row, as precise as it
+        params = {"auto_beta_precision_0": jnp.full((12, 1), 4.0)}
+        loss = Trace_ELBO().loss(jax.random.key(0), params, ridge, guide, X, y, scale)
+        assert loss == pytest.approx(-expected, rel=1e-10)
 
 
 def columns_in_a_plate(x, y=None):
@@ -900,6 +930,11 @@ REFUSED = {
     "computed values": (computed, {}, "the values of 'y' that are observed depend on them"),
     "nothing observes it": (unused, {}, "b: no observation depends on it"),
     "inducing observations": (network, {"inducing": {"y": Y[:5]}}, r"inducing inputs can lie in \['x'\]"),
+    "inducing, values alone": (
+        computed,
+        {"sites": ["b"], "inducing": 5},
+        r"No observed distribution depends on \['b'\]",
+    ),
     "inducing width": (network, {"inducing": np.zeros((5, 3))}, r"shape \(5, 3\); expected \(number, 2\)"),
     "inducing, sizes of data": (sized, {"inducing": 5}, r"without its observations \['y'\]: .*take None for them"),
     "prior of another": (
