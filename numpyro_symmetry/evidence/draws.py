@@ -24,6 +24,7 @@ from numpyro_symmetry.models import entrywise
 from numpyro_symmetry.models.unconstrained import inverse
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import refuse_masked, shape_of
+from numpyro_symmetry.symmetry.errors import warn
 from numpyro_symmetry.symmetry.pytrees import arrays_by_path, comes_by_site
 from numpyro_symmetry.traces.inputs import refuse_bad_draws
 
@@ -57,7 +58,7 @@ def draws_of_sites(data: Any, latents: Mapping[str, Any]) -> Trace:
     refuse_masked(held)
     extra = {len(shape_of(held[site], f"Site {site!r}")) - len(shapes[site]) for site in sites if site in held}
     num_leading_dims = extra.pop() if len(extra) == 1 and min(extra) > 0 else None
-    trace = read(data, Symmetry({}), num_leading_dims, lazily=True)
+    trace = _by_chain(read(data, Symmetry({}), num_leading_dims, lazily=True))
     if missing := [site for site in sites if site not in trace.values]:
         raise SymmetryError(f"The draws lack sites {missing} of the model; they hold {sorted(trace.values)}.")
     for site in sites:
@@ -75,6 +76,21 @@ def draws_of_sites(data: Any, latents: Mapping[str, Any]) -> Trace:
     refuse_bad_draws(trace.flat(sites), trace.leading)
     values = {site: x if len(trace.leading) == 2 else x[None] for site, x in trace.values.items() if site in shapes}
     return trace._replace(values=values, leading=leading)
+
+
+def _by_chain(trace: Trace) -> Trace:
+    """Draws of stacked chains by chain and draw again; of chains of unequal lengths, the last draws of each."""
+    if not trace.chains:
+        return trace
+    shortest = min(map(len, trace.chains))
+    if extra := trace.num_draws - shortest * len(trace.chains):
+        warn(
+            f"The stacked chains have {', '.join(str(len(chain)) for chain in trace.chains)} draws, and are halved "
+            f"alike: the first {extra} draws of longer chains are left out."
+        )
+    order, leading = np.concatenate([chain[-shortest:] for chain in trace.chains]), (len(trace.chains), shortest)
+    values = {site: value[order].reshape(*leading, *value.shape[1:]) for site, value in trace.values.items()}
+    return trace._replace(values=values, leading=leading, chains=())
 
 
 def part_of(trace: Trace, which: slice) -> Trace:

@@ -259,6 +259,21 @@ def test_containers(kind):
         assert found == log_evidence({"loc": DRAWS}, normal, (Y,), num_draws=200)
 
 
+@pytest.mark.parametrize("are_cut", [False, True], ids=["equal", "unequal"])
+def test_stacked_draws_are_those_of_their_chains(are_cut):
+    """In any order, as ``az.extract`` gives them: halves, their autocorrelation and the error are of chains."""
+    rng, whole = np.random.default_rng(0), xr.Dataset({"loc": (("chain", "draw"), DRAWS)})
+    stacked = whole.assign_coords(chain=range(len(DRAWS)), draw=range(DRAWS.shape[1])).stack(sample=("chain", "draw"))
+    shuffled = stacked.isel(sample=rng.permutation(DRAWS.size)).reset_index("sample")
+    if not are_cut:
+        assert log_evidence(shuffled, normal, (Y,), num_draws=200) == log_evidence(whole, normal, (Y,), num_draws=200)
+        return
+    shuffled = shuffled.isel(sample=(shuffled.chain > 0) | (shuffled.draw > 4))
+    with pytest.warns(SymmetryWarning, match="halved alike: the first .* draws of longer chains are left out"):
+        found = log_evidence(shuffled, normal, (Y,), num_draws=200)
+    assert found == log_evidence({"loc": DRAWS[:, 5:]}, normal, (Y,), num_draws=200)
+
+
 def test_mcmc_knows_its_model():
     mcmc = MCMC(NUTS(normal), num_warmup=100, num_samples=200, progress_bar=False)
     mcmc.run(jax.random.key(0), Y)
