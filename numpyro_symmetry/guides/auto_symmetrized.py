@@ -55,7 +55,7 @@ class AutoSymmetrized(AutoGuide):
         Any guide with a tractable density: an autoguide, an `AutoGuideList`, or a function of the model's arguments.
     symmetry
         What may be permuted, checked against the model at set-up; by default what `find_symmetry` finds there. Of units
-        of heads that move themselves, either the units or the heads are symmetrized, whichever are more.
+        of heads that move themselves, either the units or the heads may be held still: `explain` names them.
     model
         The model that SVI trains on; needed if ``base_guide`` does not carry one, or carries one with sites hidden
         (``AutoNormal(block(model, hide=...))``), or if the model has no data.
@@ -85,7 +85,8 @@ class AutoSymmetrized(AutoGuide):
     base, model
         The base guide and the model.
     symmetry
-        What was given; once set up, what is symmetrized, bound. ``None`` until then if it is to be found.
+        What was given; once set up, that or what was found, bound; ``None`` until then if it is to be found. Averaged
+        over is ``layout.symmetry``, all of it or a subgroup.
     max_features
         What was given; once set up, the number that is used, ``None`` for all.
     layout, model_trace
@@ -184,7 +185,8 @@ class AutoSymmetrized(AutoGuide):
     def __repr__(self) -> str:
         """The base guide, and what is symmetrized."""
         base = getattr(self.base, "__name__", type(self.base).__name__)
-        symmetry = "a symmetry still to be found" if self.symmetry is None else repr(self.symmetry).partition("\n")[0]
+        whole = self.symmetry if self.layout is None else self.layout.symmetry
+        symmetry = "a symmetry still to be found" if whole is None else repr(whole).partition("\n")[0]
         features = "" if self.layout is None else f", max_features={self.max_features}"
         return f"AutoSymmetrized({base}, {symmetry}, estimator={self.estimator!r}{features})"
 
@@ -389,6 +391,9 @@ class AutoSymmetrized(AutoGuide):
             )
         self._refuse_wrong_parameters(params)
         return self.base  # pyright: ignore[reportReturnType]
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"AutoSymmetrized has no attribute {name!r}{requirements.WHY_NONE.get(name, '')}")
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_compiled": None, "_proved": known.portable(self._proved)}

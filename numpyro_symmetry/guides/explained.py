@@ -13,6 +13,11 @@ def explain(guide: Any) -> str:
         return f"{guide!r}\nNothing to symmetrize: the guide is its base guide."
     layout = guide.layout
     lines = [repr(guide), f"Units are told apart by {', '.join(layout.sites)}."]
+    if still := [name for name in guide.symmetry.groups if name not in layout.symmetry.groups]:
+        lines.append(
+            f"Of the symmetry, log|G| = {guide.symmetry.log_order():.1f} in all, {still} are held still: of heads and "
+            "the units in them, which cannot both be averaged over here, those of more elements are."
+        )
     if layout.following:
         follow, are = ("follow", "are") if len(layout.following) > 1 else ("follows", "is")
         lines.append(

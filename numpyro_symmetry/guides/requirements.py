@@ -48,6 +48,14 @@ from numpyro_symmetry.symmetry.axes import names_in
 # relative, of sums over all numbers of a site, in single precision and in double; another density is off by more
 _TOLERANCE, _TOLERANCE_IN_DOUBLE = 1e-3, 1e-6
 
+# what others ask an autoguide for that a symmetrized one has not
+WHY_NONE = {
+    "init_loc_fn": (
+        ". SteinVI asks for it, and cannot train this guide: it scores the guide of each particle at draws of others, "
+        "where the correction bounds nothing. Train by SVI, or give SteinVI the base guide, guide.base."
+    )
+}
+
 
 def refuse_guides_without_density(guide: object) -> None:
     """Refuse guides, or parts of one, that cannot say their density at a given value."""
