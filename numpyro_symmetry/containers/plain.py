@@ -57,6 +57,8 @@ _DRAWS_PER_LABEL = 10
 
 
 def _num_leading(values: Arrays, symmetry: Symmetry) -> int:
+    if empty := [site for site in symmetry.axes if site in values and not values[site].size]:
+        raise SymmetryError(f"There are no draws of {empty}: their shapes are {[values[s].shape for s in empty]}.")
     known = {
         values[site].ndim - num_axes(entries)
         for site, entries in symmetry.axes.items()

@@ -80,6 +80,7 @@ def as_arrays(data: Mapping[str, Any], symmetry: Symmetry) -> Arrays:
     refuse_tracers("rebase", *data.values())
     values = {}
     for site, value in data.items():
+        _refuse_other_order(site, value)
         try:
             values[site] = np.asarray(as_array(value, f"Site {site!r}"))
         except SymmetryError as error:
@@ -94,6 +95,18 @@ def as_arrays(data: Mapping[str, Any], symmetry: Symmetry) -> Arrays:
                 f"Site {site!r} is empty: its shape is {values[site].shape}. Were its columns picked by another name?"
             )
     return values
+
+
+def _refuse_other_order(site: str, value: Any) -> None:
+    """Refuse an array whose names say that other dimensions count draws than those in front."""
+    dims = tuple(getattr(value, "dims", ()))
+    counted = tuple(dim for dim in ("chain", "draw", "sample") if dim in dims)
+    if dims[: len(counted)] != counted:
+        raise SymmetryError(
+            f"Site {site!r} has dimensions {dims}, and arrays in a dict are read by position, (chain, draw, ...) or "
+            f"(draw, ...). Pass the whole Dataset, xarray.Dataset(draws), which is read by name; or transpose each, "
+            f"draws[{site!r}].transpose({', '.join(map(repr, counted))}, ...)."
+        )
 
 
 def refuse_nested(data: Mapping[str, Any], what: str = "Site") -> None:

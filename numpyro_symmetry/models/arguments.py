@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 from numpyro.infer.autoguide import AutoGuide
 from numpyro.primitives import Messenger
@@ -71,9 +72,7 @@ def refuse_misfit(
     TypeError
         Naming what the model takes and what it got.
     """
-    inner: Any = model
-    while isinstance(inner, Messenger) and callable(inner.fn):
-        inner = inner.fn
+    inner = _within_handlers(model)
     try:
         signature = inspect.signature(inner)
     except (TypeError, ValueError):
@@ -92,6 +91,29 @@ def refuse_misfit(
             f"model_args and {sorted(kwargs)} from model_kwargs; pass all that it takes, such as model_args=(x, y)."
             f"{of_function * is_bare}"
         ) from error
+
+
+def refuse_compiled(model: Callable) -> None:
+    """Refuse a model that `jax.jit` has wrapped: what it samples comes out as tracers, once, and never again.
+
+    Raises
+    ------
+    TypeError
+        Saying what to pass.
+    """
+    if isinstance(inner := _within_handlers(model), jax.stages.Wrapped):
+        name = _name_of(inner)
+        raise TypeError(
+            f"{name} is compiled by jax.jit, which hides from NumPyro what it samples: pass the function itself "
+            f"({name}.__wrapped__). SVI and MCMC compile what calls it."
+        )
+
+
+def _within_handlers(model: Callable) -> Any:
+    inner: Any = model
+    while isinstance(inner, Messenger) and callable(inner.fn):
+        inner = inner.fn
+    return inner
 
 
 def refuse_no_sites(model: Callable, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:

@@ -16,7 +16,7 @@ from jax.core import Tracer
 from numpyro import handlers
 from numpyro.infer import init_to_uniform
 
-from numpyro_symmetry.models.arguments import refuse_misfit, refuse_no_sites
+from numpyro_symmetry.models.arguments import refuse_compiled, refuse_misfit, refuse_no_sites
 from numpyro_symmetry.models.parameters import leaves_of_parameters
 from numpyro_symmetry.models.reach import dependencies
 from numpyro_symmetry.models.sites import Trace, is_improper, latent_of, observed_of, settings_of
@@ -38,6 +38,7 @@ def run_model(
     model: Callable, args: tuple[Any, ...], kwargs: dict[str, Any], rng_key: Array, data: dict[str, Any] | None = None
 ) -> dict[str, Any]:
     """Trace of a model out of reach of surrounding handlers; sites with an improper prior get a value all the same."""
+    refuse_compiled(model)
     with handlers.block(), handlers.trace() as trace, handlers.substitute(substitute_fn=_start_improper):
         with handlers.seed(rng_seed=rng_key), handlers.substitute(data=data or {}):
             try:

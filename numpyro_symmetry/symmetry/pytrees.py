@@ -34,7 +34,7 @@ def comes_by_site(values: Any, sites: Collection[str] = ()) -> bool:
 
     Any other mapping is a tree, whose paths name its arrays, those among its own keys too.
     """
-    if not isinstance(values, Mapping):
+    if not isinstance(values, Mapping) or not all(isinstance(name, str) for name in values):
         return False
     paths = {name_of(path): len(path) for path, leaf in _leaves(values) if is_array(leaf)}
     if all(depth < 2 for depth in paths.values()):

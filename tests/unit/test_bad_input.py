@@ -18,6 +18,8 @@ import numpyro
 import numpyro.distributions as dist
 import optax
 import pytest
+import xarray as xr
+from numpyro import handlers
 from numpyro.infer import SVI, Trace_ELBO
 from numpyro.infer.autoguide import AutoDelta, AutoLaplaceApproximation, AutoNormal
 
@@ -315,7 +317,30 @@ ENTROPY = [
     Bad("estimator an array", lambda w: ns.mutual_information(w.y, estimator=w.y), ValueError, ("estimator",)),
 ]
 
+COMPILED = ("compiled by jax.jit", "mixture.__wrapped__")
+
+
+def named(w, *dims):
+    """Draws of a dict by an array whose dimensions have names."""
+    return {"loc": xr.DataArray(w.draws["loc"].transpose([DIMS.index(dim) for dim in dims]), dims=dims)}
+
+
+DIMS = ("chain", "draw", "component")
+
 DISCOVERY = [
+    Bad("a compiled model", lambda w: ns.find_symmetry(jax.jit(mixture), (w.y,)), TypeError, COMPILED),
+    Bad(
+        "a compiled model within a handler",
+        lambda w: ns.check_symmetry(handlers.scale(jax.jit(mixture), 2.0), w.symmetry, (w.y,)),
+        TypeError,
+        COMPILED,
+    ),
+    Bad(
+        "a guide of a compiled model",
+        lambda w: ns.AutoSymmetrized(AutoNormal(jax.jit(mixture))).setup(KEY, w.y),
+        TypeError,
+        COMPILED,
+    ),
     Bad("array for arguments", lambda w: ns.find_symmetry(mixture, w.y), TypeError, ARRAY),
     Bad("check, array for arguments", lambda w: ns.check_symmetry(mixture, w.symmetry, w.y), TypeError, ARRAY),
     Bad("integer key", lambda w: ns.find_symmetry(mixture, (w.y,), rng_key=3), TypeError, INTEGER_KEY),
@@ -921,6 +946,24 @@ MATCHING = [
 ]
 
 TRACES = [
+    Bad(
+        "named arrays, draws first",
+        lambda w: ns.rebase(named(w, "draw", "chain", "component"), w.symmetry),
+        ns.SymmetryError,
+        ("'loc'", "('draw', 'chain', 'component')", "xarray.Dataset(draws)", "transpose('chain', 'draw', ...)"),
+    ),
+    Bad(
+        "named arrays, draws last",
+        lambda w: ns.rebase(named(w, "component", "chain", "draw"), w.symmetry),
+        ns.SymmetryError,
+        ("'loc'", "('component', 'chain', 'draw')", "transpose('chain', 'draw', ...)"),
+    ),
+    Bad(
+        "no draws in any chain",
+        lambda w: ns.rebase({"loc": w.draws["loc"][:, :0]}, w.symmetry),
+        ns.SymmetryError,
+        ("no draws", "'loc'", "(2, 0, 3)"),
+    ),
     Bad("no symmetry, no model", lambda w: ns.rebase(w.draws), ValueError, ("model",)),
     Bad(
         "a function for a model",

@@ -77,3 +77,12 @@ def test_every_container_is_of_one_kind_and_others_of_none():
     with pytest.raises(SymmetryError, match="states.position"):
         read(State(plain), SYMMETRY)
     assert not any(kind.recognises(object()) for kind in kinds.CONTAINERS)
+
+
+def test_keys_of_a_flat_tree_may_be_numbers():
+    loc = np.random.default_rng(0).normal([-4.0, 0.0, 4.0], 0.3, (2, 30, 3))
+    symmetry = Symmetry({"0": ("component",), "1": ("component",)})
+    out = rebase({0: loc[..., ::-1], 1: loc}, symmetry, null=False)
+    assert out.data.keys() == {0, 1}
+    by_name = rebase({"0": loc[..., ::-1], "1": loc}, symmetry, null=False)
+    np.testing.assert_array_equal(out.data[1], by_name.data["1"])
