@@ -307,6 +307,23 @@ def _warn_of_signs(trace: Trace, bound: Symmetry) -> None:
         )
 
 
+def warn_of_turned_signs(trace: Trace, bound: Symmetry, moved: Arrays) -> None:
+    """Warn of sites in memory, of one sign as they came, whose entries have both once they are relabelled."""
+    num, turned = len(trace.leading), []
+    for site, x in trace.values.items():
+        if site in bound.axes and isinstance(x, np.ndarray) and any(axis.signed for axis in bound.opened(site)):
+            draws = tuple(range(num))
+            has_both = (moved[site] > 0).any(draws) & (moved[site] < 0).any(draws)
+            if ((x > 0).all() or (x < 0).all()) and has_both.any():
+                turned.append(site)
+    if turned:
+        warn(
+            f"As they came, all draws of {turned} have one sign; relabelled, entries have both, for signs of other "
+            "sites change within the chains and not theirs. Is it a scale, which the sign of a unit leaves alone? Then "
+            "say so on its axis, Unsigned(group)."
+        )
+
+
 def some_of(draws: Arrays, which: np.ndarray, leading: tuple[int, ...]) -> Arrays:
     """Some of the draws, of ascending indices, in memory, once all of them are seen to be finite real numbers.
 

@@ -48,6 +48,7 @@ from numpyro_symmetry.traces.inputs import (
     of_what_is_compared,
     of_what_is_there,
     refuse_bad_draws,
+    warn_of_turned_signs,
     warn_of_what_is_left_out,
     warn_of_what_keeps_its_labels,
 )
@@ -219,6 +220,7 @@ def rebase(
         axes = beside_them | axes
         bound = bind(trace, symmetry, labels, axes)
         out = _relabelled(trace, bound, labels, options)
+        warn_of_turned_signs(trace, bound, out.data)
         say("moving what the model computes")
         shaped = out.data | out.apply({site: trace.values[site] for site in labels})
         spoken_for = {*labels, *axes}

@@ -1,6 +1,7 @@
 """`rebase`: containers in and out, references, labels, undoing, and what it refuses."""
 
 import itertools
+import warnings
 from typing import NamedTuple
 
 import jax
@@ -20,6 +21,7 @@ from numpyro_symmetry import (
     Symmetry,
     SymmetryError,
     SymmetryWarning,
+    Unsigned,
     inverse,
     rebase,
     report,
@@ -996,3 +998,21 @@ def test_what_never_moves_does_not_make_draws_few(constant):
         values["scale"] = np.full((4, 100, 3), 0.3)
     out = rebase(values, Symmetry.mixture(*values))
     assert out.null.num_effective == 400
+
+
+@pytest.mark.parametrize("entry", ["factor", Unsigned("factor")])
+def test_a_site_of_one_sign_that_signs_would_turn_is_warned_of(entry):
+    rng = np.random.default_rng(0)
+    loadings = (
+        0.2 * rng.standard_normal((200, 5, 2)) + np.array([[2.0, 0.0, 1.0, -1.0, 0.5], [0.0, 2.0, -1.0, 1.0, 1.0]]).T
+    )
+    draws = {"loadings": loadings * rng.choice([-1.0, 1.0], (200, 1, 2)), "scale": rng.gamma(5.0, 1.0, (200, 2))}
+    symmetry = Symmetry({"loadings": (None, "factor"), "scale": (entry,)}, kinds={"factor": "signed"})
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always", SymmetryWarning)
+        out = rebase(draws, symmetry, null=False)
+        # loadings that are positive, whatever their labels, are turned in no draw
+        rebase({"loadings": 1.0 + rng.random((200, 5, 2))}, Symmetry.factor("loadings"), null=False)
+    said = [str(one.message) for one in found if "have one sign" in str(one.message)]
+    assert [("['scale']" in one and "Unsigned(group)" in one) for one in said] == [True] * (entry == "factor")
+    assert (out.data["scale"] < 0).any() == (entry == "factor")
