@@ -80,7 +80,10 @@ def _num_leading(values: Arrays, symmetry: Symmetry) -> int:
     likely = 2 if first < second else 1
     if not candidates:
         # sites whose own shapes fit behind some dimensions differ in these; else what does not fit is said later
-        return next((num for num in (2, 1) if _binds(values, symmetry, num)), likely)
+        binding = [num for num in (2, 1) if _binds(values, symmetry, num)]
+        # where sites' own axes contradict each other, few draws of many units are no better a guess
+        if likely in binding or not binding or len(known) < 2:
+            return next(iter(binding), likely)
     # chains are fewer than their draws
     certain = first < second or (first > second and candidates == [1]) or first >= _DRAWS_PER_LABEL * second
     if likely in candidates and certain:

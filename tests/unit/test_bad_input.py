@@ -959,6 +959,15 @@ TRACES = [
         ("'loc'", "('component', 'chain', 'draw')", "transpose('chain', 'draw', ...)"),
     ),
     Bad(
+        "axes that contradict each other",
+        lambda w: ns.rebase(
+            {"loadings": np.ones((4, 100, 5, 2)), "scale": np.ones((4, 100, 2))},
+            ns.Symmetry({"loadings": (None, "f"), "scale": (None, "f")}),
+        ),
+        ns.SymmetryError,
+        ("Cannot tell", "'scale': (4, 100, 2)", "num_leading_dims"),
+    ),
+    Bad(
         "no draws in any chain",
         lambda w: ns.rebase({"loc": w.draws["loc"][:, :0]}, w.symmetry),
         ns.SymmetryError,
