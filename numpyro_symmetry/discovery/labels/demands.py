@@ -38,11 +38,11 @@ class Demands:
         self.num_unknowns += 1
         return 1 << (self.num_unknowns - 1)
 
-    def vanish(self, parity: Parity) -> None:
-        """Demand that a value is even."""
-        left = self.reduced(self.whole(parity) or EVEN)
-        if left:
-            self.rows[left.bit_length() - 1] = left
+    def vanish(self, *parities: Parity) -> None:
+        """Demand that values are even."""
+        for parity in parities:
+            if left := self.reduced(self.whole(parity) or EVEN):
+                self.rows[left.bit_length() - 1] = left
 
     def agree(self, parities: Sequence[Parity]) -> int | None:
         """Demand that values are alike, zeros apart; what they then are."""

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
+from functools import reduce
+from operator import xor
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -82,11 +84,11 @@ def even_sets(
         parts = [demands.unknown() for _ in sizes]
         given.append(joined(axis, sizes, parts))
         if not can:
-            _all_vanish(parts, demands)
+            demands.vanish(*parts)
     count, data = demands.num_unknowns, len(getattr(jaxpr, "jaxpr", jaxpr).invars) - len(given)
     for program in (jaxpr, *beside):
         for parity in _run_closed(program, [*given, *[EVEN] * data], demands)[0]:
-            _all_vanish(parity.of if isinstance(parity, Parts) else [parity], demands)
+            demands.vanish(*(parity.of if isinstance(parity, Parts) else [parity]))
     return [frozenset(k for k in range(count) if signs >> k & 1) for signs in demands.solutions(count)]
 
 
@@ -258,18 +260,18 @@ def _by_rule(step: _Step, operands: list[Parity]) -> list[Parity]:
         # ones follow nothing
         demands.vanish(operands[0])
     if name in _PRODUCTS:
-        return [None if None in operands else _xor(operands)]
+        return [None if None in operands else reduce(xor, operands)]
     if name in _EVENS:
         return [EVEN]
     if name == "integer_pow" or (name == "pow" and _is_whole(given[1])):
         power = params["y"] if name == "integer_pow" else given[1].value.flat[0]  # pyright: ignore
         return [operands[0] if power % 2 else EVEN]
     if name in _TAKES:
-        _all_vanish(operands[_TAKES[name] :], demands)
+        demands.vanish(*operands[_TAKES[name] :])
         return [operands[0]]
     if name in _PUTS:
         what = [operands[k] for k in _PUTS[name]]
-        _all_vanish([p for k, p in enumerate(operands) if k not in _PUTS[name]], demands)
+        demands.vanish(*(p for k, p in enumerate(operands) if k not in _PUTS[name]))
         return [demands.agree(what)]
     if name == "select_n":
         which = np.unique(np.asarray(given[0].value)) if given[0] is not None else ()
@@ -278,25 +280,13 @@ def _by_rule(step: _Step, operands: list[Parity]) -> list[Parity]:
         demands.vanish(operands[0])
         return [demands.agree(operands[1:])]
     # what no line says anything about must not change: exponentials, comparisons, maxima, factors of matrices
-    _all_vanish(operands, demands)
+    demands.vanish(*operands)
     return [EVEN] * count
 
 
 def _is_whole(exponent: Known | None) -> bool:
     """Whether this is one whole number, as in ``x**2.0``."""
     return exponent is not None and np.unique(exponent.value).size == 1 and exponent.value.flat[0] % 1 == 0
-
-
-def _xor(parities: Sequence[Any]) -> int:
-    found = EVEN
-    for parity in parities:
-        found ^= parity or EVEN
-    return found
-
-
-def _all_vanish(parities: Sequence[Parity], demands: Demands) -> None:
-    for parity in parities:
-        demands.vanish(parity)
 
 
 def _scan(params: Any, operands: list[Parity], known_: list[Parity | Known], demands: Demands) -> list[Parity]:
@@ -318,7 +308,7 @@ def _while(params: Any, operands: list[Parity], known_: list[Parity | Known], de
     out, _ = _run_closed(params["body_jaxpr"], [*known_[num_condition:start], *carry], demands)
     for each in zip(carry, operands[start:], out, strict=True):
         demands.agree(each)
-    _all_vanish(_run_closed(params["cond_jaxpr"], [*known_[:num_condition], *carry], demands)[0], demands)
+    demands.vanish(*_run_closed(params["cond_jaxpr"], [*known_[:num_condition], *carry], demands)[0])
     return [*carry]
 
 
