@@ -79,8 +79,10 @@ class Posterior(NamedTuple):
         step = -(-self.num_draws // most)
         ends = np.cumsum([0, *self.lengths])
         kept = [np.arange(low, high, step) for low, high in zip(ends[:-1], ends[1:], strict=True)]
+        are_alike = len(self.lengths) > 1 and len(set(self.lengths)) == 1
+        leading = (len(self.lengths), self.lengths[0]) if are_alike else (self.num_draws,)
         try:
-            values = some_of({site: self.values[site] for site in sites}, np.concatenate(kept), (self.num_draws,))
+            values = some_of({site: self.values[site] for site in sites}, np.concatenate(kept), leading)
         except SymmetryError as error:
             raise SymmetryError(f"Posterior {self.name!r}: {error}") from error
         return self._replace(values=values, lengths=tuple(map(len, kept)))

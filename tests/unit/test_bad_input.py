@@ -1318,6 +1318,14 @@ SAMPLERS = [
 
 COMPARISONS = [
     Bad(
+        "a draw that is no number",
+        lambda w: ns.compare(
+            {"loc": np.where(np.arange(30)[:, None] == 5, np.nan, w.draws["loc"])}, w.draws, w.symmetry
+        ),
+        ns.SymmetryError,
+        ("'loc' is not finite in 2 of 60 draws", "(0, 5)"),
+    ),
+    Bad(
         "other sites",
         lambda w: ns.compare(w.draws, {"mu": w.draws["loc"]}, w.symmetry),
         ns.SymmetryError,
