@@ -18,11 +18,11 @@ from numpyro_symmetry.entropy import size_of_tables
 from numpyro_symmetry.guides import requirements
 from numpyro_symmetry.guides.bounds import ElboBounds, Particles, summarise
 from numpyro_symmetry.guides.compiled import Arguments, Spread, run_compiled
-from numpyro_symmetry.guides.density import latent_values, latents_are_independent
+from numpyro_symmetry.guides.density import latent_values, latents_are_independent, own_sites
 from numpyro_symmetry.guides.elbo import Target, least_weight, weighed
 from numpyro_symmetry.guides.information import information_at
 from numpyro_symmetry.guides.proved import prove_again
-from numpyro_symmetry.models import Trace, refuse_without_prior, trace_model
+from numpyro_symmetry.models import Trace, left_out, of_nobody, refuse_without_prior, trace_model
 from numpyro_symmetry.symmetry.arguments import as_count, as_flag, as_key, refuse_tracers
 from numpyro_symmetry.symmetry.errors import warn
 
@@ -144,10 +144,13 @@ def _target(guide: Any, num_permutations: int, args: tuple[Any, ...], kwargs: di
 
     key = jax.random.key(0)
     trace, model_trace = guide._trace_of_base(key, args, kwargs), trace_model(guide.model, args, kwargs, key)
-    refuse_without_prior(guide.model, args, kwargs, model_trace)
-    requirements.refuse_no_bound(guide.base, trace, model_trace)
-    summed_out = requirements.summed_out_sites(model_trace, latent_values(trace))
-    analytic = not summed_out and latents_are_independent(guide.base, trace, args, kwargs)
     moved = list(layout.symmetry.axes)
+    skipped = {site: left_out(trace[site]) for site in own_sites(guide.base, trace) if site not in moved}
+    spared = of_nobody(guide.model, args, kwargs, model_trace, skipped)
+    refuse_without_prior(guide.model, args, kwargs, model_trace, spared)
+    requirements.refuse_no_bound(guide.base, trace, model_trace, spared)
+    summed_out = requirements.summed_out_sites(model_trace, latent_values(trace))
+    # a divergence in closed form leaves out what either masks
+    analytic = not summed_out and not spared and latents_are_independent(guide.base, trace, args, kwargs)
     weight = float(least_weight(weighed(trace, model_trace), moved))
     return Target(guide.model, guide.base, information, model_trace, summed_out, moved, weight, analytic)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Collection, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -140,8 +141,12 @@ def summed_out_sites(model_trace: Trace, drawn: Collection[str]) -> list[str]:
     return list(absent)
 
 
-def refuse_no_bound(guide: Any, trace: Trace, model_trace: Trace) -> None:
+def refuse_no_bound(
+    guide: Any, trace: Trace, model_trace: Trace, spared: Mapping[str, np.ndarray] = MappingProxyType({})
+) -> None:
     """Refuse what is no density of the model's latent sites: its ELBO may well lie above the evidence.
+
+    Entries that are spared have none in the model either, and nothing there knows of them.
 
     Raises
     ------
@@ -155,16 +160,20 @@ def refuse_no_bound(guide: Any, trace: Trace, model_trace: Trace) -> None:
             f"it were one of {sorted(latent)}. Marginalise them, or draw what the model draws."
         )
     for site, value in own.items():
-        if is_floating(jnp.result_type(value)) and isinstance(without_wrappers(trace[site]["fn"]), dist.Delta):
+        ours, theirs = (isinstance(without_wrappers(of[site]["fn"]), dist.Delta) for of in (trace, model_trace))
+        # a point mass of the model's own is no density that is left out
+        alike = theirs and not jnp.any(log_prob_of(trace[site]))
+        if is_floating(jnp.result_type(value)) and ours and not alike:
             raise UnsupportedGuideError(
                 f"Site {site!r} is a point mass (Delta) in the guide, so that what is bounded is the density of data "
                 f"and {site!r} there, and no evidence. Use a distribution with a density, or make it a parameter of "
                 "the model (numpyro.param), at whose value the evidence then is."
             )
-        if (num_left_out := left_out(trace[site]).sum()) > 0:
+        if (num_left_out := (left_out(trace[site]) & ~spared.get(site, np.False_)).sum()) > 0:
             raise UnsupportedGuideError(
                 f"Site {site!r}: a mask leaves {num_left_out} of {jnp.size(value)} entries without a density in the "
-                "guide, so that there is no ELBO. Mask data in the model alone."
+                "guide, so that there is no ELBO. Mask data in the model alone; and in both only what no other site of "
+                "the model depends on, such as steps that are padded."
             )
 
 

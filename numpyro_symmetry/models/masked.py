@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -13,6 +14,7 @@ from numpyro.distributions import ExpandedDistribution, Independent, MaskedDistr
 from numpyro_symmetry.models.sites import Trace, entrywise, is_unconstrained, latent_of, settings_of
 from numpyro_symmetry.models.trace import trace_model
 from numpyro_symmetry.symmetry import SymmetryError
+from numpyro_symmetry.symmetry.arguments import is_floating
 
 # how far away the entries are tried: a branch of another site may well know of large values alone
 _FAR = (1.0, -30.0, 30.0, 1e4)
@@ -22,7 +24,41 @@ _MOST_ONE_BY_ONE = 32
 _NUM_DRAWS = 9
 
 
-def refuse_without_prior(model: Callable, args: tuple[Any, ...], kwargs: Mapping[str, Any], trace: Trace) -> None:
+def of_nobody(
+    model: Callable, args: tuple[Any, ...], kwargs: Mapping[str, Any], trace: Trace, skipped: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """Which real entries a model leaves without a density, as a guide does, and no other density depends on.
+
+    Steps of sequences that are padded, under one mask in both: the evidence is that of all other entries.
+
+    Parameters
+    ----------
+    model, args, kwargs, trace
+        The model, its arguments, and a trace of it.
+    skipped
+        Site -> which entries the guide leaves without one.
+    """
+    both = {name: skipped[name] & left_out(site) for name, site in latent_of(trace).items() if name in skipped}
+    both = {
+        name: mask for name, mask in both.items() if mask.any() and is_floating(jnp.result_type(trace[name]["value"]))
+    }
+    if not both:
+        return {}
+    is_read = _reader(model, args, kwargs, trace)
+    draws = [trace, *(trace_model(model, args, dict(kwargs), jax.random.key(k)) for k in range(1, _NUM_DRAWS))]
+    # what is no number passes through all but a choice, of which one may be made by large values alone
+    return {
+        name: mask for name, mask in both.items() if not any(is_read(name, mask, (jnp.nan, *_FAR), at) for at in draws)
+    }
+
+
+def refuse_without_prior(
+    model: Callable,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    trace: Trace,
+    spared: Mapping[str, np.ndarray] = MappingProxyType({}),
+) -> None:
     """Refuse a model with entries that nothing is known of: they are masked, and no other density depends on them.
 
     NumPyro's ``obs_mask`` makes a latent site of all of a site's entries, and masks those that were observed. A mask
@@ -31,25 +67,16 @@ def refuse_without_prior(model: Callable, args: tuple[Any, ...], kwargs: Mapping
     Raises
     ------
     SymmetryError
-        If there are such entries.
+        If there are such entries, other than those that are ``spared``.
     """
     latent = latent_of(trace)
-    masked = {name: mask for name, site in latent.items() if (mask := left_out(site)).any()}
+    masked = {name: left_out(site) & ~spared.get(name, np.False_) for name, site in latent.items()}
+    masked = {name: mask for name, mask in masked.items() if mask.any()}
     values_of = {name: _values(latent[name]) for name in masked}
     masked = {name: mask for name, mask in masked.items() if values_of[name] or _is_endless(latent[name])}
     if not masked:
         return
-    settings, other = settings_of(trace), trace_model(model, args, dict(kwargs), jax.random.key(1))
-
-    def densities(values: Mapping[str, Any]) -> list[Any]:
-        found = trace_model(model, args, dict(kwargs), jax.random.key(0), {**settings, **values})
-        return [np.sum(site["fn"].log_prob(site["value"])) for site in found.values() if site["type"] == "sample"]
-
-    def is_read(name: str, some: np.ndarray, points: Iterable[Any], at: Trace) -> bool:
-        given = {site: at[site]["value"] for site in latent}
-        before, here = densities(given), jnp.asarray(given[name])
-        return any(not np.array_equal(before, densities({**given, name: jnp.where(some, x, here)})) for x in points)
-
+    other, is_read = trace_model(model, args, dict(kwargs), jax.random.key(1)), _reader(model, args, kwargs, trace)
     for name, mask in masked.items():
         there, is_real = jnp.asarray(other[name]["value"]), is_unconstrained(trace[name]["fn"].support)
         points = values_of[name] or [(far if is_real else abs(far)) * there for far in _FAR]
@@ -62,6 +89,24 @@ def refuse_without_prior(model: Callable, args: tuple[Any, ...], kwargs: Mapping
         if unread:
             numbers = [int(some.sum()) for some in unread]
             raise SymmetryError(_of_unread(name, mask, numbers, len(values_of[name]), trace))
+
+
+def _reader(
+    model: Callable, args: tuple[Any, ...], kwargs: Mapping[str, Any], trace: Trace
+) -> Callable[[str, np.ndarray, Iterable[Any], Trace], bool]:
+    """Whether any density changes with some entries of a site, set to values at a draw of all sites."""
+    settings, latent = settings_of(trace), latent_of(trace)
+
+    def densities(values: Mapping[str, Any]) -> list[Any]:
+        found = trace_model(model, args, dict(kwargs), jax.random.key(0), {**settings, **values})
+        return [np.sum(site["fn"].log_prob(site["value"])) for site in found.values() if site["type"] == "sample"]
+
+    def is_read(name: str, some: np.ndarray, points: Iterable[Any], at: Trace) -> bool:
+        given = {site: at[site]["value"] for site in latent}
+        before, here = densities(given), jnp.asarray(given[name])
+        return any(not np.array_equal(before, densities({**given, name: jnp.where(some, x, here)})) for x in points)
+
+    return is_read
 
 
 def _of_unread(name: str, mask: np.ndarray, unread: list[int], num_values: int, trace: Trace) -> str:

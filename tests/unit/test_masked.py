@@ -1,5 +1,7 @@
 """Entries that a mask leaves without a density: where nothing else knows of them the evidence is infinite."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,8 +11,9 @@ import pytest
 from numpyro import handlers
 from numpyro.contrib.control_flow import scan
 from numpyro.infer.autoguide import AutoNormal
+from scipy.stats import norm
 
-from numpyro_symmetry import AutoSymmetrized, SymmetryError, log_evidence
+from numpyro_symmetry import AutoSymmetrized, Symmetry, SymmetryError, UnsupportedGuideError, log_evidence
 from numpyro_symmetry.models import refuse_without_prior, trace_model
 
 Y = np.arange(4.0)
@@ -165,6 +168,54 @@ def test_entries_of_which_nothing_is_known_are_refused(name):
 def test_entries_that_have_an_integral_are_not(model):
     for key in range(3):
         refuse_without_prior(model, (Y,), {}, trace_model(model, (Y,), {}, jax.random.key(key)))
+
+
+def padded_steps(y, read="no"):
+    with numpyro.plate("rows", 4), handlers.mask(mask=SEEN):
+        z = numpyro.sample("z", dist.Normal(0.0, 1.0))
+        numpyro.sample("y", dist.Normal(z, 1.0), obs=y)
+    if read != "no":
+        some = jnp.where(SEEN, 0.0, z) if read == "by a factor" else jnp.where(jnp.where(SEEN, 0.0, z) > 1e3, 1.0, 0.0)
+        numpyro.factor("more", -0.5 * jnp.sum(some**2))
+
+
+def padded_guide(y, read="no"):
+    with numpyro.plate("rows", 4), handlers.mask(mask=SEEN):
+        numpyro.sample("z", dist.Normal(0.5 * y, math.sqrt(0.5)))
+
+
+def fixed_place(y, at=2.0):
+    z = numpyro.sample("z", dist.Delta(jnp.array(2.0)))
+    b = numpyro.sample("b", dist.Normal(0.0, 1.0))
+    numpyro.sample("y", dist.Normal(b + z, 1.0), obs=y[0])
+
+
+def fixed_guide(y, at=2.0):
+    numpyro.sample("z", dist.Delta(jnp.array(at)))
+    numpyro.sample("b", dist.Normal(0.5 * (y[0] - 2.0), math.sqrt(0.5)))
+
+
+def bounds_by_hand(model, guide, *args):
+    return AutoSymmetrized(guide, Symmetry({}), model=model).elbo_bounds(jax.random.key(0), {}, *args, num_particles=8)
+
+
+def test_what_model_and_guide_both_leave_out_has_no_part_in_the_evidence():
+    """Of exact posteriors each draw is worth the evidence: of the rows that are there, and at the model's own point."""
+    expected = norm.logpdf(np.asarray(Y)[np.asarray(SEEN)], scale=math.sqrt(2.0)).sum()
+    assert bounds_by_hand(padded_steps, padded_guide, Y).importance_weighted == pytest.approx(expected, abs=1e-4)
+    expected = norm.logpdf(float(Y[0]), loc=2.0, scale=math.sqrt(2.0))
+    assert bounds_by_hand(fixed_place, fixed_guide, Y).importance_weighted == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.parametrize("read", ["by a factor", "far away"])
+def test_what_both_leave_out_and_something_reads_is_refused(read):
+    with pytest.raises(UnsupportedGuideError, match="'z': a mask leaves 1 of 4 entries .* padded"):
+        bounds_by_hand(padded_steps, padded_guide, Y, read)
+
+
+def test_a_point_of_the_guide_that_is_not_the_models_is_refused():
+    with pytest.raises(SymmetryError, match="site 'z' of the model has log probability -inf"):
+        bounds_by_hand(fixed_place, fixed_guide, Y, 1.0)
 
 
 def test_neither_bounds_nor_the_evidence_are_given():
