@@ -30,15 +30,20 @@ from numpyro_symmetry.guides.conditional import FromObservations, Source
 from numpyro_symmetry.guides.density import latent_values
 from numpyro_symmetry.guides.gaussian_given import GaussianGiven
 from numpyro_symmetry.guides.given import Given
+from numpyro_symmetry.guides.inside import Without
+from numpyro_symmetry.guides.known import Known, known_arguments, others_in, portable
 from numpyro_symmetry.guides.rows import Precision
 from numpyro_symmetry.guides.seen import Seen, refuse_other_data, seen_in
 from numpyro_symmetry.guides.steps import setting_up
 from numpyro_symmetry.guides.unfit import checked_inducing, refuse_base_guides
 from numpyro_symmetry.linalg import hold_lapack_to_one_thread
-from numpyro_symmetry.models import is_latent, parameter_sites, refuse_wrong_parameters, shape_of, trace_model
+from numpyro_symmetry.models import Model, is_latent, parameter_sites, refuse_wrong_parameters, shape_of, trace_model
 from numpyro_symmetry.steps import say
 from numpyro_symmetry.symmetry import SymmetryError, UnsupportedGuideError
 from numpyro_symmetry.symmetry.arguments import as_count, as_flag, as_key, as_names, as_shape
+
+# a loop of steps that nobody compiles may change a number each time
+_MOST_PROVED = 8
 
 
 class AutoConditional(AutoGuide):
@@ -154,6 +159,7 @@ class AutoConditional(AutoGuide):
         self._progress_bar = as_flag(progress_bar, "progress_bar")
         self._reasons: dict[str, str] = {}
         self._trained_on: list[dict[str, Seen]] = []
+        self._proved: list[Known] = []
         # latent sites that the base guide has to draw
         self._others: frozenset[str] = frozenset()
         self._drawn_around: frozenset[str] = frozenset()
@@ -273,6 +279,9 @@ class AutoConditional(AutoGuide):
             )
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_proved": list(portable(tuple(self._proved)))}
+
     # ---- private -----------------------------------------------------------------------------------------------
 
     def _remember(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -281,6 +290,20 @@ class AutoConditional(AutoGuide):
         if is_start and isinstance(self.source, FromObservations):
             data = seen_in(self.model, args, kwargs)
             self._trained_on = [*(other for other in self._trained_on if other != data), data]
+            self._prove_again(args, kwargs)
+
+    def _prove_again(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Look at the sites once more with arguments unlike those of set-up: a model may branch on them."""
+        assert isinstance(self.source, FromObservations)
+        here = known_arguments(Model(self.model, args, kwargs), numbers_too=False)
+        if len(self._proved) <= _MOST_PROVED and all(others_in(here, known) for known in self._proved):
+            try:
+                found = choose(self.model, self._asked._replace(sites=self.source.sites), args, kwargs).source
+            except SymmetryError as error:
+                raise SymmetryError(f"{error} Make a guide anew for these arguments of the model.") from error
+            self._proved.append(here)
+            # outputs that share a linear map here may share none there
+            self.source = self.source._replace(num_outputs=min(self.source.num_outputs, found.num_outputs))
 
     def _refuse_other_data(self, what: str, args: tuple[Any, ...], kwargs: dict[str, Any], remedy: str) -> None:
         if isinstance(self.source, FromObservations):
@@ -334,26 +357,11 @@ class AutoConditional(AutoGuide):
         is_left = self._others or not isinstance(self.base, AutoGuide)
         self.base = _restricted(self.base, source.sites) if is_left else _draw_nothing
         self.source = source
+        self._proved = [known_arguments(Model(self.model, args, kwargs), numbers_too=False)]
 
 
 def _draw_nothing(*args: Any, **kwargs: Any) -> None:
     """The guide of no sites at all."""
-
-
-class _Without:
-    """A model some of whose sites stay at their prior means and are not seen."""
-
-    def __init__(self, model: Callable, sites: tuple[str, ...]) -> None:
-        self.model, self.sites = model, sites
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        def at_mean(site: Any) -> Any:
-            if site["type"] != "sample" or site["name"] not in self.sites:
-                return None
-            return jnp.broadcast_to(site["fn"].mean, shape_of(site))
-
-        with handlers.block(hide=list(self.sites)), handlers.substitute(substitute_fn=at_mean):
-            return self.model(*args, **kwargs)
 
 
 def _restricted(guide: Any, sites: tuple[str, ...]) -> Any:
@@ -367,7 +375,7 @@ def _restricted(guide: Any, sites: tuple[str, ...]) -> Any:
         return guide
     refuse_base_guides(guide)
     rest = copy.copy(guide)
-    rest.model = _Without(guide.model, sites)
+    rest.model = Without(guide.model, sites)
     if rest.init_loc_fn is init_to_uniform:
         # apart from each other, as the units that they tell apart must be
         rest.init_loc_fn = _standard_normal

@@ -13,7 +13,7 @@ from numpyro.distributions import constraints
 from numpyro.distributions.transforms import biject_to
 from numpyro.primitives import Messenger
 
-from numpyro_symmetry.models import Trace, is_fitted
+from numpyro_symmetry.models import Trace, is_fitted, shape_of
 from numpyro_symmetry.models.unconstrained import inverse
 
 # parameters are moved by so much of one plus their size
@@ -44,6 +44,24 @@ class _StateAside(Messenger):
             msg["value"] = jax.tree.map(lambda leaf: leaf, msg["value"])
 
     postprocess_message = process_message
+
+
+class Without:
+    """A model some of whose sites stay at their prior means and are not seen."""
+
+    def __init__(self, model: Callable, sites: tuple[str, ...]) -> None:
+        self.model, self.sites = model, sites
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the model."""
+
+        def at_mean(site: Any) -> Any:
+            if site["type"] != "sample" or site["name"] not in self.sites:
+                return None
+            return jnp.broadcast_to(site["fn"].mean, shape_of(site))
+
+        with handlers.block(hide=list(self.sites)), handlers.substitute(substitute_fn=at_mean):
+            return self.model(*args, **kwargs)
 
 
 def parameters(trace: Trace) -> dict[str, Any]:

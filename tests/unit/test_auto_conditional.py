@@ -222,6 +222,25 @@ def test_outputs_of_which_a_later_call_has_priors_apart_share_nothing(before, in
         assert loss == pytest.approx(-expected, rel=1e-10)
 
 
+def powers(x, y=None, power=1, gain=1.0):
+    beta = numpyro.sample("beta", dist.Normal(0.0, 1.0).expand([2, 2]).to_event(2))
+    numpyro.sample("y", dist.Normal((x @ beta) ** power * gain, 0.5).to_event(2), obs=y)
+
+
+def test_arguments_unlike_those_of_set_up_are_looked_at_again():
+    gain, y = np.array([1.0, 0.3]), np.stack([Y, -Y], 1)
+    expected = sum(
+        multivariate_normal(np.zeros(12), g**2 * X @ X.T + 0.25 * np.eye(12)).logpdf(column)
+        for g, column in zip(gain, y.T, strict=True)
+    )
+    with jax.enable_x64(True):
+        guide = AutoConditional(lambda *args, **kwargs: None, model=powers)
+        negative_elbo(powers, guide, X, y)
+        assert negative_elbo(powers, guide, X, y, gain=gain) == pytest.approx(-expected, rel=1e-10)
+        with pytest.raises(SymmetryError, match="the location of 'y' is not affine.* Make a guide anew"):
+            negative_elbo(powers, guide, X, y, power=2)
+
+
 def columns_in_a_plate(x, y=None):
     with numpyro.plate("columns", y.shape[1]):
         with numpyro.plate("inputs", x.shape[1], dim=-2):
