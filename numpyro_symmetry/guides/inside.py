@@ -89,7 +89,7 @@ def _perturbed(key: Array, value: Any, constraint: Any) -> Any:
     def one(key: Array, leaf: Any) -> Any:
         if not jnp.issubdtype(jnp.result_type(leaf), jnp.floating):
             return leaf
-        free = inverse(transform, leaf)
+        free = inverse(transform, jnp.asarray(leaf))
         return transform(free + _SPREAD * (1.0 + jnp.abs(free)) * jax.random.normal(key, free.shape, free.dtype))
 
     keys = jax.random.split(key, max(1, len(leaves)))
