@@ -1,7 +1,8 @@
 """Densities of a base guide at moved values, and which of its sites depend on which.
 
 A guide's trace is read once per call; moved values go back into the guide as **constrained** values, because that is
-where the group acts. Knows guides and traces; no symmetry, no estimators, no model.
+where the group acts, and beside them unconstrained ones of sites whose are known, which no border rounds. Knows guides
+and traces; no symmetry, no estimators, no model.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpyro.distributions as dist
 from jax import Array
 
 from numpyro_symmetry.guides.kinds import entered, latents_of
-from numpyro_symmetry.models import Trace, is_latent, reach, settings_of, trace_model
+from numpyro_symmetry.models import Trace, is_latent, reach, settings_of, trace_model, without_wrappers
 from numpyro_symmetry.models.unconstrained import on_the_way
 
 
@@ -28,26 +30,48 @@ def latent_values(trace: Trace) -> dict[str, Array]:
 
 
 def trace_at(
-    guide: Any, trace: Trace, values: Mapping[str, Array], args: tuple[Any, ...], kwargs: dict[str, Any]
+    guide: Any,
+    trace: Trace,
+    values: Mapping[str, Array],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    free: Mapping[str, Array] | None = None,
 ) -> Trace:
-    """Trace of the guide at given constrained values, its parameters and plates as in ``trace``."""
-    return trace_model(guide, args, kwargs, jax.random.key(0), settings_of(trace) | entered(guide, values))
+    """Trace of the guide at given constrained values, its parameters and plates as in ``trace``.
+
+    ``free``: the same, unconstrained, of sites whose are known (`drawn_free`).
+    """
+    return trace_model(guide, args, kwargs, jax.random.key(0), settings_of(trace) | entered(guide, values, free or {}))
 
 
 def log_density_by_site(
-    guide: Any, trace: Trace, values: Mapping[str, Array], args: tuple[Any, ...], kwargs: dict[str, Any]
+    guide: Any,
+    trace: Trace,
+    values: Mapping[str, Array],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    free: Mapping[str, Array] | None = None,
 ) -> dict[str, Array]:
-    """Log density of the guide at given constrained values, its parameters and plates as in ``trace``."""
+    """Log density of the guide at given constrained values, its parameters and plates as in ``trace``.
+
+    ``free``: the same, unconstrained, of sites whose are known (`drawn_free`).
+    """
+    free = free or {}
     return {
-        name: jnp.sum(log_prob_of(site))
-        for name, site in trace_at(guide, trace, values, args, kwargs).items()
+        name: jnp.sum(log_prob_of(site, free.get(name)))
+        for name, site in trace_at(guide, trace, values, args, kwargs, free).items()
         if site["type"] == "sample"
     }
 
 
-def log_prob_of(site: Any) -> Array:
-    """Log density of a site's value under its distribution, unscaled; a flow reuses what it computed when it drew."""
-    intermediates = site["intermediates"] or on_the_way(site["fn"], site["value"])
+def log_prob_of(site: Any, free: Array | None = None) -> Array:
+    """Log density of a site's value under its distribution, unscaled; a flow reuses what it computed when it drew.
+
+    ``free``: the value before the bijection by which the distribution has its support, if it has one and that is known.
+    """
+    fn = without_wrappers(site["fn"])
+    known = [[free, None]] if free is not None and isinstance(fn, dist.TransformedDistribution) else []
+    intermediates = known or site["intermediates"] or on_the_way(fn, site["value"])
     return site["fn"].log_prob(site["value"], *([intermediates] if intermediates else []))
 
 

@@ -43,7 +43,7 @@ def information_at(
     A draw that is the first, by `SVI.init`, is eager, and its operations would each be compiled apart: ``once`` makes
     them one program, which no later call would find again.
     """
-    draw = draw_of(trace, layout)
+    draw = draw_of(base, trace, layout)
     if layout.density is Factorised:
         density = density_of(base, trace, layout, args, kwargs)
         return _of_factors(density, layout.of_coordinates, draw, rng_key=rng_key, **options)

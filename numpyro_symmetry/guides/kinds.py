@@ -102,21 +102,25 @@ class GuideKind(NamedTuple):
     latents
         ``part`` to auxiliary latent site -> sites that are read off it, and have no distribution of their own.
     entered
-        ``(part, values)`` to what to substitute for given constrained values of all sites, so that the guide is at
-        them.
+        ``(part, values, free)`` to what to substitute for given constrained values of all sites, and unconstrained ones
+        of some, so that the guide is at them.
     gaussians
         ``(part, trace, supports)`` to site -> the Gaussian that it is, for sites that are one and that the
         distribution in the trace does not show to be one.
     marginals
         ``(part, trace)`` to site -> means and standard deviations, in its unconstrained coordinates, where they are
         known of a site that need not be independent of the others.
+    drawn
+        ``(part, trace)`` to site -> unconstrained coordinates as they were drawn, of sites whose distribution in the
+        trace does not show them.
     """
 
     recognises: Callable[[Any], bool]
     latents: Callable[[Any], dict[str, tuple[str, ...]]]
-    entered: Callable[[Any, dict[str, Any]], dict[str, Any]]
+    entered: Callable[[Any, dict[str, Any], Mapping[str, Any]], dict[str, Any]]
     gaussians: Callable[[Any, Trace, Mapping[str, Any]], dict[str, SiteGaussian]] = lambda part, trace, supports: {}
     marginals: Callable[[Any, Trace], dict[str, Entries]] = lambda part, trace: {}
+    drawn: Callable[[Any, Trace], dict[str, Any]] = lambda part, trace: {}
 
 
 # ---- guides with one flat latent; their sites are Deltas, infinitely wrong whenever a transform does not invert to the
@@ -127,10 +131,19 @@ def _flat_latents(part: Any) -> dict[str, tuple[str, ...]]:
     return {f"_{part.prefix}_latent": tuple(flat_sites(part))}
 
 
-def _entered_by_the_flat_latent(part: Any, values: dict[str, Any]) -> dict[str, Any]:
+def _entered_by_the_flat_latent(part: Any, values: dict[str, Any], free: Mapping[str, Any]) -> dict[str, Any]:
     ((latent, sites),) = _flat_latents(part).items()
-    flat = [jnp.ravel(unconstrained(part.prototype_trace[site]["fn"].support, values[site])) for site in sites]
-    return {site: value for site, value in values.items() if site not in sites} | {latent: jnp.concatenate(flat)}
+
+    def coordinates(site: str) -> Array:
+        support = part.prototype_trace[site]["fn"].support
+        return jnp.ravel(free[site] if site in free else unconstrained(support, values[site]))
+
+    flat = jnp.concatenate([coordinates(site) for site in sites])
+    return {site: value for site, value in values.items() if site not in sites} | {latent: flat}
+
+
+def _drawn_with_the_flat_latent(part: Any, trace: Trace) -> dict[str, Any]:
+    return unpacking(part)(trace[f"_{part.prefix}_latent"]["value"])
 
 
 def _flat_entries(part: Any, trace: Trace, supports: Mapping[str, Any]) -> dict[str, SiteGaussian]:
@@ -147,16 +160,26 @@ def _flat_marginals(part: Any, trace: Trace) -> dict[str, Entries]:
 
 
 FLAT_DIAGONAL = GuideKind(
-    lambda part: isinstance(part, AutoDiagonalNormal), _flat_latents, _entered_by_the_flat_latent, _flat_entries
+    lambda part: isinstance(part, AutoDiagonalNormal),
+    _flat_latents,
+    _entered_by_the_flat_latent,
+    _flat_entries,
+    drawn=_drawn_with_the_flat_latent,
 )
 FLAT_GAUSSIAN = GuideKind(
     lambda part: isinstance(part, AutoMultivariateNormal | AutoLowRankMultivariateNormal),
     _flat_latents,
     _entered_by_the_flat_latent,
     marginals=_flat_marginals,
+    drawn=_drawn_with_the_flat_latent,
 )
-FLAT = GuideKind(lambda part: isinstance(part, AutoContinuous), _flat_latents, _entered_by_the_flat_latent)
-SITE_BY_SITE = GuideKind(lambda part: True, lambda part: {}, lambda part, values: values)
+FLAT = GuideKind(
+    lambda part: isinstance(part, AutoContinuous),
+    _flat_latents,
+    _entered_by_the_flat_latent,
+    drawn=_drawn_with_the_flat_latent,
+)
+SITE_BY_SITE = GuideKind(lambda part: True, lambda part: {}, lambda part, values, free: values)
 KINDS = (FLAT_DIAGONAL, FLAT_GAUSSIAN, FLAT, SITE_BY_SITE)
 
 WITHOUT_DENSITY = {
@@ -185,12 +208,35 @@ def latents_of(guide: object) -> dict[str, tuple[str, ...]]:
     return {latent: sites for part, kind in _kinds_of(guide) for latent, sites in kind.latents(part).items()}
 
 
-def entered(guide: object, values: Mapping[str, Any]) -> dict[str, Any]:
-    """What to substitute for given constrained values of a guide's sites."""
+def entered(guide: object, values: Mapping[str, Any], free: Mapping[str, Any]) -> dict[str, Any]:
+    """What to substitute for given constrained values of a guide's sites, and unconstrained ones of some."""
     found = dict(values)
     for part, kind in _kinds_of(guide):
-        found = kind.entered(part, found)
+        found = kind.entered(part, found, free)
     return found
+
+
+def drawn_free(guide: object, trace: Trace, supports: Mapping[str, Any]) -> dict[str, Array]:
+    """Site -> its unconstrained coordinates as a guide drew them, of those of the supports whose are known.
+
+    Read off the constrained value they would be rounded: single precision has no number between one and 1 - 6e-8, and
+    there NumPyro's transforms have no gradient.
+    """
+    found = {site: x for site in supports if (x := _before_the_bijection(trace[site], supports[site])) is not None}
+    for part, kind in _kinds_of(guide):
+        found |= {site: x for site, x in kind.drawn(part, trace).items() if site in supports}
+    return {site: jnp.asarray(x) for site, x in found.items()}
+
+
+def _before_the_bijection(site: Any, support: Any) -> Array | None:
+    """What a site's distribution drew and took to its support by the support's own bijection, if it did."""
+    fn, steps, bijection = without_wrappers(site["fn"]), site["intermediates"] or (), biject_to(support)
+    if not isinstance(fn, dist.TransformedDistribution) or len(steps) != 1 or len(fn.transforms) != 1:
+        return None
+    if not is_same(entrywise(fn.transforms[0]), entrywise(bijection)):
+        return None
+    drawn = steps[0][0]
+    return drawn if jnp.shape(drawn) == bijection.inverse_shape(jnp.shape(site["value"])) else None
 
 
 def gaussians_of(guide: object, trace: Trace, supports: Mapping[str, Any]) -> dict[str, SiteGaussian]:

@@ -27,6 +27,7 @@ from numpyro_symmetry.guides.equivariance import Follows
 from numpyro_symmetry.guides.kinds import (
     Columns,
     Units,
+    drawn_free,
     gaussians_of,
     has_columns,
     marginals_of,
@@ -118,13 +119,14 @@ def lay_out(
     axes, splits_an_event = {}, False
     for site, entries in told.items():
         support = entrywise(supports[site])
-        axes[site] = (None, entries[-1]) if site in white else _of_coordinates(site, entries, support)
-        if support.event_dim and all(entry is None for entry in full[site][-support.event_dim :]):
-            axes[site] = entries[: -support.event_dim] + (None,) * biject_to(support).domain.event_dim
-        elif support.event_dim:
-            splits_an_event = True
+        splits_an_event |= _acts_within(full[site], support)
+        if site in white:
+            axes[site] = None, entries[-1]
+        else:
+            of = _of_coordinates if _acts_within(full[site], support) else _of_free
+            axes[site] = of(site, entries, support)
     supports, whole = {site: supports[site] for site in axes}, replace(symmetry, axes=full)
-    by_site = jax.eval_shape(lambda: _by_site(trace, whole, supports, white))
+    by_site = jax.eval_shape(lambda: _by_site(guide, trace, whole, supports, white))
     view = PlainView.of(replace(symmetry, axes=axes), by_site, nested=True)
     layout = Layout(whole, view.symmetry, view, supports, General, follows.sites, white)
     if splits_an_event or not is_gaussian(guide, trace, layout):
@@ -140,14 +142,20 @@ def lay_out(
     return layout._replace(density=Factorised) if apart else layout
 
 
-def draw_of(trace: Trace, layout: Layout) -> dict[str, Array]:
+def draw_of(guide: Any, trace: Trace, layout: Layout) -> dict[str, Array]:
     """Coordinates of the draw in a trace: unconstrained values, logarithms for a simplex, which has none, or white."""
-    return layout.view.open(_by_site(trace, layout.symmetry, layout.supports, layout.whitened))
+    return layout.view.open(_by_site(guide, trace, layout.symmetry, layout.supports, layout.whitened))
 
 
 def _by_site(
-    trace: Trace, symmetry: Symmetry, supports: Mapping[str, constraints.Constraint], white: Collection[str]
+    guide: Any,
+    trace: Trace,
+    symmetry: Symmetry,
+    supports: Mapping[str, constraints.Constraint],
+    white: Collection[str],
 ) -> dict[str, Array]:
+    free = drawn_free(guide, trace, supports)
+
     def one(site: str) -> Array:
         if site in white:
             return whitened(trace, site).draw
@@ -156,7 +164,9 @@ def _by_site(
             # the group permutes inside an event: no unconstrained coordinates move along with it
             is_simplex = support is constraints.simplex
             return jnp.log(jnp.maximum(value, jnp.finfo(value.dtype).tiny)) if is_simplex else value
-        return value if support is constraints.real else unconstrained(support, value)
+        if support is constraints.real:
+            return value
+        return free[site] if site in free else unconstrained(support, value)
 
     return {site: one(site) for site in supports}
 
@@ -172,6 +182,14 @@ def _of_coordinates(site: str, entries: tuple[AxisEntry, ...], support: Any) -> 
             f"{wholes.pop()} - x does not map to itself: give the total of its two bounds."
         )
     return with_total({site: entries}, 0.0)[site]
+
+
+def _of_free(site: str, entries: tuple[AxisEntry, ...], support: Any) -> tuple[AxisEntry, ...]:
+    """Those of a site whose events nothing acts within: an event may have another number of axes there."""
+    entries = _of_coordinates(site, entries, support)
+    if not support.event_dim:
+        return entries
+    return entries[: -support.event_dim] + (None,) * biject_to(support).domain.event_dim
 
 
 def _acts_within(entries: tuple[AxisEntry, ...], support: Any) -> bool:
@@ -191,16 +209,33 @@ def density_of(
     if layout.density is Factorised:
         return Factorised(_factors(guide, trace, layout))
     values = latent_values(trace)
-    before = log_density_by_site(guide, trace, values, args, kwargs)
+    free = _drawn_free(guide, trace, layout)
+    of_free = dict(layout.symmetry.axes) | {
+        site: _of_free(site, layout.symmetry.axes[site], entrywise(layout.supports[site])) for site in free
+    }
+    beside = layout._replace(symmetry=replace(layout.symmetry, axes=of_free))
+    before = log_density_by_site(guide, trace, values, args, kwargs, free)
 
     def ratio(element: Element) -> Array:
         moved: Any = layout.apply(element, values)
-        after = log_density_by_site(guide, trace, moved, args, kwargs)
+        moved_free: Any = beside.apply(element, values | free)
+        after = log_density_by_site(guide, trace, moved, args, kwargs, {site: moved_free[site] for site in free})
         # site by site, so that what a relabelling leaves alone cancels exactly; what follows it would but for rounding
         telling = (site for site in before if site not in layout.following)
         return sum((after[site] - before[site] for site in telling), jnp.zeros(()))
 
     return General(ratio, lambda: _alike(rng_key, guide, trace, layout, args, kwargs))
+
+
+def _drawn_free(guide: Any, trace: Trace, layout: Layout) -> dict[str, Array]:
+    """Coordinates that were drawn, of sites in which a relabelling moves them: not those inside of an event."""
+    free = {
+        site: value
+        for site, value in drawn_free(guide, trace, layout.supports).items()
+        if not _acts_within(layout.symmetry.axes[site], entrywise(layout.supports[site]))
+    }
+    apart = [stack.sites for stack in layout.symmetry.stacks.values() if not set(stack.sites) <= set(free)]
+    return {site: value for site, value in free.items() if not any(site in sites for sites in apart)}
 
 
 def draws_of(
@@ -221,7 +256,7 @@ def draws_of(
 
     def draw(key: Array) -> dict[str, Array]:
         fresh = trace_model(guide, args, kwargs, key, data)
-        by_site = _by_site(fresh, layout.symmetry, layout.supports, layout.whitened)
+        by_site = _by_site(guide, fresh, layout.symmetry, layout.supports, layout.whitened)
         about = {site: by_site[site] - whitened(fresh, site).loc + mean for site, mean in means.items()}
         return layout.view.open(by_site | about)
 
@@ -290,7 +325,7 @@ def is_gaussian(guide: object, trace: Trace, layout: Layout) -> bool:
 
 
 def _factors(guide: object, trace: Trace, layout: Layout) -> Factors:
-    by_site = _by_site(trace, layout.symmetry, layout.supports, layout.whitened)
+    by_site = _by_site(guide, trace, layout.symmetry, layout.supports, layout.whitened)
     found = gaussians_of(guide, trace, layout.supports)
 
     def of(name: str) -> dict[str, Array]:

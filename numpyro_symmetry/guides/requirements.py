@@ -315,7 +315,7 @@ def verify_densities(guide: Any, trace: Trace, layout: Layout, args: tuple[Any, 
         return layout
 
     def log_ratio(element: Element) -> Array:
-        density, draw = density_of(guide, trace, layout, args, kwargs), draw_of(trace, layout)
+        density, draw = density_of(guide, trace, layout, args, kwargs), draw_of(guide, trace, layout)
         return density.log_ratio(layout.of_coordinates, draw, element)
 
     fast = float(compiled_quickly(log_ratio, element)(element))
@@ -344,7 +344,7 @@ def refuse_another_structure(guide: Any, layout: Layout, args: tuple[Any, ...], 
     def off(key: Array) -> Array:
         key_parameters, key_draw, key_element, key_moments = jax.random.split(key, 4)
         trace = trace_model(guide, args, kwargs, key_draw, perturbed(key_parameters, start))
-        values, draw = latent_values(trace), draw_of(trace, layout)
+        values, draw = latent_values(trace), draw_of(guide, trace, layout)
         density = density_of(guide, trace, layout, args, kwargs, key_moments)
         before = log_density_by_site(guide, trace, values, args, kwargs)
         scale = 1.0 + sum(abs(value) for value in before.values())

@@ -169,7 +169,8 @@ def _enough_features(
 ) -> int | None:
     """As many features as the sequential bound needs where the guide starts; all, undrawn, of narrow sites."""
     parts = sequential_parts(estimator, layout.of_coordinates, layout.density)
-    if widest_site(parts, {site: value.shape for site, value in draw_of(trace, layout).items()}) <= FEWEST_FEATURES:
+    shapes = {site: value.shape for site, value in draw_of(base, trace, layout).items()}
+    if widest_site(parts, shapes) <= FEWEST_FEATURES:
         return None
 
     @jax.jit

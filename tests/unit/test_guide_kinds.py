@@ -35,7 +35,7 @@ class Stacked:
         numpyro.sample("s", dist.Delta(jnp.exp(rows[:, 1]), log_density=-rows[:, 1].sum(), event_dim=1))
 
 
-def entered(part, values):
+def entered(part, values, free):
     rows = jnp.stack([values["z"], jnp.log(values["s"])], 1)
     return {name: value for name, value in values.items() if name not in ("z", "s")} | {"rows": rows}
 

@@ -134,6 +134,7 @@ def test_evidence_of_sparse_topics_is_below_the_likelihood_at_its_peak():
 
 def test_negative_information_is_told(monkeypatch):
     monkeypatch.setattr(density, "on_the_way", lambda fn, value: [])
+    monkeypatch.setattr(layout, "drawn_free", lambda guide, trace, supports: {})
     monkeypatch.setattr(layout, "unconstrained", lambda support, value: biject_to(support).inv(value))
     monkeypatch.setitem(SPARSE, AutoNormal, SPARSE[AutoNormal] | {"words_auto_loc": WIDE, "words_auto_scale": WIDER})
     with pytest.warns(SymmetryWarning, match="no information is negative.*enable_x64"):
