@@ -32,7 +32,7 @@ from numpyro_symmetry.symmetry.pytrees import (
 def _from_dict(data: Mapping[str, Any], symmetry: Symmetry, num_leading_dims: int | None) -> Trace:
     if not comes_by_site(data, symmetry.axes):
         return _from_tree(data, symmetry, num_leading_dims)
-    values = as_arrays(data, symmetry)
+    values = as_arrays(data, symmetry, num_leading_dims)
     num = _num_leading(values, symmetry) if num_leading_dims is None else num_leading_dims
 
     def write(new: Arrays, without: Collection[str] = ()) -> Any:

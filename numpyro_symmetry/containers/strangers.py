@@ -65,7 +65,7 @@ def _what_it_is(data: Any) -> str:
     return name
 
 
-def as_arrays(data: Mapping[str, Any], symmetry: Symmetry) -> Arrays:
+def as_arrays(data: Mapping[str, Any], symmetry: Symmetry, num_leading_dims: int | None) -> Arrays:
     """The values of a dict as arrays.
 
     Raises
@@ -80,7 +80,7 @@ def as_arrays(data: Mapping[str, Any], symmetry: Symmetry) -> Arrays:
     refuse_tracers("rebase", *data.values())
     values = {}
     for site, value in data.items():
-        _refuse_other_order(site, value)
+        _refuse_other_order(site, value, num_leading_dims)
         try:
             values[site] = np.asarray(as_array(value, f"Site {site!r}"))
         except SymmetryError as error:
@@ -97,11 +97,15 @@ def as_arrays(data: Mapping[str, Any], symmetry: Symmetry) -> Arrays:
     return values
 
 
-def _refuse_other_order(site: str, value: Any) -> None:
+def _refuse_other_order(site: str, value: Any, num_leading_dims: int | None) -> None:
     """Refuse an array whose names say that other dimensions count draws than those in front."""
     dims = tuple(getattr(value, "dims", ()))
     counted = tuple(dim for dim in ("chain", "draw", "sample") if dim in dims)
-    if dims[: len(counted)] != counted:
+    # of several runs, say, whose draws are counted by another dimension in front
+    front = (
+        tuple(dim for dim in dims[:num_leading_dims] if dim in counted) if num_leading_dims else dims[: len(counted)]
+    )
+    if front != counted:
         raise SymmetryError(
             f"Site {site!r} has dimensions {dims}, and arrays in a dict are read by position, (chain, draw, ...) or "
             f"(draw, ...). Pass the whole Dataset, xarray.Dataset(draws), which is read by name; or transpose each, "

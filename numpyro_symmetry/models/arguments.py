@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -101,7 +102,10 @@ def refuse_compiled(model: Callable) -> None:
     TypeError
         Saying what to pass.
     """
-    if isinstance(inner := _within_handlers(model), jax.stages.Wrapped):
+    inner = _within_handlers(model)
+    while isinstance(inner, functools.partial):
+        inner = _within_handlers(inner.func)
+    if isinstance(inner, jax.stages.Wrapped):
         name = _name_of(inner)
         raise TypeError(
             f"{name} is compiled by jax.jit, which hides from NumPyro what it samples: pass the function itself "

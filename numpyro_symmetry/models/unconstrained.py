@@ -37,7 +37,7 @@ def inverse(transform: Any, value: Any) -> Array:
     """What a transform takes to a value."""
     if not _breaks_a_stick(transform):
         return transform.inv(value)
-    value = jnp.asarray(value)
+    value = jnp.asarray(value) * 1.0  # of integers too
     # what is left of the stick after each piece but the last
     rest = jnp.cumsum(value[..., :0:-1], axis=-1)[..., ::-1]
     size = value.shape[-1] - 1

@@ -4,6 +4,7 @@ One table drives one test. A row names what is given, the call, the error and wo
 argument or site, what came, or the remedy. Nothing here may pass in silence.
 """
 
+import functools
 import inspect
 import re
 from functools import cache
@@ -338,6 +339,12 @@ DISCOVERY = [
     Bad(
         "a guide of a compiled model",
         lambda w: ns.AutoSymmetrized(AutoNormal(jax.jit(mixture))).setup(KEY, w.y),
+        TypeError,
+        COMPILED,
+    ),
+    Bad(
+        "a compiled model with an argument filled in",
+        lambda w: ns.find_symmetry(functools.partial(jax.jit(mixture), y=w.y)),
         TypeError,
         COMPILED,
     ),

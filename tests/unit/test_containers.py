@@ -86,3 +86,10 @@ def test_keys_of_a_flat_tree_may_be_numbers():
     assert out.data.keys() == {0, 1}
     by_name = rebase({"0": loc[..., ::-1], "1": loc}, symmetry, null=False)
     np.testing.assert_array_equal(out.data[1], by_name.data["1"])
+
+
+def test_named_arrays_of_several_runs_are_read_where_all_leading_dimensions_are_counted():
+    values = np.arange(3.0) + np.random.default_rng(0).normal(scale=0.1, size=(2, 2, 20, 3))
+    named = {"loc": xr.DataArray(values, dims=("run", "chain", "draw", "component"))}
+    out = rebase(named, Symmetry({"loc": ("component",)}), num_leading_dims=3)
+    np.testing.assert_allclose(np.sort(out.data["loc"], -1), np.sort(values, -1), rtol=1e-6)

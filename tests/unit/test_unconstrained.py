@@ -52,6 +52,11 @@ def test_one_word_has_no_coordinate():
     assert unconstrained(constraints.simplex, jnp.ones((3, 1))).shape == (3, 0)
 
 
+def test_a_simplex_may_be_of_integers():
+    whole = unconstrained(constraints.simplex, np.array([1, 0, 0]))
+    np.testing.assert_array_equal(whole, unconstrained(constraints.simplex, np.array([1.0, 0.0, 0.0], np.float32)))
+
+
 TRANSFORMED = {
     "one transform": lambda: dist.TransformedDistribution(dist.Normal(jnp.zeros((3, 4)), 1.0).to_event(1), SIMPLEX),
     "expanded": lambda: dist.TransformedDistribution(dist.Normal(jnp.zeros(4), 1.0).to_event(1), SIMPLEX).expand([3]),
