@@ -174,9 +174,12 @@ class AutoUnitNormal(AutoGuide):
             support = self.prototype_trace[site]["fn"].support
             transform = self._transform(site)
             is_real = entrywise(support) is constraints.real
-            value = numpyro.sample(site, fn if is_real else dist.TransformedDistribution(fn, transform))
+            with handlers.trace() as trace:
+                value = numpyro.sample(site, fn if is_real else dist.TransformedDistribution(fn, transform))
             drawn[site] = jnp.asarray(value)
-            before[place.group] = fn.after(inverse(transform, drawn[site]))
+            # as it was drawn, if it was: at the border of a support single precision rounds it
+            steps = trace[site]["intermediates"]
+            before[place.group] = fn.after(steps[0][0] if steps else inverse(transform, drawn[site]))
         return drawn | self._others(*args, **kwargs)
 
     def sample_posterior(
