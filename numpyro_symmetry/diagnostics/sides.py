@@ -79,8 +79,8 @@ class Posterior(NamedTuple):
         step = -(-self.num_draws // most)
         ends = np.cumsum([0, *self.lengths])
         kept = [np.arange(low, high, step) for low, high in zip(ends[:-1], ends[1:], strict=True)]
-        are_alike = len(self.lengths) > 1 and len(set(self.lengths)) == 1
-        leading = (len(self.lengths), self.lengths[0]) if are_alike else (self.num_draws,)
+        length, *others = set(self.lengths)
+        leading = (self.num_draws,) if others or len(self.lengths) == 1 else (len(self.lengths), length)
         try:
             values = some_of({site: self.values[site] for site in sites}, np.concatenate(kept), leading)
         except SymmetryError as error:
