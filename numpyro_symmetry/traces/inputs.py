@@ -307,14 +307,13 @@ def _warn_of_signs(trace: Trace, bound: Symmetry) -> None:
         )
 
 
-def warn_of_turned_signs(trace: Trace, bound: Symmetry, moved: Arrays) -> None:
+def warn_of_turned_signs(trace: Trace, moved: Arrays) -> None:
     """Warn of sites in memory, of one sign as they came, whose entries have both once they are relabelled."""
-    num, turned = len(trace.leading), []
-    for site, x in trace.values.items():
-        if site in bound.axes and isinstance(x, np.ndarray) and any(axis.signed for axis in bound.opened(site)):
-            draws = tuple(range(num))
-            has_both = (moved[site] > 0).any(draws) & (moved[site] < 0).any(draws)
-            if ((x > 0).all() or (x < 0).all()) and has_both.any():
+    draws, turned = tuple(range(len(trace.leading))), []
+    for site, new in moved.items():
+        old = trace.values[site]
+        if isinstance(old, np.ndarray) and ((old > 0).all() or (old < 0).all()):
+            if ((new > 0).any(draws) & (new < 0).any(draws)).any():
                 turned.append(site)
     if turned:
         warn(

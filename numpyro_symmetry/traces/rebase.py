@@ -220,7 +220,6 @@ def rebase(
         axes = beside_them | axes
         bound = bind(trace, symmetry, labels, axes)
         out = _relabelled(trace, bound, labels, options)
-        warn_of_turned_signs(trace, bound, out.data)
         say("moving what the model computes")
         shaped = out.data | out.apply({site: trace.values[site] for site in labels})
         spoken_for = {*labels, *axes}
@@ -241,8 +240,9 @@ def rebase(
         )
         carried = carried._replace(still=still_of(bound, carried, settled - labels.keys()))
         out = out._replace(carried=carried, part=part)
-        moved = out.apply({site: trace.values[site] for site in [*carried.axes, *carried.before]})
-        return out._replace(data=trace.write(shaped | moved, tuple(carried.left_out)))
+        moved = shaped | out.apply({site: trace.values[site] for site in [*carried.axes, *carried.before]})
+        warn_of_turned_signs(trace, {site: moved[site] for site in [*bound.axes, *axes]})
+        return out._replace(data=trace.write(moved, tuple(carried.left_out)))
 
 
 # ---- what is given -----------------------------------------------------------------------------------------------

@@ -1011,8 +1011,10 @@ def test_a_site_of_one_sign_that_signs_would_turn_is_warned_of(entry):
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always", SymmetryWarning)
         out = rebase(draws, symmetry, null=False)
+        along = {"loadings": (None, "factor")}, {"scale": (entry,)}
+        moved = rebase(draws, Symmetry(along[0], kinds={"factor": "signed"}), axes=along[1], null=False)
         # loadings that are positive, whatever their labels, are turned in no draw
         rebase({"loadings": 1.0 + rng.random((200, 5, 2))}, Symmetry.factor("loadings"), null=False)
     said = [str(one.message) for one in found if "have one sign" in str(one.message)]
-    assert [("['scale']" in one and "Unsigned(group)" in one) for one in said] == [True] * (entry == "factor")
-    assert (out.data["scale"] < 0).any() == (entry == "factor")
+    assert [("['scale']" in one and "Unsigned(group)" in one) for one in said] == [True, True] * (entry == "factor")
+    assert (out.data["scale"] < 0).any() == (moved.data["scale"] < 0).any() == (entry == "factor")
