@@ -307,11 +307,14 @@ def _warn_of_signs(trace: Trace, bound: Symmetry) -> None:
         )
 
 
-def warn_of_turned_signs(trace: Trace, moved: Arrays) -> None:
+def warn_of_turned_signs(trace: Trace, bound: Symmetry, axes: Collection[str], moved: Arrays) -> None:
     """Warn of sites in memory, of one sign as they came, whose entries have both once they are relabelled."""
     draws, turned = tuple(range(len(trace.leading))), []
-    for site, new in moved.items():
-        old = trace.values[site]
+    # sites of a family exchange their signs with their values
+    alone = [stack.sites[0] for stack in bound.stacks.values() if len(stack.sites) == 1]
+    is_signed = any(group.signed for group in bound.groups.values())
+    for site in [*alone, *axes] if is_signed else []:
+        old, new = trace.values[site], moved[site]
         if isinstance(old, np.ndarray) and ((old > 0).all() or (old < 0).all()):
             if ((new > 0).any(draws) & (new < 0).any(draws)).any():
                 turned.append(site)

@@ -241,7 +241,8 @@ def rebase(
         carried = carried._replace(still=still_of(bound, carried, settled - labels.keys()))
         out = out._replace(carried=carried, part=part)
         moved = shaped | out.apply({site: trace.values[site] for site in [*carried.axes, *carried.before]})
-        warn_of_turned_signs(trace, {site: moved[site] for site in [*bound.axes, *axes]})
+        if known is None and not bound.findings:  # a model knows its signs
+            warn_of_turned_signs(trace, bound, axes, moved)
         return out._replace(data=trace.write(moved, tuple(carried.left_out)))
 
 
