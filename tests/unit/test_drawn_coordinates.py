@@ -8,6 +8,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
+from numpyro import handlers
 from numpyro.distributions import biject_to
 from numpyro.infer import Trace_ELBO
 from numpyro.infer.autoguide import (
@@ -18,6 +19,7 @@ from numpyro.infer.autoguide import (
 )
 
 from numpyro_symmetry import AutoSymmetrized, Symmetry
+from numpyro_symmetry.guides import AutoUnitNormal
 from numpyro_symmetry.guides.kinds import drawn_free
 
 # what a unit is: from 1 - 1e-7 to 1 - 1e-8, and single precision has 1 - 6e-8 and one
@@ -103,3 +105,24 @@ def test_what_was_drawn_is_known_of_draws_alone():
     elsewhere = drawn | {"x": drawn["x"] | {"fn": prior, "intermediates": [jnp.zeros(3)]}}
     assert drawn_free(guide.base, elsewhere, supports) == {}
     assert drawn_free(guide.base, drawn, {"x": dist.constraints.positive}) == {}
+
+
+def drawn_by_unit(prior):
+    """A draw of units whose second number follows the first, which lies at the border of its support if it has one."""
+
+    def model():
+        first = numpyro.sample("first", prior.expand([3]).to_event(1))
+        second = numpyro.sample("second", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+        numpyro.sample("y", dist.Normal((first * second).sum(), 1.0), obs=0.3)
+
+    guide = AutoUnitNormal(model, symmetry=Symmetry({"first": ("unit",), "second": ("unit",)}))
+    trace = handlers.trace(handlers.seed(guide, 0)).get_trace()
+    params = {name: site["value"] for name, site in trace.items() if site["type"] == "param"}
+    params |= {"first_auto_loc": jnp.asarray(LOC, float), "second_auto_coefficients": jnp.ones((1, 2, 3))}
+    return handlers.trace(handlers.seed(handlers.substitute(guide, params), 1)).get_trace()["second"]["value"]
+
+
+def test_a_units_other_numbers_follow_what_was_drawn():
+    np.testing.assert_allclose(
+        drawn_by_unit(dist.Uniform(0.0, 1.0)), drawn_by_unit(dist.Normal(0.0, 20.0)), rtol=1e-5, atol=1e-5
+    )
