@@ -111,8 +111,8 @@ def drawn_by_unit(prior):
     """A draw of units whose second number follows the first, which lies at the border of its support if it has one."""
 
     def model():
-        first = numpyro.sample("first", prior.expand([3]).to_event(1))
-        second = numpyro.sample("second", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+        first: Any = numpyro.sample("first", prior.expand([3]).to_event(1))
+        second: Any = numpyro.sample("second", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
         numpyro.sample("y", dist.Normal((first * second).sum(), 1.0), obs=0.3)
 
     guide = AutoUnitNormal(model, symmetry=Symmetry({"first": ("unit",), "second": ("unit",)}))
