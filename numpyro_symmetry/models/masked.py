@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpyro.distributions import ExpandedDistribution, Independent, MaskedDistribution, constraints
 
+from numpyro_symmetry.models.log_joint import LOOKED_AT
 from numpyro_symmetry.models.sites import Trace, entrywise, is_unconstrained, latent_of, settings_of
 from numpyro_symmetry.models.trace import trace_model
 from numpyro_symmetry.symmetry import SymmetryError
@@ -99,12 +100,21 @@ def _reader(
 
     def densities(values: Mapping[str, Any]) -> list[Any]:
         found = trace_model(model, args, dict(kwargs), jax.random.key(0), {**settings, **values})
-        return [np.sum(site["fn"].log_prob(site["value"])) for site in found.values() if site["type"] == "sample"]
+        return [jnp.sum(site["fn"].log_prob(site["value"])) for site in found.values() if site["type"] == "sample"]
+
+    def values(at: Trace) -> dict[str, Any]:
+        return {site: at[site]["value"] for site in latent}
+
+    try:
+        jax.eval_shape(densities, values(trace))
+        evaluated = jax.jit(densities)
+    except LOOKED_AT:  # which evaluates step by step as well
+        evaluated = densities
 
     def is_read(name: str, some: np.ndarray, points: Iterable[Any], at: Trace) -> bool:
-        given = {site: at[site]["value"] for site in latent}
-        before, here = densities(given), jnp.asarray(given[name])
-        return any(not np.array_equal(before, densities({**given, name: jnp.where(some, x, here)})) for x in points)
+        given = values(at)
+        before, here = evaluated(given), jnp.asarray(given[name])
+        return any(not np.array_equal(before, evaluated({**given, name: jnp.where(some, x, here)})) for x in points)
 
     return is_read
 

@@ -45,7 +45,8 @@ def trained(guide, folder, first=0):
         for step in range(first, STEPS):
             rows = np.random.default_rng(step).choice(ROWS, BATCH, replace=False)
             state, _ = update(state, X[rows], Y[rows])
-            kept.save(step + 1, args=orbax.args.StandardSave(jax.tree.leaves(state)))
+            if step + 1 == STEPS // 2:
+                kept.save(step + 1, args=orbax.args.StandardSave(jax.tree.leaves(state)))
     return svi.get_params(state)
 
 

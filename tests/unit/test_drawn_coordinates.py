@@ -1,5 +1,6 @@
 """Coordinates are those that a guide drew: off a value that rounds to one neither they nor their slopes can be read."""
 
+from functools import cache
 from typing import Any
 
 import jax
@@ -67,6 +68,7 @@ def by_hand(of_units: str) -> None:
     numpyro.sample("x", dist.TransformedDistribution(base, transforms) if transforms else base)
 
 
+@cache
 def information_and_slopes(kind, of_units):
     model, guide, params = case(kind, of_units)
     found = guide.elbo_bounds(jax.random.key(1), params, num_particles=32, progress_bar=False).particles.information
