@@ -51,7 +51,7 @@ def pytest_ignore_collect(collection_path):
 
 
 def pytest_collection_modifyitems(items):
-    """Rows of over two seconds of a processor are slow where a cheaper one holds the same law: measured."""
+    """Rows that take a processor long are slow where a cheaper one, or two, hold the same law: measured."""
     dear = frozenset((Path(__file__).parent / "dear_rows.txt").read_text().splitlines())
     for item in items:
         if item.nodeid in dear:
