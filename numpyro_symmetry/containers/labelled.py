@@ -30,10 +30,15 @@ APART = (".", "posterior", "observed_data", "constant_data", "predictions_consta
 APART_BY_START = ("prior", "warmup")
 
 
+def draw_dims(dims: Collection[Any]) -> tuple[str, ...]:
+    """Those of some dimensions that count draws; beside chains or draws, "sample" is one of a variable's own."""
+    return tuple(dim for dim in ("chain", "draw") if dim in dims) or tuple({"sample"} & set(dims))
+
+
 def _from_dataset(
     data: xr.Dataset, wrap: Callable[[xr.Dataset], Any], beside: Mapping[str, xr.Dataset] = MappingProxyType({})
 ) -> Trace:
-    dims = tuple(dim for dim in ("chain", "draw") if dim in data.dims) or tuple({"sample"} & set(data.dims))
+    dims = draw_dims(data.dims)
     if not dims:
         raise SymmetryError(f"The posterior has dimensions {tuple(data.dims)}; expected chain and draw, or sample.")
     _refuse_other_names(data, dims)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from numpyro_symmetry.containers.labelled import draw_dims
 from numpyro_symmetry.containers.trace import Arrays
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_array, refuse_masked, refuse_tracers
@@ -100,12 +101,9 @@ def as_arrays(data: Mapping[str, Any], symmetry: Symmetry, num_leading_dims: int
 def _refuse_other_order(site: str, value: Any, num_leading_dims: int | None) -> None:
     """Refuse an array whose names say that other dimensions count draws than those in front."""
     dims = tuple(getattr(value, "dims", ()))
-    counted = tuple(dim for dim in ("chain", "draw", "sample") if dim in dims)
-    # of several runs, say, whose draws are counted by another dimension in front
-    front = (
-        tuple(dim for dim in dims[:num_leading_dims] if dim in counted) if num_leading_dims else dims[: len(counted)]
-    )
-    if front != counted:
+    counted = draw_dims(dims)
+    # draws of several runs, say, are counted by another dimension in front, too
+    if tuple(dim for dim in dims[: num_leading_dims or len(counted)] if dim in counted) != counted:
         raise SymmetryError(
             f"Site {site!r} has dimensions {dims}, and arrays in a dict are read by position, (chain, draw, ...) or "
             f"(draw, ...). Pass the whole Dataset, xarray.Dataset(draws), which is read by name; or transpose each, "

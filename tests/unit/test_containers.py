@@ -93,3 +93,13 @@ def test_named_arrays_of_several_runs_are_read_where_all_leading_dimensions_are_
     named = {"loc": xr.DataArray(values, dims=("run", "chain", "draw", "component"))}
     out = rebase(named, Symmetry({"loc": ("component",)}), num_leading_dims=3)
     np.testing.assert_allclose(np.sort(out.data["loc"], -1), np.sort(values, -1), rtol=1e-6)
+
+
+@pytest.mark.parametrize("num_leading_dims", [None, 2])
+def test_a_dimension_of_a_variables_own_may_be_called_sample(num_leading_dims):
+    values = np.arange(3.0)[:, None] + np.random.default_rng(0).normal(scale=0.1, size=(2, 20, 3, 4))
+    named = {"loc": xr.DataArray(values, dims=("chain", "draw", "component", "sample"))}
+    symmetry = Symmetry({"loc": ("component", None)})
+    out = rebase(named, symmetry, null=False, num_leading_dims=num_leading_dims)
+    by_name = rebase(xr.Dataset(named), symmetry, null=False)
+    np.testing.assert_array_equal(out.data["loc"], by_name.data["loc"].values)
