@@ -364,6 +364,11 @@ def inside(first, second):
     return jnp.where(first & second, 1.0, 0.0).sum()
 
 
+def positive_part(x):
+    """The zeros are an array: a constant as large as x."""
+    return jnp.where(x > 0.0, x, jnp.zeros_like(x))
+
+
 @pytest.mark.parametrize(
     ("function", "expected"),
     [
@@ -422,6 +427,11 @@ def inside(first, second):
         (lambda a, b, x: (jax.nn.relu(a) - jax.nn.relu(-a)) * b, [{0, 1}]),
         (lambda a, b, x: jnp.logaddexp(a * x, -a * x) * b**2, [{0}, {1}]),
         (lambda a, b, x: ((a - x) ** 2 + (a + x) ** 2) * b**2, [{0}, {1}]),
+        # of many places, too
+        (lambda a, b, x: (positive_part(a * jnp.ones(2000)) - positive_part(-a * jnp.ones(2000))).sum() * b, [{0, 1}]),
+        # no density is looked at where a value is infinite
+        (lambda a, b, x: jnp.where(jnp.isposinf(a), 0.0, jnp.tanh(a)) * b, [{0, 1}]),
+        (lambda a, b, x: jnp.where(a < jnp.inf, jnp.tanh(a), 0.0) * b, [{0, 1}]),
         (lambda a, b, x: jax.nn.softplus(a * jnp.ones(2)).sum() - jax.nn.softplus(-a * jnp.ones(3)).sum(), [{1}]),
     ],
 )

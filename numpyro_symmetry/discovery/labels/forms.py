@@ -39,6 +39,7 @@ class Forms:
         self._numbers: dict[Any, int] = {}
         self._ones, self._any_of = set[int](), dict[tuple[str, Form], frozenset[Form]]()
         self._truth = {value: self._term("truth", value) for value in (False, True)}
+        self._infinity = self._term("infinity")
 
     def fresh(self) -> Form:
         """The form of a value of which nothing is known."""
@@ -47,14 +48,18 @@ class Forms:
     def constant(self, constant: Known) -> Form:
         """The form of a constant: of a number, or of an array, the same for its opposite but for the sign."""
         value = constant.value
-        if not isinstance(value, np.ndarray) or value.dtype.kind not in "fiub" or not 0 < value.size <= _MOST_ENTRIES:
+        if not isinstance(value, np.ndarray) or value.dtype.kind not in "fiub" or not value.size:
             return self.fresh()
         first = value.flat[0]
         is_number = bool((value == first).all())
+        if not is_number and value.size > _MOST_ENTRIES:
+            return self.fresh()
         if value.dtype.kind == "b":
             return self._truth[bool(first)] if is_number else self._term(constant.tag)
         if is_number and not first:
             return ZERO
+        if is_number and np.isinf(first):
+            return _times(self._infinity, Fraction(int(np.sign(first))))
         if is_number and np.isfinite(first):
             one = self._term("one", value.shape)
             self._ones.add(one[0][0])
@@ -130,6 +135,9 @@ class Forms:
         apart = _sum(given[0], negative(given[1]))
         if not apart:
             return self._truth[how in (">=", "==")]
+        if endless := dict(apart).get(self._infinity[0][0]):
+            # all else is finite: no density is looked at where it is not
+            return self._truth[how == "!=" or (how != "==" and sign * endless > 0)]
         lead = _lead(apart)
         # what is told from zero alone has no sign
         by = sign / abs(lead) if how in (">", ">=") else 1 / lead
