@@ -191,6 +191,7 @@ class AutoSymmetrized(AutoGuide):
         return f"AutoSymmetrized({base}, {symmetry}, estimator={self.estimator!r}{features})"
 
     explain = explained.explain
+    init_loc_fn = property(requirements.refuse_particles)
 
     # ---- what NumPyro expects of an AutoGuide --------------------------------------------------------------------
 
@@ -391,9 +392,6 @@ class AutoSymmetrized(AutoGuide):
             )
         self._refuse_wrong_parameters(params)
         return self.base  # pyright: ignore[reportReturnType]
-
-    def __getattr__(self, name: str) -> Any:
-        raise AttributeError(f"AutoSymmetrized has no attribute {name!r}{requirements.WHY_NONE.get(name, '')}")
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_compiled": None, "_proved": known.portable(self._proved)}

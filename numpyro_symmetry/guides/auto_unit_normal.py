@@ -178,7 +178,8 @@ class AutoUnitNormal(AutoGuide):
                 value = numpyro.sample(site, fn if is_real else dist.TransformedDistribution(fn, transform))
             drawn[site] = jnp.asarray(value)
             # as it was drawn, if it was: at the border of a support single precision rounds it
-            steps = trace[site]["intermediates"]
+            (message,) = trace.values()  # by another name in a scope
+            steps = message["intermediates"]
             before[place.group] = fn.after(steps[0][0] if steps else inverse(transform, drawn[site]))
         return drawn | self._others(*args, **kwargs)
 

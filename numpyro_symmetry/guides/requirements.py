@@ -49,13 +49,20 @@ from numpyro_symmetry.symmetry.axes import names_in
 # relative, of sums over all numbers of a site, in single precision and in double; another density is off by more
 _TOLERANCE, _TOLERANCE_IN_DOUBLE = 1e-3, 1e-6
 
-# what others ask an autoguide for that a symmetrized one has not
-WHY_NONE = {
-    "init_loc_fn": (
-        ". SteinVI asks for it, and cannot train this guide: it scores the guide of each particle at draws of others, "
-        "where the correction bounds nothing. Train by SVI, or give SteinVI the base guide, guide.base."
+
+def refuse_particles(guide: object) -> Any:
+    """Refuse SteinVI, which asks guides for ``init_loc_fn``.
+
+    Raises
+    ------
+    AttributeError
+        With what to do instead.
+    """
+    raise AttributeError(
+        f"{type(guide).__name__} has no attribute 'init_loc_fn'. SteinVI asks for it, and cannot train this guide: it "
+        "scores the guide of each particle at draws of others, where the correction bounds nothing. Train by SVI, or "
+        "give SteinVI the base guide, guide.base."
     )
-}
 
 
 def refuse_guides_without_density(guide: object) -> None:

@@ -473,6 +473,14 @@ def test_stein_mixtures_are_refused_in_words():
         einstein.SteinVI(lambda: None, AutoSymmetrized(AutoNormal(lambda: None)), optimiser, kernel)
 
 
+def test_an_attribute_that_a_property_lacks_is_named():
+    class Own(AutoSymmetrized):
+        title = property(lambda self: self.heading)
+
+    with pytest.raises(AttributeError, match="'Own' object has no attribute 'heading'"):
+        Own(AutoNormal(lambda: None)).title  # noqa: B018
+
+
 def test_parts_of_a_list_are_not_symmetrized_twice():
     parts = AutoGuideList(mixture)
     parts.append(AutoNormal(mixture))

@@ -358,3 +358,15 @@ def test_refuses_arguments():
         AutoUnitNormal(network, init_scale=0.0)
     with pytest.raises(SymmetryError, match="outside"):
         jax.jit(lambda y: handlers.seed(AutoUnitNormal(network), 0)(X, y))(jnp.asarray(Y))
+
+
+def test_a_scope_renames_the_sites_of_a_guide():
+    guide = AutoUnitNormal(*MODELS["positive"])
+    handlers.seed(guide, 0)(X, Y)  # is set up
+    plain, scoped = (
+        handlers.trace(handlers.seed(each, 0)).get_trace(X, Y) for each in (guide, handlers.scope(guide, "a"))
+    )
+    sites = {name: site for name, site in plain.items() if site["type"] in ("sample", "param")}
+    assert sites
+    for name, site in sites.items():
+        np.testing.assert_array_equal(scoped[f"a/{name}"]["value"], site["value"])
