@@ -79,16 +79,21 @@ def draws_of_sites(data: Any, latents: Mapping[str, Any]) -> Trace:
 
 
 def _by_chain(trace: Trace) -> Trace:
-    """Draws of stacked chains by chain and draw again; of chains of unequal lengths, the last draws of each."""
+    """Draws of stacked chains by chain and draw again; of chains of unequal lengths, as many draws as that leaves."""
     if not trace.chains:
         return trace
-    shortest = min(map(len, trace.chains))
-    if extra := trace.num_draws - shortest * len(trace.chains):
+    lengths = list(map(len, trace.chains))
+    # a chain of which a filter left two draws may cost no more than those
+    length = max(lengths, key=lambda length: length * sum(other >= length for other in lengths))
+    kept = [chain[-length:] for chain in trace.chains if len(chain) >= length]
+    if len(set(lengths)) > 1:
+        shorter = sum(other for other in lengths if other < length)
         warn(
-            f"The stacked chains have {', '.join(str(len(chain)) for chain in trace.chains)} draws, and are halved "
-            f"alike: the first {extra} draws of longer chains are left out."
+            f"The stacked chains have {', '.join(map(str, lengths))} draws, and are halved alike: the first "
+            f"{trace.num_draws - shorter - length * len(kept)} draws of longer chains are left out"
+            + (f", and all {shorter} of shorter ones." if shorter else ".")
         )
-    order, leading = np.concatenate([chain[-shortest:] for chain in trace.chains]), (len(trace.chains), shortest)
+    order, leading = np.concatenate(kept), (len(kept), length)
     values = {site: value[order].reshape(*leading, *value.shape[1:]) for site, value in trace.values.items()}
     return trace._replace(values=values, leading=leading, chains=())
 

@@ -274,6 +274,17 @@ def test_stacked_draws_are_those_of_their_chains(are_cut):
     assert found == log_evidence({"loc": DRAWS[:, 5:]}, normal, (Y,), num_draws=200)
 
 
+def test_a_chain_of_which_few_draws_are_left_costs_no_more_than_those():
+    """As a filter leaves them, by a mode say: all others had been cut to as few."""
+    whole = xr.Dataset({"loc": (("chain", "draw"), DRAWS)})
+    stacked = whole.assign_coords(chain=range(len(DRAWS)), draw=range(DRAWS.shape[1])).stack(sample=("chain", "draw"))
+    with pytest.warns(SymmetryWarning, match="the first 0 draws of longer chains are left out, and all 2 of shorter"):
+        found = log_evidence(
+            stacked.isel(sample=((stacked.chain > 0) | (stacked.draw < 2)).values), normal, (Y,), num_draws=200
+        )
+    assert found == log_evidence({"loc": DRAWS[1:]}, normal, (Y,), num_draws=200)
+
+
 def test_mcmc_knows_its_model():
     mcmc = MCMC(NUTS(normal), num_warmup=100, num_samples=200, progress_bar=False)
     mcmc.run(jax.random.key(0), Y)
