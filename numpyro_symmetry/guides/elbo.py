@@ -22,7 +22,15 @@ from numpyro_symmetry.guides.bounds import Particles
 from numpyro_symmetry.guides.density import latent_values, log_prob_of
 from numpyro_symmetry.guides.origin import Origin
 from numpyro_symmetry.guides.requirements import subsampled_plates
-from numpyro_symmetry.models import Trace, enumerated_log_density, latent_of, observed_of
+from numpyro_symmetry.models import (
+    Trace,
+    enumerated_log_density,
+    is_latent,
+    is_masked,
+    latent_of,
+    left_out,
+    observed_of,
+)
 from numpyro_symmetry.symmetry import SymmetryError
 from numpyro_symmetry.symmetry.arguments import is_floating
 
@@ -45,6 +53,8 @@ class Target(NamedTuple):
         Sites that labels move, and the least that they are weighed by.
     analytic
         Whether no latent depends on another under the guide: closed-form KL divergences may then replace log ratios.
+    weights
+        `weights_of` the traces from which all of this is known.
     """
 
     model: Callable
@@ -55,6 +65,7 @@ class Target(NamedTuple):
     relabelled: list[str]
     weight_of_labels: float
     analytic: bool
+    weights: tuple[Any, ...] = ()
 
     def __call__(
         self, rng_key: Array, params: Mapping[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -166,6 +177,15 @@ def weighed(guide_trace: Trace, model_trace: Trace) -> Trace:
     return {
         name: site | {"scale": weight(name)} if site["type"] == "sample" else site for name, site in guide_trace.items()
     }
+
+
+def weights_of(*traces: Trace) -> tuple[Any, ...]:
+    """Masks and weights of all sites, if latent ones have any: numbers on which it depends what may be bounded."""
+    sites = [site for trace in traces for site in trace.values() if site["type"] == "sample"]
+    if not any(is_latent(site) and (is_masked(site) or site["scale"] is not None) for site in sites):
+        return ()
+    scales = ("" if site["scale"] is None else np.asarray(site["scale"]).tobytes() for site in sites)
+    return tuple(zip((left_out(site).tobytes() for site in sites), scales, strict=True))
 
 
 def least_weight(trace: Trace, sites: list[str]) -> Any:

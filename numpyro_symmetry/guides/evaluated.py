@@ -19,7 +19,7 @@ from numpyro_symmetry.guides import requirements
 from numpyro_symmetry.guides.bounds import ElboBounds, Particles, summarise
 from numpyro_symmetry.guides.compiled import Arguments, Spread, run_compiled
 from numpyro_symmetry.guides.density import latent_values, latents_are_independent, own_sites
-from numpyro_symmetry.guides.elbo import Target, least_weight, weighed
+from numpyro_symmetry.guides.elbo import Target, least_weight, weighed, weights_of
 from numpyro_symmetry.guides.information import information_at
 from numpyro_symmetry.guides.proved import prove_again
 from numpyro_symmetry.models import Trace, left_out, of_nobody, refuse_without_prior, trace_model
@@ -103,6 +103,9 @@ def elbo_bounds(
     if chunk_size == "auto":
         together = min(together, at_once(size_of_tables(guide.layout.of_coordinates)))
     keys, arguments = jax.random.split(rng_key, num_particles), Arguments.of(args, kwargs)
+    if guide._compiled is not None and (seen := guide._compiled.function.weights):
+        if weights_of(*_traces(guide, args, kwargs)) != seen:
+            guide._compiled = None  # what was checked of masks was checked of others
     guide._compiled, found = run_compiled(
         guide._compiled,
         lambda: _target(guide, num_permutations, args, kwargs),
@@ -142,8 +145,7 @@ def _target(guide: Any, num_permutations: int, args: tuple[Any, ...], kwargs: di
         options = {"estimator": "tight", "bound": "both", "num_permutations": num_permutations}
         return information_at(guide.base, layout, trace, args, kwargs, rng_key=key, **options)
 
-    key = jax.random.key(0)
-    trace, model_trace = guide._trace_of_base(key, args, kwargs), trace_model(guide.model, args, kwargs, key)
+    trace, model_trace = _traces(guide, args, kwargs)
     moved = list(layout.symmetry.axes)
     skipped = {site: left_out(trace[site]) for site in own_sites(guide.base, trace) if site not in moved}
     spared = of_nobody(guide.model, args, kwargs, model_trace, skipped)
@@ -152,5 +154,11 @@ def _target(guide: Any, num_permutations: int, args: tuple[Any, ...], kwargs: di
     summed_out = requirements.summed_out_sites(model_trace, latent_values(trace))
     # a divergence in closed form leaves out what either masks
     analytic = not summed_out and not spared and latents_are_independent(guide.base, trace, args, kwargs)
-    weight = float(least_weight(weighed(trace, model_trace), moved))
-    return Target(guide.model, guide.base, information, model_trace, summed_out, moved, weight, analytic)
+    least, weights = float(least_weight(weighed(trace, model_trace), moved)), weights_of(trace, model_trace)
+    return Target(guide.model, guide.base, information, model_trace, summed_out, moved, least, analytic, weights)
+
+
+def _traces(guide: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Trace, Trace]:
+    """A draw of the base guide, and one of the model."""
+    key = jax.random.key(0)
+    return guide._trace_of_base(key, args, kwargs), trace_model(guide.model, args, kwargs, key)

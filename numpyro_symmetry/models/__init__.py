@@ -9,7 +9,7 @@ from numpyro_symmetry.models.fitted import (
     refuse_wrong_parameters,
 )
 from numpyro_symmetry.models.functions import model_of_log_density
-from numpyro_symmetry.models.masked import left_out, of_nobody, refuse_without_prior
+from numpyro_symmetry.models.masked import is_masked, left_out, of_nobody, refuse_without_prior
 from numpyro_symmetry.models.parts import PARTS, part_of
 from numpyro_symmetry.models.plates import plate_dims
 from numpyro_symmetry.models.sites import (
@@ -46,6 +46,7 @@ __all__ = [
     "is_unconstrained",
     "shape_of",
     "latent_of",
+    "is_masked",
     "left_out",
     "model_of_log_density",
     "observed_of",

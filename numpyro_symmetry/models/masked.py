@@ -146,6 +146,14 @@ def _of_unread(name: str, mask: np.ndarray, unread: list[int], num_values: int, 
     )
 
 
+def is_masked(site: Any) -> bool:
+    """Whether there is a mask on a site, whatever it leaves out."""
+    fn = site["fn"]
+    while isinstance(fn, Independent | ExpandedDistribution):
+        fn = fn.base_dist
+    return isinstance(fn, MaskedDistribution)
+
+
 def left_out(site: Any) -> np.ndarray:
     """Which entries of a site a mask leaves without a density."""
     shape, fn, left_out = np.shape(site["value"]), site["fn"], np.zeros((), bool)

@@ -213,6 +213,30 @@ def test_what_both_leave_out_and_something_reads_is_refused(read):
         bounds_by_hand(padded_steps, padded_guide, Y, read)
 
 
+def rows_that_are_seen(y, seen):
+    with numpyro.plate("rows", 4):
+        z = numpyro.sample("z", dist.Normal(0.0, 1.0).mask(seen))
+        numpyro.sample("y", dist.Normal(z, 1.0), obs=y)
+
+
+def guide_of_rows(y, seen):
+    with numpyro.plate("rows", 4):
+        numpyro.sample("z", dist.Normal(0.5 * y, math.sqrt(0.5)).mask(seen))
+
+
+def test_a_program_that_is_kept_is_asked_anew_of_other_masks():
+    """With the first mask all is exact; with another of its shape a row has a likelihood, and no density of its own."""
+    guide, everything = AutoSymmetrized(guide_of_rows, Symmetry({}), model=rows_that_are_seen), np.ones(4, bool)
+    expected = norm.logpdf(Y, scale=math.sqrt(2.0)).sum()
+    for seen in (everything, SEEN, everything):
+        if seen is SEEN:
+            with pytest.raises(UnsupportedGuideError, match="'z': a mask leaves 1 of 4 entries"):
+                guide.elbo_bounds(jax.random.key(0), {}, Y, seen, num_particles=8)
+        else:
+            found = guide.elbo_bounds(jax.random.key(0), {}, Y, seen, num_particles=8)
+            assert found.importance_weighted == pytest.approx(expected, abs=1e-4)
+
+
 def test_a_point_of_the_guide_that_is_not_the_models_is_refused():
     with pytest.raises(SymmetryError, match="site 'z' of the model has log probability -inf"):
         bounds_by_hand(fixed_place, fixed_guide, Y, 1.0)
