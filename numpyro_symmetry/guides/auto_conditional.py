@@ -38,6 +38,7 @@ from numpyro_symmetry.guides.steps import setting_up
 from numpyro_symmetry.guides.unfit import checked_inducing, refuse_base_guides
 from numpyro_symmetry.linalg import hold_lapack_to_one_thread
 from numpyro_symmetry.models import Model, is_latent, parameter_sites, refuse_wrong_parameters, shape_of, trace_model
+from numpyro_symmetry.models.arguments import model_of
 from numpyro_symmetry.steps import say
 from numpyro_symmetry.symmetry import SymmetryError, UnsupportedGuideError
 from numpyro_symmetry.symmetry.arguments import as_count, as_flag, as_key, as_names, as_shape
@@ -143,11 +144,7 @@ class AutoConditional(AutoGuide):
         progress_bar: bool = True,
     ) -> None:
         refuse_base_guides(base_guide)
-        model = model if model is not None else getattr(base_guide, "model", None)
-        if model is None:
-            raise ValueError("base_guide carries no model: pass AutoConditional(base_guide, model=model).")
-        if not callable(model):
-            raise TypeError(f"model must be a NumPyro model, a function; got {model!r}.")
+        model = model_of(base_guide, model, "AutoConditional(base_guide, model=model)")
         super().__init__(model, prefix=getattr(base_guide, "prefix", "auto"))
         self.base = base_guide
         self.source: Source | None = None

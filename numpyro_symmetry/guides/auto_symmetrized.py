@@ -33,6 +33,7 @@ from numpyro_symmetry.guides.relabelled import relabelled
 from numpyro_symmetry.guides.set_up import Options, set_up
 from numpyro_symmetry.guides.steps import setting_up
 from numpyro_symmetry.models import Trace, parameter_sites, refuse_misfit, refuse_wrong_parameters, trace_model
+from numpyro_symmetry.models.arguments import model_of
 from numpyro_symmetry.steps import say
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError, UnsupportedGuideError
 from numpyro_symmetry.symmetry.arguments import as_count, as_count_or_auto, as_flag, as_key, as_real_array, as_shape
@@ -173,12 +174,7 @@ class AutoSymmetrized(AutoGuide):
         )
         self._parameters: tuple[Trace, Trace] | None = None
         self._compiled: Compiled | None = None
-        model = model if model is not None else getattr(base_guide, "model", None)
-        if model is None:
-            raise ValueError("base_guide carries no model: pass AutoSymmetrized(base_guide, symmetry, model=model).")
-        if not callable(model):
-            raise TypeError(f"model must be a NumPyro model, a function; got {type(model).__name__}.")
-        self.model = model
+        self.model = model_of(base_guide, model, "AutoSymmetrized(base_guide, symmetry, model=model)")
 
     of_gaussian = classmethod(given_gaussian.of_gaussian)
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpyro.infer.autoguide import AutoGuide
 from numpyro.primitives import Messenger
 
+from numpyro_symmetry.models.compat import is_transformed
 from numpyro_symmetry.symmetry.arguments import as_count
 from numpyro_symmetry.symmetry.errors import SymmetryError
 
@@ -32,7 +33,7 @@ def as_model(model: Any) -> Callable:
     Raises
     ------
     TypeError
-        If it cannot be called, or is a class or a guide.
+        If it cannot be called, is a class or a guide, or is wrapped by JAX.
     """
     if isinstance(model, AutoGuide):
         raise TypeError(f"model must be a NumPyro model; got a guide, {type(model).__name__}: pass the guide's model.")
@@ -44,7 +45,24 @@ def as_model(model: Any) -> Callable:
             f"A {type(model).__name__} is no function of its parameters: pass its apply, as in "
             "find_symmetry(net.apply, (params, x), argnum=0)."
         )
+    refuse_compiled(model)
     return model
+
+
+def model_of(guide: Any, model: Any, call: str) -> Callable:
+    """The model that is named beside a guide, or that the guide carries.
+
+    Raises
+    ------
+    ValueError
+        With the call that names it, if there is none.
+    TypeError
+        As `as_model`.
+    """
+    model = model if model is not None else getattr(guide, "model", None)
+    if model is None:
+        raise ValueError(f"base_guide carries no model: pass {call}.")
+    return as_model(model)
 
 
 def as_argnum(argnum: Any, args: tuple[Any, ...]) -> int:
@@ -95,7 +113,7 @@ def refuse_misfit(
 
 
 def refuse_compiled(model: Callable) -> None:
-    """Refuse a model that `jax.jit` has wrapped: what it samples comes out as tracers, once, and never again.
+    """Refuse a model wrapped by `jax.jit` or `jax.checkpoint`, say: what it samples comes out as tracers, and once.
 
     Raises
     ------
@@ -105,11 +123,16 @@ def refuse_compiled(model: Callable) -> None:
     inner = _within_handlers(model)
     while isinstance(inner, functools.partial):
         inner = _within_handlers(inner.func)
+    name = _name_of(inner)
     if isinstance(inner, jax.stages.Wrapped):
-        name = _name_of(inner)
         raise TypeError(
             f"{name} is compiled by jax.jit, which hides from NumPyro what it samples: pass the function itself "
             f"({name}.__wrapped__). SVI and MCMC compile what calls it."
+        )
+    if is_transformed(inner):
+        raise TypeError(
+            f"{name} is transformed by JAX (jax.checkpoint, jax.vmap), which hides from NumPyro what it samples: pass "
+            f"the function itself ({name}.__wrapped__). Within it transform functions that sample nothing."
         )
 
 

@@ -58,6 +58,12 @@ def frames_of(equation: Any) -> list[tuple[str, int]]:
     return [(frame.file_name, frame.line_num) for frame in traceback.frames] if traceback is not None else []
 
 
+def is_transformed(function: Any) -> bool:
+    """Whether a function is what a transformation of JAX has made of another, such as `jax.checkpoint`."""
+    code = getattr(function, "__globals__", {}).get("__name__", type(function).__module__)
+    return hasattr(function, "__wrapped__") and code.partition(".")[0] == "jax"
+
+
 # ---- NumPyro: guides -------------------------------------------------------------------------------------------------
 
 

@@ -13,8 +13,10 @@ import numpy as np
 import numpyro
 from jax import Array
 from jax.core import Tracer
+from jax.extend.core import get_opaque_trace_state
 from numpyro import handlers
 from numpyro.infer import init_to_uniform
+from numpyro.primitives import Messenger
 
 from numpyro_symmetry.models.arguments import refuse_compiled, refuse_misfit, refuse_no_sites
 from numpyro_symmetry.models.parameters import leaves_of_parameters
@@ -39,7 +41,7 @@ def run_model(
 ) -> dict[str, Any]:
     """Trace of a model out of reach of surrounding handlers; sites with an improper prior get a value all the same."""
     refuse_compiled(model)
-    with handlers.block(), handlers.trace() as trace, handlers.substitute(substitute_fn=_start_improper):
+    with handlers.block(), handlers.trace() as trace, _OneProgram(), handlers.substitute(substitute_fn=_start_improper):
         with handlers.seed(rng_seed=rng_key), handlers.substitute(data=data or {}):
             try:
                 model(*args, **kwargs)
@@ -47,6 +49,23 @@ def run_model(
                 refuse_misfit(model, args, kwargs, error)
                 raise
     return dict(trace)
+
+
+class _OneProgram(Messenger):
+    """Refuse sites within a function that JAX transforms: what is drawn there is of no use outside, and drawn once."""
+
+    def __init__(self) -> None:
+        self.program = get_opaque_trace_state()
+        super().__init__()
+
+    def process_message(self, msg: Any) -> None:
+        """Raise a TypeError that names the site."""
+        if msg["type"] == "sample" and get_opaque_trace_state() != self.program:
+            raise TypeError(
+                f"Site {msg['name']!r} of the model is sampled within a function that JAX transforms (jax.checkpoint, "
+                "jax.jit, jax.vmap, a body of jax.lax.scan), which hides it from NumPyro: sample outside of that, and "
+                "pass the value, transformed(value, x). Bodies that sample are for numpyro.contrib.control_flow.scan."
+            )
 
 
 def _start_improper(site: Any) -> Any:

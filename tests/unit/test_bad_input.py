@@ -319,6 +319,16 @@ ENTROPY = [
 ]
 
 COMPILED = ("compiled by jax.jit", "mixture.__wrapped__")
+TRANSFORMED = ("mixture is transformed by JAX (jax.checkpoint", "mixture.__wrapped__")
+WITHIN = ("Site 'scale'", "sampled within a function that JAX transforms", "transformed(value, x)")
+
+
+def in_part(y):
+    """A mixture a part of which is computed anew in reverse, and samples."""
+    scale = jax.checkpoint(lambda: numpyro.sample("scale", dist.HalfNormal(1.0)))()
+    loc = numpyro.sample("loc", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+    mixed = dist.MixtureSameFamily(dist.Categorical(jnp.ones(2) / 2), dist.Normal(loc, scale))
+    numpyro.sample("y", mixed.expand([len(y)]).to_event(1), obs=y)
 
 
 def named(w, *dims):
@@ -348,6 +358,13 @@ DISCOVERY = [
         TypeError,
         COMPILED,
     ),
+    Bad("a model within remat", lambda w: ns.find_symmetry(jax.checkpoint(mixture), (w.y,)), TypeError, TRANSFORMED),
+    Bad("a guide of one", lambda w: ns.AutoSymmetrized(AutoNormal(jax.remat(mixture))), TypeError, TRANSFORMED),
+    Bad("a conditional of one", lambda w: ns.AutoConditional(AutoNormal(jax.remat(mixture))), TypeError, TRANSFORMED),
+    Bad("units of one", lambda w: ns.AutoUnitNormal(jax.remat(mixture)), TypeError, TRANSFORMED),
+    Bad("the evidence of one", lambda w: ns.log_evidence(w.draws, jax.remat(mixture), (w.y,)), TypeError, TRANSFORMED),
+    Bad("a part within remat", lambda w: ns.find_symmetry(in_part, (w.y,)), TypeError, WITHIN),
+    Bad("a check of one", lambda w: ns.check_symmetry(in_part, w.symmetry, (w.y,)), TypeError, WITHIN),
     Bad("array for arguments", lambda w: ns.find_symmetry(mixture, w.y), TypeError, ARRAY),
     Bad("check, array for arguments", lambda w: ns.check_symmetry(mixture, w.symmetry, w.y), TypeError, ARRAY),
     Bad("integer key", lambda w: ns.find_symmetry(mixture, (w.y,), rng_key=3), TypeError, INTEGER_KEY),
