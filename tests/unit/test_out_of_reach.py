@@ -107,8 +107,8 @@ def unit_by_unit(x, y):
     numpyro.sample("y", dist.Normal(sum(units), 1.0).to_event(1), obs=y)
 
 
-def log_odds(y, loc=0.0):
-    odds = numpyro.sample("odds", dist.Normal(loc, 1.5))
+def log_odds(y, loc=0.0, prior=None):
+    odds = numpyro.sample("odds", prior or dist.Normal(loc, 1.5))
     parts = dist.Normal(normal("mu", 2), 1.0)
     logits = dist.Categorical(logits=jnp.stack([odds, jnp.zeros(())]))
     numpyro.sample("y", dist.MixtureSameFamily(logits, parts).expand([len(y)]).to_event(1), obs=y)
@@ -181,6 +181,11 @@ FOUND = {
         Symmetry({("mu_0", "mu_1", "mu_2"): ("mu",), "w": ("mu",)}, orbits={"mu": (0, 0, 2)}),
     ),
     "log odds": (log_odds, (Y,), Symmetry({"mu": ("mu",), "odds": (Complement("mu", total=0.0),)})),
+    "log odds between bounds": (
+        lambda y: log_odds(y, prior=dist.Uniform(-4.0, 4.0)),
+        (Y,),
+        Symmetry({"mu": ("mu",), "odds": (Complement("mu", total=0.0),)}),
+    ),
     **{
         f"log odds by sigmoid, {name}": (
             by_sigmoid(likelihood),
@@ -281,6 +286,12 @@ def slightly(y):
     mixture(jnp.stack([p, 1 - p]), mu, y)
 
 
+def unlike_bounds(y):
+    """Sites of which one may be a little larger than the other."""
+    parts = [numpyro.sample(f"mu_{k}", dist.Uniform(-4.0, 4.0 + 1e-3 * k, validate_args=False)) for k in range(2)]
+    mixture(jnp.ones(2) / 2, jnp.stack(parts), y)
+
+
 def far_out(y):
     """Sites that are read alike, and where they are large not weighed alike."""
     mu = jnp.stack([normal("mu_0"), normal("mu_1")])
@@ -293,6 +304,8 @@ def far_out(y):
     [
         (lambda y: beta_weights(y, 3.0), (Y,)),
         (lambda y: log_odds(y, 0.5), (Y,)),
+        (lambda y: log_odds(y, prior=dist.Uniform(-4.0, 4.001)), (Y,)),
+        (unlike_bounds, (Y,)),
         (intercept_and_slope, (X, Y)),
         (two_slopes, (X, Y)),
         (stacked_slopes, (np.stack([X[:, 0], X[:, 0]], 1), Y)),
@@ -307,6 +320,8 @@ def far_out(y):
     ids=[
         "an uneven Beta",
         "uneven log odds",
+        "log odds between uneven bounds",
+        "sites between unlike bounds",
         "intercept and slope",
         "two slopes",
         "data that coincide",

@@ -13,6 +13,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,10 +22,10 @@ from numpyro import distributions as dist
 
 from numpyro_symmetry.discovery.proof.effort import EFFORT
 from numpyro_symmetry.discovery.proof.evidence import Evidence
-from numpyro_symmetry.discovery.proof.frozen import Point, Values
-from numpyro_symmetry.discovery.proof.prove import prove
+from numpyro_symmetry.discovery.proof.frozen import Point, Values, stacked
+from numpyro_symmetry.discovery.proof.prove import is_firmly_inside, prove, sites_left
 from numpyro_symmetry.discovery.proof.trials import CONTROL_FACTOR, gap_beyond, gap_to
-from numpyro_symmetry.models.sites import entrywise, is_unconstrained, without_wrappers
+from numpyro_symmetry.models.sites import entrywise, is_interval, is_unconstrained, without_wrappers
 from numpyro_symmetry.steps import through
 from numpyro_symmetry.symmetry import Complement, Member, OutOfReach, Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.axes import padded
@@ -53,7 +54,7 @@ class Suspects(NamedTuple):
     flips
         Sites in the unit interval -> the Dirichlet distribution that takes the place of their prior.
     odds
-        Sites of any real numbers, which may be log odds.
+        Sites of any real numbers, or of those between two bounds, which may be log odds.
     batches
         Site -> its batch shape.
     """
@@ -111,7 +112,7 @@ def suspects_of(priors: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]
         marks,
         shapes,
         {site: _dirichlet(fn) for site, fn in priors.items() if _is_unit(entrywise(fn.support))},
-        tuple(site for site, fn in priors.items() if is_unconstrained(fn.support)),
+        tuple(site for site, fn in priors.items() if is_unconstrained(fn.support) or is_interval(fn.support)),
         {site: tuple(fn.batch_shape) for site, fn in priors.items()},
     )
 
@@ -263,6 +264,10 @@ def _holds(exchange: Exchange, evidence: Iterable[Evidence]) -> bool:
             if not all(map(bool, frozen.inside(moved).values())) or not gap_to(frozen, at, moved).ratio <= 1.0:
                 return False
             if k == n == 0 and not all(_is_read(family, exchange, one, at) for family in exchange.families):
+                return False
+        # densities may agree where supports differ, which is seen near their edges
+        for place in filter(partial(is_firmly_inside, frozen), one.edges):
+            if any(sites_left(frozen, frozen.sites.constrained, place, stacked([exchange(place)]))):
                 return False
     return True
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from enum import Enum
 from typing import NamedTuple
 
@@ -131,11 +131,13 @@ def prove(
     proof = Proof(frozen, action, Outcome.HOLDS, NO_GAP, "", {}, places, {}, len(elements))
     # densities may agree where supports differ: those are compared near their edges, where prior draws seldom come
     for place in evidence.edges if frozen.sites.constrained & set(symmetry.axes) else ():
-        if not _is_firmly_inside(frozen, place):
+        if not is_firmly_inside(frozen, place):
             continue
         for some in batched(elements, frozen.most_points):
             moved = stacked([action.move(element, place) for _, element in some])
-            for (label, element), site in zip(some, _left(frozen, action.symmetry, place, moved), strict=True):
+            for (label, element), site in zip(
+                some, sites_left(frozen, action.symmetry.axes, place, moved), strict=True
+            ):
                 if site:
                     return proof.refused(Outcome.LEAVES_SUPPORT, Gap(site, np.inf, 0.0), label, element, places)
     for at in places:
@@ -153,6 +155,10 @@ def prove(
     unread = set() if frozen.is_function else frozen.unread
     empty = {name for name in watched if set(action.sites[name]) <= unread}
     blind = [name for name, gap in controls.items() if name not in empty and not gap.ratio > frozen.rounding.telling]
+    # what is constant by parts may be so about one point, and not about all at which elements were tried
+    for at in (*places[1:], *(evidence.far if num_far else ())):
+        controls |= control_gaps(frozen, action, blind, at, enough)
+        blind = [name for name in blind if not controls[name].ratio > frozen.rounding.telling]
     if blind:
         return proof._replace(outcome=Outcome.SHOWS_NOTHING, label=blind[0], controls=controls)
     told = [name for name in watched if name not in empty]
@@ -193,7 +199,7 @@ def _tried(before: Proof, elements: list[Trial], at: Point) -> Proof:
     some_at_once = list(batched(elements, frozen.most_points))
     for some in through(some_at_once, len(some_at_once)):
         moved = stacked([action.move(element, at.values) for _, element in some])
-        left = _left(frozen, action.symmetry, at.values, moved)
+        left = sites_left(frozen, action.symmetry.axes, at.values, moved)
         for (label, element), site, gap in zip(some, left, gaps_to(frozen, at, moved), strict=True):
             if site:
                 gap = Gap(site, np.inf, 0.0)
@@ -204,14 +210,14 @@ def _tried(before: Proof, elements: list[Trial], at: Point) -> Proof:
     return before._replace(gap=worst)
 
 
-def _is_firmly_inside(frozen: FrozenModel, place: Values) -> bool:
+def is_firmly_inside(frozen: FrozenModel, place: Values) -> bool:
     """Whether a point stays in its supports when rounded otherwise: else a relabelling may seem to leave them."""
     both = (place, nudged(place, NUDGE))
     return all(bool(inside) for point in both for inside in frozen.inside(point).values())
 
 
-def _left(frozen: FrozenModel, symmetry: Symmetry, place: Values, stack: Stack) -> list[str]:
-    """For each moved point, the site that has left its support, given the others, if it is not rounding; else none."""
+def sites_left(frozen: FrozenModel, sites: Iterable[str], place: Values, stack: Stack) -> list[str]:
+    """For each moved point, one of some sites that has left its support, given the others, not by rounding; else none."""
     count = len(next(iter(stack.values())))
     if not frozen.sites.constrained:
         return [""] * count
@@ -224,5 +230,5 @@ def _left(frozen: FrozenModel, symmetry: Symmetry, place: Values, stack: Stack) 
             return [""] * count
     before, after = frozen.inside(place), frozen.inside_of(stack)
     # parameters have no support here
-    inside = [site for site in symmetry.axes if site in before and before[site]]
+    inside = [site for site in sites if site in before and before[site]]
     return [next((s for s in inside if not (stays[k] or after[s][k])), "") for k in range(count)]

@@ -242,7 +242,7 @@ def batched(items: Iterable[Item], count: int) -> Iterator[list[Item]]:
 
 
 def wrong_actions(action: Action, name: str, place: Values) -> Iterator[Values]:
-    """One index copied over others (a signed group: also doubled), and the action with one site left out.
+    """One index copied over others (a signed group: also doubled, or zero), and the action with one site left out.
 
     First at as few indices as a generator moves, which is likelier to leave a log probability finite; then at more, for
     many units of a trained layer may be dead on a few data, and what moves those alone shows nothing.
@@ -258,9 +258,9 @@ def wrong_actions(action: Action, name: str, place: Values) -> Iterator[Values]:
         wrong: list[Part] = [copied]
         right: Part = permuted
         if group.signed:
-            doubled, flipped = ones.copy(), ones.copy()
-            doubled[..., moved], flipped[..., moved] = 2, -1
-            wrong = [SignedPermutation(copied, ones), SignedPermutation(same, doubled)]
+            doubled, flipped, zero = ones.copy(), ones.copy(), ones.copy()
+            doubled[..., moved], flipped[..., moved], zero[..., moved] = 2, -1, 0
+            wrong = [SignedPermutation(copied, ones), *(SignedPermutation(same, by) for by in (doubled, zero))]
             right = SignedPermutation(permuted, flipped)
         after, *broken = [action.move({name: part}, place) for part in (right, *wrong)]
         yield from broken
