@@ -2,11 +2,13 @@
 
 A form is a sum of terms with rational coefficients, and a term is an operation on forms that is no sum. Signs and
 factors stand in front of terms as far as an operation lets them through; a larger of two is half of their sum and half
-of their distance, so that values which differ by parts of lines are seen to. Knows operations; no parities.
+of their distance, and what is kept between two numbers is half of how much further it is from one than from the other,
+so that values which differ by parts of lines are seen to. Knows operations; no parities.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
@@ -20,12 +22,17 @@ from numpyro_symmetry.models.compat import shapes_of
 Form = tuple[tuple[int, Fraction], ...]
 
 ZERO: Form = ()
+# the number one, in whatever shape; behind all terms, so that it leads no sum but of itself
+_ONE = sys.maxsize
+ONE: Form = ((_ONE, Fraction(1)),)
 
 # operations that leave real numbers as they are, or move them about and add them; odd and even ones
 SAME = {"copy", "copy_p", "stop_gradient", "convert_element_type", "reduce_precision"}
 LINEAR = {"broadcast_in_dim", "reshape", "squeeze", "expand_dims", "transpose", "slice", "rev", "reduce_sum", "cumsum"}
 ODD = {"tanh", "sin", "tan", "asin", "atan", "sinh", "asinh", "atanh", "erf", "erf_inv", "cbrt", "sign", "round"}
 EVENS = {"cos", "cosh", "square"}
+# those that are odd but for a number
+_ODD_ABOUT = {"logistic": Fraction(1, 2), "erfc": Fraction(1)} | dict.fromkeys(ODD, Fraction(0))
 # comparisons with zero of a difference, and whether it is of the second operand and the first
 _COMPARED = {"gt": (">", 1), "lt": (">", -1), "ge": (">=", 1), "le": (">=", -1), "eq": ("==", 1), "ne": ("!=", 1)}
 # terms of a sum, and entries of a constant, up to which they are looked into
@@ -37,7 +44,9 @@ class Forms:
 
     def __init__(self) -> None:
         self._numbers: dict[Any, int] = {}
-        self._ones, self._any_of = set[int](), dict[tuple[str, Form], frozenset[Form]]()
+        self._any_of = dict[tuple[str, Form], frozenset[Form]]()
+        # the larger, or the smaller, of a form and a number
+        self._bounded = dict[tuple[str, Form], tuple[Form, Fraction]]()
         self._truth = {value: self._term("truth", value) for value in (False, True)}
         self._infinity = self._term("infinity")
 
@@ -61,9 +70,7 @@ class Forms:
         if is_number and np.isinf(first):
             return _times(self._infinity, Fraction(int(np.sign(first))))
         if is_number and np.isfinite(first):
-            one = self._term("one", value.shape)
-            self._ones.add(one[0][0])
-            return _times(one, Fraction(float(first)))
+            return _times(ONE, Fraction(float(first)))
         lead = -1 if next((x for x in value.flat if x), 0) < 0 else 1
         return _times(self._term(Known(lead * value.astype(float) + 0.0).tag), Fraction(lead))
 
@@ -87,8 +94,9 @@ class Forms:
         if name == "neg":
             return negative(given[0])
         if name in ("max", "min"):
-            distance = self._size(_sum(given[0], negative(given[1])))
-            return _times(_sum(*given, distance if name == "max" else negative(distance)), Fraction(1, 2))
+            return self._bound(name, *given)
+        if name == "clamp":
+            return self._bound("min", self._bound("max", *given[:2]), given[2])
         if name == "abs":
             return self._size(given[0])
         if name in ("mul", "div"):
@@ -98,24 +106,25 @@ class Forms:
         if name in SAME and _kind(equation.invars[0]) == "f":
             return given[0]
         if name in LINEAR and len(given) == 1:
-            return _sum(*(_times(self._any(equation, [((k, Fraction(1)),)]), by) for k, by in given[0]))
+            apart = [(((k, Fraction(1)),), by) for k, by in given[0]]
+            is_moved = name not in ("reduce_sum", "cumsum")
+            return _sum(*(_times(x if x == ONE and is_moved else self._any(equation, [x]), by) for x, by in apart))
         if name == "select_n":
             lead = next((_lead(form) for form in given[1:] if form), Fraction(1))
             cases = [_times(form, 1 / lead) for form in given[1:]]
             return _times(self._any(equation, [given[0], *cases]), lead)
-        if name in EVENS or name in ODD or name == "integer_pow":
+        if name in EVENS or name in _ODD_ABOUT or name == "integer_pow":
             sign = Fraction(-1 if _lead(given[0]) < 0 else 1)
             one = self._any(equation, [_times(given[0], sign)])
-            return _times(one, sign) if name in ODD or params.get("y", 2) % 2 else one
+            odd = _times(one, sign) if name in _ODD_ABOUT or params.get("y", 2) % 2 else one
+            return _sum(odd, _times(ONE, _ODD_ABOUT.get(name, Fraction(0))))
         return self._any(equation, given)
 
     def _product(self, equation: Any, given: Sequence[Form]) -> Form:
         """A product or a quotient: all coefficients in front, and none else where the last is a number."""
-        (out,), shapes = shapes_of(equation.outvars), shapes_of(equation.invars)
         is_product = equation.primitive.name == "mul"
         for k, other in ((1, 0), (0, 1)) if is_product else ((1, 0),):
-            if len(given[k]) == 1 and given[k][0][0] in self._ones and shapes[other] == out:
-                by = given[k][0][1]
+            if by := _number(given[k]):
                 return _times(given[other], by if is_product else 1 / by)
         if ZERO in given:
             return self._any(equation, given)
@@ -123,6 +132,24 @@ class Forms:
         bare = [_times(form, 1 / lead) for form, lead in zip(given, leads, strict=True)]
         front = leads[0] * leads[1] if is_product else leads[0] / leads[1]
         return _times(self._term("mul", *sorted(bare)) if is_product else self._term("div", *bare), front)
+
+    def _bound(self, name: str, one: Form, other: Form) -> Form:
+        """The larger, or the smaller, of two; of what is between two numbers, by its distances from both."""
+        sign = Fraction(1 if name == "max" else -1)
+        found = _times(_sum(one, other, _times(self._size(_sum(one, negative(other))), sign)), Fraction(1, 2))
+        for form, number in ((one, _number(other)), (other, _number(one))):
+            if number is None:
+                continue
+            inner, bound = self._bounded.get((name, form), (form, number))
+            if sign * (number - bound) > 0:
+                return _times(ONE, number)
+            if bound != number:
+                near, far = (self._size(_sum(inner, _times(ONE, -x))) for x in (number, bound))
+                return _times(
+                    _sum(_times(ONE, number + bound), _times(_sum(near, negative(far)), sign)), Fraction(1, 2)
+                )
+            self._bounded["min" if name == "max" else "max", found] = form, number
+        return found
 
     def _size(self, form: Form) -> Form:
         """Its absolute value."""
@@ -180,6 +207,11 @@ def _kind(variable: Any) -> str:
 
 def _lead(form: Form) -> Fraction:
     return form[0][1] if form else Fraction(1)
+
+
+def _number(form: Form) -> Fraction | None:
+    """The number that a form is, if it is one."""
+    return dict(form).get(_ONE, Fraction(0)) if dict(form).keys() <= {_ONE} else None
 
 
 def _times(form: Form, by: Fraction) -> Form:

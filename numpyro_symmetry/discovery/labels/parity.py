@@ -21,7 +21,7 @@ from jax.extend import core
 
 from numpyro_symmetry.discovery.labels.demands import EVEN, Demands, Mirrored, Parity
 from numpyro_symmetry.discovery.labels.folding import constants_of, live_in
-from numpyro_symmetry.discovery.labels.forms import EVENS, LINEAR, ODD, SAME, Form, negative
+from numpyro_symmetry.discovery.labels.forms import EVENS, LINEAR, ODD, SAME, ZERO, Form, negative
 from numpyro_symmetry.discovery.labels.parted import Parts, contracted_with, joined, new_axis
 from numpyro_symmetry.discovery.labels.rules import ELEMENTWISE
 from numpyro_symmetry.discovery.labels.values import Known, known
@@ -142,6 +142,8 @@ def _run_closed(
             results = _step_apart(_Step(equation, given_, before, demands), operands)
             if len(equation.outvars) == 1:
                 forms[equation.outvars[0]] = demands.forms.of(equation, before)
+                # values that cancel are both odd and even
+                results = [None] if forms[equation.outvars[0]] == ZERO else results
         environment.update(zip(equation.outvars, results, strict=True))
     return list(map(read, body.outvars)), list(map(form_of, body.outvars))
 
