@@ -317,7 +317,67 @@ def test_signs_that_hold_near_the_prior_and_not_far_out_are_not_given():
         observe(jnp.tanh(jnp.outer(x, w)) @ v, y)
 
     # the signs of all units together change nothing, of one alone they do
-    assert text_of_group(find_symmetry(model, (X, Y))) == "S2"
+    assert text_of_group(find_symmetry(model, (X, Y))) == "S2 x ±S1"
+
+
+def scaled_units(shift=0.0):
+    """Units that have no signs, under a scale that has one."""
+
+    def model(x, y):
+        units = jax.nn.relu(jnp.outer(x, vector("w", 3)))
+        observe(number("s", loc=shift) * (units @ vector("v", 3)), y)
+
+    return model
+
+
+def scaled_odd_units(x, y):
+    observe(number("s") * (jnp.tanh(jnp.outer(x, vector("w", 3))) @ vector("v", 3)), y)
+
+
+def squared_sum(x, y):
+    observe(vector("w", 3).sum() ** 2 * x, y)
+
+
+def gates_of_one_kernel(x, y):
+    """Of a kernel of two gates one may be negated with the scale, and not the whole kernel."""
+    kernel = matrix("w", 6)
+    gate, value = jnp.split(jnp.outer(x, kernel), 2, -1)
+    observe(number("s") * ((jax.nn.sigmoid(gate) * value) @ jnp.exp(vector("v", 3))), y)
+
+
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        (scaled_units(), "S3 x ±S1"),
+        (scaled_units(shift=1e-3), "S3"),
+        # what all units' signs negate is no sign of its own
+        (scaled_odd_units, "±S1 x ±S3"),
+        (squared_sum, "S3 x ±S1"),
+        (gates_of_one_kernel, "S3"),
+    ],
+)
+def test_signs_of_whole_sites_whose_indices_may_be_exchanged(model, expected):
+    found = find_symmetry(model, (X, Y))
+    assert text_of_group(found) == expected
+    assert check_symmetry(model, found, (X, Y)).status == "passed"
+
+
+@pytest.mark.parametrize(
+    ("function", "is_even"),
+    [
+        (lambda a: jnp.where((a < -0.3) | (a > 0.3), a**2, 1.0), True),
+        (lambda a: jnp.where((a < -0.3) | (a > 0.301), a**2, 1.0), False),
+        (lambda a: jnp.where(jnp.abs(a) > 0.3, 2.0, 1.0), True),
+        (lambda a: jnp.where(jnp.abs(a) > 0.3, 1.0, 1.0), False),
+    ],
+)
+def test_signs_of_what_is_constant_about_a_point(function, is_even):
+    """Where doubling a value shows nothing, it does elsewhere."""
+
+    def model(x, y):
+        observe(function(numpyro.sample("a", dist.Uniform(-1.0, 1.0))) * x, y)
+
+    assert bool(find_symmetry(model, (X, Y)).groups) == is_even
 
 
 def test_a_whole_site_moves_with_draws_in_front():
@@ -425,6 +485,18 @@ def positive_part(x):
         (lambda a, b, x: (x * a + 2 * jax.nn.softplus(-x * a)) * b**2, [{0}, {1}]),
         (lambda a, b, x: (x * a + 3 * jax.nn.softplus(-x * a)) * b**2, [{1}]),
         (lambda a, b, x: (jax.nn.relu(a) - jax.nn.relu(-a)) * b, [{0, 1}]),
+        (lambda a, b, x: jnp.clip(a, -2.0, 2.0) * b, [{0, 1}]),
+        (lambda a, b, x: jnp.clip(a, -2.0, 2.001) * b, []),
+        (lambda a, b, x: jnp.minimum(jnp.maximum(-1.0, a), 1.0) * b, [{0, 1}]),
+        (lambda a, b, x: jnp.maximum(jnp.minimum(1.0, a), -1.0) * b, [{0, 1}]),
+        (lambda a, b, x: jnp.clip(a, 1.0, -1.0) * b**2, [{0}, {1}]),
+        (lambda a, b, x: jax.lax.clamp(-1.0, a, 1.0) * b, [{0, 1}]),
+        (lambda a, b, x: (jax.nn.relu6(a + 3) - 3) * b, [{0, 1}]),
+        (lambda a, b, x: (jax.nn.relu6(a + 3) - 3.001) * b, []),
+        (lambda a, b, x: (jax.nn.sigmoid(a * jnp.ones((2, 3)))[0] - 0.5).sum() * b, [{0, 1}]),
+        (lambda a, b, x: (jax.nn.sigmoid(a) - 0.501) * b, []),
+        (lambda a, b, x: (1 - jax.scipy.special.erfc(a)) * b, [{0, 1}]),
+        (lambda a, b, x: jnp.tanh(a) + jnp.tanh(-a) + jnp.clip(b, -1, 1) + jnp.clip(-b, -1, 1), [{0}, {1}]),
         (lambda a, b, x: jnp.logaddexp(a * x, -a * x) * b**2, [{0}, {1}]),
         (lambda a, b, x: ((a - x) ** 2 + (a + x) ** 2) * b**2, [{0}, {1}]),
         # of many places, too

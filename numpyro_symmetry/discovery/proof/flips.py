@@ -92,7 +92,7 @@ def is_new(signs: GroupSigns, known: Iterable[GroupSigns], axes: Axes, place: Ar
         return True
     shapes = {site: np.shape(place[site]) for one in (signs, *others) for site in one.negated}
     basis = reduced_basis([_vector(flip, shapes) for other in others for flip in flips(other, axes, place)])
-    return bool(_beyond(basis, _vector(next(flips(signs, axes, place)), shapes)))
+    return bool(beyond(basis, _vector(next(flips(signs, axes, place)), shapes)))
 
 
 def independent_wholes(
@@ -108,7 +108,7 @@ def independent_wholes(
     found = list[frozenset[str]]()
     for negated in wholes:
         vector = _vector({site: -small[site] for site in negated}, shapes)
-        if _beyond(basis, vector):
+        if beyond(basis, vector):
             basis = reduced_basis([*basis, vector])
             found.append(negated)
     return found
@@ -136,6 +136,6 @@ def _vector(factors: Arrays, shapes: Mapping[str, tuple[int, ...]]) -> int:
     return int.from_bytes(np.packbits(np.concatenate(negated)).tobytes(), "big")
 
 
-def _beyond(basis: Sequence[int], vector: int) -> int:
+def beyond(basis: Sequence[int], vector: int) -> int:
     """What a reduced basis leaves of a vector: nothing of one that it spans."""
     return reduce(lambda left, one: min(left, left ^ one), basis, vector)

@@ -19,7 +19,7 @@ import numpy as np
 
 from numpyro_symmetry.discovery.proof.effort import EFFORT
 from numpyro_symmetry.discovery.proof.evidence import Evidence
-from numpyro_symmetry.discovery.proof.flips import GroupSigns, Place, flips, independent_wholes, is_new
+from numpyro_symmetry.discovery.proof.flips import GroupSigns, Place, beyond, flips, independent_wholes, is_new
 from numpyro_symmetry.discovery.proof.frozen import Values, stacked
 from numpyro_symmetry.discovery.proof.prove import prove
 from numpyro_symmetry.discovery.proof.trials import batched, gaps_to
@@ -256,15 +256,20 @@ def _sets_of_places(
 
 def _places(site: str, entries: Sequence[AxisEntry], name: str) -> list[frozenset[PartOfSite]]:
     """For every place of a group on a site, in order, the parts of the site that stand along it."""
-    cut, found = cut_of(entries), list[frozenset[PartOfSite]]()
-    whole = frozenset((site, part) for part in range(len(cut.sizes) if cut else 1))
+    found = list[frozenset[PartOfSite]]()
     for entry in entries:
         if isinstance(entry, Concat):
             each = [(part, frozenset([(site, k)])) for k, part in enumerate(entry.groups)]
         else:
-            each = [(entry, whole)]
+            each = [(entry, _parts_of(site, entries))]
         found += [parts for part, parts in each for axis in labels((part,)) if axis.group == name]
     return found
+
+
+def _parts_of(site: str, entries: Sequence[AxisEntry]) -> frozenset[PartOfSite]:
+    """All parts of a site."""
+    cut = cut_of(entries)
+    return frozenset((site, part) for part in range(len(cut.sizes) if cut else 1))
 
 
 # ---- signs of whole sites --------------------------------------------------------------------------------------------
@@ -273,12 +278,27 @@ def _places(site: str, entries: Sequence[AxisEntry], name: str) -> list[frozense
 def _beside(kept: Signs, symmetry: Symmetry, place: Values, span: Span) -> list[frozenset[str]]:
     """Independent sets of sites that may be negated as a whole, each as small as can be, beside what signs are kept.
 
-    Of sites on which no group moves anything: some of their indices may have signs.
+    Of sites on which no group moves anything first: what groups move may as well be left to them.
     """
     moved = _moving(symmetry).axes
-    free = span.within({part for parts in span.sets for part in parts if part[0] not in moved})
-    wholes = (frozenset(site for site, _ in parts) for parts in _products(free))
+    still = span.within({part for parts in span.sets for part in parts if part[0] not in moved})
+    # what negating all indices of groups makes up is left out before entries are looked at one by one
+    known = [_negated_by(one, symmetry.axes) for one in kept.groups]
+    order = sorted(frozenset().union(*span.sets, *known))
+    spanned = reduced_basis([_vector(parts, order) for parts in known])
+    wholes = [
+        frozenset(site for site, _ in parts)
+        for parts in (*_products(still), *_products(span.sets))
+        if beyond(spanned, _vector(parts, order))
+        and parts == frozenset().union(*(_parts_of(site, symmetry.axes.get(site, ())) for site, _ in parts))
+    ]
     return independent_wholes(wholes, kept.groups, symmetry.axes, place)
+
+
+def _negated_by(signs: GroupSigns, axes: Axes) -> frozenset[PartOfSite]:
+    """The parts of sites that negating all indices of a group negates."""
+    negated = (_places(site, axes[site], signs.name)[k] for site, k in signs.chosen)
+    return reduce(xor, negated, frozenset())
 
 
 def _name_of_whole(sites: frozenset[str], place: Values, others: Container[str]) -> str:
@@ -292,7 +312,7 @@ def _within(even: Even, sites: Collection[PartOfSite]) -> list[frozenset[PartOfS
     """What sets of sites span, as vectors over GF(2), and some sites alone hold."""
     # those that are not wanted have the highest bits: what has none of them is left of the others
     order = [*sorted(sites), *sorted({site for one in even for site in one} - set(sites))]
-    basis = reduced_basis([sum(1 << order.index(site) for site in one) for one in even])
+    basis = reduced_basis([_vector(one, order) for one in even])
     return [_sites_of(vector, order) for vector in basis if not vector >> len(set(sites))]
 
 
@@ -301,8 +321,11 @@ def _products(even: Even) -> Iterable[frozenset[PartOfSite]]:
     order = sorted({site for one in even for site in one})
     if len(even) > EFFORT.max_sets:
         return even
-    vectors = [sum(1 << order.index(site) for site in one) for one in even]
-    return [_sites_of(vector, order) for vector in combinations_of(vectors)]
+    return [_sites_of(vector, order) for vector in combinations_of([_vector(one, order) for one in even])]
+
+
+def _vector(sites: Iterable[PartOfSite], order: Sequence[PartOfSite]) -> int:
+    return sum(1 << order.index(site) for site in sites)
 
 
 def _sites_of(vector: int, order: Sequence[PartOfSite]) -> frozenset[PartOfSite]:
