@@ -217,7 +217,7 @@ def is_firmly_inside(frozen: FrozenModel, place: Values) -> bool:
 
 
 def sites_left(frozen: FrozenModel, sites: Iterable[str], place: Values, stack: Stack) -> list[str]:
-    """For each moved point, one of some sites that has left its support, given the others, not by rounding; else none."""
+    """For each moved point, one of some sites that left its support, given the others, but for rounding; else none."""
     count = len(next(iter(stack.values())))
     if not frozen.sites.constrained:
         return [""] * count
