@@ -19,7 +19,7 @@ import numpyro
 from jax import Array
 
 from numpyro_symmetry.devices import gathered
-from numpyro_symmetry.models.arguments import as_argnum, as_model, refuse_misfit
+from numpyro_symmetry.models.arguments import as_argnum, as_function, refuse_misfit
 from numpyro_symmetry.models.parts import part_of
 from numpyro_symmetry.models.trace import run_model
 from numpyro_symmetry.symmetry.arguments import (
@@ -72,7 +72,7 @@ def read_question(
     SymmetryError
         If there are masked arrays among the arguments.
     """
-    model = part_of(as_model(model), part)
+    model = part_of(as_function(model), part)
     if argnum is not None and part != "joint":
         raise ValueError(f"A function has no prior and no {part}: leave out part, or argnum for a model.")
     if argnum is not None and not isinstance(model_args, tuple):

@@ -33,7 +33,19 @@ def as_model(model: Any) -> Callable:
     Raises
     ------
     TypeError
-        If it cannot be called, is a class or a guide, or is wrapped by JAX.
+        If it is no function (`as_function`), or one that JAX has wrapped.
+    """
+    refuse_compiled(as_function(model))
+    return model
+
+
+def as_function(model: Any) -> Callable:
+    """A function that samples sites, or one of arrays, which JAX may have wrapped.
+
+    Raises
+    ------
+    TypeError
+        If it cannot be called, or is a class or a guide.
     """
     if isinstance(model, AutoGuide):
         raise TypeError(f"model must be a NumPyro model; got a guide, {type(model).__name__}: pass the guide's model.")
@@ -45,7 +57,6 @@ def as_model(model: Any) -> Callable:
             f"A {type(model).__name__} is no function of its parameters: pass its apply, as in "
             "find_symmetry(net.apply, (params, x), argnum=0)."
         )
-    refuse_compiled(model)
     return model
 
 
