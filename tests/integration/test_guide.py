@@ -347,11 +347,15 @@ def test_minibatches_scale_the_likelihood_and_not_the_correction():
 
 def test_predictive_sees_only_draws():
     guide, params = ready(), trained()
-    draws = Predictive(guide, params=params, num_samples=7)(jax.random.key(0), X, Y)
+
+    @jax.jit
+    def drawn(key):
+        guides = [Predictive(fn, params=params, num_samples=7)(key, X, Y) for fn in (guide, guide.base)]
+        return *guides, Predictive(network, guide=guide, params=params, num_samples=7)(key, X)
+
+    draws, bare, predicted = drawn(jax.random.key(0))
     assert draws["w1"].shape == (7, 1, 3)
-    bare = Predictive(guide.base, params=params, num_samples=7)(jax.random.key(0), X, Y)
     np.testing.assert_array_equal(draws["w1"], bare["w1"])
-    predicted = Predictive(network, guide=guide, params=params, num_samples=7)(jax.random.key(0), X)
     assert predicted["y"].shape == (7, 15)
 
 
@@ -451,9 +455,8 @@ def test_the_upper_bound_is_cut_off_at_the_mean_only():
         z = numpyro.sample("z", dist.Normal(0.0, 10.0).expand([6]).to_event(1))
         numpyro.sample("y", dist.Normal(z.sum(), 30.0), obs=0.0)
 
-    guide = AutoSymmetrized(autoguide.AutoMultivariateNormal(model), Symmetry({"z": ("unit",)})).setup(
-        jax.random.key(0)
-    )
+    guide = AutoSymmetrized(autoguide.AutoMultivariateNormal(model), Symmetry({"z": ("unit",)}), check=False)
+    guide.setup(jax.random.key(0))
     covariance = 25.0 * jnp.ones((6, 6)) + 0.05**2 * jnp.eye(6)
     params = {"auto_loc": jnp.arange(6.0), "auto_scale_tril": jnp.linalg.cholesky(covariance)}
     bounds = guide.elbo_bounds(jax.random.key(1), params, num_permutations=16)
@@ -471,7 +474,7 @@ def test_a_dependence_behind_a_comparison_is_seen():
         d = numpyro.param("d", jnp.zeros(3))  # equal when the guide is set up, so numbers alone show nothing
         numpyro.sample("v", dist.Normal(jnp.where(z[0] > 0, d, -d), 0.1).to_event(1))
 
-    guide = AutoSymmetrized(by_hand, Symmetry({"z": ("unit",), "v": ("unit",)}), model=model)
+    guide = AutoSymmetrized(by_hand, Symmetry({"z": ("unit",), "v": ("unit",)}), model=model, check=False)
     bounds = guide.elbo_bounds(jax.random.key(0), {"d": jnp.array([-1.0, 0.0, 1.0])}, num_particles=1000)
     assert bounds.mutual_information[0] == pytest.approx(1.444, abs=0.03)
 
@@ -566,7 +569,8 @@ def test_wide_general_guide_trains_through_its_surrogate():
         numpyro.sample("y", dist.Normal(jnp.tanh(x @ w1) @ w2, 0.3).to_event(1), obs=y)
 
     symmetry = Symmetry({"w1": (None, "h"), "w2": ("h",)})
-    guide = AutoSymmetrized(autoguide.AutoMultivariateNormal(model, init_loc_fn=init_to_sample), symmetry)
+    base = autoguide.AutoMultivariateNormal(model, init_loc_fn=init_to_sample)
+    guide = AutoSymmetrized(base, symmetry, check=False)
     params = fit(guide, (X, Y), model=model).params
     bounds = guide.elbo_bounds(jax.random.key(0), params, X, Y, num_particles=64)
     assert bounds.lower <= bounds.upper + 4 * bounds.upper_error
@@ -575,15 +579,15 @@ def test_wide_general_guide_trains_through_its_surrogate():
 
 
 def test_elbo_bounds_enclose_the_exact_value():
-    guide = fresh("exact")
-    params = fit(guide, (X, Y), 200).params
-    exact = guide.elbo_bounds(jax.random.key(0), params, X, Y, num_particles=512)
+    guide = ready("exact")
+    # units that partly overlap, and so narrow that a missing nat stands out from the errors
+    params = {name: (0.5 if name.endswith("_scale") else 0.2) * value for name, value in trained().items()}
+    exact = guide.elbo_bounds(jax.random.key(0), params, X, Y, num_particles=1024)
     assert exact.lower == exact.upper
-    assert 0 <= exact.mutual_information[0] <= exact.log_order
+    assert 0.5 < exact.mutual_information[0] < exact.log_order - 0.5
     np.testing.assert_allclose(exact.log_order, math.log(6), rtol=1e-6)
-    losses = jax.vmap(lambda k: Trace_ELBO().loss(k, params, network, guide, X, Y))(
-        jax.random.split(jax.random.key(9), 4000)
-    )
+    loss = jax.jit(jax.vmap(lambda key: Trace_ELBO().loss(key, params, network, guide, X, Y)))
+    losses = loss(jax.random.split(jax.random.key(9), 4000))
     error = math.hypot(exact.lower_error, float(losses.std()) / 4000**0.5)
     assert abs(exact.lower + float(losses.mean())) < 4 * error
 
