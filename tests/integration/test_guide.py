@@ -455,8 +455,9 @@ def test_the_upper_bound_is_cut_off_at_the_mean_only():
         z = numpyro.sample("z", dist.Normal(0.0, 10.0).expand([6]).to_event(1))
         numpyro.sample("y", dist.Normal(z.sum(), 30.0), obs=0.0)
 
-    guide = AutoSymmetrized(autoguide.AutoMultivariateNormal(model), Symmetry({"z": ("unit",)}), check=False)
-    guide.setup(jax.random.key(0))
+    guide = AutoSymmetrized(autoguide.AutoMultivariateNormal(model), Symmetry({"z": ("unit",)})).setup(
+        jax.random.key(0)
+    )
     covariance = 25.0 * jnp.ones((6, 6)) + 0.05**2 * jnp.eye(6)
     params = {"auto_loc": jnp.arange(6.0), "auto_scale_tril": jnp.linalg.cholesky(covariance)}
     bounds = guide.elbo_bounds(jax.random.key(1), params, num_permutations=16)
@@ -474,7 +475,7 @@ def test_a_dependence_behind_a_comparison_is_seen():
         d = numpyro.param("d", jnp.zeros(3))  # equal when the guide is set up, so numbers alone show nothing
         numpyro.sample("v", dist.Normal(jnp.where(z[0] > 0, d, -d), 0.1).to_event(1))
 
-    guide = AutoSymmetrized(by_hand, Symmetry({"z": ("unit",), "v": ("unit",)}), model=model, check=False)
+    guide = AutoSymmetrized(by_hand, Symmetry({"z": ("unit",), "v": ("unit",)}), model=model)
     bounds = guide.elbo_bounds(jax.random.key(0), {"d": jnp.array([-1.0, 0.0, 1.0])}, num_particles=1000)
     assert bounds.mutual_information[0] == pytest.approx(1.444, abs=0.03)
 
@@ -569,8 +570,7 @@ def test_wide_general_guide_trains_through_its_surrogate():
         numpyro.sample("y", dist.Normal(jnp.tanh(x @ w1) @ w2, 0.3).to_event(1), obs=y)
 
     symmetry = Symmetry({"w1": (None, "h"), "w2": ("h",)})
-    base = autoguide.AutoMultivariateNormal(model, init_loc_fn=init_to_sample)
-    guide = AutoSymmetrized(base, symmetry, check=False)
+    guide = AutoSymmetrized(autoguide.AutoMultivariateNormal(model, init_loc_fn=init_to_sample), symmetry)
     params = fit(guide, (X, Y), model=model).params
     bounds = guide.elbo_bounds(jax.random.key(0), params, X, Y, num_particles=64)
     assert bounds.lower <= bounds.upper + 4 * bounds.upper_error
