@@ -212,7 +212,7 @@ def test_above_the_exact_size_the_margin_is_that_of_the_best_exchange(monkeypatc
 
 def test_a_group_on_both_axes_of_a_site_moves_both_and_recovers_the_states():
     switched, true, labels = traces.hmm()
-    out = rebase(switched, traces.HMM, order_by="loc")
+    out = rebase(switched, traces.HMM, order_by="loc", null=False)
     for site in true:
         np.testing.assert_array_equal(out.data[site], true[site])
     assert (np.asarray(out.elements["state"]) == np.argsort(labels, -1)).all()
@@ -221,17 +221,17 @@ def test_a_group_on_both_axes_of_a_site_moves_both_and_recovers_the_states():
 
 def test_transitions_alone_tell_states_apart_too():
     switched, true, _ = traces.hmm()
-    out = rebase({"transition": switched["transition"]}, Symmetry({"transition": ("state", "state")}))
+    out = rebase({"transition": switched["transition"]}, Symmetry({"transition": ("state", "state")}), null=False)
     within = out.data["transition"].reshape(-1, 9).std(0).max()
     assert within < 1.05 * true["transition"].reshape(-1, 9).std(0).max()
 
 
 def test_signs_are_recovered_with_permutations():
     switched, true = traces.tanh_units()
-    out = rebase(switched, traces.TANH)
+    out = rebase(switched, traces.TANH, null=False)
     for site in true:
         np.testing.assert_allclose(out.data[site].std(0).max(), true[site].std(0).max(), rtol=1e-9)
-    unsigned = rebase(switched, Symmetry.mlp([("w1", "b1"), ("w2", None)]))
+    unsigned = rebase(switched, Symmetry.mlp([("w1", "b1"), ("w2", None)]), null=False)
     assert unsigned.data["w1"].std(0).max() > 2 * out.data["w1"].std(0).max()
 
 
@@ -274,8 +274,8 @@ def test_relabelled_sources_end_alike_whatever_labels_they_came_with():
 
 def test_rebasing_what_is_rebased_changes_nothing():
     values, _ = traces.mixture(separation=3.0)
-    once = rebase(values, traces.MIXTURE, order_by="loc")
-    twice = rebase(once.data, traces.MIXTURE, order_by="loc")
+    once = rebase(values, traces.MIXTURE, order_by="loc", null=False)
+    twice = rebase(once.data, traces.MIXTURE, order_by="loc", null=False)
     for s in values:
         np.testing.assert_array_equal(once.data[s], twice.data[s])
 
