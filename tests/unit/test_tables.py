@@ -57,7 +57,8 @@ def value_and_gradient(problem, estimator, x64, *, gradient=True):
                     Factorised(GaussianFactors(loc, scale)), symmetry, moving, estimator=estimator
                 )
 
-            values = jax.vmap(of_draw)(draws, noise)
+            # without gradients one by one, as a CPU takes a batch, but in a program of one draw and not of all
+            values = jax.vmap(of_draw)(draws, noise) if gradient else jax.lax.map(lambda x: of_draw(*x), (draws, noise))
             return values.mean(), values
 
         nothing = {s: jnp.zeros_like(x) for s, x in loc0.items()}
