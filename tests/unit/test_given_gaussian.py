@@ -28,16 +28,11 @@ from numpyro_symmetry import (
 )
 from numpyro_symmetry.guides import UnitGaussian
 
-X = np.random.default_rng(0).normal(size=(5, 2))
-Y = np.random.default_rng(1).normal(size=5)
+# single precision, which is the same data in programs of either: double would be taken for what one traced before holds
+X = np.random.default_rng(0).normal(size=(5, 2)).astype(np.float32)
+Y = np.random.default_rng(1).normal(size=5).astype(np.float32)
 HIDDEN = Symmetry({"w1": (None, "h"), "b1": ("h",), "w2": ("h",)})
 SHAPES = {"b1": (3,), "w1": (2, 3), "w2": (3,), "b2": ()}
-
-
-@pytest.fixture(autouse=True)
-def forget_other_precisions():
-    """NumPy's data in a program traced in one precision would be taken for those of the other."""
-    jax.clear_caches()
 
 
 def network(x, y=None, activation=jax.nn.relu):
