@@ -6,16 +6,16 @@ import importlib
 import inspect
 import re
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
-from numpyro.infer.autoguide import AutoNormal
 
 import numpyro_symmetry as ns
 from numpyro_symmetry import containers, diagnostics, discovery, evidence, guides, matching, symmetry, testing, traces
+from numpyro_symmetry.guides.bounds import Particles, summarise
+from numpyro_symmetry.guides.origin import Origin
 
 # a name that a notebook would take for markup if it were not escaped
 GROUP = "<b>&"
@@ -59,14 +59,13 @@ def results():
     of_z = ns.Symmetry({"z": (GROUP,)})
     draws = {"z": rng.permuted(np.array([-3.0, 0.0, 3.0]) + 0.1 * rng.standard_normal((400, 3)), axis=1)}
     out = ns.rebase(draws, of_z)
-    guide = ns.AutoSymmetrized(AutoNormal(model), of_z)
-    params = {"z_auto_loc": jnp.zeros(3), "z_auto_scale": jnp.full(3, 0.8)}
-    bounds = guide.elbo_bounds(jax.random.key(0), params, jnp.array(0.5), num_particles=4, progress_bar=False)
+    origin = Origin((("z", (3,)),), {"y": jnp.zeros(MANY)}, jnp.zeros(MANY))
+    bounds = summarise(Particles(*rng.normal(size=(2, MANY)), np.ones((MANY, 2)), origin), 1.8, is_whole=True)
     loc = {GROUP: jnp.zeros((MANY, 2))}
     point = {"z": jnp.arange(3.0)}
     beside = {f"{GROUP}{k}": rng.standard_normal((400, 5)) for k in range(40)}
     compared = ns.compare({**draws, **beside}, draws, of_z, names=(GROUP, "other"), independent=("other",))
-    shards = [ns.DiagonalGaussian({"z": np.tile(loc, 7)}, {"z": np.ones(21)}) for loc in np.eye(3)]
+    shards = [ns.DiagonalGaussian({"z": loc}, {"z": np.ones(3)}) for loc in np.eye(3)]
     merged = ns.merge(shards, of_z, how="product")
     return {
         ("symmetry", "Symmetry"): of_z.bind(point),
@@ -76,7 +75,7 @@ def results():
         ("discovery", "Scaling"): discovery.Scaling(of_z.bind(point), {"z": (3,)}, {GROUP: {("z", 0): 1.0}}),
         ("matching", "Match"): ns.match(point, {"z": np.tile(np.arange(3.0), (MANY, 1))}, of_z),
         ("matching", "Merge"): merged,
-        ("matching", "CrossTerms"): merged.cross_terms,
+        ("matching", "CrossTerms"): matching.CrossTerms(0.25, 0.1, False),
         ("matching", "Refined"): matching.Refined({GROUP: jnp.arange(MANY)}, 0.1, 0.2, np.zeros(MANY)),
         ("matching", "NearestTransposition"): matching.nearest_transposition(point, of_z)[GROUP],
         ("matching", "DiagonalGaussian"): ns.DiagonalGaussian(loc, loc),
