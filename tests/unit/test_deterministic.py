@@ -1,5 +1,6 @@
 """What follows from relabelled sites: moved with them, computed again, or left out with a word; never stale."""
 
+import functools
 import pickle
 
 import jax
@@ -10,7 +11,7 @@ import numpyro.distributions as dist
 import pytest
 import xarray as xr
 from numpyro import handlers
-from numpyro.infer import MCMC, NUTS
+from numpyro.infer import HMC, MCMC
 from numpyro.infer.reparam import LocScaleReparam
 
 from numpyro_symmetry import EuclideanCost, Symmetry, SymmetryError, SymmetryWarning, rebase
@@ -305,7 +306,9 @@ def test_what_a_sampler_recorded_is_computed_in_its_own_model():
 
     model = handlers.reparam(centred, config={"loc": LocScaleReparam(0.0)})
     y = jnp.concatenate([jnp.full(8, -3.0), jnp.full(8, 3.0)]) + 0.1 * jnp.arange(16)
-    mcmc = MCMC(NUTS(model), num_warmup=50, num_samples=30, num_chains=4, chain_method="vectorized", progress_bar=False)
+    # which compiles in less time than the trees of NUTS
+    kernel = HMC(model)
+    mcmc = MCMC(kernel, num_warmup=50, num_samples=30, num_chains=4, chain_method="vectorized", progress_bar=False)
     mcmc.run(jax.random.key(1), y)
     out = rebase(mcmc, null=False)
     assert set(out.symmetry.axes) == {"loc_decentered"}
@@ -324,9 +327,15 @@ def of_two(y):
     numpyro.sample("y", dist.Normal(loc.sum(), 1.0), obs=y)
 
 
+@functools.cache
 def sampled_of_two():
     mcmc = MCMC(
-        NUTS(of_two), num_warmup=10, num_samples=30, num_chains=2, chain_method="vectorized", progress_bar=False
+        HMC(of_two),
+        num_warmup=10,
+        num_samples=30,
+        num_chains=2,
+        chain_method="vectorized",
+        progress_bar=False,
     )
     mcmc.run(jax.random.key(1), jnp.array(0.3))
     return mcmc
@@ -468,7 +477,7 @@ def test_a_symmetry_that_is_given_is_checked_against_the_model_of_the_sampler():
         loc = numpyro.sample("loc", dist.Normal(jnp.array([0.0, 1.0, 2.0]), 1.0).to_event(1))
         numpyro.sample("y", dist.Normal(loc.sum(), 1.0), obs=y)
 
-    mcmc = MCMC(NUTS(told_apart), num_warmup=20, num_samples=20, progress_bar=False)
+    mcmc = MCMC(HMC(told_apart), num_warmup=20, num_samples=20, progress_bar=False)
     mcmc.run(jax.random.key(0), 0.5)
     with pytest.raises(SymmetryError, match="not invariant"):
         rebase(mcmc, Symmetry.mixture("loc"), null=False)
@@ -481,7 +490,7 @@ def test_sites_that_are_moved_along_belong_to_the_symmetry_that_is_checked():
         of_row = dist.MixtureSameFamily(dist.Categorical(weights), dist.Normal(loc, 1.0))
         numpyro.sample("y", of_row.expand([len(y)]).to_event(1), obs=y)
 
-    mcmc = MCMC(NUTS(mixture), num_warmup=20, num_samples=20, progress_bar=False)
+    mcmc = MCMC(HMC(mixture), num_warmup=20, num_samples=20, progress_bar=False)
     mcmc.run(jax.random.key(0), jnp.array([-3.0, -2.5, 2.0, 3.0]))
     along = rebase(mcmc, Symmetry.mixture("loc"), axes={"weights": ("component",)}, null=False)
     both = along.apply({site: mcmc.get_samples(group_by_chain=True)[site] for site in ("loc", "weights")})

@@ -8,10 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
-import optax
 import pytest
 from jax.scipy.special import logsumexp
-from numpyro.infer import SVI, Trace_ELBO
 from numpyro.infer.autoguide import AutoNormal
 from numpyro.infer.util import log_density
 
@@ -361,7 +359,7 @@ def test_what_is_told_is_true_by_the_density_of_numpyro():
 def test_every_way_in_uses_what_is_found():
     draws = {"p": RNG.uniform(0.2, 0.8, size=(2, 50)), "mu": RNG.normal(size=(2, 50, 2))}
     guide = AutoSymmetrized(AutoNormal(beta_weights))
-    SVI(beta_weights, guide, optax.adam(1e-2), Trace_ELBO()).init(jax.random.key(0), Y)
+    guide.setup(jax.random.key(0), Y)
     assert guide.symmetry.axes["p"] == PART
     out = rebase(draws, model=beta_weights, model_args=(Y,), null=False)
     moved = np.asarray(out.elements["mu"])[..., 0] == 1
@@ -374,7 +372,7 @@ def test_every_way_in_carries_the_sentence():
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         guide = AutoSymmetrized(AutoNormal(unit_by_unit))
-        SVI(unit_by_unit, guide, optax.adam(1e-2), Trace_ELBO()).init(jax.random.key(0), X, Y)
+        guide.setup(jax.random.key(0), X, Y)
         rebase(draws, model=unit_by_unit, model_args=(X, Y), null=False)
     told = [str(one.message) for one in told if issubclass(one.category, SymmetryWarning)]
     assert sum(bool(re.search(f"^The model has a symmetry .*{sentence}", one)) for one in told) == 2
