@@ -61,7 +61,8 @@ def frames_of(equation: Any) -> list[tuple[str, int]]:
 def is_transformed(function: Any) -> bool:
     """Whether a function is what a transformation of JAX has made of another, such as `jax.checkpoint`."""
     code = getattr(function, "__globals__", {}).get("__name__", type(function).__module__)
-    return hasattr(function, "__wrapped__") and code.partition(".")[0] == "jax"
+    # what only gives a function a name in a profile leaves it as it is
+    return hasattr(function, "__wrapped__") and code.partition(".")[0] == "jax" and code != "jax._src.profiler"
 
 
 # ---- NumPyro: guides -------------------------------------------------------------------------------------------------

@@ -86,6 +86,15 @@ def normal(y):
     numpyro.sample("y", dist.Normal(loc, scale).to_event(1), obs=y)
 
 
+def test_a_model_that_is_only_called_something_is_not_transformed():
+    named = [jax.named_call(normal), jax.named_scope("n")(normal), jax.profiler.annotate_function(normal)]
+    for model in named:
+        assert not compat.is_transformed(model)
+        assert set(trace_model(model, (jnp.zeros(2),), {}, KEY)) == {"loc", "scale", "y"}
+    made = [jax.checkpoint(normal), jax.vmap(normal), jax.grad(normal), jax.custom_jvp(normal)]
+    assert all(map(compat.is_transformed, made))
+
+
 def test_a_flat_latent_is_unpacked_in_its_order():
     guide = AutoDiagonalNormal(normal)
     jax.eval_shape(lambda: numpyro.handlers.seed(guide, KEY)(jnp.zeros(2)))
