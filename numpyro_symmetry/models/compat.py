@@ -58,11 +58,15 @@ def frames_of(equation: Any) -> list[tuple[str, int]]:
     return [(frame.file_name, frame.line_num) for frame in traceback.frames] if traceback is not None else []
 
 
+# where the functions are made that transformations return
+_OF_TRANSFORMATIONS = ("jax._src.traceback_util", "jax._src.custom_derivatives")
+
+
 def is_transformed(function: Any) -> bool:
     """Whether a function is what a transformation of JAX has made of another, such as `jax.checkpoint`."""
-    code = getattr(function, "__globals__", {}).get("__name__", type(function).__module__)
-    # what only gives a function a name in a profile leaves it as it is
-    return hasattr(function, "__wrapped__") and code.partition(".")[0] == "jax" and code != "jax._src.profiler"
+    # others only give a function a name, or a setting, and leave it as it is
+    module = getattr(function, "__globals__", {}).get("__name__", type(function).__module__)
+    return hasattr(function, "__wrapped__") and module in _OF_TRANSFORMATIONS
 
 
 # ---- NumPyro: guides -------------------------------------------------------------------------------------------------

@@ -88,7 +88,7 @@ def normal(y):
 
 def test_a_model_that_is_only_called_something_is_not_transformed():
     named = [jax.named_call(normal), jax.named_scope("n")(normal), jax.profiler.annotate_function(normal)]
-    for model in named:
+    for model in (*named, jax.default_matmul_precision("highest")(normal)):
         assert not compat.is_transformed(model)
         assert set(trace_model(model, (jnp.zeros(2),), {}, KEY)) == {"loc", "scale", "y"}
     made = [jax.checkpoint(normal), jax.vmap(normal), jax.grad(normal), jax.custom_jvp(normal)]
