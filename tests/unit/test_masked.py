@@ -99,6 +99,15 @@ def padded_chain(y):
     scan(step, 0, (y, jnp.arange(4) < 2))
 
 
+def looked_at(y):
+    """What only a run has decides of what is computed: the model is evaluated step by step."""
+    with numpyro.plate("rows", 4):
+        x = numpyro.sample("x", dist.Normal(0.0, 1.0).mask(SEEN))
+        if float(x[0]) > 1e6:
+            x = x + 1.0
+        numpyro.sample("y", dist.Normal(x, 1.0).mask(SEEN), obs=y)
+
+
 def labels_in_part(y):
     with numpyro.plate("rows", 4):
         z = numpyro.sample("z", dist.Categorical(jnp.ones(3) / 3), obs=jnp.array([0, 1, 2, 1]), obs_mask=SEEN)
@@ -134,6 +143,7 @@ def counts_of_unlike_totals(y):
 
 INFINITE = {
     "missing": (missing, r"3 of 4 entries of the latent site 'y_unobserved'.*sample\('y', fn\.mask\(seen\)"),
+    "looked at": (looked_at, "1 of 4 entries of the latent site 'x' .*a prior for alone"),
     "padded": (padded, "2 of 8 entries of the latent site 'z' .*a prior for alone"),
     "padded events": (padded_events, "2 of 8 entries of the latent site 'z' .*a prior for alone"),
     "around a discrete site and data": (around_both, "count all 3 values .* 1 of 4 entries of .* 'z' .*alone, fn.mask"),
