@@ -490,6 +490,9 @@ def positive_part(x):
         (lambda a, b, x: jnp.minimum(jnp.maximum(-1.0, a), 1.0) * b, [{0, 1}]),
         (lambda a, b, x: jnp.maximum(jnp.minimum(1.0, a), -1.0) * b, [{0, 1}]),
         (lambda a, b, x: jnp.clip(a, 1.0, -1.0) * b**2, [{0}, {1}]),
+        # nothing but zero is between them
+        (lambda a, b, x: jnp.abs(jax.nn.relu(jnp.minimum(a, -1.0))) * b, [{0}, {1}]),
+        (lambda a, b, x: jnp.clip(a, 1.0, 0.0) * b * x, [{0}, {1}]),
         (lambda a, b, x: jax.lax.clamp(-1.0, a, 1.0) * b, [{0, 1}]),
         (lambda a, b, x: (jax.nn.relu6(a + 3) - 3) * b, [{0, 1}]),
         (lambda a, b, x: (jax.nn.relu6(a + 3) - 3.001) * b, []),

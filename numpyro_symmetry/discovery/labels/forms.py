@@ -215,7 +215,7 @@ def _number(form: Form) -> Fraction | None:
 
 
 def _times(form: Form, by: Fraction) -> Form:
-    return tuple((term, coefficient * by) for term, coefficient in form)
+    return tuple((term, coefficient * by) for term, coefficient in form) if by else ZERO
 
 
 def _sum(*forms: Form) -> Form:
