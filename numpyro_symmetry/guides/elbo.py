@@ -53,8 +53,8 @@ class Target(NamedTuple):
         Sites that labels move, and the least that they are weighed by.
     analytic
         Whether no latent depends on another under the guide: closed-form KL divergences may then replace log ratios.
-    weights
-        `weights_of` the traces from which all of this is known.
+    asked
+        Numbers in data on which all of this depends, if it does on any.
     """
 
     model: Callable
@@ -65,7 +65,7 @@ class Target(NamedTuple):
     relabelled: list[str]
     weight_of_labels: float
     analytic: bool
-    weights: tuple[Any, ...] = ()
+    asked: tuple[Any, ...] = ()
 
     def __call__(
         self, rng_key: Array, params: Mapping[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]

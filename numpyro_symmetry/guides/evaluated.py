@@ -22,7 +22,7 @@ from numpyro_symmetry.guides.density import latent_values, latents_are_independe
 from numpyro_symmetry.guides.elbo import Target, least_weight, weighed, weights_of
 from numpyro_symmetry.guides.information import information_at
 from numpyro_symmetry.guides.proved import prove_again
-from numpyro_symmetry.models import Trace, left_out, of_nobody, refuse_without_prior, trace_model
+from numpyro_symmetry.models import Trace, is_latent, is_masked, left_out, of_nobody, refuse_without_prior, trace_model
 from numpyro_symmetry.symmetry.arguments import as_count, as_flag, as_key, refuse_tracers
 from numpyro_symmetry.symmetry.errors import warn
 
@@ -103,12 +103,12 @@ def elbo_bounds(
     if chunk_size == "auto":
         together = min(together, at_once(size_of_tables(guide.layout.of_coordinates)))
     keys, arguments = jax.random.split(rng_key, num_particles), Arguments.of(args, kwargs)
-    if guide._compiled is not None and (seen := guide._compiled.function.weights):
-        if weights_of(*_traces(guide, args, kwargs)) != seen:
+    if guide._compiled is not None and (asked := guide._compiled.function.asked):
+        if _asked(*_traces(guide, args, kwargs), arguments) != asked:
             guide._compiled = None  # what was checked of masks was checked of others
     guide._compiled, found = run_compiled(
         guide._compiled,
-        lambda: _target(guide, num_permutations, args, kwargs),
+        lambda: _target(guide, num_permutations, arguments, args, kwargs),
         keys,
         dict(params),
         arguments,
@@ -135,7 +135,9 @@ def _warn_of_lost_digits(bounds: ElboBounds) -> None:
         )
 
 
-def _target(guide: Any, num_permutations: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Target:
+def _target(
+    guide: Any, num_permutations: int, arguments: Arguments, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Target:
     layout = guide.layout
     assert layout is not None
 
@@ -154,8 +156,15 @@ def _target(guide: Any, num_permutations: int, args: tuple[Any, ...], kwargs: di
     summed_out = requirements.summed_out_sites(model_trace, latent_values(trace))
     # a divergence in closed form leaves out what either masks
     analytic = not summed_out and not spared and latents_are_independent(guide.base, trace, args, kwargs)
-    least, weights = float(least_weight(weighed(trace, model_trace), moved)), weights_of(trace, model_trace)
-    return Target(guide.model, guide.base, information, model_trace, summed_out, moved, least, analytic, weights)
+    least, asked = float(least_weight(weighed(trace, model_trace), moved)), _asked(trace, model_trace, arguments)
+    return Target(guide.model, guide.base, information, model_trace, summed_out, moved, least, analytic, asked)
+
+
+def _asked(trace: Trace, model_trace: Trace, arguments: Arguments) -> tuple[Any, ...]:
+    """Numbers on which it depends what may be bounded; nothing where there are neither masks nor weights."""
+    latents = [site for one in (trace, model_trace) for site in one.values() if is_latent(site)]
+    # any number may say whether something reads what is masked
+    return *weights_of(trace, model_trace), *(arguments.digest() if any(map(is_masked, latents)) else ())
 
 
 def _traces(guide: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Trace, Trace]:

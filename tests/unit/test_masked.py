@@ -247,6 +247,24 @@ def test_a_program_that_is_kept_is_asked_anew_of_other_masks():
             assert found.importance_weighted == pytest.approx(expected, abs=1e-4)
 
 
+def rows_that_may_be_read(y, is_read):
+    with numpyro.plate("rows", 4):
+        z = numpyro.sample("z", dist.Normal(0.0, 1.0).mask(SEEN))
+        numpyro.sample("y", dist.Normal(jnp.where(SEEN | is_read, z, 0.0), 1.0), obs=y)
+
+
+def guide_of_seen_rows(y, is_read):
+    guide_of_rows(y, SEEN)
+
+
+def test_a_program_that_is_kept_is_asked_anew_of_data_that_say_what_is_read():
+    """The same masks leave out what the first data read nowhere, and others do."""
+    guide = AutoSymmetrized(guide_of_seen_rows, Symmetry({}), model=rows_that_may_be_read)
+    guide.elbo_bounds(jax.random.key(0), {}, Y, np.array(False), num_particles=8)
+    with pytest.raises(UnsupportedGuideError, match="'z': a mask leaves 1 of 4 entries"):
+        guide.elbo_bounds(jax.random.key(0), {}, Y, np.array(True), num_particles=8)
+
+
 def test_a_point_of_the_guide_that_is_not_the_models_is_refused():
     with pytest.raises(SymmetryError, match="site 'z' of the model has log probability -inf"):
         bounds_by_hand(fixed_place, fixed_guide, Y, 1.0)
