@@ -12,6 +12,7 @@ import numpy as np
 from numpyro.distributions import ExpandedDistribution, Independent, MaskedDistribution, constraints
 
 from numpyro_symmetry.models.log_joint import LOOKED_AT
+from numpyro_symmetry.models.programs import compiled, session_precision, traced
 from numpyro_symmetry.models.sites import Trace, entrywise, is_unconstrained, latent_of, settings_of
 from numpyro_symmetry.models.trace import trace_model
 from numpyro_symmetry.symmetry import SymmetryError
@@ -106,8 +107,8 @@ def _reader(
         return {site: at[site]["value"] for site in latent}
 
     try:
-        jax.eval_shape(densities, values(trace))
-        evaluated = jax.jit(densities)
+        # data are no constants of it, which would be computed with while it is compiled
+        evaluated = compiled(traced(densities, values(trace), precision=session_precision()))
     except LOOKED_AT:  # which evaluates step by step as well
         evaluated = densities
 

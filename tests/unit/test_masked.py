@@ -265,6 +265,31 @@ def test_a_program_that_is_kept_is_asked_anew_of_data_that_say_what_is_read():
         guide.elbo_bounds(jax.random.key(0), {}, Y, np.array(True), num_particles=8)
 
 
+def test_masked_entries_of_other_data_are_tried_by_the_same_program():
+    """Data are no constants of it: as such they are sorted, say, while it is compiled, which takes much longer."""
+
+    def sorted_rows(y):
+        with numpyro.plate("rows", 4):
+            z = numpyro.sample("z", dist.Normal(0.0, 1.0).mask(SEEN))
+            numpyro.sample("y", dist.Normal(z, 1.0), obs=jnp.sort(y))
+
+    compilations = list[str]()
+
+    def heard(event, *_, **__):
+        compilations.append(event) if event.endswith("backend_compile_duration") else None
+
+    def ask(y):
+        refuse_without_prior(sorted_rows, (y,), {}, trace_model(sorted_rows, (y,), {}, jax.random.key(0)))
+
+    ask(Y)
+    jax.monitoring.register_event_duration_secs_listener(heard)
+    try:
+        ask(Y + 1.0)
+    finally:
+        jax.monitoring.unregister_event_duration_listener(heard)
+    assert not compilations
+
+
 def test_a_point_of_the_guide_that_is_not_the_models_is_refused():
     with pytest.raises(SymmetryError, match="site 'z' of the model has log probability -inf"):
         bounds_by_hand(fixed_place, fixed_guide, Y, 1.0)
