@@ -13,7 +13,8 @@ import jax
 from jax import Array
 from jax.extend.core import Jaxpr, Literal
 
-from numpyro_symmetry.models.compat import bind_params, called
+from numpyro_symmetry.models.compat import body_of, bound, called, consts_of
+from numpyro_symmetry.models.programs import read_later
 
 # linear in their only array
 _LINEAR = {
@@ -70,33 +71,23 @@ def _run(jaxpr: Jaxpr, consts: Iterable[Any], inputs: Iterable[_Value], found: d
     def read(atom: Any) -> _Value:
         return _Value(atom.val) if isinstance(atom, Literal) else known[atom]
 
-    for equation in _needed(jaxpr):
+    # a model that draws what is not given does more than its results need
+    needed = read_later(jaxpr)
+    for equation in (one for one in jaxpr.eqns if needed.intersection(one.outvars)):
         arguments = [read(atom) for atom in equation.invars]
         known |= dict(zip(equation.outvars, _step(equation, arguments, found), strict=False))
     return [read(atom) for atom in jaxpr.outvars]
-
-
-def _needed(jaxpr: Jaxpr) -> list[Any]:
-    """The operations that its results need: a model that draws what is not given does more."""
-    wanted, found = {atom for atom in jaxpr.outvars if not isinstance(atom, Literal)}, []
-    for equation in reversed(jaxpr.eqns):
-        if wanted.intersection(equation.outvars):
-            found.append(equation)
-            wanted |= {atom for atom in equation.invars if not isinstance(atom, Literal)}
-    return found[::-1]
 
 
 def _step(equation: Any, arguments: list[_Value], found: dict[int, Array]) -> list[_Value]:
     any_affine = any(x.affine for x in arguments)
     inner = called(equation)
     if inner is not None and (any_affine or not all(x.known for x in arguments)):
-        return _run(getattr(inner, "jaxpr", inner), getattr(inner, "consts", ()), arguments, found)
+        return _run(body_of(inner), consts_of(inner), arguments, found)
     if not all(x.known for x in arguments) or (any_affine and not _is_affine(equation, arguments)):
         _use_up(arguments, found)
         return [_UNKNOWN] * len(equation.outvars)
-    functions, parameters = bind_params(equation.primitive, equation.params)
-    result = equation.primitive.bind(*functions, *(x.value for x in arguments), **parameters)
-    results = result if equation.primitive.multiple_results else [result]
+    results = bound(equation.primitive, [x.value for x in arguments], equation.params)
     return [_Value(value, any_affine) for value in results]
 
 

@@ -25,12 +25,29 @@ def bind_params(primitive: Any, params: dict[str, Any]) -> tuple[tuple[Any, ...]
     return found if isinstance(found, tuple) else ((), found)
 
 
+def bound(primitive: Any, operands: Sequence[Any], params: dict[str, Any]) -> list[Any]:
+    """Results of an operation, a list whether it has one or several."""
+    functions, params = bind_params(primitive, params)
+    results = primitive.bind(*functions, *operands, **params)
+    return list(results) if primitive.multiple_results else [results]
+
+
+def body_of(program: Any) -> Any:
+    """A program without its constants, which it may bring or not."""
+    return getattr(program, "jaxpr", program)
+
+
+def consts_of(program: Any) -> Any:
+    """The constants that a program brings."""
+    return getattr(program, "consts", ())
+
+
 def called(equation: Any) -> Any:
     """The program that an operation merely calls, if it does."""
     inner = next((equation.params[key] for key in _CALLED if key in equation.params), None)
     if inner is None or equation.primitive.name in ("scan", "while", "cond"):
         return None
-    body = getattr(inner, "jaxpr", inner)
+    body = body_of(inner)
     # what runs a program on parts of its operands (a fold on single entries, a kernel on blocks) is no call
     same = shapes_of(body.invars) == shapes_of(equation.invars) and shapes_of(body.outvars) == shapes_of(
         equation.outvars

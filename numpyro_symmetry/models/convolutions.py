@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from numpyro_symmetry.models.compat import bind_params
+from numpyro_symmetry.models.compat import bound
 
 NAME = "conv_general_dilated"
 # channels, of which one side has to have more
@@ -27,9 +27,7 @@ def applied(primitive: Any, operands: Sequence[Any], params: dict[str, Any]) -> 
     """Results of an operation; of a convolution by the fast way."""
     if primitive.name == NAME:
         return [_convolved(*operands, **params)]
-    subfuns, params = bind_params(primitive, params)
-    results = primitive.bind(*subfuns, *operands, **params)
-    return list(results) if primitive.multiple_results else [results]
+    return bound(primitive, operands, params)
 
 
 def _convolved(x: Array, kernel: Array, *, dimension_numbers: Any, **params: Any) -> Array:

@@ -18,6 +18,7 @@ import numpyro.distributions as dist
 from jax import Array
 from numpyro.primitives import Messenger
 
+from numpyro_symmetry.models.compat import consts_of
 from numpyro_symmetry.models.data import is_array
 from numpyro_symmetry.models.log_joint import Data, Sites, Way
 from numpyro_symmetry.models.programs import Precision, Program, fingerprint, session_precision, traced
@@ -186,7 +187,7 @@ def _is_key(leaf: Any) -> bool:
 
 
 def _are_same(once: Program, again: Program) -> bool:
-    first, second = (getattr(program.closed, "consts", ()) for program in (once, again))
+    first, second = (consts_of(program.closed) for program in (once, again))
     return (
         fingerprint(once) == fingerprint(again)
         and len(first) == len(second)

@@ -22,7 +22,7 @@ import numpy as np
 from jax.extend import core
 
 from numpyro_symmetry.models import rewritten
-from numpyro_symmetry.models.compat import called
+from numpyro_symmetry.models.compat import body_of, called, consts_of
 from numpyro_symmetry.models.widened import evaluated, narrow_type, wide_type
 
 # what is kept, the latest last: compiled code holds memory maps, of which a process has some ten thousands
@@ -98,7 +98,7 @@ class Program(NamedTuple):
     @property
     def body(self) -> Any:
         """The jaxpr without constants."""
-        return getattr(self.closed, "jaxpr", self.closed)
+        return body_of(self.closed)
 
 
 def traced(function: Callable, *examples: Any, precision: Precision) -> Program:
@@ -179,32 +179,40 @@ def equations(jaxpr: Any) -> Iterator[Any]:
         yield equation
         for parameter in equation.params.values():
             for inner in parameter if isinstance(parameter, tuple | list) else (parameter,):
-                inner = getattr(inner, "jaxpr", inner)
+                inner = body_of(inner)
                 if hasattr(inner, "eqns"):
                     yield from equations(inner)
 
 
-def read_later(jaxpr: Any) -> set[Any]:
-    """Variables that a program's results are made from, whatever their values."""
-    found = {var for var in jaxpr.outvars if not isinstance(var, core.Literal)}
-    for equation in reversed(jaxpr.eqns):
-        if any(var in found for var in equation.outvars):
-            found.update(var for var in equation.invars if not isinstance(var, core.Literal))
-    return found
+def read_later(
+    jaxpr: Any,
+    wanted: Sequence[bool] | None = None,
+    reads: Callable[[Any, list[bool]], Sequence[bool]] | None = None,
+) -> set[Any]:
+    """Variables that a program's results, those that are wanted, are made from.
 
-
-def arguments_read(jaxpr: Any, wanted: Sequence[bool] | None = None) -> list[bool]:
-    """Whether a program's results, those that are wanted, are made from each of its arguments."""
+    Of an operation it may be said which of its operands it reads for those of its results that are read; else it is
+    all of them.
+    """
     results = [True] * len(jaxpr.outvars) if wanted is None else wanted
     found = {v for v, want in zip(jaxpr.outvars, results, strict=True) if want and not isinstance(v, core.Literal)}
     for equation in reversed(jaxpr.eqns):
         outputs = [var in found for var in equation.outvars]
         if any(outputs):
-            inner = called(equation)
-            body = getattr(inner, "jaxpr", inner)
-            read = [True] * len(equation.invars) if body is None else arguments_read(body, outputs)
+            read = [True] * len(equation.invars) if reads is None else reads(equation, outputs)
             inputs = zip(equation.invars, read, strict=True)
             found.update(var for var, is_read in inputs if is_read and not isinstance(var, core.Literal))
+    return found
+
+
+def arguments_read(jaxpr: Any, wanted: Sequence[bool] | None = None) -> list[bool]:
+    """Whether a program's results, those that are wanted, are made from each of its arguments."""
+
+    def reads(equation: Any, outputs: list[bool]) -> list[bool]:
+        inner = called(equation)
+        return [True] * len(equation.invars) if inner is None else arguments_read(body_of(inner), outputs)
+
+    found = read_later(jaxpr, wanted, reads)
     return [var in found for var in jaxpr.invars]
 
 
@@ -239,7 +247,7 @@ def _constants(program: Program) -> list[Any]:
     """
     wide = program.precision.widens
     types = [wide_type(var.aval.dtype) if wide else var.aval.dtype for var in program.body.constvars]
-    consts = getattr(program.closed, "consts", ())
+    consts = consts_of(program.closed)
     return [np.array(x, dtype) if _has_number(dtype) else x for x, dtype in zip(consts, types, strict=True)]
 
 
@@ -360,10 +368,10 @@ def _type_of(var: Any) -> bytes:
 
 def _value(value: Any, seen: dict[int, bytes]) -> bytes:
     """What a parameter of an operation says."""
-    body = getattr(value, "jaxpr", value)
+    body = body_of(value)
     if hasattr(body, "eqns"):
         if id(value) not in seen:
-            inner = hashlib.sha256(b"".join(_value(x, seen) for x in getattr(value, "consts", ())))
+            inner = hashlib.sha256(b"".join(_value(x, seen) for x in consts_of(value)))
             for word in _words(body, seen):
                 inner.update(word)
             seen[id(value)] = inner.digest()

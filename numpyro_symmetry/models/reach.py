@@ -1,17 +1,17 @@
-"""Which results of a function depend on which of its arguments, read off its program: rare cases show in no number."""
+"""Which results of a program depend on which of its arguments, read off it: rare cases show in no number."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
 from jax.extend.core import Jaxpr, Literal
 
-from numpyro_symmetry.models.compat import called, scan_counts
+from numpyro_symmetry.models.compat import body_of, called, scan_counts
 
-Names = frozenset[str]
-_NOTHING: Names = frozenset()
+Names = frozenset[Any]
+NOTHING: Names = frozenset()
 
 
 def dependencies(
@@ -28,36 +28,37 @@ def dependencies(
     """
     program, shapes = jax.make_jaxpr(function, return_shape=True)(dict(inputs))
     names = [Names([name]) for name in sorted(inputs) for _ in jax.tree.leaves(inputs[name])]
-    found = jax.tree.unflatten(jax.tree.structure(shapes), _through(program.jaxpr, names))
-    return {name: _NOTHING.union(*jax.tree.leaves(result)) for name, result in found.items()}
+    found = jax.tree.unflatten(jax.tree.structure(shapes), through(program.jaxpr, names))
+    return {name: NOTHING.union(*jax.tree.leaves(result)) for name, result in found.items()}
 
 
-def _through(jaxpr: Jaxpr, inputs: list[Names]) -> list[Names]:
+def through(jaxpr: Jaxpr, inputs: Sequence[Names]) -> list[Names]:
+    """Names on which each of a program's results depends, given those that each of its arguments stands for."""
     known: dict[Any, Names] = dict(zip(jaxpr.invars, inputs, strict=True))
 
     def read(atom: Any) -> Names:
-        return _NOTHING if isinstance(atom, Literal) else known.get(atom, _NOTHING)
+        return NOTHING if isinstance(atom, Literal) else known.get(atom, NOTHING)
 
     for equation in jaxpr.eqns:
         arguments = [read(atom) for atom in equation.invars]
         inner = called(equation)
         if inner is not None:
-            results = _through(getattr(inner, "jaxpr", inner), arguments)
+            results = through(body_of(inner), arguments)
         elif equation.primitive.name == "scan":
-            results = _through_scan(equation.params, arguments)
+            results = through_scan(equation.params, arguments)
         else:
-            results = [_NOTHING.union(*arguments)] * len(equation.outvars)
+            results = [NOTHING.union(*arguments)] * len(equation.outvars)
         known |= dict(zip(equation.outvars, results, strict=True))
     return [read(atom) for atom in jaxpr.outvars]
 
 
-def _through_scan(params: Mapping[str, Any], inputs: list[Names]) -> list[Names]:
-    """Around a loop until what is carried has all that reaches it."""
+def through_scan(params: Mapping[str, Any], inputs: list[Names]) -> list[Names]:
+    """The same of a loop's results: around it until what is carried has all that reaches it."""
     num_constants, num_carried = scan_counts(params)
     rest = num_constants + num_carried
     carried = inputs[num_constants:rest]
     while True:
-        results = _through(params["jaxpr"].jaxpr, inputs[:num_constants] + carried + inputs[rest:])
+        results = through(params["jaxpr"].jaxpr, inputs[:num_constants] + carried + inputs[rest:])
         grown = [before | after for before, after in zip(carried, results, strict=False)]
         if grown == carried:
             return grown + results[num_carried:]

@@ -14,7 +14,7 @@ from jax import core as jax_core
 from jax import lax
 from jax.extend import core
 
-from numpyro_symmetry.models.compat import called
+from numpyro_symmetry.models.compat import body_of, called, consts_of
 from numpyro_symmetry.models.convolutions import NAME, applied
 
 
@@ -42,7 +42,7 @@ def _evaluated(body: Any, consts: Sequence[Any], args: Sequence[Any], odds: dict
     for equation in body.eqns:
         operands, inner = list(map(read, equation.invars)), called(equation)
         if inner is not None:
-            results = _evaluated(getattr(inner, "jaxpr", inner), getattr(inner, "consts", ()), operands, odds)
+            results = _evaluated(body_of(inner), consts_of(inner), operands, odds)
         else:
             of_logits = _of_logits(equation, operands, odds)
             results = applied(equation.primitive, operands, equation.params) if of_logits is None else [of_logits]
@@ -56,7 +56,7 @@ def _called_equations(body: Any) -> Iterator[Any]:
         if inner is None:
             yield equation
         else:
-            yield from _called_equations(getattr(inner, "jaxpr", inner))
+            yield from _called_equations(body_of(inner))
 
 
 def _of_logits(equation: Any, operands: Sequence[Any], odds: dict[int, _Odds]) -> Any:

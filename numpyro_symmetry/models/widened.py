@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core
 
-from numpyro_symmetry.models.compat import called
+from numpyro_symmetry.models.compat import body_of, called, consts_of
 from numpyro_symmetry.models.convolutions import applied
 
 # what looks at the bits of numbers, or leaves JAX, gets numbers as they were
@@ -27,8 +27,8 @@ def evaluated(closed: Any, args: Sequence[Any], consts: Sequence[Any] | None = N
 
     To be called, as to be traced, where double precision is enabled.
     """
-    body = getattr(closed, "jaxpr", closed)
-    given = [*(getattr(closed, "consts", ()) if consts is None else consts), *args]
+    body = body_of(closed)
+    given = [*(consts_of(closed) if consts is None else consts), *args]
     environment = dict(zip([*body.constvars, *body.invars], map(_wide, given), strict=True))
 
     def read(atom: Any) -> Any:
@@ -61,14 +61,14 @@ def _param(value: Any) -> Any:
     if isinstance(value, tuple | list):
         make = getattr(type(value), "_make", type(value))
         return make(map(_param, value))
-    if hasattr(getattr(value, "jaxpr", value), "eqns"):
+    if hasattr(body_of(value), "eqns"):
         return _program(value)
     return wide_type(value) if isinstance(value, np.dtype) else value
 
 
 def _program(program: Any) -> Any:
     """A program within an operation, traced anew for double precision."""
-    body = getattr(program, "jaxpr", program)
+    body = body_of(program)
     shapes = [jax.ShapeDtypeStruct(v.aval.shape, wide_type(v.aval.dtype)) for v in body.invars]
     if program is body and body.constvars:
         raise NotImplementedError("a program within an operation that has constants of its own")
