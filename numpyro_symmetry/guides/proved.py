@@ -13,7 +13,7 @@ from jax.core import Tracer
 
 from numpyro_symmetry.devices import gathered
 from numpyro_symmetry.discovery import check_symmetry
-from numpyro_symmetry.guides.known import known_arguments, others_in
+from numpyro_symmetry.guides.known import Known, known_arguments, others_in
 from numpyro_symmetry.guides.requirements import refuse_another_structure
 from numpyro_symmetry.models import Model
 from numpyro_symmetry.steps import say
@@ -42,8 +42,13 @@ def prove_again(guide: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, nu
     if not guide.layout.symmetry.groups or traced or (not numbers_too and len(guide._proved) > _MOST_IN_TRAINING):
         return
     given, is_by_hand = guide._options.symmetry is not None, not hasattr(guide.base, "prototype_trace")
-    asks_model = (not given or guide._options.check) and _is_new(guide, args, kwargs, numbers_too, of_numbers=given)
-    asks_guide = is_by_hand and _is_new(guide, args, kwargs, numbers_too, of_numbers=True)
+    if given and not guide._options.check and not is_by_hand:
+        return
+    model = Model(guide.model, args, kwargs)
+    here = known_arguments(model, numbers_too=numbers_too)
+    of_model = here if given or not numbers_too else known_arguments(model, numbers_too=False)
+    asks_model = (not given or guide._options.check) and _is_new(guide, of_model, numbers_too)
+    asks_guide = is_by_hand and _is_new(guide, here, numbers_too)
     if asks_model:
         say("checking the symmetry with other arguments of the model")
         _prove_symmetry(guide, args, kwargs)
@@ -51,12 +56,10 @@ def prove_again(guide: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, nu
         say("verifying the guide's density with other arguments")
         refuse_another_structure(guide.base, guide.layout, *gathered((args, kwargs)))
     if asks_model or asks_guide:
-        here = known_arguments(Model(guide.model, args, kwargs), numbers_too=numbers_too)
         guide._proved = (*guide._proved[-_MOST_KEPT:], here)
 
 
-def _is_new(guide: Any, args: tuple[Any, ...], kwargs: dict[str, Any], is_bound: bool, *, of_numbers: bool) -> bool:
-    here = known_arguments(Model(guide.model, args, kwargs), numbers_too=is_bound and of_numbers)
+def _is_new(guide: Any, here: Known, is_bound: bool) -> bool:
     # bounds need all that a proof had, where to a step targets that are left out differ in nothing
     alike = [known for known in guide._proved if not is_bound or here.keys() == known.keys()]
     return all(others_in(here, known) for known in alike)

@@ -32,7 +32,7 @@ from numpyro_symmetry.guides.layout import Layout, density_of, draw_of, draws_of
 from numpyro_symmetry.models import Model, Trace, parameter_sites, refuse_nonfinite, trace_model
 from numpyro_symmetry.steps import say
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
-from numpyro_symmetry.symmetry.axes import names_in, num_axes
+from numpyro_symmetry.symmetry.axes import num_axes, sites_of_groups
 from numpyro_symmetry.symmetry.errors import warn
 from numpyro_symmetry.symmetry.plain import moving_blocks, separated, untangled
 
@@ -226,7 +226,7 @@ def _refuse_where_parameters_start(
 def _found(model: Callable, signs: bool, drawn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Symmetry:
     """What the model's symmetry is on the sites that the guide draws."""
     found = find_symmetry(model, args, kwargs, signs=signs)
-    moved = {name: [s for s, entries in found.axes.items() if name in names_in(entries)] for name in found.groups}
+    moved = {name: sites for name, sites in sites_of_groups(found.axes).items() if name in found.groups}
     here = [name for name, sites in moved.items() if all(site in drawn for site in sites)]
     # of groups that move parameters alone there is nothing to say: no guide is concerned
     torn = {name: sites for name, sites in moved.items() if name not in here and any(s in drawn for s in sites)}

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from jax.typing import ArrayLike
 
+from numpyro_symmetry.matching.gaussian_inputs import refuse_what_is_not_finite
 from numpyro_symmetry.symmetry import Element, Group, Hard, PlainView, Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.action import each_by_its_own
 from numpyro_symmetry.symmetry.arguments import as_real_array, refuse_masked, refuse_tracers
@@ -101,10 +102,7 @@ def nearest_transposition(values: Mapping[str, ArrayLike], symmetry: Symmetry) -
     refuse_masked({site: values[site] for site in symmetry.axes})
     arrays = {site: np.asarray(as_real_array(values[site], f"Site {site!r}")).astype(float) for site in symmetry.axes}
     for site, value in arrays.items():
-        if not np.isfinite(value).all():
-            raise SymmetryError(
-                f"Site {site!r} holds {int((~np.isfinite(value)).sum())} non-finite of {value.size} values."
-            )
+        refuse_what_is_not_finite(value, f"Site {site!r}")
         if value.ndim > num_axes(bound.axes[site]):
             raise SymmetryError(
                 f"Site {site!r} has shape {value.shape}, more axes than its {num_axes(bound.axes[site])} entries in "

@@ -8,8 +8,9 @@ joined end to end). `Whole`, `Complement` and `Member` stand for an axis that th
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from types import EllipsisType
@@ -321,6 +322,21 @@ def padded(entries: Sequence[AxisEntry], ndim: int) -> tuple[AxisEntry, ...]:
 def names_in(entries: Sequence[AxisEntry]) -> set[str]:
     """Names of the groups that stand anywhere in a site's entries."""
     return {axis.group for axis in labels(entries) if axis.group is not None}
+
+
+def sites_of_groups(axes: Mapping[str, Sequence[AxisEntry]]) -> dict[str, list[str]]:
+    """Name of a group -> the sites on which it stands, in their order."""
+    found: dict[str, list[str]] = {}
+    for site, entries in axes.items():
+        for name in group_names({site: entries}):
+            found.setdefault(name, []).append(site)
+    return found
+
+
+def new_name(wanted: str, known: Container[str]) -> str:
+    """A name for one more group, numbered where it is known; a slash would say what it is fibred over."""
+    name = wanted.replace("/", ".")
+    return next(one for one in itertools.chain([name], (f"{name}.{k}" for k in itertools.count(2))) if one not in known)
 
 
 def group_names(axes: Mapping[str, Sequence[AxisEntry]]) -> list[str]:

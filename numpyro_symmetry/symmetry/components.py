@@ -1,8 +1,8 @@
-"""What hangs together: things that share a group, directly or through others. Knows nothing else."""
+"""What hangs together: things that share a group, directly or through others; what is alike. Knows nothing else."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -17,3 +17,14 @@ def connected(things: Iterable[tuple[T, set[str]]]) -> list[tuple[set[str], list
         if groups:
             parts.append((groups.union(*(g for g, _ in joined)), [x for _, some in joined for x in some] + [thing]))
     return parts
+
+
+def classes(count: int, belongs: Callable[[int, list[int]], bool]) -> tuple[int, ...]:
+    """A label for each of so many indices: of the first class to which it belongs, given its members, or a new one."""
+    found: list[list[int]] = []
+    for index in range(count):
+        home = next((one for one in found if belongs(index, one)), None)
+        if home is None:
+            found.append(home := [])
+        home.append(index)
+    return tuple(next(k for k, one in enumerate(found) if index in one) for index in range(count))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from numpyro_symmetry.symmetry.axes import describe, names_in
+from numpyro_symmetry.symmetry.axes import describe, sites_of_groups
 from numpyro_symmetry.symmetry.cancelling import log_cancelling
 from numpyro_symmetry.symmetry.shown import as_html
 
@@ -83,7 +83,7 @@ def explain(symmetry: Symmetry) -> str:
 def _of_parameters(symmetry: Symmetry) -> list[str]:
     """What groups on parameters are good for."""
     parameters = {f.site for f in symmetry.findings if f.is_parameter}
-    moved = {n: [s for s, entries in symmetry.axes.items() if n in names_in(entries)] for n in symmetry.groups}
+    moved = {name: sites for name, sites in sites_of_groups(symmetry.axes).items() if name in symmetry.groups}
     acted_on = {name: sorted(parameters & set(sites)) for name, sites in moved.items() if parameters & set(sites)}
     alone = [name for name in acted_on if set(moved[name]) <= parameters]
     together = [name for name in acted_on if name not in alone]
