@@ -16,12 +16,12 @@ from jax import Array
 from jax.extend import core
 
 from numpyro_symmetry.discovery.find import walked
-from numpyro_symmetry.discovery.inputs import asking, read_question_of_function
+from numpyro_symmetry.discovery.inputs import arrays_of_one, asking, read_question_of_function
 from numpyro_symmetry.discovery.labels.program import read_function
 from numpyro_symmetry.discovery.labels.terms import Atom, Joined, Product, Term, atoms_of, resolve
 from numpyro_symmetry.discovery.labels.values import Typed
 from numpyro_symmetry.discovery.telling import of_not_finite
-from numpyro_symmetry.models.compat import bind_params, called
+from numpyro_symmetry.models.compat import body_of, bound, called, consts_of
 from numpyro_symmetry.models.functions import outputs_of_function
 from numpyro_symmetry.steps import say, saying
 from numpyro_symmetry.symmetry import Concat, Split, Symmetry, SymmetryError, Unsigned
@@ -144,32 +144,11 @@ def _computing(
     chosen = _that_move(bound, own, tried, lambda values: computed(values, tried), of_not_finite(args))
 
     def activations(values: Any) -> dict[str, Array]:
-        by_site = _as_found_on(values, own)
+        given = arrays_of_one(values, {site: x.shape for site, x in own.items()}, "Other widths have other units.")
+        by_site = {site: jnp.asarray(x) for site, x in given.items()}
         return {one.group: x for one, x in zip(chosen, computed(by_site, chosen), strict=True)}
 
     return activations
-
-
-def _as_found_on(values: Any, own: Values) -> dict[str, Array]:
-    """Parameters of one network by site, of the shapes of those that a function was read with.
-
-    Raises
-    ------
-    SymmetryError
-        Naming a site that is missing or of another shape.
-    """
-    given = arrays_by_path(values)
-    if missing := sorted(set(own) - set(given)):
-        raise SymmetryError(
-            f"Sites {missing} are missing from the parameters of which activations are asked; expected {sorted(own)}."
-        )
-    for site, x in own.items():
-        if np.shape(given[site]) != x.shape:
-            raise SymmetryError(
-                f"Site {site!r} has shape {np.shape(given[site])}; activations were found at {x.shape}. Networks of "
-                "other widths have other units."
-            )
-    return {site: jnp.asarray(given[site]) for site in own}
 
 
 class _Seen(NamedTuple):
@@ -287,12 +266,10 @@ def _values_inside(closed: Any, leaves: tuple[Any, ...], num_parameters: int) ->
             operands, is_of_data = [x for x, _ in given], any(one for _, one in given)
             inner = called(equation)
             if inner is not None:
-                body = getattr(inner, "jaxpr", inner)
-                results, marks = run(body, getattr(inner, "consts", ()), operands, [one for _, one in given])
+                body = body_of(inner)
+                results, marks = run(body, consts_of(inner), operands, [one for _, one in given])
             else:
-                functions, params = bind_params(equation.primitive, equation.params)
-                result = equation.primitive.bind(*functions, *operands, **params)
-                results = list(result) if equation.primitive.multiple_results else [result]
+                results = bound(equation.primitive, operands, equation.params)
                 marks = [is_of_data] * len(results)
                 kept.extend(x for x in results if is_of_data and math.prod(np.shape(x)) > 1)
             known.update(zip(equation.outvars, zip(results, marks, strict=True), strict=True))

@@ -9,7 +9,7 @@ import contextlib
 import os
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -31,6 +31,7 @@ from numpyro_symmetry.symmetry.arguments import (
     seed_of,
 )
 from numpyro_symmetry.symmetry.errors import SymmetryError
+from numpyro_symmetry.symmetry.pytrees import arrays_by_path
 
 # NumPyro keeps its handlers in one list for all threads, and what runs a model pushes to it
 _LOCK = threading.RLock()
@@ -102,6 +103,23 @@ def read_question_of_function(what: str, function: Any, args: Any, argnum: Any) 
     if not callable(function) or isinstance(function, type):
         raise TypeError(f"function must be a function of arrays, such as a network's apply; got {function!r}.")
     return read_question(what, function, args, None, None, as_count(argnum, "argnum", minimum=0))
+
+
+def arrays_of_one(params: Any, shapes: Mapping[str, tuple[int, ...]], why: str) -> dict[str, Any]:
+    """Arrays of one network by site, of the shapes that something was found on; why others are of no use is given.
+
+    Raises
+    ------
+    SymmetryError
+        Naming a site that is missing or of another shape.
+    """
+    given = arrays_by_path(params)
+    if missing := sorted(set(shapes) - set(given)):
+        raise SymmetryError(f"Sites {missing} are missing from the parameters; expected {sorted(shapes)}.")
+    for site, shape in shapes.items():
+        if np.shape(given[site]) != shape:
+            raise SymmetryError(f"Site {site!r} has shape {np.shape(given[site])}; expected {shape}. {why}")
+    return {site: given[site] for site in shapes}
 
 
 @contextlib.contextmanager

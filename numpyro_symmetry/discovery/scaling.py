@@ -14,7 +14,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from numpyro_symmetry.discovery.inputs import asking, read_question_of_function
+from numpyro_symmetry.discovery.inputs import arrays_of_one, asking, read_question_of_function
 from numpyro_symmetry.discovery.labels.program import read_function
 from numpyro_symmetry.discovery.proof.frozen import FrozenModel, freeze
 from numpyro_symmetry.discovery.proof.sources import Sources
@@ -93,15 +93,10 @@ class Scaling:
                 f"balanced takes the parameters of one network; got a {type(params).__name__}. {_NOT_DRAWS}"
             )
         refuse_tracers("balanced", params)
-        given = arrays_by_path(params)
-        refuse_masked(given)
-        if missing := sorted(set(self.shapes) - set(given)):
-            raise SymmetryError(f"Sites {missing} are missing from the parameters; expected {sorted(self.shapes)}.")
+        refuse_masked(arrays_by_path(params))
         values = {}
-        for site, shape in self.shapes.items():
-            values[site] = np.asarray(as_real_array(given[site], f"Site {site!r}"))
-            if values[site].shape != shape:
-                raise SymmetryError(f"Site {site!r} has shape {values[site].shape}; expected {shape}. {_NOT_DRAWS}")
+        for site, x in arrays_of_one(params, self.shapes, _NOT_DRAWS).items():
+            values[site] = np.asarray(as_real_array(x, f"Site {site!r}"))
             if not jnp.issubdtype(values[site].dtype, jnp.inexact) and site in self._scaled_sites():
                 raise SymmetryError(
                     f"Site {site!r} holds values of type {values[site].dtype}, which scales would be rounded off: pass "

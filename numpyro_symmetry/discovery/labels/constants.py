@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from numpyro_symmetry.discovery.labels.terms import (
+    ROUNDING,
     Atom,
     Reason,
     Term,
@@ -14,6 +15,7 @@ from numpyro_symmetry.discovery.labels.terms import (
     slice_colours,
 )
 from numpyro_symmetry.symmetry.arguments import is_number
+from numpyro_symmetry.symmetry.components import classes
 
 # entries of a constant above which equal slices are not looked for: such arrays are data
 _MAX_COMPARED = 2_000_000
@@ -56,17 +58,10 @@ def _square_axes(array: np.ndarray) -> list[tuple[int, int]]:
 def _joint_colours(array: np.ndarray, i: int, j: int) -> np.ndarray:
     """Equal for two indices whose exchange on both axes leaves the array alone, as in ``a + b * identity``."""
     square = np.moveaxis(array, (i, j), (-2, -1)).reshape(-1, array.shape[i], array.shape[i])
-    n = array.shape[i]
-    colours = np.full(n, -1)
-    representatives: list[int] = []
-    for index in range(n):
-        for colour, other in enumerate(representatives):
-            order = np.arange(n)
-            order[[index, other]] = other, index
-            if np.allclose(square[:, order][:, :, order], square, rtol=2e-6, atol=0.0, equal_nan=True):
-                colours[index] = colour
-                break
-        else:
-            colours[index] = len(representatives)
-            representatives.append(index)
-    return colours
+
+    def may_be_exchanged(index: int, alike: list[int]) -> bool:
+        order = np.arange(array.shape[i])
+        order[[index, alike[0]]] = alike[0], index
+        return np.allclose(square[:, order][:, :, order], square, **ROUNDING)
+
+    return np.array(classes(array.shape[i], may_be_exchanged))

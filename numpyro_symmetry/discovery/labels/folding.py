@@ -15,7 +15,7 @@ from scipy import special
 
 from numpyro_symmetry.discovery.labels.places import SCATTERS, gather
 from numpyro_symmetry.discovery.labels.values import Known, known
-from numpyro_symmetry.models.compat import bind_params, called
+from numpyro_symmetry.models.compat import body_of, bound, called, consts_of
 from numpyro_symmetry.models.programs import read_later
 
 # equations up to which a called program is looked into for choices by constants
@@ -25,14 +25,10 @@ _SMALL = 20
 def constants_of(jaxpr: Any, known_: Mapping[Any, Known]) -> dict[Any, Known]:
     """Every value of a program that constants alone determine, and that a result is made from."""
     found, wanted = dict(known_), read_later(jaxpr)
-
-    def read(atom: Any) -> Known | None:
-        return Known(np.asarray(atom.val)) if isinstance(atom, core.Literal) else found.get(atom)
-
     for equation in jaxpr.eqns:
         if not any(var in wanted for var in equation.outvars):
             continue
-        operands = list(map(read, equation.invars))
+        operands = [constant_of(atom, found) for atom in equation.invars]
         if equation.primitive.name == "platform_index":
             found[equation.outvars[0]] = Known(np.int32(0))
         elif (inner := called(equation)) is not None:
@@ -53,31 +49,34 @@ def constants_of(jaxpr: Any, known_: Mapping[Any, Known]) -> dict[Any, Known]:
 
 def constant_results(closed: Any, args: Sequence[Known | None]) -> list[Known | None]:
     """Which of a program's results constants alone determine, and their values."""
-    body = getattr(closed, "jaxpr", closed)
-    given = dict(zip(body.constvars, map(known, getattr(closed, "consts", ())), strict=True))
+    body = body_of(closed)
+    given = dict(zip(body.constvars, map(known, consts_of(closed)), strict=True))
     given |= {var: value for var, value in zip(body.invars, args, strict=True) if value is not None}
     found = constants_of(body, given)
-    return [Known(np.asarray(v.val)) if isinstance(v, core.Literal) else found.get(v) for v in body.outvars]
+    return [constant_of(var, found) for var in body.outvars]
 
 
-def live_in(jaxpr: Any, known_: Mapping[Any, Known], wanted: Sequence[bool]) -> set[Any]:
+def constant_of(atom: Any, known_: Mapping[Any, Known]) -> Known | None:
+    """A number that stands in a program, or a variable's value where it is known."""
+    return Known(np.asarray(atom.val)) if isinstance(atom, core.Literal) else known_.get(atom)
+
+
+def live_in(jaxpr: Any, known_: Mapping[Any, Known], wanted: Sequence[bool] | None = None) -> set[Any]:
     """Values of a program that its wanted results are made from; not those a constant choice leaves out."""
-    live = {var for var, want in zip(jaxpr.outvars, wanted, strict=True) if want and not isinstance(var, core.Literal)}
-    for equation in reversed(jaxpr.eqns):
-        if not any(var in live for var in equation.outvars):
-            continue
-        operands = [Known(np.asarray(a.val)) if isinstance(a, core.Literal) else known_.get(a) for a in equation.invars]
+
+    def reads(equation: Any, outputs: list[bool]) -> list[bool]:
+        operands = [constant_of(atom, known_) for atom in equation.invars]
         inner, chosen = called(equation), operand_chosen(equation, operands)
-        body = getattr(inner, "jaxpr", inner)
-        used = equation.invars
         if chosen is not None:
-            used = [equation.invars[chosen]]
-        elif body is not None and len(body.eqns) <= _SMALL:
-            given = {var: value for var, value in zip(body.invars, operands, strict=True) if value is not None}
-            inside = live_in(body, constants_of(body, given), [var in live for var in equation.outvars])
-            used = [a for a, var in zip(equation.invars, body.invars, strict=True) if var in inside]
-        live.update(a for a in used if not isinstance(a, core.Literal))
-    return live
+            return [k == chosen for k in range(len(operands))]
+        body = body_of(inner)
+        if body is None or len(body.eqns) > _SMALL:
+            return [True] * len(operands)
+        given = {var: value for var, value in zip(body.invars, operands, strict=True) if value is not None}
+        inside = live_in(body, constants_of(body, given), outputs)
+        return [var in inside for var in body.invars]
+
+    return read_later(jaxpr, wanted, reads)
 
 
 def operand_chosen(equation: Any, operands: Sequence[Known | None]) -> int | None:
@@ -98,10 +97,8 @@ def fold(equation: Any, values: list[np.ndarray]) -> list[np.ndarray] | None:
             return [np.broadcast_to(value, out.shape).astype(out.dtype)]
         if name.startswith(("random_", "threefry")):
             return None  # others in double precision: no constants of the model
-        subfuns, params = bind_params(equation.primitive, equation.params)
         with jax.ensure_compile_time_eval():
-            result = equation.primitive.bind(*subfuns, *values, **params)
-        return [np.asarray(x) for x in (result if equation.primitive.multiple_results else [result])]
+            return list(map(np.asarray, bound(equation.primitive, values, params)))
     except Exception:
         # whatever cannot be evaluated (random keys, effects, other devices) stays unknown, which is safe: it is pinned
         return None

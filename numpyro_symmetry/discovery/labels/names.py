@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Iterator, Sequence
+
+from numpyro_symmetry.symmetry.axes import new_name
 
 Path = tuple[str, ...]
 
@@ -29,10 +30,8 @@ def short_names(paths: Sequence[Path]) -> list[str]:
     for k, path in enumerate(paths):
         others = [*paths[:k], *paths[k + 1 :]]
         told = (".".join(name) for name in _candidates(path) if not any(name in _candidates(other) for other in others))
-        name = next(told, ".".join(path))
-        # of paths that are all alike, and of names that a dot makes alike
-        numbered = itertools.chain([name], (f"{name}.{i}" for i in itertools.count(2)))
-        names.append(next(one for one in numbered if one not in names))
+        # of paths that are all alike, and of names that a dot makes alike, all but the first are numbered
+        names.append(new_name(next(told, ".".join(path)), names))
     return names
 
 

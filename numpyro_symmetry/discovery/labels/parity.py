@@ -20,12 +20,12 @@ import numpy as np
 from jax.extend import core
 
 from numpyro_symmetry.discovery.labels.demands import EVEN, Demands, Mirrored, Parity
-from numpyro_symmetry.discovery.labels.folding import constants_of, live_in
+from numpyro_symmetry.discovery.labels.folding import constant_of, constants_of, live_in, operand_chosen
 from numpyro_symmetry.discovery.labels.forms import EVENS, LINEAR, ODD, SAME, ZERO, Form, negative
 from numpyro_symmetry.discovery.labels.parted import Parts, contracted_with, joined, new_axis
 from numpyro_symmetry.discovery.labels.rules import ELEMENTWISE
 from numpyro_symmetry.discovery.labels.values import Known, known
-from numpyro_symmetry.models.compat import called, scan_counts, shapes_of
+from numpyro_symmetry.models.compat import body_of, called, consts_of, scan_counts, shapes_of
 
 _ODD = {
     *(*ODD, *SAME, *LINEAR),
@@ -85,7 +85,7 @@ def even_sets(
         given.append(joined(axis, sizes, parts))
         if not can:
             demands.vanish(*parts)
-    count, data = demands.num_unknowns, len(getattr(jaxpr, "jaxpr", jaxpr).invars) - len(given)
+    count, data = demands.num_unknowns, len(body_of(jaxpr).invars) - len(given)
     for program in (jaxpr, *beside):
         for parity in _run_closed(program, [*given, *[EVEN] * data], demands)[0]:
             demands.vanish(*(parity.of if isinstance(parity, Parts) else [parity]))
@@ -100,19 +100,16 @@ def _run_closed(
     forms_of_args: Sequence[Form] | None = None,
 ) -> tuple[list[Parity], list[Form]]:
     """Parities and forms of a program's results; what those that are wanted are not made from demands nothing."""
-    body = getattr(closed, "jaxpr", closed)
-    consts = [known(x) for x in getattr(closed, "consts", ())]
+    body = body_of(closed)
+    consts = [known(x) for x in consts_of(closed)]
     given = dict(zip([*body.constvars, *body.invars], [*consts, *args], strict=True))
     constants = constants_of(body, {var: value for var, value in given.items() if isinstance(value, Known)})
-    live = live_in(body, constants, [True] * len(body.outvars) if wanted is None else wanted)
+    live = live_in(body, constants, wanted)
     environment: dict[Any, Parity] = {var: value for var, value in given.items() if not isinstance(value, Known)}
     forms = dict(zip(body.invars, forms_of_args or (), strict=False))
 
-    def constant(atom: Any) -> Known | None:
-        return Known(np.asarray(atom.val)) if isinstance(atom, core.Literal) else constants.get(atom)
-
     def read(atom: Any) -> Parity:
-        value = constant(atom)
+        value = constant_of(atom, constants)
         return environment.get(atom, EVEN) if value is None else _parity_of(value)
 
     def form_of(atom: Any) -> Form:
@@ -128,7 +125,7 @@ def _run_closed(
             continue
         operands = list(map(read, equation.invars))
         # constants go into programs as such: what they choose is chosen inside
-        inner, given_ = called(equation), list(map(constant, equation.invars))
+        inner, given_ = called(equation), [constant_of(atom, constants) for atom in equation.invars]
         known_ = [parity if value is None else value for parity, value in zip(operands, given_, strict=True)]
         before = list(map(form_of, equation.invars))
         if inner is not None:
@@ -276,9 +273,8 @@ def _by_rule(step: _Step, operands: list[Parity]) -> list[Parity]:
         demands.vanish(*(p for k, p in enumerate(operands) if k not in _PUTS[name]))
         return [demands.agree(what)]
     if name == "select_n":
-        which = np.unique(np.asarray(given[0].value)) if given[0] is not None else ()
-        if len(which) == 1:
-            return [operands[1 + int(which[0])]]
+        if (chosen := operand_chosen(equation, given)) is not None:
+            return [operands[chosen]]
         demands.vanish(operands[0])
         return [demands.agree(operands[1:])]
     # what no line says anything about must not change: exponentials, comparisons, maxima, factors of matrices

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jax import Array
 from numpyro.distributions import constraints
 
+from numpyro_symmetry.models.compat import body_of
 from numpyro_symmetry.models.data import is_array
 from numpyro_symmetry.models.functions import Outputs
 from numpyro_symmetry.models.log_joint import LOOKED_AT, Data, LogJoint, Way, sites_of, ways_to_give
@@ -114,10 +115,6 @@ def read_function(outputs: Outputs) -> Program:
     values: dict[str, Any] = dict(sites.settings)
     data = Data(dict(enumerate(jax.tree.leaves((outputs.args, outputs.kwargs)))), {}, {})
     read = _opaque(outputs, values, data, ways_to_give(outputs.args, outputs.kwargs))
-    body = getattr(read.jaxpr, "jaxpr", read.jaxpr)
-    # statistics that are only brought up to date are arguments of what nobody returns
-    used = {name for name, is_read in zip(sorted(values), arguments_read(body), strict=False) if is_read}
-    read = read._replace(used=used)
     real = {name for name, x in values.items() if jnp.issubdtype(x.dtype, jnp.inexact)} - sites.constrained
     return read._replace(signs=[name in real & read.used for name in read.names], keeps_entries=True)
 
@@ -131,18 +128,18 @@ def _opaque(
         given = data._replace(arguments={k: data.arguments[k] for k in way.positions})
         programs = [traced(f, values, given, precision=session_precision()) for f in (joint.log_probs, *beside)]
         jaxpr, *supports = [program.closed for program in programs]
-        body = getattr(jaxpr, "jaxpr", jaxpr)
-        met = {id(var) for equation in body.eqns for var in equation.invars} | {id(var) for var in body.outvars}
         rest = jax.tree.leaves((given.settings, given.observed))
         # arguments are flattened in the order of sorted names
         ordered = sorted(values)
+        # statistics that are only brought up to date are arguments of what nobody returns
+        used = {name for name, is_read in zip(ordered, arguments_read(body_of(jaxpr)), strict=False) if is_read}
         return Program(
             jaxpr,
             joint,
             way,
             {name: [None] * len(values[name].shape) for name in ordered},
             [leaf.shape for leaf in jax.tree.leaves(given)],
-            {name for name, var in zip(ordered, body.invars, strict=False) if id(var) in met},
+            used,
             [jnp.issubdtype(leaf.dtype, jnp.floating) for leaf in given.arguments.values()] + [False] * len(rest),
             way == ways[0],
             {},

@@ -6,7 +6,7 @@ Knows walks, terms and symmetries; no models.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,7 +28,7 @@ from numpyro_symmetry.discovery.labels.terms import (
 )
 from numpyro_symmetry.discovery.labels.walk import Walk
 from numpyro_symmetry.symmetry import Concat, Finding, Split, Symmetry, SymmetryError, Unsigned, Whole
-from numpyro_symmetry.symmetry.axes import VIRTUAL, AxisEntry, labels, names_in, padded
+from numpyro_symmetry.symmetry.axes import VIRTUAL, AxisEntry, group_names, labels, names_in, new_name, padded
 
 # blocks of axes of one size of which every set is tried
 _MAX_BLOCKS = 8
@@ -64,10 +64,6 @@ class Reading:
     def atoms(self) -> dict[int, Atom]:
         """Every atom on an axis of a site, in the order of the sites."""
         return {atom.serial: atom for axes in self.sites.values() for term in axes for atom in atoms_of(term)}
-
-    def is_free(self, atom: Atom) -> bool:
-        """Whether some indices may be exchanged."""
-        return len(np.unique(atom.colours)) < atom.size
 
     def blocks(self, symmetry: Symmetry) -> dict[int, list[Block]]:
         """Size -> sets of whole axes that may be free though no rule says so; nothing harder has coloured them.
@@ -133,7 +129,7 @@ class Reading:
     def symmetry(self) -> Symmetry:
         """The group that the labels leave."""
         atoms = self.atoms()
-        free = [serial for serial, atom in atoms.items() if self.is_free(atom)]
+        free = [serial for serial, atom in atoms.items() if not atom.is_pinned]
         values = itertools.chain(self.walk.record, self.sites.values())
         try:
             return self._with_chains(chains(values, self.walk.pointers, atoms, free))
@@ -157,7 +153,7 @@ class Reading:
         lone = {k: a.size for k, a in mine.atoms().items() if a.is_pinned and a.size <= most and k not in observed}
         label, known = dict[int, str](), set(symmetry.group_names())
         for serial, name in mine._names(lone).items():
-            label[serial] = _unlike(name, known)
+            label[serial] = new_name(name, known)
             known.add(label[serial])
         sizes, axes = {label[serial]: size for serial, size in lone.items()}, dict(symmetry.axes)
         for site, terms in self.sites.items():
@@ -170,11 +166,11 @@ class Reading:
                 entries[k] = _entry(term, label)
                 if _is_taken_apart(term) and term.size <= most:
                     alike = [name for name, size in sizes.items() if size == term.size]
-                    name = alike[0] if alike else _unlike(f"{site}[{k - len(terms)}]".replace("/", "."), known)
+                    name = alike[0] if alike else new_name(f"{site}[{k - len(terms)}]", known)
                     entries[k], sizes[name] = name, term.size
             if any(entries):
                 axes[site] = tuple(entries)
-        standing = {name for entries in axes.values() for name in names_in(entries)}
+        standing = group_names(axes)
         sizes = {name: size for name, size in sizes.items() if name in standing}
         orbits = {name: tuple(range(size)) for name, size in sizes.items()}
         return Symmetry(axes, symmetry.kinds, {**symmetry.sizes, **sizes}, {**symmetry.orbits, **orbits})
@@ -184,12 +180,11 @@ class Reading:
 
         def standing(*, at_places: bool) -> set[str]:
             return {
-                axis.group
+                name
                 for site, entries in symmetry.axes.items()
                 for k, entry in enumerate(entries)
                 if ((site, k) in places) == at_places
-                for axis in labels((entry,))
-                if axis.group is not None
+                for name in names_in((entry,))
             }
 
         if (gone := standing(at_places=True)) & standing(at_places=False) or not gone <= set(symmetry.groups):
@@ -197,7 +192,7 @@ class Reading:
         kept = symmetry.restrict([name for name in symmetry.groups if name not in gone])
         axes = {site: list(kept.axes.get(site, (None,) * len(terms))) for site, terms in self.sites.items()}
         site, position = min(places, key=lambda place: len(self.sites[place[0]]))
-        name = f"{site}[{position - len(self.sites[site])}]".replace("/", ".")
+        name = new_name(f"{site}[{position - len(self.sites[site])}]", kept.group_names())
         for other, k in places:
             axes[other][k] = name
         sizes = dict(kept.sizes) | {name: self.sites[site][position].size}
@@ -208,7 +203,7 @@ class Reading:
 
     def _with_chains(self, above: Mapping[int, list[int]]) -> Symmetry:
         atoms = self.atoms()
-        free = [serial for serial, atom in atoms.items() if self.is_free(atom)]
+        free = [serial for serial, atom in atoms.items() if not atom.is_pinned]
         fixed = {s: chain[:k] for chain in above.values() for k, s in enumerate(chain) if s not in free}
         names = self._names([*free, *fixed])
         label = {s: "/".join(names[x] for x in [*above.get(s, fixed.get(s, [])), s]) for s in [*free, *fixed]}
@@ -220,14 +215,15 @@ class Reading:
             entries = tuple(_entry(term, shown) for term in terms)
             if any(entry is not None for entry in entries):
                 axes[site] = entries
-        used = Symmetry(axes, kinds={label[s]: "fixed" for s in fixed if _stands(label[s], axes)})
-        sizes = {label[s]: atoms[s].size for s in label if label[s] in used.group_names()}
+        standing = set(group_names(axes))
+        kinds = {label[s]: "fixed" for s in fixed if label[s] in standing}
+        sizes = {label[s]: atoms[s].size for s in label if label[s] in standing}
         orbits = {
             label[s]: tuple(map(int, np.unique(atoms[s].colours, return_inverse=True)[1]))
             for s in free
-            if atoms[s].colours.any() and label[s] in used.group_names()
+            if atoms[s].colours.any() and label[s] in standing
         }
-        return Symmetry(axes, used.kinds, sizes, orbits)
+        return Symmetry(axes, kinds, sizes, orbits)
 
     def _names(self, serials: Iterable[int]) -> dict[int, str]:
         """A plate's name where an axis is one, else as short as can be that of its first site (a vector if any)."""
@@ -309,11 +305,6 @@ def _times(serial: int, terms: Iterable[Term]) -> int:
     return sum(atom.serial == serial for term in terms for atom in atoms_of(term))
 
 
-def _unlike(name: str, known: Container[str]) -> str:
-    """A name, numbered where it is known."""
-    return next(one for one in itertools.chain([name], (f"{name}.{k}" for k in itertools.count(2))) if one not in known)
-
-
 def _is_coarser(orbits: Sequence[int] | None, colours: np.ndarray) -> bool:
     """Whether a group moves more than labels of these colours allow."""
     return (1 if orbits is None else len(set(orbits))) < len(np.unique(colours))
@@ -329,10 +320,6 @@ def _words(entry: AxisEntry, symmetry: Symmetry) -> str:
         return f"{symmetry.groups[name]} {name!r}" if name in symmetry.groups else ""
     parts = [_words(part, symmetry) for part in getattr(entry, "groups", ())]
     return " and ".join(dict.fromkeys(filter(None, parts)))
-
-
-def _stands(label: str, axes: Mapping[str, tuple[AxisEntry, ...]]) -> bool:
-    return label in Symmetry(axes).group_names() if axes else False
 
 
 def _entry(term: Term, label: Mapping[int, str]) -> AxisEntry:

@@ -20,7 +20,7 @@ _serial = itertools.count()
 _MAX_REASONS = 4
 IS_DATA, MEETS_DATA, DIFFERS = "is data", "meets data", "a constant differs along the axis"
 _FEW = 64
-_ROUNDING = {"rtol": 2e-6, "atol": 0.0, "equal_nan": True}
+ROUNDING = {"rtol": 2e-6, "atol": 0.0, "equal_nan": True}
 
 
 Strength = Literal["data", "constant", "order", "moved", "no rule"]
@@ -218,9 +218,19 @@ def slice_colours(array: np.ndarray, position: int) -> np.ndarray | None:
     if rows.dtype.kind == "f" and len(seen) <= _FEW:
         first = rows[np.unique(colours, return_index=True)[1]]
         # folded constants differ by the order of rounding
-        same = [next(k for k, other in enumerate(first) if np.allclose(row, other, **_ROUNDING)) for row in first]
+        same = [next(k for k, other in enumerate(first) if np.allclose(row, other, **ROUNDING)) for row in first]
         colours = np.unique(np.array(same)[colours], return_inverse=True)[1]
     return None if not colours.any() else colours
+
+
+def varying(array: np.ndarray) -> list[int]:
+    """The axes along which an array varies."""
+    return [k for k, n in enumerate(array.shape) if n > 1 and slice_colours(array, k) is not None]
+
+
+def line_along(array: np.ndarray, position: int) -> np.ndarray:
+    """The entries along an axis of an array that varies along no other."""
+    return np.moveaxis(array, position, 0).reshape(array.shape[position], -1)[:, 0]
 
 
 def unify(a: Term, b: Term, reason: Reason) -> Term:
@@ -279,12 +289,8 @@ def _instantiate(term: Term) -> Term:
 
 
 def _bind(atom: Atom, term: Term, reason: Reason) -> Term:
+    # of one size, and no part of a resolved term is trivial: the term is not made of the atom
     term = _instantiate(term)
-    if atom is resolve(term):
-        return atom
-    if any(other is atom for other in atoms_of(term)):
-        pin(term, reason)
-        return atom
     for one in (atom, *atoms_of(term)):
         # what touches data is told where
         met = Reason(MEETS_DATA, reason.source, "data")

@@ -16,48 +16,40 @@ import jax.numpy as jnp
 import numpy as np
 
 from numpyro_symmetry.discovery.labels.program import Program
+from numpyro_symmetry.models.compat import body_of, called, consts_of
 
-_CALLED = ("jaxpr", "call_jaxpr", "fun_jaxpr")
 _SUMS = ("add", "add_any")
 _MOST_BYTES, _MOST_LETTERS = 10_000, 200
 
 
 class _Step(NamedTuple):
-    """One operation: what it does, what enters (a value's number, or a constant's mark), and what comes out."""
+    """One operation: what it does, and the numbers of the values that enter and come out."""
 
     mark: int
-    operands: list[Any]
+    operands: list[int]
     results: list[int]
     is_sum: bool
-
-
-class _Constant(NamedTuple):
-    """A number that stands in the program; whole ones, which are indices mostly, all look alike."""
-
-    mark: int
 
 
 def marks_of_usage(program: Program) -> dict[str, int]:
     """Site -> a mark of how the program uses it."""
     count = itertools.count()
-    jaxpr = getattr(program.jaxpr, "jaxpr", program.jaxpr)
-    given = [next(count) for _ in jaxpr.invars]
-    steps: list[_Step] = []
-    results = _flatten(program.jaxpr, given, count, steps)
+    given = [next(count) for _ in body_of(program.jaxpr).invars]
     latent = dict(zip(program.shapes, given, strict=False))
 
     # forwards: what does not depend on latent values has a mark of its own
-    known = {number: hash(("data", number)) for number in given if number not in latent.values()}
+    known = {number: hash(("data", number)) for number in given[len(latent) :]}
+    steps: list[_Step] = []
+    results = _flatten(program.jaxpr, given, count, steps, known)
     for step in steps:
-        marks = [x.mark if isinstance(x, _Constant) else known.get(x) for x in step.operands]
+        marks = [known.get(x) for x in step.operands]
         if None not in marks:
             known |= {x: hash((step.mark, k, tuple(marks))) for k, x in enumerate(step.results)}
 
     # backwards: what becomes of a value
     uses: dict[int, list[int]] = {}
     for x in results:
-        if not isinstance(x, _Constant):
-            uses.setdefault(x, []).append(hash("log joint"))
+        uses.setdefault(x, []).append(hash("log joint"))
 
     def mark(number: int) -> int:
         return hash(tuple(sorted(uses.get(number, ()))))
@@ -70,33 +62,35 @@ def marks_of_usage(program: Program) -> dict[str, int]:
             own = uses.get(step.results[0], [])
             token = own[0] if len(own) == 1 and own[0] in sums else hash(("sum", after))
             sums.add(token)
-            for x in step.operands:
-                if not isinstance(x, _Constant) and x not in known:
-                    uses.setdefault(x, []).append(token)
-            continue
-        met = [x.mark if isinstance(x, _Constant) else known.get(x) for x in step.operands]
-        together = tuple(sorted(m for m in met if m is not None))
+        else:
+            together = tuple(sorted(known[x] for x in step.operands if x in known))
+            token = hash((step.mark, after, together))
         for x in step.operands:
-            if not isinstance(x, _Constant) and x not in known:
-                uses.setdefault(x, []).append(hash((step.mark, after, together)))
+            if x not in known:
+                uses.setdefault(x, []).append(token)
     return {site: mark(number) for site, number in latent.items()}
 
 
-def _flatten(closed: Any, operands: Sequence[Any], count: Iterator[int], steps: list[_Step]) -> list[Any]:
-    """The steps of a program and of those that it calls; what comes out of it."""
-    body = getattr(closed, "jaxpr", closed)
-    values = dict(zip(body.constvars, map(_constant, getattr(closed, "consts", ())), strict=False))
+def _flatten(
+    closed: Any, operands: Sequence[int], count: Iterator[int], steps: list[_Step], known: dict[int, int]
+) -> list[int]:
+    """The steps of a program and of those that it calls, and marks of their constants; what comes out of it."""
+
+    def constant(x: Any) -> int:
+        number = next(count)
+        known[number] = _mark_of(x)
+        return number
+
+    def value(var: Any) -> int:
+        return constant(var.val) if hasattr(var, "val") else values[var]
+
+    body = body_of(closed)
+    values = dict(zip(body.constvars, map(constant, consts_of(closed)), strict=False))
     values |= dict(zip(body.invars, operands, strict=True))
-
-    def value(var: Any) -> Any:
-        return _constant(var.val) if hasattr(var, "val") else values[var]
-
     for equation in body.eqns:
         entering = [value(var) for var in equation.invars]
-        inner = next((equation.params[name] for name in _CALLED if name in equation.params), None)
-        called = getattr(inner, "jaxpr", inner)
-        if equation.primitive.name != "scan" and len(getattr(called, "invars", ())) == len(entering) > 0:
-            leaving = _flatten(inner, entering, count, steps)
+        if (inner := called(equation)) is not None:
+            leaving = _flatten(inner, entering, count, steps, known)
         else:
             leaving = [next(count) for _ in equation.outvars]
             settings = sorted((name, _words(x)) for name, x in equation.params.items())
@@ -107,11 +101,12 @@ def _flatten(closed: Any, operands: Sequence[Any], count: Iterator[int], steps: 
     return [value(var) for var in body.outvars]
 
 
-def _constant(x: Any) -> _Constant:
-    if not jnp.issubdtype(getattr(x, "dtype", type(x)), jnp.floating):
-        return _Constant(hash("whole"))
-    array = np.asarray(x)
-    return _Constant(hash(array.tobytes()) if array.nbytes <= _MOST_BYTES else id(x))
+def _mark_of(constant: Any) -> int:
+    """A mark of a number that stands in the program; whole ones, which are indices mostly, all look alike."""
+    if not jnp.issubdtype(getattr(constant, "dtype", type(constant)), jnp.floating):
+        return hash("whole")
+    array = np.asarray(constant)
+    return hash(array.tobytes()) if array.nbytes <= _MOST_BYTES else id(constant)
 
 
 def _words(setting: Any) -> str:

@@ -24,13 +24,14 @@ from numpyro_symmetry.discovery.labels.terms import (
     Strength,
     Term,
     Uniform,
+    is_uniform,
     pin,
     pinned,
     resolve,
     unify,
 )
 from numpyro_symmetry.discovery.labels.values import Known, Origin, Piece, Typed, Value, known
-from numpyro_symmetry.models.compat import called, frames_of, shapes_of
+from numpyro_symmetry.models.compat import body_of, called, consts_of, frames_of, shapes_of
 
 # folders whose frames are not the user's: the standard library and installed packages, and this package
 _LIBRARIES = (sysconfig.get_paths()["stdlib"], sysconfig.get_paths()["purelib"], str(Path(__file__).parents[2]))
@@ -66,6 +67,8 @@ class Operation(NamedTuple):
         Line of the user's file.
     equation, walk
         For rules that evaluate constants or walk inner programs.
+    pieces
+        Parts of latent axes that it takes on their own, as its rule notes them: all of its results are made of these.
     """
 
     name: str
@@ -78,10 +81,16 @@ class Operation(NamedTuple):
     source: str
     equation: Any
     walk: Walk
+    pieces: set[Piece]
 
     def meet(self, a: Term, b: Term) -> Term:
         """Two axes whose entries stand one for one, made the same."""
         return unify(a, b, self.reason("two axes meet", "moved"))
+
+    def note(self, term: Term, start: int, stop: int) -> None:
+        """Note a part of an axis of the first operand as a piece, if that is latent."""
+        if (start, stop) != (0, term.size) and self.operands[0].origin == Origin.LATENT and not is_uniform(term):
+            self.pieces.add((term, start, stop))
 
     def mix(self, *terms: Term, operand: int = 0) -> None:
         """Record that entries along these axes of an operand are mixed: its others then stand without them."""
@@ -140,7 +149,7 @@ class Walk:
         """Labels of a program's results, given those of its arguments."""
         given = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *args], strict=True))
         known = constants_of(jaxpr, {var: value for var, value in given.items() if isinstance(value, Known)})
-        live = live_in(jaxpr, known, [True] * len(jaxpr.outvars))
+        live = live_in(jaxpr, known)
         environment = given | known
 
         def read(atom: Any) -> Value:
@@ -163,7 +172,7 @@ class Walk:
 
     def run_closed(self, closed: Any, args: Sequence[Value]) -> list[Value]:
         """The same for a program that brings its constants."""
-        return self.run(getattr(closed, "jaxpr", closed), [known(x) for x in getattr(closed, "consts", ())], args)
+        return self.run(body_of(closed), [known(x) for x in consts_of(closed)], args)
 
     def run_apart(self, closed: Any, args: Sequence[Value]) -> list[Value]:
         """The same of a loop's body or a branch: indices of an axis come out of it as numbers."""
@@ -203,7 +212,7 @@ class Walk:
             return [Known(value) for value in folded]
         source = self.line
         axes = [self.axes(operand, shape, source) for operand, shape in zip(operands, shapes, strict=True)]
-        operation = Operation(name, params, operands, axes, shapes, out_shapes, unused, source, equation, self)
+        operation = Operation(name, params, operands, axes, shapes, out_shapes, unused, source, equation, self, set())
         rule = self.rules.get(name, self.rules["unknown"])
         if name not in _KNOW_INDICES:
             self.read_as_numbers(*operands)
@@ -213,7 +222,9 @@ class Walk:
         origin = max((operand.origin for operand in operands), default=Origin.COUNTED)
         pieces = frozenset().union(*(operand.pieces for operand in operands))
         results: list[Value] = []
-        for k, result in enumerate(rule(operation)):
+        made = rule(operation)
+        pieces |= operation.pieces
+        for k, result in enumerate(made):
             value = result if isinstance(result, Known | Typed) else Typed(tuple(result))
             if isinstance(value, Typed) and value.tag is None:
                 own = value.origin if value.origin != Origin.LATENT else origin

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from jax.extend import core
 
 from numpyro_symmetry.discovery.labels.folding import constant_results
 from numpyro_symmetry.discovery.labels.terms import (
@@ -22,8 +21,9 @@ from numpyro_symmetry.discovery.labels.values import (
     Value,
 )
 from numpyro_symmetry.discovery.labels.walk import Operation, Rule
-from numpyro_symmetry.models.compat import scan_counts
+from numpyro_symmetry.models.compat import body_of, scan_counts
 from numpyro_symmetry.models.programs import equations
+from numpyro_symmetry.models.reach import NOTHING, through_scan
 
 
 def scan(op: Operation) -> list[Value]:
@@ -122,26 +122,14 @@ def _kept_constants(op: Operation, num_consts: int, num_carry: int) -> dict[int,
 
 def _counters(op: Operation, num_consts: int, num_carry: int) -> set[int]:
     """What a loop carries that constants and the number of the step determine."""
-    body = getattr(op.params["jaxpr"], "jaxpr", op.params["jaxpr"])
-    made_of: dict[Any, frozenset[int]] = {var: frozenset([k]) for k, var in enumerate(body.invars)}
-    for equation in body.eqns:
-        inputs = [made_of.get(var, frozenset()) for var in equation.invars if not isinstance(var, core.Literal)]
-        made_of.update(dict.fromkeys(equation.outvars, frozenset().union(*inputs)))
-    counted = {k for k, operand in enumerate(op.operands) if operand.origin == Origin.COUNTED}
-    while True:
-        wrong = {
-            k
-            for k, var in enumerate(body.outvars[:num_carry], num_consts)
-            if k in counted and not isinstance(var, core.Literal) and not made_of.get(var, frozenset()) <= counted
-        }
-        if not wrong:
-            return {k for k in counted if num_consts <= k < num_consts + num_carry}
-        counted -= wrong
+    reached = [NOTHING if operand.origin == Origin.COUNTED else frozenset([k]) for k, operand in enumerate(op.operands)]
+    carried = through_scan(op.params, reached)[:num_carry]
+    return {k for k, others in enumerate(carried, num_consts) if not others}
 
 
 def _may_turn(closed: Any) -> bool:
     """Whether a program branches, or loops until something is so, anywhere within."""
-    return any(equation.primitive.name in ("cond", "while") for equation in equations(getattr(closed, "jaxpr", closed)))
+    return any(equation.primitive.name in ("cond", "while") for equation in equations(body_of(closed)))
 
 
 def _with_pieces(results: Sequence[Value], out: Sequence[Value]) -> list[Value]:

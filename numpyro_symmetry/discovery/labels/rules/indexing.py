@@ -8,6 +8,7 @@ import math
 import numpy as np
 
 from numpyro_symmetry.discovery.labels import places
+from numpyro_symmetry.discovery.labels.rules.elementwise import Axes
 from numpyro_symmetry.discovery.labels.rules.pointing import columns_of, is_pointed_at, pointer_of
 from numpyro_symmetry.discovery.labels.terms import (
     Joined,
@@ -19,16 +20,16 @@ from numpyro_symmetry.discovery.labels.terms import (
     cut,
     impose,
     is_uniform,
+    line_along,
     pin,
     pinned,
     resolve,
-    slice_colours,
     unify,
+    varying,
 )
 from numpyro_symmetry.discovery.labels.values import (
     Known,
     Origin,
-    Piece,
     Typed,
     Value,
 )
@@ -38,41 +39,33 @@ from numpyro_symmetry.discovery.labels.walk import Operation, Rule
 MAX_FOLLOWED = 500_000
 
 
-def slice_(op: Operation) -> list[Value]:
+def slice_(op: Operation) -> Axes:
     """A slice makes an axis several put end to end."""
     strides = op.params["strides"] or (1,) * len(op.shapes[0])
-    out: list[Term] = []
-    pieces: list[Piece] = []
-    for term, start, stop, stride, n in zip(
-        op.axes[0], op.params["start_indices"], op.params["limit_indices"], strides, op.out_shapes[0], strict=True
-    ):
-        out.append(
-            part_of(op, term, start, stop, pieces) if stride == 1 else in_another_order(op, term, n, "sliced by steps")
-        )
-    return [Typed(tuple(out), pieces=frozenset(pieces))]
+    bounds = zip(op.params["start_indices"], op.params["limit_indices"], strides, strict=True)
+    return [
+        [
+            part_of(op, term, start, stop) if stride == 1 else in_another_order(op, term, n, "sliced by steps")
+            for term, (start, stop, stride), n in zip(op.axes[0], bounds, op.out_shapes[0], strict=True)
+        ]
+    ]
 
 
 def split(op: Operation) -> list[Value]:
     """Several slices at once."""
     position, start, results = op.params["axis"], 0, []
     for n in op.params["sizes"]:
-        axes, pieces = list(op.axes[0]), []
-        axes[position] = part_of(op, axes[position], start, start + n, pieces)
-        results.append(Typed(tuple(axes), pieces=frozenset(pieces)))
+        axes, one = list(op.axes[0]), op._replace(pieces=set())
+        axes[position] = part_of(one, axes[position], start, start + n)
+        results.append(Typed(tuple(axes), pieces=frozenset(one.pieces)))
         start += n
     return results
 
 
-def part_of(op: Operation, term: Term, start: int, stop: int, pieces: list[Piece]) -> Term:
+def part_of(op: Operation, term: Term, start: int, stop: int) -> Term:
     """The label of a slice, which is noted as a piece."""
-    note(op, term, start, stop, pieces)
+    op.note(term, start, stop)
     return cut(term, start, stop, op.reason("sliced", "moved"))
-
-
-def note(op: Operation, term: Term, start: int, stop: int, pieces: list[Piece]) -> None:
-    """Note a part of an axis as a piece, if the value is latent."""
-    if (start, stop) != (0, term.size) and op.operands[0].origin == Origin.LATENT and not is_uniform(term):
-        pieces.append((term, start, stop))
 
 
 def concatenate(op: Operation) -> list[Value]:
@@ -100,18 +93,17 @@ def stack(op: Operation) -> list[list[Term]]:
     return [out]
 
 
-def pad(op: Operation) -> list[Value]:
+def pad(op: Operation) -> Axes:
     """A constant before and after; or less than nothing, which is a slice."""
     out: list[Term] = []
-    pieces: list[Piece] = []
     for term, (low, high, between), n in zip(op.axes[0], op.params["padding_config"], op.out_shapes[0], strict=True):
         start, stop = max(-low, 0), term.size + min(high, 0)
         if between == 0 and start < stop:
-            kept = term if (start, stop) == (0, term.size) else part_of(op, term, start, stop, pieces)
+            kept = term if (start, stop) == (0, term.size) else part_of(op, term, start, stop)
             out.append(resolve(Joined([Uniform(max(low, 0)), kept, Uniform(max(high, 0))])))
         else:
             out.append(in_another_order(op, term, n, "padded between", varies=True))
-    return [Typed(tuple(out), pieces=frozenset(pieces))]
+    return [out]
 
 
 def reverse(op: Operation) -> list[list[Term]]:
@@ -126,10 +118,10 @@ def unstack(op: Operation) -> list[Value]:
     """Each index of an axis on its own."""
     position, results = op.params["axis"], []
     for index in range(len(op.out_shapes)):
-        pieces: list[Piece] = []
-        part_of(op, op.axes[0][position], index, index + 1, pieces)
+        one = op._replace(pieces=set())
+        part_of(one, op.axes[0][position], index, index + 1)
         axes = tuple(term for k, term in enumerate(op.axes[0]) if k != position)
-        results.append(Typed(axes, pieces=frozenset(pieces)))
+        results.append(Typed(axes, pieces=frozenset(one.pieces)))
     return results
 
 
@@ -140,10 +132,9 @@ def tile(op: Operation) -> list[list[Term]]:
     return [[resolve(Product([Uniform(n), term])) for n, term in zip(repeats, [*new, *op.axes[0]], strict=True)]]
 
 
-def dynamic_slice(op: Operation) -> list[Value]:
+def dynamic_slice(op: Operation) -> Axes:
     """A slice whose start may depend on the data."""
     out: list[Term] = []
-    pieces: list[Piece] = []
     starts = op.operands[1:]
     for term, n, start in zip(op.axes[0], op.out_shapes[0], starts, strict=True):
         if n == term.size:
@@ -153,33 +144,32 @@ def dynamic_slice(op: Operation) -> list[Value]:
             out.append(Uniform(1))
         elif isinstance(start, Known):
             first = int(np.clip(int(start.value), 0, term.size - n))
-            out.append(part_of(op, term, first, first + n, pieces))
+            out.append(part_of(op, term, first, first + n))
         else:
             op.walk.read_as_numbers(start)
             reason = _pointed(op, start)
             out.append(in_another_order(op, term, n, reason))
             if start.origin == Origin.COUNTED:
                 op.walk.count_through(term, reason)
-    return [Typed(tuple(out), pieces=frozenset(pieces))]
+    return [out]
 
 
-def gather(op: Operation) -> list[Value]:
+def gather(op: Operation) -> Axes:
     """Indexing: constant indices are followed; others pin the axis they point into."""
     indices = op.operands[1]
     if isinstance(indices, Typed) and indices.choice is not None:
         # one of several entries: where each of them is, as a choice among constants says
-        each = [gather(_at(op, constant)) for constant in indices.choice[1]]
-        found = [op.walk.axes(value, op.out_shapes[0]) for (value,) in each]
-        return [Typed(tuple(functools.reduce(op.meet, terms) for terms in zip(*found, strict=True)))]
+        each = [gather(_at(op, constant))[0] for constant in indices.choice[1]]
+        return [[functools.reduce(op.meet, map(resolve, terms)) for terms in zip(*each, strict=True)]]
     if isinstance(indices, Known) and math.prod(op.out_shapes[0]) <= MAX_FOLLOWED:
-        return [_follow(op)]
+        return [_follow(op, np.asarray(indices.value))]
     numbers, sizes = op.params["dimension_numbers"], op.params["slice_sizes"]
     operand, shape = op.axes[0], op.shapes[0]
     pointed = _pointed(op, indices)
-    batching = tuple(getattr(numbers, "operand_batching_dims", ()))
+    batching = tuple(numbers.operand_batching_dims)
     columns = columns_of(indices, numbers.start_index_map)
     index_axes = _index_axes(op, list(columns.values()))
-    for k, b in zip(batching, getattr(numbers, "start_indices_batching_dims", ()), strict=True):
+    for k, b in zip(batching, numbers.start_indices_batching_dims, strict=True):
         index_axes[b] = op.meet(index_axes[b], operand[k])
     out: list[Term] = [Uniform(n) for n in op.out_shapes[0]]
     batch = [k for k in range(len(out)) if k not in numbers.offset_dims]
@@ -199,14 +189,14 @@ def gather(op: Operation) -> list[Value]:
             _point(op, index_axes, operand[k], columns.get(k, indices), pointed)
             if indices.origin == Origin.COUNTED:
                 op.walk.count_through(operand[k], pointed)
-    return [Typed(tuple(out))]
+    return [out]
 
 
 def _at(op: Operation, indices: np.ndarray) -> Operation:
     """The same operation at constant indices."""
     known = Known(indices)
     axes = [op.axes[0], op.walk.axes(known, indices.shape), *op.axes[2:]]
-    return op._replace(operands=[op.operands[0], known, *op.operands[2:]], axes=axes)
+    return op._replace(operands=[op.operands[0], known, *op.operands[2:]], axes=axes, pieces=set())
 
 
 def _index_axes(op: Operation, columns: list[Value]) -> list[Term]:
@@ -225,11 +215,10 @@ def _counted(indices: Value | None, size: int) -> int | None:
     if not isinstance(indices, Known):
         return None
     places = np.asarray(indices.value)[..., 0]
-    moving = [j for j in range(places.ndim) if places.shape[j] > 1 and slice_colours(places, j) is not None]
+    moving = varying(places)
     if len(moving) != 1 or places.shape[moving[0]] != size:
         return None
-    line = np.moveaxis(places, moving[0], 0).reshape(size, -1)[:, 0]
-    return moving[0] if (line == np.arange(size)).all() else None
+    return moving[0] if (line_along(places, moving[0]) == np.arange(size)).all() else None
 
 
 def _pointed(op: Operation, indices: Value) -> Reason:
@@ -250,18 +239,16 @@ def _point(op: Operation, index_axes: list[Term], target: Term, indices: Value, 
         op.walk.pointers.append((varying[0], target, indices.tag))
 
 
-def _follow(op: Operation) -> Value:
+def _follow(op: Operation, indices: np.ndarray) -> list[Term]:
     """Where each entry of the result comes from, one axis of the operand at a time."""
     operand, shape, reason = op.axes[0], op.shapes[0], op.reason("indexed", "moved")
     out: list[Term] = [Uniform(n) for n in op.out_shapes[0]]
-    pieces: list[Piece] = []
-    indices = np.asarray(op.operands[1].value)  # pyright: ignore[reportAttributeAccessIssue]
     for k, n in enumerate(shape):
         if n == 1:
             continue
         numbered = np.arange(n, dtype=np.int32).reshape([-1 if j == k else 1 for j in range(len(shape))])
         source = places.gather(op.params, np.broadcast_to(numbered, shape), indices)
-        moving = [j for j in range(source.ndim) if source.shape[j] > 1 and slice_colours(source, j) is not None]
+        moving = varying(source)
         if ((source < 0) | (source >= n)).any():
             # entries that are filled in come from nowhere
             op.mix(operand[k])
@@ -273,13 +260,13 @@ def _follow(op: Operation) -> Value:
             if source.size:
                 index = int(source.reshape(-1)[0])
                 colours[index] = 1
-                pieces.append((operand[k], index, index + 1))
+                op.note(operand[k], index, index + 1)
             impose(operand[k], colours, reason)
         elif len(moving) == 1:
             (j,) = moving
-            line = np.moveaxis(source, j, 0).reshape(source.shape[j], -1)[:, 0]
+            line = line_along(source, j)
             if (np.diff(line) == 1).all() and line[0] >= 0 and line[-1] < n:
-                out[j] = unify(out[j], part_of(op, operand[k], int(line[0]), int(line[-1]) + 1, pieces), reason)
+                out[j] = unify(out[j], part_of(op, operand[k], int(line[0]), int(line[-1]) + 1), reason)
             else:
                 out[j] = unify(out[j], in_another_order(op, operand[k], len(line), "indexed in another order"), reason)
         else:
@@ -287,7 +274,7 @@ def _follow(op: Operation) -> Value:
             pin(operand[k], reason)
             for j in moving:
                 out[j] = unify(out[j], pinned(op.out_shapes[0][j], reason), reason)
-    return Typed(tuple(out), pieces=frozenset(pieces if op.operands[0].origin == Origin.LATENT else ()))
+    return out
 
 
 def in_another_order(op: Operation, term: Term, size: int, why: str | Reason, *, varies: bool = False) -> Term:

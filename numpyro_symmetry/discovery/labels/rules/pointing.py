@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from numpyro_symmetry.discovery.labels.rules.elementwise import elementwise
+from numpyro_symmetry.discovery.labels.rules.elementwise import Axes, elementwise
 from numpyro_symmetry.discovery.labels.terms import Term, Uniform, is_uniform, pin, resolve
 from numpyro_symmetry.discovery.labels.values import Known, Pointer, Typed, Value
 from numpyro_symmetry.discovery.labels.walk import Operation, Rule
@@ -56,7 +56,13 @@ def is_pointed_at(op: Operation, columns: dict[int, Value], position: int) -> bo
     return True
 
 
-def compared(op: Operation) -> list[Value]:
+def as_numbers(op: Operation) -> Axes:
+    """One entry at a time, of indices as of any numbers."""
+    op.walk.read_as_numbers(*op.operands)
+    return elementwise(op)
+
+
+def compared(op: Operation) -> Axes | list[Value]:
     """Whether an index is each of the labels counted along an axis: that axis is the one it points into."""
     for pointer, counted in (op.operands, op.operands[::-1]):
         if isinstance(pointer, Typed) and isinstance(counted, Known):
@@ -66,8 +72,7 @@ def compared(op: Operation) -> list[Value]:
             if (term := pointer_of(pointer, op.out_shapes[0][along])) is not None:
                 out = [*pointer.axes[:along], term, *pointer.axes[along + 1 :]]
                 return [Typed(tuple(_as_large(out, op.out_shapes[0])))]
-    op.walk.read_as_numbers(*op.operands)
-    return [Typed(tuple(axes)) for axes in elementwise(op)]
+    return as_numbers(op)
 
 
 def _as_large(axes: list[Term], shape: tuple[int, ...]) -> list[Term]:
@@ -85,23 +90,21 @@ def counted_along(labels: np.ndarray, shape: tuple[int, ...]) -> int | None:
     return None
 
 
-def below(op: Operation) -> list[Value]:
+def below(op: Operation) -> Axes | list[Value]:
     """Whether an index is below zero, as JAX asks before it counts from the end: it never is."""
     first, second = op.operands
     if _points(first) and isinstance(second, Known) and not np.any(second.value):
         return [Known(np.zeros(op.out_shapes[0], bool))]
-    op.walk.read_as_numbers(*op.operands)
-    return [Typed(tuple(axes)) for axes in elementwise(op)]
+    return as_numbers(op)
 
 
-def wrapped(op: Operation) -> list[Value]:
+def wrapped(op: Operation) -> Axes | list[Value]:
     """An index plus the size of its axis, which JAX takes in place of one below zero: remembered, and never taken."""
     first, second = op.operands
-    (axes,) = elementwise(op)
     if _points(first) and isinstance(second, Known) and np.all(np.asarray(second.value) == first.points.axis.size):  # pyright: ignore
+        (axes,) = elementwise(op)
         return [Typed(tuple(axes), points=first.points._replace(wrapped=True))]  # pyright: ignore
-    op.walk.read_as_numbers(*op.operands)
-    return [Typed(tuple(axes))]
+    return as_numbers(op)
 
 
 def _points(value: Value) -> bool:
@@ -119,13 +122,9 @@ def carrying(rule: Rule) -> Rule:
     return carried
 
 
-def converted(op: Operation) -> list[Value]:
+def converted(op: Operation) -> Sequence[list[Term] | Value]:
     """Whole numbers of another size are the same indices."""
-    rule = carrying(elementwise)
-    if np.dtype(op.params["new_dtype"]).kind not in "iu":
-        op.walk.read_as_numbers(*op.operands)
-        rule = elementwise
-    return [x if isinstance(x, Known | Typed) else Typed(tuple(x)) for x in rule(op)]
+    return carrying(elementwise)(op) if np.dtype(op.params["new_dtype"]).kind in "iu" else as_numbers(op)
 
 
 POINTING: dict[str, Rule] = {"add": wrapped, "convert_element_type": converted, "eq": compared, "lt": below}

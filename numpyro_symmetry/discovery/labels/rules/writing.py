@@ -7,46 +7,46 @@ import math
 import numpy as np
 
 from numpyro_symmetry.discovery.labels import places
-from numpyro_symmetry.discovery.labels.rules.elementwise import elementwise
-from numpyro_symmetry.discovery.labels.rules.indexing import MAX_FOLLOWED, note
+from numpyro_symmetry.discovery.labels.rules.elementwise import Axes, elementwise
+from numpyro_symmetry.discovery.labels.rules.indexing import MAX_FOLLOWED
 from numpyro_symmetry.discovery.labels.rules.pointing import columns_of, pointed_at
 from numpyro_symmetry.discovery.labels.terms import (
     Reason,
     Term,
     coloured,
     is_uniform,
+    line_along,
     pin,
     pinned,
     resolve,
-    slice_colours,
     unify,
+    varying,
 )
-from numpyro_symmetry.discovery.labels.values import Known, Origin, Piece, Typed, Value
+from numpyro_symmetry.discovery.labels.values import Known, Origin
 from numpyro_symmetry.discovery.labels.walk import Operation, Rule
 
 
-def dynamic_update_slice(op: Operation) -> list[Value]:
+def dynamic_update_slice(op: Operation) -> Axes:
     """Overwrites a slice: axes it covers whole become the same."""
     out: list[Term] = []
-    pieces: list[Piece] = []
     for whole, update, start in zip(op.axes[0], op.axes[1], op.operands[2:], strict=True):
         if whole.size == update.size:
             out.append(op.meet(whole, update))
             continue
         if isinstance(start, Known):
             first = int(np.clip(int(start.value), 0, whole.size - update.size))
-            note(op, whole, first, first + update.size, pieces)
+            op.note(whole, first, first + update.size)
         reason = op.by_index("overwritten in part", *op.operands[2:])
         pin(update, reason)
         out.append(_written_to(op, whole, reason))
-    return [Typed(tuple(out), pieces=frozenset(pieces))]
+    return [out]
 
 
-def scatter(op: Operation) -> list[Value]:
+def scatter(op: Operation) -> Axes:
     """Writing at indices: whole windows pass, the axes pointed into are pinned."""
     # before labels change
-    pieces = _pieces_written(op)
-    return [Typed(tuple(_scattered(op)), pieces=pieces)]
+    _note_written(op)
+    return [_scattered(op)]
 
 
 def _scattered(op: Operation) -> list[Term]:
@@ -67,7 +67,7 @@ def _scattered(op: Operation) -> list[Term]:
         alone = coloured(operand[position].size, colours, op.reason("one index is written to", "moved"))
         operand[position] = unify(alone, operand[position], op.reason("one index is written to", "moved"))
         return operand
-    batching = tuple(getattr(numbers, "operand_batching_dims", ()))
+    batching = tuple(numbers.operand_batching_dims)
     windows = [k for k in range(len(operand)) if k not in (*numbers.inserted_window_dims, *batching)]
     out, written = list(operand), op.by_index("written at an index", indices)
     for k, j in zip(windows, numbers.update_window_dims, strict=True):
@@ -85,7 +85,7 @@ def _scattered(op: Operation) -> list[Term]:
             op.walk.read_as_numbers(columns.get(k, indices))
             out[k] = _written_to(op, operand[k], written)
     # every index says where its own update goes
-    batches = dict(zip(getattr(numbers, "scatter_indices_batching_dims", ()), batching, strict=True))
+    batches = dict(zip(numbers.scatter_indices_batching_dims, batching, strict=True))
     along = [j for j in range(len(update)) if j not in numbers.update_window_dims]
     for i, (j, index) in enumerate(zip(along, op.axes[1][:-1], strict=True)):
         varies = not is_uniform(update[j])
@@ -108,10 +108,10 @@ def _written(op: Operation) -> tuple[int, np.ndarray] | None:
         return None
     indices = np.asarray(op.operands[1].value)  # pyright: ignore[reportAttributeAccessIssue]
     after = places.SCATTERS[op.name](op.params, np.zeros(shape), indices, np.ones(update))
-    moving = [k for k in range(len(shape)) if slice_colours(after, k) is not None]
+    moving = varying(after)
     if len(moving) != 1:
         return None
-    line = np.moveaxis(after, moving[0], 0).reshape(shape[moving[0]], -1)[:, 0]
+    line = line_along(after, moving[0])
     rest = [n for k, n in enumerate(shape) if k != moving[0] and n > 1]
     return (moving[0], line.astype(int)) if line.sum() == 1 and [n for n in update if n > 1] == rest else None
 
@@ -125,19 +125,17 @@ def _written_to(op: Operation, term: Term, reason: Reason) -> Term:
     return resolve(term)
 
 
-def _pieces_written(op: Operation) -> frozenset[Piece]:
-    """The parts of latent axes at which constant indices write."""
+def _note_written(op: Operation) -> None:
+    """Note the parts of latent axes at which constant indices write."""
     indices, shape = op.operands[1], op.shapes[0]
     if not isinstance(indices, Known) or op.operands[0].origin != Origin.LATENT or math.prod(shape) > MAX_FOLLOWED:
-        return frozenset()
+        return
     written = places.SCATTERS["scatter"](op.params, np.zeros(shape), np.asarray(indices.value), np.ones(op.shapes[2]))
-    pieces: list[Piece] = []
     for k, term in enumerate(op.axes[0]):
         along = np.moveaxis(written, k, 0).reshape(term.size, -1).any(1).astype(int)
         starts, stops = (np.flatnonzero(np.diff(along, prepend=0, append=0) == step) for step in (1, -1))
         for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
-            note(op, term, start, stop, pieces)
-    return frozenset(pieces)
+            op.note(term, start, stop)
 
 
 _SCATTERS = [f"scatter{how}" for how in ("", *(f"{dash}{op}" for op in "add max min mul sub".split() for dash in "-_"))]
