@@ -5,24 +5,23 @@ Knows verdicts, frozen models and symmetries; proposes a remedy only after tryin
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
+from numpyro_symmetry.discovery.proof.evidence import Evidence
 from numpyro_symmetry.discovery.proof.frozen import FrozenModel, Point, Values
-from numpyro_symmetry.discovery.proof.prove import Outcome, Proof
+from numpyro_symmetry.discovery.proof.prove import Outcome, Proof, prove
 from numpyro_symmetry.discovery.proof.trials import (
     ALL_GROUPS,
-    Action,
-    control_gaps,
-    gap_to,
     largest_gap,
     movable,
     trial_elements,
 )
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError, Unsigned
-from numpyro_symmetry.symmetry.axes import AxisEntry, labels, padded
+from numpyro_symmetry.symmetry.axes import AxisEntry, group_names, labels, padded
 from numpyro_symmetry.symmetry.errors import OffSupportError
 
 
@@ -165,30 +164,13 @@ def _edits(symmetry: Symmetry, name: str, place: Values) -> Iterator[tuple[str, 
                 continue
             for edit, text in edits:
                 axes = dict(symmetry.axes) | {site: (*entries[:position], edit, *entries[position + 1 :])}
-                if name in (kept := Symmetry(axes).groups):
-                    yield text, _with(symmetry, axes, {k: v for k, v in symmetry.kinds.items() if k in kept})
+                if name in group_names(axes):
+                    yield text, symmetry.on_axes(axes)
     if signed:
-        kinds = dict(symmetry.kinds) | {name: "permutation"}
-        yield (
-            f"Drop the signs of {name!r} (kind 'permutation'): the model is not odd in it.",
-            _with(symmetry, dict(symmetry.axes), kinds),
-        )
-
-
-def _with(symmetry: Symmetry, axes: dict[str, Any], kinds: Mapping[str, Any]) -> Symmetry:
-    kept = Symmetry(axes).groups
-    return Symmetry(axes, kinds, {name: size for name, size in symmetry.sizes.items() if name in kept})
+        unsigned = replace(symmetry, kinds={**symmetry.kinds, name: "permutation"})
+        yield f"Drop the signs of {name!r} (kind 'permutation'): the model is not odd in it.", unsigned
 
 
 def _repairs(frozen: FrozenModel, edited: Symmetry, name: str, places: list[Point]) -> bool:
-    action = Action.on(edited, places[0].values)
-    for at in places:
-        before = frozen.inside(at.values)
-        for label, element in trial_elements(action.symmetry, np.random.default_rng(1), 1):
-            if label != name:
-                continue
-            moved = action.move(element, at.values)
-            after = frozen.inside(moved)
-            if any(before[site] and not after[site] for site in before) or not gap_to(frozen, at, moved).ratio <= 1.0:
-                return False
-    return control_gaps(frozen, action, [name], places[0])[name].ratio > frozen.rounding.telling
+    alone, trials = edited.restrict([name]), partial(trial_elements, count=1)
+    return prove(Evidence(frozen, places, [], []), alone, np.random.default_rng(1), trials).holds

@@ -24,11 +24,11 @@ from numpyro_symmetry.discovery.proof.effort import EFFORT
 from numpyro_symmetry.discovery.proof.evidence import Evidence
 from numpyro_symmetry.discovery.proof.frozen import Point, Values, stacked
 from numpyro_symmetry.discovery.proof.prove import is_firmly_inside, prove, sites_left
-from numpyro_symmetry.discovery.proof.trials import CONTROL_FACTOR, gap_beyond, gap_to
+from numpyro_symmetry.discovery.proof.trials import CONTROL_FACTOR, exchanged, gap_beyond, gap_to
 from numpyro_symmetry.models.sites import entrywise, is_interval, is_unconstrained, without_wrappers
 from numpyro_symmetry.steps import through
 from numpyro_symmetry.symmetry import Complement, Member, OutOfReach, Symmetry, SymmetryError
-from numpyro_symmetry.symmetry.axes import padded
+from numpyro_symmetry.symmetry.axes import new_name, padded
 from numpyro_symmetry.symmetry.shown import listed
 
 _DIGITS = re.compile(r"\d+")
@@ -84,15 +84,10 @@ class Exchange(NamedTuple):
 
     def __call__(self, values: Values) -> Values:
         """Values with the exchange made."""
-        moved = dict(values)
+        moved = exchanged(values, self.axes, self.first, self.second)
         for family in self.families:
             a, b = family[self.first], family[self.second]
-            moved[a], moved[b] = values[b], values[a]
-        for site, axis in self.axes:
-            array = moved[site]
-            order = np.arange(array.shape[axis])
-            order[[self.first, self.second]] = self.second, self.first
-            moved[site] = array.take(order, axis=axis)
+            moved[a], moved[b] = moved[b], moved[a]
         return moved | {site: total - moved[site] for site, total in self.flips}
 
 
@@ -147,9 +142,7 @@ def _claim(symmetry: Symmetry, exchange: Exchange, cycles: list[set[int]], suspe
     axes, shapes = dict(symmetry.axes), suspects.shapes
     size = len(exchange.families[0]) if exchange.families else 2
     stem = _stem(exchange.families[0]) if exchange.families else exchange.axes[0][0]
-    stem = stem.replace("/", ".")
-    names = itertools.chain([stem], (f"{stem}.{k}" for k in itertools.count(2)))
-    name = next(one for one in names if one not in symmetry.group_names())
+    name = new_name(stem, symmetry.group_names())
     for family in exchange.families:
         for index, site in enumerate(family):
             axes[site] = (Member(name, index, family), *padded(axes.get(site, ()), len(shapes[site])))

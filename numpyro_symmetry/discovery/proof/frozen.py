@@ -31,6 +31,7 @@ from numpyro_symmetry.models.programs import (
     session_precision,
     traced,
 )
+from numpyro_symmetry.models.reach import NOTHING, through
 from numpyro_symmetry.symmetry.arguments import is_number
 
 # what is compiled: the log joint of a model, or the outputs of a function
@@ -279,15 +280,9 @@ def _copied(given: Any, kept: str) -> Any:
 
 def _reads(program: Program, given: list[str]) -> dict[str, frozenset[str]]:
     """On which values each log probability depends: by the program, not by its numbers."""
-    jaxpr, scored = program.body, sorted(program.outputs)
-    reads: dict[Any, frozenset[str]] = {v: frozenset({n}) for n, v in zip(given, jaxpr.invars, strict=False)}
-
-    def read_by(variables: Any) -> frozenset[str]:
-        return frozenset().union(*(reads.get(v, frozenset()) for v in variables if not hasattr(v, "val")))
-
-    for equation in jaxpr.eqns:
-        reads |= dict.fromkeys(equation.outvars, read_by(equation.invars))
-    return {name: read_by([var]) for name, var in zip(scored, jaxpr.outvars, strict=True)}
+    data = [NOTHING] * (len(program.body.invars) - len(given))
+    found = through(program.body, [*(frozenset([name]) for name in given), *data])
+    return dict(zip(sorted(program.outputs), found, strict=True))
 
 
 def _unread(reads: Mapping[str, frozenset[str]], given: Iterable[str]) -> set[str]:

@@ -16,11 +16,12 @@ import numpy as np
 
 from numpyro_symmetry.discovery.proof.effort import EFFORT
 from numpyro_symmetry.discovery.proof.evidence import Evidence
-from numpyro_symmetry.discovery.proof.frozen import Values
+from numpyro_symmetry.discovery.proof.frozen import Point
 from numpyro_symmetry.discovery.proof.prove import Proof, prove
-from numpyro_symmetry.discovery.proof.trials import gap_to
+from numpyro_symmetry.discovery.proof.trials import exchanged, gap_to
 from numpyro_symmetry.steps import through
 from numpyro_symmetry.symmetry import Symmetry
+from numpyro_symmetry.symmetry.components import classes
 
 # whole axes of one size: site and position
 Block = tuple[tuple[str, int], ...]
@@ -43,14 +44,9 @@ class Claim(NamedTuple):
             return self.symmetry
         return replace(self.symmetry, orbits=dict(self.symmetry.orbits) | {self.name: orbits})
 
-    def exchanged(self, place: Values, index: int, other: int) -> Values:
-        """A point with two indices exchanged, on every axis; in NumPy, for each claim would have to be compiled."""
-        order = np.arange(len(self.kinds))
-        order[[index, other]] = other, index
-        moved = dict(place)
-        for site, position in self.places:
-            moved[site] = np.take(moved[site], order, position)
-        return moved
+    def gap(self, one: Evidence, at: Point, index: int, other: int) -> float:
+        """How much more than is allowed exchanging two indices, on every axis, changes at a point."""
+        return gap_to(one.frozen, at, exchanged(at.values, self.places, index, other)).ratio
 
 
 Claims = Callable[[Symmetry, tuple[Block, ...]], Claim | None]
@@ -117,8 +113,7 @@ def _is_likely(claim: Claim, evidence: Callable[[], Iterable[Evidence]]) -> bool
     first = next(iter(evidence()))
     index = next(k for k, kind in enumerate(claim.kinds) if claim.kinds.count(kind) > 1)
     other = claim.kinds.index(claim.kinds[index], index + 1)
-    at = first.places[0]
-    return gap_to(first.frozen, at, claim.exchanged(at.values, index, other)).ratio <= 1.0
+    return claim.gap(first, first.places[0], index, other) <= 1.0
 
 
 def _part(claim: Claim | None, evidence: Callable[[], Iterable[Evidence]]) -> Symmetry | None:
@@ -129,20 +124,14 @@ def _part(claim: Claim | None, evidence: Callable[[], Iterable[Evidence]]) -> Sy
     if claim is None or len(claim.kinds) > EFFORT.max_orbits:
         return None
 
-    def may_be_exchanged(index: int, other: int) -> bool:
+    def are_alike(index: int, other: int) -> bool:
         return claim.kinds[index] == claim.kinds[other] and all(
-            gap_to(one.frozen, at, claim.exchanged(at.values, index, other)).ratio <= 1.0
+            claim.gap(one, at, index, other) <= 1.0
             # what is dear to come by is asked for only where all before it has said yes
             for one in evidence()
             for at in (one.places[0], *one.far)
         )
 
-    orbits: list[list[int]] = []
-    for index in range(len(claim.kinds)):
-        # with every member: where a change is seen at few points, one of them may seem to be like two that differ
-        home = next((orbit for orbit in orbits if all(may_be_exchanged(index, other) for other in orbit)), None)
-        if home is None:
-            orbits.append(home := [])
-        home.append(index)
-    label = {index: k for k, orbit in enumerate(orbits) for index in orbit}
-    return claim.with_orbits(tuple(label[i] for i in range(len(label)))) if len(orbits) < len(label) else None
+    # with every member: where a change is seen at few points, one of them may seem to be like two that differ
+    label = classes(len(claim.kinds), lambda index, orbit: all(are_alike(index, other) for other in orbit))
+    return claim.with_orbits(label) if len(set(label)) < len(label) else None

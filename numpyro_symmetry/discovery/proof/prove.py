@@ -87,10 +87,6 @@ class Proof(NamedTuple):
     controls: dict[str, Gap]
     num_elements: int
 
-    def refused(self, outcome: Outcome, gap: Gap, label: str, element: Element, places: list[Point]) -> Proof:
-        """The verdict that an element does not leave the model alone."""
-        return self._replace(outcome=outcome, gap=gap, label=label, element=element, places=places)
-
     @property
     def holds(self) -> bool:
         """Whether the symmetry may be given out."""
@@ -139,7 +135,8 @@ def prove(
                 some, sites_left(frozen, action.symmetry.axes, place, moved), strict=True
             ):
                 if site:
-                    return proof.refused(Outcome.LEAVES_SUPPORT, Gap(site, np.inf, 0.0), label, element, places)
+                    gap = Gap(site, np.inf, 0.0)
+                    return proof._replace(outcome=Outcome.LEAVES_SUPPORT, gap=gap, label=label, element=element)
     for at in places:
         proof = _tried(proof, elements, at)
         if not proof.holds:
@@ -205,7 +202,8 @@ def _tried(before: Proof, elements: list[Trial], at: Point) -> Proof:
                 gap = Gap(site, np.inf, 0.0)
             if site or not gap.ratio <= 1.0:
                 outcome = Outcome.LEAVES_SUPPORT if site else Outcome.CHANGES
-                return before.refused(outcome, gap, label, element, [*before.places, at])
+                places = [*before.places, at]
+                return before._replace(outcome=outcome, gap=gap, label=label, element=element, places=places)
             worst = largest(worst, gap)
     return before._replace(gap=worst)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import cache, reduce
 from operator import xor
@@ -22,10 +22,10 @@ from numpyro_symmetry.discovery.proof.evidence import Evidence
 from numpyro_symmetry.discovery.proof.flips import GroupSigns, Place, beyond, flips, independent_wholes, is_new
 from numpyro_symmetry.discovery.proof.frozen import Values, stacked
 from numpyro_symmetry.discovery.proof.prove import prove
-from numpyro_symmetry.discovery.proof.trials import batched, gaps_to
+from numpyro_symmetry.discovery.proof.trials import batched, gaps_to, movable
 from numpyro_symmetry.steps import through
 from numpyro_symmetry.symmetry import Concat, Split, Symmetry, Whole
-from numpyro_symmetry.symmetry.axes import AxisEntry, labels, names_in, padded
+from numpyro_symmetry.symmetry.axes import AxisEntry, labels, new_name, padded, sites_of_groups
 from numpyro_symmetry.symmetry.axes import is_cut as has_concat
 from numpyro_symmetry.symmetry.families import Axes
 from numpyro_symmetry.symmetry.gf2 import combinations_of, reduced_basis
@@ -98,10 +98,9 @@ class Signs(NamedTuple):
         found = _moving(replace(symmetry, axes=used, kinds=kinds))
         if not self.wholes:
             return found
-        axes, kinds, sizes, names = dict(found.axes), dict(found.kinds), dict(found.sizes), set(found.group_names())
+        axes, kinds, sizes = dict(found.axes), dict(found.kinds), dict(found.sizes)
         for sites in self.wholes:
-            name = _name_of_whole(sites, place, names)
-            names.add(name)
+            name = new_name(min(sites, key=lambda site: (np.ndim(place[site]), site)), sizes)
             axes |= {site: (Whole(name), *padded(axes.get(site, ()), np.ndim(place[site]))) for site in sorted(sites)}
             kinds[name], sizes[name] = "signed", 1
         return replace(found, axes=axes, kinds=kinds, sizes=sizes)
@@ -109,7 +108,7 @@ class Signs(NamedTuple):
 
 def _moving(symmetry: Symmetry) -> Symmetry:
     """The symmetry without groups that move nothing."""
-    moving = [name for name, group in symmetry.groups.items() if not group.is_trivial]
+    moving = movable(symmetry)
     return symmetry if len(moving) == len(symmetry.groups) else symmetry.restrict(moving)
 
 
@@ -193,11 +192,7 @@ def _likely(symmetry: Symmetry, span: Span, evidence: Evidence) -> tuple[GroupSi
     A group is tried on its own sites, whatever signs others have, and all of them together. Of one that has been tried
     so many times as many more are tried at once.
     """
-    frozen, (at, *_) = evidence.frozen, evidence.places
-    sites: dict[str, list[str]] = {name: [] for name in symmetry.group_names()}
-    for site, entries in symmetry.axes.items():
-        for name in names_in(entries):
-            sites[name].append(site)
+    frozen, (at, *_), sites = evidence.frozen, evidence.places, sites_of_groups(symmetry.axes)
     # units before the heads that hold them, whose sign is that of all their units
     order = sorted(symmetry.groups, key=lambda name: -len(symmetry.groups[name].cells))
     left = {name: _signs_of(symmetry, name, sites[name], span) for name in order}
@@ -299,13 +294,6 @@ def _negated_by(signs: GroupSigns, axes: Axes) -> frozenset[PartOfSite]:
     """The parts of sites that negating all indices of a group negates."""
     negated = (_places(site, axes[site], signs.name)[k] for site, k in signs.chosen)
     return reduce(xor, negated, frozenset())
-
-
-def _name_of_whole(sites: frozenset[str], place: Values, others: Container[str]) -> str:
-    """A name for the group of a single index which is all of these sites."""
-    first = min(sites, key=lambda site: (np.ndim(place[site]), site)).replace("/", ".")
-    names = itertools.chain([first], (f"{first}.{k}" for k in itertools.count(2)))
-    return next(name for name in names if name not in others)
 
 
 def _within(even: Even, sites: Collection[PartOfSite]) -> list[frozenset[PartOfSite]]:

@@ -18,7 +18,7 @@ from numpyro_symmetry.discovery.proof.effort import EFFORT
 from numpyro_symmetry.discovery.proof.frozen import FrozenModel, Point, Values, stacked
 from numpyro_symmetry.symmetry import Element, Group, SignedPermutation, Symmetry
 from numpyro_symmetry.symmetry.action import move as act
-from numpyro_symmetry.symmetry.axes import names_in
+from numpyro_symmetry.symmetry.axes import names_in, sites_of_groups
 from numpyro_symmetry.symmetry.families import Stack
 from numpyro_symmetry.symmetry.hard import Hard, Part
 
@@ -142,11 +142,8 @@ class Action(NamedTuple):
     def on(cls, symmetry: Symmetry, values: Values) -> Action:
         """The action of a symmetry on points such as one."""
         bound = symmetry.bind(values)
-        sites: dict[str, list[str]] = {name: [] for name in bound.group_names()}
-        for site, entries in bound.axes.items():
-            for name in names_in(entries):
-                sites[name].append(site)
-        return cls(bound, bound.groups, sites, [(stack, names_in(stack.entries)) for stack in bound.stacks.values()])
+        standing = [(stack, names_in(stack.entries)) for stack in bound.stacks.values()]
+        return cls(bound, bound.groups, sites_of_groups(bound.axes), standing)
 
     def move(self, element: Element, values: Values) -> Values:
         """A point moved, unchecked, so that elements can be wrong on purpose; what does not move stays as it is."""
@@ -160,6 +157,16 @@ class Action(NamedTuple):
         """The sites, and families of sites, on which some groups stand."""
         some = set(groups)
         return [stack for stack, names in self.standing if not names.isdisjoint(some)]
+
+
+def exchanged(values: Values, places: Iterable[tuple[str, int]], first: int, second: int) -> Values:
+    """A point with two indices exchanged on some axes of sites; in NumPy, for each would have to be compiled."""
+    moved = dict(values)
+    for site, axis in places:
+        order = np.arange(moved[site].shape[axis])
+        order[[first, second]] = second, first
+        moved[site] = moved[site].take(order, axis)
+    return moved
 
 
 def largest_gap(frozen: FrozenModel, before: Values, after: Values) -> Gap:
