@@ -201,7 +201,7 @@ trap("counted in a loop", lambda x: lax.fori_loop(0, 4, lambda k, c: c + k * x[k
 trap("a slice at data", lambda x, k: total(lax.dynamic_slice(x, (k[0],), (2,))), ((4,),), ".", np.array([1]))
 trap("an index that is data", lambda x, k: x[k[0]], ((4,),), ".", PLACES)
 trap("written at an index", lambda x: total(x.at[1].set(0.5)), ((4,),), "a[1,3]")
-trap("multiplied at an index", lambda x: total(x.at[1].multiply(2.0)), ((4,),), ".")
+trap("multiplied at an index", lambda x: total(x.at[1].multiply(2.0)), ((4,),), "a[1,3]")
 trap("written at data", lambda x, k: total(x.at[k].set(0.5)), ((4,),), ".", np.array([1]))
 trap("positions of the largest two", lambda x: total(lax.top_k(x, 2)[1] * np.array([1.0, 3.0])), ((4,),), ".")
 trap("order as values", lambda x: total(jnp.argsort(x) * np.array([1.0, 3.0, 4.0, 9.0])), ((4,),), ".")

@@ -15,14 +15,12 @@ from numpyro_symmetry.discovery.labels.terms import (
     Term,
     coloured,
     is_uniform,
-    line_along,
     pin,
     pinned,
     resolve,
     unify,
-    varying,
 )
-from numpyro_symmetry.discovery.labels.values import Known, Origin
+from numpyro_symmetry.discovery.labels.values import Known
 from numpyro_symmetry.discovery.labels.walk import Operation, Rule
 
 
@@ -44,29 +42,33 @@ def dynamic_update_slice(op: Operation) -> Axes:
 
 def scatter(op: Operation) -> Axes:
     """Writing at indices: whole windows pass, the axes pointed into are pinned."""
+    numbered = _numbered(op)
+    if numbered is None:
+        return [_at_indices(op)]
     # before labels change
-    _note_written(op)
-    return [_scattered(op)]
-
-
-def _scattered(op: Operation) -> list[Term]:
-    indices, updates = op.operands[1:3]
-    is_small, is_sum = math.prod(op.shapes[0]) <= MAX_FOLLOWED, op.name in ("scatter-add", "scatter_add")
-    if isinstance(indices, Known) and isinstance(updates, Known) and is_small and is_sum:
+    _note_written(op, numbered)
+    (_, indices, updates), is_sum = op.operands, op.name in ("scatter-add", "scatter_add")
+    if isinstance(indices, Known) and isinstance(updates, Known) and is_sum:
         values = np.asarray(updates.value)
         added = Known(places.SCATTERS[op.name](op.params, np.zeros(op.shapes[0], values.dtype), indices.value, values))
         terms = op.walk.axes(added, op.shapes[0], op.source)
-        (out,) = elementwise(op._replace(axes=[op.axes[0], terms], shapes=op.shapes[:1] * 2))
-        return out
-    numbers, operand, update = op.params["dimension_numbers"], op.axes[0], op.axes[2]
-    if isinstance(indices, Known) and (written := _written(op)) is not None:
-        position, colours = written
-        rest = [k for k, term in enumerate(operand) if k != position and term.size > 1]
-        for k, term in zip(rest, [term for term in update if term.size > 1], strict=True):
-            operand[k] = op.meet(operand[k], term)
-        alone = coloured(operand[position].size, colours, op.reason("one index is written to", "moved"))
-        operand[position] = unify(alone, operand[position], op.reason("one index is written to", "moved"))
-        return operand
+        return elementwise(op._replace(axes=[op.axes[0], terms], shapes=op.shapes[:1] * 2))
+    written = _one_written(op, numbered)
+    return [_at_indices(op) if written is None else _at_one_index(op, *written)]
+
+
+def _at_one_index(op: Operation, position: int, colours: np.ndarray) -> list[Term]:
+    operand, update = op.axes[0], op.axes[2]
+    rest = [k for k, term in enumerate(operand) if k != position and term.size > 1]
+    for k, term in zip(rest, [term for term in update if term.size > 1], strict=True):
+        operand[k] = op.meet(operand[k], term)
+    alone = coloured(operand[position].size, colours, op.reason("one index is written to", "moved"))
+    operand[position] = unify(alone, operand[position], op.reason("one index is written to", "moved"))
+    return operand
+
+
+def _at_indices(op: Operation) -> list[Term]:
+    (_, indices, _), numbers, (operand, _, update) = op.operands, op.params["dimension_numbers"], op.axes
     batching = tuple(numbers.operand_batching_dims)
     windows = [k for k in range(len(operand)) if k not in (*numbers.inserted_window_dims, *batching)]
     out, written = list(operand), op.by_index("written at an index", indices)
@@ -101,19 +103,17 @@ def _scattered(op: Operation) -> list[Term]:
     return out
 
 
-def _written(op: Operation) -> tuple[int, np.ndarray] | None:
-    """The axis of which constant indices write to one index, the other axes whole; and that index, coloured."""
+def _one_written(op: Operation, numbered: np.ndarray) -> tuple[int, np.ndarray] | None:
+    """The axis of which one index alone is written to, the other axes whole and in order; and that index, coloured."""
     shape, update = op.shapes[0], op.shapes[2]
-    if math.prod(shape) > MAX_FOLLOWED:
-        return None
-    indices = np.asarray(op.operands[1].value)  # pyright: ignore[reportAttributeAccessIssue]
-    after = places.SCATTERS[op.name](op.params, np.zeros(shape), indices, np.ones(update))
-    moving = varying(after)
-    if len(moving) != 1:
-        return None
-    line = line_along(after, moving[0])
-    rest = [n for k, n in enumerate(shape) if k != moving[0] and n > 1]
-    return (moving[0], line.astype(int)) if line.sum() == 1 and [n for n in update if n > 1] == rest else None
+    in_order = 1 + np.arange(math.prod(update))
+    for k, n in enumerate(shape):
+        indices = np.flatnonzero(np.moveaxis(numbered, k, 0).reshape(n, -1).any(1))
+        rest = [m for j, m in enumerate(shape) if j != k and m > 1]
+        if n > 1 and len(indices) == 1 and [m for m in update if m > 1] == rest:
+            if np.array_equal(numbered.take(indices[0], k).ravel(), in_order):
+                return k, (np.arange(n) == indices[0]).astype(int)
+    return None
 
 
 def _written_to(op: Operation, term: Term, reason: Reason) -> Term:
@@ -125,14 +125,19 @@ def _written_to(op: Operation, term: Term, reason: Reason) -> Term:
     return resolve(term)
 
 
-def _note_written(op: Operation) -> None:
-    """Note the parts of latent axes at which constant indices write."""
-    indices, shape = op.operands[1], op.shapes[0]
-    if not isinstance(indices, Known) or op.operands[0].origin != Origin.LATENT or math.prod(shape) > MAX_FOLLOWED:
-        return
-    written = places.SCATTERS["scatter"](op.params, np.zeros(shape), np.asarray(indices.value), np.ones(op.shapes[2]))
+def _numbered(op: Operation) -> np.ndarray | None:
+    """Where constant indices write which entry of the updates, counted from one; ``None`` where nobody knows."""
+    (shape, _, update), indices = op.shapes, op.operands[1]
+    if not isinstance(indices, Known) or math.prod(shape) > MAX_FOLLOWED:
+        return None
+    counted = 1 + np.arange(math.prod(update)).reshape(update)
+    return places.SCATTERS["scatter"](op.params, np.zeros(shape, int), np.asarray(indices.value), counted)
+
+
+def _note_written(op: Operation, numbered: np.ndarray) -> None:
+    """Note the parts of latent axes that are written to."""
     for k, term in enumerate(op.axes[0]):
-        along = np.moveaxis(written, k, 0).reshape(term.size, -1).any(1).astype(int)
+        along = np.moveaxis(numbered, k, 0).reshape(term.size, -1).any(1).astype(int)
         starts, stops = (np.flatnonzero(np.diff(along, prepend=0, append=0) == step) for step in (1, -1))
         for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
             op.note(term, start, stop)
