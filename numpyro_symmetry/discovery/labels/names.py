@@ -37,10 +37,7 @@ def short_names(paths: Sequence[Path]) -> list[str]:
 
 def _candidates(path: Path) -> Iterator[Path]:
     """Ends of the path to a module, and of that to its array, the shortest first; a number alone says nothing."""
-    *modules, _ = path
-    for k in reversed(range(len(modules))):
-        if not path[k].isdigit():
-            yield path[k:-1]
-    for k in reversed(range(max(len(modules), 1))):
-        if not path[k].isdigit():
-            yield path[k:]
+    for end in (len(path) - 1, len(path)):
+        for k in reversed(range(max(len(path) - 1, 1))):
+            if k < end and not path[k].isdigit():
+                yield path[k:end]

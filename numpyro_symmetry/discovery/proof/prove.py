@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable
 from enum import Enum
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -126,23 +127,17 @@ def prove(
     elements = [one for one in drawn if one[0] not in known or has_signs(one[1])]
     proof = Proof(frozen, action, Outcome.HOLDS, NO_GAP, "", {}, places, {}, len(elements))
     # densities may agree where supports differ: those are compared near their edges, where prior draws seldom come
-    for place in evidence.edges if frozen.sites.constrained & set(symmetry.axes) else ():
-        if not is_firmly_inside(frozen, place):
-            continue
-        for some in batched(elements, frozen.most_points):
-            moved = stacked([action.move(element, place) for _, element in some])
-            for (label, element), site in zip(
-                some, sites_left(frozen, action.symmetry.axes, place, moved), strict=True
-            ):
-                if site:
-                    gap = Gap(site, np.inf, 0.0)
-                    return proof._replace(outcome=Outcome.LEAVES_SUPPORT, gap=gap, label=label, element=element)
+    edges = evidence.edges if frozen.sites.constrained & set(symmetry.axes) else ()
+    for place in filter(partial(is_firmly_inside, frozen), edges):
+        proof = _tried(proof, elements, place)
+        if not proof.holds:
+            return proof
     for at in places:
-        proof = _tried(proof, elements, at)
+        proof = _tried(proof, elements, at.values, at)
         if not proof.holds:
             return proof
     for at in evidence.far:
-        far = _tried(proof, random_elements(action.symmetry, rng, num_far), at)
+        far = _tried(proof, random_elements(action.symmetry, rng, num_far), at.values, at)
         if not far.holds:
             return far
     groups = action.symmetry.groups
@@ -190,19 +185,23 @@ def _unseen(evidence: Evidence, action: Action, names: list[str]) -> list[str]:
     return names
 
 
-def _tried(before: Proof, elements: list[Trial], at: Point) -> Proof:
-    """What is known after elements were tried at one more point: the first one that is refused."""
+def _tried(before: Proof, elements: list[Trial], place: Values, at: Point | None = None) -> Proof:
+    """What is known after elements were tried at one more place: the first one that is refused.
+
+    That they leave no support; where the log probabilities are known there, also that these stay.
+    """
     frozen, action, worst = before.frozen, before.action, before.gap
     some_at_once = list(batched(elements, frozen.most_points))
     for some in through(some_at_once, len(some_at_once)):
-        moved = stacked([action.move(element, at.values) for _, element in some])
-        left = sites_left(frozen, action.symmetry.axes, at.values, moved)
-        for (label, element), site, gap in zip(some, left, gaps_to(frozen, at, moved), strict=True):
+        moved = stacked([action.move(element, place) for _, element in some])
+        left = sites_left(frozen, action.symmetry.axes, place, moved)
+        gaps = gaps_to(frozen, at, moved) if at is not None else [NO_GAP] * len(some)
+        for (label, element), site, gap in zip(some, left, gaps, strict=True):
             if site:
                 gap = Gap(site, np.inf, 0.0)
             if site or not gap.ratio <= 1.0:
                 outcome = Outcome.LEAVES_SUPPORT if site else Outcome.CHANGES
-                places = [*before.places, at]
+                places = before.places if at is None else [*before.places, at]
                 return before._replace(outcome=outcome, gap=gap, label=label, element=element, places=places)
             worst = largest(worst, gap)
     return before._replace(gap=worst)
