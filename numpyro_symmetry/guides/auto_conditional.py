@@ -35,7 +35,7 @@ from numpyro_symmetry.guides.known import Known, known_arguments, others_in, por
 from numpyro_symmetry.guides.rows import Precision
 from numpyro_symmetry.guides.seen import Seen, refuse_other_data, seen_in
 from numpyro_symmetry.guides.steps import setting_up
-from numpyro_symmetry.guides.unfit import checked_inducing, refuse_base_guides
+from numpyro_symmetry.guides.unfit import checked_inducing, refuse_base_guides, refuse_bounds
 from numpyro_symmetry.linalg import hold_lapack_to_one_thread
 from numpyro_symmetry.models import Model, is_latent, parameter_sites, refuse_wrong_parameters, shape_of, trace_model
 from numpyro_symmetry.models.arguments import model_of
@@ -268,16 +268,10 @@ class AutoConditional(AutoGuide):
         others = [f"{site} is drawn by the base guide: {why}" for site, why in self._reasons.items()]
         return "\n".join([self.source.explain(), *(inner or others)])
 
-    def __getattr__(self, name: str) -> Any:
-        if name == "elbo_bounds":
-            raise AttributeError(
-                "AutoConditional has no elbo_bounds: AutoSymmetrized(guide).elbo_bounds(rng_key, params, *model_args) "
-                "has, also where there is nothing to symmetrize."
-            )
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_proved": list(portable(tuple(self._proved)))}
+
+    elbo_bounds = property(refuse_bounds)
 
     # ---- private -----------------------------------------------------------------------------------------------
 

@@ -120,7 +120,7 @@ class FromObservations(NamedTuple):
                 "To predict at new inputs bind the guide to its data: "
                 "Predictive(model, guide=guide.given(*training_args), params=params)(rng_key, *new_args)."
                 if numpyro.get_mask() is False
-                else "Pass the data of training, inputs and targets: elbo_bounds(rng_key, params, x, y)."
+                else "Pass the data of training, inputs and targets, as to SVI: guide(x, y)."
             )
             raise SymmetryError(
                 f"The conditional of {list(self.sites)} is made from the observations {sorted(absent)}, and the guide "

@@ -5,7 +5,8 @@ Sites with an improper prior have no draw; they get a value all the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -66,6 +67,16 @@ class _OneProgram(Messenger):
                 "jax.jit, jax.vmap, a body of jax.lax.scan), which hides it from NumPyro: sample outside of that, and "
                 "pass the value, transformed(value, x). Bodies that sample are for numpyro.contrib.control_flow.scan."
             )
+
+
+@contextlib.contextmanager
+def blaming_transformed_parts(model: Callable, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[None]:
+    """Around a guide that runs its model out of our reach: name the site that was sampled where JAX transforms."""
+    try:
+        yield
+    except jax.errors.UnexpectedTracerError:
+        trace_model(model, args, kwargs, jax.random.key(0))
+        raise
 
 
 def _start_improper(site: Any) -> Any:

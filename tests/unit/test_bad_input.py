@@ -364,6 +364,7 @@ DISCOVERY = [
     Bad("units of one", lambda w: ns.AutoUnitNormal(jax.remat(mixture)), TypeError, TRANSFORMED),
     Bad("the evidence of one", lambda w: ns.log_evidence(w.draws, jax.remat(mixture), (w.y,)), TypeError, TRANSFORMED),
     Bad("a part within remat", lambda w: ns.find_symmetry(in_part, (w.y,)), TypeError, WITHIN),
+    Bad("a guide of one in part", lambda w: ns.AutoSymmetrized(AutoNormal(in_part)).setup(KEY, w.y), TypeError, WITHIN),
     Bad("a check of one", lambda w: ns.check_symmetry(in_part, w.symmetry, (w.y,)), TypeError, WITHIN),
     Bad("array for arguments", lambda w: ns.find_symmetry(mixture, w.y), TypeError, ARRAY),
     Bad("check, array for arguments", lambda w: ns.check_symmetry(mixture, w.symmetry, w.y), TypeError, ARRAY),

@@ -80,7 +80,7 @@ def test_each_way_in_has_a_remedy_of_its_own(symmetrized):
         guide.given(X[:4], Y[:4])
     with pytest.raises(SymmetryError, match=r"sample_posterior takes the data.*Predictive\(model, draws\)"):
         guide.sample_posterior(key, params, X[:4])
-    with pytest.raises(SymmetryError, match=r"called without them\. Pass the data of training, .* targets"):
+    with pytest.raises(SymmetryError, match=r"called without them\. Pass the data of training, .* targets, as to SVI"):
         guide.elbo_bounds(key, params, X, num_particles=2)
     with pytest.raises(SymmetryError, match=r"To predict at new inputs .*guide\.given"):
         Predictive(network, guide=guide, params=params, num_samples=2)(key, X[:4])
@@ -103,6 +103,12 @@ def test_bounds_of_a_bare_guide_are_those_of_a_symmetrized_one():
         guide.elbo_bounds(jax.random.key(0), params, {"x": X, "y": Y})
     with pytest.raises(AttributeError, match="'AutoConditional' object has no attribute 'bounds'"):
         guide.bounds  # noqa: B018
+
+    class Own(AutoConditional):
+        title = property(lambda self: self.heading)
+
+    with pytest.raises(AttributeError, match="'Own' object has no attribute 'heading'"):
+        Own(AutoNormal(plain)).title  # noqa: B018
     with pytest.warns(SymmetryWarning, match="No symmetry was found"):
         bounds = AutoSymmetrized(guide).elbo_bounds(jax.random.key(0), params, {"x": X, "y": Y}, num_particles=2)
     assert bounds.lower == bounds.base_elbo
