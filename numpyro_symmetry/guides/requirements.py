@@ -42,6 +42,7 @@ from numpyro_symmetry.models import (
     without_wrappers,
 )
 from numpyro_symmetry.models.programs import compiled_quickly, in_double
+from numpyro_symmetry.models.unconstrained import inverse
 from numpyro_symmetry.symmetry import Element, Symmetry, SymmetryError, UnsupportedGuideError
 from numpyro_symmetry.symmetry.arguments import is_floating
 from numpyro_symmetry.symmetry.axes import names_in
@@ -265,8 +266,22 @@ def _disagreeing(own: Mapping[str, Array], again: Mapping[str, Array]) -> list[s
     ]
 
 
-def _refuse_disagreeing(own: Mapping[str, Array], again: Mapping[str, Array]) -> None:
+def _is_rounded(site: Mapping[str, Any]) -> bool:
+    """Whether a site's value no longer says what was drawn on the real line, for it lies at the border of a support."""
+    fn, steps = without_wrappers(site["fn"]), site["intermediates"]
+    if not steps or not isinstance(fn, dist.TransformedDistribution) or len(fn.transforms) != 1:
+        return False
+    return not np.allclose(inverse(fn.transforms[0], site["value"]), steps[0][0], rtol=0.1, atol=0.1)
+
+
+def _refuse_disagreeing(own: Mapping[str, Array], again: Mapping[str, Array], trace: Trace) -> None:
     for site in _disagreeing(own, again):
+        if _is_rounded(trace[site]):
+            raise UnsupportedGuideError(
+                f"Site {site!r}: the guide draws values so near the border of their support that they are rounded to "
+                "it, and its density cannot be read off them. Give the guide a smaller scale on the real line to start "
+                "from, such as init_scale=0.1, or evaluate it in float64 (numpyro.enable_x64())."
+            )
         raise UnsupportedGuideError(
             f"Site {site!r}: the guide's log density re-read at its own draw is {float(again[site]):.6g}, "
             f"expected {float(own[site]):.6g}. The guide's density is not a function of its latent values."
@@ -309,7 +324,7 @@ def verify_densities(guide: Any, trace: Trace, layout: Layout, args: tuple[Any, 
     density_at = compiled_quickly(lambda values: log_density_by_site(guide, trace, values, args, kwargs), values)
     before = density_at(values)
     if _disagreeing(own, before):
-        _refuse_disagreeing(*_own_and_read_again(guide, trace, args, kwargs))
+        _refuse_disagreeing(*_own_and_read_again(guide, trace, args, kwargs), trace)
     element = moving_everything(layout.of_coordinates)
     after = density_at(compiled_quickly(layout.apply, element, values)(element, values))
     for site, value in after.items():

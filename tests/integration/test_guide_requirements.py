@@ -510,3 +510,13 @@ def test_a_density_that_is_not_one_of_the_latents_is_refused():
     words = r"'units': the guide's log density re-read at its own draw .* not a function of its latent values"
     with pytest.raises(UnsupportedGuideError, match=words), handlers.seed(rng_seed=0):
         symmetrized(1.0)
+
+
+def test_a_guide_that_starts_at_the_border_of_a_support_is_told_so():
+    def model():
+        share = numpyro.sample("share", dist.Beta(2.0, 2.0).expand([3]).to_event(1))
+        numpyro.sample("y", dist.Normal(share.sum(), 1.0), obs=0.5)
+
+    guide = AutoSymmetrized(AutoNormal(model, init_scale=1000.0), Symmetry({"share": ("unit",)}))
+    with pytest.raises(UnsupportedGuideError, match="'share': .* near the border of their support .* init_scale=0.1"):
+        guide.setup(KEY)
