@@ -11,10 +11,14 @@ import pytest
 
 # tests compile thousands of small functions and run each a few times, so compiling less thoroughly halves their time;
 # JAX_DISABLE_MOST_OPTIMIZATIONS=0 tests what users run
-if os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1") == "1" and version("jaxlib").startswith("0.10."):
-    # what this emits code with takes nearly twice as long as what it replaced; later versions have no such choice.
-    # Programs cut into parts for threads that other tests keep busy take up to twice as long to compile
-    flags = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
+if os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1") == "1":
+    if version("jaxlib").startswith("0.10."):
+        # what this emits code with takes nearly twice as long as what it replaced; later versions have no such choice.
+        # Programs cut into parts for threads that other tests keep busy take up to twice as long to compile
+        flags = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
+    else:
+        # a seventh less of what a program takes to compile
+        flags = "--xla_cpu_opt_preset=FAST_COMPILE"
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flags}".strip()
 
 # as many processes as cores run tests, and threads of OpenBLAS's own would spin for those cores
