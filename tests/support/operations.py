@@ -546,6 +546,20 @@ row("all indices", "gather", lambda x: x[np.arange(4)], ((4,),), "a -> a")
 row("indices in another order", "gather", lambda x: x[PLACES], ((3, 2),), ". a -> . a")
 row("one index twice", "gather", lambda x: x[np.array([1, 1, 1])], ((4, 2),), "a[1,3] b -> 1 b")
 row("a diagonal", "", lambda x: jnp.diagonal(x), ((4, 4),), "a a -> a")
+row(
+    "an index out of bounds that is filled in",
+    "gather",
+    lambda x: x.at[np.array([5, 1, 2])].get(mode="fill", fill_value=0.0),
+    ((3,),),
+    ". -> .",
+)
+row(
+    "an index out of bounds that becomes no number",
+    "gather",
+    lambda x: jnp.isnan(jnp.take(x, np.array([1, 2, 5]))),
+    ((4,),),
+    ". -> .",
+)
 row("a diagonal in another order", "gather", lambda x: x[np.arange(4), np.array([1, 0, 3, 2])], ((4, 4),), ". . -> .")
 row("a triangle", "gather", lambda x: x[np.tril_indices(3)], ((3, 3),), ". . -> .")
 row("indices that are data", "gather", lambda x, k: x[k], ((3, 2),), ". a -> . a", PLACES)

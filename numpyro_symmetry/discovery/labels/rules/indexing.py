@@ -243,14 +243,15 @@ def _follow(op: Operation, indices: np.ndarray) -> list[Term]:
     """Where each entry of the result comes from, one axis of the operand at a time."""
     operand, shape, reason = op.axes[0], op.shapes[0], op.reason("indexed", "moved")
     out: list[Term] = [Uniform(n) for n in op.out_shapes[0]]
+    # entries that are filled in come from nowhere, whatever they are filled with
+    params = op.params | {"fill_value": -1}
     for k, n in enumerate(shape):
         if n == 1:
             continue
         numbered = np.arange(n, dtype=np.int32).reshape([-1 if j == k else 1 for j in range(len(shape))])
-        source = places.gather(op.params, np.broadcast_to(numbered, shape), indices)
+        source = places.gather(params, np.broadcast_to(numbered, shape), indices)
         moving = varying(source)
-        if ((source < 0) | (source >= n)).any():
-            # entries that are filled in come from nowhere
+        if (source < 0).any():
             op.mix(operand[k])
             pin(operand[k], reason)
             for j, size in enumerate(op.out_shapes[0]):
@@ -265,7 +266,7 @@ def _follow(op: Operation, indices: np.ndarray) -> list[Term]:
         elif len(moving) == 1:
             (j,) = moving
             line = line_along(source, j)
-            if (np.diff(line) == 1).all() and line[0] >= 0 and line[-1] < n:
+            if (np.diff(line) == 1).all():
                 out[j] = unify(out[j], part_of(op, operand[k], int(line[0]), int(line[-1]) + 1), reason)
             else:
                 out[j] = unify(out[j], in_another_order(op, operand[k], len(line), "indexed in another order"), reason)
