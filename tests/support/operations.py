@@ -596,6 +596,13 @@ row(
     ((4, 3), (3,)),
     ". ., . -> . .",
 )
+row(
+    "a constant row written in another order",
+    "scatter",
+    lambda x: x.at[1, jnp.array([2, 0, 1])].set(0.5),
+    ((4, 3),),
+    "a[1,3] b -> a[1,3] b",
+)
 row("a row multiplied", "scatter-mul", lambda x, y: x.at[1].multiply(y), ((4, 3), (3,)), "a[1,3] b, b -> a[1,3] b")
 row("a column added", "scatter-add", lambda x, y: x.at[:, 1].add(y), ((4, 3), (4,)), "a b[1,2], a -> a b[1,2]")
 row("written at some indices", "scatter", lambda x, y: x.at[PLACES[:3]].set(y), ((4, 3), (3, 3)), ". a, . a -> . a")

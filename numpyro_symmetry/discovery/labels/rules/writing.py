@@ -106,7 +106,7 @@ def _at_indices(op: Operation) -> list[Term]:
 def _one_written(op: Operation, numbered: np.ndarray) -> tuple[int, np.ndarray] | None:
     """The axis of which one index alone is written to, the other axes whole and in order; and that index, coloured."""
     shape, update = op.shapes[0], op.shapes[2]
-    in_order = 1 + np.arange(math.prod(update))
+    in_order = _counted(op).ravel()
     for k, n in enumerate(shape):
         indices = np.flatnonzero(np.moveaxis(numbered, k, 0).reshape(n, -1).any(1))
         rest = [m for j, m in enumerate(shape) if j != k and m > 1]
@@ -126,12 +126,18 @@ def _written_to(op: Operation, term: Term, reason: Reason) -> Term:
 
 
 def _numbered(op: Operation) -> np.ndarray | None:
-    """Where constant indices write which entry of the updates, counted from one; ``None`` where nobody knows."""
-    (shape, _, update), indices = op.shapes, op.operands[1]
+    """Where constant indices write which entry of the updates, as `_counted`; ``None`` where nobody knows."""
+    shape, indices = op.shapes[0], op.operands[1]
     if not isinstance(indices, Known) or math.prod(shape) > MAX_FOLLOWED:
         return None
-    counted = 1 + np.arange(math.prod(update)).reshape(update)
+    counted = _counted(op)
     return places.SCATTERS["scatter"](op.params, np.zeros(shape, int), np.asarray(indices.value), counted)
+
+
+def _counted(op: Operation) -> np.ndarray:
+    """The entries of the updates, counted from one; along axes on which they do not vary all are one."""
+    sizes = [1 if is_uniform(term) else term.size for term in op.axes[2]]
+    return np.broadcast_to(1 + np.arange(math.prod(sizes)).reshape(sizes), op.shapes[2])
 
 
 def _note_written(op: Operation, numbered: np.ndarray) -> None:
