@@ -30,7 +30,6 @@ NOT_MADE = {
 # what is not right yet: sound all the same, for numbers have the last word
 BUGS = {
     "it taken apart and turned": "parts of what is pinned are new axes, and nothing says of which they are parts",
-    "filled in": "what is filled in looks like an index",
 }
 
 
