@@ -46,9 +46,10 @@ def elbo_bounds(
 ) -> ElboBounds:
     r"""Bound the ELBO of :math:`q^G` from both sides: :math:`\mathrm{ELBO}(q) + I` with I sandwiched.
 
-    Discrete sites that the guide does not draw are summed out by funsor, as `TraceEnum_ELBO` does. The program is
-    compiled once for a guide, ``num_permutations`` and data of the same shapes; for a model that looks at the
-    numbers in its data, once for these.
+    Discrete sites that the guide does not draw are summed out by funsor, as `TraceEnum_ELBO` sums them out; in a
+    chain that is written by `scan` rightly, where `TraceEnum_ELBO` does not. The program is compiled once for a
+    guide, ``num_permutations`` and data of the same shapes; for a model that looks at the numbers in its data, once
+    for these.
 
     Parameters
     ----------
