@@ -88,10 +88,12 @@ def _by_chain(trace: Trace) -> Trace:
     kept = [chain[-length:] for chain in trace.chains if len(chain) >= length]
     if len(set(lengths)) > 1:
         shorter = sum(other for other in lengths if other < length)
+        longer = trace.num_draws - shorter - length * len(kept)
+        parts = {f"the first {longer} draws of longer chains": longer, f"all {shorter} draws of shorter ones": shorter}
+        left_out = " and ".join(part for part, count in parts.items() if count)
         warn(
-            f"The stacked chains have {', '.join(map(str, lengths))} draws, and are halved alike: the first "
-            f"{trace.num_draws - shorter - length * len(kept)} draws of longer chains are left out"
-            + (f", and all {shorter} of shorter ones." if shorter else ".")
+            f"The stacked chains have {', '.join(map(str, lengths))} draws, and are halved alike: {left_out} are left "
+            "out."
         )
     order, leading = np.concatenate(kept), (len(kept), length)
     values = {site: value[order].reshape(*leading, *value.shape[1:]) for site, value in trace.values.items()}

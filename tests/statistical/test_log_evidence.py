@@ -269,7 +269,7 @@ def test_stacked_draws_are_those_of_their_chains(are_cut):
         assert log_evidence(shuffled, normal, (Y,), num_draws=200) == log_evidence(whole, normal, (Y,), num_draws=200)
         return
     shuffled = shuffled.isel(sample=(shuffled.chain > 0) | (shuffled.draw > 4))
-    with pytest.warns(SymmetryWarning, match="halved alike: the first .* draws of longer chains are left out"):
+    with pytest.warns(SymmetryWarning, match="halved alike: the first 5 draws of longer chains are left out"):
         found = log_evidence(shuffled, normal, (Y,), num_draws=200)
     assert found == log_evidence({"loc": DRAWS[:, 5:]}, normal, (Y,), num_draws=200)
 
@@ -278,7 +278,7 @@ def test_a_chain_of_which_few_draws_are_left_costs_no_more_than_those():
     """As a filter leaves them, by a mode say: all others had been cut to as few."""
     whole = xr.Dataset({"loc": (("chain", "draw"), DRAWS)})
     stacked = whole.assign_coords(chain=range(len(DRAWS)), draw=range(DRAWS.shape[1])).stack(sample=("chain", "draw"))
-    with pytest.warns(SymmetryWarning, match="the first 0 draws of longer chains are left out, and all 2 of shorter"):
+    with pytest.warns(SymmetryWarning, match="halved alike: all 2 draws of shorter ones are left out"):
         found = log_evidence(
             stacked.isel(sample=((stacked.chain > 0) | (stacked.draw < 2)).values), normal, (Y,), num_draws=200
         )
