@@ -223,9 +223,13 @@ def drawn_free(guide: object, trace: Trace, supports: Mapping[str, Any]) -> dict
     there NumPyro's transforms have no gradient.
     """
     found = {site: x for site in supports if (x := _before_the_bijection(trace[site], supports[site])) is not None}
-    for part, kind in _kinds_of(guide):
-        found |= {site: x for site, x in kind.drawn(part, trace).items() if site in supports}
+    found |= {site: x for site, x in read_off_latents(guide, trace).items() if site in supports}
     return {site: jnp.asarray(x) for site, x in found.items()}
+
+
+def read_off_latents(guide: object, trace: Trace) -> dict[str, Any]:
+    """Site -> its unconstrained coordinates, of all sites that are read off a latent of the guide (`latents_of`)."""
+    return {site: x for part, kind in _kinds_of(guide) for site, x in kind.drawn(part, trace).items()}
 
 
 def _before_the_bijection(site: Any, support: Any) -> Array | None:

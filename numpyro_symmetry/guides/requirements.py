@@ -25,11 +25,12 @@ from numpyro_symmetry.guides.density import (
     log_density_by_site,
     log_prob_of,
     own_sites,
+    trace_at,
     unrecovered_sites,
 )
 from numpyro_symmetry.guides.equivariance import moving_everything
 from numpyro_symmetry.guides.inside import perturbed
-from numpyro_symmetry.guides.kinds import WITHOUT_DENSITY, latents_of, parts_of
+from numpyro_symmetry.guides.kinds import WITHOUT_DENSITY, latents_of, parts_of, read_off_latents
 from numpyro_symmetry.guides.layout import Layout, density_of, draw_of, is_gaussian
 from numpyro_symmetry.models import (
     Trace,
@@ -266,21 +267,32 @@ def _disagreeing(own: Mapping[str, Array], again: Mapping[str, Array]) -> list[s
     ]
 
 
-def _is_rounded(site: Mapping[str, Any]) -> bool:
-    """Whether a site's value no longer says what was drawn on the real line, for it lies at the border of a support."""
-    fn, steps = without_wrappers(site["fn"]), site["intermediates"]
-    if not steps or not isinstance(fn, dist.TransformedDistribution) or len(fn.transforms) != 1:
-        return False
-    return not np.allclose(inverse(fn.transforms[0], site["value"]), steps[0][0], rtol=0.1, atol=0.1)
+def _rounded(guide: Any, trace: Trace, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
+    """A site, or those read off it, if their values lie at a border and do not say what was drawn on the real line."""
+    steps, fn = trace[name]["intermediates"], without_wrappers(trace[name]["fn"])
+    drawn, found = {}, {}
+    if sites := latents_of(guide).get(name):
+        again = trace_at(guide, trace, latent_values(trace), args, kwargs)
+        drawn, found = ({site: read_off_latents(guide, of)[site] for site in sites} for of in (trace, again))
+    elif steps and isinstance(fn, dist.TransformedDistribution) and len(fn.transforms) == 1:
+        drawn, found = {name: steps[0][0]}, {name: inverse(fn.transforms[0], trace[name]["value"])}
+    return [site for site in drawn if not np.allclose(found[site], drawn[site], rtol=0.1, atol=0.1)]
 
 
-def _refuse_disagreeing(own: Mapping[str, Array], again: Mapping[str, Array], trace: Trace) -> None:
+def _refuse_disagreeing(
+    guide: Any,
+    own: Mapping[str, Array],
+    again: Mapping[str, Array],
+    trace: Trace,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> None:
     for site in _disagreeing(own, again):
-        if _is_rounded(trace[site]):
+        if rounded := _rounded(guide, trace, site, args, kwargs):
             raise UnsupportedGuideError(
-                f"Site {site!r}: the guide draws values so near the border of their support that they are rounded to "
-                "it, and its density cannot be read off them. Give the guide a smaller scale on the real line to start "
-                "from, such as init_scale=0.1, or evaluate it in float64 (numpyro.enable_x64())."
+                f"Site {rounded[0]!r}: the guide draws values so near the border of their support that they are "
+                "rounded to it, and its density cannot be read off them. Give the guide a smaller scale on the real "
+                "line to start from, such as init_scale=0.1, or evaluate it in float64 (numpyro.enable_x64())."
             )
         raise UnsupportedGuideError(
             f"Site {site!r}: the guide's log density re-read at its own draw is {float(again[site]):.6g}, "
@@ -324,7 +336,7 @@ def verify_densities(guide: Any, trace: Trace, layout: Layout, args: tuple[Any, 
     density_at = compiled_quickly(lambda values: log_density_by_site(guide, trace, values, args, kwargs), values)
     before = density_at(values)
     if _disagreeing(own, before):
-        _refuse_disagreeing(*_own_and_read_again(guide, trace, args, kwargs), trace)
+        _refuse_disagreeing(guide, *_own_and_read_again(guide, trace, args, kwargs), trace, args, kwargs)
     element = moving_everything(layout.of_coordinates)
     after = density_at(compiled_quickly(layout.apply, element, values)(element, values))
     for site, value in after.items():

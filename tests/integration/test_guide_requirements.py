@@ -15,7 +15,7 @@ from numpyro import handlers
 from numpyro.contrib import einstein
 from numpyro.contrib.funsor import config_enumerate
 from numpyro.infer import SVI, RenyiELBO, Trace_ELBO, TraceEnum_ELBO
-from numpyro.infer.autoguide import AutoGuideList, AutoMultivariateNormal, AutoNormal
+from numpyro.infer.autoguide import AutoDiagonalNormal, AutoGuideList, AutoMultivariateNormal, AutoNormal
 from scipy.special import logsumexp
 from scipy.stats import norm
 
@@ -512,11 +512,16 @@ def test_a_density_that_is_not_one_of_the_latents_is_refused():
         symmetrized(1.0)
 
 
-def test_a_guide_that_starts_at_the_border_of_a_support_is_told_so():
+@pytest.mark.parametrize("kind", [AutoNormal, AutoDiagonalNormal, AutoMultivariateNormal])
+def test_a_guide_that_starts_at_the_border_of_a_support_is_told_so(kind):
+    """Whether it draws site by site or all of them as one flat latent, of which the site is named all the same."""
+
     def model():
         share = numpyro.sample("share", dist.Beta(2.0, 2.0).expand([3]).to_event(1))
-        numpyro.sample("y", dist.Normal(share.sum(), 1.0), obs=0.5)
+        offset = numpyro.sample("offset", dist.Normal(0.0, 1.0))
+        numpyro.sample("y", dist.Normal(share.sum() + offset, 1.0), obs=0.5)
 
-    guide = AutoSymmetrized(AutoNormal(model, init_scale=1000.0), Symmetry({"share": ("unit",)}))
-    with pytest.raises(UnsupportedGuideError, match="'share': .* near the border of their support .* init_scale=0.1"):
+    guide = AutoSymmetrized(kind(model, init_scale=1000.0), Symmetry({"share": ("unit",)}))
+    words = r"^Site 'share': .* near the border of their support .* init_scale=0.1"
+    with pytest.raises(UnsupportedGuideError, match=words):
         guide.setup(KEY)
