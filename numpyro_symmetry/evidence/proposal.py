@@ -27,8 +27,8 @@ from numpyro_symmetry.evidence.draws import Moments, draws_of_sites, moments_of,
 from numpyro_symmetry.evidence.weights import averaged_over
 from numpyro_symmetry.guides import AutoSymmetrized
 from numpyro_symmetry.guides.density import latent_values, log_prob_of
+from numpyro_symmetry.guides.no_bound import spared_entries
 from numpyro_symmetry.guides.proved import prove_again
-from numpyro_symmetry.guides.requirements import refuse_no_bound
 from numpyro_symmetry.models import (
     Model,
     discrete_of,
@@ -85,7 +85,7 @@ def proposal_of_guide(
             f"A guide's parameters are a mapping from names to values, as SVI.get_params has them; got "
             f"{type(params).__name__}.{remedy}"
         )
-    sites = list(_latents(model, rng_key)[0])
+    sites = list(_latents(model, rng_key)[1])
     if isinstance(guide, AutoLaplaceApproximation):
         refuse_wrong_parameters(trace_model(guide, args, kwargs, rng_key), None, params, model_too=False)
         gaussian: Any = guide.get_posterior(dict(params))
@@ -115,7 +115,8 @@ def proposal_of_draws(
     """A Gaussian fitted to draws under one set of labels, symmetrized; and draws that it was not fitted to."""
     _refuse_no_model(model)
     function, args, kwargs = model
-    latents, discrete = _latents(model, rng_key)
+    model_trace, latents, discrete = _latents(model, rng_key)
+    refuse_without_prior(function, args, kwargs, model_trace)
     sites, size = list(latents), sum(map(_unconstrained_size, latents.values()))
     trace = on_supports(draws_of_sites(data, latents), latents)
     half = trace.leading[1] // 2 if halve else trace.leading[1]
@@ -269,8 +270,8 @@ def _refuse_bad_data(traces: list[dict[str, Any]], model: Model) -> None:
         )
 
 
-def _latents(model: Model, rng_key: Array) -> tuple[dict[str, Any], list[str]]:
-    """Sites that draws must hold, of a model that sees all data, and names of discrete ones, which are summed out."""
+def _latents(model: Model, rng_key: Array) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
+    """A trace of a model that sees all data, its sites that draws must hold, and names of those that are summed out."""
     function, args, kwargs = model
     model_trace, other = (trace_model(function, args, kwargs, key) for key in jax.random.split(rng_key))
     for name, site in model_trace.items():
@@ -280,7 +281,6 @@ def _latents(model: Model, rng_key: Array) -> tuple[dict[str, Any], list[str]]:
                 "them all, and let the plate's subsample_size be its size."
             )
     _refuse_bad_data([model_trace, other], model)
-    refuse_without_prior(function, args, kwargs, model_trace)
     discrete = discrete_of(model_trace)
     latents = {name: site for name, site in latent_of(model_trace).items() if name not in discrete}
     if not latents and not discrete:
@@ -296,7 +296,7 @@ def _latents(model: Model, rng_key: Array) -> tuple[dict[str, Any], list[str]]:
                 "prior: a Gaussian in unconstrained space is another density at each of their values. Write it as a "
                 "function of a variable of fixed support (b = a * u), or reparametrise it (TransformReparam)."
             )
-    return latents, discrete
+    return model_trace, latents, discrete
 
 
 def _unconstrained_size(site: Mapping[str, Any]) -> int:
@@ -323,7 +323,9 @@ def _refuse_other_sites(
             f"The guide draws {sorted(own)}; expected the model's continuous latent sites {sorted(sites)}, no more and "
             "no fewer: others would have to be integrated out."
         )
-    refuse_no_bound(guide.base, drawn, guide.model_trace or {})
+    assert guide.layout is not None
+    traces = drawn, guide.model_trace or {}
+    spared_entries(guide.base, guide.model, guide.layout.symmetry.axes, traces, args, kwargs)
     # parameters of the model are held where they start unless they are given, and its state is not
     refuse_wrong_parameters(drawn, guide.model_trace, params, model_too=False)
     state = [name for name, site in (guide.model_trace or {}).items() if site["type"] == "mutable"]

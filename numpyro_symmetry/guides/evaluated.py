@@ -15,14 +15,14 @@ from jax.sharding import NamedSharding
 from numpyro_symmetry.chunks import at_once
 from numpyro_symmetry.devices import as_sharding, within_reach
 from numpyro_symmetry.entropy import size_of_tables
-from numpyro_symmetry.guides import requirements
 from numpyro_symmetry.guides.bounds import ElboBounds, Particles, summarise
 from numpyro_symmetry.guides.compiled import Arguments, Spread, run_compiled
-from numpyro_symmetry.guides.density import latent_values, latents_are_independent, own_sites
+from numpyro_symmetry.guides.density import latent_values, latents_are_independent
 from numpyro_symmetry.guides.elbo import Target, least_weight, weighed, weights_of
 from numpyro_symmetry.guides.information import information_at
+from numpyro_symmetry.guides.no_bound import spared_entries, summed_out_sites
 from numpyro_symmetry.guides.proved import prove_again
-from numpyro_symmetry.models import Trace, is_latent, is_masked, left_out, of_nobody, refuse_without_prior, trace_model
+from numpyro_symmetry.models import Trace, is_latent, is_masked, trace_model
 from numpyro_symmetry.symmetry.arguments import as_count, as_flag, as_key, refuse_tracers
 from numpyro_symmetry.symmetry.errors import warn
 
@@ -150,11 +150,8 @@ def _target(
 
     trace, model_trace = _traces(guide, args, kwargs)
     moved = list(layout.symmetry.axes)
-    skipped = {site: left_out(trace[site]) for site in own_sites(guide.base, trace) if site not in moved}
-    spared = of_nobody(guide.model, args, kwargs, model_trace, skipped)
-    refuse_without_prior(guide.model, args, kwargs, model_trace, spared)
-    requirements.refuse_no_bound(guide.base, trace, model_trace, spared)
-    summed_out = requirements.summed_out_sites(model_trace, latent_values(trace))
+    spared = spared_entries(guide.base, guide.model, moved, (trace, model_trace), args, kwargs)
+    summed_out = summed_out_sites(model_trace, latent_values(trace))
     # a divergence in closed form leaves out what either masks
     analytic = not summed_out and not spared and latents_are_independent(guide.base, trace, args, kwargs)
     least, asked = float(least_weight(weighed(trace, model_trace), moved)), _asked(trace, model_trace, arguments)

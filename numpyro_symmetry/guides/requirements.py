@@ -6,8 +6,7 @@ All run at set-up, outside `jit`. Knows guides, traces and symmetries; no estima
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Mapping
-from types import MappingProxyType
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -36,7 +35,6 @@ from numpyro_symmetry.models import (
     Trace,
     is_observed,
     latent_of,
-    left_out,
     observed_of,
     settings_of,
     trace_model,
@@ -45,7 +43,6 @@ from numpyro_symmetry.models import (
 from numpyro_symmetry.models.programs import compiled_quickly, in_double
 from numpyro_symmetry.models.unconstrained import inverse
 from numpyro_symmetry.symmetry import Element, Symmetry, SymmetryError, UnsupportedGuideError
-from numpyro_symmetry.symmetry.arguments import is_floating
 from numpyro_symmetry.symmetry.axes import names_in
 
 # relative, of sums over all numbers of a site, in single precision and in double; another density is off by more
@@ -130,60 +127,6 @@ def _unblocked(model: Any) -> Any:
     bare = copy.copy(model)
     bare.fn = without
     return bare
-
-
-def summed_out_sites(model_trace: Trace, drawn: Collection[str]) -> list[str]:
-    """Discrete latent sites of the model that the guide leaves to be summed out.
-
-    Raises
-    ------
-    UnsupportedGuideError
-        If it leaves out a continuous one, for which nobody draws.
-    """
-    latent = latent_of(model_trace)
-    absent = {name: site["fn"].support.is_discrete for name, site in latent.items() if name not in drawn}
-    if undrawn := [name for name, is_discrete in absent.items() if not is_discrete]:
-        raise UnsupportedGuideError(
-            f"The guide does not draw the model's continuous sites {undrawn}, so that there is no ELBO; it draws "
-            f"{sorted(drawn)}. Give it a model with all of them."
-        )
-    return list(absent)
-
-
-def refuse_no_bound(
-    guide: Any, trace: Trace, model_trace: Trace, spared: Mapping[str, np.ndarray] = MappingProxyType({})
-) -> None:
-    """Refuse what is no density of the model's latent sites: its ELBO may well lie above the evidence.
-
-    Entries that are spared have none in the model either, and nothing there knows of them.
-
-    Raises
-    ------
-    UnsupportedGuideError
-        If the guide draws what the model does not, a point mass, or entries that a mask leaves without a density.
-    """
-    own, latent = own_sites(guide, trace), latent_of(model_trace)
-    if strange := [name for name in latent_values(trace) if name not in latent] + unrecovered_sites(guide, trace):
-        raise UnsupportedGuideError(
-            f"The guide draws {strange}, which are no latent sites of the model: their density would be counted as if "
-            f"it were one of {sorted(latent)}. Marginalise them, or draw what the model draws."
-        )
-    for site, value in own.items():
-        ours, theirs = (isinstance(without_wrappers(of[site]["fn"]), dist.Delta) for of in (trace, model_trace))
-        # a point mass of the model's own is no density that is left out
-        alike = theirs and not jnp.any(log_prob_of(trace[site]))
-        if is_floating(jnp.result_type(value)) and ours and not alike:
-            raise UnsupportedGuideError(
-                f"Site {site!r} is a point mass (Delta) in the guide, so that what is bounded is the density of data "
-                f"and {site!r} there, and no evidence. Use a distribution with a density, or make it a parameter of "
-                "the model (numpyro.param), at whose value the evidence then is."
-            )
-        if (num_left_out := (left_out(trace[site]) & ~spared.get(site, np.False_)).sum()) > 0:
-            raise UnsupportedGuideError(
-                f"Site {site!r}: a mask leaves {num_left_out} of {jnp.size(value)} entries without a density in the "
-                "guide, so that there is no ELBO. Mask data in the model alone; and in both only what no other site of "
-                "the model depends on, such as steps that are padded."
-            )
 
 
 def refuse_tracers(tree: Any) -> None:

@@ -209,18 +209,42 @@ def bounds_by_hand(model, guide, *args):
     return AutoSymmetrized(guide, Symmetry({}), model=model).elbo_bounds(jax.random.key(0), {}, *args, num_particles=8)
 
 
-def test_what_model_and_guide_both_leave_out_has_no_part_in_the_evidence():
+def padded_pairs(y):
+    """Two sites under one mask, of which the second follows the first where both are left out too."""
+    with numpyro.plate("rows", 4), handlers.mask(mask=SEEN):
+        z = numpyro.sample("z", dist.Normal(0.0, 1.0))
+        x = numpyro.sample("x", dist.Normal(z, 1.0))
+        numpyro.sample("y", dist.Normal(x, 1.0), obs=y)
+
+
+def guide_of_pairs(y):
+    with numpyro.plate("rows", 4), handlers.mask(mask=SEEN):
+        z = numpyro.sample("z", dist.Normal(y / 3.0, math.sqrt(2.0 / 3.0)))
+        numpyro.sample("x", dist.Normal(0.5 * (z + y), math.sqrt(0.5)))
+
+
+EXACT = {
+    "one site": (padded_steps, padded_guide, norm.logpdf(Y[SEEN], scale=math.sqrt(2.0)).sum()),
+    "two sites": (padded_pairs, guide_of_pairs, norm.logpdf(Y[SEEN], scale=math.sqrt(3.0)).sum()),
+    "a point": (fixed_place, fixed_guide, norm.logpdf(Y[0], loc=2.0, scale=math.sqrt(2.0))),
+}
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_what_model_and_guide_both_leave_out_has_no_part_in_the_evidence(name):
     """Of exact posteriors each draw is worth the evidence: of the rows that are there, and at the model's own point."""
-    expected = norm.logpdf(np.asarray(Y)[np.asarray(SEEN)], scale=math.sqrt(2.0)).sum()
-    assert bounds_by_hand(padded_steps, padded_guide, Y).importance_weighted == pytest.approx(expected, abs=1e-4)
-    expected = norm.logpdf(float(Y[0]), loc=2.0, scale=math.sqrt(2.0))
-    assert bounds_by_hand(fixed_place, fixed_guide, Y).importance_weighted == pytest.approx(expected, abs=1e-4)
+    model, guide, expected = EXACT[name]
+    assert bounds_by_hand(model, guide, Y).importance_weighted == pytest.approx(expected, abs=1e-4)
+    found = log_evidence((guide, {}), model, (Y,), symmetry=Symmetry({}), num_draws=8, progress_bar=False)
+    assert found.value == pytest.approx(expected, abs=1e-4)
 
 
 @pytest.mark.parametrize("read", ["by a factor", "far away"])
 def test_what_both_leave_out_and_something_reads_is_refused(read):
     with pytest.raises(UnsupportedGuideError, match="'z': a mask leaves 1 of 4 entries .* padded"):
         bounds_by_hand(padded_steps, padded_guide, Y, read)
+    with pytest.raises(UnsupportedGuideError, match="'z': a mask leaves 1 of 4 entries .* padded"):
+        log_evidence((padded_guide, {}), padded_steps, (Y, read), symmetry=Symmetry({}), progress_bar=False)
 
 
 def rows_that_are_seen(y, seen):
