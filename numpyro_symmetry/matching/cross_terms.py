@@ -16,9 +16,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import logsumexp
 
+from numpyro_symmetry.chunks import slices
 from numpyro_symmetry.matching.gaussian_inputs import order_of
 from numpyro_symmetry.matching.product import Gaussian, Natural, Tables
 from numpyro_symmetry.symmetry import Hard, Symmetry
+from numpyro_symmetry.symmetry.hard import concatenate
 from numpyro_symmetry.symmetry.shown import as_html
 
 # labellings that are enumerated, draws of labels where there are more, and numbers that all of them may look at
@@ -102,7 +104,10 @@ class _Draws:
         pairs = sum((group.size or 0) ** 2 for group in tables.groups.values())
         work = pairs * self.count * max(tables.all.first.size, 1)
         num_draws = int(np.clip(10.0 * _MOST_NUMBERS / max(work, 1), 16, _NUM_DRAWS))
-        weights = np.array([self._weight(rng) for _ in range(num_draws)])
+        # a table for each draw, and its precision, are in memory
+        size = max(tables.all.precision.size, *((group.size or 0) ** 2 for group in tables.groups.values()))
+        chunks = [self._weights(rng, items.stop - items.start) for items in slices(num_draws, size)]
+        weights = np.concatenate(chunks)
         rest, error = float(weights.mean()), float(weights.std(ddof=1)) / math.sqrt(num_draws)
         # what is kept weighs one
         total = 1.0 + near + rest
@@ -115,79 +120,84 @@ class _Draws:
         """What all exchanges of two units of one member, and changes of one sign, weigh together."""
         if not self.tables.is_diagonal:
             return 0.0
-        total, state = 0.0, self.tables.still()
+        total = 0.0
         # of two members, moving one is moving the other back
         for k in range(1 if self.count == 2 else 0, self.count):
             for name in self.tables.separate():
-                plus, minus = self.tables.table(k, name, state, self.tables.all)
+                plus, minus = self.tables.table(k, name, {}, self.tables.all)
                 either, home = plus if minus is None else np.logaddexp(plus, minus), np.diag(plus)
                 pairs = either + either.T - home[:, None] - home
                 total += float(np.exp(pairs[np.triu_indices(len(home), 1)]).sum())
                 total += 0.0 if minus is None else float(np.exp(np.diag(minus) - home).sum())
         return total
 
-    def _weight(self, rng: np.random.Generator) -> float:
-        """Of one draw of all labels, against what is kept; none if it is counted already."""
-        tables, log_q, states = self.tables, 0.0, []
+    def _weights(self, rng: np.random.Generator, count: int) -> np.ndarray:
+        """Of some draws of all labels, against what is kept; none if they are counted already."""
+        tables, log_q, states = self.tables, np.zeros(count), []
         total, own_total = tables.all, tables.own_total
         for k in range(1, self.count):
-            state = tables.still()
+            state = dict[str, Hard]()
             for name in tables.groups:
-                drawn, log_prob = _drawn(*tables.table(k, name, state, own_total), rng)
+                drawn, log_prob = _drawn(*tables.table(k, name, state, own_total), rng, count)
                 state, log_q = state | {name: drawn}, log_q + log_prob
             states.append(state)
-            if not all(map(_is_still, state.values())):
-                order = tables.order(state)
-                total, own_total = (
-                    whole.plus(part[k], -1.0).plus(part[k].moved(*order))
-                    for whole, part in ((total, tables.naturals), (own_total, tables.own))
-                )
-        if all(_is_still(part) for state in states for part in state.values()) or self._is_near(states):
-            return 0.0
-        return math.exp(float(total.log_partition()) - self.at_home - log_q)
+            order = tables.order(state)
+            total, own_total = (
+                whole.plus(part[k], -1.0).plus(part[k].moved(*order))
+                for whole, part in ((total, tables.naturals), (own_total, tables.own))
+            )
+        log_weights = total.log_partition() - self.at_home - log_q
+        return np.exp(np.where(self._is_counted(states), -np.inf, log_weights))
 
-    def _is_near(self, states: list[dict[str, Hard]]) -> bool:
-        """Whether labels are those of `_near`: one member's, of which two units are exchanged, or one has a sign."""
+    def _is_counted(self, states: list[dict[str, Hard]]) -> np.ndarray:
+        """Which draws keep all labels, or have those of `_near`: of one member two exchanged units, or one sign."""
+        # (member, draw, unit)
+        parts = {n: concatenate([state[n].each(lambda x: x[None]) for state in states]) for n in self.tables.groups}
+        stays = {name: _is_still(part) for name, part in parts.items()}
+        moves = ~np.all(list(stays.values()), 0)
         if not self.tables.is_diagonal:
-            return False
-        moved = [state for state in states if not all(map(_is_still, state.values()))]
-        first_alone = len(states) > 1 and len(moved) == len(states) and all(_are_same(moved[0], one) for one in moved)
-        if len(moved) != 1 and not first_alone:
-            return False
-        names = [name for name, part in moved[0].items() if not _is_still(part)]
-        if len(names) != 1 or names[0] not in self.tables.separate():
-            return False
-        part = moved[0][names[0]]
-        places = np.flatnonzero(part.permutation != np.arange(len(part.permutation)))
-        turned = np.zeros(0, int) if part.sign is None else np.flatnonzero(part.sign < 0)
-        return len(places) == 2 and set(turned) <= set(places) if len(places) else len(turned) == 1
+            return ~moves.any(0)
+        # if all others move alike it is the first that moves back
+        alike = np.all([part.is_same(part.at(slice(1))).all((0, -1)) for part in parts.values()], 0)
+        at = moves.argmax(0), np.arange(moves.shape[1])
+        is_one_group = sum(~stay[at] for stay in stays.values()) == 1
+        is_least = np.any([~stays[name][at] & _is_least(parts[name].at(at)) for name in self.tables.separate()], 0)
+        return ~moves.any(0) | ((moves.sum(0) == 1) | alike) & is_one_group & is_least
 
 
-def _drawn(plus: np.ndarray, minus: np.ndarray | None, rng: np.random.Generator) -> tuple[Hard, float]:
-    """One group's part for one member, and its log probability."""
+def _drawn(plus: np.ndarray, minus: np.ndarray | None, rng: np.random.Generator, count: int) -> tuple[Hard, np.ndarray]:
+    """One group's part for one member, as many draws of it, and their log probabilities."""
     either = plus if minus is None else np.logaddexp(plus, minus)
-    n, log_q = len(either), 0.0
-    chosen = np.arange(n)
+    n, log_q, draws = either.shape[-1], np.zeros(count), np.arange(count)
+    chosen = np.tile(np.arange(n), (count, 1))
+
+    def weights(table: np.ndarray, slots: Any, units: np.ndarray) -> np.ndarray:
+        return np.broadcast_to(table, (count, n, n))[draws[:, None], slots, units]
+
     for i in range(n - 1):
-        later = np.arange(i, n)
-        logits = either[i, chosen[later]] + either[later, chosen[i]] - either[later, chosen[later]]
-        logits[0] = either[i, chosen[i]]
-        logits = logits - logsumexp(logits)
-        j = int(rng.choice(n - i, p=np.exp(logits) / np.exp(logits).sum()))
-        log_q += float(logits[j])
-        chosen[[i, i + j]] = chosen[[i + j, i]]
+        later, own, others = np.arange(i, n), chosen[:, [i]], chosen[:, i:]
+        logits = weights(either, i, others) + weights(either, later, own) - weights(either, later, others)
+        logits -= logsumexp(logits, -1, keepdims=True)
+        j = (logits + rng.gumbel(size=logits.shape)).argmax(-1)
+        log_q += logits[draws, j]
+        chosen[draws, i], chosen[draws, i + j] = chosen[draws, i + j], chosen[:, i].copy()
     if minus is None:
         return Hard(chosen), log_q
     # signs do not depend on each other, given where units are
-    log_plus, log_minus = ((x - either)[np.arange(n), chosen] for x in (plus, minus))
-    is_plus = rng.random(n) < np.exp(log_plus)
-    return Hard(chosen, np.where(is_plus, 1, -1)), log_q + float(np.where(is_plus, log_plus, log_minus).sum())
+    log_plus, log_minus = (weights(x - either, np.arange(n), chosen) for x in (plus, minus))
+    is_plus = rng.random((count, n)) < np.exp(log_plus)
+    return Hard(chosen, np.where(is_plus, 1, -1)), log_q + np.where(is_plus, log_plus, log_minus).sum(-1)
 
 
-def _is_still(part: Hard) -> bool:
-    at_home = bool((part.permutation == np.arange(len(part.permutation))).all())
-    return at_home and (part.sign is None or bool((part.sign > 0).all()))
+def _is_still(part: Hard) -> np.ndarray:
+    """Which of a batch move nothing."""
+    at_home = (part.permutation == np.arange(part.permutation.shape[-1])).all(-1)
+    return at_home if part.sign is None else at_home & (part.sign > 0).all(-1)
 
 
-def _are_same(one: dict[str, Hard], other: dict[str, Hard]) -> bool:
-    return all(bool(part.is_same(other[name]).all()) for name, part in one.items())
+def _is_least(part: Hard) -> np.ndarray:
+    """Which of a batch exchange two units, whatever their signs, and move nothing else; or turn one sign alone."""
+    moved = part.permutation != np.arange(part.permutation.shape[-1])
+    turned = np.zeros_like(moved) if part.sign is None else part.sign < 0
+    exchanged = (moved.sum(-1) == 2) & ~(turned & ~moved).any(-1)
+    return exchanged | (~moved.any(-1) & (turned.sum(-1) == 1))

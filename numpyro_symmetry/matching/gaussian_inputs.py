@@ -118,7 +118,7 @@ def unravel(flat: Any, like: dict[str, Any]) -> dict[str, Any]:
     """The inverse."""
     ends = np.cumsum([np.size(x) for x in like.values()])
     return {
-        s: flat[end - np.size(x) : end].reshape(np.shape(x))
+        s: flat[..., end - np.size(x) : end].reshape((*np.shape(flat)[:-1], *np.shape(x)))
         for (s, x), end in zip(like.items(), ends.tolist(), strict=True)
     }
 

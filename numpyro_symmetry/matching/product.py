@@ -106,7 +106,6 @@ class Tables:
         own = (member.diagonal() if isinstance(member, FullGaussian) else member for member in members)
         self.own: list[Natural] = self.naturals if self.is_diagonal else [Natural.of(member) for member in own]
         self.own_total: Natural = self.all if self.is_diagonal else reduce(Natural.plus, self.own)
-        self.known: dict[Any, Any] = {}
 
     def still(self) -> dict[str, Hard]:
         """No unit moved."""
@@ -117,7 +116,7 @@ class Tables:
         return self.view.element({name: part.part() for name, part in state.items()}, self.symmetry)
 
     def order(self, state: dict[str, Hard]) -> tuple[np.ndarray, np.ndarray]:
-        """What a state does to ravelled sites."""
+        """What a state, or a batch of them, does to ravelled sites."""
         return order_of(self.symmetry, self.element(state), self.loc)
 
     def separate(self) -> list[str]:
@@ -135,32 +134,33 @@ class Tables:
         return any(sum(axis.group is not None for axis in axes) > 1 for axes in self.opened.values())
 
     def table(self, k: int, name: str, state: dict[str, Hard], total: Natural) -> tuple[np.ndarray, np.ndarray | None]:
-        """``[i, j]``: the log weight of slot i with unit j of member k there, as it is and with its sign changed."""
-        key = (k, name, total.first.tobytes(), *(x.tobytes() for p in state.values() for x in p if x is not None))
-        if key in self.known:
-            return self.known[key]
+        """``[i, j]``: the log weight of slot i with unit j of member k there, as it is and with its sign changed.
+
+        Groups that the state does not hold are where they are. Of a batch of states and totals, ``(draw,)``, there are
+        as many tables, or one that they share.
+        """
         group, own = self.groups[name], self.own[k]
-        found = np.zeros((2, group.size or 0, group.size or 0))
+        size = group.size or 0
+        found = [np.zeros((size, size)) for _ in range(2 if group.signed else 1)]
         others, mine = self._pieces(total.plus(own, -1.0)), self._pieces(own)
         for piece, axes in self.opened.items():
-            at = [position for position, axis in enumerate(axes) if axis.group == name]
+            at = [position - len(axes) for position, axis in enumerate(axes) if axis.group == name]
             if len(at) != 1:
                 continue
-            lead = mine[0][piece].ndim - len(axes)
+            num_axes = mine[0][piece].ndim
             first, precision = (
-                _along(_moved(x[piece], axes, state, name, lead, signs), lead + at[0])
+                _along(_moved(x[piece], axes, state, name, signs), at[0], num_axes)
                 for x, signs in zip(mine, (True, False), strict=True)
             )
-            there = [_along(x[piece], lead + at[0]) for x in others]
-            for k_sign, sign in enumerate((1.0, -1.0) if group.signed else (1.0,)):
-                flip = sign if axes[at[0]].signed else 1.0
-                for i, (other, width) in enumerate(zip(*there, strict=True)):
-                    positive = width + precision > 0
-                    total_width = np.where(positive, width + precision, 1.0)
-                    terms = (other + flip * first) ** 2 / total_width - np.log(total_width)
-                    found[k_sign, i] += np.where(positive, 0.5 * terms, _NOTHING).sum(-1)
-        self.known[key] = found[0], found[1] if group.signed else None
-        return self.known[key]
+            there = [_along(x[piece], at[0], num_axes) for x in others]
+            for turned, table in enumerate(found):
+                flip = -1.0 if turned and axes[at[0]].signed else 1.0
+                rows = [
+                    _log_weight(there[0][..., i, None, :] + flip * first, there[1][..., i, None, :] + precision)
+                    for i in range(size)
+                ]
+                found[turned] = table + np.stack(rows, -2)
+        return found[0], found[1] if group.signed else None
 
     def _pieces(self, natural: Natural) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         first, precision = (unravel(x, self.loc) for x in natural)
@@ -197,18 +197,27 @@ def raised(members: Sequence[Gaussian], symmetry: Symmetry, prior: Natural | Non
     return elements
 
 
-def _moved(x: np.ndarray, axes: Any, state: dict[str, Hard], but: str, lead: int, signs: bool) -> np.ndarray:
-    """One piece with every group but one where it is in a state."""
-    for position, axis in enumerate(axes):
-        if axis.group is not None and axis.group != but:
+def _moved(x: np.ndarray, axes: Any, state: dict[str, Hard], but: str, signs: bool) -> np.ndarray:
+    """One piece with every group but one where it is in a state, or in each of a batch of them."""
+    num_axes = x.ndim
+    for position, axis in enumerate(axes, -len(axes)):
+        if axis.group in state and axis.group != but:
             part = state[axis.group]
-            x = np.take(x, part.permutation, lead + position)
-            if signs and axis.signed and part.sign is not None:
-                x = x * part.sign.reshape(-1, *[1] * (x.ndim - lead - position - 1))
+            # by draw, and along the axis alone
+            at = part.each(lambda y, p=position: np.expand_dims(y, tuple(k for k in range(-num_axes, 0) if k != p)))
+            x = np.take_along_axis(x.reshape((1,) * (at.permutation.ndim - x.ndim) + x.shape), at.permutation, position)
+            x = x * at.sign if signs and axis.signed and at.sign is not None else x
     return x
 
 
-def _along(x: np.ndarray, axis: int) -> np.ndarray:
-    """``(n, rest)``."""
-    front = np.moveaxis(x, axis, 0)
-    return front.reshape(len(front), -1)
+def _along(x: np.ndarray, axis: int, num_axes: int) -> np.ndarray:
+    """``(*draws, n, rest)`` of a piece with so many axes, after those of draws."""
+    leading = x.shape[: x.ndim - num_axes]
+    return np.moveaxis(x, axis, len(leading)).reshape(*leading, x.shape[axis], -1)
+
+
+def _log_weight(first: np.ndarray, precision: np.ndarray) -> np.ndarray:
+    """What entries with these natural parameters weigh together, over the last axis."""
+    positive = precision > 0
+    precision = np.where(positive, precision, 1.0)
+    return np.where(positive, 0.5 * (first**2 / precision - np.log(precision)), _NOTHING).sum(-1)

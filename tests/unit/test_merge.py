@@ -30,7 +30,8 @@ from numpyro_symmetry.matching import Barycenter, Product
 from numpyro_symmetry.matching import cross_terms as terms
 from numpyro_symmetry.matching.cross_terms import cross_terms
 from numpyro_symmetry.matching.hows import barycentre_of_covariances
-from numpyro_symmetry.matching.product import Natural
+from numpyro_symmetry.matching.product import Natural, Tables
+from numpyro_symmetry.symmetry.hard import from_element, some_of
 
 NETWORK = Symmetry({"in": (None, "first"), "mid": ("first", "second"), "out": ("second",)})
 SIGNED = Symmetry({"in": (None, "hidden"), "out": ("hidden",)}, kinds={"hidden": "signed"})
@@ -331,6 +332,34 @@ def test_drawn_labels_estimate_the_sum_over_all(name, monkeypatch):
     assert not drawn.is_exact
     assert drawn.error < 0.1
     assert abs(drawn.share - exact.share) < 4.0 * drawn.error + 1e-9
+
+
+@pytest.mark.parametrize("name", ["three shards", "signs", "two groups", "on two axes"])
+def test_tables_of_many_draws_are_those_of_each(name):
+    members, symmetry = gaussians(name)
+    tables = Tables(members, Natural.of(members[0]), symmetry)
+    states = from_element(symmetry.sample(jax.random.key(1), (5,)))
+    totals = tables.all.plus(tables.naturals[1].moved(*tables.order(states)))
+    for own in tables.groups:
+        others = {group: part for group, part in states.items() if group != own}
+        together = tables.table(1, own, others, totals)
+        for k in range(5):
+            state = {group: part.at(k) for group, part in others.items()}
+            for one, every in zip(tables.table(1, own, state, some_of(totals, k)), together, strict=True):
+                assert (one is None) == (every is None)
+                if one is not None:
+                    np.testing.assert_allclose(one, every[k], rtol=1e-12)
+
+
+def test_draws_of_labels_are_worked_on_together(monkeypatch):
+    """Of four hundred draws no more tables are made than of one: one for each member but the first, and each group."""
+    members, symmetry = gaussians("signs")
+    made, table = [], Tables.table
+    monkeypatch.setattr(terms, "_MOST_LABELLINGS", 1)
+    monkeypatch.setattr(Tables, "table", lambda self, *args: made.append(args[1]) or table(self, *args))
+    cross_terms(members, symmetry, None, np.random.default_rng(0))
+    of_exchanges, of_draws = len(members), len(members) - 1
+    assert len(made) == (of_exchanges + of_draws) * len(symmetry.groups)
 
 
 def test_cross_terms_do_not_depend_on_what_members_are_called():
