@@ -37,7 +37,7 @@ from numpyro_symmetry.guides.seen import Seen, refuse_other_data, seen_in
 from numpyro_symmetry.guides.steps import setting_up
 from numpyro_symmetry.guides.unfit import checked_inducing, refuse_base_guides, refuse_bounds
 from numpyro_symmetry.linalg import hold_lapack_to_one_thread
-from numpyro_symmetry.models import Model, is_latent, parameter_sites, refuse_wrong_parameters, shape_of, trace_model
+from numpyro_symmetry.models import Model, drawn_shape, is_latent, parameter_sites, refuse_wrong_parameters, trace_model
 from numpyro_symmetry.models.arguments import model_of
 from numpyro_symmetry.steps import say
 from numpyro_symmetry.symmetry import SymmetryError, UnsupportedGuideError
@@ -380,7 +380,7 @@ def _standard_normal(site: Any = None) -> Any:
     if not is_latent(site) or site["fn"].support.is_discrete:
         return init_to_uniform(site)
     transform = dist.transforms.biject_to(site["fn"].support)
-    shape = transform.inverse_shape(shape_of(site))
+    shape = transform.inverse_shape(drawn_shape(site))
     return transform(jax.random.normal(site["kwargs"]["rng_key"], shape))
 
 

@@ -13,7 +13,7 @@ from numpyro.distributions import constraints
 from numpyro.distributions.transforms import biject_to
 from numpyro.primitives import Messenger
 
-from numpyro_symmetry.models import Trace, is_fitted, shape_of
+from numpyro_symmetry.models import Trace, drawn_shape, is_fitted
 from numpyro_symmetry.models.unconstrained import inverse
 
 # parameters are moved by so much of one plus their size
@@ -58,7 +58,7 @@ class Without:
         def at_mean(site: Any) -> Any:
             if site["type"] != "sample" or site["name"] not in self.sites:
                 return None
-            return jnp.broadcast_to(site["fn"].mean, shape_of(site))
+            return jnp.broadcast_to(site["fn"].mean, drawn_shape(site))
 
         with handlers.block(hide=list(self.sites)), handlers.substitute(substitute_fn=at_mean):
             return self.model(*args, **kwargs)

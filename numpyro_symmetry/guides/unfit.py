@@ -18,7 +18,7 @@ from numpyro_symmetry.guides.affine import Trace, eligible
 from numpyro_symmetry.guides.inputs import is_batch
 from numpyro_symmetry.guides.inside import parameters, trace_given
 from numpyro_symmetry.guides.likelihoods import observation
-from numpyro_symmetry.models import observed_of, shape_of
+from numpyro_symmetry.models import drawn_shape, observed_of
 from numpyro_symmetry.models.reach import dependencies
 from numpyro_symmetry.symmetry import SymmetryError, UnsupportedGuideError
 from numpyro_symmetry.symmetry.arguments import as_count, as_real_array
@@ -123,7 +123,7 @@ def refuse_models(trace: Trace, latent: Mapping[str, Any]) -> None:
 
 
 def _refuse_values(name: str, site: Any) -> None:
-    came, expected = jnp.shape(site["value"]), shape_of(site)
+    came, expected = jnp.shape(site["value"]), drawn_shape(site)
     try:
         fits = np.broadcast_shapes(came, expected) == came
     except ValueError:

@@ -15,6 +15,7 @@ from numpyro_symmetry.models.plates import plate_dims
 from numpyro_symmetry.models.sites import (
     Trace,
     discrete_of,
+    drawn_shape,
     entrywise,
     is_fitted,
     is_latent,
@@ -25,7 +26,6 @@ from numpyro_symmetry.models.sites import (
     observed_of,
     real_event,
     settings_of,
-    shape_of,
     without_wrappers,
 )
 from numpyro_symmetry.models.trace import outline, trace_model
@@ -37,6 +37,7 @@ __all__ = [
     "as_argnum",
     "as_model",
     "discrete_of",
+    "drawn_shape",
     "entrywise",
     "enumerated_log_density",
     "is_fitted",
@@ -44,7 +45,6 @@ __all__ = [
     "is_observed",
     "is_same",
     "is_unconstrained",
-    "shape_of",
     "latent_of",
     "is_masked",
     "left_out",

@@ -15,7 +15,7 @@ from jax import Array
 from numpyro import distributions as dist
 from numpyro.distributions.transforms import biject_to
 
-from numpyro_symmetry.models.sites import is_latent, is_unconstrained, shape_of, without_wrappers
+from numpyro_symmetry.models.sites import drawn_shape, is_latent, is_unconstrained, without_wrappers
 from numpyro_symmetry.models.unconstrained import inverse
 
 
@@ -28,7 +28,7 @@ def substitute_points(noise: Mapping[str, Array]) -> Callable[[dict[str, Any]], 
         fn, key = site["fn"], site["kwargs"]["rng_key"]
         if fn.support.is_discrete:
             return fn(rng_key=key, sample_shape=site["kwargs"].get("sample_shape", ()))
-        shape = shape_of(site)
+        shape = drawn_shape(site)
         given = noise.get(site["name"])
         if given is None or given.size != int(np.prod(shape)):
             # a site inside a loop stands for all of its steps, which must not be alike

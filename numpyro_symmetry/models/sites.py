@@ -18,7 +18,7 @@ from numpyro.distributions.transforms import IndependentTransform
 Trace = Mapping[str, Any]
 
 
-def shape_of(site: Mapping[str, Any]) -> tuple[int, ...]:
+def drawn_shape(site: Mapping[str, Any]) -> tuple[int, ...]:
     """Shape of a value of a sample site, as many independent ones as ``sample_shape`` asks for."""
     return (*site["kwargs"].get("sample_shape", ()), *site["fn"].shape())
 
