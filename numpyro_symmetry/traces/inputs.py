@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import xarray as xr
 
-from numpyro_symmetry.assignment.passes import blocks_of, each, passed
+from numpyro_symmetry.assignment.passes import blocks_of, computed, each, passed
 from numpyro_symmetry.containers import Trace
 from numpyro_symmetry.containers.labelled import DRAWS
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
@@ -308,17 +308,18 @@ def _warn_of_signs(trace: Trace, bound: Symmetry) -> None:
 
 
 def warn_of_turned_signs(trace: Trace, bound: Symmetry, axes: Collection[str], moved: Arrays) -> None:
-    """Warn of sites in memory, of one sign as they came, whose entries have both once they are relabelled."""
-    draws, turned = tuple(range(len(trace.leading))), []
+    """Warn of sites, of one sign as they came, whose entries have both once they are relabelled."""
+    if not any(group.signed for group in bound.groups.values()):
+        return
+    draws, is_turned = tuple(range(len(trace.leading))), {}
     # sites of a family exchange their signs with their values
     alone = [stack.sites[0] for stack in bound.stacks.values() if len(stack.sites) == 1]
-    is_signed = any(group.signed for group in bound.groups.values())
-    for site in [*alone, *axes] if is_signed else []:
+    for site in [*alone, *axes]:
         old, new = trace.values[site], moved[site]
-        if isinstance(old, np.ndarray) and ((old > 0).all() or (old < 0).all()):
-            if ((new > 0).any(draws) & (new < 0).any(draws)).any():
-                turned.append(site)
-    if turned:
+        has_both = ((new > 0).any(draws) & (new < 0).any(draws)).any()
+        is_turned[site] = ((old > 0).all() | (old < 0).all()) & has_both
+    is_turned = computed(is_turned) if trace.is_stored else is_turned
+    if turned := [site for site, known in is_turned.items() if known]:
         warn(
             f"As they came, all draws of {turned} have one sign; relabelled, entries have both, for signs of other "
             "sites change within the chains and not theirs. Is it a scale, which the sign of a unit leaves alone? Then "

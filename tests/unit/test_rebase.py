@@ -999,14 +999,18 @@ def test_what_never_moves_does_not_make_draws_few(constant):
     assert out.null.num_effective == 400
 
 
+@pytest.mark.parametrize("is_stored", [False, True], ids=["in memory", "of Dask"])
 @pytest.mark.parametrize("entry", ["factor", Unsigned("factor")])
-def test_a_site_of_one_sign_that_signs_would_turn_is_warned_of(entry):
+def test_a_site_of_one_sign_that_signs_would_turn_is_warned_of(entry, is_stored):
     rng = np.random.default_rng(0)
     loadings = (
         0.2 * rng.standard_normal((200, 5, 2)) + np.array([[2.0, 0.0, 1.0, -1.0, 0.5], [0.0, 2.0, -1.0, 1.0, 1.0]]).T
     )
     draws = {"loadings": loadings * rng.choice([-1.0, 1.0], (200, 1, 2)), "scale": rng.gamma(5.0, 1.0, (200, 2))}
     symmetry = Symmetry({"loadings": (None, "factor"), "scale": (entry,)}, kinds={"factor": "signed"})
+    if is_stored:
+        dims = {"loadings": ("draw", "variable", "factor"), "scale": ("draw", "factor")}
+        draws = xr.Dataset({site: (dims[site], x) for site, x in draws.items()}).expand_dims("chain").chunk(draw=50)
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always", SymmetryWarning)
         out = rebase(draws, symmetry, null=False)
