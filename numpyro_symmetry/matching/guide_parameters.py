@@ -80,7 +80,7 @@ def joint_of(guide: Any, params: Mapping[str, Any]) -> tuple[Arrays, Array]:
     from numpyro_symmetry.models.compat import flat_sites, unpacking
 
     part, *others = parts_of(guide)
-    if others or not (has_covariance(part, params) or _is_laplace(part)):
+    if others or not has_covariance(part, params):
         raise UnsupportedGuideError(
             f"{type(part).__name__} has no joint covariance; use DiagonalGaussian.from_guide, and check the names of "
             f"its parameters {sorted(params)}."
@@ -92,9 +92,10 @@ def joint_of(guide: Any, params: Mapping[str, Any]) -> tuple[Arrays, Array]:
 
 
 def has_covariance(guide: Any, params: Mapping[str, Any]) -> bool:
-    """Whether these are the parameters of a guide with correlations."""
-    prefix = getattr(getattr(guide, "base", guide), "prefix", None)
-    return any(f"{prefix}_{name}" in params for name in ("scale_tril", "cov_factor"))
+    """Whether a guide has correlations, with these parameters."""
+    guide = _unsymmetrized(guide)
+    names = (f"{getattr(guide, 'prefix', None)}_{name}" for name in ("scale_tril", "cov_factor"))
+    return _is_laplace(guide) or any(name in params for name in names)
 
 
 def _is_laplace(guide: Any) -> bool:
@@ -108,7 +109,15 @@ def parts_of(guide: Any) -> Iterator[Any]:
     """The guide itself, or the parts of a list of them, recursively; set up, all of them."""
     from numpyro.infer.autoguide import AutoGuide, AutoGuideList
 
-    guide = getattr(guide, "base", guide)
+    from numpyro_symmetry.guides import AutoConditional
+
+    guide = _unsymmetrized(guide)
+    if isinstance(guide, AutoConditional):
+        follow = f": {list(guide.source.sites)} follow its other sites" if guide.source else ""
+        raise UnsupportedGuideError(
+            f"{type(guide).__name__} is no Gaussian{follow}. Fit one to its draws: "
+            "DiagonalGaussian.fit(guide.sample_posterior(rng_key, params, *model_args, sample_shape=(1000,)))."
+        )
     if not isinstance(guide, AutoGuide):
         what = f"the class {guide.__name__}" if isinstance(guide, type) else type(guide).__name__
         raise UnsupportedGuideError(
@@ -121,6 +130,13 @@ def parts_of(guide: Any) -> Iterator[Any]:
         if getattr(guide, "prototype_trace", None) is None:
             raise UnsupportedGuideError("The guide has not been set up: run SVI.init, or call it once.")
         yield guide
+
+
+def _unsymmetrized(guide: Any) -> Any:
+    """The base guide of one that is symmetrized; any other as it is, for a base of its own may be a part of it."""
+    from numpyro_symmetry.guides import AutoSymmetrized
+
+    return guide.base if isinstance(guide, AutoSymmetrized) else guide
 
 
 def sites_of(part: Any) -> list[str]:

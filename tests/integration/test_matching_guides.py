@@ -9,10 +9,11 @@ import numpyro
 import numpyro.distributions as dist
 import optax
 import pytest
-from numpyro.infer import SVI, Trace_ELBO
+from numpyro.infer import SVI, Trace_ELBO, init_to_mean
 from numpyro.infer import autoguide as auto
 
 from numpyro_symmetry import (
+    AutoConditional,
     AutoSymmetrized,
     DiagonalGaussian,
     FullGaussian,
@@ -137,6 +138,35 @@ def test_refusals():
     svi = SVI(weights, guide, optax.adam(0.1), Trace_ELBO())
     with pytest.raises(UnsupportedGuideError, match="Site 'p' has support"):
         DiagonalGaussian.from_guide(guide, svi.get_params(svi.init(jax.random.key(0))))
+
+
+@pytest.mark.parametrize("around", [lambda guide: guide, AutoSymmetrized], ids=["bare", "symmetrized"])
+def test_a_conditional_is_no_gaussian_of_the_sites_that_others_follow(around):
+    guide = around(AutoConditional(auto.AutoNormal(model)))
+    svi = SVI(model, guide, optax.adam(0.05), Trace_ELBO())
+    params = svi.get_params(svi.init(jax.random.key(0), X, Y))
+    for read in (DiagonalGaussian.from_guide, FullGaussian.from_guide):
+        with pytest.raises(
+            UnsupportedGuideError, match=r"is no Gaussian: \['w2'\] follow its other sites.*sample_posterior"
+        ):
+            read(guide, params)
+    with pytest.raises(UnsupportedGuideError, match="AutoConditional is no Gaussian"):
+        match((guide, params), (guide, params), SYMMETRY)
+    draws = guide.sample_posterior(jax.random.key(1), params, X, Y, sample_shape=(100,))
+    assert set(DiagonalGaussian.fit(draws).loc) == {"w1", "b1", "w2", "noise"}
+
+
+def test_a_laplace_approximation_is_matched_as_the_gaussian_that_it_is():
+    def apart():
+        numpyro.sample("z", dist.Normal(jnp.arange(3.0), jnp.array([0.5, 1.0, 2.0])).to_event(1))
+
+    guide, symmetry = auto.AutoLaplaceApproximation(apart, init_loc_fn=init_to_mean), Symmetry({"z": ("unit",)})
+    svi = SVI(apart, guide, optax.adam(0.05), Trace_ELBO())
+    params, element = svi.get_params(svi.init(jax.random.key(0))), {"unit": jnp.array([2, 0, 1])}
+    q = FullGaussian({"z": np.arange(3.0)}, np.diag([0.25, 1.0, 4.0]))
+    found = match((guide, params), q.apply(symmetry, element), symmetry)
+    assert found.element["unit"].tolist() == inverse(element)["unit"].tolist()
+    assert found.objective == pytest.approx(0.0, abs=1e-5)
 
 
 def positive(y=None):
