@@ -39,6 +39,11 @@ def refuse_other_sites(data: Any, symmetry: Symmetry) -> SymmetryError:
     )
 
 
+def is_guide(data: Any) -> bool:
+    """Whether data are no draws, but ``(guide, params)`` to draw from."""
+    return isinstance(data, tuple) and len(data) == 2 and callable(data[0]) and isinstance(data[1], Mapping)
+
+
 def _what_it_is(data: Any) -> str:
     name = type(data).__name__
     if isinstance(data, type):
@@ -56,6 +61,9 @@ def _what_it_is(data: Any) -> str:
         )
     if hasattr(data, "dtype") and hasattr(data, "shape"):
         return f"an array of shape {tuple(data.shape)}: name the site that it holds, {{'loc': draws}}"
+    if is_guide(data):
+        guide = type(data[0]).__name__
+        return f"the guide {guide} and its parameters: pass its draws, to_arviz(rng_key, guide, params, model_args)"
     if isinstance(data, Sequence) and not isinstance(data, str | bytes):
         if not len(data):
             return f"an empty {name}"

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jax import Array
 
-from numpyro_symmetry.containers import Trace, draws_of_guide, read
+from numpyro_symmetry.containers import Trace, draws_of_guide, is_guide, read
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import refuse_masked
 from numpyro_symmetry.traces import Rebased
@@ -120,7 +120,7 @@ def posterior_of(data: Any, symmetry: Symmetry, name: str, asked: Asked, *, inde
         If a guide comes without its parameters.
     """
     try:
-        if _is_guide(data):
+        if is_guide(data):
             draws = draws_of_guide(asked.rng_key, data[0], data[1], asked.args, asked.kwargs, asked.num_draws)
             known = {site: np.asarray(value) for site, value in draws.items()}
             return _of_trace(read(known, symmetry, 1), symmetry, name, (asked.num_draws,), asked.sites, True)
@@ -139,10 +139,6 @@ def posterior_of(data: Any, symmetry: Symmetry, name: str, asked: Asked, *, inde
         return _of_trace(trace, symmetry, name, lengths, asked.sites, independent or trace.are_members)
     except SymmetryError as error:
         raise SymmetryError(f"Posterior {name!r}: {error}") from error
-
-
-def _is_guide(data: Any) -> bool:
-    return isinstance(data, tuple) and len(data) == 2 and callable(data[0]) and isinstance(data[1], Mapping)
 
 
 def _ragged(data: Any) -> list[Arrays] | None:
