@@ -327,7 +327,7 @@ class AutoSymmetrized(AutoGuide):
 
     def median(self, params: dict[str, Any]) -> dict[str, Array]:
         """Medians of the base guide: of one labelled component, because those of :math:`q^G` are blind to labels."""
-        return self._autoguide("median", params).median(params)
+        return self._of_base("median", params)
 
     def quantiles(self, params: dict[str, Any], quantiles: ArrayLike) -> dict[str, Array]:
         """Quantiles of the base guide: of one labelled component.
@@ -340,12 +340,11 @@ class AutoSymmetrized(AutoGuide):
         levels = as_real_array(quantiles, "quantiles", TypeError)
         if not isinstance(levels, Tracer) and not ((np.asarray(levels) >= 0) & (np.asarray(levels) <= 1)).all():
             raise ValueError(f"quantiles must be probabilities, from 0 to 1; got {quantiles!r}.")
-        return self._autoguide("quantiles", params).quantiles(params, quantiles)  # pyright: ignore[reportArgumentType]
+        return self._of_base("quantiles", params, quantiles)
 
     def get_posterior(self, params: dict[str, Any]) -> dist.Distribution:
         """Posterior of the base guide in its unconstrained space: one labelled component of :math:`q^G`."""
-        base = self._autoguide("get_posterior", params)
-        return base.get_posterior(params)  # pyright: ignore[reportAttributeAccessIssue]
+        return self._of_base("get_posterior", params)
 
     elbo_bounds = evaluated.elbo_bounds
 
@@ -383,13 +382,19 @@ class AutoSymmetrized(AutoGuide):
             of_guide, of_model = parameter_sites(self._trace_of_base(jax.random.key(0), args, kwargs or {})), None
         refuse_wrong_parameters(of_guide, of_model, params, model_too=model_too)
 
-    def _autoguide(self, what: str, params: Any) -> AutoGuide:
+    def _of_base(self, what: str, params: Any, *args: Any) -> Any:
+        absent = UnsupportedGuideError(
+            f"The base guide {type(self.base).__name__} has no {what}(); compute it from sample_posterior()."
+        )
         if not hasattr(self.base, what):
-            raise UnsupportedGuideError(
-                f"The base guide {type(self.base).__name__} has no {what}(); compute it from sample_posterior()."
-            )
+            raise absent
         self._refuse_wrong_parameters(params)
-        return self.base  # pyright: ignore[reportReturnType]
+        try:
+            return getattr(self.base, what)(params, *args)
+        except NotImplementedError as error:
+            if error.args:  # it says itself what to do instead
+                raise
+            raise absent from error
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_compiled": None, "_proved": known.portable(self._proved)}

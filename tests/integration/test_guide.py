@@ -380,6 +380,14 @@ def test_sample_posterior_and_summaries():
         guide.get_posterior(params)
 
 
+def test_what_a_flow_has_not_is_named():
+    guide = AutoSymmetrized(autoguide.AutoIAFNormal(network, hidden_dims=[10]), CASES["network"][2])
+    params = initial(guide, X, Y)
+    for what, args in (("median", ()), ("quantiles", ([0.5],))):
+        with pytest.raises(UnsupportedGuideError, match=rf"AutoIAFNormal has no {what}\(\); compute it"):
+            getattr(guide, what)(params, *args)
+
+
 def test_a_guide_by_hand_is_sampled_through_predictive():
     guide = AutoSymmetrized(by_hand, CASES["network"][2], model=network)
     params = initial(guide, X, Y)
