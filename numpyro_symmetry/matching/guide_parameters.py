@@ -109,10 +109,8 @@ def parts_of(guide: Any) -> Iterator[Any]:
     """The guide itself, or the parts of a list of them, recursively; set up, all of them."""
     from numpyro.infer.autoguide import AutoGuide, AutoGuideList
 
-    from numpyro_symmetry.guides import AutoConditional
-
     guide = _unsymmetrized(guide)
-    if isinstance(guide, AutoConditional):
+    if hasattr(guide, "source"):  # a conditional guide: what its other sites follow from, once it is set up
         follow = f": {list(guide.source.sites)} follow its other sites" if guide.source else ""
         raise UnsupportedGuideError(
             f"{type(guide).__name__} is no Gaussian{follow}. Fit one to its draws: "
@@ -134,9 +132,7 @@ def parts_of(guide: Any) -> Iterator[Any]:
 
 def _unsymmetrized(guide: Any) -> Any:
     """The base guide of one that is symmetrized; any other as it is, for a base of its own may be a part of it."""
-    from numpyro_symmetry.guides import AutoSymmetrized
-
-    return guide.base if isinstance(guide, AutoSymmetrized) else guide
+    return guide.base if hasattr(guide, "symmetry") else guide
 
 
 def sites_of(part: Any) -> list[str]:
