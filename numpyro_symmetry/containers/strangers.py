@@ -62,7 +62,7 @@ def _what_it_is(data: Any) -> str:
     if hasattr(data, "dtype") and hasattr(data, "shape"):
         return f"an array of shape {tuple(data.shape)}: name the site that it holds, {{'loc': draws}}"
     if is_guide(data):
-        guide = type(data[0]).__name__
+        guide = getattr(data[0], "__name__", type(data[0]).__name__)
         return f"the guide {guide} and its parameters: pass its draws, to_arviz(rng_key, guide, params, model_args)"
     if isinstance(data, Sequence) and not isinstance(data, str | bytes):
         if not len(data):

@@ -110,7 +110,7 @@ def parts_of(guide: Any) -> Iterator[Any]:
     from numpyro.infer.autoguide import AutoGuide, AutoGuideList
 
     guide = _unsymmetrized(guide)
-    if hasattr(guide, "source"):  # a conditional guide: what its other sites follow from, once it is set up
+    if hasattr(guide, "base") and hasattr(guide, "source"):  # a conditional guide, whose source is known once set up
         follow = f": {list(guide.source.sites)} follow its other sites" if guide.source else ""
         raise UnsupportedGuideError(
             f"{type(guide).__name__} is no Gaussian{follow}. Fit one to its draws: "
@@ -132,7 +132,7 @@ def parts_of(guide: Any) -> Iterator[Any]:
 
 def _unsymmetrized(guide: Any) -> Any:
     """The base guide of one that is symmetrized; any other as it is, for a base of its own may be a part of it."""
-    return guide.base if hasattr(guide, "symmetry") else guide
+    return guide.base if hasattr(guide, "base") and hasattr(guide, "symmetry") else guide
 
 
 def sites_of(part: Any) -> list[str]:

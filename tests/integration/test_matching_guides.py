@@ -152,8 +152,20 @@ def test_a_conditional_is_no_gaussian_of_the_sites_that_others_follow(around):
             read(guide, params)
     with pytest.raises(UnsupportedGuideError, match="AutoConditional is no Gaussian"):
         match((guide, params), (guide, params), SYMMETRY)
+    with pytest.raises(NotImplementedError, match="AutoConditional has no medians in closed form"):
+        guide.median(params)
     draws = guide.sample_posterior(jax.random.key(1), params, X, Y, sample_shape=(100,))
     assert set(DiagonalGaussian.fit(draws).loc) == {"w1", "b1", "w2", "noise"}
+
+
+def test_a_guide_with_attributes_of_its_own_is_read_as_the_mean_field_guide_that_it_is():
+    class Own(auto.AutoNormal):
+        source, symmetry = "a paper", "none"
+
+    _, params = fitted(auto.AutoNormal)
+    guide = Own(model)
+    SVI(model, guide, optax.adam(0.05), Trace_ELBO()).init(jax.random.key(0), X, Y)
+    assert set(DiagonalGaussian.from_guide(guide, params).loc) == {"w1", "b1", "w2", "noise"}
 
 
 def test_a_laplace_approximation_is_matched_as_the_gaussian_that_it_is():

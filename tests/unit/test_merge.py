@@ -334,6 +334,21 @@ def test_drawn_labels_estimate_the_sum_over_all(name, monkeypatch):
     assert abs(drawn.share - exact.share) < 4.0 * drawn.error + 1e-9
 
 
+@pytest.mark.parametrize("name", SAMPLED)
+def test_draws_counted_already_are_those_whose_weights_are_summed(name):
+    """What keeps all labels, which weighs one, and exchanges of two units and single signs: of all labellings."""
+    members, symmetry = gaussians(name)
+    tables = Tables(members, Natural.of(members[0]), symmetry)
+    draws, every, total = terms._Draws(tables), from_element(symmetry.elements()), tables.all
+    num_elements = len(next(iter(every.values())).permutation)
+    chosen = np.indices((num_elements,) * (len(members) - 1)).reshape(len(members) - 1, -1)
+    states = [{group: part.at(items) for group, part in every.items()} for items in chosen]
+    for natural, state in zip(tables.naturals[1:], states, strict=True):
+        total = total.plus(natural, -1.0).plus(natural.moved(*tables.order(state)))
+    weights = np.exp(total.log_partition() - draws.at_home)
+    assert weights[draws._is_counted(states)].sum() == pytest.approx(1.0 + draws._near(), rel=1e-9)
+
+
 @pytest.mark.parametrize("name", ["three shards", "signs", "two groups", "on two axes"])
 def test_tables_of_many_draws_are_those_of_each(name):
     members, symmetry = gaussians(name)

@@ -484,7 +484,7 @@ class State(NamedTuple):
         ([], {}, "an empty list"),
         ([VALUES["loc"]], {}, "expected in a dict.* a list of ndarray: members of an ensemble are dicts"),
         ((VALUES["loc"], VALUES["scale"]), {}, r"the parts of one position get names, dict\(zip"),
-        ((dict, {"loc": VALUES["loc"]}), {}, "the guide .* and its parameters: pass its draws, to_arviz"),
+        ((dict, {"loc": VALUES["loc"]}), {}, "the guide dict and its parameters: pass its draws, to_arviz"),
         (State(VALUES, 0.0), {}, "the state State of a sampler: pass its positions by site, states.position"),
         ({"params": VALUES}, {}, r"acts on sites \['weights', .* holds arrays at \['params.loc', .*paths"),
         (VALUES["loc"], {}, r"an array of shape \(4, 10, 3\): name the site"),
