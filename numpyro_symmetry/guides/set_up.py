@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -29,7 +29,8 @@ from numpyro_symmetry.guides.inside import perturbed
 from numpyro_symmetry.guides.kinds import units_of
 from numpyro_symmetry.guides.known import Known, known_arguments
 from numpyro_symmetry.guides.layout import Layout, density_of, draw_of, draws_of, lay_out
-from numpyro_symmetry.models import Model, Trace, parameter_sites, refuse_nonfinite, trace_model
+from numpyro_symmetry.models import Model, Trace, discrete_of, parameter_sites, refuse_nonfinite, trace_model
+from numpyro_symmetry.models.enumeration import scanned_sites
 from numpyro_symmetry.steps import say
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.axes import num_axes, sites_of_groups
@@ -94,6 +95,7 @@ def set_up(
     model_trace = trace_model(model, args, kwargs, jax.random.key(0))
     name = type(base).__name__ if hasattr(base, "prototype_trace") else "guide"
     requirements.refuse_hidden_sites(model, model_trace, options.model_is_given, name, args, kwargs)
+    _warn_of_scanned_chains(model, model_trace, drawn, args, kwargs)
     given = options.symmetry
     say("finding the symmetry" if given is None else "checking the symmetry")
     symmetry = (
@@ -118,6 +120,22 @@ def set_up(
     parameters = parameter_sites(trace), parameter_sites(model_trace)
     proved = (known_arguments(Model(model, args, kwargs), numbers_too=True),)
     return SetUp(symmetry, layout, model_trace, parameters, max_features, proved)  # pyright: ignore[reportArgumentType]
+
+
+def _warn_of_scanned_chains(
+    model: Callable, model_trace: Trace, drawn: Collection[str], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    """Warn where the ELBO that NumPyro sums discrete sites out for is wrong, and is what such a guide is trained by."""
+    if not (undrawn := [site for site in discrete_of(model_trace) if site not in drawn]):
+        return
+    scanned = scanned_sites(model, args, kwargs, jax.random.key(0))
+    if chains := [site for site in undrawn if site in scanned]:
+        warn(
+            f"The guide does not draw {chains}, which the model draws in scan. TraceEnum_ELBO, which would sum them "
+            "out, is wrong there (NumPyro 0.22): it leaves out the first step, and takes steps for independent. "
+            "`elbo_bounds` and `log_evidence` of this guide are right; to train it, write the forward algorithm out "
+            "in the model, as a numpyro.factor, or a Python loop in place of scan."
+        )
 
 
 def _plain(symmetry: Symmetry, trace: Trace) -> Symmetry:

@@ -9,8 +9,10 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array
 from numpyro import handlers
+from numpyro.primitives import Messenger
 
 from numpyro_symmetry.models.sites import discrete_of
+from numpyro_symmetry.models.trace import trace_model
 from numpyro_symmetry.symmetry import SymmetryError
 
 
@@ -46,6 +48,27 @@ def refuse_without_funsor(discrete: list[str]) -> None:
             f"The model draws discrete latent sites {discrete}. Install funsor to have them summed out (pip "
             "install funsor), or sum them out in the model (dist.MixtureSameFamily, a forward algorithm)."
         )
+
+
+def scanned_sites(model: Callable, args: tuple[Any, ...], kwargs: dict[str, Any], rng_key: Array) -> list[str]:
+    """Sites that a model draws in a `scan` of NumPyro's."""
+    watched = _Scanned(model)
+    trace_model(watched, args, kwargs, rng_key)
+    return watched.names
+
+
+class _Scanned(Messenger):
+    """A trace holds what `scan` draws as it holds other sites."""
+
+    def __init__(self, model: Callable) -> None:
+        self.names: list[str] = []
+        super().__init__(model)
+
+    def postprocess_message(self, msg: Any) -> None:
+        """Take the names of what was drawn."""
+        if msg["type"] == "control_flow" and "history" in msg["kwargs"]:
+            _, (drawn, _) = msg["value"]
+            self.names += drawn.trace
 
 
 def num_plates_of(trace: Mapping[str, Any]) -> int:
