@@ -19,7 +19,7 @@ from jax import Array
 
 from numpyro_symmetry.guides.density import dependencies, latent_values, log_density_by_site
 from numpyro_symmetry.guides.inside import perturbed
-from numpyro_symmetry.models import Trace, trace_model
+from numpyro_symmetry.models import Trace, settings_of, trace_model
 from numpyro_symmetry.models.programs import in_double
 from numpyro_symmetry.symmetry import Element, Hard, Part, Symmetry
 from numpyro_symmetry.symmetry.axes import AxisEntry, names_in, num_axes
@@ -108,9 +108,9 @@ def equivariant_sites(
         return {}
 
     def at(key: Array) -> dict[str, dict[str, tuple[Array, Array]]]:
-        keys, data, key_element = _setting(key, trace)
+        keys, moved, key_element = _setting(key, trace)
         elements = {n: [moving_everything(one), one.sample(key_element)] for n, one in of_group.items()}
-        return _changes(guide, of_group, judged, elements, keys, data, args, kwargs)
+        return _changes(guide, of_group, judged, elements, keys, moved, args, kwargs)
 
     changes_at = in_double(at, jax.random.key(0))
     found = [jax.tree.map(float, changes_at(jax.random.key(k))) for k in range(_NUM_SETTINGS)]
@@ -142,7 +142,7 @@ def _changes(
     judged: Mapping[str, Mapping[str, bool]],
     elements: Mapping[str, list[Element]],
     keys: Array,
-    data: dict[str, Any],
+    trace: Trace,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> dict[str, dict[str, tuple[Array, Array]]]:
@@ -150,8 +150,9 @@ def _changes(
 
     By group, for the sites that are judged: to each of these, whether the group moves others on which it depends.
     """
-    trace, other = (trace_model(guide, args, kwargs, key, data) for key in keys)
-    values, others = latent_values(trace), latent_values(other)
+    # one after the other, here and below, so that the guide is compiled once
+    drawn = jax.lax.map(lambda key: latent_values(trace_model(guide, args, kwargs, key, settings_of(trace))), keys)
+    values, others = (jax.tree.map(lambda x, k=k: x[k], drawn) for k in range(2))
     points: list[Any] = [values]
     stacks = [stack for symmetry in symmetries.values() for stack in symmetry.stacks.values() if stack.is_family]
     # sites of a family change places: their densities do so too, and together stay
@@ -172,7 +173,6 @@ def _changes(
         found = log_density_by_site(guide, trace, values, args, kwargs)
         return jnp.stack([sum(found[mate] for mate in mates.get(site, (site,))) for site in sites])
 
-    # one after the other, so that the guide is compiled once
     at = jax.lax.map(densities, jax.tree.map(lambda *leaves: jnp.stack(leaves), *points))
     change = jnp.abs(at - at[0]) / (1.0 + jnp.abs(at[0]))
     found: dict[str, dict[str, tuple[Array, Array]]] = {name: {} for name in symmetries}
@@ -183,7 +183,9 @@ def _changes(
     return found
 
 
-def _setting(key: Array, trace: Trace) -> tuple[Array, dict[str, Any], Array]:
-    """Keys for two draws, perturbed parameters, and a key for elements at random."""
+def _setting(key: Array, trace: Trace) -> tuple[Array, Trace, Array]:
+    """Keys for two draws, a trace with perturbed parameters, and a key for elements at random."""
     key_draws, key_parameters, key_element = jax.random.split(key, 3)
-    return jax.random.split(key_draws), perturbed(key_parameters, trace), key_element
+    moved = perturbed(key_parameters, trace)
+    trace = {name: {**site, "value": moved.get(name, site["value"])} for name, site in trace.items()}
+    return jax.random.split(key_draws), trace, key_element

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.flatten_util import ravel_pytree
 from numpyro import handlers
 from numpyro.distributions import constraints
 from numpyro.distributions.transforms import biject_to
@@ -71,26 +73,26 @@ def parameters(trace: Trace) -> dict[str, Any]:
 
 def perturbed(key: Array, trace: Trace) -> dict[str, Any]:
     """Parameters of a trace moved at random within their constraints; mutable state and plates as they are."""
-    data = {}
-    for k, (name, site) in enumerate(trace.items()):
-        if site["type"] == "param":
-            constraint = site["kwargs"].get("constraint", constraints.real)
-            data[name] = _perturbed(jax.random.fold_in(key, k), site["value"], constraint)
-        elif site["type"] in ("plate", "mutable"):
-            data[name] = site["value"]
-    return data
+    given = {name: site["value"] for name, site in trace.items() if site["type"] in ("param", "plate", "mutable")}
+    transforms = {name: _transform(site) for name, site in trace.items() if site["type"] == "param"}
+    free = {name: jax.tree.map(partial(_free, transform), given[name]) for name, transform in transforms.items()}
+    # all at once, as each call for random numbers takes long to compile
+    flat, unravel = ravel_pytree(free)
+    moved = unravel(flat + _SPREAD * (1.0 + jnp.abs(flat)) * jax.random.normal(key, flat.shape, flat.dtype))
+    for name, transform in transforms.items():
+        given[name] = jax.tree.map(
+            lambda old, new, transform=transform: old if new is None else transform(new), given[name], moved[name]
+        )
+    return given
 
 
-def _perturbed(key: Array, value: Any, constraint: Any) -> Any:
-    leaves, structure = jax.tree.flatten(value)
+def _transform(site: Any) -> Any:
     # a parameter that is a pytree, of a network, has no constraint of its own
-    transform = biject_to(constraint) if len(leaves) == 1 else biject_to(constraints.real)
+    is_array = len(jax.tree.leaves(site["value"])) == 1
+    return biject_to(site["kwargs"].get("constraint", constraints.real) if is_array else constraints.real)
 
-    def one(key: Array, leaf: Any) -> Any:
-        if not jnp.issubdtype(jnp.result_type(leaf), jnp.floating):
-            return leaf
-        free = inverse(transform, jnp.asarray(leaf))
-        return transform(free + _SPREAD * (1.0 + jnp.abs(free)) * jax.random.normal(key, free.shape, free.dtype))
 
-    keys = jax.random.split(key, max(1, len(leaves)))
-    return jax.tree.unflatten(structure, [one(k, leaf) for k, leaf in zip(keys, leaves, strict=False)])
+def _free(transform: Any, leaf: Any) -> Any:
+    """What a transform takes to a parameter; nothing, of whole numbers."""
+    is_real = jnp.issubdtype(jnp.result_type(leaf), jnp.floating)
+    return inverse(transform, jnp.asarray(leaf)) if is_real else None
