@@ -201,12 +201,10 @@ def refuse_plate_around_everything(model_trace: Trace) -> None:
         )
 
 
-def _disagreeing(own: Mapping[str, Array], again: Mapping[str, Array]) -> list[str]:
+def _disagreeing(own: Mapping[str, float], again: Mapping[str, float]) -> list[str]:
     """Sites whose log density is another one if it is read at what was drawn."""
     return [
-        site
-        for site, expected in own.items()
-        if not abs(float(again[site] - expected)) <= _TOLERANCE * (1.0 + abs(float(expected)))
+        site for site, expected in own.items() if not abs(again[site] - expected) <= _TOLERANCE * (1.0 + abs(expected))
     ]
 
 
@@ -224,8 +222,8 @@ def _rounded(guide: Any, trace: Trace, name: str, args: tuple[Any, ...], kwargs:
 
 def _refuse_disagreeing(
     guide: Any,
-    own: Mapping[str, Array],
-    again: Mapping[str, Array],
+    own: Mapping[str, float],
+    again: Mapping[str, float],
     trace: Trace,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
@@ -238,14 +236,14 @@ def _refuse_disagreeing(
                 "line to start from, such as init_scale=0.1, or evaluate it in float64 (numpyro.enable_x64())."
             )
         raise UnsupportedGuideError(
-            f"Site {site!r}: the guide's log density re-read at its own draw is {float(again[site]):.6g}, "
-            f"expected {float(own[site]):.6g}. The guide's density is not a function of its latent values."
+            f"Site {site!r}: the guide's log density re-read at its own draw is {again[site]:.6g}, "
+            f"expected {own[site]:.6g}. The guide's density is not a function of its latent values."
         )
 
 
 def _own_and_read_again(
     guide: Any, trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[dict[str, Array], dict[str, Array]]:
+) -> tuple[dict[str, float], dict[str, float]]:
     """Log densities of a draw in double precision, and read again: in single a precise one may be all rounding."""
 
     def at(key: Array) -> tuple[dict[str, Array], dict[str, Array]]:
@@ -264,7 +262,6 @@ def verify_densities(guide: Any, trace: Trace, layout: Layout, args: tuple[Any, 
             f"The guide's auxiliary sites {unrecovered} are not determined by the latent values, so it has no "
             "density in them. Marginalise them, or use a guide without auxiliary variables."
         )
-    values = {name: jnp.asarray(value) for name, value in latent_values(trace).items()}
     for site in set(layout.symmetry.axes) & set(own_sites(guide, trace)):
         if isinstance(without_wrappers(trace[site]["fn"]), dist.Delta):
             raise UnsupportedGuideError(
@@ -272,35 +269,48 @@ def verify_densities(guide: Any, trace: Trace, layout: Layout, args: tuple[Any, 
                 "with a density, such as a Normal with a small scale."
             )
 
-    # one by one, here and below, its operations would take longer to compile than the whole
-    own = compiled_quickly(
-        lambda: {name: jnp.sum(log_prob_of(site)) for name, site in trace.items() if site["type"] == "sample"}
-    )()
-    density_at = compiled_quickly(lambda values: log_density_by_site(guide, trace, values, args, kwargs), values)
-    before = density_at(values)
+    own, before, after, fast = _read(guide, trace, layout, args, kwargs)
     if _disagreeing(own, before):
         _refuse_disagreeing(guide, *_own_and_read_again(guide, trace, args, kwargs), trace, args, kwargs)
-    element = moving_everything(layout.of_coordinates)
-    after = density_at(compiled_quickly(layout.apply, element, values)(element, values))
     for site, value in after.items():
-        if not np.isfinite(float(value)):
+        if not np.isfinite(value):
             raise UnsupportedGuideError(
-                f"Site {site!r}: the guide's log density at a relabelled draw is {float(value)}. A point mass (Delta) "
+                f"Site {site!r}: the guide's log density at a relabelled draw is {value}. A point mass (Delta) "
                 "or a bounded distribution cannot be symmetrized; use a distribution with full support."
             )
-    if not layout.factorises:
+    if fast is None:
         return layout
-
-    def log_ratio(element: Element) -> Array:
-        density, draw = density_of(guide, trace, layout, args, kwargs), draw_of(guide, trace, layout)
-        return density.log_ratio(layout.of_coordinates, draw, element)
-
-    fast = float(compiled_quickly(log_ratio, element)(element))
     # what follows was seen to cancel in double precision; in single its density may round to anything
     telling = [site for site in after if site not in layout.following]
-    slow = sum(float(after[site] - before[site]) for site in telling)
-    scale = 1.0 + sum(abs(float(after[site])) + abs(float(before[site])) for site in telling)
+    slow = sum(after[site] - before[site] for site in telling)
+    scale = 1.0 + sum(abs(after[site]) + abs(before[site]) for site in telling)
     return layout if abs(fast - slow) <= _TOLERANCE * scale else layout._replace(density=General)
+
+
+def _read(
+    guide: Any, trace: Trace, layout: Layout, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[dict[str, float], dict[str, float], dict[str, float], float | None]:
+    """Log densities of a draw: its own, read again, and relabelled; and their change as the fast path has it, if any.
+
+    In one program: one by one, its operations take longer to compile than the whole.
+    """
+    values = {name: jnp.asarray(value) for name, value in latent_values(trace).items()}
+
+    def everything(element: Element) -> Any:
+        own = {name: jnp.sum(log_prob_of(site)) for name, site in trace.items() if site["type"] == "sample"}
+        moved: Any = layout.apply(element, values)
+        read = jax.lax.map(
+            lambda values: log_density_by_site(guide, trace, values, args, kwargs),
+            jax.tree.map(lambda *each: jnp.stack(each), values, moved),
+        )
+        before, after = (jax.tree.map(lambda x, k=k: x[k], read) for k in range(2))
+        if not layout.factorises:
+            return own, before, after, None
+        density, draw = density_of(guide, trace, layout, args, kwargs), draw_of(guide, trace, layout)
+        return own, before, after, density.log_ratio(layout.of_coordinates, draw, element)
+
+    element = moving_everything(layout.of_coordinates)
+    return jax.tree.map(float, compiled_quickly(everything, element)(element))
 
 
 def refuse_another_structure(guide: Any, layout: Layout, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
