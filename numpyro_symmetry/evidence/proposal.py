@@ -85,7 +85,7 @@ def proposal_of_guide(
             f"A guide's parameters are a mapping from names to values, as SVI.get_params has them; got "
             f"{type(params).__name__}.{remedy}"
         )
-    sites = list(_latents(model, rng_key)[1])
+    model_trace, latents, _ = _latents(model, rng_key)
     if isinstance(guide, AutoLaplaceApproximation):
         refuse_wrong_parameters(trace_model(guide, args, kwargs, rng_key), None, params, model_too=False)
         gaussian: Any = guide.get_posterior(dict(params))
@@ -98,9 +98,9 @@ def proposal_of_guide(
     if guide.layout is None:
         guide.setup(rng_key, *args, **kwargs)
     prove_again(guide, args, kwargs, numbers_too=True)
-    _refuse_other_sites(guide, params, sites, rng_key, args, kwargs)
+    _refuse_other_sites(guide, params, list(latents), model_trace, rng_key, args, kwargs)
     _warn_of_part(guide)
-    return Proposal(guide, params, sites)
+    return Proposal(guide, params, list(latents))
 
 
 def proposal_of_draws(
@@ -312,6 +312,7 @@ def _refuse_other_sites(
     guide: AutoSymmetrized,
     params: Mapping[str, Any],
     sites: list[str],
+    model_trace: dict[str, Any],
     rng_key: Array,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
@@ -324,9 +325,9 @@ def _refuse_other_sites(
             "no fewer: others would have to be integrated out."
         )
     assert guide.layout is not None
-    traces = drawn, guide.model_trace or {}
-    spared_entries(guide.base, guide.model, guide.layout.symmetry.axes, traces, args, kwargs)
+    # masks are those of these arguments, not of those with which the guide was set up
+    spared_entries(guide.base, guide.model, guide.layout.symmetry.axes, (drawn, model_trace), args, kwargs)
     # parameters of the model are held where they start unless they are given, and its state is not
-    refuse_wrong_parameters(drawn, guide.model_trace, params, model_too=False)
-    state = [name for name, site in (guide.model_trace or {}).items() if site["type"] == "mutable"]
+    refuse_wrong_parameters(drawn, model_trace, params, model_too=False)
+    state = [name for name, site in model_trace.items() if site["type"] == "mutable"]
     refuse_absent_state(state, params)

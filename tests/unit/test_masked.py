@@ -271,6 +271,22 @@ def test_a_program_that_is_kept_is_asked_anew_of_other_masks():
             assert found.importance_weighted == pytest.approx(expected, abs=1e-4)
 
 
+def padded_rows(y, seen):
+    with handlers.mask(mask=seen):
+        rows_that_are_seen(y, seen)
+
+
+def test_the_evidence_is_asked_of_its_own_masks_and_not_of_those_at_set_up():
+    guide, everything = AutoSymmetrized(guide_of_rows, Symmetry({}), model=padded_rows), np.ones(4, bool)
+    guide.setup(jax.random.key(0), Y, everything)
+    found = log_evidence((guide, {}), model_args=(Y, SEEN), num_draws=8, progress_bar=False)
+    assert found.value == pytest.approx(norm.logpdf(Y[SEEN], scale=math.sqrt(2.0)).sum(), abs=1e-4)
+    guide = AutoSymmetrized(AutoNormal(padded_rows), Symmetry({})).setup(jax.random.key(0), Y, everything)
+    params = {"z_auto_loc": jnp.zeros(4), "z_auto_scale": jnp.ones(4)}
+    with pytest.raises(SymmetryError, match="The evidence is infinite: a mask leaves 1 of 4 entries"):
+        log_evidence((guide, params), model_args=(Y, SEEN), progress_bar=False)
+
+
 def rows_that_may_be_read(y, is_read):
     with numpyro.plate("rows", 4):
         z = numpyro.sample("z", dist.Normal(0.0, 1.0).mask(SEEN))
