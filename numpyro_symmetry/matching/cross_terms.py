@@ -20,7 +20,9 @@ from numpyro_symmetry.chunks import slices
 from numpyro_symmetry.matching.gaussian_inputs import order_of
 from numpyro_symmetry.matching.product import Gaussian, Natural, Tables
 from numpyro_symmetry.symmetry import Hard, Symmetry
+from numpyro_symmetry.symmetry.errors import warn
 from numpyro_symmetry.symmetry.hard import concatenate
+from numpyro_symmetry.symmetry.plain import moving_blocks
 from numpyro_symmetry.symmetry.shown import as_html
 
 # labellings that are enumerated, draws of labels where there are more, and numbers that all of them may look at
@@ -36,7 +38,7 @@ class CrossTerms(NamedTuple):
         From 0 to 1, and its Monte Carlo standard error, zero where all labellings were summed.
     is_exact
         Whether they were; else the sum is that over all exchanges of two units of one member, and an unbiased estimate
-        of the rest.
+        of the rest. Where blocks move, and units in them, only one of the two levels moves in what is drawn.
     """
 
     share: float
@@ -66,6 +68,11 @@ def cross_terms(
         Of which all but one copies are divided out.
     rng
         For draws of labels, where they are too many to enumerate.
+
+    Warns
+    -----
+    SymmetryWarning
+        If not all labels can be drawn, so that the share is too low.
     """
     naturals = [Natural.of(member) for member in members]
     rest = naturals[0] if prior is None else naturals[0].plus(prior, 1.0 - len(members))
@@ -73,7 +80,20 @@ def cross_terms(
     size = max(naturals[0].precision.size, 1)
     if log_count <= math.log(min(_MOST_LABELLINGS, max(_MOST_NUMBERS / size, 1.0))) + 1e-9:
         return _enumerated(naturals[1:], rest, symmetry, members[0].loc)
-    return _Draws(Tables(members, rest, symmetry)).estimate(rng)
+    tables = Tables(members, rest, symmetry)
+    _warn_of_part(symmetry, tables.view.whole)
+    return _Draws(tables).estimate(rng)
+
+
+def _warn_of_part(symmetry: Symmetry, drawn: Symmetry) -> None:
+    """Say so if labels are drawn of a part of the symmetry only."""
+    if still := [name for name in symmetry.groups if name not in drawn.groups]:
+        blocks = moving_blocks(symmetry)
+        warn(
+            f"Groups {list(blocks)} move blocks in which {list(blocks.values())} move too, and there are too many labels "
+            f"to sum them: they are drawn with {still} held still, and what other labels of these hold of the product "
+            "is not in the share of other labellings, which is too low by that."
+        )
 
 
 def _enumerated(others: list[Natural], rest: Natural, symmetry: Symmetry, loc: dict[str, Any]) -> CrossTerms:

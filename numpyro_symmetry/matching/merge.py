@@ -185,6 +185,12 @@ def merge(
     TypeError
         If ``solutions`` is no list, ``symmetry`` is none, ``progress_bar`` no flag, or under `jit`.
 
+    Warns
+    -----
+    SymmetryWarning
+        If ``cross_terms`` of a product are too low, because labels are drawn and, where blocks move and units in them,
+        only one of the two levels is.
+
     See Also
     --------
     match : brings one solution into another's basin, without changing it otherwise.

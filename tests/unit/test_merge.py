@@ -334,6 +334,19 @@ def test_drawn_labels_estimate_the_sum_over_all(name, monkeypatch):
     assert abs(drawn.share - exact.share) < 4.0 * drawn.error + 1e-9
 
 
+def test_of_blocks_in_which_units_move_it_is_said_what_is_not_drawn(monkeypatch):
+    """Two heads that are alike: half of the product lies where they are exchanged, and their units are not."""
+    symmetry, loc = Symmetry({"w": ("head", "head/unit")}), {"w": np.tile(10.0 * np.arange(3.0), (2, 1))}
+    members = [DiagonalGaussian(loc, {"w": np.ones((2, 3))})] * 2
+    exact = merge(members, symmetry, how="product").cross_terms
+    assert exact.is_exact
+    assert exact.share == pytest.approx(0.5)
+    monkeypatch.setattr(terms, "_MOST_LABELLINGS", 1)
+    with pytest.warns(SymmetryWarning, match=r"with \['head'\] held still, .* too low by that"):
+        drawn = merge(members, symmetry, how="product").cross_terms
+    assert drawn.share < exact.share
+
+
 @pytest.mark.parametrize("name", SAMPLED)
 def test_draws_counted_already_are_those_whose_weights_are_summed(name):
     """What keeps all labels, which weighs one, and exchanges of two units and single signs: of all labellings."""
