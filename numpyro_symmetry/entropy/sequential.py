@@ -28,7 +28,7 @@ from numpyro_symmetry.linalg import once, product, row_sums
 NUM_SCALING_STEPS = 1
 # e^-40 squared is still a normal float32, and no bound can lose more than n² e^-40 nats to it
 FLOOR = -40.0
-# rows that are added one after the other; what other blocks of rows hold is a product of matrices
+# at most so many rows are added one after the other; what other blocks of rows hold is a product of matrices
 _BLOCK = 8
 
 
@@ -193,10 +193,13 @@ def _turns(order: Array) -> Array:
 def _sum_of_other_rows(table: Array, *, later: bool) -> Array:
     """Sum over the rows below each, or above: running sums within blocks, and what all other blocks hold."""
     n = table.shape[0]
-    blocks = jnp.pad(once(table), ((0, -n % _BLOCK), (0, 0))).reshape(-1, _BLOCK, table.shape[1])
-    rows = range(_BLOCK)[::-1] if later else range(_BLOCK)
+    size = min(n, _BLOCK)
+    blocks = jnp.pad(once(table), ((0, -n % size), (0, 0))).reshape(-1, size, table.shape[1])
+    rows = range(size)[::-1] if later else range(size)
     *within, whole = itertools.accumulate((blocks[:, row] for row in rows), initial=jnp.zeros_like(blocks[:, 0]))
     within, whole = once(jnp.stack(within[::-1] if later else within, axis=1)), once(whole)
+    if len(blocks) == 1:
+        return within[0]
     all_ones = jnp.ones((blocks.shape[0],) * 2, table.dtype)
     others = product(jnp.triu(all_ones, 1) if later else jnp.tril(all_ones, -1), whole)
     return (within + others[:, None]).reshape(-1, table.shape[1])[:n]

@@ -84,18 +84,21 @@ def fingerprint(values: Any) -> Array:
         values = jax.random.key_data(values)
     parts = [values.real, values.imag] if jnp.iscomplexobj(values) else [values]
     numbers = [jax.lax.bitcast_convert_type(part.ravel().astype(jnp.float32), jnp.uint32) for part in parts]
-    total, before = jnp.uint32(0), 1
+    shape = np.array([values.ndim, *values.shape], np.uint32)
+    before = 1 + len(shape)
+    # shapes are known while a program is made, and need no part of it
+    total = jnp.uint32(np.sum(_mixed(shape ^ _mixed(np.arange(1, before, dtype=np.uint32))), dtype=np.uint32))
     # one after the other and not as one array, for data may lie over devices
-    for bits in (jnp.array([values.ndim, *values.shape], jnp.uint32), *numbers):
+    for bits in numbers:
         place = jnp.arange(before, before + len(bits), dtype=jnp.uint32)
         total, before = total + jnp.sum(_mixed(bits ^ _mixed(place)), dtype=jnp.uint32), before + len(bits)
     return total
 
 
-def _mixed(bits: Array) -> Array:
+def _mixed(bits: Any) -> Any:
     for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
-        bits = (bits ^ (bits >> jnp.uint32(shift))) * jnp.uint32(factor)
-    return bits ^ (bits >> jnp.uint32(16))
+        bits = (bits ^ (bits >> np.uint32(shift))) * np.uint32(factor)
+    return bits ^ (bits >> np.uint32(16))
 
 
 def _is_numeric(leaf: Any) -> bool:
