@@ -94,13 +94,20 @@ def _start_in_one_program():
     one_by_one = util.find_valid_initial_params
 
     def find_valid_initial_params(rng_key, model, **options):
+        sites, values = list(options["prototype_params"]), list(options["prototype_params"].values())
+
+        @jax.jit
+        def find(key, values):
+            # only their shapes matter: as constants they would make another program of every seed's
+            return one_by_one(key, model, **options | {"prototype_params": dict(zip(sites, values, strict=True))})
+
         try:
-            (params, energy, slope), is_valid = jax.jit(lambda key: one_by_one(key, model, **options))(rng_key)
+            (params, energy, slope), is_valid = find(rng_key, values)
         except Exception:
             # a program that looks at its values; or one that is wrong, and says so best itself
             return one_by_one(rng_key, model, **options)
         # a compiled function sorts sites, which guides lay out in the order of the model
-        ordered = {site: params[site] for site in options["prototype_params"]}
+        ordered = {site: params[site] for site in sites}
         return (ordered, energy, slope), is_valid
 
     util.find_valid_initial_params = find_valid_initial_params

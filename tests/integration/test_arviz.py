@@ -47,6 +47,9 @@ def normal(y, scale=1.0):
     numpyro.sample("y", dist.Normal(loc, scale).expand(y.shape).to_event(2), obs=y)
 
 
+FEW = {"algorithm": "hmc", "num_chains": 2, "num_warmup": 20, "num_samples": 10, "progress_bar": False}
+
+
 @pytest.fixture(scope="module")
 def data():
     return run_blackjax(jax.random.key(0), mixture, (Y,), num_warmup=300, num_samples=210, progress_bar=False)
@@ -133,8 +136,7 @@ def test_names_and_coordinates_may_be_given_and_the_likelihood_left_out():
 
 
 def test_one_key_one_trace():
-    options = {"algorithm": "hmc", "num_warmup": 20, "num_samples": 10, "progress_bar": False}
-    first, second = (run_blackjax(jax.random.key(0), normal, (jnp.zeros((3, 2)),), **options) for _ in range(2))
+    first, second = (run_blackjax(jax.random.key(0), normal, (jnp.zeros((3, 2)),), **FEW) for _ in range(2))
     np.testing.assert_array_equal(first["posterior"]["loc"].values, second["posterior"]["loc"].values)
 
 
@@ -180,9 +182,6 @@ def improper(y):
     scale = numpyro.sample("scale", dist.ImproperUniform(dist.constraints.positive, (), ()))
     numpyro.factor("prior", -0.5 * (loc**2).sum() - scale)
     numpyro.sample("y", dist.Normal(loc, 1.0 + scale).expand(y.shape).to_event(2), obs=y)
-
-
-FEW = {"algorithm": "hmc", "num_chains": 2, "num_warmup": 20, "num_samples": 10, "progress_bar": False}
 
 
 def test_improper_priors_are_sampled_and_drawn_from_guides():

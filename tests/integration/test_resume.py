@@ -37,6 +37,8 @@ def trained(guide, folder, first=0):
     """Train, from the checkpoint of a step on; all that is not in the folder is made anew, as another process would."""
     svi = SVI(network, guide, optax.adam(optax.cosine_decay_schedule(1e-2, STEPS)), Trace_ELBO(2))
     state = svi.init(jax.random.PRNGKey(0), X[:BATCH], Y[:BATCH])
+    # of the types that come back, so that both runs are of one program
+    state = jax.tree.map(np.asarray, state)
     leaves, structure = jax.tree.flatten(state)
     update = jax.jit(svi.update)
     with orbax.CheckpointManager(folder.absolute()) as kept:

@@ -58,9 +58,9 @@ GUIDES = {
 @pytest.mark.parametrize("name", GUIDES)
 def test_a_step_advances_state_once(name):
     svi = SVI(network, GUIDES[name](), optax.adam(0.01), Trace_ELBO())
-    states = [svi.init(KEY, X, Y)]
+    update, states = jax.jit(svi.update), [svi.init(KEY, X, Y)]
     for _ in range(2):
-        states.append(svi.update(states[-1], X, Y)[0])
+        states.append(update(states[-1], X, Y)[0])
     before, *after = (state.mutable_state["state"] for state in states)
     for state in after:
         assert state["count"] == before["count"] + 1
