@@ -407,15 +407,23 @@ def amplified(*factors, steps=60, spread=4.0):
 def layers(y, broken):
     """A hundred residual layers: about the prior they amplify rounding, nearer to its centre they do not."""
     stream = jnp.ones((2, 5)) * jnp.arange(1.0, 3.0)[:, None] @ normal("read", 5, 5)
-    for k in range(100):
-        hidden = jnp.tanh(stream @ normal(f"up_{k}", 5, 3, scale=0.25))
-        weights = jnp.ones(3) + broken * (k == 50) * jnp.arange(3)
-        stream = stream + weights * hidden @ normal(f"down_{k}", 3, 5, scale=0.25)
+    shapes = {"up": (5, 3), "down": (3, 5)}
+    before, inner, after = (
+        {site: normal(f"{site}_{where}", *batch, *shape, scale=1.0) for site, shape in shapes.items()}
+        for where, batch in (("before", (50,)), ("inner", ()), ("after", (49,)))
+    )
+    stream = jax.lax.scan(residual, stream, before)[0]
+    stream, _ = residual(stream, inner, jnp.ones(3) + broken * jnp.arange(3))
+    stream = jax.lax.scan(residual, stream, after)[0]
     numpyro.sample("y", dist.Normal(stream.sum(1), 1e-3).to_event(1), obs=y)
 
 
+def residual(stream, layer, weights=1.0):
+    return stream + weights * jnp.tanh(stream @ layer["up"]) @ layer["down"], None
+
+
 UNITS = Symmetry({"w": ("unit",)})
-INNER = Symmetry.mlp([("up_50", None), ("down_50", None)])
+INNER = Symmetry.mlp([("up_inner", None), ("down_inner", None)])
 
 
 @pytest.mark.parametrize("seed", range(3))
