@@ -333,15 +333,15 @@ def refuse_another_structure(guide: Any, layout: Layout, args: tuple[Any, ...], 
         trace = trace_model(guide, args, kwargs, key_draw, perturbed(key_parameters, start))
         values, draw = latent_values(trace), draw_of(guide, trace, layout)
         density = density_of(guide, trace, layout, args, kwargs, key_moments)
-        before = log_density_by_site(guide, trace, values, args, kwargs)
-        scale = 1.0 + sum(abs(value) for value in before.values())
-        found = []
-        for element in (moving_everything(layout.of_coordinates), layout.of_coordinates.sample(key_element)):
-            moved: Any = layout.apply(element, values)
-            after = log_density_by_site(guide, trace, moved, args, kwargs)
-            whole = sum((after[site] - before[site] for site in before), jnp.zeros(()))
-            found.append(abs(density.log_ratio(layout.of_coordinates, draw, element) - whole) / scale)
-        return jnp.stack(found).max()
+        elements = moving_everything(layout.of_coordinates), layout.of_coordinates.sample(key_element)
+        points: Any = [values, *(layout.apply(element, values) for element in elements)]
+        # one after the other, so that the guide is compiled once
+        stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *points)
+        at = jax.lax.map(lambda point: log_density_by_site(guide, trace, point, args, kwargs), stacked)
+        ratios = jnp.stack([density.log_ratio(layout.of_coordinates, draw, element) for element in elements])
+        scale = 1.0 + sum(abs(found[0]) for found in at.values())
+        whole = sum((found[1:] - found[0] for found in at.values()), jnp.zeros(len(elements)))
+        return (abs(ratios - whole) / scale).max()
 
     key, is_of_a_kind = jax.random.key(1), not layout.factorises or is_gaussian(guide, start, layout)
     if not (is_of_a_kind and float(in_double(off, key)(key)) <= _TOLERANCE_IN_DOUBLE):
