@@ -9,17 +9,19 @@ and each weighs :math:`Z(h)`. Where labellings are too many to sum, they are dra
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 from scipy.special import logsumexp
 
 from numpyro_symmetry.chunks import slices
 from numpyro_symmetry.matching.gaussian_inputs import order_of
-from numpyro_symmetry.matching.product import Gaussian, Natural, Tables
-from numpyro_symmetry.symmetry import Hard, Symmetry
+from numpyro_symmetry.matching.product import Gaussian, Natural, Tables, raised
+from numpyro_symmetry.symmetry import Hard, PlainView, Symmetry
 from numpyro_symmetry.symmetry.errors import warn
 from numpyro_symmetry.symmetry.hard import concatenate
 from numpyro_symmetry.symmetry.plain import moving_blocks
@@ -27,6 +29,8 @@ from numpyro_symmetry.symmetry.shown import as_html
 
 # labellings that are enumerated, draws of labels where there are more, and numbers that all of them may look at
 _MOST_LABELLINGS, _NUM_DRAWS, _MOST_NUMBERS = 20_000, 400, 2e7
+# labels of blocks for each of which those of units in them are drawn
+_MOST_PARTS = 24
 
 
 class CrossTerms(NamedTuple):
@@ -38,7 +42,7 @@ class CrossTerms(NamedTuple):
         From 0 to 1, and its Monte Carlo standard error, zero where all labellings were summed.
     is_exact
         Whether they were; else the sum is that over all exchanges of two units of one member, and an unbiased estimate
-        of the rest. Where blocks move, and units in them, only one of the two levels moves in what is drawn.
+        of the rest.
     """
 
     share: float
@@ -74,26 +78,55 @@ def cross_terms(
     SymmetryWarning
         If not all labels can be drawn, so that the share is too low.
     """
-    naturals = [Natural.of(member) for member in members]
-    rest = naturals[0] if prior is None else naturals[0].plus(prior, 1.0 - len(members))
-    log_count = (len(members) - 1) * symmetry.log_order()
-    size = max(naturals[0].precision.size, 1)
+    rest, log_count = _rest(members, prior), (len(members) - 1) * symmetry.log_order()
+    size = max(rest.precision.size, 1)
     if log_count <= math.log(min(_MOST_LABELLINGS, max(_MOST_NUMBERS / size, 1.0))) + 1e-9:
-        return _enumerated(naturals[1:], rest, symmetry, members[0].loc)
-    tables = Tables(members, rest, symmetry)
-    _warn_of_part(symmetry, tables.view.whole)
-    return _Draws(tables).estimate(rng)
+        return _enumerated([Natural.of(member) for member in members[1:]], rest, symmetry, members[0].loc)
+    return _drawn_in_parts(members, symmetry, prior, rng)
 
 
-def _warn_of_part(symmetry: Symmetry, drawn: Symmetry) -> None:
-    """Say so if labels are drawn of a part of the symmetry only."""
-    if still := [name for name in symmetry.groups if name not in drawn.groups]:
-        blocks = moving_blocks(symmetry)
+def _drawn_in_parts(
+    members: Sequence[Gaussian], symmetry: Symmetry, prior: Natural | None, rng: np.random.Generator
+) -> CrossTerms:
+    """Where blocks move, and units in them, one of the two levels is enumerated, and the other one drawn.
+
+    Every element is one of the latter after one of the former.
+    """
+    drawn = PlainView.of(symmetry, members[0].loc).whole
+    apart = symmetry.restrict([name for name in symmetry.groups if name not in drawn.groups])
+    if (len(members) - 1) * apart.log_order() > math.log(_MOST_PARTS) + 1e-9:
         warn(
-            f"Groups {list(blocks)} move blocks in which {list(blocks.values())} move too, and there are too many labels "
-            f"to sum them: they are drawn with {still} held still, and what other labels of these hold of the product "
+            f"Groups {list(moving_blocks(symmetry))} move blocks in which others move, and there are too many labels "
+            f"to try them all: {list(apart.groups)} are held still, and what other labels of these hold of the product "
             "is not in the share of other labellings, which is too low by that."
         )
+        apart = apart.restrict([])
+    parts = [_Draws(Tables(some, _rest(some, prior), drawn)) for some in _placed_apart(members, apart, drawn, prior)]
+    near, rest, error = np.transpose([part.estimate(rng, len(parts)) for part in parts])
+    # what is kept weighs one
+    weights = np.exp([part.at_home - parts[0].at_home for part in parts])
+    others = near[0] + rest[0] + (weights * (1.0 + near + rest))[1:].sum()
+    total = 1.0 + others
+    return CrossTerms(float(others / total), float(np.hypot.reduce(weights * error) / total**2), False)
+
+
+def _placed_apart(
+    members: Sequence[Gaussian], apart: Symmetry, drawn: Symmetry, prior: Natural | None
+) -> Iterator[Sequence[Gaussian]]:
+    """Members as they are; then under other elements that are enumerated, and the best labels of those drawn there."""
+    yield members
+    every, count = apart.elements(), round(math.exp(apart.log_order()))
+    # the identity comes first
+    for chosen in list(itertools.product(range(count), repeat=len(members) - 1))[1:]:
+        steps = [jax.tree.map(lambda x, k=k: x[k], every) for k in chosen]
+        moved = [members[0], *(one.apply(apart, step) for one, step in zip(members[1:], steps, strict=True))]
+        yield [one.apply(drawn, g) for one, g in zip(moved, raised(moved, drawn, prior), strict=True)]
+
+
+def _rest(members: Sequence[Gaussian], prior: Natural | None) -> Natural:
+    """The first member, and what is divided out."""
+    first = Natural.of(members[0])
+    return first if prior is None else first.plus(prior, 1.0 - len(members))
 
 
 def _enumerated(others: list[Natural], rest: Natural, symmetry: Symmetry, loc: dict[str, Any]) -> CrossTerms:
@@ -118,23 +151,23 @@ class _Draws:
         self.tables, self.count = tables, len(tables.naturals)
         self.at_home = float(tables.all.log_partition())
 
-    def estimate(self, rng: np.random.Generator) -> CrossTerms:
-        """The sum over exchanges of two units, exactly, and the mean weight of all else."""
+    def estimate(self, rng: np.random.Generator, num_parts: int) -> tuple[float, float, float]:
+        """Against what is kept: the sum over exchanges of two units, exactly, and the mean of all else, and its error.
+
+        ``num_parts``: how many such estimates are made.
+        """
         near, tables = self._near(), self.tables
         pairs = sum((group.size or 0) ** 2 for group in tables.groups.values())
-        work = pairs * self.count * max(tables.all.first.size, 1)
+        work = pairs * self.count * max(tables.all.first.size, 1) * num_parts
         num_draws = int(np.clip(10.0 * _MOST_NUMBERS / max(work, 1), 16, _NUM_DRAWS))
         # a table for each draw, and its precision, are in memory
         size = max(tables.all.precision.size, *((group.size or 0) ** 2 for group in tables.groups.values()))
         chunks = [self._weights(rng, items.stop - items.start) for items in slices(num_draws, size)]
         weights = np.concatenate(chunks)
         rest, error = float(weights.mean()), float(weights.std(ddof=1)) / math.sqrt(num_draws)
-        # what is kept weighs one
-        total = 1.0 + near + rest
         # draws that saw nothing else saw too few; of uncoupled groups two exchanges weigh about the square of one
-        unseen = total / num_draws
-        error = max(error, unseen if tables.are_coupled() else min(unseen, near**2))
-        return CrossTerms((near + rest) / total, error / total**2, False)
+        unseen = (1.0 + near + rest) / num_draws
+        return near, rest, max(error, unseen if tables.are_coupled() else min(unseen, near**2))
 
     def _near(self) -> float:
         """What all exchanges of two units of one member, and changes of one sign, weigh together."""

@@ -188,8 +188,7 @@ def merge(
     Warns
     -----
     SymmetryWarning
-        If ``cross_terms`` of a product are too low, because labels are drawn and, where blocks move and units in them,
-        only one of the two levels is.
+        If ``cross_terms`` of a product are too low, because labels of blocks in which units move are too many.
 
     See Also
     --------

@@ -307,7 +307,7 @@ SAMPLED = {
 
 
 def gaussians(name):
-    symmetry, shapes, count, apart, correlated = SAMPLED[name]
+    symmetry, shapes, count, apart, correlated = (SAMPLED | BLOCKS)[name]
     rng = np.random.default_rng(5)
     base = {site: apart * rng.normal(size=shape) for site, shape in shapes.items()}
     found = [
@@ -334,17 +334,38 @@ def test_drawn_labels_estimate_the_sum_over_all(name, monkeypatch):
     assert abs(drawn.share - exact.share) < 4.0 * drawn.error + 1e-9
 
 
-def test_of_blocks_in_which_units_move_it_is_said_what_is_not_drawn(monkeypatch):
-    """Two heads that are alike: half of the product lies where they are exchanged, and their units are not."""
-    symmetry, loc = Symmetry({"w": ("head", "head/unit")}), {"w": np.tile(10.0 * np.arange(3.0), (2, 1))}
-    members = [DiagonalGaussian(loc, {"w": np.ones((2, 3))})] * 2
-    exact = merge(members, symmetry, how="product").cross_terms
+HEADS = Symmetry({"w": ("head", "head/unit"), "v": ("head",)})
+BLOCKS = {
+    "units of heads": (HEADS, {"w": (2, 3), "v": (2,)}, 2, 1.0, False),
+    "heads of few units": (HEADS, {"w": (4, 2), "v": (4,)}, 2, 1.5, False),
+    "three shards of heads": (HEADS, {"w": (2, 2), "v": (2,)}, 3, 1.0, False),
+    "correlated heads": (HEADS, {"w": (2, 2), "v": (2,)}, 2, 1.0, True),
+    "on three levels": (Symmetry({"w": ("a", "a/b", "a/b/c")}), {"w": (2, 2, 2)}, 2, 1.0, False),
+}
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_where_blocks_move_and_units_in_them_both_levels_are_in_the_share(name, monkeypatch):
+    members, symmetry = gaussians(name)
+    exact = cross_terms(members, symmetry, None, np.random.default_rng(0))
     assert exact.is_exact
-    assert exact.share == pytest.approx(0.5)
     monkeypatch.setattr(terms, "_MOST_LABELLINGS", 1)
-    with pytest.warns(SymmetryWarning, match=r"with \['head'\] held still, .* too low by that"):
-        drawn = merge(members, symmetry, how="product").cross_terms
-    assert drawn.share < exact.share
+    monkeypatch.setattr(terms, "_MOST_PARTS", 64)
+    drawn = cross_terms(members, symmetry, None, np.random.default_rng(0))
+    assert not drawn.is_exact
+    assert drawn.error < 0.01
+    assert abs(drawn.share - exact.share) < 4.0 * drawn.error
+
+
+def test_of_heads_that_are_alike_half_of_the_product_is_elsewhere_or_it_is_said(monkeypatch):
+    symmetry, loc = Symmetry({"w": ("head", "head/unit")}), {"w": np.tile(10.0 * np.arange(6.0), (2, 1))}
+    members = [DiagonalGaussian(loc, {"w": np.ones((2, 6))})] * 2
+    found = merge(members, symmetry, how="product").cross_terms
+    assert not found.is_exact
+    assert found.share == pytest.approx(0.5)
+    monkeypatch.setattr(terms, "_MOST_PARTS", 1)
+    with pytest.warns(SymmetryWarning, match=r"\['head'\] are held still, .* too low by that"):
+        assert merge(members, symmetry, how="product").cross_terms.share < 1e-9
 
 
 @pytest.mark.parametrize("name", SAMPLED)
