@@ -209,7 +209,10 @@ def _summed(tables: tuple[Array, ...]) -> Array:
 
 def _map_elements(part: Part, elements: Element) -> Array:
     # checkpointed, so that training keeps one block of moved copies in memory and not all of them
-    together = min(_ELEMENTS_AT_ONCE, at_once(sum(value.size for value in part.draw.values())))
+    most = min(_ELEMENTS_AT_ONCE, at_once(sum(value.size for value in part.draw.values())))
+    # a last block that is smaller would be a second program, as long
+    count = len(jax.tree.leaves(elements)[0])
+    together = next((size for size in range(most, most // 2, -1) if count % size == 0), most)
     return jax.lax.map(jax.checkpoint(part.log_ratio), elements, batch_size=together)
 
 

@@ -26,6 +26,7 @@ from numpyro_symmetry.entropy import (
     sequential_parts,
 )
 from numpyro_symmetry.entropy.estimators import bound_from_ratios
+from numpyro_symmetry.models.programs import equations
 from tests.support import oracles, regimes
 
 
@@ -107,6 +108,24 @@ def test_a_part_says_what_its_table_says(name):
     of_table, of_part = map(np.asarray, both(jax.random.split(jax.random.key(1), 300), noise))
     gap = of_table - of_part
     assert abs(gap.mean()) <= 4 * gap.std(ddof=1) / 300**0.5 + 1e-5
+
+
+@pytest.mark.parametrize("n", [5, 6, 7])
+def test_an_enumeration_is_one_program_and_all_elements(n):
+    """Where the number of elements is no multiple of how many are in memory together, too."""
+    symmetry = Symmetry({"w": ("unit",)}).bind({"w": np.zeros(n)})
+    loc, scale = jnp.arange(n) / 2, jnp.full(n, 0.7)
+    density = Factorised(GaussianFactors({"w": loc}, {"w": scale}))
+    draw = {"w": loc + 0.3}
+    general = General(lambda g: density.log_ratio(symmetry, draw, g), density.proposal)
+
+    def exact(density):
+        return information(density, symmetry, draw, estimator=KNOWN["exact"])
+
+    program = jax.make_jaxpr(lambda: exact(general))()
+    assert sum(e.primitive.name in ("checkpoint", "remat2") for e in equations(program.jaxpr)) == 1
+    found = exact(general)
+    assert found == pytest.approx(float(exact(density)), rel=2e-5)
 
 
 @every_estimator
