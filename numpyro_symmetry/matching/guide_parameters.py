@@ -86,6 +86,7 @@ def joint_of(guide: Any, params: Mapping[str, Any]) -> tuple[Arrays, Array]:
             f"its parameters {sorted(params)}."
         )
     _refuse_coupled_supports(part)
+    _parameter(part, params, f"{part.prefix}_loc", (part.latent_dim,))
     posterior = part.get_posterior(params)
     loc = unpacking(part)(posterior.mean)
     return {site: loc[site] for site in flat_sites(part)}, posterior.covariance_matrix

@@ -179,6 +179,12 @@ def test_a_laplace_approximation_is_matched_as_the_gaussian_that_it_is():
     found = match((guide, params), q.apply(symmetry, element), symmetry)
     assert found.element["unit"].tolist() == inverse(element)["unit"].tolist()
     assert found.objective == pytest.approx(0.0, abs=1e-5)
+    for strange, told in (
+        ({"w": params["auto_loc"]}, "a parameter 'auto_loc'"),
+        ({"auto_loc": jnp.ones(4)}, "has shape"),
+    ):
+        with pytest.raises(UnsupportedGuideError, match=told):
+            FullGaussian.from_guide(guide, strange)
 
 
 def positive(y=None):
