@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
 from jax import Array
 from jax.scipy.special import logsumexp
 from jax.typing import ArrayLike
@@ -135,7 +136,8 @@ def log_weights(
         if discrete:
             log_joint = enumerated_log_density(guide.model, args, kwargs, {**params, **values}, model_trace, key_guide)
         else:
-            log_joint = log_density(handlers.seed(guide.model, key_guide), args, kwargs, {**params, **values})[0]
+            with numpyro.validation_enabled(False):  # it may read data that a mask hides, and that are no numbers
+                log_joint = log_density(handlers.seed(guide.model, key_guide), args, kwargs, {**params, **values})[0]
         trace = trace_model(guide.base, args, kwargs, key_guide, dict(params))
         options = {"estimator": "tight", "bound": "both", "num_permutations": num_permutations}
 

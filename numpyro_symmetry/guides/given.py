@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpyro
 from jax import Array
 from numpyro.infer import Predictive
 
@@ -55,5 +56,7 @@ class Given:
         """Draws of the guide, ``(*sample_shape, *event)``, and what it computes of them."""
         number = math.prod(sample_shape)
         # of none, the shapes are those of one
-        flat = Predictive(self, params=dict(params), num_samples=max(1, number))(rng_key)
+        # a guide may read data that a mask hides, and that are no numbers
+        with numpyro.validation_enabled(False):
+            flat = Predictive(self, params=dict(params), num_samples=max(1, number))(rng_key)
         return {name: value[:number].reshape(sample_shape + value.shape[1:]) for name, value in flat.items()}

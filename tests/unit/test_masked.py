@@ -287,6 +287,23 @@ def test_the_evidence_is_asked_of_its_own_masks_and_not_of_those_at_set_up():
         log_evidence((guide, params), model_args=(Y, SEEN), progress_bar=False)
 
 
+def rows_that_read_what_is_hidden(y, seen):
+    with numpyro.plate("rows", 4), handlers.mask(mask=seen):
+        z = numpyro.sample("z", dist.Normal(0.0 * y, 1.0))
+        numpyro.sample("y", dist.Normal(z, 1.0), obs=y)
+
+
+@pytest.mark.parametrize("model", [padded_rows, rows_that_read_what_is_hidden])
+def test_guide_and_model_may_read_what_is_no_number_behind_their_mask(model):
+    """Of an exact posterior each draw is worth the evidence of the rows that are there, in bounds and estimate."""
+    hidden = np.where(SEEN, Y, np.nan)
+    guide = AutoSymmetrized(guide_of_rows, Symmetry({}), model=model)
+    bounds = guide.elbo_bounds(jax.random.key(0), {}, hidden, SEEN, num_particles=8)
+    found = log_evidence((guide, {}), model_args=(hidden, SEEN), num_draws=8, progress_bar=False)
+    expected = norm.logpdf(Y[SEEN], scale=math.sqrt(2.0)).sum()
+    assert [bounds.importance_weighted, found.value] == pytest.approx([expected] * 2, abs=1e-4)
+
+
 def rows_that_may_be_read(y, is_read):
     with numpyro.plate("rows", 4):
         z = numpyro.sample("z", dist.Normal(0.0, 1.0).mask(SEEN))
