@@ -202,14 +202,17 @@ class PlainView:
 
         ``batch``: its leading shape where the plain symmetry has no groups.
         """
-        given = {name: Hard.of(part).each(jnp.asarray) for name, part in plain.items()}
+        leaves = jax.tree.leaves(plain)
+        # one by one, as they are where nothing is compiled, JAX takes long to write over some of an array
+        xp = np if leaves and all(isinstance(leaf, np.ndarray) for leaf in leaves) else jnp
+        given = {name: Hard.of(part).each(xp.asarray) for name, part in plain.items()}
         batch = next((part.permutation.shape[:-1] for part in given.values()), batch)
         groups = (symmetry or self.whole).groups
         cells = {name: len(group.cells) for name, group in self.symmetry.groups.items()}
         for name, part in given.items():
             shape = part.permutation.shape
             batch = shape[: len(shape) - 1 - cells[name]]
-        parts = {name: group.identity(batch).each(jnp.asarray) for name, group in groups.items()}
+        parts = {name: group.identity(batch).each(xp.asarray) for name, group in groups.items()}
         for name, (group, cell, members) in self._cells.items():
             if groups[group].orbits is None and not cell:
                 parts[group] = given[name]
@@ -217,8 +220,8 @@ class PlainView:
             at, here = (..., *np.ix_(*cell, members)), parts[group]
             shape = *batch, *map(len, cell), len(members)
             one = given[name].each(lambda x, shape=shape: x.reshape(shape))
-            permutation = here.permutation.at[at].set(jnp.asarray(members)[one.permutation])
-            sign = here.sign if here.sign is None else here.sign.at[at].set(one.sign)
+            permutation = _written(here.permutation, at, xp.asarray(members)[one.permutation])
+            sign = here.sign if here.sign is None else _written(here.sign, at, one.sign)
             parts[group] = Hard(permutation, sign)
         return {name: part.part() for name, part in parts.items()}
 
@@ -337,6 +340,14 @@ def _take(value: Any, shape: tuple[int, ...], indices: np.ndarray, box: Box | No
     if not isinstance(flat, jax.Array):
         return flat[..., indices]
     return flat.at[..., indices].get(mode="promise_in_bounds", unique_indices=True)
+
+
+def _written(values: Any, at: Any, new: Any) -> Any:
+    """An array with some of it written over, in place where it is NumPy's."""
+    if not isinstance(values, np.ndarray):
+        return values.at[at].set(new)
+    values[at] = new
+    return values
 
 
 def _plain_name(name: str, group: Group, above: Mapping[str, Cut], label: int) -> str:
