@@ -100,7 +100,7 @@ def enumerated(
         summed_out = enum(config_enumerate(handlers.seed(model, rng_key)), first_available_dim=-num_plates - 1)
         try:
             return jnp.asarray(log_density(summed_out, args, kwargs, values)[0])
-        except (TypeError, ValueError, AssertionError, NotImplementedError, KeyError, IndexError) as error:
+        except (TypeError, ValueError, AssertionError, RuntimeError, KeyError, IndexError) as error:
             raise SymmetryError(
                 f"NumPyro cannot sum out the discrete latent sites of this model ({type(error).__name__}: {error}). "
                 "Sum them out in the model (dist.MixtureSameFamily, a forward algorithm)."
