@@ -303,7 +303,7 @@ def _estimated(own: LogWeights, of_rest: np.ndarray | None, method: str, log_ord
 def _centre(guide: AutoSymmetrized, params: Mapping[str, Any]) -> dict[str, Array]:
     try:
         return guide.median(dict(params))
-    except (NotImplementedError, UnsupportedGuideError) as error:  # conditionals say the one, others the other
+    except UnsupportedGuideError as error:
         raise ValueError(
             f"method='laplace' needs a Gaussian guide; {type(guide.base).__name__} has no median. Use 'importance'."
         ) from error

@@ -254,11 +254,17 @@ class AutoConditional(AutoGuide):
 
     def median(self, params: dict[str, Any]) -> dict[str, Array]:
         """There is none in closed form: the sites that follow are mixed over the others."""
-        raise NotImplementedError("AutoConditional has no medians in closed form: take those of sample_posterior.")
+        raise self._mixed("medians")
 
     def quantiles(self, params: dict[str, Any], quantiles: Any) -> dict[str, Array]:
         """There are none in closed form, as with `median`."""
-        raise NotImplementedError("AutoConditional has no quantiles in closed form: take those of sample_posterior.")
+        raise self._mixed("quantiles")
+
+    def _mixed(self, what: str) -> UnsupportedGuideError:
+        return UnsupportedGuideError(
+            f"{type(self).__name__} has no {what} in closed form, as sites that follow are mixed over the others: take "
+            "those of draws, sample_posterior(rng_key, params, *model_args, sample_shape=(1000,))."
+        )
 
     def explain(self) -> str:
         """Which sites follow, how, and why the others do not, in a few lines."""

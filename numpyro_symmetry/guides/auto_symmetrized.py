@@ -336,6 +336,8 @@ class AutoSymmetrized(AutoGuide):
         ------
         ValueError
             If a quantile is not from 0 to 1.
+        UnsupportedGuideError
+            If it has none in closed form, and no median, as a flow has not, nor a conditional.
         """
         levels = as_real_array(quantiles, "quantiles", TypeError)
         if not isinstance(levels, Tracer) and not ((np.asarray(levels) >= 0) & (np.asarray(levels) <= 1)).all():
@@ -392,8 +394,6 @@ class AutoSymmetrized(AutoGuide):
         try:
             return getattr(self.base, what)(params, *args)
         except NotImplementedError as error:
-            if error.args:  # it says itself what to do instead
-                raise
             raise absent from error
 
     def __getstate__(self) -> dict[str, Any]:
