@@ -174,14 +174,16 @@ def _is_flat(part: Any) -> bool:
     UnsupportedGuideError
         If the guide is not mean-field.
     """
-    from numpyro.infer.autoguide import AutoDelta, AutoDiagonalNormal, AutoNormal
+    from numpyro.infer import autoguide as auto
 
-    if isinstance(part, AutoDiagonalNormal):
+    if isinstance(part, auto.AutoDiagonalNormal):
         return True
-    if not isinstance(part, AutoNormal | AutoDelta):
+    if not isinstance(part, auto.AutoNormal | auto.AutoDelta):
+        correlated = auto.AutoMultivariateNormal, auto.AutoLowRankMultivariateNormal, auto.AutoLaplaceApproximation
+        read = "FullGaussian.from_guide(guide, params).diagonal(), which leaves its correlations out"
         raise UnsupportedGuideError(
             f"{type(part).__name__} is not mean-field. Use AutoNormal, AutoDiagonalNormal or AutoDelta, or "
-            "DiagonalGaussian.fit(draws)."
+            f"{read if isinstance(part, correlated) else 'DiagonalGaussian.fit(draws)'}."
         )
     return False
 

@@ -140,6 +140,20 @@ def test_refusals():
         DiagonalGaussian.from_guide(guide, svi.get_params(svi.init(jax.random.key(0))))
 
 
+@pytest.mark.parametrize(
+    "make", [auto.AutoMultivariateNormal, auto.AutoLowRankMultivariateNormal, auto.AutoLaplaceApproximation]
+)
+def test_a_guide_with_correlations_says_how_they_are_left_out(make):
+    guide = make(positive)
+    svi = SVI(positive, guide, optax.adam(1e-2), Trace_ELBO())
+    params = svi.get_params(svi.init(jax.random.key(0), jnp.ones(2)))
+    with pytest.raises(UnsupportedGuideError, match=r"FullGaussian\.from_guide\(guide, params\)\.diagonal\(\)"):
+        DiagonalGaussian.from_guide(guide, params)
+    found = FullGaussian.from_guide(guide, params).diagonal()
+    covariance = guide.get_posterior(params).covariance_matrix
+    np.testing.assert_allclose(found.scale["sd"], np.sqrt(np.diag(covariance)), rtol=1e-6)
+
+
 @pytest.mark.parametrize("around", [lambda guide: guide, AutoSymmetrized], ids=["bare", "symmetrized"])
 def test_a_conditional_is_no_gaussian_of_the_sites_that_others_follow(around):
     guide = around(AutoConditional(auto.AutoNormal(model)))
@@ -152,8 +166,9 @@ def test_a_conditional_is_no_gaussian_of_the_sites_that_others_follow(around):
             read(guide, params)
     with pytest.raises(UnsupportedGuideError, match="AutoConditional is no Gaussian"):
         match((guide, params), (guide, params), SYMMETRY)
-    with pytest.raises(NotImplementedError, match="AutoConditional has no medians in closed form"):
-        guide.median(params)
+    for asked, of_draws in (("median", guide.median), ("quantile", lambda p: guide.quantiles(p, [0.5]))):
+        with pytest.raises(UnsupportedGuideError, match=f"AutoConditional has no {asked}s .* sample_posterior"):
+            of_draws(params)
     draws = guide.sample_posterior(jax.random.key(1), params, X, Y, sample_shape=(100,))
     assert set(DiagonalGaussian.fit(draws).loc) == {"w1", "b1", "w2", "noise"}
 
