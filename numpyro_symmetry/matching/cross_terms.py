@@ -103,11 +103,13 @@ def _drawn_in_parts(
         apart = apart.restrict([])
     parts = [_Draws(Tables(some, _rest(some, prior), drawn)) for some in _placed_apart(members, apart, drawn, prior)]
     near, rest, error = np.transpose([part.estimate(rng, len(parts)) for part in parts])
-    # what is kept weighs one
-    weights = np.exp([part.at_home - parts[0].at_home for part in parts])
-    others = near[0] + rest[0] + (weights * (1.0 + near + rest))[1:].sum()
-    total = 1.0 + others
-    return CrossTerms(float(others / total), float(np.hypot.reduce(weights * error) / total**2), False)
+    # against the heaviest: labels of a level that is not matched may weigh any number of nats more than what is kept
+    at_home = np.array([part.at_home for part in parts])
+    weights = np.exp(at_home - at_home.max())
+    others = weights[0] * (near[0] + rest[0]) + (weights * (1.0 + near + rest))[1:].sum()
+    total = weights[0] + others
+    error = np.hypot.reduce(weights * error) * weights[0] / total**2
+    return CrossTerms(float(others / total), float(error), False)
 
 
 def _placed_apart(

@@ -368,6 +368,18 @@ def test_of_heads_that_are_alike_half_of_the_product_is_elsewhere_or_it_is_said(
         assert merge(members, symmetry, how="product").cross_terms.share < 1e-9
 
 
+def test_of_blocks_that_are_not_matched_the_share_is_a_number():
+    """Blocks with signs stay where they are, though another order of them weighs thousands of nats more."""
+    symmetry = Symmetry({"w": ("block", "block/unit")}, kinds={"block": "signed"})
+    loc = np.random.default_rng(0).normal(size=(2, 8))
+    members = [DiagonalGaussian({"w": x}, {"w": np.full(x.shape, 0.01)}) for x in (loc, loc[::-1])]
+    with pytest.warns(SymmetryWarning, match="only one of the two levels"):
+        found = merge(members, symmetry, how="product").cross_terms
+    assert not found.is_exact
+    assert found.share == pytest.approx(1.0)
+    assert found.error == pytest.approx(0.0, abs=1e-6)
+
+
 @pytest.mark.parametrize("name", SAMPLED)
 def test_draws_counted_already_are_those_whose_weights_are_summed(name):
     """What keeps all labels, which weighs one, and exchanges of two units and single signs: of all labellings."""
