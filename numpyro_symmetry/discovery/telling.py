@@ -29,7 +29,11 @@ ARGUMENTS_NOT_FINITE = (
 _BY_CHANCE = 10
 UNREAD = "nothing depends on it"
 _WHY_OF_FUNCTIONS = {Outcome.SHOWS_NOTHING: "inconclusive: nothing that was tried changes the outputs"}
-_WHY = {Outcome.LEAVES_SUPPORT: "refused for a support"}
+_WHY = {
+    Outcome.LEAVES_SUPPORT: "refused for a support",
+    Outcome.SHOWS_NOTHING: "inconclusive: nothing that was tried changes the log joint",
+    Outcome.ROUNDS: "inconclusive: nothing depends on it where rounding does not decide",
+}
 
 
 def of_not_finite(arguments: Any) -> str:
@@ -51,10 +55,9 @@ def of_a_refusal(name: str, proof: Proof, joint: LogJoint | Outputs) -> str:
             "inconclusive, and it is left out: no wrong action on it changes the outputs either. Are its inputs zero, "
             "or all alike? Give some as it reads them."
         )
-    return (
-        f"Group {name!r} looked possible from the structure of the model, but failed the numerical check, and is left "
-        f"out. {words(proof)}"
-    )
+    verdict = "the numerical check is inconclusive" if proof.is_inconclusive else "failed the numerical check"
+    possible = f"Group {name!r} looked possible from the structure of the model"
+    return f"{possible}, but {verdict}, and is left out. {words(proof)}"
 
 
 def of_unread(found: Symmetry, argnum: int, parameters: Any) -> list[str]:

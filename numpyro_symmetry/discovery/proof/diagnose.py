@@ -44,10 +44,11 @@ def words(proof: Proof) -> str:
             )
         case Outcome.SHOWS_NOTHING:
             of, changes = ("function", "outputs") if proof.frozen.is_function else ("model", "log joint")
+            flat = sorted(proof.frozen.sites.improper & set(proof.action.sites[proof.label]))
             return (
                 f"no wrong action on group {proof.label!r} changes the {changes} either, so invariance shows nothing; "
                 f"does the {of} use these sites?"
-            )
+            ) + (f" The prior of {flat} is improper, and so is its posterior if nothing reads it." if flat else "")
         case Outcome.PRIOR_ALONE:
             return (
                 f"no wrong action on group {proof.label!r} changes anything but the priors of the sites that it moves, "
