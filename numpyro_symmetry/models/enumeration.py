@@ -51,7 +51,7 @@ def refuse_without_funsor(discrete: list[str]) -> None:
 
 
 def scanned_sites(model: Callable, args: tuple[Any, ...], kwargs: dict[str, Any], rng_key: Array) -> list[str]:
-    """Sites that a model draws in a `scan` of NumPyro's."""
+    """Sites that a model draws in a `scan` of NumPyro's whose steps may depend on earlier ones."""
     watched = _Scanned(model)
     trace_model(watched, args, kwargs, rng_key)
     return watched.names
@@ -66,7 +66,7 @@ class _Scanned(Messenger):
 
     def postprocess_message(self, msg: Any) -> None:
         """Take the names of what was drawn."""
-        if msg["type"] == "control_flow" and "history" in msg["kwargs"]:
+        if msg["type"] == "control_flow" and msg["kwargs"].get("history", 0) > 0:
             _, (drawn, _) = msg["value"]
             self.names += drawn.trace
 
