@@ -54,21 +54,49 @@ def scanned_sites(model: Callable, args: tuple[Any, ...], kwargs: dict[str, Any]
     """Sites that a model draws in a `scan` of NumPyro's whose steps may depend on earlier ones."""
     watched = _Scanned(model)
     trace_model(watched, args, kwargs, rng_key)
-    return watched.names
+    # handlers around a scan, such as scope, rename its sites after it is over
+    return [site["name"] for site in watched.sites]
 
 
 class _Scanned(Messenger):
     """A trace holds what `scan` draws as it holds other sites."""
 
     def __init__(self, model: Callable) -> None:
-        self.names: list[str] = []
+        self.sites: list[Any] = []
         super().__init__(model)
 
     def postprocess_message(self, msg: Any) -> None:
-        """Take the names of what was drawn."""
+        """Take what was drawn."""
         if msg["type"] == "control_flow" and msg["kwargs"].get("history", 0) > 0:
             _, (drawn, _) = msg["value"]
-            self.names += drawn.trace
+            self.sites += drawn.trace.values()
+
+
+class _RightlySummed(Messenger):
+    """Refuse scans, enumerated, whose steps NumPyro 0.22 contracts as if they were others, without a word."""
+
+    def postprocess_message(self, msg: Any) -> None:
+        """Look at what steps after the first depend on."""
+        if msg["type"] != "control_flow" or not msg["kwargs"].get("enum"):
+            return
+        _, (drawn, _) = msg["value"]
+        sites = [site for site in drawn.trace.values() if site["type"] == "sample"]
+        dimensions = {name for site in sites for name in (site["infer"].get("dim_to_name") or {}).values()}
+        plates = {frame.name for site in sites for frame in site["cond_indep_stack"]}
+        known = {*drawn.trace, *plates}
+        steps = {name for name in dimensions if not name.startswith("_time_")}
+        outside = sorted(name for name in steps if name.replace("_PREV_", "") not in known)
+        _, _, _, _, is_reversed = msg["args"]
+        if is_reversed and any(name.startswith("_PREV_") for name in steps):
+            raise NotImplementedError(
+                f"it takes the steps of {list(drawn.trace)}, scanned in reverse, in the wrong order: flip the data, "
+                "and scan forward"
+            )
+        if outside:
+            raise NotImplementedError(
+                f"steps of {list(drawn.trace)}, scanned, depend on {outside}, drawn outside of scan, and it sums these "
+                "out step by step"
+            )
 
 
 def num_plates_of(trace: Mapping[str, Any]) -> int:
@@ -97,7 +125,8 @@ def enumerated(
     from numpyro.contrib.funsor.infer_util import log_density
 
     with handlers.block():
-        summed_out = enum(config_enumerate(handlers.seed(model, rng_key)), first_available_dim=-num_plates - 1)
+        marked = _RightlySummed(config_enumerate(handlers.seed(model, rng_key)))
+        summed_out = enum(marked, first_available_dim=-num_plates - 1)
         try:
             return jnp.asarray(log_density(summed_out, args, kwargs, values)[0])
         except (TypeError, ValueError, AssertionError, RuntimeError, KeyError, IndexError) as error:

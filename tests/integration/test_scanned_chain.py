@@ -14,7 +14,9 @@ from numpyro.infer.autoguide import AutoNormal
 from scipy.special import logsumexp
 from scipy.stats import norm
 
-from numpyro_symmetry import AutoSymmetrized, Symmetry
+from numpyro_symmetry import AutoSymmetrized, Symmetry, SymmetryError
+from numpyro_symmetry.models import enumerated_log_density, trace_model
+from numpyro_symmetry.models.enumeration import scanned_sites
 
 KEY = jax.random.key(0)
 Y = np.array([-1.8, 0.1, 2.2, 2.0, -0.3], np.float32)
@@ -22,7 +24,7 @@ START, LOC, SCALE = np.array([0.2, 0.3, 0.5]), np.array([-1.0, 0.5, 3.0]), 0.05
 TRANSITION = np.array([[0.7, 0.2, 0.1], [0.3, 0.3, 0.4], [0.1, 0.5, 0.4]])
 
 
-def chain(y, loc):
+def chain(y, loc, **options):
     state = numpyro.sample("start", dist.Categorical(jnp.asarray(START)))
 
     def step(state, now):
@@ -30,7 +32,7 @@ def chain(y, loc):
         numpyro.sample("y", dist.Normal(loc[state], 1.0), obs=now)
         return state, None
 
-    scan(step, state, y)
+    scan(step, state, y, **options)
 
 
 def unrolled(y):
@@ -61,6 +63,10 @@ def at_one_draw(y):
 @config_enumerate
 def scanned(y):
     chain(y, numpyro.sample("loc", dist.Normal(0.0, 3.0).expand([3]).to_event(1)))
+
+
+def reversed_chain(y):
+    chain(y, jnp.asarray(LOC), reverse=True)
 
 
 def forward(y, loc):
@@ -97,6 +103,18 @@ def test_bounds_of_a_scanned_chain_are_those_of_the_forward_algorithm(length):
 def test_only_discrete_sites_of_a_scanned_chain_are_warned_of(model, hidden):
     base = AutoNormal(handlers.block(model, hide=hidden))
     AutoSymmetrized(base, Symmetry({}), model=model, progress_bar=False).setup(KEY, Y[:2])
+
+
+@pytest.mark.parametrize(("model", "match"), [(reversed_chain, "scanned in reverse")])
+def test_scans_that_are_summed_out_wrongly_are_refused(model, match):
+    """NumPyro's sums are over other models: neither is near that over all labels, and none says so."""
+    trace = trace_model(model, (Y,), {}, KEY)
+    with pytest.raises(SymmetryError, match=match):
+        enumerated_log_density(model, (Y,), {}, {}, trace, KEY)
+
+
+def test_a_scan_in_a_scope_is_seen_under_the_names_that_its_sites_have():
+    assert scanned_sites(handlers.scope(at_one_draw, prefix="a"), (Y,), {}, KEY) == ["a/state", "a/y"]
 
 
 def test_the_enumerating_elbo_is_still_wrong_for_a_scanned_chain():
