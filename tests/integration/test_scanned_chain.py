@@ -24,12 +24,12 @@ START, LOC, SCALE = np.array([0.2, 0.3, 0.5]), np.array([-1.0, 0.5, 3.0]), 0.05
 TRANSITION = np.array([[0.7, 0.2, 0.1], [0.3, 0.3, 0.4], [0.1, 0.5, 0.4]])
 
 
-def chain(y, loc, **options):
+def chain(y, loc, side=0.0, **options):
     state = numpyro.sample("start", dist.Categorical(jnp.asarray(START)))
 
     def step(state, now):
         state = numpyro.sample("state", dist.Categorical(jnp.asarray(TRANSITION)[state]))
-        numpyro.sample("y", dist.Normal(loc[state], 1.0), obs=now)
+        numpyro.sample("y", dist.Normal(loc[state] + side, 1.0), obs=now)
         return state, None
 
     scan(step, state, y, **options)
@@ -69,6 +69,10 @@ def reversed_chain(y):
     chain(y, jnp.asarray(LOC), reverse=True)
 
 
+def beside_a_label(y):
+    chain(y, jnp.asarray(LOC), numpyro.sample("side", dist.Bernoulli(0.3)))
+
+
 def forward(y, loc):
     """The log likelihood, in double precision."""
     alpha = np.log(START)
@@ -105,7 +109,9 @@ def test_only_discrete_sites_of_a_scanned_chain_are_warned_of(model, hidden):
     AutoSymmetrized(base, Symmetry({}), model=model, progress_bar=False).setup(KEY, Y[:2])
 
 
-@pytest.mark.parametrize(("model", "match"), [(reversed_chain, "scanned in reverse")])
+@pytest.mark.parametrize(
+    ("model", "match"), [(reversed_chain, "scanned in reverse"), (beside_a_label, r"depend on \['side'\]")]
+)
 def test_scans_that_are_summed_out_wrongly_are_refused(model, match):
     """NumPyro's sums are over other models: neither is near that over all labels, and none says so."""
     trace = trace_model(model, (Y,), {}, KEY)
