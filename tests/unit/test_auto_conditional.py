@@ -37,12 +37,18 @@ X = np.random.default_rng(0).normal(size=(12, 2))
 Y = X @ [1.0, -2.0] + 0.3 * np.random.default_rng(1).normal(size=12)
 
 
+def loss_at(params, model, guide, *args, elbo=None, key=0):
+    """One estimate of the negative ELBO, as one program: operation by operation each would be compiled apart."""
+    elbo = elbo or Trace_ELBO()
+    return float(jax.jit(lambda params: elbo.loss(jax.random.key(key), params, model, guide, *args))(params))
+
+
 def negative_elbo(model, guide, *args, particles=1, key=0, **kwargs):
     """One estimate of the negative ELBO at the guide's first parameters."""
     elbo = Trace_ELBO(num_particles=particles)
     svi = SVI(model, guide, optax.sgd(0.0), elbo)
     state = svi.init(jax.random.key(key), *args, **kwargs)
-    return float(svi.evaluate(state, *args, **kwargs))
+    return float(jax.jit(lambda state: svi.evaluate(state, *args, **kwargs))(state))
 
 
 def linear(x, y=None, scale=1.0):
@@ -221,8 +227,7 @@ def test_outputs_of_which_a_later_call_has_priors_apart_share_nothing(before, in
         negative_elbo(ridge, guide, X, y, before)
         # pseudo-observations: one for each row, as precise as it
         params = {"auto_beta_precision_0": jnp.full((12, 1), 4.0)}
-        loss = Trace_ELBO().loss(jax.random.key(0), params, ridge, guide, X, y, scale)
-        assert loss == pytest.approx(-expected, rel=1e-10)
+        assert loss_at(params, ridge, guide, X, y, scale) == pytest.approx(-expected, rel=1e-10)
 
 
 def powers(x, y=None, power=1, gain=1.0):
@@ -259,9 +264,10 @@ def test_members_of_a_plate_around_everything_have_their_own_density(num_rows):
     expected = multivariate_normal(np.zeros(num_rows), x @ x.T + 0.25 * np.eye(num_rows)).logpdf(y.T).sum()
     with jax.enable_x64(True):
         guide = AutoConditional(lambda *args, **kwargs: None, model=columns_in_a_plate)
+        with handlers.seed(rng_seed=0):
+            guide(x, y)
         for elbo in (Trace_ELBO(), RenyiELBO(alpha=0.5, num_particles=3)):
-            loss = elbo.loss(jax.random.key(0), {}, columns_in_a_plate, guide, x, y)
-            assert loss == pytest.approx(-expected, rel=1e-10)
+            assert loss_at({}, columns_in_a_plate, guide, x, y, elbo=elbo) == pytest.approx(-expected, rel=1e-10)
 
 
 def gains(x, y=None):
@@ -281,7 +287,7 @@ def test_outputs_whose_parameters_are_trained_apart_share_nothing():
         guide = AutoConditional(lambda *args, **kwargs: None, model=gains)
         negative_elbo(gains, guide, X, y)
         params = {"gain": jnp.asarray(gain)}
-        assert Trace_ELBO().loss(jax.random.key(0), params, gains, guide, X, y) == pytest.approx(-expected, rel=1e-10)
+        assert loss_at(params, gains, guide, X, y) == pytest.approx(-expected, rel=1e-10)
 
 
 def test_outputs_whose_parameters_are_trained_apart_share_nothing_at_inducing_inputs():
@@ -536,7 +542,7 @@ def test_sites_in_plates_and_batches_train_and_keep_the_evidence(elbo):
     with jax.enable_x64(True):
         svi = SVI(effects, guide, optax.adam(1e-2), elbo)
         state = svi.init(jax.random.key(0), jnp.asarray(X), jnp.asarray(Y))
-        state, loss = svi.update(state, jnp.asarray(X), jnp.asarray(Y))
+        state, loss = jax.jit(svi.update)(state, jnp.asarray(X), jnp.asarray(Y))
     assert -float(loss) == pytest.approx(multivariate_normal(np.zeros(12), covariance).logpdf(Y), rel=1e-9)
 
 
@@ -566,10 +572,9 @@ def test_inducing_inputs_of_a_linear_model_reach_its_evidence():
         params = svi.get_params(state)
         np.testing.assert_allclose(params["auto_beta_output_0"], Y)
         exact = params | {"auto_beta_precision_0": jnp.ones(12)}
-        with handlers.substitute(data=exact):
-            found = Trace_ELBO().loss(jax.random.key(1), {}, linear, guide, X, Y)
+        found = loss_at(exact, linear, guide, X, Y, key=1)
         covariance = 4.0 * X @ X.T + 9.0 + np.eye(12)
-        assert -float(found) == pytest.approx(multivariate_normal(np.ones(12), covariance).logpdf(Y), rel=1e-9)
+        assert -found == pytest.approx(multivariate_normal(np.ones(12), covariance).logpdf(Y), rel=1e-9)
 
 
 def test_inducing_sees_no_data():
@@ -639,7 +644,7 @@ def test_what_depends_on_the_sites_is_read_off_the_program(model, a):
         values = {name: trace[name]["value"] for name in ("a", "w")}
         return log_density(model, (X, Y), {}, values)[0] - trace["w"]["fn"].log_prob(trace["w"]["value"])
 
-    found = [float(difference(jax.random.key(k))) for k in range(4)]
+    found = jax.jit(lambda keys: jax.lax.map(difference, keys))(jax.random.split(jax.random.key(0), 4))
     np.testing.assert_allclose(found, found[0], rtol=1e-4)
 
 
@@ -692,7 +697,7 @@ def test_what_a_model_needs_for_every_row_is_taken_at_inducing_inputs(inducing, 
     seen = np.arange(len(X)) % 3 > 0
     guide = AutoConditional(AutoNormal(masked), inducing=inducing)
     svi = SVI(masked, guide, optax.adam(0.01), Trace_ELBO())
-    state, loss = svi.update(svi.init(jax.random.key(0), X, Y, seen), X, Y, seen)
+    state, loss = jax.jit(svi.update)(svi.init(jax.random.key(0), X, Y, seen), X, Y, seen)
     assert np.isfinite(loss)
     parameters = svi.get_params(state)
     assert [name for name in parameters if "inducing" in name] == ["auto_w2_inducing_x"]
@@ -728,12 +733,15 @@ def test_information_is_that_of_the_hidden_layer(name):
         guide.setup(jax.random.key(0), X, y)
         assert "w2" in guide.layout.following
         assert guide.layout.factorises
-        with handlers.seed(rng_seed=3):
-            trace = handlers.trace(guide).get_trace(X, y)
-        information = float(trace["_symmetry_correction"]["fn"].log_factor)
-        values = {n: s["value"] for n, s in trace.items() if s["type"] == "sample" and not n.startswith("_")}
 
         @jax.jit
+        def draw(key):
+            trace = handlers.trace(handlers.seed(guide, key)).get_trace(X, y)
+            values = {n: s["value"] for n, s in trace.items() if s["type"] == "sample" and not n.startswith("_")}
+            return trace["_symmetry_correction"]["fn"].log_factor, values
+
+        information, values = draw(jax.random.key(3))
+
         def density(values):
             with handlers.block(), handlers.seed(rng_seed=0), handlers.substitute(data=values):
                 moved = handlers.trace(base).get_trace(X, y)
@@ -741,10 +749,11 @@ def test_information_is_that_of_the_hidden_layer(name):
 
         batch = guide.symmetry.elements()
         size = round(math.exp(guide.symmetry.log_order()))
-        elements = [jax.tree.map(lambda part, k=k: part[k], batch) for k in range(size)]
-        densities = np.array([float(density(guide.symmetry.apply(element, values))) for element in elements])
-        expected = float(density(values)) - (logsumexp(densities) - math.log(len(densities)))
-        assert -information == pytest.approx(expected, abs=1e-8)
+        assert len(jax.tree.leaves(batch)[0]) == size
+        copies = jax.vmap(guide.symmetry.apply, (0, None))(batch, values)
+        densities = jax.jit(lambda copies: jax.lax.map(density, copies))(copies)
+        expected = float(densities[0]) - (logsumexp(densities) - math.log(size))
+        assert -float(information) == pytest.approx(expected, abs=1e-8)
 
 
 def test_a_conditional_that_is_not_equivariant_stays_in_the_table():
