@@ -29,7 +29,7 @@ from numpyro_symmetry.guides.inside import perturbed
 from numpyro_symmetry.guides.kinds import units_of
 from numpyro_symmetry.guides.known import Known, known_arguments
 from numpyro_symmetry.guides.layout import Layout, density_of, draw_of, draws_of, lay_out
-from numpyro_symmetry.models import Model, Trace, discrete_of, parameter_sites, refuse_nonfinite, trace_model
+from numpyro_symmetry.models import Model, Trace, discrete_of, is_fitted, parameter_sites, refuse_nonfinite, trace_model
 from numpyro_symmetry.models.enumeration import scanned_sites
 from numpyro_symmetry.steps import say
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
@@ -227,7 +227,8 @@ def _refuse_where_parameters_start(
     fitted = [name for name, site in model_trace.items() if site["type"] == "param"]
     if not fitted:
         return
-    moved = {name: value for name, value in perturbed(jax.random.key(1), model_trace).items() if name in fitted}
+    # with its state, as a network has both or makes both
+    moved = {n: value for n, value in perturbed(jax.random.key(1), model_trace).items() if is_fitted(model_trace[n])}
     there = trace_model(model, args, kwargs, jax.random.key(2), moved)
     if not all(np.isfinite(log_prob_of(site)).all() for site in there.values() if site["type"] == "sample"):
         return  # a model may take no others, as where a scale has no constraint

@@ -396,7 +396,7 @@ def test_sample_posterior_and_summaries():
 
 
 def test_what_a_flow_has_not_is_named():
-    guide = AutoSymmetrized(autoguide.AutoIAFNormal(network, hidden_dims=[10]), CASES["network"][2])
+    guide = AutoSymmetrized(autoguide.AutoIAFNormal(network, hidden_dims=[10]), CASES["network"][2], check=False)
     params = initial(guide, X, Y)
     for what, args in (("median", ()), ("quantiles", ([0.5],))):
         with pytest.raises(UnsupportedGuideError, match=rf"AutoIAFNormal has no {what}\(\); compute it"):
@@ -404,7 +404,7 @@ def test_what_a_flow_has_not_is_named():
 
 
 def test_a_guide_by_hand_is_sampled_through_predictive():
-    guide = AutoSymmetrized(by_hand, CASES["network"][2], model=network)
+    guide = AutoSymmetrized(by_hand, CASES["network"][2], model=network, check=False)
     params = initial(guide, X, Y)
     assert guide.sample_posterior(jax.random.key(0), params, X, Y, sample_shape=(3, 2))["w1"].shape == (3, 2, 1, 3)
     assert guide.sample_posterior(jax.random.key(0), params, X, Y)["w2"].shape == (3,)
@@ -463,7 +463,7 @@ def test_elbo_bounds_do_not_see_a_container_change():
         z = numpyro.sample("z", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
         numpyro.sample("y", dist.Normal(z.sum(), 1.0), obs=data["y"])
 
-    guide = AutoSymmetrized(autoguide.AutoNormal(model), Symmetry({"z": ("unit",)}))
+    guide = AutoSymmetrized(autoguide.AutoNormal(model), Symmetry({"z": ("unit",)}), check=False)
     data, params = {"y": jnp.array(0.5)}, {"z_auto_loc": jnp.zeros(3), "z_auto_scale": jnp.ones(3)}
     first = guide.elbo_bounds(jax.random.key(0), params, data, num_particles=32)
     kept = {"y": data["y"]}
@@ -478,9 +478,8 @@ def test_the_upper_bound_is_cut_off_at_the_mean_only():
         z = numpyro.sample("z", dist.Normal(0.0, 10.0).expand([6]).to_event(1))
         numpyro.sample("y", dist.Normal(z.sum(), 30.0), obs=0.0)
 
-    guide = AutoSymmetrized(autoguide.AutoMultivariateNormal(model), Symmetry({"z": ("unit",)})).setup(
-        jax.random.key(0)
-    )
+    symmetry = Symmetry({"z": ("unit",)})
+    guide = AutoSymmetrized(autoguide.AutoMultivariateNormal(model), symmetry, check=False).setup(jax.random.key(0))
     covariance = 25.0 * jnp.ones((6, 6)) + 0.05**2 * jnp.eye(6)
     params = {"auto_loc": jnp.arange(6.0), "auto_scale_tril": jnp.linalg.cholesky(covariance)}
     bounds = guide.elbo_bounds(jax.random.key(1), params, num_permutations=16)
@@ -498,7 +497,7 @@ def test_a_dependence_behind_a_comparison_is_seen():
         d = numpyro.param("d", jnp.zeros(3))  # equal when the guide is set up, so numbers alone show nothing
         numpyro.sample("v", dist.Normal(jnp.where(z[0] > 0, d, -d), 0.1).to_event(1))
 
-    guide = AutoSymmetrized(by_hand, Symmetry({"z": ("unit",), "v": ("unit",)}), model=model)
+    guide = AutoSymmetrized(by_hand, Symmetry({"z": ("unit",), "v": ("unit",)}), model=model, check=False)
     bounds = guide.elbo_bounds(jax.random.key(0), {"d": jnp.array([-1.0, 0.0, 1.0])}, num_particles=1000)
     assert bounds.mutual_information[0] == pytest.approx(1.444, abs=0.03)
 
@@ -508,11 +507,14 @@ def test_relabelled_draws_leave_out_what_a_guide_computed_from_its_labels():
         by_hand(x, y)
         numpyro.deterministic("extra", jnp.zeros(3))
 
-    guide = AutoSymmetrized(by_hand_with_extras, CASES["network"][2], model=network)
+    guide = AutoSymmetrized(by_hand_with_extras, CASES["network"][2], model=network, check=False)
     params = initial(guide, X, Y)
     plain = guide.sample_posterior(jax.random.key(0), params, X, Y, sample_shape=(2,))
     moved = guide.sample_posterior(jax.random.key(0), params, X, Y, sample_shape=(2,), symmetrize=True)
     assert set(plain) - set(moved) == {"extra"}
+
+
+PAIRED = Symmetry({"w": ("unit",), "v": ("unit",)})
 
 
 @pytest.mark.parametrize("base", ["AutoNormal", "AutoMultivariateNormal", "AutoUnitNormal", "AutoConditional"])
@@ -527,7 +529,7 @@ def test_relabelled_draws_have_what_the_model_computes_of_them(base, sample_shap
         numpyro.sample("y", dist.Normal(mean, 0.3).to_event(1), obs=y)
 
     bases = {"AutoConditional": AutoConditional(autoguide.AutoNormal(model)), "AutoUnitNormal": AutoUnitNormal(model)}
-    guide = AutoSymmetrized(bases.get(base) or getattr(autoguide, base)(model))
+    guide = AutoSymmetrized(bases.get(base) or getattr(autoguide, base)(model), PAIRED, check=False)
     params = initial(guide, X, Y) | {"shift": jnp.array(2.0)}
     key, x = jax.random.key(4), X[:5]
     # a conditional keeps to its data, and gives no sites of the model's own
@@ -558,7 +560,7 @@ def test_elbo_bounds_of_latents_that_depend_on_each_other():
         b = numpyro.sample("b", dist.Normal(0.0, math.sqrt(2 / 3)))
         numpyro.sample("a", dist.Normal(0.5 * b, math.sqrt(0.5)))  # the exact posterior, in the other order
 
-    guide = AutoSymmetrized(by_hand, Symmetry({"z": ("unit",)}), model=model)
+    guide = AutoSymmetrized(by_hand, Symmetry({"z": ("unit",)}), model=model, check=False)
     bounds = guide.elbo_bounds(jax.random.key(1), {"loc": jnp.zeros(2)})
     log_z = float(dist.Normal(0.0, math.sqrt(3)).log_prob(0.0) + dist.Normal(0.0, math.sqrt(1e4 + 2)).log_prob(0.0))
     assert bounds.lower == pytest.approx(log_z, abs=1e-3)
@@ -589,16 +591,17 @@ def test_jit_and_scan_after_setup():
 
 def test_wide_general_guide_trains_through_its_surrogate():
     def model(x, y=None):
-        w1, w2 = normal("w1", 1, 12), normal("w2", 12)
+        w1, w2 = normal("w1", 1, 6), normal("w2", 6)
         numpyro.sample("y", dist.Normal(jnp.tanh(x @ w1) @ w2, 0.3).to_event(1), obs=y)
 
     symmetry = Symmetry({"w1": (None, "h"), "w2": ("h",)})
-    guide = AutoSymmetrized(autoguide.AutoMultivariateNormal(model, init_loc_fn=init_to_sample), symmetry)
+    base = autoguide.AutoMultivariateNormal(model, init_loc_fn=init_to_sample)
+    guide = AutoSymmetrized(base, symmetry, check=False)
     params = fit(guide, (X, Y), model=model).params
     bounds = guide.elbo_bounds(jax.random.key(0), params, X, Y, num_particles=64)
     assert bounds.lower <= bounds.upper + 4 * bounds.upper_error
     assert bounds.lower >= bounds.base_elbo
-    assert bounds.mutual_information[1] <= math.lgamma(13) + 1e-6
+    assert bounds.mutual_information[1] <= math.lgamma(7) + 1e-6
 
 
 def test_elbo_bounds_enclose_the_exact_value():

@@ -14,6 +14,7 @@ from scipy.stats import multivariate_normal
 from numpyro_symmetry import (
     AutoConditional,
     AutoSymmetrized,
+    Symmetry,
     SymmetryError,
     UnsupportedGuideError,
     log_evidence,
@@ -83,7 +84,7 @@ def test_a_conditional_is_exact_at_the_state_given(shift):
 
 
 def test_bounds_ask_for_the_state():
-    guide = GUIDES["symmetrized conditional"]()
+    guide = AutoSymmetrized(AutoConditional(AutoNormal(network)), Symmetry({"w1": (None, "unit"), "w2": ("unit",)}))
     result = trained(guide)
     with pytest.raises(SymmetryError, match=r"state \['state'\] .* is missing.* \| state\.mutable_state"):
         guide.elbo_bounds(KEY, result.params, X, Y)
@@ -93,6 +94,21 @@ def test_bounds_ask_for_the_state():
     assert abs(bounds.base_elbo - guide.elbo_bounds(KEY, result.params | other, X, Y, num_particles=8).base_elbo) > 0.1
     # nothing is left in what was given
     assert all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(state))
+
+
+def test_a_given_symmetry_is_checked_of_parameters_that_start_with_their_state():
+    def started_together(x, y=None):
+        """As networks of `flax_module`."""
+        scale, state = numpyro.param("scale"), numpyro.primitives.mutable("state")
+        assert (scale is None) == (state is None)
+        if scale is None:
+            scale = numpyro.param("scale", jnp.array(0.5), constraint=dist.constraints.positive)
+            state = numpyro.primitives.mutable("state", {"shift": jnp.zeros(2)})
+        beta = numpyro.sample("beta", dist.Normal().expand([2]).to_event(1))
+        numpyro.sample("y", dist.Normal((x - state["shift"]).sum(-1) * beta.sum(), scale).to_event(1), obs=y)
+
+    guide = AutoSymmetrized(AutoNormal(started_together), Symmetry({"beta": ("unit",)})).setup(KEY, X, Y)
+    assert guide.symmetry.log_order() == pytest.approx(np.log(2))
 
 
 def test_flax_state_is_not_handed_on_from_a_guide_that_runs_the_model():
@@ -111,7 +127,8 @@ def test_flax_state_is_not_handed_on_from_a_guide_that_runs_the_model():
 
     with pytest.raises(UnsupportedGuideError, match=r"state \['net\$state'\] .*random_nnx_module"):
         trained(AutoConditional(AutoNormal(model)), model)
-    guide = AutoSymmetrized(AutoNormal(model))
+    symmetry = Symmetry({"net/Dense_1.kernel": (None, "unit"), "net/Dense_0.kernel": ("unit", None)})
+    guide = AutoSymmetrized(AutoNormal(model), symmetry, check=False)
     result = trained(guide, model)
     with pytest.raises(SymmetryError, match=r"state \['net\$state'\] .* is missing"):
         guide.elbo_bounds(KEY, result.params, X, Y)
