@@ -224,7 +224,7 @@ def test_exchanges_of_sites_and_of_parts_are_found(name):
 
 
 TOLD = {
-    "units": (unit_by_unit, (X, Y), [f"{w}_{k}" for w in "vw" for k in range(3)], "any two of 'v_0', 'v_1', 'v_2'"),
+    "units": (unit_by_unit, (X, Y), [f"{w}_{k}" for w in "vw" for k in range(3)], "any two of 'v_0', 'v_1' and 'v_2'"),
 }
 
 
