@@ -7,6 +7,7 @@ Contract: *columns by row*. ``benefit[..., i, j]`` is what it is worth that slot
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,9 @@ from numpyro_symmetry.symmetry.arguments import refuse_tracers, rounding_of
 SOLVERS = ("auto", "scipy", "lapx")
 # ties are settled by a bonus of this many units in the last place of the largest benefit
 _BONUS = 4.0
+# tables up to this size have so few permutations that adding all of them up, in every table at once, takes less than
+# solving one table after another; and their sums lose less to rounding than the bonus
+_ENUMERATED = 4
 
 
 def assign(benefit: np.ndarray, *, solver: str = "auto") -> np.ndarray:
@@ -28,7 +32,8 @@ def assign(benefit: np.ndarray, *, solver: str = "auto") -> np.ndarray:
     benefit
         ``(..., n, n)``.
     solver
-        ``"scipy"``, ``"lapx"`` (the extra ``fast``), or ``"auto"``: lapx where it is installed.
+        ``"scipy"``, ``"lapx"`` (the extra ``fast``), or ``"auto"``: lapx where it is installed, and for tables of up to
+        four rows every permutation.
 
     Returns
     -------
@@ -65,9 +70,21 @@ def assign(benefit: np.ndarray, *, solver: str = "auto") -> np.ndarray:
             raise ValueError("assign expects finite benefits; look for NaN or infinity in what is being matched.")
         # the diagonals
         flat[:, :: n + 1] += bonus * np.where(largest > 0, largest, 1.0)[:, None]
+        if solver == "auto" and n <= _ENUMERATED:
+            found[items] = _best_of_all(block)
+            continue
         for k, table in enumerate(block, items.start):
             found[k] = solve(table)
     return found.reshape(benefit.shape[:-1])
+
+
+def _best_of_all(tables: np.ndarray) -> np.ndarray:
+    n = tables.shape[-1]
+    every = np.array(list(permutations(range(n))), int)
+    total = np.zeros((len(tables), len(every)))
+    for slot in range(n):
+        total += tables[:, slot, every[:, slot]]
+    return every[total.argmax(1)]
 
 
 def _solver(name: str) -> Callable[[np.ndarray], np.ndarray]:

@@ -135,26 +135,19 @@ def test_names_and_coordinates_may_be_given_and_the_likelihood_left_out():
     np.testing.assert_allclose(data["log_likelihood"]["y"].values, np.full((2, 3), expected), rtol=1e-6)
 
 
-def test_one_key_one_trace():
-    first, second = (run_blackjax(jax.random.key(0), normal, (jnp.zeros((3, 2)),), **FEW) for _ in range(2))
-    np.testing.assert_array_equal(first["posterior"]["loc"].values, second["posterior"]["loc"].values)
-
-
-def test_chains_start_where_they_are_told():
-    start = {"loc": jnp.array([[10.0, 10.0], [-10.0, -10.0]])}
-    data = run_blackjax(
-        jax.random.key(0),
-        normal,
-        (jnp.zeros((1, 2)), 1e4),
-        num_chains=2,
-        num_warmup=1,
-        num_samples=2,
-        algorithm="hmc",
-        num_integration_steps=1,
-        init_params=start,
-        progress_bar=False,
+def test_one_key_one_trace_and_the_bar_says_what_it_is_doing(capsys):
+    first, second = (
+        run_blackjax(jax.random.key(0), normal, (jnp.zeros((3, 2)),), **FEW | {"progress_bar": shown})
+        for shown in (False, True)
     )
-    assert (np.sign(data["posterior"]["loc"].values[:, 0, 0]) == [1, -1]).all()
+    np.testing.assert_array_equal(first["posterior"]["loc"].values, second["posterior"]["loc"].values)
+    shown = capsys.readouterr().err
+    order = [
+        shown.index(words) for words in ("compiling the warm-up", "warming up", "compiling the sampler", "sampling:")
+    ]
+    assert order == sorted(order)
+    # no time but that of sampling counts
+    assert "10/10" in shown.splitlines()[-1].split("\r")[-1]
 
 
 def positive(y):
@@ -193,17 +186,6 @@ def test_improper_priors_are_sampled_and_drawn_from_guides():
     result = SVI(improper, guide, optax.adam(1e-2), Trace_ELBO()).run(jax.random.key(0), 2, y, progress_bar=False)
     draws = to_arviz(jax.random.key(1), guide, result.params, (y,), num_draws=7)
     assert draws["posterior"]["loc"].shape == (1, 7, 2)
-
-
-def test_the_bar_says_what_it_is_doing(capsys):
-    run_blackjax(jax.random.key(0), normal, (jnp.zeros((3, 2)),), **FEW | {"progress_bar": True})
-    shown = capsys.readouterr().err
-    order = [
-        shown.index(words) for words in ("compiling the warm-up", "warming up", "compiling the sampler", "sampling:")
-    ]
-    assert order == sorted(order)
-    # no time but that of sampling counts
-    assert "10/10" in shown.splitlines()[-1].split("\r")[-1]
 
 
 @pytest.mark.filterwarnings("ignore:.*Out-of-support")
@@ -348,15 +330,25 @@ def test_plates_name_dimensions_of_batches_and_never_of_events():
     }
 
 
-def test_plates_and_declared_dimensions_name_dimensions():
+def test_chains_start_where_they_are_told_and_plates_and_declared_dimensions_name_dimensions():
     def model():
         with numpyro.plate("row", 3, dim=-2), numpyro.plate("column", 2, dim=-1):
-            numpyro.sample("x", dist.Normal())
-        numpyro.sample("v", dist.Normal().expand([4]).to_event(1), infer={"event_dims": ["place"]})
+            numpyro.sample("x", dist.Normal(0.0, 5.0))
+        numpyro.sample("v", dist.Normal(0.0, 5.0).expand([4]).to_event(1), infer={"event_dims": ["place"]})
 
+    signs = np.array([1, -1])
     data = run_blackjax(
-        jax.random.key(0), model, algorithm="hmc", num_warmup=50, num_samples=10, num_chains=2, progress_bar=False
+        jax.random.key(0),
+        model,
+        num_chains=2,
+        num_warmup=1,
+        num_samples=2,
+        algorithm="hmc",
+        num_integration_steps=1,
+        init_params={"x": jnp.asarray(signs[:, None, None] * np.full((3, 2), 10.0))},
+        progress_bar=False,
     )
+    assert (np.sign(data["posterior"]["x"].values[:, 0]) == signs[:, None, None]).all()
     assert data["posterior"]["x"].dims == ("chain", "draw", "row", "column")
     assert data["posterior"]["v"].dims == ("chain", "draw", "place")
 

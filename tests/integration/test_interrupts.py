@@ -20,8 +20,16 @@ from numpyro_symmetry.samplers import Interrupted
 
 SYMMETRY = Symmetry({"loc": ("unit",), "scale": ("unit",)})
 RNG = np.random.default_rng(0)
-DRAWS = {"loc": RNG.normal(size=(2, 40, 3)), "scale": np.exp(RNG.normal(size=(2, 40, 3)))}
+# more units than are assigned without a solver
+NUM_UNITS = 5
+DRAWS = {"loc": RNG.normal(size=(2, 40, NUM_UNITS)), "scale": np.exp(RNG.normal(size=(2, 40, NUM_UNITS)))}
 Y = np.linspace(-1.0, 1.0, 6)
+
+
+@pytest.fixture(autouse=True)
+def _no_thread_of_the_bars_own(monkeypatch):
+    """Where a machine is so busy that bars are shown, tqdm watches them in a thread, which it keeps."""
+    monkeypatch.setattr(tqdm, "monitor_interval", 0)
 
 
 class Stopping:
@@ -38,9 +46,9 @@ class Stopping:
 
 
 def model(y):
-    loc = numpyro.sample("loc", dist.Normal(0.0, 3.0).expand([3]).to_event(1))
-    scale = numpyro.sample("scale", dist.LogNormal(0.0, 1.0).expand([3]).to_event(1))
-    mixture = dist.MixtureSameFamily(dist.Categorical(jnp.ones(3) / 3), dist.Normal(loc, scale))
+    loc = numpyro.sample("loc", dist.Normal(0.0, 3.0).expand([NUM_UNITS]).to_event(1))
+    scale = numpyro.sample("scale", dist.LogNormal(0.0, 1.0).expand([NUM_UNITS]).to_event(1))
+    mixture = dist.MixtureSameFamily(dist.Categorical(jnp.ones(NUM_UNITS) / NUM_UNITS), dist.Normal(loc, scale))
     numpyro.sample("y", mixture.expand([len(y)]).to_event(1), obs=y)
 
 

@@ -54,7 +54,7 @@ def distance(target, values):
     return sum(((np.asarray(target[s], float) - np.asarray(values[s], float)) ** 2).sum() for s in target)
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 5, 6])
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 6])
 @pytest.mark.parametrize("solver", ["auto", "scipy"])
 def test_assign_is_the_best_of_all(n, solver):
     for seed in range(10):
@@ -70,6 +70,23 @@ def test_assign_is_batched_and_keeps_labels_on_ties():
     assert (assign(benefit) == np.arange(4)).all()
     benefit[..., 0, 2] = benefit[..., 2, 0] = 1.0
     assert (assign(benefit.astype(np.float32)) == [2, 1, 0, 3]).all()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("n", [2, 3, 4])
+def test_few_rows_are_assigned_as_solvers_do(n, dtype):
+    """Also of benefits many of which are equal, and where rounding tells one sum of them from another."""
+    benefit = (np.random.default_rng(0).integers(-1, 2, (300, n, n)) * 1e7 / 3).astype(dtype)
+    found, solved = assign(benefit), assign(benefit, solver="scipy")
+    totals, kept = (
+        [
+            [of(table[range(n), p], p) for table, p in zip(benefit.astype(float), each, strict=True)]
+            for each in (found, solved)
+        ]
+        for of in (lambda worth, p: worth.sum(), lambda worth, p: (p == np.arange(n)).sum())
+    )
+    np.testing.assert_allclose(*totals, rtol=1e-12)
+    np.testing.assert_array_equal(*kept)
 
 
 @pytest.mark.parametrize(
@@ -308,7 +325,7 @@ def test_bad_arguments_are_named(call, error, message):
 
 def test_another_package_called_lap_is_not_taken_for_lapx(monkeypatch):
     monkeypatch.setitem(sys.modules, "lap", types.ModuleType("lap"))
-    benefit = np.random.default_rng(0).normal(size=(4, 4))
+    benefit = np.random.default_rng(0).normal(size=(5, 5))
     assert (assign(benefit) == linear_sum_assignment(benefit, maximize=True)[1]).all()
     with pytest.raises(ValueError, match="'lapx' is not installed"):
         assign(benefit, solver="lapx")

@@ -54,7 +54,7 @@ def dataset(data):
 @pytest.mark.parametrize("seed", [0, 1])
 def test_labels_are_recovered_and_undone(seed):
     values, labels = traces.mixture(seed=seed)
-    out = rebase(values, traces.MIXTURE, order_by="loc")
+    out = rebase(values, traces.MIXTURE, order_by="loc", null=False)
     assert (np.asarray(out.elements["component"]) == np.argsort(labels, -1)).all()
     assert (np.diff(out.reference["loc"]) > 0).all()
     back = out.undo(out.data)
@@ -68,7 +68,7 @@ def test_a_container_keeps_its_type_and_all_that_labels_do_not_touch():
     values, _ = traces.mixture()
     data = container(values)
     before = data.copy()
-    out = rebase(data, traces.MIXTURE, order_by="loc")
+    out = rebase(data, traces.MIXTURE, order_by="loc", null=False)
     assert type(out.data) is type(data)
     for group in ("sample_stats", "log_likelihood", "observed_data"):
         for name in data[group].data_vars:
@@ -79,7 +79,9 @@ def test_a_container_keeps_its_type_and_all_that_labels_do_not_touch():
     assert list(posterior.coords["component"].values) == ["a", "b", "c"]
     # what was given is as it was
     assert dataset(data).identical(dataset(before))
-    np.testing.assert_array_equal(posterior["loc"].values, rebase(values, traces.MIXTURE, order_by="loc").data["loc"])
+    np.testing.assert_array_equal(
+        posterior["loc"].values, rebase(values, traces.MIXTURE, order_by="loc", null=False).data["loc"]
+    )
 
 
 def test_a_container_says_how_likely_its_draws_are():
@@ -98,7 +100,7 @@ def test_a_container_says_how_likely_its_draws_are():
 
 def test_it_survives_a_file(tmp_path):
     values, _ = traces.mixture(draws=20)
-    out = rebase(container(values), traces.MIXTURE)
+    out = rebase(container(values), traces.MIXTURE, null=False)
     posterior = dataset(out.data)
     posterior.to_netcdf(tmp_path / "posterior.nc", engine="h5netcdf")
     with xr.open_dataset(tmp_path / "posterior.nc", engine="h5netcdf") as again:
@@ -125,7 +127,7 @@ def test_a_variable_without_draws_is_left_alone():
 def test_draws_without_chains_and_jax_arrays():
     values, _ = traces.mixture(chains=1)
     flat = {site: jnp.asarray(value[0]) for site, value in values.items()}
-    out = rebase(flat, traces.MIXTURE, order_by="loc")
+    out = rebase(flat, traces.MIXTURE, order_by="loc", null=False)
     assert isinstance(out.data["loc"], type(flat["loc"]))
     assert out.objective.shape == (200,)
     assert out.elements["component"].shape == (200, 3)
@@ -135,7 +137,7 @@ def test_members_of_an_ensemble():
     shapes, symmetry = networks.mlp([4, 10, 10, 2])
     _, stacked, _ = networks.planted(shapes, symmetry, 0.1, 5)
     members = [{site: value[k] for site, value in stacked.items()} for k in range(5)]
-    out = rebase(members, symmetry)
+    out = rebase(members, symmetry, null=False)
     assert isinstance(out.data, list)
     assert len(out.data) == 5
     spread = np.std([member["w2"] for member in out.data], 0).max()
@@ -146,7 +148,7 @@ def test_members_of_an_ensemble():
 def test_a_draw_for_reference_keeps_its_labels(reference):
     values, _ = traces.mixture()
     data = container(values)
-    out = rebase(data, traces.MIXTURE, reference=reference)
+    out = rebase(data, traces.MIXTURE, reference=reference, null=False)
     identity = (np.asarray(out.elements["component"]) == np.arange(3)).all(-1)
     if reference == "medoid":
         assert identity[np.unravel_index(out.objective.argmax(), out.objective.shape)]
@@ -159,11 +161,11 @@ def test_a_draw_for_reference_keeps_its_labels(reference):
 
 def test_a_second_run_is_brought_to_the_first_ones_labels():
     (first, _), (second, _) = traces.mixture(seed=0), traces.mixture(seed=1)
-    out = rebase(first, traces.MIXTURE, order_by="loc")
-    again = rebase(second, traces.MIXTURE, reference=out)
+    out = rebase(first, traces.MIXTURE, order_by="loc", null=False)
+    again = rebase(second, traces.MIXTURE, reference=out, null=False)
     np.testing.assert_allclose(again.data["loc"].mean((0, 1)), out.data["loc"].mean((0, 1)), atol=0.3)
     values = {site: np.asarray(value) for site, value in out.reference.items()}
-    by_values = rebase(second, traces.MIXTURE, reference=values)
+    by_values = rebase(second, traces.MIXTURE, reference=values, null=False)
     np.testing.assert_array_equal(by_values.data["loc"], again.data["loc"])
 
 
@@ -192,7 +194,7 @@ def test_a_squared_distance_is_as_near_in_any_unit(unit):
 
 def test_against_another_runs_slots_every_draw_is_judged_by_itself():
     (first, _), (second, _) = traces.mixture(seed=0, separation=1.0), traces.mixture(seed=1, separation=1.0)
-    out = rebase(first, traces.MIXTURE, order_by="loc")
+    out = rebase(first, traces.MIXTURE, order_by="loc", null=False)
     few, many = (
         rebase({s: v[:, :n] for s, v in second.items()}, traces.MIXTURE, reference=out, null=False) for n in (20, 200)
     )
@@ -225,7 +227,7 @@ def test_allocations_are_relabelled_as_values():
     true = rng.integers(0, 3, (4, 200, 9))
     # a draw's label k stands for the true component labels[k]
     z = np.take_along_axis(np.argsort(labels, -1), true, -1)
-    out = rebase(values | {"z": z}, traces.MIXTURE, order_by="loc", labels={"z": "component"})
+    out = rebase(values | {"z": z}, traces.MIXTURE, order_by="loc", labels={"z": "component"}, null=False)
     np.testing.assert_array_equal(out.data["z"], true)
     assert out.data["z"].dtype == z.dtype
     np.testing.assert_array_equal(out.apply({"z": z})["z"], true)
@@ -382,7 +384,7 @@ def test_labels_nobody_speaks_of_are_warned_of():
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_types_are_kept(dtype):
     values, _ = traces.mixture(dtype=dtype)
-    out = rebase(values | {"count": np.arange(800).reshape(4, 200)}, traces.MIXTURE)
+    out = rebase(values | {"count": np.arange(800).reshape(4, 200)}, traces.MIXTURE, null=False)
     assert {site: value.dtype for site, value in out.data.items()} == {
         **dict.fromkeys(values, np.dtype(dtype)),
         "count": np.dtype(int),
@@ -392,7 +394,7 @@ def test_types_are_kept(dtype):
 def test_integer_sites_move_too():
     values, labels = traces.mixture()
     values["size"] = np.take_along_axis(np.broadcast_to([5, 50, 500], labels.shape), labels, -1)
-    out = rebase({s: values[s] for s in ("loc", "size")}, Symmetry.mixture("loc", "size"), order_by="loc")
+    out = rebase({s: values[s] for s in ("loc", "size")}, Symmetry.mixture("loc", "size"), order_by="loc", null=False)
     assert (out.data["size"] == [5, 50, 500]).all()
     assert out.data["size"].dtype == values["size"].dtype
 
@@ -597,7 +599,7 @@ def test_of_two_leading_dimensions_the_smaller_counts_chains():
 
 
 def test_apply_checks_what_it_is_given():
-    out = rebase(VALUES, traces.MIXTURE)
+    out = rebase(VALUES, traces.MIXTURE, null=False)
     with pytest.raises(SymmetryError, match="leading dimensions"):
         out.apply({"loc": np.zeros((4, 9, 3))})
     with pytest.raises(SymmetryError, match="integers from 0 to 2"):
@@ -719,7 +721,7 @@ def test_a_draw_for_reference_does_not_change_the_criterion(reference):
     rng = np.random.default_rng(0)
     spread = np.array([[0.1, 3.0], [3.0, 0.1]])
     values = {site: rng.standard_normal((500, 2)) * s for site, s in zip("ab", spread, strict=True)}
-    out = rebase(values, Symmetry.mixture("a", "b"), cost=GaussianCost(), reference=reference)
+    out = rebase(values, Symmetry.mixture("a", "b"), cost=GaussianCost(), reference=reference, null=False)
     g = np.asarray(out.elements["component"])
     same = (g == [0, 1]).all(1).mean()
     assert max(same, 1 - same) > 0.99
@@ -730,7 +732,7 @@ def test_single_precision_beside_a_large_offset(cost):
     rng = np.random.default_rng(0)
     true = 1e6 + np.array([0.0, 5.0, 10.0]) + rng.standard_normal((500, 3))
     values = {"loc": rng.permuted(true, axis=1).astype(np.float32)}
-    out = rebase(values, Symmetry.mixture("loc"), cost=cost, order_by="loc")
+    out = rebase(values, Symmetry.mixture("loc"), cost=cost, order_by="loc", null=False)
     assert out.data["loc"].astype(float).std(0).max() < 1.2
 
 
@@ -753,17 +755,17 @@ def test_a_model_is_asked_if_it_is_given():
 
 def test_references_that_do_not_fit_are_refused():
     values, _ = traces.mixture(draws=30)
-    out = rebase(values, traces.MIXTURE)
+    out = rebase(values, traces.MIXTURE, null=False)
     other, _ = traces.mixture(draws=30, size=4)
     with pytest.raises(SymmetryError, match="has shape"):
-        rebase(other, traces.MIXTURE, reference=out)
+        rebase(other, traces.MIXTURE, reference=out, null=False)
     reference = {s: np.array(v) for s, v in out.reference.items()}
     reference["loc"][1] = np.nan
     with pytest.raises(SymmetryError, match="'loc' of the reference is not finite"):
-        rebase(values, traces.MIXTURE, reference=reference)
+        rebase(values, traces.MIXTURE, reference=reference, null=False)
     p = np.full((30, 4, 5, 3), 1 / 3)
     with pytest.raises(SymmetryError, match="leading dimensions"):
-        rebase(values, traces.MIXTURE, cost=StephensCost(p))
+        rebase(values, traces.MIXTURE, cost=StephensCost(p), null=False)
 
 
 def test_groups_that_keep_their_labels_are_warned_of():
@@ -774,7 +776,7 @@ def test_groups_that_keep_their_labels_are_warned_of():
     else:
         data.add_groups(warmup_posterior=dataset(data))
     with pytest.warns(SymmetryWarning, match="'warmup_posterior' of the container keeps"):
-        rebase(data, traces.MIXTURE)
+        rebase(data, traces.MIXTURE, null=False)
 
 
 def tree(values):
@@ -789,27 +791,27 @@ def test_a_tree_is_not_written_into():
     values, _ = traces.mixture(draws=20)
     data = tree(values)
     before = data.copy(deep=True)
-    out = rebase(data, traces.MIXTURE, order_by="loc")
+    out = rebase(data, traces.MIXTURE, order_by="loc", null=False)
     assert isinstance(out.data, xr.DataTree)
     assert data.identical(before)
     assert not out.data["posterior"].to_dataset().identical(data["posterior"].to_dataset())
     assert out.data["sample_stats"].to_dataset().identical(before["sample_stats"].to_dataset())
     assert out.undo(out.data).identical(before)
     with pytest.raises(SymmetryError, match="expected one named 'posterior'"):
-        rebase(xr.DataTree.from_dict({"prior": before["posterior"].to_dataset()}), traces.MIXTURE)
+        rebase(xr.DataTree.from_dict({"prior": before["posterior"].to_dataset()}), traces.MIXTURE, null=False)
 
 
 def test_the_posterior_of_a_tree_may_be_taken_by_itself():
     values, _ = traces.mixture(draws=20)
     data = tree(values)
-    whole, alone = (rebase(given, traces.MIXTURE, order_by="loc") for given in (data, data["posterior"]))
+    whole, alone = (rebase(given, traces.MIXTURE, order_by="loc", null=False) for given in (data, data["posterior"]))
     assert isinstance(alone.data, xr.DataTree)
     assert alone.data.to_dataset().identical(whole.data["posterior"].to_dataset())
     assert alone.undo(alone.data).to_dataset().identical(data["posterior"].to_dataset())
     beside = xr.DataTree.from_dict(
         {"/": data["posterior"].to_dataset(), "/sample_stats": data["sample_stats"].to_dataset()}
     )
-    assert rebase(beside, traces.MIXTURE).data["sample_stats"].identical(beside["sample_stats"])
+    assert rebase(beside, traces.MIXTURE, null=False).data["sample_stats"].identical(beside["sample_stats"])
     with pytest.raises(SymmetryError, match=r"Rebased: pass its draws, out\.data"):
         rebase(alone, traces.MIXTURE)
 
@@ -827,11 +829,13 @@ def test_a_subclass_of_a_container_is_that_container():
     plain = container(values)
     data = Mine(**{group: plain[group] for group in plain.groups()})
     before = dataset(data).copy(deep=True)
-    out = rebase(data, traces.MIXTURE, order_by="loc")
+    out = rebase(data, traces.MIXTURE, order_by="loc", null=False)
     assert type(out.data) is Mine
     assert out.data.groups() == data.groups()
     assert dataset(data).identical(before)
-    np.testing.assert_array_equal(dataset(out.data)["loc"], rebase(values, traces.MIXTURE, order_by="loc").data["loc"])
+    np.testing.assert_array_equal(
+        dataset(out.data)["loc"], rebase(values, traces.MIXTURE, order_by="loc", null=False).data["loc"]
+    )
 
 
 def test_a_sampler_that_keeps_draws_elsewhere_is_not_taken_for_one_that_has_none():
@@ -955,7 +959,7 @@ def test_elements_and_reference_survive_a_file_and_undo_later(tmp_path):
         {"w": centres + 0.1 * rng.standard_normal((2, 40, 3, 2))},
     )
     draws = {"w": np.asarray(draws["w"])}
-    out = rebase(draws, symmetry)
+    out = rebase(draws, symmetry, null=False)
     part = out.elements["factor"]
     dims = ("chain", "draw", "factor")
     xr.Dataset(
@@ -973,7 +977,7 @@ def test_elements_and_reference_survive_a_file_and_undo_later(tmp_path):
     np.testing.assert_array_equal(
         symmetry.bind(moved, num_leading_dims=2).apply(inverse(element), moved)["w"], draws["w"]
     )
-    more = rebase({"w": draws["w"][:, ::-1]}, symmetry, reference={"w": kept["reference"].values})
+    more = rebase({"w": draws["w"][:, ::-1]}, symmetry, reference={"w": kept["reference"].values}, null=False)
     np.testing.assert_array_equal(more.data["w"], kept["w"].values[:, ::-1])
 
 

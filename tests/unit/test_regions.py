@@ -21,7 +21,7 @@ def out(monkeypatch):
     monkeypatch.setattr(regions, "CHUNK", 50)
     monkeypatch.setattr(regions, "_CHUNKS_IN_A_REGION", 4)
     data = dataset(mixture(2, DRAWS)[0], library="numpyro").assign(known=("datum", np.arange(3.0)))
-    return rebase(data.assign_coords(draw=np.arange(DRAWS)).chunk(chain=2, draw=7), MIXTURE, null=False)
+    return rebase(data.assign_coords(draw=np.arange(DRAWS)).chunk(chain=2, draw=7), MIXTURE, null=False, num_starts=1)
 
 
 def written(path, group=None):
@@ -115,7 +115,7 @@ def test_groups_of_a_tree(out, tmp_path, consolidated):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         stored = xr.open_datatree(tmp_path / "raw.zarr", engine="zarr", chunks={})
-    found = rebase(stored, MIXTURE, null=False)
+    found = rebase(stored, MIXTURE, null=False, num_starts=1)
     assert isinstance(found.data, xr.DataTree)
     assert all(found.data["posterior"][site].chunks for site in MIXTURE.axes)
     path = tmp_path / "out.zarr"
@@ -124,7 +124,7 @@ def test_groups_of_a_tree(out, tmp_path, consolidated):
     whole = xr.open_datatree(path, engine="zarr")
     xr.testing.assert_equal(whole["observed_data"].to_dataset(), tree["observed_data"].to_dataset())
     assert whole["sample_stats"]["is_complete"].all()
-    assert rebase(whole, MIXTURE, null=False).data["posterior"]["loc"].shape == (2, DRAWS, 3)
+    assert rebase(whole, MIXTURE, null=False, num_starts=1).data["posterior"]["loc"].shape == (2, DRAWS, 3)
 
 
 def test_inference_data_stays_what_it_is(out, tmp_path):
@@ -136,7 +136,7 @@ def test_inference_data_stays_what_it_is(out, tmp_path):
         observed_data=xr.Dataset({"y": ("n", np.arange(4.0))}),
         warn_on_custom_groups=False,
     )
-    found = rebase(given, MIXTURE, null=False)
+    found = rebase(given, MIXTURE, null=False, num_starts=1)
     assert type(found.data) is type(given)
     assert all(found.data.posterior[site].chunks for site in MIXTURE.axes)
     found.to_zarr(tmp_path / "out.zarr", progress_bar=False)

@@ -423,7 +423,8 @@ def test_what_rebase_returned_is_enough(pair):
     assert str(report(out)) == str(report(values, out)) == str(report(values, out, num_leading_dims=2))
     assert isinstance(report(out), Report)
     plain = {site: value[0] for site, value in values.items()}
-    assert str(report(rebase(plain, LOC))) == str(report(plain, rebase(plain, LOC)))
+    of_plain = rebase(plain, LOC, null=False)
+    assert str(report(of_plain)) == str(report(plain, of_plain))
 
 
 @pytest.mark.parametrize(
@@ -465,7 +466,7 @@ def test_members_of_an_ensemble_are_no_chain():
     assert re.search(r"labels of 'unit' are [01]\.\d transpositions apart; labels at random, 1\.2", str(found))
     # labels change once in twelve members, by one exchange
     turned = [{"w": m[[1, 0, 2]] if k < 4 else m} for k, m in enumerate(centre + 0.1 * noise(1, 12)[0, ..., None])]
-    found = report(rebase(turned, Symmetry({"w": ("unit", None)})))
+    found = report(rebase(turned, Symmetry({"w": ("unit", None)}), null=False))
     assert found.transpositions["unit"] == pytest.approx(1 / 11)
     assert found.share_relabelled == pytest.approx(4 / 12)
     with pytest.raises(SymmetryError, match="no chains"):
@@ -606,10 +607,10 @@ def test_a_report_says_where_labels_changed(orders, said):
     else:
         which[:] = np.array(orders)[:, None]
     loc = np.take_along_axis(CENTRES + 0.1 * np.random.default_rng(0).standard_normal((4, 40, 3)), which, 2)
-    found = report(rebase({"loc": loc}, LOC))
+    found = report(rebase({"loc": loc}, LOC, null=False))
     assert said in found.reading
     # the slots' names are no change
-    assert report(rebase({"loc": loc[..., ::-1]}, LOC)).label_changes == found.label_changes
+    assert report(rebase({"loc": loc[..., ::-1]}, LOC, null=False)).label_changes == found.label_changes
 
 
 def test_changes_of_sign_alone_are_told_from_changes_of_labels():
@@ -617,7 +618,7 @@ def test_changes_of_sign_alone_are_told_from_changes_of_labels():
     loc = centres + 0.1 * np.random.default_rng(0).standard_normal((2, 40, 3))
     loc[0, 10:20, 1] *= -1
     loc[1, 30:] = -loc[1, 30:, [1, 2, 0]].T
-    found = report(rebase({"loc": loc}, Symmetry({"loc": ("component",)}, {"component": "signed"})))
+    found = report(rebase({"loc": loc}, Symmetry({"loc": ("component",)}, {"component": "signed"}), null=False))
     assert (found.label_changes, found.sign_changes) == ((2, 1), (2, 0))
     assert "chains of 40 draws (2 and 1 times; of these, signs alone 2 and 0)." in found.reading
 
@@ -709,7 +710,7 @@ def test_raw_r_hats_that_chance_gives_are_not_put_down_to_labels():
     said = []
     for _ in range(20):
         values = rng.permuted(3.0 * CENTRES + rng.standard_normal((4, 150, 3)), axis=2)
-        out = rebase({"loc": values}, LOC, null=False, num_leading_dims=2)
+        out = rebase({"loc": values}, LOC, null=False, num_leading_dims=2, num_starts=1)
         found = report(out)
         row = next(row for row in found.rows if row.name == "loc")
         if row.num_apart_raw and not row.chains.num_apart:
@@ -729,7 +730,7 @@ def test_labels_that_seldom_change_are_no_chance(num_draws, num_switches):
         for chain in values:
             for start in np.sort(rng.choice(num_draws, num_switches, False)):
                 chain[start:] = chain[start:, rng.permutation(3)]
-        found = report(rebase({"loc": values}, LOC, null=False, num_leading_dims=2))
+        found = report(rebase({"loc": values}, LOC, null=False, num_leading_dims=2, num_starts=1))
         assert found.rows[0].num_apart_raw > 0
         assert "none of it has to be put down to labels" not in found.reading
         assert "labels explain" in found.reading
@@ -743,7 +744,9 @@ def test_of_one_draw_a_chain_there_is_a_report():
 def test_signs_that_change_alone_are_no_labels():
     loc = np.ones((2, 40, 1))
     loc[0, 10:20] = -1
-    found = report(rebase({"loc": loc + 0.01 * np.arange(40)[:, None]}, Symmetry({"loc": ("f",)}, {"f": "signed"})))
+    found = report(
+        rebase({"loc": loc + 0.01 * np.arange(40)[:, None]}, Symmetry({"loc": ("f",)}, {"f": "signed"}), null=False)
+    )
     assert "Signs changed within 1 of 2 chains of 40 draws (2 and 0 times)." in found.reading
 
 
@@ -770,9 +773,12 @@ def test_of_many_sites_a_few_are_named():
 
 def test_draws_in_front_of_chains_are_asked_about():
     loc = CENTRES + 0.1 * np.random.default_rng(0).standard_normal((40, 4, 3))
-    swapped = rebase({"loc": loc}, LOC, num_leading_dims=2)
+    swapped = rebase({"loc": loc}, LOC, null=False, num_leading_dims=2)
     assert "if these are (draw, chain, ...), put chains first" in report(swapped).reading
-    assert "put chains first" not in report(rebase({"loc": loc.swapaxes(0, 1)}, LOC, num_leading_dims=2)).reading
+    assert (
+        "put chains first"
+        not in report(rebase({"loc": loc.swapaxes(0, 1)}, LOC, null=False, num_leading_dims=2)).reading
+    )
 
 
 def test_labels_of_wide_layers_are_not_said_to_be_summed_out():
