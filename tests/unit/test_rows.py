@@ -41,15 +41,23 @@ def test_density_of_blocks_in_turn_is_the_joint_posterior(name):
         residual, slopes = problem(num_rows, sizes, columns)
         rng = np.random.default_rng(1)
         given = {k: rng.normal(size=(s.shape[1], *columns)) for k, s in slopes.items()}
-        total = []
 
-        def score(block, loc, precision):
-            total.append(float(precision.log_prob(jnp.asarray(given[block]) - loc)))
-            return jnp.asarray(given[block])
+        @jax.jit
+        def in_turn(residual, slopes, given):
+            total = []
 
-        model = factorise(jax.tree.map(jnp.asarray, slopes))
-        loc = model.mean(jnp.asarray(residual))
-        model.draw(loc, score)
+            def score(block, loc, precision):
+                total.append(precision.log_prob(given[block] - loc))
+                return given[block]
+
+            # a compiled function sorts its arguments' blocks
+            model = factorise({block: slopes[block] for block in order})
+            loc = model.mean(residual)
+            model.draw(loc, score)
+            return loc, total
+
+        order = list(slopes)
+        loc, total = in_turn(residual, slopes, given)
         mean, covariance = dense(residual, np.concatenate(list(slopes.values()), 1))
         np.testing.assert_allclose(np.concatenate([loc[k] for k in slopes]), mean, rtol=1e-9, atol=1e-12)
         values = np.concatenate([given[k] for k in slopes])
@@ -72,9 +80,10 @@ def test_means_are_exact_in_single_precision_where_columns_are_nearly_alike(shap
     def fitted(slope):
         return jnp.sum(jax.lax.stop_gradient(slope) @ mean(slope) * jnp.linspace(-1.0, 1.0, shape[0]))
 
-    single, gradient = mean(jnp.asarray(slope)), jax.grad(fitted)(jnp.asarray(slope))
+    both = jax.jit(lambda slope: (mean(slope), jax.grad(fitted)(slope)))
+    single, gradient = both(jnp.asarray(slope))
     with jax.enable_x64(True):
-        double, expected = mean(jnp.asarray(slope, np.float64)), jax.grad(fitted)(jnp.asarray(slope, np.float64))
+        double, expected = both(jnp.asarray(slope, np.float64))
     off = np.float64(np.asarray(single)) - np.asarray(double)
     assert 0.5 * (np.sum((np.float64(slope) @ off) ** 2) + np.sum(off**2)) < 0.1
     assert np.linalg.norm(np.asarray(gradient) - np.asarray(expected)) < 0.05 * np.linalg.norm(expected)
@@ -85,9 +94,13 @@ def test_draws_are_those_of_the_density_in_single_precision_where_columns_are_ne
     rng = np.random.default_rng(0)
     slope = (2000.0 + rng.normal(size=shape)).astype(np.float32)
     slope[:, 0] = 1.0
-    precision = PRECISIONS["by rows" if shape[0] < shape[1] else "by parameters"](jnp.asarray(slope))
-    draws = jax.vmap(lambda key: precision.sample(key, shape[1:]))(jax.random.split(jax.random.key(0), 400))
-    draws = np.float64(np.asarray(draws))
+
+    @jax.jit
+    def sample(slope, keys):
+        precision = PRECISIONS["by rows" if shape[0] < shape[1] else "by parameters"](slope)
+        return jax.vmap(lambda key: precision.sample(key, shape[1:]))(keys)
+
+    draws = np.float64(np.asarray(sample(slope, jax.random.split(jax.random.key(0), 400))))
     squares = np.sum(draws**2, 1) + np.sum((draws @ np.float64(slope).T) ** 2, 1)
     assert squares.mean() == pytest.approx(shape[1], abs=4.0 * np.sqrt(2.0 * shape[1] / 400))
 
@@ -153,8 +166,8 @@ def test_gradients_of_both_spaces_agree():
             model.draw(loc, lambda _, m, q: found.append(q.log_prob(z - m)) or z)
             return found[0]
 
-        by_parameters = jax.value_and_grad(log_density, argnums=(0, 1))(residual[:5], slope[:5], True)
-        by_rows = jax.value_and_grad(log_density, argnums=(0, 1))(residual[:5], slope[:5], False)
+        both = jax.jit(lambda *of: [jax.value_and_grad(log_density, argnums=(0, 1))(*of, x) for x in (True, False)])
+        by_parameters, by_rows = both(residual[:5], slope[:5])
         np.testing.assert_allclose(by_parameters[0], by_rows[0], rtol=1e-12)
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12), by_parameters[1], by_rows[1])
 
