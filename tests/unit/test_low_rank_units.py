@@ -206,10 +206,11 @@ def test_small_systems_side_by_side():
         roots = np.random.default_rng(0).normal(size=(6, 4, 4))
         matrices = roots @ roots.swapaxes(1, 2) + np.eye(4)
         right = np.random.default_rng(1).normal(size=(2, 4, 6))
-        lower = factor_side_by_side(jnp.moveaxis(jnp.asarray(matrices), 0, -1))
+        lower = jax.jit(factor_side_by_side)(jnp.moveaxis(jnp.asarray(matrices), 0, -1))
+        solve = jax.jit(solve_side_by_side, static_argnames="transposed")
         np.testing.assert_allclose(np.moveaxis(lower, -1, 0), np.linalg.cholesky(matrices), rtol=1e-12, atol=1e-14)
         for transposed in (False, True):
-            found = solve_side_by_side(lower, jnp.asarray(right), transposed=transposed)
+            found = solve(lower, jnp.asarray(right), transposed=transposed)
             factors = np.linalg.cholesky(matrices)
             factors = factors.swapaxes(1, 2) if transposed else factors
             expected = np.linalg.solve(factors[None], np.moveaxis(right, -1, 1)[..., None])[..., 0]

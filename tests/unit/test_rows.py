@@ -117,13 +117,17 @@ def test_what_is_independent_has_its_own_density_entry_by_entry(kind, columns):
     slope[:2, own], slope[2:, ~own] = rng.normal(size=(2, 2, 3))
     deviation = rng.normal(size=(6, *columns))
     with jax.enable_x64(True):
-        precision = PRECISIONS[kind](jnp.asarray(slope))
-        by_entry = precision.log_prob_by_entry(jnp.asarray(deviation))
+
+        @jax.jit
+        def both(slope, deviation):
+            precision = PRECISIONS[kind](slope)
+            return precision.log_prob_by_entry(deviation), precision.log_prob(deviation)
+
+        by_entry, whole = map(np.asarray, both(slope, deviation))
         assert by_entry.shape == deviation.shape
-        np.testing.assert_allclose(by_entry.sum(), precision.log_prob(jnp.asarray(deviation)), rtol=1e-10)
+        np.testing.assert_allclose(by_entry.sum(), whole, rtol=1e-10)
         for part in (own, ~own):
-            alone = PRECISIONS[kind](jnp.asarray(slope[:, part]))
-            expected = alone.log_prob(jnp.asarray(deviation[part]))
+            _, expected = both(slope[:, part], deviation[part])
             np.testing.assert_allclose(by_entry[part].sum(), expected, rtol=1e-10)
 
 
@@ -132,16 +136,21 @@ def test_draws_have_the_posterior_s_moments(name):
     residual, slopes = problem(*SHAPES[name])
     mean, covariance = dense(residual, np.concatenate(list(slopes.values()), 1))
     slopes32 = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), slopes)
-    model = factorise(slopes32)
-    loc = model.mean(jnp.asarray(residual, jnp.float32))
 
-    def draw(key):
-        keys = dict(zip(slopes, jax.random.split(key, len(slopes)), strict=True))
-        found = model.draw(loc, lambda k, m, q: m + q.sample(keys[k], m.shape))
-        return jnp.concatenate([found[k] for k in slopes])
+    @jax.jit
+    def drawn(keys):
+        model = factorise(slopes32)
+        loc = model.mean(jnp.asarray(residual, jnp.float32))
+
+        def draw(key):
+            keys = dict(zip(slopes, jax.random.split(key, len(slopes)), strict=True))
+            found = model.draw(loc, lambda k, m, q: m + q.sample(keys[k], m.shape))
+            return jnp.concatenate([found[k] for k in slopes])
+
+        return jax.lax.map(draw, keys, batch_size=16)
 
     # of several outputs the last, whose draws have the same covariance as any
-    draws = np.asarray(jax.lax.map(draw, jax.random.split(jax.random.key(0), 20_000), batch_size=16), float)
+    draws = np.asarray(drawn(jax.random.split(jax.random.key(0), 20_000)), float)
     draws, mean = (draws[..., -1], mean[..., -1]) if mean.ndim == 2 else (draws, mean)
     error = np.sqrt(np.diag(covariance) / len(draws))
     assert (abs(draws.mean(0) - mean) < 4.5 * error).all()
@@ -212,19 +221,28 @@ def test_blocks_drawn_before_lower_the_mean_by_their_coefficients(name):
     num_rows, sizes, columns = SHAPES[name]
     with jax.enable_x64(True):
         residual, slopes = problem(num_rows, sizes, columns)
-        model = factorise(jax.tree.map(jnp.asarray, slopes))
-        loc, coefficients = model.mean(jnp.asarray(residual)), model.coefficients()
-        drawn, squares = {}, []
 
-        def draw(block, mean, precision):
-            assert set(coefficients[block]) == set(drawn)
-            moved = sum((by @ (drawn[other] - loc[other]) for other, by in coefficients[block].items()), 0.0)
-            np.testing.assert_allclose(mean, loc[block] - moved, atol=1e-12)
-            drawn[block] = mean + 0.1 * (1.0 + len(drawn))
-            squares.append(float((precision.whitened(drawn[block] - mean) ** 2).sum()))
-            return drawn[block]
+        @jax.jit
+        def in_turn(residual, slopes):
+            model = factorise({block: slopes[block] for block in order})
+            loc, coefficients = model.mean(residual), model.coefficients()
+            drawn, squares, means = {}, [], []
 
-        model.draw(loc, draw)
+            def draw(block, mean, precision):
+                assert set(coefficients[block]) == set(drawn)
+                moved = sum((by @ (drawn[other] - loc[other]) for other, by in coefficients[block].items()), 0.0)
+                means.append((mean, loc[block] - moved))
+                drawn[block] = mean + 0.1 * (1.0 + len(drawn))
+                squares.append((precision.whitened(drawn[block] - mean) ** 2).sum())
+                return drawn[block]
+
+            model.draw(loc, draw)
+            return loc, drawn, squares, means
+
+        order = list(slopes)
+        loc, drawn, squares, means = in_turn(residual, slopes)
+        for mean, expected in means:
+            np.testing.assert_allclose(mean, expected, atol=1e-12)
         slope = np.concatenate(list(slopes.values()), 1)
         deviation = np.concatenate([drawn[k] - loc[k] for k in slopes])
         expected = (deviation * ((np.eye(slope.shape[1]) + slope.T @ slope) @ deviation)).sum()
