@@ -72,18 +72,18 @@ def dense(params, sites, n=3):
 def test_density_draws_and_quantiles_are_those_of_the_covariance():
     sites = [("w1", -1), ("b1", -1), ("w2", -1)]
     with jax.enable_x64(True):
-        guide = AutoUnitNormal(network, HIDDEN, rank=2)
-        params = perturbed(guide)
 
         @jax.jit
-        def at(params, key):
+        def at(key):
+            guide = AutoUnitNormal(network, HIDDEN, rank=2)
+            params = perturbed(guide)
             trace = traced(guide, params)
             found = sum(jnp.sum(trace[s]["fn"].log_prob(trace[s]["value"])) for s, _ in sites)
             draws = guide.sample_posterior(key, params, X, Y, sample_shape=(4000,))
             spread = guide.quantiles(params, 0.5 * (1.0 + math.erf(1.0 / math.sqrt(2.0))))
-            return {site: trace[site]["value"] for site, _ in sites}, found, draws, spread
+            return params, {site: trace[site]["value"] for site, _ in sites}, found, draws, spread
 
-        values, found, draws, spread = jax.tree.map(np.asarray, at(params, jax.random.key(1)))
+        params, values, found, draws, spread = jax.tree.map(np.asarray, at(jax.random.key(1)))
         mean, covariance = dense(params, sites)
         units = np.concatenate([np.reshape(values[site], (-1, 3)) for site, _ in sites]).T
         expected = sum(multivariate_normal(m, c).logpdf(u) for m, c, u in zip(mean, covariance, units, strict=True))
