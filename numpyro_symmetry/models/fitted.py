@@ -142,7 +142,8 @@ def _refuse_unconstrained(name: str, constraint: Any, given: Any) -> None:
     if constraint is constraints.real or isinstance(given, Tracer) or jax.tree.structure(given).num_nodes > 1:
         return
     value = jnp.asarray(given)
-    inside = np.asarray(constraint(value))
+    # of JAX's arrays NumPyro compiles a program for each operation of a constraint, of NumPy's none
+    inside = np.asarray(constraint(np.asarray(value)))
     if inside.all():
         return
     # constraints that are held to the last bit, such as a matrix of determinant one, round on the way

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -30,8 +31,13 @@ def se(x):
     return float(np.std(np.asarray(x, float), ddof=1) / math.sqrt(len(x)))
 
 
+@partial(jax.jit, static_argnames=("estimator", "num_permutations", "bound"))
+def compiled(table, rng_key, **options):
+    return mutual_information(table, rng_key=rng_key, **options)
+
+
 def estimate(table, estimator, **options):
-    return np.asarray(mutual_information(table, estimator=estimator, rng_key=jax.random.key(7), **options), float)
+    return np.asarray(compiled(table, jax.random.key(7), estimator=estimator, **options), float)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 7])
@@ -48,12 +54,12 @@ def test_permanent_against_enumeration(n, x64):
     ("n", "value"), [pytest.param(12, math.lgamma(13), marks=pytest.mark.slow), (16, math.lgamma(17))]
 )
 def test_permanent_of_ones_is_a_factorial(n, value):
-    np.testing.assert_allclose(log_permanent(jnp.zeros((n, n))), value, rtol=1e-6)
+    np.testing.assert_allclose(jax.jit(log_permanent)(jnp.zeros((n, n))), value, rtol=1e-6)
 
 
 def test_permanent_gradient_is_the_marginal_of_each_assignment():
     log_matrix = jnp.asarray(np.random.default_rng(0).normal(size=(6, 6)))
-    marginals = jax.grad(log_permanent)(log_matrix)
+    marginals = jax.jit(jax.grad(log_permanent))(log_matrix)
     np.testing.assert_allclose(marginals.sum(0), 1.0, rtol=1e-5)
     np.testing.assert_allclose(marginals.sum(1), 1.0, rtol=1e-5)
     assert (marginals > 0).all()
@@ -87,11 +93,16 @@ def test_sequential_proposal_against_its_definition(regime, steps):
         table = regimes.tables(regime, 5, 2, 1)[0]
         expected = oracles.sequential_proposal(table, steps)
         assert abs(sum(map(math.exp, expected.values())) - 1) < 1e-9
-        identity = log_proposal_of_identity(table, num_scaling_steps=steps)
+
+        @jax.jit
+        def both(key, table):
+            identity = log_proposal_of_identity(table, num_scaling_steps=steps)
+            return identity, sample_proposal(key, table, 4000, num_scaling_steps=steps)
+
+        identity, (drawn, log_proposals) = both(jax.random.key(0), table)
         np.testing.assert_allclose(identity, expected[tuple(range(5))], rtol=1e-9)
-        drawn, log_proposals = sample_proposal(jax.random.key(0), table, 4000, num_scaling_steps=steps)
-        for permutation, log_proposal in zip(np.asarray(drawn).tolist(), log_proposals, strict=True):
-            assert abs(expected[tuple(permutation)] - float(log_proposal)) < 1e-9
+        for permutation, log_proposal in zip(np.asarray(drawn).tolist(), np.asarray(log_proposals), strict=True):
+            assert abs(expected[tuple(permutation)] - log_proposal) < 1e-9
         shares = {p: 0 for p in expected}
         for permutation in np.asarray(drawn).tolist():
             shares[tuple(permutation)] += 1
@@ -106,11 +117,12 @@ def test_sequential_proposal_cannot_tell_which_label_is_true():
         table = np.asarray(regimes.tables("initial", 4, 2, 1)[0])
         shuffle = np.array([2, 0, 3, 1])
         before = oracles.sequential_proposal(table, NUM_SCALING_STEPS)
+        of_identity = jax.jit(log_proposal_of_identity)
         for permutation, log_probability in before.items():
             # column shuffle[j] of the old table is column j of the new one
             columns = shuffle[np.array(permutation)]
             moved = jnp.asarray(table[:, columns])
-            np.testing.assert_allclose(log_proposal_of_identity(moved), before[tuple(columns)], rtol=1e-9)
+            np.testing.assert_allclose(of_identity(moved), before[tuple(columns)], rtol=1e-9)
             assert math.isfinite(log_probability)
 
 
@@ -121,10 +133,11 @@ def test_sequential_gradient_is_that_of_the_bound(n, steps):
 
     with jax.enable_x64(True):
         table = regimes.tables("initial", n, 2, 1)[0]
-        gradient = jax.grad(bound)(table)
+        both = jax.jit(jax.value_and_grad(bound))
+        _, gradient = both(table)
         direction = jax.random.normal(jax.random.key(5), table.shape)
         step = 1e-6
-        slope = (bound(table + step * direction) - bound(table - step * direction)) / (2 * step)
+        slope = (both(table + step * direction)[0] - both(table - step * direction)[0]) / (2 * step)
         np.testing.assert_allclose((gradient * direction).sum(), slope, rtol=1e-5, atol=1e-8)
 
 
@@ -167,8 +180,10 @@ def test_infonce_obeys_both_caps_and_grows(regime):
 
 @every_estimator
 def test_tables_of_integers(estimator):
-    table = np.array([[0, -3, -4], [-2, 0, -1], [-5, -3, 0]])
-    np.testing.assert_array_equal(estimate(table, estimator), estimate(table.astype(np.float32), estimator))
+    table, options = np.array([[0, -3, -4], [-2, 0, -1], [-5, -3, 0]]), {"rng_key": jax.random.key(7)}
+    # not compiled, or JAX would have made single precision of them
+    found = mutual_information(table, estimator=estimator, **options)
+    np.testing.assert_array_equal(found, mutual_information(table.astype(np.float32), estimator=estimator, **options))
     with pytest.raises(ValueError, match="n at least 1"):
         estimate(np.zeros((0, 0)), estimator)
 
@@ -189,16 +204,17 @@ def test_separated_and_collapsed_units():
 
 def test_float32_at_width_512_is_finite_and_close_to_float64():
     table = regimes.tables("overlapping", 512, 6, 1)[0]
-    single = jax.value_and_grad(log_proposal_of_identity)(table)
+    both = jax.jit(jax.value_and_grad(log_proposal_of_identity))
+    single = both(table)
     with jax.enable_x64(True):
-        double = jax.value_and_grad(log_proposal_of_identity)(jnp.asarray(np.asarray(table), float))
+        double = both(jnp.asarray(np.asarray(table), float))
     np.testing.assert_allclose(single[0], double[0], rtol=1e-4)
     np.testing.assert_allclose(single[1], double[1], atol=1e-4)
 
 
 def test_gradients_stay_finite_far_apart():
     table = -1e5 * (1.0 - jnp.eye(64))
-    value, gradient = jax.value_and_grad(lambda t: mutual_information(t, estimator="sequential"))(table)
+    value, gradient = jax.jit(jax.value_and_grad(lambda t: mutual_information(t, estimator="sequential")))(table)
     np.testing.assert_allclose(value, math.lgamma(65), rtol=1e-6)
     assert np.isfinite(np.asarray(gradient)).all()
 
@@ -269,10 +285,10 @@ def test_infonce_draws_signs_too():
 
 def test_zeros_leave_gradients_finite():
     rng = np.random.default_rng(0)
+    slope = jax.jit(jax.grad(log_permanent))
     for n in (4, 9):
         zeros = (rng.uniform(size=(n, n)) < 0.4) & ~np.eye(n, dtype=bool)
         table = jnp.where(zeros, -jnp.inf, rng.normal(size=(n, n)))
-        slope = jax.jit(jax.grad(log_permanent))
         marginals = np.asarray(slope(table))
         np.testing.assert_allclose(marginals.sum(0), 1.0, rtol=1e-5)
         np.testing.assert_allclose(marginals.sum(1), 1.0, rtol=1e-5)
@@ -287,7 +303,9 @@ def test_densities_of_zero(estimator):
         return mutual_information(pair[0], **options)
 
     nothing = jnp.full((5, 5), -jnp.inf)
-    value, gradient = jax.value_and_grad(information)(jnp.stack([nothing.at[jnp.diag_indices(5)].set(0.0), nothing]))
+    value, gradient = jax.jit(jax.value_and_grad(information))(
+        jnp.stack([nothing.at[jnp.diag_indices(5)].set(0.0), nothing])
+    )
     np.testing.assert_allclose(value, math.log(8) if estimator == "infonce" else math.log(120 * 32), rtol=1e-6)
     assert np.isfinite(np.asarray(gradient)).all()
 

@@ -1,5 +1,7 @@
 """Mean-field Gaussians over n units of d weights, from separated to collapsed, and tables of their draws."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -34,6 +36,7 @@ def log_density(units, loc, scale):
     return jnp.sum(-0.5 * z**2 - jnp.log(scale)[:, None], -1)
 
 
+@partial(jax.jit, static_argnames=("name", "n", "d", "count", "seed"))
 def tables(name, n, d, count, seed=2):
     loc, scale = factors(name, n, d)
     units = loc + scale * jax.random.normal(jax.random.key(seed), (count, n, d))

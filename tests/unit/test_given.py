@@ -47,6 +47,11 @@ def symmetrized():
     return initialised(AutoSymmetrized(AutoConditional(AutoNormal(network)), SYMMETRY), X, Y)
 
 
+@pytest.fixture(scope="module")
+def of_plain():
+    return initialised(AutoConditional(AutoNormal(plain)), {"x": X, "y": Y})
+
+
 @pytest.mark.parametrize("around", [lambda guide: guide, lambda guide: AutoSymmetrized(guide, SYMMETRY)])
 def test_targets_that_do_not_fit_their_inputs_are_named_at_set_up(around):
     words = r"'y' has values of shape \(5,\), and its distribution has shape \(12,\)"
@@ -86,10 +91,10 @@ def test_each_way_in_has_a_remedy_of_its_own(symmetrized):
         Predictive(network, guide=guide, params=params, num_samples=2)(key, X[:4])
 
 
-def test_the_rest_is_drawn_by_the_base_guide_and_this_is_no_complaint(conditional):
+def test_the_rest_is_drawn_by_the_base_guide_and_this_is_no_complaint(conditional, of_plain):
     lines = conditional[0].explain().splitlines()
     assert lines[1] == "w1 is drawn by the base guide: the location of 'y' is not affine in them"
-    guide, _ = initialised(AutoConditional(AutoNormal(plain)), {"x": X, "y": Y})
+    guide, _ = of_plain
     assert guide.explain().splitlines() == [
         "slope follows the rest exactly, given y",
         "bias is drawn by the base guide: it has no plain Normal prior (neither masked nor scaled), as a site that "
@@ -97,8 +102,8 @@ def test_the_rest_is_drawn_by_the_base_guide_and_this_is_no_complaint(conditiona
     ]
 
 
-def test_bounds_of_a_bare_guide_are_those_of_a_symmetrized_one():
-    guide, params = initialised(AutoConditional(AutoNormal(plain)), {"x": X, "y": Y})
+def test_bounds_of_a_bare_guide_are_those_of_a_symmetrized_one(of_plain):
+    guide, params = of_plain
     with pytest.raises(AttributeError, match=r"no elbo_bounds: AutoSymmetrized\(guide\)\.elbo_bounds"):
         guide.elbo_bounds(jax.random.key(0), params, {"x": X, "y": Y})
     with pytest.raises(AttributeError, match="'AutoConditional' object has no attribute 'bounds'"):
@@ -126,7 +131,7 @@ def test_the_data_of_training_are_taken_in_any_form(conditional):
     guide, params = conditional
     for args, kwargs in [((X, Y), {}), ((jnp.asarray(X),), {"y": jnp.asarray(Y)}), ((), {"x": X, "y": Y})]:
         predictive = Predictive(network, guide=guide.given(*args, **kwargs), params=params, num_samples=2)
-        assert predictive(jax.random.key(0), X[:5])["y"].shape == (2, 5)
+        assert jax.eval_shape(predictive, jax.random.key(0), X[:5])["y"].shape == (2, 5)
     with jax.enable_x64(True):
         guide.given(X, Y)
     drawn = jax.jit(lambda params, x, y: guide.sample_posterior(jax.random.key(0), params, x, y))(params, X, Y)

@@ -42,13 +42,13 @@ def test_value_and_gradient_are_the_stock_ones(batch):
             one = jax.value_and_grad(lambda m: total(m, functions))
             for _ in batch:
                 one = jax.vmap(one)
-            return one(matrix)
+            return jax.jit(one)(matrix)
 
         def of_mean(functions):
             one = lambda m: total(m, functions)  # noqa: E731
             for _ in batch:
                 one = jax.vmap(one)
-            return jax.grad(lambda m: one(m).mean())(matrix)
+            return jax.jit(jax.grad(lambda m: one(m).mean()))(matrix)
 
         symmetric = lambda g: g + jnp.swapaxes(g, -1, -2)  # noqa: E731
         (value, gradient), (expected, expected_gradient) = differentiated(ours), differentiated(stock)
@@ -129,11 +129,12 @@ def test_gradient_of_gram_factor_is_that_of_the_product():
     with jax.enable_x64(True):
         rng = np.random.default_rng(1)
         matrix, weight = jnp.asarray(rng.normal(size=(5, 4))), jnp.asarray(rng.normal(size=(4, 4)))
-        found = jax.grad(lambda a: jnp.sum(weight * gram_factor(a)))(matrix)
-        expected = jax.grad(lambda a: jnp.sum(weight * jnp.linalg.cholesky(a.T @ a + jnp.eye(4))))(matrix)
+        slope = jax.grad(lambda a: jnp.sum(weight * gram_factor(a)))
+        of_product = jax.grad(lambda a: jnp.sum(weight * jnp.linalg.cholesky(a.T @ a + jnp.eye(4))))
+        found, expected = jax.jit(lambda a: (slope(a), of_product(a)))(matrix)
         np.testing.assert_allclose(found, expected, rtol=1e-10)
         batch = jnp.stack([matrix, 2.0 * matrix])
-        each = jax.vmap(jax.grad(lambda a: jnp.sum(weight * gram_factor(a))))(batch)
+        each = jax.jit(jax.vmap(slope))(batch)
         np.testing.assert_allclose(each[0], expected, rtol=1e-10)
 
 

@@ -72,17 +72,22 @@ def dense(params, sites, n=3):
 def test_density_draws_and_quantiles_are_those_of_the_covariance():
     sites = [("w1", -1), ("b1", -1), ("w2", -1)]
     with jax.enable_x64(True):
-        guide = AutoUnitNormal(network, HIDDEN, rank=2)
-        params = perturbed(guide)
-        trace = traced(guide, params)
+
+        @jax.jit
+        def at(key):
+            guide = AutoUnitNormal(network, HIDDEN, rank=2)
+            params = perturbed(guide)
+            trace = traced(guide, params)
+            found = sum(jnp.sum(trace[s]["fn"].log_prob(trace[s]["value"])) for s, _ in sites)
+            draws = guide.sample_posterior(key, params, X, Y, sample_shape=(4000,))
+            spread = guide.quantiles(params, 0.5 * (1.0 + math.erf(1.0 / math.sqrt(2.0))))
+            return params, {site: trace[site]["value"] for site, _ in sites}, found, draws, spread
+
+        params, values, found, draws, spread = jax.tree.map(np.asarray, at(jax.random.key(1)))
         mean, covariance = dense(params, sites)
-        units = np.concatenate([np.reshape(trace[site]["value"], (-1, 3)) for site, _ in sites]).T
+        units = np.concatenate([np.reshape(values[site], (-1, 3)) for site, _ in sites]).T
         expected = sum(multivariate_normal(m, c).logpdf(u) for m, c, u in zip(mean, covariance, units, strict=True))
-        found = sum(float(jnp.sum(trace[s]["fn"].log_prob(trace[s]["value"]))) for s, _ in sites)
         assert found == pytest.approx(expected, abs=1e-9)
-        draws = guide.sample_posterior(jax.random.key(1), params, X, Y, sample_shape=(4000,))
-        spread = guide.quantiles(params, 0.5 * (1.0 + math.erf(1.0 / math.sqrt(2.0))))
-        draws, spread = jax.tree.map(np.asarray, (draws, spread))
     drawn = np.concatenate([np.reshape(draws[site], (4000, -1, 3)) for site, _ in sites], 1)
     for unit in range(3):
         white = np.linalg.solve(np.linalg.cholesky(covariance[unit]), (drawn[:, :, unit] - mean[unit]).T)
@@ -123,6 +128,10 @@ def arrays(n=5, numbers=(7, 30), rank=3, offset=0.0, ratio=1.0):
     return Symmetry({"v": ("h", None), "w": (None, "h")}).bind(loc), loc, scale, factor, draw
 
 
+def tables_of(symmetry, loc, scale, factor, draw, **options):
+    return UnitGaussians(loc, scale, {}, factor).tables(symmetry, draw, "h", **options)
+
+
 def dense_table(loc, scale, factor, draw):
     params = {f"{s}_auto_{k}": d[s] for k, d in (("loc", loc), ("scale", scale), ("factor", factor)) for s in d}
     mean, covariance = dense(params, [("v", 0), ("w", -1)], 5)
@@ -138,8 +147,7 @@ def test_tables_are_the_densities(x64):
     symmetry, *given = arrays(offset=100.0, ratio=1e-3 if x64 else 1.0)
     with jax.enable_x64(x64):
         given = [{s: x.astype(np.float64 if x64 else np.float32) for s, x in each.items()} for each in given]
-        loc, scale, factor, draw = given
-        (table,) = UnitGaussians(loc, scale, {}, factor).tables(symmetry, draw, "h")
+        (table,) = jax.jit(lambda *given: tables_of(symmetry, *given))(*given)
         expected = dense_table(*({s: x.astype(np.float64) for s, x in each.items()} for each in given))
         np.testing.assert_allclose(table - 18.5 * math.log(2.0 * math.pi), expected, rtol=1e-9 if x64 else 3e-5)
 
@@ -147,8 +155,8 @@ def test_tables_are_the_densities(x64):
 def test_of_some_features_the_table_is_that_of_their_marginal():
     symmetry, loc, scale, factor, draw = arrays()
     with jax.enable_x64(True):
-        (table,) = UnitGaussians(loc, scale, {}, factor).tables(symmetry, draw, "h", max_features=37)
-        (some,) = UnitGaussians(loc, scale, {}, factor).tables(symmetry, draw, "h", max_features=1)
+        both = jax.jit(lambda *given: [tables_of(symmetry, *given, max_features=most) for most in (37, 1)])
+        (table,), (some,) = both(loc, scale, factor, draw)
     whole = dense_table(loc, scale, factor, draw)
     np.testing.assert_allclose(table - table[0, 0], whole - whole[0, 0], rtol=1e-9)
     rows = np.concatenate([draw["v"].T, draw["w"]])
@@ -198,10 +206,11 @@ def test_small_systems_side_by_side():
         roots = np.random.default_rng(0).normal(size=(6, 4, 4))
         matrices = roots @ roots.swapaxes(1, 2) + np.eye(4)
         right = np.random.default_rng(1).normal(size=(2, 4, 6))
-        lower = factor_side_by_side(jnp.moveaxis(jnp.asarray(matrices), 0, -1))
+        lower = jax.jit(factor_side_by_side)(jnp.moveaxis(jnp.asarray(matrices), 0, -1))
+        solve = jax.jit(solve_side_by_side, static_argnames="transposed")
         np.testing.assert_allclose(np.moveaxis(lower, -1, 0), np.linalg.cholesky(matrices), rtol=1e-12, atol=1e-14)
         for transposed in (False, True):
-            found = solve_side_by_side(lower, jnp.asarray(right), transposed=transposed)
+            found = solve(lower, jnp.asarray(right), transposed=transposed)
             factors = np.linalg.cholesky(matrices)
             factors = factors.swapaxes(1, 2) if transposed else factors
             expected = np.linalg.solve(factors[None], np.moveaxis(right, -1, 1)[..., None])[..., 0]
@@ -218,7 +227,8 @@ WIDE = Symmetry({"w1": (None, "h"), "w2": ("h",)})
 
 
 def test_large_units_are_of_low_rank():
-    assert perturbed(AutoUnitNormal(wide_inputs, WIDE))["w1_auto_factor"].shape == (300, 8, 3)
+    params = jax.eval_shape(lambda: perturbed(AutoUnitNormal(wide_inputs, WIDE)))
+    assert params["w1_auto_factor"].shape == (300, 8, 3)
 
 
 @pytest.mark.slow

@@ -38,9 +38,14 @@ KINDS = {"full": autoguide.AutoMultivariateNormal, "low rank": autoguide.AutoLow
 
 def correlated(guide, scale=0.5):
     """Parameters of a guide whose numbers are correlated."""
-    with handlers.seed(rng_seed=0), handlers.trace() as trace:
-        guide(Y)
-    found = {name: site["value"] for name, site in trace.items() if site["type"] == "param"}
+
+    @jax.jit
+    def initial():
+        with handlers.seed(rng_seed=0), handlers.trace() as trace:
+            guide(Y)
+        return {name: site["value"] for name, site in trace.items() if site["type"] == "param"}
+
+    found = initial()
     rng = np.random.default_rng(0)
     made = {name: jnp.asarray(value + scale * rng.normal(size=value.shape)) for name, value in found.items()}
     if "auto_scale_tril" in made:
@@ -68,30 +73,40 @@ def traced(guide, params, seed=1):
 @pytest.mark.parametrize("kind", KINDS)
 def test_moments_are_those_of_the_covariance_and_need_no_draws(kind):
     guide = set_up(kind)
+
+    @jax.jit
+    def at(params, key):
+        trace, posterior = traced(guide, params), guide.base.get_posterior(params)
+        factors = factors_of(None, guide.base, trace, guide.layout, (Y,), {})
+        expected = guide.base._unpack_latent(jnp.sqrt(jnp.diagonal(posterior.covariance_matrix)))
+        draws = draws_of(key, guide.base, trace, guide.layout, (Y,), {}, 4000)
+        return factors.loc, factors.scale, guide.base._unpack_latent(posterior.mean), expected, draws
+
     params = correlated(guide.base)
-    factors = factors_of(None, guide.base, traced(guide, params), guide.layout, (Y,), {})
-    posterior = guide.base.get_posterior(params)
-    expected = guide.base._unpack_latent(jnp.sqrt(jnp.diagonal(posterior.covariance_matrix)))
-    means = guide.base._unpack_latent(posterior.mean)
+    loc, scale, means, expected, draws = jax.tree.map(np.asarray, at(params, jax.random.key(2)))
     for site in ("slope", "width"):
-        np.testing.assert_allclose(factors.loc[site], means[site], rtol=1e-6)
-        np.testing.assert_allclose(factors.scale[site], expected[site], rtol=1e-5)
-    draws = draws_of(jax.random.key(2), guide.base, traced(guide, params), guide.layout, (Y,), {}, 4000)
+        np.testing.assert_allclose(loc[site], means[site], rtol=1e-6)
+        np.testing.assert_allclose(scale[site], expected[site], rtol=1e-5)
     for site, value in draws.items():
-        white = (value - factors.loc[site]) / factors.scale[site]
+        white = (value - loc[site]) / scale[site]
         assert np.abs(white.mean(0)).max() < 4.5 / math.sqrt(4000)
         assert np.abs((white**2).mean(0) - 1.0).max() < 4.5 * math.sqrt(2.0 / 4000)
 
 
 def test_where_a_group_acts_on_a_simplex_its_moments_are_those_of_draws():
     guide = AutoSymmetrized(KINDS["full"](mixture), COMPONENTS).setup(jax.random.key(0), Y)
-    trace = traced(guide, {})
-    found = [factors_of(jax.random.key(s), guide.base, trace, guide.layout, (Y,), {}) for s in (0, 1)]
-    assert np.abs(found[0].loc["weights"] - found[1].loc["weights"]).max() > 1e-4
-    mean = guide.base._unpack_latent(trace["_auto_latent"]["fn"].mean)
-    for factors in found:
-        np.testing.assert_array_equal(factors.loc["loc"], mean["loc"])
-        np.testing.assert_allclose(factors.scale["loc"], 0.1, rtol=1e-6)
+
+    @jax.jit
+    def at(key):
+        trace = traced(guide, {})
+        factors = factors_of(key, guide.base, trace, guide.layout, (Y,), {})
+        return factors.loc, factors.scale, guide.base._unpack_latent(trace["_auto_latent"]["fn"].mean)
+
+    found = [at(jax.random.key(s)) for s in (0, 1)]
+    assert np.abs(found[0][0]["weights"] - found[1][0]["weights"]).max() > 1e-4
+    for loc, scale, mean in found:
+        np.testing.assert_array_equal(loc["loc"], mean["loc"])
+        np.testing.assert_allclose(scale["loc"], 0.1, rtol=1e-6)
 
 
 @pytest.mark.parametrize("kind", KINDS)

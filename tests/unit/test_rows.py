@@ -41,15 +41,23 @@ def test_density_of_blocks_in_turn_is_the_joint_posterior(name):
         residual, slopes = problem(num_rows, sizes, columns)
         rng = np.random.default_rng(1)
         given = {k: rng.normal(size=(s.shape[1], *columns)) for k, s in slopes.items()}
-        total = []
 
-        def score(block, loc, precision):
-            total.append(float(precision.log_prob(jnp.asarray(given[block]) - loc)))
-            return jnp.asarray(given[block])
+        @jax.jit
+        def in_turn(residual, slopes, given):
+            total = []
 
-        model = factorise(jax.tree.map(jnp.asarray, slopes))
-        loc = model.mean(jnp.asarray(residual))
-        model.draw(loc, score)
+            def score(block, loc, precision):
+                total.append(precision.log_prob(given[block] - loc))
+                return given[block]
+
+            # a compiled function sorts its arguments' blocks
+            model = factorise({block: slopes[block] for block in order})
+            loc = model.mean(residual)
+            model.draw(loc, score)
+            return loc, total
+
+        order = list(slopes)
+        loc, total = in_turn(residual, slopes, given)
         mean, covariance = dense(residual, np.concatenate(list(slopes.values()), 1))
         np.testing.assert_allclose(np.concatenate([loc[k] for k in slopes]), mean, rtol=1e-9, atol=1e-12)
         values = np.concatenate([given[k] for k in slopes])
@@ -72,9 +80,10 @@ def test_means_are_exact_in_single_precision_where_columns_are_nearly_alike(shap
     def fitted(slope):
         return jnp.sum(jax.lax.stop_gradient(slope) @ mean(slope) * jnp.linspace(-1.0, 1.0, shape[0]))
 
-    single, gradient = mean(jnp.asarray(slope)), jax.grad(fitted)(jnp.asarray(slope))
+    both = jax.jit(lambda slope: (mean(slope), jax.grad(fitted)(slope)))
+    single, gradient = both(jnp.asarray(slope))
     with jax.enable_x64(True):
-        double, expected = mean(jnp.asarray(slope, np.float64)), jax.grad(fitted)(jnp.asarray(slope, np.float64))
+        double, expected = both(jnp.asarray(slope, np.float64))
     off = np.float64(np.asarray(single)) - np.asarray(double)
     assert 0.5 * (np.sum((np.float64(slope) @ off) ** 2) + np.sum(off**2)) < 0.1
     assert np.linalg.norm(np.asarray(gradient) - np.asarray(expected)) < 0.05 * np.linalg.norm(expected)
@@ -85,9 +94,13 @@ def test_draws_are_those_of_the_density_in_single_precision_where_columns_are_ne
     rng = np.random.default_rng(0)
     slope = (2000.0 + rng.normal(size=shape)).astype(np.float32)
     slope[:, 0] = 1.0
-    precision = PRECISIONS["by rows" if shape[0] < shape[1] else "by parameters"](jnp.asarray(slope))
-    draws = jax.vmap(lambda key: precision.sample(key, shape[1:]))(jax.random.split(jax.random.key(0), 400))
-    draws = np.float64(np.asarray(draws))
+
+    @jax.jit
+    def sample(slope, keys):
+        precision = PRECISIONS["by rows" if shape[0] < shape[1] else "by parameters"](slope)
+        return jax.vmap(lambda key: precision.sample(key, shape[1:]))(keys)
+
+    draws = np.float64(np.asarray(sample(slope, jax.random.split(jax.random.key(0), 400))))
     squares = np.sum(draws**2, 1) + np.sum((draws @ np.float64(slope).T) ** 2, 1)
     assert squares.mean() == pytest.approx(shape[1], abs=4.0 * np.sqrt(2.0 * shape[1] / 400))
 
@@ -104,13 +117,17 @@ def test_what_is_independent_has_its_own_density_entry_by_entry(kind, columns):
     slope[:2, own], slope[2:, ~own] = rng.normal(size=(2, 2, 3))
     deviation = rng.normal(size=(6, *columns))
     with jax.enable_x64(True):
-        precision = PRECISIONS[kind](jnp.asarray(slope))
-        by_entry = precision.log_prob_by_entry(jnp.asarray(deviation))
+
+        @jax.jit
+        def both(slope, deviation):
+            precision = PRECISIONS[kind](slope)
+            return precision.log_prob_by_entry(deviation), precision.log_prob(deviation)
+
+        by_entry, whole = map(np.asarray, both(slope, deviation))
         assert by_entry.shape == deviation.shape
-        np.testing.assert_allclose(by_entry.sum(), precision.log_prob(jnp.asarray(deviation)), rtol=1e-10)
+        np.testing.assert_allclose(by_entry.sum(), whole, rtol=1e-10)
         for part in (own, ~own):
-            alone = PRECISIONS[kind](jnp.asarray(slope[:, part]))
-            expected = alone.log_prob(jnp.asarray(deviation[part]))
+            _, expected = both(slope[:, part], deviation[part])
             np.testing.assert_allclose(by_entry[part].sum(), expected, rtol=1e-10)
 
 
@@ -119,16 +136,21 @@ def test_draws_have_the_posterior_s_moments(name):
     residual, slopes = problem(*SHAPES[name])
     mean, covariance = dense(residual, np.concatenate(list(slopes.values()), 1))
     slopes32 = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), slopes)
-    model = factorise(slopes32)
-    loc = model.mean(jnp.asarray(residual, jnp.float32))
 
-    def draw(key):
-        keys = dict(zip(slopes, jax.random.split(key, len(slopes)), strict=True))
-        found = model.draw(loc, lambda k, m, q: m + q.sample(keys[k], m.shape))
-        return jnp.concatenate([found[k] for k in slopes])
+    @jax.jit
+    def drawn(keys):
+        model = factorise(slopes32)
+        loc = model.mean(jnp.asarray(residual, jnp.float32))
+
+        def draw(key):
+            keys = dict(zip(slopes, jax.random.split(key, len(slopes)), strict=True))
+            found = model.draw(loc, lambda k, m, q: m + q.sample(keys[k], m.shape))
+            return jnp.concatenate([found[k] for k in slopes])
+
+        return jax.lax.map(draw, keys, batch_size=16)
 
     # of several outputs the last, whose draws have the same covariance as any
-    draws = np.asarray(jax.lax.map(draw, jax.random.split(jax.random.key(0), 20_000), batch_size=16), float)
+    draws = np.asarray(drawn(jax.random.split(jax.random.key(0), 20_000)), float)
     draws, mean = (draws[..., -1], mean[..., -1]) if mean.ndim == 2 else (draws, mean)
     error = np.sqrt(np.diag(covariance) / len(draws))
     assert (abs(draws.mean(0) - mean) < 4.5 * error).all()
@@ -153,8 +175,8 @@ def test_gradients_of_both_spaces_agree():
             model.draw(loc, lambda _, m, q: found.append(q.log_prob(z - m)) or z)
             return found[0]
 
-        by_parameters = jax.value_and_grad(log_density, argnums=(0, 1))(residual[:5], slope[:5], True)
-        by_rows = jax.value_and_grad(log_density, argnums=(0, 1))(residual[:5], slope[:5], False)
+        both = jax.jit(lambda *of: [jax.value_and_grad(log_density, argnums=(0, 1))(*of, x) for x in (True, False)])
+        by_parameters, by_rows = both(residual[:5], slope[:5])
         np.testing.assert_allclose(by_parameters[0], by_rows[0], rtol=1e-12)
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12), by_parameters[1], by_rows[1])
 
@@ -199,19 +221,28 @@ def test_blocks_drawn_before_lower_the_mean_by_their_coefficients(name):
     num_rows, sizes, columns = SHAPES[name]
     with jax.enable_x64(True):
         residual, slopes = problem(num_rows, sizes, columns)
-        model = factorise(jax.tree.map(jnp.asarray, slopes))
-        loc, coefficients = model.mean(jnp.asarray(residual)), model.coefficients()
-        drawn, squares = {}, []
 
-        def draw(block, mean, precision):
-            assert set(coefficients[block]) == set(drawn)
-            moved = sum((by @ (drawn[other] - loc[other]) for other, by in coefficients[block].items()), 0.0)
-            np.testing.assert_allclose(mean, loc[block] - moved, atol=1e-12)
-            drawn[block] = mean + 0.1 * (1.0 + len(drawn))
-            squares.append(float((precision.whitened(drawn[block] - mean) ** 2).sum()))
-            return drawn[block]
+        @jax.jit
+        def in_turn(residual, slopes):
+            model = factorise({block: slopes[block] for block in order})
+            loc, coefficients = model.mean(residual), model.coefficients()
+            drawn, squares, means = {}, [], []
 
-        model.draw(loc, draw)
+            def draw(block, mean, precision):
+                assert set(coefficients[block]) == set(drawn)
+                moved = sum((by @ (drawn[other] - loc[other]) for other, by in coefficients[block].items()), 0.0)
+                means.append((mean, loc[block] - moved))
+                drawn[block] = mean + 0.1 * (1.0 + len(drawn))
+                squares.append((precision.whitened(drawn[block] - mean) ** 2).sum())
+                return drawn[block]
+
+            model.draw(loc, draw)
+            return loc, drawn, squares, means
+
+        order = list(slopes)
+        loc, drawn, squares, means = in_turn(residual, slopes)
+        for mean, expected in means:
+            np.testing.assert_allclose(mean, expected, atol=1e-12)
         slope = np.concatenate(list(slopes.values()), 1)
         deviation = np.concatenate([drawn[k] - loc[k] for k in slopes])
         expected = (deviation * ((np.eye(slope.shape[1]) + slope.T @ slope) @ deviation)).sum()
