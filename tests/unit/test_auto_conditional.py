@@ -662,7 +662,8 @@ def test_an_index_of_all_rows_is_no_batch():
         with numpyro.plate("rows", len(x)) as index:
             numpyro.sample("y", dist.Normal(x[index] @ b, 1.0), obs=y)
 
-    assert math.isfinite(negative_elbo(model, AutoConditional(AutoNormal(model), inducing=4), X, Y))
+    x, y = jnp.asarray(X), jnp.asarray(Y)
+    assert math.isfinite(negative_elbo(model, AutoConditional(AutoNormal(model), inducing=4), x, y))
 
 
 def test_draws_are_of_latent_sites_alone():
