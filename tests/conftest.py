@@ -114,7 +114,7 @@ def _start_in_one_program():
 
 
 @pytest.fixture(scope="session")
-def _compiled():
+def compiled():
     """How many functions were compiled since they were last forgotten, as a list of one."""
     import jax
 
@@ -128,15 +128,15 @@ def _compiled():
 
 
 @pytest.fixture(autouse=True)
-def _forget_compiled_code(_compiled):
+def _forget_compiled_code(compiled):
     """Compiled functions hold memory, and a process that compiles thousands of them runs out."""
     import jax
 
     yield
-    if _compiled[0] > _MOST_COMPILED:
+    if compiled[0] > _MOST_COMPILED:
         jax.clear_caches()
         gc.collect()
-        _compiled[0] = 0
+        compiled[0] = 0
 
 
 @pytest.fixture(autouse=True)

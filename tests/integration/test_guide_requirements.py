@@ -79,7 +79,7 @@ def test_steps_that_nobody_compiles_compile_nothing_anew(request):
     state = svi.init(KEY, Y)
     for _ in range(2):
         state, _ = svi.update(state, Y)
-    compiled = request.getfixturevalue("_compiled")
+    compiled = request.getfixturevalue("compiled")
     before = compiled[0]
     svi.update(state, Y)
     assert compiled[0] == before

@@ -13,6 +13,7 @@ from numpyro.infer.autoguide import AutoDiagonalNormal
 
 from numpyro_symmetry import SymmetryError, UnsupportedGuideError
 from numpyro_symmetry.models import compat, latent_of, observed_of, outline, trace_model
+from numpyro_symmetry.models.fitted import _refuse_unconstrained
 from numpyro_symmetry.models.plates import axis_names, plate_dims
 from numpyro_symmetry.models.sites import discrete_of, entrywise, is_improper, is_unconstrained, without_wrappers
 
@@ -126,3 +127,12 @@ def test_a_run_is_read_and_written():
 def test_whether_values_are_checked_is_known(checks):
     with numpyro.validation_enabled(checks):
         assert compat.checks_values() is checks
+
+
+def test_parameters_are_held_against_their_constraints_without_programs(compiled):
+    """A matrix of a shape that no other test has, so that no program of its is compiled before."""
+    _refuse_unconstrained("first", dist.constraints.real_vector, jnp.ones(37))  # what is compiled by anything
+    values = jnp.eye(37)
+    before = compiled[0]
+    _refuse_unconstrained("scale_tril", dist.constraints.lower_cholesky, values)
+    assert compiled[0] == before
