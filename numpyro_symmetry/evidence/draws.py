@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -137,14 +138,15 @@ def on_supports(trace: Trace, latents: Mapping[str, Any]) -> Trace:
         support = latents[site]["fn"].support
         if entrywise(support).event_dim == 0:
             continue
-        seen = each(trace.flat([site])[site], partial(_outside, support))
+        there_and_back = _there_and_back(support)
+        seen = each(trace.flat([site])[site], partial(_outside, support, there_and_back))
         if bad := sum(count for count, _ in seen):
             raise SymmetryError(
                 f"Site {site!r}: {bad} of {trace.num_draws} draws lie off its support {support} by up to "
                 f"{max(off for _, off in seen):.2g} of their largest entry, more than the rounding of text. Are they "
                 "draws of this model, in its constrained space?"
             )
-        values[site] = _by_block(partial(_put_back, support), values[site])
+        values[site] = _by_block(partial(_put_back, support, there_and_back), values[site])
     return trace._replace(values=values)
 
 
@@ -161,26 +163,30 @@ def _by_block(of: Callable[[np.ndarray], np.ndarray], values: Any) -> Any:
     )
 
 
-def _there_and_back(support: Any, drawn: Array) -> tuple[Array, Array]:
-    """Draws taken to the real line and back, and how far off each of them was."""
-    bijection = biject_to(support)
-    put = bijection(inverse(bijection, drawn))
-    event = _event(support)
-    # of its largest entry: an ordered vector or a covariance may be of any size
-    return put, jnp.abs(put - drawn).max(event) / jnp.abs(drawn).max(event)
+def _there_and_back(support: Any) -> Callable[[Array], tuple[Array, Array]]:
+    """What takes draws to the real line and back, and tells how far off each of them was: one program."""
+    bijection, event = biject_to(support), _event(support)
+
+    @jax.jit
+    def there_and_back(drawn: Array) -> tuple[Array, Array]:
+        put = bijection(inverse(bijection, drawn))
+        # of its largest entry: an ordered vector or a covariance may be of any size
+        return put, jnp.abs(put - drawn).max(event) / jnp.abs(drawn).max(event)
+
+    return there_and_back
 
 
-def _put_back(support: Any, values: np.ndarray) -> np.ndarray:
-    drawn = jnp.asarray(values)
-    put, off = _there_and_back(support, drawn)
-    return np.asarray(jnp.where(jnp.expand_dims(off <= _OF_TEXT, _event(support)), put, drawn))
+def _put_back(support: Any, there_and_back: Callable, values: np.ndarray) -> np.ndarray:
+    put, off = map(np.asarray, there_and_back(jnp.asarray(values)))
+    return np.where(np.expand_dims(off <= _OF_TEXT, _event(support)), put, np.asarray(values, put.dtype))
 
 
-def _outside(support: Any, values: np.ndarray) -> tuple[int, float]:
+def _outside(support: Any, there_and_back: Callable, values: np.ndarray) -> tuple[int, float]:
     """How many draws are off by more than text rounds, and by how much at most."""
-    drawn = jnp.asarray(values)
-    _, off = _there_and_back(support, drawn)
-    outside = np.asarray(jnp.isfinite(off) & ~(off <= _OF_TEXT) & ~jnp.asarray(support(drawn)))
+    off = np.asarray(there_and_back(jnp.asarray(values))[1])
+    outside = np.isfinite(off) & ~(off <= _OF_TEXT)
+    if outside.any():
+        outside &= ~np.asarray(support(jnp.asarray(values)))
     return int(outside.sum()), float(np.where(outside, off, 0.0).max())
 
 

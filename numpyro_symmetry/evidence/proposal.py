@@ -246,7 +246,11 @@ def _refuse_no_model(model: Model) -> None:
 
 def _refuse_bad_data(traces: list[dict[str, Any]], model: Model) -> None:
     """Refuse data that are no numbers where the model has a use for them: a mask may well hide some."""
-    observed = list(observed_of(traces[0]))
+    observed = observed_of(traces[0])
+    bad = {name: _not_numbers(f"observed site {name!r}", site["value"]) for name, site in observed.items()}
+    given = _not_numbers("model_args", model.args) + _not_numbers("model_kwargs", model.kwargs)
+    if not given and not any(bad.values()):
+        return
     with warnings.catch_warnings():
         # NumPyro warns of values outside a support, but does not say which
         warnings.simplefilter("ignore", UserWarning)
@@ -255,19 +259,21 @@ def _refuse_bad_data(traces: list[dict[str, Any]], model: Model) -> None:
             for name in observed
             if all(not np.isfinite(np.asarray(log_prob_of(trace[name]))).all() for trace in traces if name in trace)
         ]
-    given = {"model_args": model.args, "model_kwargs": model.kwargs}
-    given |= {f"observed site {name!r}": traces[0][name]["value"] for name in undefined}
-    bad = [
-        f"{path[0].key}{jax.tree_util.keystr(path[1:])} ({int(np.isnan(leaf).sum())} of {np.size(leaf)})"
-        for path, leaf in jax.tree_util.tree_leaves_with_path(given)
+    if undefined and (where := given + [told for name in undefined for told in bad[name]]):
+        raise SymmetryError(
+            f"The model has no density at its observed sites {undefined}: there is NaN in {', '.join(where)}. Leave "
+            "those data out, or mask them (numpyro.handlers.mask)."
+        )
+
+
+def _not_numbers(name: str, values: Any) -> list[str]:
+    """Arrays of something given, floating, in which there is NaN, and how many of each."""
+    return [
+        f"{name}{jax.tree_util.keystr(path)} ({int(np.isnan(leaf).sum())} of {np.size(leaf)})"
+        for path, leaf in jax.tree_util.tree_leaves_with_path(values)
         if isinstance(leaf, np.ndarray | Array | float) and is_floating(np.asarray(leaf).dtype)
         if np.isnan(leaf).any()
     ]
-    if undefined and bad:
-        raise SymmetryError(
-            f"The model has no density at its observed sites {undefined}: there is NaN in {', '.join(bad)}. Leave "
-            "those data out, or mask them (numpyro.handlers.mask)."
-        )
 
 
 def _latents(model: Model, rng_key: Array) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
