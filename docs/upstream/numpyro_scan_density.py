@@ -45,7 +45,7 @@ def summed(y, sign=1.0):
     total = 0.0
     for start, *states in itertools.product(range(2), repeat=1 + len(y)):
         density = initial[start]
-        for before, state, now in zip([start, *states], states, map(float, y)):
+        for before, state, now in zip([start, *states[:-1]], states, map(float, y), strict=True):
             density *= float(transition[before, state]) * math.exp(-((now - sign * float(loc[state])) ** 2) / 2)
         total += density / (2 * math.pi) ** (len(y) / 2)
     return total
