@@ -36,25 +36,36 @@ SUBPACKAGES = sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py"))
 HEAVY = {"arviz", "blackjax", "matplotlib", "funsor", "flax"}
 
 
-# a fork for each of them, of a process that has loaded JAX, which all need and which takes longest
-ATTRIBUTES = {subpackage: f"name = numpyro_symmetry.{subpackage}.__name__" for subpackage in SUBPACKAGES}
+def upward(subpackages):
+    """In the order of layers, so that none is loaded before it is asked for."""
+    return sorted(subpackages, key=lambda subpackage: (LAYER[subpackage], subpackage))
+
+
+# a fork for each row, of a process that has loaded JAX, which all need and which takes longest; what is loaded after
+# one of a row was loaded by it, or by those before it
+ROWS = [
+    ["", *upward(WITHOUT_NUMPYRO & set(SUBPACKAGES))],
+    ["guides"],
+    upward(set(SUBPACKAGES) - WITHOUT_NUMPYRO - {"guides"}),
+]
 FORKS = """
 import json, os, sys
 import jax
-for key, statement in json.loads(sys.argv[1]).items():
+for row in json.loads(sys.argv[1]):
     if os.fork() == 0:
-        found = {}
-        exec(f"import numpyro_symmetry; {statement}", found)
-        print(json.dumps([key, found.get("name"), sorted(sys.modules)]), flush=True)
+        import numpyro_symmetry
+        for key in row:
+            name = getattr(numpyro_symmetry, key).__name__ if key else None
+            print(json.dumps([key, name, sorted(sys.modules)]), flush=True)
         os._exit(0)
-    assert os.wait()[1] == 0, key
+    assert os.wait()[1] == 0, row
 """
 
 
 @pytest.fixture(scope="module")
 def loaded():
     """Each subpackage as an attribute, and the modules that are loaded then; of the package by itself, at ``""``."""
-    command = [sys.executable, "-W", "ignore", "-c", FORKS, json.dumps(ATTRIBUTES | {"": "pass"})]
+    command = [sys.executable, "-W", "ignore", "-c", FORKS, json.dumps(ROWS)]
     result = subprocess.run(command, capture_output=True, text=True, check=True)
     return {key: (name, set(modules)) for key, name, modules in map(json.loads, result.stdout.splitlines())}
 

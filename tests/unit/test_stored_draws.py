@@ -1,8 +1,6 @@
 """rebase, undo and report of draws that Dask reads: the same numbers as in memory, however they are cut into chunks."""
 
 import dataclasses
-import subprocess
-import sys
 
 import dask
 import dask.array as da
@@ -268,26 +266,3 @@ def test_a_chunk_that_cannot_be_read_is_named():
         SymmetryError, match=r"Chunk \(1, 2, 0\) of site 'loc' \(chain 1 to 1, draw 20 to 29\) cannot be"
     ):
         rebase(data.assign(loc=torn_one), MIXTURE)
-
-
-def test_without_dask_the_package_loads_and_says_what_to_install():
-    # as where Dask is not installed: nothing of it may be imported
-    code = """if True:
-        import sys
-        from importlib import util
-        found = util.find_spec
-        util.find_spec = lambda name, *args: None if name == "dask" else found(name, *args)
-        sys.modules["dask"] = None
-        import numpy as np, xarray as xr
-        from numpyro_symmetry import Symmetry, rebase, report
-        loc = np.random.default_rng(0).permuted(np.array([-2.0, 2.0]) + np.zeros((2, 20, 2)), axis=2)
-        data = xr.Dataset({"loc": (("chain", "draw", "k"), loc)})
-        out = rebase(data, Symmetry.mixture("loc"), null=False)
-        report(data, out)
-        try:
-            out.to_zarr("nowhere")
-        except ImportError as error:
-            print(error)
-    """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert "take dask, which is not installed: pip install 'numpyro-symmetry[dask]'" in done.stdout, done.stderr
