@@ -15,7 +15,8 @@ from scipy.special import logsumexp
 from scipy.stats import norm
 
 from numpyro_symmetry import AutoSymmetrized, Symmetry, SymmetryError
-from numpyro_symmetry.models import enumerated_log_density, trace_model
+from numpyro_symmetry.evidence.proposal import proposal_of_draws
+from numpyro_symmetry.models import Model, enumerated_log_density, trace_model
 from numpyro_symmetry.models.enumeration import scanned_sites
 
 KEY = jax.random.key(0)
@@ -90,8 +91,7 @@ def test_bounds_of_a_scanned_chain_are_those_of_the_forward_algorithm(length):
     y = Y[:length]
     base = AutoNormal(handlers.block(scanned, hide=["start", "state"]))
     guide = AutoSymmetrized(base, Symmetry({}), model=scanned, progress_bar=False)
-    with pytest.warns(UserWarning, match=r"does not draw \['state'\], which the model draws in scan. TraceEnum_ELBO"):
-        guide.setup(KEY, y)
+    guide.setup(KEY, y)
     params = {"loc_auto_loc": jnp.asarray(LOC, jnp.float32), "loc_auto_scale": jnp.full(3, SCALE)}
     bounds = guide.elbo_bounds(KEY, params, y, num_particles=256, progress_bar=False)
     draws = LOC + SCALE * np.random.default_rng(0).normal(size=(512, 3))
@@ -101,12 +101,32 @@ def test_bounds_of_a_scanned_chain_are_those_of_the_forward_algorithm(length):
     assert bounds.lower == pytest.approx(terms.mean(), abs=4 * error + 1e-4)
 
 
+def trained(guide, model):
+    """One evaluation of the ELBO by which it would be."""
+    params = handlers.trace(handlers.seed(guide, KEY)).get_trace(Y[:2])
+    params = {name: site["value"] for name, site in params.items() if site["type"] == "param"}
+    jax.eval_shape(lambda: TraceEnum_ELBO(max_plate_nesting=0).loss(KEY, params, config_enumerate(model), guide, Y[:2]))
+
+
+def test_a_scanned_chain_is_warned_of_where_the_guide_is_trained():
+    base = AutoNormal(handlers.block(scanned, hide=["start", "state"]))
+    guide = AutoSymmetrized(base, Symmetry({}), model=scanned, progress_bar=False).setup(KEY, Y[:2])
+    with pytest.warns(UserWarning, match=r"does not draw \['state'\], which the model draws in scan. TraceEnum_ELBO"):
+        trained(guide, scanned)
+
+
+def test_the_evidence_trains_no_guide_and_does_not_warn_of_scanned_chains():
+    """Warnings are errors."""
+    draws = {"loc": np.random.default_rng(0).normal(size=(2, 50, 3)).astype(np.float32)}
+    proposal_of_draws(draws, Model(scanned, (Y[:2],), {}), Symmetry({}), True, KEY, halve=True)
+
+
 @pytest.mark.parametrize(
     ("model", "hidden"), [(unrolled, ["start", "state_0", "state_1"]), (scanned_beside_a_label, ["side"])]
 )
 def test_only_discrete_sites_of_a_scanned_chain_are_warned_of(model, hidden):
     base = AutoNormal(handlers.block(model, hide=hidden))
-    AutoSymmetrized(base, Symmetry({}), model=model, progress_bar=False).setup(KEY, Y[:2])
+    trained(AutoSymmetrized(base, Symmetry({}), model=model, progress_bar=False).setup(KEY, Y[:2]), model)
 
 
 @pytest.mark.parametrize(

@@ -115,6 +115,14 @@ def test_a_flat_latent_is_unpacked_in_its_order():
         compat.flat_sites(types.SimpleNamespace())
 
 
+def test_whether_sites_are_summed_out_is_known():
+    from numpyro.contrib.funsor import enum
+
+    assert not compat.is_enumerated()
+    with enum(first_available_dim=-1):
+        assert compat.is_enumerated()
+
+
 def test_a_run_is_read_and_written():
     run = MCMC(NUTS(normal), num_warmup=1, num_samples=2, progress_bar=False)
     assert compat.states_of(run) == (None, run._sample_field)
