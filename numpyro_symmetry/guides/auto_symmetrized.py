@@ -30,7 +30,7 @@ from numpyro_symmetry.guides.information import LogFactor, information_at
 from numpyro_symmetry.guides.layout import Layout
 from numpyro_symmetry.guides.proved import prove_again
 from numpyro_symmetry.guides.relabelled import relabelled
-from numpyro_symmetry.guides.set_up import Options, set_up
+from numpyro_symmetry.guides.set_up import Options, set_up, warn_of_scanned_chains
 from numpyro_symmetry.guides.steps import setting_up
 from numpyro_symmetry.models import Trace, parameter_sites, refuse_misfit, refuse_wrong_parameters, trace_model
 from numpyro_symmetry.models.arguments import model_of
@@ -211,12 +211,12 @@ class AutoSymmetrized(AutoGuide):
         if is_new := self.layout is None:
             self._set_up(trace, args, kwargs)
         prove_again(self, args, kwargs)
+        warn_of_scanned_chains(self._chains)
         assert self.layout is not None
         if not self.layout.symmetry.groups:
             return result
         # drawn after the base guide, which therefore sees the same keys as when it runs alone
-        of_coordinates, density = self.layout.of_coordinates, self.layout.density
-        key = numpyro.prng_key() if needs_key(self.estimator, of_coordinates, density) else None
+        key = numpyro.prng_key() if needs_key(self.estimator, self.layout.of_coordinates, self.layout.density) else None
         options = {name: getattr(self, name) for name in ("estimator", "num_permutations", "max_features")}
         say("bounding the information of a draw")
         information = information_at(self.base, self.layout, trace, args, kwargs, key, once=is_new, **options)
@@ -367,8 +367,8 @@ class AutoSymmetrized(AutoGuide):
 
     def _set_up(self, trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         found = set_up(self.base, self.model, self._options, trace, args, kwargs)
-        self.symmetry, self.layout, self.model_trace, self._parameters, self.max_features, self._proved = found
-        self._compiled = None
+        self.symmetry, self.layout, self.model_trace, self._parameters, self.max_features, self._proved = found[:-1]
+        self._chains, self._compiled = found.chains, None
 
     def _refuse_wrong_parameters(
         self, params: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None, *, model_too: bool = False

@@ -30,6 +30,7 @@ from numpyro_symmetry.guides.kinds import units_of
 from numpyro_symmetry.guides.known import Known, known_arguments
 from numpyro_symmetry.guides.layout import Layout, density_of, draw_of, draws_of, lay_out
 from numpyro_symmetry.models import Model, Trace, discrete_of, is_fitted, parameter_sites, refuse_nonfinite, trace_model
+from numpyro_symmetry.models.compat import is_enumerated
 from numpyro_symmetry.models.enumeration import scanned_sites
 from numpyro_symmetry.steps import say
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
@@ -69,6 +70,8 @@ class SetUp(NamedTuple):
         How many features of a site the sequential bound sees, ``None`` for all.
     proved
         The model's arguments with which the symmetry was proved.
+    chains
+        Discrete sites that the model draws in a scan, and the guide does not.
     """
 
     symmetry: Symmetry
@@ -77,6 +80,7 @@ class SetUp(NamedTuple):
     parameters: tuple[Trace, Trace]
     max_features: int | None
     proved: tuple[Known, ...]
+    chains: tuple[str, ...]
 
 
 def set_up(
@@ -95,7 +99,6 @@ def set_up(
     model_trace = trace_model(model, args, kwargs, jax.random.key(0))
     name = type(base).__name__ if hasattr(base, "prototype_trace") else "guide"
     requirements.refuse_hidden_sites(model, model_trace, options.model_is_given, name, args, kwargs)
-    _warn_of_scanned_chains(model, model_trace, drawn, args, kwargs)
     given = options.symmetry
     say("finding the symmetry" if given is None else "checking the symmetry")
     symmetry = (
@@ -119,19 +122,28 @@ def set_up(
     max_features = _enough_features(base, options.estimator, trace, layout, args, kwargs) if count == "auto" else count
     parameters = parameter_sites(trace), parameter_sites(model_trace)
     proved = (known_arguments(Model(model, args, kwargs), numbers_too=True),)
-    return SetUp(symmetry, layout, model_trace, parameters, max_features, proved)  # pyright: ignore[reportArgumentType]
+    chains = _undrawn_chains(model, model_trace, drawn, args, kwargs)
+    return SetUp(symmetry, layout, model_trace, parameters, max_features, proved, chains)  # pyright: ignore[reportArgumentType]
 
 
-def _warn_of_scanned_chains(
+def _undrawn_chains(
     model: Callable, model_trace: Trace, drawn: Collection[str], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> None:
-    """Warn where the ELBO that NumPyro sums discrete sites out for is wrong, and is what such a guide is trained by."""
+) -> tuple[str, ...]:
+    """Discrete sites that the model draws in a scan, and the guide does not."""
     if not (undrawn := [site for site in discrete_of(model_trace) if site not in drawn]):
-        return
+        return ()
     scanned = scanned_sites(model, args, kwargs, jax.random.key(0))
-    if chains := [site for site in undrawn if site in scanned]:
+    return tuple(site for site in undrawn if site in scanned)
+
+
+def warn_of_scanned_chains(chains: Collection[str]) -> None:
+    """Warn where the guide is trained by the ELBO that NumPyro sums discrete sites out for, which is wrong of chains.
+
+    A guide that is never trained by it, as that which the evidence is estimated with, has nothing to fear of it.
+    """
+    if chains and is_enumerated():
         warn(
-            f"The guide does not draw {chains}, which the model draws in scan. TraceEnum_ELBO, which would sum them "
+            f"The guide does not draw {list(chains)}, which the model draws in scan. TraceEnum_ELBO, which sums them "
             "out, is wrong there (NumPyro 0.22): it leaves out the first step, and takes steps for independent. "
             "`elbo_bounds` and `log_evidence` of this guide are right; to train it, write the forward algorithm out "
             "in the model, as a numpyro.factor, or a Python loop in place of scan."

@@ -102,11 +102,10 @@ def _drawn_in_parts(
         )
         apart = apart.restrict([])
     parts = [_Draws(Tables(some, _rest(some, prior), drawn)) for some in _placed_apart(members, apart, drawn, prior)]
-    near, rest, error = np.transpose([part.estimate(rng, len(parts)) for part in parts])
+    log_unit, home, beside, error = np.transpose([part.estimate(rng, len(parts)) for part in parts])
     # against the heaviest: labels of a level that is not matched may weigh any number of nats more than what is kept
-    at_home = np.array([part.at_home for part in parts])
-    weights = np.exp(at_home - at_home.max())
-    others = weights[0] * (near[0] + rest[0]) + (weights * (1.0 + near + rest))[1:].sum()
+    weights = np.exp(log_unit - log_unit.max())
+    others = (weights * beside).sum() + (weights * home)[1:].sum()
     total = weights[0] + others
     error = np.hypot.reduce(weights * error) * weights[0] / total**2
     return CrossTerms(float(others / total), float(error), False)
@@ -152,24 +151,31 @@ class _Draws:
     def __init__(self, tables: Tables) -> None:
         self.tables, self.count = tables, len(tables.naturals)
         self.at_home = float(tables.all.log_partition())
+        # with a prior divided out, the labels from which others are drawn may be no Gaussian
+        self.has_home = math.isfinite(self.at_home)
 
-    def estimate(self, rng: np.random.Generator, num_parts: int) -> tuple[float, float, float]:
-        """Against what is kept: the sum over exchanges of two units, exactly, and the mean of all else, and its error.
+    def estimate(self, rng: np.random.Generator, num_parts: int) -> tuple[float, float, float, float]:
+        """A log weight; against it what is kept, all else, of which exchanges of two units are exact, and an error.
 
         ``num_parts``: how many such estimates are made.
         """
-        near, tables = self._near(), self.tables
+        near, tables = self._near() if self.has_home else 0.0, self.tables
         pairs = sum((group.size or 0) ** 2 for group in tables.groups.values())
         work = pairs * self.count * max(tables.all.first.size, 1) * num_parts
         num_draws = int(np.clip(10.0 * _MOST_NUMBERS / max(work, 1), 16, _NUM_DRAWS))
         # a table for each draw, and its precision, are in memory
         size = max(tables.all.precision.size, *((group.size or 0) ** 2 for group in tables.groups.values()))
-        chunks = [self._weights(rng, items.stop - items.start) for items in slices(num_draws, size)]
-        weights = np.concatenate(chunks)
+        chunks = [self._log_weights(rng, items.stop - items.start) for items in slices(num_draws, size)]
+        log_weights = np.concatenate(chunks)
+        log_unit, home = self.at_home if self.has_home else float(log_weights.max()), float(self.has_home)
+        if not math.isfinite(log_unit):
+            return log_unit, home, 0.0, 0.0
+        weights = np.exp(log_weights - log_unit)
         rest, error = float(weights.mean()), float(weights.std(ddof=1)) / math.sqrt(num_draws)
         # draws that saw nothing else saw too few; of uncoupled groups two exchanges weigh about the square of one
-        unseen = (1.0 + near + rest) / num_draws
-        return near, rest, max(error, unseen if tables.are_coupled() else min(unseen, near**2))
+        unseen = (home + near + rest) / num_draws
+        unseen = unseen if tables.are_coupled() or not self.has_home else min(unseen, near**2)
+        return log_unit, home, near + rest, max(error, unseen)
 
     def _near(self) -> float:
         """What all exchanges of two units of one member, and changes of one sign, weigh together."""
@@ -186,8 +192,8 @@ class _Draws:
                 total += 0.0 if minus is None else float(np.exp(np.diag(minus) - home).sum())
         return total
 
-    def _weights(self, rng: np.random.Generator, count: int) -> np.ndarray:
-        """Of some draws of all labels, against what is kept; none if they are counted already."""
+    def _log_weights(self, rng: np.random.Generator, count: int) -> np.ndarray:
+        """Of some draws of all labels, over how likely they were drawn; minus infinity if they are counted already."""
         tables, log_q, states = self.tables, np.zeros(count), []
         total, own_total = tables.all, tables.own_total
         for k in range(1, self.count):
@@ -201,8 +207,8 @@ class _Draws:
                 whole.plus(part[k], -1.0).plus(part[k].moved(*order))
                 for whole, part in ((total, tables.naturals), (own_total, tables.own))
             )
-        log_weights = total.log_partition() - self.at_home - log_q
-        return np.exp(np.where(self._is_counted(states), -np.inf, log_weights))
+        log_weights = total.log_partition() - log_q
+        return np.where(self._is_counted(states), -np.inf, log_weights) if self.has_home else log_weights
 
     def _is_counted(self, states: list[dict[str, Hard]]) -> np.ndarray:
         """Which draws keep all labels, or have those of `_near`: of one member two exchanged units, or one sign."""

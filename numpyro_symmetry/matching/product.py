@@ -56,18 +56,12 @@ class Natural(NamedTuple):
         precision = self.precision[order[..., :, None], order[..., None, :]]
         return Natural(first, precision * sign[..., :, None] * sign[..., None, :])
 
-    def log_partition(self) -> np.ndarray:
-        """``(...)``; minus infinity where the precision is not positive."""
+    def log_partition(self, of_nothing: float = -np.inf) -> np.ndarray:
+        """``(...)``; every direction in which the precision is not positive adds what is no Gaussian weighs."""
         if self.precision.shape == self.first.shape:
-            positive = self.precision > 0
-            precision = np.where(positive, self.precision, 1.0)
-            terms = self.first**2 / precision - np.log(precision)
-            return np.where(positive.all(-1), 0.5 * terms.sum(-1), -np.inf)
+            return _log_weight(self.first, self.precision, of_nothing)
         values, vectors = np.linalg.eigh(self.precision)
-        positive = values > 0
-        values = np.where(positive, values, 1.0)
-        along = (vectors * self.first[..., :, None]).sum(-2)
-        return np.where(positive.all(-1), 0.5 * (along**2 / values - np.log(values)).sum(-1), -np.inf)
+        return _log_weight((vectors * self.first[..., :, None]).sum(-2), values, of_nothing)
 
     def gaussian(self, like: Gaussian) -> Gaussian:
         """As a Gaussian by site.
@@ -174,7 +168,8 @@ def raised(members: Sequence[Gaussian], symmetry: Symmetry, prior: Natural | Non
     rest = rest if prior is None else rest.plus(prior, 1.0 - len(members))
 
     def weight(some: Sequence[Gaussian]) -> float:
-        return float(reduce(Natural.plus, map(Natural.of, some), rest).log_partition())
+        # finite, so that labels which are no Gaussian are left for those which are
+        return float(reduce(Natural.plus, map(Natural.of, some), rest).log_partition(_NOTHING))
 
     best, gained = weight(moved), len(members) > 1 and bool(symmetry.groups)
     for _ in range(_MOST_ROUNDS):
@@ -216,8 +211,8 @@ def _along(x: np.ndarray, axis: int, num_axes: int) -> np.ndarray:
     return np.moveaxis(x, axis, len(leading)).reshape(*leading, x.shape[axis], -1)
 
 
-def _log_weight(first: np.ndarray, precision: np.ndarray) -> np.ndarray:
+def _log_weight(first: np.ndarray, precision: np.ndarray, of_nothing: float = _NOTHING) -> np.ndarray:
     """What entries with these natural parameters weigh together, over the last axis."""
     positive = precision > 0
     precision = np.where(positive, precision, 1.0)
-    return np.where(positive, 0.5 * (first**2 / precision - np.log(precision)), _NOTHING).sum(-1)
+    return np.where(positive, 0.5 * (first**2 / precision - np.log(precision)), of_nothing).sum(-1)

@@ -6,9 +6,11 @@ Everything here has a test of its own. Knows the hosts' insides; nothing of mode
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from numpyro import primitives
 from numpyro.distributions import Distribution
 
 from numpyro_symmetry.symmetry.errors import SymmetryError, UnsupportedGuideError
@@ -159,3 +161,9 @@ def arguments_of(mcmc: Any) -> tuple[Any, Any] | None:
 def checks_values() -> bool:
     """Whether NumPyro checks distributions' parameters and values, as the session has it."""
     return Distribution._validate_args
+
+
+def is_enumerated() -> bool:
+    """Whether what is run now is run where NumPyro sums discrete sites out, as by `TraceEnum_ELBO`."""
+    funsor = sys.modules.get("numpyro.contrib.funsor")  # imported by whatever enumerates, and not without need
+    return funsor is not None and any(isinstance(handler, funsor.enum) for handler in primitives._PYRO_STACK)

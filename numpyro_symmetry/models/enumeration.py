@@ -73,30 +73,40 @@ class _Scanned(Messenger):
 
 
 class _RightlySummed(Messenger):
-    """Refuse scans, enumerated, whose steps NumPyro 0.22 contracts as if they were others, without a word."""
+    """Refuse what NumPyro 0.22, enumerating, contracts as if it were another model, without a word.
+
+    It tells dimensions by their names. Of a scan, those of a site at an earlier step bear ``_PREV_`` in front, once for
+    each step, and the one furthest left is time, ``_time_`` in front.
+    """
 
     def postprocess_message(self, msg: Any) -> None:
-        """Look at what steps after the first depend on."""
-        if msg["type"] != "control_flow" or not msg["kwargs"].get("enum"):
-            return
-        _, (drawn, _) = msg["value"]
-        sites = [site for site in drawn.trace.values() if site["type"] == "sample"]
-        dimensions = {name for site in sites for name in (site["infer"].get("dim_to_name") or {}).values()}
-        plates = {frame.name for site in sites for frame in site["cond_indep_stack"]}
-        known = {*drawn.trace, *plates}
-        steps = {name for name in dimensions if not name.startswith("_time_")}
-        outside = sorted(name for name in steps if name.replace("_PREV_", "") not in known)
-        _, _, _, _, is_reversed = msg["args"]
-        if is_reversed and any(name.startswith("_PREV_") for name in steps):
-            raise NotImplementedError(
-                f"it takes the steps of {list(drawn.trace)}, scanned in reverse, in the wrong order: flip the data, "
-                "and scan forward"
-            )
-        if outside:
-            raise NotImplementedError(
-                f"steps of {list(drawn.trace)}, scanned, depend on {outside}, drawn outside of scan, and it sums these "
-                "out step by step"
-            )
+        """Look at what takes the name of time, and at what steps after the first depend on."""
+        if msg["type"] == "sample":
+            is_summed = msg["infer"].get("enumerate") == "parallel" and not msg["is_observed"]
+            if is_summed and msg["name"].startswith("_time") and "_scan_current_index" not in msg["infer"]:
+                raise NotImplementedError(f"it takes {msg['name']!r} for the time of a scan: call that site otherwise")
+        if msg["type"] == "control_flow" and msg["kwargs"].get("enum"):
+            _, (drawn, _) = msg["value"]
+            _, _, _, _, is_reversed = msg["args"]
+            _refuse_wrong_steps(drawn.trace, msg["kwargs"]["history"], is_reversed)
+
+
+def _refuse_wrong_steps(trace: Mapping[str, Any], history: int, is_reversed: bool) -> None:
+    sites = [site for site in trace.values() if site["type"] == "sample"]
+    named = [site["infer"].get("dim_to_name") or {} for site in sites]
+    dimensions = {name for names in named for dim, name in names.items() if dim != min(names)}
+    earlier = {"_PREV_" * steps + name for name in trace for steps in range(1, history + 1)}
+    plates = {frame.name for site in sites for frame in site["cond_indep_stack"]}
+    if is_reversed and not dimensions.isdisjoint(earlier):
+        raise NotImplementedError(
+            f"it takes the steps of {list(trace)}, scanned in reverse, in the wrong order: flip the data, and scan "
+            "forward"
+        )
+    if outside := sorted(dimensions - {*trace, *plates} - earlier):
+        raise NotImplementedError(
+            f"steps of {list(trace)}, scanned, depend on {outside}, drawn outside of scan, and it sums these out step "
+            "by step"
+        )
 
 
 def num_plates_of(trace: Mapping[str, Any]) -> int:

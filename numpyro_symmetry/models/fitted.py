@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from jax.core import Tracer
 from numpyro.distributions import constraints
 from numpyro.distributions.transforms import biject_to
@@ -142,9 +143,7 @@ def _refuse_unconstrained(name: str, constraint: Any, given: Any) -> None:
     if constraint is constraints.real or isinstance(given, Tracer) or jax.tree.structure(given).num_nodes > 1:
         return
     value = jnp.asarray(given)
-    # of JAX's arrays NumPyro compiles a program for each operation of a constraint, of NumPy's none
-    inside = np.asarray(constraint(np.asarray(value)))
-    if inside.all():
+    if _is_plainly_inside(constraint, value) or (inside := np.asarray(constraint(value))).all():
         return
     # constraints that are held to the last bit, such as a matrix of determinant one, round on the way
     with np.errstate(all="ignore"):
@@ -157,6 +156,18 @@ def _refuse_unconstrained(name: str, constraint: Any, given: Any) -> None:
         f"Parameter {name!r} is outside of its constraint {constraint} in {int((~inside).sum())} of {inside.size} "
         f"values: is it unconstrained, as svi.optim.get_params returns it? {_REMEDY}."
     )
+
+
+def _is_plainly_inside(constraint: Any, value: Array) -> bool:
+    """Whether a constraint can be asked about NumPy's arrays, of which it compiles no program, and holds of them all.
+
+    A "no" is for JAX's arrays to say: NumPy's are compared with bounds in double precision.
+    """
+    try:
+        with np.errstate(all="ignore"):
+            return bool(np.all(constraint(np.asarray(value))))
+    except Exception:  # a constraint of one's own may need methods of JAX's arrays, and raise anything without them
+        return False
 
 
 def _leaves(name: str, tree: Any) -> Iterator[tuple[str, Any]]:

@@ -1,5 +1,7 @@
 """Discrete sites in a scanned chain: bounds are as the forward algorithm has it, NumPyro's enumerating ELBO is not."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,7 +17,8 @@ from scipy.special import logsumexp
 from scipy.stats import norm
 
 from numpyro_symmetry import AutoSymmetrized, Symmetry, SymmetryError
-from numpyro_symmetry.models import enumerated_log_density, trace_model
+from numpyro_symmetry.evidence.proposal import proposal_of_draws
+from numpyro_symmetry.models import Model, enumerated_log_density, trace_model
 from numpyro_symmetry.models.enumeration import scanned_sites
 
 KEY = jax.random.key(0)
@@ -24,11 +27,11 @@ START, LOC, SCALE = np.array([0.2, 0.3, 0.5]), np.array([-1.0, 0.5, 3.0]), 0.05
 TRANSITION = np.array([[0.7, 0.2, 0.1], [0.3, 0.3, 0.4], [0.1, 0.5, 0.4]])
 
 
-def chain(y, loc, side=0.0, **options):
+def chain(y, loc, side=0.0, name="state", **options):
     state = numpyro.sample("start", dist.Categorical(jnp.asarray(START)))
 
     def step(state, now):
-        state = numpyro.sample("state", dist.Categorical(jnp.asarray(TRANSITION)[state]))
+        state = numpyro.sample(name, dist.Categorical(jnp.asarray(TRANSITION)[state]))
         numpyro.sample("y", dist.Normal(loc[state] + side, 1.0), obs=now)
         return state, None
 
@@ -69,8 +72,14 @@ def reversed_chain(y):
     chain(y, jnp.asarray(LOC), reverse=True)
 
 
-def beside_a_label(y):
-    chain(y, jnp.asarray(LOC), numpyro.sample("side", dist.Bernoulli(0.3)))
+def beside_a_label(y, name="side"):
+    chain(y, jnp.asarray(LOC), numpyro.sample(name, dist.Bernoulli(0.3)))
+
+
+def label_called_time(y):
+    """No scan at all."""
+    label = numpyro.sample("_timely", dist.Bernoulli(0.3))
+    numpyro.sample("y", dist.Normal(2.0 * label, 1.0).expand(y.shape).to_event(1), obs=y)
 
 
 def forward(y, loc):
@@ -90,8 +99,7 @@ def test_bounds_of_a_scanned_chain_are_those_of_the_forward_algorithm(length):
     y = Y[:length]
     base = AutoNormal(handlers.block(scanned, hide=["start", "state"]))
     guide = AutoSymmetrized(base, Symmetry({}), model=scanned, progress_bar=False)
-    with pytest.warns(UserWarning, match=r"does not draw \['state'\], which the model draws in scan. TraceEnum_ELBO"):
-        guide.setup(KEY, y)
+    guide.setup(KEY, y)
     params = {"loc_auto_loc": jnp.asarray(LOC, jnp.float32), "loc_auto_scale": jnp.full(3, SCALE)}
     bounds = guide.elbo_bounds(KEY, params, y, num_particles=256, progress_bar=False)
     draws = LOC + SCALE * np.random.default_rng(0).normal(size=(512, 3))
@@ -101,22 +109,58 @@ def test_bounds_of_a_scanned_chain_are_those_of_the_forward_algorithm(length):
     assert bounds.lower == pytest.approx(terms.mean(), abs=4 * error + 1e-4)
 
 
+def trained(guide, model):
+    """One evaluation of the ELBO by which it would be."""
+    params = handlers.trace(handlers.seed(guide, KEY)).get_trace(Y[:2])
+    params = {name: site["value"] for name, site in params.items() if site["type"] == "param"}
+    jax.eval_shape(lambda: TraceEnum_ELBO(max_plate_nesting=0).loss(KEY, params, config_enumerate(model), guide, Y[:2]))
+
+
+def test_a_scanned_chain_is_warned_of_where_the_guide_is_trained():
+    base = AutoNormal(handlers.block(scanned, hide=["start", "state"]))
+    guide = AutoSymmetrized(base, Symmetry({}), model=scanned, progress_bar=False).setup(KEY, Y[:2])
+    with pytest.warns(UserWarning, match=r"does not draw \['state'\], which the model draws in scan. TraceEnum_ELBO"):
+        trained(guide, scanned)
+
+
+def test_the_evidence_trains_no_guide_and_does_not_warn_of_scanned_chains():
+    """Warnings are errors."""
+    draws = {"loc": np.random.default_rng(0).normal(size=(2, 50, 3)).astype(np.float32)}
+    proposal_of_draws(draws, Model(scanned, (Y[:2],), {}), Symmetry({}), True, KEY, halve=True)
+
+
 @pytest.mark.parametrize(
     ("model", "hidden"), [(unrolled, ["start", "state_0", "state_1"]), (scanned_beside_a_label, ["side"])]
 )
 def test_only_discrete_sites_of_a_scanned_chain_are_warned_of(model, hidden):
     base = AutoNormal(handlers.block(model, hide=hidden))
-    AutoSymmetrized(base, Symmetry({}), model=model, progress_bar=False).setup(KEY, Y[:2])
+    trained(AutoSymmetrized(base, Symmetry({}), model=model, progress_bar=False).setup(KEY, Y[:2]), model)
 
 
 @pytest.mark.parametrize(
-    ("model", "match"), [(reversed_chain, "scanned in reverse"), (beside_a_label, r"depend on \['side'\]")]
+    ("model", "match"),
+    [
+        (reversed_chain, "scanned in reverse"),
+        (beside_a_label, r"depend on \['side'\]"),
+        (partial(beside_a_label, name="_PREV__PREV_state"), r"depend on \['_PREV__PREV_state'\]"),
+        (partial(beside_a_label, name="_time_of_day"), "takes '_time_of_day' for the time of a scan"),
+        (label_called_time, "takes '_timely' for the time of a scan"),
+    ],
 )
 def test_scans_that_are_summed_out_wrongly_are_refused(model, match):
     """NumPyro's sums are over other models: neither is near that over all labels, and none says so."""
     trace = trace_model(model, (Y,), {}, KEY)
     with pytest.raises(SymmetryError, match=match):
         enumerated_log_density(model, (Y,), {}, {}, trace, KEY)
+
+
+@pytest.mark.parametrize("name", ["a_PREV_b", "_time_state"])
+def test_a_chain_may_be_called_what_scan_puts_before_names(name):
+    def model(y):
+        chain(y, jnp.asarray(LOC), name=name)
+
+    trace = trace_model(model, (Y,), {}, KEY)
+    assert enumerated_log_density(model, (Y,), {}, {}, trace, KEY) == pytest.approx(forward(Y, LOC), abs=1e-4)
 
 
 def test_a_scan_in_a_scope_is_seen_under_the_names_that_its_sites_have():

@@ -30,7 +30,7 @@ from numpyro_symmetry.matching import Barycenter, Product
 from numpyro_symmetry.matching import cross_terms as terms
 from numpyro_symmetry.matching.cross_terms import cross_terms
 from numpyro_symmetry.matching.hows import barycentre_of_covariances
-from numpyro_symmetry.matching.product import Natural, Tables
+from numpyro_symmetry.matching.product import Natural, Tables, raised
 from numpyro_symmetry.symmetry.hard import from_element, some_of
 
 NETWORK = Symmetry({"in": (None, "first"), "mid": ("first", "second"), "out": ("second",)})
@@ -378,6 +378,42 @@ def test_of_blocks_that_are_not_matched_the_share_is_a_number():
     assert not found.is_exact
     assert found.share == pytest.approx(1.0)
     assert found.error == pytest.approx(0.0, abs=1e-6)
+
+
+# precisions of heads' units, of two members, where those of the prior are one
+NO_GAUSSIANS = {
+    "whatever the units": ([[4, 4, 4], [0.4, 0.4, 0.4]], [[0.4, 0.4, 0.4], [4, 4, 4]]),
+    "until units move": ([[4, 0.4, 4], [4, 4, 0.4]], [[0.4, 4, 0.4], [0.4, 0.4, 4]]),
+}
+
+
+@pytest.mark.parametrize("is_full", [False, True])
+@pytest.mark.parametrize("name", NO_GAUSSIANS)
+def test_where_other_labels_of_blocks_are_no_gaussian_the_share_is_that_of_the_sum(name, is_full, monkeypatch):
+    """Where the blocks change places, some precisions of the members, less that of the prior, are not positive."""
+    loc = {"w": 0.3 * np.arange(6.0).reshape(2, 3)}
+    members = [DiagonalGaussian(loc, {"w": np.asarray(one) ** -0.5}) for one in NO_GAUSSIANS[name]]
+    prior = DiagonalGaussian({"w": np.zeros((2, 3))}, {"w": np.ones((2, 3))})
+    if is_full:
+        *members, prior = (FullGaussian(x.loc, np.diag(x.scale["w"].ravel() ** 2)) for x in (*members, prior))
+    symmetry, own = Symmetry({"w": ("head", "head/unit")}).bind(loc), Natural.of(prior)
+    exact = cross_terms(members, symmetry, own, np.random.default_rng(0))
+    assert exact.is_exact
+    monkeypatch.setattr(terms, "_MOST_LABELLINGS", 1)
+    drawn = cross_terms(members, symmetry, own, np.random.default_rng(0))
+    assert not drawn.is_exact
+    assert drawn.error < 0.05
+    assert abs(drawn.share - exact.share) < 4.0 * drawn.error
+
+
+def test_labels_that_are_no_gaussian_are_left_for_those_that_are():
+    loc = {"w": np.arange(3.0)}
+    members = [DiagonalGaussian(loc, {"w": np.asarray(x) ** -0.5}) for x in ([4, 0.4, 4], [0.4, 0.4, 4])]
+    prior = Natural.of(DiagonalGaussian(loc, {"w": np.ones(3)}))
+    symmetry = Symmetry({"w": ("unit",)}).bind(loc)
+    moved = [one.apply(symmetry, g) for one, g in zip(members, raised(members, symmetry, prior), strict=True)]
+    total = Natural.of(moved[0]).plus(Natural.of(moved[1])).plus(prior, -1.0)
+    assert (total.precision > 0).all()
 
 
 @pytest.mark.parametrize("name", SAMPLED)

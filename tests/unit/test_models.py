@@ -20,6 +20,15 @@ from numpyro_symmetry.models.sites import discrete_of, entrywise, is_improper, i
 KEY = jax.random.key(0)
 
 
+class _StartsAtZero(dist.constraints.ParameterFreeConstraint):
+    """One's own, written for JAX's arrays alone."""
+
+    event_dim = 1
+
+    def __call__(self, x):
+        return x.at[..., 0].get() == 0.0
+
+
 def model(y=None):
     loc = numpyro.sample("loc", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
     flat = numpyro.sample("flat", dist.ImproperUniform(dist.constraints.positive, (), ()).expand([3]).to_event(1))
@@ -106,6 +115,14 @@ def test_a_flat_latent_is_unpacked_in_its_order():
         compat.flat_sites(types.SimpleNamespace())
 
 
+def test_whether_sites_are_summed_out_is_known():
+    from numpyro.contrib.funsor import enum
+
+    assert not compat.is_enumerated()
+    with enum(first_available_dim=-1):
+        assert compat.is_enumerated()
+
+
 def test_a_run_is_read_and_written():
     run = MCMC(NUTS(normal), num_warmup=1, num_samples=2, progress_bar=False)
     assert compat.states_of(run) == (None, run._sample_field)
@@ -136,3 +153,16 @@ def test_parameters_are_held_against_their_constraints_without_programs(compiled
     before = compiled[0]
     _refuse_unconstrained("scale_tril", dist.constraints.lower_cholesky, values)
     assert compiled[0] == before
+
+
+@pytest.mark.parametrize(
+    ("constraint", "value"),
+    [
+        pytest.param(_StartsAtZero(), np.arange(3.0, dtype=np.float32), id="needs JAX's arrays"),
+        pytest.param(dist.constraints.corr_cholesky, jnp.eye(3, dtype=jnp.bfloat16), id="a type NumPy lacks"),
+        # what is 0.7 in single precision is less in double
+        pytest.param(dist.constraints.interval(np.array([0.7]), np.array([0.9])), np.float32([0.7]), id="at a bound"),
+    ],
+)
+def test_parameters_are_held_against_constraints_as_of_jax_arrays(constraint, value):
+    _refuse_unconstrained("start", constraint, value)
