@@ -31,6 +31,9 @@ from numpyro_symmetry.symmetry.shown import as_html
 _MOST_LABELLINGS, _NUM_DRAWS, _MOST_NUMBERS = 20_000, 400, 2e7
 # labels of blocks for each of which those of units in them are drawn
 _MOST_PARTS = 24
+# units whose labels are all weighed where they are drawn: of three and more that move in a circle, each exchange on the
+# way may be unlikely and the circle not
+_MOST_AT_ONCE = 6
 
 
 class CrossTerms(NamedTuple):
@@ -144,8 +147,9 @@ def _enumerated(others: list[Natural], rest: Natural, symmetry: Symmetry, loc: d
 class _Draws:
     """Labels of one member after another, drawn nearly in proportion to what they weigh.
 
-    Within a member and a group, row after row is exchanged with itself or a later one (Fisher and Yates), in proportion
-    to the weight of the labelling that results if nothing else were to move. Every labelling is reached in one way.
+    Within a member and a group of few units, in proportion to the weight of the labelling that results if nothing else
+    were to move. Of many, row after row is exchanged with itself or a later one (Fisher and Yates) in that proportion.
+    Every labelling is reached in one way.
     """
 
     def __init__(self, tables: Tables) -> None:
@@ -229,25 +233,44 @@ class _Draws:
 def _drawn(plus: np.ndarray, minus: np.ndarray | None, rng: np.random.Generator, count: int) -> tuple[Hard, np.ndarray]:
     """One group's part for one member, as many draws of it, and their log probabilities."""
     either = plus if minus is None else np.logaddexp(plus, minus)
-    n, log_q, draws = either.shape[-1], np.zeros(count), np.arange(count)
+    n = either.shape[-1]
+    chosen, log_q = (_drawn_of_all if n <= _MOST_AT_ONCE else _drawn_by_exchanges)(either, rng, count)
+    if minus is None:
+        return Hard(chosen), log_q
+    # signs do not depend on each other, given where units are
+    log_plus, log_minus = (_entries(x - either, np.arange(n), chosen) for x in (plus, minus))
+    is_plus = rng.random((count, n)) < np.exp(log_plus)
+    return Hard(chosen, np.where(is_plus, 1, -1)), log_q + np.where(is_plus, log_plus, log_minus).sum(-1)
+
+
+def _drawn_of_all(table: np.ndarray, rng: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Permutations in proportion to what they weigh, and their log probabilities."""
+    n = table.shape[-1]
+    every = np.array(list(itertools.permutations(range(n))))
+    logits = table[..., np.arange(n), every].sum(-1)
+    logits = np.broadcast_to(logits - logsumexp(logits, -1, keepdims=True), (count, len(every)))
+    j = (logits + rng.gumbel(size=logits.shape)).argmax(-1)
+    return every[j], logits[np.arange(count), j]
+
+
+def _drawn_by_exchanges(table: np.ndarray, rng: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """The same where permutations are too many, nearly in that proportion: row after row is exchanged."""
+    n, log_q, draws = table.shape[-1], np.zeros(count), np.arange(count)
     chosen = np.tile(np.arange(n), (count, 1))
-
-    def weights(table: np.ndarray, slots: Any, units: np.ndarray) -> np.ndarray:
-        return np.broadcast_to(table, (count, n, n))[draws[:, None], slots, units]
-
     for i in range(n - 1):
         later, own, others = np.arange(i, n), chosen[:, [i]], chosen[:, i:]
-        logits = weights(either, i, others) + weights(either, later, own) - weights(either, later, others)
+        logits = _entries(table, i, others) + _entries(table, later, own) - _entries(table, later, others)
         logits -= logsumexp(logits, -1, keepdims=True)
         j = (logits + rng.gumbel(size=logits.shape)).argmax(-1)
         log_q += logits[draws, j]
         chosen[draws, i], chosen[draws, i + j] = chosen[draws, i + j], chosen[:, i].copy()
-    if minus is None:
-        return Hard(chosen), log_q
-    # signs do not depend on each other, given where units are
-    log_plus, log_minus = (weights(x - either, np.arange(n), chosen) for x in (plus, minus))
-    is_plus = rng.random((count, n)) < np.exp(log_plus)
-    return Hard(chosen, np.where(is_plus, 1, -1)), log_q + np.where(is_plus, log_plus, log_minus).sum(-1)
+    return chosen, log_q
+
+
+def _entries(table: np.ndarray, slots: Any, units: np.ndarray) -> np.ndarray:
+    """What a table, or one for each draw, holds of each draw's units in some slots."""
+    count, n = len(units), table.shape[-1]
+    return np.broadcast_to(table, (count, n, n))[np.arange(count)[:, None], slots, units]
 
 
 def _is_still(part: Hard) -> np.ndarray:

@@ -1,6 +1,7 @@
 """`merge`: labels against all elements, products against exact posteriors, cross terms against sums and integrals."""
 
 import itertools
+import math
 
 import jax
 import jax.numpy as jnp
@@ -322,12 +323,15 @@ def gaussians(name):
     return found, symmetry.bind(base)
 
 
+@pytest.mark.parametrize("at_once", [1, 6])
 @pytest.mark.parametrize("name", SAMPLED)
-def test_drawn_labels_estimate_the_sum_over_all(name, monkeypatch):
+def test_drawn_labels_estimate_the_sum_over_all(name, at_once, monkeypatch):
     members, symmetry = gaussians(name)
     exact = cross_terms(members, symmetry, None, np.random.default_rng(0))
     assert exact.is_exact
     monkeypatch.setattr(terms, "_MOST_LABELLINGS", 1)
+    # all permutations of a group are weighed, or one is drawn exchange by exchange
+    monkeypatch.setattr(terms, "_MOST_AT_ONCE", at_once)
     drawn = cross_terms(members, symmetry, None, np.random.default_rng(0))
     assert not drawn.is_exact
     assert drawn.error < 0.1
@@ -649,3 +653,12 @@ def test_a_prior_that_tells_units_of_any_one_cell_apart_is_refused(cell):
     ]
     with pytest.raises(SymmetryError, match="units of 'cell/unit' are exchanged"):
         merge(members, symmetry, how=Product(prior=DiagonalGaussian({"x": loc}, {"x": np.ones((4, 3))})))
+
+
+def test_circles_are_drawn_though_each_exchange_on_the_way_is_unlikely():
+    table = np.full((3, 3), -12.0)
+    table[[0, 1, 2], [0, 1, 2]] = table[[0, 1, 2], [1, 2, 0]] = 0.0
+    part, log_prob = terms._drawn(table, None, np.random.default_rng(0), 2000)
+    in_a_circle = (part.permutation == [1, 2, 0]).all(-1)
+    np.testing.assert_allclose(in_a_circle.mean(), 0.5, atol=4 * 0.5 / math.sqrt(2000))
+    np.testing.assert_allclose(log_prob, math.log(0.5), atol=1e-4)
