@@ -186,7 +186,8 @@ def _in_batches(
     """All keys, some at a time, the last of them filled up: a remainder would be compiled apart."""
     n = len(keys)
     size = min(n, _KEYS_A_CALL * num_parts(spread.sharding))
-    padded, arrays = keys[jnp.arange(n + -n % size) % n], [jnp.asarray(array) for array in arrays]
+    padded = keys[np.arange(n + -n % size) % n] if n % size else keys
+    arrays = [jnp.asarray(array) for array in arrays]
     parts = []
     with tqdm(total=n, disable=not progress_bar, desc="compiling", leave=False, mininterval=interval()) as bar:
         for start in range(0, n, size):

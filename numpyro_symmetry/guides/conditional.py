@@ -299,8 +299,12 @@ def start_of_inducing(
         refuse_rows_of_arguments(read_there, unnamed, next(iter(inputs)))
     new_args, new_kwargs = with_inputs(model, args, kwargs, inputs | held, dropped)
     refuse_picked_rows(at_inputs, new_args, new_kwargs, given | values, names)
-    _, _, parts = linear_quantities(at_inputs, new_args, new_kwargs, given, sites, names)
-    found = parts(values)
+
+    def parts(given: dict[str, Any], values: dict[str, Array]) -> dict[str, Array]:
+        return linear_quantities(at_inputs, new_args, new_kwargs, given, sites, names)[2](values)
+
+    # run once, which operation by operation would compile each of the model's apart
+    found = jax.jit(parts)(given, values)
     if not found:
         raise SymmetryError(
             f"No observed distribution depends on {list(sites)}, so there is nothing for pseudo-observations to "
@@ -356,7 +360,7 @@ def _with_what_it_needs(
 
 def _targets(
     named: Mapping[str, Any], inputs: Mapping[str, Array], seen: Mapping[str, Observation]
-) -> tuple[Array, float | None] | None:
+) -> tuple[np.ndarray, float | None] | None:
     """Likely predictors at inducing inputs that are rows of the data, and a precision for them."""
     if len(seen) != 1 or len(inputs) != 1:
         return None
@@ -370,4 +374,4 @@ def _targets(
         return None
     per_row = float(jnp.mean(observation.entry_weight)) * len(data) / len(rows)
     precision = None if observation.kind.exact else per_row * observation.kind.factor(observation.fn)
-    return observation.fitted[np.array(where)], precision
+    return np.asarray(observation.fitted)[where], precision

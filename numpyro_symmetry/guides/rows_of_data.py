@@ -116,8 +116,14 @@ def refuse_picked_rows(
     model: Callable, args: tuple[Any, ...], kwargs: dict[str, Any], place: Mapping[str, Any], observed: Sequence[str]
 ) -> None:
     """Refuse models that pick rows by the index of a subsampled plate: of inducing inputs, other rows than they are."""
-    trace = trace_given(model, args, kwargs, place)
-    indices = {name: site["value"] for name, site in trace.items() if is_batch(site)}
+    trace = {}
+
+    def picked() -> dict[str, Any]:
+        trace.update(trace_given(model, args, kwargs, place))
+        return {name: site["value"] for name, site in trace.items() if is_batch(site)}
+
+    # of a run that compiles every operation apart only these would be of use
+    indices = jax.jit(picked)()
 
     def distributions(indices: dict[str, Any]) -> dict[str, Any]:
         found = trace_given(model, args, kwargs, {**place, **indices})

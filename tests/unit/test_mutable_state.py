@@ -1,5 +1,7 @@
 """Models that keep mutable state, such as running averages: what guides read of it, and who advances it."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -23,7 +25,6 @@ from numpyro_symmetry import (
 KEY = jax.random.key(0)
 X = np.random.default_rng(0).normal(size=(12, 2)).astype(np.float32)
 Y = np.random.default_rng(1).normal(size=12).astype(np.float32)
-NUM_STEPS = 5
 
 
 def network(x, y=None):
@@ -43,8 +44,11 @@ def linear(x, y=None):
     numpyro.sample("y", dist.Normal((x - state["shift"]) @ beta, 0.5).to_event(1), obs=y)
 
 
-def trained(guide, model=network):
-    return SVI(model, guide, optax.adam(0.01), Trace_ELBO()).run(KEY, NUM_STEPS, X, Y, progress_bar=False)
+def started(guide, model=network):
+    """Parameters and state as they start."""
+    svi = SVI(model, guide, optax.adam(0.01), Trace_ELBO())
+    state = svi.init(KEY, X, Y)
+    return svi.get_params(state), state.mutable_state
 
 
 GUIDES = {
@@ -69,11 +73,19 @@ def test_a_step_advances_state_once(name):
         before = state
 
 
+@functools.cache
+def linear_guide():
+    """A guide that is set up, its parameters, and the loss as one program of these and of state."""
+    guide = AutoConditional(AutoNormal(linear))
+    params, _ = started(guide, linear)
+    return guide, params, jax.jit(lambda params: Trace_ELBO().loss(KEY, params, linear, guide, X, Y))
+
+
 @pytest.mark.parametrize("shift", [0.0, 2.0])
 def test_a_conditional_is_exact_at_the_state_given(shift):
-    guide = AutoConditional(AutoNormal(linear))
-    params, state = trained(guide, linear).params, {"state": {"shift": jnp.full(2, shift)}}
-    loss = Trace_ELBO().loss(KEY, params | state, linear, guide, X, Y)
+    guide, params, loss_at = linear_guide()
+    state = {"state": {"shift": jnp.full(2, shift)}}
+    loss = loss_at(params | state)
     x = X - shift
     evidence = multivariate_normal(np.zeros(12), x @ x.T + 0.25 * np.eye(12)).logpdf(Y)
     assert float(loss) == pytest.approx(-evidence, rel=1e-5)
@@ -85,13 +97,12 @@ def test_a_conditional_is_exact_at_the_state_given(shift):
 
 def test_bounds_ask_for_the_state():
     guide = AutoSymmetrized(AutoConditional(AutoNormal(network)), Symmetry({"w1": (None, "unit"), "w2": ("unit",)}))
-    result = trained(guide)
+    params, state = started(guide)
     with pytest.raises(SymmetryError, match=r"state \['state'\] .* is missing.* \| state\.mutable_state"):
-        guide.elbo_bounds(KEY, result.params, X, Y)
-    state = result.state.mutable_state
-    bounds = guide.elbo_bounds(KEY, result.params | state, X, Y, num_particles=8)
+        guide.elbo_bounds(KEY, params, X, Y)
+    bounds = guide.elbo_bounds(KEY, params | state, X, Y, num_particles=8)
     other = jax.tree.map(lambda x: x + 3.0, state)
-    assert abs(bounds.base_elbo - guide.elbo_bounds(KEY, result.params | other, X, Y, num_particles=8).base_elbo) > 0.1
+    assert abs(bounds.base_elbo - guide.elbo_bounds(KEY, params | other, X, Y, num_particles=8).base_elbo) > 0.1
     # nothing is left in what was given
     assert all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(state))
 
@@ -126,13 +137,13 @@ def test_flax_state_is_not_handed_on_from_a_guide_that_runs_the_model():
         numpyro.sample("y", dist.Normal(net(x), 0.5).to_event(1), obs=y)
 
     with pytest.raises(UnsupportedGuideError, match=r"state \['net\$state'\] .*random_nnx_module"):
-        trained(AutoConditional(AutoNormal(model)), model)
+        started(AutoConditional(AutoNormal(model)), model)
     symmetry = Symmetry({"net/Dense_1.kernel": (None, "unit"), "net/Dense_0.kernel": ("unit", None)})
     guide = AutoSymmetrized(AutoNormal(model), symmetry, check=False)
-    result = trained(guide, model)
+    params, state = started(guide, model)
     with pytest.raises(SymmetryError, match=r"state \['net\$state'\] .* is missing"):
-        guide.elbo_bounds(KEY, result.params, X, Y)
-    whole = result.params | result.state.mutable_state
+        guide.elbo_bounds(KEY, params, X, Y)
+    whole = params | state
     assert np.isfinite(guide.elbo_bounds(KEY, whole, X, Y, num_particles=4).lower)
     drawn = Predictive(model, guide=guide, params=whole, num_samples=2)(KEY, X)
     assert drawn["y"].shape == (2, 12)
