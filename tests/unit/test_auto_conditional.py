@@ -711,7 +711,7 @@ def test_what_rounds_in_single_precision_is_still_a_density():
     x = np.linspace(-10.0, 10.0, 20, dtype=np.float32)[:, None]
     y = 1e-3 * np.sin(0.2 * x[:, 0])
     guide = AutoSymmetrized(AutoConditional(AutoNormal(small), inducing=8), Symmetry({"w1": (None, "h"), "w2": ("h",)}))
-    assert guide.setup(jax.random.key(0), x, y).layout.symmetry.groups
+    assert np.isfinite(negative_elbo(small, guide, x, y))
 
 
 def masked(x, y=None, seen=None):
