@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jax import Array
 from numpyro import handlers
@@ -139,6 +140,8 @@ def enumerated(
         summed_out = enum(marked, first_available_dim=-num_plates - 1)
         try:
             return jnp.asarray(log_density(summed_out, args, kwargs, values)[0])
+        except jax.errors.JaxRuntimeError:  # a device that is out of memory, or lost, says so itself
+            raise
         except (TypeError, ValueError, AssertionError, RuntimeError, KeyError, IndexError) as error:
             raise SymmetryError(
                 f"NumPyro cannot sum out the discrete latent sites of this model ({type(error).__name__}: {error}). "

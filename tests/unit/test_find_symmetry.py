@@ -204,6 +204,19 @@ def test_what_numpyro_cannot_sum_out_is_said_to_be_its_own(monkeypatch):
     assert not find_symmetry(assignments, (Y,)).groups
 
 
+def test_a_device_that_is_out_of_memory_says_so_itself(monkeypatch):
+    pytest.importorskip("funsor")
+    from numpyro.contrib.funsor import infer_util
+
+    def fails(*args, **kwargs):
+        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory")
+
+    monkeypatch.setattr(infer_util, "log_density", fails)
+    # else the sites would be discrete values, and the symmetry less
+    with pytest.raises(jax.errors.JaxRuntimeError, match="RESOURCE_EXHAUSTED"):
+        find_symmetry(assignments, (Y,))
+
+
 def test_a_branch_beside_discrete_sites_is_said_to_be_numpyros_to_sum_out():
     pytest.importorskip("funsor")
 
