@@ -74,7 +74,7 @@ def refuse_other_data(what: str, here: dict[str, Seen], trained_on: Sequence[dic
 
 def _fingerprint(leaf: Any) -> int | None:
     is_known = not isinstance(leaf, Tracer) and not isinstance(jnp.zeros(()), Tracer)
-    return int(jax.jit(fingerprint)(leaf)) if is_known and (isinstance(leaf, Array) or is_number(leaf.dtype)) else None
+    return int(fingerprint(leaf)) if is_known and (isinstance(leaf, Array) or is_number(leaf.dtype)) else None
 
 
 def _shapes(data: dict[str, Seen]) -> dict[str, tuple[int, ...]]:

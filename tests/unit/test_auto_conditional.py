@@ -73,7 +73,7 @@ def negative_elbo(model, guide, *args, key=0, **kwargs):
     def evaluated(state):
         return svi.evaluate(state, *args, **kwargs)
 
-    if guide.source is None:
+    if isinstance(guide, AutoConditional) and guide.source is None:
         set_up(guide, *args, **kwargs)
         return float(jax.jit(lambda key: evaluated(start(key)))(jax.random.key(key)))
     # other arguments than those of set-up are looked at outside of jit
