@@ -42,6 +42,7 @@ from numpyro_symmetry.models import (
     trace_model,
 )
 from numpyro_symmetry.models.compat import flat_sites
+from numpyro_symmetry.models.data import is_array
 from numpyro_symmetry.models.unconstrained import unconstrain
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import is_floating
@@ -271,7 +272,7 @@ def _not_numbers(name: str, values: Any) -> list[str]:
     return [
         f"{name}{jax.tree_util.keystr(path)} ({int(np.isnan(leaf).sum())} of {np.size(leaf)})"
         for path, leaf in jax.tree_util.tree_leaves_with_path(values)
-        if isinstance(leaf, np.ndarray | Array | float) and is_floating(np.asarray(leaf).dtype)
+        if (is_array(leaf) or isinstance(leaf, float)) and is_floating(jnp.result_type(leaf))
         if np.isnan(leaf).any()
     ]
 

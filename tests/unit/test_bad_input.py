@@ -58,6 +58,11 @@ class Tensor:
         raise RuntimeError("Can't call numpy() on Tensor that requires grad.")
 
 
+def shifted(y, shift, rng_key):
+    loc = numpyro.sample("loc", dist.Normal(0.0, 5.0).expand([3]).to_event(1))
+    numpyro.sample("y", dist.Normal(loc.sum() + shift, 1.0).expand([len(y)]).to_event(1), obs=y)
+
+
 def other(y):
     mu = numpyro.sample("mu", dist.Normal(0.0, 5.0))
     numpyro.sample("y", dist.Normal(mu, 1.0).expand([len(y)]).to_event(1), obs=y)
@@ -1232,6 +1237,12 @@ EVIDENCE = [
         lambda w: ns.log_evidence({"loc": np.full((2, 30, 3), np.nan)}, mixture, (w.y,)),
         ns.SymmetryError,
         ("'loc'", "finite"),
+    ),
+    Bad(
+        "data of nan, beside a random key",
+        lambda w: ns.log_evidence(w.draws, shifted, (w.y, np.float32("nan"), KEY)),
+        ns.SymmetryError,
+        ("'y'", "NaN in model_args[1] (1 of 1)"),
     ),
     Bad("masked", lambda w: ns.log_evidence(w.masked, mixture, (w.y,)), ns.SymmetryError, ("'loc'", "mask")),
     Bad("a log density", lambda w: ns.log_evidence(w.draws, log_joint, (w.values,)), ns.SymmetryError, ("sample",)),
