@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
+from functools import reduce
 from typing import Any, NamedTuple
 
 import jax
@@ -147,9 +148,10 @@ def _enumerated(others: list[Natural], rest: Natural, symmetry: Symmetry, loc: d
 class _Draws:
     """Labels of one member after another, drawn nearly in proportion to what they weigh.
 
-    Within a member and a group of few units, in proportion to the weight of the labelling that results if nothing else
-    were to move. Of many, row after row is exchanged with itself or a later one (Fisher and Yates) in that proportion.
-    Every labelling is reached in one way.
+    Each is drawn given those before it alone: beside those to come, where they are, what several do together would
+    look unlikely, and hardly be drawn. Within a member and a group of few units, in proportion to the weight of the
+    labelling that results if nothing else were to move. Of many, row after row is exchanged with itself or a later one
+    (Fisher and Yates) in that proportion. Every labelling is reached in one way.
     """
 
     def __init__(self, tables: Tables) -> None:
@@ -157,6 +159,7 @@ class _Draws:
         self.at_home = float(tables.all.log_partition())
         # with a prior divided out, the labels from which others are drawn may be no Gaussian
         self.has_home = math.isfinite(self.at_home)
+        self.divided_out = tables.own_total.plus(reduce(Natural.plus, tables.own), -1.0)
 
     def estimate(self, rng: np.random.Generator, num_parts: int) -> tuple[float, float, float, float]:
         """A log weight; against it what is kept, all else, of which exchanges of two units are exact, and an error.
@@ -199,17 +202,18 @@ class _Draws:
     def _log_weights(self, rng: np.random.Generator, count: int) -> np.ndarray:
         """Of some draws of all labels, over how likely they were drawn; minus infinity if they are counted already."""
         tables, log_q, states = self.tables, np.zeros(count), []
-        total, own_total = tables.all, tables.own_total
+        total, so_far = tables.all, tables.own[0]
         for k in range(1, self.count):
             state = dict[str, Hard]()
+            so_far = so_far.plus(tables.own[k]).plus(self.divided_out, 1.0 / (self.count - 1))
             for name in tables.groups:
-                drawn, log_prob = _drawn(*tables.table(k, name, state, own_total), rng, count)
+                drawn, log_prob = _drawn(*tables.table(k, name, state, so_far), rng, count)
                 state, log_q = state | {name: drawn}, log_q + log_prob
             states.append(state)
             order = tables.order(state)
-            total, own_total = (
+            total, so_far = (
                 whole.plus(part[k], -1.0).plus(part[k].moved(*order))
-                for whole, part in ((total, tables.naturals), (own_total, tables.own))
+                for whole, part in ((total, tables.naturals), (so_far, tables.own))
             )
         log_weights = total.log_partition() - log_q
         return np.where(self._is_counted(states), -np.inf, log_weights) if self.has_home else log_weights

@@ -338,6 +338,22 @@ def test_drawn_labels_estimate_the_sum_over_all(name, at_once, monkeypatch):
     assert abs(drawn.share - exact.share) < 4.0 * drawn.error + 1e-9
 
 
+@pytest.mark.parametrize("seed", [1, 4, 7])
+def test_errors_of_drawn_labels_hold_where_two_members_move_together(seed, monkeypatch):
+    """Beside the other two, which stay, either of them alone would hardly move."""
+    rng = np.random.default_rng(seed)
+    members = [DiagonalGaussian({"m": rng.normal(size=(4, 2))}, {"m": np.exp(rng.normal(size=(4, 2)))}) for _ in "abc"]
+    symmetry = Symmetry({"m": ("unit", None)}).bind(members[0].loc)
+    members = [one.apply(symmetry, g) for one, g in zip(members, raised(members, symmetry, None), strict=True)]
+    exact = cross_terms(members, symmetry, None, np.random.default_rng(0))
+    assert exact.is_exact
+    monkeypatch.setattr(terms, "_MOST_LABELLINGS", 1)
+    drawn = [cross_terms(members, symmetry, None, np.random.default_rng(k)) for k in range(20)]
+    deviations = [(one.share - exact.share) / one.error for one in drawn]
+    # the mean square of as many standard normal numbers
+    assert np.square(deviations).mean() < 1.0 + 4.0 * np.sqrt(2.0 / len(drawn))
+
+
 HEADS = Symmetry({"w": ("head", "head/unit"), "v": ("head",)})
 BLOCKS = {
     "units of heads": (HEADS, {"w": (2, 3), "v": (2,)}, 2, 1.0, False),
