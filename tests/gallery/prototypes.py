@@ -128,9 +128,9 @@ def residual_mlp_on_inputs(x, y):
     observe(residual_blocks(x, [4, 6]) @ kernel + bias, y)
 
 
-@CASES.add("layer-norm-residual", "S4 x S7", X, PAIRS, signed="S4 x S7")
+@CASES.add("layer-norm-residual", "S4 x S7", X, PAIRS, signed="S4 x S7 x ±S1")
 def layer_norm_residual(x, y):
-    """A residual block that reads its stream through a layer norm."""
+    """A residual block that reads its stream, whose sign may change as a whole, through a layer norm."""
     kernel, bias = dense("in", 3, 7)
     stream = x @ kernel + bias
     gain = normal("gain", 7, loc=1.0, scale=0.1)

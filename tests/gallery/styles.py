@@ -334,9 +334,15 @@ def wishart_factors(x):
     observe(score @ normal("loadings", 3, 5), x)
 
 
-@CASES.add("table-by-constant-and-score-near", "S2 x S3", Y, why="scores of other rows read other rows of a table")
+@CASES.add(
+    "table-by-constant-and-score-near",
+    "S2 x S2 x S3",
+    Y,
+    why="scores of other rows read other rows of a table",
+    by_numbers=True,
+)
 def table_by_constant_and_score_near(y):
-    """The sign of each score reads a table, in one of two rows."""
+    """The sign of each score reads a table, in one of two rows; columns change places where all scores change sign."""
     score, table = normal("score", 5), normal("table", 2, 2)
     read = table[np.array([0, 0, 1, 1, 1]), (score > 0.0).astype(int)]
     observe(read.sum() + jnp.zeros(12), y)

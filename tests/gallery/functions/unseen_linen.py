@@ -51,10 +51,10 @@ class GatedAttention(nn.Module):
         return nn.Dense(2)(stream + nn.Dense(6)(gate * (seen @ value)))
 
 
-@CASES.add("S6 x S5 x ±S3", needs=FLAX)
+@CASES.add("S6 x S5 x ±S1 x ±S3", needs=FLAX)
 def gated_attention_unit():
-    """The stream under a layer norm; gates with their values, neither odd; shared dimensions of queries and keys, whose
-    scales and shifts may change their sign in both."""
+    """The stream under a layer norm, which may change its sign as a whole; gates with their values, neither odd; shared
+    dimensions of queries and keys, whose scales and shifts may change their sign in both."""
     return linen(GatedAttention(), normal(0, 2, 4, 3))
 
 
@@ -211,8 +211,8 @@ class Perceiver(nn.Module):
         return nn.Dense(2)(nn.LayerNorm()(latents + read).mean(1))
 
 
-@CASES.add("S4 x S6 x ±S5 x ±S5", needs=FLAX, slow=True)
+@CASES.add("S4 x S6 x ±S1 x ±S5 x ±S5", needs=FLAX, slow=True)
 def perceiver():
-    """Latent rows that are averaged in the end; the stream that they are written in, under layer norms; the dimensions
-    that queries and keys share, and those of values, all linear."""
+    """Latent rows that are averaged in the end; the stream that they are written in, under layer norms, whose sign may
+    change as a whole; the dimensions that queries and keys share, and those of values, all linear."""
     return linen(Perceiver(), normal(0, 2, 7, 3))
