@@ -13,17 +13,14 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpyro
 from jax import Array
 from jax.scipy.special import logsumexp
 from jax.typing import ArrayLike
-from numpyro import handlers
-from numpyro.infer.util import log_density
 
 from numpyro_symmetry.chunks import slices
 from numpyro_symmetry.evidence.draws import DRAWS_AT_ONCE, DRAWS_IN_A_CALL, in_batch
 from numpyro_symmetry.guides.auto_symmetrized import AutoSymmetrized
-from numpyro_symmetry.guides.density import latent_values, log_prob_of, trace_at
+from numpyro_symmetry.guides.density import latent_values, log_density_of, log_prob_of, trace_at
 from numpyro_symmetry.guides.information import information_at
 from numpyro_symmetry.models import discrete_of, enumerated_log_density, trace_model
 from numpyro_symmetry.symmetry import Symmetry
@@ -136,8 +133,7 @@ def log_weights(
         if discrete:
             log_joint = enumerated_log_density(guide.model, args, kwargs, {**params, **values}, model_trace, key_guide)
         else:
-            with numpyro.validation_enabled(False):  # it may read data that a mask hides, and that are no numbers
-                log_joint = log_density(handlers.seed(guide.model, key_guide), args, kwargs, {**params, **values})[0]
+            log_joint = log_density_of(trace_model(guide.model, args, kwargs, key_guide, {**params, **values}))
         trace = trace_model(guide.base, args, kwargs, key_guide, dict(params))
         options = {"estimator": "tight", "bound": "both", "num_permutations": num_permutations}
 

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
 from jax import Array
+from numpyro.distributions.util import scale_and_mask
 
 from numpyro_symmetry.guides.kinds import entered, latents_of
 from numpyro_symmetry.models import Trace, is_latent, reach, settings_of, trace_model, without_wrappers
@@ -73,6 +74,16 @@ def log_prob_of(site: Any, free: Array | None = None) -> Array:
     known = [[free, None]] if free is not None and isinstance(fn, dist.TransformedDistribution) else []
     intermediates = known or site["intermediates"] or on_the_way(fn, site["value"])
     return site["fn"].log_prob(site["value"], *([intermediates] if intermediates else []))
+
+
+def scaled_log_prob_of(site: Any) -> Array:
+    """The same in all, scaled."""
+    return jnp.sum(scale_and_mask(log_prob_of(site), site["scale"]))
+
+
+def log_density_of(trace: Trace) -> Array:
+    """Log density of what was drawn, all sites together, scaled."""
+    return sum((scaled_log_prob_of(site) for site in trace.values() if site["type"] == "sample"), jnp.zeros(()))
 
 
 def unrecovered_sites(guide: Any, trace: Trace) -> list[str]:

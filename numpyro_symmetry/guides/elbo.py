@@ -19,7 +19,7 @@ from numpyro.distributions.kl import kl_divergence
 from numpyro.distributions.util import scale_and_mask
 
 from numpyro_symmetry.guides.bounds import Particles
-from numpyro_symmetry.guides.density import latent_values, log_prob_of
+from numpyro_symmetry.guides.density import latent_values, log_density_of, log_prob_of, scaled_log_prob_of
 from numpyro_symmetry.guides.origin import Origin
 from numpyro_symmetry.guides.requirements import subsampled_plates
 from numpyro_symmetry.models import (
@@ -78,7 +78,7 @@ class Target(NamedTuple):
         if self.summed_out:
             elbo = log_weight = self._enumerated(key_model, guide_trace, params, args, kwargs)
         else:
-            log_weight = _log_density(model_trace) - _log_density(guide_trace)
+            log_weight = log_density_of(model_trace) - log_density_of(guide_trace)
             elbo = _with_closed_forms(model_trace, guide_trace) if self.analytic else log_weight
         information = self.information(key_information, guide_trace, args, kwargs)
         information *= least_weight(guide_trace, self.relabelled)
@@ -120,7 +120,7 @@ class Target(NamedTuple):
                 _blame(whose, name, site)
                 for whose, trace in (("guide", guide_trace), ("model", model_trace))
                 for name, site in trace.items()
-                if site["type"] == "sample" and not np.isfinite(np.asarray(_log_prob(site)))
+                if site["type"] == "sample" and not np.isfinite(np.asarray(scaled_log_prob_of(site)))
             ]
         where = "; ".join(blamed) or "every site alone is finite there"
         raise SymmetryError(
@@ -155,7 +155,7 @@ class Target(NamedTuple):
         plates = {name: site["value"] for name, site in guide_trace.items() if site["type"] == "plate"}
         given = plates | dict(params) | {name: value for name, value in latents.items() if name not in whole}
         log_joint = enumerated_log_density(model, args, kwargs, given, self.model_trace, key)
-        return log_joint - _log_density(guide_trace)
+        return log_joint - log_density_of(guide_trace)
 
 
 def weighed(guide_trace: Trace, model_trace: Trace) -> Trace:
@@ -205,14 +205,6 @@ def _beside_plates(trace: Trace, name: str) -> Any:
     return 1.0 if scale is None else scale / _of_plates(trace, name)
 
 
-def _log_prob(site: Any) -> Array:
-    return jnp.sum(scale_and_mask(log_prob_of(site), site["scale"]))
-
-
-def _log_density(trace: Trace) -> Array:
-    return sum((_log_prob(site) for site in trace.values() if site["type"] == "sample"), jnp.zeros(()))
-
-
 def _with_closed_forms(model_trace: Trace, guide_trace: Trace) -> Array:
     """Log joint less log density, with closed-form divergences in place of the log ratios that have one."""
     total = jnp.zeros(())
@@ -235,7 +227,7 @@ def _with_closed_forms(model_trace: Trace, guide_trace: Trace) -> Array:
     for sign, trace in ((1.0, model_trace), (-1.0, guide_trace)):
         for name, site in trace.items():
             if site["type"] == "sample" and name not in done:
-                total += sign * _log_prob(site)
+                total += sign * scaled_log_prob_of(site)
     return total
 
 
@@ -245,4 +237,4 @@ def _blame(whose: str, name: str, site: Mapping[str, Any]) -> str:
     count = int(np.isnan(value).sum()) if is_floating(value.dtype) else 0
     if count:
         return f"{'observed ' if site['is_observed'] else ''}site {name!r} of the {whose} holds {count} NaN"
-    return f"site {name!r} of the {whose} has log probability {float(_log_prob(site)):g}"
+    return f"site {name!r} of the {whose} has log probability {float(scaled_log_prob_of(site)):g}"

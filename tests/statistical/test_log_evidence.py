@@ -140,6 +140,19 @@ def test_a_half_that_is_positive_by_chance(cut):
         np.testing.assert_allclose(*(np.sort(x, 1) for x in flat))
 
 
+def test_what_is_outside_of_a_support_has_no_weight():
+    def model():
+        # NumPyro takes the real line for the support of what is shifted, and knows better by its checks of values
+        above = dist.TransformedDistribution(dist.HalfNormal(1.0), dist.transforms.AffineTransform(0.5, 1.0))
+        numpyro.sample("x", above)
+        numpyro.factor("log_evidence", -3.0)
+
+    draws = {"x": 0.5 + np.abs(np.random.default_rng(0).normal(size=(1, 200)))}
+    found = log_evidence(draws, model, symmetry=Symmetry({}), num_draws=400, method="importance", progress_bar=False)
+    assert abs(found.value + 3.0) < 4 * found.error + 1e-3
+    assert found.error < 0.15
+
+
 @pytest.mark.slow
 def test_the_evidence_of_draws_that_are_positive_at_first():
     def model():
