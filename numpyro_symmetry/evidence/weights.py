@@ -7,7 +7,7 @@ is the guide's own.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -23,6 +23,7 @@ from numpyro_symmetry.guides.auto_symmetrized import AutoSymmetrized
 from numpyro_symmetry.guides.density import latent_values, log_density_of, log_prob_of, trace_at
 from numpyro_symmetry.guides.information import information_at
 from numpyro_symmetry.models import discrete_of, enumerated_log_density, trace_model
+from numpyro_symmetry.models.trace import run_model
 from numpyro_symmetry.symmetry import Symmetry
 
 # every draw is weighed once for each element of the part that is summed apart
@@ -133,7 +134,7 @@ def log_weights(
         if discrete:
             log_joint = enumerated_log_density(guide.model, args, kwargs, {**params, **values}, model_trace, key_guide)
         else:
-            log_joint = log_density_of(trace_model(guide.model, args, kwargs, key_guide, {**params, **values}))
+            log_joint = _log_joint(guide.model, args, kwargs, key_guide, {**params, **values})
         trace = trace_model(guide.base, args, kwargs, key_guide, dict(params))
         options = {"estimator": "tight", "bound": "both", "num_permutations": num_permutations}
 
@@ -181,3 +182,13 @@ def log_weights(
             found.append(LogWeights(*(np.asarray(x)[:size] for x in weights)))
             num_weighed += size
     return LogWeights(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
+
+
+def _log_joint(
+    model: Callable, args: tuple[Any, ...], kwargs: dict[str, Any], key: Array, values: dict[str, Any]
+) -> Array:
+    """Log joint at given values; what is outside of a support has no density by NumPyro's checks of values."""
+    try:
+        return log_density_of(run_model(model, args, kwargs, key, values))
+    except ValueError:  # of parameters that it reads off data which a mask hides, and which are no numbers
+        return log_density_of(trace_model(model, args, kwargs, key, values))

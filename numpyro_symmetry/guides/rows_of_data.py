@@ -116,11 +116,12 @@ def refuse_picked_rows(
     model: Callable, args: tuple[Any, ...], kwargs: dict[str, Any], place: Mapping[str, Any], observed: Sequence[str]
 ) -> None:
     """Refuse models that pick rows by the index of a subsampled plate: of inducing inputs, other rows than they are."""
-    trace = {}
+    sizes: dict[str, int] = {}
 
     def picked() -> dict[str, Any]:
-        trace.update(trace_given(model, args, kwargs, place))
-        return {name: site["value"] for name, site in trace.items() if is_batch(site)}
+        batches = {n: site for n, site in trace_given(model, args, kwargs, place).items() if is_batch(site)}
+        sizes.update({name: site["args"][0] for name, site in batches.items()})
+        return {name: site["value"] for name, site in batches.items()}
 
     # of a run that compiles every operation apart only these would be of use
     indices = jax.jit(picked)()
@@ -135,7 +136,7 @@ def refuse_picked_rows(
             raise SymmetryError(
                 f"The distribution of {name!r} reads rows by the index of plate {plate!r}, which are rows of the data "
                 "and not of inducing inputs. Let the model take its batch as arguments, and not pick it: "
-                f"plate({plate!r}, {trace[plate]['args'][0]}, subsample_size=len(x)) without an index."
+                f"plate({plate!r}, {sizes[plate]}, subsample_size=len(x)) without an index."
             )
 
 

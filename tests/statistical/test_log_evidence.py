@@ -140,13 +140,20 @@ def test_a_half_that_is_positive_by_chance(cut):
         np.testing.assert_allclose(*(np.sort(x, 1) for x in flat))
 
 
-def test_what_is_outside_of_a_support_has_no_weight():
-    def model():
-        # NumPyro takes the real line for the support of what is shifted, and knows better by its checks of values
-        above = dist.TransformedDistribution(dist.HalfNormal(1.0), dist.transforms.AffineTransform(0.5, 1.0))
-        numpyro.sample("x", above)
-        numpyro.factor("log_evidence", -3.0)
+def shifted():
+    # NumPyro takes the real line for the support of what is shifted, and knows better by its checks of values
+    above = dist.TransformedDistribution(dist.HalfNormal(1.0), dist.transforms.AffineTransform(0.5, 1.0))
+    numpyro.sample("x", above)
+    numpyro.factor("log_evidence", -3.0)
 
+
+def evaluated_by_hand():
+    x = numpyro.sample("x", dist.ImproperUniform(dist.constraints.real, (), ()))
+    numpyro.factor("log_joint", dist.HalfNormal(1.0).log_prob(x - 0.5) - 3.0)
+
+
+@pytest.mark.parametrize("model", [shifted, evaluated_by_hand])
+def test_what_is_outside_of_a_support_has_no_weight(model):
     draws = {"x": 0.5 + np.abs(np.random.default_rng(0).normal(size=(1, 200)))}
     found = log_evidence(draws, model, symmetry=Symmetry({}), num_draws=400, method="importance", progress_bar=False)
     assert abs(found.value + 3.0) < 4 * found.error + 1e-3
