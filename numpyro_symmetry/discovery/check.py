@@ -22,7 +22,7 @@ from numpyro_symmetry.discovery.proof.prove import prove
 from numpyro_symmetry.discovery.proof.trials import movable, trial_elements
 from numpyro_symmetry.discovery.telling import of_not_finite
 from numpyro_symmetry.models.functions import Outputs, outputs_of_function
-from numpyro_symmetry.models.log_joint import LogJoint, sites_of, ways_to_give
+from numpyro_symmetry.models.log_joint import Data, LogJoint, sites_of, ways_to_give
 from numpyro_symmetry.models.sites import discrete_of
 from numpyro_symmetry.models.trace import outline
 from numpyro_symmetry.steps import say, saying
@@ -208,6 +208,7 @@ def _outputs(asked: Question, symmetry: Symmetry) -> tuple[Outputs, Symmetry]:
     """The outputs of a function; one array at two paths is one site, which moves at both."""
     assert asked.argnum is not None
     outputs = outputs_of_function(asked.model, asked.args, asked.kwargs, asked.argnum)
+    outputs.program(Data({}, {}, {}))  # refused unless it is deterministic
     ties = ties_of(asked.args[asked.argnum])
     if not ties.keys() & symmetry.axes.keys():
         return outputs, symmetry

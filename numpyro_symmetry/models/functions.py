@@ -7,7 +7,7 @@ keep their sums, these have to keep their entries. Knows pytrees; no symmetry.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -61,6 +61,24 @@ class Outputs:
         args, kwargs = jax.tree.unflatten(structure, [given.get(k, leaf) for k, leaf in enumerate(leaves)])
         with _WithoutSites():
             return outputs_of(self.function(*args, **kwargs))
+
+    def program(self, data: Data) -> Program:
+        """The function, traced for its own arrays and some data.
+
+        Raises
+        ------
+        SymmetryError
+            If it is another program when it is traced again.
+        """
+        once, again = (
+            traced(self.log_probs, dict(self.sites.settings), data, precision=session_precision()) for _ in range(2)
+        )
+        if not _are_same(once, again):
+            raise SymmetryError(
+                "The function is not deterministic: called twice with the same arguments it computes two things, such "
+                "as with numbers of np.random. Give it a random key as an argument instead."
+            )
+        return once
 
     def compiled_place(self, noise: Mapping[str, Any], own: Data, precision: Precision) -> tuple[Callable, Any]:
         """From noise and data to values about the parameters', and values like those.
@@ -118,8 +136,7 @@ def outputs_of_function(
     Raises
     ------
     SymmetryError
-        If the argument holds no arrays, or NaN; if arguments are shapes; if the function returns no arrays, or others
-        each time.
+        If the argument holds no arrays, or NaN; if arguments are shapes.
     """
     described = [leaf for leaf in jax.tree.leaves((args, kwargs)) if isinstance(leaf, jax.ShapeDtypeStruct)]
     if described:
@@ -151,15 +168,7 @@ def outputs_of_function(
     names = {k: ties.get(name, name) for k, name in where.items() if ties.get(name, name) in own}
     shapes = {name: tuple(x.shape) for name, x in own.items()}
     sites = Sites(shapes, frozenset(), positive, frozenset(), frozenset(), (), 0, dict(own), (), {})
-    outputs = Outputs(*_with_open_keys(function, args, kwargs), names, sites)
-    nothing = Data({}, {}, {})
-    once, again = (traced(outputs.log_probs, own, nothing, precision=session_precision()) for _ in range(2))
-    if not _are_same(once, again):
-        raise SymmetryError(
-            "The function is not deterministic: called twice with the same arguments it computes two things, such as "
-            "with numbers of np.random. Give it a random key as an argument instead."
-        )
-    return replace(outputs, sites=sites._replace(scored=tuple(once.outputs)))
+    return Outputs(*_with_open_keys(function, args, kwargs), names, sites)
 
 
 def _with_open_keys(

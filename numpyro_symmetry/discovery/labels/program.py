@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -17,6 +17,7 @@ from numpyro_symmetry.models.functions import Outputs
 from numpyro_symmetry.models.log_joint import LOOKED_AT, Data, LogJoint, Way, sites_of, ways_to_give
 from numpyro_symmetry.models.parameters import leaves_of_parameters
 from numpyro_symmetry.models.plates import axis_names
+from numpyro_symmetry.models.programs import Program as TracedFunction
 from numpyro_symmetry.models.programs import arguments_read, session_precision, traced
 from numpyro_symmetry.models.sites import discrete_of, is_interval, is_unconstrained, latent_of
 from numpyro_symmetry.models.trace import data_of, outline
@@ -101,7 +102,12 @@ def _read(
     settings = {name: trace[name]["value"] for name in sites.settings}
     intervals = any(is_interval(site["fn"].support) for name, site in latent_of(trace).items() if name in values)
     data, ways = Data(dict(enumerate(flat)), settings, observed), ways_to_give(args, kwargs, observed)
-    read = _opaque(joint, values, data, ways, [joint.inside] if intervals else [])
+    functions = [joint.log_probs, joint.inside] if intervals else [joint.log_probs]
+
+    def programs_of(own: Data) -> list[TracedFunction]:
+        return [traced(function, values, own, precision=session_precision()) for function in functions]
+
+    read = _opaque(joint, values, data, ways, programs_of)
     return read._replace(
         names={name: axis_names(trace.get(name), len(values[name].shape)) for name in read.names},
         priors={name: trace[name]["fn"] for name in read.names if name in trace and trace[name]["type"] == "sample"},
@@ -114,20 +120,27 @@ def read_function(outputs: Outputs) -> Program:
     sites = outputs.sites
     values: dict[str, Any] = dict(sites.settings)
     data = Data(dict(enumerate(jax.tree.leaves((outputs.args, outputs.kwargs)))), {}, {})
-    read = _opaque(outputs, values, data, ways_to_give(outputs.args, outputs.kwargs))
+    ways = ways_to_give(outputs.args, outputs.kwargs)
+    read = _opaque(outputs, values, data, ways, lambda own: [outputs.program(own)])
     real = {name for name, x in values.items() if jnp.issubdtype(x.dtype, jnp.inexact)} - sites.constrained
     return read._replace(signs=[name in real & read.used for name in read.names], keeps_entries=True)
 
 
 def _opaque(
-    joint: LogJoint | Outputs, values: Mapping[str, Any], data: Data, ways: list[Way], beside: Sequence[Callable] = ()
+    joint: LogJoint | Outputs,
+    values: Mapping[str, Any],
+    data: Data,
+    ways: list[Way],
+    programs_of: Callable[[Data], list[TracedFunction]],
 ) -> Program:
-    """A program of values and as many of the data as can be traced; what is said of sites is still to be filled in."""
+    """A program of values and as many of the data as can be traced; what is said of sites is still to be filled in.
+
+    ``programs_of``: from data to the program, and those of supports.
+    """
 
     def traced_in(way: Way) -> Program:
         given = data._replace(arguments={k: data.arguments[k] for k in way.positions})
-        programs = [traced(f, values, given, precision=session_precision()) for f in (joint.log_probs, *beside)]
-        jaxpr, *supports = [program.closed for program in programs]
+        jaxpr, *supports = [program.closed for program in programs_of(given)]
         rest = jax.tree.leaves((given.settings, given.observed))
         # arguments are flattened in the order of sorted names
         ordered = sorted(values)

@@ -148,6 +148,8 @@ class CompiledModel(NamedTuple):
         The model's own data.
     log_probs, inside, place
         Compiled functions of values, or noise, and data. The programs that they were compiled from are let go.
+    scored
+        Observed sites that hold data, or all outputs of a function.
     data_shapes
         Shapes and types of the data.
     numbers
@@ -169,6 +171,7 @@ class CompiledModel(NamedTuple):
     log_probs: Callable
     inside: Callable
     place: Callable
+    scored: tuple[str, ...]
     data_shapes: Data
     numbers: list[tuple[Any, bool]]
     rounding: Rounding
@@ -190,7 +193,7 @@ class CompiledModel(NamedTuple):
             sites=self.joint.sites,
             most_points=self.most_points,
             limits=_limits(numbers),
-            data_sites=self.joint.sites.scored,
+            data_sites=self.scored,
             rounding=self.rounding,
             unread=self.unread,
             alone=self.alone,
@@ -240,6 +243,7 @@ def compile_model(joint: Joint, way: Way, precision: Precision, kept: str) -> Co
         log_probs=compiled_for_many(log_probs, most),
         inside=joint.compiled_inside(values, own, precision, most),
         place=place,
+        scored=tuple(log_probs.outputs) if isinstance(joint, Outputs) else sites.scored,
         data_shapes=log_probs.inputs[1],
         numbers=_numbers_in(log_probs, len(sites.shapes)),
         rounding=IN_DOUBLE if precision.evaluated_in_double and not _rounds(log_probs.body) else IN_SINGLE,
