@@ -6,6 +6,7 @@ Contract: *columns by row*. ``benefit[..., i, j]`` is what it is worth that slot
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from itertools import permutations
 from typing import Any
@@ -63,13 +64,13 @@ def assign(benefit: np.ndarray, *, solver: str = "auto") -> np.ndarray:
     found = np.empty((len(tables), n), int)
     # a block at a time, so that no second batch of tables is ever in memory
     for items in slices(len(tables), n * n, BLOCK):
-        block = tables[items].astype(float)
-        flat = block.reshape(len(block), -1)
-        largest = np.maximum(flat.max(1, initial=0.0), -flat.min(1, initial=0.0))
+        flat = tables[items].reshape(-1, n * n)
+        largest = np.maximum(flat.max(1, initial=0.0).astype(float), -flat.min(1, initial=0.0).astype(float))
         if not np.isfinite(largest).all():
             raise ValueError("assign expects finite benefits; look for NaN or infinity in what is being matched.")
+        block = tables[items].astype(float)
         # the diagonals
-        flat[:, :: n + 1] += bonus * np.where(largest > 0, largest, 1.0)[:, None]
+        block.reshape(-1, n * n)[:, :: n + 1] += bonus * np.where(largest > 0, largest, 1.0)[:, None]
         if solver == "auto" and n <= _ENUMERATED:
             found[items] = _best_of_all(block)
             continue
@@ -98,6 +99,7 @@ def _solver(name: str) -> Callable[[np.ndarray], np.ndarray]:
     return lambda table: lapjvh(-table)[-1] if len(table) > 1 else np.zeros(len(table), int)
 
 
+@functools.cache
 def _lapx() -> Callable[[np.ndarray], Any] | None:
     """The solver of lapx; an older package that is called lap as well has none."""
     try:
