@@ -19,6 +19,7 @@ import jax
 import numpy as np
 from scipy.special import logsumexp
 
+from numpyro_symmetry.assignment import assign
 from numpyro_symmetry.chunks import slices
 from numpyro_symmetry.matching.gaussian_inputs import order_of
 from numpyro_symmetry.matching.product import Gaussian, Natural, Tables, raised
@@ -32,9 +33,12 @@ from numpyro_symmetry.symmetry.shown import as_html
 _MOST_LABELLINGS, _NUM_DRAWS, _MOST_NUMBERS = 20_000, 400, 2e7
 # labels of blocks for each of which those of units in them are drawn
 _MOST_PARTS = 24
-# units whose labels are all weighed where they are drawn: of three and more that move in a circle, each exchange on the
-# way may be unlikely and the circle not
+# units whose labels are all weighed where they are drawn
 _MOST_AT_ONCE = 6
+# units up to which circles of any length are looked for, which takes as many operations as there are triples of units
+_MOST_IN_CIRCLES = 128
+# of the largest number: less than that is no gain
+_ROUNDING = 1e-10
 
 
 class CrossTerms(NamedTuple):
@@ -149,9 +153,8 @@ class _Draws:
     """Labels of one member after another, drawn nearly in proportion to what they weigh.
 
     Each is drawn given those before it alone: beside those to come, where they are, what several do together would
-    look unlikely, and hardly be drawn. Within a member and a group of few units, in proportion to the weight of the
-    labelling that results if nothing else were to move. Of many, row after row is exchanged with itself or a later one
-    (Fisher and Yates) in that proportion. Every labelling is reached in one way.
+    look unlikely, and hardly be drawn. Within a member and a group, in proportion to the weight of the labelling that
+    results if nothing else were to move; of many units nearly so.
     """
 
     def __init__(self, tables: Tables) -> None:
@@ -238,7 +241,7 @@ def _drawn(plus: np.ndarray, minus: np.ndarray | None, rng: np.random.Generator,
     """One group's part for one member, as many draws of it, and their log probabilities."""
     either = plus if minus is None else np.logaddexp(plus, minus)
     n = either.shape[-1]
-    chosen, log_q = (_drawn_of_all if n <= _MOST_AT_ONCE else _drawn_by_exchanges)(either, rng, count)
+    chosen, log_q = (_drawn_of_all if n <= _MOST_AT_ONCE else _drawn_in_turn)(either, rng, count)
     if minus is None:
         return Hard(chosen), log_q
     # signs do not depend on each other, given where units are
@@ -257,18 +260,62 @@ def _drawn_of_all(table: np.ndarray, rng: np.random.Generator, count: int) -> tu
     return every[j], logits[np.arange(count), j]
 
 
-def _drawn_by_exchanges(table: np.ndarray, rng: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """The same where permutations are too many, nearly in that proportion: row after row is exchanged."""
-    n, log_q, draws = table.shape[-1], np.zeros(count), np.arange(count)
-    chosen = np.tile(np.arange(n), (count, 1))
+def _drawn_in_turn(table: np.ndarray, rng: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """The same where permutations are too many, nearly in that proportion: slot after slot takes a unit.
+
+    Each in proportion to what the best labelling weighs in which it has that unit, and those before it theirs.
+    """
+    n, log_q, every = table.shape[-1], np.zeros(count), np.arange(count)
+    units, least = np.broadcast_to(assign(table), (count, n)).copy(), _ROUNDING * np.abs(table).max()
     for i in range(n - 1):
-        later, own, others = np.arange(i, n), chosen[:, [i]], chosen[:, i:]
-        logits = _entries(table, i, others) + _entries(table, later, own) - _entries(table, later, others)
-        logits -= logsumexp(logits, -1, keepdims=True)
+        # of a table that all draws share, those that have chosen alike are one
+        left, which = (units[:, i:], every) if table.ndim > 2 else np.unique(units[:, i:], axis=0, return_inverse=True)
+        later, following = np.arange(i, n), np.zeros_like(left)
+        own = _entries(table, later, left)
+        back = _entries(table, later, left[:, :1]) - own
+        if n <= _MOST_IN_CIRCLES:
+            gains = np.stack([_entries(table, slot, left) for slot in later], 1) - own[..., None]
+            back, following = _best_ways(gains, back, least)
+        logits = _entries(table, i, left) - own[:, :1] + back
+        logits, following = (x[which.ravel()] for x in (logits - logsumexp(logits, -1, keepdims=True), following))
         j = (logits + rng.gumbel(size=logits.shape)).argmax(-1)
-        log_q += logits[draws, j]
-        chosen[draws, i], chosen[draws, i + j] = chosen[draws, i + j], chosen[:, i].copy()
-    return chosen, log_q
+        log_q += logits[every, j]
+        units[:, i:] = _turned(units[:, i:], following, j)
+    return units, log_q
+
+
+def _best_ways(gains: np.ndarray, back: np.ndarray, least: float) -> tuple[np.ndarray, np.ndarray]:
+    """What each slot gains on the best way to the first slot's unit, and whose unit it takes on it (Bellman and Ford).
+
+    ``gains[..., a, b]``: what slot a gains by the unit of slot b, from labels than which none are better; ``back``: by
+    that of the first.
+    """
+    following, onwards = np.zeros(back.shape, int), gains.copy()
+    onwards[..., 0] = -np.inf
+    for _ in range(back.shape[-1]):
+        longer = onwards + back[..., None, :]
+        over = longer.argmax(-1)
+        gained = np.take_along_axis(longer, over[..., None], -1)[..., 0]
+        is_better = gained > back + least
+        is_better[..., 0] = False
+        if not is_better.any():
+            break
+        back, following = np.where(is_better, gained, back), np.where(is_better, over, following)
+    return back, following
+
+
+def _turned(units: np.ndarray, following: np.ndarray, first: np.ndarray) -> np.ndarray:
+    """Units of slots where the first one has taken that of another, which takes the next one's, until they are back."""
+    turned, draws, slots, taken = units.copy(), np.arange(len(units)), np.zeros_like(first), first
+    for _ in range(units.shape[1]):
+        turned[draws, slots] = units[draws, taken]
+        goes_on = taken > 0
+        draws, slots = draws[goes_on], taken[goes_on]
+        taken = following[draws, slots]
+    # by rounding a way may lead nowhere: two units are exchanged
+    turned[draws] = units[draws]
+    turned[draws, 0], turned[draws, first[draws]] = units[draws, first[draws]], units[draws, 0]
+    return turned
 
 
 def _entries(table: np.ndarray, slots: Any, units: np.ndarray) -> np.ndarray:

@@ -330,7 +330,7 @@ def test_drawn_labels_estimate_the_sum_over_all(name, at_once, monkeypatch):
     exact = cross_terms(members, symmetry, None, np.random.default_rng(0))
     assert exact.is_exact
     monkeypatch.setattr(terms, "_MOST_LABELLINGS", 1)
-    # all permutations of a group are weighed, or one is drawn exchange by exchange
+    # all permutations of a group are weighed, or units are chosen in turn
     monkeypatch.setattr(terms, "_MOST_AT_ONCE", at_once)
     drawn = cross_terms(members, symmetry, None, np.random.default_rng(0))
     assert not drawn.is_exact
@@ -338,8 +338,9 @@ def test_drawn_labels_estimate_the_sum_over_all(name, at_once, monkeypatch):
     assert abs(drawn.share - exact.share) < 4.0 * drawn.error + 1e-9
 
 
+@pytest.mark.parametrize("at_once", [1, 6])
 @pytest.mark.parametrize("seed", [1, 4, 7])
-def test_errors_of_drawn_labels_hold_where_two_members_move_together(seed, monkeypatch):
+def test_errors_of_drawn_labels_hold_where_two_members_move_together(seed, at_once, monkeypatch):
     """Beside the other two, which stay, either of them alone would hardly move."""
     rng = np.random.default_rng(seed)
     members = [DiagonalGaussian({"m": rng.normal(size=(4, 2))}, {"m": np.exp(rng.normal(size=(4, 2)))}) for _ in "abc"]
@@ -348,6 +349,7 @@ def test_errors_of_drawn_labels_hold_where_two_members_move_together(seed, monke
     exact = cross_terms(members, symmetry, None, np.random.default_rng(0))
     assert exact.is_exact
     monkeypatch.setattr(terms, "_MOST_LABELLINGS", 1)
+    monkeypatch.setattr(terms, "_MOST_AT_ONCE", at_once)
     drawn = [cross_terms(members, symmetry, None, np.random.default_rng(k)) for k in range(20)]
     deviations = [(one.share - exact.share) / one.error for one in drawn]
     # the mean square of as many standard normal numbers
@@ -671,10 +673,33 @@ def test_a_prior_that_tells_units_of_any_one_cell_apart_is_refused(cell):
         merge(members, symmetry, how=Product(prior=DiagonalGaussian({"x": loc}, {"x": np.ones((4, 3))})))
 
 
-def test_circles_are_drawn_though_each_exchange_on_the_way_is_unlikely():
-    table = np.full((3, 3), -12.0)
-    table[[0, 1, 2], [0, 1, 2]] = table[[0, 1, 2], [1, 2, 0]] = 0.0
+@pytest.mark.parametrize("num_units", [3, 8])
+def test_circles_are_drawn_though_each_exchange_on_the_way_is_unlikely(num_units):
+    table = np.full((num_units, num_units), -12.0)
+    table[np.arange(num_units), np.arange(num_units)] = table[[0, 1, 2], [1, 2, 0]] = 0.0
     part, log_prob = terms._drawn(table, None, np.random.default_rng(0), 2000)
-    in_a_circle = (part.permutation == [1, 2, 0]).all(-1)
+    in_a_circle = (part.permutation == [1, 2, 0, *range(3, num_units)]).all(-1)
     np.testing.assert_allclose(in_a_circle.mean(), 0.5, atol=4 * 0.5 / math.sqrt(2000))
     np.testing.assert_allclose(log_prob, math.log(0.5), atol=1e-4)
+
+
+def test_each_unit_is_weighed_by_the_best_labels_in_which_the_first_slot_has_it():
+    rng, every = np.random.default_rng(0), np.array(list(itertools.permutations(range(5))))
+    tables = rng.normal(size=(20, 5, 5))
+    totals = tables[:, np.arange(5), every].sum(-1)
+    best = every[totals.argmax(-1)]
+    weights = np.take_along_axis(tables, best[:, None, :], 2)
+    own = weights.diagonal(0, 1, 2)
+    back, following = terms._best_ways(weights - own[..., None], weights[..., 0] - own, 1e-9)
+    for k in range(5):
+        with_it = np.where(every[:, 0] == best[:, [k]], totals, -np.inf)
+        gained = weights[:, 0, k] - own[:, 0] + back[:, k]
+        np.testing.assert_allclose(gained, with_it.max(-1) - totals.max(-1), atol=1e-12)
+        turned = terms._turned(best, following, np.full(20, k))
+        np.testing.assert_array_equal(turned, every[with_it.argmax(-1)])
+
+
+def test_a_way_that_never_comes_back_is_an_exchange():
+    units, following = np.arange(4)[None], np.array([[0, 2, 1, 0]])
+    assert terms._turned(units, following, np.array([1])).tolist() == [[1, 0, 2, 3]]
+    assert terms._turned(units, following, np.array([3])).tolist() == [[3, 1, 2, 0]]
