@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax.numpy as jnp
+import numpyro
 from jax import Array
 from numpyro import distributions as dist
 from numpyro.distributions.transforms import StickBreakingTransform, biject_to
@@ -24,7 +25,8 @@ Arrays = dict[str, Array]
 
 def unconstrain(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], values: Mapping[str, Any]) -> Arrays:
     """Values of a model's sites on the real line; supports may depend on one another."""
-    transforms = get_transforms(function, args, kwargs, values)
+    with numpyro.validation_enabled(False):  # parameters may be read off data that a mask hides, and that are NaN
+        transforms = get_transforms(function, args, kwargs, values)
     return {site: inverse(transforms[site], value) if site in transforms else value for site, value in values.items()}
 
 
@@ -43,6 +45,12 @@ def inverse(transform: Any, value: Any) -> Array:
     size = value.shape[-1] - 1
     rest = jnp.maximum(rest, jnp.finfo(value.dtype).tiny)
     return jnp.log(value[..., :-1] / rest) + jnp.log(size - jnp.arange(size))
+
+
+def on_simplex(value: Array) -> Array:
+    """Whether the last axis holds shares that add up to one, but for the rounding of so many of them."""
+    rounding = max(1e-6, value.shape[-1] * jnp.finfo(value.dtype).eps)
+    return (value >= 0).all(-1) & (jnp.abs(value.sum(-1) - 1) < rounding)
 
 
 def on_the_way(fn: Any, value: Array) -> list[list[Any]]:
