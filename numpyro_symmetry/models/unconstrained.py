@@ -19,6 +19,7 @@ from numpyro.distributions.transforms import StickBreakingTransform, biject_to
 from numpyro.infer.util import get_transforms
 
 from numpyro_symmetry.models.sites import entrywise, without_wrappers
+from numpyro_symmetry.symmetry.errors import SymmetryError
 
 Arrays = dict[str, Array]
 
@@ -28,6 +29,26 @@ def unconstrain(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], va
     with numpyro.validation_enabled(False):  # parameters may be read off data that a mask hides, and that are NaN
         transforms = get_transforms(function, args, kwargs, values)
     return {site: inverse(transforms[site], value) if site in transforms else value for site, value in values.items()}
+
+
+def bijection_to(site: str, support: Any) -> Any:
+    """NumPyro's bijection from the real line to a site's support.
+
+    Raises
+    ------
+    SymmetryError
+        If it knows none.
+    """
+    try:
+        return biject_to(support)
+    except NotImplementedError:
+        kind = type(entrywise(support)).__name__
+        raise SymmetryError(
+            f"Site {site!r} of the model has a support {kind} to which NumPyro knows no bijection from the real line, "
+            "which a guide, a Gaussian and an improper prior need: register one "
+            f"(numpyro.distributions.biject_to.register({kind}, ...)), or sample what the site is computed from (as "
+            "ProjectedReparam does of directions)."
+        ) from None
 
 
 def unconstrained(support: Any, value: Any) -> Array:

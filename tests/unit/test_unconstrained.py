@@ -13,7 +13,7 @@ from numpyro.infer import Trace_ELBO
 from numpyro.infer.autoguide import AutoDiagonalNormal, AutoMultivariateNormal, AutoNormal
 from numpyro.infer.util import unconstrain_fn
 
-from numpyro_symmetry import AutoSymmetrized, Symmetry, SymmetryWarning, log_evidence
+from numpyro_symmetry import AutoSymmetrized, Symmetry, SymmetryError, SymmetryWarning, find_symmetry, log_evidence
 from numpyro_symmetry.guides import density, layout
 from numpyro_symmetry.guides.density import log_prob_of
 from numpyro_symmetry.guides.elbo import _with_closed_forms
@@ -221,3 +221,54 @@ def test_a_model_is_unconstrained_beside_missing_data():
 
     seeded = numpyro.handlers.seed(missing, 0)
     assert unconstrain(seeded, (np.array([1.0, np.nan]),), {}, {"rate": jnp.array(2.0)})["rate"] == jnp.log(2.0)
+
+
+class Annulus(constraints.Constraint):
+    """Points of the plane away from the origin: no way from the real line leads round a hole."""
+
+    event_dim = 1
+
+    def __call__(self, x):
+        return (x**2).sum(-1) > 1
+
+    def tree_flatten(self):
+        return (), ((), {})
+
+
+class OnAnnulus(dist.Distribution):
+    support = Annulus()
+
+    def __init__(self):
+        super().__init__((), (2,))
+
+    def sample(self, key, sample_shape=()):
+        return jnp.full((*sample_shape, 2), 2.0)
+
+    def log_prob(self, value):
+        return -(value**2).sum(-1)
+
+
+def on_annulus():
+    numpyro.sample("point", OnAnnulus())
+
+
+def flat_on_annulus():
+    numpyro.sample("point", dist.ImproperUniform(Annulus(), (), (2,)))
+
+
+POINTS = {"point": np.full((2, 4, 2), 3.0, np.float32)}
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda: log_evidence(POINTS, on_annulus, symmetry=Symmetry({})),
+        lambda: AutoSymmetrized(AutoNormal(on_annulus)).setup(jax.random.key(0)),
+        lambda: AutoSymmetrized(AutoNormal(on_annulus))(),
+        lambda: find_symmetry(flat_on_annulus),
+    ],
+    ids=["log_evidence", "setup", "a call", "find_symmetry"],
+)
+def test_a_support_without_a_bijection_is_named(use):
+    with pytest.raises(SymmetryError, match="'point' of the model has a support Annulus to which .* register"):
+        numpyro.handlers.seed(use, 0)()
