@@ -169,6 +169,8 @@ def _there_and_back(support: Any) -> Callable[[Array], tuple[Array, Array]]:
 
     @jax.jit
     def there_and_back(drawn: Array) -> tuple[Array, Array]:
+        # NumPyro's checks of what entries are together, and some of its bijections, want them in the precision in use
+        drawn = drawn.astype(jnp.result_type(float))
         put = bijection(inverse(bijection, drawn))
         # of its largest entry: an ordered vector or a covariance may be of any size
         return put, jnp.abs(put - drawn).max(event) / jnp.abs(drawn).max(event)

@@ -43,7 +43,7 @@ from numpyro_symmetry.models import (
 )
 from numpyro_symmetry.models.compat import flat_sites
 from numpyro_symmetry.models.data import is_array
-from numpyro_symmetry.models.unconstrained import unconstrain
+from numpyro_symmetry.models.unconstrained import bijection_to, unconstrain
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import is_floating
 from numpyro_symmetry.symmetry.errors import warn
@@ -297,6 +297,7 @@ def _latents(model: Model, rng_key: Array) -> tuple[dict[str, Any], dict[str, An
             f"The model has no continuous latent site, so there is nothing to integrate over. {_A_MODEL}."
         )
     for name, site in latents.items():
+        bijection_to(name, site["fn"].support)
         if not is_same(site["fn"].support, other[name]["fn"].support):
             raise SymmetryError(
                 f"Site {name!r} has a support that depends on other sites, {site['fn'].support} at one draw of the "

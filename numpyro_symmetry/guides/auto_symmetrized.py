@@ -34,7 +34,7 @@ from numpyro_symmetry.guides.set_up import Options, set_up, warn_of_scanned_chai
 from numpyro_symmetry.guides.steps import setting_up
 from numpyro_symmetry.models import Trace, parameter_sites, refuse_misfit, refuse_wrong_parameters, trace_model
 from numpyro_symmetry.models.arguments import model_of
-from numpyro_symmetry.models.trace import blaming_transformed_parts
+from numpyro_symmetry.models.trace import blaming_sites
 from numpyro_symmetry.steps import say
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError, UnsupportedGuideError
 from numpyro_symmetry.symmetry.arguments import as_count, as_count_or_auto, as_flag, as_key, as_real_array, as_shape
@@ -203,7 +203,7 @@ class AutoSymmetrized(AutoGuide):
             return self._run(args, kwargs)
 
     def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        with handlers.trace() as trace, blaming_transformed_parts(self.model, args, kwargs):
+        with handlers.trace() as trace, blaming_sites(self.model, args, kwargs):
             result = self.base(*args, **kwargs)
         if numpyro.get_mask() is False:  # Predictive asks for draws only
             return result
@@ -359,7 +359,7 @@ class AutoSymmetrized(AutoGuide):
 
     def _trace_of_base(self, rng_key: Array, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Trace:
         try:
-            with blaming_transformed_parts(self.model, args, kwargs):
+            with blaming_sites(self.model, args, kwargs):
                 return trace_model(self.base, args, kwargs, rng_key)
         except TypeError as error:
             refuse_misfit(self.model, args, kwargs, error)

@@ -12,13 +12,15 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpyro
 import numpyro.distributions as dist
 from jax import Array
+from numpyro.distributions import constraints
 from numpyro.distributions.util import scale_and_mask
 
 from numpyro_symmetry.guides.kinds import entered, latents_of
-from numpyro_symmetry.models import Trace, is_latent, reach, settings_of, trace_model, without_wrappers
-from numpyro_symmetry.models.unconstrained import on_the_way
+from numpyro_symmetry.models import Trace, entrywise, is_latent, reach, settings_of, trace_model, without_wrappers
+from numpyro_symmetry.models.unconstrained import on_simplex, on_the_way
 
 
 def latent_values(trace: Trace) -> dict[str, Array]:
@@ -73,7 +75,14 @@ def log_prob_of(site: Any, free: Array | None = None) -> Array:
     fn = without_wrappers(site["fn"])
     known = [[free, None]] if free is not None and isinstance(fn, dist.TransformedDistribution) else []
     intermediates = known or site["intermediates"] or on_the_way(fn, site["value"])
-    return site["fn"].log_prob(site["value"], *([intermediates] if intermediates else []))
+    value = site["value"], *([intermediates] if intermediates else [])
+    support = site["fn"].support
+    if not is_latent(site) or entrywise(support) is not constraints.simplex:
+        return site["fn"].log_prob(*value)
+    # NumPyro's check of a sum, to 1e-6, takes draws on a large simplex for such as are not: their sums are rounded
+    with numpyro.validation_enabled(False):
+        log_prob = site["fn"].log_prob(*value)
+    return jnp.where(on_simplex(site["value"]).all(tuple(range(1 - support.event_dim, 0))), log_prob, -jnp.inf)
 
 
 def scaled_log_prob_of(site: Any) -> Array:

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from numpyro import distributions as dist
 from numpyro import handlers
 from numpyro.distributions.kl import kl_divergence
 from numpyro.distributions.util import scale_and_mask
@@ -30,6 +31,7 @@ from numpyro_symmetry.models import (
     latent_of,
     left_out,
     observed_of,
+    without_wrappers,
 )
 from numpyro_symmetry.symmetry import SymmetryError
 from numpyro_symmetry.symmetry.arguments import is_floating
@@ -211,6 +213,8 @@ def _with_closed_forms(model_trace: Trace, guide_trace: Trace) -> Array:
     done = set()
     for name, site in guide_trace.items():
         if site["type"] != "sample" or name not in model_trace:
+            continue
+        if isinstance(without_wrappers(site["fn"]), dist.Delta):  # of a point the log ratio below is the divergence
             continue
         try:
             divergence = kl_divergence(site["fn"], model_trace[name]["fn"])

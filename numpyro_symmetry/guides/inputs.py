@@ -13,6 +13,7 @@ from jax import Array
 from numpyro.primitives import Messenger
 
 from numpyro_symmetry.models import Trace, observed_of
+from numpyro_symmetry.models.data import is_array
 from numpyro_symmetry.symmetry import SymmetryError
 from numpyro_symmetry.symmetry.arguments import is_floating
 
@@ -80,8 +81,11 @@ def holders_of_observations(
         return any(same(array, value) for array in [leaf, *picked])
 
     def is_observed(argument: Any) -> bool:
-        leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(argument) if np.ndim(leaf) > 0]
-        return bool(leaves) and all(any(holds(leaf, *seen) for seen in observed) for leaf in leaves)
+        leaves = [leaf for leaf in jax.tree.leaves(argument) if np.ndim(leaf) > 0]
+        # text, random keys and the like are no data
+        return bool(leaves) and all(
+            is_array(leaf) and any(holds(np.asarray(leaf), *seen) for seen in observed) for leaf in leaves
+        )
 
     return tuple(name for name, argument in named_arguments(model, args, kwargs).items() if is_observed(argument))
 
@@ -104,7 +108,7 @@ def some_rows(value: Any, number: int, chosen: np.ndarray) -> Any:
     """Some rows of an array, or of those in a pytree that have as many as ``number``."""
 
     def of(leaf: Any) -> Any:
-        return jnp.asarray(np.asarray(leaf)[chosen]) if _has_rows(leaf, number) else leaf
+        return jnp.asarray(leaf[chosen]) if _has_rows(leaf, number) else leaf
 
     return jax.tree.map(of, value)
 

@@ -184,7 +184,8 @@ class _Draws:
         rest, error = float(weights.mean()), float(weights.std(ddof=1)) / math.sqrt(num_draws)
         # draws that saw nothing else saw too few; of uncoupled groups two exchanges weigh about the square of one
         unseen = (home + near + rest) / num_draws
-        unseen = unseen if tables.are_coupled() or not self.has_home else min(unseen, near**2)
+        has_near = self.has_home and tables.is_diagonal and not tables.are_coupled()
+        unseen = min(unseen, near**2) if has_near else unseen
         return log_unit, home, near + rest, max(error, unseen)
 
     def _near(self) -> float:

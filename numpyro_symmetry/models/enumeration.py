@@ -86,6 +86,13 @@ class _RightlySummed(Messenger):
             is_summed = msg["infer"].get("enumerate") == "parallel" and not msg["is_observed"]
             if is_summed and msg["name"].startswith("_time") and "_scan_current_index" not in msg["infer"]:
                 raise NotImplementedError(f"it takes {msg['name']!r} for the time of a scan: call that site otherwise")
+            named = msg["infer"].get("dim_to_name") or {}
+            if is_summed and "_scan_current_index" in msg["infer"] and msg["name"] not in named.values():
+                renamed = msg["name"].replace("_PREV_", "")
+                raise NotImplementedError(
+                    f"a handler around a scan, such as scope, renames what it draws to {renamed!r}: give the site "
+                    "that name where it is drawn, and leave the handler out"
+                )
         if msg["type"] == "control_flow" and msg["kwargs"].get("enum"):
             _, (drawn, _) = msg["value"]
             _, _, _, _, is_reversed = msg["args"]

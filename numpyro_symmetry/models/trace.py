@@ -23,6 +23,7 @@ from numpyro_symmetry.models.arguments import refuse_compiled, refuse_misfit, re
 from numpyro_symmetry.models.parameters import leaves_of_parameters
 from numpyro_symmetry.models.reach import dependencies
 from numpyro_symmetry.models.sites import Trace, is_improper, latent_of, observed_of, settings_of
+from numpyro_symmetry.models.unconstrained import bijection_to
 from numpyro_symmetry.symmetry.arguments import as_real_array
 from numpyro_symmetry.symmetry.errors import SymmetryError
 
@@ -70,19 +71,27 @@ class _OneProgram(Messenger):
 
 
 @contextlib.contextmanager
-def blaming_transformed_parts(model: Callable, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[None]:
-    """Around a guide that runs its model out of our reach: name the site that was sampled where JAX transforms."""
+def blaming_sites(model: Callable, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[None]:
+    """Around a guide that runs its model out of our reach: name the site that was sampled where JAX transforms.
+
+    Or the one to whose support NumPyro knows no way.
+    """
     try:
         yield
-    except jax.errors.UnexpectedTracerError:
-        trace_model(model, args, kwargs, jax.random.key(0))
+    except (jax.errors.UnexpectedTracerError, NotImplementedError):
+        for name, site in latent_of(trace_model(model, args, kwargs, jax.random.key(0))).items():
+            if not site["fn"].support.is_discrete:
+                bijection_to(name, site["fn"].support)
         raise
 
 
 def _start_improper(site: Any) -> Any:
     if site["type"] != "sample" or site["value"] is not None:
         return None
-    return init_to_uniform(site) if is_improper(site["fn"]) else None
+    if not is_improper(site["fn"]):
+        return None
+    bijection_to(site["name"], site["fn"].support)
+    return init_to_uniform(site)
 
 
 def outline(model: Callable, args: tuple[Any, ...], kwargs: dict[str, Any], rng_key: Array) -> dict[str, Any]:

@@ -12,20 +12,43 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax.numpy as jnp
+import numpyro
 from jax import Array
 from numpyro import distributions as dist
 from numpyro.distributions.transforms import StickBreakingTransform, biject_to
 from numpyro.infer.util import get_transforms
 
 from numpyro_symmetry.models.sites import entrywise, without_wrappers
+from numpyro_symmetry.symmetry.errors import SymmetryError
 
 Arrays = dict[str, Array]
 
 
 def unconstrain(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], values: Mapping[str, Any]) -> Arrays:
     """Values of a model's sites on the real line; supports may depend on one another."""
-    transforms = get_transforms(function, args, kwargs, values)
+    with numpyro.validation_enabled(False):  # parameters may be read off data that a mask hides, and that are NaN
+        transforms = get_transforms(function, args, kwargs, values)
     return {site: inverse(transforms[site], value) if site in transforms else value for site, value in values.items()}
+
+
+def bijection_to(site: str, support: Any) -> Any:
+    """NumPyro's bijection from the real line to a site's support.
+
+    Raises
+    ------
+    SymmetryError
+        If it knows none.
+    """
+    try:
+        return biject_to(support)
+    except NotImplementedError:
+        kind = type(entrywise(support)).__name__
+        raise SymmetryError(
+            f"Site {site!r} of the model has a support {kind} to which NumPyro knows no bijection from the real line, "
+            "which a guide, a Gaussian and an improper prior need: register one "
+            f"(numpyro.distributions.biject_to.register({kind}, ...)), or sample what the site is computed from (as "
+            "ProjectedReparam does of directions)."
+        ) from None
 
 
 def unconstrained(support: Any, value: Any) -> Array:
@@ -43,6 +66,12 @@ def inverse(transform: Any, value: Any) -> Array:
     size = value.shape[-1] - 1
     rest = jnp.maximum(rest, jnp.finfo(value.dtype).tiny)
     return jnp.log(value[..., :-1] / rest) + jnp.log(size - jnp.arange(size))
+
+
+def on_simplex(value: Array) -> Array:
+    """Whether the last axis holds shares that add up to one, but for the rounding of so many of them."""
+    rounding = max(1e-6, value.shape[-1] * jnp.finfo(value.dtype).eps)
+    return (value >= 0).all(-1) & (jnp.abs(value.sum(-1) - 1) < rounding)
 
 
 def on_the_way(fn: Any, value: Array) -> list[list[Any]]:

@@ -145,6 +145,7 @@ def test_only_discrete_sites_of_a_scanned_chain_are_warned_of(model, hidden):
         (partial(beside_a_label, name="_PREV__PREV_state"), r"depend on \['_PREV__PREV_state'\]"),
         (partial(beside_a_label, name="_time_of_day"), "takes '_time_of_day' for the time of a scan"),
         (label_called_time, "takes '_timely' for the time of a scan"),
+        (handlers.scope(at_one_draw, prefix="a"), "a handler around a scan, such as scope, renames .* to 'a/state'"),
     ],
 )
 def test_scans_that_are_summed_out_wrongly_are_refused(model, match):

@@ -509,6 +509,19 @@ def test_draws_within_a_simplex_by_a_hair_stay_in_it_in_any_order():
         on_supports(read({"p": text}, Symmetry({}), 2), latents)
 
 
+@pytest.mark.parametrize(
+    "fn",
+    [dist.LKJCholesky(3, 2.0), dist.ZeroSumNormal(1.0, (6,)), dist.Dirichlet(np.ones(5))],
+    ids=lambda fn: fn.support,
+)
+def test_draws_of_single_precision_lie_on_supports_in_double(fn):
+    draws = np.asarray(fn.sample(jax.random.key(0), (2, 50)), np.float32)
+    with jax.enable_x64(True):
+        trace = on_supports(read({"p": draws}, Symmetry({}), 2), {"p": {"fn": fn}})
+        assert fn.support(jnp.asarray(trace.values["p"], float)).all()
+    np.testing.assert_allclose(trace.values["p"], draws, atol=1e-6)
+
+
 @pytest.mark.parametrize("size", [1e-6, 1.0, 1e6])
 def test_draws_of_any_size_stay_as_they_are(size):
     ordered = size * np.array([20.0, 21.0, 33.0]) * np.ones((2, 3, 1))

@@ -15,6 +15,8 @@ from numpyro.infer.autoguide import AutoNormal
 import numpyro_symmetry as ns
 from numpyro_symmetry import devices
 from numpyro_symmetry.diagnostics import modes
+from numpyro_symmetry.guides.inputs import holders_of_observations, inducing_inputs
+from numpyro_symmetry.models import trace_model
 
 LOC = np.random.default_rng(0).normal([-3.0, 0.0, 3.0], 0.1, (2, 60, 3))
 SYMMETRY = ns.Symmetry.mixture("loc")
@@ -95,3 +97,22 @@ def test_keys_stay_of_their_kind_where_their_bits_are_handed_on(kind):
     moved = devices._of_numbers(lambda bits: bits, key)
     assert jax.random.key_impl(moved) == jax.random.key_impl(key)
     assert_array_equal(jax.random.key_data(moved), jax.random.key_data(key))
+
+
+@pytest.mark.parametrize("make", [jax.random.key, jax.random.PRNGKey])
+def test_keys_of_rows_are_no_observations_and_have_rows(make):
+    """As of a model that adds noise to each of its inputs."""
+
+    def model(x, keys, y=None):
+        noise = jax.vmap(jax.random.normal)(keys)
+        slope = numpyro.sample("slope", dist.Normal(0.0, 1.0))
+        numpyro.sample("y", dist.Normal(slope * (x + noise), 1.0).to_event(1), obs=y)
+
+    args = jnp.arange(3.0), jax.random.split(make(0), 3), jnp.ones(3)
+    dropped = holders_of_observations(model, args, {}, trace_model(model, args, {}, make(1)))
+    assert dropped == ("y",)
+    inputs, _, rows = inducing_inputs(2, model, args, {}, dropped)
+    (chosen,) = inputs.values()
+    assert_array_equal(
+        jax.vmap(jax.random.normal)(rows["keys"]), jax.vmap(jax.random.normal)(args[1][chosen.astype(int)])
+    )

@@ -356,6 +356,16 @@ def test_errors_of_drawn_labels_hold_where_two_members_move_together(seed, at_on
     assert np.square(deviations).mean() < 1.0 + 4.0 * np.sqrt(2.0 / len(drawn))
 
 
+def test_draws_that_saw_nothing_else_leave_an_error(monkeypatch):
+    """Of correlated members no exchange is summed, and 400 draws in which no label moved do not say that none does."""
+    loc, covariance = {"m": np.array([[0.0], [4.0]])}, np.array([[1.0, 0.3], [0.3, 1.0]])
+    members, symmetry = 3 * [FullGaussian(loc, covariance)], Symmetry({"m": ("unit", None)}).bind(loc)
+    exact = cross_terms(members, symmetry, None, np.random.default_rng(0))
+    monkeypatch.setattr(terms, "_MOST_LABELLINGS", 1)
+    drawn = cross_terms(members, symmetry, None, np.random.default_rng(0))
+    assert 0.0 < abs(drawn.share - exact.share) < 4.0 * drawn.error < 0.05
+
+
 HEADS = Symmetry({"w": ("head", "head/unit"), "v": ("head",)})
 BLOCKS = {
     "units of heads": (HEADS, {"w": (2, 3), "v": (2,)}, 2, 1.0, False),

@@ -13,9 +13,10 @@ from numpyro.infer import Trace_ELBO
 from numpyro.infer.autoguide import AutoDiagonalNormal, AutoMultivariateNormal, AutoNormal
 from numpyro.infer.util import unconstrain_fn
 
-from numpyro_symmetry import AutoSymmetrized, Symmetry, SymmetryWarning, log_evidence
+from numpyro_symmetry import AutoSymmetrized, Symmetry, SymmetryError, SymmetryWarning, find_symmetry, log_evidence
 from numpyro_symmetry.guides import density, layout
 from numpyro_symmetry.guides.density import log_prob_of
+from numpyro_symmetry.guides.elbo import _with_closed_forms
 from numpyro_symmetry.models.unconstrained import inverse, on_the_way, unconstrain, unconstrained
 
 SUPPORTS = {
@@ -77,9 +78,41 @@ def test_densities_are_those_of_numpyro(name):
     with jax.enable_x64(True):
         fn = TRANSFORMED[name]()
         value = fn.sample(jax.random.key(0))
-        site = {"fn": fn, "value": value, "intermediates": []}
-        np.testing.assert_allclose(log_prob_of(site), fn.log_prob(value), rtol=1e-9)
+        np.testing.assert_allclose(log_prob_of(drawn(fn, value)), fn.log_prob(value), rtol=1e-9)
         assert bool(on_the_way(fn, value)) == ("simplex" not in name)
+
+
+def drawn(fn, value, is_observed=False):
+    return {"type": "sample", "fn": fn, "value": value, "intermediates": [], "is_observed": is_observed}
+
+
+@pytest.mark.parametrize("kind", ["Dirichlet", "transformed", "an event of several"])
+def test_shares_of_many_lie_on_their_simplex_up_to_rounding(kind):
+    """NumPyro wants sums within 1e-6 of one, which those of a thousand words in single precision are not."""
+    fn = dist.Dirichlet(jnp.full((2, 1000), 2.0))
+    if kind == "transformed":
+        fn = dist.TransformedDistribution(dist.Normal(jnp.zeros((2, 999)), 1.0).to_event(1), SIMPLEX)
+    fn = fn.to_event(1) if kind == "an event of several" else fn
+    even = jnp.full((2, 1000), 1e-3)
+    off = even.at[0].multiply(1 + 1e-5)
+    # what is traced NumPyro judges without a warning
+    theirs, ours, of_data = jax.jit(
+        jax.vmap(lambda x: (fn.log_prob(x), log_prob_of(drawn(fn, x)), log_prob_of(drawn(fn, x, is_observed=True))))
+    )(jnp.stack([even, off, even.at[0].multiply(1 + 1e-3), even.at[0, :2].set(jnp.array([-1e-3, 3e-3]))]))
+    np.testing.assert_allclose(ours[:2], theirs[jnp.zeros(2, int)], rtol=1e-3)
+    is_nothing = np.isneginf(theirs).reshape(4, -1).any(1)
+    np.testing.assert_array_equal(is_nothing, [False, True, True, True])
+    # what lies further off is nothing here, too, and data are judged as they are given
+    np.testing.assert_allclose(ours[2:], theirs[2:], rtol=1e-6)
+    np.testing.assert_allclose(of_data, theirs, rtol=1e-6)
+
+
+def test_bounds_of_points_take_shares_of_many_too():
+    off = jnp.full(1000, 1e-3 * (1 + 1e-5))
+    model = {"words": drawn(dist.Dirichlet(jnp.full(1000, 2.0)), off) | {"scale": 2.0}}
+    guide = {"words": drawn(dist.Delta(off, 3.0, event_dim=1), off) | {"scale": None}}
+    expected = 2.0 * log_prob_of(model["words"]) - 3.0
+    np.testing.assert_allclose(_with_closed_forms(model, guide), expected, rtol=1e-6)
 
 
 def topics(counts, num_topics=2):
@@ -176,3 +209,66 @@ def test_a_model_is_unconstrained_as_by_numpyro():
         for site, value in expected.items():
             np.testing.assert_allclose(found[site], value, atol=1e-9)
     assert inverse(biject_to(constraints.positive), jnp.array(2.0)) == jnp.log(2.0)
+
+
+def test_a_model_is_unconstrained_beside_missing_data():
+    """A distribution that reads NaN which a mask hides is one that NumPyro refuses to make, checked."""
+
+    def missing(x):
+        rate = numpyro.sample("rate", dist.LogNormal(0.0, 1.0))
+        numpyro.sample("y", dist.Normal(x * rate, 1.0).mask(np.isfinite(x)), obs=np.zeros(2))
+        numpyro.sample("z", dist.Normal(x, 1.0).mask(np.isfinite(x)), obs=np.zeros(2))
+
+    seeded = numpyro.handlers.seed(missing, 0)
+    assert unconstrain(seeded, (np.array([1.0, np.nan]),), {}, {"rate": jnp.array(2.0)})["rate"] == jnp.log(2.0)
+
+
+class Annulus(constraints.Constraint):
+    """Points of the plane away from the origin: no way from the real line leads round a hole."""
+
+    event_dim = 1
+
+    def __call__(self, x):
+        return (x**2).sum(-1) > 1
+
+    def tree_flatten(self):
+        return (), ((), {})
+
+
+class OnAnnulus(dist.Distribution):
+    support = Annulus()
+
+    def __init__(self):
+        super().__init__((), (2,))
+
+    def sample(self, key, sample_shape=()):
+        return jnp.full((*sample_shape, 2), 2.0)
+
+    def log_prob(self, value):
+        return -(value**2).sum(-1)
+
+
+def on_annulus():
+    numpyro.sample("point", OnAnnulus())
+
+
+def flat_on_annulus():
+    numpyro.sample("point", dist.ImproperUniform(Annulus(), (), (2,)))
+
+
+POINTS = {"point": np.full((2, 4, 2), 3.0, np.float32)}
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda: log_evidence(POINTS, on_annulus, symmetry=Symmetry({})),
+        lambda: AutoSymmetrized(AutoNormal(on_annulus)).setup(jax.random.key(0)),
+        lambda: AutoSymmetrized(AutoNormal(on_annulus))(),
+        lambda: find_symmetry(flat_on_annulus),
+    ],
+    ids=["log_evidence", "setup", "a call", "find_symmetry"],
+)
+def test_a_support_without_a_bijection_is_named(use):
+    with pytest.raises(SymmetryError, match="'point' of the model has a support Annulus to which .* register"):
+        numpyro.handlers.seed(use, 0)()
