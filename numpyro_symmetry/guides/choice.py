@@ -26,6 +26,7 @@ from numpyro_symmetry.guides.conditional import FromObservations, Source, start_
 from numpyro_symmetry.guides.inside import parameters, perturbed, trace_given
 from numpyro_symmetry.guides.unfit import (
     refuse_chance,
+    refuse_held,
     refuse_lost_state,
     refuse_models,
     refuse_sites,
@@ -146,6 +147,7 @@ def _places(
         if not_a_number(read_at(moved)) is not None:
             moved = at(trace_model(model, args, kwargs, key, settings_of(trace)))
         places.append(moved)
+    refuse_held([name for name, site in latent_of(trace).items() if eligible(site)], places)
     return places
 
 

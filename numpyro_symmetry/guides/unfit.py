@@ -107,6 +107,21 @@ def refuse_sites(asked: Sequence[str], latent: Mapping[str, Any]) -> None:
         )
 
 
+def refuse_held(sites: Sequence[str], places: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse sites that are the same at all draws from the prior: a model would look linear in them, whatever it is."""
+
+    def is_held(site: str) -> bool:
+        first, *others = (np.asarray(place[site]) for place in places)
+        return bool(first.size) and all(np.array_equal(first, other) for other in others)
+
+    if held := [site for site in sites if is_held(site)]:
+        raise SymmetryError(
+            f"Sites {held} have the same values at every draw from the prior: the model brings a random key of its own "
+            "(handlers.seed), or values (handlers.substitute), so that nothing could be told of what depends on them. "
+            "Pass it without, or as handlers.condition(model, data=values)."
+        )
+
+
 def refuse_models(trace: Trace, latent: Mapping[str, Any]) -> None:
     """Refuse models without data, with data that is not there, or with discrete sites."""
     observed = observed_of(trace)

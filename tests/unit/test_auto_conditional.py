@@ -991,6 +991,12 @@ REFUSED = {
     "unknown site": (network, {"sites": ["w3"]}, r"sites names \['w3'\]"),
     "discrete": (discrete, {}, "Site 'k' is discrete"),
     "hidden": (handlers.block(discrete, hide=["k"]), {}, "'y' is left to chance"),
+    "a key of its own": (handlers.seed(network, 0), {}, r"Sites \['w1', .*\] have the same values at every draw"),
+    "values of its own": (
+        handlers.substitute(network, {"w1": np.zeros((2, 3))}),
+        {},
+        r"Sites \['w1'\] have the same values .*handlers.condition",
+    ),
     "support of another": (support, {}, "the support of 'c' depends on them"),
     "computed values": (computed, {}, "the values of 'y' that are observed depend on them"),
     "nothing observes it": (unused, {}, "b: no observation depends on it"),
