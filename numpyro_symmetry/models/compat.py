@@ -16,6 +16,7 @@ from numpyro.distributions import Distribution
 from numpyro_symmetry.symmetry.errors import SymmetryError, UnsupportedGuideError
 
 _CALLED = ("jaxpr", "call_jaxpr", "fun_jaxpr")
+_OF_DEBUGGING = ("DebugEffect", "OrderedDebugEffect")
 
 
 # ---- JAX: programs ---------------------------------------------------------------------------------------------------
@@ -55,6 +56,16 @@ def called(equation: Any) -> Any:
         equation.outvars
     )
     return inner if same else None
+
+
+def acts(equation: Any) -> bool:
+    """Whether an operation does more than give results, such as writing to a reference; to print is nothing."""
+    return any(type(effect).__name__ not in _OF_DEBUGGING for effect in equation.effects)
+
+
+def only_prints(equation: Any) -> bool:
+    """Whether an operation is there for who looks on: `jax.debug.print` or `jax.debug.callback`."""
+    return not equation.outvars and bool(equation.effects) and not acts(equation)
 
 
 def shapes_of(variables: Sequence[Any]) -> list[tuple[int, ...]]:

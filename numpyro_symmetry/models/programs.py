@@ -22,7 +22,7 @@ import numpy as np
 from jax.extend import core
 
 from numpyro_symmetry.models import rewritten
-from numpyro_symmetry.models.compat import body_of, called, consts_of
+from numpyro_symmetry.models.compat import acts, body_of, called, consts_of, only_prints
 from numpyro_symmetry.models.widened import evaluated, narrow_type, wide_type
 
 # what is kept, the latest last: compiled code holds memory maps, of which a process has some ten thousands
@@ -189,7 +189,7 @@ def read_later(
     wanted: Sequence[bool] | None = None,
     reads: Callable[[Any, list[bool]], Sequence[bool]] | None = None,
 ) -> set[Any]:
-    """Variables that a program's results, those that are wanted, are made from.
+    """Variables that a program's results, those that are wanted, and what it does beside them, are made from.
 
     Of an operation it may be said which of its operands it reads for those of its results that are read; else it is
     all of them.
@@ -198,7 +198,7 @@ def read_later(
     found = {v for v, want in zip(jaxpr.outvars, results, strict=True) if want and not isinstance(v, core.Literal)}
     for equation in reversed(jaxpr.eqns):
         outputs = [var in found for var in equation.outvars]
-        if any(outputs):
+        if any(outputs) or acts(equation):
             read = [True] * len(equation.invars) if reads is None else reads(equation, outputs)
             inputs = zip(equation.invars, read, strict=True)
             found.update(var for var, is_read in inputs if is_read and not isinstance(var, core.Literal))
@@ -280,7 +280,7 @@ def _evaluated(program: Program, consts: Sequence[Any], flat: Sequence[Any]) -> 
     live = read_later(program.body)
     # random keys that a model splits and nothing reads take longer to compile than much of the rest
     body = program.body.replace(
-        eqns=[equation for equation in program.body.eqns if equation.effects or live & {*equation.outvars}]
+        eqns=[equation for equation in program.body.eqns if acts(equation) or live & {*equation.outvars}]
     )
     return rewritten.evaluated(body, consts, flat)
 
@@ -345,6 +345,8 @@ def _words(body: Any, seen: dict[int, bytes]) -> Iterator[bytes]:
     for var in number:
         yield _type_of(var)
     for equation in body.eqns:
+        if only_prints(equation):
+            continue
         yield equation.primitive.name.encode()
         for var in equation.invars:
             yield _atom(var, number, seen)

@@ -14,7 +14,7 @@ from jax import core as jax_core
 from jax import lax
 from jax.extend import core
 
-from numpyro_symmetry.models.compat import body_of, called, consts_of
+from numpyro_symmetry.models.compat import body_of, called, consts_of, only_prints
 from numpyro_symmetry.models.convolutions import NAME, applied
 
 
@@ -28,7 +28,8 @@ class _Odds(NamedTuple):
 
 def evaluated(body: Any, consts: Sequence[Any], args: Sequence[Any]) -> list[Any]:
     """Results of a program; operations in loops and branches of its own stay as they are."""
-    if not any(equation.primitive.name in (NAME, "logistic") for equation in _called_equations(body)):
+    equations = list(_called_equations(body))
+    if not any(equation.primitive.name in (NAME, "logistic") or only_prints(equation) for equation in equations):
         return jax_core.eval_jaxpr(body, consts, *args)  # pyright: ignore[reportAttributeAccessIssue]
     return _evaluated(body, consts, args, {})
 
@@ -40,6 +41,8 @@ def _evaluated(body: Any, consts: Sequence[Any], args: Sequence[Any], odds: dict
         return atom.val if isinstance(atom, core.Literal) else environment[atom]
 
     for equation in body.eqns:
+        if only_prints(equation):
+            continue
         operands, inner = list(map(read, equation.invars)), called(equation)
         if inner is not None:
             results = _evaluated(body_of(inner), consts_of(inner), operands, odds)

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core
 
-from numpyro_symmetry.models.compat import body_of, called, consts_of
+from numpyro_symmetry.models.compat import body_of, called, consts_of, only_prints
 from numpyro_symmetry.models.convolutions import applied
 
 # what looks at the bits of numbers, or leaves JAX, gets numbers as they were
@@ -37,6 +37,8 @@ def evaluated(closed: Any, args: Sequence[Any], consts: Sequence[Any] | None = N
         )
 
     for equation in body.eqns:
+        if only_prints(equation):
+            continue
         operands = list(map(read, equation.invars))
         inner = called(equation)
         results = _step(equation, operands) if inner is None else evaluated(inner, operands)
@@ -99,4 +101,5 @@ def _wide(value: Any, dtype: Any = None) -> Any:
     dtype = getattr(value, "dtype", dtype) if dtype is None else dtype
     if dtype is None or jnp.issubdtype(dtype, jax.dtypes.prng_key) or not jnp.issubdtype(dtype, jnp.inexact):
         return value if hasattr(value, "dtype") or dtype is None else np.asarray(value, dtype)
-    return jnp.asarray(value, wide_type(dtype))
+    # a reference is no array, and of the type of what it was made for
+    return value if getattr(value, "dtype", None) == wide_type(dtype) else jnp.asarray(value, wide_type(dtype))

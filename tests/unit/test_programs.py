@@ -161,6 +161,39 @@ def test_a_program_has_a_precision_of_its_own(precision, dtype):
     assert jnp.ones(1).dtype == jnp.float32
 
 
+def _telling(x):
+    @jax.jit
+    def inner(x):
+        jax.debug.print("inside {}", x.max())
+        return jax.nn.sigmoid(x)
+
+    jax.debug.print("sum {}", x.sum())
+    jax.debug.callback(print, jnp.cos(x))
+    return inner(2.0 * x)
+
+
+def _writing(x):
+    held = jax.new_ref(jnp.zeros_like(x))
+    held[...] = jnp.sin(x)
+    return held[...]
+
+
+@pytest.mark.parametrize("precision", [DOUBLE, WIDENED, None])
+@pytest.mark.parametrize("function", [_telling, _writing])
+def test_what_a_program_does_beside_its_results_is_done_and_nothing_is_printed(function, precision, capfd):
+    x = np.linspace(-1.0, 1.0, 3, dtype=np.float32)
+    precision = precision or session_precision()
+    program = traced(function, x, precision=precision)
+    found, many = compiled(program)(x), compiled_for_many(program, 2)(x[None])[0]
+    jax.effects_barrier()
+    assert capfd.readouterr().out == ""
+    expected = {_telling: 1.0 / (1.0 + np.exp(-2.0 * x)), _writing: np.sin(x)}[function]
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    np.testing.assert_allclose(many, expected, rtol=1e-6)
+    # two functions to print are never the same, and tell no programs apart
+    assert fingerprint(program) == fingerprint(traced(function, x, precision=precision)) != ""
+
+
 def test_convolutions_are_compiled_well(monkeypatch):
     options = []
     compile_ = jax.stages.Lowered.compile
