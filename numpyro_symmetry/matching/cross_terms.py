@@ -19,8 +19,8 @@ import jax
 import numpy as np
 from scipy.special import logsumexp
 
-from numpyro_symmetry.assignment import assign
 from numpyro_symmetry.chunks import slices
+from numpyro_symmetry.matching.drawn import MOST_IN_CIRCLES, Table, drawn_by_any, either, prices_of
 from numpyro_symmetry.matching.gaussian_inputs import order_of
 from numpyro_symmetry.matching.product import Gaussian, Natural, Tables, raised
 from numpyro_symmetry.symmetry import Hard, PlainView, Symmetry
@@ -33,12 +33,6 @@ from numpyro_symmetry.symmetry.shown import as_html
 _MOST_LABELLINGS, _NUM_DRAWS, _MOST_NUMBERS = 20_000, 400, 2e7
 # labels of blocks for each of which those of units in them are drawn
 _MOST_PARTS = 24
-# units whose labels are all weighed where they are drawn
-_MOST_AT_ONCE = 6
-# units up to which circles of any length are looked for, which takes as many operations as there are triples of units
-_MOST_IN_CIRCLES = 128
-# of the largest number: less than that is no gain
-_ROUNDING = 1e-10
 
 
 class CrossTerms(NamedTuple):
@@ -113,9 +107,10 @@ def _drawn_in_parts(
     log_unit, home, beside, error = np.transpose([part.estimate(rng, len(parts)) for part in parts])
     # against the heaviest: labels of a level that is not matched may weigh any number of nats more than what is kept
     weights = np.exp(log_unit - log_unit.max())
-    others = (weights * beside).sum() + (weights * home)[1:].sum()
-    total = weights[0] + others
-    error = np.hypot.reduce(weights * error) * weights[0] / total**2
+    kept, *elsewhere = weights * home
+    others = (weights * beside).sum() + sum(elsewhere)
+    total = kept + others
+    error = np.hypot.reduce(weights * error) / total * (kept / total)
     return CrossTerms(float(others / total), float(error), False)
 
 
@@ -152,9 +147,10 @@ def _enumerated(others: list[Natural], rest: Natural, symmetry: Symmetry, loc: d
 class _Draws:
     """Labels of one member after another, drawn nearly in proportion to what they weigh.
 
-    Each is drawn given those before it alone: beside those to come, where they are, what several do together would
-    look unlikely, and hardly be drawn. Within a member and a group, in proportion to the weight of the labelling that
-    results if nothing else were to move; of many units nearly so.
+    Each is drawn given those before it, and in one of three ways: alone, for beside those to come, where they are, what
+    several do together would look unlikely; beside them; or wherever they would fit, for without them it may look so,
+    too. Within a member and a group, in proportion to the weight of the labelling that results if nothing else were to
+    move; of many units nearly so.
     """
 
     def __init__(self, tables: Tables) -> None:
@@ -165,31 +161,37 @@ class _Draws:
         self.divided_out = tables.own_total.plus(reduce(Natural.plus, tables.own), -1.0)
 
     def estimate(self, rng: np.random.Generator, num_parts: int) -> tuple[float, float, float, float]:
-        """A log weight; against it what is kept, all else, of which exchanges of two units are exact, and an error.
+        """A log weight; against it what is kept, all else, of which moves of few units are exact, and an error.
 
         ``num_parts``: how many such estimates are made.
         """
         near, tables = self._near() if self.has_home else 0.0, self.tables
         pairs = sum((group.size or 0) ** 2 for group in tables.groups.values())
         work = pairs * self.count * max(tables.all.first.size, 1) * num_parts
-        num_draws = int(np.clip(10.0 * _MOST_NUMBERS / max(work, 1), 16, _NUM_DRAWS))
+        # what several members do together is seen more rarely
+        most_draws = _NUM_DRAWS if self.count == 2 else 5 * _NUM_DRAWS
+        num_draws = int(np.clip(10.0 * _MOST_NUMBERS / max(work, 1), 16, most_draws))
         # a table for each draw, and its precision, are in memory
         size = max(tables.all.precision.size, *((group.size or 0) ** 2 for group in tables.groups.values()))
         chunks = [self._log_weights(rng, items.stop - items.start) for items in slices(num_draws, size)]
         log_weights = np.concatenate(chunks)
-        log_unit, home = self.at_home if self.has_home else float(log_weights.max()), float(self.has_home)
+        # against the heaviest, for so many labellings may weigh hundreds of nats more than one
+        log_unit = max(self.at_home, float(log_weights.max()))
         if not math.isfinite(log_unit):
-            return log_unit, home, 0.0, 0.0
-        weights = np.exp(log_weights - log_unit)
+            return log_unit, float(self.has_home), 0.0, 0.0
+        home, weights = math.exp(self.at_home - log_unit), np.exp(log_weights - log_unit)
+        # of uncoupled groups of two members, two such moves weigh about the square of one; of more members what several
+        # do together about as much as one
+        near, beyond = home * near, home * near ** (2 if self.count == 2 else 1)
         rest, error = float(weights.mean()), float(weights.std(ddof=1)) / math.sqrt(num_draws)
-        # draws that saw nothing else saw too few; of uncoupled groups two exchanges weigh about the square of one
+        # draws that saw nothing else saw too few
         unseen = (home + near + rest) / num_draws
         has_near = self.has_home and tables.is_diagonal and not tables.are_coupled()
-        unseen = min(unseen, near**2) if has_near else unseen
+        unseen = min(unseen, beyond) if has_near else unseen
         return log_unit, home, near + rest, max(error, unseen)
 
     def _near(self) -> float:
-        """What all exchanges of two units of one member, and changes of one sign, weigh together."""
+        """What all exchanges of two units of one member, circles of three, and changes of one sign, weigh together."""
         if not self.tables.is_diagonal:
             return 0.0
         total = 0.0
@@ -197,9 +199,13 @@ class _Draws:
         for k in range(1 if self.count == 2 else 0, self.count):
             for name in self.tables.separate():
                 plus, minus = self.tables.table(k, name, {}, self.tables.all)
-                either, home = plus if minus is None else np.logaddexp(plus, minus), np.diag(plus)
-                pairs = either + either.T - home[:, None] - home
-                total += float(np.exp(pairs[np.triu_indices(len(home), 1)]).sum())
+                home = np.diag(plus)
+                gains = either((plus, minus)) - home[:, None]
+                np.fill_diagonal(gains, -np.inf)
+                # each is met as often as it has places to begin at
+                total += float(np.exp(gains + gains.T).sum()) / 2.0
+                if len(home) <= MOST_IN_CIRCLES:
+                    total += float(np.exp(gains[:, :, None] + gains + gains.T[:, None]).sum()) / 3.0
                 total += 0.0 if minus is None else float(np.exp(np.diag(minus) - home).sum())
         return total
 
@@ -209,9 +215,9 @@ class _Draws:
         total, so_far = tables.all, tables.own[0]
         for k in range(1, self.count):
             state = dict[str, Hard]()
-            so_far = so_far.plus(tables.own[k]).plus(self.divided_out, 1.0 / (self.count - 1))
+            so_far = so_far.plus(self._added(k))
             for name in tables.groups:
-                drawn, log_prob = _drawn(*tables.table(k, name, state, so_far), rng, count)
+                drawn, log_prob = drawn_by_any(self._proposals(k, name, state, so_far, count), rng, count)
                 state, log_q = state | {name: drawn}, log_q + log_prob
             states.append(state)
             order = tables.order(state)
@@ -222,8 +228,54 @@ class _Draws:
         log_weights = total.log_partition() - log_q
         return np.where(self._is_counted(states), -np.inf, log_weights) if self.has_home else log_weights
 
+    def _proposals(self, k: int, name: str, state: dict[str, Hard], so_far: Natural, count: int) -> list[Table]:
+        """What labels of one member weigh beside those before it, with those to come where they are, and wherever."""
+        alone, later = self.tables.table(k, name, state, so_far), range(k + 1, self.count)
+        if not later:
+            return [alone]
+        beside = self.tables.table(k, name, state, reduce(Natural.plus, map(self._added, later), so_far))
+        if count * alone[0].shape[-1] ** 2 * so_far.first.shape[-1] * len(later) > _MOST_NUMBERS:
+            return [beside, alone]
+        ahead = [alone]
+        for m in later:
+            signs = zip(alone, (1, -1), strict=True)
+            ahead.append(tuple(x if x is None else self._ahead(k, m, name, state, so_far, y) - x for x, y in signs))
+        return [beside, alone, tuple(None if x[0] is None else sum(x) for x in zip(*ahead, strict=True))]
+
+    def _added(self, k: int) -> Natural:
+        """A member, with its share of what is divided out."""
+        return self.tables.own[k].plus(self.divided_out, 1.0 / (self.count - 1))
+
+    def _ahead(self, k: int, m: int, name: str, state: dict[str, Hard], so_far: Natural, sign: int) -> np.ndarray:
+        """``[i, j]``: the log weight of slot i with unit j of member k, and any one of a later member's, at a price.
+
+        All slots' together are a bound of what all labellings of the later member weigh together, for these take every
+        unit once. At the prices each is wanted once by members at home.
+        """
+        tables, group = self.tables, self.tables.groups[name]
+        home = reduce(Natural.plus, map(self._added, (*range(1, k + 1), m)), tables.own[0])
+        prices = prices_of(either(tables.table(m, name, {}, home)))
+        n = len(prices)
+        # in every slot at once the unit that is so many slots further
+        further = (np.arange(n)[:, None] + np.arange(n)) % n
+        leading = np.broadcast_shapes(
+            so_far.first.shape[:-1], *(part.permutation.shape[:-1] for part in state.values())
+        )
+        moved = {name: Hard(further, np.full_like(further, sign) if group.signed else None)}
+        moved |= {other: part.each(lambda x: x[..., None, :]) for other, part in state.items()}
+        every = {
+            other: part.each(lambda x: np.broadcast_to(x, (*leading, n, x.shape[-1])))
+            for other, part in (tables.still() | moved).items()
+        }
+        before = so_far.plus(tables.own[k], -1.0).plus(self._added(m))
+        totals = Natural(*(x[..., None, :] for x in before)).plus(tables.own[k].moved(*tables.order(every)))
+        wherever = logsumexp(either(tables.table(m, name, {}, totals)) - prices, -1)
+        found = np.empty_like(wherever)
+        found[..., np.arange(n), further] = wherever
+        return found
+
     def _is_counted(self, states: list[dict[str, Hard]]) -> np.ndarray:
-        """Which draws keep all labels, or have those of `_near`: of one member two exchanged units, or one sign."""
+        """Which draws keep all labels, or have those of `_near`: of one member two units, or three, or one sign."""
         # (member, draw, unit)
         parts = {n: concatenate([state[n].each(lambda x: x[None]) for state in states]) for n in self.tables.groups}
         stays = {name: _is_still(part) for name, part in parts.items()}
@@ -238,93 +290,6 @@ class _Draws:
         return ~moves.any(0) | ((moves.sum(0) == 1) | alike) & is_one_group & is_least
 
 
-def _drawn(plus: np.ndarray, minus: np.ndarray | None, rng: np.random.Generator, count: int) -> tuple[Hard, np.ndarray]:
-    """One group's part for one member, as many draws of it, and their log probabilities."""
-    either = plus if minus is None else np.logaddexp(plus, minus)
-    n = either.shape[-1]
-    chosen, log_q = (_drawn_of_all if n <= _MOST_AT_ONCE else _drawn_in_turn)(either, rng, count)
-    if minus is None:
-        return Hard(chosen), log_q
-    # signs do not depend on each other, given where units are
-    log_plus, log_minus = (_entries(x - either, np.arange(n), chosen) for x in (plus, minus))
-    is_plus = rng.random((count, n)) < np.exp(log_plus)
-    return Hard(chosen, np.where(is_plus, 1, -1)), log_q + np.where(is_plus, log_plus, log_minus).sum(-1)
-
-
-def _drawn_of_all(table: np.ndarray, rng: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Permutations in proportion to what they weigh, and their log probabilities."""
-    n = table.shape[-1]
-    every = np.array(list(itertools.permutations(range(n))))
-    logits = table[..., np.arange(n), every].sum(-1)
-    logits = np.broadcast_to(logits - logsumexp(logits, -1, keepdims=True), (count, len(every)))
-    j = (logits + rng.gumbel(size=logits.shape)).argmax(-1)
-    return every[j], logits[np.arange(count), j]
-
-
-def _drawn_in_turn(table: np.ndarray, rng: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """The same where permutations are too many, nearly in that proportion: slot after slot takes a unit.
-
-    Each in proportion to what the best labelling weighs in which it has that unit, and those before it theirs.
-    """
-    n, log_q, every = table.shape[-1], np.zeros(count), np.arange(count)
-    units, least = np.broadcast_to(assign(table), (count, n)).copy(), _ROUNDING * np.abs(table).max()
-    for i in range(n - 1):
-        # of a table that all draws share, those that have chosen alike are one
-        left, which = (units[:, i:], every) if table.ndim > 2 else np.unique(units[:, i:], axis=0, return_inverse=True)
-        later, following = np.arange(i, n), np.zeros_like(left)
-        own = _entries(table, later, left)
-        back = _entries(table, later, left[:, :1]) - own
-        if n <= _MOST_IN_CIRCLES:
-            gains = np.stack([_entries(table, slot, left) for slot in later], 1) - own[..., None]
-            back, following = _best_ways(gains, back, least)
-        logits = _entries(table, i, left) - own[:, :1] + back
-        logits, following = (x[which.ravel()] for x in (logits - logsumexp(logits, -1, keepdims=True), following))
-        j = (logits + rng.gumbel(size=logits.shape)).argmax(-1)
-        log_q += logits[every, j]
-        units[:, i:] = _turned(units[:, i:], following, j)
-    return units, log_q
-
-
-def _best_ways(gains: np.ndarray, back: np.ndarray, least: float) -> tuple[np.ndarray, np.ndarray]:
-    """What each slot gains on the best way to the first slot's unit, and whose unit it takes on it (Bellman and Ford).
-
-    ``gains[..., a, b]``: what slot a gains by the unit of slot b, from labels than which none are better; ``back``: by
-    that of the first.
-    """
-    following, onwards = np.zeros(back.shape, int), gains.copy()
-    onwards[..., 0] = -np.inf
-    for _ in range(back.shape[-1]):
-        longer = onwards + back[..., None, :]
-        over = longer.argmax(-1)
-        gained = np.take_along_axis(longer, over[..., None], -1)[..., 0]
-        is_better = gained > back + least
-        is_better[..., 0] = False
-        if not is_better.any():
-            break
-        back, following = np.where(is_better, gained, back), np.where(is_better, over, following)
-    return back, following
-
-
-def _turned(units: np.ndarray, following: np.ndarray, first: np.ndarray) -> np.ndarray:
-    """Units of slots where the first one has taken that of another, which takes the next one's, until they are back."""
-    turned, draws, slots, taken = units.copy(), np.arange(len(units)), np.zeros_like(first), first
-    for _ in range(units.shape[1]):
-        turned[draws, slots] = units[draws, taken]
-        goes_on = taken > 0
-        draws, slots = draws[goes_on], taken[goes_on]
-        taken = following[draws, slots]
-    # by rounding a way may lead nowhere: two units are exchanged
-    turned[draws] = units[draws]
-    turned[draws, 0], turned[draws, first[draws]] = units[draws, first[draws]], units[draws, 0]
-    return turned
-
-
-def _entries(table: np.ndarray, slots: Any, units: np.ndarray) -> np.ndarray:
-    """What a table, or one for each draw, holds of each draw's units in some slots."""
-    count, n = len(units), table.shape[-1]
-    return np.broadcast_to(table, (count, n, n))[np.arange(count)[:, None], slots, units]
-
-
 def _is_still(part: Hard) -> np.ndarray:
     """Which of a batch move nothing."""
     at_home = (part.permutation == np.arange(part.permutation.shape[-1])).all(-1)
@@ -332,8 +297,9 @@ def _is_still(part: Hard) -> np.ndarray:
 
 
 def _is_least(part: Hard) -> np.ndarray:
-    """Which of a batch exchange two units, whatever their signs, and move nothing else; or turn one sign alone."""
-    moved = part.permutation != np.arange(part.permutation.shape[-1])
+    """Which of a batch move two units, or three, whatever their signs, and nothing else; or turn one sign alone."""
+    n = part.permutation.shape[-1]
+    moved = part.permutation != np.arange(n)
     turned = np.zeros_like(moved) if part.sign is None else part.sign < 0
-    exchanged = (moved.sum(-1) == 2) & ~(turned & ~moved).any(-1)
-    return exchanged | (~moved.any(-1) & (turned.sum(-1) == 1))
+    is_few = (moved.sum(-1) == 2) | ((moved.sum(-1) == 3) & (n <= MOST_IN_CIRCLES))
+    return is_few & ~(turned & ~moved).any(-1) | (~moved.any(-1) & (turned.sum(-1) == 1))

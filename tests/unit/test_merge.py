@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.special
 import scipy.stats
 import xarray as xr
 from tqdm.auto import tqdm
@@ -29,6 +30,7 @@ from numpyro_symmetry import (
 from numpyro_symmetry.containers.posterior import to_container
 from numpyro_symmetry.matching import Barycenter, Product
 from numpyro_symmetry.matching import cross_terms as terms
+from numpyro_symmetry.matching import drawn as draws_of_labels
 from numpyro_symmetry.matching.cross_terms import cross_terms
 from numpyro_symmetry.matching.hows import barycentre_of_covariances
 from numpyro_symmetry.matching.product import Natural, Tables, raised
@@ -331,7 +333,7 @@ def test_drawn_labels_estimate_the_sum_over_all(name, at_once, monkeypatch):
     assert exact.is_exact
     monkeypatch.setattr(terms, "_MOST_LABELLINGS", 1)
     # all permutations of a group are weighed, or units are chosen in turn
-    monkeypatch.setattr(terms, "_MOST_AT_ONCE", at_once)
+    monkeypatch.setattr(draws_of_labels, "_MOST_AT_ONCE", at_once)
     drawn = cross_terms(members, symmetry, None, np.random.default_rng(0))
     assert not drawn.is_exact
     assert drawn.error < 0.1
@@ -349,7 +351,7 @@ def test_errors_of_drawn_labels_hold_where_two_members_move_together(seed, at_on
     exact = cross_terms(members, symmetry, None, np.random.default_rng(0))
     assert exact.is_exact
     monkeypatch.setattr(terms, "_MOST_LABELLINGS", 1)
-    monkeypatch.setattr(terms, "_MOST_AT_ONCE", at_once)
+    monkeypatch.setattr(draws_of_labels, "_MOST_AT_ONCE", at_once)
     drawn = [cross_terms(members, symmetry, None, np.random.default_rng(k)) for k in range(20)]
     deviations = [(one.share - exact.share) / one.error for one in drawn]
     # the mean square of as many standard normal numbers
@@ -364,6 +366,58 @@ def test_draws_that_saw_nothing_else_leave_an_error(monkeypatch):
     monkeypatch.setattr(terms, "_MOST_LABELLINGS", 1)
     drawn = cross_terms(members, symmetry, None, np.random.default_rng(0))
     assert 0.0 < abs(drawn.share - exact.share) < 4.0 * drawn.error < 0.05
+
+
+def _share_of_three(members):
+    """Of three members with one group, by the permanents of all tables of the third."""
+    loc, every = members[0].loc["m"], np.array(list(itertools.permutations(range(len(members[0].loc["m"])))))
+    first, precision = (
+        [getattr(Natural.of(one), name).reshape(loc.shape) for one in members] for name in Natural._fields
+    )
+    # [i, j, k]: the log weight of units i, j, k of the three in one slot
+    (a, b, c), (p, q, r) = ((x[0][:, None, None], x[1][None, :, None], x[2][None, None]) for x in (first, precision))
+    slots = np.arange(len(loc))
+    tables = (0.5 * ((a + b + c) ** 2 / (p + q + r) - np.log(p + q + r))).sum(-1)[slots, every]
+    home = tables[0, slots, slots].sum()
+    return 1.0 - np.exp(home - scipy.special.logsumexp(tables[:, slots, every].sum(-1)))
+
+
+def test_labels_of_two_members_are_drawn_which_only_a_third_makes_likely():
+    rng, shape = np.random.default_rng(13), (6, 8)
+    base = rng.normal(size=shape)
+    members = [
+        DiagonalGaussian({"m": base + 1.5 * rng.normal(size=shape)}, {"m": np.exp(0.4 * rng.normal(size=shape))})
+        for _ in "abc"
+    ]
+    symmetry = Symmetry({"m": ("unit", None)}).bind(members[0].loc)
+    members = [one.apply(symmetry, g) for one, g in zip(members, raised(members, symmetry, None), strict=True)]
+    exact = _share_of_three(members)
+    found = [cross_terms(members, symmetry, None, np.random.default_rng(k)) for k in range(3)]
+    assert np.square([(one.share - exact) / one.error for one in found]).mean() < 1.0 + 4.0 * np.sqrt(2.0 / len(found))
+
+
+def test_circles_of_three_units_are_in_the_share_however_rarely_they_are_drawn():
+    """Exchanges weigh e^-12.5 each, a circle e^-7.5, and of as many as four hundred draws hardly any would have it."""
+    rows = np.arange(8)
+    target, source = 20.0 * np.eye(8), np.eye(8)
+    source[[1, 2, 0], [0, 1, 2]] = 0.75
+    members = [DiagonalGaussian({"m": x}, {"m": np.ones((8, 8))}) for x in (target, source)]
+    symmetry = Symmetry({"m": ("unit", None)}).bind(members[0].loc)
+    every = np.array(list(itertools.permutations(range(8))))
+    log_weights = (0.5 * target @ source.T)[rows, every].sum(-1)
+    exact = 1.0 - np.exp(log_weights[0] - scipy.special.logsumexp(log_weights))
+    found = cross_terms(members, symmetry, None, np.random.default_rng(0))
+    assert found.share == pytest.approx(exact, rel=1e-2)
+    assert abs(found.share - exact) < 4.0 * found.error
+
+
+def test_where_nearly_all_of_a_product_is_elsewhere_share_and_error_are_numbers():
+    """Units that are alike: the other labellings weigh as much as there are of them, in logarithms 860."""
+    loc = {"m": np.random.default_rng(0).normal(0.0, 1e-3, size=200)}
+    members = [DiagonalGaussian(loc, {"m": np.ones(200)})] * 2
+    found = merge(members, Symmetry({"m": ("unit",)}), how="product").cross_terms
+    assert found.share == 1.0
+    assert found.error == pytest.approx(0.0, abs=1e-12)
 
 
 HEADS = Symmetry({"w": ("head", "head/unit"), "v": ("head",)})
@@ -481,14 +535,16 @@ def test_tables_of_many_draws_are_those_of_each(name):
 
 
 def test_draws_of_labels_are_worked_on_together(monkeypatch):
-    """Of four hundred draws no more tables are made than of one: one for each member but the first, and each group."""
+    """However many draws, no more tables are made than for one of them."""
     members, symmetry = gaussians("signs")
     made, table = [], Tables.table
     monkeypatch.setattr(terms, "_MOST_LABELLINGS", 1)
     monkeypatch.setattr(Tables, "table", lambda self, *args: made.append(args[1]) or table(self, *args))
     cross_terms(members, symmetry, None, np.random.default_rng(0))
     of_exchanges, of_draws = len(members), len(members) - 1
-    assert len(made) == (of_exchanges + of_draws) * len(symmetry.groups)
+    # of the second of three, given the third where it is as well, and wherever it would lie, at prices, for either sign
+    of_others_to_come = 1 + 2 * 2
+    assert len(made) == (of_exchanges + of_draws + of_others_to_come) * len(symmetry.groups)
 
 
 def test_cross_terms_do_not_depend_on_what_members_are_called():
@@ -683,11 +739,12 @@ def test_a_prior_that_tells_units_of_any_one_cell_apart_is_refused(cell):
         merge(members, symmetry, how=Product(prior=DiagonalGaussian({"x": loc}, {"x": np.ones((4, 3))})))
 
 
-@pytest.mark.parametrize("num_units", [3, 8])
-def test_circles_are_drawn_though_each_exchange_on_the_way_is_unlikely(num_units):
+@pytest.mark.parametrize(("num_units", "least"), [(3, -12.0), (8, -12.0), (8, -1e12)])
+def test_circles_are_drawn_though_each_exchange_on_the_way_is_unlikely(num_units, least):
     table = np.full((num_units, num_units), -12.0)
+    table[2, 1] = least
     table[np.arange(num_units), np.arange(num_units)] = table[[0, 1, 2], [1, 2, 0]] = 0.0
-    part, log_prob = terms._drawn(table, None, np.random.default_rng(0), 2000)
+    part, log_prob = draws_of_labels._drawn(table, None, np.random.default_rng(0), 2000)
     in_a_circle = (part.permutation == [1, 2, 0, *range(3, num_units)]).all(-1)
     np.testing.assert_allclose(in_a_circle.mean(), 0.5, atol=4 * 0.5 / math.sqrt(2000))
     np.testing.assert_allclose(log_prob, math.log(0.5), atol=1e-4)
@@ -700,16 +757,16 @@ def test_each_unit_is_weighed_by_the_best_labels_in_which_the_first_slot_has_it(
     best = every[totals.argmax(-1)]
     weights = np.take_along_axis(tables, best[:, None, :], 2)
     own = weights.diagonal(0, 1, 2)
-    back, following = terms._best_ways(weights - own[..., None], weights[..., 0] - own, 1e-9)
+    back, following = draws_of_labels._best_ways(weights - own[..., None], weights[..., 0] - own, 1e-9)
     for k in range(5):
         with_it = np.where(every[:, 0] == best[:, [k]], totals, -np.inf)
         gained = weights[:, 0, k] - own[:, 0] + back[:, k]
         np.testing.assert_allclose(gained, with_it.max(-1) - totals.max(-1), atol=1e-12)
-        turned = terms._turned(best, following, np.full(20, k))
+        turned = draws_of_labels._turned(best, following, np.full(20, k))
         np.testing.assert_array_equal(turned, every[with_it.argmax(-1)])
 
 
 def test_a_way_that_never_comes_back_is_an_exchange():
     units, following = np.arange(4)[None], np.array([[0, 2, 1, 0]])
-    assert terms._turned(units, following, np.array([1])).tolist() == [[1, 0, 2, 3]]
-    assert terms._turned(units, following, np.array([3])).tolist() == [[3, 1, 2, 0]]
+    assert draws_of_labels._turned(units, following, np.array([1])).tolist() == [[1, 0, 2, 3]]
+    assert draws_of_labels._turned(units, following, np.array([3])).tolist() == [[3, 1, 2, 0]]
