@@ -236,11 +236,12 @@ class _Draws:
         beside = self.tables.table(k, name, state, reduce(Natural.plus, map(self._added, later), so_far))
         if count * alone[0].shape[-1] ** 2 * so_far.first.shape[-1] * len(later) > _MOST_NUMBERS:
             return [beside, alone]
-        ahead = [alone]
-        for m in later:
-            signs = zip(alone, (1, -1), strict=True)
-            ahead.append(tuple(x if x is None else self._ahead(k, m, name, state, so_far, y) - x for x, y in signs))
-        return [beside, alone, tuple(None if x[0] is None else sum(x) for x in zip(*ahead, strict=True))]
+
+        def ahead(table: np.ndarray, sign: int) -> np.ndarray:
+            return table + sum(self._ahead(k, m, name, state, so_far, sign) - table for m in later)
+
+        plus, minus = alone
+        return [beside, alone, (ahead(plus, 1), None if minus is None else ahead(minus, -1))]
 
     def _added(self, k: int) -> Natural:
         """A member, with its share of what is divided out."""
