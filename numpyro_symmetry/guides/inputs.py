@@ -13,7 +13,7 @@ from jax import Array
 from numpyro.primitives import Messenger
 
 from numpyro_symmetry.models import Trace, observed_of
-from numpyro_symmetry.models.data import is_array
+from numpyro_symmetry.models.data import is_key
 from numpyro_symmetry.symmetry import SymmetryError
 from numpyro_symmetry.symmetry.arguments import is_floating
 
@@ -82,9 +82,8 @@ def holders_of_observations(
 
     def is_observed(argument: Any) -> bool:
         leaves = [leaf for leaf in jax.tree.leaves(argument) if np.ndim(leaf) > 0]
-        # text, random keys and the like are no data
         return bool(leaves) and all(
-            is_array(leaf) and any(holds(np.asarray(leaf), *seen) for seen in observed) for leaf in leaves
+            not is_key(leaf) and any(holds(np.asarray(leaf), *seen) for seen in observed) for leaf in leaves
         )
 
     return tuple(name for name, argument in named_arguments(model, args, kwargs).items() if is_observed(argument))

@@ -43,8 +43,9 @@ class CrossTerms(NamedTuple):
     share, error
         From 0 to 1, and its Monte Carlo standard error, zero where all labellings were summed.
     is_exact
-        Whether they were; else the sum is that over all exchanges of two units of one member, and an unbiased estimate
-        of the rest.
+        Whether they were; else the sum is that over all moves of two or three units of one member, where members have
+        no correlations and groups share no site, and an unbiased estimate of the rest. Its error can be too small, by a
+        few times, of three members and more whose groups share sites, or that differ much.
     """
 
     share: float
@@ -237,8 +238,10 @@ class _Draws:
         if count * alone[0].shape[-1] ** 2 * so_far.first.shape[-1] * len(later) > _MOST_NUMBERS:
             return [beside, alone]
 
+        prices = {m: self._prices(k, m, name) for m in later}
+
         def ahead(table: np.ndarray, sign: int) -> np.ndarray:
-            return table + sum(self._ahead(k, m, name, state, so_far, sign) - table for m in later)
+            return table + sum(self._ahead(k, m, name, state, so_far, sign, prices[m]) - table for m in later)
 
         plus, minus = alone
         return [beside, alone, (ahead(plus, 1), None if minus is None else ahead(minus, -1))]
@@ -247,16 +250,20 @@ class _Draws:
         """A member, with its share of what is divided out."""
         return self.tables.own[k].plus(self.divided_out, 1.0 / (self.count - 1))
 
-    def _ahead(self, k: int, m: int, name: str, state: dict[str, Hard], so_far: Natural, sign: int) -> np.ndarray:
-        """``[i, j]``: the log weight of slot i with unit j of member k, and any one of a later member's, at a price.
+    def _prices(self, k: int, m: int, name: str) -> np.ndarray:
+        """Prices at which each unit of member m is wanted once beside the members up to k, at home."""
+        home = reduce(Natural.plus, map(self._added, (*range(1, k + 1), m)), self.tables.own[0])
+        return prices_of(either(self.tables.table(m, name, {}, home)))
+
+    def _ahead(
+        self, k: int, m: int, name: str, state: dict[str, Hard], so_far: Natural, sign: int, prices: np.ndarray
+    ) -> np.ndarray:
+        """``[i, j]``: the log weight of slot i with unit j of member k, and any one of member m, later, at its price.
 
         All slots' together are a bound of what all labellings of the later member weigh together, for these take every
-        unit once. At the prices each is wanted once by members at home.
+        unit once.
         """
-        tables, group = self.tables, self.tables.groups[name]
-        home = reduce(Natural.plus, map(self._added, (*range(1, k + 1), m)), tables.own[0])
-        prices = prices_of(either(tables.table(m, name, {}, home)))
-        n = len(prices)
+        tables, group, n = self.tables, self.tables.groups[name], len(prices)
         # in every slot at once the unit that is so many slots further
         further = (np.arange(n)[:, None] + np.arange(n)) % n
         leading = np.broadcast_shapes(

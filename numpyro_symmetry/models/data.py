@@ -41,6 +41,11 @@ def is_array(value: Any) -> bool:
     return isinstance(value, np.ndarray | np.generic | jax.Array) and is_number(value.dtype)
 
 
+def is_key(value: Any) -> bool:
+    """Whether a value holds random keys of the new kind, which are no numbers."""
+    return isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
+
+
 def holds_nan(data: Any) -> bool:
     """Whether a number among data is none; what is being traced tells nothing."""
     known = [x for x in jax.tree.leaves(data) if is_array(x) and not isinstance(x, Tracer)]

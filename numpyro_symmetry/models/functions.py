@@ -19,7 +19,7 @@ from jax import Array
 from numpyro.primitives import Messenger
 
 from numpyro_symmetry.models.compat import consts_of
-from numpyro_symmetry.models.data import is_array
+from numpyro_symmetry.models.data import is_array, is_key
 from numpyro_symmetry.models.log_joint import Data, Sites, Way
 from numpyro_symmetry.models.programs import Precision, Program, fingerprint, session_precision, traced
 from numpyro_symmetry.symmetry.errors import SymmetryError
@@ -176,7 +176,7 @@ def _with_open_keys(
 ) -> tuple[Callable, tuple, dict[str, Any]]:
     """A function that takes the bits of random keys, which are data as others, in place of the keys."""
     leaves, structure = jax.tree.flatten((args, kwargs))
-    kinds = {k: jax.random.key_impl(leaf) for k, leaf in enumerate(leaves) if _is_key(leaf)}
+    kinds = {k: jax.random.key_impl(leaf) for k, leaf in enumerate(leaves) if is_key(leaf)}
     if not kinds:
         return function, args, kwargs
 
@@ -189,10 +189,6 @@ def _with_open_keys(
 
     bits = [np.asarray(jax.random.key_data(leaf)) if k in kinds else leaf for k, leaf in enumerate(leaves)]
     return taking_bits, *jax.tree.unflatten(structure, bits)
-
-
-def _is_key(leaf: Any) -> bool:
-    return hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
 def _are_same(once: Program, again: Program) -> bool:
@@ -217,7 +213,7 @@ def outputs_of(result: Any) -> dict[str, Array]:
     """
 
     def real(leaf: Any) -> Array:
-        value = jnp.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
+        value = jnp.asarray(jax.random.key_data(leaf) if is_key(leaf) else leaf)
         if jnp.iscomplexobj(value):
             return jnp.stack([value.real, value.imag])
         return value if jnp.issubdtype(value.dtype, jnp.floating) else value.astype(float)

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
+import pandas as pd
 import pytest
 from numpy.testing import assert_array_equal
 from numpyro.infer import SVI, Trace_ELBO
@@ -106,9 +107,11 @@ def test_keys_of_rows_are_no_observations_and_have_rows(make):
     def model(x, keys, y=None):
         noise = jax.vmap(jax.random.normal)(keys)
         slope = numpyro.sample("slope", dist.Normal(0.0, 1.0))
-        numpyro.sample("y", dist.Normal(slope * (x + noise), 1.0).to_event(1), obs=y)
+        numpyro.sample("y", dist.Normal(slope * (x + noise), 1.0).to_event(1), obs=jnp.asarray(y))
 
-    args = jnp.arange(3.0), jax.random.split(make(0), 3), jnp.ones(3)
+    # observations of pandas are found as those of NumPy
+    observed = pd.Series(np.ones(3, np.float32), index=[2, 0, 1])
+    args = jnp.arange(3.0), jax.random.split(make(0), 3), observed
     dropped = holders_of_observations(model, args, {}, trace_model(model, args, {}, make(1)))
     assert dropped == ("y",)
     inputs, _, rows = inducing_inputs(2, model, args, {}, dropped)

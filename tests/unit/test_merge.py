@@ -542,8 +542,8 @@ def test_draws_of_labels_are_worked_on_together(monkeypatch):
     monkeypatch.setattr(Tables, "table", lambda self, *args: made.append(args[1]) or table(self, *args))
     cross_terms(members, symmetry, None, np.random.default_rng(0))
     of_exchanges, of_draws = len(members), len(members) - 1
-    # of the second of three, given the third where it is as well, and wherever it would lie, at prices, for either sign
-    of_others_to_come = 1 + 2 * 2
+    # of the second of three, given the third where it is as well; of prices; and wherever it would lie, for either sign
+    of_others_to_come = 1 + 1 + 2
     assert len(made) == (of_exchanges + of_draws + of_others_to_come) * len(symmetry.groups)
 
 
