@@ -163,6 +163,8 @@ def refuse_no_sites(model: Callable, args: tuple[Any, ...], kwargs: Mapping[str,
         With the model to write for a log density.
     """
     name = _name_of(model)
+    # a lambda has no name that the model to write could call it by
+    name = name if name.isidentifier() else "log_density"
     sites = _position(args, kwargs) or {"x": (3,)}
     lines = [
         f'    {site} = numpyro.sample("{site}", dist.ImproperUniform(dist.constraints.real, (), {shape}))'
@@ -192,5 +194,4 @@ def _position(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, tup
 
 
 def _name_of(model: Any) -> str:
-    name = getattr(model, "__name__", type(model).__name__)
-    return name if name.isidentifier() else "log_density"
+    return getattr(model, "__name__", type(model).__name__)

@@ -83,6 +83,7 @@ BAD = {
     ),
     "too few arguments": (mixture, [], {}, TypeError, r"mixture\(y\).*'y'.*model_args"),
     "too many": (mixture, [(Y, Y)], {}, TypeError, r"mixture\(y\).*too many.*got 2 from model_args"),
+    "too many for a lambda": (lambda y: mixture(y), [(Y, Y)], {}, TypeError, r"model <lambda>\(y\).*too many"),
     "another keyword": (mixture, [(Y,), {"x": 1}], {}, TypeError, r"'x'.*model_kwargs"),
     "an array": (mixture, [Y], {}, TypeError, r"model_args.*write \(y,\)"),
     "no mapping": (mixture, [(Y,), [1]], {}, TypeError, "model_kwargs must be a mapping"),
