@@ -123,7 +123,7 @@ def tests_of(mutant: Mutant, data: CoverageData) -> tuple[list[str], list[str]]:
     """The tests that run a line, and the files of tests that run anything of its file."""
     contexts = data.contexts_by_lineno(str(mutant.path))
     near = [contexts.get(mutant.line + k, []) for k in (0, 1, -1)]
-    here = sorted({name.split("|")[0] for name in next((x for x in near if any(x)), []) if name})
+    here = sorted({name.rpartition("|")[0] for name in next((x for x in near if any(x)), []) if name})
     files = sorted({name.split("::")[0] for names in contexts.values() for name in names if name})
     return here, files
 
@@ -146,6 +146,8 @@ def dies(mutant: Mutant, tests: list[str], folder: Path) -> str:
         return "time ran out"
     finally:
         place.write_text(kept)
+    if "not found:" in ran.stdout + ran.stderr:
+        raise LookupError(f"{mutant}: tests that are not there see nothing\n{ran.stdout[-2000:]}{ran.stderr[-2000:]}")
     said = [line for line in ran.stdout.splitlines() if line.startswith(("FAILED", "ERROR", "E  "))]
     return (said[-1] if said else f"exit {ran.returncode}") if ran.returncode else ""
 

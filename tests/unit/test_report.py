@@ -394,6 +394,12 @@ def test_what_is_constant_up_to_single_precision_is_no_invariant(held_in):
     found = invariants(symmetry, {"w": w.astype(held_in), "both": both.astype(held_in)})
     assert "Σ w" not in found
     assert found["Σ both"].shape[1] == 1
+    # a unit in the last place moves a sum of cubes by three, and by all of these units together
+    sign, last_place = rng.choice([-1, 1], (2, 400, 30))
+    around = np.float32(129 + np.sort(sign[:1]) + 2**-16 * last_place[:, :1])
+    assert len(np.unique(around.sum(1, dtype=float))) > 1
+    of_cubes = invariants(Symmetry({"x": ("k",)}).bind({"x": around[0]}), {"x": around.astype(held_in)})
+    assert "Σ x³" not in of_cubes
     # made in single precision, and worked on in double
     assert "Σ w" not in invariants(symmetry, {"w": 1.1 * np.float64(w), "both": both.astype(held_in)})
 
