@@ -192,6 +192,16 @@ def test_the_model_has_it_and_no_more():
         check_symmetry(apart, Symmetry({FAMILIES["mu"]: ("component",), "w": ("component",)}), (Y,))
 
 
+def test_of_many_families_each_is_exchanged_by_itself():
+    def model(y):
+        for name in "abcdefg":
+            pair = [numpyro.sample(f"{name}_{k}", dist.Gamma(2.0, 1.0)) for k in range(2)]
+            numpyro.sample(name, dist.Normal(pair[0] * pair[1], 1.0), obs=y)
+
+    found = find_symmetry(model, (1.0,), progress_bar=False)
+    assert found.axes == Symmetry({(f"{name}_0", f"{name}_1"): (f"{name}",) for name in "abcdefg"}).axes
+
+
 def test_other_priors_and_other_supports_are_refused():
     def uneven(prior, y):
         mu = jnp.stack([numpyro.sample("mu_0", dist.Normal(0.0, 3.0)), numpyro.sample("mu_1", prior)])
