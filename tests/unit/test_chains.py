@@ -67,6 +67,12 @@ def test_chance_is_an_analysis_of_variance_of_block_means():
     np.testing.assert_allclose(chance(values), expected, rtol=1e-9)
 
 
+def test_chains_of_one_value_do_not_differ():
+    values = autoregressive(np.random.default_rng(0), (4, 200, 2), 0.5) * [0.0, 1.0]
+    assert chance(values)[0] == 1.0
+    assert 0.0 < chance(values)[1] < 1.0
+
+
 def test_what_is_constant_when_folded_has_no_r_hat_of_its_own():
     values = np.random.default_rng(0).permuted(np.tile([1.0, -1.0], (4, 50)), axis=1)[..., None]
     found = chains_of(values)

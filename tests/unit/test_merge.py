@@ -368,6 +368,16 @@ def test_draws_that_saw_nothing_else_leave_an_error(monkeypatch):
     assert 0.0 < abs(drawn.share - exact.share) < 4.0 * drawn.error < 0.05
 
 
+@pytest.mark.parametrize(("count", "least", "most"), [(2, 5e-6, 2e-5), (3, 5e-5, 1e-3)])
+def test_what_no_draw_saw_is_about_what_moves_that_are_summed_weigh(count, least, most, monkeypatch):
+    """Of two members the square of it, for both pairs of units exchanged; of three as much, for two that move alike."""
+    loc = {"m": np.array([[0.0], [1.8], [20.0], [21.8]])}
+    members = count * [DiagonalGaussian(loc, {"m": np.full((4, 1), 0.5)})]
+    monkeypatch.setattr(terms, "_MOST_LABELLINGS", 1)
+    found = cross_terms(members, Symmetry({"m": ("unit", None)}).bind(loc), None, np.random.default_rng(0))
+    assert least < found.error < most
+
+
 def _share_of_three(members):
     """Of three members with one group, by the permanents of all tables of the third."""
     loc, every = members[0].loc["m"], np.array(list(itertools.permutations(range(len(members[0].loc["m"])))))

@@ -438,6 +438,7 @@ def test_the_score_of_labels_under_another_cost():
     out, other = (rebase(values, traces.MIXTURE, cost=c, null=False) for c in (StephensCost(p), GaussianCost()))
     assert out.score(values, StephensCost(p)) == pytest.approx(out.objective.mean(), rel=1e-6)
     assert other.score(values, StephensCost(p)) <= out.objective.mean()
+    assert repr(StephensCost(p)) == "StephensCost(group=None)"
     assert rebase(values, traces.MIXTURE, cost=EuclideanCost(), null=False).null is None
 
 
