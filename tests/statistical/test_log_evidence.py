@@ -555,6 +555,16 @@ def test_draws_of_any_size_stay_as_they_are(size):
         on_supports(read(draws, Symmetry({}), 2), latents)
 
 
+@pytest.mark.filterwarnings("ignore:Out-of-support values")
+def test_data_outside_of_a_support_are_named():
+    def model(y):
+        rate = numpyro.sample("rate", dist.LogNormal(0, 1))
+        numpyro.sample("y", dist.Gamma(2.0, rate), obs=y)
+
+    with pytest.raises(SymmetryError, match="'y' holds 1 values of 3 outside of its support"):
+        log_evidence({"rate": np.ones((2, 8))}, model, (np.array([1.0, -1.0, 2.0]),), symmetry=NO_SYMMETRY)
+
+
 def test_draws_of_other_data_are_refused():
     def model(limit):
         loc = numpyro.sample("loc", dist.Normal(0.0, 2.0))
