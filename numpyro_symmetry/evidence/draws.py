@@ -116,7 +116,12 @@ def blocks_of_draws(num_draws: int, latents: Mapping[str, Any]) -> list[slice]:
 
 def in_batch(draws: Mapping[str, Any], size: int) -> Arrays:
     """So many draws: the last again, where there are fewer. A program is compiled for every other number of them."""
-    return {site: np.asarray(x)[np.minimum(np.arange(size), len(x) - 1)] for site, x in draws.items()}
+    return {site: _in_precision(x)[np.minimum(np.arange(size), len(x) - 1)] for site, x in draws.items()}
+
+
+def _in_precision(draws: Any) -> np.ndarray:
+    """In the precision in use, as loops of a model want them, NumPyro's checks of matrices and some bijections."""
+    return np.asarray(draws, jnp.result_type(float))
 
 
 # ---- supports ----------------------------------------------------------------------------------------------------
@@ -169,8 +174,6 @@ def _there_and_back(support: Any) -> Callable[[Array], tuple[Array, Array]]:
 
     @jax.jit
     def there_and_back(drawn: Array) -> tuple[Array, Array]:
-        # NumPyro's checks of what entries are together, and some of its bijections, want them in the precision in use
-        drawn = drawn.astype(jnp.result_type(float))
         put = bijection(inverse(bijection, drawn))
         # of its largest entry: an ordered vector or a covariance may be of any size
         return put, jnp.abs(put - drawn).max(event) / jnp.abs(drawn).max(event)
@@ -179,16 +182,16 @@ def _there_and_back(support: Any) -> Callable[[Array], tuple[Array, Array]]:
 
 
 def _put_back(support: Any, there_and_back: Callable, values: np.ndarray) -> np.ndarray:
-    put, off = map(np.asarray, there_and_back(jnp.asarray(values)))
+    put, off = map(np.asarray, there_and_back(_in_precision(values)))
     return np.where(np.expand_dims(off <= _OF_TEXT, _event(support)), put, np.asarray(values, put.dtype))
 
 
 def _outside(support: Any, there_and_back: Callable, values: np.ndarray) -> tuple[int, float]:
     """How many draws are off by more than text rounds, and by how much at most."""
-    off = np.asarray(there_and_back(jnp.asarray(values))[1])
+    off = np.asarray(there_and_back(_in_precision(values))[1])
     outside = np.isfinite(off) & ~(off <= _OF_TEXT)
     if outside.any():
-        outside &= ~np.asarray(support(jnp.asarray(values)))
+        outside &= ~np.asarray(support(jnp.asarray(_in_precision(values))))
     return int(outside.sum()), float(np.where(outside, off, 0.0).max())
 
 

@@ -111,7 +111,7 @@ def log_weights(
         The guide's parameters, and the model's.
     draws
         Some of them after others: latent site -> ``(some, *event)``, constrained, and whether these are the base
-        guide's own. All are weighed in the precision of the first.
+        guide's own. All are weighed in the precision in use.
     args, kwargs
         The model's arguments: the whole data.
     num_permutations
@@ -167,10 +167,9 @@ def log_weights(
             lambda one: weigh(one[0], one[1], one[2], params), (keys, draws, is_own), batch_size=DRAWS_AT_ONCE
         )
 
-    found, num_weighed, dtypes, step = [], 0, dict[str, Any](), 0
+    found, num_weighed, step = [], 0, 0
     for some, own in draws:
-        arrays = {site: np.asarray(x, dtypes.get(site)) for site, x in some.items()}
-        dtypes = {site: x.dtype for site, x in arrays.items()}
+        arrays = {site: np.asarray(x) for site, x in some.items()}
         count = len(next(iter(arrays.values())))
         step = step or min(DRAWS_IN_A_CALL, -(-count // DRAWS_AT_ONCE) * DRAWS_AT_ONCE)
         for items in slices(count, 1, step):

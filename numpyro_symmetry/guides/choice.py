@@ -168,8 +168,8 @@ def _affine_sites(
     if not alone:
         text = "; ".join(f"{site}: {why}" for site, why in reasons.items())
         raise SymmetryError(
-            f"No site of the model has a Gaussian conditional ({text}). Name sites and inducing inputs: "
-            "AutoConditional(base_guide, sites, inducing=100)."
+            f"No site of the model has a Gaussian conditional ({text}). Name those that are to follow "
+            "inducing inputs all the same: AutoConditional(base_guide, sites, inducing=100)."
         )
     if why_not(alone) is None:
         return alone, reasons

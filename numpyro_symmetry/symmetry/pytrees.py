@@ -24,9 +24,11 @@ _STATISTIC_TYPES = {"BatchStat"}
 
 
 def is_array(leaf: Any) -> bool:
-    """Whether a leaf holds numbers that could be moved: random keys, numbers of Python and functions stay put."""
-    dtype = getattr(leaf, "dtype", None)
-    return dtype is not None and hasattr(leaf, "shape") and not jnp.issubdtype(dtype, jax.dtypes.prng_key)
+    """Whether a leaf holds numbers that could be moved: random keys, numbers of Python and functions stay put.
+
+    So do columns of a data frame that are of a type of pandas' own.
+    """
+    return isinstance(getattr(leaf, "dtype", None), np.dtype) and hasattr(leaf, "shape")
 
 
 def comes_by_site(values: Any, sites: Collection[str] = ()) -> bool:
@@ -153,7 +155,7 @@ def with_arrays(tree: Any, values: Mapping[str, Any]) -> Any:
 
     def one(given: Any, new: Any) -> Any:
         xp: Any = jnp if isinstance(given, jax.Array) or isinstance(new, Tracer) else np
-        dtype = getattr(given, "dtype", xp.result_type(new))
+        dtype = given.dtype if is_array(given) else xp.result_type(new)
         # arrays of NumPy may be of a type that JAX does not use in this session
         return xp.asarray(new).astype(jax.dtypes.canonicalize_dtype(dtype) if xp is jnp else dtype)
 

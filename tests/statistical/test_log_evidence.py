@@ -522,6 +522,24 @@ def test_draws_of_single_precision_lie_on_supports_in_double(fn):
     np.testing.assert_allclose(trace.values["p"], draws, atol=1e-6)
 
 
+def test_draws_of_half_precision_off_a_support_of_matrices_are_refused():
+    draws = np.broadcast_to(np.eye(3) + 0.5, (2, 4, 3, 3)).astype(np.float16)
+    with pytest.raises(SymmetryError, match="'c': 8 of 8 draws lie off its support"):
+        on_supports(read({"c": draws}, Symmetry({}), 2), {"c": {"fn": dist.LKJ(3)}})
+
+
+def test_draws_of_single_precision_go_through_loops_in_double():
+    def model(y):
+        start = numpyro.sample("start", dist.Normal(0, 1))
+        end, _ = jax.lax.scan(lambda x, share: (x * share, None), start, jnp.ones(3))
+        numpyro.sample("y", dist.Normal(end, 1), obs=y)
+
+    draws = np.random.default_rng(0).normal(0, np.sqrt(0.5), (2, 50)).astype(np.float32)
+    with jax.enable_x64(True):
+        found = log_evidence({"start": draws}, model, (0.0,), symmetry=NO_SYMMETRY)
+    assert agrees(found, -0.5 * np.log(4 * np.pi))
+
+
 @pytest.mark.parametrize("size", [1e-6, 1.0, 1e6])
 def test_draws_of_any_size_stay_as_they_are(size):
     ordered = size * np.array([20.0, 21.0, 33.0]) * np.ones((2, 3, 1))
@@ -535,6 +553,16 @@ def test_draws_of_any_size_stay_as_they_are(size):
     factor[0, 0, 0, 1] = 0.5 * size
     with pytest.raises(SymmetryError, match="'factor': 1 of 6 draws lie off its support .* by up to 0.25 of"):
         on_supports(read(draws, Symmetry({}), 2), latents)
+
+
+@pytest.mark.filterwarnings("ignore:Out-of-support values")
+def test_data_outside_of_a_support_are_named():
+    def model(y):
+        rate = numpyro.sample("rate", dist.LogNormal(0, 1))
+        numpyro.sample("y", dist.Gamma(2.0, rate), obs=y)
+
+    with pytest.raises(SymmetryError, match="'y' holds 1 values of 3 outside of its support"):
+        log_evidence({"rate": np.ones((2, 8))}, model, (np.array([1.0, -1.0, 2.0]),), symmetry=NO_SYMMETRY)
 
 
 def test_draws_of_other_data_are_refused():

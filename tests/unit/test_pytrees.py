@@ -7,6 +7,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import pytest
 from flax import nnx
 from flax.core import FrozenDict
@@ -129,6 +130,20 @@ def test_a_tree_may_be_named_by_its_own_keys_alone():
     assert float(loss_barrier(lambda v: v["c"].sum()[None] + v["a"]["b"].sum(), tree, moved, num_points=3).barrier) == (
         pytest.approx(0.0, abs=1e-5)
     )
+
+
+@pytest.mark.parametrize("kind", ["float64", "Float64", "Int64", "category"])
+def test_columns_of_data_frames_are_values_whatever_their_type(kind):
+    values, own = np.array([3.0, 1.0, 2.0]), Symmetry({"m": ("h",)})
+    column = {"m": pd.Series([2, 3, 1]).astype(kind)}
+    found = match({"m": values}, column, own)
+    np.testing.assert_array_equal(own.apply(found.element, {"m": np.array([2, 3, 1])})["m"], values)
+    np.testing.assert_array_equal(merge([column, {"m": values}], own).merged["m"], [2, 3, 1])
+
+
+def test_text_of_a_data_frame_is_no_values():
+    with pytest.raises(SymmetryError, match="'m' of the source: expected real numbers; got .* of a Series"):
+        match({"m": np.ones(2)}, {"m": pd.Series(["a", "b"], dtype="string")}, Symmetry({"m": ("h",)}))
 
 
 def test_complex_numbers_are_matched_by_both_parts():
