@@ -287,7 +287,7 @@ def top_k_first_axis(x, y):
     observe(x @ (normal("rank", 5) @ lax.top_k(normal("w", 5, 3), 5, axis=0)[0]), y)
 
 
-@CASES.add("grad-inside", "S5", X, Y)
+@CASES.add("grad-inside", "S5", X, Y, signed="±S5")
 def grad_inside(x, y):
     """The observed field is the gradient of a network."""
     w, v = normal("w", 3, 5), normal("v", 5)
@@ -295,7 +295,7 @@ def grad_inside(x, y):
     observe(field.sum(-1), y)
 
 
-@CASES.add("hessian-inside", "S4", X, Y)
+@CASES.add("hessian-inside", "S4", X, Y, signed="±S4")
 def hessian_inside(x, y):
     """A Laplacian, as in physics-informed networks, rematerialised."""
     w, v = normal("w", 3, 4), normal("v", 4)

@@ -14,10 +14,14 @@ from numpyro_symmetry.symmetry.gf2 import reduced_basis
 
 
 class Mirrored(NamedTuple):
-    """A value that is neither odd nor even: the vector that says where it is another, and which one it is then."""
+    """A value that is neither odd nor even: the vector that says where it is another, and which one it is then.
+
+    All of it may have a sign besides, as ``g + g * tanh(x)`` has that of ``g`` and is another where ``x`` is negated.
+    """
 
     where: int
     form: Form
+    sign: int = 0
 
 
 # a vector over GF(2) as the bits of an integer; zeros are both odd and even
@@ -55,7 +59,7 @@ class Demands:
         """Demand that a value's parts are alike, and odd or even; what it then is."""
         if isinstance(parity, Mirrored):
             self.vanish(parity.where)
-            return EVEN
+            return parity.sign
         return self.agree(parity.of) if isinstance(parity, Parts) else parity
 
     def settled(self, parity: Parity) -> Parity:

@@ -8,6 +8,8 @@ so that values which differ by parts of lines are seen to. Knows operations; no 
 
 from __future__ import annotations
 
+import itertools
+import math
 import sys
 from collections.abc import Sequence
 from fractions import Fraction
@@ -24,7 +26,8 @@ Form = tuple[tuple[int, Fraction], ...]
 ZERO: Form = ()
 # the number one, in whatever shape; behind all terms, so that it leads no sum but of itself
 _ONE = sys.maxsize
-ONE: Form = ((_ONE, Fraction(1)),)
+_UNIT = Fraction(1)
+ONE: Form = ((_ONE, _UNIT),)
 
 # operations that leave real numbers as they are, or move them about and add them; odd and even ones
 SAME = {"copy", "copy_p", "stop_gradient", "convert_element_type", "reduce_precision"}
@@ -45,6 +48,9 @@ class Forms:
     def __init__(self) -> None:
         self._numbers: dict[Any, int] = {}
         self._any_of = dict[tuple[str, Form], frozenset[Form]]()
+        # of products, and of what stands along further axes, what they are made of
+        self._factors = dict[Form, list[Form]]()
+        self._broadcasts = dict[Form, tuple[Form, tuple[int, ...]]]()
         # the larger, or the smaller, of a form and a number
         self._bounded = dict[tuple[str, Form], tuple[Form, Fraction]]()
         self._truth = {value: self._term("truth", value) for value in (False, True)}
@@ -106,9 +112,7 @@ class Forms:
         if name in SAME and _kind(equation.invars[0]) == "f":
             return given[0]
         if name in LINEAR and len(given) == 1:
-            apart = [(((k, Fraction(1)),), by) for k, by in given[0]]
-            is_moved = name not in ("reduce_sum", "cumsum")
-            return _sum(*(_times(x if x == ONE and is_moved else self._any(equation, [x]), by) for x, by in apart))
+            return _sum(*(_times(self._moved(equation, ((term, _UNIT),)), by) for term, by in given[0]))
         if name == "select_n":
             lead = next((_lead(form) for form in given[1:] if form), Fraction(1))
             cases = [_times(form, 1 / lead) for form in given[1:]]
@@ -120,18 +124,59 @@ class Forms:
             return _sum(odd, _times(ONE, _ODD_ABOUT.get(name, Fraction(0))))
         return self._any(equation, given)
 
+    def _moved(self, equation: Any, given: Form) -> Form:
+        """What a linear operation makes of a term; where it only moves entries, of each factor of a product."""
+        if equation.primitive.name in ("reduce_sum", "cumsum"):
+            return self._any(equation, [given])
+        if given == ONE:
+            return ONE
+        if given in self._factors:
+            return self._of_factors(*(self._moved(equation, factor) for factor in self._factors[given]))
+        if equation.primitive.name == "broadcast_in_dim":
+            return self._broadcast(
+                given, tuple(map(int, equation.params["broadcast_dimensions"])), *shapes_of(equation.outvars)
+            )
+        return self._any(equation, [given])
+
+    def _broadcast(self, given: Form, axes: tuple[int, ...], shape: tuple[int, ...]) -> Form:
+        """A value along further axes: the same however long they are, and in one step or in several."""
+        given, before = self._broadcasts.get(given, (given, tuple(range(len(axes)))))
+        axes = tuple(axes[k] for k in before)
+        if axes == tuple(range(len(shape))):
+            return given
+        found = self._term("broadcast_in_dim", axes, len(shape), given)
+        self._broadcasts[found] = given, axes
+        return found
+
     def _product(self, equation: Any, given: Sequence[Form]) -> Form:
-        """A product or a quotient: all coefficients in front, and none else where the last is a number."""
+        """A product or a quotient: all coefficients in front, and none else where the last is a number.
+
+        Products of sums are multiplied out, as ``(1 + tanh(x)) * (1 - tanh(x))`` of a derivative, unless that is long.
+        """
         is_product = equation.primitive.name == "mul"
         for k, other in ((1, 0), (0, 1)) if is_product else ((1, 0),):
             if by := _number(given[k]):
                 return _times(given[other], by if is_product else 1 / by)
         if ZERO in given:
             return self._any(equation, given)
+        if is_product and math.prod(map(len, given)) <= _MOST_TERMS:
+            pairs = itertools.product(*given)
+            return _sum(*(_times(self._of_factors(((s, _UNIT),), ((t, _UNIT),)), a * b) for (s, a), (t, b) in pairs))
         leads = [_lead(form) for form in given]
         bare = [_times(form, 1 / lead) for form, lead in zip(given, leads, strict=True)]
         front = leads[0] * leads[1] if is_product else leads[0] / leads[1]
-        return _times(self._term("mul", *sorted(bare)) if is_product else self._term("div", *bare), front)
+        return _times(self._of_factors(*bare) if is_product else self._term("div", *bare), front)
+
+    def _of_factors(self, *given: Form) -> Form:
+        """A product of forms that are no sums with a factor in front, in whatever order and however bracketed."""
+        factors = sorted(
+            itertools.chain.from_iterable(self._factors.get(form, (form,)) for form in given if form != ONE)
+        )
+        if len(factors) < 2:
+            return factors[0] if factors else ONE
+        found = self._term("mul", *factors)
+        self._factors[found] = factors
+        return found
 
     def _bound(self, name: str, one: Form, other: Form) -> Form:
         """The larger, or the smaller, of two; of what is between two numbers, by its distances from both."""

@@ -211,7 +211,7 @@ def _step(step: _Step, operands: list[Parity]) -> list[Parity]:
     demands = step.demands
     if any(isinstance(parity, Mirrored) for parity in operands):
         found = _mirrored(step, operands)
-        return _by_rule(step, list(map(demands.whole, operands))) if found is None else found
+        return _step(step, list(map(demands.whole, operands))) if found is None else found
     before = dict(demands.rows)
     results = _by_rule(step, operands)
     if len(demands.rows) == len(before):
@@ -229,18 +229,35 @@ def _mirrored(step: _Step, operands: list[Parity]) -> list[Parity] | None:
     equation, _, forms, demands = step
     if len(equation.outvars) > 1 or any(isinstance(parity, Parts) for parity in operands):
         return None
-    reduced = [demands.reduced(p.where if isinstance(p, Mirrored) else p or EVEN) for p in operands]  # pyright: ignore
-    if len(where := set(reduced) - {EVEN}) != 1:
-        return None
-    others = [
-        form if not here else parity.form if isinstance(parity, Mirrored) else negative(form)
-        for form, here, parity in zip(forms, reduced, operands, strict=True)
+    given = [
+        p if isinstance(p, Mirrored) else Mirrored(EVEN, form, p or EVEN)  # pyright: ignore
+        for p, form in zip(operands, forms, strict=True)
     ]
+    aside, sign = _let_through(equation, [one.sign for one in given], [p is None for p in operands])
+    where = [demands.reduced(one.where) for one in given]
+    signs = [demands.reduced(one.sign ^ own) for one, own in zip(given, aside, strict=True)]
+    if len(vectors := {*where, *signs} - {EVEN}) != 1:
+        return None
+    others = [one.form if here else form for one, form, here in zip(given, forms, where, strict=True)]
+    others = [negative(form) if negated else form for form, negated in zip(others, signs, strict=True)]
     before, after = demands.forms.of(equation, forms), demands.forms.of(equation, others)
-    if after == before:
-        return [EVEN]
-    (parity,) = where
-    return [parity if after == negative(before) else Mirrored(parity, after)]
+    (parity,) = vectors
+    if after in (before, negative(before)):
+        return [sign if after == before else sign ^ parity]
+    return [Mirrored(parity, after, sign)]
+
+
+def _let_through(equation: Any, signs: list[int], are_zero: list[bool]) -> tuple[list[int], int]:
+    """Signs that an operation lets through, of each operand, and what becomes of them: of products any, else one."""
+    name, params = equation.primitive.name, equation.params
+    if name in _PRODUCTS and not params.get("unit_diagonal"):
+        return signs, reduce(xor, signs)
+    common = next((sign for sign, is_zero in zip(signs, are_zero, strict=True) if not is_zero), EVEN)
+    if name in _EVENS:
+        return [common], EVEN
+    if name in _ODD | _SUMS and np.dtype(params.get("new_dtype", float)) != bool:
+        return [EVEN if is_zero else common for is_zero in are_zero], common
+    return [EVEN] * len(signs), EVEN
 
 
 def _by_rule(step: _Step, operands: list[Parity]) -> list[Parity]:
