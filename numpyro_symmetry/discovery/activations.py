@@ -30,6 +30,7 @@ from numpyro_symmetry.symmetry.axes import VIRTUAL, AxisEntry
 from numpyro_symmetry.symmetry.columns import columns_of
 from numpyro_symmetry.symmetry.given import as_symmetry
 from numpyro_symmetry.symmetry.hard import over
+from numpyro_symmetry.symmetry.nouns import FUNCTION
 from numpyro_symmetry.symmetry.pytrees import arrays_by_path
 
 Values = Mapping[str, Any]
@@ -107,7 +108,7 @@ def _computing(
     function: Callable, args: tuple[Any, ...], symmetry: Symmetry, argnum: int
 ) -> Callable[[Any], dict[str, Array]]:
     say("reading the function")
-    with asking():
+    with asking(FUNCTION):
         outputs = outputs_of_function(function, args, {}, argnum)
         program = read_function(outputs)
     own = {name: jnp.asarray(value) for name, value in outputs.sites.settings.items()}
@@ -121,7 +122,7 @@ def _computing(
     num_kept = len(program.jaxpr.jaxpr.outvars)
     say("following its axes")
     inside = jax.make_jaxpr(lambda *leaves: _values_inside(program.jaxpr, leaves, len(given)))(*given, *data)
-    with asking():
+    with asking(FUNCTION):
         reading, found = walked(program._replace(jaxpr=inside), num_kept=num_kept)
     groups = _groups_of(bound, reading.sites)
     seen: dict[str, list[_Seen]] = {}

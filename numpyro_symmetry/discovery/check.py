@@ -160,15 +160,15 @@ def check_symmetry(
     num_points = as_count(num_points, "num_points")
     num_elements = as_count(num_elements, "num_elements", minimum=0)
 
-    with asking(), saying("checking the symmetry", as_flag(progress_bar, "progress_bar")):
-        say("reading the model" if asked.argnum is None else "reading the function")
+    with asking(asked.nouns), saying("checking the symmetry", as_flag(progress_bar, "progress_bar")):
+        say(f"reading the {asked.nouns.whole}")
         joint, symmetry = _log_joint(asked, symmetry) if asked.argnum is None else _outputs(asked, symmetry)
         compiled = freeze(joint, ways_to_give(joint.args, joint.kwargs))
         frozen = compiled.on(compiled.own)
         bound = symmetry.bind(draw(frozen, asked.rng, 1.0))
         if not movable(bound):
             return SymmetryCheck("passed", 0.0, 0.0, {}, 0, 0, "")
-        say("evaluating it about the prior" if asked.argnum is None else "evaluating it about its parameters")
+        say(f"evaluating it about {asked.nouns.centre}")
         try:
             evidence = gather_evidence(frozen, asked.rng, num_points)
         except NotFiniteError as error:

@@ -147,7 +147,7 @@ def find_symmetry(
     signs = as_flag(signs, "signs")
     if not (rules is None or isinstance(rules, Mapping)) or not all(map(callable, (rules or {}).values())):
         raise TypeError(f"rules must be a mapping from names of JAX primitives to functions; got {rules!r}.")
-    with asking(), saying("finding the symmetry", as_flag(progress_bar, "progress_bar")):
+    with asking(asked.nouns), saying("finding the symmetry", as_flag(progress_bar, "progress_bar")):
         found, told = _found(asked, signs, {**RULES, **(rules or {})})
     if asked.argnum is not None:
         own = asked.args[asked.argnum]
@@ -200,7 +200,7 @@ def _found(
             raise
         # a model that NUTS may well run, for it starts where the log joint is finite
         nothing = read.claimed.restrict([])
-        refused = dict.fromkeys(read.claimed.groups, "the log joint is not finite about the prior")
+        refused = dict.fromkeys(read.claimed.groups, asked.nouns.not_finite)
         said = read.findings(nothing, read.claimed, refused)
         why = OUTPUTS_NOT_FINITE if asked.argnum is not None else str(error)
         return replace(nothing, findings=said), [f"No symmetry could be verified. {why}"]
@@ -265,7 +265,7 @@ def _typed(asked: Question, signs: bool, rules: Mapping[str, Rule], zeros_may_fa
 
     The program itself is let go: while it lives JAX may find its parts, in single precision, when asked for double.
     """
-    say("reading the model" if asked.argnum is None else "reading the function")
+    say(f"reading the {asked.nouns.whole}")
     if asked.argnum is None:
         program = read_program(asked.model, asked.args, asked.kwargs, asked.key)
     else:
@@ -305,7 +305,7 @@ def _even(program: Program, claimed: Symmetry) -> list[frozenset[PartOfSite]]:
 
 def _sources(read: _Read, asked: Question) -> Sources:
     """Where the symmetry of a model is tried."""
-    say("evaluating it about the prior" if asked.argnum is None else "evaluating it about its parameters")
+    say(f"evaluating it about {asked.nouns.centre}")
     # what is observed may be drawn afresh, numbers of Python too, unless the model looks at them
     ways = dict.fromkeys((read.way._replace(observed=tuple(read.joint.sites.observed)), read.way))
     model = freeze(read.joint, list(ways))

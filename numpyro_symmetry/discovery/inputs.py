@@ -31,6 +31,7 @@ from numpyro_symmetry.symmetry.arguments import (
     seed_of,
 )
 from numpyro_symmetry.symmetry.errors import SymmetryError
+from numpyro_symmetry.symmetry.nouns import Nouns, nouns
 from numpyro_symmetry.symmetry.pytrees import arrays_by_path
 
 # NumPyro keeps its handlers in one list for all threads, and what runs a model pushes to it
@@ -58,6 +59,11 @@ class Question(NamedTuple):
     rng: np.random.Generator
     argnum: int | None
 
+    @property
+    def nouns(self) -> Nouns:
+        """What it is spoken of as."""
+        return nouns(is_function=self.argnum is not None)
+
 
 def read_question(
     what: str, model: Any, model_args: Any, model_kwargs: Any, rng_key: Any, argnum: Any = None, part: Any = "joint"
@@ -73,7 +79,8 @@ def read_question(
     SymmetryError
         If there are masked arrays among the arguments.
     """
-    model = part_of(as_function(model), part)
+    of = nouns(is_function=argnum is not None)
+    model = part_of(as_function(model, of), part)
     if argnum is not None and part != "joint":
         raise ValueError(f"A function has no prior and no {part}: leave out part, or argnum for a model.")
     if argnum is not None and not isinstance(model_args, tuple):
@@ -81,14 +88,14 @@ def read_question(
             f"The function's arguments must be a tuple, as it is called with them: write (params,) or (params, x); got "
             f"a {type(model_args).__name__}."
         )
-    args, kwargs = gathered(as_model_arguments(model_args, model_kwargs))
+    args, kwargs = gathered(as_model_arguments(model_args, model_kwargs, of))
     # under jit even an array of zeros is traced
     refuse_tracers(f"{what}()", args, kwargs, rng_key, jnp.zeros(()))
-    refuse_masked_arguments(args, kwargs)
+    refuse_masked_arguments(args, kwargs, of)
     key = key_or_fixed(rng_key)
     if argnum is not None:
         argnum = as_argnum(argnum, args)
-        refuse_misfit(model, args, kwargs)
+        refuse_misfit(model, args, kwargs, of=of)
     return Question(model, args, kwargs, key, np.random.default_rng(seed_of(key)), argnum)
 
 
@@ -111,33 +118,33 @@ def arrays_of_one(params: Any, shapes: Mapping[str, tuple[int, ...]], why: str) 
     Raises
     ------
     SymmetryError
-        Naming a site that is missing or of another shape.
+        Naming an array that is missing or of another shape.
     """
     given = arrays_by_path(params)
     if missing := sorted(set(shapes) - set(given)):
-        raise SymmetryError(f"Sites {missing} are missing from the parameters; expected {sorted(shapes)}.")
+        raise SymmetryError(f"Arrays {missing} are missing from the parameters; expected {sorted(shapes)}.")
     for site, shape in shapes.items():
         if np.shape(given[site]) != shape:
-            raise SymmetryError(f"Site {site!r} has shape {np.shape(given[site])}; expected {shape}. {why}")
+            raise SymmetryError(f"Array {site!r} has shape {np.shape(given[site])}; expected {shape}. {why}")
     return {site: given[site] for site in shapes}
 
 
 @contextlib.contextmanager
-def asking() -> Iterator[None]:
-    """One question at a time, and JAX's word for a value that is missing put in terms of the model.
+def asking(of: Nouns) -> Iterator[None]:
+    """One question at a time, and JAX's word for a value that is missing put in terms of the model, or of the function.
 
     Raises
     ------
     SymmetryError
-        If the model turns a latent value into a number of Python or NumPy.
+        If that turns a latent value into a number of Python or NumPy.
     """
     with _LOCK:
         try:
             yield
         except _VALUE_NEEDED as error:
             raise SymmetryError(
-                f"The model needs the value of something that is only traced{_users_line(error)}: it branches on a "
-                "latent value, or turns one into a number of Python or NumPy. Neither NUTS nor SVI can compile that. "
+                f"The {of.whole} needs the value of something that is only traced{_users_line(error)}: it branches on "
+                f"{of.latent}, or turns one into a number of Python or NumPy, which JAX cannot compile. "
                 "Use jnp.where or jax.lax.cond for `if`, and jnp for np; read sizes off data with np."
             ) from error
 

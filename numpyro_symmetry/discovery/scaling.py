@@ -26,6 +26,7 @@ from numpyro_symmetry.symmetry.arguments import as_flag, as_real_array, refuse_m
 from numpyro_symmetry.symmetry.errors import NotFiniteError
 from numpyro_symmetry.symmetry.given import as_symmetry
 from numpyro_symmetry.symmetry.hard import over
+from numpyro_symmetry.symmetry.nouns import FUNCTION
 from numpyro_symmetry.symmetry.pytrees import arrays_by_path, replaced
 from numpyro_symmetry.symmetry.shown import as_html
 
@@ -96,14 +97,14 @@ class Scaling:
         refuse_masked(arrays_by_path(params))
         values = {}
         for site, x in arrays_of_one(params, self.shapes, _NOT_DRAWS).items():
-            values[site] = np.asarray(as_real_array(x, f"Site {site!r}"))
+            values[site] = np.asarray(as_real_array(x, f"Array {site!r}"))
             if not jnp.issubdtype(values[site].dtype, jnp.inexact) and site in self._scaled_sites():
                 raise SymmetryError(
-                    f"Site {site!r} holds values of type {values[site].dtype}, which scales would be rounded off: pass "
-                    "parameters as floats."
+                    f"Array {site!r} holds values of type {values[site].dtype}, which scales would be rounded off: "
+                    "pass parameters as floats."
                 )
             if not np.isfinite(values[site]).all():
-                raise SymmetryError(f"Site {site!r} holds values that are not finite.")
+                raise SymmetryError(f"Array {site!r} holds values that are not finite.")
         view = _view(self.symmetry, values)
         pieces = view.open({site: value.astype(float) for site, value in values.items()})
         for _ in range(_MAX_ROUNDS):
@@ -201,7 +202,7 @@ def find_scaling(
     """
     symmetry = as_symmetry(symmetry)
     asked = read_question_of_function("find_scaling", function, args, argnum)
-    with asking(), saying("finding scales", as_flag(progress_bar, "progress_bar")):
+    with asking(FUNCTION), saying("finding scales", as_flag(progress_bar, "progress_bar")):
         return _found(function, asked.args, symmetry, argnum)
 
 

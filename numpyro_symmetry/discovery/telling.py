@@ -15,6 +15,7 @@ from numpyro_symmetry.models.functions import Outputs
 from numpyro_symmetry.models.log_joint import LogJoint
 from numpyro_symmetry.symmetry import Symmetry
 from numpyro_symmetry.symmetry.findings import POSITIVE
+from numpyro_symmetry.symmetry.nouns import nouns
 from numpyro_symmetry.symmetry.pytrees import arrays_by_path
 
 # what parameters are moved by is `models.functions`'
@@ -49,14 +50,15 @@ def reason_of(proof: Proof, joint: LogJoint | Outputs) -> str:
 
 def of_a_refusal(name: str, proof: Proof, joint: LogJoint | Outputs) -> str:
     """What is said of a group that labels allow and numbers do not."""
+    of = nouns(is_function=isinstance(joint, Outputs))
     if isinstance(joint, Outputs) and proof.outcome is Outcome.SHOWS_NOTHING:
         return (
-            f"Group {name!r} looked possible from the structure of the function, but the numerical check is "
+            f"Group {name!r} looked possible from the structure of the {of.whole}, but the numerical check is "
             "inconclusive, and it is left out: no wrong action on it changes the outputs either. Are its inputs zero, "
             "or all alike? Give some as it reads them."
         )
     verdict = "the numerical check is inconclusive" if proof.is_inconclusive else "failed the numerical check"
-    possible = f"Group {name!r} looked possible from the structure of the model"
+    possible = f"Group {name!r} looked possible from the structure of the {of.whole}"
     return f"{possible}, but {verdict}, and is left out. {words(proof)}"
 
 

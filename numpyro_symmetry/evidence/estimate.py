@@ -38,6 +38,7 @@ from numpyro_symmetry.symmetry.arguments import (
     renamed,
 )
 from numpyro_symmetry.symmetry.given import as_symmetry
+from numpyro_symmetry.symmetry.nouns import nouns
 
 METHODS = ("bridge", "importance", "laplace")
 # the relative error of a mean of so many independent weights that vary by as much as their mean is 2 %
@@ -205,13 +206,14 @@ def _asked(data: Any, guide: Any, function: Any, args: Any, kwargs: Any, argnum:
         function = known.function if function is None else function
         args = known.args if args is None else args
         kwargs = known.kwargs if kwargs is None else kwargs
-    args, kwargs = as_model_arguments(() if args is None else args, kwargs)
-    refuse_masked_arguments(args, kwargs)
+    of = nouns(is_function=argnum is not None)
+    args, kwargs = as_model_arguments(() if args is None else args, kwargs, of)
+    refuse_masked_arguments(args, kwargs, of)
     if argnum is not None and (guide is not None or function is None):
         raise ValueError("argnum goes with draws and a log density: log_evidence(positions, f, (one,), argnum=0).")
     if argnum is not None:
         argnum = as_argnum(argnum, args)
-        refuse_misfit(function, args, kwargs)
+        refuse_misfit(function, args, kwargs, of=of)
         return Model(model_of_log_density(function, args, kwargs, argnum), args, kwargs)
     function = getattr(guide, "model", None) if function is None else function
     if function is None and guide is not None:

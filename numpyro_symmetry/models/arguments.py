@@ -15,6 +15,7 @@ from numpyro.primitives import Messenger
 from numpyro_symmetry.models.compat import is_transformed
 from numpyro_symmetry.symmetry.arguments import as_count
 from numpyro_symmetry.symmetry.errors import SymmetryError
+from numpyro_symmetry.symmetry.nouns import MODEL, Nouns
 
 _MAX_SITES = 3
 
@@ -39,7 +40,7 @@ def as_model(model: Any) -> Callable:
     return model
 
 
-def as_function(model: Any) -> Callable:
+def as_function(model: Any, of: Nouns = MODEL) -> Callable:
     """A function that samples sites, or one of arrays, which JAX may have wrapped.
 
     Raises
@@ -51,7 +52,7 @@ def as_function(model: Any) -> Callable:
         raise TypeError(f"model must be a NumPyro model; got a guide, {type(model).__name__}: pass the guide's model.")
     if not callable(model) or inspect.isclass(model):
         came = f"the class {model.__name__}" if inspect.isclass(model) else f"{model!r} ({type(model).__name__})"
-        raise TypeError(f"model must be a NumPyro model, a function that samples sites; got {came}.")
+        raise TypeError(f"model must be {of.kind}; got {came}.")
     if callable(getattr(model, "init", None)) and callable(getattr(model, "apply", None)):
         raise TypeError(
             f"A {type(model).__name__} is no function of its parameters: pass its apply, as in "
@@ -93,7 +94,7 @@ def as_argnum(argnum: Any, args: tuple[Any, ...]) -> int:
 
 
 def refuse_misfit(
-    model: Callable, args: tuple[Any, ...], kwargs: Mapping[str, Any], error: TypeError | None = None
+    model: Callable, args: tuple[Any, ...], kwargs: Mapping[str, Any], error: TypeError | None = None, of: Nouns = MODEL
 ) -> None:
     """Say in terms of ``model_args`` that a model was called with too few or too many arguments; else say nothing.
 
@@ -117,9 +118,9 @@ def refuse_misfit(
             "symmetry=find_symmetry(function, (parameters,), argnum=0)."
         )
         raise TypeError(
-            f"The model {_name_of(inner)}({takes}) does not fit its arguments: {why}. It got {len(args)} from "
-            f"model_args and {sorted(kwargs)} from model_kwargs; pass all that it takes, such as model_args=(x, y)."
-            f"{of_function * is_bare}"
+            f"The {of.whole} {_name_of(inner)}({takes}) does not fit its arguments: {why}. It got {len(args)} from "
+            f"model_args and {sorted(kwargs)} from model_kwargs; pass all that it takes, such as "
+            f"model_args={of.arguments}.{of_function * is_bare}"
         ) from error
 
 

@@ -21,6 +21,7 @@ from jax.core import Tracer
 
 from numpyro_symmetry.devices import within_reach
 from numpyro_symmetry.symmetry.errors import SymmetryError
+from numpyro_symmetry.symmetry.nouns import MODEL, Nouns
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -115,7 +116,7 @@ def as_names(value: Any, name: str, *, example: str) -> tuple[str, ...]:
     return names
 
 
-def as_model_arguments(args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def as_model_arguments(args: Any, kwargs: Any, of: Nouns = MODEL) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """A model's positional and keyword arguments, those of other processes too.
 
     Raises
@@ -125,9 +126,11 @@ def as_model_arguments(args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dict[st
     """
     if not isinstance(args, tuple | list):
         what = f"an array {tuple(args.shape)}" if hasattr(args, "shape") else _short(args)
-        raise TypeError(f"model_args must be a tuple of the model's arguments, not {what}: write (y,).")
+        raise TypeError(f"model_args must be a tuple of the {of.whole}'s arguments, not {what}: write (y,).")
     if not (kwargs is None or isinstance(kwargs, Mapping)):
-        raise TypeError(f"model_kwargs must be a mapping from names to the model's arguments; got {_short(kwargs)}.")
+        raise TypeError(
+            f"model_kwargs must be a mapping from names to the {of.whole}'s arguments; got {_short(kwargs)}."
+        )
     return within_reach((tuple(args), dict(kwargs or {})))
 
 
@@ -250,7 +253,7 @@ def refuse_masked(values: Mapping[str, Any], what: str = "Site") -> None:
             )
 
 
-def refuse_masked_arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+def refuse_masked_arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any], of: Nouns = MODEL) -> None:
     """Refuse masked arrays among a model's arguments.
 
     Raises
@@ -263,7 +266,7 @@ def refuse_masked_arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any]) ->
     for name, leaf in named.items():
         raise SymmetryError(
             f"{name} is a masked array ({int(np.ma.count_masked(leaf))} of {leaf.size} entries masked), and masks are "
-            "not looked at. Pass its values filled, and the mask to the model as an argument (numpyro.handlers.mask)."
+            f"not looked at. Pass its values filled, and the mask to the {of.whole} as an argument{of.mask}."
         )
 
 

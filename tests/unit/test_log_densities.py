@@ -84,7 +84,7 @@ def test_what_a_symmetry_leaves_alone_passes_and_nothing_else():
     assert verdict.control_gap["unit"] > 1.0
     # the rates stay behind
     with pytest.raises(
-        SymmetryError, match="The function is not invariant: .* Add 'unit' to axis -1 of site 'more.rate'"
+        SymmetryError, match="The function is not invariant: .* Add 'unit' to axis -1 of array 'more.rate'"
     ):
         check_symmetry(log_density, Symmetry({"loc": ("unit",)}), (ONE,), argnum=0)
     # data of the call, which a model would have as its arguments

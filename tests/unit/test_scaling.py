@@ -116,7 +116,7 @@ def test_what_is_no_network_is_refused():
         scaling.balanced({site: jnp.stack([x] * 7) for site, x in p.items()})
     with pytest.raises(TypeError, match="got a DiagonalGaussian.*never of a posterior"):
         scaling.balanced(DiagonalGaussian(p, {site: jnp.ones_like(x) for site, x in p.items()}))
-    with pytest.raises(SymmetryError, match=r"Sites \['up'\] are missing"):
+    with pytest.raises(SymmetryError, match=r"Arrays \['up'\] are missing"):
         scaling.balanced({"gate": p["gate"], "down": p["down"]})
     with pytest.raises(SymmetryError, match="not finite"):
         scaling.balanced({**p, "up": p["up"] * jnp.nan})

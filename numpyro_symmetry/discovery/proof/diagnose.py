@@ -23,6 +23,7 @@ from numpyro_symmetry.discovery.proof.trials import (
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError, Unsigned
 from numpyro_symmetry.symmetry.axes import AxisEntry, group_names, labels, padded
 from numpyro_symmetry.symmetry.errors import OffSupportError
+from numpyro_symmetry.symmetry.nouns import Nouns, nouns
 
 
 def refusal(proof: Proof) -> SymmetryError:
@@ -32,22 +33,27 @@ def refusal(proof: Proof) -> SymmetryError:
 
 def words(proof: Proof) -> str:
     """Why a symmetry was refused, or why nothing can be said of it; empty if it holds."""
+    of = nouns(is_function=proof.frozen.is_function)
     match proof.outcome:
         case Outcome.CHANGES:
             return _of_a_change(proof)
         case Outcome.LEAVES_SUPPORT:
+            where = f"{proof.gap.site!r}{_axes(proof.action.symmetry, proof.gap.site, proof.label)}"
+            if proof.frozen.is_function:
+                return (
+                    f"Array {where}: relabelling by {proof.label!r} makes entries negative, and none is, so that they "
+                    "stay positive. Drop the signs of the group there, or negate an entry if it may have either sign."
+                )
             return (
-                f"Site {proof.gap.site!r}{_axes(proof.action.symmetry, proof.gap.site, proof.label)}: relabelling by "
-                f"{proof.label!r} leaves its support. An ordered or triangular support already breaks the symmetry: "
-                "use an unordered prior, or drop the site's symmetry. If the support depends on another site, that "
-                "site needs the group too."
+                f"Site {where}: relabelling by {proof.label!r} leaves its support. An ordered or "
+                "triangular support already breaks the symmetry: use an unordered prior, or drop the site's symmetry. "
+                "If the support depends on another site, that site needs the group too."
             )
         case Outcome.SHOWS_NOTHING:
-            of, changes = ("function", "outputs") if proof.frozen.is_function else ("model", "log joint")
             flat = sorted(proof.frozen.sites.improper & set(proof.action.sites[proof.label]))
             return (
-                f"no wrong action on group {proof.label!r} changes the {changes} either, so invariance shows nothing; "
-                f"does the {of} use these sites?"
+                f"no wrong action on group {proof.label!r} changes the {of.result} either, so invariance shows "
+                f"nothing; does the {of.whole} use these {of.array}s?"
             ) + (f" The prior of {flat} is improper, and so is its posterior if nothing reads it." if flat else "")
         case Outcome.PRIOR_ALONE:
             return (
@@ -55,10 +61,12 @@ def words(proof: Proof) -> str:
                 "so invariance shows nothing; does the model use these sites, and are its data zero, or all alike?"
             )
         case Outcome.ROUNDS:
+            reads = "nothing" if proof.frozen.is_function else "nothing but their own prior"
+            smaller = "smaller weights" if proof.frozen.is_function else "weights with a narrower prior"
             return (
-                f"where rounding does not decide, nothing but their own prior depends on the sites that group "
-                f"{proof.label!r} moves, so invariance shows nothing; elsewhere hundreds of layers, or steps of an "
-                "iteration, amplify rounding: try fewer of them, or weights with a narrower prior."
+                f"where rounding does not decide, {reads} depends on the {of.array}s that group {proof.label!r} moves, "
+                "so invariance shows nothing; elsewhere hundreds of layers, or steps of an iteration, amplify "
+                f"rounding: try fewer of them, or {smaller}."
             )
         case _:
             return ""
@@ -69,15 +77,16 @@ def _of_a_change(proof: Proof) -> str:
     frozen, symmetry, label = proof.frozen, proof.action.symmetry, proof.label
     places, gap = proof.places, proof.gap
     where = _axes(symmetry, gap.site, label)
+    of = nouns(is_function=frozen.is_function)
     if frozen.is_function:
-        of, what, nats = "function", f"an entry of its {gap.site}", ""
+        what, nats = f"an entry of its {gap.site}", ""
     else:
         is_prior = gap.site in places[0].values
         what = f"the prior of site {gap.site!r}" if is_prior else f"the likelihood at {gap.site!r}"
-        of, nats = "model", " nats"
+        nats = " nats"
     message = (
-        f"The {of} is not invariant: under group {label!r} {what}{where} changes by {gap.nats:.3g}{nats}; expected at "
-        f"most {gap.allowed:.1g}."
+        f"The {of.whole} is not invariant: under group {label!r} {what}{where} changes by {gap.nats:.3g}{nats}; "
+        f"expected at most {gap.allowed:.1g}."
     )
     if remedies := list(_remedies(frozen, symmetry, label, places)):
         return f"{message} {' Or: '.join(remedies)}"
@@ -92,8 +101,9 @@ def _of_a_change(proof: Proof) -> str:
         )
     if len(carrying := _places_of(symmetry, label)) == 1:
         site, axis = carrying[0]
-        return f"{message} Remove {label!r} from axis {axis} of site {site!r}: no other axis carries it."
-    return f"{message} Check the axes of {sorted(symmetry.axes)}, and whether a site that meets them is missing."
+        return f"{message} Remove {label!r} from axis {axis} of {of.array} {site!r}: no other axis carries it."
+    known = sorted(symmetry.axes)
+    return f"{message} Check the axes of {known}, and whether another {of.array} that meets them is missing."
 
 
 def _places_of(symmetry: Symmetry, label: str) -> list[tuple[str, int]]:
@@ -136,9 +146,8 @@ def _remedies(frozen: FrozenModel, symmetry: Symmetry, label: str, places: list[
     """Every single edit that repairs the group, additions before removals: a removal may only be a smaller claim."""
     name = movable(symmetry)[0] if label == ALL_GROUPS else label
     found = False
-    for text, edited in sorted(
-        _edits(symmetry, name, places[0].values), key=lambda edit: not edit[0].startswith("Add")
-    ):
+    edits = _edits(symmetry, name, places[0].values, nouns(is_function=frozen.is_function))
+    for text, edited in sorted(edits, key=lambda edit: not edit[0].startswith("Add")):
         if found and text.startswith("Remove"):
             return
         if _repairs(frozen, edited, name, places):
@@ -146,7 +155,7 @@ def _remedies(frozen: FrozenModel, symmetry: Symmetry, label: str, places: list[
             yield text
 
 
-def _edits(symmetry: Symmetry, name: str, place: Values) -> Iterator[tuple[str, Symmetry]]:
+def _edits(symmetry: Symmetry, name: str, place: Values, of: Nouns) -> Iterator[tuple[str, Symmetry]]:
     size, signed = symmetry.groups[name].size, symmetry.groups[name].signed
     if not symmetry.is_plain:
         return
@@ -156,11 +165,11 @@ def _edits(symmetry: Symmetry, name: str, place: Values) -> Iterator[tuple[str, 
         for position, entry in enumerate(entries):
             axis = position - len(entries)
             if entry is None and value.shape[axis] == size:
-                edits: list[tuple[AxisEntry, str]] = [(name, f"Add {name!r} to axis {axis} of site {site!r}.")]
+                edits: list[tuple[AxisEntry, str]] = [(name, f"Add {name!r} to axis {axis} of {of.array} {site!r}.")]
             elif entry == name:
-                edits = [(None, f"Remove {name!r} from axis {axis} of site {site!r}.")]
+                edits = [(None, f"Remove {name!r} from axis {axis} of {of.array} {site!r}.")]
                 if signed:
-                    edits.append((Unsigned(name), f"Mark axis {axis} of site {site!r} as Unsigned({name!r})."))
+                    edits.append((Unsigned(name), f"Mark axis {axis} of {of.array} {site!r} as Unsigned({name!r})."))
             else:
                 continue
             for edit, text in edits:
@@ -169,7 +178,7 @@ def _edits(symmetry: Symmetry, name: str, place: Values) -> Iterator[tuple[str, 
                     yield text, symmetry.on_axes(axes)
     if signed:
         unsigned = replace(symmetry, kinds={**symmetry.kinds, name: "permutation"})
-        yield f"Drop the signs of {name!r} (kind 'permutation'): the model is not odd in it.", unsigned
+        yield f"Drop the signs of {name!r} (kind 'permutation'): the {of.whole} is not odd in it.", unsigned
 
 
 def _repairs(frozen: FrozenModel, edited: Symmetry, name: str, places: list[Point]) -> bool:

@@ -1,0 +1,71 @@
+"""What is spoken of: a NumPyro model with its sites, or a function with the arrays in one of its arguments.
+
+Knows words only.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Nouns(NamedTuple):
+    """Words for messages.
+
+    Attributes
+    ----------
+    whole
+        What a symmetry is one of.
+    array
+        What its groups stand on.
+    result
+        What is to stay as it is.
+    latent
+        What is moved.
+    centre, not_finite
+        What it is tried about, and what is said where that gives no numbers.
+    kind
+        What is expected, as a callable.
+    arguments
+        How its arguments are given.
+    mask
+        How a mask is given, behind "as an argument".
+    """
+
+    whole: str
+    array: str
+    result: str
+    latent: str
+    centre: str
+    not_finite: str
+    kind: str
+    arguments: str
+    mask: str
+
+
+MODEL = Nouns(
+    whole="model",
+    array="site",
+    result="log joint",
+    latent="a latent value",
+    centre="the prior",
+    not_finite="the log joint is not finite about the prior",
+    kind="a NumPyro model, a function that samples sites",
+    arguments="(x, y)",
+    mask=" (numpyro.handlers.mask)",
+)
+FUNCTION = Nouns(
+    whole="function",
+    array="array",
+    result="outputs",
+    latent="a value of its parameters",
+    centre="its parameters",
+    not_finite="the outputs are not finite about its parameters",
+    kind="a function of arrays, such as a network's apply",
+    arguments="(params, x)",
+    mask="",
+)
+
+
+def nouns(*, is_function: bool) -> Nouns:
+    """Those of a function, or of a model."""
+    return FUNCTION if is_function else MODEL

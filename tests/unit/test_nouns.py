@@ -1,0 +1,111 @@
+"""What is said of functions speaks of functions: nothing of a model, its sites, priors or supports."""
+
+import re
+import warnings
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from numpyro_symmetry import Symmetry, check_symmetry, find_activations, find_scaling, find_symmetry, log_evidence
+from numpyro_symmetry.discovery.labels.rules.elementwise import elementwise
+
+RNG = np.random.default_rng(0)
+W, V, X = (RNG.normal(size=shape).astype(np.float32) for shape in ((2, 3), (3, 1), (4, 2)))
+PARAMS = {"w": W, "v": V}
+UNITS = Symmetry({"w": (None, "unit"), "v": ("unit", None)})
+MASKED = np.ma.masked_array(X, X > 0)
+# names of arguments are what they are
+OF_MODELS = re.compile(
+    r"\bmodel\b(?! must be)|\bsites?\b|\bpriors?\b(?! it changes)|\bsupports?\b|\blatent\b|log joint|NUTS|SVI",
+    re.IGNORECASE,
+)
+
+
+def network(params, x):
+    """One layer of units that are not odd."""
+    return jnp.maximum(x @ params["w"], 0.0) @ params["v"]
+
+
+def branching(params, x):
+    """Looks at a value."""
+    return network(params, x) if params["w"][0, 0] > 0 else 2.0 * network(params, x)
+
+
+def running(params):
+    """Tells entries apart."""
+    return jnp.cumsum(params["w"], axis=1).sum()
+
+
+def checked(function, symmetry, *args):
+    """A check of a function."""
+    return lambda: check_symmetry(function, symmetry, args, argnum=0)
+
+
+def signed(symmetry):
+    """The same with signs."""
+    return Symmetry(dict(symmetry.axes), kinds={"unit": "signed"})
+
+
+SAID = {
+    "branches": (lambda: find_symmetry(branching, (PARAMS, X), argnum=0), "The function needs the value"),
+    "branches, checked": (checked(branching, UNITS, PARAMS, X), "The function needs the value"),
+    "branches, scaled": (lambda: find_scaling(branching, (PARAMS, X), UNITS), "The function needs the value"),
+    "an argument is missing": (lambda: find_symmetry(network, (PARAMS,), argnum=0), "The function network"),
+    "keywords": (lambda: find_symmetry(network, (PARAMS, X), 3, argnum=0), "the function's arguments"),
+    "no function": (lambda: find_symmetry(3, (PARAMS, X), argnum=0), "a function of arrays"),
+    "masked": (lambda: find_symmetry(network, (PARAMS, MASKED), argnum=0), "the mask to the function as an argument"),
+    "masked evidence": (
+        lambda: log_evidence({"w": W[None]}, lambda p, x: p["w"].sum(), (PARAMS, MASKED), argnum=0),
+        "the mask to the function as an argument",
+    ),
+    "an axis is missing": (checked(network, Symmetry({"w": (None, "unit")}), PARAMS, X), "of array 'v'"),
+    "an axis too many": (
+        checked(lambda p: (p["w"] @ jnp.arange(3.0)).sum(), Symmetry({"w": (None, "unit")}), PARAMS),
+        "of array 'w': no other axis carries it",
+    ),
+    "signs too many": (checked(network, signed(UNITS), PARAMS, X), "the function is not odd in it"),
+    "positive": (
+        checked(lambda p: (p["w"] ** 2).sum(), signed(Symmetry({"w": (None, "unit")})), {"w": np.abs(W)}),
+        "Array 'w' .* makes entries negative",
+    ),
+    "other widths": (
+        lambda: find_scaling(network, (PARAMS, X), UNITS).balanced({"w": W[:, :2], "v": V[:2]}),
+        "Array 'w' has shape",
+    ),
+    "an array is missing": (
+        lambda: find_activations(network, (PARAMS, X), UNITS)({"w": W}),
+        r"Arrays \['v'\] are missing from the parameters",
+    ),
+    "NaN": (
+        lambda: find_scaling(network, (PARAMS, X), UNITS).balanced({"w": W * np.nan, "v": V}),
+        "Array 'w' holds values that are not finite",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_errors_of_functions_speak_of_functions(name):
+    ask, said = SAID[name]
+    with pytest.raises((TypeError, ValueError), match=said) as caught:
+        ask()
+    assert not OF_MODELS.findall(str(caught.value))
+
+
+def test_what_shows_nothing_is_told_of_a_function():
+    reason = check_symmetry(lambda p: 0.0 * p["w"].sum(), Symmetry({"w": (None, "unit")}), (PARAMS,), argnum=0).reason
+    assert "does the function use these arrays?" in reason
+    assert not OF_MODELS.findall(reason)
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [(running, "structure of the function, but failed"), (lambda p: jnp.log(-1.0 - p["w"] ** 2), "")],
+)
+def test_warnings_of_functions_speak_of_functions(function, said):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = find_symmetry(function, ({"w": W},), argnum=0, rules={"cumsum": elementwise})
+    texts = [*(str(one.message) for one in caught), *(str(one.reason) for one in found.findings)]
+    assert any(said in text for text in texts)
+    assert not OF_MODELS.findall(" ".join(texts))
