@@ -143,6 +143,14 @@ def test_the_exact_posterior_has_the_evidence():
     assert bounds.mutual_information == pytest.approx((0.0, 0.0), abs=1e-9)
 
 
+def test_data_may_come_by_name():
+    gaussian, x = diagonal(), jnp.ones((4, 2))
+    guide = AutoSymmetrized.of_gaussian(network, gaussian)
+    by_name = guide.elbo_bounds(jax.random.key(0), {}, x=x, y=jnp.ones(4), num_particles=4, progress_bar=False)
+    guide = AutoSymmetrized.of_gaussian(network, gaussian)
+    assert by_name == guide.elbo_bounds(jax.random.key(0), {}, x, jnp.ones(4), num_particles=4, progress_bar=False)
+
+
 def test_one_placement_of_exchangeable_units_has_the_evidence_of_all():
     posterior = testing.exchangeable_gaussian(num_units=3, separation=0.5, log_evidence=-3.0)
     (centres,) = posterior.model_args
