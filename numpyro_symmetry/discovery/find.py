@@ -76,7 +76,8 @@ def find_symmetry(
         NumPyro model. Discrete latent sites are summed out by funsor where it is installed. With ``argnum``, a function
         of a pytree, such as a network's ``apply`` or a log density.
     model_args, model_kwargs
-        Arguments of the model. Arrays among them are data: nothing depends on which of their entries coincide.
+        Arguments of the model. Arrays among them, and tables of pandas and xarray, are data: nothing depends on which
+        of their entries coincide. Numbers of Python, in lists too, are settings.
     argnum
         Position of the argument whose arrays may be moved: parameters. Sites are the paths to them,
         ``"params.Dense_0.kernel"``. Left out for a model.

@@ -41,6 +41,14 @@ def is_array(value: Any) -> bool:
     return isinstance(value, np.ndarray | np.generic | jax.Array) and is_number(value.dtype)
 
 
+def is_table(value: Any) -> bool:
+    """Whether a value is a series or a frame of pandas, or an array or a data set of xarray: data under names.
+
+    A model reads them by name, so that they cannot be traced: they are constants of its programs.
+    """
+    return hasattr(value, "iloc") or hasattr(value, "drop_vars")
+
+
 def is_key(value: Any) -> bool:
     """Whether a value holds random keys of the new kind, which are no numbers."""
     return isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
@@ -56,6 +64,8 @@ def apart(data: Any, rng: np.random.Generator) -> Any:
     """Data with real numbers moved a little, each by its own amount."""
 
     def one(x: Any) -> Any:
+        if is_table(x):
+            return _within(x, one)
         if not (is_array(x) and jnp.issubdtype(x.dtype, jnp.floating)):
             return x
         # zeros as well, by a part of the others' size
@@ -74,6 +84,8 @@ def redrawn(data: Any, rng: np.random.Generator, *, scalars: bool = True) -> Any
     """
 
     def one(x: Any) -> Any:
+        if is_table(x):
+            return _within(x, one)
         if not is_array(x) or not np.size(x) or not (scalars or np.ndim(x)):
             return x
         value = np.asarray(x)
@@ -88,6 +100,23 @@ def redrawn(data: Any, rng: np.random.Generator, *, scalars: bool = True) -> Any
         return _as(x, drawn)
 
     return apart(jax.tree.map(one, data), rng)
+
+
+def _within(table: Any, change: Callable[[Any], Any]) -> Any:
+    """A table with other numbers under the same names; categories are labels, and stay."""
+    if hasattr(table, "data_vars"):
+        return table.map(lambda array: _within(array, change), keep_attrs=True)
+    if hasattr(table, "drop_vars"):
+        return table.copy(data=change(np.asarray(table)))
+    if not hasattr(table, "isetitem"):
+        known = table.to_numpy()
+        if hasattr(table.dtype, "categories") or (new := change(known)) is known:
+            return table
+        return type(table)(new, index=table.index, dtype=table.dtype, name=table.name)
+    frame = table.copy()
+    for k, (_, column) in enumerate(table.items()):
+        frame.isetitem(k, _within(column, change))
+    return frame
 
 
 def _as(given: Any, value: Any) -> Any:

@@ -12,7 +12,7 @@ from jax import Array
 from numpyro.distributions import constraints
 
 from numpyro_symmetry.models.compat import body_of
-from numpyro_symmetry.models.data import is_array
+from numpyro_symmetry.models.data import is_array, is_table
 from numpyro_symmetry.models.functions import Outputs
 from numpyro_symmetry.models.log_joint import LOOKED_AT, Data, LogJoint, Way, sites_of, ways_to_give
 from numpyro_symmetry.models.parameters import leaves_of_parameters
@@ -44,7 +44,8 @@ class Program(NamedTuple):
     real
         Whether each of the data is an argument of real numbers, which can be told apart by moving them a little.
     opaque
-        Whether all arrays among the arguments are arguments of the program too: not where the model looks at values.
+        Whether all data among the arguments are arguments of the program too: not where the model looks at values, nor
+        tables of pandas and xarray.
     priors
         Latent site -> its distribution, which may hold what was traced; parameters have none.
     signs
@@ -154,7 +155,7 @@ def _opaque(
             [leaf.shape for leaf in jax.tree.leaves(given)],
             used,
             [jnp.issubdtype(leaf.dtype, jnp.floating) for leaf in given.arguments.values()] + [False] * len(rest),
-            way == ways[0],
+            way == ways[0] and not any(map(is_table, data.arguments.values())),
             {},
             [False] * len(ordered),
             supports,

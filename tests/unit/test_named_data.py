@@ -1,0 +1,65 @@
+"""Tables of pandas and xarray that a model is given are data, whatever it reads them by."""
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pandas as pd
+import pytest
+import xarray as xr
+
+import numpyro_symmetry as ns
+from numpyro_symmetry.models.data import apart, redrawn
+
+# columns that coincide, which nothing may depend on
+COLUMNS = {"a": [1.0, 2.0, 4.0], "b": [1.0, 2.0, 4.0], "y": [0.5, 1.0, -1.0]}
+FRAME = pd.DataFrame(COLUMNS)
+TABLES = {
+    "frame": FRAME,
+    "frame of pandas' own types": FRAME.astype("Float64"),
+    "series": {name: FRAME[name] for name in FRAME},
+    "array of xarray": xr.DataArray(FRAME.to_numpy(), dims=("row", "name"), coords={"name": list(COLUMNS)}),
+    "data set of xarray": xr.Dataset({name: ("row", column) for name, column in COLUMNS.items()}),
+}
+
+
+def regression(table):
+    of = (lambda name: table.sel(name=name)) if isinstance(table, xr.DataArray) else table.__getitem__
+    design, y = (np.stack([np.asarray(of(name), np.float32) for name in names]) for names in ("ab", "y"))
+    with numpyro.plate("column", 2):
+        weights = numpyro.sample("weights", dist.Normal(0.0, 1.0))
+    numpyro.sample("y", dist.Normal(weights @ design, 1.0).to_event(1), obs=jnp.asarray(y[0]))
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_columns_of_a_table_that_coincide_are_no_symmetry(kind):
+    """Constants of the program, they were: the finding was of these data alone, without a word."""
+    with pytest.warns(ns.SymmetryWarning, match="failed the numerical check"):
+        assert not ns.find_symmetry(regression, (TABLES[kind],)).groups
+
+
+@pytest.mark.parametrize("draw", [apart, redrawn])
+def test_a_table_drawn_afresh_keeps_names_types_and_labels(draw):
+    """Of numbers that are missing, of types of pandas' own, too; categories, texts and dates stay as they are."""
+    frame = FRAME.assign(
+        whole=pd.array([1, 2, 3], dtype="Int64"),
+        missing=pd.array([1.0, None, 2.0], dtype="Float64"),
+        label=pd.Categorical([1, 2, 1]),
+        text=list("xyz"),
+        date=pd.date_range("2020", periods=3),
+    ).set_axis([5, 6, 7])
+    frame = pd.concat([frame, frame[["a"]]], axis=1)
+    before = frame.copy()
+    new = draw(frame, np.random.default_rng(0))
+    pd.testing.assert_frame_equal(frame, before)
+    assert new.dtypes.tolist() == frame.dtypes.tolist()
+    assert new.columns.equals(frame.columns)
+    assert new.index.equals(frame.index)
+    pd.testing.assert_frame_equal(new[["label", "text", "date"]], frame[["label", "text", "date"]])
+    assert (new["b"] != frame["b"]).all()
+    assert not np.array_equal(new.iloc[:, 0], new.iloc[:, -1])
+    data = xr.Dataset({"x": ("row", [1.0, 2.0], {"unit": "m"}), "label": ("row", ["p", "q"])}, {"row": [3, 4]})
+    moved = draw(data, np.random.default_rng(0))
+    assert (moved["x"] != data["x"]).all()
+    assert moved["x"].attrs == {"unit": "m"}
+    xr.testing.assert_identical(moved.drop_vars("x"), data.drop_vars("x"))
