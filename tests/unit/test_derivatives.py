@@ -83,7 +83,7 @@ def test_units_that_are_not_odd_have_none(activation, derivative):
 @pytest.mark.parametrize("activation", [jnp.tanh, jax.nn.sigmoid, jax.nn.silu, jnp.arctan, jnp.sin])
 def test_what_is_said_of_derivatives_holds(activation, derivative):
     """Of a logistic function the derivative is even, and of `silu` the second one."""
-    leaves, function = weights(1), of_leaves(activation, derivative)
+    leaves, function = weights(1), jax.jit(of_leaves(activation, derivative))
     with jax.enable_x64(True):
         before = function(*leaves)
         for sites in even_sets(jax.make_jaxpr(function)(*leaves), [True] * 3):

@@ -33,7 +33,7 @@ ONE: Form = ((_ONE, _UNIT),)
 SAME = {"copy", "copy_p", "stop_gradient", "convert_element_type", "reduce_precision"}
 LINEAR = {"broadcast_in_dim", "reshape", "squeeze", "expand_dims", "transpose", "slice", "rev", "reduce_sum", "cumsum"}
 ODD = {"tanh", "sin", "tan", "asin", "atan", "sinh", "asinh", "atanh", "erf", "erf_inv", "cbrt", "sign", "round"}
-EVENS = {"cos", "cosh", "square"}
+EVENS = {"cos", "cosh", "square", "one_minus_square"}
 # those that are odd but for a number
 _ODD_ABOUT = {"logistic": Fraction(1, 2), "erfc": Fraction(1)} | dict.fromkeys(ODD, Fraction(0))
 # comparisons with zero of a difference, and whether it is of the second operand and the first
