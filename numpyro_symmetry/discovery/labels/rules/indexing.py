@@ -10,6 +10,7 @@ import numpy as np
 from numpyro_symmetry.discovery.labels import places
 from numpyro_symmetry.discovery.labels.rules.elementwise import Axes
 from numpyro_symmetry.discovery.labels.rules.pointing import columns_of, is_pointed_at, pointer_of
+from numpyro_symmetry.discovery.labels.rules.shape import reshape
 from numpyro_symmetry.discovery.labels.terms import (
     Joined,
     Product,
@@ -17,6 +18,7 @@ from numpyro_symmetry.discovery.labels.terms import (
     Term,
     Uniform,
     atoms_of,
+    coloured,
     cut,
     impose,
     is_uniform,
@@ -40,12 +42,12 @@ MAX_FOLLOWED = 500_000
 
 
 def slice_(op: Operation) -> Axes:
-    """A slice makes an axis several put end to end."""
+    """A slice makes an axis several put end to end; one by steps takes an index of every so many."""
     strides = op.params["strides"] or (1,) * len(op.shapes[0])
     bounds = zip(op.params["start_indices"], op.params["limit_indices"], strides, strict=True)
     return [
         [
-            part_of(op, term, start, stop) if stride == 1 else in_another_order(op, term, n, "sliced by steps")
+            part_of(op, term, start, stop) if stride == 1 else in_steps(op, term, start, stride, n, "sliced by steps")
             for term, (start, stop, stride), n in zip(op.axes[0], bounds, op.out_shapes[0], strict=True)
         ]
     ]
@@ -66,6 +68,29 @@ def part_of(op: Operation, term: Term, start: int, stop: int) -> Term:
     """The label of a slice, which is noted as a piece."""
     op.note(term, start, stop)
     return cut(term, start, stop, op.reason("sliced", "moved"))
+
+
+def in_steps(op: Operation, term: Term, start: int, stride: int, size: int, why: str) -> Term:
+    """The label of every so many-th index, which makes an axis that of units and of the places in each.
+
+    Of gates that stand in turns, or of real and imaginary parts: as if the axis had been reshaped, and then indexed.
+    """
+    if start >= stride or size * stride != term.size or is_uniform(term):
+        return in_another_order(op, term, size, why)
+    ((units, place),) = reshape(op._replace(axes=[[term]], out_shapes=[(size, stride)]))
+    _index(op, place, start, op.reason(why, "moved"))
+    return units
+
+
+def _index(op: Operation, term: Term, index: int, reason: Reason) -> None:
+    """One index of an axis on its own: it is told from the others."""
+    op.note(term, index, index + 1)
+    impose(term, _alone(term.size, index), reason)
+
+
+def _alone(size: int, index: int) -> np.ndarray:
+    """Colours that tell one index from all others."""
+    return (np.arange(size) == index).astype(int)
 
 
 def concatenate(op: Operation) -> list[Value]:
@@ -101,6 +126,10 @@ def pad(op: Operation) -> Axes:
         if between == 0 and start < stop:
             kept = term if (start, stop) == (0, term.size) else part_of(op, term, start, stop)
             out.append(resolve(Joined([Uniform(max(low, 0)), kept, Uniform(max(high, 0))])))
+        elif min(low, high) >= 0 and low + high == between:
+            # every so many-th index is one of what was there, as derivatives of slices by steps have it
+            place = coloured(between + 1, _alone(between + 1, low), op.reason("padded between", "moved"))
+            out.append(resolve(Product([term, place])))
         else:
             out.append(in_another_order(op, term, n, "padded between", varies=True))
     return [out]
@@ -257,19 +286,19 @@ def _follow(op: Operation, indices: np.ndarray) -> list[Term]:
             for j, size in enumerate(op.out_shapes[0]):
                 out[j] = unify(out[j], pinned(size, reason), reason)
         elif not moving:
-            colours = np.zeros(n, int)
             if source.size:
-                index = int(source.reshape(-1)[0])
-                colours[index] = 1
-                op.note(operand[k], index, index + 1)
-            impose(operand[k], colours, reason)
+                _index(op, operand[k], int(source.reshape(-1)[0]), reason)
         elif len(moving) == 1:
             (j,) = moving
             line = line_along(source, j)
-            if (np.diff(line) == 1).all():
-                out[j] = unify(out[j], part_of(op, operand[k], int(line[0]), int(line[-1]) + 1), reason)
+            steps = set(np.diff(line).tolist())
+            if steps == {1}:
+                taken = part_of(op, operand[k], int(line[0]), int(line[-1]) + 1)
+            elif len(steps) == 1 and min(steps) > 1:
+                taken = in_steps(op, operand[k], int(line[0]), min(steps), len(line), "indexed in another order")
             else:
-                out[j] = unify(out[j], in_another_order(op, operand[k], len(line), "indexed in another order"), reason)
+                taken = in_another_order(op, operand[k], len(line), "indexed in another order")
+            out[j] = unify(out[j], taken, reason)
         else:
             op.mix(operand[k])
             pin(operand[k], reason)
