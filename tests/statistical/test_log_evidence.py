@@ -27,7 +27,7 @@ from numpyro_symmetry import (
     testing,
 )
 from numpyro_symmetry.containers import read
-from numpyro_symmetry.evidence.draws import on_supports
+from numpyro_symmetry.evidence.draws import in_batch, on_supports
 from numpyro_symmetry.evidence.proposal import _rebased
 from tests.support.known_evidence import KNOWN, known, mixture
 
@@ -740,3 +740,18 @@ def test_draws_of_something_else_are_warned_of(change):
     with pytest.warns(SymmetryWarning, match="lies .* nats below its lower bound. The draws are not those of"):
         found = log_evidence({"loc": wrong}, normal, (Y,))
     assert found.lower < NORMAL + 3 * found.lower_error
+
+
+def test_the_last_draw_fills_a_batch():
+    assert in_batch({"z": np.arange(3.0)}, 5)["z"].tolist() == [0.0, 1.0, 2.0, 2.0, 2.0]
+
+
+def test_a_model_that_starts_nowhere_is_no_matter_of_its_data():
+    def model(y):
+        z = numpyro.sample("z", dist.Normal())
+        numpyro.factor("nowhere", -jnp.inf)
+        numpyro.sample("y", dist.Normal(z, 1.0), obs=y)
+
+    draws = {"z": np.random.default_rng(0).normal(size=(2, 100))}
+    with pytest.raises(RuntimeError, match="Cannot find valid initial parameters"):
+        log_evidence(draws, model, (jnp.array(0.3),), symmetry=NO_SYMMETRY)

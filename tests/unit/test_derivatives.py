@@ -109,6 +109,8 @@ def spread_out(one, other):
             lambda a, b, x: ((a + x * jnp.arange(3.0)[:, None]) * (a - x * jnp.arange(3.0)[:, None])).sum() * b**2,
             [{0}, {1}],
         ),
+        (lambda a, b, x: (1 + 2 * a) * (1 - 2 * a) + b**2, [{0}, {1}]),
+        (lambda a, b, x: (1 + 2 * a) * (1 - 3 * a) + b**2, [{1}]),
         # a longer sum of the same is another
         (lambda a, b, x: jnp.exp(a * jnp.ones(2)).sum() - jnp.exp(-a * jnp.ones(3)).sum() + b**2, [{1}]),
         (lambda a, b, x: jnp.exp(a * jnp.ones(3)).sum() + jnp.exp(-a * jnp.ones(3)).sum() + b**2, [{0}, {1}]),

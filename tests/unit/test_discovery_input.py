@@ -73,6 +73,7 @@ BAD = {
     "a log density": (log_density, [({"loc": jnp.zeros(3)},)], {}, SymmetryError, r'no latent sites.*"loc".*\(3,\)'),
     "an identity": (lambda p: p, [(1.0,)], {}, SymmetryError, "no latent sites.*numpyro.factor"),
     "a network": (network, [({"w1": np.ones((2, 3)), "w2": np.ones(3)}, np.ones((4, 2)))], {}, SymmetryError, "prior"),
+    "a lambda, of no name": (lambda p: 0.0, [({"a": np.ones(3)},)], {}, SymmetryError, r'"log_density", log_density\('),
     "nothing": (lambda: None, [], {}, SymmetryError, "no latent sites"),
     "only data": (
         lambda y: numpyro.sample("y", dist.Normal(0, 1), obs=y),

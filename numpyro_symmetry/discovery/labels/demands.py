@@ -21,7 +21,7 @@ class Mirrored(NamedTuple):
 
     where: int
     form: Form
-    sign: int = 0
+    sign: int
 
 
 # a vector over GF(2) as the bits of an integer; zeros are both odd and even
