@@ -21,6 +21,7 @@ from numpyro_symmetry.discovery.labels.terms import IS_DATA, Reason, Term, axis,
 from numpyro_symmetry.discovery.labels.usage import marks_of_usage
 from numpyro_symmetry.discovery.labels.values import Origin, Typed, Value
 from numpyro_symmetry.discovery.labels.walk import Rule, Walk
+from numpyro_symmetry.discovery.proof.cells import with_cells
 from numpyro_symmetry.discovery.proof.effort import EFFORT
 from numpyro_symmetry.discovery.proof.exchange import Suspects, is_plausible, suspects_of, with_exchanges
 from numpyro_symmetry.discovery.proof.frozen import freeze
@@ -324,6 +325,7 @@ def _proved(read: _Read, sources: Sources) -> tuple[Symmetry, list[str]]:
         say("trying what no rule has followed")
         # what no rule has followed may have met data after all: those that coincide must not count
         found = with_blocks(partial(_claim, reading), found, blocks, sources.own_and_others, rng)
+    found = with_cells(found, sources.own_and_others, rng)
     if read.may_be_signed(found):
         say("trying changes of sign")
         wide = reading.with_lone_indices(found, {site for one in read.even for site, _ in one}, EFFORT.max_lone)

@@ -143,7 +143,8 @@ def pure_callback(x, y):
 
 @CASES.add(
     "pure-callback-prefers",
-    "S3",
+    # those of the other units are but added up, input by input
+    "(S3)^3",
     X,
     Y,
     why="the host bounds the first unit alone, where prior draws seldom come",

@@ -133,8 +133,8 @@ def hmm_per_series(series):
     numpyro.factor("likelihood", each.sum())
 
 
-# chains that are unrolled in Python lose the axis over which their states would be fibred
-@CASES.add("hmm-factorial", "(S3)^2 x S2", Y, by_numbers=True, miss="S2 x S3")
+# chains that are unrolled in Python lose the axis over which their states are fibred, which numbers find
+@CASES.add("hmm-factorial", "(S3)^2 x S2", Y, by_numbers=True)
 def hmm_factorial(y):
     """Two chains of three states add up: chains move, and states inside each."""
     transition = numpyro.sample("transition", dist.Dirichlet(jnp.ones((2, 3, 3))).to_event(2))

@@ -9,7 +9,7 @@ from jax import lax
 from jax.nn import gelu, relu, silu, softmax, softplus
 
 from tests.gallery.case import Cases
-from tests.gallery.parts import PAIRS, TOKENS, X, Y, gaussian, normal, observe
+from tests.gallery.parts import LABELS, PAIRS, TOKENS, X, Y, gaussian, normal, observe
 
 CASES = Cases()
 
@@ -246,6 +246,48 @@ def mixture_of_experts_top_2(x, y):
     gate = softmax(jnp.where(gate >= best[:, -1:], gate, -jnp.inf))
     h = relu(jnp.einsum("nd,edh->neh", x, normal("kernel", 4, 3, 5)))
     observe((gate * jnp.einsum("neh,eh->ne", h, normal("out", 4, 5))).sum(-1), y)
+
+
+@CASES.add("mixture-of-experts-gathered", "(S5)^4 x S4", X, Y, signed="(±S5)^4 x S4", by_numbers=True, quick=True)
+def mixture_of_experts_gathered(x, y):
+    """Only the two best experts are computed."""
+    best, chosen = lax.top_k(x @ normal("gate", 3, 4), 2)
+    kernel, out = normal("kernel", 4, 3, 5)[chosen], normal("out", 4, 5)[chosen]
+    experts = (jnp.tanh(jnp.einsum("nd,nkdh->nkh", x, kernel)) * out).sum(-1)
+    observe((softmax(best) * experts).sum(-1), y)
+
+
+@CASES.add("networks-of-groups", "(S4)^3", X, Y, signed="(±S4)^3", by_numbers=True)
+def networks_of_groups(x, y):
+    """A network for each of three groups, which constants know."""
+    kernel, out = normal("kernel", 3, 3, 4)[LABELS], normal("out", 3, 4)[LABELS]
+    observe((jnp.tanh(jnp.einsum("nd,ndh->nh", x, kernel)) * out).sum(-1), y)
+
+
+@CASES.add("networks-of-groups-in-a-loop", "(S4)^3", X, Y, by_numbers=True, quick=True)
+def networks_of_groups_in_a_loop(x, y):
+    """A network for each of three groups, one after the other."""
+    kernel, out = normal("kernel", 3, 3, 4), normal("out", 3, 4)
+    for k in range(3):
+        mean = relu(x[LABELS == k] @ kernel[k]) @ out[k]
+        numpyro.sample(f"obs_{k}", dist.Normal(mean, 0.1).to_event(1), obs=y[LABELS == k])
+
+
+@CASES.add("networks-of-two-groupings", "S4", X, Y, why="hidden and output weights are of other groups", quick=True)
+def networks_of_two_groupings(x, y):
+    """Hidden weights of one grouping, output weights of another."""
+    kernel, out = normal("kernel", 3, 3, 4)[LABELS], normal("out", 3, 4)[LABELS[::-1]]
+    observe((relu(jnp.einsum("nd,ndh->nh", x, kernel)) * out).sum(-1), y)
+
+
+@CASES.add(
+    "networks-of-groups-about-one", "S4", X, Y, why="the weights of all groups have a mean in common", quick=True
+)
+def networks_of_groups_about_one(x, y):
+    """Hidden weights of three groups about those of one network."""
+    kernel = numpyro.sample("kernel", dist.Normal(normal("mean", 3, 4), 1).expand([3, 3, 4]).to_event(3))
+    h = relu(jnp.einsum("nd,ndh->nh", x, kernel[LABELS]))
+    observe((h * normal("out", 3, 4)[LABELS]).sum(-1), y)
 
 
 @CASES.add("random-features", "trivial", X, Y, why="the features are fixed")

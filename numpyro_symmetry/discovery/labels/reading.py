@@ -264,7 +264,7 @@ class Reading:
 
         def by_axis(site: str, terms: list[Term]) -> list[Finding]:
             return [
-                self._finding(site, k - len(terms), term, symmetry, refusal(site, k))
+                self._finding(site, k - len(terms), term, symmetry, tried, refusal(site, k))
                 for k, term in enumerate(terms)
                 if term.size > 1
             ]
@@ -273,7 +273,9 @@ class Reading:
             finding for site, terms in self.sites.items() for finding in [*as_a_whole(site), *by_axis(site, terms)]
         )
 
-    def _finding(self, site: str, position: int, term: Term, symmetry: Symmetry, refusal: str) -> Finding:
+    def _finding(
+        self, site: str, position: int, term: Term, symmetry: Symmetry, tried: Symmetry, refusal: str
+    ) -> Finding:
         entry, atoms = symmetry.axes[site][position] if site in symmetry.axes else None, atoms_of(term)
         group = _words(entry, symmetry)
         coloured = [atom for atom in atoms if atom.colours.any()]
@@ -284,7 +286,7 @@ class Reading:
                 text = "verified numerically only" + ("; the rest is not" if orbits is not None else "")
                 return Finding(site, position, term.size, group, text, "")
         if group and not coloured:
-            return Finding(site, position, term.size, group, "", "")
+            return Finding(site, position, term.size, group, _by_numbers(entry, symmetry, tried), "")
         reasons = [reason for atom in coloured for reason in atom.reasons]
         taken_apart = isinstance(resolve(term), Joined)
         apart = Reason("taken apart index by index" if taken_apart else "nothing may be exchanged", line_of_cut(term))
@@ -308,6 +310,13 @@ def _times(serial: int, terms: Iterable[Term]) -> int:
 def _is_coarser(orbits: Sequence[int] | None, colours: np.ndarray) -> bool:
     """Whether a group moves more than labels of these colours allow."""
     return (1 if orbits is None else len(set(orbits))) < len(np.unique(colours))
+
+
+def _by_numbers(entry: AxisEntry, symmetry: Symmetry, tried: Symmetry) -> str:
+    """What numbers alone say of a group on an axis that labels free: that it moves by itself beside another."""
+    if not isinstance(entry, str | Unsigned) or _name(entry) in tried.groups:
+        return ""
+    return f"verified numerically only for each {symmetry.groups[_name(entry)].over[-1]!r} by itself"
 
 
 def _name(entry: str | Unsigned) -> str:

@@ -1,0 +1,117 @@
+"""Groups that move by themselves in each entry of an axis beside them, where labels let all entries' move alike only.
+
+Units of networks that a loop in Python takes one by one, or of experts that a gather chooses: what is made of one entry
+of the axis no longer shows it. Numbers do. Knows evidence and symmetries; no terms.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from numpyro_symmetry.discovery.proof.effort import EFFORT
+from numpyro_symmetry.discovery.proof.evidence import Evidence
+from numpyro_symmetry.discovery.proof.frozen import Values
+from numpyro_symmetry.discovery.proof.prove import prove
+from numpyro_symmetry.discovery.proof.trials import gap_to
+from numpyro_symmetry.symmetry import Symmetry, Unsigned
+from numpyro_symmetry.symmetry.axes import names_in, new_name, padded, sites_of_groups
+
+# ways to choose one of several axes of a size on every site, of which numbers are asked
+_MOST_WAYS = 16
+
+
+class Fibre(NamedTuple):
+    """A group, and an axis beside it on each of its sites, in each entry of which it may move by itself.
+
+    Attributes
+    ----------
+    name
+        The group.
+    over, size
+        Label of the axis beside it, none where it has none yet, and how many entries it has.
+    places
+        Site -> that axis, and those of the group.
+    """
+
+    name: str
+    over: str | None
+    size: int
+    places: dict[str, tuple[int, list[int]]]
+
+    def exchanged(self, values: Values, index: int, other: int) -> Values:
+        """Values with two units exchanged in the first entry alone."""
+        moved = dict(values)
+        for site, (beside, own) in self.places.items():
+            moved[site] = np.array(values[site])
+            for axis in own:
+                first = np.moveaxis(moved[site], (beside, axis), (0, 1))[0]
+                first[[index, other]] = first[[other, index]]
+        return moved
+
+    def of(self, symmetry: Symmetry) -> Symmetry:
+        """The symmetry with it."""
+        known, sizes, kinds, over = set(symmetry.group_names()), dict(symmetry.sizes), dict(symmetry.kinds), self.over
+        axes = {site: list(entries) for site, entries in symmetry.axes.items()}
+        if over is None:
+            site, (beside, _) = next(iter(self.places.items()))
+            over = new_name(f"{site}[{beside - len(axes[site])}]", known)
+            sizes[over], kinds[over] = self.size, "fixed"
+        name = f"{over}/{self.name}"
+        for site, (beside, own) in self.places.items():
+            for axis in own:
+                entry = axes[site][axis]
+                axes[site][axis] = replace(entry, group=name) if isinstance(entry, Unsigned) else name
+            axes[site][beside] = over
+        renamed = ({name if key == self.name else key: x for key, x in some.items()} for some in (kinds, sizes))
+        orbits = {name if key == self.name else key: x for key, x in symmetry.orbits.items()}
+        return Symmetry({site: tuple(entries) for site, entries in axes.items()}, *renamed, orbits)
+
+
+def with_cells(symmetry: Symmetry, evidence: Callable[[], Iterable[Evidence]], rng: np.random.Generator) -> Symmetry:
+    """The symmetry with every group that may move by itself in each entry of an axis; all evidence agrees."""
+    at = next(iter(evidence())).places[0] if symmetry.groups else None
+    sites = sites_of_groups(symmetry.axes)
+    # what stands on many sites first: that which stands on some of them alone may move in each of its units
+    for name in sorted(symmetry.groups, key=lambda name: -len(sites[name])):
+        group = symmetry.groups[name]
+        orbits = group.orbits or (0,) * (group.size or 0)
+        index = next((k for k, orbit in enumerate(orbits) if orbits.count(orbit) > 1), None)
+        if at is None or index is None or group.over or any(name in one.over for one in symmetry.groups.values()):
+            continue
+        other = orbits.index(orbits[index], index + 1)
+        for fibre in _fibres(symmetry, name, {site: np.shape(x) for site, x in at.values.items()}):
+            first = next(iter(evidence()))
+            if gap_to(first.frozen, at, fibre.exchanged(at.values, index, other)).ratio > 1.0:
+                continue
+            claimed = fibre.of(symmetry)
+            if all(prove(one, claimed, rng, num_far=EFFORT.num_elements_far).holds for one in evidence()):
+                symmetry = claimed
+                break
+    return symmetry
+
+
+def _fibres(symmetry: Symmetry, name: str, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[Fibre]:
+    """What a group may move by itself over: an axis of one size, of one label or of none, on each of its sites."""
+    own: dict[str, list[int]] = {}
+    beside: dict[str, dict[Any, list[int]]] = {}
+    for site, entries in symmetry.axes.items():
+        if name not in names_in(entries):
+            continue
+        entries = padded(entries, len(shapes[site]))
+        at = [k for k, entry in enumerate(entries) if name in names_in((entry,))]
+        if not all(isinstance(entries[k], str | Unsigned) for k in at):
+            return
+        own[site], beside[site] = at, {}
+        for k, (entry, size) in enumerate(zip(entries, shapes[site], strict=True)):
+            if k not in at and size > 1 and isinstance(entry, str | None):
+                beside[site].setdefault((entry, size), []).append(k)
+    shared = set.intersection(*(set(found) for found in beside.values())) if beside else set()
+    for over, size in sorted(shared, key=lambda one: (one[0] is None, one)):
+        ways = itertools.product(*(found[over, size] for found in beside.values()))
+        for chosen in itertools.islice(ways, _MOST_WAYS):
+            yield Fibre(name, over, size, {site: (k, own[site]) for site, k in zip(beside, chosen, strict=True)})
