@@ -67,9 +67,12 @@ class Fibre(NamedTuple):
                 entry = axes[site][axis]
                 axes[site][axis] = replace(entry, group=name) if isinstance(entry, Unsigned) else name
             axes[site][beside] = over
-        renamed = ({name if key == self.name else key: x for key, x in some.items()} for some in (kinds, sizes))
-        orbits = {name if key == self.name else key: x for key, x in symmetry.orbits.items()}
-        return Symmetry({site: tuple(entries) for site, entries in axes.items()}, *renamed, orbits)
+
+        def renamed(some: Mapping[str, Any]) -> dict[str, Any]:
+            return {name if key == self.name else key: x for key, x in some.items()}
+
+        moved = {site: tuple(entries) for site, entries in axes.items()}
+        return Symmetry(moved, renamed(kinds), renamed(sizes), renamed(symmetry.orbits))
 
 
 def with_cells(symmetry: Symmetry, evidence: Callable[[], Iterable[Evidence]], rng: np.random.Generator) -> Symmetry:
