@@ -18,8 +18,8 @@ from numpyro_symmetry.discovery.proof.evidence import Evidence
 from numpyro_symmetry.discovery.proof.frozen import Values
 from numpyro_symmetry.discovery.proof.prove import prove
 from numpyro_symmetry.discovery.proof.trials import gap_to
-from numpyro_symmetry.symmetry import Symmetry, Unsigned
-from numpyro_symmetry.symmetry.axes import names_in, new_name, padded, sites_of_groups
+from numpyro_symmetry.symmetry import Concat, Split, Symmetry, Unsigned
+from numpyro_symmetry.symmetry.axes import names_in, new_name, padded
 
 # ways to choose one of several axes of a size on every site, of which numbers are asked
 _MOST_WAYS = 16
@@ -61,30 +61,32 @@ class Fibre(NamedTuple):
             site, (beside, _) = next(iter(self.places.items()))
             over = new_name(f"{site}[{beside - len(axes[site])}]", known)
             sizes[over], kinds[over] = self.size, "fixed"
-        name = f"{over}/{self.name}"
-        for site, (beside, own) in self.places.items():
-            for axis in own:
-                entry = axes[site][axis]
-                axes[site][axis] = replace(entry, group=name) if isinstance(entry, Unsigned) else name
+        for site, (beside, _) in self.places.items():
             axes[site][beside] = over
 
-        def renamed(some: Mapping[str, Any]) -> dict[str, Any]:
-            return {name if key == self.name else key: x for key, x in some.items()}
+        def moved(entry: Any) -> Any:
+            if isinstance(entry, Unsigned):
+                return replace(entry, group=moved(entry.group))
+            if isinstance(entry, Split | Concat):
+                return replace(entry, groups=tuple(map(moved, entry.groups)))
+            # with what is fibred over the group itself
+            is_moved = isinstance(entry, str) and f"{entry}/".startswith(f"{self.name}/")
+            return f"{over}/{entry}" if is_moved else entry
 
-        moved = {site: tuple(entries) for site, entries in axes.items()}
-        return Symmetry(moved, renamed(kinds), renamed(sizes), renamed(symmetry.orbits))
+        def renamed(some: Mapping[str, Any]) -> dict[str, Any]:
+            return {moved(label): x for label, x in some.items()}
+
+        entries = {site: tuple(map(moved, own)) for site, own in axes.items()}
+        return Symmetry(entries, renamed(kinds), renamed(sizes), renamed(symmetry.orbits))
 
 
 def with_cells(symmetry: Symmetry, evidence: Callable[[], Iterable[Evidence]], rng: np.random.Generator) -> Symmetry:
     """The symmetry with every group that may move by itself in each entry of an axis; all evidence agrees."""
     at = next(iter(evidence())).places[0] if symmetry.groups else None
-    sites = sites_of_groups(symmetry.axes)
-    # what stands on many sites first: that which stands on some of them alone may move in each of its units
-    for name in sorted(symmetry.groups, key=lambda name: -len(sites[name])):
-        group = symmetry.groups[name]
+    for name, group in symmetry.groups.items():
         orbits = group.orbits or (0,) * (group.size or 0)
         index = next((k for k, orbit in enumerate(orbits) if orbits.count(orbit) > 1), None)
-        if at is None or index is None or group.over or any(name in one.over for one in symmetry.groups.values()):
+        if at is None or index is None or group.over:
             continue
         other = orbits.index(orbits[index], index + 1)
         for fibre in _fibres(symmetry, name, {site: np.shape(x) for site, x in at.values.items()}):

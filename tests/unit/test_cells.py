@@ -1,0 +1,62 @@
+"""Groups that move by themselves in each entry of an axis beside them, found by numbers."""
+
+import jax.numpy as jnp
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from jax.nn import relu
+
+from numpyro_symmetry import find_symmetry
+from tests.gallery.parts import X, Y, normal, observe
+
+
+def in_a_loop(x, y):
+    """A network for each of three blocks of rows."""
+    kernel, out = normal("kernel", 3, 3, 4), normal("out", 3, 4)
+    for k, rows in enumerate(jnp.split(jnp.arange(12), 3)):
+        numpyro.sample(f"obs_{k}", dist.Normal(relu(x[rows] @ kernel[k]) @ out[k], 0.1).to_event(1), obs=y[rows])
+
+
+def alike_inputs(y):
+    """The same, where the weights of a unit are but added up."""
+    kernel, out = normal("kernel", 3, 2, 4), normal("out", 3, 4)
+    observe(jnp.concatenate([relu(jnp.ones((4, 2)) @ kernel[k]) @ out[k] for k in range(3)]), y)
+
+
+def one_unit_apart(x, y):
+    """The same, where the first unit of every network has a prior of its own."""
+    kernel, out = normal("kernel", 3, 3, 4), normal("out", 3, 4)
+    numpyro.factor("first", -jnp.square(out[:, 0] - 1).sum())
+    observe(jnp.concatenate([relu(x[4 * k : 4 * k + 4] @ kernel[k]) @ out[k] for k in range(3)]), y)
+
+
+def rows_and_columns(x, y):
+    """Networks of two rows and three columns."""
+    kernel, out = normal("kernel", 2, 3, 3, 4), normal("out", 2, 3, 4)
+    networks = [relu(x[2 * k : 2 * k + 2] @ kernel[k // 3, k % 3]) @ out[k // 3, k % 3] for k in range(6)]
+    observe(jnp.concatenate(networks), y)
+
+
+def test_numbers_say_so():
+    found = find_symmetry(in_a_loop, (X, Y), signs=False)
+    assert found.axes == {
+        "kernel": ("kernel[-3]", None, "kernel[-3]/kernel[-1]"),
+        "out": ("kernel[-3]", "kernel[-3]/kernel[-1]"),
+    }
+    said = {f.reason for f in found.findings if f.group}
+    assert said == {"verified numerically only for each 'kernel[-3]' by itself"}
+
+
+@pytest.mark.parametrize(
+    ("model", "args", "expected"),
+    [
+        # of the inputs of every unit of every network, too
+        (alike_inputs, (Y,), {"kernel[-3]/kernel[-1]": "(S4)^3", "kernel[-3]/kernel[-1]/kernel[-2]": "(S2)^12"}),
+        (one_unit_apart, (X, Y), {"kernel[-3]/out[-1]": "(S3)^3"}),
+        # along one axis of the two
+        (rows_and_columns, (X, Y), {"kernel[-4]/kernel[-1]": "(S4)^2"}),
+    ],
+)
+def test_what_is_found(model, args, expected):
+    found = find_symmetry(model, args, signs=False)
+    assert {name: str(group) for name, group in found.groups.items()} == expected
