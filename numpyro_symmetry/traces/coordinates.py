@@ -48,9 +48,7 @@ def coordinates(
     dict
         Site -> `Coordinate`.
     """
-    given = {} if isinstance(transforms, str) else dict(transforms)
-    if isinstance(transforms, str) and transforms != "auto":
-        given = dict.fromkeys(bound.axes, transforms)
+    given = dict.fromkeys(bound.axes, transforms) if isinstance(transforms, str) else dict(transforms)
     given = {site: transform for site, transform in given.items() if transform != "auto"}
     if unknown := sorted(set(given) - set(bound.axes)):
         raise SymmetryError(f"transforms names sites {unknown}; the symmetry has {sorted(bound.axes)}.")
