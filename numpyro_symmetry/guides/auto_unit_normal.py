@@ -325,8 +325,7 @@ class AutoUnitNormal(AutoGuide):
         """The symmetry whose groups' units are meant, bound."""
         if self.symmetry is not None:
             trace = trace_model(self._whole, args, kwargs, jax.random.key(0))
-            latent = {n: s["value"] for n, s in latent_of(trace).items()}
-            return self.symmetry.bind(latent)
+            return self.symmetry.bind({name: site["value"] for name, site in latent_of(trace).items()})
         if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((args, kwargs))):
             raise SymmetryError(
                 "AutoUnitNormal was set up under jit or vmap, where no symmetry can be found. Call it once outside, "

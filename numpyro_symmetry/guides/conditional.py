@@ -247,11 +247,7 @@ def linear_quantities(
     start, priors, distributions = parts_given(
         model, args, kwargs, given, sites, lambda trace: [jax.tree.leaves(trace[site]["fn"]) for site in observed]
     )
-
-    def parts(values: dict[str, Array]) -> dict[str, Array]:
-        return {str(k): part for k, part in enumerate(linear_outputs(distributions, values))}
-
-    return start, priors, parts
+    return start, priors, lambda values: {str(k): x for k, x in enumerate(linear_outputs(distributions, values))}
 
 
 def start_of_inducing(
