@@ -241,8 +241,7 @@ def _seen(position: int, value: Typed, groups: Mapping[int, str]) -> _Seen | Non
             if any(name is not None for name in inside):
                 return None
         names.append(groups.get(term.serial) if isinstance(term, Atom) else None)
-    here = [name for name in names if name is not None]
-    if not here:
+    if not (here := [name for name in names if name is not None]):
         return None
     inner = max(here, key=lambda name: name.count("/"))
     if sorted(here) != sorted((*over(inner), inner)):

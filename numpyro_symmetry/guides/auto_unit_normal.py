@@ -244,8 +244,7 @@ class AutoUnitNormal(AutoGuide):
             constraint=AutoNormal.scale_constraint,
         )
         layout = {"axis": place.axis, "units": place.group, "event_dim": self._others._event_dims[site]}
-        rank = self._ranks[place.group]
-        if rank is None:
+        if (rank := self._ranks[place.group]) is None:
             before = jnp.zeros((0, count)) if before is None else before
             shape = place.numbers, len(before) + place.numbers, count
             coefficients = numpyro.param(f"{site}_{self.prefix}_coefficients", jnp.zeros(shape))

@@ -264,8 +264,7 @@ def observation(site: Any) -> Observation | None:
     """An observed site as a likelihood of a linear predictor, or ``None`` if the table has none for it."""
     layers = list(_layers(site["fn"]))
     fn = layers[-1]
-    kind = next((kind for kind in LIKELIHOODS if type(fn) is kind.family), None)
-    if kind is None:
+    if (kind := next((kind for kind in LIKELIHOODS if type(fn) is kind.family), None)) is None:
         return None
     shape = jnp.shape(site["value"])
     batch = shape[: len(shape) - site["fn"].event_dim]

@@ -48,8 +48,7 @@ def _evaluated(body: Any, consts: Sequence[Any], args: Sequence[Any], odds: dict
 
 def _called_equations(body: Any) -> Iterator[Any]:
     for equation in body.eqns:
-        inner = called(equation)
-        if inner is None:
+        if (inner := called(equation)) is None:
             yield equation
         else:
             yield from _called_equations(body_of(inner))

@@ -78,8 +78,7 @@ class Program(NamedTuple):
 def read_program(model: Callable, args: tuple[Any, ...], kwargs: dict[str, Any], rng_key: Array) -> Program:
     """Trace a model's log joint, its discrete latent sites summed out if they can be."""
     trace = outline(model, args, kwargs, rng_key)
-    discrete = discrete_of(trace)
-    if discrete:
+    if discrete := discrete_of(trace):
         try:
             return _read(model, args, kwargs, rng_key, trace, discrete)
         except SymmetryError:
