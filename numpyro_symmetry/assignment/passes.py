@@ -284,8 +284,7 @@ def passed(subject: Any, blocks: Sequence[slice], work: Work) -> tuple[list[Any]
 
 def _worked_on(subject: Any, windows: Sequence[Sequence[slice]], work: Work) -> Iterator[tuple[list[Any], Any]]:
     """What is kept and what is summed of every window."""
-    stored = over(subject)
-    if stored is None:
+    if (stored := over(subject)) is None:
         yield from (_of_window(work, subject, window) for window in windows)
         return
     from dask.delayed import delayed

@@ -46,8 +46,7 @@ def read(data: Any, symmetry: Symmetry, num_leading_dims: int | None = None, *, 
         num_leading_dims = as_count(
             num_leading_dims, "num_leading_dims", meaning="1 for (draw, ...), 2 for (chain, draw, ...)"
         )
-    kind = _kind_of(data)
-    if kind is None:
+    if (kind := _kind_of(data)) is None:
         raise refuse(data)
     trace = kind.read(data, symmetry, num_leading_dims)._replace(model=kind.model(data))
     refuse_columns(trace.values, symmetry)

@@ -33,13 +33,13 @@ def _from_dict(data: Mapping[str, Any], symmetry: Symmetry, num_leading_dims: in
     if not comes_by_site(data, symmetry.axes):
         return _from_tree(data, symmetry, num_leading_dims)
     values = as_arrays(data, symmetry, num_leading_dims)
-    num = _num_leading(values, symmetry) if num_leading_dims is None else num_leading_dims
 
     def write(new: Arrays, without: Collection[str] = ()) -> Any:
         written = {site: like(data.get(site), value) for site, value in new.items()}
         return _without(as_given(data, written, symmetry.axes), without)
 
-    return Trace(values, _leading(values, num), write, uncompared=uncompared(data, symmetry.axes))
+    leading = _leading(values, symmetry, num_leading_dims)
+    return Trace(values, leading, write, uncompared=uncompared(data, symmetry.axes))
 
 
 def _without(values: Any, sites: Collection[str]) -> Any:
@@ -110,7 +110,8 @@ def _binds(values: Arrays, symmetry: Symmetry, num: int) -> bool:
     return True
 
 
-def _leading(values: Arrays, num: int) -> tuple[int, ...]:
+def _leading(values: Arrays, symmetry: Symmetry, num_leading_dims: int | None) -> tuple[int, ...]:
+    num = _num_leading(values, symmetry) if num_leading_dims is None else num_leading_dims
     found: dict[tuple[int, ...], str] = {}
     for site, value in values.items():
         found.setdefault(value.shape[:num], site)
@@ -131,12 +132,11 @@ def _from_tree(data: Any, symmetry: Symmetry, num_leading_dims: int | None) -> T
     refuse_masked(arrays)
     refuse_tracers("rebase", *arrays.values())
     values = {site: np.asarray(value) for site, value in arrays.items()}
-    num = _num_leading(values, symmetry) if num_leading_dims is None else num_leading_dims
 
     def write(new: Arrays, without: Collection[str] = ()) -> Any:
         return replaced(data, {site: like(arrays[site], value) for site, value in new.items()})
 
-    return Trace(values, _leading(values, num), write, uncompared=uncompared(data))
+    return Trace(values, _leading(values, symmetry, num_leading_dims), write, uncompared=uncompared(data))
 
 
 def _from_members(data: Sequence[Any], symmetry: Symmetry, num_leading_dims: int | None) -> Trace:

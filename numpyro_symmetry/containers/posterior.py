@@ -99,12 +99,11 @@ def to_container(
 
     arrays = {group: {name: np.asarray(value) for name, value in one.items()} for group, one in groups.items() if one}
     known = {name: list(names) for name, names in (dims or {}).items()}
-    if int(arviz.__version__.split(".")[0]) >= 1:
-        data = arviz.from_dict(arrays, dims=known, coords=dict(coords or {}))
-        data["posterior"].attrs.update(attrs or {})
-        return data
-    data = arviz.from_dict(**arrays, dims=known, coords=dict(coords or {}))  # pyright: ignore[reportArgumentType]
-    data.posterior.attrs.update(attrs or {})  # pyright: ignore[reportAttributeAccessIssue]
+    is_new = int(arviz.__version__.split(".")[0]) >= 1
+    from_dict: Any = arviz.from_dict
+    names = {"dims": known, "coords": dict(coords or {})}
+    data = from_dict(arrays, **names) if is_new else from_dict(**arrays, **names)
+    data["posterior"].attrs.update(attrs or {})
     return data
 
 

@@ -111,8 +111,7 @@ def _undefined(found: Report) -> Iterator[str]:
             )
         if any(chains.num_infinite):
             yield (f"{row.name} is infinite in {sum(chains.num_infinite)} draws ({by_chain(chains.num_infinite)}).")
-    still = [row for row in found.rows if row.r_hat == np.inf]
-    if still:
+    if still := [row for row in found.rows if row.r_hat == np.inf]:
         yield (
             f"chains do not move in {names(still)} and differ there (R-hat inf)"
             + (", which no label changes." if all(row.is_invariant for row in still) else ".")
@@ -169,8 +168,7 @@ def few(found: Report) -> Iterator[str]:
     rows = [row for row in found.rows if not is_alarm(row) and not is_slow(row)]
     sizes = [(row.ess, MIN_ESS_PER_CHAIN, row.name, "") for row in rows]
     sizes += [(row.tail_ess, MIN_TAIL_PER_CHAIN, row.name, " in its tails") for row in rows]
-    few = [one for one in sizes if one[0] < one[1] * num_chains]
-    if few:
+    if few := [one for one in sizes if one[0] < one[1] * num_chains]:
         size, least, name, where = min(few)
         yield (
             f"{name} has an effective sample size of {size:.0f}{where} from {num_chains} "

@@ -250,8 +250,7 @@ def _posteriors(named: Mapping[str, Any], symmetry: Symmetry, options: _Options)
         raise ValueError(f"independent names {unknown}; the posteriors are called {list(named)}.")
     sites = None if options.sites is None else as_names(options.sites, "sites", example="('sigma',)")
     refuse_tracers("compare", *named.values(), args, kwargs)
-    key = key_or_fixed(options.rng_key)
-    keys = jax.random.split(key, len(named))
+    keys = jax.random.split(key_or_fixed(options.rng_key), len(named))
     return [
         posterior_of(
             data,

@@ -241,8 +241,7 @@ def _step_down(
             for name, before in entries.items():
                 now = _moments(own[name], other[name])
                 entries[name] = np.where(sides.of_slots(name, left), now, before)
-            values = _standardised(sides, own, other)
-            found = _energies_of(sides.tested, values, judged, left)
+            found = _energies_of(sides.tested, _standardised(sides, own, other), judged, left)
             for (slot, effects), p in zip(found.items(), _of_largest(list(found.values())), strict=True):
                 told[slot] = Told(slot, float(effects[0]), float(np.quantile(effects, _FLOOR)), float(p))
             away = [told[slot] for slot in left if is_apart(told[slot])]

@@ -195,8 +195,8 @@ def moments(values: np.ndarray, starts: np.ndarray, first: np.ndarray) -> Moment
         x = values[:, items] - values[:, items].mean(0)
         means, squares = (np.add.reduceat(y, starts, axis=0) / counts for y in (x, np.square(x)))
         parts.append(_moments(means, squares, first, np.ptp(values[:, items], axis=0) > 0))
-    shift, log_ratio = (np.concatenate([part[k][0] for part in parts]) for k in (0, 1))
-    return Moments(shift, log_ratio, *(_of_largest([part[k] for part in parts]) for k in (0, 1)))
+    each = [[part[k] for part in parts] for k in (0, 1)]
+    return Moments(*(np.concatenate([part[0] for part in one]) for one in each), *map(_of_largest, each))
 
 
 def _moments(

@@ -207,9 +207,9 @@ def _of_site(reading: _Reading, site: str, name: str) -> Iterator[tuple[str, Cal
     """Moments and orders of one site over all its labels."""
     for power, mark in ((2, "²"), (4, "⁴")) if reading.flips else ((1, ""), (2, "²"), (3, "³")):
         yield f"Σ {name}{mark}", partial(_moments, site, power)
-    if math.prod(size for size, group in zip(reading.shape, reading.groups, strict=True) if group is not None) > 1:
+    count = math.prod(size for size, group in zip(reading.shape, reading.groups, strict=True) if group is not None)
+    if count > 1:
         # of two, the middle is half of their sum
-        count = math.prod(size for size, group in zip(reading.shape, reading.groups, strict=True) if group is not None)
         for k in (0, count // 2, count - 1) if count > 2 else (0, count - 1):
             yield f"sorted {f'|{name}|' if reading.flips else name}", partial(_order, site, k)
 

@@ -70,8 +70,7 @@ def units_of(symmetry: Symmetry, values: Mapping[str, np.ndarray], group: str) -
             _add(found, np.diagonal(x, axis1=at[0] + 1, axis2=at[1] + 1), (*rest, Axis(group, odd, None)), len(rest))
     draws, size = len(next(iter(values.values()))), symmetry.groups[group].size or 0
     empty = np.zeros((draws, size, 0))
-    odd, even = (np.concatenate([empty, *found[kind]], 2) for kind in (True, False))
-    return Units(odd, even)
+    return Units(*(np.concatenate([empty, *found[is_odd]], 2) for is_odd in (True, False)))
 
 
 def _add(found: dict[bool, list[np.ndarray]], x: np.ndarray, axes: tuple[Axis, ...], own: int) -> None:
@@ -79,8 +78,7 @@ def _add(found: dict[bool, list[np.ndarray]], x: np.ndarray, axes: tuple[Axis, .
     others = [axis for k, axis in enumerate(axes) if k != own]
     parts = [(axes[own].signed, np.moveaxis(x, own + 1, 1).astype(float, copy=False))]
     for k in reversed([k for k, axis in enumerate(others) if axis.group is not None]):
-        signed = others[k].signed
-        means = [] if signed else [(odd, part.mean(k + 2)) for odd, part in parts]
+        means = [] if others[k].signed else [(odd, part.mean(k + 2)) for odd, part in parts]
         parts = means + [(False, np.sqrt(np.square(part).mean(k + 2))) for _, part in parts]
     for odd, part in parts:
         found[odd].append(part.reshape(*part.shape[:2], -1))

@@ -141,8 +141,8 @@ def modes(
     >>> found.number, found.shares.round(1).tolist()
     (2, [0.7, 0.3])
     """
-    if isinstance(draws, Rebased):
-        symmetry = draws.symmetry if symmetry is None else symmetry
+    if symmetry is None and isinstance(draws, Rebased):
+        symmetry = draws.symmetry
     if symmetry is None:
         raise TypeError("modes(draws, symmetry): say whose labels to disregard, or pass what rebase returned.")
     refuse_tracers("modes", draws)

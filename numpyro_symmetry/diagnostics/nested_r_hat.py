@@ -93,9 +93,8 @@ def nested_r_hat(
     with saying("nested R-hat", shown):
         say("making what no label changes")
         known, beside = unchanged(trace, out)
-        given = known | beside
-        given |= own_invariants(out.view.symmetry, out.view.open(trace.flat(list(out.symmetry.axes))), out.view)
-        given |= invariants_of(invariants, leading)
+        own = own_invariants(out.view.symmetry, out.view.open(trace.flat(list(out.symmetry.axes))), out.view)
+        given = known | beside | own | invariants_of(invariants, leading)
         found = {}
         for name, values in given.items():
             say(f"of {name}")

@@ -163,8 +163,7 @@ def point_partition(
     [0, 0, 1, 1]
     """
     chosen, shown = _distance(distance), as_flag(progress_bar, "progress_bar")
-    rows, _ = _rows(labels)
-    rows = np.stack([_in_order(row) for row in rows])
+    rows = np.stack([_in_order(row) for row in _rows(labels)[0]])
     num_draws, num_data = rows.shape
     table = chosen.of_counts(np.arange(num_data + 1.0))
     of_rows = np.array([table[np.bincount(row)].sum() for row in rows])

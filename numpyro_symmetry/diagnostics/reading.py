@@ -40,8 +40,7 @@ def facts(found: Report) -> list[str]:
         )
     if found.null is not None:
         lines += _of_null(found)
-    invariant = [row.r_hat for row in found.rows if row.is_invariant and not np.isnan(row.r_hat)]
-    if invariant:
+    if invariant := [row.r_hat for row in found.rows if row.is_invariant and not np.isnan(row.r_hat)]:
         lines.append(f"The largest R-hat of what no label changes is {max(invariant):.3f}.")
     by_chance = [row for row in found.rows if row.r_hat > MAX_R_HAT and row.chance >= MIN_CHANCE and not is_slow(row)]
     if by_chance:
@@ -129,8 +128,7 @@ def _relabelled(found: Report) -> str:
     if found.are_members:
         return f"{found.share_relabelled:.0%} of members came with labels other than the most common."
     num_chains, num_draws = found.shape
-    changes = np.array(found.label_changes)
-    moved = int((changes > 0).sum())
+    moved = sum(count > 0 for count in found.label_changes)
     of = f"{'chain' if num_chains == 1 else 'chains'} of {num_draws} draws"
     if moved:
         few = num_chains <= _FEW_CHAINS

@@ -21,7 +21,7 @@ from numpyro_symmetry.discovery.labels.program import read_function
 from numpyro_symmetry.discovery.labels.terms import Atom, Joined, Product, Term, atoms_of, resolve
 from numpyro_symmetry.discovery.labels.values import Typed
 from numpyro_symmetry.discovery.telling import of_not_finite
-from numpyro_symmetry.models.compat import body_of, bound, called, consts_of
+from numpyro_symmetry.models.compat import body_of, bound, called, consts_of, interpreted
 from numpyro_symmetry.models.functions import outputs_of_function
 from numpyro_symmetry.steps import say, saying
 from numpyro_symmetry.symmetry import Concat, Split, Symmetry, SymmetryError, Unsigned
@@ -241,8 +241,7 @@ def _seen(position: int, value: Typed, groups: Mapping[int, str]) -> _Seen | Non
             if any(name is not None for name in inside):
                 return None
         names.append(groups.get(term.serial) if isinstance(term, Atom) else None)
-    here = [name for name in names if name is not None]
-    if not here:
+    if not (here := [name for name in names if name is not None]):
         return None
     inner = max(here, key=lambda name: name.count("/"))
     if sorted(here) != sorted((*over(inner), inner)):
@@ -254,29 +253,18 @@ def _values_inside(closed: Any, leaves: tuple[Any, ...], num_parameters: int) ->
     """Results of a program, and after them all that it computes on the way and that its data have a say in."""
     kept: list[Any] = []
 
-    def run(jaxpr: Any, consts: Any, values: list[Any], of_data: list[bool]) -> tuple[list[Any], list[bool]]:
-        known: dict[Any, tuple[Any, bool]] = {}
-        known.update(zip(jaxpr.constvars, ((x, False) for x in consts), strict=True))
-        known.update(zip(jaxpr.invars, zip(values, of_data, strict=True), strict=True))
+    # values, and whether data have a say in them
+    def run(program: Any, given: list[tuple[Any, bool]]) -> list[tuple[Any, bool]]:
+        constants = [(x, False) for x in consts_of(program)]
+        return interpreted(body_of(program), [*constants, *given], lambda number: (number.val, False), results_of)
 
-        def read(atom: Any) -> tuple[Any, bool]:
-            return (atom.val, False) if isinstance(atom, core.Literal) else known[atom]
+    def results_of(equation: Any, given: list[tuple[Any, bool]]) -> list[tuple[Any, bool]]:
+        if (inner := called(equation)) is not None:
+            return run(inner, given)
+        is_of_data = any(one for _, one in given)
+        results = bound(equation.primitive, [x for x, _ in given], equation.params)
+        kept.extend(x for x in results if is_of_data and math.prod(np.shape(x)) > 1)
+        return [(x, is_of_data) for x in results]
 
-        for equation in jaxpr.eqns:
-            given = list(map(read, equation.invars))
-            operands, is_of_data = [x for x, _ in given], any(one for _, one in given)
-            inner = called(equation)
-            if inner is not None:
-                body = body_of(inner)
-                results, marks = run(body, consts_of(inner), operands, [one for _, one in given])
-            else:
-                results = bound(equation.primitive, operands, equation.params)
-                marks = [is_of_data] * len(results)
-                kept.extend(x for x in results if is_of_data and math.prod(np.shape(x)) > 1)
-            known.update(zip(equation.outvars, zip(results, marks, strict=True), strict=True))
-        done = list(map(read, jaxpr.outvars))
-        return [x for x, _ in done], [one for _, one in done]
-
-    of_data = [k >= num_parameters for k in range(len(leaves))]
-    results, _ = run(closed.jaxpr, closed.consts, list(leaves), of_data)
-    return [*results, *(x for x in kept if jnp.issubdtype(x.dtype, jnp.floating))]
+    results = run(closed, [(x, k >= num_parameters) for k, x in enumerate(leaves)])
+    return [*(x for x, _ in results), *(x for x in kept if jnp.issubdtype(x.dtype, jnp.floating))]

@@ -210,6 +210,4 @@ def _outputs(asked: Question, symmetry: Symmetry) -> tuple[Outputs, Symmetry]:
     outputs = outputs_of_function(asked.model, asked.args, asked.kwargs, asked.argnum)
     outputs.program(Data({}, {}, {}))  # refused unless it is deterministic
     ties = ties_of(asked.args[asked.argnum])
-    if not ties.keys() & symmetry.axes.keys():
-        return outputs, symmetry
     return outputs, replace(symmetry, axes={site: e for site, e in symmetry.axes.items() if site not in ties})

@@ -20,7 +20,7 @@ from numpyro import handlers
 from numpyro.distributions.transforms import biject_to
 from numpyro.infer.autoguide import AutoDiagonalNormal, AutoLaplaceApproximation, AutoMultivariateNormal
 
-from numpyro_symmetry.assignment.passes import each, is_stored
+from numpyro_symmetry.assignment.passes import is_stored
 from numpyro_symmetry.containers import Trace, read
 from numpyro_symmetry.discovery import find_symmetry, without_parameters
 from numpyro_symmetry.evidence.draws import Moments, draws_of_sites, moments_of, on_supports, part_of
@@ -48,6 +48,7 @@ from numpyro_symmetry.symmetry import Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import is_floating
 from numpyro_symmetry.symmetry.errors import warn
 from numpyro_symmetry.traces import GaussianCost, Rebased, rebase
+from numpyro_symmetry.traces.coordinates import is_positive
 
 # with N draws of d numbers the inverse of a covariance matrix is too large by 1 / (1 - d/N): by a tenth
 _DRAWS_PER_NUMBER = 10
@@ -135,10 +136,8 @@ def proposal_of_draws(
     first, rest = part_of(trace, slice(None, half)), part_of(trace, slice(half, None))
     first, rest = _rebased(first, rest if halve else None, averaged_over(guide)[0], rng_key)
 
-    def free(draw: dict[str, Array]) -> dict[str, Array]:
-        return unconstrain(handlers.seed(function, rng_key), args, kwargs, draw)
-
-    moments = moments_of(first, latents, jax.jit(jax.vmap(free)), flat_sites(base), products=is_full)
+    free = jax.jit(jax.vmap(lambda draw: unconstrain(handlers.seed(function, rng_key), args, kwargs, draw)))
+    moments = moments_of(first, latents, free, flat_sites(base), products=is_full)
     return Proposal(guide, _gaussian(moments), sites, rest)
 
 
@@ -185,15 +184,11 @@ def _rebased(first: Trace, rest: Trace | None, symmetry: Symmetry, rng_key: Arra
     # a site may be positive in the first half by chance
     logs = [name for name, coordinate in reference.frame.read.items() if coordinate.transform == "log"]
     draws = rest.flat([site for name in logs for site in symmetry.stacks[name].sites])
-    positive = {site: all(each(x, _are_positive)) for site, x in draws.items()}
+    positive = {site: is_positive(x) for site, x in draws.items()}
     raw = {name: "identity" for name in logs if not all(positive[site] for site in symmetry.stacks[name].sites)}
     if raw:
         moved, reference = relabelled(first, "mean", GaussianCost(raw))
     return moved, relabelled(rest, reference)[0]
-
-
-def _are_positive(values: np.ndarray) -> bool:
-    return bool((values > 0).all())
 
 
 def _with_dimensions(values: dict[str, Any]) -> Any:

@@ -292,11 +292,7 @@ def dependent_prior(read_at: Reader, place: Mapping[str, Any], sites: Sequence[s
 
 def dependent_observations(read_at: Reader, place: Mapping[str, Any], sites: Sequence[str]) -> tuple[str, ...]:
     """Observed sites whose predictor depends on some sites, whatever the others are, in a model linear in these."""
-
-    def predictors(values: dict[str, Any]) -> dict[str, Array]:
-        return read_at({**place, **values}).predictors
-
-    found = dependencies(predictors, {site: place[site] for site in sites})
+    found = dependencies(lambda values: read_at({**place, **values}).predictors, {site: place[site] for site in sites})
     return tuple(site for site, reached in found.items() if reached)
 
 

@@ -244,8 +244,7 @@ class AutoUnitNormal(AutoGuide):
             constraint=AutoNormal.scale_constraint,
         )
         layout = {"axis": place.axis, "units": place.group, "event_dim": self._others._event_dims[site]}
-        rank = self._ranks[place.group]
-        if rank is None:
+        if (rank := self._ranks[place.group]) is None:
             before = jnp.zeros((0, count)) if before is None else before
             shape = place.numbers, len(before) + place.numbers, count
             coefficients = numpyro.param(f"{site}_{self.prefix}_coefficients", jnp.zeros(shape))
@@ -325,8 +324,7 @@ class AutoUnitNormal(AutoGuide):
         """The symmetry whose groups' units are meant, bound."""
         if self.symmetry is not None:
             trace = trace_model(self._whole, args, kwargs, jax.random.key(0))
-            latent = {n: s["value"] for n, s in latent_of(trace).items()}
-            return self.symmetry.bind(latent)
+            return self.symmetry.bind({name: site["value"] for name, site in latent_of(trace).items()})
         if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((args, kwargs))):
             raise SymmetryError(
                 "AutoUnitNormal was set up under jit or vmap, where no symmetry can be found. Call it once outside, "

@@ -116,8 +116,7 @@ def choose(model: Callable, asked: Asked, args: tuple[Any, ...], kwargs: dict[st
     if inducing is not None:
         source = start_of_inducing(model, args, kwargs, places, sites, seen, trace, inducing)
         return Choice(source, frozenset(latent), reasons)
-    observed = dependent_observations(read, start, sites)
-    if not observed:
+    if not (observed := dependent_observations(read, start, sites)):
         raise SymmetryError(f"No observation depends on {list(sites)}: leave them to the base guide.")
     at = partial(predictors_given, model, args, kwargs, sites=sites, observed=observed)
     num_outputs = shared_outputs(at, places, sites, [seen[s].weight(seen[s].predictor) for s in observed])

@@ -113,8 +113,7 @@ class FromObservations(NamedTuple):
     ) -> Conditional:
         """Priors, mean and precision of the sites at values of the others."""
         start = trace_given(model, args, kwargs, given)
-        absent = set(self.observed) - set(observed_of(start))
-        if absent:
+        if absent := set(self.observed) - set(observed_of(start)):
             # Predictive asks for draws only, and everything else for a density
             remedy = (
                 "To predict at new inputs bind the guide to its data: "
@@ -247,11 +246,7 @@ def linear_quantities(
     start, priors, distributions = parts_given(
         model, args, kwargs, given, sites, lambda trace: [jax.tree.leaves(trace[site]["fn"]) for site in observed]
     )
-
-    def parts(values: dict[str, Array]) -> dict[str, Array]:
-        return {str(k): part for k, part in enumerate(linear_outputs(distributions, values))}
-
-    return start, priors, parts
+    return start, priors, lambda values: {str(k): x for k, x in enumerate(linear_outputs(distributions, values))}
 
 
 def start_of_inducing(
@@ -304,8 +299,7 @@ def start_of_inducing(
         return linear_quantities(at_inputs, new_args, new_kwargs, given, sites, names)[2](values)
 
     # run once, which operation by operation would compile each of the model's apart
-    found = jax.jit(parts)(given, values)
-    if not found:
+    if not (found := jax.jit(parts)(given, values)):
         raise SymmetryError(
             f"No observed distribution depends on {list(sites)}, so there is nothing for pseudo-observations to "
             "observe: leave them to the base guide."

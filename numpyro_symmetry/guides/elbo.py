@@ -74,9 +74,7 @@ class Target(NamedTuple):
     ) -> Particles:
         """Numbers of one draw; parameters constrained, as from ``SVI.get_params``."""
         key_guide, key_model, key_information = jax.random.split(rng_key, 3)
-        guide_trace = self._guide_trace(key_guide, params, args, kwargs)
-        model_trace = self._model_trace(key_model, guide_trace, params, args, kwargs)
-        guide_trace = weighed(guide_trace, model_trace)
+        guide_trace, model_trace = self._traces(key_guide, key_model, params, args, kwargs)
         if self.summed_out:
             elbo = log_weight = self._enumerated(key_model, guide_trace, params, args, kwargs)
         else:
@@ -115,9 +113,7 @@ class Target(NamedTuple):
         key_guide, key_model, _ = jax.random.split(keys[int(np.argmin(finite))], 3)
         with warnings.catch_warnings():  # NumPyro warns of what is about to be said
             warnings.simplefilter("ignore")
-            guide_trace = self._guide_trace(key_guide, params, args, kwargs)
-            model_trace = self._model_trace(key_model, guide_trace, params, args, kwargs)
-            guide_trace = weighed(guide_trace, model_trace)
+            guide_trace, model_trace = self._traces(key_guide, key_model, params, args, kwargs)
             blamed = [
                 _blame(whose, name, site)
                 for whose, trace in (("guide", guide_trace), ("model", model_trace))
@@ -131,19 +127,22 @@ class Target(NamedTuple):
             "(numpyro.handlers.mask), and keep the guide within the model's support."
         )
 
-    def _guide_trace(
-        self, key: Array, params: Mapping[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Trace:
-        seeded = handlers.substitute(handlers.seed(self.guide, key), data=dict(params))
+    def _traces(
+        self,
+        key_guide: Array,
+        key_model: Array,
+        params: Mapping[str, Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> tuple[Trace, Trace]:
+        """One draw of the guide, weighed, and the model at it."""
+        given = dict(params)
         with handlers.block():
-            return handlers.trace(seeded).get_trace(*args, **kwargs)
-
-    def _model_trace(
-        self, key: Array, guide_trace: Trace, params: Mapping[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Trace:
-        replayed = handlers.replay(handlers.seed(self.model, key), trace=guide_trace)  # pyright: ignore[reportArgumentType]
-        with handlers.block():
-            return handlers.trace(handlers.substitute(replayed, data=dict(params))).get_trace(*args, **kwargs)
+            seeded = handlers.substitute(handlers.seed(self.guide, key_guide), data=given)
+            guide_trace = handlers.trace(seeded).get_trace(*args, **kwargs)
+            replayed = handlers.replay(handlers.seed(self.model, key_model), trace=guide_trace)  # pyright: ignore[reportArgumentType]
+            model_trace = handlers.trace(handlers.substitute(replayed, data=given)).get_trace(*args, **kwargs)
+        return weighed(guide_trace, model_trace), model_trace
 
     def _enumerated(
         self, key: Array, guide_trace: Trace, params: Mapping[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -212,9 +211,8 @@ def _with_closed_forms(model_trace: Trace, guide_trace: Trace) -> Array:
     total = jnp.zeros(())
     done = set()
     for name, site in guide_trace.items():
-        if site["type"] != "sample" or name not in model_trace:
-            continue
-        if isinstance(without_wrappers(site["fn"]), dist.Delta):  # of a point the log ratio below is the divergence
+        # of a point the log ratio below is the divergence
+        if site["type"] != "sample" or name not in model_trace or isinstance(without_wrappers(site["fn"]), dist.Delta):
             continue
         try:
             divergence = kl_divergence(site["fn"], model_trace[name]["fn"])

@@ -10,7 +10,7 @@ import numpy as np
 from numpyro_symmetry.entropy.units import as_rows
 from numpyro_symmetry.guides.auto_unit_normal import AutoUnitNormal, Place
 from numpyro_symmetry.guides.unit_gaussian import UnitGaussian
-from numpyro_symmetry.matching import DiagonalGaussian, FullGaussian
+from numpyro_symmetry.matching import FullGaussian
 from numpyro_symmetry.matching.gaussian_inputs import unravel
 from numpyro_symmetry.models.compat import flat_sites
 from numpyro_symmetry.symmetry import SymmetryError
@@ -53,11 +53,6 @@ def by_unit(gaussian: FullGaussian, places: Mapping[str, Place]) -> UnitGaussian
 def numbers_of(gaussian: Any, base: Any, loc: Numbers) -> Numbers:
     """A guide's parameters that make it the Gaussian."""
     prefix = base.prefix
-    if isinstance(gaussian, DiagonalGaussian):
-        for site, scale in gaussian.scale.items():
-            _refuse_points(scale, site)
-        found = {f"{site}_{prefix}_scale": np.asarray(scale, float) for site, scale in gaussian.scale.items()}
-        return found | {f"{site}_{prefix}_loc": value for site, value in loc.items()}
     if isinstance(gaussian, FullGaussian):
         order = flat_sites(base)
         flat = unravel(np.arange(len(np.asarray(gaussian.covariance))), dict(gaussian.loc))
@@ -69,8 +64,9 @@ def numbers_of(gaussian: Any, base: Any, loc: Numbers) -> Numbers:
     for site, scale in gaussian.scale.items():
         _refuse_points(scale, site)
         found[f"{site}_{prefix}_scale"] = np.asarray(scale, float)
-    for group, covariance in gaussian.covariance.items():
-        found |= _numbers_of_units(group, np.asarray(covariance, float), base, loc)
+    if isinstance(gaussian, UnitGaussian):
+        for group, covariance in gaussian.covariance.items():
+            found |= _numbers_of_units(group, np.asarray(covariance, float), base, loc)
     return found
 
 

@@ -105,11 +105,7 @@ def beside(
 
 def some_rows(value: Any, number: int, chosen: np.ndarray) -> Any:
     """Some rows of an array, or of those in a pytree that have as many as ``number``."""
-
-    def of(leaf: Any) -> Any:
-        return jnp.asarray(leaf[chosen]) if _has_rows(leaf, number) else leaf
-
-    return jax.tree.map(of, value)
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf[chosen]) if _has_rows(leaf, number) else leaf, value)
 
 
 def _has_rows(value: Any, number: int) -> bool:

@@ -316,9 +316,9 @@ def _mates(trace: Trace, layout: Layout) -> dict[str, set[str]]:
 def is_gaussian(guide: object, trace: Trace, layout: Layout) -> bool:
     """Whether every site that tells units apart is Gaussian, and those of units move as units do."""
     found = gaussians_of(guide, trace, layout.supports)
-    if any(site not in found for site in layout.sites):
-        return False
-    if any(isinstance(found[site], Columns) and site not in layout.whitened for site in layout.sites):
+    if any(
+        site not in found or (isinstance(found[site], Columns) and site not in layout.whitened) for site in layout.sites
+    ):
         return False
     units = {site: gaussian for site, gaussian in found.items() if isinstance(gaussian, Units)}
     return not units or _moves_units_whole(units, units_of(trace), layout)

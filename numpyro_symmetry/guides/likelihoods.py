@@ -263,16 +263,13 @@ class Observation(NamedTuple):
 def observation(site: Any) -> Observation | None:
     """An observed site as a likelihood of a linear predictor, or ``None`` if the table has none for it."""
     layers = list(_layers(site["fn"]))
-    fn, masks = layers[-1], []
-    kind = next((kind for kind in LIKELIHOODS if type(fn) is kind.family), None)
-    if kind is None:
+    fn = layers[-1]
+    if (kind := next((kind for kind in LIKELIHOODS if type(fn) is kind.family), None)) is None:
         return None
     shape = jnp.shape(site["value"])
     batch = shape[: len(shape) - site["fn"].event_dim]
     weight = _per_entry(1.0 if site["scale"] is None else _of_batch(site["scale"], batch), site["fn"])
-    for layer in layers:
-        if isinstance(layer, dist.MaskedDistribution):
-            masks.append(_per_entry(layer._mask, layer))
+    masks = [_per_entry(layer._mask, layer) for layer in layers if isinstance(layer, dist.MaskedDistribution)]
     for mask in masks:
         weight = jnp.where(mask, weight, 0.0)
     value = jnp.asarray(site["value"])

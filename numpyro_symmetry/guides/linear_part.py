@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import jax
 from jax import Array
-from jax.extend.core import Jaxpr, Literal
+from jax.extend.core import Jaxpr
 
-from numpyro_symmetry.models.compat import body_of, bound, called, consts_of
+from numpyro_symmetry.models.compat import body_of, bound, called, consts_of, interpreted
 from numpyro_symmetry.models.programs import read_later
 
 # linear in their only array
@@ -65,18 +65,14 @@ def linear_outputs(function: Callable[[dict[str, Array]], Any], inputs: dict[str
 
 def _run(jaxpr: Jaxpr, consts: Iterable[Any], inputs: Iterable[_Value], found: dict[int, Array]) -> list[_Value]:
     """Evaluate a program, and keep what is affine where an operation is not."""
-    known = dict(zip(jaxpr.constvars, map(_Value, consts), strict=True))
-    known |= dict(zip(jaxpr.invars, inputs, strict=True))
-
-    def read(atom: Any) -> _Value:
-        return _Value(atom.val) if isinstance(atom, Literal) else known[atom]
-
     # a model that draws what is not given does more than its results need
     needed = read_later(jaxpr)
-    for equation in (one for one in jaxpr.eqns if needed.intersection(one.outvars)):
-        arguments = [read(atom) for atom in equation.invars]
-        known |= dict(zip(equation.outvars, _step(equation, arguments, found), strict=False))
-    return [read(atom) for atom in jaxpr.outvars]
+
+    def results_of(equation: Any, arguments: list[_Value]) -> list[_Value]:
+        is_needed = needed.intersection(equation.outvars)
+        return _step(equation, arguments, found) if is_needed else [_UNKNOWN] * len(equation.outvars)
+
+    return interpreted(jaxpr, [*map(_Value, consts), *inputs], lambda number: _Value(number.val), results_of)
 
 
 def _step(equation: Any, arguments: list[_Value], found: dict[int, Array]) -> list[_Value]:

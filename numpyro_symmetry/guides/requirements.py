@@ -193,8 +193,7 @@ def subsampled_plates(model_trace: Trace, site: str) -> dict[str, tuple[int, int
 def refuse_plate_around_everything(model_trace: Trace) -> None:
     """Refuse a plate that holds every site: RenyiELBO would count the correction once for each of its members."""
     sites = [site for site in model_trace.values() if site["type"] == "sample"]
-    shared = set.intersection(*({frame.name for frame in site["cond_indep_stack"]} for site in sites))
-    if shared:
+    if shared := set.intersection(*({frame.name for frame in site["cond_indep_stack"]} for site in sites)):
         raise SymmetryError(
             f"Every site lies in plate {sorted(shared)[0]!r}, so RenyiELBO would count the correction once per member. "
             "Give the latent sites a batch dimension instead (expand(...).to_event(...))."

@@ -236,8 +236,7 @@ def _refuse_where_parameters_start(
     symmetry: Symmetry, model: Callable, model_trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
     """Refuse what holds at the first values of the model's own parameters, from which training takes them away."""
-    fitted = [name for name, site in model_trace.items() if site["type"] == "param"]
-    if not fitted:
+    if not (fitted := [name for name, site in model_trace.items() if site["type"] == "param"]):
         return
     # with its state, as a network has both or makes both
     moved = {n: value for n, value in perturbed(jax.random.key(1), model_trace).items() if is_fitted(model_trace[n])}

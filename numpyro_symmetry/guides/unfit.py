@@ -148,8 +148,7 @@ def _refuse_values(name: str, site: Any) -> None:
             f"Observed site {name!r} has values of shape {came}, and its distribution has shape {expected}, which "
             "would stretch them. Give them the distribution's shape."
         )
-    seen = observation(site)
-    if seen is None:
+    if (seen := observation(site)) is None:
         return
     weight = np.asarray(seen.entry_weight)
     counts = np.broadcast_to(weight[..., 0] if seen.kind.num_outputs else weight, came) > 0

@@ -69,7 +69,7 @@ def _descended(start: Aligned, items: list[Any], symmetry: Symmetry, method: str
     elements = list(start.elements)
     moved = [moved_by(symmetry, element, item) for element, item in zip(elements, items, strict=True)]
     # no label changes them
-    sizes = [sum(float(np.sum(np.square(np.abs(x)))) for x in jax.tree.leaves(item)) for item in items]
+    sizes = [_squares(item) for item in items]
     for num_rounds in range(start.num_rounds + 1, start.num_rounds + _MAX_ROUNDS + 1):
         num_moved = 0
         for k, item in enumerate(items):
@@ -96,14 +96,14 @@ def _mean(items: Sequence[Any]) -> Any:
     return jax.tree.map(lambda *xs: np.mean(xs, 0), *items)
 
 
-def _squares(items: Sequence[Any]) -> float:
-    return float(sum(np.sum(np.square(np.asarray(x, float))) for x in jax.tree.leaves(list(items))))
+def _squares(item: Any) -> float:
+    return float(sum(np.sum(np.square(np.asarray(x, float))) for x in jax.tree.leaves(item)))
 
 
 def distances_from_mean(items: Sequence[Any]) -> np.ndarray:
     """``(num_members,)``: of each member from the mean of all."""
     centre = _mean(items)
-    return np.sqrt([_squares([jax.tree.map(np.subtract, item, centre)]) for item in items])
+    return np.sqrt([_squares(jax.tree.map(np.subtract, item, centre)) for item in items])
 
 
 def _spread(items: Sequence[Any]) -> float:

@@ -286,7 +286,8 @@ class _Draws:
         """Which draws keep all labels, or have those of `_near`: of one member two units, or three, or one sign."""
         # (member, draw, unit)
         parts = {n: concatenate([state[n].each(lambda x: x[None]) for state in states]) for n in self.tables.groups}
-        stays = {name: _is_still(part) for name, part in parts.items()}
+        still = self.tables.still()
+        stays = {name: part.is_same(still[name]).all(-1) for name, part in parts.items()}
         moves = ~np.all(list(stays.values()), 0)
         if not self.tables.is_diagonal:
             return ~moves.any(0)
@@ -296,12 +297,6 @@ class _Draws:
         is_one_group = sum(~stay[at] for stay in stays.values()) == 1
         is_least = np.any([~stays[name][at] & _is_least(parts[name].at(at)) for name in self.tables.separate()], 0)
         return ~moves.any(0) | ((moves.sum(0) == 1) | alike) & is_one_group & is_least
-
-
-def _is_still(part: Hard) -> np.ndarray:
-    """Which of a batch move nothing."""
-    at_home = (part.permutation == np.arange(part.permutation.shape[-1])).all(-1)
-    return at_home if part.sign is None else at_home & (part.sign > 0).all(-1)
 
 
 def _is_least(part: Hard) -> np.ndarray:

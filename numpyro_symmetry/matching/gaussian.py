@@ -305,8 +305,7 @@ class DiagonalGaussian:
 
     def in_order_of(self, other: DiagonalGaussian) -> DiagonalGaussian:
         """The same law with its sites in another's order."""
-        loc, scale = ({site: by_site[site] for site in other.loc} for by_site in (self.loc, self.scale))
-        return DiagonalGaussian(loc, scale)
+        return DiagonalGaussian(*({site: by_site[site] for site in other.loc} for by_site in (self.loc, self.scale)))
 
     def apply(self, symmetry: Symmetry, element: Element) -> DiagonalGaussian:
         """Law of ``g·θ``: means move as values do, standard deviations without the signs."""

@@ -29,10 +29,8 @@ def diagonal_of(guide: Any, params: Mapping[str, Any]) -> tuple[Arrays, Arrays]:
     for part in parts_of(guide):
         _refuse_coupled_supports(part)
         if _is_flat(part):
-            names = f"{part.prefix}_loc", f"{part.prefix}_scale"
-            unpack, size = unpacking(part), part.latent_dim
-            for by_site, name in zip((loc, scale), names, strict=True):
-                by_site |= unpack(_parameter(part, params, name, (size,)))
+            for what, by_site in (("loc", loc), ("scale", scale)):
+                by_site |= unpacking(part)(_parameter(part, params, f"{part.prefix}_{what}", (part.latent_dim,)))
             continue
         for site in sites_of(part):
             shape = _full_shape(part, site)

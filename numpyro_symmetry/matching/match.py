@@ -275,8 +275,7 @@ def _place(
         for side in (left, right)
     )
     found = _in_chunks(view.symmetry, left, right, cost, leading, placing)
-    exact = found.exact & (not view.torn)
-    return found._replace(element=view.element(found.element, bound, leading), exact=exact)
+    return found._replace(element=view.element(found.element, bound, leading), exact=found.exact & (not view.torn))
 
 
 def _in_chunks(

@@ -367,8 +367,7 @@ def _compared(item: Any, beside: Collection[str]) -> Any:
     """Of an item, what has a say in labels: sites that are compared, and moments."""
     item = item.diagonal() if isinstance(item, FullGaussian) else item
     if isinstance(item, DiagonalGaussian):
-        loc, scale = (_some(x, beside) for x in (item.loc, item.scale))
-        return DiagonalGaussian(loc, scale)
+        return DiagonalGaussian(_some(item.loc, beside), _some(item.scale, beside))
     return _some(item, beside)
 
 

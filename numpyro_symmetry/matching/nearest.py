@@ -190,11 +190,8 @@ def _candidates(units: _Units, signed: bool) -> Iterator[tuple[float, tuple[int,
     """Squared distances of what stands once in its site: the least, or each if there are sites to weigh them with."""
     n = len(units.even)
     pairs = np.transpose(np.triu_indices(n, 1))
-    apart = _squared(units.even, 1) + _squared(units.odd, 1)
     # exchanging i and j moves both of them by their difference, or by their sum where one is negated
-    tables = {1: apart}
-    if signed:
-        tables[-1] = _squared(units.even, 1) + _squared(units.odd, -1)
+    tables = {sign: _squared(units.even, 1) + _squared(units.odd, sign) for sign in ((1, -1) if signed else (1,))}
     for signs in itertools.product(tables, tables):
         squared = np.array([tables[s][pairs[:, 0], pairs[:, 1]] for s in signs]).sum(0)
         for k in range(len(pairs)) if units.repeated else [int(np.argmin(squared))] if len(pairs) else []:

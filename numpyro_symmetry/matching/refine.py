@@ -343,8 +343,7 @@ def _read(target: Any, source: Any, symmetry: Symmetry) -> tuple[_Ends, Symmetry
         # checks that they are finite
         side_of(real_arrays(side), name)
     refuse_other_structure(*ends, ("the target", "the source"))
-    bound = symmetry.bind(ends.target)
-    return ends, bound
+    return ends, symmetry.bind(ends.target)
 
 
 def _started(bound: Symmetry, start: Element, source: Arrays) -> Arrays:

@@ -236,8 +236,7 @@ def _floating(value: Any, where: str) -> np.ndarray:
 def leading_shape(bound: Symmetry, target: Side, source: Side) -> tuple[int, ...]:
     """The source's leading dimensions: what its sites have beyond the target's shapes."""
     if missing := sorted(set(target.loc) ^ set(source.loc)):
-        missing = [site for site in missing if site in bound.axes]
-        if missing:
+        if missing := [site for site in missing if site in bound.axes]:
             raise SymmetryError(f"Sites {missing} are named by the symmetry but are in only one of target and source.")
     found: dict[tuple[int, ...], str] = {}
     for site in target.loc:

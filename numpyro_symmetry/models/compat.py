@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from jax.extend.core import Literal
 from numpyro import primitives
 from numpyro.distributions import Distribution
 
@@ -56,6 +57,35 @@ def called(equation: Any) -> Any:
         equation.outvars
     )
     return inner if same else None
+
+
+def interpreted(
+    body: Any,
+    given: Sequence[Any],
+    of_number: Callable[[Any], Any],
+    results_of: Callable[[Any, list[Any]], Sequence[Any]],
+) -> list[Any]:
+    """What stands for a program's results, operation by operation.
+
+    Parameters
+    ----------
+    body
+        The program, without its constants.
+    given
+        What stands for its constants, and after them for its arguments.
+    of_number
+        From a literal of the program to what stands for it.
+    results_of
+        From an operation, and what stands for its operands, to what stands for its results.
+    """
+    known = dict(zip([*body.constvars, *body.invars], given, strict=True))
+
+    def read(atom: Any) -> Any:
+        return of_number(atom) if isinstance(atom, Literal) else known[atom]
+
+    for equation in body.eqns:
+        known.update(zip(equation.outvars, results_of(equation, list(map(read, equation.invars))), strict=True))
+    return list(map(read, body.outvars))
 
 
 def acts(equation: Any) -> bool:

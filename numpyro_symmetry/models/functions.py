@@ -176,8 +176,7 @@ def _with_open_keys(
 ) -> tuple[Callable, tuple, dict[str, Any]]:
     """A function that takes the bits of random keys, which are data as others, in place of the keys."""
     leaves, structure = jax.tree.flatten((args, kwargs))
-    kinds = {k: jax.random.key_impl(leaf) for k, leaf in enumerate(leaves) if is_key(leaf)}
-    if not kinds:
+    if not (kinds := {k: jax.random.key_impl(leaf) for k, leaf in enumerate(leaves) if is_key(leaf)}):
         return function, args, kwargs
 
     def taking_bits(*args: Any, **kwargs: Any) -> Any:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
-from jax.extend.core import Jaxpr, Literal
+from jax.extend.core import Jaxpr
 
-from numpyro_symmetry.models.compat import body_of, called, scan_counts
+from numpyro_symmetry.models.compat import body_of, called, interpreted, scan_counts
 
 Names = frozenset[Any]
 NOTHING: Names = frozenset()
@@ -34,22 +34,15 @@ def dependencies(
 
 def through(jaxpr: Jaxpr, inputs: Sequence[Names]) -> list[Names]:
     """Names on which each of a program's results depends, given those that each of its arguments stands for."""
-    known: dict[Any, Names] = dict(zip(jaxpr.invars, inputs, strict=True))
 
-    def read(atom: Any) -> Names:
-        return NOTHING if isinstance(atom, Literal) else known.get(atom, NOTHING)
+    def results_of(equation: Any, arguments: list[Names]) -> list[Names]:
+        if (inner := called(equation)) is not None:
+            return through(body_of(inner), arguments)
+        if equation.primitive.name == "scan":
+            return through_scan(equation.params, arguments)
+        return [NOTHING.union(*arguments)] * len(equation.outvars)
 
-    for equation in jaxpr.eqns:
-        arguments = [read(atom) for atom in equation.invars]
-        inner = called(equation)
-        if inner is not None:
-            results = through(body_of(inner), arguments)
-        elif equation.primitive.name == "scan":
-            results = through_scan(equation.params, arguments)
-        else:
-            results = [NOTHING.union(*arguments)] * len(equation.outvars)
-        known |= dict(zip(equation.outvars, results, strict=True))
-    return [read(atom) for atom in jaxpr.outvars]
+    return interpreted(jaxpr, [*[NOTHING] * len(jaxpr.constvars), *inputs], lambda number: NOTHING, results_of)
 
 
 def through_scan(params: Mapping[str, Any], inputs: list[Names]) -> list[Names]:

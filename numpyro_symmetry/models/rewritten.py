@@ -14,7 +14,7 @@ from jax import core as jax_core
 from jax import lax
 from jax.extend import core
 
-from numpyro_symmetry.models.compat import body_of, called, consts_of, only_prints
+from numpyro_symmetry.models.compat import body_of, called, consts_of, interpreted, only_prints
 from numpyro_symmetry.models.convolutions import NAME, applied
 
 
@@ -35,28 +35,20 @@ def evaluated(body: Any, consts: Sequence[Any], args: Sequence[Any]) -> list[Any
 
 
 def _evaluated(body: Any, consts: Sequence[Any], args: Sequence[Any], odds: dict[int, _Odds]) -> list[Any]:
-    environment = dict(zip([*body.constvars, *body.invars], [*consts, *args], strict=True))
-
-    def read(atom: Any) -> Any:
-        return atom.val if isinstance(atom, core.Literal) else environment[atom]
-
-    for equation in body.eqns:
+    def results_of(equation: Any, operands: list[Any]) -> Sequence[Any]:
         if only_prints(equation):
-            continue
-        operands, inner = list(map(read, equation.invars)), called(equation)
-        if inner is not None:
-            results = _evaluated(body_of(inner), consts_of(inner), operands, odds)
-        else:
-            of_logits = _of_logits(equation, operands, odds)
-            results = applied(equation.primitive, operands, equation.params) if of_logits is None else [of_logits]
-        environment.update(zip(equation.outvars, results, strict=True))
-    return list(map(read, body.outvars))
+            return []
+        if (inner := called(equation)) is not None:
+            return _evaluated(body_of(inner), consts_of(inner), operands, odds)
+        of_logits = _of_logits(equation, operands, odds)
+        return applied(equation.primitive, operands, equation.params) if of_logits is None else [of_logits]
+
+    return interpreted(body, [*consts, *args], lambda number: number.val, results_of)
 
 
 def _called_equations(body: Any) -> Iterator[Any]:
     for equation in body.eqns:
-        inner = called(equation)
-        if inner is None:
+        if (inner := called(equation)) is None:
             yield equation
         else:
             yield from _called_equations(body_of(inner))

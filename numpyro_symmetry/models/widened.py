@@ -13,9 +13,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend import core
 
-from numpyro_symmetry.models.compat import body_of, called, consts_of, only_prints
+from numpyro_symmetry.models.compat import body_of, called, consts_of, interpreted, only_prints
 from numpyro_symmetry.models.convolutions import applied
 
 # what looks at the bits of numbers, or leaves JAX, gets numbers as they were
@@ -27,26 +26,20 @@ def evaluated(closed: Any, args: Sequence[Any], consts: Sequence[Any] | None = N
 
     To be called, as to be traced, where double precision is enabled.
     """
-    body = body_of(closed)
     given = [*(consts_of(closed) if consts is None else consts), *args]
-    environment = dict(zip([*body.constvars, *body.invars], map(_wide, given), strict=True))
-
-    def read(atom: Any) -> Any:
-        return (
-            _wide(atom.val, getattr(atom.aval, "dtype", None)) if isinstance(atom, core.Literal) else environment[atom]
-        )
-
-    for equation in body.eqns:
-        if only_prints(equation):
-            continue
-        operands = list(map(read, equation.invars))
-        inner = called(equation)
-        results = _step(equation, operands) if inner is None else evaluated(inner, operands)
-        environment.update(zip(equation.outvars, results, strict=True))
-    return list(map(read, body.outvars))
+    return interpreted(
+        body_of(closed),
+        list(map(_wide, given)),
+        lambda number: _wide(number.val, getattr(number.aval, "dtype", None)),
+        _step,
+    )
 
 
 def _step(equation: Any, operands: list[Any]) -> list[Any]:
+    if only_prints(equation):
+        return []
+    if (inner := called(equation)) is not None:
+        return evaluated(inner, operands)
     primitive, params = equation.primitive, equation.params
     if primitive.name in _BY_BITS:
         operands = [

@@ -23,8 +23,7 @@ def classes(count: int, belongs: Callable[[int, list[int]], bool]) -> tuple[int,
     """A label for each of so many indices: of the first class to which it belongs, given its members, or a new one."""
     found: list[list[int]] = []
     for index in range(count):
-        home = next((one for one in found if belongs(index, one)), None)
-        if home is None:
+        if (home := next((one for one in found if belongs(index, one)), None)) is None:
             found.append(home := [])
         home.append(index)
     return tuple(next(k for k, one in enumerate(found) if index in one) for index in range(count))

@@ -48,9 +48,7 @@ def coordinates(
     dict
         Site -> `Coordinate`.
     """
-    given = {} if isinstance(transforms, str) else dict(transforms)
-    if isinstance(transforms, str) and transforms != "auto":
-        given = dict.fromkeys(bound.axes, transforms)
+    given = dict.fromkeys(bound.axes, transforms) if isinstance(transforms, str) else dict(transforms)
     given = {site: transform for site, transform in given.items() if transform != "auto"}
     if unknown := sorted(set(given) - set(bound.axes)):
         raise SymmetryError(f"transforms names sites {unknown}; the symmetry has {sorted(bound.axes)}.")
@@ -64,7 +62,7 @@ def coordinates(
         transform = given.get(site) or ("identity" if signed else _transform(draws[site]))
         if transform == "log" and signed:
             raise SymmetryError(f"Site {site!r} may change its sign in this symmetry; its transform cannot be 'log'.")
-        if transform == "log" and not _is_positive(draws[site]):
+        if transform == "log" and not is_positive(draws[site]):
             raise SymmetryError(f"Site {site!r} holds values that are not positive; its transform cannot be 'log'.")
         raw = Coordinate(transform, np.zeros(()), np.ones(()), axes, shape)
         found[site] = _standardized(site, draws[site], raw, standardize)
@@ -87,17 +85,18 @@ def refuse_other_coordinates(read: Mapping[str, Coordinate], values: Mapping[str
             raise SymmetryError(f"Site {site!r} of {what} has shape {value.shape[1:]}; expected {coordinate.shape}.")
         if not all(each(value, lambda x: bool(np.isfinite(x).all()))):
             raise SymmetryError(f"Site {site!r} of {what} is not finite.")
-        if coordinate.transform == "log" and not _is_positive(value):
+        if coordinate.transform == "log" and not is_positive(value):
             raise SymmetryError(f"Site {site!r} of {what} is not positive, and is compared by its logarithm.")
 
 
-def _is_positive(values: Any) -> bool:
+def is_positive(values: Any) -> bool:
+    """Whether all values are, which may be Dask's."""
     return all(each(values, lambda x: bool((x > 0).all())))
 
 
 def _transform(values: Any) -> str:
     # most of those that are not show it at once
-    if not (values[:1] > 0).all() or not _is_positive(values):
+    if not (values[:1] > 0).all() or not is_positive(values):
         return "identity"
     most = min(_LOOKED_AT, at_once(math.prod(values.shape[1:])))
     some = np.ravel(values[:: max(1, len(values) // most)]).astype(float)

@@ -179,9 +179,7 @@ def matched_null(
     size = sum(draws[site][:1].size for site in read)
     most_numbers = _MAX_COUPLED_NUMBERS if _meet(c.axes for c in read.values()) else MAX_NUMBERS
     most = min(MAX_DRAWS, max(_MIN_DRAWS, most_numbers // max(1, size)))
-    count = min(family.num_draws, most)
-    some, chains = evenly(leading, count)
-    count = len(some)
+    some, chains = evenly(leading, min(family.num_draws, most))
     plain = {site: c._replace(transform="identity", center=np.zeros(()), scale=np.ones(())) for site, c in read.items()}
     axes = {site: c.axes for site, c in read.items()}
     own = {name: part.at(some) for name, part in state.items()}
@@ -216,7 +214,7 @@ def matched_null(
         _separation(aligned, axes),
         separation_null,
         ratio,
-        count,
+        len(some),
         blocks.number,
         by_site,
     )

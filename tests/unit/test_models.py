@@ -85,6 +85,26 @@ def test_a_call_is_told_from_a_loop():
     assert compat.scan_counts(loop.params) == (0, 1)
 
 
+def test_what_stands_for_results_is_made_of_what_stands_for_constants_arguments_and_numbers():
+    weights = np.array([1.0, 2.0], np.float32)
+    program = jax.make_jaxpr(lambda x, y: (2.0 * (x + weights), y))(jnp.ones(2), jnp.ones(3))
+
+    def joined(equation, operands):
+        return [frozenset().union(*operands)] * len(equation.outvars)
+
+    constants = [{"constant"}] * len(program.consts)
+    found = compat.interpreted(program.jaxpr, [*constants, {"x"}, {"y"}], lambda number: {float(number.val)}, joined)
+    assert found[0] >= {"x", 2.0}
+    assert found[1] == {"y"}
+    again = compat.interpreted(
+        program.jaxpr,
+        [*program.consts, jnp.ones(2), jnp.ones(3)],
+        lambda number: number.val,
+        lambda equation, operands: compat.bound(equation.primitive, operands, equation.params),
+    )
+    np.testing.assert_array_equal(again[0], 2.0 * (1.0 + weights))
+
+
 def test_an_equation_bears_the_line_that_made_it():
     (equation,) = equations(lambda x: jnp.negative(x), jnp.ones(2))
     assert any(name == __file__ for name, _ in compat.frames_of(equation))

@@ -10,6 +10,7 @@ from numpyro_symmetry.discovery.labels.terms import (
     Reason,
     Term,
     Uniform,
+    coloured,
     impose,
     pinned,
     slice_colours,
@@ -30,12 +31,10 @@ def axes_of_constant(array: np.ndarray, reason: Reason) -> list[Term]:
     if not is_number(array.dtype) or array.size > _MAX_COMPARED:
         return [pinned(n, reason) for n in array.shape]
     colours = [slice_colours(array, k) if n > 1 else None for k, n in enumerate(array.shape)]
-    axes: list[Term] = []
-    for n, colour in zip(array.shape, colours, strict=True):
-        term: Term = Uniform(n)
-        if colour is not None:
-            impose(term := Atom(n), colour, reason)
-        axes.append(term)
+    axes = [
+        Uniform(n) if colour is None else coloured(n, colour, reason)
+        for n, colour in zip(array.shape, colours, strict=True)
+    ]
     for i, j in _square_axes(array):
         left, right = colours[i], colours[j]
         if left is None or right is None:

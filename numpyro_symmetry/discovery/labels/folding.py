@@ -69,8 +69,7 @@ def live_in(jaxpr: Any, known_: Mapping[Any, Known], wanted: Sequence[bool] | No
         inner, chosen = called(equation), operand_chosen(equation, operands)
         if chosen is not None:
             return [k == chosen for k in range(len(operands))]
-        body = body_of(inner)
-        if body is None or len(body.eqns) > _SMALL:
+        if (body := body_of(inner)) is None or len(body.eqns) > _SMALL:
             return [True] * len(operands)
         given = {var: value for var, value in zip(body.invars, operands, strict=True) if value is not None}
         inside = live_in(body, constants_of(body, given), outputs)

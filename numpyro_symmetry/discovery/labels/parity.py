@@ -198,8 +198,7 @@ def _slices(equation: Any, parts: Parts, demands: Demands) -> list[Parity]:
             return [demands.whole(parts)]
         bounds = [(params["start_indices"][parts.axis], params["limit_indices"][parts.axis])]
     elif params["axis"] == parts.axis:
-        ends = [0, *itertools.accumulate(params["sizes"])]
-        bounds = list(itertools.pairwise(ends))
+        bounds = list(itertools.pairwise([0, *itertools.accumulate(params["sizes"])]))
     else:
         bounds = [(0, shape[parts.axis])] * len(equation.outvars)
     held = [parts.over(*bound) for bound in bounds]
@@ -214,14 +213,12 @@ def _step(step: _Step, operands: list[Parity]) -> list[Parity]:
         return _step(step, list(map(demands.whole, operands))) if found is None else found
     before = dict(demands.rows)
     results = _by_rule(step, operands)
-    if len(demands.rows) == len(before):
-        return results
-    after, demands.rows = demands.rows, before
-    put_off = _mirrored(step, operands)
-    if put_off is None:
+    if len(demands.rows) > len(before):
+        after, demands.rows = demands.rows, before
+        if (put_off := _mirrored(step, operands)) is not None:
+            return put_off
         demands.rows = after
-        return results
-    return put_off
+    return results
 
 
 def _mirrored(step: _Step, operands: list[Parity]) -> list[Parity] | None:
@@ -286,9 +283,8 @@ def _by_rule(step: _Step, operands: list[Parity]) -> list[Parity]:
         demands.vanish(*operands[_TAKES[name] :])
         return [operands[0]]
     if name in _PUTS:
-        what = [operands[k] for k in _PUTS[name]]
         demands.vanish(*(p for k, p in enumerate(operands) if k not in _PUTS[name]))
-        return [demands.agree(what)]
+        return [demands.agree([operands[k] for k in _PUTS[name]])]
     if name == "select_n":
         if (chosen := operand_chosen(equation, given)) is not None:
             return [operands[chosen]]

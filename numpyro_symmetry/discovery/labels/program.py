@@ -78,8 +78,7 @@ class Program(NamedTuple):
 def read_program(model: Callable, args: tuple[Any, ...], kwargs: dict[str, Any], rng_key: Array) -> Program:
     """Trace a model's log joint, its discrete latent sites summed out if they can be."""
     trace = outline(model, args, kwargs, rng_key)
-    discrete = discrete_of(trace)
-    if discrete:
+    if discrete := discrete_of(trace):
         try:
             return _read(model, args, kwargs, rng_key, trace, discrete)
         except SymmetryError:
@@ -105,10 +104,13 @@ def _read(
     data, ways = Data(dict(enumerate(flat)), settings, observed), ways_to_give(args, kwargs, observed)
     functions = [joint.log_probs, joint.inside] if intervals else [joint.log_probs]
 
-    def programs_of(own: Data) -> list[TracedFunction]:
-        return [traced(function, values, own, precision=session_precision()) for function in functions]
-
-    read = _opaque(joint, values, data, ways, programs_of)
+    read = _opaque(
+        joint,
+        values,
+        data,
+        ways,
+        lambda own: [traced(function, values, own, precision=session_precision()) for function in functions],
+    )
     return read._replace(
         names={name: axis_names(trace.get(name), len(values[name].shape)) for name in read.names},
         priors={name: trace[name]["fn"] for name in read.names if name in trace and trace[name]["type"] == "sample"},

@@ -274,8 +274,7 @@ def _first_reason(term: Term, otherwise: Reason) -> Reason:
 
 
 def _refine(a: np.ndarray | None, b: np.ndarray | None, size: int) -> np.ndarray:
-    given = [colours for colours in (a, b) if colours is not None]
-    if not given:
+    if not (given := [colours for colours in (a, b) if colours is not None]):
         return np.zeros(size, int)
     return np.unique(np.stack(given), axis=1, return_inverse=True)[1].reshape(-1)
 

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from numpyro_symmetry.discovery.labels.program import Program
-from numpyro_symmetry.models.compat import body_of, called, consts_of
+from numpyro_symmetry.models.compat import body_of, called, consts_of, interpreted
 
 _SUMS = ("add", "add_any")
 _MOST_BYTES, _MOST_LETTERS = 10_000, 200
@@ -81,24 +81,16 @@ def _flatten(
         known[number] = _mark_of(x)
         return number
 
-    def value(var: Any) -> int:
-        return constant(var.val) if hasattr(var, "val") else values[var]
-
-    body = body_of(closed)
-    values = dict(zip(body.constvars, map(constant, consts_of(closed)), strict=False))
-    values |= dict(zip(body.invars, operands, strict=True))
-    for equation in body.eqns:
-        entering = [value(var) for var in equation.invars]
+    def results_of(equation: Any, entering: list[int]) -> list[int]:
         if (inner := called(equation)) is not None:
-            leaving = _flatten(inner, entering, count, steps, known)
-        else:
-            leaving = [next(count) for _ in equation.outvars]
-            settings = sorted((name, _words(x)) for name, x in equation.params.items())
-            steps.append(
-                _Step(hash((equation.primitive.name, *settings)), entering, leaving, equation.primitive.name in _SUMS)
-            )
-        values |= dict(zip(equation.outvars, leaving, strict=True))
-    return [value(var) for var in body.outvars]
+            return _flatten(inner, entering, count, steps, known)
+        leaving, name = [next(count) for _ in equation.outvars], equation.primitive.name
+        settings = sorted((setting, _words(x)) for setting, x in equation.params.items())
+        steps.append(_Step(hash((name, *settings)), entering, leaving, name in _SUMS))
+        return leaving
+
+    given = [*map(constant, consts_of(closed)), *operands]
+    return interpreted(body_of(closed), given, lambda number: constant(number.val), results_of)
 
 
 def _mark_of(constant: Any) -> int:

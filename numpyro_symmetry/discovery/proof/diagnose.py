@@ -160,8 +160,7 @@ def _edits(symmetry: Symmetry, name: str, place: Values, of: Nouns) -> Iterator[
     if not symmetry.is_plain:
         return
     for site, value in place.items():
-        entries = tuple(symmetry.axes.get(site, ()))
-        entries = padded(entries, value.ndim)
+        entries = padded(symmetry.axes.get(site, ()), value.ndim)
         for position, entry in enumerate(entries):
             axis = position - len(entries)
             if entry is None and value.shape[axis] == size:

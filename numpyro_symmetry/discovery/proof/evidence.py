@@ -48,11 +48,9 @@ class Evidence(NamedTuple):
 
 def gather_evidence(frozen: FrozenModel, rng: np.random.Generator, num_points: int) -> Evidence:
     """Points at which symmetries of a model are tried, none of them far out."""
-
-    def rounds(at: Point) -> bool:
-        return not gap_to(frozen, at, nudged(at.values, NUDGE)).ratio <= 1.0
-
-    places, is_near = points(frozen, rng, num_points, rounds)
+    places, is_near = points(
+        frozen, rng, num_points, rounds=lambda at: not gap_to(frozen, at, nudged(at.values, NUDGE)).ratio <= 1.0
+    )
     return Evidence(frozen, places, edges(frozen, rng), [], is_near=is_near)
 
 

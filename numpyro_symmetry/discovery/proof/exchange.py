@@ -320,5 +320,4 @@ def _told(exchange: Exchange, indices: Sequence[int], suspects: Suspects) -> Out
 
 def _stem(names: Sequence[str]) -> str:
     """A name for one site in place of several."""
-    common = os.path.commonprefix(list(names)).rstrip("0123456789_.$/[-")
-    return common or "component"
+    return os.path.commonprefix(list(names)).rstrip("0123456789_.$/[-") or "component"

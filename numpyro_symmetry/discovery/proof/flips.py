@@ -87,8 +87,7 @@ def is_new(signs: GroupSigns, known: Iterable[GroupSigns], axes: Axes, place: Ar
 
     What a change of sign negates is a vector over GF(2), and the question is whether it lies in the others' span.
     """
-    others = [other for other in known if signs.name in other.group.over]
-    if not others:
+    if not (others := [other for other in known if signs.name in other.group.over]):
         return True
     shapes = {site: np.shape(place[site]) for one in (signs, *others) for site in one.negated}
     basis = reduced_basis([_vector(flip, shapes) for other in others for flip in flips(other, axes, place)])

@@ -88,9 +88,7 @@ def with_blocks(
         left = list(known)
         for chosen in _sets_of(known):
             claim = claim_of(symmetry, chosen) if all(block in left for block in chosen) else None
-            if claim is None or not _is_likely(claim, evidence):
-                continue
-            if held(one := claim.with_orbits(claim.kinds)):
+            if claim is not None and _is_likely(claim, evidence) and held(one := claim.with_orbits(claim.kinds)):
                 symmetry, left = one, [block for block in left if block not in chosen]
         while 0 < len(left) <= EFFORT.max_blocks_in_part:
             parts = [(one, chosen) for chosen in _sets_of(left) if (one := _part(claim_of(symmetry, chosen), evidence))]

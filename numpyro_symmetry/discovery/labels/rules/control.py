@@ -116,8 +116,7 @@ def _kept_constants(op: Operation, num_consts: int, num_carry: int) -> dict[int,
         ]
         if not changed:
             return {k: value for k, value in kept.items() if k >= num_consts}
-        for k in changed:
-            del kept[k]
+        kept = {k: value for k, value in kept.items() if k not in changed}
 
 
 def _counters(op: Operation, num_consts: int, num_carry: int) -> set[int]:

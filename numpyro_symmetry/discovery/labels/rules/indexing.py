@@ -137,10 +137,13 @@ def pad(op: Operation) -> Axes:
 
 def reverse(op: Operation) -> list[list[Term]]:
     """The order of an axis is turned around."""
-    out = list(op.axes[0])
-    for k in op.params["dimensions"]:
-        out[k] = in_another_order(op, out[k], out[k].size, "its order is reversed")
-    return [out]
+    turned = op.params["dimensions"]
+    return [
+        [
+            in_another_order(op, term, term.size, "its order is reversed") if k in turned else term
+            for k, term in enumerate(op.axes[0])
+        ]
+    ]
 
 
 def unstack(op: Operation) -> list[Value]:

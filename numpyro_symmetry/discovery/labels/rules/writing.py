@@ -42,8 +42,7 @@ def dynamic_update_slice(op: Operation) -> Axes:
 
 def scatter(op: Operation) -> Axes:
     """Writing at indices: whole windows pass, the axes pointed into are pinned."""
-    numbered = _numbered(op)
-    if numbered is None:
+    if (numbered := _numbered(op)) is None:
         return [_at_indices(op)]
     # before labels change
     _note_written(op, numbered)
