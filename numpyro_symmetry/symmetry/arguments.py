@@ -262,7 +262,7 @@ def refuse_masked_arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any], of
         Naming the argument and the remedy.
     """
     leaves = jax.tree_util.tree_leaves_with_path({"model_args": args, "model_kwargs": dict(kwargs)})
-    named = {_path(path): leaf for path, leaf in leaves if isinstance(leaf, np.ma.MaskedArray)}
+    named = {path_of(path): leaf for path, leaf in leaves if isinstance(leaf, np.ma.MaskedArray)}
     for name, leaf in named.items():
         raise SymmetryError(
             f"{name} is a masked array ({int(np.ma.count_masked(leaf))} of {leaf.size} entries masked), and masks are "
@@ -284,7 +284,7 @@ def refuse_tracers(what: str, *trees: Any) -> None:
         )
 
 
-def _path(path: tuple[Any, ...]) -> str:
+def path_of(path: tuple[Any, ...]) -> str:
     """A leaf of a model's arguments as one would write it: ``model_args[0]['x']``."""
     return path[0].key + jax.tree_util.keystr(path[1:])
 
