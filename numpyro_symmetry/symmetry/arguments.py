@@ -220,8 +220,16 @@ def as_real_array(value: Any, where: str, error: type[Exception] = SymmetryError
     array = as_array(value, where, error)
     if not is_real(array.dtype):
         got = "" if isinstance(value, jax.Array | np.ndarray) else f" of a {type(value).__name__}"
-        raise error(f"{where}: expected real numbers; got values of type {array.dtype}{got}.")
+        raise error(f"{where}: expected real numbers; got values of type {array.dtype}{got}.{to_real(array.dtype)}")
     return array
+
+
+def to_real(dtype: Any) -> str:
+    """How values of a type that is none of real numbers become such, as a sentence; nothing where nobody knows."""
+    if is_number(dtype):
+        return " Pass their parts, np.stack([x.real, x.imag], -1), along one axis more."
+    # columns of a type of pandas' own, and of several types, come as objects
+    return " Convert them first, x.astype(float)." if getattr(dtype, "kind", "") in "OSUT" else ""
 
 
 def shape_of(value: Any, where: str) -> tuple[int, ...]:

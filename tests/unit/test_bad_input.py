@@ -2220,6 +2220,25 @@ UNIT_GUIDES = [
     ),
 ]
 
+NO_REAL_NUMBERS = [
+    Bad(
+        f"{what}, {where}",
+        lambda w, to=to, call=call: call(w, {"loc": to(w.draws["loc"])}),
+        ns.SymmetryError,
+        ("'loc'", "expected real numbers", remedy),
+    )
+    for what, to, remedy in (
+        ("objects", lambda x: x.astype(object), "x.astype(float)"),
+        ("text", lambda x: x.astype(str), "x.astype(float)"),
+        ("complex numbers", lambda x: x + 0j, "np.stack([x.real, x.imag], -1)"),
+    )
+    for where, call in (
+        ("rebase", lambda w, draws: ns.rebase(draws, w.symmetry, null=False)),
+        ("fit", lambda w, draws: ns.DiagonalGaussian.fit(draws, num_leading_dims=2)),
+        ("compare", lambda w, draws: ns.compare(draws, draws, w.symmetry)),
+    )
+]
+
 ROWS_WANTED = ("model_args[0]", "(0, 3)", "no rows")
 STARTS = [
     Bad(
@@ -2287,6 +2306,7 @@ TABLE = {
     "partitions": PARTITIONS,
     "unit guides": UNIT_GUIDES,
     "starts": STARTS,
+    "no real numbers": NO_REAL_NUMBERS,
 }
 ROWS = [pytest.param(bad, id=f"{subject}-{bad.what}") for subject, rows in TABLE.items() for bad in rows]
 
