@@ -38,6 +38,10 @@ Values = Mapping[str, Any]
 _MAX_TRIED = 4
 # moved before or after, values agree but for rounding
 _ROUNDING = 1e-3
+_NOT_FINITE = (
+    "Values inside the function are not finite when its parameters are moved by about a third of their size: look for "
+    "values that have to stay within bounds, or return finite outputs."
+)
 
 
 def find_activations(
@@ -142,7 +146,7 @@ def _computing(
         return [one.of(every[one.position], signed=bound.groups[one.group].signed) for one in chosen]
 
     say("moving units, to see which values move as they do")
-    chosen = _that_move(bound, own, tried, lambda values: computed(values, tried), of_not_finite(args))
+    chosen = _that_move(bound, own, tried, lambda values: computed(values, tried), of_not_finite(args, _NOT_FINITE))
 
     def activations(values: Any) -> dict[str, Array]:
         given = arrays_of_one(values, {site: x.shape for site, x in own.items()}, "Other widths have other units.")

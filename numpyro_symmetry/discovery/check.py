@@ -173,7 +173,7 @@ def check_symmetry(
             evidence = gather_evidence(frozen, asked.rng, num_points)
         except NotFiniteError as error:
             if asked.argnum is not None:
-                raise SymmetryError(of_not_finite((asked.args, asked.kwargs))) from error
+                raise SymmetryError(of_not_finite((asked.args, asked.kwargs), error)) from error
             refuse_invalid(asked)
             raise
         # every group by itself, so that the one that is refused is named

@@ -31,7 +31,6 @@ from numpyro_symmetry.discovery.proof.signs import PartOfSite, cut_of, in_parts,
 from numpyro_symmetry.discovery.proof.sources import Sources
 from numpyro_symmetry.discovery.telling import (
     ARGUMENTS_NOT_FINITE,
-    OUTPUTS_NOT_FINITE,
     UNREAD,
     of_a_refusal,
     of_positive,
@@ -189,8 +188,6 @@ def _found(
     try:
         sources = _sources(read, asked)
     except NotFiniteError as error:
-        if not read.claims_anything:
-            return read.trivial(), []
         if asked.argnum is not None and zeros_may_fall:
             # second moments before the first step are zero, and must not be negative
             return _found(asked, signs, rules, zeros_may_fall=False)
@@ -204,8 +201,7 @@ def _found(
         nothing = read.claimed.restrict([])
         refused = dict.fromkeys(read.claimed.groups, asked.nouns.not_finite)
         said = read.findings(nothing, read.claimed, refused)
-        why = OUTPUTS_NOT_FINITE if asked.argnum is not None else str(error)
-        return replace(nothing, findings=said), [f"No symmetry could be verified. {why}"]
+        return replace(nothing, findings=said), [f"No symmetry could be verified. {error}"]
     return _proved(read, sources)
 
 

@@ -215,7 +215,7 @@ def _found(function: Callable, args: tuple[Any, ...], symmetry: Symmetry, argnum
     try:
         sources = Sources.of(freeze(outputs, [program.way]), opaque=program.opaque, rng=rng, reaches_far=False)
     except NotFiniteError as error:
-        raise SymmetryError(of_not_finite(args)) from error
+        raise SymmetryError(of_not_finite(args, error)) from error
     bound = symmetry.bind({site: np.asarray(x) for site, x in arrays_by_path(args[argnum]).items()})
     own = {site: np.asarray(outputs.sites.settings[site]) for site in bound.axes if site in outputs.sites.settings}
     if missing := sorted(set(bound.axes) - set(own)):

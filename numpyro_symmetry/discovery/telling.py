@@ -18,11 +18,6 @@ from numpyro_symmetry.symmetry.findings import POSITIVE
 from numpyro_symmetry.symmetry.nouns import nouns
 from numpyro_symmetry.symmetry.pytrees import arrays_by_path
 
-# what parameters are moved by is `models.functions`'
-OUTPUTS_NOT_FINITE = (
-    "The function's outputs are not finite when its parameters are moved by about half of their size: look for values "
-    "that have to stay within bounds, or return finite outputs."
-)
 ARGUMENTS_NOT_FINITE = (
     "The function's outputs are not finite, and its arguments hold NaN or infinities: expected data as it reads them."
 )
@@ -37,9 +32,9 @@ _WHY = {
 }
 
 
-def of_not_finite(arguments: Any) -> str:
-    """What is said where a function's outputs are not finite."""
-    return ARGUMENTS_NOT_FINITE if holds_nan(arguments) else OUTPUTS_NOT_FINITE
+def of_not_finite(arguments: Any, otherwise: object) -> str:
+    """What is said where what a function computes is not finite, if its arguments are."""
+    return ARGUMENTS_NOT_FINITE if holds_nan(arguments) else str(otherwise)
 
 
 def reason_of(proof: Proof, joint: LogJoint | Outputs) -> str:

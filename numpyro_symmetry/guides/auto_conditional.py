@@ -39,6 +39,7 @@ from numpyro_symmetry.guides.unfit import checked_inducing, refuse_base_guides, 
 from numpyro_symmetry.linalg import hold_lapack_to_one_thread
 from numpyro_symmetry.models import Model, drawn_shape, is_latent, parameter_sites, refuse_wrong_parameters, trace_model
 from numpyro_symmetry.models.arguments import model_of
+from numpyro_symmetry.models.trace import blaming_sites
 from numpyro_symmetry.steps import say
 from numpyro_symmetry.symmetry import SymmetryError, UnsupportedGuideError
 from numpyro_symmetry.symmetry.arguments import as_count, as_flag, as_key, as_names, as_shape
@@ -324,7 +325,7 @@ class AutoConditional(AutoGuide):
 
     def _draw_others(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Array]:
         assert self.source is not None
-        with handlers.trace() as trace:
+        with handlers.trace() as trace, blaming_sites(self.base, self.model, args, kwargs):
             self.base(*args, **kwargs)
         given = latent_values(trace)
         if twice := sorted(set(given) & set(self.source.sites)):

@@ -31,6 +31,7 @@ from numpyro_symmetry.guides.low_rank_normal import Common, LowRank
 from numpyro_symmetry.guides.unit_normal import Regression, UnitNormal
 from numpyro_symmetry.linalg import substitute_forward
 from numpyro_symmetry.models import as_model, entrywise, latent_of, trace_model
+from numpyro_symmetry.models.trace import blaming_sites
 from numpyro_symmetry.models.unconstrained import inverse
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_count_or_auto, as_flag, as_key, as_shape
@@ -296,7 +297,8 @@ class AutoUnitNormal(AutoGuide):
             init_scale=self._init_scale,
             create_plates=self.create_plates,
         )
-        others._setup_prototype(*args, **kwargs)
+        with blaming_sites(others, self.model, args, kwargs):
+            others._setup_prototype(*args, **kwargs)
         trace = others.prototype_trace
         assert trace is not None
         latent = latent_of(trace)

@@ -13,7 +13,7 @@ from numpyro.infer.autoguide import AutoGuide
 from numpyro.primitives import Messenger
 
 from numpyro_symmetry.models.compat import is_transformed
-from numpyro_symmetry.symmetry.arguments import as_count
+from numpyro_symmetry.symmetry.arguments import as_count, path_of
 from numpyro_symmetry.symmetry.errors import SymmetryError
 from numpyro_symmetry.symmetry.nouns import MODEL, Nouns
 
@@ -121,6 +121,24 @@ def refuse_misfit(
             f"The {of.whole} {_name_of(inner)}({takes}) does not fit its arguments: {why}. It got {len(args)} from "
             f"model_args and {sorted(kwargs)} from model_kwargs; pass all that it takes, such as "
             f"model_args={of.arguments}.{of_function * is_bare}"
+        ) from error
+
+
+def refuse_no_rows(args: tuple[Any, ...], kwargs: Mapping[str, Any], error: AssertionError) -> None:
+    """Say which of a model's arguments has no rows, where NumPyro says that a plate has no size; else say nothing.
+
+    Raises
+    ------
+    SymmetryError
+        Naming the argument.
+    """
+    leaves = jax.tree_util.tree_leaves_with_path({"model_args": args, "model_kwargs": dict(kwargs)})
+    empty = {path_of(path): np.shape(leaf) for path, leaf in leaves if 0 in getattr(leaf, "shape", ())}
+    if empty and "plate" in str(error):
+        name, shape = next(iter(empty.items()))
+        raise SymmetryError(
+            f"{name} has shape {shape}, no rows, and a plate of NumPyro has one at least: pass data with rows, or a "
+            "model without this plate where there are none."
         ) from error
 
 

@@ -16,7 +16,7 @@ from jax.core import Tracer
 from numpyro.primitives import Messenger
 
 from numpyro_symmetry.models.sites import is_observed
-from numpyro_symmetry.symmetry.arguments import is_floating, is_number
+from numpyro_symmetry.symmetry.arguments import is_number
 
 _LITTLE = 1e-3
 
@@ -56,8 +56,15 @@ def is_key(value: Any) -> bool:
 
 def holds_nan(data: Any) -> bool:
     """Whether a number among data is none; what is being traced tells nothing."""
-    known = [x for x in jax.tree.leaves(data) if is_array(x) and not isinstance(x, Tracer)]
-    return any(is_floating(x.dtype) and bool(np.isnan(np.asarray(x)).any()) for x in known)
+
+    def one(x: Any) -> bool:
+        if is_table(x):
+            parts = x.data_vars.values() if hasattr(x, "data_vars") else [x]
+            return any(bool(part.isnull().to_numpy().any()) for part in parts)
+        is_known = is_array(x) and not isinstance(x, Tracer)
+        return is_known and jnp.issubdtype(x.dtype, jnp.inexact) and bool(np.isnan(np.asarray(x)).any())
+
+    return any(map(one, jax.tree.leaves(data)))
 
 
 def apart(data: Any, rng: np.random.Generator) -> Any:

@@ -19,10 +19,10 @@ from numpyro import handlers
 from numpyro.infer import init_to_uniform
 from numpyro.primitives import Messenger
 
-from numpyro_symmetry.models.arguments import refuse_compiled, refuse_misfit, refuse_no_sites
+from numpyro_symmetry.models.arguments import refuse_compiled, refuse_misfit, refuse_no_rows, refuse_no_sites
 from numpyro_symmetry.models.parameters import leaves_of_parameters
 from numpyro_symmetry.models.reach import dependencies
-from numpyro_symmetry.models.sites import Trace, is_improper, latent_of, observed_of, settings_of
+from numpyro_symmetry.models.sites import Trace, drawn_shape, is_improper, latent_of, observed_of, settings_of
 from numpyro_symmetry.models.unconstrained import bijection_to
 from numpyro_symmetry.symmetry.arguments import as_real_array
 from numpyro_symmetry.symmetry.errors import SymmetryError
@@ -50,6 +50,9 @@ def run_model(
             except TypeError as error:
                 refuse_misfit(model, args, kwargs, error)
                 raise
+            except AssertionError as error:
+                refuse_no_rows(args, kwargs, error)
+                raise
     return dict(trace)
 
 
@@ -71,10 +74,11 @@ class _OneProgram(Messenger):
 
 
 @contextlib.contextmanager
-def blaming_sites(model: Callable, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[None]:
+def blaming_sites(guide: Any, model: Callable, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[None]:
     """Around a guide that runs its model out of our reach: name the site that was sampled where JAX transforms.
 
-    Or the one to whose support NumPyro knows no way.
+    Or the one to whose support NumPyro knows no way, or that the guide starts at values of another shape than the
+    model draws; or the data that have no rows.
     """
     try:
         yield
@@ -83,6 +87,34 @@ def blaming_sites(model: Callable, args: tuple[Any, ...], kwargs: dict[str, Any]
             if not site["fn"].support.is_discrete:
                 bijection_to(name, site["fn"].support)
         raise
+    except (AssertionError, TypeError, ValueError):
+        if start := getattr(guide, "init_loc_fn", None):
+            refuse_misshapen_starts(start, latent_of(trace_model(model, args, kwargs, jax.random.key(0))))
+        raise
+    if prototype := getattr(guide, "prototype_trace", None):
+        _refuse_misshapen({name: np.shape(site["value"]) for name, site in latent_of(prototype).items()}, prototype)
+
+
+def refuse_misshapen_starts(start: Callable, latent: Trace) -> None:
+    """Refuse a strategy that starts a latent site at values of another shape than the model draws.
+
+    Raises
+    ------
+    SymmetryError
+        Naming the site.
+    """
+    # of each as NumPyro asks, before it has a value
+    given = {name: start({**site, "value": None}) for name, site in latent.items()}
+    _refuse_misshapen({name: np.shape(x) for name, x in given.items() if x is not None}, latent)
+
+
+def _refuse_misshapen(shapes: Mapping[str, tuple[int, ...]], sites: Trace) -> None:
+    for name, shape in shapes.items():
+        if shape != (expected := drawn_shape(sites[name])):
+            raise SymmetryError(
+                f"Site {name!r} starts at values of shape {shape}; expected {expected}, as the model draws it. Correct "
+                "its value in the strategy that says where sites start (init_to_value(values={...}))."
+            )
 
 
 def _start_improper(site: Any) -> Any:

@@ -16,6 +16,7 @@ from numpyro.infer import init_to_value
 from numpyro.infer.util import initialize_model
 
 from numpyro_symmetry.models import Model, latent_of, observed_of
+from numpyro_symmetry.models.trace import refuse_misshapen_starts
 from numpyro_symmetry.models.unconstrained import unconstrain
 from numpyro_symmetry.symmetry.arguments import as_real_array, refuse_masked
 
@@ -46,6 +47,7 @@ def starts_of(
     if starts:
         # of one chain, for NumPyro to find its way; each chain's own replace it below
         init_strategy = init_to_value(values={site: value[0] for site, value in starts.items()})
+    refuse_misshapen_starts(init_strategy, latent)
     try:
         init = initialize_model(
             jax.random.split(rng_key, num_chains),

@@ -220,8 +220,16 @@ def as_real_array(value: Any, where: str, error: type[Exception] = SymmetryError
     array = as_array(value, where, error)
     if not is_real(array.dtype):
         got = "" if isinstance(value, jax.Array | np.ndarray) else f" of a {type(value).__name__}"
-        raise error(f"{where}: expected real numbers; got values of type {array.dtype}{got}.")
+        raise error(f"{where}: expected real numbers; got values of type {array.dtype}{got}.{to_real(array.dtype)}")
     return array
+
+
+def to_real(dtype: Any) -> str:
+    """How values of a type that is none of real numbers become such, as a sentence; nothing where nobody knows."""
+    if is_number(dtype):
+        return " Pass their parts, np.stack([x.real, x.imag], -1), along one axis more."
+    # columns of a type of pandas' own, and of several types, come as objects
+    return " Convert them first, x.astype(float)." if getattr(dtype, "kind", "") in "OSUT" else ""
 
 
 def shape_of(value: Any, where: str) -> tuple[int, ...]:
@@ -262,7 +270,7 @@ def refuse_masked_arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any], of
         Naming the argument and the remedy.
     """
     leaves = jax.tree_util.tree_leaves_with_path({"model_args": args, "model_kwargs": dict(kwargs)})
-    named = {_path(path): leaf for path, leaf in leaves if isinstance(leaf, np.ma.MaskedArray)}
+    named = {path_of(path): leaf for path, leaf in leaves if isinstance(leaf, np.ma.MaskedArray)}
     for name, leaf in named.items():
         raise SymmetryError(
             f"{name} is a masked array ({int(np.ma.count_masked(leaf))} of {leaf.size} entries masked), and masks are "
@@ -284,7 +292,7 @@ def refuse_tracers(what: str, *trees: Any) -> None:
         )
 
 
-def _path(path: tuple[Any, ...]) -> str:
+def path_of(path: tuple[Any, ...]) -> str:
     """A leaf of a model's arguments as one would write it: ``model_args[0]['x']``."""
     return path[0].key + jax.tree_util.keystr(path[1:])
 

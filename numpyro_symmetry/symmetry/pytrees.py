@@ -122,7 +122,7 @@ def refuse_other_structure(one: Any, other: Any, names: tuple[str, str], *, shap
 
 
 def warn_of_settings(one: Any, other: Any, names: tuple[str, str]) -> None:
-    """Say that numbers of Python differ between two trees of which those of the first are kept."""
+    """Say that numbers of Python, or tables, differ between two trees of which those of the first are kept."""
     first, second = (
         {name_of(path): leaf for path, leaf in _leaves(tree) if isinstance(leaf, numbers.Number) and not is_array(leaf)}
         for tree in (one, other)
@@ -131,6 +131,16 @@ def warn_of_settings(one: Any, other: Any, names: tuple[str, str]) -> None:
         warn(
             f"Numbers of Python at {differing} differ between {names[0]} and {names[1]}. They are settings: those of "
             f"{names[0]} are kept. As arrays, jnp.asarray(...), they are parameters like any other."
+        )
+    # columns of a type of NumPy's are arrays, and frames and columns of pandas' own types are none
+    tables, others = (
+        {name_of(path): leaf for path, leaf in _leaves(tree) if hasattr(leaf, "iloc") and not is_array(leaf)}
+        for tree in (one, other)
+    )
+    if differing := sorted(name for name in tables.keys() & others.keys() if not tables[name].equals(others[name])):
+        warn(
+            f"Tables at {differing} differ between {names[0]} and {names[1]}, and are no arrays: those of {names[0]} "
+            "are kept, and no label moves them. As arrays, column.to_numpy(float), they are parameters like any other."
         )
 
 

@@ -16,7 +16,7 @@ from numpyro_symmetry.assignment.passes import blocks_of, computed, each, passed
 from numpyro_symmetry.containers import Trace
 from numpyro_symmetry.containers.labelled import DRAWS
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
-from numpyro_symmetry.symmetry.arguments import is_floating, is_real
+from numpyro_symmetry.symmetry.arguments import is_floating, is_real, to_real
 from numpyro_symmetry.symmetry.axes import AxisEntry, names_in, num_axes
 from numpyro_symmetry.symmetry.errors import warn
 from numpyro_symmetry.symmetry.findings import POSITIVE
@@ -363,7 +363,8 @@ def _not_finite(values: np.ndarray) -> np.ndarray:
 
 def _refuse_no_numbers(site: str, values: Any) -> None:
     if not is_real(values.dtype):
-        raise SymmetryError(f"Site {site!r} holds values of type {values.dtype}; expected real numbers.")
+        remedy = to_real(values.dtype)
+        raise SymmetryError(f"Site {site!r} holds values of type {values.dtype}; expected real numbers.{remedy}")
 
 
 def _refuse_not_finite(site: str, bad: np.ndarray, leading: tuple[int, ...]) -> None:

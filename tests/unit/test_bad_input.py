@@ -21,7 +21,7 @@ import optax
 import pytest
 import xarray as xr
 from numpyro import handlers
-from numpyro.infer import SVI, Trace_ELBO
+from numpyro.infer import SVI, Trace_ELBO, init_to_value
 from numpyro.infer.autoguide import AutoDelta, AutoLaplaceApproximation, AutoNormal
 
 import numpyro_symmetry as ns
@@ -66,6 +66,21 @@ def shifted(y, shift, rng_key):
 def other(y):
     mu = numpyro.sample("mu", dist.Normal(0.0, 5.0))
     numpyro.sample("y", dist.Normal(mu, 1.0).expand([len(y)]).to_event(1), obs=y)
+
+
+def plated(x, y):
+    loc = numpyro.sample("loc", dist.Normal(0.0, 5.0).expand([3]).to_event(1))
+    scale = numpyro.sample("scale", dist.HalfNormal(1.0))
+    with numpyro.plate("rows", len(y)):
+        numpyro.sample("y", dist.Normal(x @ loc, scale), obs=y)
+
+
+PLATED = np.ones((4, 3)), np.ones(4)
+ROWLESS = np.ones((0, 3)), np.ones(0)
+
+
+def starting(site, *shape):
+    return {"init_loc_fn": init_to_value(values={site: jnp.ones(shape)})}
 
 
 def log_joint(position):
@@ -2205,6 +2220,75 @@ UNIT_GUIDES = [
     ),
 ]
 
+NO_REAL_NUMBERS = [
+    Bad(
+        f"{what}, {where}",
+        lambda w, to=to, call=call: call(w, {"loc": to(w.draws["loc"])}),
+        ns.SymmetryError,
+        ("'loc'", "expected real numbers", remedy),
+    )
+    for what, to, remedy in (
+        ("objects", lambda x: x.astype(object), "x.astype(float)"),
+        ("text", lambda x: x.astype(str), "x.astype(float)"),
+        ("complex numbers", lambda x: x + 0j, "np.stack([x.real, x.imag], -1)"),
+    )
+    for where, call in (
+        ("rebase", lambda w, draws: ns.rebase(draws, w.symmetry, null=False)),
+        ("fit", lambda w, draws: ns.DiagonalGaussian.fit(draws, num_leading_dims=2)),
+        ("compare", lambda w, draws: ns.compare(draws, draws, w.symmetry)),
+    )
+]
+
+ROWS_WANTED = ("model_args[0]", "(0, 3)", "no rows")
+STARTS = [
+    Bad(
+        "guide",
+        lambda w: ns.AutoSymmetrized(AutoNormal(mixture, **starting("loc", 4)), w.symmetry).setup(KEY, w.y),
+        ns.SymmetryError,
+        ("'loc'", "(4,)", "expected (3,)", "init_to_value"),
+    ),
+    Bad(
+        "guide, a shape that broadcasts",
+        lambda w: ns.AutoSymmetrized(AutoNormal(other, **starting("mu", 1)), ns.Symmetry({})).setup(KEY, w.y),
+        ns.SymmetryError,
+        ("'mu'", "(1,)", "expected ()"),
+    ),
+    Bad(
+        "guide of units",
+        lambda w: numpyro.handlers.seed(ns.AutoUnitNormal(mixture, w.symmetry, **starting("loc", 4)), KEY)(w.y),
+        ns.SymmetryError,
+        ("'loc'", "(4,)", "expected (3,)"),
+    ),
+    Bad(
+        "conditional guide",
+        lambda w: handlers.seed(ns.AutoConditional(AutoNormal(plated, **starting("scale", 2))), KEY)(*PLATED),
+        ns.SymmetryError,
+        ("'scale'", "(2,)", "expected ()"),
+    ),
+    Bad(
+        "chains",
+        lambda w: ns.run_blackjax(KEY, mixture, (w.y,), init_strategy=init_to_value(values={"loc": jnp.ones(4)})),
+        ns.SymmetryError,
+        ("'loc'", "(4,)", "expected (3,)"),
+    ),
+    Bad("no rows, find", lambda w: ns.find_symmetry(plated, ROWLESS), ns.SymmetryError, ROWS_WANTED),
+    Bad("no rows, check", lambda w: ns.check_symmetry(plated, w.symmetry, ROWLESS), ns.SymmetryError, ROWS_WANTED),
+    Bad("no rows, evidence", lambda w: ns.log_evidence(w.draws, plated, ROWLESS), ns.SymmetryError, ROWS_WANTED),
+    Bad("no rows, chains", lambda w: ns.run_blackjax(KEY, plated, ROWLESS), ns.SymmetryError, ROWS_WANTED),
+    Bad(
+        "no rows, guide",
+        lambda w: ns.AutoSymmetrized(AutoNormal(plated)).setup(KEY, *ROWLESS),
+        ns.SymmetryError,
+        ROWS_WANTED,
+    ),
+    Bad(
+        "no rows, unit guide",
+        lambda w: handlers.seed(ns.AutoUnitNormal(plated, w.symmetry), KEY)(*ROWLESS),
+        ns.SymmetryError,
+        ROWS_WANTED,
+    ),
+]
+
 TABLE = {
     "symmetry": SYMMETRY,
     "entropy": ENTROPY,
@@ -2221,6 +2305,8 @@ TABLE = {
     "trees": TREES,
     "partitions": PARTITIONS,
     "unit guides": UNIT_GUIDES,
+    "starts": STARTS,
+    "no real numbers": NO_REAL_NUMBERS,
 }
 ROWS = [pytest.param(bad, id=f"{subject}-{bad.what}") for subject, rows in TABLE.items() for bad in rows]
 

@@ -4,9 +4,11 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import pytest
+import xarray as xr
 
-from numpyro_symmetry import SymmetryError, SymmetryWarning, find_symmetry, rebase
+from numpyro_symmetry import Symmetry, SymmetryError, SymmetryWarning, check_symmetry, find_symmetry, rebase
 
 KEY = jax.random.key(0)
 
@@ -230,6 +232,40 @@ def test_outputs_that_are_not_finite_are_told_in_terms_of_the_function():
     with pytest.warns(SymmetryWarning, match="function's outputs are not finite .* within bounds"):
         found = find_symmetry(lambda v: jnp.sqrt(-1 - v**2).sum(), (np.zeros(20, np.float32),), argnum=0)
     assert not found.groups
+
+
+@pytest.mark.parametrize(
+    ("spoil", "word"), [(lambda h: h * jnp.nan, "NaN"), (lambda h: h.at[1].set(-jnp.inf), "infinite")]
+)
+def test_outputs_that_are_nan_or_infinite_at_the_parameters_themselves_are_told_as_such(spoil, word):
+    args = (normal(3, 5), normal(5, 2)), normal(4, 3)
+    said = f"outputs are not finite at its parameters as they are .*is {word}"
+    with pytest.warns(SymmetryWarning, match=said):
+        found = find_symmetry(lambda w, x: spoil(two_layers(w, x)), args, argnum=0)
+    assert not found.groups
+    with pytest.raises(SymmetryError, match=said):
+        check_symmetry(
+            lambda w, x: spoil(two_layers(w, x)), Symmetry({"0": (None, "u"), "1": ("u", None)}), args, argnum=0
+        )
+
+
+def test_a_function_whose_value_is_out_of_reach_is_told_so_though_labels_claim_nothing():
+    # only its sign could be free, and that was never tried
+    with pytest.warns(SymmetryWarning, match="No symmetry could be verified"):
+        find_symmetry(lambda w: jnp.cumsum(w)[-1] ** 2 * jnp.nan, (normal(3),), argnum=0)
+
+
+@pytest.mark.parametrize("as_table", [pd.DataFrame, lambda x: xr.Dataset(x).to_array()])
+def test_nan_in_tables_is_found(as_table):
+    def network(w, table):
+        x = table.to_numpy().reshape(4, 3) if isinstance(table, pd.DataFrame) else table.values.reshape(4, 3)
+        return two_layers(w, x)
+
+    x = normal(4, 3)
+    x[2, 1] = np.nan
+    columns = {name: x[:, k] if as_table is pd.DataFrame else ("row", x[:, k]) for k, name in enumerate("uvw")}
+    with pytest.raises(SymmetryError, match="its arguments hold NaN"):
+        find_symmetry(network, ((normal(3, 5), normal(5, 2)), as_table(columns)), argnum=0)
 
 
 def test_arrays_of_zeros_that_must_not_fall_stay_above():

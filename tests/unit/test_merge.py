@@ -6,6 +6,7 @@ import math
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.special
 import scipy.stats
@@ -720,6 +721,14 @@ def test_whole_numbers_have_no_mean():
     merged = merge(trees, Symmetry({"a.w": ("u",), "a.mask": ("u",)})).merged["a"]
     assert merged["mask"].tolist() == [True, False]
     np.testing.assert_allclose(merged["w"], [0.25, 3.25])
+
+
+@pytest.mark.parametrize("kept", [lambda x: pd.Series(x, dtype="Float64"), lambda x: pd.DataFrame({"c": x})])
+def test_tables_within_a_tree_that_differ_are_told(kept):
+    members = [{"net": {"w": np.array(x), "table": kept(x)}} for x in ([1.0, 2.0, 3.0], [3.0, 1.0, 2.0])]
+    with pytest.warns(SymmetryWarning, match=r"Tables at \['net.table'\] differ .* column.to_numpy\(float\)"):
+        found = merge(members, Symmetry({"net.w": ("u",)}))
+    assert found.merged["net"]["table"].equals(members[0]["net"]["table"])
 
 
 def test_settings_that_differ_are_told():

@@ -58,11 +58,11 @@ def points(
     """
     found: list[Point] = []
     rejected: list[Point] = []
-    bad: list[str] = []
+    bad: Values = {}
     stretch = 1.0
     for attempt in range(count * EFFORT.num_starts):
         point = model.at(draw(model, rng, stretch * _STRETCHES[attempt % 2]))
-        if not_finite := [name for name, x in point.log_probs.items() if not np.isfinite(x).all()]:
+        if not_finite := _not_finite(point.log_probs):
             # nearer to the centre there may be nothing at all
             bad, stretch = not_finite, 1.0
         elif rounds(point):
@@ -75,10 +75,33 @@ def points(
             break
     if len(found) + len(rejected) >= count:
         return (found + rejected)[:count], bool(rejected)
-    raise NotFiniteError(
-        f"The log joint is not finite at points about the prior (site {bad[0]!r}): look for NaN in the data, or a "
-        "prior whose draws the likelihood rejects."
+    raise NotFiniteError(_told(model, bad))
+
+
+def _not_finite(log_probs: Values) -> Values:
+    """Those of log probabilities, or of outputs, that are not finite."""
+    return {name: x for name, x in log_probs.items() if not np.isfinite(x).all()}
+
+
+def _told(model: FrozenModel, bad: Values) -> str:
+    """What is said of what was not finite at a point."""
+    if not model.is_function:
+        return (
+            f"The log joint is not finite at points about the prior (site {_first_of(bad)}): look for NaN in the data, "
+            "or a prior whose draws the likelihood rejects."
+        )
+    # at parameters that were trained a function has a value, if it has any
+    own = _not_finite(model.log_probs({name: np.asarray(model.sites.settings[name]) for name in model.sizes}))
+    where = "at its parameters as they are" if own else "when its parameters are moved by about half of their size"
+    return (
+        f"The function's outputs are not finite {where} ({_first_of(own or bad)}): look for values that have to stay "
+        "within bounds, or return finite outputs."
     )
+
+
+def _first_of(bad: Values) -> str:
+    name, x = next(iter(bad.items()))
+    return f"{name!r} is {'NaN' if np.isnan(x).any() else 'infinite'}"
 
 
 def edges(model: FrozenModel, rng: np.random.Generator) -> list[Values]:
