@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from numpyro_symmetry.assignment.linear import assign
-from numpyro_symmetry.assignment.problem import Problem, Solution, Term, choose, move, where
+from numpyro_symmetry.assignment.problem import Problem, Solution, Term, move, where
 from numpyro_symmetry.symmetry import Group, Hard
 from numpyro_symmetry.symmetry.axes import Axis
 from numpyro_symmetry.symmetry.hard import over, then
@@ -172,21 +172,30 @@ def _from_barycentre(problem: Problem, found: list[Family], rest: list[str], sol
 
 def _in_turns(problem: Problem, start: dict[str, Hard], steps: list[Callable[[Problem], Solution]]) -> Solution:
     """Take steps in turns until none gains."""
-    state, objective = start, problem.score(start)
-    num_rounds, settled = np.zeros(problem.batch, int), np.zeros(problem.batch, bool)
+    state, objective = {name: part.each(np.copy) for name, part in start.items()}, problem.score(start)
+    num_rounds = np.zeros(problem.batch, int)
+    # a step is taken again only where another has gained since: the same question has the same answer
+    stale = np.ones((len(steps), problem.batch), bool)
     for _ in range(MAX_ROUNDS):
-        gained = np.zeros(problem.batch, bool)
-        for step in steps:
-            tried = then(state, step(moved_by(problem, state)).state)
-            reached = problem.score(tried)
-            wins = reached > objective + _ROUNDING * problem.scale
-            state, objective = choose(wins, tried, state), np.where(wins, reached, objective)
-            gained |= wins
-        num_rounds += ~settled
-        settled |= ~gained
-        if settled.all():
+        num_rounds += stale.any(0)
+        for k, step in enumerate(steps):
+            items = np.flatnonzero(stale[k])
+            if not len(items):
+                continue
+            stale[k] = False
+            part, here = problem.at(items), {name: x.at(items) for name, x in state.items()}
+            tried = then(here, step(moved_by(part, here)).state)
+            reached = part.score(tried)
+            wins = reached > objective[items] + _ROUNDING * part.scale
+            won = items[wins]
+            for name, x in state.items():
+                x.write(won, tried[name].at(wins))
+            objective[won] = reached[wins]
+            stale[:, won] = True
+            stale[k, won] = False
+        if not stale.any():
             break
-    return Solution(state, np.zeros(problem.batch, bool), num_rounds, settled)
+    return Solution(state, np.zeros(problem.batch, bool), num_rounds, ~stale.any(0))
 
 
 # ---- terms -----------------------------------------------------------------------------------------------------------

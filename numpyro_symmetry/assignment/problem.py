@@ -103,7 +103,7 @@ class Problem:
     terms: tuple[Term, ...]
     groups: dict[str, Group]
 
-    @property
+    @cached_property
     def batch(self) -> int:
         """Number of sources."""
         return max((len(term.source) for term in self.terms), default=1)

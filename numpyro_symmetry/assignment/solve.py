@@ -76,14 +76,15 @@ def _solve_component(problem: Problem, method: str, rng: np.random.Generator) ->
         state = _enumerate(problem, *assigned)
         yes = np.ones(problem.batch, bool)
         return Solution(state, yes, np.ones(problem.batch, int), yes)
-    best: Solution | None = None
     starts = list(_starts(problem, method, rng))
-    for start in through(starts, len(starts)):
-        found = descend(problem, start())
-        best = found if best is None else where(problem.score(found.state) > problem.score(best.state), found, best)
-    assert best is not None
+    tried = (descend(problem, start()) for start in through(starts, len(starts)))
+    best = next(tried)
+    reached = problem.score(best.state)
+    for found in tried:
+        score = problem.score(found.state)
+        best, reached = where(score > reached, found, best), np.maximum(score, reached)
     # only now labels as they came: starting from them would make the answer depend on them
-    worse = problem.score(best.state) < problem.score(problem.identity())
+    worse = reached < problem.score(problem.identity())
     if worse.any():
         items = np.flatnonzero(worse)
         part = problem.at(items)

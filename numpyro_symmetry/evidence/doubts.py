@@ -17,6 +17,9 @@ from numpyro_symmetry.symmetry.errors import warn
 _LARGE_ERROR = 0.5
 # an error from so few draws is a guess: on either side of a bridge, whose weights are bounded; by weights that are not
 _FEW_OF_BRIDGE, _FEW_OF_IMPORTANCE = 25.0, 100.0
+# weights of such a tail have no variance, and where fewer than so many of them count it shows: of 115 estimates by a
+# mean-field guide, 100 to 400 of 2000 draws effective, none had the truth within three errors
+_NO_VARIANCE, _SHARE_THAT_COUNTS = 0.5, 0.2
 # standard errors between an estimate and a bound on the wrong side of it that chance does not put there
 _CONTRADICTION = 4.0
 
@@ -57,9 +60,11 @@ def finite(log_weights: np.ndarray) -> np.ndarray:
     return log_weights
 
 
-def warn_if_unreliable(found: Estimate, method: str, num_draws: int) -> None:
+def warn_if_unreliable(found: Estimate, method: str, num_draws: int, pareto_shape: float = math.nan) -> None:
     """Warn of an estimate that did not settle, has a large error, or rests on few of ``num_draws`` of the proposal."""
     few = min(_FEW_OF_BRIDGE if method == "bridge" else _FEW_OF_IMPORTANCE, num_draws / 2)
+    if method == "importance" and pareto_shape > _NO_VARIANCE:
+        few = max(few, _SHARE_THAT_COUNTS * num_draws)
     guess, longer = "so that the error is itself a guess", "Sample longer, or draw more (num_draws)"
     if not found.converged:
         why, remedy = f"the bridge did not settle in {found.num_rounds} rounds", longer

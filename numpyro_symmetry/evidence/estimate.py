@@ -140,7 +140,8 @@ def log_evidence(
     -----
     SymmetryWarning
         If the error is above half a nat, or few draws are effective (25 of the posterior, or of the Gaussian's where it
-        meets the posterior, for ``"bridge"``; 100 of the Gaussian for ``"importance"``), or the bridge did not settle,
+        meets the posterior, for ``"bridge"``; 100 of the Gaussian for ``"importance"``, and a fifth of them where
+        ``pareto_shape`` is above 0.5), or the bridge did not settle,
         or a weight was not finite and was left out, or not all of the symmetry can be averaged over, or the estimate
         lies beyond one of its bounds, as it does where the draws are not the posterior's.
 
@@ -285,7 +286,7 @@ def _estimated(own: LogWeights, of_rest: np.ndarray | None, method: str, log_ord
         of_own = finite(of_own)
         found = importance(of_own) if method == "importance" or of_rest is None else bridge(of_rest, of_own)
         lower, upper = lower_bound(of_own), _UNBOUNDED[1] if of_rest is None else upper_bound(of_rest, of_own)
-        warn_if_unreliable(found, method, len(of_own))
+        warn_if_unreliable(found, method, len(of_own), pareto_shape(of_own))
         warn_of_contradiction(found, lower, upper)
     return LogEvidence(
         value=found.value,

@@ -70,9 +70,14 @@ def _descended(start: Aligned, items: list[Any], symmetry: Symmetry, method: str
     moved = [moved_by(symmetry, element, item) for element, item in zip(elements, items, strict=True)]
     # no label changes them
     sizes = [_squares(item) for item in items]
+    # a member is asked again only if another has moved since: the same question has the same answer
+    stale = [True] * len(items)
     for num_rounds in range(start.num_rounds + 1, start.num_rounds + _MAX_ROUNDS + 1):
         num_moved = 0
         for k, item in enumerate(items):
+            if not stale[k]:
+                continue
+            stale[k] = False
             others = _mean(moved[:k] + moved[k + 1 :])
             step = match(others, moved[k], symmetry, method=method, progress_bar=False)
             gain = float(step.objective - step.objective_before)
@@ -80,6 +85,7 @@ def _descended(start: Aligned, items: list[Any], symmetry: Symmetry, method: str
                 elements[k] = compose(step.element, elements[k])
                 moved[k] = moved_by(symmetry, elements[k], item)
                 num_moved += 1
+                stale = [j != k for j in range(len(items))]
             bar.set_postfix_str(f"{name}, round {num_rounds}: {num_moved} of {len(items)} moved", refresh=False)
             bar.update()
         if not num_moved:

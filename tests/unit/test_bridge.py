@@ -7,7 +7,7 @@ from scipy.special import expit
 from scipy.stats import binom, norm
 
 from numpyro_symmetry import SymmetryWarning
-from numpyro_symmetry.entropy.importance import effective_number
+from numpyro_symmetry.entropy.importance import effective_number, pareto_shape
 from numpyro_symmetry.evidence.bridge import Estimate, bridge, importance, lower_bound, upper_bound
 from numpyro_symmetry.evidence.doubts import warn_if_unreliable
 
@@ -134,6 +134,29 @@ def test_what_makes_an_estimate_unreliable_is_said_with_its_remedy(found, method
         return
     with pytest.warns(SymmetryWarning, match=said):
         warn_if_unreliable(found, method, 32_000)
+
+
+@pytest.mark.parametrize("seed", [0, 2])
+def test_an_error_of_weights_without_variance_is_said_to_be_a_guess(seed):
+    # a mean-field Gaussian of a correlated posterior, as SVI fits it: the error is several times too small
+    rng, precision = np.random.default_rng(seed), np.eye(2) + 40.0 * np.outer([1.0, 0.9], [1.0, 0.9])
+    z = rng.normal(size=(2000, 2)) / np.sqrt(np.diag(precision))
+    log_target = 0.5 * np.linalg.slogdet(precision)[1] - 0.5 * np.einsum("ni,ij,nj->n", z, precision, z)
+    log_weights = log_target - 0.5 * np.log(np.diag(precision)).sum() + 0.5 * z**2 @ np.diag(precision)
+    found = importance(log_weights)
+    assert found.of_proposal > 100
+    assert abs(found.value) > 3 * found.error
+    with pytest.warns(SymmetryWarning, match=r"draws are effective, so that the error is itself a guess"):
+        warn_if_unreliable(found, "importance", 2000, pareto_shape(log_weights))
+
+
+def test_a_wide_proposal_has_few_effective_draws_and_an_error_to_be_trusted():
+    z = 2.0 * np.random.default_rng(0).normal(size=(2000, 5))
+    log_weights = 5 * np.log(2.0) - 0.375 * (z**2).sum(1)
+    found = importance(log_weights)
+    assert 100 < found.of_proposal < 0.2 * 2000
+    assert abs(found.value) < 3 * found.error
+    warn_if_unreliable(found, "importance", 2000, pareto_shape(log_weights))
 
 
 def test_of_few_draws_none_are_asked_for_beyond_half():

@@ -29,7 +29,7 @@ from numpyro_symmetry import (
     rebase,
 )
 from numpyro_symmetry.containers.posterior import to_container
-from numpyro_symmetry.matching import Barycenter, Product
+from numpyro_symmetry.matching import Barycenter, Product, common_labels
 from numpyro_symmetry.matching import cross_terms as terms
 from numpyro_symmetry.matching import drawn as draws_of_labels
 from numpyro_symmetry.matching.cross_terms import cross_terms
@@ -264,6 +264,21 @@ def test_a_mean_and_its_labels_are_the_same_in_any_unit(unit):
     assert own.num_rounds == other.num_rounds > 1
     for site, value in own.merged.items():
         np.testing.assert_allclose(other.merged[site], unit * value, rtol=1e-6)
+
+
+def test_no_member_is_asked_again_where_nothing_moved(monkeypatch):
+    asked, place = [], common_labels.match
+
+    def noted(target, source, *args, **kwargs):
+        asked.append(b"".join(np.asarray(x).tobytes() for side in (target, source) for x in side.values()))
+        return place(target, source, *args, **kwargs)
+
+    monkeypatch.setattr(common_labels, "match", noted)
+    # one search, for its questions may be those of another
+    monkeypatch.setattr(common_labels, "_NUM_SEARCHES", 1)
+    found = merge(points(0, 2.0, 6), NETWORK)
+    assert found.num_rounds > 2
+    assert len(set(asked)) == len(asked)
 
 
 def test_members_that_differ_by_rounding_do_not_move():
