@@ -38,6 +38,31 @@ def test_columns_of_a_table_that_coincide_are_no_symmetry(kind):
         assert not ns.find_symmetry(regression, (TABLES[kind],)).groups
 
 
+def of_means(table):
+    """Rows that are alike are taken together: other whole numbers are data of another length."""
+    regression(table.groupby("kind").mean())
+
+
+def of_data_in_order(table):
+    """A model that takes no others."""
+    assert table["a"].is_monotonic_increasing
+    regression(table)
+
+
+def of_the_first_rows(table):
+    """As many as a number says, of arrays."""
+    regression({name: column[: int(table["kind"][-1])] for name, column in table.items()})
+
+
+@pytest.mark.parametrize("model", [of_means, of_data_in_order, of_the_first_rows])
+def test_data_that_others_do_not_fit_are_moved_a_little(model):
+    """Data of other lengths were a `TypeError`; where no others fit, what coincides was a symmetry."""
+    data = {name: np.array(2 * column) for name, column in COLUMNS.items()} | {"kind": np.arange(6)}
+    data["a"] = data["b"] = np.arange(6.0)
+    with pytest.warns(ns.SymmetryWarning, match="failed the numerical check"):
+        assert not ns.find_symmetry(model, (data if model is of_the_first_rows else pd.DataFrame(data),)).groups
+
+
 @pytest.mark.parametrize("draw", [apart, redrawn])
 def test_a_table_drawn_afresh_keeps_names_types_and_labels(draw):
     """Of numbers that are missing, of types of pandas' own, too; categories, texts and dates stay as they are."""
