@@ -17,14 +17,22 @@ FRAME = pd.DataFrame(COLUMNS)
 TABLES = {
     "frame": FRAME,
     "frame of pandas' own types": FRAME.astype("Float64"),
+    "frame of objects": FRAME.astype(object),
+    "frame with a whole number that is missing": FRAME.assign(whole=pd.array([1, None, 2], dtype="Int64")),
     "series": {name: FRAME[name] for name in FRAME},
     "array of xarray": xr.DataArray(FRAME.to_numpy(), dims=("row", "name"), coords={"name": list(COLUMNS)}),
     "data set of xarray": xr.Dataset({name: ("row", column) for name, column in COLUMNS.items()}),
+    "array with further coordinates": xr.DataArray(
+        COLUMNS["y"], dims="row", coords={name: ("row", COLUMNS[name]) for name in "ab"}
+    ),
+    "tree of xarray": xr.DataTree(xr.Dataset({name: ("row", column) for name, column in COLUMNS.items()})),
 }
 
 
 def regression(table):
-    of = (lambda name: table.sel(name=name)) if isinstance(table, xr.DataArray) else table.__getitem__
+    of = table.__getitem__
+    if isinstance(table, xr.DataArray):
+        of = (lambda name: table.sel(name=name)) if "name" in table.dims else lambda name: getattr(table, name, table)
     design, y = (np.stack([np.asarray(of(name), np.float32) for name in names]) for names in ("ab", "y"))
     with numpyro.plate("column", 2):
         weights = numpyro.sample("weights", dist.Normal(0.0, 1.0))
@@ -69,6 +77,9 @@ def test_a_table_drawn_afresh_keeps_names_types_and_labels(draw):
     frame = FRAME.assign(
         whole=pd.array([1, 2, 3], dtype="Int64"),
         missing=pd.array([1.0, None, 2.0], dtype="Float64"),
+        none=pd.array([1, None, 2], dtype="Int64"),
+        untrue=pd.array([True, None, False], dtype="boolean"),
+        thing=pd.Series([1, None, 2.5], dtype=object),
         label=pd.Categorical([1, 2, 1]),
         text=list("xyz"),
         date=pd.date_range("2020", periods=3),
@@ -82,9 +93,13 @@ def test_a_table_drawn_afresh_keeps_names_types_and_labels(draw):
     assert new.index.equals(frame.index)
     pd.testing.assert_frame_equal(new[["label", "text", "date"]], frame[["label", "text", "date"]])
     assert (new["b"] != frame["b"]).all()
+    pd.testing.assert_frame_equal(new.isna(), frame.isna())
     assert not np.array_equal(new.iloc[:, 0], new.iloc[:, -1])
-    data = xr.Dataset({"x": ("row", [1.0, 2.0], {"unit": "m"}), "label": ("row", ["p", "q"])}, {"row": [3, 4]})
-    moved = draw(data, np.random.default_rng(0))
-    assert (moved["x"] != data["x"]).all()
-    assert moved["x"].attrs == {"unit": "m"}
-    xr.testing.assert_identical(moved.drop_vars("x"), data.drop_vars("x"))
+    variables = {"x": ("row", [1.0, 2.0], {"unit": "m"}), "label": ("row", ["p", "q"])}
+    data = xr.Dataset(variables, {"row": [3, 4], "place": ("row", [5.0, 6.0], {"unit": "s"})})
+    moved = draw(xr.DataTree(data), np.random.default_rng(0)).to_dataset()
+    for name, unit in {"x": "m", "place": "s"}.items():
+        assert (moved[name] != data[name]).all()
+        assert moved[name].attrs == {"unit": unit}
+    xr.testing.assert_identical(moved.drop_vars(["x", "place"]), data.drop_vars(["x", "place"]))
+    assert set(moved.coords) == set(data.coords)
