@@ -55,9 +55,15 @@ def is_key(value: Any) -> bool:
 
 
 def holds_nan(data: Any) -> bool:
-    """Whether a number among data is none; what is being traced tells nothing."""
-    known = [x for x in jax.tree.leaves(data) if is_array(x) and not isinstance(x, Tracer)]
-    return any(is_floating(x.dtype) and bool(np.isnan(np.asarray(x)).any()) for x in known)
+    """Whether a number among data is none, or something is missing from a table; what is being traced tells nothing."""
+
+    def one(x: Any) -> bool:
+        if is_table(x):
+            return any(map(one, x.data_vars.values())) if hasattr(x, "data_vars") else bool(np.any(x.isnull()))
+        known = is_array(x) and not isinstance(x, Tracer) and is_floating(x.dtype)
+        return known and bool(np.isnan(np.asarray(x)).any())
+
+    return any(map(one, jax.tree.leaves(data)))
 
 
 def apart(data: Any, rng: np.random.Generator) -> Any:

@@ -9,7 +9,7 @@ import pytest
 import xarray as xr
 
 import numpyro_symmetry as ns
-from numpyro_symmetry.models.data import apart, redrawn
+from numpyro_symmetry.models.data import apart, holds_nan, redrawn
 
 # columns that coincide, which nothing may depend on
 COLUMNS = {"a": [1.0, 2.0, 4.0], "b": [1.0, 2.0, 4.0], "y": [0.5, 1.0, -1.0]}
@@ -69,6 +69,31 @@ def test_data_that_others_do_not_fit_are_moved_a_little(model):
     data["a"] = data["b"] = np.arange(6.0)
     with pytest.warns(ns.SymmetryWarning, match="failed the numerical check"):
         assert not ns.find_symmetry(model, (data if model is of_the_first_rows else pd.DataFrame(data),)).groups
+
+
+def network(weights, table):
+    return jnp.tanh(np.asarray(table["a"], np.float32)[:, None] * weights["w"]) @ weights["v"]
+
+
+@pytest.mark.parametrize("kind", ["frame", "frame of pandas' own types", "data set of xarray", "tree of xarray"])
+def test_numbers_that_are_missing_from_a_table_are_seen(kind):
+    table = TABLES[kind].copy()
+    assert not holds_nan(table)
+    table["a"] = table["a"].where(table["a"] != 2.0)
+    assert holds_nan((table, 1.0))
+
+
+def test_numbers_that_are_missing_from_a_table_are_told():
+    """Its parameters were blamed."""
+    weights = {"w": np.ones(3, np.float32), "v": np.ones(3, np.float32)}
+    with pytest.raises(ns.SymmetryError, match="its arguments hold NaN"):
+        ns.find_symmetry(network, (weights, FRAME.replace(2.0, np.nan)), argnum=0)
+
+
+def test_activations_on_a_table_say_what_to_pass():
+    weights, units = {"w": np.ones(3, np.float32), "v": np.ones(3, np.float32)}, {"w": ("unit",), "v": ("unit",)}
+    with pytest.raises(ns.SymmetryError, match="arrays among its arguments, in no table"):
+        ns.find_activations(network, (weights, FRAME), ns.Symmetry(units))
 
 
 @pytest.mark.parametrize("draw", [apart, redrawn])
