@@ -136,7 +136,8 @@ def _computing(
     if missing := sorted(set(bound.groups) - set(seen)):
         raise SymmetryError(
             f"No value inside the function was seen to carry groups {missing} along an axis of its own, as inside a "
-            "loop (jax.lax.scan) none is: match these by their weights, or restrict the symmetry to the others."
+            "loop (jax.lax.scan) none is: match these by their weights, or restrict the symmetry to the others. Its "
+            "data have to be arrays among its arguments, in no table."
         )
     tried = [one for name in bound.groups for one in _most_telling(seen[name], [np.shape(x) for x in inside.out_avals])]
     names = list(program.shapes)

@@ -42,11 +42,11 @@ def is_array(value: Any) -> bool:
 
 
 def is_table(value: Any) -> bool:
-    """Whether a value is a series or a frame of pandas, or an array or a data set of xarray: data under names.
+    """Whether a value is a series or a frame of pandas, or an array, a data set or a tree of xarray: data under names.
 
     A model reads them by name, so that they cannot be traced: they are constants of its programs.
     """
-    return hasattr(value, "iloc") or hasattr(value, "drop_vars")
+    return any(hasattr(value, name) for name in ("iloc", "drop_vars", "map_over_datasets"))
 
 
 def is_key(value: Any) -> bool:
@@ -55,12 +55,11 @@ def is_key(value: Any) -> bool:
 
 
 def holds_nan(data: Any) -> bool:
-    """Whether a number among data is none; what is being traced tells nothing."""
+    """Whether a number among data is none, or something is missing from a table; what is being traced tells nothing."""
 
     def one(x: Any) -> bool:
         if is_table(x):
-            parts = x.data_vars.values() if hasattr(x, "data_vars") else [x]
-            return any(bool(part.isnull().to_numpy().any()) for part in parts)
+            return any(map(one, x.data_vars.values())) if hasattr(x, "data_vars") else bool(x.isnull().to_numpy().any())
         is_known = is_array(x) and not isinstance(x, Tracer)
         return is_known and jnp.issubdtype(x.dtype, jnp.inexact) and bool(np.isnan(np.asarray(x)).any())
 
@@ -110,16 +109,25 @@ def redrawn(data: Any, rng: np.random.Generator, *, scalars: bool = True) -> Any
 
 
 def _within(table: Any, change: Callable[[Any], Any]) -> Any:
-    """A table with other numbers under the same names; categories are labels, and stay."""
-    if hasattr(table, "data_vars"):
-        return table.map(lambda array: _within(array, change), keep_attrs=True)
+    """A table with other numbers under the same names; categories and what is missing stay, and so do indices."""
+
+    def afresh(array: Any) -> Any:
+        return array.copy(data=change(np.asarray(array)))
+
+    if hasattr(table, "map_over_datasets"):
+        return table.map_over_datasets(lambda data: _within(data, change))
     if hasattr(table, "drop_vars"):
-        return table.copy(data=change(np.asarray(table)))
+        new = table.map(afresh, keep_attrs=True) if hasattr(table, "data_vars") else afresh(table)
+        beside = {name: x.variable for name, x in table.coords.items() if name not in table.xindexes}
+        return new.assign_coords({name: afresh(x) for name, x in beside.items()})
     if not hasattr(table, "isetitem"):
-        known = table.to_numpy()
+        is_there = table.notna().to_numpy()
+        known = table[is_there].infer_objects().to_numpy()
         if hasattr(table.dtype, "categories") or (new := change(known)) is known:
             return table
-        return type(table)(new, index=table.index, dtype=table.dtype, name=table.name)
+        entries = table.to_numpy(object, copy=True)
+        entries[is_there] = new
+        return type(table)(entries, index=table.index, dtype=table.dtype, name=table.name)
     frame = table.copy()
     for k, (_, column) in enumerate(table.items()):
         frame.isetitem(k, _within(column, change))

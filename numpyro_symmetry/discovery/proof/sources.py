@@ -84,8 +84,8 @@ class Sources:
 
     def _other(self, k: int) -> Evidence | None:
         if k not in self._others:
-            # a number on its own may be a size, without which there are no other data at all
-            ways = [redrawn, functools.partial(redrawn, scalars=False)] if k else [apart]
+            # a number on its own may be a size, and others say which rows are alike: data of other shapes are of no use
+            ways = [redrawn, functools.partial(redrawn, scalars=False), apart] if k else [apart]
             self._others[k] = next(filter(None, map(self._as_drawn, ways)), None)
         return self._others[k]
 
@@ -98,7 +98,7 @@ class Sources:
                 model = on_other_arguments(model, args, kwargs)
             except Exception:  # whatever a model says of data it was not made for
                 return None
-            if model.shapes != self.model.shapes:
+            if _shapes_of(model) != _shapes_of(self.model):
                 return None
         leaves = jax.tree.leaves((args, kwargs))
         frozen = model.on(own._replace(arguments={k: leaves[k] for k in own.arguments}, observed=observed))
@@ -108,3 +108,8 @@ class Sources:
         except NotFiniteError:
             return None
         return measured(with_far_points(found, self.rng))._replace(controls=False)
+
+
+def _shapes_of(model: CompiledModel) -> Any:
+    """Shapes of latent values and of data."""
+    return model.shapes, jax.tree.map(np.shape, model.data_shapes)
