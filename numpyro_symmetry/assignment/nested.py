@@ -195,7 +195,7 @@ def _in_turns(problem: Problem, start: dict[str, Hard], steps: list[Callable[[Pr
             stale[k, won] = False
         if not stale.any():
             break
-    return Solution(state, np.zeros(problem.batch, bool), num_rounds, ~stale.any(0))
+    return Solution(state, np.zeros(problem.batch, bool), num_rounds, np.logical_not(stale.any(0)))
 
 
 # ---- terms -----------------------------------------------------------------------------------------------------------

@@ -287,7 +287,7 @@ class _Draws:
         # (member, draw, unit)
         parts = {n: concatenate([state[n].each(lambda x: x[None]) for state in states]) for n in self.tables.groups}
         still = self.tables.still()
-        stays = {name: part.is_same(still[name]).all(-1) for name, part in parts.items()}
+        stays: dict[str, np.ndarray] = {name: np.all(part.is_same(still[name]), -1) for name, part in parts.items()}
         moves = ~np.all(list(stays.values()), 0)
         if not self.tables.is_diagonal:
             return ~moves.any(0)
