@@ -164,6 +164,19 @@ def test_wide_levels_are_bounded_from_below(spread, monkeypatch):
         assert gap.mean() > -0.05 * symmetry.log_order()
 
 
+def test_sketched_features_are_those_of_either_level():
+    rng = np.random.default_rng(0)
+    symmetry = Symmetry({"w": ("a", "a/b", None)})
+    loc = jnp.asarray(rng.normal(size=(3, 2, 6)))
+    symmetry, factors = symmetry.bind({"w": loc}), GaussianFactors({"w": loc}, {"w": jnp.ones_like(loc)})
+    draw = {"w": loc + rng.normal(size=loc.shape)}
+    whole, all_of_them, few = (
+        log_probability_of_identity(symmetry, factors, draw, max_features=n) for n in (None, 1000, 1)
+    )
+    assert whole == all_of_them
+    assert few != whole
+
+
 @pytest.mark.parametrize(("spread", "between"), [(0.03, 0.0), (0.03, 0.5), (0.3, 0.0), (1.0, 0.3)])
 def test_many_units_are_worth_no_less_in_blocks_that_move(spread, between):
     rng = np.random.default_rng(1)

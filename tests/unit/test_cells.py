@@ -30,6 +30,24 @@ def one_unit_apart(x, y):
     observe(jnp.concatenate([relu(x[4 * k : 4 * k + 4] @ kernel[k]) @ out[k] for k in range(3)]), y)
 
 
+def entries_alone(y):
+    """Entries of a matrix that are but added up: rows move, and the entries of each."""
+    observe(jnp.tanh(normal("w", 3, 4)).sum() + jnp.zeros(12), y)
+
+
+def square(x, y):
+    """A unit for each of three groups, between which weights of their own make squares."""
+    kernel, square = normal("kernel", 3, 2, 2), normal("square", 2, 2, 3)
+    h = [jnp.tanh(x[4 * k : 4 * k + 4, :2] @ kernel[k]) for k in range(3)]
+    observe(jnp.concatenate([jnp.einsum("nu,uv,nv->n", one, square[:, :, k], one) for k, one in enumerate(h)]), y)
+
+
+def pairs_of_groups(y):
+    """Units of every pair of groups, whose axis stands twice: no group carries those of each pair."""
+    weight, pairs = normal("weight", 3), normal("pairs", 3, 3, 4)
+    observe(jnp.einsum("k,l,kl->", weight, weight, jnp.linalg.norm(jnp.sin(pairs), axis=-1)) + jnp.zeros(12), y)
+
+
 def rows_and_columns(x, y):
     """Networks of two rows and three columns."""
     kernel, out = normal("kernel", 2, 3, 3, 4), normal("out", 2, 3, 4)
@@ -53,6 +71,9 @@ def test_numbers_say_so():
         # of the inputs of every unit of every network, too
         (alike_inputs, (Y,), {"kernel[-3]/kernel[-1]": "(S4)^3", "kernel[-3]/kernel[-1]/kernel[-2]": "(S2)^12"}),
         (one_unit_apart, (X, Y), {"kernel[-3]/out[-1]": "(S3)^3"}),
+        (entries_alone, (Y,), {"w[-1]": "S4", "w[-1]/w[-2]": "(S3)^4"}),
+        (square, (X, Y), {"kernel[-3]/kernel[-1]": "(S2)^3"}),
+        (pairs_of_groups, (Y,), {"weight": "S3", "pairs[-1]": "S4"}),
         # along one axis of the two
         (rows_and_columns, (X, Y), {"kernel[-4]/kernel[-1]": "(S4)^2"}),
     ],

@@ -237,6 +237,17 @@ def test_slots_of_another_cost_are_refused():
         prior_conformity(out, model)
 
 
+def test_units_in_blocks_that_move_are_refused():
+    rng = np.random.default_rng(0)
+    out = rebase({"w": rng.normal(size=(*SHAPE, 2, 2))}, Symmetry({"w": ("block", "block/unit")}), null=False)
+
+    def blocks():
+        numpyro.sample("w", dist.Normal(0.0, 1.0).expand([2, 2]))
+
+    with pytest.raises(SymmetryError, match=r"Groups \['block'\] move blocks in which units move too"):
+        prior_conformity(out, blocks)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("rate", "shape"), [(0.0, SHAPE), (0.9, (4, 400))])
 @pytest.mark.parametrize("informed", [0, 2])

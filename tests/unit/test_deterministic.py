@@ -74,6 +74,16 @@ def test_draws_that_are_looked_at_show_every_element(count, expected):
     assert moved == expected
 
 
+def test_of_many_elements_the_first_draw_that_moves_each_slot_is_shown():
+    permutation = np.tile(np.arange(4), (40, 1))
+    permutation[5:] = [1, 0, 2, 3]
+    permutation[20:] = [1, 0, 3, 2]
+    permutation[30:] = [0, 1, 3, 2]
+    shown = of_every_element({"k": Hard(permutation)}, (40,), 2)
+    # the first slots move in draw 5, the last ones in draw 20
+    assert {5, 20} <= set(shown.tolist())
+
+
 def same(a, b):
     for site in b:
         np.testing.assert_array_equal(np.asarray(a[site]), np.asarray(b[site]), err_msg=site)

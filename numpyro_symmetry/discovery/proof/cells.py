@@ -19,7 +19,7 @@ from numpyro_symmetry.discovery.proof.frozen import Values
 from numpyro_symmetry.discovery.proof.prove import prove
 from numpyro_symmetry.discovery.proof.trials import gap_to
 from numpyro_symmetry.symmetry import Concat, Split, Symmetry, Unsigned
-from numpyro_symmetry.symmetry.axes import names_in, new_name, padded
+from numpyro_symmetry.symmetry.axes import labels, names_in, new_name, padded
 
 # ways to choose one of several axes of a size on every site, of which numbers are asked
 _MOST_WAYS = 16
@@ -112,8 +112,13 @@ def _fibres(symmetry: Symmetry, name: str, shapes: Mapping[str, tuple[int, ...]]
         if not all(isinstance(entries[k], str | Unsigned) for k in at):
             return
         own[site], beside[site] = at, {}
+        names = [axis.group for axis in labels(entries)]
         for k, (entry, size) in enumerate(zip(entries, shapes[site], strict=True)):
-            if k not in at and size > 1 and isinstance(entry, str | None):
+            # an axis over which the group may be fibred stands once, and is not itself fibred over the group
+            is_free = entry is None or (
+                isinstance(entry, str) and names.count(entry) == 1 and not f"{entry}/".startswith(f"{name}/")
+            )
+            if k not in at and size > 1 and is_free:
                 beside[site].setdefault((entry, size), []).append(k)
     shared = set.intersection(*(set(found) for found in beside.values())) if beside else set()
     for over, size in sorted(shared, key=lambda one: (one[0] is None, one)):
