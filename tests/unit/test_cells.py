@@ -48,6 +48,12 @@ def pairs_of_groups(y):
     observe(jnp.einsum("k,l,kl->", weight, weight, jnp.linalg.norm(jnp.sin(pairs), axis=-1)) + jnp.zeros(12), y)
 
 
+def one_network(y):
+    """An axis of one entry, in which there is nothing to move by itself."""
+    kernel, out = normal("kernel", 1, 3, 4), normal("out", 1, 4)
+    observe(relu(X @ kernel[0]) @ out[0], y)
+
+
 def rows_and_columns(x, y):
     """Networks of two rows and three columns."""
     kernel, out = normal("kernel", 2, 3, 3, 4), normal("out", 2, 3, 4)
@@ -74,6 +80,7 @@ def test_numbers_say_so():
         (entries_alone, (Y,), {"w[-1]": "S4", "w[-1]/w[-2]": "(S3)^4"}),
         (square, (X, Y), {"kernel[-3]/kernel[-1]": "(S2)^3"}),
         (pairs_of_groups, (Y,), {"weight": "S3", "pairs[-1]": "S4"}),
+        (one_network, (Y,), {"kernel[-1]": "S4"}),
         # along one axis of the two
         (rows_and_columns, (X, Y), {"kernel[-4]/kernel[-1]": "(S4)^2"}),
     ],
