@@ -15,9 +15,9 @@ import numpy as np
 
 from numpyro_symmetry.discovery.proof.effort import EFFORT
 from numpyro_symmetry.discovery.proof.evidence import Evidence
-from numpyro_symmetry.discovery.proof.frozen import Values
+from numpyro_symmetry.discovery.proof.frozen import Values, stacked
 from numpyro_symmetry.discovery.proof.prove import prove
-from numpyro_symmetry.discovery.proof.trials import gap_to
+from numpyro_symmetry.discovery.proof.trials import batched, gaps_to
 from numpyro_symmetry.symmetry import Concat, Split, Symmetry, Unsigned
 from numpyro_symmetry.symmetry.axes import labels, names_in, new_name, padded
 
@@ -36,16 +36,19 @@ class Fibre(NamedTuple):
         Label of the axis beside it, none where it has none yet, and how many entries it has.
     places
         Site -> that axis, and those of the group.
+    pair
+        Two units of one orbit.
     """
 
     name: str
     over: str | None
     size: int
     places: dict[str, tuple[int, list[int]]]
+    pair: tuple[int, int]
 
-    def exchanged(self, values: Values, index: int, other: int) -> Values:
-        """Values with two units exchanged in the first entry alone."""
-        moved = dict(values)
+    def exchanged(self, values: Values) -> Values:
+        """Values with the pair exchanged in the first entry alone."""
+        moved, (index, other) = dict(values), self.pair
         for site, (beside, own) in self.places.items():
             moved[site] = np.array(values[site])
             for axis in own:
@@ -82,17 +85,19 @@ class Fibre(NamedTuple):
 
 def with_cells(symmetry: Symmetry, evidence: Callable[[], Iterable[Evidence]], rng: np.random.Generator) -> Symmetry:
     """The symmetry with every group that may move by itself in each entry of an axis; all evidence agrees."""
-    at = next(iter(evidence())).places[0] if symmetry.groups else None
-    for name, group in symmetry.groups.items():
-        orbits = group.orbits or (0,) * (group.size or 0)
-        index = next((k for k, orbit in enumerate(orbits) if orbits.count(orbit) > 1), None)
-        if at is None or index is None or group.over:
-            continue
-        other = orbits.index(orbits[index], index + 1)
-        for fibre in _fibres(symmetry, name, {site: np.shape(x) for site, x in at.values.items()}):
-            first = next(iter(evidence()))
-            if gap_to(first.frozen, at, fibre.exchanged(at.values, index, other)).ratio > 1.0:
-                continue
+    if not symmetry.groups:
+        return symmetry
+    first = next(iter(evidence()))
+    at, free = first.places[0], dict[str, list[Any]]()
+    shapes = {site: np.shape(x) for site, x in at.values.items()}
+    every = (fibre for name in symmetry.groups for fibre in _fibres(symmetry, name, shapes))
+    for some in batched(every, first.frozen.most_points):
+        gaps = gaps_to(first.frozen, at, stacked([fibre.exchanged(at.values) for fibre in some]))
+        for fibre in (fibre for fibre, gap in zip(some, gaps, strict=True) if gap.ratio <= 1.0):
+            free.setdefault(fibre.name, []).append(fibre.places)
+    for name, places in free.items():
+        # read again: an axis without a label may have one by now, of a group before
+        for fibre in (one for one in _fibres(symmetry, name, shapes) if one.places in places):
             claimed = fibre.of(symmetry)
             if all(prove(one, claimed, rng, num_far=EFFORT.num_elements_far).holds for one in evidence()):
                 symmetry = claimed
@@ -102,6 +107,11 @@ def with_cells(symmetry: Symmetry, evidence: Callable[[], Iterable[Evidence]], r
 
 def _fibres(symmetry: Symmetry, name: str, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[Fibre]:
     """What a group may move by itself over: an axis of one size, of one label or of none, on each of its sites."""
+    group = symmetry.groups.get(name)
+    orbits = (group.orbits or (0,) * (group.size or 0)) if group and not group.over else ()
+    index = next((k for k, orbit in enumerate(orbits) if orbits.count(orbit) > 1), None)
+    if index is None:
+        return
     own: dict[str, list[int]] = {}
     beside: dict[str, dict[Any, list[int]]] = {}
     for site, entries in symmetry.axes.items():
@@ -124,4 +134,5 @@ def _fibres(symmetry: Symmetry, name: str, shapes: Mapping[str, tuple[int, ...]]
     for over, size in sorted(shared, key=lambda one: (one[0] is None, one)):
         ways = itertools.product(*(found[over, size] for found in beside.values()))
         for chosen in itertools.islice(ways, _MOST_WAYS):
-            yield Fibre(name, over, size, {site: (k, own[site]) for site, k in zip(beside, chosen, strict=True)})
+            places = {site: (k, own[site]) for site, k in zip(beside, chosen, strict=True)}
+            yield Fibre(name, over, size, places, (index, orbits.index(orbits[index], index + 1)))
