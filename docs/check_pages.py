@@ -148,7 +148,7 @@ def execute(block: Block, names: dict) -> str:
         warnings.simplefilter("always")
         warnings.showwarning = show
         try:
-            exec(compile(block.code, f"line{block.line}.py", "exec"), names)
+            exec(compile(block.code, "example.py", "exec"), names)
         except Exception as error:
             if not type(error).__module__.startswith("numpyro_symmetry"):
                 raise
