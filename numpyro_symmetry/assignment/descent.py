@@ -1,7 +1,7 @@
 """Coordinate descent over groups: each in turn is one exact assignment, the others held fixed.
 
-A batch is matched at once. An item leaves a group alone until a neighbouring group has moved, and the batch when it has
-settled. Knows the bilinear problem; nothing of costs.
+A batch is matched at once. An item's group is visited again only after a neighbouring group has moved, and an item that
+has settled not at all. Knows the bilinear problem; nothing of costs.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def descend(problem: Problem, start: dict[str, Hard] | None = None, *, max_sweep
     Solution
         Of the whole batch.
     """
-    # real gains are told from rounding relative to the objective's own size
+    # a gain below this share of the objective's own size is rounding
     tolerance = 32.0 * np.finfo(np.result_type(*(t.source for t in problem.terms))).eps
     state = {name: part.each(np.copy) for name, part in (start or {}).items()}
     dirty = {name: np.ones(problem.batch, bool) for name in problem.groups}
@@ -46,7 +46,7 @@ def descend(problem: Problem, start: dict[str, Hard] | None = None, *, max_sweep
                 continue
             dirty[name][items] = False
             touched[items] = True
-            # the whole batch needs no copies
+            # None stands for the whole batch, which needs no copies
             some = None if len(items) == problem.batch else items
             here = {h: part if some is None else part.at(items) for h, part in state.items()}
             if name not in state:  # the first sweep, from the barycentre
@@ -70,11 +70,11 @@ def descend(problem: Problem, start: dict[str, Hard] | None = None, *, max_sweep
 def _improve(
     problem: Problem, name: str, here: dict[str, Hard], items: np.ndarray, some: np.ndarray | None, tolerance: float
 ) -> tuple[Hard, np.ndarray, np.ndarray]:
-    """The best assignment of one group, where it is better, and where it is as good and moves fewer labels."""
+    """The best assignment of one group; for which items it is better; for which as good, with fewer labels moved."""
     benefit = problem.benefit(name, here, some)
     old, new = here[name], benefit.best(assign(benefit.unsigned()))
     if problem.pairs_with_itself(name):
-        # the benefit is only the slope there: what counts is the objective itself
+        # the objective is quadratic in this group, and the benefit only its slope
         part = problem if some is None else problem.at(items)
         gain = part.score({**here, name: new}) - part.score(here)
     else:

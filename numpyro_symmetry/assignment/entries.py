@@ -1,4 +1,4 @@
-"""Draws that Dask reads, a few entries of all of them at a time. Knows Dask and zarr; nothing of what they hold."""
+"""Stored draws, read a few entries of all draws at a time. Knows Dask and zarr; nothing of what the draws are."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from numpyro_symmetry.assignment.passes import cluster
 
 @contextmanager
 def by_last_axis(array: Any, size: int) -> Iterator[Any]:
-    """An array of Dask of which so many entries along the last axis are read alone, while it is looked at.
+    """A Dask array of which ``size`` entries along the last axis can be read without the others, within the context.
 
-    Chunks hold all entries of a few draws. They are cut once, into a temporary folder (Dask's, if it is told one), and
-    are not read again for all that is asked for. Where there is no room, and on a cluster, whose workers may share no
-    folder, they stay as they are.
+    Chunks as they come hold all entries of a few draws. They are cut once, into a temporary folder (Dask's, if it is
+    told one), so as not to be read again for every few entries. Where there is no room or no zarr, and on a cluster,
+    whose workers may share no folder, they stay as they are.
     """
     from dask import config
 
@@ -31,11 +31,11 @@ def by_last_axis(array: Any, size: int) -> Iterator[Any]:
     import zarr
 
     # a store has chunks of one size. One task writes all pieces of a chunk of draws, one reads those of a chain: with a
-    # task for each, their number would grow with the square of how many draws there are
+    # task for each piece, the number of tasks would grow with the square of the number of draws
     *draws, last = (max(sizes) for sizes in array.chunks)
     whole = array.rechunk((*draws, -(-last // size) * size))
     with TemporaryDirectory(dir=folder) as path:
         there = zarr.create_array(path, shape=whole.shape, chunks=(*draws, size), dtype=whole.dtype, compressors=None)
         da.store(whole, there, lock=False)
-        # a name of its own: what lies there has to be read to be told from another
+        # a random name: Dask would read the whole store to name it by its contents
         yield da.from_array(there, chunks=(draws[0], *whole.shape[1:-1], size), name=False)  # pyright: ignore[reportArgumentType]

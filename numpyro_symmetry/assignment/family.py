@@ -23,7 +23,7 @@ from numpyro_symmetry.symmetry.axes import Axis
 
 # of a statistic: a site, and which of its moments
 Name = tuple[str, str]
-# by name; an inner product is over the names that both sides hold
+# name -> array; an inner product is over the names that both sides hold
 Statistics = dict[Name, np.ndarray]
 # natural parameters, and their log-partition
 Natural = tuple[Statistics, float]
@@ -43,7 +43,7 @@ class Coordinate(NamedTuple):
     shape: tuple[int, ...]
 
     def __call__(self, values: np.ndarray) -> np.ndarray:
-        """``(draw, *opened shape)``, float64, and in one order, whatever that of the values: sums depend on it."""
+        """``(draw, *opened shape)``, float64, and in C order, for sums depend on the order in memory."""
         read = TRANSFORMS[self.transform](values.reshape(len(values), *self.shape).astype(float, order="C"))
         # in place, for this is a copy
         return np.divide(np.subtract(read, self.center, out=read), self.scale, out=read)
@@ -61,7 +61,8 @@ class Family(NamedTuple):
     natural
         Mean statistics, ``(*shape)`` each, -> natural parameters of largest likelihood and their log-partition.
     point
-        Which draw -> the same of that draw alone: what `match` compares with, and where relabelling starts.
+        Index of a draw -> the natural parameters and log-partition of that draw alone: what `match` compares with, and
+        where relabelling starts.
     carrier
         Statistics, or some of them, -> ``(draw,)``: their share of the log-likelihood's part that no label changes.
     num_draws
@@ -69,9 +70,9 @@ class Family(NamedTuple):
     in_nats
         Whether it is a log-likelihood, and not a distance.
     coordinates
-        Site -> how its values are read; none where statistics are read off anything else.
+        Site -> how its values are read; empty where statistics are not read off the values of sites.
     over
-        Where the draws are read from, and the family of those that were; ``None`` if they are in memory.
+        Where stored draws are read from, and how their family is made once they are; ``None`` for draws in memory.
     """
 
     statistics: Callable[[Items], Statistics]
@@ -87,10 +88,10 @@ class Family(NamedTuple):
 
 @runtime_checkable
 class Cost(Protocol):
-    """What `match` and `rebase` maximise: anything that makes a family of what it is given."""
+    """What `match` and `rebase` maximise: anything with a method that makes a `Family` of a batch."""
 
     def family(self, source: Side, symmetry: Symmetry, read: Mapping[str, Coordinate] | None = None) -> Family:
-        """The family over a batch of a plain symmetry, in given coordinates if it has any and they are given."""
+        """The family over a batch on which a plain symmetry acts, in the coordinates ``read`` if the cost takes any."""
         ...
 
 
@@ -100,7 +101,7 @@ def is_cost(cost: object) -> bool:
 
 
 def family_of(cost: Cost, source: Side, symmetry: Symmetry, read: Mapping[str, Coordinate] | None = None) -> Family:
-    """A cost's family over draws, wherever these are."""
+    """A cost's family over draws, in memory or stored."""
     family = cost.family(source, symmetry, read)
     if (stored := over(source)) is None:
         return family
@@ -112,7 +113,7 @@ def family_of(cost: Cost, source: Side, symmetry: Symmetry, read: Mapping[str, C
 
 
 def alone(statistics: Callable[[Items], Statistics], natural: Callable[[Statistics], Natural], draw: int) -> Natural:
-    """Natural parameters of one draw's statistics, taken for means."""
+    """Natural parameters and log-partition of one draw, whose statistics are taken for the mean."""
     return natural({name: x[0].astype(float) for name, x in statistics(np.array([draw])).items()})
 
 
@@ -123,7 +124,7 @@ def squares(
     weights: Mapping[Name, float],
     coordinates: Mapping[str, Coordinate],
 ) -> Family:
-    r"""Minus the weighted squared distance of statistics, :math:`-\sum_k w_k\lVert g\cdot T_k-\mu_k\rVert^2`."""
+    r"""The family of minus a weighted squared distance, :math:`-\sum_k w_k\lVert g\cdot T_k-\mu_k\rVert^2`."""
 
     def natural(means: Statistics) -> Natural:
         toward = {name: 2.0 * weights[name] * m for name, m in means.items()}
@@ -150,7 +151,7 @@ def _squared_norms(x: np.ndarray) -> np.ndarray:
 
 
 def gaussian(mean: Arrays, variance: Arrays, weights: Mapping[str, float] | None = None) -> Natural:
-    r"""Independent Gaussians by site, of statistics :math:`x, x^2`; the partition without :math:`\log 2\pi`."""
+    r"""Independent Gaussians' parameters for the statistics :math:`x, x^2`; log-partition without :math:`\log 2\pi`."""
     weights = weights or dict.fromkeys(mean, 1.0)
     first = {(site, "first"): weights[site] * m / variance[site] for site, m in mean.items()}
     second = {(site, "second"): -0.5 * weights[site] / v for site, v in variance.items()}
@@ -158,7 +159,7 @@ def gaussian(mean: Arrays, variance: Arrays, weights: Mapping[str, float] | None
     return first | second, 0.5 * sum(partition)
 
 
-# ---- what all of them do -----------------------------------------------------------------------------------------
+# ---- any family --------------------------------------------------------------------------------------------------
 
 
 def acting(family: Family, groups: dict[str, Group]) -> dict[str, Group]:
@@ -170,7 +171,7 @@ def acting(family: Family, groups: dict[str, Group]) -> dict[str, Group]:
 def problem_of(
     family: Family, groups: dict[str, Group], natural: Statistics, items: Items
 ) -> tuple[Problem, Statistics]:
-    """The matching of some draws against natural parameters, and their statistics."""
+    """The problem of placing draws ``items`` on natural parameters, and the statistics of these draws."""
     found = family.statistics(items)
     terms = [
         Term(natural[name][None].astype(found[name].dtype, copy=False), found[name], axes)
@@ -181,7 +182,7 @@ def problem_of(
 
 
 def blocks(family: Family, groups: dict[str, Group], chunk_size: int | None = None) -> list[slice]:
-    """Slices of so many draws, or else of as many as have statistics and tables within memory's bound."""
+    """Slices of ``chunk_size`` draws, by default of as many as have statistics and tables within memory's bound."""
     if chunk_size is not None:
         return list(slices(family.num_draws, 1, chunk_size))
     one = family
@@ -204,7 +205,7 @@ def mean_statistics(family: Family, groups: dict[str, Group], state: State) -> S
 
 
 def objective_of(family: Family, groups: dict[str, Group], state: State) -> float:
-    """Mean log-likelihood of draws under given labels, at the parameters that suit them best, nats a draw."""
+    """Mean log-likelihood of a draw under given labels, at the natural parameters that make it largest."""
     means = mean_statistics(family, groups, state)
     natural, partition = family.natural(means)
 

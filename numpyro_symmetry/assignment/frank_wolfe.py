@@ -23,7 +23,7 @@ GRADUATED = tuple(np.linspace(-0.5, 0.5, 9))
 def frank_wolfe(
     problem: Problem, *, schedule: tuple[float, ...] = (0.0,), max_steps: int = MAX_STEPS
 ) -> dict[str, Hard]:
-    """Round the end of a Frank–Wolfe path from the barycentre; polish it by descent.
+    """Follow a Frank–Wolfe path from the barycentre and round its end, a start for descent.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ def _safeguard(
 
 def _round(part: Soft) -> Hard:
     benefit = Benefit(part.even, part.odd)
-    # signs are already decided where they are: the matrix of magnitudes holds the labels
+    # labels are those of the even matrix alone: `odd` only says which signs they have
     return benefit.best(assign(part.even))
 
 

@@ -18,7 +18,7 @@ from numpyro_symmetry.chunks import BLOCK, slices
 from numpyro_symmetry.symmetry.arguments import refuse_tracers, rounding_of
 
 SOLVERS = ("auto", "scipy", "lapx")
-# ties are settled by a bonus of this many units in the last place of the largest benefit
+# ties are settled by adding this many units in the last place of the largest benefit to the diagonal
 _BONUS = 4.0
 # tables up to this size have so few permutations that adding all of them up, in every table at once, takes less than
 # solving one table after another; and their sums lose less to rounding than the bonus
@@ -69,7 +69,7 @@ def assign(benefit: np.ndarray, *, solver: str = "auto") -> np.ndarray:
         if not np.isfinite(largest).all():
             raise ValueError("assign expects finite benefits; look for NaN or infinity in what is being matched.")
         block = tables[items].astype(float)
-        # the diagonals
+        # the diagonals are where a label stays
         block.reshape(-1, n * n)[:, :: n + 1] += bonus * np.where(largest > 0, largest, 1.0)[:, None]
         if solver == "auto" and n <= _ENUMERATED:
             found[items] = _best_of_all(block)

@@ -35,21 +35,21 @@ class Family(NamedTuple):
 
 
 def families(problem: Problem) -> list[Family]:
-    """The groups that move blocks in which others move, each with those others."""
+    """Each group that moves blocks in which others move, with the groups that are fibred over it."""
     inner = [name for name in problem.groups if "/" in name]
     roots = dict.fromkeys(over(name)[0] for name in inner)
     return [Family(root, tuple(name for name in inner if over(name)[0] == root)) for root in roots]
 
 
 def solve_nested(problem: Problem, solve: Solve) -> Solution:
-    """Maximise a batch of problems in which blocks and units in them move, none of them cut into independent ones.
+    """Maximise a batch of connected problems in which blocks move, and units in them.
 
     Parameters
     ----------
     problem
         Batch of problems. Blocks carry no signs, and stand on one axis of a term.
     solve
-        How to solve simpler ones.
+        Solves a problem with fewer levels of moving blocks.
 
     Returns
     -------
@@ -68,7 +68,7 @@ def solve_nested(problem: Problem, solve: Solve) -> Solution:
             *([lambda p: _of_some(p, rest, solve)] if rest else []),
         ]
         blind = _from_barycentre(problem, found, rest, solve)
-        # with blocks as they are: other groups may be worth more than blocks
+        # a second start with blocks held still, for other groups may be worth more than blocks
         still = _with_blocks_still(problem, found, solve).state
         runs = [_in_turns(problem, start, order) for start, order in ((blind, steps[::-1]), (still, steps))]
         scores = [problem.score(run.state) for run in runs]
@@ -104,7 +104,7 @@ def pairs(problem: Problem, family: Family) -> Iterator[Problem]:
 
 
 def moved_by(problem: Problem, state: dict[str, Hard]) -> Problem:
-    """The same problem, of sources that were moved."""
+    """The problem with its sources moved by a state."""
     return Problem(
         tuple(term._replace(source=move(term.source, term.axes, state)) for term in problem.terms), problem.groups
     )
@@ -114,7 +114,7 @@ def moved_by(problem: Problem, state: dict[str, Hard]) -> Problem:
 
 
 def _by_pairs(problem: Problem, family: Family, solve: Solve) -> Solution:
-    """The best element of one family, with all else as it stands; exact if each pair of blocks is."""
+    """The best element of one family, with all else as it stands; exact if every pair of blocks is solved exactly."""
     root, inner = family
     state, group, batch = problem.identity(), problem.groups[root], problem.batch
     n = group.size or 0
@@ -137,14 +137,14 @@ def _by_pairs(problem: Problem, family: Family, solve: Solve) -> Solution:
 
 
 def _of_some(problem: Problem, names: list[str], solve: Solve) -> Solution:
-    """Some groups, with all others as they stand."""
+    """Solve for the groups ``names``, with all others as they stand."""
     terms = tuple(term._replace(axes=tuple(_of(axis, names) for axis in term.axes)) for term in problem.terms)
     found = solve(Problem(terms, {name: problem.groups[name] for name in names}))
     return found._replace(state=problem.identity() | found.state)
 
 
 def _with_blocks_still(problem: Problem, found: list[Family], solve: Solve) -> Solution:
-    """All groups but those that move blocks, with these as they stand: cell by cell, each a group of its own."""
+    """Solve for all groups but those that move blocks: the units of every block then are a group of their own."""
     cut, whole = problem, problem.identity()
     for family in found:
         cut = _cut(cut, family.root)
@@ -160,7 +160,7 @@ def _with_blocks_still(problem: Problem, found: list[Family], solve: Solve) -> S
 
 
 def _from_barycentre(problem: Problem, found: list[Family], rest: list[str], solve: Solve) -> dict[str, Hard]:
-    """Each family with everything else at its average, and then all the rest."""
+    """Solve for each family with everything else averaged, and then for all other groups."""
     state = problem.identity()
     for family in found:
         step = _by_pairs(_averaged(problem, {family.root, *family.inner}), family, solve).state
@@ -174,7 +174,7 @@ def _in_turns(problem: Problem, start: dict[str, Hard], steps: list[Callable[[Pr
     """Take steps in turns until none gains."""
     state, objective = {name: part.each(np.copy) for name, part in start.items()}, problem.score(start)
     num_rounds = np.zeros(problem.batch, int)
-    # a step is taken again only where another has gained since: the same question has the same answer
+    # a step is taken again only where another has gained since: from the same state it would gain nothing
     stale = np.ones((len(steps), problem.batch), bool)
     for _ in range(MAX_ROUNDS):
         num_rounds += stale.any(0)
@@ -202,7 +202,7 @@ def _in_turns(problem: Problem, start: dict[str, Hard], steps: list[Callable[[Pr
 
 
 def _averaged(problem: Problem, names: set[str]) -> Problem:
-    """With each entry of a source the average of all that groups may bring there, but for some of the groups."""
+    """The problem with sources averaged over all groups but ``names``: an entry is the mean of what may come there."""
 
     def one(term: Term) -> Term:
         target, source = term.target, term.source
@@ -217,7 +217,7 @@ def _averaged(problem: Problem, names: set[str]) -> Problem:
 
 
 def _cut(problem: Problem, root: str) -> Problem:
-    """Block by block: the units of each are a group of their own."""
+    """The problem with blocks held still, cut block by block: the units of each are a group of their own."""
 
     def one(term: Term) -> list[Term]:
         names = [axis.group for axis in term.axes]
@@ -249,7 +249,7 @@ def _cut(problem: Problem, root: str) -> Problem:
 
 
 def _in_cell(root: str, cell: int, below: str) -> str:
-    """What a group in a block is called, once the block is one that stays: ``"head[2].unit"``."""
+    """The name of the group of units in one block, where blocks are held still: ``"head[2].unit"``."""
     return f"{root}[{cell}].{below}"
 
 
@@ -258,6 +258,6 @@ def _of(axis: Axis, names: set[str] | list[str]) -> Axis:
 
 
 def _within(axis: Axis, prefix: str) -> Axis:
-    """The label of an axis within one block; what belongs to others stands still."""
+    """An axis as it is labelled within one block; axes of other groups stand still."""
     inside = axis.group is not None and axis.group.startswith(prefix)
     return axis._replace(group=(axis.group or "").removeprefix(prefix)) if inside else Axis(None, False, None)

@@ -1,8 +1,8 @@
-"""Passes over draws: something of a block of them at a time, and sums over blocks in their order.
+"""Passes over draws: a function of one block of draws at a time, and sums over blocks in their order.
 
 Blocks are the same for draws in memory and for draws that Dask reads, and so are windows of a fixed number of blocks.
 Sums are over the blocks of a window, then over windows: they are the same number for number, however the draws are
-stored and whoever adds up. What is in memory is worked on window after window; of what is stored, each window is a
+stored and whichever process adds. Draws in memory are worked on window after window; of stored draws each window is a
 task, run by whichever of Dask's schedulers the caller has chosen. Knows arrays and Dask; nothing of what is computed.
 """
 
@@ -25,12 +25,12 @@ from numpyro_symmetry.symmetry import PlainView, SymmetryError
 from numpyro_symmetry.symmetry.errors import need
 
 Arrays = dict[str, Any]
-# read, and worked on, at a time; few enough to be held, and enough for chunks not to be read again for each block
+# blocks that are read together: few enough for memory, and enough not to read a chunk again for each of its blocks
 _BLOCKS_IN_A_WINDOW = 8
 
 
 def is_stored(array: Any) -> bool:
-    """Whether Dask reads an array."""
+    """Whether an array is one of Dask's, which are read when they are computed."""
     return hasattr(array, "__dask_graph__")
 
 
@@ -47,7 +47,7 @@ class Source(NamedTuple):
     leading
         ``(draw,)`` or ``(chain, draw)``.
     view
-        Into which pieces draws are cut once they are read, if into any.
+        What cuts draws into pieces once they are read; ``None`` to leave them by site.
     """
 
     arrays: Mapping[str, Any]
@@ -55,12 +55,12 @@ class Source(NamedTuple):
     view: PlainView | None = None
 
     def draws(self) -> Arrays:
-        """Each of them as an array ``(draw, *event)``, of which only what is asked for is read."""
+        """Name of a site or piece -> array ``(draw, *event)``, of which only the draws that are indexed are read."""
         size = math.prod(self.leading)
         return {name: Stored(self, name, (size, *x.shape[1:]), x.dtype) for name, x in self.blank().items()}
 
     def only(self, names: Collection[str]) -> Source:
-        """Where some of them are read from, and no more than these take."""
+        """The source with no arrays but those that these sites or pieces are read from."""
         return self._replace(arrays={site: x for site, x in self.arrays.items() if site in self._sites(names)})
 
     def _sites(self, names: Collection[str]) -> set[str]:
@@ -80,16 +80,16 @@ class Source(NamedTuple):
         return self.opened({site: np.ones((1, *x.shape[lead:]), x.dtype) for site, x in self.arrays.items()})
 
     def parts(self, items: slice) -> dict[str, list[Any]]:
-        """Some of the draws by site, chain by chain, not yet read."""
+        """Site -> draws ``items``, an array for each chain, not yet read."""
         return {site: [x[at] for at in self._along_chains(items)] for site, x in self.arrays.items()}
 
     def at(self, items: slice | np.ndarray) -> Arrays:
-        """Some of the draws, of ascending indices, read."""
+        """Draws ``items``, a slice or ascending indices: read, and cut into pieces."""
         if isinstance(items, slice):
             return self.opened(joined(computed(self.parts(items), self)))
         from dask.delayed import delayed
 
-        # those that lie close together at once, and of these no more than are asked for are kept
+        # draws that lie close together are read by one task, which keeps no others than those asked for
         span = max(1, CHUNK * _BLOCKS_IN_A_WINDOW // max(1, sum(x[0].size for x in self.blank().values())))
         cuts = np.flatnonzero(np.diff(items // span)) + 1
         runs = np.split(items, cuts)
@@ -109,13 +109,13 @@ class Source(NamedTuple):
 
 
 def opened(draws: Arrays, view: PlainView) -> Arrays:
-    """The pieces of draws by site; of stored ones, of those that are asked for."""
+    """Draws by site cut into pieces; stored draws are cut once they are read."""
     source = next((x.source for x in draws.values() if isinstance(x, Stored)), None)
     return view.open(draws) if source is None else source._replace(view=view).draws()
 
 
 def joined(parts: Mapping[str, Sequence[np.ndarray]]) -> Arrays:
-    """Draws of several chains as one array, in the order of memory in which all of them would be."""
+    """Draws of several chains as one array, in C order as draws in memory are."""
     return {s: np.ascontiguousarray(some[0] if len(some) == 1 else np.concatenate(some)) for s, some in parts.items()}
 
 
@@ -124,7 +124,7 @@ def _chosen(parts: Mapping[str, Sequence[np.ndarray]], items: np.ndarray) -> Arr
 
 
 class _ByDraw:
-    """What an array ``(draw, *event)`` has beside the draws that are asked for, which its kind knows how to get."""
+    """An array ``(draw, *event)`` indexed by draw; each kind gets the draws of a slice, or of indices, by `_of`."""
 
     shape: tuple[int, ...]
 
@@ -150,7 +150,7 @@ class _ByDraw:
 
 @dataclass(frozen=True)
 class Stored(_ByDraw):
-    """Draws ``(draw, *event)`` of one name, of which those that are asked for are read."""
+    """Stored draws ``(draw, *event)`` of one site or piece, read when they are indexed."""
 
     source: Source
     name: str
@@ -163,7 +163,7 @@ class Stored(_ByDraw):
 
 @dataclass(frozen=True)
 class Held(_ByDraw):
-    """Draws ``(draw, *event)`` of which some were read: a slice of them, or those of ascending indices."""
+    """Draws ``(draw, *event)`` of which only ``items``, a slice or ascending indices, are in memory."""
 
     values: np.ndarray
     items: slice | np.ndarray
@@ -189,12 +189,12 @@ class Held(_ByDraw):
 
 
 def held(parts: Arrays, items: slice | np.ndarray, num_draws: int) -> Arrays:
-    """Some of so many draws, as if all were there."""
+    """Name -> draws ``items``, to be indexed as if all ``num_draws`` were in memory."""
     return {name: Held(x, items, (num_draws, *x.shape[1:])) for name, x in parts.items()}
 
 
 def computed(lazy: Any, source: Source | None = None) -> Any:
-    """What Dask has to compute, computed; of anything else nothing is.
+    """A collection with its Dask arrays and tasks computed, and all else as it is.
 
     Raises
     ------
@@ -218,7 +218,7 @@ def computed(lazy: Any, source: Source | None = None) -> Any:
 
 
 def _unreadable(source: Source) -> str:
-    """The first chunk of some arrays that cannot be read, in words; nothing if there is none."""
+    """The first chunk of a source's arrays that cannot be read, in words; empty if there is none."""
     names = ("chain", "draw") if len(source.leading) > 1 else ("draw",)
     for site, array in source.arrays.items():
         if not is_stored(array):
@@ -238,21 +238,21 @@ def _unreadable(source: Source) -> str:
 
 
 class Over(NamedTuple):
-    """What a pass is over, where it is stored: where it is read from, and what is made of the draws that were."""
+    """The stored subject of a pass: where its draws are read from, and how the subject is made of draws once read."""
 
     source: Source
     make: Callable[[Arrays], Any]
 
 
 def over(subject: Any) -> Over | None:
-    """How to read what a pass is over; ``None`` if that is in memory."""
+    """How to read the subject of a pass; ``None`` if it is in memory."""
     if isinstance(subject, Stored):
         name = subject.name
         return Over(subject.source.only([name]), lambda arrays: arrays[name])
     return getattr(subject, "over", None)
 
 
-# what to do with what a pass is over and some of its draws: what is kept, and what is summed
+# the subject of a pass and a block of its draws -> what is kept, and what is summed
 Work = Callable[[Any, slice], tuple[Any, Any]]
 
 
@@ -266,13 +266,13 @@ def passed(subject: Any, blocks: Sequence[slice], work: Work) -> tuple[list[Any]
     blocks
         Which draws to work on at a time, in order.
     work
-        The subject, of which only the block can be relied on to be there, and the block -> what is kept, and what is
-        summed: arrays by name, an array or ``None``. It holds no draws itself.
+        The subject, of which only the block can be relied on to be in memory, and the block -> what is kept, and what
+        is summed: arrays by name, an array or ``None``. It holds no draws itself, for Dask sends it to every task.
 
     Returns
     -------
     kept, total
-        For every block, and over all of them.
+        What is kept of every block, in a list, and the sum over all blocks.
     """
     kept: list[Any] = []
     total = None
@@ -297,7 +297,7 @@ def _worked_on(subject: Any, windows: Sequence[Sequence[slice]], work: Work) -> 
 
 
 def in_turn(draws: Arrays, blocks: Sequence[slice]) -> Iterator[Arrays]:
-    """Blocks of draws by name, in order, for work that this process does; of what is stored some are read ahead."""
+    """Blocks of draws by name, in order, for work in this process; stored draws are read some windows ahead."""
     yield from through(_read_in_turn(draws, blocks), len(blocks))
 
 
@@ -324,7 +324,7 @@ def _whole(window: Sequence[slice]) -> slice:
 
 
 def _a_few_at_a_time(tasks: Sequence[Any], source: Source) -> Iterator[Any]:
-    """Tasks in order, no more at once than there are threads: Dask would read the draws of others far ahead of them."""
+    """Results of tasks in order, no more at once than there are threads: given all, Dask would read far ahead."""
     count = _num_threads()
     for k in range(0, len(tasks), count):
         yield from computed(list(tasks[k : k + count]), source)
@@ -340,7 +340,7 @@ def _num_threads() -> int:
 
 
 def cluster() -> Any:
-    """The cluster on which Dask works; ``None`` where it works in this process."""
+    """The client of the cluster on which Dask works; ``None`` where Dask works in this process."""
     if "distributed" in sys.modules:
         from distributed import default_client
 
@@ -377,20 +377,20 @@ def _added(total: Any, part: Any) -> Any:
 
 
 def each(values: Any, of: Callable[[np.ndarray], Any]) -> list[Any]:
-    """Something of every block of an array ``(draw, *event)``."""
+    """``of(block)`` for every block of an array ``(draw, *event)``."""
     return passed(values, blocks_of(values), lambda here, items: (of(_block(here, items)), None))[0]
 
 
 def summed(values: Any, of: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-    """The sum over all blocks of an array ``(draw, *event)`` of something of each."""
+    """The sum of ``of(block)`` over all blocks of an array ``(draw, *event)``."""
     return passed(values, blocks_of(values), lambda here, items: (None, of(_block(here, items))))[1]
 
 
 def _block(values: Any, items: slice) -> np.ndarray:
-    # in one order, on which sums depend
+    # sums depend on the order in memory
     return np.ascontiguousarray(values[items])
 
 
 def blocks_of(values: Any) -> list[slice]:
-    """Which draws of an array ``(draw, *event)`` are worked on at a time."""
+    """Slices of an array ``(draw, *event)`` that are worked on at a time."""
     return list(slices(len(values), math.prod(values.shape[1:])))

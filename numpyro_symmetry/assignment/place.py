@@ -1,6 +1,7 @@
 r"""Draws placed on natural parameters: :math:`\max_g \langle\eta, g\cdot T(\theta)\rangle` for each, a chunk at a time.
 
-`match` does it once, on the target's parameters; relabelling in turn with choosing them. Knows families and the solver.
+`match` places draws once, on the target's parameters; relabelling does so in turn with choosing parameters. Knows
+families and the solver.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from numpyro_symmetry.symmetry import Group
 
 
 class Placement(NamedTuple):
-    """Some of the draws: which, their statistics, and where they were placed."""
+    """A chunk of draws: its slice, the draws' statistics, and their labels."""
 
     items: slice
     found: Statistics
@@ -41,15 +42,15 @@ def place(
     family
         What the likelihood is.
     groups
-        Those that statistics depend on.
+        The groups that statistics depend on.
     natural
-        Natural parameters; what a draw has no statistic for does not count.
+        Natural parameters; those for which draws have no statistic do not count.
     method, seed
         As for `solve`; the same seed for every chunk.
     before
-        Where draws are already: none of them ends lower.
+        Labels that draws have already: none of them ends lower.
     among
-        Which draws, a chunk at a time; all of them by default.
+        Chunks of the draws that are placed; by default all draws, in chunks that fit memory.
 
     Yields
     ------
@@ -70,7 +71,7 @@ def place(
 
 
 def log_likelihoods(family: Family, at: Natural, placed: Placement) -> tuple[np.ndarray, np.ndarray]:
-    """Of draws as they came and as they were placed, ``(draw,)``: from scratch, in float64, as many as fit a cache."""
+    """``(draw,)`` before and after placing: from scratch, in float64, as many draws at a time as fit a cache."""
     natural, partition = at
     before, after = np.full((2, placed.items.stop - placed.items.start), -partition)
     for name, x in placed.found.items():

@@ -1,7 +1,7 @@
 r"""The objective all costs share, bilinear in target and moved source: :math:`\sum_t \langle R_t,\, gB_t\rangle`.
 
 A batch of sources is matched at once. A group may stand on two axes of one term (transition matrices), in which case
-the objective is quadratic in it; or be fibred over another that moves, which then stands on the term beside it. Knows
+the objective is quadratic in it; or be fibred over another group that moves, which then stands on the same term. Knows
 terms, groups and how elements act on them; no costs and no algorithms.
 """
 
@@ -39,7 +39,7 @@ class Term(NamedTuple):
     axes: tuple[Axis, ...]
 
     def at(self, items: np.ndarray) -> Term:
-        """For some of the batch."""
+        """The term of these items of the batch."""
         return Term(self.target if len(self.target) == 1 else self.target[items], self.source[items], self.axes)
 
 
@@ -50,7 +50,7 @@ class Soft(NamedTuple):
     odd: np.ndarray | None = None
 
     def toward(self, other: Soft, t: np.ndarray) -> Soft:
-        """A share ``t`` of the way to another."""
+        """The matrices a share ``t`` of the way to another's."""
         t = t[:, None, None].astype(self.even.dtype)
         even = self.even + t * (other.even - self.even)
         return Soft(even, None if self.odd is None or other.odd is None else self.odd + t * (other.odd - self.odd))
@@ -125,7 +125,7 @@ class Problem:
 
     @cached_property
     def scale(self) -> np.ndarray:
-        """``(batch,)``: what the objective is measured against when asking whether a gain is real."""
+        """``(batch,)``: size of the objective, ‖target‖ ‖source‖, against which a gain is told from rounding."""
         target = sum(np.square(t.target, dtype=float).reshape(len(t.target), -1).sum(1) for t in self.terms)
         source = sum(np.square(t.source, dtype=float).reshape(len(t.source), -1).sum(1) for t in self.terms)
         return np.maximum(np.sqrt(target * source), np.finfo(float).tiny)
@@ -157,7 +157,7 @@ class Problem:
         state
             Group -> `Hard`, `Soft` or ``None`` for every other group; and for this one, if it pairs with itself.
         items
-            Which of the batch; all by default. The state's parts hold just these.
+            Indices into the batch; all of it by default. The state's parts hold just these items.
 
         Returns
         -------
@@ -203,13 +203,13 @@ class Problem:
 
 
 def soften(part: Hard, dtype: np.dtype) -> Soft:
-    """An assignment as matrices."""
+    """An assignment as permutation matrices, with and without signs."""
     even = (part.permutation[..., None] == np.arange(part.permutation.shape[-1])).astype(dtype)
     return Soft(even, None if part.sign is None else even * part.sign[..., None].astype(dtype))
 
 
 def barycentre(group: Group, batch: int, dtype: np.dtype) -> Soft:
-    """Every unit the average of all."""
+    """The matrices that make every unit the average of all, or zero where signs act."""
     n = group.size or 0
     even = np.full((batch, n, n), 1.0 / max(n, 1), dtype)
     return Soft(even, np.zeros_like(even) if group.signed else None)
@@ -227,7 +227,7 @@ def without_signs(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
 
 
 def move(value: np.ndarray, axes: tuple[Axis, ...], state: State, *, skip: int | None = None) -> np.ndarray:
-    """Values ``(batch, *shape)`` moved by a state, each of the batch by its own part, one axis left alone."""
+    """Values ``(batch, *shape)`` moved by a state, each item by its own part, along all axes but ``skip``."""
     names = [axis.group or "" for axis in axes]
     # blocks move before the units in them
     for position in sorted(range(len(axes)), key=lambda k: names[k].count("/")):
@@ -244,7 +244,7 @@ def move(value: np.ndarray, axes: tuple[Axis, ...], state: State, *, skip: int |
 
 
 def _matched(term: Term, state: State, position: int) -> tuple[np.ndarray, np.ndarray]:
-    """Target and source with every axis but one moved: the source, or the other way round a target that all share."""
+    """Target and source with all axes but one moved: the source's, or the other way round those of a shared target."""
     others = [k for k, axis in enumerate(term.axes) if k != position and axis.group is not None]
     if len(others) == 1 and len(term.target) == 1 and term.target.ndim == 3:
         axis = term.axes[others[0]]
@@ -290,7 +290,7 @@ def _alone(term: Term) -> bool:
 
 
 def choose(first: np.ndarray, a: dict[str, Hard], b: dict[str, Hard]) -> dict[str, Hard]:
-    """One state for some of a batch and another for the others."""
+    """State ``a`` for the items ``first`` of a batch, and ``b`` for the others."""
     chosen = {name: part.each(np.copy) for name, part in b.items()}
     for name, part in chosen.items():
         part.write(first, a[name].at(first))
@@ -298,7 +298,7 @@ def choose(first: np.ndarray, a: dict[str, Hard], b: dict[str, Hard]) -> dict[st
 
 
 def where(first: np.ndarray, a: Solution, b: Solution) -> Solution:
-    """The same of solutions."""
+    """Solution ``a`` for the items ``first`` of a batch, and ``b`` for the others."""
     return Solution(
         choose(first, a.state, b.state), *(np.where(first, x, y) for x, y in zip(a[1:], b[1:], strict=True))
     )

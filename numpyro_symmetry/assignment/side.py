@@ -1,4 +1,4 @@
-"""What is compared, as arrays by site: points or Gaussians, one target or a batch of draws. Knows nothing else."""
+"""One side of a comparison as arrays by site: points or Gaussians, a target or a batch of draws. Knows no more."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Side(NamedTuple):
     weights
         Site -> by how much it counts, where that is not one.
     leading
-        In which dimensions a batch came.
+        The leading dimensions in which a batch came.
     """
 
     loc: Arrays
@@ -32,18 +32,18 @@ class Side(NamedTuple):
 
     @property
     def num_draws(self) -> int:
-        """How many there are in a batch."""
+        """Number of draws in a batch."""
         return int(np.prod(self.leading))
 
     @property
     def over(self) -> Over | None:
-        """Where a batch is read from; ``None`` if it is in memory."""
+        """Where a stored batch is read from, and how a side is made of it; ``None`` for a batch in memory."""
         sources = (x.source for x in self.loc.values() if isinstance(x, Stored))
         source, leading = next(sources, None), self.leading
         return None if source is None else Over(source.only(self.loc), lambda arrays: Side(arrays, leading=leading))
 
     def without(self, sites: Collection[str]) -> Side:
-        """The other sites alone; all of them if there are no others."""
+        """The side without these sites, or as it is if none would be left."""
         left = [site for site in self.loc if site not in sites] or list(self.loc)
         return self._replace(
             loc={site: self.loc[site] for site in left}, scale=self.scale and {site: self.scale[site] for site in left}

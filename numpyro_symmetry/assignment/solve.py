@@ -52,7 +52,7 @@ def solve(problem: Problem, method: str, rng: np.random.Generator) -> Solution:
     num_sweeps = np.zeros(problem.batch, int)
     for component in components(problem):
         if families(component):
-            # the same restarts each time: how often it is asked depends on the batch
+            # every call has the same restarts, for how many calls there are depends on the batch
             seed = int(rng.integers(2**32))
             found = solve_nested(component, lambda part, seed=seed: solve(part, method, np.random.default_rng(seed)))
         else:
@@ -64,7 +64,7 @@ def solve(problem: Problem, method: str, rng: np.random.Generator) -> Solution:
 
 
 def components(problem: Problem) -> list[Problem]:
-    """Problems of groups that share no term with groups of another."""
+    """A problem cut into independent ones: their groups share no term."""
     parts = connected((term, {axis.group for axis in term.axes if axis.group is not None}) for term in problem.terms)
     order = list(problem.groups)
     parts.sort(key=lambda part: min(order.index(name) for name in part[0]))
@@ -83,7 +83,7 @@ def _solve_component(problem: Problem, method: str, rng: np.random.Generator) ->
     for found in tried:
         score = problem.score(found.state)
         best, reached = where(score > reached, found, best), np.maximum(score, reached)
-    # only now labels as they came: starting from them would make the answer depend on them
+    # labels as they came are only a last resort: starting from them makes the answer depend on them
     worse = reached < problem.score(problem.identity())
     if worse.any():
         items = np.flatnonzero(worse)

@@ -60,7 +60,7 @@ def to_arviz(
     dims, coords
         Names and coordinates of dimensions, beside those of plates.
     progress_bar
-        Whether to show one, after two seconds.
+        Whether to show a bar, after two seconds.
 
     Returns
     -------
@@ -114,12 +114,12 @@ def to_arviz(
 
 
 def refuse_no_guide(guide: Any, params: Any) -> None:
-    """Refuse what draws cannot be taken from.
+    """Refuse a guide or parameters from which no draws can be taken.
 
     Raises
     ------
     TypeError
-        If it is no autoguide, or its parameters no mapping.
+        If the guide is no autoguide, or its parameters no mapping.
     """
     if not isinstance(guide, AutoGuide):
         raise TypeError(
@@ -133,12 +133,12 @@ def refuse_no_guide(guide: Any, params: Any) -> None:
 def draws_of_guide(
     rng_key: Array, guide: Any, params: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], num_draws: int
 ) -> dict[str, Array]:
-    """Independent draws ``(num_draws, ...)`` of a guide by site, once its parameters are seen to be its own.
+    """Independent draws ``(num_draws, ...)`` of a guide by site, after its parameters are checked.
 
     Raises
     ------
     TypeError
-        If it is no autoguide, or its parameters no mapping.
+        If the guide is no autoguide, or its parameters no mapping.
     SymmetryError
         If a parameter is missing, of another shape, not finite or outside of its constraint.
     """

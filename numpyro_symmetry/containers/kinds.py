@@ -25,16 +25,16 @@ def read(data: Any, symmetry: Symmetry, num_leading_dims: int | None = None, *, 
     data
         The container.
     symmetry
-        Whose sites' ranks tell leading dimensions from a site's own, in containers that do not name them.
+        The symmetry: ranks of its sites tell leading dimensions from a site's own, in containers that do not name them.
     num_leading_dims
-        Says so where the symmetry cannot.
+        Number of leading dimensions, where the symmetry cannot tell.
     lazily
-        Whether to leave what Dask reads where it is.
+        Whether to leave Dask arrays unread.
 
     Returns
     -------
     Trace
-        Reading shares memory with the container.
+        The draws, which share memory with the container.
 
     Raises
     ------
@@ -54,7 +54,7 @@ def read(data: Any, symmetry: Symmetry, num_leading_dims: int | None = None, *, 
 
 
 def model_of(data: Any) -> Model | None:
-    """The model that draws are of, and its arguments; ``None`` where their container does not know it.
+    """The model that draws are of, and its arguments; ``None`` if their container does not know it.
 
     Raises
     ------

@@ -19,19 +19,19 @@ from numpyro_symmetry.symmetry import SymmetryError
 
 # dimensions that count draws
 DRAWS = ("chain", "draw", "sample")
-# a variable that says which regions of a store are complete, and an attribute that says what they are regions of
+# a variable that says which regions of a store are complete, and an attribute that says which draws they hold
 COMPLETE, MARK = "is_complete", "numpyro_symmetry"
 # groups of a container that hold the same draws in other forms, which are left as they are
 SIBLINGS = ("warmup_posterior", "unconstrained_posterior")
 # groups that hold what was drawn given the posterior, and may hold labels
 PREDICTED = ("posterior_predictive", "predictions")
-# groups that hold data, or of which draws are others than the posterior's
+# groups that hold data, or whose draws are not the posterior's
 APART = (".", "posterior", "observed_data", "constant_data", "predictions_constant_data", "sample_stats_prior")
 APART_BY_START = ("prior", "warmup")
 
 
 def draw_dims(dims: Collection[Any]) -> tuple[str, ...]:
-    """Those of some dimensions that count draws; beside chains or draws, "sample" is one of a variable's own."""
+    """The dimensions, among ``dims``, that count draws; beside "chain" or "draw", "sample" is a variable's own."""
     return tuple(dim for dim in ("chain", "draw") if dim in dims) or tuple({"sample"} & set(dims))
 
 
@@ -49,7 +49,7 @@ def _from_dataset(
 
     def write(new: Arrays, without: Collection[str] = ()) -> Any:
         def variable(site: str) -> xr.Variable:
-            # without coordinates, which the dataset has: levels of an index that was stacked must not come twice
+            # without coordinates, which the dataset has already: levels of a stacked index must not come twice
             moved = arrays[site].variable.copy(deep=False, data=new[site])
             return moved.transpose(*data[site].dims)
 
@@ -84,7 +84,7 @@ def _from_dataset(
 
 
 def _stacked_chains(data: xr.Dataset, dims: tuple[str, ...]) -> tuple[np.ndarray, ...]:
-    """The draws of each chain, if a dimension of them says of which chain each is, and which of its draws."""
+    """Indices of each chain's draws in order, if coordinates along "sample" give each draw's chain and number."""
     if dims != ("sample",) or any(name not in data.coords or data[name].dims != dims for name in ("chain", "draw")):
         return ()
     chain, draw = (np.unique(data[name].values, return_inverse=True)[1] for name in ("chain", "draw"))
@@ -94,7 +94,7 @@ def _stacked_chains(data: xr.Dataset, dims: tuple[str, ...]) -> tuple[np.ndarray
 
 
 def _is_paired(path: str) -> bool:
-    """Whether a group, by its name, holds something else for each of the posterior's draws."""
+    """Whether a group, by its name, holds other values for each of the posterior's draws."""
     *above, group = path.split("/")
     if above and above[0] != "posterior":  # of another run, for all that is known
         return False
@@ -102,12 +102,12 @@ def _is_paired(path: str) -> bool:
 
 
 def _refuse_other_names(data: xr.Dataset, dims: tuple[str, ...]) -> None:
-    """Refuse draws of which one dimension goes by another name, and would be taken for a variable's own."""
+    """Refuse draws whose chains or draws are counted by a dimension of another name, taken for a variable's own."""
     if len(dims) != 1 or dims == ("sample",):
         return
     drawn = [array.dims for array in data.data_vars.values() if dims[0] in array.dims]
     if dims == ("draw",):
-        # a variable's own stand behind the draws; one without any may be of all chains
+        # a variable's own dimensions stand behind "draw"; a variable without others may be of all chains
         drawn = [of[: of.index("draw")] for of in drawn if len(of) > 1]
     common = set(drawn[0]).intersection(*drawn) - set(dims) if drawn else set()
     if common:
@@ -121,7 +121,7 @@ def _refuse_other_names(data: xr.Dataset, dims: tuple[str, ...]) -> None:
 
 
 def _refuse_incomplete(data: xr.Dataset) -> None:
-    """Refuse a dataset of a store that was not written to its end."""
+    """Refuse a dataset from a store that was not written to its end."""
     if MARK in data.attrs and COMPLETE in data and not (done := data[COMPLETE].values).all():
         raise SymmetryError(
             f"The store was not written to its end: {int(done.sum())} of its {done.size} regions are complete. Write "
@@ -130,12 +130,12 @@ def _refuse_incomplete(data: xr.Dataset) -> None:
 
 
 def groups_of(data: Any) -> dict[str, xr.Dataset]:
-    """The groups of a container by their paths, the root's empty.
+    """Path -> group of a container; the root has the empty path.
 
     Raises
     ------
     TypeError
-        If it has no named dimensions.
+        If the container has no named dimensions.
     """
     if isinstance(data, xr.Dataset):
         return {"": data}
@@ -149,7 +149,7 @@ def groups_of(data: Any) -> dict[str, xr.Dataset]:
 
 
 def _of_draws(group: Mapping[Any, xr.DataArray], dims: tuple[str, ...]) -> dict[str, xr.DataArray]:
-    """Variables with the draws' dimensions in front; what lacks them (a constant) says nothing of draws.
+    """Variables with the draws' dimensions in front; those that lack one of these (constants) are left out.
 
     Raises
     ------
@@ -183,7 +183,7 @@ def _from_inference_data(data: Any) -> Trace:
 
 def _from_tree(data: Any) -> Trace:
     groups = {node.relative_to(data): node.to_dataset() for node in data.subtree}
-    # the posterior of a larger tree, taken by itself, holds the draws
+    # a tree may be the posterior group itself, taken out of a larger tree
     path = "posterior" if "posterior" in data.children else "."
     if not groups[path].data_vars:
         raise SymmetryError(f"The DataTree has groups {sorted(data.children)}; expected one named 'posterior'.")
@@ -197,7 +197,7 @@ def _from_tree(data: Any) -> Trace:
 
 
 def _is_inference_data(data: Any) -> bool:
-    # whoever holds one has loaded ArviZ, which is slow to load; since its first version it warns who asks for the name
+    # whoever holds an InferenceData has loaded ArviZ, which is slow to load; ArviZ 1 warns whoever asks for the name
     kind = getattr(sys.modules.get("arviz"), "__dict__", {}).get("InferenceData")
     return isinstance(kind, type) and isinstance(data, kind)
 

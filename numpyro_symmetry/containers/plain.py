@@ -47,12 +47,12 @@ def _without(values: Any, sites: Collection[str]) -> Any:
 
 
 def like(given: Any, new: np.ndarray) -> Any:
-    """New values as an array of the library that those given are of."""
+    """New values as an array of the library that ``given`` is of."""
     return jnp.asarray(new) if isinstance(given, jax.Array) else new
 
 
-# Draws without chains are so many times as many as the labels behind them, as a rule; where both readings fit, 8 draws
-# of 4 components and 8 chains of 4 draws look the same, and one is asked which it is.
+# Draws without chains are, as a rule, at least so many times as many as the labels behind them. Where both readings
+# fit, 8 draws of 4 components and 8 chains of 4 draws look the same, and the user has to say which they are.
 _DRAWS_PER_LABEL = 10
 
 
@@ -79,9 +79,10 @@ def _num_leading(values: Arrays, symmetry: Symmetry) -> int:
     first, second = next(iter(values.values())).shape[:2]
     likely = 2 if first < second else 1
     if not candidates:
-        # sites whose own shapes fit behind some dimensions differ in these; else what does not fit is said later
+        # if sites' own shapes fit behind one or two dimensions, sites differ in these; else a later check says what
+        # does not fit
         binding = [num for num in (2, 1) if _binds(values, symmetry, num)]
-        # where sites' own axes contradict each other, few draws of many units are no better a guess
+        # where sites' ranks contradict each other, few draws of many units are no better a guess than chains
         if likely in binding or not binding or len(known) < 2:
             return next(iter(binding), likely)
     # chains are fewer than their draws
@@ -89,7 +90,7 @@ def _num_leading(values: Arrays, symmetry: Symmetry) -> int:
     if likely in candidates and certain:
         return likely
     if len({value.shape[:likely] for value in values.values()}) > 1:
-        return likely  # sites differ in length, and that is said when they are read so
+        return likely  # sites differ in length, which reading them this way refuses
     shapes = {site: values[site].shape for site in symmetry.axes if site in values}
     raise SymmetryError(
         f"Cannot tell (draw, ...) from (chain, draw, ...) in sites of shapes {shapes}; say num_leading_dims=1 or 2."
@@ -185,7 +186,7 @@ def _is_ensemble(data: Any) -> bool:
 class Members:
     """Members of an ensemble along the first axis of every array: independent by construction, and no chain.
 
-    A stacked tree looks like the draws of one chain, which are not independent. This says what it is.
+    A stacked tree alone looks like the draws of one chain, which are not independent.
 
     Parameters
     ----------

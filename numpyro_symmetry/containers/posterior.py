@@ -32,7 +32,7 @@ def posterior_container(
     coords: Mapping[str, Any] | None = None,
     attrs: Mapping[str, Any] | None = None,
 ) -> Any:
-    """Draws of a model's posterior, whoever made them, beside the model's data and how likely they make each datum.
+    """Draws of a model's posterior, whoever made them, with the model's data and the log-likelihood of each datum.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ def posterior_container(
     posterior
         Site -> ``(chain, draw, ...)``.
     sample_stats
-        What a sampler has to say of its draws, ``(chain, draw, ...)``.
+        Name -> ``(chain, draw, ...)``: the sampler's statistics of its draws.
     log_likelihood
         Whether to keep the log-likelihood of every datum in every draw.
     dims, coords
@@ -79,7 +79,7 @@ def to_container(
     coords: Mapping[str, Any] | None = None,
     attrs: Mapping[str, Any] | None = None,
 ) -> Any:
-    """Groups of arrays ``(chain, draw, ...)`` as the container of the ArviZ that is installed.
+    """Groups of arrays ``(chain, draw, ...)`` as a container of the installed ArviZ.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ def to_container(
     Returns
     -------
     InferenceData or DataTree
-        The former before ArviZ 1.
+        InferenceData before ArviZ 1, DataTree since.
     """
     import arviz
 
@@ -110,12 +110,12 @@ def to_container(
 def check_dims(
     dims: Mapping[str, list[str]] | None, coords: Mapping[str, Any] | None, sites: Mapping[str, Mapping[str, Any]]
 ) -> None:
-    """Refuse names of dimensions, and coordinates, that do not fit a model's sites: known before anything is drawn.
+    """Refuse names of dimensions, and coordinates, that do not fit a model's sites, before anything is drawn.
 
     Raises
     ------
     TypeError
-        If one of the two is no mapping, or holds a bare name.
+        If ``dims`` or ``coords`` is no mapping, or ``dims`` holds a bare name.
     ValueError
         If a site is unknown, has fewer dimensions than names, or a dimension has another length than its coordinates.
     """

@@ -1,4 +1,4 @@
-"""Containers with named dimensions, written to zarr a region of draws at a time: what was cut short is taken up.
+"""Containers with named dimensions, written to zarr a region of draws at a time, so that a write can be resumed.
 
 A variable of each group says which of its regions are complete, and is written after them. Knows groups, dimensions and
 xarray's writer; no relabelling and no format.
@@ -27,7 +27,7 @@ _CHUNKS_IN_A_REGION = 8
 
 
 class _Group(NamedTuple):
-    """A group in chunks that its regions do not share: its data, and along what and by how much it is cut."""
+    """A group in chunks that no two regions share: its data, the dimension that is cut, and draws to a region."""
 
     data: xr.Dataset
     dim: str | None
@@ -35,29 +35,29 @@ class _Group(NamedTuple):
 
 
 def write_by_region(data: Any, path: Any, mark: str, *, progress_bar: bool = True) -> None:
-    """Write a container to zarr, but for what is there already.
+    """Write a container to zarr, except for regions that are there already.
 
     Parameters
     ----------
     data
         ``xarray.Dataset``, ``DataTree`` or ``InferenceData``.
     path
-        Of the store.
+        Path of the store.
     mark
-        What tells these draws from others: a store that was begun with another one is not taken up.
+        Text that tells these draws from others: a store that was begun with another mark is refused.
     progress_bar
-        Whether to show one.
+        Whether to show a bar.
 
     Raises
     ------
     SymmetryError
-        If there is something else at that path.
+        If there is another store at that path.
     ImportError
         If Dask or zarr is not installed.
     """
     need("dask", "zarr")
     groups = {name: _cut(dataset, mark) for name, dataset in groups_of(data).items()}
-    # those that say what they are come first, so that a store which was hardly begun is known again
+    # groups of draws, which have the mark, come first, so that a store which was hardly begun is known again
     groups = dict(sorted(groups.items(), key=lambda pair: pair[1].dim is None))
     todo = [(name, number) for name, group in groups.items() for number in _missing(group, name, path)]
     for name, number in tqdm(todo, desc="writing", unit="region", disable=not progress_bar, mininterval=interval()):
@@ -67,7 +67,7 @@ def write_by_region(data: Any, path: Any, mark: str, *, progress_bar: bool = Tru
         region = slice(start, min(start + group.step, group.data.sizes[group.dim]))
         fixed = [name for name, x in group.data.variables.items() if group.dim not in x.dims]
         group.data.drop_vars(fixed).isel({group.dim: region}).to_zarr(path, group=where, region={group.dim: region})
-        # only now: whatever ends a run ends it before this
+        # only after the region is written: a run that is cut short before this line writes it again
         done = xr.Dataset(coords={COMPLETE: (_REGION, [True])})
         done.to_zarr(path, group=where, region={_REGION: slice(number, number + 1)})
 
@@ -83,15 +83,15 @@ def _cut(dataset: xr.Dataset, mark: str) -> _Group:
     sizes = {str(d): -1 for x in drawn for d in x.dims} | {d: 1 for d in DRAWS if d in dataset.dims} | {dim: draws}
     step = draws * max(1, _CHUNKS_IN_A_REGION // dataset.sizes.get("chain", 1))
     complete = xr.Variable(_REGION, np.zeros(-(-dataset.sizes[dim] // step), bool), encoding={"chunks": (1,)})
-    # what has no draws is written beforehand
+    # variables without draws are written with the group itself, before any region
     fixed = {name: x.load() for name, x in dataset.data_vars.items() if dim not in x.dims}
-    # a coordinate, which ArviZ does not take for draws
+    # as a coordinate, for ArviZ would take a variable for draws
     marked = dataset.chunk(sizes).assign(fixed).assign_coords({COMPLETE: complete})
     return _Group(marked.assign_attrs({MARK: f"{mark}, {step} draws to a region"}), dim, step)
 
 
 def _missing(group: _Group, name: str, path: Any) -> Iterator[int]:
-    """Which regions of a group are not there; all else of it is written where it is not."""
+    """Numbers of a group's regions that the store lacks; writes the rest of the group first, if it lacks that."""
     there = _there(path, name)
     if group.dim is not None and there is not None and there.attrs.get(MARK) != group.data.attrs[MARK]:
         raise SymmetryError(
@@ -100,7 +100,7 @@ def _missing(group: _Group, name: str, path: Any) -> Iterator[int]:
         )
     if there is None or not set(group.data.variables) <= set(there.variables):
         with warnings.catch_warnings():
-            # zarr's of its own third format: without consolidated metadata xarray would warn whoever reads the store
+            # zarr warns so of its third format; without consolidated metadata xarray would warn whoever reads the store
             warnings.filterwarnings("ignore", "Consolidated metadata is currently not part")
             group.data.to_zarr(path, group=name or None, mode="a", compute=False)
         there = group.data

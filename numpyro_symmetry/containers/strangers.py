@@ -1,4 +1,4 @@
-"""What draws come in and `rebase` does not read: what it is, and the line that makes it readable.
+"""Errors about data that `rebase` does not read: what they are, and the line that makes draws of them.
 
 Knows how other programs keep draws; nothing of relabelling.
 """
@@ -24,12 +24,12 @@ _EXPECTED = (
 
 
 def refuse(data: Any) -> SymmetryError:
-    """What to say of a container of no known type."""
+    """The error about a container of no known type."""
     return SymmetryError(f"{_EXPECTED}; got {_what_it_is(data)}.")
 
 
 def refuse_other_sites(data: Any, symmetry: Symmetry) -> SymmetryError:
-    """What to say of a tree that holds none of a symmetry's sites."""
+    """The error about a tree that holds none of a symmetry's sites."""
     if not isinstance(data, Mapping):
         return refuse(data)
     return SymmetryError(
@@ -40,7 +40,7 @@ def refuse_other_sites(data: Any, symmetry: Symmetry) -> SymmetryError:
 
 
 def is_guide(data: Any) -> bool:
-    """Whether data are no draws, but ``(guide, params)`` to draw from."""
+    """Whether data are ``(guide, params)``, to draw from, and no draws."""
     return isinstance(data, tuple) and len(data) == 2 and callable(data[0]) and isinstance(data[1], Mapping)
 
 
@@ -107,10 +107,10 @@ def as_arrays(data: Mapping[str, Any], symmetry: Symmetry, num_leading_dims: int
 
 
 def _refuse_other_order(site: str, value: Any, num_leading_dims: int | None) -> None:
-    """Refuse an array whose names say that other dimensions count draws than those in front."""
+    """Refuse an array with named dimensions of which those in front are not those that count draws."""
     dims = tuple(getattr(value, "dims", ()))
     counted = draw_dims(dims)
-    # draws of several runs, say, are counted by another dimension in front, too
+    # another dimension that counts draws may stand in front, such as one of several runs
     if tuple(dim for dim in dims[: num_leading_dims or len(counted)] if dim in counted) != counted:
         raise SymmetryError(
             f"Site {site!r} has dimensions {dims}, and arrays in a dict are read by position, (chain, draw, ...) or "
@@ -139,7 +139,7 @@ def _of_ragged(site: str, value: Any) -> str:
 
 
 def refuse_columns(values: Collection[str], symmetry: Symmetry) -> None:
-    """Refuse a site that is there entry by entry, as Stan (``mu.1``), BUGS and PyMC (``mu[1]``) write them.
+    """Refuse a site that is given in columns of its entries, as Stan (``mu.1``), BUGS and PyMC (``mu[1]``) write them.
 
     Raises
     ------
@@ -149,7 +149,7 @@ def refuse_columns(values: Collection[str], symmetry: Symmetry) -> None:
     for site in symmetry.axes:
         pattern = re.compile(re.escape(site) + r"(\[[\d, ]+\]|(\.\d+)+|__\d+(_\d+)*)")
         columns = [name for name in values if isinstance(name, str) and pattern.fullmatch(name)]
-        # by their numbers: names in order have the tenth before the second
+        # by their numbers: sorted as text, the tenth would come before the second
         columns.sort(key=lambda name: [int(number) for number in re.findall(r"\d+", name.removeprefix(site))])
         if site not in values and columns:
             raise SymmetryError(

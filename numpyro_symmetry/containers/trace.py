@@ -1,4 +1,4 @@
-"""`Trace`: what draws are, whatever they came in. `Container`: what each kind has to say. Knows no kind."""
+"""`Trace`: draws, whatever container they came in. `Container`: how one kind of container is read. Knows no kind."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ Arrays = dict[str, np.ndarray]
 
 
 class Write(Protocol):
-    """New values of some sites -> a container of the type that was read, without some others; the rest is shared."""
+    """Makes a container of the type that was read, with new values at some sites and without others."""
 
     def __call__(self, new: Arrays, without: Collection[str] = ()) -> Any:
-        """The container."""
+        """The container with ``new`` values by site and none of the sites ``without``; all else is shared."""
         ...
 
 
@@ -51,15 +51,15 @@ class Trace(NamedTuple):
     paired
         Group -> variable -> what else the container holds for each draw; not loaded.
     unmoved
-        What stands beside the sites and keeps its values: coordinates that are no index, and what has no draws; not
-        loaded.
+        Variables beside the sites that keep their values: coordinates that are no index, and variables without draws;
+        not loaded.
     model
         The model that the draws are of, and its arguments, if the container holds them.
     uncompared
         Sites that move with labels and have no say in them: running statistics and whole numbers of networks.
     chains
-        Indices of the draws of each chain, in the order in which they were drawn, if those of several are stacked along
-        one dimension, or stand in another order.
+        Indices of the draws of each chain, in the order in which they were drawn, if several chains are stacked along
+        one dimension, or draws stand in another order.
     are_members
         Whether the draws are members of an ensemble, independent by construction, and no chain.
     """
@@ -93,29 +93,29 @@ class Trace(NamedTuple):
 
     @property
     def is_stored(self) -> bool:
-        """Whether Dask reads some of the sites."""
+        """Whether some of the sites are Dask arrays."""
         return any(map(is_stored, self.values.values()))
 
     def in_memory(self) -> Trace:
-        """With all that Dask reads read."""
+        """The trace with all Dask arrays read."""
         return self._replace(values={site: np.asarray(value) for site, value in self.values.items()})
 
     def flat(self, sites: Sequence[str]) -> Arrays:
-        """Some sites as ``(draw, *event)``; if Dask reads any of them, they are read as they are asked for."""
+        """These sites as ``(draw, *event)``; if any of them is a Dask array, all are read when they are indexed."""
         if any(is_stored(self.values[site]) for site in sites):
             return Source({site: self.values[site] for site in sites}, self.leading).draws()
         return {s: self.values[s].reshape(self.num_draws, *self.values[s].shape[len(self.leading) :]) for s in sites}
 
     def moved(self, by: Callable[[Arrays, int], Arrays], sites: Sequence[str]) -> Trace:
-        """Some of the sites, moved.
+        """The trace with these sites alone, moved.
 
         Parameters
         ----------
         by
-            Values ``(draw, *event)``, or of Dask ``(*leading, *event)``, by site, and how many dimensions count draws
-            -> the same, moved.
+            Values by site, ``(draw, *event)``, or ``(*leading, *event)`` of Dask, and how many dimensions count draws
+            -> these values, moved.
         sites
-            Which sites; one that is in memory beside others that are not is moved by Dask as they are.
+            Sites to move; if any of them is a Dask array, Dask moves all of them.
         """
         if any(is_stored(self.values[site]) for site in sites):
             import dask.array as da
@@ -131,14 +131,12 @@ class Container(NamedTuple):
     Attributes
     ----------
     recognises
-        Whether something is of this kind.
+        Whether an object is of this kind.
     read
-        The container, the symmetry whose sites' ranks tell leading dimensions from a site's own, and their number where
-        the user says it -> the draws. Kinds that name their dimensions need neither.
-    paired
-        Group -> variable -> what else the container holds for each draw; not loaded.
+        The container, the symmetry, whose sites' ranks tell leading dimensions from a site's own, and the number of
+        leading dimensions if the user gave it -> the draws. Kinds that name their dimensions use neither.
     model
-        The model that the draws are of, if the container knows it.
+        The container -> the model that the draws are of, if it knows the model.
     """
 
     recognises: Callable[[Any], bool]

@@ -55,8 +55,8 @@ class LossBarrier(NamedTuple):
     excess, excess_error
         ``(num_points,)``: the loss less the chord between the two ends, and its Monte Carlo standard error.
     effective_draws
-        ``(num_points,)``: of how many draws a datum's likelihood is in effect the average, for the worst datum in a
-        hundred. Where it is a few, the logarithm of the average is too low, and errors understate it.
+        ``(num_points,)``: number of draws of which a datum's likelihood is in effect the average, for the worst datum
+        in a hundred. If it is small, the logarithm of the average is too low, by more than errors say.
     """
 
     barrier: float
@@ -80,7 +80,7 @@ class LossBarrier(NamedTuple):
 
 
 def told(barrier: LossBarrier, digits: int = 3) -> str:
-    """A barrier with its error, where draws gave it one: losses of points are known."""
+    """A barrier in words, with its error where draws gave it one: losses of points have none."""
     error = f" ± {barrier.error:.2g}" if barrier.excess_error.any() else ""
     return f"{barrier.barrier:.{digits}g}{error}"
 
@@ -119,7 +119,7 @@ def loss_barrier(
     rng_key
         JAX random key of the draws; fixed by default.
     progress_bar
-        Whether to show one, after two seconds.
+        Whether to show a bar, after two seconds.
 
     Returns
     -------
@@ -134,8 +134,8 @@ def loss_barrier(
     ValueError
         If an option is out of range, or the loss is not one finite number for each datum.
     TypeError
-        If the loss cannot be compiled because it leaves JAX, a number is no whole number, the key none or the
-        bar no flag, or under `jit`.
+        If the loss cannot be compiled because it leaves JAX, ``num_points`` or ``num_draws`` is no whole number,
+        ``rng_key`` no key or ``progress_bar`` no flag, or under `jit`.
 
     Warns
     -----
@@ -193,7 +193,7 @@ def _ends(a: Any, b: Any, path: str | None) -> tuple[DiagonalGaussian, DiagonalG
     if all(map(is_tree, (a, b))):
         refuse_other_structure(a, b, ("the first end", "the second"))
         warn_of_settings(a, b, ("the first end", "the second"))
-    # whole numbers of a tree are no way from one to the other: counters, masks
+    # whole numbers of a tree, such as counters and masks, have no values between the ends
     ends = [real_arrays(side) if is_tree(side) else read(side) for side in (a, b)]
     are_gaussian = [isinstance(side, DiagonalGaussian) for side in ends]
     if path != "linear" and any(hasattr(side, "covariance") for side in ends):
@@ -221,7 +221,7 @@ def _ends(a: Any, b: Any, path: str | None) -> tuple[DiagonalGaussian, DiagonalG
 
 
 class _Along(NamedTuple):
-    """Along a path: losses ``(num_points,)``, what each draw contributes to them, and how many draws are effective."""
+    """Losses along a path, ``(num_points,)``, each draw's contributions ``(num_points, draw)``, and effective draws."""
 
     losses: np.ndarray
     influence: np.ndarray
@@ -234,7 +234,7 @@ def _along(
     t: np.ndarray,
     keys: Array,
 ) -> _Along:
-    """Losses of likelihoods that are averaged over draws, of the same keys all along a path."""
+    """Losses along a path, of likelihoods averaged over draws that have the same keys at every point."""
 
     @jax.jit
     def log_likelihood(share: Array) -> Array:
@@ -257,7 +257,7 @@ def _along(
             ) from error
         _refuse_no_losses(table, share)
         log_mean = logsumexp(table, axis=0) - math.log(count)
-        found.losses[k] = 0.0 - float(jnp.mean(log_mean))  # the negative of nothing would print its sign
+        found.losses[k] = 0.0 - float(jnp.mean(log_mean))  # minus zero would print its sign
         # what each draw contributes to the loss, to first order
         weights = jnp.exp(table - log_mean)
         found.influence[k] = -np.asarray(jnp.mean(weights, axis=1), float)
@@ -276,7 +276,7 @@ def _refuse_no_losses(table: Array, share: float) -> None:
 
 
 def _above_chord(t: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """What values along a path, its first axis, have beyond the chord between their ends."""
+    """Values along a path, which is the first axis, less the chord between their ends."""
     share = t.reshape(-1, *(1,) * (values.ndim - 1))
     return values - (1 - share) * values[0] - share * values[-1]
 
@@ -287,5 +287,5 @@ def _gaussian(side: Any) -> DiagonalGaussian:
     if hasattr(side, "diagonal"):
         return side.diagonal()
     loc = {site: jnp.asarray(as_real_array(value, f"Site {site!r}")) for site, value in side.items()}
-    # checked where it is known which end it is
+    # unchecked here: the caller checks it, and names the end
     return DiagonalGaussian.tree_unflatten(None, (loc, {site: jnp.zeros_like(value) for site, value in loc.items()}))

@@ -1,4 +1,4 @@
-r"""What chains say of one another: R-hat, effective sizes, and whether chance alone would set them so far apart.
+r"""How chains compare: R-hat, effective sizes, and whether chance alone would set them so far apart.
 
 Each number is replaced by the normal score of its rank, so that infinite values and heavy tails count like any others,
 and once more folded about its median, so that chains of different spread differ too (Vehtari et al. 2021). R-hat tells
@@ -27,16 +27,16 @@ from numpyro_symmetry.traces.mixing import autocorrelation_time, autocovariance,
 
 # chunks of entries of stored draws that are read at once
 _AT_ONCE = 8
-# blocks to a chain: as many as four autocorrelation times each leave room for
+# numbers of blocks to a chain: the largest that leaves each block four autocorrelation times
 _BLOCKS, _TIMES = (20, 16, 12, 10, 8, 6, 4), 4.0
 # R-hat and ESS need halves of two draws; above this R-hat chains differ by more than matters (Vehtari et al. 2021)
 MIN_DRAWS, MAX_R_HAT = 4, 1.01
-# numbers that are known by their place
+# the most numbers whose places are kept
 _FURTHEST = 4
 
 
 class Chains(NamedTuple):
-    """How the chains of some numbers compare: of each statistic the worst among them.
+    """How chains compare in several numbers: for each statistic, its worst value among them.
 
     Attributes
     ----------
@@ -49,11 +49,11 @@ class Chains(NamedTuple):
         Smallest probability, over values and folded values, with which chains that agree differ as much in one number
         that was chosen beforehand. NaN where chains are too short for how slowly they forget.
     r_hat_undecided
-        Largest R-hat above 1.01 of which this cannot be told; NaN if there is none.
+        Largest R-hat above 1.01 among numbers whose chance is NaN; NaN if there is none.
     num_apart
         How many numbers have an R-hat above 1.01.
     furthest
-        R-hats and places of the first four of these, the largest first.
+        R-hats and places of the four of these with the largest R-hat, the largest first.
     num_judged, num_still, num_undefined
         How many numbers have an R-hat; how many are the same in every draw of every chain; how many are not numbers
         (NaN) in some draw.
@@ -83,12 +83,12 @@ def chains_of(values: Any) -> Chains:
     Parameters
     ----------
     values
-        ``(chain, draw, entry)``, of NumPy, or of Dask, which reads a few entries of all draws at a time.
+        ``(chain, draw, entry)``, an array of NumPy, or of Dask, of which a few entries of all draws are read at a time.
 
     Returns
     -------
     Chains
-        The worst of all entries.
+        Each statistic at its worst over all entries.
 
     References
     ----------
@@ -98,15 +98,15 @@ def chains_of(values: Any) -> Chains:
 
 
 class AsSampled(NamedTuple):
-    """Of all that `Chains` has what is told of draws as they came.
+    """The statistics of `Chains` that are reported of draws as they came.
 
     Attributes
     ----------
     r_hat, ess, num_apart
-        As there.
+        As in `Chains`.
     chance
-        The least probability that chains which agree would have the R-hat of one of the numbers above 1.01; NaN if
-        there is none, or if it cannot be told of one of them.
+        Smallest chance, as in `Chains`, among the numbers with an R-hat above 1.01; NaN if there are none, or if the
+        chance of one of them is NaN.
     """
 
     r_hat: float
@@ -116,7 +116,7 @@ class AsSampled(NamedTuple):
 
 
 def as_sampled(values: Any) -> AsSampled:
-    """Some of what `chains_of` finds, in a third of the time."""
+    """Compare chains as `chains_of` does, in fewer statistics and a third of the time."""
     found = [one for part in _each(lambda some: list(map(_as_sampled, _few(some))), values) for one in part]
     chances = [one.chance for one in found if one.num_apart]
     return AsSampled(
@@ -128,7 +128,7 @@ def as_sampled(values: Any) -> AsSampled:
 
 
 def _each(of: Callable[[np.ndarray], Any], values: Any) -> list[Any]:
-    """Something of a few entries of all draws at a time, of stored ones on whichever of Dask's schedulers there is."""
+    """``of(part)`` for all draws of a few entries at a time; stored draws are read on whichever scheduler Dask has."""
     num_chains, num_draws, size = values.shape
     some = list(slices(size, num_chains * num_draws))
     if not is_stored(values):
@@ -138,8 +138,8 @@ def _each(of: Callable[[np.ndarray], Any], values: Any) -> list[Any]:
     run, parts = delayed(of), []
     with by_last_axis(values, some[min(_AT_ONCE, len(some)) - 1].stop) as cut:
         for k in through(range(0, len(some), _AT_ONCE), -(-len(some) // _AT_ONCE)):
-            # every entry is in every chunk: what is asked for at once is held, copied for the rest to be forgotten, and
-            # before it is asked for, or each of those who ask would read it
+            # every entry is in every chunk: the entries of these tasks are held in memory, as copies so that the rest
+            # of their chunks is forgotten, and before the tasks run, or each of them would read all chunks
             first, last = some[k], some[min(k + _AT_ONCE, len(some)) - 1]
             here = cut[..., first.start : last.stop].map_blocks(np.copy, dtype=values.dtype).persist()
             shifted = [slice(items.start - first.start, items.stop - first.start) for items in some[k : k + _AT_ONCE]]
@@ -148,7 +148,7 @@ def _each(of: Callable[[np.ndarray], Any], values: Any) -> list[Any]:
 
 
 def _few(values: np.ndarray) -> Iterator[np.ndarray]:
-    """As many entries at a time as fit a cache, the draws of each in one piece of memory; halves of equal length."""
+    """As many entries at a time as fit a cache, each one's draws contiguous; of an odd number less the middle draw."""
     if values.shape[1] % 2:
         values = np.delete(values, values.shape[1] // 2, axis=1)
     for items in slices(values.shape[2], values.shape[0] * values.shape[1], BLOCK):
@@ -156,15 +156,15 @@ def _few(values: np.ndarray) -> Iterator[np.ndarray]:
 
 
 def worst(parts: Iterable[Chains], num_chains: int) -> Chains:
-    """Of each statistic the worst, and of numbers all, in several lots of entries."""
+    """Several lots of entries as one: the worst value of each statistic, and the sum of each count."""
     nothing = (0,) * num_chains
     found = [*parts, Chains(np.nan, np.nan, np.nan, np.nan, np.nan, 0, (), 0, 0, 0, nothing, nothing)]
-    # where in all lots each of them begins
+    # the place of each lot's first entry among all
     starts = np.cumsum([0, *(part.num_judged + part.num_still + part.num_undefined for part in found)]).tolist()
     furthest = [(r_hat, start + k) for part, start in zip(found, starts, strict=False) for r_hat, k in part.furthest]
 
     def counted(name: str) -> tuple[int, ...]:
-        # of draws that several chunks find fault with it is not known whether they are the same
+        # the largest and no sum: several lots may count the same draws
         return tuple(int(n) for n in np.max([getattr(part, name) for part in found], 0))
 
     return Chains(
@@ -226,14 +226,14 @@ def _as_sampled(values: np.ndarray) -> AsSampled:
     if len(values) < 2:
         return AsSampled(np.nan, size, 0, np.nan)
     r_hats = np.array([r_hat(x) for x in both])
-    # of those above alone, for it takes as long as all the rest
+    # chance for numbers above alone, for it takes as long as all the rest
     chances = [chance(x[..., above]) for x, above in zip(both, r_hats > MAX_R_HAT, strict=True) if above.any()]
     count = int((np.fmax(*r_hats) > MAX_R_HAT).sum())
     return AsSampled(_most(r_hats), size, count, float(np.concatenate(chances).min()) if chances else np.nan)
 
 
 def _judged(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, int, int]:
-    """Entries that have an R-hat, and where; how many are the same in every draw, and how many no numbers in some."""
+    """Entries that have an R-hat, and their places; how many never vary; how many are NaN in some draw."""
     rows = np.moveaxis(values, 2, 0)
     unknown = np.isnan(rows).any((1, 2))
     still = ~unknown & (rows == rows[:, :1, :1]).all((1, 2))
@@ -250,7 +250,7 @@ def normal_scores(values: np.ndarray) -> np.ndarray:
 
 
 def both_scores(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Normal scores of values, and of how far they are from their median."""
+    """Normal scores of values, and of their distances from the median."""
     order, ordered = _ascending(values)
     middle = ordered.shape[1] // 2
     with np.errstate(invalid="ignore"):
@@ -258,7 +258,7 @@ def both_scores(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         away = np.abs(ordered - median)
     # an infinite value is not away from an infinite median
     away = np.where(np.isnan(away), 0.0, away)
-    # what falls and then rises is two runs, which a stable sort merges
+    # distances in the order of values fall and then rise: two runs, which a stable sort merges
     again = np.argsort(away, axis=1, kind="stable")
     folded = np.take_along_axis(order, again, 1), np.take_along_axis(away, again, 1)
     return _scores(order, ordered, values.shape), _scores(*folded, values.shape)
@@ -278,7 +278,7 @@ def _scores(order: np.ndarray, ordered: np.ndarray, shape: tuple[int, ...]) -> n
     np.maximum.accumulate(differs * place[1:], axis=1, out=first[:, 1:])
     np.minimum.accumulate(np.where(differs, place[:-1], count - 1)[:, ::-1], axis=1, out=last[:, -2::-1])
     scores = np.empty(ordered.shape)
-    # at the mean of the ranks that equal values have
+    # equal values have the score of their mean rank
     np.put_along_axis(scores, order, _quantiles(count)[first + last], 1)
     return np.moveaxis(scores.reshape(shape[2], *shape[:2]), 0, 2)
 
@@ -290,7 +290,7 @@ def _quantiles(count: int) -> np.ndarray:
 
 
 def halves(values: np.ndarray) -> np.ndarray:
-    """Each chain as two; of an odd number the middle draw is left out."""
+    """Each chain as two halves; the middle one of an odd number of draws is left out."""
     half = values.shape[1] // 2
     return np.concatenate([values[:, :half], values[:, values.shape[1] - half :]])
 
@@ -300,7 +300,7 @@ def r_hat(values: np.ndarray) -> np.ndarray:
     split = halves(values)
     count = split.shape[1]
     between, within = split.mean(1).var(0, ddof=1), split.var(1, ddof=1).mean(0)
-    # equal values have a variance of rounding errors
+    # the variance of equal values may be rounding errors instead of zero
     low, high = split.min(1), split.max(1)
     moving, differing = (high > low).any(0), high.max(0) > low.min(0)
     ratio = between / np.where(moving, within, 1.0) + (count - 1) / count
@@ -323,7 +323,7 @@ def effective_size(values: np.ndarray) -> np.ndarray:
 def tail_size(values: np.ndarray) -> np.ndarray:
     """The smaller effective size ``(entry,)`` of the indicators of the 5 % and 95 % quantiles."""
     ordered = np.sort(np.moveaxis(values, 2, 0).reshape(values.shape[2], -1), axis=1)
-    # of values and not between them, where there may be infinite ones
+    # quantiles are values and no interpolations, for some values may be infinite
     marks = (ordered[:, int(share * (ordered.shape[1] - 1))] for share in (0.05, 0.95))
     return np.minimum(*(effective_size((values <= mark).astype(float)) for mark in marks))
 
@@ -371,7 +371,7 @@ def longest_stay(values: Iterable[np.ndarray]) -> np.ndarray:
 
 
 def longest_run(same: np.ndarray) -> np.ndarray:
-    """For each chain the longest run of draws of which each ``(chain, draw - 1)`` is as the one before it."""
+    """For each chain, the longest run of equal draws, from whether each ``(chain, draw - 1)`` is as the one before."""
     longest, run = np.zeros(len(same), int), np.zeros(len(same), int)
     for step in same.T:
         run = np.where(step, run + 1, 0)

@@ -1,4 +1,4 @@
-"""What stands in the way of using relabelled draws, in sentences, the gravest first.
+"""Checks of a report: what stands in the way of using relabelled draws, in sentences, the gravest first.
 
 Knows reports; computes no statistics.
 """
@@ -18,15 +18,15 @@ from numpyro_symmetry.traces.null import Null
 if TYPE_CHECKING:
     from numpyro_symmetry.diagnostics.report import Report
 
-# below these effective sizes a chain, estimates are rough (Vehtari et al. 2021: 400 of four chains); of tails sizes are
-# rough themselves, and the least of many is low
+# below these effective sizes to a chain, estimates are rough (Vehtari et al. 2021: 400 of four chains); sizes of tails
+# are rough themselves, and the least of many is low
 MIN_ESS_PER_CHAIN, MIN_TAIL_PER_CHAIN = 100.0, 50.0
-# below this share of what relabelling cannot explain, slots have no identity to speak of
+# below this `share` of the null, slots have no identity to speak of
 _NEAR_NULL = 0.15
 # above this share of draws whose labels may be a guess, and below this ratio of slots' widths to the true ones, slots
 # are not to be interpreted one by one
 _MANY_GUESSES, _SHRUNK = 0.05, 0.95
-# a chain that stays for so many draws, and for half of all, is stuck
+# a chain that does not move for so many draws, and for half of all, is stuck
 _STUCK = 10
 
 
@@ -61,7 +61,7 @@ def is_in_doubt(found: Report) -> bool:
 
 def without_identity(null: Null, num_slots: dict[str, int]) -> list[str]:
     """Sites in which slots are no more alike than in shuffled draws, where there are others."""
-    # where groups have one slot each, no variance lies between slots, of whatever draws
+    # where every group has one slot, no variance lies between slots, whatever the draws
     several = {site: one for site, one in null.by_site.items() if not np.isclose(one.explained_null, 0.0)}
     unlike = [site for site, one in several.items() if one.share < _NEAR_NULL]
     told = null.can_tell and max(num_slots.values()) > 1
@@ -161,10 +161,10 @@ def _slow(found: Report) -> Iterator[str]:
 
 
 def few(found: Report) -> Iterator[str]:
-    """Effective samples that are too few for quantiles."""
+    """Say which effective sample size is too small to rely on quantiles."""
     num_chains, _ = found.shape
 
-    # of chains that do not move, hardly, or not alike, more has been said
+    # where chains disagree or are slow, another check has said more
     rows = [row for row in found.rows if not is_alarm(row) and not is_slow(row)]
     sizes = [(row.ess, MIN_ESS_PER_CHAIN, row.name, "") for row in rows]
     sizes += [(row.tail_ess, MIN_TAIL_PER_CHAIN, row.name, " in its tails") for row in rows]
@@ -201,5 +201,5 @@ def _ambiguous(found: Report) -> Iterator[str]:
         )
 
 
-# of all that a report found, each says what stands in the way; the gravest first
+# each yields sentences on what stands in the way of using a report's draws; the gravest first
 CHECKS: tuple[Callable[[Report], Iterable[str]], ...] = (_stuck, _undefined, _disagreeing, _slow, few, _ambiguous)

@@ -1,7 +1,7 @@
 """`compare`: whether two posteriors agree, up to labels.
 
-Reads both sides, makes of all their draws what no label moves, and compares the distance between them with what
-exchanges of blocks of draws give. Puts together `sides`, `pooled` and `energies`.
+Reads both sides, turns all their draws into numbers that no label moves, and compares the distance between them with
+the distances after exchanges of blocks of draws. Puts together `sides`, `pooled` and `energies`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _FLOOR = 0.95
 
 
 class _Options(NamedTuple):
-    """As for `compare`."""
+    """The options of `compare`."""
 
     sites: Collection[str] | None = None
     independent: Collection[str] = ()
@@ -89,9 +89,9 @@ def compare(
         ``{"loc": [chain0, chain1]}``; all of their draws count, but for
         those of chains that are less than half as long as the longest and shorter than a block (with a warning).
     symmetry
-        Whose labels to disregard. Groups of any kind that `rebase` takes.
+        The symmetry whose labels to disregard. Groups of any kind that `rebase` takes.
     names
-        What the two are called.
+        Names of the two posteriors.
     sites
         Sites to compare beside the symmetry's own. By default those that both hold, but for deterministic ones of a
         known model, and those that look as if labels moved them.
@@ -103,7 +103,7 @@ def compare(
         The smallest effect that matters. Where the noise floor is above it, and p above ``level``, there are not enough
         draws to tell.
     num_exchanges
-        How often blocks are exchanged; no p-value is below one over one more.
+        How often blocks are exchanged; no p-value is below 1 / (num_exchanges + 1).
     num_draws
         How many draws to take from a guide.
     model_args, model_kwargs
@@ -111,7 +111,7 @@ def compare(
     num_leading_dims
         For dicts, as for `rebase`.
     rng_key
-        JAX random key of a guide's draws and of exchanges; a fixed one by default.
+        JAX random key of a guide's draws and of exchanges; fixed by default.
     progress_bar
         Whether to show a bar that says what is done; where it is quick there is none.
 
@@ -140,8 +140,8 @@ def compare(
 
     Notes
     -----
-    Chains that have not found all modes differ, and that is said of two runs of one sampler too: what is compared are
-    the draws. Correlations alone need hundreds of effective draws to be seen, by this and by every other test.
+    Draws are compared, not samplers: two runs of one sampler differ where their chains have not found the same modes.
+    Correlations alone need hundreds of effective draws to be seen, by this and by every other test.
 
     References
     ----------
@@ -189,11 +189,11 @@ def compare_pairs(
     posteriors
         Name -> whatever `compare` takes.
     symmetry
-        Whose labels to disregard.
+        The symmetry whose labels to disregard.
     progress_bar
-        Whether to show one.
+        Whether to show a bar.
     **options
-        Those of `compare`, but for its names.
+        Options of `compare`, but for ``names``.
 
     Returns
     -------
@@ -203,7 +203,7 @@ def compare_pairs(
     Raises
     ------
     SymmetryError, TypeError, ValueError
-        As for `compare`, or if there are fewer than two.
+        As for `compare`, or if there are fewer than two posteriors.
 
     References
     ----------
@@ -236,7 +236,7 @@ def compare_pairs(
 
 
 def _posteriors(named: Mapping[str, Any], symmetry: Symmetry, options: _Options) -> list[Posterior]:
-    """The posteriors, read, once the options are seen to be some."""
+    """The posteriors, read, after the options are checked."""
     if not isinstance(options.level, Real) or not 0.0 < options.level < 1.0:
         raise ValueError(f"level must be a probability between 0 and 1; got {options.level!r}.")
     least = options.smallest_effect
@@ -267,7 +267,7 @@ def _posteriors(named: Mapping[str, Any], symmetry: Symmetry, options: _Options)
 
 
 class _Pair(NamedTuple):
-    """Two posteriors, those of their draws that are compared, and the sites that are not."""
+    """Two posteriors as they came, with the draws that are compared, and the sites that are not compared."""
 
     whole: tuple[Posterior, Posterior]
     sides: tuple[Posterior, Posterior]
@@ -275,7 +275,7 @@ class _Pair(NamedTuple):
 
 
 def _compared_in_turn(pairs: Iterable[Sequence[Posterior]], options: _Options) -> Iterator[Comparison]:
-    """Every pair compared; the draws of each posterior are chosen, and read where Dask reads them, once."""
+    """Compare every pair; each posterior's draws are chosen, and read if they are stored, only once."""
     read: dict[tuple[str, tuple[str, ...]], Posterior] = {}
     for a, b in pairs:
         compared, left_out = in_common(a, b)
@@ -328,7 +328,7 @@ def _compared(pair: _Pair, options: _Options) -> Comparison:
         return nothing
     both = energies.joined(blocks[0], blocks[1], sides[0].num_draws)
     rng, num_first = np.random.default_rng(seed_of(options.rng_key)), blocks[0].number
-    # the same exchanges, whichever side is called first
+    # the same exchanges, whichever side is passed first
     is_last = _is_last(slow[own[0]], slow[own[1]])
     sizes = (blocks[1].number, num_first) if is_last else (num_first, blocks[1].number)
     first = energies.exchanges(rng, *sizes, options.num_exchanges)
@@ -348,12 +348,12 @@ def _compared(pair: _Pair, options: _Options) -> Comparison:
 
 
 def _is_last(first: np.ndarray, last: np.ndarray) -> bool:
-    """Whether one of two samples of numbers comes after the other in an order that knows no names and no labels."""
+    """Whether the first of two samples comes after the other in an order that depends on numbers alone."""
     return (len(first), *first.mean(0)) > (len(last), *last.mean(0))
 
 
 def _warn_of_short_chains(side: Posterior, time: float | None, effective: float) -> None:
-    """Warn of chains that are left out for they are shorter than a block of so many effective draws."""
+    """Warn of chains that are left out because they are shorter than a block of ``effective`` effective draws."""
     short = np.asarray(side.lengths)[energies.too_short(side.lengths, time, effective)]
     if len(short):
         warn(

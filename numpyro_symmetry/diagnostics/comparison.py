@@ -1,4 +1,4 @@
-"""What a comparison of two posteriors found, or of several: verdict, effect, contributions, and all that in words.
+"""Results of comparing two posteriors, or several: verdict, effect and contributions, and all of these in words.
 
 Knows numbers and names; computes no statistics.
 """
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 DIFFER, NO_DIFFERENCE, CANNOT_TELL = "differ", "no difference found", "not enough draws to tell"
-# of each entry: under the pooled alignment, as they are, and compared
+# of each entry under the pooled alignment: moments of either side, then differences and their p-values
 QUANTITIES = ("mean_a", "mean_b", "sd_a", "sd_b", "shift", "log_ratio", "p_shift", "p_log_ratio")
 _MAX_NAMES, _MAX_ROWS = 3, 10
 # below this many effective draws no method sees correlations of .85 more often than one time in five
@@ -25,20 +25,20 @@ _FEW_FOR_CORRELATIONS = 300.0
 
 
 class Drawn(NamedTuple):
-    """How much the draws of one side say.
+    """How many draws one side has, and how many they are worth.
 
     Attributes
     ----------
     name
-        What it is called.
+        Name of the posterior.
     num_draws, num_chains
-        How many draws there are in how many chains.
+        Numbers of draws in all, and of chains.
     time
         Autocorrelation time of the slowest label-free number, in draws; one where draws are known to be independent.
     independent
-        Whether that was known and not estimated.
+        Whether draws are known to be independent, so that the time was not estimated.
     blocks
-        Into how many exchangeable blocks they were cut.
+        Number of exchangeable blocks that the draws were cut into.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Drawn(NamedTuple):
 
     @property
     def effective(self) -> float:
-        """Effective number of draws, of the slowest number."""
+        """Effective number of draws for the slowest number."""
         return self.num_draws / self.time
 
     def __str__(self) -> str:
@@ -67,23 +67,23 @@ class Comparison(NamedTuple):
     Attributes
     ----------
     a, b
-        What the draws of either side say.
+        How many draws either side has, and how many they are worth.
     p_value
-        Probability with which draws of one law differ as much. NaN if there are not enough draws to tell.
+        Probability with which draws of one distribution differ as much. NaN if there are not enough draws to tell.
     p_by_distance
-        The p-values that it joins, by name of the distance.
+        Name of a distance -> its p-value; ``p_value`` joins these.
     effect
         Energy coefficient :math:`\mathcal E / 2\operatorname{E}d(A, B)` of sorted projections: zero where the two agree
         (in the mean: it may be negative), one where neither varies and they differ.
     floor
-        What it does not exceed in 95 % of exchanges of blocks between the two: the noise that draws leave.
+        What the effect does not exceed in 95 % of exchanges of blocks between the two: the noise that draws leave.
     contributions
         Site -> ``(quantity, *event)``: means and deviations of either side under one alignment of all draws, the
         difference of means in deviations, half the log ratio of variances, and p-values of the two that hold for the
         largest of all entries. Slots are numbered by ascending means of their first number. Empty if there are not
         enough draws.
     level, smallest_effect
-        Below which p they are said to differ; the least effect that matters, if any was named.
+        The p-value at and below which the two are said to differ; the least effect that matters, if one was named.
     left_out
         Sites that were not compared.
     """
@@ -111,7 +111,7 @@ class Comparison(NamedTuple):
 
     @property
     def table(self) -> pd.DataFrame:
-        """`contributions` with a row for each entry, what differs most surely first."""
+        """`contributions` with a row for each entry, the entry that differs most surely first."""
         import pandas as pd
 
         rows = []
@@ -211,7 +211,7 @@ class Comparisons(NamedTuple):
 
     @property
     def table(self) -> pd.DataFrame:
-        """A row for each pair; ``p_adjusted`` holds for all pairs together, and the verdict is by it."""
+        """A row for each pair; ``p_adjusted`` holds for all pairs together, and decides the verdict."""
         import pandas as pd
 
         p = np.array([pair.p_value for pair in self.pairs])
@@ -242,7 +242,7 @@ class Comparisons(NamedTuple):
 
 
 def _holm(p: np.ndarray) -> np.ndarray:
-    """Holm's adjusted p-values; what is no number stays none, and does not count."""
+    """Holm's adjusted p-values; a NaN stays NaN, and does not count as a comparison."""
     adjusted, known = np.full(len(p), np.nan), np.flatnonzero(~np.isnan(p))
     order = known[p[known].argsort(kind="stable")]
     adjusted[order] = np.minimum(1.0, np.maximum.accumulate(p[order] * np.arange(len(order), 0, -1)))

@@ -1,4 +1,4 @@
-"""A plot of what two posteriors differ in. Knows comparisons and axes; computes nothing."""
+"""A plot of the entries in which two posteriors differ. Knows comparisons and axes; computes nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MAX_NAMED = 8
 def plot_comparison(comparison: Comparison, *, ax: Axes | None = None) -> Axes:
     """Plot by how much each entry's mean and spread differ between two posteriors, a colour for each site.
 
-    What differs by more than chance among so many entries is filled, and the first of it named.
+    Entries that differ by more than chance among so many are filled, and the surest of them named.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ def plot_comparison(comparison: Comparison, *, ax: Axes | None = None) -> Axes:
     Raises
     ------
     TypeError
-        If it is anything else than a comparison, or ``ax`` no matplotlib axes.
+        If ``comparison`` is anything else, or ``ax`` no matplotlib axes.
     SymmetryError
         If there were not enough draws to compare entries.
 

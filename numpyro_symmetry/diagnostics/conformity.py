@@ -2,8 +2,8 @@ r"""Which units follow the prior: those that a posterior could do without, and o
 
 Relabelling sorts units, and so makes slots narrower than their units are, whether these follow the prior or not. So a
 slot is compared with what relabelling makes of the prior: units of some slots are drawn from the prior given all else
-of each draw, the draw is placed in slots again, and what is then in a slot is compared with what was there. Puts
-`prior_draws` and `energies` together; `following` has the words.
+of each draw, the draw is placed in slots again, and the unit that is then in a slot is compared with the unit that was
+there. Puts `prior_draws` and `energies` together; `following` has the words.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from numpyro_symmetry.traces import Rebased
 if TYPE_CHECKING:
     import pandas as pd
 
-# exchanges of pairs of blocks come in twos of the same energy: with so many, one in thirty-two is the rarest
+# exchanges of pairs of blocks come in twos of the same energy: with so many pairs the least p-value is 1 / 32
 _MIN_PAIRS = 6
-# no p-value is below one over one more
+# no p-value is below 1 / (this + 1)
 _NUM_EXCHANGES = 999
-# of slots that do not follow the prior, those at least so far from it as the furthest leave the null together
+# slots that differ from the prior leave the hypothesis together if their effect is at least this share of the largest
 _SHARE_OF_FURTHEST = 0.5
 # an effect that exchanges exceed one time in twenty is noise
 _FLOOR = 0.95
-# of statistics in their own deviations: what rounding sets apart is a tie
+# statistics, in their own standard deviations, that are this close differ by rounding, and are tied
 _ROUNDING = 1e-9
 
 
@@ -58,7 +58,7 @@ def prior_conformity(
     rng_key: Array | None = None,
     progress_bar: bool = True,
 ) -> PriorConformity:
-    r"""Say which slots follow the prior, once relabelling has done the same to both.
+    r"""Say which slots follow the prior, after draws and prior are relabelled alike.
 
     Of a set R of slots the hypothesis is
 
@@ -66,8 +66,9 @@ def prior_conformity(
 
     R begins with all slots. Their units are drawn from the prior given all else of each draw (hyperparameters, and
     sites that tie units to each other), the draws are placed in the slots of ``out``, and slots are compared by
-    energies of their units' numbers. Slots that differ leave R, the furthest first, and it is drawn again, until none
-    is told apart. Exchanged are blocks of draws with those that were made of them, so that slow chains raise no alarm.
+    energies of their units' numbers. Slots that differ leave R, the furthest first, and the units of R are drawn again,
+    until no slot differs. Blocks of draws are exchanged with the redrawn blocks that were made of them, so that slow
+    chains raise no alarm.
 
     Parameters
     ----------
@@ -76,18 +77,18 @@ def prior_conformity(
     model, model_args, model_kwargs
         The NumPyro model, whose prior it is.
     level
-        The p-value, of all slots of a round together, at and below which one does not follow the prior.
+        The p-value, of all slots of a round together, at and below which a slot does not follow the prior.
     smallest_effect
-        The smallest effect that matters: slots of a lower one follow the prior however sure it is that they differ.
+        The smallest effect that matters: a slot with a lower one follows the prior however surely it differs.
     rng_key
-        JAX random key of prior draws and exchanges; a fixed one by default.
+        JAX random key of prior draws and exchanges; fixed by default.
     progress_bar
-        Whether to show one, of rounds, after two seconds.
+        Whether to show a bar of rounds, after two seconds.
 
     Returns
     -------
     PriorConformity
-        Slots with effect, noise floor, contraction and p-value, and the same of all together whatever their labels. All
+        Effect, noise floor, contraction and p-value of every slot, and of all slots together whatever their labels. All
         are NaN, and no slot is said to follow, where draws are too few to tell.
 
     Raises
@@ -166,14 +167,14 @@ def prior_conformity(
 
 
 def _blocks_of(out: Rebased, trace: Trace) -> tuple[energies.Blocks, energies.Blocks, Drawn]:
-    """Blocks that hardly remember each other, by what no label changes; of these independent ones; what draws say."""
+    """Nearly independent blocks of draws; nearly independent draws of each block; and how many the draws are worth."""
     pieces = out.view.open({site: np.asarray(x, float) for site, x in trace.flat(list(out.view.shapes)).items()})
     lengths = (trace.leading[-1],) * int(np.prod(trace.leading[:-1], dtype=int))
     slow = watched(Pooled(out.view, pieces, standardised(out.view.symmetry, pieces)))
     time = None if trace.are_members else energies.autocorrelation_time(slow, lengths)
     effective = energies.block_length([time], [lengths])
     blocks = energies.blocks_of(lengths, time, effective)
-    # a gap of a quarter between blocks, which hardly remember each other then
+    # a quarter of each block is left out as a gap, so that blocks hardly depend on each other
     cuts = [cut[len(cut) // 4 :] for cut in np.split(blocks.draws, blocks.starts[1:])]
     own = energies.Blocks(np.concatenate(cuts), np.cumsum([0, *map(len, cuts[:-1])]))
     some = [
@@ -185,13 +186,13 @@ def _blocks_of(out: Rebased, trace: Trace) -> tuple[energies.Blocks, energies.Bl
 
 
 def _standardised(sides: Sides, own: Arrays, other: Arrays) -> Arrays:
-    """Draws, and others after them: of each number, in the deviations of all slots together."""
+    """Draws followed by other draws, every number in standard deviations over all slots together."""
     both = {name: np.concatenate([own[name], other[name]]) for name in sides.tested.axes}
     return standardised(sides.tested, both)
 
 
 class Told(NamedTuple):
-    """What was found of a slot: energy coefficient, what exchanges leave of it, p-value of all slots together."""
+    """Result for one slot: energy coefficient, its 95 % quantile over exchanges, p-value for all slots together."""
 
     slot: Slot
     effect: float
@@ -200,16 +201,16 @@ class Told(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """Energies between draws and what was made of them, under exchanges of blocks with their own other.
+    """Energies between draws and the same draws with units redrawn, blocks exchanged with their own redrawn block.
 
     Attributes
     ----------
     starts
         Where among the draws each block begins.
     other
-        Of what was made of them, as many draws a block as the block is worth: a mean of either varies alike.
+        Blocks of the redrawn draws, each with as many draws as its block is worth, so that means of both vary alike.
     first
-        ``(exchange, 2 * block)``: which blocks are the first side's; at first the draws' own.
+        ``(exchange, 2 * block)``: which blocks are the first side's; in the first row the draws' own blocks.
     """
 
     starts: np.ndarray
@@ -217,7 +218,7 @@ class Judged(NamedTuple):
     first: np.ndarray
 
     def of(self, features: np.ndarray) -> np.ndarray:
-        """Energy coefficients ``(exchange,)`` of ``(2 * draw, number)``."""
+        """Energy coefficients ``(exchange,)`` of ``(2 * draw, number)``: the draws, and then the redrawn draws."""
         half, number = len(features) // 2, len(self.starts)
         both = energies.joined(energies.Blocks(np.arange(half), self.starts), self.other, half)
         between = energies.distances(features[both.draws], both.starts)
@@ -228,13 +229,13 @@ class Judged(NamedTuple):
 def _step_down(
     sides: Sides, judged: Judged, is_apart: Callable[[Told], bool], rng: np.random.Generator, progress_bar: bool
 ) -> tuple[list[Told], Arrays]:
-    """Compare slots with the prior, and without those that do not follow it again, until none is told apart.
+    """Compare slots with the prior, and again without those that do not follow it, until no slot differs.
 
-    Slots with what was found of each when it was last looked at, and piece -> shifts and contractions of that time.
+    Returns the result of each slot in the last round that it took part in, and piece -> shifts and contractions then.
     """
     nothing, entries = _untold(sides)
     left, told = [one.slot for one in nothing], {one.slot: one for one in nothing}
-    # how many rounds it takes is not known
+    # a bar without a total: how many rounds it takes is not known
     with counting("drawing units again", "rounds", progress_bar) as bar:
         while left:
             own, other = sides.placed(left, rng)
@@ -253,14 +254,14 @@ def _step_down(
 
 
 def _untold(sides: Sides) -> tuple[list[Told], Arrays]:
-    """The same where nothing was compared."""
+    """Results of `_step_down` where nothing was compared: NaN."""
     slots = [(name, slot) for name, group in sides.tested.groups.items() for slot in range(group.size or 0)]
     entries = {name: np.full((2, *sides.own[name].shape[1:]), np.nan) for name in sides.tested.axes}
     return [Told(slot, np.nan, np.nan, np.nan) for slot in slots], entries
 
 
 def _energies_of(symmetry: Symmetry, values: Arrays, judged: Judged, slots: list[Slot]) -> dict[Slot, np.ndarray]:
-    """Slot -> energy coefficients of its unit's numbers, as they are and exchanged."""
+    """Slot -> ``(exchange,)`` energy coefficients of its unit's numbers, first without an exchange."""
     units = {name: units_of(symmetry, values, name) for name in symmetry.groups}
     return {
         (name, k): judged.of(np.concatenate([units[name].odd[:, k], units[name].even[:, k]], 1)) for name, k in slots
@@ -268,20 +269,20 @@ def _energies_of(symmetry: Symmetry, values: Arrays, judged: Judged, slots: list
 
 
 def _of_largest(each: list[np.ndarray]) -> np.ndarray:
-    """p-values of the first of exchanges of each statistic, compared with the largest of all statistics."""
+    """A p-value for each statistic ``(exchange,)``: its first entry among the largest, scaled, of all statistics."""
     scaled = [(x - x.mean()) / (x.std() or 1.0) for x in each]
     largest = np.max(scaled, axis=0)
     return np.array([np.mean(largest >= x[0] - _ROUNDING) for x in scaled])
 
 
 def _moments(own: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Shift of means in the other's deviations, and contraction; NaN where the other does not vary."""
+    """Shift of means in the other's standard deviations, and contraction; NaN where the other does not vary."""
     spread = np.where((deviation := other.std(0)) > 0, deviation, np.nan)
     return np.stack([(own.mean(0) - other.mean(0)) / spread, 1.0 - np.square(own.std(0) / spread)])
 
 
 def _contraction(sides: Sides) -> dict[str, float]:
-    """Piece -> contraction of all slots together; of what a sign changes, of squares."""
+    """Piece -> contraction of all slots together; where signs change values, of mean squares."""
     found = {}
     for name in sides.tested.axes:
         shape, axes = axes_of(sides.tested, name, sides.own[name].shape[1:])
@@ -296,7 +297,7 @@ def _contraction(sides: Sides) -> dict[str, float]:
 
 
 def _mean_known(values: np.ndarray) -> float:
-    """The mean of what is a number; NaN where nothing is."""
+    """The mean of all values that are not NaN; NaN if all are."""
     known = values[~np.isnan(values)]
     return float(known.mean()) if known.size else float("nan")
 

@@ -17,22 +17,22 @@ from scipy.spatial.distance import pdist, squareform
 
 # with fewer points than this no valley is deeper than chance digs
 MIN_POINTS = 40
-# how much a hill must rise, in nats: the error of a logarithm falls with the root of the number of neighbours, and of
-# 800 sets of 50 to 400 draws of one Gaussian in one to four dimensions no second hill rose by 3.9 of these. A valley of
-# less than one nat is no border, with however many draws it is seen
+# how much a hill must rise, in nats: the error of a log density is one over the root of the number of neighbours, and
+# in 800 sets of 50 to 400 draws of one Gaussian in one to four dimensions no second hill rose by 3.9 such errors. A
+# valley of less than one nat is no border, with however many draws it is seen
 _DEPTH, _LEAST_DEPTH = 4.5, 1.0
 _ALONG = (0.25, 0.5, 0.75)
 
 
 class Hills(NamedTuple):
-    """Which points are of which mode.
+    """The mode that each point is of.
 
     Attributes
     ----------
     labels
-        ``(point,)``, the largest mode first.
+        ``(point,)``: modes by number, the largest mode first.
     peaks
-        Of each mode, its densest point.
+        ``(mode,)``: index of the densest point of each mode.
     """
 
     labels: np.ndarray
@@ -52,7 +52,7 @@ def hills(points: np.ndarray) -> Hills:
     num_neighbours = _num_neighbours(count)
     tree = KDTree(points)
     away, neighbours = map(np.asarray, tree.query(points, num_neighbours + 1))
-    # points that are the same are as near as numbers can be
+    # equal points count as a rounding error apart
     smallest = np.finfo(float).eps * np.abs(points).max()
     size = min(points.shape[1], _dimension(np.maximum(away[:, 1:], smallest)))
 
@@ -68,7 +68,7 @@ def hills(points: np.ndarray) -> Hills:
 
 
 def _dimension(away: np.ndarray) -> float:
-    """Of what the points fill, by how fast their neighbours at distances ``(point, neighbour)`` grow in number.
+    """Dimension of the set that points fill, by how fast neighbours at distances ``(point, neighbour)`` grow in number.
 
     References
     ----------
@@ -82,14 +82,14 @@ def _num_neighbours(count: int) -> int:
 
 
 def least_share(count: int) -> float:
-    """The share of so many points that a mode holds at least, for its peak to be as dense as it is."""
+    """The least share of ``count`` points that a mode must hold for its peak to look as dense as it is."""
     return min(1.0, 1.5 * _num_neighbours(count) / count)
 
 
 def _edges(points: np.ndarray, neighbours: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Edges to the nearest neighbours, and those of the shortest tree, so that all are joined."""
+    """Edges to the nearest neighbours, and those of the minimum spanning tree, so that all points are joined."""
     count = len(points)
-    # points that are the same still have an edge
+    # a distance of zero would be no edge: equal points still have one
     tree = coo_array(minimum_spanning_tree(squareform(pdist(points)) + 1e-300))
     low = np.concatenate([np.repeat(np.arange(count), neighbours.shape[1]), tree.coords[0]])
     return low, np.concatenate([neighbours.ravel(), tree.coords[1]])

@@ -1,4 +1,4 @@
-r"""Whether two samples of draws come from one law: energy distances, blocks of draws, and exchanges of blocks.
+r"""Whether two samples come from one distribution: energy distances, blocks of draws, and exchanges of blocks.
 
 .. math:: \mathcal{E} = 2\operatorname{E} d(A, B) - \operatorname{E} d(A, A') - \operatorname{E} d(B, B')
 
@@ -21,9 +21,9 @@ from numpyro_symmetry.diagnostics.chains import effective_size
 _EFFECTIVE_DRAWS = 4.0
 # with fewer blocks a side there are too few ways to exchange them for any of them to be rare
 MIN_BLOCKS = 4
-# of a mean square: what is left of the difference of two of them
+# a difference of two mean squares below this share of one of them is rounding
 _ROUNDING = 1e-12
-# of each side no more draws are compared than this
+# the most draws of each side that are compared
 _MAX_DRAWS = 1000
 
 
@@ -33,9 +33,9 @@ class Blocks(NamedTuple):
     Attributes
     ----------
     draws
-        Which draws are compared, in order.
+        Indices of the draws that are compared, in order.
     starts
-        Where among these each block begins.
+        Where in ``draws`` each block begins.
     """
 
     draws: np.ndarray
@@ -48,19 +48,19 @@ class Blocks(NamedTuple):
 
 
 def autocorrelation_time(values: np.ndarray, lengths: Sequence[int]) -> float:
-    """The longest time, in draws and at least one, of what chains need to forget any of some numbers.
+    """The longest autocorrelation time of any entry, in draws, at least one.
 
     Parameters
     ----------
     values
         ``(draw, entry)``, chain after chain.
     lengths
-        How many draws each chain has. Of chains that differ, the last draws of the `long` ones count.
+        How many draws each chain has. Where they differ, the last draws of the `long` chains count.
 
     Returns
     -------
     float
-        With what chains differ in by their means counted in. Entries that never vary say nothing.
+        Differences between the means of chains lengthen it. Entries that never vary do not count.
     """
     shortest, is_long, ends = min(long(lengths)), _is_long(lengths), np.cumsum(lengths)
     if shortest < 4:
@@ -82,7 +82,7 @@ def block_length(times: Sequence[float | None], lengths: Sequence[Sequence[int]]
 
 
 def long(lengths: Sequence[int]) -> list[int]:
-    """Lengths of the chains that are at least half as long as the longest: how fast chains forget, only these tell."""
+    """Lengths of the chains at least half as long as the longest: only these tell how fast chains forget."""
     return [int(length) for length in np.asarray(lengths)[_is_long(lengths)]]
 
 
@@ -91,20 +91,20 @@ def _is_long(lengths: Sequence[int]) -> np.ndarray:
 
 
 def too_short(lengths: Sequence[int], time: float | None, effective: float) -> np.ndarray:
-    """Whether each chain is shorter than a block of so many effective draws, and none of the `long` ones.
+    """Whether each chain is shorter than a block of ``effective`` effective draws, and none of the `long` ones.
 
-    What is less than a block varies by more than one, and cannot be exchanged with it.
+    The mean of less than a block varies by more than that of a block, and cannot be exchanged with it.
     """
     return ~_is_long(lengths) & (np.asarray(lengths) < np.ceil(effective * (1.0 if time is None else time)))
 
 
 def blocks_of(lengths: Sequence[int], time: float | None, effective: float) -> Blocks:
-    """Cut chains into whole blocks of so many effective draws, of which no more are kept than say anything new.
+    """Cut chains into whole blocks of ``effective`` effective draws, keeping no draws that add nothing new.
 
     Chains that are `too_short` are left out.
     """
     own = 1.0 if time is None else time
-    # draws half a time apart, and no more in all than there is room for
+    # draws half an autocorrelation time apart, and no more in all than are compared
     step = max(int(own / 2.0), -(-sum(lengths) // _MAX_DRAWS), 1)
     found, offset = [], 0
     for length, is_short in zip(lengths, too_short(lengths, time, effective), strict=True):
@@ -119,7 +119,7 @@ def blocks_of(lengths: Sequence[int], time: float | None, effective: float) -> B
 
 
 def joined(first: Blocks, last: Blocks, num_first: int) -> Blocks:
-    """Blocks of both sides, of which the first has so many draws in all."""
+    """Blocks of both sides as one, draws of the last counted on from the ``num_first`` draws of the first."""
     draws = np.concatenate([first.draws, num_first + last.draws])
     return Blocks(draws, np.concatenate([first.starts, len(first.draws) + last.starts]))
 
@@ -137,7 +137,7 @@ def distances(features: np.ndarray, starts: np.ndarray) -> np.ndarray:
 
 
 def exchanges(rng: np.random.Generator, first: int, last: int, count: int) -> np.ndarray:
-    """``(1 + count, block)``: which blocks are the first side's, as they are and then exchanged at random."""
+    """``(1 + count, block)``: which blocks are the first side's: first as they are, then exchanged at random."""
     own = np.arange(first + last) < first
     return np.concatenate([own[None], rng.permuted(np.tile(own, (count, 1)), axis=1)])
 
@@ -157,9 +157,9 @@ def energies(between: np.ndarray, first: np.ndarray) -> np.ndarray:
 
 
 def ranks(statistics: np.ndarray) -> np.ndarray:
-    """Of each exchange, the share of all that are at least as extreme: the first is a p-value."""
+    """For each exchange, the share of all exchanges that are at least as extreme: the first entry is a p-value."""
     largest = float(np.abs(statistics).max(initial=0.0))
-    # what rounding sets apart is a tie, and a tie counts against
+    # statistics that differ by rounding are tied, and a tie counts as at least as extreme
     ordered = np.sort(statistics)
     below = np.searchsorted(ordered, statistics - 1e-10 * largest, side="left")
     return (len(statistics) - below) / len(statistics)
@@ -171,12 +171,12 @@ def least(by_statistic: Sequence[np.ndarray]) -> float:
 
 
 class Moments(NamedTuple):
-    """Of each number: the first side's mean less the last's, in deviations; half the log ratio of variances.
+    """For each number: the first side's mean less the last's, in deviations; half the log ratio of variances.
 
     Attributes
     ----------
     shift, log_ratio
-        ``(number,)``, as they are.
+        ``(number,)``, of the sides as they are.
     p_shift, p_log_ratio
         ``(number,)``: p-values of the largest of all numbers' statistics, so that any of them may be picked out.
     """
@@ -208,7 +208,7 @@ def _moments(
         weights = member / member.sum(1, keepdims=True)
         mean = weights @ means
         second = weights @ squares
-        # of what is constant on one side, rounding is no spread
+        # a number that is constant on one side has no spread but rounding
         return mean, np.maximum(second - np.square(mean), _ROUNDING * second + np.finfo(float).tiny)
 
     (mean_a, var_a), (mean_b, var_b) = of_side(first.astype(float)), of_side(1.0 - first)
@@ -217,7 +217,7 @@ def _moments(
 
 
 def _of_largest(parts: Sequence[np.ndarray]) -> np.ndarray:
-    """p-values ``(number,)`` of the first of exchanges ``(exchange, number)``, compared with the largest of all."""
+    """p-values ``(number,)``: the first row of ``(exchange, number)`` among the largest, scaled, of all numbers."""
     each = [np.abs(part) / np.where((spread := part[1:].std(0)) > 0, spread, 1.0) for part in parts]
     largest = np.sort(np.max([one.max(1) for one in each], axis=0))
     observed = np.concatenate([one[0] for one in each])

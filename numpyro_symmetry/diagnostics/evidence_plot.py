@@ -1,4 +1,4 @@
-"""A plot of log evidence against size. Knows values, errors and bounds by their names; not how they are found."""
+"""A plot of log evidences against sizes of models. Knows values, errors and bounds by name; not how they are found."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _READ = ("value", "error", "lower", "upper")
 
 
 def plot_evidence(found: Mapping[Any, Any], *, ax: Axes | None = None) -> Axes:
-    """Plot log evidence, with two standard errors and between its bounds, against what it was found of.
+    """Plot log evidences, with two standard errors and between their bounds, against the sizes or names of models.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ def plot_evidence(found: Mapping[Any, Any], *, ax: Axes | None = None) -> Axes:
     Raises
     ------
     TypeError
-        If it is no mapping to what `log_evidence` returned, or ``ax`` no matplotlib axes.
+        If ``found`` is no mapping to what `log_evidence` returned, or ``ax`` no matplotlib axes.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What was found of slots and the prior: effects, contractions, and all that in words.
+"""Results of comparing slots with the prior: effects and contractions, and all of these in words.
 
 Knows numbers and names; computes no statistics.
 """
@@ -28,22 +28,22 @@ class PriorConformity(NamedTuple):
     ----------
     table
         A row for each slot: ``effect`` is the energy coefficient :math:`\mathcal E / 2\operatorname{E}d(A, B)` of the
-        unit's numbers between the slot and the prior relabelled alike, ``floor`` what it does not exceed in 95 % of
-        exchanges, ``contraction`` the mean over numbers of :math:`1 - \operatorname{var}A / \operatorname{var}B`,
-        ``p_value`` holds for all slots together, and ``follows`` says whether it is above the level, or the effect
-        below the smallest that matters.
+        unit's numbers between the slot and the prior relabelled alike, ``floor`` what the effect does not exceed in
+        95 % of exchanges, ``contraction`` the mean over numbers of
+        :math:`1 - \operatorname{var}A / \operatorname{var}B`, ``p_value`` holds for all slots together, and ``follows``
+        says whether ``p_value`` is above the level, or the effect below the smallest that matters.
     entries
         Site -> ``(quantity, *event)``: ``"shift"``, the slot's mean less the relabelled prior's, in its deviations, and
         ``"contraction"``.
     contraction
-        Site -> the same of all slots together, which no label changes: one less the ratio of variances over draws and
-        slots, the mean over a unit's numbers. Negative where units are further apart than the prior has them.
+        Site -> contraction of all slots together, which no label changes: one less the ratio of variances over draws
+        and slots, the mean over a unit's numbers. Negative where units are further apart than the prior has them.
     effect, floor, p_value
         Of all slots together: energy of sorted projections between draws and draws of the prior. No label changes it.
     given
         Sites of the symmetry that were not drawn again, for their prior ties units to each other.
     drawn
-        What the draws say.
+        How many draws there are, and how many they are worth.
     """
 
     table: pd.DataFrame

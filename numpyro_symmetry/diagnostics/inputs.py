@@ -1,4 +1,4 @@
-"""What reports and plots of relabelled draws are given, checked.
+"""Arguments of reports and plots of relabelled draws, checked.
 
 Knows `Rebased` and containers; computes nothing but how often labels were exchanged.
 """
@@ -31,12 +31,12 @@ from numpyro_symmetry.traces import Rebased
 
 
 def as_rebased(out: Any, call: str) -> Rebased:
-    """What `rebase` returned.
+    """``out`` itself, if it is what `rebase` returned.
 
     Raises
     ------
     TypeError
-        If it is something else, such as the relabelled data alone.
+        If ``out`` is something else, such as the relabelled data alone.
     """
     if isinstance(out, Rebased):
         return out
@@ -45,12 +45,12 @@ def as_rebased(out: Any, call: str) -> Rebased:
 
 
 def pair_of(raw: Any, out: Any, name: str) -> tuple[Any, Rebased]:
-    """Draws as given and what `rebase` made of them; ``name(out)`` alone gives the draws their labels back.
+    """Draws as given and what `rebase` made of them; of ``name(out)`` alone, ``out`` with its relabelling undone.
 
     Raises
     ------
     TypeError
-        If ``out`` is not what `rebase` returned, or both were exchanged.
+        If ``out`` is not what `rebase` returned, or the two arguments were exchanged.
     """
     if isinstance(raw, Rebased):
         if out is not None:
@@ -68,7 +68,7 @@ def same_draws(raw: Any, out: Rebased) -> tuple[Trace, Trace]:
     Raises
     ------
     SymmetryError
-        If the first are not those from which `rebase` made the second.
+        If ``raw`` are not the draws from which `rebase` made ``out``.
     """
     leading = out.objective.shape
     before, after = (read(data, out.symmetry, len(leading), lazily=True) for data in (raw, out.data))
@@ -93,16 +93,17 @@ def same_draws(raw: Any, out: Rebased) -> tuple[Trace, Trace]:
 
 def _is_equal(a: Any, b: Any) -> bool:
     if is_stored(a) or is_stored(b):
-        # arrays of one name are one computation
+        # Dask arrays of the same name are the same computation
         same = is_stored(a) and is_stored(b) and a.name == b.name
         return same or (a.shape == b.shape and bool(computed((a == b).all())))
     return np.array_equal(a, b)
 
 
 def unchanged(trace: Trace, out: Rebased) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What no label changes of what a container holds, by name, ``(*leading, ...)``; and sites of which nobody says so.
+    """Name -> ``(*leading, ...)`` of a container's arrays that no label changes; and of sites that may be such.
 
-    Of sites that the symmetry does not name the user says so, or the model whose symmetry it is.
+    That no label changes a site which the symmetry does not name, the user says, or the model whose symmetry it is;
+    of the other sites nobody says anything.
     """
     known: dict[str, Any] = {} if trace.log_density is None else {"log density": trace.log_density}
     known |= {f"log likelihood of {name}": value.data for name, value in trace.log_likelihood.items()}
@@ -116,14 +117,14 @@ def unchanged(trace: Trace, out: Rebased) -> tuple[dict[str, Any], dict[str, Any
 
 
 def invariants_of(given: Any, leading: tuple[int, ...]) -> dict[str, np.ndarray]:
-    """What the user says no label changes, by name, ``(*leading, ...)``.
+    """Name -> array ``(*leading, ...)`` that no label changes, by the user's word.
 
     Raises
     ------
     TypeError
-        If it is no mapping, or holds anything but real numbers.
+        If ``given`` is no mapping, or holds anything but real numbers.
     SymmetryError
-        If one is masked or empty, or has other leading dimensions than the draws.
+        If an array is masked or empty, or has other leading dimensions than the draws.
     """
     if given is None:
         return {}
@@ -149,14 +150,14 @@ def invariants_of(given: Any, leading: tuple[int, ...]) -> dict[str, np.ndarray]
 
 
 def at_random(group: Group) -> float:
-    """How many transpositions two labellings that are drawn at random lie apart: of units in blocks, those in all."""
+    """Expected number of transpositions between two random labellings; of units in blocks, in all blocks together."""
     return math.prod(group.cells) * transpositions_at_random(group.size or 0)[0]
 
 
 def transpositions(out: Rebased) -> dict[str, np.ndarray]:
     """Group -> how many transpositions, ``(*chains, draws - 1)``, lie between each draw's labels and the one before it.
 
-    Of units in blocks that move: those in all blocks together.
+    Of units in blocks that move, transpositions in all blocks are counted together.
     """
     shape = out.objective.shape
     element = to_element({n: Hard(p.permutation) for n, p in out.view.parts(out.elements).items()}, shape)

@@ -1,8 +1,8 @@
-r"""What no label changes: moments and order statistics over labels, and sums across sites that share a group.
+r"""Invariants under relabelling: moments and order statistics over labels, and sums across sites that share a group.
 
-Values are centred and scaled by pooled means and deviations, which are blind to labels, so that a square tells of
-spread and a cube of skewness, whatever the units. A group with signs leaves even powers, orders of absolute values, and
-products of two sites whose signs change together. Knows symmetries and arrays; no chains.
+Values are centred and scaled by pooled means and deviations, which are blind to labels, so that a square measures
+spread and a cube skewness, whatever the units. Under a group with signs only even powers, orders of absolute values,
+and products of two sites whose signs change together are invariant. Knows symmetries and arrays; no chains.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from numpyro_symmetry.symmetry.hard import over
 _MAX_NUMBERS = 8
 # with more sites to a group, each is paired with the next and not with all
 _MAX_SITES = 5
-# so many numbers are made in one pass over the draws, and held
+# the most numbers that are made in one pass over the draws, and held
 _AT_ONCE = 8 * CHUNK
-# what constraints make constant (weights that sum to one) is constant up to so many units in the last place
+# sums that a constraint makes constant (weights that add up to one) are so up to this many units in the last place
 _ROUNDING = 4.0
-# weights are so near to zero beside their spread, and sums of what is as near are far from constant
+# weights lie at most so many spreads from zero, and unconstrained sums of values as near vary by more than rounding
 _MOST_SINGLE = 1e4
 
 
 class _Site(NamedTuple):
-    """Values ``(draw, *opened shape)``, centred and scaled; the group on each axis; what rounding is to each number."""
+    """Centred and scaled values ``(draw, *opened shape)`` of a site; each axis's group; the rounding of each number."""
 
     values: np.ndarray
     groups: tuple[str | None, ...]
@@ -54,24 +54,24 @@ class _Reading(NamedTuple):
     absolute: bool
 
     def __call__(self, values: np.ndarray) -> _Site:
-        """Some of the draws, ``(draw, *event)``."""
+        """The site read off draws ``(draw, *event)``."""
         opened = values.reshape(len(values), *self.shape).astype(float, order="C")
         # in place, for this is a copy
         scaled = np.divide(
             np.subtract(opened, self.center, out=opened), np.where(self.scale > 0, self.scale, 1.0), out=opened
         )
-        # under signs only absolute values are left
+        # signs leave absolute values alone
         scaled = np.abs(scaled, out=scaled) if self.absolute and not self.flips else scaled
         return _Site(scaled, self.groups, self.flips, self.rounding)
 
 
-# ``(draw, entry)`` of some of the draws; and what is left of cancelling terms there, if anything
+# an invariant of a block of draws, ``(draw, entry)``; and the rounding that cancelling terms leave, if they cancel
 Table = tuple[np.ndarray, np.ndarray | None]
 Sites = Mapping[str, _Site]
 
 
 class _Invariant(NamedTuple):
-    """What no label changes: its name, the sites that it is of, what it is of some of their draws, and which of it."""
+    """An invariant: its name, its sites, the function that computes it for a block of draws, and the entries wanted."""
 
     name: str
     sites: tuple[str, ...]
@@ -79,7 +79,7 @@ class _Invariant(NamedTuple):
     entries: slice = slice(None)
 
     def __call__(self, sites: Sites) -> Table:
-        """Its entries, copied: a view would hold all that they were made from for as long as they are kept."""
+        """The wanted entries, copied: a view would keep in memory the whole table that they are part of."""
         table, noise = self.of(sites)
         return table[:, self.entries].copy(), None if noise is None else noise[self.entries]
 
@@ -92,13 +92,13 @@ def invariants(
     Parameters
     ----------
     symmetry
-        Plain, with sizes.
+        A plain symmetry, with sizes.
     values
         Site -> ``(draw, *event)``.
     view
-        If sites are pieces of others: where they were cut from. Pieces of one site are named as one.
+        The view that cut sites into pieces, if they were: pieces of one site go by its name.
     absolute
-        Only what signs would not change either, as if all groups had them.
+        Whether to keep only invariants that signs would not change either, as if all groups had them.
 
     Returns
     -------
@@ -114,14 +114,14 @@ def invariants(
 def each_invariant(
     symmetry: Symmetry, values: Mapping[str, Any], view: PlainView | None = None, *, absolute: bool = False
 ) -> Iterator[tuple[str, np.ndarray]]:
-    """Invariants of draws, some entries of one after the other, so that no more than a few have to be in memory."""
+    """Invariants of draws, a few entries at a time, so that no more than these have to be in memory."""
     readings = {site: _reading(symmetry, site, values[site], absolute) for site in symmetry.axes}
     names = {site: view.stack_of(site).name if view is not None else site for site in readings}
     found: dict[str, list[_Invariant]] = {}
     for site, one in readings.items():
         for name, of in _of_site(one, site, names[site]):
             found.setdefault(name, []).append(_Invariant(name, (site,), of))
-    # units in blocks that move are numbered anew in each block: there are no sums over blocks of the like
+    # units in blocks that move are numbered anew in each block: no sum runs over the units of one number
     for group in (name for name in symmetry.groups if not over(name)):
         members = [site for site, one in readings.items() if group in one.groups]
         for first, second in _pairs(members):
@@ -147,7 +147,7 @@ def each_invariant(
 def _tables(
     values: Mapping[str, Any], readings: Mapping[str, _Reading], parts: Sequence[_Invariant]
 ) -> Iterator[tuple[str, np.ndarray]]:
-    """Names and ``(draw, entry)`` of all draws, which are read once for all of these."""
+    """Name and ``(draw, entry)`` of each invariant, for all draws, which are read once for all invariants."""
     here = {site: values[site] for part in parts for site in part.sites}
     some = {site: readings[site] for site in here}
 
@@ -172,7 +172,7 @@ def _tables(
 
 
 def has_both_signs(values: Any) -> bool:
-    """Whether a sign could be exchanged here."""
+    """Whether values hold both signs, so that an exchange of signs is possible."""
     return all(np.any(each(values, lambda x: [bool((x < 0).any()), bool((x > 0).any())]), axis=0))
 
 
@@ -183,7 +183,7 @@ def _reading(symmetry: Symmetry, site: str, values: Any, absolute: bool) -> _Rea
     pooled = (0, *(k + 1 for k, name in enumerate(names) if name is not None))
 
     def opened(x: np.ndarray) -> np.ndarray:
-        # in one order, on which sums depend
+        # in C order, for sums depend on the order in memory
         return x.reshape(len(x), *shape).astype(float, order="C")
 
     def sums(here: Any, items: slice) -> tuple[tuple[np.ndarray, bool], np.ndarray]:
@@ -197,7 +197,7 @@ def _reading(symmetry: Symmetry, site: str, values: Any, absolute: bool) -> _Rea
     squares = summed(values, lambda x: np.square(opened(x) - center).mean(pooled, keepdims=True) * len(x))
     scale = np.sqrt(squares / len(values))
     ratio = np.divide(np.max(sizes, axis=0), scale, where=scale > 0, out=np.zeros_like(scale)).reshape(-1)
-    # what is held in double precision may have been made in single, but for what only double tells apart
+    # values held in double precision may have been computed in single, unless single would not tell them apart
     only_double = (ratio > _MOST_SINGLE) & (not all(are_single))
     rounding = _ROUNDING * np.where(only_double, np.finfo(np.float64).eps, np.finfo(np.float32).eps) * ratio
     return _Reading(shape, names, flips, center, scale, rounding, absolute)
@@ -240,7 +240,7 @@ def _pairs(members: list[str]) -> Iterator[tuple[str, str]]:
 
 
 def _across(first: str, second: str, group: str, sites: Sites) -> Table:
-    """Sum over a group's units of products of what two sites have there."""
+    """Sums over a group's units of products of the unit's numbers at two sites."""
     (a, a_flips), (b, b_flips) = (_by_unit(sites[site], group) for site in (first, second))
     # a sign cancels in a product only if it changes both
     if a_flips != b_flips or max(a.shape[1], b.shape[1]) > _MAX_NUMBERS:
@@ -249,14 +249,11 @@ def _across(first: str, second: str, group: str, sites: Sites) -> Table:
 
 
 def _by_unit(one: _Site, group: str) -> tuple[np.ndarray, bool]:
-    """What each unit of a group has at a site, ``(draw, number, unit)``, and whether its sign changes that.
-
-    The same under all other groups.
-    """
+    """A group's units at a site, ``(draw, number, unit)``, blind to all other groups; and whether signs change them."""
     values, names = one.values, list(one.groups)
     alone = [name for name in names if name is not None] == [group]
     while names.count(group) > 1:
-        # a unit's own entry, where its group stands twice
+        # where its group stands twice, a unit's entry with itself
         i = names.index(group)
         j = names.index(group, i + 1)
         values = np.diagonal(values, axis1=i + 1, axis2=j + 1)

@@ -1,6 +1,6 @@
 """Whether chains differ in a number by more than matters and by more than chance, and how much of R-hat was labels.
 
-Knows rows of reports; no draws, and no more words than the one sentence of it.
+Knows rows of reports; no draws, and no other words than the sentence about R-hat.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from numpyro_symmetry.diagnostics.chains import Chains
     from numpyro_symmetry.diagnostics.report import Report, Row
 
-# below this probability chains differ by more than chance: of chains that agree, one report in a hundred says otherwise
+# below this probability chains differ by more than chance: one report in a hundred says so of chains that agree
 MIN_CHANCE = 0.01
-# above this part of the effective size under one set of labels, chains forget theirs about as fast as all else
+# if sizes as sampled are above this share of those relabelled, chains forget their labels about as fast as all else
 _AS_QUICK = 0.5
 
 
 class Kind(Enum):
-    """What labels do to a row, by the table's headings."""
+    """Whether labels move a row's numbers; the values are headings of the table."""
 
     MOVED = "worst entry"
     BESIDE = "what the symmetry does not name"
@@ -38,7 +38,7 @@ def is_alarm(row: Row | Chains) -> bool:
 
 
 def disagreeing(rows: Sequence[Row], *, beside: bool = False) -> list[Row]:
-    """Rows in which chains differ, the furthest first: of all that is named, or of what nobody speaks of."""
+    """Rows in which chains differ, the furthest first: of kind ``BESIDE`` alone, or of all other kinds."""
     some = [row for row in rows if is_alarm(row) and (row.kind is Kind.BESIDE) is beside]
     return sorted(some, key=lambda row: -row.r_hat)
 
@@ -49,7 +49,7 @@ def is_slow(row: Row) -> bool:
 
 
 def of_labels(found: Report) -> str:
-    """How much of R-hat was labels: what it was as sampled, what it is under one set of labels, and what remains."""
+    """How much of R-hat was due to labels, in words: R-hat as sampled, under one set of labels, and what remains."""
     num_chains, num_draws = found.shape
     if found.are_members:
         return (
@@ -87,7 +87,7 @@ def _was_chance(moved: Sequence[Row]) -> bool:
     """Whether chains differed by no more than chance, under the labels that they had and under one set of them."""
     apart = [row for row in moved if row.num_apart_raw]
     agree = not any(is_alarm(row) or is_slow(row) for row in moved)
-    # what chance gives grows as effective sizes fall: labels that seldom change make it large themselves
+    # the R-hat that chance gives grows as effective sizes fall, and labels that seldom change make these small
     quick = all(row.ess_raw >= _AS_QUICK * row.ess for row in apart)
     by_chance = all(row.r_hat_raw < np.inf and row.chance_raw >= MIN_CHANCE for row in apart)
     return agree and bool(apart) and quick and by_chance
@@ -109,7 +109,7 @@ def _counted(found: Report, moved: Sequence[Row], were: int, left: int, *, expla
 
 
 def _or_chance(found: Report, moved: Sequence[Row], real: str) -> str:
-    """What numbers above say where chains differ by more than chance, and otherwise that these may be chance."""
+    """``real`` if chains differ by more than chance in one of the numbers above, else that these may be chance."""
     apart = [row for row in moved if row.chains.num_apart]
     if any(map(is_alarm, apart)):
         return "it may be a change of sign" if found.sign_suspected else real

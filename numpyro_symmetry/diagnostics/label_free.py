@@ -1,10 +1,10 @@
-r"""Draws as points that no label moves: units in a canonical order, sorted projections, and the slowest of their sums.
+r"""Draws as points that no label moves: units in a canonical order, sorted projections, and sums over units.
 
 A unit is what a group moves as one. Each draw's units are projected on directions that all draws share, and each
-projection is sorted: the Euclidean distance of what comes out is a sliced Wasserstein distance between the units of two
-draws (Bonneel et al. 2015), and one in a Hilbert space, so that energies of it are never negative. Where other
-groups act on a unit's numbers too, their means and root mean squares stand for them; where a sign may change, absolute
-values. Knows plain symmetries and arrays ``(draw, ...)``; no chains and no sides.
+projection is sorted: the Euclidean distance of the results is a sliced Wasserstein distance between the units of two
+draws (Bonneel et al. 2015), and one in a Hilbert space, so that energies of it are never negative. Numbers on which
+other groups act too are replaced by their means and root mean squares over those groups, and numbers whose sign may
+change by absolute values. Knows plain symmetries and arrays ``(draw, ...)``; no chains and no sides.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from numpyro_symmetry.symmetry.axes import Axis
 
 Arrays = dict[str, np.ndarray]
 
-# directions: twice as many as a unit has numbers, and no fewer than this; features of one group, and no more than this
+# directions are twice as many as a unit has numbers, and at least this many; features of a group at most this many
 _MIN_DIRECTIONS, _MAX_FEATURES = 16, 8192
-# beyond so many deviations numbers count by their logarithm: what wild draws would drown is seen with the first, and
-# what only tails show, another spread, with the second
+# beyond so many deviations numbers count by their logarithm: SOFT shows differences that wild draws would drown, FIRM
+# those that only tails show, such as another spread
 SOFT, FIRM = 2.0, 4.0
-# every choice of directions is the same one, so that the same draws have the same features
+# directions are the same in every call, so that the same draws have the same features
 _SEED = 20260
 
 
@@ -38,7 +38,7 @@ class Units(NamedTuple):
     Attributes
     ----------
     odd, even
-        ``(draw, unit, number)``: what changes sign with a unit, and what does not.
+        ``(draw, unit, number)``: numbers that change sign with a unit, and those that do not.
     """
 
     odd: np.ndarray
@@ -50,7 +50,7 @@ class Units(NamedTuple):
         return self.odd.shape[2] + self.even.shape[2]
 
     def project(self, directions: np.ndarray) -> np.ndarray:
-        """``(draw, unit, direction)``, which no sign changes."""
+        """Projections ``(draw, unit, direction)``, which no sign changes."""
         turned, still = np.split(directions, [self.odd.shape[2]])
         return np.abs(self.odd @ turned) + self.even @ still
 
@@ -64,7 +64,7 @@ def units_of(symmetry: Symmetry, values: Mapping[str, np.ndarray], group: str) -
         for k in at:
             _add(found, x, axes, k)
         if len(at) == 2:
-            # a unit's own entry, where its group stands twice: a sign that changes both leaves it
+            # where its group stands twice, a unit's entry with itself: a sign that changes both axes leaves it
             rest = [axis for k, axis in enumerate(axes) if k not in at]
             odd = axes[at[0]].signed != axes[at[1]].signed
             _add(found, np.diagonal(x, axis1=at[0] + 1, axis2=at[1] + 1), (*rest, Axis(group, odd, None)), len(rest))
@@ -74,7 +74,7 @@ def units_of(symmetry: Symmetry, values: Mapping[str, np.ndarray], group: str) -
 
 
 def _add(found: dict[bool, list[np.ndarray]], x: np.ndarray, axes: tuple[Axis, ...], own: int) -> None:
-    """Numbers of the units along one axis, with those along the axes of other groups summed up."""
+    """Add the numbers of units along axis ``own``; axes of other groups are summarised by moments."""
     others = [axis for k, axis in enumerate(axes) if k != own]
     parts = [(axes[own].signed, np.moveaxis(x, own + 1, 1).astype(float, copy=False))]
     for k in reversed([k for k, axis in enumerate(others) if axis.group is not None]):
@@ -85,9 +85,9 @@ def _add(found: dict[bool, list[np.ndarray]], x: np.ndarray, axes: tuple[Axis, .
 
 
 def canonical(symmetry: Symmetry, values: Arrays) -> Arrays:
-    """The same draws with units in an order, and with signs, that their labels have no say in.
+    """Draws relabelled so that their units come in an order, and with signs, that do not depend on their labels.
 
-    Of two draws that differ in labels alone the same comes out, so whatever is computed of it knows no labels.
+    Two draws that differ in labels alone become the same draw, so whatever is computed from the result knows no labels.
     """
     state: State = {}
     for name, group in symmetry.groups.items():
@@ -104,7 +104,7 @@ def canonical(symmetry: Symmetry, values: Arrays) -> Arrays:
 
 
 def moved(symmetry: Symmetry, values: Arrays, state: State) -> Arrays:
-    """Draws of the sites of a plain symmetry, each by its own element; other arrays as they are."""
+    """Draws with the sites of a plain symmetry moved, each draw by its own element; other arrays as they are."""
     found = dict(values)
     for site in symmetry.axes:
         shape, axes = axes_of(symmetry, site, values[site].shape[1:])
@@ -115,7 +115,7 @@ def moved(symmetry: Symmetry, values: Arrays, state: State) -> Arrays:
 def sorted_projections(symmetry: Symmetry, values: Arrays, max_features: int = _MAX_FEATURES) -> np.ndarray:
     """``(draw, feature)``: sorted projections of the units of every group, and the numbers that no group moves.
 
-    Scaled so that in the mean a unit's numbers count one each.
+    Scaled so that in the mean each of a unit's numbers has weight one.
     """
     found = [rest.reshape(len(rest), -1) for site, rest in values.items() if site not in symmetry.axes]
     for name in symmetry.groups:
@@ -140,7 +140,7 @@ def _directions(size: int, num_units: int, max_features: int) -> np.ndarray:
 
 
 def sums(symmetry: Symmetry, values: Arrays) -> np.ndarray:
-    """``(draw, entry)``: by which a slow chain is seen: means, mean squares, and mean distances between units."""
+    """``(draw, entry)``: means and mean squares of units' numbers, and mean distances between units."""
     found = [rest.reshape(len(rest), -1) for site, rest in values.items() if site not in symmetry.axes]
     for name in symmetry.groups:
         units = units_of(symmetry, values, name)
@@ -164,9 +164,9 @@ def _mean_distance(numbers: np.ndarray) -> np.ndarray:
 def standardised(symmetry: Symmetry, values: Arrays, bulk: float = SOFT) -> Arrays:
     r"""Every number centred and scaled over all draws of all units: :math:`\operatorname{arsinh}` of its deviations.
 
-    It is linear in the bulk, of so many deviations about the median, and logarithmic in the tails, so that one wild
-    draw does not outweigh all others; and odd, so that signs still change it. What a sign changes is not centred; what
-    never varies is zero.
+    It is linear up to ``bulk`` deviations from the median, and logarithmic in the tails, so that one wild draw does not
+    outweigh all others; and odd, so that signs still change it. Numbers that a sign changes are not centred; numbers
+    that never vary are zero.
     """
     found = {}
     for site, value in values.items():
@@ -180,7 +180,7 @@ def standardised(symmetry: Symmetry, values: Arrays, bulk: float = SOFT) -> Arra
         x -= 0.0 if flips else np.median(x, pooled, keepdims=True)
         away = np.abs(x)
         spread = bulk * stats.norm.ppf(0.75) ** -1 * np.median(away, pooled, keepdims=True)
-        # where more than half of the values are one
+        # where more than half of the values are equal
         spread = np.where(spread > 0, spread, np.where(varies, away.mean(pooled, keepdims=True), 1.0))
         x = np.arcsinh(x / spread)
         x -= 0.0 if flips else x.mean(pooled, keepdims=True)

@@ -1,4 +1,4 @@
-"""`modes`: how many modes draws have up to labels, and how long each chain was in which.
+"""`modes`: how many modes a posterior has up to labels, and what share of each chain's draws is in which.
 
 Draws are seen as points that no label moves, thinned by the time that chains need to forget *within* a mode, so that a
 slow chain is no mode and a chain that never leaves one is no slow chain. Puts together `sides`, `pooled` and `density`.
@@ -26,12 +26,12 @@ from numpyro_symmetry.symmetry.shown import as_html
 from numpyro_symmetry.traces import Rebased
 from numpyro_symmetry.traces.null import CannotTell
 
-# so many draws are looked at, in so many halves of them again
+# the most draws in which peaks are looked for; random halves of them in which to look again; rounds of thinning
 _MAX_POINTS, _NUM_HALVES, _MAX_ROUNDS = 400, 20, 10
-# components that vary less than this beside the first add noise, and no valley
+# components whose deviation is below this share of the largest add noise, and no valley
 _LEAST_SCALE = 0.2
 _NUM_DRAWS = 1000
-# with fewer effective draws of its share to a chain a mode is one that chains are stuck in, or out of
+# where a mode's share is worth fewer effective draws to a chain, chains are stuck in the mode, or out of it
 _PASSING = 2.0
 
 
@@ -41,22 +41,22 @@ class Modes(NamedTuple):
     Attributes
     ----------
     number
-        How many there are, as far as these draws show; a `CannotTell` where fewer than 40 count.
+        How many modes there are, as far as these draws show; a `CannotTell` with fewer than 40 effective draws.
     shares, errors
-        ``(mode,)``: share of the draws in each, the largest first, and its standard error, counting how often chains
-        pass from mode to mode. NaN where none does: shares then only say where chains began.
+        ``(mode,)``: share of the draws in each, the largest first, and its standard error, which takes into account how
+        often chains pass from mode to mode. NaN where no chain does: shares then only say where chains began.
     by_chain
-        ``(chain, mode)``: the same shares, chain by chain.
+        ``(chain, mode)``: share of each chain's draws in each mode.
     labels
         ``(draw,)``, chain after chain: the mode of each draw.
     typical
-        ``(mode,)``: of each mode, a draw where it is densest, counted as in ``labels``.
+        ``(mode,)``: index, as in ``labels``, of a draw where the mode is densest.
     num_passages
         How often a chain passes from one mode to another.
     again
-        Number of modes -> share of random halves of the draws that show so many.
+        Number of modes -> share of random halves of the draws that show this number.
     num_effective
-        How many nearly independent draws were looked at.
+        How many nearly independent draws the modes were found in.
     """
 
     number: int | CannotTell
@@ -88,14 +88,14 @@ def modes(
 ) -> Modes:
     """Count the modes of a posterior up to labels: peaks of density that no path of high density joins.
 
-    Copies of a mode under other labels are the same mode. What is counted is what chains can be stuck in.
+    Copies of a mode under other labels are the same mode. The modes that are counted are those chains can be stuck in.
 
     Parameters
     ----------
     draws
         What `rebase` returned; or draws in any container that it takes, as they were sampled.
     symmetry
-        Whose labels to disregard. Known of what `rebase` returned.
+        The symmetry whose labels to disregard; by default that of what `rebase` returned.
     sites
         Sites to look at beside the symmetry's own, as for `compare`.
     independent
@@ -103,9 +103,9 @@ def modes(
     num_leading_dims
         For dicts, as for `rebase`.
     rng_key
-        JAX random key of a guide's draws and of the halves; a fixed one by default.
+        JAX random key of a guide's draws and of the halves; fixed by default.
     progress_bar
-        Whether to show one, after two seconds.
+        Whether to show a bar, after two seconds.
 
     Returns
     -------
@@ -121,8 +121,8 @@ def modes(
 
     Notes
     -----
-    A mode that no chain has visited is not seen, nor one that holds a few per cent of the draws, nor two whose valley
-    is shallower than one nat. Where modes overlap, draws between them count for the denser.
+    A mode that no chain has visited is not seen, nor one that holds a few per cent of the draws; and two modes whose
+    valley is shallower than one nat count as one. Where modes overlap, draws between them count for the denser.
 
     References
     ----------
@@ -166,7 +166,7 @@ def modes(
 def _told_apart(
     side: Posterior, points: np.ndarray, kept: np.ndarray, found: Hills, labels: np.ndarray, rng: np.random.Generator
 ) -> Modes:
-    """What is said of modes, once every draw is of one."""
+    """Shares, errors and stability of modes, once every draw is assigned to one."""
     count = len(found.peaks)
     member = labels[:, None] == np.arange(count)
     ends = np.cumsum([0, *side.lengths])
@@ -197,7 +197,7 @@ def _points(components: np.ndarray) -> np.ndarray:
 
 
 def _thinned(points: np.ndarray, lengths: tuple[int, ...], *, independent: bool) -> tuple[np.ndarray, Hills]:
-    """Draws that are as good as independent within the modes that they show, and these modes."""
+    """Indices of draws that are nearly independent within modes, and the modes that these draws show."""
     place = np.concatenate([np.arange(length) for length in lengths])
     step = -(-len(points) // _MAX_POINTS)
     for _ in range(_MAX_ROUNDS):
@@ -217,7 +217,7 @@ def _nearest(points: np.ndarray, known: np.ndarray, found: Hills) -> np.ndarray:
 
 
 def _hardly_pass(found: Modes) -> bool:
-    """Whether shares are known no better than from so few independent draws as to be where chains began."""
+    """Whether a share rests on so few effective draws that it only says where chains began."""
     with np.errstate(divide="ignore", invalid="ignore"):
         effective = found.shares * (1.0 - found.shares) / np.square(found.errors)
     return not bool((effective >= _PASSING * len(found.by_chain)).all())

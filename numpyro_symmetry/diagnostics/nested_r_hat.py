@@ -47,14 +47,14 @@ def nested_r_hat(
     invariants
         As for `report`.
     progress_bar
-        Whether to show one, after two seconds.
+        Whether to show a bar, after two seconds.
 
     Returns
     -------
     dict
-        Name of what no label changes -> the largest of its entries; infinite where nothing moves within superchains
-        that differ, and, with a warning, where draws are not a number. Entries that never vary say nothing, and what
-        has no others is left out.
+        Name of an invariant -> the largest nested R-hat of its entries; infinite where nothing moves within superchains
+        that differ, and, with a warning, where draws are NaN. Entries that never vary do not count, and invariants that
+        have no others are left out.
 
     Raises
     ------
@@ -110,7 +110,7 @@ def nested_r_hat(
 
 
 def _as_groups(superchains: Any, num_chains: int, num_draws: int) -> np.ndarray:
-    """Which chains ``(superchain, chain)`` are of each superchain."""
+    """``(superchain, chain)``: indices of the chains of each superchain."""
     labels = np.asarray(superchains)
     if labels.shape != (num_chains,):
         raise SymmetryError(
@@ -130,7 +130,7 @@ def _as_groups(superchains: Any, num_chains: int, num_draws: int) -> np.ndarray:
 
 
 def _nested(values: np.ndarray) -> np.ndarray:
-    """``(entry,)`` of ``(superchain, chain, draw, entry)``."""
+    """Nested R-hat ``(entry,)`` of ``(superchain, chain, draw, entry)``."""
     _, num_chains, num_draws, _ = values.shape
     means = values.mean(2)
     between = means.mean(1).var(0, ddof=1)

@@ -1,4 +1,4 @@
-r"""Allocations without labels: who is together with whom, and the one partition that says it best.
+r"""Allocations without labels: which data are together, and the one partition that summarises the draws best.
 
 Two distances of partitions differ in one function, :math:`f(n)=n^2` (Binder) and :math:`f(n)=n\log n` (variation of
 information), of the sizes of clusters and of their intersections:
@@ -23,17 +23,17 @@ from numpyro_symmetry.symmetry import SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_flag, as_real_array, refuse_masked, refuse_tracers
 from numpyro_symmetry.symmetry.shown import as_html, first_of
 
-# numbers that are held at a time
+# the most numbers that are held at a time
 _MOST_NUMBERS = 2**24
-# partitions from which sweeps start: the best of so many draws, and of the cuts of the tree into up to so many clusters
+# how many drawn partitions are compared as starts, and from how many of the best starts sweeps are made
 _MOST_DRAWS, _MOST_STARTS = 200, 3
 _ROUNDING = 1e-12
-# sizes and numbers of clusters that are printed
+# the most sizes, and numbers of clusters, that are printed
 _MOST_SHOWN = 20
 
 
 class Distance(NamedTuple):
-    """A distance of partitions, by its function of counts, and what a pair of data or a datum is divided by."""
+    """A distance of partitions: its function f of counts, and for n data the number that distances are divided by."""
 
     name: str
     of_counts: Callable[[np.ndarray], np.ndarray]
@@ -55,13 +55,13 @@ class Partition(NamedTuple):
     labels
         ``(n,)`` from zero, in the order in which clusters first appear.
     expected_distance
-        Mean distance to the draws: nats, or for Binder the share of pairs apart in the one and together in the other.
+        Mean distance to the draws: nats, or for Binder the share of pairs apart in one and together in the other.
     of_draws
-        The least mean distance of a partition that was drawn.
+        The least mean distance of any partition among the draws that were compared.
     num_clusters
         Number of clusters that hold data -> share of the draws.
     distance
-        By which it is the best that was found.
+        The distance by which the partition is the best that was found.
     """
 
     labels: np.ndarray
@@ -89,9 +89,9 @@ def coclustering(labels: Any, *, progress_bar: bool = True) -> np.ndarray:
     Parameters
     ----------
     labels
-        ``(*leading, n)`` integers, one row a draw; what numbers they are does not matter. They may be stored as floats.
+        ``(*leading, n)`` integers, one row a draw; which integers does not matter. They may be stored as floats.
     progress_bar
-        Whether to show one, after two seconds.
+        Whether to show a bar, after two seconds.
 
     Returns
     -------
@@ -123,20 +123,20 @@ def coclustering(labels: Any, *, progress_bar: bool = True) -> np.ndarray:
 def point_partition(
     labels: Any, *, distance: str | Distance = "variation_of_information", progress_bar: bool = True
 ) -> Partition:
-    """The partition at the least expected distance from draws of allocations, over all that local moves reach.
+    """The partition at the least expected distance from draws of allocations, of all that local moves reach.
 
-    Starts are the draws themselves and cuts of the tree of average linkage of `coclustering`; from the best, one datum
-    at a time goes where the expected distance is least, a cluster of its own included, until none goes anywhere.
+    Starts are the draws themselves and cuts of the tree of average linkage of `coclustering`; from the best of these,
+    one datum at a time moves to the cluster where the expected distance is least, or to a new one, until none moves.
 
     Parameters
     ----------
     labels
-        ``(*leading, n)`` integers, one row a draw. What numbers they are does not matter, so that nothing needs to be
+        ``(*leading, n)`` integers, one row a draw. Which integers does not matter, so that nothing needs to be
         relabelled first.
     distance
         ``"variation_of_information"`` or ``"binder"``, which makes small clusters of data in doubt; or a `Distance`.
     progress_bar
-        Whether to show one, of data moved, after two seconds.
+        Whether to show a bar of data moved, after two seconds.
 
     Returns
     -------
@@ -175,7 +175,7 @@ def point_partition(
     drawn = np.unique(rows[:: max(1, num_draws // _MOST_DRAWS)], axis=0)
     best_drawn = min(drawn, key=expected)
     starts = [best_drawn, *_cuts(coclustering(rows, progress_bar=shown), int(rows.max()) + 1)]
-    # how many sweeps it takes is not known
+    # a bar without a total: how many sweeps it takes is not known
     with counting("moving data between clusters", "data", shown) as bar:
         found = [_settled(rows, start, table, bar.update) for start in sorted(starts, key=expected)[:_MOST_STARTS]]
     best = min((*found, best_drawn), key=expected)
@@ -200,7 +200,7 @@ def _distance(distance: Any) -> Distance:
 
 
 def _rows(labels: Any) -> tuple[np.ndarray, int]:
-    """Labels ``(draw, n)``, and how many numbers are in use."""
+    """Labels ``(draw, n)``, numbered from zero, and how many different ones there are."""
     refuse_tracers("A partition", labels)
     refuse_masked({"labels": labels}, "Argument")
     if isinstance(labels, Mapping):
@@ -232,14 +232,14 @@ def _in_order(row: np.ndarray) -> np.ndarray:
 
 
 def _contingency(rows: np.ndarray, partition: np.ndarray) -> np.ndarray:
-    """``(draw, label, cluster)`` numbers of data."""
+    """``(draw, label, cluster)``: how many data have a label in a draw and are in a cluster of the partition."""
     num_draws, num_labels, size = len(rows), int(rows.max()) + 1, int(partition.max()) + 1
     places = (np.arange(num_draws)[:, None] * num_labels + rows) * size + partition
     return np.bincount(places.ravel(), minlength=num_draws * num_labels * size).reshape(num_draws, num_labels, size)
 
 
 def _cuts(similarity: np.ndarray, most: int) -> list[np.ndarray]:
-    """Cuts of the tree of average linkage into one to so many clusters."""
+    """Cuts of the tree of average linkage into one to ``most`` clusters."""
     if len(similarity) < 2:
         return []
     apart = 1.0 - similarity
@@ -257,7 +257,7 @@ def _settled(rows: np.ndarray, start: np.ndarray, table: np.ndarray, tell: Calla
         for datum, labels in enumerate(rows.T):
             tell()
             if sizes[-1]:
-                # an empty cluster, to go to
+                # an empty cluster that a datum may move to
                 counts, sizes = np.pad(counts, ((0, 0), (0, 0), (0, 1))), np.append(sizes, 0)
             old = partition[datum]
             counts[draws, labels, old] -= 1

@@ -17,7 +17,7 @@ def pyplot() -> Any:
     Raises
     ------
     ImportError
-        If it is not installed; says how to install it.
+        If matplotlib is not installed; the message says how to install it.
     """
     try:
         import matplotlib.pyplot as plt
@@ -29,12 +29,12 @@ def pyplot() -> Any:
 
 
 def as_axes(axes: Any, name: str = "ax", figsize: tuple[float, float] | None = None) -> Axes:
-    """Matplotlib axes as given, without their frame's upper and right sides; new ones if none are.
+    """Matplotlib axes as given, or new ones if none are, without the upper and right sides of their frame.
 
     Raises
     ------
     TypeError
-        If it is anything else: a figure, say, or an array of axes.
+        If ``axes`` is anything else: a figure, say, or an array of axes.
     """
     plt = pyplot()
     if axes is None:
@@ -55,7 +55,7 @@ def plot_barrier(barriers: LossBarrier | Mapping[str, LossBarrier], *, ax: Axes 
     Parameters
     ----------
     barriers
-        One, or several by name.
+        What `loss_barrier` returned; or several such, by name.
     ax
         Matplotlib axes to draw on; made if not given.
 

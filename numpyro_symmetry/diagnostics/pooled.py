@@ -1,7 +1,7 @@
 """The draws of two posteriors as one: read into one order of labels, aligned in one search, and compared by entry.
 
-Whatever is computed here knows neither which draw is of which side nor what labels it came with, but for what says so:
-means, deviations and contributions of either. Puts together `label_free`, relabelling and `energies`.
+Nothing computed here depends on which side a draw is of or what labels it came with, except for `contributions`, with
+means and deviations of either side. Puts together `label_free`, relabelling and `energies`.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ Arrays = dict[str, np.ndarray]
 # the distance by which effects are measured
 SORTED = "sorted projections"
 
-# where the search starts: the draw in the middle of all, and one half-way to the border
+# draws from which the search starts, by their place in the order from the mean outwards: the first, and the middle one
 _STARTS = (0.0, 0.5)
-# principal components by which slow chains are seen, of about so many features
+# how many principal components show slow chains, and of about how many features
 _NUM_COMPONENTS, _MAX_FEATURES = 4, 1024
-# of sums of numbers about one in size: what varies less is constant but for rounding in single precision
+# invariants of numbers about one in size that deviate by less are constant but for rounding in single precision
 _ROUNDING = 1e-5
 
 
 class Pooled(NamedTuple):
-    """Draws of both sides: of a plain symmetry, its view, as they are and standardised, site -> ``(draw, *event)``."""
+    """Draws of both sides in a view's pieces, ``(draw, *event)`` each: ``raw``, and standardised in ``values``."""
 
     view: PlainView
     raw: Arrays
@@ -59,20 +59,20 @@ class Pooled(NamedTuple):
         return self.view.symmetry
 
     def at(self, draws: np.ndarray) -> Pooled:
-        """Some of the draws."""
+        """The draws of these indices."""
         return Pooled(self.view, *({s: x[draws] for s, x in each.items()} for each in (self.raw, self.values)))
 
     def moved(self, state: State) -> Pooled:
-        """Each draw by its own element."""
+        """All draws, each moved by its own element."""
         return Pooled(self.view, *(moved(self.symmetry, each, state) for each in (self.raw, self.values)))
 
     def flat(self) -> np.ndarray:
-        """Standardised, ``(draw, number)``."""
+        """Standardised draws as ``(draw, number)``."""
         return np.concatenate([x.reshape(len(x), -1) for x in self.values.values()], 1)
 
 
 def pooled_draws(pooled: Arrays, symmetry: Symmetry) -> Pooled:
-    """All draws in an order of labels that their own labels have no say in.
+    """All draws in an order of labels that does not depend on the labels they came with.
 
     Of groups fibred over groups that move, the inner ones are ordered first, within each cell, and then held still.
     """
@@ -88,13 +88,13 @@ def pooled_draws(pooled: Arrays, symmetry: Symmetry) -> Pooled:
 
 
 def _is_innermost(name: str, symmetry: Symmetry) -> bool:
-    """Whether a group is fibred over one that moves, and none over it."""
+    """Whether a group is fibred over a group that moves, and no group is fibred over it."""
     others = symmetry.groups
     return any(label in others for label in over(name)) and not any(name in over(other) for other in others)
 
 
 def watched(draws: Pooled) -> np.ndarray:
-    """What slow chains are seen by ``(draw, entry)``: sums, and the leading components of sorted projections."""
+    """``(draw, entry)``: numbers that show slow chains: sums, and the leading components of sorted projections."""
     return np.concatenate([sums(draws.symmetry, draws.values), leading(draws)], 1)
 
 
@@ -103,7 +103,7 @@ def leading(draws: Pooled) -> np.ndarray:
     features = sorted_projections(draws.symmetry, draws.values, _MAX_FEATURES)
     centred = features - features.mean(0)
     if min(centred.shape) > _NUM_COMPONENTS:
-        # a start that is the same for any order of draws
+        # the same start vector in every call
         left, singular, _ = svds(centred, _NUM_COMPONENTS, v0=np.ones(min(centred.shape)))
         centred = left * singular
     return centred
@@ -118,7 +118,7 @@ def by_distance(draws: Pooled) -> tuple[Arrays, Pooled]:
 
 
 def _placed(draws: Pooled, features: np.ndarray) -> State:
-    """One search over the draws of both sides, from draws that neither labels nor sides nor order have chosen."""
+    """The labels of all draws that one search finds, from starts that depend neither on labels nor sides nor order."""
     order = np.square(features - features.mean(0)).sum(1).argsort(kind="stable")
     starts = dict.fromkeys(int(order[int(share * (len(order) - 1))]) for share in _STARTS)
     plain = draws.symmetry
@@ -129,7 +129,7 @@ def _placed(draws: Pooled, features: np.ndarray) -> State:
 
 
 def _named(draws: Pooled) -> Pooled:
-    """The same slots, in ascending order of the mean of their first number, and with signs that make it positive."""
+    """Draws with slots in ascending order of the mean of their first number, and with signs that make it positive."""
     state: State = {}
     for name, group in draws.symmetry.groups.items():
         units = units_of(draws.symmetry, draws.raw, name)
@@ -142,7 +142,7 @@ def _named(draws: Pooled) -> Pooled:
 
 
 def _invariants(draws: Pooled) -> np.ndarray:
-    """``(draw, entry)``, of deviation one."""
+    """Invariants ``(draw, entry)`` of standard deviation one."""
     values = standardised(draws.symmetry, draws.raw, FIRM)
     of_groups = invariants(draws.symmetry, {site: values[site] for site in draws.symmetry.axes}, draws.view)
     beside = [x.reshape(len(x), -1) for site, x in values.items() if site not in draws.symmetry.axes]
@@ -152,7 +152,7 @@ def _invariants(draws: Pooled) -> np.ndarray:
 
 
 def contributions(aligned: Pooled, blocks: Blocks, first: np.ndarray, a: Posterior, split: int) -> xr.Dataset:
-    """What each entry differs in, in the shapes of the sites."""
+    """Site -> ``(quantity, *event)``: how the sides differ in every entry."""
     seen = moments(aligned.flat(), blocks.starts, first)
     ends = np.cumsum([0, *(x[0].size for x in aligned.values.values())])
     found, slots = {}, {}
@@ -170,13 +170,13 @@ def contributions(aligned: Pooled, blocks: Blocks, first: np.ndarray, a: Posteri
 
 
 def _deviation(x: np.ndarray) -> np.ndarray:
-    """Standard deviation over draws, whatever the unit: squares of what is very large are not finite."""
+    """Standard deviation over draws, in units of the largest value: squares of very large values are not finite."""
     size = float(np.abs(x).max()) or 1.0
     return size * (x / size).std(0)
 
 
 def _slots(symmetry: Symmetry, site: str, event: tuple[int, ...]) -> np.ndarray:
-    """Of each entry of a site, in words, the slots that it belongs to."""
+    """For each entry of a site, the slots that it belongs to, in words."""
     shape, axes = axes_of(symmetry, site, event) if site in symmetry.axes else (event, ())
     named = [(k, axis.group) for k, axis in enumerate(axes) if axis.group is not None]
     words = [", ".join(f"{group} {index[k]}" for k, group in named) for index in np.ndindex(*shape)]

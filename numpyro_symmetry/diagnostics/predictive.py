@@ -15,7 +15,7 @@ from numpyro_symmetry.symmetry import SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_real_array, refuse_masked
 from numpyro_symmetry.symmetry.elements import broadcast
 
-# averages of thousands of probabilities in single precision sum to one within it, and logits do not
+# averages of thousands of probabilities in single precision sum to one within this, and logits do not
 _TOLERANCE = 1e-3
 
 

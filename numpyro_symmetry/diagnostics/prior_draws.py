@@ -1,4 +1,4 @@
-"""A trace and draws of its prior: sites of which single units can be drawn again, and the draws with that done.
+"""Relabelled draws with units drawn again from the prior: which sites allow that, and the draws with it done.
 
 Knows `Rebased` and models; computes no distances.
 """
@@ -34,7 +34,7 @@ def refuse_other_slots(out: Rebased) -> None:
     Raises
     ------
     SymmetryError
-        If the prior has not the symmetry, values did not place the draws, or blocks move in which units move.
+        If the prior lacks the symmetry, the draws were not placed by their values, or units move in blocks that move.
     """
     if out.part == "likelihood":
         raise SymmetryError(
@@ -61,7 +61,7 @@ class Sites(NamedTuple):
 
 
 def sites_to_draw(out: Rebased, model: Model, trace: Trace) -> Sites:
-    """Which sites are drawn again, given which.
+    """The sites that are drawn again, and those that they are drawn given.
 
     Raises
     ------
@@ -80,7 +80,7 @@ def sites_to_draw(out: Rebased, model: Model, trace: Trace) -> Sites:
             f"The prior ties the units of every site of the symmetry ({', '.join(out.symmetry.axes)}) to each other "
             "(a Dirichlet's weights, say): there is none of which one unit could be drawn."
         )
-    # discrete ones were summed out, and are drawn along
+    # discrete sites were summed out, and are drawn again as well
     given = [site for site in latent if site not in redrawn and not latent[site]["fn"].support.is_discrete]
     if missing := sorted(set(given) - set(trace.values)):
         raise SymmetryError(
@@ -91,7 +91,7 @@ def sites_to_draw(out: Rebased, model: Model, trace: Trace) -> Sites:
 
 
 def _is_tied(fn: Any, entries: tuple[AxisEntry, ...]) -> bool:
-    """Whether a distribution is one of all units together: of axes that a group permutes, or of a part and its rest."""
+    """Whether a distribution is joint over units: its event has an axis that a group permutes, or a complement."""
     joint = without_wrappers(fn).event_dim
     last = padded(entries, max(joint, len(entries)))[-joint:] if joint else ()
     return bool(names_in(last)) or any(isinstance(entry, Complement) for entry in entries)
@@ -103,11 +103,11 @@ class Sides(NamedTuple):
     Attributes
     ----------
     out
-        In whose slots they are.
+        What `rebase` returned: the slots are its.
     tested
         The plain symmetry on the pieces that are drawn again.
     own, prior
-        Piece -> the relabelled draws; the same with every unit drawn again, in no slots yet.
+        Piece -> the relabelled draws; and these draws with every unit drawn again, in no slots yet.
     """
 
     out: Rebased
@@ -116,9 +116,10 @@ class Sides(NamedTuple):
     prior: Arrays
 
     def placed(self, slots: Collection[Slot], rng: np.random.Generator) -> tuple[Arrays, Arrays]:
-        """The draws placed in slots anew, and those with the units of some slots drawn again.
+        """The draws placed in slots anew, and the draws with the units of these slots drawn again, placed alike.
 
-        Both from the units of these slots in any order, so that a search that ends in a local optimum knows neither.
+        The units of these slots are shuffled first in both, so that a search which ends in a local optimum does not
+        favour the former.
         """
         mixed = moved(self.out.view.symmetry, self.own, self._shuffled(slots, rng))
         again = {name: np.where(self.of_slots(name, slots), self.prior[name], x) for name, x in mixed.items()}
@@ -131,7 +132,7 @@ class Sides(NamedTuple):
         return moved(plain, draws, relabel(family, plain.groups, frame.point, max_rounds=1).state)
 
     def _shuffled(self, slots: Collection[Slot], rng: np.random.Generator) -> State:
-        """Elements that move some slots at random, and leave the others."""
+        """For each draw an element that moves these slots at random, and leaves the others."""
         state: State = {}
         for name, group in self.out.view.symmetry.groups.items():
             own = [slot for owner, slot in slots if owner == name]
@@ -144,7 +145,7 @@ class Sides(NamedTuple):
         return state
 
     def of_slots(self, name: str, slots: Collection[Slot]) -> np.ndarray:
-        """Which entries of a piece belong to some slots."""
+        """Mask of the entries of a piece that belong to these slots."""
         event = self.own[name].shape[1:]
         if name not in self.tested.axes:
             return np.zeros(event, bool)
@@ -157,9 +158,9 @@ class Sides(NamedTuple):
 
 
 def sides_of(out: Rebased, model: Model, flat: Arrays, sites: Sites, some: np.ndarray, key: Array) -> Sides:
-    """Some of the relabelled draws, ``(draw, *event)`` by site, and with every unit drawn again."""
+    """The relabelled draws of indices ``some``, of ``flat`` by site, as they are and with every unit drawn again."""
     view = out.view
-    # a piece of a site that is drawn again is known by what no arithmetic hides
+    # NaN, which no arithmetic hides, marks the pieces that hold nothing but sites drawn again
     marks = {s: np.full((1, *shape), np.nan if s in sites.redrawn else 0.0) for s, shape in view.shapes.items()}
     free = [name for name, mark in view.open(marks).items() if np.isnan(mark).all()]
     tested = view.symmetry.restrict(sites=[name for name in view.symmetry.axes if name in free])
@@ -175,12 +176,12 @@ def sides_of(out: Rebased, model: Model, flat: Arrays, sites: Sites, some: np.nd
 
 
 def _drawn(key: Array, model: Model, given: Arrays, sites: Collection[str], num_draws: int) -> Arrays:
-    """Draws of some sites of a model given others, ``(draw, *event)``."""
+    """Draws ``(draw, *event)`` of these sites of a model given its other sites, draw by draw."""
 
     def one(draw: tuple[Array, dict[str, Array]]) -> dict[str, Array]:
         trace = trace_model(model.function, model.args, dict(model.kwargs), *draw)
         return {site: trace[site]["value"] for site in sites}
 
-    # one after the other: a batch of random keys takes longer to compile than these to draw
+    # draw after draw: a program for a batch of random keys takes longer to compile than these take to draw
     found = jax.jit(lambda draws: jax.lax.map(one, draws))((jax.random.split(key, num_draws), given))
     return {site: np.asarray(value, float) for site, value in found.items()}

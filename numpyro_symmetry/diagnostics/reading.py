@@ -1,4 +1,4 @@
-"""A report in words: the one thing to know, what is so, and what to do next. Knows reports; computes no statistics."""
+"""A report in words: a headline, the facts, and what to do next. Knows reports; computes no statistics."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from numpyro_symmetry.diagnostics.report import Report
 
 _UNKNOWN = "Whether chains agree, these draws do not tell"
-# numbers of so many chains are written out
+# up to so many chains, numbers are written out chain by chain
 _FEW_CHAINS = 8
 
 
 def facts(found: Report) -> list[str]:
-    """What is so, and stands in nobody's way."""
+    """Sentences of facts that do not stand in the way of using the draws; the last one says what to do next."""
     lines = [_relabelled(found), of_labels(found)]
     if found.are_members:
         for name, mean in found.transpositions.items():
@@ -58,7 +58,7 @@ def facts(found: Report) -> list[str]:
 
 
 def _agree(found: Report) -> bool:
-    """Whether chains were looked at, could be told apart if they differed, and were not."""
+    """Whether chains could have been told apart if they differed, and were not."""
     num_chains, num_draws = found.shape
     told = bool(found.rows) and num_chains > 1 and num_draws >= 4 and max(found.longest_stay) < 0.5 * num_draws
     apart = found.repeated or any(is_alarm(row) or is_slow(row) or row.chains.num_undefined for row in found.rows)
@@ -70,7 +70,7 @@ def _disagree(found: Report) -> bool:
 
 
 def _next(found: Report) -> str:
-    """What to do."""
+    """A sentence on what to do next."""
     if _disagree(found):
         look = "find out in what chains differ, by diagnostics.modes(out)"
         first = "relabel with signs" if found.sign_suspected else look
@@ -88,7 +88,7 @@ def _next(found: Report) -> str:
 
 
 def headline(found: Report) -> str:
-    """The one thing to know: whether chains agree, and which slots are some."""
+    """The sentence to read first: whether chains agree, and whether slots may be interpreted."""
     return f"{_of_chains(found)}{_of_slots(found)}."
 
 
@@ -179,7 +179,7 @@ def _of_null(found: Report) -> Iterator[str]:
 
 
 def _but(found: Report, number: int) -> str:
-    """Why slots that are apart may not be interpreted all the same."""
+    """The end of a sentence on slots that are apart: why they may not be interpreted all the same, if so."""
     if not number:
         return ""
     if _disagree(found):

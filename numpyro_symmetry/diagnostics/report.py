@@ -1,6 +1,6 @@
-"""What of R-hat and ESS was labels: a trace as it came, relabelled, and in what no label can change, side by side.
+"""How much of R-hat and ESS was due to labels: a trace as sampled, relabelled, and its invariants, side by side.
 
-Puts together draws, invariants, statistics of chains and the null; what they say in words is in `reading`.
+Puts together draws, invariants, statistics of chains and the null; `reading` says in words what they mean.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Row(NamedTuple):
     Attributes
     ----------
     name
-        Of the site or invariant.
+        Name of the site or invariant.
     r_hat_raw, r_hat
         Largest rank-normalised split R-hat, as sampled and relabelled. Infinite where chains do not move and differ;
         NaN where there is none.
@@ -44,17 +44,17 @@ class Row(NamedTuple):
         Smallest effective sample sizes: as sampled, relabelled, and relabelled for the 5 % and 95 % quantiles.
     num_apart_raw, chance_raw
         How many entries have an R-hat above 1.01, as sampled (relabelled, ``chains.num_apart``); and the probability
-        that one of as many numbers as were looked at is as far apart by chance, NaN where none is above it or these
-        draws do not tell.
+        that one of as many numbers as are looked at is as far apart by chance. NaN where no R-hat is above 1.01, or
+        these draws do not tell.
     shape
-        Of a draw of the site; of an invariant, how many entries it has.
+        Shape of a draw of the site; of an invariant ``(entries,)``.
     kind
-        Whether labels move it, nobody says so, or none changes it.
+        Whether labels move the row's numbers, none changes them, or nobody says either.
     chance
         Probability with which chains that agree differ as much in *any* of the numbers that are looked at
         (Bonferroni's bound). NaN where chains are too short for how slowly they forget.
     chains
-        All that was counted, relabelled.
+        All statistics of the relabelled chains.
     """
 
     name: str
@@ -72,7 +72,7 @@ class Row(NamedTuple):
 
     @property
     def is_invariant(self) -> bool:
-        """Whether no label changes it."""
+        """Whether no label changes the row's numbers."""
         return self.kind is Kind.INVARIANT
 
 
@@ -82,24 +82,24 @@ class Report(NamedTuple):
     Attributes
     ----------
     rows
-        One for each site the symmetry moves, then one for each invariant, whose two columns agree by definition. None
-        for members of an ensemble, which are independent by construction.
+        A row for each site the symmetry moves, then one for each invariant, whose two columns agree by definition. No
+        rows for members of an ensemble, which are independent by construction.
     share_relabelled
         Share of draws whose labels were changed, after the most frequent element is taken as no change.
     label_changes
-        For each chain, how many draws have other labels, or signs, than the draw before them; of members, none.
+        For each chain, how many draws have other labels, or signs, than the draw before them; empty for members.
     sign_changes
         How many of these have other signs, and the same labels.
     ambiguous
         Share of draws whose next best labels are at least a twentieth as likely.
     null
-        What relabelling alone explains.
+        What relabelling alone explains; ``None`` if it was not computed.
     num_slots
         Group -> number of its labels.
     transpositions
         Group -> mean number of exchanges of two labels from one draw of a chain, or one member, to the next.
     transpositions_at_random
-        Group -> how many it would be of labels drawn at random.
+        Group -> the expected number of such exchanges between labels drawn at random.
     converged
         Whether relabelling settled.
     shape
@@ -107,11 +107,11 @@ class Report(NamedTuple):
     are_members
         Whether the draws are members of an ensemble.
     part
-        Whose symmetry it is: the ``"joint"`` density's, or the ``"likelihood"``'s alone.
+        What has the symmetry: the ``"joint"`` density, or the ``"likelihood"`` alone.
     longest_stay
         For each chain, the longest run of draws that are the same, labels apart.
     repeated
-        Chains that move, and are an earlier one draw by draw, labels apart: samplers that were given the same seed.
+        Chains that move, and equal an earlier chain draw by draw, labels apart: samplers that had the same seed.
     sign_suspected
         Whether chains differ only in what a change of sign could make differ, in a symmetry without signs.
     warnings
@@ -170,7 +170,7 @@ def report(
     num_leading_dims: int | None = None,
     progress_bar: bool = True,
 ) -> Report:
-    """R-hat and effective sample sizes raw, relabelled and of invariants, with the null and what all that means.
+    """R-hat and effective sample sizes as sampled, relabelled and of invariants, with the null, and what they mean.
 
     Chains are said to disagree where R-hat exceeds 1.01 *and* chains that agree would differ as much in any of the
     numbers that were looked at with a probability below 1 %, at the rate at which they forget.
@@ -178,22 +178,22 @@ def report(
     Parameters
     ----------
     raw
-        The draws as they were given to `rebase`; or what it returned, alone.
+        The draws as they were given to `rebase`; or what `rebase` returned, alone.
     out
-        What it returned.
+        What `rebase` returned.
     invariants
         Name -> ``(chain, draw, ...)`` of what no label changes: predictions at some points, say. The log-likelihood
         and log density of the container, and moments, order statistics and sums across sites that share a group, are
-        always among them; other sites if ``rebase`` was told so (``axes={"scale": ()}``, ``model=``).
+        always among them; other sites if ``rebase`` was told that they are (``axes={"scale": ()}``, ``model=``).
     num_leading_dims
         Known from ``out``; may be given, and must agree.
     progress_bar
-        Whether to show a bar that says what is read and about how long that takes yet; where it is quick there is none.
+        Whether to show a bar that says what is read and about how long it will take; where it is quick there is none.
 
     Returns
     -------
     Report
-        Never says "converged": relabelled draws look alike because they were made to.
+        A report never says "converged": relabelled draws look alike because they were made to.
 
     Raises
     ------
@@ -268,7 +268,7 @@ def _reported(raw: Any, out: Rebased, given: Mapping[str, np.ndarray]) -> Report
 
 
 def _stays(flat: Mapping[str, Any], shape: tuple[int, int]) -> np.ndarray:
-    """Whether each draw ``(chain, draw - 1)`` of all sites is as the one before it."""
+    """``(chain, draw - 1)``: whether a draw is the same as the one before it, at all sites."""
 
     def as_before(here: Any, items: slice) -> tuple[np.ndarray, None]:
         x = here[items].reshape(items.stop - items.start, -1)
@@ -283,7 +283,7 @@ def _stays(flat: Mapping[str, Any], shape: tuple[int, int]) -> np.ndarray:
 
 
 def _repeated(flat: Mapping[str, Any], shape: tuple[int, int], moves: np.ndarray) -> tuple[int, ...]:
-    """Chains that move, and whose draws have the same sums, of generic weights, as those of an earlier one."""
+    """Chains that move, and whose draws have the same sums with generic weights as those of an earlier chain."""
 
     def weighed(here: Any, items: slice) -> tuple[np.ndarray, None]:
         x = np.asarray(here[items], float).reshape(items.stop - items.start, -1)
@@ -295,7 +295,7 @@ def _repeated(flat: Mapping[str, Any], shape: tuple[int, int], moves: np.ndarray
 
 
 def _entries(values: Any, shape: tuple[int, int]) -> Any:
-    """``(chain, draw, entry)``."""
+    """Values ``(*leading, ...)`` as ``(chain, draw, entry)``."""
     return (values if is_stored(values) else np.asarray(values)).reshape(*shape, -1)
 
 
@@ -321,7 +321,7 @@ def _rows(
         chance = chains.chance if chains.num_apart else np.nan
         same = AsSampled(chains.r_hat, chains.ess, chains.num_apart, chance)
         found.append((name, chains, same, size, Kind.BESIDE if name in beside.keys() - given else Kind.INVARIANT))
-    # each number is looked at twice, as it is and folded
+    # each number is tested twice, as it is and folded about its median
     looks = 2 * sum(chains.num_judged for _, chains, *_ in found)
 
     def of_all(probability: float) -> float:

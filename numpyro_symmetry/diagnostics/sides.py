@@ -1,4 +1,4 @@
-"""The posteriors that are compared, read and checked: sites, sizes, chains, and which numbers stand beside the labels.
+"""The posteriors that are compared, read and checked: sites, sizes, chains, and sites beside the symmetry's own.
 
 Knows containers, guides and symmetries; computes no statistics.
 """
@@ -22,7 +22,7 @@ from numpyro_symmetry.traces.named import are_of_others, groups_on, refuse_other
 
 Arrays = dict[str, Any]
 
-# of longer chains, and of wider draws, some are read, evenly spaced
+# the most draws that are read, evenly spaced; of wide draws fewer, down to the second number, so as to hold the third
 _MAX_DRAWS, _MIN_DRAWS, _MAX_NUMBERS = 20_000, 2_000, 30_000_000
 
 
@@ -32,9 +32,9 @@ class Posterior(NamedTuple):
     Attributes
     ----------
     name
-        What it is called.
+        Name of the posterior.
     values
-        Site -> ``(draw, *event)``, chain after chain; what Dask reads is read as it is asked for.
+        Site -> ``(draw, *event)``, chain after chain; stored draws are read as they are indexed.
     lengths
         How many draws each chain has.
     independent
@@ -42,9 +42,9 @@ class Posterior(NamedTuple):
     symmetry
         The symmetry with its sizes.
     beside
-        Sites to compare beside the symmetry's own: those that were asked for, else those that no label moves.
+        Sites to compare beside the symmetry's own: those that the user named, else those that no label moves.
     is_asked
-        Whether they were.
+        Whether the user named them.
     dims
         Site -> names of its dimensions, where they have any.
     coords
@@ -67,7 +67,7 @@ class Posterior(NamedTuple):
         return sum(self.lengths)
 
     def only(self, sites: Collection[str]) -> Posterior:
-        """Some of the sites, in memory, and of very many draws some, evenly spaced.
+        """The posterior with these sites alone, in memory; of very many draws only some, evenly spaced.
 
         Raises
         ------
@@ -89,7 +89,7 @@ class Posterior(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """How draws are read: which sites, their leading dimensions, and how many are drawn from a guide, with what.
+    """How draws are read: which sites and leading dimensions, and how draws are taken from a guide.
 
     Attributes
     ----------
@@ -110,12 +110,12 @@ class Asked(NamedTuple):
 
 
 def posterior_of(data: Any, symmetry: Symmetry, name: str, asked: Asked, *, independent: bool) -> Posterior:
-    """Read one side.
+    """Read one side of a comparison.
 
     Raises
     ------
     SymmetryError
-        Naming the side: if sites are missing or do not fit the symmetry, or there is one draw.
+        Naming the side: if sites are missing or do not fit the symmetry, or there are fewer than two draws.
     TypeError
         If a guide comes without its parameters.
     """
@@ -166,11 +166,11 @@ def _ragged(data: Any) -> list[Arrays] | None:
 
 
 def _as_chain(chain: Any) -> np.ndarray | None:
-    """Draws of one chain, if they are an array of any, or lists of numbers."""
+    """Draws of one chain as an array; ``None`` if they are not an array of any library, or nested lists of numbers."""
     refuse_masked({"chain": chain}, "Part")
     try:
         array = np.asarray(chain)
-    except Exception:  # each library has its own; what is none is refused where containers are read
+    except Exception:  # each library raises its own error; the reader of containers refuses what is no array
         return None
     return array if array.ndim else None
 
@@ -201,7 +201,7 @@ def _of_trace(
 
 
 def moved_by_no_label(trace: Trace, bound: Symmetry) -> set[str]:
-    """Sites that no label moves, of those that the symmetry does not name."""
+    """Sites that the symmetry does not name and, as far as their model and their looks tell, no label moves."""
     others = {site for site, value in trace.values.items() if value.size and site not in bound.axes}
     computed = set() if trace.model is None else roles_of(trace.model).computed
     others -= computed | trace.uncompared
@@ -230,7 +230,7 @@ def in_common(a: Posterior, b: Posterior) -> tuple[tuple[str, ...], tuple[str, .
             )
     compared = tuple(dict.fromkeys(site for site in everywhere if site in wanted))
     labelled = {dim for side in (a, b) for dim in groups_on(side.dims, side.symmetry.axes)}
-    # what nobody asked for, and is of other things, is left out
+    # a site that nobody named, and whose coordinates name different things on the two sides, is left out
     kept = {
         site for site in compared if site in a.symmetry.axes or a.is_asked or not are_of_others(a, b, site, labelled)
     }

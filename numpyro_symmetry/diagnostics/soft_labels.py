@@ -1,7 +1,7 @@
 r"""Labels as probabilities: which unit of a draw belongs in which slot, and how many slots that leaves.
 
-Relabelling gives every draw its best labels and so makes slots narrower than they are, and tells apart what is one and
-the same. Here labels are summed out: slots are Gaussians of largest likelihood under *all* labels of each draw,
+Relabelling gives every draw its best labels, and so makes slots narrower than they are, and tells apart slots that are
+one and the same. Here labels are summed out: slots are Gaussians of largest likelihood under *all* labels of each draw,
 
 .. math:: \prod_s \frac1{n!}\sum_g \prod_i q_i\big((g\theta_s)_i\big),
 
@@ -33,10 +33,10 @@ from numpyro_symmetry.symmetry.axes import Axis
 from numpyro_symmetry.symmetry.shown import as_html
 from numpyro_symmetry.traces import GaussianCost
 
-# sums over all labels take time and memory like 2^n a draw
+# the most labels of a group: sums over all labellings take time and memory like 2^n a draw
 MAX_WIDTH = 10
 _MAX_ROUNDS = 1000
-# a gain below this, nats a draw, is none
+# in nats a draw: after a smaller gain, rounds end
 _SETTLED = 1e-6
 # rows and columns of probabilities add up to one up to the rounding of float32
 _ROUNDING = 1e-3
@@ -48,14 +48,14 @@ class SoftLabels(NamedTuple):
     Attributes
     ----------
     probabilities
-        Group -> ``(*leading, n, n)``: in row i and column j, that what relabelling put into slot j belongs in slot i.
+        Group -> ``(*leading, n, n)``: in row i and column j, that the unit relabelling put in slot j belongs in slot i.
     num_distinct
         Group -> effective number of distinct slots, the mean of `distinct_units` over the draws.
     mean, scale
         Site -> mean and standard deviation of each slot's values. Where a group stands on two axes of a site, or beside
-        another that moves, those of the relabelled draws.
+        another group that moves, those of the relabelled draws.
     num_rounds, converged
-        How often labels were weighed, and whether the last time gained nothing.
+        How often labels were weighed, and whether the last round gained nothing.
     """
 
     probabilities: dict[str, np.ndarray]
@@ -86,7 +86,7 @@ def distinct_units(probabilities: ArrayLike) -> np.ndarray:
     Parameters
     ----------
     probabilities
-        ``(..., n, n)``, of unit j to be in place i; rows and columns add up to one. Of a table of log densities
+        ``(..., n, n)``: of unit j being in place i; rows and columns add up to one. For a table of log densities
         ``log q_i(u_j)`` they are ``jax.grad(log_permanent)(table)``.
 
     Returns
@@ -97,7 +97,7 @@ def distinct_units(probabilities: ArrayLike) -> np.ndarray:
     Raises
     ------
     SymmetryError
-        If it is not square, or rows and columns are no probabilities that add up to one.
+        If ``probabilities`` are not square, or rows and columns are no probabilities that add up to one.
     TypeError
         Under `jit`.
 
@@ -144,7 +144,7 @@ def soft_labels(out: Any, *, progress_bar: bool = True) -> SoftLabels:
     out
         What `rebase` returned.
     progress_bar
-        Whether to show one, of rounds, after two seconds.
+        Whether to show a bar of rounds, after two seconds.
 
     Returns
     -------
@@ -154,8 +154,8 @@ def soft_labels(out: Any, *, progress_bar: bool = True) -> SoftLabels:
     Raises
     ------
     SymmetryError
-        If a group has more than ten labels, or there is none whose labels can be summed out: every site of it has
-        it on two axes, or another that moves beside it.
+        If a group has more than ten labels, or there is no group whose labels can be summed out: each stands on two
+        axes of its sites, or beside another group that moves.
     TypeError
         If ``out`` is not what `rebase` returned.
 
@@ -192,7 +192,7 @@ def soft_labels(out: Any, *, progress_bar: bool = True) -> SoftLabels:
     statistics = family.statistics(slice(None))
     labels = {name: soften(group.identity((1,)), np.dtype(float)) for name, group in groups.items()}
     gained, before, rounds = np.inf, -np.inf, 0
-    # how many rounds it takes is not known
+    # a bar without a total: how many rounds it takes is not known
     with counting("weighing labels", "rounds", as_flag(progress_bar, "progress_bar")) as bar:
         while gained > _SETTLED and rounds < _MAX_ROUNDS:
             means = {name: _moved(x, family.axes[name], labels).mean(0) for name, x in statistics.items()}
@@ -215,7 +215,7 @@ def soft_labels(out: Any, *, progress_bar: bool = True) -> SoftLabels:
 
 
 def _summed_out(family: Family, groups: Mapping[str, Group]) -> dict[str, Group]:
-    """The groups whose labels are summed out: those that stand alone somewhere."""
+    """The groups whose labels are summed out: those that stand alone at a site."""
     alone = {moving[0] for axes in family.axes.values() if len(moving := _moving(axes)) == 1}
     found = {name: group for name, group in acting(family, dict(groups)).items() if name in alone}
     if not found:
@@ -236,12 +236,12 @@ def _moving(axes: tuple[Axis, ...]) -> list[str]:
 
 
 def _moved(x: np.ndarray, axes: tuple[Axis, ...], labels: Mapping[str, Soft]) -> np.ndarray:
-    """Expected values under labels; as they are where not one group stands alone."""
+    """Expected values under probabilities of labels; values as they are unless just one group stands on them, once."""
     return move(x, axes, labels) if len(_moving(axes)) == 1 else x
 
 
 def _weigh(benefit: Benefit) -> tuple[float, Soft]:
-    """Log of the sum over all labels, of all draws together, and the probabilities of where each unit belongs."""
+    """Log of the sum over all labellings, added up over draws, and probabilities ``(draw, slot, unit)`` of labels."""
     odd = benefit.odd
     table = benefit.even.astype(float) if odd is None else benefit.even + np.logaddexp(odd, -odd)
     n = table.shape[-1]
@@ -249,7 +249,7 @@ def _weigh(benefit: Benefit) -> tuple[float, Soft]:
         parts = [_permanents(jnp.asarray(table[some])) for some in slices(len(table), n * 2**n)]
         even = np.concatenate([np.asarray(part) for _, part in parts])
         total = float(sum(value for value, _ in parts))
-    # of a sign, the expectation
+    # signs are replaced by their expectations
     return total, Soft(even, None if odd is None else even * np.tanh(odd))
 
 

@@ -19,37 +19,37 @@ from numpyro_symmetry.traces import Rebased
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# beyond which points only cover each other
+# beyond this number points only cover each other
 _MAX_POINTS = 4000
 
 
 def plot_relabelling(
     raw: Any, out: Rebased | None = None, sites: str | Sequence[str] | None = None, *, ax: Any = None
 ) -> Any:
-    """Two sites against each other, one colour a slot, before and after relabelling.
+    """Plot two sites against each other, one colour a slot, before and after relabelling.
 
     Parameters
     ----------
     raw
-        The draws as given to `rebase`; or what it returned, alone.
+        The draws as given to `rebase`; or what `rebase` returned, alone.
     out
-        What it returned.
+        What `rebase` returned.
     sites
         Two sites with one value a slot. Or one site: drawn against the draw's number, chain after chain, if it has one
-        value a slot, else the first two of its values against each other. By default the first two with one value a
-        slot, or the first.
+        value a slot, else the first two of its values against each other. By default the first two sites with one value
+        a slot, or the first site.
     ax
         A pair of matplotlib axes; made if not given.
 
     Returns
     -------
     numpy.ndarray of matplotlib.axes.Axes
-        Before, after.
+        The axes with draws as sampled, and those with draws relabelled.
 
     Raises
     ------
     SymmetryError
-        If a site is not the symmetry's, stands under other than one group, or has more values a slot than can be drawn;
+        If a site is not the symmetry's, stands under no group or several, or has more values a slot than can be drawn;
         or if ``raw`` is not what was rebased.
     TypeError
         If ``out`` is not what `rebase` returned, or ``sites`` are no names.
@@ -97,7 +97,7 @@ def _as_pair(axes: Any) -> Any:
 
 
 def _sites_to_plot(sites: str | Sequence[str] | None, out: Rebased, trace: Trace) -> tuple[str, ...]:
-    """One site or two, which can be drawn."""
+    """The one or two sites to draw, checked; chosen if none are named."""
     known = list(out.symmetry.stacks)
     slots = {site: array for site in known if (array := _slots(out, trace, site)) is not None}
     if sites is None:
@@ -135,12 +135,12 @@ def _group(out: Rebased, site: str) -> str | None:
 
 
 def _slots(out: Rebased, trace: Trace, site: str) -> np.ndarray | None:
-    """``(draw, slot, value)`` of a site under one group."""
+    """``(draw, slot, value)`` of a site under one group; ``None`` if not just one group stands on it, once."""
     axes = out.view.symmetry.opened(site) if site in out.view.symmetry.axes else ()
     at = [k - len(axes) for k, axis in enumerate(axes) if axis.group is not None]
     if len(at) != 1:
         return None
-    # draws that are stored are read
+    # stored draws are read here
     values = {name: x[:] for name, x in trace.flat(list(out.symmetry.stacks[site].sites)).items()}
     front = np.moveaxis(out.view.open(values)[site], at[0], 1)
     return front.reshape(*front.shape[:2], -1)
@@ -149,7 +149,7 @@ def _slots(out: Rebased, trace: Trace, site: str) -> np.ndarray | None:
 def _points(
     sites: tuple[str, ...], out: Rebased, trace: Trace
 ) -> tuple[tuple[str, np.ndarray | None], tuple[str, np.ndarray]]:
-    """Names and values ``(draw, slot)`` of what goes across and of what goes up; none against the draw's number."""
+    """Names and values ``(draw, slot)`` across and upwards; values across are ``None`` where the draw's number is."""
     values = [slots for site in sites if (slots := _slots(out, trace, site)) is not None]
     if len(sites) == 2:
         return (sites[0], values[0][..., 0]), (sites[1], values[1][..., 0])
@@ -164,7 +164,7 @@ def _points(
 
 
 def plot_transpositions(out: Rebased, group: str | None = None, *, ax: Axes | None = None) -> Axes:
-    r"""Number of transpositions between consecutive draws' labels, chain by chain, with its random baseline.
+    r"""Plot the number of transpositions between consecutive draws' labels, chain by chain, with its random baseline.
 
     .. math:: \operatorname{NoT}(g_{t+1}\, g_t^{-1}), \qquad
               \operatorname{E} \operatorname{NoT} = n - \sum_{k=1}^n \tfrac1k \text{ for labels at random}
@@ -174,7 +174,7 @@ def plot_transpositions(out: Rebased, group: str | None = None, *, ax: Axes | No
     out
         What `rebase` returned.
     group
-        Which group; may be left out if there is only one.
+        The group to plot; may be left out if there is only one.
     ax
         Matplotlib axes; made if not given.
 
@@ -222,7 +222,7 @@ def plot_transpositions(out: Rebased, group: str | None = None, *, ax: Axes | No
 
 
 def plot_null(out: Rebased, *, ax: Axes | None = None) -> Axes:
-    r"""How far each slot is from its nearest other, in descending order, beside slots without identity.
+    r"""Plot how far each slot is from its nearest other, in descending order, beside slots without identity.
 
     .. math:: d_i = \min_{j \ne i} \Big[\sum_x \frac{(\mu_{ix} - \mu_{jx})^2}
               {(\sigma_{ix}^2 + \sigma_{jx}^2) / 2}\Big]^{1/2}
@@ -239,7 +239,7 @@ def plot_null(out: Rebased, *, ax: Axes | None = None) -> Axes:
     Returns
     -------
     matplotlib.axes.Axes
-        Slots at or below the null's are the relabelling's own doing.
+        The axes. Slots no further apart than the null's are the relabelling's own doing.
 
     Raises
     ------

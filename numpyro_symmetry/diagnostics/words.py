@@ -9,7 +9,7 @@ import numpy as np
 
 from numpyro_symmetry.symmetry.shown import first_of, listed
 
-# named one by one; of more, so many and how many there are
+# the most that are named; of more, the first of them and how many others there are
 MOST_NAMES = 3
 
 
@@ -19,17 +19,17 @@ class _Named(Protocol):
 
 
 def names(rows: Sequence[_Named]) -> str:
-    """The first few, and how many more."""
+    """The names of the first few rows, and how many more rows there are."""
     return first_of([row.name for row in rows], MOST_NAMES)
 
 
 def entries(number: int) -> str:
-    """How many, with their noun."""
+    """A number of entries in words: ``"1 entry"``, ``"3 entries"``."""
     return "1 entry" if number == 1 else f"{number} entries"
 
 
 def some_of(words: Sequence[str]) -> str:
-    """The first few of some words, and how many more."""
+    """The first few words, and how many more there are."""
     return listed(words) if len(words) <= MOST_NAMES + 1 else first_of(words, MOST_NAMES)
 
 

@@ -22,12 +22,12 @@ class Factorised(NamedTuple):
     Attributes
     ----------
     factors
-        Gaussian, over the units of every group.
+        Gaussian factors over the units of every group.
     """
 
     factors: Factors
 
-    # whether what elements are proposed by takes random numbers to make
+    # whether it takes random numbers to make the factors by which elements are proposed
     draws_proposal = False
 
     @staticmethod
@@ -57,7 +57,7 @@ class General(NamedTuple):
     ratio
         :math:`g \mapsto \log q(g\theta) - \log q(\theta)`, nats.
     surrogate
-        Makes Gaussian factors that resemble it, where elements have to be proposed.
+        Makes Gaussian factors that resemble the density, where elements have to be proposed.
     """
 
     ratio: Callable[[Element], Array]
@@ -72,7 +72,7 @@ class General(NamedTuple):
 
     @staticmethod
     def is_table(part: Symmetry) -> bool:
-        """Never."""
+        """Never: the density is known at whole draws alone."""
         return False
 
     def proposal(self) -> Factors:
@@ -95,7 +95,7 @@ class Part(NamedTuple):
     symmetry
         Bound symmetry of the draw's coordinates.
     density
-        Of the draw.
+        The density that the draw is of.
     draw
         Coordinates, by site.
     max_features

@@ -2,7 +2,7 @@ r"""Estimators of the mutual information :math:`I(g;\theta)` between a draw and 
 
 An estimator reads either one table, ``log_table[i, j] = log q_i(u_j)`` of a guide that factorises over units, with the
 draw's own density on the diagonal; or a part of a symmetry whose groups meet, or of a density that no table holds,
-element by element. `ESTIMATORS` is what can be chosen by name; a value of one's own can be passed wherever a name can.
+element by element. `ESTIMATORS` holds those with a name; any other `Estimator` can be passed wherever a name can.
 
 Knows tables, and proposals and ratios of elements; no guides, sites or models.
 """
@@ -45,7 +45,7 @@ class Estimator(NamedTuple):
     Attributes
     ----------
     name
-        By which it is chosen.
+        The name by which it is chosen.
     of_table
         ``(rng_key, tables, K, bound)`` to the estimate from one table ``(n, n)``, or from a signed pair.
     of_part
@@ -63,7 +63,7 @@ class Estimator(NamedTuple):
     is_additive
         Whether parts of a symmetry may be estimated apart.
     refusal
-        ``(part, is_table) -> `` why it cannot be had of a part of a symmetry, ``None`` if it can.
+        ``(part, is_table) -> `` why a part of a symmetry cannot be estimated this way, ``None`` if it can.
 
     Examples
     --------
@@ -89,12 +89,12 @@ class Estimator(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """What is exact where that is cheap, and another estimator elsewhere.
+    """The exact estimator where that is cheap, and another one elsewhere.
 
     Attributes
     ----------
     name
-        By which it is chosen.
+        The name by which it is chosen.
     otherwise
         The estimator where exactness is dear.
     """
@@ -111,7 +111,7 @@ C = TypeVar("C", bound=Choice)
 
 
 def named(estimator: str | Estimator | C, *choices: C) -> Estimator | C:
-    """The estimator, or the choice among some, that a name stands for; a value as it is.
+    """The estimator, or the one of ``choices``, that a name stands for; an estimator or a choice as it is.
 
     Raises
     ------
@@ -129,7 +129,7 @@ def named(estimator: str | Estimator | C, *choices: C) -> Estimator | C:
 
 
 def check_options(estimator: Estimator, rng_key: Array | None, num_permutations: int, bound: str) -> None:
-    """Raise for options that an estimator has not: ValueError, or TypeError for a key or a count that is none."""
+    """Refuse a bound that an estimator lacks or a missing key by ValueError, and no key or no count by TypeError."""
     if not is_option(bound, BOUNDS):
         raise ValueError(f"bound must be one of {BOUNDS}; got {bound!r}.")
     if bound not in estimator.bounds:
@@ -210,7 +210,7 @@ def _summed(tables: tuple[Array, ...]) -> Array:
 def _map_elements(part: Part, elements: Element) -> Array:
     # checkpointed, so that training keeps one block of moved copies in memory and not all of them
     most = min(_ELEMENTS_AT_ONCE, at_once(sum(value.size for value in part.draw.values())))
-    # a last block that is smaller would be a second program, as long
+    # a smaller last block would be compiled as a second program, which takes as long
     count = len(jax.tree.leaves(elements)[0])
     together = next((size for size in range(most, most // 2, -1) if count % size == 0), most)
     return jax.lax.map(jax.checkpoint(part.log_ratio), elements, batch_size=together)

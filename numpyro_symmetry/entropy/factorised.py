@@ -32,7 +32,7 @@ from numpyro_symmetry.symmetry import Element, Hard, Symmetry, permutation_of
 from numpyro_symmetry.symmetry.axes import names_in
 from numpyro_symmetry.symmetry.components import connected
 
-# units: tables of guesses are as large as the cube of it, and of more a guess would take half of a step or all of it
+# the most units whose labels are guessed: tables grow with the cube, and would take half of a training step or more
 _MOST_GUESSED = 32
 # nats: what a mixture of both orders may cost where signs tell nothing
 _LEAST_COST = 1e-3
@@ -71,11 +71,12 @@ def log_chain_of_identity(
     sketches do not know them. On one table, without sketches, nothing is lost by settling them last.
 
     Signs first, :math:`\log|G| + \operatorname{E}\log\tau_1` exceeds the bound without signs by
-    :math:`S = \sum_j I(s_j; u_j)`, because each factor is the posterior of a sign given its unit alone. A mixture in
-    which it has the weight :math:`e^{-b}` costs it no more than b, so that with :math:`b\le S + 10^{-3}` the bound is
-    nowhere lower than without signs, but for a thousandth of a nat. S is judged by the factors' means, which do not
-    depend on the draw, so that the mixture stays blind; b is half of that, and so small enough wherever the judgement
-    is at most twice too high. Where signs are told well hardly any weight is left to what settles them first.
+    :math:`S = \sum_j I(s_j; u_j)`, because each factor is the posterior of a sign given its unit alone. A mixture that
+    gives this chain the weight :math:`e^{-b}` is below it by no more than b, so that with :math:`b\le S + 10^{-3}` the
+    bound is nowhere lower than without signs, but for a thousandth of a nat. S is judged by the factors' means, which
+    do not depend on the draw, so that the mixture stays blind; b is half of the S so judged, and small enough wherever
+    that is at most twice too high. Where signs are easy to tell, hardly any weight is left to the chain that settles
+    them first.
     """
     options = {"max_features": max_features}
     signs_last = _log_chain(symmetry, factors, coordinates, **options)
@@ -121,7 +122,7 @@ def _log_chain(
 def _guesses(
     symmetry: Symmetry, factors: Factors, coordinates: dict[str, Array], *, max_features: int | None = None
 ) -> dict[str, Guess]:
-    """What is guessed of the labels that some group before, or the group itself, meets unsettled; of the last first."""
+    """Guesses of the labels that an earlier group, or the group itself, meets unsettled; the last group's first."""
     guesses: dict[str, Guess] = {}
     names = list(symmetry.groups)
     together = [[axis.group for axis in symmetry.opened(site)] for site in symmetry.axes]
@@ -144,7 +145,7 @@ def _log_signs(
     for name, group in symmetry.groups.items():
         if not group.signed:
             continue
-        # a sketch would not be the density of a unit, and a sign that is guessed by one could be worse than unknown
+        # a sketch would not be the density of a unit, and a sign guessed by a sketch could be worse than unknown
         alone = {
             site: symmetry.axes[site]
             for site in symmetry.axes
@@ -170,7 +171,7 @@ def sample_chain(
 ) -> tuple[Element, Array]:
     """Draw elements from the chain; returns them with batch ``(K,)`` and their log probabilities ``(K,)``."""
     keys, together = jax.random.split(rng_key, num_samples), at_once(size_of_tables(symmetry))
-    # of the draw alone, and so the same for all elements
+    # made from the draw alone, and so the same for all elements
     guesses = _guesses(symmetry, factors, coordinates)
     if not _mixes(symmetry):
         return mapped(lambda key: _sample_chain(key, symmetry, factors, coordinates, guesses), keys, together)
@@ -182,7 +183,7 @@ def sample_chain(
         first = _sample_signs_first(key_first, symmetry, factors, coordinates)
         is_last = jax.random.bernoulli(key_order, jnp.exp(log_last))
         element = jax.tree.map(lambda a, b: jnp.where(is_last, a, b), last, first)
-        # blind to labels, so that an element is as probable as the identity is where the element has moved the draw to
+        # the chain is blind to labels: an element is as probable as the identity is at the draw moved by the element
         return element, log_chain_of_identity(symmetry, factors, symmetry.apply(element, coordinates))
 
     return mapped(one, keys, together)

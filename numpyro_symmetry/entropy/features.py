@@ -17,9 +17,9 @@ from numpyro_symmetry.entropy.nested import log_probability_of_identity
 from numpyro_symmetry.entropy.tables import Factors, most_features
 from numpyro_symmetry.symmetry import Symmetry
 
-# up to so many, nothing is left out and nothing has to be judged
+# sites with no more features than this are read whole, and nothing has to be judged
 FEWEST_FEATURES = 64
-# nats, and a share of log|G|: a fifth of what the number of Sinkhorn steps may cost the same bound
+# the most that may be lost, in nats and as a share of log|G|: a fifth of what the number of Sinkhorn steps may cost
 _HARMLESS = 0.5
 _HARMLESS_SHARE = 1e-3
 

@@ -1,9 +1,9 @@
-r"""What is guessed of the labels of groups not yet placed, and Gaussians of their units by it.
+r"""Guesses of the labels of groups not yet placed, and the Gaussians of their units under these guesses.
 
 A guess is a doubly stochastic table, :math:`P_{ij}` the weight of factor i in what unit j may be; of a signed group two
 tables, for units as they are and flipped. It is made from the draw alone and relabelled with it, so that what reads it
-stays blind. Where it is certain, moments by it are those of the unit's own factor; where it is flat, those of one
-Gaussian for all units. Everything is subtracted before it is squared: what rounds would round by the labels.
+stays blind. Where a guess is certain, its moments are those of the unit's own factor; where it is flat, those of one
+Gaussian for all units. Everything is subtracted before it is squared: rounding would depend on the labels.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from numpyro_symmetry.symmetry.axes import Axis
 Guess = tuple[Array, ...]
 NO_GUESSES: Mapping[str, Guess] = MappingProxyType({})
 _NUM_SCALING_STEPS = 2
-# of a guess, what is left out at most where a unit cannot be the factor in question: all of it would leave no weight
+# the most of a guess that is left out where a unit cannot be the factor in question: without all, no weight is left
 _MOST_OWN = 0.99
 
 
@@ -33,9 +33,9 @@ class Weights(NamedTuple):
     Attributes
     ----------
     kept
-        Of what has the sign of the factor.
+        Of factors with their own sign.
     flipped
-        Of what has the other.
+        Of factors with the other sign.
     """
 
     kept: Array
@@ -43,7 +43,7 @@ class Weights(NamedTuple):
 
     @property
     def even(self) -> Array:
-        """Of what no sign flips."""
+        """Weights of factors whatever their sign, for values that no sign flips."""
         return self.kept + self.flipped
 
 
@@ -65,7 +65,7 @@ def guess_of(log_tables: tuple[Array, ...]) -> Guess:
 
 
 def weights_along(axes: Sequence[Axis], symmetry: Symmetry, guesses: Mapping[str, Guess]) -> list[Weights]:
-    """Weights along some axes of a site; of a group of which nothing is guessed all factors weigh alike."""
+    """Weights along these axes of a site; all factors of a group without a guess weigh alike."""
     found = []
     for axis in axes:
         name = str(axis.group)
@@ -89,7 +89,7 @@ def moments(loc: Array, scale: Array, weights: Sequence[Weights]) -> tuple[Array
 
 
 def _mixed(mean: Array, variance: Array, along: Weights) -> tuple[Array, Array]:
-    """Along the last axis, by the law of total variance."""
+    """Mean and variance mixed along the last axis, by the law of total variance."""
     # what tells factors apart may be small beside what they have in common
     common = mean.mean(-1, keepdims=True)
     total = product(mean - common, along.kept - along.flipped) + common * (along.kept - along.flipped).sum(0)
@@ -103,13 +103,13 @@ def table_of_itself(
 ) -> tuple[Array, Array]:
     """Log densities ``(n, n)`` of ``(features, n, n)`` with one group on both of the last axes, read along the first.
 
-    If unit j is i, its entry with itself has the factor of i with itself, and no other unit is i. Either reading of
-    such a site, along one axis and along the other, says half of the entries of units with themselves. The second table
-    is of flipped units; ``signs`` are those of both axes, -1 where a flip of the unit flips what lies along.
+    If unit j is i, its entry with itself has the factor of i with itself, and no other unit is i. Such a site is read
+    along either axis, and each reading counts half of the entries of units with themselves. The second table is of
+    flipped units; ``signs`` are those of both axes, -1 where flipping a unit flips the entries along the axis.
     """
     n = len(along.kept)
     diagonal = jnp.eye(n, dtype=bool)
-    # row i: weights (factors, units) but for most of those of i
+    # row i: weights (factors, units), without most of the weight of factor i
     left = jnp.maximum(along.even - _MOST_OWN, 0.0) / jnp.maximum(along.even, _MOST_OWN)
     share = jnp.where(diagonal[:, :, None], left, 1.0)
     share /= (share * along.even).sum(1, keepdims=True)

@@ -16,16 +16,16 @@ _FEWEST = 5
 _PRIOR_SHAPE, _PRIOR_COUNT = 0.5, 10
 _PRIOR_SPREAD = 3.0
 _SMALLEST = float(np.log(np.finfo(np.float64).tiny))
-# above such a shape the error of a mean is not to be believed (Vehtari et al.); a shape needs 25 weights, so that of
-# fewer the number that counts has to tell
+# above this shape the error of a mean is not to be believed (Vehtari et al.); a shape takes 25 weights, and of fewer
+# weights their effective number has to tell
 _HEAVY, _FEWEST_EFFECTIVE = 0.7, 10
 
 
 def pareto_shape(log_weights: ArrayLike) -> float:
     r"""Shape :math:`\hat k` of a generalised Pareto distribution fitted to the largest weights.
 
-    Weights have about :math:`1/\hat k` finite moments. A mean of them behaves below 0.5, is slow to settle up to 0.7,
-    and its error is not to be believed beyond: then few weights are all of it, and more draws change little.
+    Weights have about :math:`1/\hat k` finite moments. Their mean behaves below 0.5, is slow to settle up to 0.7, and
+    its error is not to be believed beyond: then few weights make up all of it, and more draws change little.
 
     Parameters
     ----------

@@ -5,8 +5,8 @@ With S diagonal and :math:`\eta = S^{-1}(u - m)` (Woodbury)
 .. math:: \eta^\top(I + WW^\top)^{-1}\eta = \min_\mu \lVert\eta - W\mu\rVert^2 + \lVert\mu\rVert^2,
           \qquad \det(I + WW^\top) = \det M, \quad M = I + W^\top W, \quad \mu = M^{-1}W^\top\eta .
 
-As a sum of squares nothing large cancels, an error of :math:`\mu` counts in its square alone, and where gradients are
-taken :math:`\mu` may be held. Knows arrays only.
+Written as a sum of squares nothing large cancels, an error of :math:`\mu` counts in its square alone, and gradients may
+take :math:`\mu` for a constant. Knows arrays only.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ def fitted(factor: Array, common: Array) -> Array:
 
 
 def mean_of(lower: Array, information: Array) -> Array:
-    """Means ``(*sample, r, n)`` of a precision's factor and of its product with them."""
+    """Means ``(*sample, r, n)``, from the Cholesky factor of a precision and the product of precision and mean."""
     return solve_side_by_side(lower, solve_side_by_side(lower, information), transposed=True)
 
 
 def one_more(precision: Array) -> Array:
-    """With the identity added, ``(r, r, n)``."""
+    """A precision ``(r, r, n)`` plus the identity."""
     return precision + jnp.eye(len(precision), dtype=precision.dtype)[:, :, None]
 
 
@@ -65,11 +65,11 @@ def low_rank_table(loc: Array, scale: Array, factor: Array, units: Array) -> Arr
     Parameters
     ----------
     loc, scale
-        ``(d, n)``, of the Gaussians.
+        m and S of the Gaussians, ``(d, n)``.
     factor
-        ``(d, r, n)``.
+        W of the Gaussians, ``(d, r, n)``.
     units
-        ``(d, n)``, of the draw.
+        Units of the draw, ``(d, n)``.
 
     Returns
     -------
@@ -90,7 +90,7 @@ def low_rank_table(loc: Array, scale: Array, factor: Array, units: Array) -> Arr
     start = -0.5 * (common**2).sum(1) - constants[:, None]
     if len(loc) <= _FEW:
         return add(start, (loc, scale, factor, units))[0]
-    # features that are filled up with are zero under each Gaussian
+    # features that pad a block lie at their mean under each Gaussian, and add nothing
     filled = [(loc, 0.0), (scale, 1.0), (factor, 0.0), (units, 0.0)]
     padded = (jnp.pad(x, ((0, -len(x) % _FEW), *[(0, 0)] * (x.ndim - 1)), constant_values=c) for x, c in filled)
     blocks = tuple(x.reshape(-1, _FEW, *x.shape[1:]) for x in padded)
@@ -103,5 +103,5 @@ def _common(loc: Array, scale: Array, factor: Array, units: Array, lower: Array)
     weights = jnp.moveaxis(factor / scale[:, None], -1, 0).swapaxes(1, 2)
     own = product(weights, (loc - centre).T[:, :, None])
     information = product(weights, units - centre) - own
-    # systems last: those of the Gaussians, for every unit
+    # the axis of systems comes last: one for each Gaussian, solved for every unit
     return jnp.moveaxis(mean_of(lower, jnp.moveaxis(information, 0, -1).swapaxes(0, 1)), -1, 0).swapaxes(1, 2)

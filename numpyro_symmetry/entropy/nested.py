@@ -32,9 +32,9 @@ from numpyro_symmetry.entropy.sequential import log_proposal_of_identity, sample
 from numpyro_symmetry.entropy.tables import Factors, GaussianFactors
 from numpyro_symmetry.symmetry import Element, Hard, Symmetry, Unsigned
 
-# so many units of a block, or blocks, are summed over exactly; of more units, by the better of two products of means
+# up to so many units of a block, or blocks, are summed over exactly; more units by the tighter of two products of means
 _MAX_EXACT = 10
-# of how much better a proposal is at the factors' means, in nats, it leaves to the others e to the minus so many times
+# a proposal that is better by x nats at the factors' means leaves the others a weight of e to the minus this times x
 _SHARPNESS = 4.0
 
 
@@ -46,7 +46,7 @@ def is_nested(symmetry: Symmetry) -> bool:
 def log_probability_of_identity(
     symmetry: Symmetry, factors: Factors, coordinates: dict[str, Array], *, max_features: int | None = None
 ) -> Array:
-    """Log probability that what is proposed part by part, nested or not, gives to the identity, nats."""
+    """Log probability that proposals, one for each part, nested or not, give to the identity, nats."""
     if not is_nested(symmetry):
         return log_chain_of_identity(symmetry, factors, coordinates, max_features=max_features)
     parts = connected_components(symmetry)
@@ -80,10 +80,10 @@ def log_nested_of_identity(
 def _log_mixture_of_identity(
     symmetry: Symmetry, factors: Factors, coordinates: dict[str, Array], *, max_features: int | None = None
 ) -> Array:
-    r"""Log probability of the identity; no less than where one level alone is placed, and the other uniformly.
+    r"""Log probability of the identity, mixed so as not to be lower than with one level placed and the other uniform.
 
-    Whatever :math:`\tau_k` are blind to labels, so is :math:`\sum_k w_k \tau_k`, if weights do not depend on the draw.
-    They are judged by the factors' means, and fall to one side as soon as one proposal is the better there.
+    If all :math:`\tau_k` are blind to labels, so is :math:`\sum_k w_k \tau_k` with weights that do not depend on the
+    draw. Weights are judged at the factors' means, and fall to one side as soon as one proposal is better there.
     """
     blocks = _Blocks.of(symmetry, factors, coordinates)
     if blocks.are_exact:
@@ -96,7 +96,7 @@ def _log_mixture_of_identity(
 def _of_each(
     symmetry: Symmetry, factors: Factors, blocks: _Blocks, coordinates: dict[str, Array], max_features: int | None
 ) -> Array:
-    """Log probabilities of the identity: with both levels placed, blocks alone, and units alone."""
+    """``(3,)`` log probabilities of the identity: with both levels placed, with blocks alone, and with units alone."""
     units, both = blocks.log_units(max_features, exactly=True), _log_identity(blocks.table(max_features))
     options = {"placed": list(symmetry.groups), "max_features": max_features}
     (as_they_are,) = factors.tables(symmetry, coordinates, blocks.root, **options)
@@ -106,7 +106,7 @@ def _of_each(
 
 
 def _log_identity(table: Array) -> Array:
-    """Of the posterior itself where it can be had, else of the sequential proposal."""
+    """Log probability of the identity: by the posterior itself if the table is narrow, else by the proposal."""
     is_narrow = table.shape[-1] <= _MAX_EXACT
     return jnp.trace(table) - log_permanent(table) if is_narrow else log_proposal_of_identity(table)
 
@@ -143,11 +143,11 @@ class _Blocks(NamedTuple):
     root
         The group that moves blocks.
     inner
-        The symmetry of the units in one of them.
+        The symmetry of the units in one block.
     factors, draw
-        Of the sites on which units move, with blocks in front.
+        Of the sites on which units move, with the axis of blocks in front.
     apart
-        Log densities of what else a block holds, ``(n, n)``.
+        ``(n, n)``: log densities of blocks at all other sites.
     """
 
     root: str
@@ -158,7 +158,7 @@ class _Blocks(NamedTuple):
 
     @staticmethod
     def of(symmetry: Symmetry, factors: Factors, coordinates: dict[str, Array]) -> _Blocks:
-        """Of a part in which one group moves blocks, and all others units in them."""
+        """Cut a part of a symmetry in which one group moves blocks, and all others move units in them."""
         assert isinstance(factors, GaussianFactors)
         (root,) = (name for name in symmetry.groups if "/" not in name)
         prefix = f"{root}/"
@@ -210,7 +210,7 @@ class _Blocks(NamedTuple):
         return jax.vmap(one)(self.factors, self.draw).sum()
 
     def table(self, max_features: int | None) -> Array:
-        """What slot i makes of block j, whichever labels its units have."""
+        """``[i, j]``: about the log density of block j in slot i, averaged over the labels of its units."""
         components = connected_components(self.inner)
 
         def pair(one: GaussianFactors, draw: dict[str, Array]) -> Array:

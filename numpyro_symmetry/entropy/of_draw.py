@@ -1,6 +1,6 @@
 r"""Mutual information :math:`I(g;\theta)` of one draw under a whole symmetry, several groups and sites at once.
 
-What is estimated apart and what is one table is the density's to say, and how it is done the estimator's. Knows no
+The density says which parts are estimated apart and which of them are one table; the estimator says how. Knows no
 guide.
 """
 
@@ -25,9 +25,10 @@ from numpyro_symmetry.entropy.estimators import (
 from numpyro_symmetry.entropy.of_table import mutual_information
 from numpyro_symmetry.symmetry import Symmetry
 
-# to train on, and to report
+# what to train with, and what to report
 AUTO, TIGHT = Choice("auto", SEQUENTIAL), Choice("tight", IMPORTANCE)
-# what is taken exactly: beyond these the sequential bound is faster and within a percent
+# the most elements and the widest table that are summed exactly: beyond, the sequential bound is faster, and within a
+# percent
 _AUTO_ENUMERATED_ORDER = 120
 _AUTO_TABLE_WIDTH = 10
 
@@ -50,7 +51,7 @@ def information(
     Parameters
     ----------
     density
-        Of the draw: `Factorised`, or `General`.
+        The density that the draw is of: `Factorised`, or `General`.
     symmetry
         Bound symmetry of the coordinates.
     draw
@@ -103,7 +104,7 @@ def information(
 
 
 def needs_key(estimator: AnyEstimator, symmetry: Symmetry, density: type[Density]) -> bool:
-    """Whether random numbers are needed, for permutations or for what proposes them."""
+    """Whether random numbers are needed, for permutations or for the factors that propose them."""
     chosen = [each for _, each in _estimated(named(estimator, AUTO, TIGHT), symmetry, density)]
     return any(each.needs_key or (each.proposes and density.draws_proposal) for each in chosen)
 
@@ -115,7 +116,7 @@ def sequential_parts(estimator: AnyEstimator, symmetry: Symmetry, density: type[
 
 
 def refusal(estimator: AnyEstimator, symmetry: Symmetry, density: type[Density]) -> str | None:
-    """Why an estimator cannot be had, or ``None``."""
+    """Why an estimator cannot be computed for this symmetry and density; ``None`` if it can."""
     parts = _estimated(named(estimator, AUTO, TIGHT), symmetry, density)
     whys = (chosen.refusal(part, density.is_table(part)) for part, chosen in parts)
     return next((why for why in whys if why is not None), None)
@@ -124,7 +125,7 @@ def refusal(estimator: AnyEstimator, symmetry: Symmetry, density: type[Density])
 def _estimated(
     asked: Estimator | Choice, symmetry: Symmetry, density: type[Density]
 ) -> list[tuple[Symmetry, Estimator]]:
-    """The parts that are estimated apart, and how each is."""
+    """The parts of a symmetry that are estimated apart, each with its estimator."""
     if not symmetry.groups:
         return []
     is_additive = isinstance(asked, Choice) or asked.is_additive
@@ -132,7 +133,7 @@ def _estimated(
 
 
 def _chosen(asked: Estimator | Choice, part: Symmetry, density: type[Density]) -> Estimator:
-    """What is asked for, or what a choice comes to for a part: exact where that is cheap."""
+    """The estimator itself, or the one that a choice takes for a part: exact where that is cheap."""
     if isinstance(asked, Estimator):
         return asked
     is_narrow = density.is_table(part) and max(part.sizes.values()) <= _AUTO_TABLE_WIDTH

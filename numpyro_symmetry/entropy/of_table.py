@@ -43,8 +43,8 @@ def mutual_information(
     ----------
     log_density
         ``(..., n, n)``, ``log_density[..., i, j] = log q_i(u_j)`` with :math:`\theta \sim q`, the draw's own density on
-        the diagonal. Rows of a further constant may be added: only differences along a column or row matter. ``-inf``
-        stands for a density of zero.
+        the diagonal. A constant may be added to any row or column: only differences along them matter. ``-inf`` stands
+        for a density of zero.
     estimator
         - ``"exact"``: the permanent, n at most 20.
         - ``"infonce"``: K - 1 uniform permutations and the identity; at most ``log K`` (Gelberg et al., Theorem 4.3).
@@ -143,6 +143,6 @@ def _of_all_draws(
 
 
 def _of_one_draw(key: Array | None, tables: tuple[Array, ...], estimator: Estimator, K: int, bound: str) -> Array:
-    # against each unit's own density, so that float32 carries differences and not the densities themselves
+    # relative to each unit's own density, so that float32 carries differences and not the densities themselves
     own = jnp.diagonal(tables[0])
     return estimator.of_table(key, tuple(table - own[None] for table in tables), K, bound)

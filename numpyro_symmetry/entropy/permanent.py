@@ -78,9 +78,9 @@ def as_log_table(value: ArrayLike, name: str) -> Array:
     Raises
     ------
     TypeError
-        If it holds no real numbers.
+        If the table holds no real numbers.
     ValueError
-        If it is not square, is empty, or holds NaN or ``+inf``, which no logarithm of a density is.
+        If the table is not square, is empty, or holds NaN or ``+inf``, which no logarithm of a density is.
     """
     refuse_masked({name: value}, "Argument")
     table = jnp.asarray(as_real_array(value, name, TypeError))

@@ -28,7 +28,7 @@ from numpyro_symmetry.linalg import once, product, row_sums
 NUM_SCALING_STEPS = 1
 # e^-40 squared is still a normal float32, and no bound can lose more than n² e^-40 nats to it
 FLOOR = -40.0
-# at most so many rows are added one after the other; what other blocks of rows hold is a product of matrices
+# at most so many rows are added one after the other; sums over other blocks of rows are one product of matrices
 _BLOCK = 8
 
 
@@ -90,7 +90,7 @@ def sample_proposal(
     def choose(is_free: Array, row: tuple[Array, Array]) -> tuple[Array, tuple[Array, Array]]:
         logit, key = row
         masked = jnp.where(is_free, logit, -jnp.inf)
-        # a row's noise at a time, for all of it is as large as K tables
+        # noise for one row at a time: for all rows it would be as large as K tables
         choice = jnp.argmax(masked + jax.random.gumbel(key, (num_samples, n), logit.dtype), axis=-1)
         log_probability = jnp.take_along_axis(masked, choice[:, None], 1)[:, 0] - logsumexp(masked, axis=-1)
         return is_free & (jnp.arange(n) != choice[:, None]), (choice, log_probability)
@@ -186,12 +186,12 @@ def _is_still_free(order: Array) -> Array:
 
 
 def _turns(order: Array) -> Array:
-    """When each factor has its turn: the inverse of the order, which takes longer to sort for."""
+    """When each factor has its turn: the inverse of the order, by a scatter, which is faster than a sort."""
     return jnp.zeros_like(order).at[order].set(jnp.arange(order.shape[0], dtype=order.dtype), unique_indices=True)
 
 
 def _sum_of_other_rows(table: Array, *, later: bool) -> Array:
-    """Sum over the rows below each, or above: running sums within blocks, and what all other blocks hold."""
+    """Sum over the rows below each row, or above it: running sums within blocks, plus the sums of whole blocks."""
     n = table.shape[0]
     size = min(n, _BLOCK)
     blocks = jnp.pad(once(table), ((0, -n % size), (0, 0))).reshape(-1, size, table.shape[1])

@@ -29,7 +29,8 @@ from numpyro_symmetry.symmetry import Symmetry
 
 # features that are subtracted in one pass
 _FEW = 16
-# nats: what one rounding of the largest squares is worth; entries hold a few, and gradients feel them more than values
+# nats: the most that one rounding of the largest squares may amount to; an entry holds a few roundings, and gradients
+# feel them more than values
 _MOST_ROUNDING = 0.002
 
 
@@ -102,9 +103,9 @@ class _Features(NamedTuple):
     units
         ``(features, n)``, of the draw.
     spread
-        ``(features, n)``, what the squared distance of a unit from any factor has on top.
+        ``(features, n)``, added to the squared distance of a unit from every factor.
     constant
-        ``(n,)``, what the log density of any unit under a factor has on top.
+        ``(n,)``, added to the log density of every unit under a factor.
     """
 
     mean: Array
@@ -133,7 +134,7 @@ def unit_tables(
     symmetry
         Bound symmetry of the coordinates.
     factors
-        Means and standard deviations by site; sites that are not among them tell nothing.
+        Means and standard deviations by site; sites without them add nothing.
     coordinates
         One draw, by site, without leading dimensions.
     group
@@ -141,7 +142,7 @@ def unit_tables(
     placed
         Groups whose labels are settled; others that share a site are sketched.
     guesses
-        What is guessed of others' labels: their units are sketched one by one, and not all alike.
+        Group -> guess of its labels: its units are sketched one by one, and not all alike.
     max_features
         If given, use at most this many features of each site, those that tell the factors apart best. Any choice made
         from the factors alone gives a valid proposal, but no longer the exact table.
@@ -195,7 +196,7 @@ def _all_features(parts: list[tuple[Array, ...]], constant: Array) -> _Features:
 def most_features(
     symmetry: Symmetry, shapes: Mapping[str, tuple[int, ...]], group: str, placed: Collection[str] = ()
 ) -> int:
-    """Features that the widest site has of a group's units: what ``max_features`` would have to reach to leave all."""
+    """Features of a group's units at the site that has most: with a ``max_features`` as large, none is left out."""
     found = [0]
     for site, position, unsettled in _readings(symmetry, group, placed):
         shape = symmetry.opened_shape(site, shapes[site])
@@ -225,7 +226,7 @@ def _log_densities(features: _Features, flips: Flips) -> tuple[Array, ...]:
 
 def _log_densities_forward(features: _Features, flips: Flips) -> tuple[tuple[Array, ...], tuple[_Features, Array]]:
     tables, rounding = _multiplied_out(features, flips)
-    # first by the factors alone: to look at the entries takes passes over the tables
+    # judged first by the factors alone: looking at the entries takes passes over the tables
     matters = jax.lax.cond(
         _for_all_draws((rounding > _MOST_ROUNDING).any()), lambda: _matters(rounding, tables), lambda: jnp.array(False)
     )
@@ -247,7 +248,7 @@ _log_densities.defvjp(_log_densities_forward, _log_densities_backward)
 
 
 def _multiplied_out(features: _Features, flips: Flips) -> tuple[tuple[Array, ...], Array]:
-    """Log densities by matrix products, and what rounding may leave of each factor, ``(n,)``."""
+    """Log densities by matrix products, and how large one rounding of each factor's squares may be, ``(n,)``."""
     mean, precision, units, spread, constant = features
     flipped = np.array(flips or [False] * len(mean))
     # a common offset cancels too, but where a sign flip needs the true origin
@@ -268,15 +269,15 @@ def _multiplied_out(features: _Features, flips: Flips) -> tuple[tuple[Array, ...
 
 
 def _subtracted_first(features: _Features, flips: Flips) -> tuple[Array, ...]:
-    """The same, a few features at once."""
-    # a guide that was set up in single precision may be asked in double
+    """Log densities by squares of differences, a few features at once."""
+    # a guide that was set up in single precision may be evaluated in double
     dtype = jnp.result_type(*features)
     mean, precision, units, spread, constant = (x.astype(dtype) for x in features)
     common = constant[:, None] - 0.5 * product(precision.T, spread)
     moved = (units,) if flips is None else (units, jnp.where(np.array(flips)[:, None], -units, units))
     if len(mean) <= _FEW:
         return tuple(common + _distances(mean, precision, each) for each in moved)
-    # features that are filled up with have no weight
+    # features that pad a block have precision zero, and so no weight
     blocks = jnp.stack([jnp.pad(x, ((0, -len(x) % _FEW), (0, 0))) for x in (mean, precision, *moved)])
     blocks = blocks.reshape(len(blocks), -1, _FEW, mean.shape[1]).swapaxes(0, 1)
 
@@ -302,12 +303,12 @@ def _distances_forward(mean: Array, precision: Array, units: Array) -> tuple[Arr
 def _distances_backward(features: tuple[Array, ...], cotangent: Array) -> tuple[Array, ...]:
     mean, precision, units = features
     cotangent = once(cotangent)
-    # what is linear in the difference loses no more than the draw's own rounding when it is multiplied out
+    # gradients linear in the difference lose no more than the draw's own rounding when they are multiplied out
     centre = row_means(mean)[:, None]
     from_mean, from_units = mean - centre, units - centre
     to_mean = precision * (product(from_units, cotangent.T) - from_mean * row_sums(cotangent))
     to_units = product(precision * from_mean, cotangent) - from_units * product(precision, cotangent)
-    # what is quadratic would lose all
+    # the quadratic one would lose all digits
     to_precision = -0.5 * row_sums(cotangent * (units[:, None, :] - mean[:, :, None]) ** 2)
     return to_mean, to_precision, to_units
 
@@ -316,7 +317,7 @@ _distances.defvjp(_distances_forward, _distances_backward)
 
 
 def _matters(rounding: Array, tables: tuple[Array, ...]) -> Array:
-    """Whether an entry that is not negligible, but for a unit's own, may be spoilt by rounding."""
+    """Whether rounding may spoil an entry that is not negligible, other than a unit's own."""
     rounding, together = jax.lax.stop_gradient((rounding, jnp.stack(tables)))
     threshold = together.max((0, 1)) + FLOOR - 2.0 * rounding.max()
     rough = rounding > _MOST_ROUNDING
@@ -352,7 +353,7 @@ def _sketch(loc: Array, scale: Array, signless: bool) -> tuple[Array, Array]:
 
 
 def _mean(values: Array) -> Array:
-    """Mean along the last axis, as exact as its entries are alike."""
+    """Mean along the last axis, the more exact the more its entries are alike."""
     first = jax.lax.stop_gradient(values[..., :1])
     return first[..., 0] + (values - first).mean(-1)
 

@@ -14,18 +14,18 @@ from jax import Array
 
 from numpyro_symmetry.linalg import once
 
-# of the factors: all of up to so many, and of more at least half as many
+# features are judged by all of up to this many factors, and where there are more by at least half this many
 _JUDGES = 32
 
 
 @jax.custom_vjp
 def take_rows(values: Array, rows: Array) -> Array:
-    """Some rows, each once. What is carried back is gathered where it is added up, and not written down in full."""
+    """Rows of an array, each at most once. Their gradient is gathered where it is added up, and not written in full."""
     return values.reshape(len(values), -1)[rows].reshape(-1, *values.shape[1:])
 
 
 def _take_forward(values: Array, rows: Array) -> tuple[Array, Array]:
-    # where each row went; those that were left out take the zeros that are put behind
+    # where each row went; rows that were left out read the zeros that are put behind
     places = jnp.full(len(values), len(rows)).at[rows].set(jnp.arange(len(rows)), unique_indices=True)
     return take_rows(values, rows), places
 
@@ -41,7 +41,7 @@ take_rows.defvjp(_take_forward, _take_backward)
 
 def telling_features(loc: Array, scale: Array, count: int) -> Array:
     """Features whose factors differ most, relative to their widths, judged by a few of the factors."""
-    # number by number, and so in one pass over what is read: rows are too short to be summed well
+    # factor by factor, and so in one pass over what is read: rows are too short to be summed well
     judges = range(0, loc.shape[1], -(-loc.shape[1] // _JUDGES))
     locs, scales = ([jax.lax.stop_gradient(x[:, k].mean(-1)) for k in judges] for x in (loc, scale))
 

@@ -6,7 +6,7 @@ r"""A Gaussian density that factorises over units, each with a covariance of its
 A unit's entries are those of its index along the last axis of every site where its group stands last: what comes in
 and what belongs to it. :math:`A_i` is written as a regression of each entry on those before it,
 :math:`(A_i (u - m_i))_f = (\delta_f - \sum_{l<f} C_{fl}\,\delta_l) / s_f` with :math:`\delta = u - m_i`.
-Or, of many numbers, the covariance is diagonal plus low rank, :math:`S_i(I + W_iW_i^\top)S_i`.
+For units of many numbers the covariance is diagonal plus low rank instead, :math:`S_i(I + W_iW_i^\top)S_i`.
 
 Knows arrays by site and which of their axes move; no estimators.
 """
@@ -38,8 +38,8 @@ class UnitGaussians(NamedTuple):
     scale
         Site -> standard deviation given the entries before in the unit, of the site's event shape.
     coefficients
-        Site -> ``(F, B + F, n)`` for sites of units alone: how its F entries of a unit follow the B ones of sites
-        before and those before among themselves; what is beyond is not read.
+        Site -> ``(F, B + F, n)`` for sites of units alone: how the F entries of a unit there follow its B entries at
+        earlier sites and earlier ones among themselves; coefficients of later entries are not read.
     factors
         Site -> W, ``(F, r, n)``, for sites of units whose covariance is diagonal (``scale`` squared) plus low rank.
     """
@@ -77,8 +77,8 @@ class UnitGaussians(NamedTuple):
     ) -> tuple[Array, ...]:
         """Pairwise log densities of a group's units, as `unit_tables`.
 
-        Units of another group on which this one also acts, as those of the layer above, are left out: they are read
-        once this one's labels are settled. So are the group's own where labels of another on them are not.
+        Units of another group on which this group also acts, as those of the layer above, are left out: they are read
+        once this group's labels are settled. So are the group's own units while another group's labels on them are not.
         """
         others, sites = self._independent(), self.sites_of(symmetry, group)
         if any(axis.group not in (group, *placed) for site in sites for _, axis in _axes(symmetry, site)):
@@ -99,7 +99,7 @@ class UnitGaussians(NamedTuple):
         if self._is_low_rank(sites):
             table = low_rank_table
             if max_features is not None and len(loc) > max_features:
-                # a part of the numbers has a density of the same kind
+                # some of a unit's numbers have a density of the same kind as all of them
                 of_each = scale * jnp.sqrt(1.0 + (coupling**2).sum(1))
                 best = telling_features(loc[..., None], of_each[..., None], max_features)
                 loc, scale, coupling, *moved = (take_rows(x, best) for x in (loc, scale, coupling, *moved))
@@ -112,7 +112,7 @@ class UnitGaussians(NamedTuple):
         return sorted(sites, key=lambda site: couplings[site].shape[1])
 
     def lower(self, site: str) -> Array:
-        """Coefficients with zeros where nothing is read."""
+        """Coefficients of a site, with zeros for those that are not read."""
         return strictly_lower(self.coefficients[site])
 
     def _is_low_rank(self, sites: list[str]) -> bool:

@@ -13,7 +13,7 @@ from numpyro.diagnostics import effective_sample_size
 
 from numpyro_symmetry.entropy.importance import effective_number
 
-# nats, far below any error of sampling; rounds, of which tens do where the two densities meet
+# a tolerance in nats, far below any error of sampling; and rounds, of which tens do where the two densities overlap
 _TOLERANCE, _MAX_ROUNDS = 1e-10, 1000
 # more blocks know their own scatter better, fewer and longer ones make tighter bounds
 _NUM_BLOCKS = 20
@@ -29,9 +29,9 @@ class Estimate(NamedTuple):
     of_target
         Effective number of the target's draws that were bridged; infinite where none is needed.
     of_proposal
-        Effective number of the proposal's draws: of those that meet the target, where they were bridged.
+        Effective number of the proposal's draws; where they were bridged, of those that lie where the target does.
     num_rounds, converged
-        How often it was iterated, and whether it settled.
+        Number of iterations of the bridge, and whether they settled.
     """
 
     value: float
@@ -60,7 +60,7 @@ def importance(log_weights: NDArray[np.float64]) -> Estimate:
     Returns
     -------
     Estimate
-        Its mean weight is unbiased; the error is that of its logarithm to first order.
+        The mean weight is unbiased; ``error`` is that of its logarithm, to first order.
     """
     value = float(np.logaddexp.reduce(log_weights) - np.log(len(log_weights)))
     return Estimate(value, _relative_error(np.exp(log_weights - value)), np.inf, effective_number(log_weights))
@@ -92,7 +92,7 @@ def bridge(of_target: NDArray[np.float64], of_proposal: NDArray[np.float64]) -> 
     Frühwirth-Schnatter (2004), *Estimating marginal likelihoods for mixture and Markov switching models using bridge
     sampling techniques*, eq. 22, for the error.
     """
-    # about zero, for float64 has no digits left for small changes of large numbers
+    # shifted to about zero, for float64 has no digits left for small changes of large numbers
     offset = float(np.median(of_target))
     of_target, of_proposal = of_target - offset, of_proposal - offset
     flat = of_target.ravel()

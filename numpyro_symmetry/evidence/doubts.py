@@ -15,10 +15,11 @@ from numpyro_symmetry.symmetry.errors import warn
 
 # nats: models are told apart by a factor of a few in the evidence, which such an error may hide
 _LARGE_ERROR = 0.5
-# an error from so few draws is a guess: on either side of a bridge, whose weights are bounded; by weights that are not
+# an error from fewer effective draws is a guess: on either side of a bridge, whose weights are bounded; and by
+# importance weights, which are not
 _FEW_OF_BRIDGE, _FEW_OF_IMPORTANCE = 25.0, 100.0
-# weights of such a tail have no variance, and where fewer than so many of them count it shows: of 115 estimates by a
-# mean-field guide, 100 to 400 of 2000 draws effective, none had the truth within three errors
+# weights with a tail of this shape have no variance, and it shows where a smaller share of them is effective: of 115
+# estimates by a mean-field guide, 100 to 400 of 2000 draws effective, none had the truth within three errors
 _NO_VARIANCE, _SHARE_THAT_COUNTS = 0.5, 0.2
 # standard errors between an estimate and a bound on the wrong side of it that chance does not put there
 _CONTRADICTION = 4.0
@@ -30,7 +31,7 @@ def refuse_no_density(log_weights: np.ndarray) -> None:
     Raises
     ------
     SymmetryError
-        If there are any.
+        If there are any such draws.
     """
     if bad := int((~np.isfinite(log_weights)).sum()):
         raise SymmetryError(
@@ -46,7 +47,7 @@ def finite(log_weights: np.ndarray) -> np.ndarray:
     Raises
     ------
     SymmetryError
-        If none has any weight.
+        If no draw has any weight.
     """
     bad = np.isnan(log_weights) | np.isposinf(log_weights)
     if bad.any():
@@ -82,7 +83,7 @@ def warn_if_unreliable(found: Estimate, method: str, num_draws: int, pareto_shap
 
 
 def warn_of_contradiction(found: Estimate, lower: Bound, upper: Bound) -> None:
-    """Warn of an estimate beyond a bound, where it is if the draws are not the posterior's."""
+    """Warn of an estimate that lies beyond a bound, as it does where the draws are not the posterior's."""
     for gap, error, where in (
         (lower.value - found.value, lower.error, "below its lower bound"),
         (found.value - upper.value, upper.error, "above its upper bound"),

@@ -1,4 +1,4 @@
-"""Draws of a posterior as an evidence takes them: every latent site of the model, on its support, and their moments.
+"""Draws of a posterior as `log_evidence` takes them: every latent site of the model, on its support; and their moments.
 
 Draws in memory and draws that Dask reads are gone through in the same blocks, and so give the same numbers. Knows
 containers and supports; no guides and no weights.
@@ -31,13 +31,13 @@ from numpyro_symmetry.traces.inputs import refuse_bad_draws
 
 Arrays = dict[str, Any]
 
-# halves of a chain, each of which has a variance
+# draws of a chain: each of its halves has a variance
 _FEWEST = 4
-# text of three digits is so far off a simplex; draws further off are no draws of it
+# relative: draws written as text of three digits lie so far off a simplex; draws further off are no draws of it
 _OF_TEXT = 1e-3
 # draws whose tables are in memory together
 DRAWS_AT_ONCE = 16
-# draws that one call weighs: so many that calls take no time, so few that hardly any are weighed to fill the last
+# draws that one call weighs: so many that calling costs nothing, so few that hardly any are weighed to fill the last
 DRAWS_IN_A_CALL = 256
 
 
@@ -80,11 +80,11 @@ def draws_of_sites(data: Any, latents: Mapping[str, Any]) -> Trace:
 
 
 def _by_chain(trace: Trace) -> Trace:
-    """Draws of stacked chains by chain and draw again; of chains of unequal lengths, as many draws as that leaves."""
+    """Draws of stacked chains by chain and draw again; unequal chains are cut to the length that keeps most draws."""
     if not trace.chains:
         return trace
     lengths = list(map(len, trace.chains))
-    # a chain of which a filter left two draws may cost no more than those
+    # a chain of which a filter left two draws must not cut all others to two
     length = max(lengths, key=lambda length: length * sum(other >= length for other in lengths))
     kept = [chain[-length:] for chain in trace.chains if len(chain) >= length]
     if len(set(lengths)) > 1:
@@ -102,25 +102,25 @@ def _by_chain(trace: Trace) -> Trace:
 
 
 def part_of(trace: Trace, which: slice) -> Trace:
-    """Some draws of every chain."""
+    """A slice of the draws of every chain."""
     values = {site: value[:, which] for site, value in trace.values.items()}
     return trace._replace(values=values, leading=next(iter(values.values())).shape[:2])
 
 
 def blocks_of_draws(num_draws: int, latents: Mapping[str, Any]) -> list[slice]:
-    """Which draws of a model's sites are in memory at a time: as many as fill the calls that weigh them."""
+    """Slices of draws of a model's sites that are in memory at a time: as many as fill the calls that weigh them."""
     fit = at_once(sum(math.prod(np.shape(site["value"])) for site in latents.values()))
     batch = DRAWS_IN_A_CALL if fit >= DRAWS_IN_A_CALL else DRAWS_AT_ONCE
     return list(slices(num_draws, 1, max(batch, fit // batch * batch)))
 
 
 def in_batch(draws: Mapping[str, Any], size: int) -> Arrays:
-    """So many draws: the last again, where there are fewer. A program is compiled for every other number of them."""
+    """``size`` draws, the last one repeated where there are fewer: a program is compiled for every other number."""
     return {site: _in_precision(x)[np.minimum(np.arange(size), len(x) - 1)] for site, x in draws.items()}
 
 
 def _in_precision(draws: Any) -> np.ndarray:
-    """In the precision in use, as loops of a model want them, NumPyro's checks of matrices and some bijections."""
+    """Draws in the precision in use, which a model's loops, NumPyro's checks of matrices and some bijections need."""
     return np.asarray(draws, jnp.result_type(float))
 
 
@@ -128,15 +128,15 @@ def _in_precision(draws: Any) -> np.ndarray:
 
 
 def on_supports(trace: Trace, latents: Mapping[str, Any]) -> Trace:
-    """Draws that were written as text lie on no simplex any more: those off a support by so little are put back.
+    """Put draws that rounding, as in a text file, took off their support (a simplex) back on it.
 
-    Those within are put back as well, for in another order their entries may add up to what is not. What has no image
-    on the real line stays, and is refused where all sites' unconstrained values are at hand.
+    Draws on the support are put back as well, for their entries may add up to something else in another order. Draws
+    without an image on the real line stay as they are, and are refused by `moments_of`.
 
     Raises
     ------
     SymmetryError
-        If draws lie further off.
+        If draws lie further off than text rounds.
     """
     values = dict(trace.values)
     for site in latents:
@@ -156,7 +156,7 @@ def on_supports(trace: Trace, latents: Mapping[str, Any]) -> Trace:
 
 
 def _by_block(of: Callable[[np.ndarray], np.ndarray], values: Any) -> Any:
-    """Something of blocks of a fixed number of draws of a chain; where Dask reads them, once they are asked for."""
+    """``of(block)`` for blocks of a fixed number of draws of a chain, joined; for stored draws, when they are read."""
     num_chains, num_draws, *event = values.shape
     step = at_once(math.prod(event))
     if is_stored(values):
@@ -169,13 +169,13 @@ def _by_block(of: Callable[[np.ndarray], np.ndarray], values: Any) -> Any:
 
 
 def _there_and_back(support: Any) -> Callable[[Array], tuple[Array, Array]]:
-    """What takes draws to the real line and back, and tells how far off each of them was: one program."""
+    """A compiled function of draws: the draws taken to the real line and back, and how far off each of them was."""
     bijection, event = biject_to(support), _event(support)
 
     @jax.jit
     def there_and_back(drawn: Array) -> tuple[Array, Array]:
         put = bijection(inverse(bijection, drawn))
-        # of its largest entry: an ordered vector or a covariance may be of any size
+        # relative to the draw's largest entry: an ordered vector or a covariance may be of any size
         return put, jnp.abs(put - drawn).max(event) / jnp.abs(drawn).max(event)
 
     return there_and_back
@@ -208,11 +208,11 @@ class Moments(NamedTuple):
     Attributes
     ----------
     count
-        How many draws.
+        Number of draws.
     mean
         ``(number,)``.
     about
-        Sums of squares about it, ``(number,)``, or of all products, ``(number, number)``.
+        Sums of squares about the mean, ``(number,)``, or of all products, ``(number, number)``.
     """
 
     count: int
@@ -221,13 +221,13 @@ class Moments(NamedTuple):
 
     @staticmethod
     def of(draws: np.ndarray, *, products: bool) -> Moments:
-        """Of draws that are in memory."""
+        """Moments of draws that are in memory."""
         mean = draws.mean(0)
         centred = draws - mean
         return Moments(len(draws), mean, centred.T @ centred if products else np.square(centred).sum(0))
 
     def joined(self, other: Moments) -> Moments:
-        """Of the draws of both: sums about two means become sums about their common one."""
+        """Moments of both sets of draws together: sums about two means become sums about their common mean."""
         count, gap = self.count + other.count, other.mean - self.mean
         between = np.multiply.outer(gap, gap) if self.about.ndim == 2 else np.square(gap)
         return Moments(
@@ -254,9 +254,9 @@ def moments_of(
     latents
         The model's sites.
     unconstrain
-        Site -> ``(draw, *event)``, to the same without constraints.
+        Maps draws by site, ``(draw, *event)``, to their unconstrained values by site.
     order
-        In which the sites' numbers follow each other.
+        The sites, as their numbers follow each other.
     products
         Whether to sum products of all numbers too, or squares alone.
 

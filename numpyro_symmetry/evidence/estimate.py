@@ -112,10 +112,10 @@ def log_evidence(
     num_draws
         Number of draws of the proposal; by default as many as are bridged, and at least 2000.
     num_permutations
-        K, for groups too large to be summed: more makes the estimate less noisy and bounds tighter, and they are right
-        for any.
+        K, for groups too large to be summed: a larger K makes the estimate less noisy and the bounds tighter; they are
+        right for any K.
     rng_key
-        JAX random key; without one it is a fixed one.
+        JAX random key; fixed by default.
     progress_bar
         Whether to show what is being done, if it takes more than two seconds.
 
@@ -198,7 +198,7 @@ def log_evidence(
 
 
 def _asked(data: Any, guide: Any, function: Any, args: Any, kwargs: Any, argnum: Any) -> Model:
-    """The model and its arguments: what is left out is the draws' or the guide's own; a log density as a model."""
+    """The model and its arguments, where left out those that the draws or the guide know; a log density as a model."""
     if guide is None and callable(data):
         name = getattr(data, "__name__", type(data).__name__)
         raise TypeError(f"A guide is passed with its parameters, (guide, params); got {name} alone.")
@@ -236,7 +236,7 @@ def _weigh(
     key_draw: Array,
     key_weigh: Array,
 ) -> tuple[LogWeights, np.ndarray | None]:
-    """Weights of the proposal's own draws, or of its centre; and ``(chain, draw)`` those of draws it has not seen."""
+    """Weights of the proposal's draws, or its centre; ``(chain, draw)`` log weights of draws it was not fitted to."""
     guide, params, sites, rest = proposal
     _, args, kwargs = model
     assert guide.model_trace is not None
@@ -245,7 +245,7 @@ def _weigh(
 
     def draws() -> Iterator[tuple[Mapping[str, Any], bool]]:
         if method == "laplace":
-            # a centre is no draw of the Gaussian's
+            # the centre is no draw of the Gaussian, and is weighed without the identity
             yield {site: x[None] for site, x in _centre(guide, params).items() if site in sites}, False
         else:
             for some in _own_draws(proposal, model, blocks_of_draws(num_own, latents), key_draw):
@@ -270,7 +270,7 @@ def _own_draws(proposal: Proposal, model: Model, blocks: list[slice], rng_key: A
     guide, params, sites, _ = proposal
     _, args, kwargs = model
     for k, items in enumerate(blocks):
-        # those that fit are drawn with the key itself; others with keys that no splitting of it comes near
+        # the first block is drawn with the key itself; all others with keys that no splitting of it comes near
         key = jax.random.fold_in(rng_key, 2**32 - k) if k else rng_key
         shape = (items.stop - items.start,)
         drawn = guide.sample_posterior(key, dict(params), *args, sample_shape=shape, **kwargs)

@@ -50,9 +50,9 @@ from numpyro_symmetry.symmetry.errors import warn
 from numpyro_symmetry.traces import GaussianCost, Rebased, rebase
 from numpyro_symmetry.traces.coordinates import is_positive
 
-# with N draws of d numbers the inverse of a covariance matrix is too large by 1 / (1 - d/N): by a tenth
+# with N draws of d numbers the inverse of a covariance matrix is too large by 1 / (1 - d/N): by a tenth at N = 10 d
 _DRAWS_PER_NUMBER = 10
-# in float64, what is left of a width, an eigenvalue or the order of a group that is none
+# what rounding in float64 leaves of a width, an eigenvalue or a log order that is zero
 _NO_WIDTH = _NO_ORDER = 1e-10
 
 
@@ -142,7 +142,7 @@ def proposal_of_draws(
 
 
 def _symmetrized(base: Any, model: Model, symmetry: Symmetry | None, signs: bool) -> AutoSymmetrized:
-    """With the symmetry that is given, checked against the model, or what is found there, even if there is none."""
+    """A base guide symmetrized by the symmetry given, checked on the model, or else by the one found there."""
     if symmetry is not None:
         return AutoSymmetrized(base, symmetry, model=model.function)
     found = without_parameters(find_symmetry(*model, signs=signs))  # pyright: ignore[reportArgumentType]
@@ -150,7 +150,7 @@ def _symmetrized(base: Any, model: Model, symmetry: Symmetry | None, signs: bool
 
 
 def _warn_of_part(guide: AutoSymmetrized) -> None:
-    """Say so if the Gaussian is averaged over a part of the symmetry only."""
+    """Warn if the Gaussian is averaged over a part of the symmetry only."""
     assert guide.model_trace is not None
     assert guide.symmetry is not None
     whole = guide.symmetry.bind(latent_values(guide.model_trace)).log_order()
@@ -163,11 +163,11 @@ def _warn_of_part(guide: AutoSymmetrized) -> None:
 
 
 def _rebased(first: Trace, rest: Trace | None, symmetry: Symmetry, rng_key: Array) -> tuple[Trace, Trace | None]:
-    """Both parts of the draws under the labels that are found in the first: the second must not shape the Gaussian.
+    """Both parts of the draws under labels that are found in the first: the second must not shape the Gaussian.
 
-    Weights are blind to labels, but far from the Gaussian they are small differences of large numbers in float32: the
-    second part is relabelled to lie near it. By elements that the Gaussian is averaged over, and no others: weights
-    are blind to these alone.
+    Weights are blind to labels, but far from the Gaussian they are small differences of large numbers in float32: so
+    the second part is relabelled to lie near it, by no other elements than those that the Gaussian is averaged over,
+    for weights are blind to these alone.
     """
     if all(group.is_trivial for group in symmetry.groups.values()):
         return first, rest
@@ -192,7 +192,7 @@ def _rebased(first: Trace, rest: Trace | None, symmetry: Symmetry, rng_key: Arra
 
 
 def _with_dimensions(values: dict[str, Any]) -> Any:
-    """Draws by chain as `rebase` leaves them where they are: what Dask reads, with named dimensions."""
+    """Draws by chain; stored ones in a Dataset with named dimensions, which `rebase` leaves where they are."""
     if not any(map(is_stored, values.values())):
         return values
     dims = {site: ("chain", "draw", *(f"{site} axis {k}" for k in range(x.ndim - 2))) for site, x in values.items()}
@@ -203,7 +203,7 @@ _AS_SAMPLED = " Pass them as they were sampled: not centred, and not made to add
 
 
 def _gaussian(moments: Moments) -> dict[str, Array]:
-    """As the autoguide's parameters."""
+    """The Gaussian of these moments, as the autoguide's parameters."""
     loc, is_full = moments.mean, moments.about.ndim == 2
     size = np.sqrt(np.diagonal(moments.about) if is_full else moments.about)
     scale = size / math.sqrt(moments.count - 1)
@@ -245,7 +245,7 @@ def _refuse_no_model(model: Model) -> None:
 
 
 def _refuse_bad_data(traces: list[dict[str, Any]], model: Model) -> None:
-    """Refuse data that are no numbers where the model has a use for them: a mask may well hide some."""
+    """Refuse NaN in data where it leaves the model without a density: NaN that a mask hides does not."""
     observed = observed_of(traces[0])
     bad = {name: _not_numbers(f"observed site {name!r}", site["value"]) for name, site in observed.items()}
     given = _not_numbers("model_args", model.args) + _not_numbers("model_kwargs", model.kwargs)
@@ -279,7 +279,7 @@ def _refuse_data_outside(trace: dict[str, Any]) -> None:
 
 
 def _not_numbers(name: str, values: Any) -> list[str]:
-    """Arrays of something given, floating, in which there is NaN, and how many of each."""
+    """Names of the floating arrays among ``values`` that hold NaN, each with the number of its NaN."""
     return [
         f"{name}{jax.tree_util.keystr(path)} ({int(np.isnan(leaf).sum())} of {np.size(leaf)})"
         for path, leaf in jax.tree_util.tree_leaves_with_path(values)
@@ -289,7 +289,7 @@ def _not_numbers(name: str, values: Any) -> list[str]:
 
 
 def _latents(model: Model, rng_key: Array) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
-    """A trace of a model that sees all data, its sites that draws must hold, and names of those that are summed out."""
+    """The trace of a model, its continuous latent sites, which draws must hold, and names of the sites summed out."""
     function, args, kwargs = model
     model_trace, other = (trace_model(function, args, kwargs, key) for key in jax.random.split(rng_key))
     for name, site in model_trace.items():

@@ -28,19 +28,19 @@ class LogEvidence(NamedTuple):
         At least :math:`\log p(\text{data})` in expectation, if the draws are the posterior's, under any labels. ``inf``
         where there are none: for a guide and for ``"laplace"``.
     correction
-        What symmetrizing the Gaussian does, :math:`I(g;\theta)`: :math:`\log|G|` where all copies are distinct, less
-        where they overlap. For ``"laplace"`` :math:`\log q - \log q^G` at the centre, where copies overlap least. The
-        value holds it already.
+        What symmetrizing the Gaussian adds, :math:`I(g;\theta)`: :math:`\log|G|` where all copies are distinct, less
+        where they overlap. For ``"laplace"`` :math:`\log q - \log q^G` at the centre, where copies overlap least.
+        ``value`` has it in it already.
     log_order
         :math:`\log|G|`.
     effective
         Effective number of the proposal's draws, :math:`(\sum w)^2 / \sum w^2`; one for ``"laplace"``.
     pareto_shape
-        Shape :math:`\hat k` of the tail of these weights: above 0.7, or with fewer than ten effective ones, few of them
-        are all of a mean, and what is printed says whose error is not to be trusted then. ``nan`` where fewer than 25
-        are there to tell.
+        Shape :math:`\hat k` of the tail of these weights: above 0.7, or with fewer than ten effective draws, few
+        weights make up all of a mean, and the printed result says whose error is not to be trusted. ``nan`` for fewer
+        than 25 draws.
     method
-        How it was found.
+        ``"bridge"``, ``"importance"`` or ``"laplace"``.
 
     Examples
     --------
@@ -71,7 +71,7 @@ class LogEvidence(NamedTuple):
         decimals = _decimals(error for _, error in ends)
         value, lower, upper = (f"{end:.{decimals}f} ± {error:.{decimals}f}" for end, error in ends)
         above = f" ≤ {upper}" if math.isfinite(self.upper) else ""
-        # a bridge weighs no draw by more than its share of either density: only the bounds are means of bare weights
+        # a bridge weighs no draw by more than its share of either density: of it only the bounds are means of weights
         whose = "the error" if self.method == "importance" else "the errors of the bounds"
         few = are_few(self.pareto_shape, self.effective)
         doubt = f": few of them are most of the weight, so do not trust {whose}" if few else ""
@@ -86,6 +86,6 @@ class LogEvidence(NamedTuple):
 
 
 def _decimals(errors: Iterable[float]) -> int:
-    """As many as show a digit of the smallest error: the estimate may else seem to lie beyond a bound."""
+    """As many decimals as show a digit of the smallest error: with fewer, the estimate may seem beyond a bound."""
     smallest = min((error for error in errors if math.isfinite(error) and error > 0), default=1.0)
     return min(max(math.ceil(-math.log10(smallest)), _FEWEST_DECIMALS), _MOST_DECIMALS)

@@ -53,9 +53,9 @@ class LogWeights(NamedTuple):
 def averaged_over(guide: AutoSymmetrized) -> tuple[Symmetry, Symmetry]:
     r"""The symmetry that weights average over, and the part of it that is summed apart.
 
-    Of units of heads that move themselves the guide's own layout holds one part, H. The other, C, is a subgroup too,
-    and every element is one of H after one of C: :math:`q^G(\theta)` is the mean of :math:`q^H(c\theta)` over C, which
-    is summed apart where it is small, and else left out.
+    Where units move in heads that move, the guide's layout holds one part of the group, H. The other part, C, is a
+    subgroup too, and every element is an element of C followed by one of H: :math:`q^G(\theta)` is the mean of
+    :math:`q^H(c\theta)` over C, which is summed apart where it is small, and else left out.
     """
     layout, model_trace = guide.layout, guide.model_trace
     assert layout is not None
@@ -78,7 +78,7 @@ def log_weights(
     *,
     num_permutations: int = 16,
 ) -> LogWeights:
-    r"""Weigh draws of a symmetrized guide, and of anything that does not know its labels, in one go.
+    r"""Weigh draws of a symmetrized guide, and of any density that is blind to labels, in one go.
 
     Small groups are summed exactly. For others :math:`q^G` is estimated by K relabellings :math:`g_k` from the
     sequential proposal :math:`\tau`,
@@ -93,13 +93,13 @@ def log_weights(
               \qquad \hat q \prod_k \tau(g_k\mid\theta)
               = \frac1K \sum_k \frac{q(g_k\theta)}{|G|} \prod_{j \ne k} \tau(g_j\mid\theta).
 
-    Draws of the posterior with K relabellings from :math:`\tau` are draws of the former. For those of the latter, pick
-    k and :math:`g_k` uniformly, a draw of the guide moved by :math:`g_k^{-1}`, and the others from :math:`\tau`; which
-    is the guide's own draw with the identity among the K, moved as a whole, and that changes no weight. So whatever is
-    true of weights is true of these, for groups of any size and any K: their mean is unbiased for the evidence, bridge
-    sampling is consistent, and the log of a mean of J weights, of which none is the posterior's, or one, bounds the log
-    evidence from below, or from above. It rests on :math:`\tau` treating all labels of a draw alike, as
-    `sample_proposal` does.
+    Draws of the posterior with K relabellings from :math:`\tau` are draws of the numerator. For draws of the
+    denominator, pick k and :math:`g_k` uniformly, a draw of the guide moved by :math:`g_k^{-1}`, and the others from
+    :math:`\tau`; which is the guide's own draw with the identity among the K, moved as a whole, and that changes no
+    weight. So whatever is true of importance weights is true of these, for groups of any size and any K: their mean is
+    unbiased for the evidence, bridge sampling is consistent, and the log of a mean of J weights, of which none is the
+    posterior's, or one, bounds the log evidence from below, or from above. All this rests on :math:`\tau` treating all
+    labels of a draw alike, as `sample_proposal` does.
 
     Parameters
     ----------
@@ -110,8 +110,8 @@ def log_weights(
     params
         The guide's parameters, and the model's.
     draws
-        Some of them after others: latent site -> ``(some, *event)``, constrained, and whether these are the base
-        guide's own. All are weighed in the precision in use.
+        Batch after batch: latent site -> ``(batch, *event)``, constrained, and whether the batch is the base guide's
+        own draws. All are weighed in the precision in use.
     args, kwargs
         The model's arguments: the whole data.
     num_permutations
@@ -189,5 +189,5 @@ def _log_joint(
     """Log joint at given values; what is outside of a support has no density by NumPyro's checks of values."""
     try:
         return log_density_of(run_model(model, args, kwargs, key, values))
-    except ValueError:  # of parameters that it reads off data which a mask hides, and which are no numbers
+    except ValueError:  # a model may read parameters off data that are NaN and masked: NumPyro's checks refuse them
         return log_density_of(trace_model(model, args, kwargs, key, values))

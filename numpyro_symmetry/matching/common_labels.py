@@ -2,8 +2,9 @@ r"""Labels that several members have in common: one member after another is plac
 
 .. math:: \max_{g_1,\dots,g_K} -\sum_k \lVert g_k\theta_k - \tfrac1K\textstyle\sum_j g_j\theta_j\rVert^2
 
-No step lowers this: given the others, it is linear in what the member holds. Elements between any two members,
-:math:`g_i^{-1}g_j`, agree round every cycle by construction. Knows `match`; nothing of what members are made into.
+No step lowers this objective: given the other members, it is linear in the values of the one that is placed. Elements
+between any two members, :math:`g_i^{-1}g_j`, agree round every cycle by construction. Knows `match`; not how members
+are merged.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ from numpyro_symmetry.matching.match import match
 from numpyro_symmetry.matching.product import Gaussian
 from numpyro_symmetry.symmetry import Element, Symmetry, compose
 
-# members that the others are brought to at first, and how many of these searches are carried on
+# how many members serve as the first target of all others, and how many of these searches are carried on
 _MOST_STARTS, _NUM_SEARCHES = 8, 3
 _MAX_ROUNDS, _NARROW = 50, 16
-# relative to the objective and to squares of what is matched: a gain below it is none, in any units
+# a gain below this share of the objective and of the member's squared norm is rounding, in any units
 _ROUNDING = 1e-9
 
 
 class Aligned(NamedTuple):
-    """One element a member, and how they were found."""
+    """One element for each member, how the search ended, and the sum of squared distances from the mean."""
 
     elements: list[Element]
     num_rounds: int
@@ -36,14 +37,14 @@ class Aligned(NamedTuple):
 
 
 def aligned(items: list[Any], symmetry: Symmetry, method: str, bar: tqdm) -> Aligned:
-    """The best of several searches, each from labels of one member."""
+    """Elements that bring all members to common labels: the best of several searches, each from one member's labels."""
     still = [symmetry.identity() for _ in items]
     if not symmetry.groups or len(items) == 1:
         return Aligned(still, 0, True, _spread(items))
     if len(items) == 2:
         found = match(items[0], items[1], symmetry, method=method, progress_bar=False)
         return Aligned([still[0], found.element], 1, bool(found.converged), 0.0)
-    # a placement from scratch is dear where layers are wide, and is asked for once they have settled
+    # a placement from scratch is dear where layers are wide, and is left to the last search, when labels have settled
     quick = method if max(group.size or 0 for group in symmetry.groups.values()) <= _NARROW else "descent"
     every = jax.tree.map(lambda *xs: np.stack(xs), *items)
     starts = [Aligned(still, 0, True, _spread(items))]
@@ -65,12 +66,12 @@ def aligned(items: list[Any], symmetry: Symmetry, method: str, bar: tqdm) -> Ali
 
 
 def _descended(start: Aligned, items: list[Any], symmetry: Symmetry, method: str, bar: tqdm, name: str) -> Aligned:
-    """Each member in turn on the mean of the others, until none moves."""
+    """Place each member in turn on the mean of the others, until none moves."""
     elements = list(start.elements)
     moved = [moved_by(symmetry, element, item) for element, item in zip(elements, items, strict=True)]
-    # no label changes them
+    # squared norms, which no relabelling changes
     sizes = [_squares(item) for item in items]
-    # a member is asked again only if another has moved since: the same question has the same answer
+    # a member is placed again only if another has moved since: on the same mean it would stay where it is
     stale = [True] * len(items)
     for num_rounds in range(start.num_rounds + 1, start.num_rounds + _MAX_ROUNDS + 1):
         num_moved = 0
@@ -94,7 +95,7 @@ def _descended(start: Aligned, items: list[Any], symmetry: Symmetry, method: str
 
 
 def moved_by(symmetry: Symmetry, element: Element, item: Any) -> Any:
-    """Values by site, or a Gaussian, under an element."""
+    """``g·item``, of values by site or of a Gaussian."""
     return item.apply(symmetry, element) if isinstance(item, Gaussian) else symmetry.apply(element, item)
 
 
@@ -107,7 +108,7 @@ def _squares(item: Any) -> float:
 
 
 def distances_from_mean(items: Sequence[Any]) -> np.ndarray:
-    """``(num_members,)``: of each member from the mean of all."""
+    """``(num_members,)``: the Euclidean distance of each member from the mean of all."""
     centre = _mean(items)
     return np.sqrt([_squares(jax.tree.map(np.subtract, item, centre)) for item in items])
 

@@ -29,7 +29,7 @@ from numpyro_symmetry.assignment.side import Side
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.axes import Axis
 
-# multiplications for one draw's tables up to which they are made in double precision
+# a draw's tables are computed in double precision if that takes at most this many multiplications
 _IN_DOUBLE = 50_000
 _ENTROPY = "", "entropy"
 _EPS = float(np.finfo(float).eps)
@@ -48,7 +48,7 @@ class SquaredDistance:
     of_scales: bool = True
 
     def family(self, source: Side, symmetry: Symmetry, read: Mapping[str, Coordinate] | None = None) -> Family:
-        """Squares of all moments; in the sources' precision, in double where that costs nothing."""
+        """Squared distances of all moments: in double precision where that costs nothing, else in the sources'."""
         moments = {"first": source.loc} | ({"scale": source.scale} if self.of_scales and source.scale else {})
         shapes, axes = _opened(source, symmetry, moments)
         numbers = sum(math.prod(source.loc[site].shape[1:]) for site in symmetry.axes)
@@ -69,13 +69,13 @@ class LogDensity:
     Parameters
     ----------
     plus_entropy
-        Whether to add the source's entropy: then it is minus the divergence of the source from the target.
+        Whether to add the source's entropy, which makes the cost minus the divergence KL(source ‖ target).
     """
 
     plus_entropy: bool = False
 
     def family(self, source: Side, symmetry: Symmetry, read: Mapping[str, Coordinate] | None = None) -> Family:
-        """Gaussians of free means and variances; in double precision, for moments nearly cancel."""
+        """Gaussians with free means and variances; in double precision, for first and second moments nearly cancel."""
         shapes, axes = _opened(source, symmetry, ("first", "second"))
         weights = {site: source.weights.get(site, 1.0) for site in source.loc}
         half_log = 0.5 * math.log(2.0 * math.pi)
@@ -109,7 +109,7 @@ class LogDensity:
 
         def natural(means: Statistics) -> Natural:
             mean, second = ({site: means[site, moment] for site in source.loc} for moment in ("first", "second"))
-            # less than a rounding is none
+            # of nearly equal moments the difference is rounding: a variance is never below that
             return gaussian(mean, {s: np.maximum(x - mean[s] ** 2, _EPS * x) for s, x in second.items()}, weights)
 
         def point(draw: int) -> Natural:
@@ -136,8 +136,8 @@ class ActivationCost:
     ----------
     activations
         Values of one network -> group name -> ``(num_data, n)``, one column a unit: a forward pass, by hand or as
-        `find_activations` reads it off a function. Of a fibred group ``(num_data, *cells, n)``. Of trees it is given
-        one network's tree, as `match` was; of values by site and of Gaussians a dictionary by site.
+        `find_activations` reads it off a function. Of a fibred group ``(num_data, *cells, n)``. Where `match` was given
+        trees, the function gets one network's tree; where values by site or Gaussians, a dictionary by site.
 
     Notes
     -----
@@ -169,7 +169,7 @@ class ActivationCost:
 def _opened(
     source: Side, symmetry: Symmetry, moments: Iterable[str]
 ) -> tuple[dict[Name, tuple[int, ...]], dict[Name, tuple[Axis, ...]]]:
-    """Shapes and axes of every site's moments; signs change first ones alone."""
+    """Opened shapes and axes of every site's moments; only first moments change with signs."""
     shapes, axes = {}, {}
     for site, loc in source.loc.items():
         still = loc.shape[1:], (Axis(None, False, None),) * (loc.ndim - 1)

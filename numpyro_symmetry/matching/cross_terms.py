@@ -29,9 +29,9 @@ from numpyro_symmetry.symmetry.hard import concatenate
 from numpyro_symmetry.symmetry.plain import moving_blocks
 from numpyro_symmetry.symmetry.shown import as_html
 
-# labellings that are enumerated, draws of labels where there are more, and numbers that all of them may look at
+# the most labellings to enumerate, how many to draw where there are more, and the most numbers to compute with
 _MOST_LABELLINGS, _NUM_DRAWS, _MOST_NUMBERS = 20_000, 400, 2e7
-# labels of blocks for each of which those of units in them are drawn
+# the most labellings of blocks, for each of which labels of the units in them are drawn
 _MOST_PARTS = 24
 
 
@@ -43,9 +43,9 @@ class CrossTerms(NamedTuple):
     share, error
         From 0 to 1, and its Monte Carlo standard error, zero where all labellings were summed.
     is_exact
-        Whether they were; else the sum is that over all moves of two or three units of one member, where members have
-        no correlations and groups share no site, and an unbiased estimate of the rest. Its error can be too small, by a
-        few times, of three members and more whose groups share sites, or that differ much.
+        Whether all labellings were summed. Otherwise ``share`` is the sum over all moves of two or three units of one
+        member, where members have no correlations and groups share no site, plus an unbiased estimate of the rest; and
+        ``error`` can be a few times too small for three or more members whose groups share sites, or that differ much.
     """
 
     share: float
@@ -63,18 +63,18 @@ class CrossTerms(NamedTuple):
 def cross_terms(
     members: Sequence[Gaussian], symmetry: Symmetry, prior: Natural | None, rng: np.random.Generator
 ) -> CrossTerms:
-    """How much of the product lies in other labellings than that in which members are given.
+    """The share of the product that lies in other labellings than the one in which members are given.
 
     Parameters
     ----------
     members
         Gaussians of one kind, labelled alike.
     symmetry
-        Bound.
+        The symmetry, bound to the members' shapes.
     prior
-        Of which all but one copies are divided out.
+        Natural parameters of the prior, of which all copies but one are divided out; ``None`` to divide out nothing.
     rng
-        For draws of labels, where they are too many to enumerate.
+        For drawing labellings, where there are too many to enumerate.
 
     Warns
     -----
@@ -91,9 +91,9 @@ def cross_terms(
 def _drawn_in_parts(
     members: Sequence[Gaussian], symmetry: Symmetry, prior: Natural | None, rng: np.random.Generator
 ) -> CrossTerms:
-    """Where blocks move, and units in them, one of the two levels is enumerated, and the other one drawn.
+    """The share by draws of labellings; where blocks move, and units in them, one level is enumerated, the other drawn.
 
-    Every element is one of the latter after one of the former.
+    Every element of the symmetry is an element of the enumerated groups followed by an element of the drawn groups.
     """
     drawn = PlainView.of(symmetry, members[0].loc).whole
     apart = symmetry.restrict([name for name in symmetry.groups if name not in drawn.groups])
@@ -106,7 +106,7 @@ def _drawn_in_parts(
         apart = apart.restrict([])
     parts = [_Draws(Tables(some, _rest(some, prior), drawn)) for some in _placed_apart(members, apart, drawn, prior)]
     log_unit, home, beside, error = np.transpose([part.estimate(rng, len(parts)) for part in parts])
-    # against the heaviest: labels of a level that is not matched may weigh any number of nats more than what is kept
+    # relative to the heaviest part: labels of a level that was not matched may outweigh the kept ones by many nats
     weights = np.exp(log_unit - log_unit.max())
     kept, *elsewhere = weights * home
     others = (weights * beside).sum() + sum(elsewhere)
@@ -118,10 +118,10 @@ def _drawn_in_parts(
 def _placed_apart(
     members: Sequence[Gaussian], apart: Symmetry, drawn: Symmetry, prior: Natural | None
 ) -> Iterator[Sequence[Gaussian]]:
-    """Members as they are; then under other elements that are enumerated, and the best labels of those drawn there."""
+    """The members as they are, then under every other element of ``apart``, each with its best labels of ``drawn``."""
     yield members
     every, count = apart.elements(), round(math.exp(apart.log_order()))
-    # the identity comes first
+    # the identity comes first, and has been yielded
     for chosen in list(itertools.product(range(count), repeat=len(members) - 1))[1:]:
         steps = [jax.tree.map(lambda x, k=k: x[k], every) for k in chosen]
         moved = [members[0], *(one.apply(apart, step) for one, step in zip(members[1:], steps, strict=True))]
@@ -129,70 +129,72 @@ def _placed_apart(
 
 
 def _rest(members: Sequence[Gaussian], prior: Natural | None) -> Natural:
-    """The first member, and what is divided out."""
+    """Natural parameters of the first member, less those of the copies of the prior that are divided out."""
     first = Natural.of(members[0])
     return first if prior is None else first.plus(prior, 1.0 - len(members))
 
 
 def _enumerated(others: list[Natural], rest: Natural, symmetry: Symmetry, loc: dict[str, Any]) -> CrossTerms:
-    """All labellings, summed."""
+    """The exact share, by a sum over all labellings."""
     orders, total = order_of(symmetry, symmetry.elements(), loc), Natural(*(x[None] for x in rest))
     for one in others:
         every = one.moved(*orders)
         total = Natural(*((x[:, None] + y).reshape(-1, *y.shape[1:]) for x, y in zip(total, every, strict=True)))
-    # the first of all is what is kept, for the identity is enumerated first
+    # the first labelling is the kept one, for the identity is enumerated first
     log_weights = total.log_partition()
     return CrossTerms(max(0.0, -math.expm1(log_weights[0] - logsumexp(log_weights))), 0.0, True)
 
 
 class _Draws:
-    """Labels of one member after another, drawn nearly in proportion to what they weigh.
+    """Labels of one member after another, drawn nearly in proportion to their weight.
 
-    Each is drawn given those before it, and in one of three ways: alone, for beside those to come, where they are, what
-    several do together would look unlikely; beside them; or wherever they would fit, for without them it may look so,
-    too. Within a member and a group, in proportion to the weight of the labelling that results if nothing else were to
-    move; of many units nearly so.
+    A member's labels are drawn given those of the members before it, by one of three tables. One holds the members to
+    come where they are. One leaves them out: beside members held still, a joint move of several would look unlikely.
+    One lets each of them be wherever it would fit: with the others left out, a joint move may look unlikely as well.
+    Within a member and a group, labels are drawn in proportion to the weight of the labelling that results if nothing
+    else moves; exactly so for few units, nearly so for many.
     """
 
     def __init__(self, tables: Tables) -> None:
         self.tables, self.count = tables, len(tables.naturals)
         self.at_home = float(tables.all.log_partition())
-        # with a prior divided out, the labels from which others are drawn may be no Gaussian
+        # with a prior divided out, the product under the kept labels may be no Gaussian
         self.has_home = math.isfinite(self.at_home)
         self.divided_out = tables.own_total.plus(reduce(Natural.plus, tables.own), -1.0)
 
     def estimate(self, rng: np.random.Generator, num_parts: int) -> tuple[float, float, float, float]:
-        """A log weight; against it what is kept, all else, of which moves of few units are exact, and an error.
+        """``log_unit, home, others, error``: weights of the kept labelling and all others, in units of exp(log_unit).
 
-        ``num_parts``: how many such estimates are made.
+        Of the others, moves of two or three units of one member are summed exactly. ``num_parts`` such estimates share
+        the work.
         """
         near, tables = self._near() if self.has_home else 0.0, self.tables
         pairs = sum((group.size or 0) ** 2 for group in tables.groups.values())
         work = pairs * self.count * max(tables.all.first.size, 1) * num_parts
-        # what several members do together is seen more rarely
+        # joint moves of several members are drawn more rarely
         most_draws = _NUM_DRAWS if self.count == 2 else 5 * _NUM_DRAWS
         num_draws = int(np.clip(10.0 * _MOST_NUMBERS / max(work, 1), 16, most_draws))
-        # a table for each draw, and its precision, are in memory
+        # each draw has a table and a precision in memory
         size = max(tables.all.precision.size, *((group.size or 0) ** 2 for group in tables.groups.values()))
         chunks = [self._log_weights(rng, items.stop - items.start) for items in slices(num_draws, size)]
         log_weights = np.concatenate(chunks)
-        # against the heaviest, for so many labellings may weigh hundreds of nats more than one
+        # relative to the heaviest: all labellings that a draw stands for may outweigh the kept one by hundreds of nats
         log_unit = max(self.at_home, float(log_weights.max()))
         if not math.isfinite(log_unit):
             return log_unit, float(self.has_home), 0.0, 0.0
         home, weights = math.exp(self.at_home - log_unit), np.exp(log_weights - log_unit)
-        # of uncoupled groups of two members, two such moves weigh about the square of one; of more members what several
-        # do together about as much as one
+        # with uncoupled groups and two members, two such moves weigh about the square of one; with more members a joint
+        # move of several weighs about as much as one move
         near, beyond = home * near, home * near ** (2 if self.count == 2 else 1)
         rest, error = float(weights.mean()), float(weights.std(ddof=1)) / math.sqrt(num_draws)
-        # draws that saw nothing else saw too few
+        # a weight of one draw's share may have been missed by all of them, whatever their spread
         unseen = (home + near + rest) / num_draws
         has_near = self.has_home and tables.is_diagonal and not tables.are_coupled()
         unseen = min(unseen, beyond) if has_near else unseen
         return log_unit, home, near + rest, max(error, unseen)
 
     def _near(self) -> float:
-        """What all exchanges of two units of one member, circles of three, and changes of one sign, weigh together."""
+        """Weight, over the kept labelling's, of all exchanges of two units, cycles of three and sign changes."""
         if not self.tables.is_diagonal:
             return 0.0
         total = 0.0
@@ -203,7 +205,7 @@ class _Draws:
                 home = np.diag(plus)
                 gains = either((plus, minus)) - home[:, None]
                 np.fill_diagonal(gains, -np.inf)
-                # each is met as often as it has places to begin at
+                # every cycle is counted once for each slot that it can start from
                 total += float(np.exp(gains + gains.T).sum()) / 2.0
                 if len(home) <= MOST_IN_CIRCLES:
                     total += float(np.exp(gains[:, :, None] + gains + gains.T[:, None]).sum()) / 3.0
@@ -211,7 +213,7 @@ class _Draws:
         return total
 
     def _log_weights(self, rng: np.random.Generator, count: int) -> np.ndarray:
-        """Of some draws of all labels, over how likely they were drawn; minus infinity if they are counted already."""
+        """``(count,)`` log importance weights of drawn labellings; minus infinity where `_is_counted`."""
         tables, log_q, states = self.tables, np.zeros(count), []
         total, so_far = tables.all, tables.own[0]
         for k in range(1, self.count):
@@ -230,7 +232,7 @@ class _Draws:
         return np.where(self._is_counted(states), -np.inf, log_weights) if self.has_home else log_weights
 
     def _proposals(self, k: int, name: str, state: dict[str, Hard], so_far: Natural, count: int) -> list[Table]:
-        """What labels of one member weigh beside those before it, with those to come where they are, and wherever."""
+        """Tables of member k given those before it: later members where they are, left out, and wherever they fit."""
         alone, later = self.tables.table(k, name, state, so_far), range(k + 1, self.count)
         if not later:
             return [alone]
@@ -247,24 +249,24 @@ class _Draws:
         return [beside, alone, (ahead(plus, 1), None if minus is None else ahead(minus, -1))]
 
     def _added(self, k: int) -> Natural:
-        """A member, with its share of what is divided out."""
+        """Natural parameters of a member, with its share of what is divided out."""
         return self.tables.own[k].plus(self.divided_out, 1.0 / (self.count - 1))
 
     def _prices(self, k: int, m: int, name: str) -> np.ndarray:
-        """Prices at which each unit of member m is wanted once beside the members up to k, at home."""
+        """``(n,)`` prices at which slots want each unit of member m once, beside members up to k in the kept labels."""
         home = reduce(Natural.plus, map(self._added, (*range(1, k + 1), m)), self.tables.own[0])
         return prices_of(either(self.tables.table(m, name, {}, home)))
 
     def _ahead(
         self, k: int, m: int, name: str, state: dict[str, Hard], so_far: Natural, sign: int, prices: np.ndarray
     ) -> np.ndarray:
-        """``[i, j]``: the log weight of slot i with unit j of member k, and any one of member m, later, at its price.
+        """``[i, j]``: log weight of slot i with unit j of member k and any unit of the later member m, less its price.
 
-        All slots' together are a bound of what all labellings of the later member weigh together, for these take every
-        unit once.
+        Summed over slots it bounds, up to the sum of prices, the log of the total weight of all labellings of member m,
+        since every labelling takes each unit once.
         """
         tables, group, n = self.tables, self.tables.groups[name], len(prices)
-        # in every slot at once the unit that is so many slots further
+        # row s shifts all units by s slots: over the n rows every unit is in every slot once
         further = (np.arange(n)[:, None] + np.arange(n)) % n
         leading = np.broadcast_shapes(
             so_far.first.shape[:-1], *(part.permutation.shape[:-1] for part in state.values())
@@ -283,7 +285,7 @@ class _Draws:
         return found
 
     def _is_counted(self, states: list[dict[str, Hard]]) -> np.ndarray:
-        """Which draws keep all labels, or have those of `_near`: of one member two units, or three, or one sign."""
+        """``(draw,)``: whether a draw is the kept labelling, or among those that `_near` sums."""
         # (member, draw, unit)
         parts = {n: concatenate([state[n].each(lambda x: x[None]) for state in states]) for n in self.tables.groups}
         still = self.tables.still()
@@ -291,7 +293,7 @@ class _Draws:
         moves = ~np.all(list(stays.values()), 0)
         if not self.tables.is_diagonal:
             return ~moves.any(0)
-        # if all others move alike it is the first that moves back
+        # where all other members move alike, it is the first member that moves back
         alike = np.all([part.is_same(part.at(slice(1))).all((0, -1)) for part in parts.values()], 0)
         at = moves.argmax(0), np.arange(moves.shape[1])
         is_one_group = sum(~stay[at] for stay in stays.values()) == 1
@@ -300,7 +302,7 @@ class _Draws:
 
 
 def _is_least(part: Hard) -> np.ndarray:
-    """Which of a batch move two units, or three, whatever their signs, and nothing else; or turn one sign alone."""
+    """``(*batch,)``: whether an element moves just two or three units, of whatever signs, or turns one sign alone."""
     n = part.permutation.shape[-1]
     moved = part.permutation != np.arange(n)
     turned = np.zeros_like(moved) if part.sign is None else part.sign < 0

@@ -1,6 +1,6 @@
-"""Labels of one group of one member, drawn nearly in proportion to what they weigh, and how likely they were drawn.
+"""Labels of one group of one member, drawn nearly in proportion to their weight, with the probability of each draw.
 
-Knows tables of log weights; nothing of what they are the weights of.
+Knows tables of log weights; not what is weighed.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from scipy.special import logsumexp
 from numpyro_symmetry.assignment import assign
 from numpyro_symmetry.symmetry import Hard
 
-# units whose labels are all weighed where they are drawn
+# up to this many units, all permutations are weighed in order to draw one
 _MOST_AT_ONCE = 6
-# units up to which circles of any length are looked for, which takes as many operations as there are triples of units
+# up to this many units, cycles of any length are searched for, which takes as many operations as there are triples
 MOST_IN_CIRCLES = 128
-# of the largest number of the best labels: less than that is no gain
+# a gain below this share of the largest entry under the best labels is rounding
 _ROUNDING = 1e-10
-# how often units are priced, and how near to once each is to be wanted, in logarithms
+# the most updates of prices, and how near to zero the log of how often each unit is wanted has to come
 _MOST_PRICED, _WELL_PRICED = 500, 1e-3
 
-# log weights of slots and units, as units are and with their signs changed
+# log weights [slot, unit]: of units as they are and, in a signed group, with their signs changed
 Table = tuple[np.ndarray, np.ndarray | None]
 
 
 def either(table: Table) -> np.ndarray:
-    """What units weigh, whatever their signs."""
+    """``[slot, unit]``: log weights, summed over signs."""
     plus, minus = table
     return plus if minus is None else np.logaddexp(plus, minus)
 
 
 def prices_of(table: np.ndarray) -> np.ndarray:
-    """What units cost, so that each is wanted once by slots that spread over units by what is left (Sinkhorn)."""
+    """``(n,)`` log prices of units at which the columns of softmax(table - prices), by rows, sum to one (Sinkhorn)."""
     prices = np.zeros(table.shape[-1])
     for _ in range(_MOST_PRICED):
         left = table - prices
@@ -47,7 +47,7 @@ def prices_of(table: np.ndarray) -> np.ndarray:
 
 
 def drawn_by_any(proposals: list[Table], rng: np.random.Generator, count: int) -> tuple[Hard, np.ndarray]:
-    """One group's part for one member, as many draws of it, by any of some tables, and their log probabilities."""
+    """``count`` draws of one group's part, each by one table chosen at random, and their log mixture probabilities."""
     found = [_drawn(*table, rng, count) for table in proposals]
     if len(found) == 1:
         return found[0]
@@ -62,14 +62,14 @@ def drawn_by_any(proposals: list[Table], rng: np.random.Generator, count: int) -
 def _drawn(
     plus: np.ndarray, minus: np.ndarray | None, rng: np.random.Generator, count: int, given: Hard | None = None
 ) -> tuple[Hard, np.ndarray]:
-    """The same by one table; of draws that are given, their log probabilities by it."""
+    """Draws by one table, or the given ones, and their log probabilities by that table."""
     both = either((plus, minus))
     n = both.shape[-1]
     drawn = _drawn_of_all if n <= _MOST_AT_ONCE else _drawn_in_turn
     chosen, log_q = drawn(both, rng, count, None if given is None else given.permutation)
     if minus is None:
         return Hard(chosen), log_q
-    # signs do not depend on each other, given where units are
+    # given the permutation, signs are independent
     log_plus, log_minus = (_entries(x - both, np.arange(n), chosen) for x in (plus, minus))
     is_plus = rng.random((count, n)) < np.exp(log_plus) if given is None else given.sign > 0
     return Hard(chosen, np.where(is_plus, 1, -1)), log_q + np.where(is_plus, log_plus, log_minus).sum(-1)
@@ -78,7 +78,7 @@ def _drawn(
 def _drawn_of_all(
     table: np.ndarray, rng: np.random.Generator, count: int, given: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Permutations in proportion to what they weigh, or those that are given, and their log probabilities."""
+    """Permutations drawn exactly in proportion to their weight, or the given ones, and their log probabilities."""
     n = table.shape[-1]
     every = np.array(list(itertools.permutations(range(n))))
     logits = table[..., np.arange(n), every].sum(-1)
@@ -90,16 +90,17 @@ def _drawn_of_all(
 def _drawn_in_turn(
     table: np.ndarray, rng: np.random.Generator, count: int, given: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The same where permutations are too many, nearly in that proportion: slot after slot takes a unit.
+    """As `_drawn_of_all`, nearly in that proportion, where permutations are too many: slot after slot takes a unit.
 
-    Each in proportion to what the best labelling weighs in which it has that unit, and those before it theirs.
+    A slot takes a unit in proportion to the weight of the best labelling that gives it this unit and earlier slots
+    theirs.
     """
     n, log_q, every = table.shape[-1], np.zeros(count), np.arange(count)
     units = np.broadcast_to(assign(table), (count, n)).copy()
-    # not by those of what is no Gaussian, which are huge
+    # rounding is relative to entries of the best labels: those of what is no Gaussian are huge
     least = _ROUNDING * np.abs(_entries(table, np.arange(n), units)).max()
     for i in range(n - 1):
-        # of a table that all draws share, those that have chosen alike are one
+        # where all draws share a table, those that have chosen alike so far are worked on as one
         left, which = (units[:, i:], every) if table.ndim > 2 else np.unique(units[:, i:], axis=0, return_inverse=True)
         later, following = np.arange(i, n), np.zeros_like(left)
         own = _entries(table, later, left)
@@ -117,10 +118,10 @@ def _drawn_in_turn(
 
 
 def _best_ways(gains: np.ndarray, back: np.ndarray, least: float) -> tuple[np.ndarray, np.ndarray]:
-    """What each slot gains on the best way to the first slot's unit, and whose unit it takes on it (Bellman and Ford).
+    """Each slot's gain along the best path to the first slot's unit, and the next slot on that path (Bellman and Ford).
 
-    ``gains[..., a, b]``: what slot a gains by the unit of slot b, from labels than which none are better; ``back``: by
-    that of the first.
+    ``gains[..., a, b]``: what slot a gains by taking the unit of slot b, from the best labels on, so that no cycle
+    gains anything; ``back``: what it gains by taking the first slot's.
     """
     following, onwards = np.zeros(back.shape, int), gains.copy()
     onwards[..., 0] = -np.inf
@@ -137,20 +138,20 @@ def _best_ways(gains: np.ndarray, back: np.ndarray, least: float) -> tuple[np.nd
 
 
 def _turned(units: np.ndarray, following: np.ndarray, first: np.ndarray) -> np.ndarray:
-    """Units of slots where the first one has taken that of another, which takes the next one's, until they are back."""
+    """``(draw, slot)`` units after a cycle: slot 0 takes that of slot ``first``, this its follower's, and so back."""
     turned, draws, slots, taken = units.copy(), np.arange(len(units)), np.zeros_like(first), first
     for _ in range(units.shape[1]):
         turned[draws, slots] = units[draws, taken]
         goes_on = taken > 0
         draws, slots = draws[goes_on], taken[goes_on]
         taken = following[draws, slots]
-    # by rounding a way may lead nowhere: two units are exchanged
+    # by rounding a path may never come back: then two units are exchanged instead
     turned[draws] = units[draws]
     turned[draws, 0], turned[draws, first[draws]] = units[draws, first[draws]], units[draws, 0]
     return turned
 
 
 def _entries(table: np.ndarray, slots: Any, units: np.ndarray) -> np.ndarray:
-    """What a table, or one for each draw, holds of each draw's units in some slots."""
+    """``(draw, slot)``: entries of a table, shared or one for each draw, at these slots and each draw's units."""
     count, n = len(units), table.shape[-1]
     return np.broadcast_to(table, (count, n, n))[np.arange(count)[:, None], slots, units]

@@ -1,6 +1,6 @@
 """A Gaussian over all entries of named sites together, with its covariance.
 
-In NumPy where it moves and where distances are computed. Knows no costs and no algorithms.
+Moves and distances are computed in NumPy. Knows no costs and no algorithms.
 """
 
 from __future__ import annotations
@@ -84,14 +84,14 @@ class FullGaussian:
 
     @classmethod
     def tree_unflatten(cls, aux: tuple[str, ...], children: tuple[Any, ...]) -> FullGaussian:
-        """The same structure with whatever leaves, unchecked."""
+        """The same structure with other leaves, unchecked."""
         return unchecked(cls, loc=dict(zip(aux, children[:-1], strict=True)), covariance=children[-1])
 
     @classmethod
     def from_guide(cls, guide: Any, params: Mapping[str, ArrayLike]) -> FullGaussian:
         """Read `AutoMultivariateNormal`, `AutoLowRankMultivariateNormal` or `AutoLaplaceApproximation`.
 
-        In unconstrained coordinates; of Laplace's approximation at its mode, the covariance that it has there.
+        In unconstrained coordinates. Laplace's approximation is read at its mode, with its covariance there.
         """
         return cls(*guide_parameters.joint_of(guide, params))
 
@@ -129,7 +129,7 @@ class FullGaussian:
         return FullGaussian(symmetry.apply(element, self.loc), covariance)
 
     def in_order_of(self, other: FullGaussian) -> FullGaussian:
-        """The same law with its sites in another's order."""
+        """The same distribution with its sites in the order of another's."""
         index = unravel(np.arange(len(np.asarray(self.covariance))), dict(self.loc))
         order = np.concatenate([np.ravel(index[site]) for site in other.loc])
         return FullGaussian({s: self.loc[s] for s in other.loc}, np.asarray(self.covariance)[np.ix_(order, order)])

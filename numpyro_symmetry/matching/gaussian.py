@@ -1,7 +1,7 @@
 """Independent Gaussians over named sites: what a mean-field guide is, and what draws are summarised by.
 
-In NumPy, and so in double precision, where all they hold is of NumPy; in JAX otherwise. Checked where a user makes
-them; what JAX makes of one as a pytree, such as its gradient, need be no Gaussian. Knows no costs and no algorithms.
+Computed in NumPy, and so in double precision, where all arrays are NumPy's; in JAX otherwise. Checked when a user makes
+one; what JAX makes of one as a pytree, such as its gradient, need not be a Gaussian. Knows no costs and no algorithms.
 """
 
 from __future__ import annotations
@@ -75,12 +75,12 @@ class DiagonalGaussian:
         self.check()
 
     def check(self, where: str = "") -> None:
-        """Refuse what is no Gaussian, as on making one; for one that came out of a transformation of its tree.
+        """Refuse sites, shapes or numbers that are no Gaussian's, as the constructor does: in what JAX made of a tree.
 
         Parameters
         ----------
         where
-            What to call it, such as ``" of the target"``.
+            How messages name this Gaussian, such as ``" of the target"``.
         """
         for name, by_site in (("loc", self.loc), ("scale", self.scale)):
             if not isinstance(by_site, Mapping):
@@ -116,7 +116,7 @@ class DiagonalGaussian:
 
     @classmethod
     def tree_unflatten(cls, aux: None, children: tuple[Any, ...]) -> DiagonalGaussian:
-        """The same structure with whatever leaves, unchecked."""
+        """The same structure with other leaves, unchecked."""
         return unchecked(cls, loc=children[0], scale=children[1])
 
     # ---- where they come from ------------------------------------------------------------------------------------
@@ -263,7 +263,7 @@ class DiagonalGaussian:
         Raises
         ------
         ValueError
-            If ``t`` is not from 0 to 1: beyond its ends a geodesic is none, and standard deviations turn negative.
+            If ``t`` is not from 0 to 1: beyond its ends there is no geodesic, and standard deviations turn negative.
         """
         refuse_other_sites(self, other)
         share = as_real_array(t, "t", TypeError)
@@ -304,7 +304,7 @@ class DiagonalGaussian:
         return jax.tree.map(lambda *xs: sum(w * xp.asarray(x) for w, x in zip(share, xs, strict=True)), *gaussians)
 
     def in_order_of(self, other: DiagonalGaussian) -> DiagonalGaussian:
-        """The same law with its sites in another's order."""
+        """The same distribution with its sites in the order of another's."""
         return DiagonalGaussian(*({site: by_site[site] for site in other.loc} for by_site in (self.loc, self.scale)))
 
     def apply(self, symmetry: Symmetry, element: Element) -> DiagonalGaussian:

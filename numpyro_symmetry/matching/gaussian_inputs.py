@@ -1,4 +1,4 @@
-"""What Gaussians by site are made of, checked: sites, shapes and numbers. Knows arrays by site; no Gaussian."""
+"""Checks and layout of the arrays that Gaussians by site are made of. Knows arrays by site; no Gaussian."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from numpyro_symmetry.symmetry.hard import over
 
 
 def unchecked(cls: Any, **fields: Any) -> Any:
-    """An instance of a frozen dataclass with whatever fields."""
+    """An instance of a frozen dataclass with these fields, made without its checks."""
     made = object.__new__(cls)
     for name, value in fields.items():
         object.__setattr__(made, name, value)
@@ -26,7 +26,7 @@ def unchecked(cls: Any, **fields: Any) -> Any:
 
 
 def module_of(tree: Any) -> Any:
-    """JAX's NumPy if any of it is of JAX, otherwise NumPy itself, in double precision."""
+    """``jax.numpy`` if any leaf is a JAX array, otherwise ``numpy``, in double precision."""
     return jnp if any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(tree)) else np
 
 
@@ -88,13 +88,13 @@ def refuse_other_shapes(values: Mapping[str, Any], loc: Mapping[str, Any]) -> No
 
 
 def refuse_no_symmetry(symmetry: Any) -> None:
-    """Refuse what is passed in the place of a symmetry."""
+    """Refuse anything but a `Symmetry`."""
     if not isinstance(symmetry, Symmetry):
         raise TypeError(f"apply(symmetry, element): symmetry must be a Symmetry; got {type(symmetry).__name__}.")
 
 
 def order_of(symmetry: Symmetry, element: Element, loc: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
-    """What an element, or a batch of them, does to ravelled sites: from where entries come, and their signs."""
+    """``order, sign``, ``(*batch, D)`` each: an element, or each of a batch, takes ravelled x to x[order] * sign."""
     shapes = ((np.shape(Hard.of(part).permutation), 1 + len(over(name))) for name, part in element.items())
     batch = next((shape[: len(shape) - own] for shape, own in shapes), ())
     index = unravel(np.arange(sum(np.size(x) for x in loc.values())), loc)
@@ -110,12 +110,12 @@ def order_of(symmetry: Symmetry, element: Element, loc: dict[str, Any]) -> tuple
 
 
 def ravel(by_site: dict[str, Any]) -> np.ndarray:
-    """Sites one after the other."""
+    """``(D,)``, float64: the entries of all sites, one site after the other."""
     return np.concatenate([np.ravel(np.asarray(x, float)) for x in by_site.values()])
 
 
 def unravel(flat: Any, like: dict[str, Any]) -> dict[str, Any]:
-    """The inverse."""
+    """The inverse of `ravel`, along the last axis: sites of the shapes of ``like``."""
     ends = np.cumsum([np.size(x) for x in like.values()])
     return {
         s: flat[..., end - np.size(x) : end].reshape((*np.shape(flat)[:-1], *np.shape(x)))
@@ -124,6 +124,6 @@ def unravel(flat: Any, like: dict[str, Any]) -> dict[str, Any]:
 
 
 def square_root(matrix: np.ndarray) -> np.ndarray:
-    """Of a covariance."""
+    """The symmetric square root of a covariance."""
     values, vectors = np.linalg.eigh(0.5 * (matrix + matrix.T))
     return (vectors * np.sqrt(np.clip(values, 0.0, None))) @ vectors.T

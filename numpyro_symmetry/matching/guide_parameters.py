@@ -105,7 +105,7 @@ def _is_laplace(guide: Any) -> bool:
 
 
 def parts_of(guide: Any) -> Iterator[Any]:
-    """The guide itself, or the parts of a list of them, recursively; set up, all of them."""
+    """The guide itself, or the parts of an `AutoGuideList`, recursively; all of them have to be set up."""
     from numpyro.infer.autoguide import AutoGuide, AutoGuideList
 
     guide = _unsymmetrized(guide)
@@ -130,7 +130,7 @@ def parts_of(guide: Any) -> Iterator[Any]:
 
 
 def _unsymmetrized(guide: Any) -> Any:
-    """The base guide of one that is symmetrized; any other as it is, for a base of its own may be a part of it."""
+    """The base of a symmetrized guide; any other guide as it is, even if it has a base, which may be a part of it."""
     return guide.base if hasattr(guide, "base") and hasattr(guide, "symmetry") else guide
 
 

@@ -32,19 +32,19 @@ class How(Protocol):
     """What members are made into, once their labels are common ones."""
 
     def check(self, members: Sequence[Any], symmetry: Symmetry) -> None:
-        """Refuse members that it is not for."""
+        """Refuse members of a kind that cannot be merged this way."""
         ...
 
     def merged(self, members: Sequence[Any]) -> Any:
-        """Values by site, or Gaussians, as one."""
+        """The members, values by site or Gaussians, as one."""
         ...
 
     def relabelled(self, members: Sequence[Any], symmetry: Symmetry) -> list[Element]:
-        """Better labels for its purpose than those of small distances, in which members are."""
+        """An element for each member, to labels that suit this merge better than those of small distances do."""
         ...
 
     def cross_terms(self, members: Sequence[Any], symmetry: Symmetry) -> CrossTerms | None:
-        """What other labellings hold, where that has a meaning."""
+        """The share of the merge that lies in other labellings; ``None`` where that has no meaning."""
         ...
 
 
@@ -53,12 +53,12 @@ class Mean:
     """The average of points, array by array; whole numbers are those of the first."""
 
     def check(self, members: Sequence[Any], symmetry: Symmetry) -> None:
-        """Points alone."""
+        """Refuse Gaussians."""
         if any(isinstance(member, Gaussian) for member in members):
             raise SymmetryError("how='mean' averages points: merge Gaussians by how='barycenter' or how='product'.")
 
     def merged(self, members: Sequence[Any]) -> Any:
-        """Site by site."""
+        """The average at every site."""
         return {site: np.mean([member[site] for member in members], 0) for site in members[0]}
 
     def relabelled(self, members: Sequence[Any], symmetry: Symmetry) -> list[Element]:
@@ -66,15 +66,15 @@ class Mean:
         return [symmetry.identity() for _ in members]
 
     def cross_terms(self, members: Sequence[Any], symmetry: Symmetry) -> None:
-        """A mean of points has none."""
+        """``None``: a mean of points has no terms in other labellings."""
 
 
 @dataclass(frozen=True)
 class Barycenter:
     r"""Wasserstein's barycentre of Gaussians: of independent ones the averages of means and of standard deviations.
 
-    Of correlated ones :math:`\Sigma = \frac1K\sum_k(\Sigma^{1/2}\Sigma_k\Sigma^{1/2})^{1/2}`, labels being those of
-    their diagonals.
+    Of correlated ones :math:`\Sigma = \frac1K\sum_k(\Sigma^{1/2}\Sigma_k\Sigma^{1/2})^{1/2}`; their labels are chosen
+    by means and standard deviations, without the correlations.
 
     References
     ----------
@@ -82,11 +82,11 @@ class Barycenter:
     """
 
     def check(self, members: Sequence[Any], symmetry: Symmetry) -> None:
-        """Gaussians alone."""
+        """Refuse points."""
         _refuse_no_gaussians(members, "barycenter")
 
     def merged(self, members: Sequence[Any]) -> Any:
-        """In closed form without correlations, otherwise a fixed point."""
+        """The barycentre: in closed form without correlations, otherwise as a fixed point."""
         if isinstance(members[0], DiagonalGaussian):
             return DiagonalGaussian.barycenter(members)
         loc = {site: np.mean([np.asarray(member.loc[site], float) for member in members], 0) for site in members[0].loc}
@@ -97,7 +97,7 @@ class Barycenter:
         return [symmetry.identity() for _ in members]
 
     def cross_terms(self, members: Sequence[Any], symmetry: Symmetry) -> None:
-        """A barycentre has none."""
+        """``None``: a barycentre has no terms in other labellings."""
 
 
 @dataclass(frozen=True)
@@ -107,8 +107,8 @@ class Product:
     Parameters
     ----------
     prior
-        The prior of each posterior, if each had the whole of it: all but one of these are divided out. ``None`` if each
-        had the prior to the power 1/K.
+        The prior, if every posterior had the whole of it: all copies but one are divided out. ``None`` if each had the
+        prior to the power 1/K.
 
     References
     ----------
@@ -118,7 +118,7 @@ class Product:
     prior: Gaussian | None = None
 
     def check(self, members: Sequence[Any], symmetry: Symmetry) -> None:
-        """Gaussians of positive widths, and a prior that labels leave alone."""
+        """Refuse points, standard deviations of zero, and a prior that a relabelling changes."""
         _refuse_no_gaussians(members, "product")
         for k, member in enumerate(members):
             _refuse_points(f"Solution {k}", member)
@@ -145,18 +145,18 @@ class Product:
                     )
 
     def merged(self, members: Sequence[Any]) -> Any:
-        """Precisions add."""
+        """The Gaussian whose natural parameters are the sum of the members', less those of the prior's extra copies."""
         total, prior = reduce(Natural.plus, map(Natural.of, members)), self._prior(members)
         return (total if prior is None else total.plus(prior, 1.0 - len(members))).gaussian(members[0])
 
     def relabelled(self, members: Sequence[Any], symmetry: Symmetry) -> list[Element]:
-        """Those of a term of the product that weighs more."""
-        # refused here, where what is divided out leaves nothing
+        """Elements to the labels of a term of the product that weighs more."""
+        # raises here already, where dividing out the prior leaves no Gaussian
         self.merged(members)
         return raised(members, symmetry, self._prior(members))
 
     def cross_terms(self, members: Sequence[Any], symmetry: Symmetry) -> CrossTerms:
-        """How much of the product lies in other terms."""
+        """The share of the product that lies in its other terms."""
         return cross_terms(members, symmetry, self._prior(members), np.random.default_rng(0))
 
     def _prior(self, members: Sequence[Any]) -> Natural | None:
@@ -167,12 +167,12 @@ HOWS: dict[str, How] = {"mean": Mean(), "barycenter": Barycenter(), "product": P
 
 
 def chosen_how(how: Any) -> How:
-    """A way to merge by its name, or as it is.
+    """The way to merge of this name, or the value itself if it is a `How`.
 
     Raises
     ------
     ValueError
-        If it is neither.
+        If ``how`` is neither a known name nor a `How`.
     """
     if is_option(how, HOWS):
         return HOWS[how]
@@ -196,11 +196,11 @@ def _refuse_points(name: str, member: Gaussian) -> None:
 
 
 def barycentre_of_covariances(covariances: Sequence[np.ndarray]) -> np.ndarray:
-    """The covariance that is the mean of its transports to all of them."""
+    """Wasserstein's barycentre of covariances, by fixed-point iteration: see `Barycenter`."""
     here = np.mean(covariances, 0)
     for _ in range(_MAX_STEPS):
         root = square_root(here)
-        # at the edge of what is positive, what has no width has no transport
+        # a pseudo-inverse, for directions of no width have no transport
         back = np.linalg.pinv(root, hermitian=True)
         mean = np.mean([square_root(root @ one @ root) for one in covariances], 0)
         new = back @ mean @ mean @ back

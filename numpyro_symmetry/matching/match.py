@@ -58,7 +58,7 @@ class Match(NamedTuple):
         Its objective, float64; higher is better. For ``"wasserstein"`` and ``"euclidean"`` minus the squared distance,
         for ``"log_density"`` and ``"kl"`` in nats.
     objective_before
-        The same at the identity; never larger.
+        The objective at the identity; never larger than ``objective``.
     exact
         Whether ``element`` is known to be a global optimum.
     num_sweeps
@@ -116,10 +116,10 @@ def match(
     ----------
     target
         Values by site, a pytree of arrays, a `DiagonalGaussian`, a `FullGaussian`, or ``(guide, params)`` of a Gaussian
-        autoguide. Running statistics and whole numbers in a tree move with their units (`Symmetry.apply`), and say
-        nothing of which is which.
+        autoguide. Running statistics and whole numbers in a tree move with their units (`Symmetry.apply`), and have no
+        say in the matching.
     source
-        The same; values may have leading (chain, draw) dimensions, each of which is matched on its own.
+        Of the same kinds; values may have leading (chain, draw) dimensions, and each draw is matched by itself.
     symmetry
         What may be permuted. Units of heads that move themselves are matched together with their heads: exactly where
         nothing else moves, otherwise in turns with the rest.
@@ -140,7 +140,7 @@ def match(
         Sources that are placed together; by default as many as fit about 32 MB of values and tables. It changes memory,
         and not the result.
     progress_bar
-        Whether to show one, after two seconds: what is computed, and of many sources about how long the others take.
+        Whether to show a bar, after two seconds: what is computed, and of many sources about how long the others take.
 
     Returns
     -------
@@ -156,7 +156,7 @@ def match(
     ValueError
         If ``cost`` or ``method`` is unknown.
     TypeError
-        If ``symmetry`` or ``rng_key`` is none, ``progress_bar`` no flag, or under `jit`.
+        If ``symmetry`` is no `Symmetry`, ``rng_key`` no key, ``progress_bar`` no flag, or under `jit`.
 
     Warns
     -----
@@ -191,7 +191,7 @@ def match(
     symmetry = as_symmetry(symmetry)
     together = None if chunk_size == "auto" else as_count(chunk_size, "chunk_size")
     seed = np.random.SeedSequence(seed_of(rng_key))
-    # a guide among them is no tree
+    # of (guide, params) the parameters alone are arrays
     refuse_tracers(
         "match", *(side[1] if isinstance(side, tuple) and len(side) == 2 else side for side in (target, source))
     )
@@ -208,7 +208,7 @@ def _matched(
     seed: np.random.SeedSequence,
     together: int | None,
 ) -> Match:
-    """By one method, so many sources together."""
+    """`match` with its arguments checked; ``together`` sources are placed at a time."""
     if isinstance(cost, ActivationCost):
         say("computing activations")
         target, source, symmetry = by_activations(cost, target, source, symmetry)
@@ -263,7 +263,7 @@ def _place(
     leading: tuple[int, ...],
     placing: Placing,
 ) -> Match:
-    """Through the view in which groups are plain, and units in blocks that move stay with them."""
+    """Match in the view in which every group is plain; units in blocks that move stay with their blocks."""
     view = PlainView.of(bound, left.loc, nested=True)
     if view.torn:
         warn(
@@ -316,7 +316,7 @@ def _batch(side: Side, target: Side, source: Side, num_draws: int) -> Side:
 
 
 def _centred(natural: np.ndarray, axes: tuple[Axis, ...]) -> np.ndarray:
-    """Less its mean over all that groups exchange, which no relabelling of the source notices, but rounding does."""
+    """Natural parameters less their mean over exchanged axes, which adds nothing but rounding to any comparison."""
     exchanged = tuple(k for k, axis in enumerate(axes) if axis.group is not None)
-    # signs move values about zero
+    # where signs act, values are mirrored at zero, and a shift would count
     return natural if any(axis.signed for axis in axes) else natural - natural.mean(exchanged, keepdims=True)

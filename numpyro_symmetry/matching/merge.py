@@ -61,7 +61,7 @@ from numpyro_symmetry.symmetry.pytrees import (
 )
 from numpyro_symmetry.symmetry.shown import as_html
 
-# of those of `match`, whose members have a mean to be placed on
+# the costs of `match` under which members have a mean to be placed on
 _COSTS = "wasserstein", "euclidean"
 
 
@@ -77,9 +77,9 @@ class Merge(NamedTuple):
     elements
         Group -> ``(num_members, n)``: what was applied to each; the identity to the first.
     distances_before, distances
-        ``(num_members,)``: of each member from the mean of all (Gaussians: in Wasserstein's distance, from the
-        barycentre, of correlated ones without their correlations), as the members came, and relabelled. Running
-        statistics do not count.
+        ``(num_members,)``: the distance of each member from the mean of all, as the members came, and relabelled. Of
+        Gaussians it is Wasserstein's distance from the barycentre, without correlations. Running statistics do not
+        count.
     num_rounds, converged
         How often all members were placed on the others, and whether the last time changed nothing.
     cross_terms
@@ -113,7 +113,7 @@ class Merge(NamedTuple):
 
 
 def _told_of_labels(elements: Element) -> list[str]:
-    """How far the labels of members were from those of the first, and whether farther or nearer than at random."""
+    """Lines that say how far the members' labels were from those of the first member, and how far random ones are."""
     lines, are_random = [], []
     for name, counts in num_transpositions(elements).items():
         # the first member keeps its labels
@@ -160,7 +160,7 @@ def merge(
         - ``"product"``: of Gaussian posteriors of shards of the data, each with the prior to the power 1/K.
         - ``matching.Product(prior=...)``: the same where each had the whole prior. Any `matching.How`.
     cost
-        What is compared, of those of `match` of which members have a mean:
+        What is compared; of the costs of `match` those under which members have a mean:
 
         - ``"wasserstein"``: means and standard deviations; of points, their values.
         - ``"euclidean"``: means alone.
@@ -168,7 +168,7 @@ def merge(
     method
         How a member is placed; see `match`.
     progress_bar
-        Whether to show one, of members placed, with the round and how many members it moved, after two seconds.
+        Whether to show a bar of members placed, with the round and how many members it moved, after two seconds.
 
     Returns
     -------
@@ -183,7 +183,7 @@ def merge(
     ValueError
         If ``how``, ``cost`` or ``method`` is unknown.
     TypeError
-        If ``solutions`` is no list, ``symmetry`` is none, ``progress_bar`` no flag, or under `jit`.
+        If ``solutions`` is no list, ``symmetry`` no `Symmetry`, ``progress_bar`` no flag, or under `jit`.
 
     Warns
     -----
@@ -221,7 +221,7 @@ def merge(
     bound = _bound(symmetry, items[0], pairs)
     chosen.check(items, bound)
     seen, compared = _placed_by(cost, solutions, items, symmetry, without(bound, beside), beside)
-    # how many rounds it takes is not known
+    # a bar without a total: how many rounds it takes is not known
     with counting("placing members", "placed", as_flag(progress_bar, "progress_bar")) as bar:
         found = aligned(seen, compared, method, bar)
     elements = [completed(bound, element, ()) for element in found.elements]
@@ -247,7 +247,7 @@ def merge(
 
 
 def _read(solutions: Any, symmetry: Symmetry) -> tuple[list[Any], frozenset[str], frozenset[str]]:
-    """Values by site in double precision, or Gaussians; sites that have no say in labels, and those of pairs."""
+    """Members as Gaussians or float64 values by site; sites without a say in labels; sites of complex numbers."""
     if isinstance(solutions, str | bytes | bytearray | Mapping | Gaussian) or not isinstance(solutions, Sequence):
         raise TypeError(
             f"solutions must be a list of them; got {type(solutions).__name__}. Of a stacked tree: "
@@ -260,7 +260,7 @@ def _read(solutions: Any, symmetry: Symmetry) -> tuple[list[Any], frozenset[str]
             f"solutions is one tree, that holds the sites {sorted(symmetry.axes)} itself; expected a list of trees. "
             "Of a stacked one: [jax.tree.map(lambda x: x[k], stacked) for k in range(n)]."
         )
-    # a guide among them is no tree
+    # of (guide, params) the parameters alone are arrays
     refuse_tracers("merge", *(side for one in solutions for side in (one[1:] if is_guide(one) else [one])))
     names = [f"solution {k}" for k in range(len(solutions))]
     items: list[Any] = []
@@ -286,7 +286,7 @@ def _read(solutions: Any, symmetry: Symmetry) -> tuple[list[Any], frozenset[str]
 
 @contextlib.contextmanager
 def _naming(solution: str) -> Iterator[None]:
-    """Say of which solution an error tells."""
+    """Put the name of the solution in front of an error's message."""
     try:
         yield
     except (SymmetryError, UnsupportedGuideError) as error:
@@ -294,7 +294,7 @@ def _naming(solution: str) -> Iterator[None]:
 
 
 def _in_order(item: Any, first: Any) -> Any:
-    """The same with its sites in the order of the first, if it has those and no others."""
+    """A member with its sites in the order of the first member's; refused if it is of another kind, sites or shapes."""
     if type(first) is not type(item):
         given = [type(x).__name__ if isinstance(x, Gaussian) else "points" for x in (first, item)]
         raise SymmetryError(f"it holds {given[1]}, and solution 0 {given[0]}; expected solutions of one kind.")
@@ -311,7 +311,7 @@ def _in_order(item: Any, first: Any) -> Any:
 
 
 def _with_whole_numbers(merged: Any, moved: list[Any], first: Any, symmetry: Symmetry) -> Any:
-    """What was merged, with those of the first where a site or a leaf holds whole numbers, which have no mean."""
+    """The merge with the first member's values where a site or a leaf holds whole numbers, which have no mean."""
     if isinstance(merged, Gaussian):
         return merged
     given = as_sites(first, symmetry.axes)
@@ -345,9 +345,9 @@ def _placed_by(
     compared: Symmetry,
     beside: Collection[str],
 ) -> tuple[list[Any], Symmetry]:
-    """What of members is compared, which has a mean, and the symmetry as it acts on that."""
+    """The arrays or Gaussians by which members are compared and averaged, and the symmetry as it acts on these."""
     if isinstance(cost, ActivationCost):
-        # by guides and their parameters as the Gaussians that they are
+        # guides and their parameters are taken as the Gaussians that were read off them
         given = [item if is_guide(one) else one for one, item in zip(solutions, items, strict=True)]
         sides = [by_activations(cost, given[0], one, symmetry) for one in given]
         return [{name: np.asarray(x, float) for name, x in side[1].items()} for side in sides], sides[0][2]
@@ -364,7 +364,7 @@ def _placed_by(
 
 
 def _compared(item: Any, beside: Collection[str]) -> Any:
-    """Of an item, what has a say in labels: sites that are compared, and moments."""
+    """The part of a member that has a say in labels: all sites but those of ``beside``, without correlations."""
     item = item.diagonal() if isinstance(item, FullGaussian) else item
     if isinstance(item, DiagonalGaussian):
         return DiagonalGaussian(_some(item.loc, beside), _some(item.scale, beside))

@@ -30,7 +30,7 @@ class NearestTransposition(NamedTuple):
     Attributes
     ----------
     pair
-        The two indices; twice the same where one index is only negated.
+        The two indices; the same index twice where it is only negated.
     distance
         Euclidean distance from the values to the values with the two exchanged.
     bound
@@ -187,7 +187,7 @@ def _nearest_of(units: _Units, signed: bool) -> tuple[float, Hard, float]:
 
 
 def _candidates(units: _Units, signed: bool) -> Iterator[tuple[float, tuple[int, int], tuple[int, int]]]:
-    """Squared distances of what stands once in its site: the least, or each if there are sites to weigh them with."""
+    """Exchanges and negations with the squared distance they move the rows: the least alone, or all if sites repeat."""
     n = len(units.even)
     pairs = np.transpose(np.triu_indices(n, 1))
     # exchanging i and j moves both of them by their difference, or by their sum where one is negated
@@ -206,7 +206,7 @@ def _candidates(units: _Units, signed: bool) -> Iterator[tuple[float, tuple[int,
 def _squared(rows: np.ndarray, sign: int) -> np.ndarray:
     """Squared distances of each row from each other, or from its negative."""
     if sign > 0:
-        # differences do not notice, and large common offsets would cancel
+        # differences do not change, and a large common offset would cost them digits
         rows = rows - rows.mean(0)
     sizes = (rows**2).sum(1)
     return np.maximum(sizes[:, None] + sizes - 2.0 * sign * rows @ rows.T, 0.0)

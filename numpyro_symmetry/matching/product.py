@@ -24,7 +24,7 @@ from numpyro_symmetry.symmetry import Element, Hard, PlainView, Symmetry, Symmet
 
 Gaussian = DiagonalGaussian | FullGaussian
 _MOST_ROUNDS, _ROUNDING = 50, 1e-9
-# the log weight of what is no Gaussian
+# what a direction without positive precision adds to a log weight
 _NOTHING = -1e12
 
 
@@ -36,7 +36,7 @@ class Natural(NamedTuple):
 
     @staticmethod
     def of(gaussian: Gaussian) -> Natural:
-        """Of a Gaussian, whose standard deviations have to be positive."""
+        """Natural parameters of a Gaussian, whose standard deviations have to be positive."""
         loc = ravel(gaussian.loc)
         if isinstance(gaussian, FullGaussian):
             precision = np.linalg.inv(np.asarray(gaussian.covariance, float))
@@ -45,11 +45,11 @@ class Natural(NamedTuple):
         return Natural(precision * loc, precision)
 
     def plus(self, other: Natural, times: float = 1.0) -> Natural:
-        """The product with another, to a power."""
+        """Natural parameters of the product with another Gaussian to the power ``times``."""
         return Natural(self.first + times * other.first, self.precision + times * other.precision)
 
     def moved(self, order: np.ndarray, sign: np.ndarray) -> Natural:
-        """By elements, as they move entries: ``(..., D)`` each."""
+        """Natural parameters moved by elements, given as ``order`` and ``sign``, ``(..., D)`` each: see `order_of`."""
         first = self.first[order] * sign
         if self.precision.ndim == 1:
             return Natural(first, self.precision[order])
@@ -57,14 +57,14 @@ class Natural(NamedTuple):
         return Natural(first, precision * sign[..., :, None] * sign[..., None, :])
 
     def log_partition(self, of_nothing: float = -np.inf) -> np.ndarray:
-        """``(...)``; every direction in which the precision is not positive adds what is no Gaussian weighs."""
+        """``(...)``: A of the natural parameters; a direction without positive precision adds ``of_nothing``."""
         if self.precision.shape == self.first.shape:
             return _log_weight(self.first, self.precision, of_nothing)
         values, vectors = np.linalg.eigh(self.precision)
         return _log_weight((vectors * self.first[..., :, None]).sum(-2), values, of_nothing)
 
     def gaussian(self, like: Gaussian) -> Gaussian:
-        """As a Gaussian by site.
+        """The Gaussian of these natural parameters, of the kind and with the sites of ``like``.
 
         Raises
         ------
@@ -85,7 +85,7 @@ class Natural(NamedTuple):
 
 
 class Tables:
-    """What labellings weigh if one group of one member moves: tables, from which a labelling is chosen or drawn."""
+    """Tables of the log weights of labellings in which one group of one member moves, to choose or draw labels from."""
 
     def __init__(self, members: Sequence[Gaussian], rest: Natural, symmetry: Symmetry) -> None:
         self.symmetry: Symmetry = symmetry
@@ -95,14 +95,14 @@ class Tables:
         self.view: PlainView = PlainView.of(symmetry, {site: np.asarray(x) for site, x in self.loc.items()})
         self.groups = self.view.symmetry.groups
         self.opened = {piece: self.view.symmetry.opened(piece) for piece in self.view.symmetry.axes}
-        # of correlated members tables are those of their diagonals
+        # tables are without correlations
         self.is_diagonal: bool = not isinstance(members[0], FullGaussian)
         own = (member.diagonal() if isinstance(member, FullGaussian) else member for member in members)
         self.own: list[Natural] = self.naturals if self.is_diagonal else [Natural.of(member) for member in own]
         self.own_total: Natural = self.all if self.is_diagonal else reduce(Natural.plus, self.own)
 
     def still(self) -> dict[str, Hard]:
-        """No unit moved."""
+        """Group -> the identity: the state in which no unit is moved."""
         return {name: group.identity() for name, group in self.groups.items()}
 
     def element(self, state: dict[str, Hard]) -> Element:
@@ -110,11 +110,11 @@ class Tables:
         return self.view.element({name: part.part() for name, part in state.items()}, self.symmetry)
 
     def order(self, state: dict[str, Hard]) -> tuple[np.ndarray, np.ndarray]:
-        """What a state, or a batch of them, does to ravelled sites."""
+        """How a state, or each of a batch of states, moves ravelled sites: see `order_of`."""
         return order_of(self.symmetry, self.element(state), self.loc)
 
     def separate(self) -> list[str]:
-        """Groups that stand on one axis of a piece at a time: of others a table is no more than a proposal."""
+        """Groups that stand on no piece twice: for all others a table is no more than a proposal."""
         twice = {
             name
             for axes in self.opened.values()
@@ -124,14 +124,14 @@ class Tables:
         return [name for name in self.groups if name not in twice]
 
     def are_coupled(self) -> bool:
-        """Whether two groups, or one of them twice, stand on one piece."""
+        """Whether two groups, or one group twice, stand on the same piece."""
         return any(sum(axis.group is not None for axis in axes) > 1 for axes in self.opened.values())
 
     def table(self, k: int, name: str, state: dict[str, Hard], total: Natural) -> tuple[np.ndarray, np.ndarray | None]:
         """``[i, j]``: the log weight of slot i with unit j of member k there, as it is and with its sign changed.
 
-        Groups that the state does not hold are where they are. Of a batch of states and totals, ``(draw,)``, there are
-        as many tables, or one that they share.
+        Groups that ``state`` does not hold keep their labels. A batch ``(draw,)`` of states and totals has as many
+        tables, or one that all share.
         """
         group, own = self.groups[name], self.own[k]
         size = group.size or 0
@@ -162,13 +162,13 @@ class Tables:
 
 
 def raised(members: Sequence[Gaussian], symmetry: Symmetry, prior: Natural | None) -> list[Element]:
-    """Labels of every member, one group after the other the best given all others: none lowers the weight."""
+    """An element for each member that raises the product's weight: group by group the best labels given all others."""
     elements, moved = [symmetry.identity() for _ in members], list(members)
     rest = Natural(*(np.zeros_like(x) for x in Natural.of(members[0])))
     rest = rest if prior is None else rest.plus(prior, 1.0 - len(members))
 
     def weight(some: Sequence[Gaussian]) -> float:
-        # finite, so that labels which are no Gaussian are left for those which are
+        # finite, so that labels whose product is no Gaussian can be left for others step by step
         return float(reduce(Natural.plus, map(Natural.of, some), rest).log_partition(_NOTHING))
 
     best, gained = weight(moved), len(members) > 1 and bool(symmetry.groups)
@@ -193,12 +193,12 @@ def raised(members: Sequence[Gaussian], symmetry: Symmetry, prior: Natural | Non
 
 
 def _moved(x: np.ndarray, axes: Any, state: dict[str, Hard], but: str, signs: bool) -> np.ndarray:
-    """One piece with every group but one where it is in a state, or in each of a batch of them."""
+    """A piece with every group except ``but`` moved as in a state, or as in each of a batch of states."""
     num_axes = x.ndim
     for position, axis in enumerate(axes, -len(axes)):
         if axis.group in state and axis.group != but:
             part = state[axis.group]
-            # by draw, and along the axis alone
+            # broadcast over all axes of the piece but this one
             at = part.each(lambda y, p=position: np.expand_dims(y, tuple(k for k in range(-num_axes, 0) if k != p)))
             x = np.take_along_axis(x.reshape((1,) * (at.permutation.ndim - x.ndim) + x.shape), at.permutation, position)
             x = x * at.sign if signs and axis.signed and at.sign is not None else x
@@ -206,13 +206,13 @@ def _moved(x: np.ndarray, axes: Any, state: dict[str, Hard], but: str, signs: bo
 
 
 def _along(x: np.ndarray, axis: int, num_axes: int) -> np.ndarray:
-    """``(*draws, n, rest)`` of a piece with so many axes, after those of draws."""
+    """``(*draws, n, rest)`` of a piece ``(*draws, *shape)``: of its ``num_axes`` axes this one first, the rest flat."""
     leading = x.shape[: x.ndim - num_axes]
     return np.moveaxis(x, axis, len(leading)).reshape(*leading, x.shape[axis], -1)
 
 
 def _log_weight(first: np.ndarray, precision: np.ndarray, of_nothing: float = _NOTHING) -> np.ndarray:
-    """What entries with these natural parameters weigh together, over the last axis."""
+    """Log weight of independent entries with these natural parameters, summed over the last axis."""
     positive = precision > 0
     precision = np.where(positive, precision, 1.0)
     return np.where(positive, 0.5 * (first**2 / precision - np.log(precision)), of_nothing).sum(-1)

@@ -1,6 +1,6 @@
-r"""`refine`: the element that `match` found, brought on by what the loss says half-way between target and moved source.
+r"""`refine`: improve the element that `match` found by gradients of the loss half-way between target and moved source.
 
-An assignment has no slope, so that permutations are relaxed to doubly stochastic matrices, which go cold while they
+An assignment has no slope, so permutations are relaxed to doubly stochastic matrices, which are cooled while they
 follow the gradient and are rounded on the way. Knows `match`, a loss and data.
 """
 
@@ -47,11 +47,11 @@ from numpyro_symmetry.symmetry.shown import as_html
 if TYPE_CHECKING:
     import optax
 
-# steps between two roundings, and batches held aside, of which each rounding costs as many forward passes
+# steps between two roundings, and the most batches held aside: every rounding takes a forward pass of each of them
 _STEPS_A_LOOK, _MOST_HELD = 10, 5
-# of logits, whose scale does not depend on the network's
+# the step size of logits, whose scale does not depend on the network's
 _STEP_SIZE = 0.1
-# for which share of the steps the temperature is one, and how cold it gets
+# the share of the steps that are taken at temperature one, and the last temperature
 _WARM, _COLDEST = 0.25, 0.1
 
 Loss = Callable[[Any, Any], Array]
@@ -68,9 +68,9 @@ class Refined(NamedTuple):
     loss
         The mean loss half-way between target and moved source, on the data held aside.
     loss_before
-        The same at the start; never smaller.
+        That mean loss at the start; never smaller than ``loss``.
     losses
-        ``(num_looks,)``: the same at every look at the data held aside.
+        ``(num_looks,)``: that mean loss at every rounding.
     """
 
     element: Element
@@ -99,7 +99,7 @@ def refine(
     rng_key: Array | None = None,
     progress_bar: bool = True,
 ) -> Refined:
-    r"""Bring an element on by gradients of the loss half-way between target and moved source.
+    r"""Improve an element by gradients of the loss half-way between target and moved source.
 
     .. math:: \min_{g\in G} L\big(\tfrac12(\theta + g\theta')\big)
 
@@ -112,8 +112,8 @@ def refine(
     ----------
     loss
         Values of one network, by site or as the tree that the target is, and a batch of the data -> its mean loss, or
-        one number for each datum; in JAX, for it is compiled. Of a network with batch normalisation: by the batch's own
-        statistics, as in training, since those of either end are not those half-way.
+        one number for each datum; in JAX, for it is compiled. A network with batch normalisation has to use the batch's
+        own statistics, as in training: the running ones of either end do not hold half-way.
     target, source
         Values by site, or a pytree of arrays. Whole numbers and keys are those of the target.
     symmetry
@@ -123,15 +123,15 @@ def refine(
     start
         The element to start from; by default that of ``match(target, source, symmetry)``.
     num_steps
-        Steps of the gradient, each about as dear as one of training.
+        Gradient steps, each about as expensive as a step of training.
     batch_size
         Data in a batch. A tenth of the batches, at most five, is held aside.
     optimizer
-        From Optax, and of logits; by default ``optax.adam(0.1)``.
+        An optimizer of Optax, for the logits; by default ``optax.adam(0.1)``.
     rng_key
         JAX random key of the order of the data; fixed by default. The same key gives the same answer.
     progress_bar
-        Whether to show one, of steps, with the least loss found, after two seconds.
+        Whether to show a bar of steps, with the least loss found, after two seconds.
 
     Returns
     -------
@@ -141,14 +141,14 @@ def refine(
     Raises
     ------
     SymmetryError
-        If the sides differ in structure, are draws, Gaussians or guides, hold complex numbers or such as are not
-        finite, or do not fit the symmetry; or if the start is no element of it, or several.
+        If the sides differ in structure, are draws, Gaussians or guides, hold numbers that are complex or not finite,
+        or do not fit the symmetry; or if ``start`` is no element of the symmetry, or a batch of elements.
     ValueError
         If data are fewer than two batches or differ in length, or the loss at the start, or a slope on the way, is not
         finite.
     TypeError
-        If ``loss`` is no function of JAX or returns what has no slope, ``optimizer`` is none of Optax's, a number no
-        whole number, or under `jit`.
+        If ``loss`` is no function of JAX or returns numbers without a slope, ``optimizer`` is none of Optax's,
+        ``num_steps`` or ``batch_size`` no whole number, or under `jit`.
 
     See Also
     --------
@@ -161,9 +161,9 @@ def refine(
 
     Notes
     -----
-    What is made smaller is the loss at one point of the way, on data held aside, and of that there is no guarantee but
-    that it is never more than at the start: on other data the way between the two may still be worse. Where only labels
-    differ `match` finds them, and nothing is left to be refined.
+    What falls is the loss at one point of the way, on data held aside, and all that is guaranteed is that it does not
+    rise: on other data the way between the two may still be worse. Where only labels differ, `match` finds them, and
+    nothing is left to be refined.
 
     References
     ----------
@@ -195,7 +195,7 @@ def refine(
     ends, bound = _read(target, source, as_symmetry(symmetry))
     batches, held = _in_batches(_length(data), batch_size, rng)
     start = match(target, source, symmetry, progress_bar=shown).element if start is None else start
-    # on from the labels of the start: what is not relaxed keeps them
+    # from here on the source has the labels of the start, which groups that are not relaxed keep
     ends = ends._replace(source=real_arrays(_started(bound, start, ends.source)))
     # whole numbers move with their units, and have no half-way
     moving = bound.restrict(sites=[site for site in bound.axes if site in ends.source])
@@ -223,7 +223,7 @@ def refine(
 
 
 def _temperatures(steps: np.ndarray, num_steps: int) -> np.ndarray:
-    """Warm for a while, then falling by one factor a step."""
+    """Of each step: one for a while, then falling by the same factor at every step."""
     return _COLDEST ** np.maximum(0.0, (steps / num_steps - _WARM) / (1.0 - _WARM))
 
 
@@ -231,21 +231,21 @@ def _temperatures(steps: np.ndarray, num_steps: int) -> np.ndarray:
 
 
 class _Ends(NamedTuple):
-    """Arrays of both ends by site; of the source those of real numbers, once it is at the start."""
+    """Arrays of both ends by site; once the source is moved by ``start``, its arrays of real numbers alone."""
 
     target: Arrays
     source: Arrays
 
 
 class _Given(NamedTuple):
-    """Whatever is large, which is an argument of what is compiled and no constant in it."""
+    """All large arrays: arguments of the compiled functions, so that they are not constants in them."""
 
     ends: _Ends
     data: Any
 
 
 class _Way(NamedTuple):
-    """A step, of logits and an optimiser's state; and the mean loss on rows held aside, of a moved source."""
+    """A gradient step of logits and optimiser state; and the mean loss half-way to a moved source, on held rows."""
 
     step: Callable[..., tuple[dict[str, Logits], Any]]
     held_loss: Callable[[Arrays, np.ndarray], float]
@@ -266,7 +266,7 @@ def _compiled(loss: Loss, target: Any, view: PlainView, optimizer: optax.Gradien
         opened |= {name: mixed(opened[name], on, soft) for name, on in axes.items()}
         return half_way(view.close(opened), given, rows)
 
-    # no loop is compiled: on a CPU XLA convolves in one many times slower than outside
+    # steps are compiled one by one: within a loop XLA convolves many times slower on a CPU
     @jax.jit
     def step(logits: Any, state: Any, temperature: Array, rows: Array, given: _Given) -> Any:
         change, state = optimizer.update(jax.grad(relaxed)(logits, temperature, given, rows), state, logits)
@@ -286,7 +286,7 @@ def _compiled(loss: Loss, target: Any, view: PlainView, optimizer: optax.Gradien
 
 
 def _with_a_slope(found: Any) -> Array:
-    """What a loss returned, if numbers like these have a slope."""
+    """The array that a loss returned; refused if its numbers have no slope."""
     if isinstance(found, tuple | list):
         raise TypeError(f"loss returned a {type(found).__name__}; expected an array: of (loss, auxiliary) the first.")
     array = jnp.asarray(as_real_array(found, "What loss returned", TypeError))
@@ -310,7 +310,7 @@ def _refuse_lost(logits: Any, count: int) -> None:
 
 
 def _view(moving: Symmetry, source: Arrays) -> PlainView:
-    """Groups as they are relaxed."""
+    """The view whose groups are relaxed; warns where of two nested levels only one can be."""
     view = PlainView.of(moving, source, nested=True)
     if view.torn:
         warn(
@@ -347,7 +347,7 @@ def _read(target: Any, source: Any, symmetry: Symmetry) -> tuple[_Ends, Symmetry
 
 
 def _started(bound: Symmetry, start: Element, source: Arrays) -> Arrays:
-    """The source at the element to start from."""
+    """The source moved by ``start``, which has to be one element."""
     moved = bound.apply(start, source)
     if many := next((site for site, x in source.items() if np.shape(moved[site]) != np.shape(x)), None):
         raise SymmetryError(
@@ -358,7 +358,7 @@ def _started(bound: Symmetry, start: Element, source: Arrays) -> Arrays:
 
 
 def _as_optimizer(optimizer: Any) -> optax.GradientTransformation:
-    """Optax's, which is not loaded before it is needed."""
+    """The optimizer, Adam by default; Optax is not loaded before it is needed."""
     if optimizer is None:
         import optax
 

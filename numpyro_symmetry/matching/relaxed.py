@@ -27,21 +27,21 @@ _NUM_NORMALISATIONS = 20
 
 
 class Soft(NamedTuple):
-    """Doubly stochastic matrices ``(*cells, n, n)``, and where signs act the same times signs from -1 to 1."""
+    """Doubly stochastic matrices ``(*cells, n, n)``; for axes on which signs act, these times signs from -1 to 1."""
 
     even: Array
     odd: Array | None
 
 
 class Logits(NamedTuple):
-    """Of one group: logits of a unit in a slot, ``(*cells, n, n)``, and of its sign there."""
+    """Logits ``(*cells, n, n)`` of one group: of each unit in each slot, and of its sign there."""
 
     unit: Any
     sign: Any = None
 
     @staticmethod
     def of(group: Group) -> Logits:
-        """The identity, spread a little."""
+        """Logits of the identity, spread a little over all labels."""
         n = group.size or 0
         unit = jnp.asarray(np.log((1.0 - _SPREAD) * np.eye(n) + _SPREAD / n))
         unit = jnp.broadcast_to(unit, (*group.cells, n, n))

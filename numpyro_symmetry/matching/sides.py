@@ -39,7 +39,7 @@ _OF_DRAWS = (
     "Gaussian of relabelled draws, DiagonalGaussian.fit(out.data, num_leading_dims=2), is matched and merged like any "
     "other."
 )
-# sums of squares, of a great many numbers, stay finite, and do not vanish
+# between these a great many values have a sum of squares that neither overflows nor vanishes
 _LARGEST, _SMALLEST = 1e140, 1e-140
 
 
@@ -73,7 +73,7 @@ def read(side: Any, sites: Collection[str] = ()) -> Any:
 
 
 def complex_sites(*sides: Any) -> frozenset[str]:
-    """Sites of values that all of some sides hold complex numbers at."""
+    """Sites at which every side holds complex numbers; none if a side is a Gaussian."""
     by_site = [side for side in sides if isinstance(side, Mapping)]
     complex_in = [{s for s, x in side.items() if is_array(x) and jnp.iscomplexobj(x)} for side in by_site]
     return frozenset.intersection(*map(frozenset, complex_in)) if len(by_site) == len(sides) else frozenset()
@@ -90,7 +90,7 @@ def from_pairs(values: Mapping[str, Any], sites: Collection[str]) -> dict[str, A
 
 
 def of_pairs(symmetry: Symmetry, sites: Collection[str]) -> Symmetry:
-    """The same groups, bound, where some sites hold pairs: what moves a number moves both of its parts."""
+    """The symmetry, bound, on values that hold pairs at these sites: what moves a number moves both of its parts."""
     axes = {site: (*entries, None) if site in sites else entries for site, entries in symmetry.axes.items()}
     return replace(symmetry, axes=axes) if sites else symmetry
 
@@ -108,7 +108,7 @@ def is_tree(side: Any, sites: Collection[str] = ()) -> bool:
 
 
 def refuse_mixed_coordinates(target: Any, source: Any, symmetry: Symmetry) -> None:
-    """Guides are read in unconstrained coordinates, values are not: refuse to compare one with the other.
+    """Refuse to compare a guide, which is read in unconstrained coordinates, with values at a constrained site.
 
     Raises
     ------
@@ -153,14 +153,14 @@ def refuse_draws(side: Any, symmetry: Symmetry, name: str) -> None:
 
 
 def _in_front(shape: tuple[int, ...], entries: tuple[AxisEntry, ...]) -> tuple[int, ...]:
-    """The axes of a site that its entries do not speak of; where entries leave them open, what `rebase` would read."""
+    """Sizes of a site's axes in front of its entries; of entries with ``...``, of those `rebase` takes for draws."""
     if ... not in entries:
         return shape[: len(shape) - num_axes(entries)]
     return shape[:2] if len(shape) > 2 and shape[0] < shape[1] else ()
 
 
 def refuse_other_trees(target: Any, source: Any, sites: Collection[str]) -> frozenset[str]:
-    """What two sides hold that is not compared, once it is known that two trees have one structure.
+    """Sites of either side that are not compared; two trees must have one structure.
 
     Raises
     ------
@@ -174,13 +174,13 @@ def refuse_other_trees(target: Any, source: Any, sites: Collection[str]) -> froz
 
 
 def without(symmetry: Symmetry, sites: Collection[str]) -> Symmetry:
-    """The groups on all sites but some; all of them if nothing else would be left."""
+    """The symmetry on all sites but these; the whole symmetry if no site would be left."""
     left = [site for site in symmetry.axes if site not in sites]
     return symmetry if len(left) in (0, len(symmetry.axes)) else symmetry.restrict(sites=left)
 
 
 def completed(symmetry: Symmetry, element: Element, leading: tuple[int, ...]) -> Element:
-    """An element of groups on some of the sites as one of the whole symmetry."""
+    """An element of some of the groups as one of the whole symmetry, which does nothing to the other groups."""
     found: Element = {}
     for name, part in symmetry.identity(leading).items():
         mine = Hard.of(element.get(name, part))
@@ -190,7 +190,7 @@ def completed(symmetry: Symmetry, element: Element, leading: tuple[int, ...]) ->
 
 
 def side_of(side: Any, name: str) -> Side:
-    """Floating arrays, all finite; full Gaussians by their diagonal."""
+    """A point or a Gaussian as floating arrays, all of them finite; a full Gaussian without its correlations."""
     if isinstance(side, FullGaussian):
         side = side.diagonal()
     loc, scale = (side.loc, side.scale) if isinstance(side, DiagonalGaussian) else (side, None)
@@ -224,7 +224,7 @@ def side_of(side: Any, name: str) -> Side:
 
 
 def _largest(values: np.ndarray) -> float:
-    """The largest absolute value, without an array of them; no number where one of them is none."""
+    """The largest absolute value, without an array of absolute values; NaN if any value is NaN."""
     return max(float(values.max(initial=0.0)), -float(values.min(initial=0.0)))
 
 

@@ -35,14 +35,14 @@ from numpyro_symmetry.symmetry.arguments import (
 )
 
 ALGORITHMS = ("nuts", "hmc", "mclmc")
-# how often a progress bar moves, and after how many draws at the latest it does, or an interrupt is heard
+# how often a progress bar moves; and after how many draws at most it moves, and an interrupt is heard
 _UPDATES, _MOST_A_BLOCK = 20, 50
 
 LogDensity = Callable[[Any], Array]
 
 
 class _Sampler(NamedTuple):
-    """One chain: ``warm(key, position) -> (state, parameters)`` and ``step(key, state, parameters)``."""
+    """A sampler of one chain: ``warm(key, position) -> (state, parameters)``, ``step(key, state, parameters)``."""
 
     warm: Callable[[Array, Any], tuple[Any, Any]]
     step: Callable[[Array, Any, Any], tuple[Any, dict[str, Array]]]
@@ -54,7 +54,7 @@ class Interrupted(KeyboardInterrupt):
     Attributes
     ----------
     draws
-        Makes the container of the draws so far: of as many in every chain.
+        Makes the container of the draws so far, equally many of every chain.
 
     Examples
     --------
@@ -110,11 +110,11 @@ def run_blackjax(
     num_chains, num_warmup, num_samples
         Chains run side by side.
     thinning
-        Keep every so many steps; ``num_samples`` are kept.
+        Number of steps of which one draw is kept; ``num_samples`` draws are kept.
     num_integration_steps
         Leapfrog steps of ``"hmc"``.
     target_acceptance_rate, dense_mass
-        Of the window adaptation.
+        Options of the window adaptation.
     init_strategy, init_params
         Where chains start: one of NumPyro's strategies, or constrained values by site ``(num_chains, ...)``.
     log_likelihood
@@ -122,8 +122,8 @@ def run_blackjax(
     dims, coords
         Names and coordinates of dimensions, beside those of plates.
     sharding
-        How chains lie over devices, such as ``NamedSharding(mesh, PartitionSpec("chain"))``, which may be those of
-        several processes; by default over as many of this process's devices as divide them.
+        How chains lie over devices, such as ``NamedSharding(mesh, PartitionSpec("chain"))``; the devices may be those
+        of several processes. By default over as many of this process's devices as divide the chains.
     progress_bar
         Whether to show a bar: of the draws, and before them whether it compiles or warms up.
 
@@ -216,7 +216,7 @@ def _sampler(
 ) -> _Sampler:
     import blackjax as library
 
-    # its builders are typed as what they build, not as what they return
+    # BlackJAX types its builders as what they build, not as what they return
     blackjax: Any = library
 
     if algorithm == "mclmc":
@@ -246,7 +246,7 @@ def _sampler(
             build, log_density, is_mass_matrix_diagonal=not dense, target_acceptance_rate=rate, **extra
         )
         (state, parameters), _ = adaptation.run(key, position, num_warmup)
-        # what is the same for every chain is no array to be mapped over chains
+        # an option that is the same for every chain is no array to be mapped over chains
         return state, {name: value for name, value in parameters.items() if name not in extra}
 
     def step(key: Array, state: Any, parameters: Any) -> tuple[Any, dict[str, Array]]:
@@ -280,7 +280,7 @@ def _run(
     sharding: NamedSharding | None,
     bar: Any,
 ) -> _Draws:
-    """Draws, a few at a time so that the bar can move, and what is there already where one interrupts it."""
+    """Draw block by block, so that the bar can move; an interrupt ends it with the blocks so far."""
 
     def one(key: Array, state: Any, parameters: Any, count: int) -> tuple[Any, Any]:
         def kept(state: Any, key: Array) -> tuple[Any, Any]:
@@ -300,12 +300,12 @@ def _run(
     bar.set_description("warming up")
     states, parameters = jax.block_until_ready(warm(keys, positions))
     bar.set_description("compiling the sampler")
-    # every block of one length, so that it compiles once; what is too much is cut off
+    # every block has the same length, so that it compiles once; surplus draws are cut off
     size = min(-(-num_samples // _UPDATES), _MOST_A_BLOCK)
     blocks = jax.random.split(key_sample, -(-num_samples // size))
     of_chains = [laid_over(jax.random.split(key, num_chains), sharding) for key in blocks]
     advance = _compiled(jax.vmap(lambda k, s, p: one(k, s, p, size)), sharding, of_chains[0], states, parameters)
-    # so that the rate is that of sampling alone
+    # so that the bar's rate is that of sampling alone
     bar.reset()
     bar.set_description("sampling")
     found = []
@@ -322,5 +322,5 @@ def _run(
 
 
 def _compiled(function: Callable[..., Any], sharding: NamedSharding | None, *args: Any) -> Callable[..., Any]:
-    """A function of chains compiled now, so that what follows is not its compilation; each device at its own chains."""
+    """A function of chains, compiled in this call so that later calls only run; each device works on its own chains."""
     return jax.jit(each_at_its_own(function, sharding, len(args))).lower(*args).compile()

@@ -1,4 +1,4 @@
-"""Where chains start: as the user says, checked, or by one of NumPyro's strategies, and what can be sampled at all.
+"""Where chains start: at the user's values, checked, or by a strategy of NumPyro's; and which models can be sampled.
 
 Knows models; no sampler.
 """
@@ -29,7 +29,7 @@ def starts_of(
     init_strategy: Any,
     init_params: Mapping[str, Any] | None,
 ) -> tuple[Callable[[Any], Array], dict[str, Any]]:
-    """Minus the log density in the coordinates that chains move in, and where each of them starts."""
+    """Minus the log density, in the coordinates that chains move in; and the start of every chain."""
     function, args, kwargs = model
     latent = latent_of(sites)
     if not (init_params is None or isinstance(init_params, Mapping)):
@@ -45,7 +45,7 @@ def starts_of(
         starts, latent, num_chains, lambda one: unconstrain(function, args, kwargs, {**values, **one})
     )
     if starts:
-        # of one chain, for NumPyro to find its way; each chain's own replace it below
+        # NumPyro's search starts from the first chain's values; each chain's own replace what it finds, below
         init_strategy = init_to_value(values={site: value[0] for site, value in starts.items()})
     refuse_misshapen_starts(init_strategy, latent)
     try:
@@ -72,7 +72,7 @@ def starts_of(
 
 
 def refuse_what_has_no_gradient(latent: Mapping[str, Mapping[str, Any]]) -> None:
-    """Refuse a model of discrete sites, or of none."""
+    """Refuse a model with discrete latent sites, or with no latent sites."""
     if not latent:
         raise ValueError("The model has no latent sites to sample.")
     if discrete := sorted(name for name, site in latent.items() if site["fn"].support.is_discrete):
@@ -83,7 +83,7 @@ def refuse_what_has_no_gradient(latent: Mapping[str, Mapping[str, Any]]) -> None
 
 
 def _what_is_not_finite(sites: Mapping[str, Mapping[str, Any]]) -> str:
-    """Observed sites that hold NaN or infinity, or where else to look."""
+    """A sentence on observed sites that hold NaN or infinity, or on where else to look."""
     counts = {
         name: int((~np.isfinite(np.asarray(site["value"], float))).sum())
         for name, site in observed_of(sites).items()
@@ -100,7 +100,7 @@ def _unconstrained(
     num_chains: int,
     unconstrain: Callable[[Mapping[str, Array]], dict[str, Array]],
 ) -> dict[str, Array]:
-    """What the user says of where chains start, checked, in the coordinates chains move in."""
+    """The user's starts, checked, in the coordinates that chains move in."""
     if unknown := sorted(set(starts) - set(latent)):
         raise ValueError(
             f"init_params names sites {unknown}; expected some of the model's latent sites {list(latent)}."
