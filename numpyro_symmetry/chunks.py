@@ -26,9 +26,9 @@ def slices(count: int, size: int, most: int | None = None) -> Iterator[slice]:
 
 
 def mapped(function: Callable[[Any], Any], items: Any, step: int) -> Any:
-    """A function of one item, of many along the first axis: so many together, and what it keeps of them let go.
+    """A function of one item, mapped over many along the first axis, ``step`` at a time.
 
-    Reverse mode computes again what more items than fit would have kept.
+    Where there are more than that, reverse mode computes intermediate values again in place of keeping them.
     """
     if len(jax.tree.leaves(items)[0]) <= step:
         return jax.vmap(function)(items)

@@ -68,7 +68,7 @@ def sharding_of(array: Any, *, beside: int) -> NamedSharding | None:
 
 
 def num_parts(sharding: NamedSharding | None) -> int:
-    """In how many parts items are taken."""
+    """In how many parts items are taken, one for each device."""
     return 1 if sharding is None else math.prod(sharding.mesh.shape[name] for name in _axes(sharding))
 
 

@@ -23,7 +23,7 @@ _BEAT_UNWATCHED = 5.0
 # seconds after which it is said what follows, where no bar of ours will be
 _LONG = 10.0
 
-# the first part compiles, or waits for what others find at hand, and foretells nothing: after two the next is told of
+# the first part compiles, or makes what others find at hand, and foretells nothing: parts are told of from the third on
 _MANY = 3
 
 T = TypeVar("T")
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 @dataclass
 class _Speaker:
-    """A bar, what the work is that it speaks of, and whether it tells how far a step is."""
+    """A bar, the work that it speaks of, and whether it tells how far a step is."""
 
     bar: tqdm
     work: str
@@ -44,7 +44,7 @@ _speaker: ContextVar[_Speaker | None] = ContextVar("speaker", default=None)
 
 @contextlib.contextmanager
 def saying(work: str, progress_bar: bool, *, after: str = "") -> Iterator[None]:
-    """A bar for what is said meanwhile, gone in the end; within another one, that is it.
+    """A bar for what `say` tells meanwhile, gone in the end; within another bar, that one tells it.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ def saying(work: str, progress_bar: bool, *, after: str = "") -> Iterator[None]:
     progress_bar
         Whether to show it.
     after
-        What stays of it after long work.
+        Words that stay after long work.
     """
     if _speaker.get() is not None:
         yield

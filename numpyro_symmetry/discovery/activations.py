@@ -34,9 +34,9 @@ from numpyro_symmetry.symmetry.nouns import FUNCTION
 from numpyro_symmetry.symmetry.pytrees import arrays_by_path
 
 Values = Mapping[str, Any]
-# of the values that carry a group, so many are tried
+# most intermediate values that are tried for each group
 _MAX_TRIED = 4
-# moved before or after, values agree but for rounding
+# how far values of units, of norm one, may differ by rounding between moving them and moving the parameters
 _ROUNDING = 1e-3
 _NOT_FINITE = (
     "Values inside the function are not finite when its parameters are moved by about a third of their size: look for "
@@ -158,14 +158,14 @@ def _computing(
 
 
 class _Seen(NamedTuple):
-    """One of a program's values that carries a group, and along which of its axes: those of its cells, and its own."""
+    """An intermediate value of a program that carries a group, on the axes of the group's cells and then its own."""
 
     position: int
     group: str
     axes: tuple[int, ...]
 
     def of(self, value: Array, *, signed: bool) -> Array:
-        """``(num_data, *cells, n)``, of norm one and centred."""
+        """The value as ``(num_data, *cells, n)``, each unit of norm one, and centred unless it is signed."""
         last = jnp.moveaxis(value.astype(jnp.result_type(value, jnp.float32)), self.axes, range(-len(self.axes), 0))
         flat = last.reshape(-1, *last.shape[last.ndim - len(self.axes) :])
         flat = flat if signed else flat - flat.mean(0)
@@ -174,7 +174,7 @@ class _Seen(NamedTuple):
 
 
 def _most_telling(seen: list[_Seen], shapes: list[tuple[int, ...]]) -> list[_Seen]:
-    """Those with the most data for every unit, and the last of these first."""
+    """The values to try: those with the most data for every unit first, of equals the last in the program."""
 
     def rows(one: _Seen) -> int:
         shape = shapes[one.position]
@@ -186,13 +186,13 @@ def _most_telling(seen: list[_Seen], shapes: list[tuple[int, ...]]) -> list[_See
 def _that_move(
     bound: Symmetry, own: Values, tried: list[_Seen], compute: Callable[[Values], list[Array]], not_finite: str
 ) -> list[_Seen]:
-    """Of each group the last value that moves as the group does; what to say where none is finite is given."""
+    """Of each group the first of ``tried`` that moves as it does; ``not_finite`` is the message if none is finite."""
     rng = np.random.default_rng(0)
 
     def one(x: Array) -> Array:
         return x * jnp.asarray(np.exp(0.3 * rng.normal(size=x.shape)), x.dtype) if is_floating(x.dtype) else x
 
-    # at values that are nowhere alike, or nothing would be seen to move
+    # at parameters no two of which are alike: moving equal ones would not be seen
     values = {name: one(x) for name, x in own.items()}
     g = bound.sample(jax.random.key(0))
     before, after = jax.jit(compute)(values), jax.jit(compute)({**values, **bound.apply(g, values)})
@@ -217,7 +217,7 @@ def _parts(g: Any, group: str) -> dict[str, Any]:
 
 
 def _groups_of(bound: Symmetry, sites: Mapping[str, list[Term]]) -> dict[int, str]:
-    """Serial number of an axis' label -> what the symmetry calls it."""
+    """Serial number of an axis' term -> the group of the symmetry that stands there."""
     found: dict[int, str] = {}
 
     def read(entry: AxisEntry, term: Term) -> None:
@@ -238,7 +238,7 @@ def _groups_of(bound: Symmetry, sites: Mapping[str, list[Term]]) -> dict[int, st
 
 
 def _seen(position: int, value: Typed, groups: Mapping[int, str]) -> _Seen | None:
-    """A value as one that carries the innermost of its groups, each of which stands on an axis of its own."""
+    """The value with the innermost of its groups; ``None`` unless each of them stands on an axis of its own."""
     names = []
     for term in map(resolve, value.axes):
         if isinstance(term, Product | Joined):
@@ -255,10 +255,10 @@ def _seen(position: int, value: Typed, groups: Mapping[int, str]) -> _Seen | Non
 
 
 def _values_inside(closed: Any, leaves: tuple[Any, ...], num_parameters: int) -> list[Any]:
-    """Results of a program, and after them all that it computes on the way and that its data have a say in."""
+    """Results of a program, then all real intermediate values of several entries that depend on its data."""
     kept: list[Any] = []
 
-    # values, and whether data have a say in them
+    # values, each with whether it depends on the data
     def run(program: Any, given: list[tuple[Any, bool]]) -> list[tuple[Any, bool]]:
         constants = [(x, False) for x in consts_of(program)]
         return interpreted(body_of(program), [*constants, *given], lambda number: (number.val, False), results_of)

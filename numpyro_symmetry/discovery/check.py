@@ -44,8 +44,9 @@ class SymmetryCheck(NamedTuple):
     largest_gap
         Largest change of a log probability under the group, nats; of a function, of an entry of its output.
     tolerance
-        What that change may be: 1e-9 (1e-4 if the model rounds to float32) of one plus the largest log-likelihood of a
-        datum, or for priors and factors of one plus the norms of those log probabilities that change.
+        The largest change that passes: 1e-9 (1e-4 if the model rounds to float32) of one plus the largest
+        log-likelihood of a datum, or for priors and factors of one plus the norms of those log probabilities that
+        change.
     control_gap
         Group -> largest change under a deliberately wrong action, nats; far above ``tolerance`` when the check means
         something. It may be 0 where a site has a flat prior, and nothing else reads it.
@@ -103,7 +104,7 @@ def check_symmetry(
     model
         NumPyro model; with ``argnum``, a function of a pytree, such as a log density or a network's ``apply``.
     symmetry
-        What is claimed. Sizes are read off the model's own draws, or off the function's parameters.
+        The symmetry that is claimed. Sizes are read off the model's own draws, or off the function's parameters.
     model_args, model_kwargs
         Arguments of the model.
     argnum
@@ -196,7 +197,7 @@ def check_symmetry(
 def _log_joint(asked: Question, symmetry: Symmetry) -> tuple[LogJoint, Symmetry]:
     """The log joint of a model: discrete sites that the symmetry does not act on are summed out.
 
-    The outline is let go: while it lives JAX may find its parts, in single precision, when asked for double.
+    The outline is let go: while it lives, JAX may return parts of it, in single precision, when asked for double.
     """
     model, args, kwargs, key, *_ = asked
     trace = outline(model, args, kwargs, key)

@@ -160,7 +160,7 @@ def find_symmetry(
 
 
 def _with_ties(found: Symmetry, ties: Mapping[str, str]) -> Symmetry:
-    """A symmetry of arrays of which some stand at further paths too: it moves them there as well."""
+    """The symmetry on all paths: an array that stands at further paths too (``ties``) is moved there as well."""
     axes = {name: found.axes[first] for name, first in ties.items() if first in found.axes}
     said = {first: [one for one in found.findings if one.site == first] for first in ties.values()}
     findings = [one._replace(site=name) for name, first in ties.items() for one in said[first]]
@@ -168,7 +168,7 @@ def _with_ties(found: Symmetry, ties: Mapping[str, str]) -> Symmetry:
 
 
 def without_parameters(found: Symmetry) -> Symmetry:
-    """The groups of a symmetry that was found which stand on latent sites alone: what draws of those sites have."""
+    """The found symmetry restricted to groups that stand on latent sites alone, since draws hold no parameters."""
     parameters = {finding.site for finding in found.findings if finding.is_parameter}
     held = {name for site, entries in found.axes.items() if site in parameters for name in names_in(entries)}
     return found.restrict([name for name in found.groups if name not in held]) if held else found
@@ -177,7 +177,7 @@ def without_parameters(found: Symmetry) -> Symmetry:
 def _found(
     asked: Question, signs: bool, rules: Mapping[str, Rule], zeros_may_fall: bool = True
 ) -> tuple[Symmetry, list[str]]:
-    """The symmetry of a model, and what its user is to be told."""
+    """The symmetry of a model, and the warnings for its user."""
     read = _typed(asked, signs, rules, zeros_may_fall)
     if (
         not read.claims_anything
@@ -189,7 +189,7 @@ def _found(
         sources = _sources(read, asked)
     except NotFiniteError as error:
         if asked.argnum is not None and zeros_may_fall:
-            # second moments before the first step are zero, and must not be negative
+            # zeros may have to stay at least zero: the second moments of an optimiser before its first step
             return _found(asked, signs, rules, zeros_may_fall=False)
         if asked.argnum is None:
             refuse_invalid(asked)
@@ -197,7 +197,7 @@ def _found(
             raise SymmetryError(ARGUMENTS_NOT_FINITE) from error
         if holds_nan((asked.args, asked.kwargs, read.joint.sites.observed)):
             raise
-        # a model that NUTS may well run, for it starts where the log joint is finite
+        # no error: NUTS may well run the model, as it starts wherever the log joint is finite
         nothing = read.claimed.restrict([])
         refused = dict.fromkeys(read.claimed.groups, asked.nouns.not_finite)
         said = read.findings(nothing, read.claimed, refused)
@@ -206,16 +206,16 @@ def _found(
 
 
 class _Read(NamedTuple):
-    """What the program of a model says.
+    """What typing has read off the program of a model.
 
     Attributes
     ----------
     reading
         Labels of its axes.
     claimed
-        The group that they leave.
+        The symmetry that these labels allow.
     even
-        Sets of sites, and of their parts, that may be negated.
+        Sets of sites, or of their parts, that parity allows to negate.
     joint, way
         What was traced, and which data are arguments of the program.
     opaque
@@ -225,7 +225,7 @@ class _Read(NamedTuple):
     signs
         Whether signs are looked for.
     kept
-        Arrays that would have signs if any of their entries were negative.
+        Arrays without signs that would have some if any of their entries were negative.
     """
 
     reading: Reading
@@ -248,7 +248,7 @@ class _Read(NamedTuple):
         return self.signs and may_have_signs(symmetry, self.even)
 
     def findings(self, found: Symmetry, tried: Symmetry, refused: Mapping[str, str]) -> tuple[Finding, ...]:
-        """What is said of every axis."""
+        """The finding of every axis, for `Symmetry.explain`."""
         said = self.reading.findings(found, tried, refused)
         said = [one._replace(reason=one.reason or POSITIVE) if one.site in self.kept else one for one in said]
         return tuple(one._replace(is_parameter=one.site in self.joint.sites.leaves) for one in said)
@@ -259,9 +259,9 @@ class _Read(NamedTuple):
 
 
 def _typed(asked: Question, signs: bool, rules: Mapping[str, Rule], zeros_may_fall: bool) -> _Read:
-    """What the types of a model, or of a function, say.
+    """The labels, symmetry and signs that typing allows a model or a function.
 
-    The program itself is let go: while it lives JAX may find its parts, in single precision, when asked for double.
+    The program itself is let go: while it lives, JAX may return its parts, in single precision, if asked for double.
     """
     say(f"reading the {asked.nouns.whole}")
     if asked.argnum is None:
@@ -274,7 +274,7 @@ def _typed(asked: Question, signs: bool, rules: Mapping[str, Rule], zeros_may_fa
     say("following its axes")
     reading = walked(program, rules)[0]
     claimed = reading.symmetry()
-    # of parameters nobody has said of which sign they are: their values have
+    # no support says which of a function's parameters are positive: their values do
     positive = program.joint.sites.constrained if asked.argnum is not None and signs else frozenset()
     if_real = _even(program._replace(signs=[True] * len(program.signs)), claimed) if positive else []
     return _Read(
@@ -291,7 +291,7 @@ def _typed(asked: Question, signs: bool, rules: Mapping[str, Rule], zeros_may_fa
 
 
 def _even(program: Program, claimed: Symmetry) -> list[frozenset[PartOfSite]]:
-    """What may be negated as a whole: sites, and parts of those that are several arrays put end to end."""
+    """Sets that may be negated as a whole: of sites, and of the arrays that are put end to end in a site."""
     cuts, parts = {}, list[PartOfSite]()
     for k, (site, shape) in enumerate(program.shapes.items()):
         if cut := cut_of(in_parts(claimed.axes.get(site, ()))):
@@ -302,9 +302,9 @@ def _even(program: Program, claimed: Symmetry) -> list[frozenset[PartOfSite]]:
 
 
 def _sources(read: _Read, asked: Question) -> Sources:
-    """Where the symmetry of a model is tried."""
+    """The compiled model, with the data and the points at which its symmetry is tried."""
     say(f"evaluating it about {asked.nouns.centre}")
-    # what is observed may be drawn afresh, numbers of Python too, unless the model looks at them
+    # observed values are arguments as well, to be redrawn (numbers of Python too), unless the model looks at them
     ways = dict.fromkeys((read.way._replace(observed=tuple(read.joint.sites.observed)), read.way))
     model = freeze(read.joint, list(ways))
     far = not read.opaque or bool(read.reading.blocks(read.claimed)) or read.may_be_signed(read.claimed)
@@ -312,14 +312,14 @@ def _sources(read: _Read, asked: Question) -> Sources:
 
 
 def _proved(read: _Read, sources: Sources) -> tuple[Symmetry, list[str]]:
-    """What numbers leave of what labels claim, and what they find beyond it."""
+    """The symmetry that numbers prove, of groups that labels claim and of others; and the warnings for the user."""
     reading, rng = read.reading, sources.rng
     say("verifying the symmetry")
     tried, found, refused = _that_hold(read, sources)
     told = [of_a_refusal(name, proof, read.joint) for name, proof in refused.items()]
     if blocks := reading.blocks(found):
         say("trying what no rule has followed")
-        # what no rule has followed may have met data after all: those that coincide must not count
+        # an axis that no rule has followed may have met data, of which entries may coincide: other data have to agree
         found = with_blocks(partial(_claim, reading), found, blocks, sources.own_and_others, rng)
     found = with_cells(found, sources.own_and_others, rng)
     if read.may_be_signed(found):
@@ -334,7 +334,7 @@ def _proved(read: _Read, sources: Sources) -> tuple[Symmetry, list[str]]:
 
 
 def _that_hold(read: _Read, sources: Sources) -> tuple[Symmetry, Symmetry, dict[str, Proof]]:
-    """The groups that were tried, those of them that hold, and why the others do not; without fibres if one fails."""
+    """The symmetry tried (without fibres if a fibred group fails), its groups that hold, proofs of those refused."""
 
     def holding(tried: Symmetry) -> tuple[Symmetry, dict[str, Proof]]:
         found, refused = what_holds(tried, sources.own, sources.rng)
@@ -351,7 +351,7 @@ def _that_hold(read: _Read, sources: Sources) -> tuple[Symmetry, Symmetry, dict[
 
 
 def _claim(reading: Reading, symmetry: Symmetry, blocks: tuple[Block, ...]) -> Claim | None:
-    """One more group on some blocks of axes; ``None`` where there is none to claim."""
+    """A claim of one more group on these blocks of axes; ``None`` where labels leave no two indices to exchange."""
     places = [place for block in blocks for place in block]
     claimed, kinds = reading.with_group(symmetry, places), reading.kinds(places)
     if claimed is None or len(set(kinds)) == len(kinds):
@@ -361,7 +361,7 @@ def _claim(reading: Reading, symmetry: Symmetry, blocks: tuple[Block, ...]) -> C
 
 
 def _of_a_prior(finding: Finding, unread: set[str]) -> Finding:
-    """A finding, with a word on a group that says nothing of the data."""
+    """The finding, with a remark if nothing but its prior reads the site: the group there says nothing of the data."""
     if not finding.group or finding.is_parameter or finding.site not in unread:
         return finding
     return finding._replace(reason="; ".join(filter(None, [finding.reason, "nothing but its prior reads it"])))
@@ -370,9 +370,9 @@ def _of_a_prior(finding: Finding, unread: set[str]) -> Finding:
 def walked(
     program: Program, rules: Mapping[str, Rule] = RULES, num_kept: int | None = None
 ) -> tuple[Reading, list[Value]]:
-    """Walk through a program with free latent axes and pinned data: what is read, and the labels of its results.
+    """Walk through a program with free latent axes and pinned data; returns the reading, and its results with labels.
 
-    The first so many of the results are outputs; all by default.
+    The first ``num_kept`` results are outputs, whose entries have to stay; all by default.
     """
     unused = Reason(UNREAD)
     sites: dict[str, list[Term]] = {

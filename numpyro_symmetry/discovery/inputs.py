@@ -1,4 +1,4 @@
-"""What `find_symmetry` and `check_symmetry` are given, and how they refuse what they cannot use, in words.
+"""Reads the arguments of `find_symmetry` and `check_symmetry`, and refuses those that they cannot use, in words.
 
 Knows NumPyro; no symmetry.
 """
@@ -34,7 +34,7 @@ from numpyro_symmetry.symmetry.errors import SymmetryError
 from numpyro_symmetry.symmetry.nouns import Nouns, nouns
 from numpyro_symmetry.symmetry.pytrees import arrays_by_path
 
-# NumPyro keeps its handlers in one list for all threads, and what runs a model pushes to it
+# NumPyro keeps its handlers in one list for all threads, and running a model pushes to it
 _LOCK = threading.RLock()
 _LIBRARIES = tuple(os.path.dirname(module.__file__ or "") + os.sep for module in (jax, numpyro, contextlib, np))
 _OWN = os.path.dirname(os.path.dirname(__file__)) + os.sep
@@ -61,14 +61,14 @@ class Question(NamedTuple):
 
     @property
     def nouns(self) -> Nouns:
-        """What it is spoken of as."""
+        """The nouns by which messages speak of it: those of a model, or of a function."""
         return nouns(is_function=self.argnum is not None)
 
 
 def read_question(
     what: str, model: Any, model_args: Any, model_kwargs: Any, rng_key: Any, argnum: Any = None, part: Any = "joint"
 ) -> Question:
-    """What one of the functions of this layer was asked.
+    """The arguments of a function of this layer, which ``what`` names, after validation.
 
     Raises
     ------
@@ -100,7 +100,7 @@ def read_question(
 
 
 def read_question_of_function(what: str, function: Any, args: Any, argnum: Any) -> Question:
-    """What one of the functions of this layer was asked of a function of arrays, and of no model.
+    """The arguments, after validation, of a function of this layer that takes a function of arrays and no model.
 
     Raises
     ------
@@ -113,7 +113,7 @@ def read_question_of_function(what: str, function: Any, args: Any, argnum: Any) 
 
 
 def arrays_of_one(params: Any, shapes: Mapping[str, tuple[int, ...]], why: str) -> dict[str, Any]:
-    """Arrays of one network by site, of the shapes that something was found on; why others are of no use is given.
+    """Arrays of one network by site, which must have the given shapes; ``why`` ends the message about any other.
 
     Raises
     ------
@@ -131,12 +131,12 @@ def arrays_of_one(params: Any, shapes: Mapping[str, tuple[int, ...]], why: str) 
 
 @contextlib.contextmanager
 def asking(of: Nouns) -> Iterator[None]:
-    """One question at a time, and JAX's word for a value that is missing put in terms of the model, or of the function.
+    """Let one question run at a time, and restate JAX's errors about missing values in terms of the model or function.
 
     Raises
     ------
     SymmetryError
-        If that turns a latent value into a number of Python or NumPy.
+        If the model, or function, branches on a latent value or turns one into a number of Python or NumPy.
     """
     with _LOCK:
         try:
@@ -162,7 +162,7 @@ def refuse_invalid(asked: Question) -> None:
 
 
 def _users_line(error: BaseException) -> str:
-    """The last line of an error's way that is neither a library's nor ours."""
+    """File, line number and code of the last line of a traceback that is the user's, no library's and not ours."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if not frame.filename.startswith((*_LIBRARIES, _OWN, "<")):
             line = f", `{frame.line}`" if frame.line else ""

@@ -1,4 +1,4 @@
-r"""Units whose weights may be scaled: what comes in by :math:`c > 0`, what goes out by :math:`1/c`, as of ReLU units.
+r"""Units whose incoming weights may be scaled by :math:`c > 0` and outgoing ones by :math:`1/c`, as of ReLU units.
 
 Found by numbers in double precision, and proved at other parameters and on other data. Knows functions and symmetries.
 """
@@ -30,11 +30,11 @@ from numpyro_symmetry.symmetry.nouns import FUNCTION
 from numpyro_symmetry.symmetry.pytrees import arrays_by_path, replaced
 from numpyro_symmetry.symmetry.shown import as_html
 
-# a part of a site that carries a group, and along which of its axes
+# a piece of a site that carries a group, and the axis along which it does
 Place = tuple[str, int]
 # powers of a scale: those of incoming weights and biases, of outgoing ones, and of what stays
 _POWERS = (1.0, -1.0, 0.0)
-# differences are taken over such steps of a logarithm, whose squares are what rounding leaves of them
+# step of central differences in the logarithm of a scale, which errs by its square: about what rounding leaves
 _STEP = 1e-5
 _SAME = 1e-6
 _NUM_POINTS = 3
@@ -54,7 +54,7 @@ class Scaling:
     shapes
         Site -> shape.
     powers
-        Group, as a part of which units are scaled, such as that of one head -> place -> power of the scale there.
+        Group of units (of a fibred group, those of one cell, such as a head) -> place -> power of the scale there.
     """
 
     symmetry: Symmetry
@@ -238,7 +238,7 @@ def _found(function: Callable, args: tuple[Any, ...], symmetry: Symmetry, argnum
 
 
 def _view(bound: Symmetry, values: Mapping[str, np.ndarray]) -> PlainView:
-    """Of units alone: what they are fibred over stands still."""
+    """The plain view of innermost groups alone: groups over which they are fibred stand still."""
     outer = {label for name in bound.groups for label in over(name)}
     return PlainView.of(bound.restrict([name for name in bound.groups if name not in outer]), values)
 
@@ -260,7 +260,7 @@ def _scaled(pieces: Mapping[str, Any], powers: Mapping[Place, float], scale: np.
 
 
 def _balancing(pieces: Mapping[str, np.ndarray], powers: Mapping[Place, float], size: int) -> np.ndarray:
-    """The scale of each unit at which what comes in has the norm of what goes out; one where either is nothing."""
+    """The scale of each unit that makes the norms of incoming and outgoing weights equal; 1 where either norm is 0."""
     norms = {1.0: np.zeros(size), -1.0: np.zeros(size), 0.0: np.zeros(size)}
     for (piece, axis), power in powers.items():
         norms[power] += np.square(np.moveaxis(pieces[piece], axis, 0).reshape(size, -1)).sum(1)
@@ -276,7 +276,7 @@ class _Proof:
     rng: np.random.Generator
 
     def points(self, frozen: FrozenModel) -> Iterator[dict[str, np.ndarray]]:
-        """Parameters that are nowhere alike."""
+        """Random parameters, no two of which are alike."""
         for _ in range(_NUM_POINTS):
             noise = {site: self.rng.standard_normal(size) for site, size in frozen.sizes.items()}
             yield {site: np.asarray(x) for site, x in frozen.place(noise).items()}
@@ -291,7 +291,7 @@ class _Proof:
         return np.concatenate([np.ravel(x) for x in frozen.log_probs(given).values()]).astype(float)
 
     def powers(self, frozen: FrozenModel, places: list[Place], name: str) -> dict[Place, float] | None:
-        """The one set of powers under which differences of the outputs cancel, if there is one."""
+        """The powers under which differences of the outputs cancel; ``None`` if there are none, or several."""
         size, rows = self.view.symmetry.sizes[name], []
         for values in itertools.islice(itertools.cycle(list(self.points(frozen))), _NUM_POINTS + len(places)):
             logs = self.rng.standard_normal(size)
@@ -314,7 +314,7 @@ class _Proof:
         near = [min(_POWERS, key=lambda power, x=x: abs(power - x)) for x in found]
         if not np.allclose(found, near, atol=1e-3) or not {1.0, -1.0} <= set(near):
             return None
-        # which of the two is incoming says nothing of where norms agree: the first place is
+        # norms agree whichever side is called incoming: the first place is
         first = next(power for power in near if power)
         return {place: power * first for place, power in zip(places, near, strict=True)}
 

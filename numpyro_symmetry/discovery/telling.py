@@ -1,4 +1,4 @@
-"""What is said of groups that numbers refuse, and of arrays that nothing reads. Knows proofs and symmetries."""
+"""Messages about groups that numbers refuse, and arrays that nothing reads. Knows proofs and symmetries."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from numpyro_symmetry.symmetry.pytrees import arrays_by_path
 ARGUMENTS_NOT_FINITE = (
     "The function's outputs are not finite, and its arguments hold NaN or infinities: expected data as it reads them."
 )
-# so many numbers of either sign are positive once in a thousand times: gains that are to be so are more
+# ten numbers of either sign are all positive once in a thousand times; gains that have to be positive are more
 _BY_CHANCE = 10
 UNREAD = "nothing depends on it"
 _WHY_OF_FUNCTIONS = {Outcome.SHOWS_NOTHING: "inconclusive: nothing that was tried changes the outputs"}
@@ -33,18 +33,18 @@ _WHY = {
 
 
 def of_not_finite(arguments: Any, otherwise: object) -> str:
-    """What is said where what a function computes is not finite, if its arguments are."""
+    """The message where a function computes values that are not finite: about its arguments, or ``otherwise``."""
     return ARGUMENTS_NOT_FINITE if holds_nan(arguments) else str(otherwise)
 
 
 def reason_of(proof: Proof, joint: LogJoint | Outputs) -> str:
-    """Why a group that labels allow is none, in a few words."""
+    """Why a group that labels allow is not in the symmetry, in a few words."""
     reasons = _WHY | (_WHY_OF_FUNCTIONS if isinstance(joint, Outputs) else {})
     return reasons.get(proof.outcome, FAILED)
 
 
 def of_a_refusal(name: str, proof: Proof, joint: LogJoint | Outputs) -> str:
-    """What is said of a group that labels allow and numbers do not."""
+    """The warning about a group that labels allow and numbers do not."""
     of = nouns(is_function=isinstance(joint, Outputs))
     if isinstance(joint, Outputs) and proof.outcome is Outcome.SHOWS_NOTHING:
         return (
@@ -58,7 +58,7 @@ def of_a_refusal(name: str, proof: Proof, joint: LogJoint | Outputs) -> str:
 
 
 def of_unread(found: Symmetry, argnum: int, parameters: Any) -> list[str]:
-    """What is said of real arrays that stay where they are because nothing reads them."""
+    """The warning about real arrays that stay where they are because nothing reads them."""
     real = {name for name, x in arrays_by_path(parameters).items() if jnp.issubdtype(x.dtype, jnp.inexact)}
     names = sorted({one.site for one in found.findings if one.reason == UNREAD and one.site in real})
     if not names or not found.groups:
@@ -71,7 +71,7 @@ def of_unread(found: Symmetry, argnum: int, parameters: Any) -> list[str]:
 
 
 def of_positive(found: Symmetry, argnum: int, parameters: Any) -> list[str]:
-    """What is said of arrays whose entries differ, but happen to be positive, so that they have no signs."""
+    """The warning about arrays whose entries differ, but happen to be positive, so that they have no signs."""
     own = arrays_by_path(parameters)
     kept = {one.site for one in found.findings if one.reason == POSITIVE}
     names = sorted(name for name in kept & own.keys() if 1 < np.unique(np.asarray(own[name], float)).size <= _BY_CHANCE)

@@ -42,7 +42,7 @@ class Prior(NamedTuple):
 
 
 class LinearModel(NamedTuple):
-    """What a model says of some sites given all others, in whitened coordinates ``b = loc + scale * z``.
+    """A model as a linear model in some sites, given all others, in whitened coordinates ``b = loc + scale * z``.
 
     Attributes
     ----------
@@ -121,7 +121,7 @@ def predictors_given(
     sites: Sequence[str],
     observed: Sequence[str],
 ) -> tuple[Trace, dict[str, Prior], Parts]:
-    """A trace of a model, priors of some sites, and observed predictors as a function of these; others as given."""
+    """A trace of a model, priors of some sites, and observed predictors as a function of their values."""
 
     def predictors(trace: Trace) -> dict[str, Array]:
         found = observations(trace)
@@ -138,7 +138,7 @@ def parts_given(
     sites: Sequence[str],
     parts: Callable[[Trace], Any],
 ) -> tuple[Trace, dict[str, Prior], Callable[[dict[str, Array]], Any]]:
-    """A trace of a model, priors of some sites, and parts of its traces as a function of these; others as given."""
+    """A trace of a model, priors of some sites, and ``parts`` of its traces as a function of their values."""
     start = trace_given(model, args, kwargs, given)
     priors = {site: prior_of(start[site]) for site in sites}
     return start, priors, lambda values: parts(trace_given(model, args, kwargs, {**given, **values}))
@@ -280,7 +280,7 @@ def why_not_linear(
 
 
 def dependent_prior(read_at: Reader, place: Mapping[str, Any], sites: Sequence[str]) -> str | None:
-    """One of some sites whose prior depends on others of them, or ``None``."""
+    """The first of some sites whose prior depends on others of them, or ``None``."""
 
     def priors(values: dict[str, Any]) -> dict[str, Prior]:
         found = read_at({**place, **values}).priors
@@ -302,7 +302,7 @@ def shared_outputs(
     sites: Sequence[str],
     weights: Sequence[Array] = (),
 ) -> int:
-    """How many outputs share one linear map of the sites, each of its own columns of them; 0 if they do not.
+    """How many outputs share one linear map, each applied to its own columns of the sites; 0 if they share none.
 
     Parameters
     ----------

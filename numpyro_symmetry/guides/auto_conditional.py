@@ -44,7 +44,7 @@ from numpyro_symmetry.steps import say
 from numpyro_symmetry.symmetry import SymmetryError, UnsupportedGuideError
 from numpyro_symmetry.symmetry.arguments import as_count, as_flag, as_key, as_names, as_shape
 
-# a loop of steps that nobody compiles may change a number each time
+# a training loop that is not compiled may pass another number at each step: so many are looked at
 _MOST_PROVED = 8
 
 
@@ -169,7 +169,7 @@ class AutoConditional(AutoGuide):
 
     def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Array]:
         """Draw from the base guide, then the other sites given what it drew."""
-        # what is not traced is so at set-up alone, which takes the data as one array
+        # nothing is traced at set-up alone, which takes data that lie over several devices as one array
         args, kwargs = _as_jax(gathered((args, kwargs)))
         if self.source is None:
             self._set_up(args, kwargs)
@@ -249,7 +249,7 @@ class AutoConditional(AutoGuide):
         refuse_wrong_parameters(self._parameter_sites(args, kwargs), None, params, model_too=False)
         draws = Given.of(self, args, kwargs).draws(rng_key, params, sample_shape)
         assert self.source is not None
-        # a guide of one vector draws that too
+        # a guide with one flat latent draws that vector too
         latent = self._others.union(self._drawn_around, self.source.sites)
         return {name: value for name, value in draws.items() if name in latent}
 
@@ -341,7 +341,7 @@ class AutoConditional(AutoGuide):
         return given
 
     def _set_up(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        # under jit whatever is made is traced, data that the model holds itself too
+        # under jit every array that is made is traced, those of data that the model itself holds too
         if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((args, kwargs, jnp.zeros(())))):
             raise SymmetryError(
                 "AutoConditional was set up under jit or vmap, where its checks cannot run. Call it once outside, or "
@@ -375,7 +375,7 @@ def _restricted(guide: Any, sites: tuple[str, ...]) -> Any:
     rest = copy.copy(guide)
     rest.model = Without(guide.model, sites)
     if rest.init_loc_fn is init_to_uniform:
-        # apart from each other, as the units that they tell apart must be
+        # different starts for all entries, as the units that they tell apart must differ
         rest.init_loc_fn = _standard_normal
     return rest
 

@@ -56,8 +56,8 @@ class AutoSymmetrized(AutoGuide):
     base_guide
         Any guide with a tractable density: an autoguide, an `AutoGuideList`, or a function of the model's arguments.
     symmetry
-        What may be permuted, checked against the model at set-up; by default what `find_symmetry` finds there. Of units
-        of heads that move themselves, either the units or the heads may be held still: `explain` names them.
+        What may be permuted, checked against the model at set-up; by default what `find_symmetry` finds there. Where
+        heads may be permuted, and units in them too, either of the two may be held still: `explain` names them.
     model
         The model that SVI trains on; needed if ``base_guide`` does not carry one, or carries one with sites hidden
         (``AutoNormal(block(model, hide=...))``), or if the model has no data.
@@ -87,10 +87,10 @@ class AutoSymmetrized(AutoGuide):
     base, model
         The base guide and the model.
     symmetry
-        What was given; once set up, that or what was found, bound; ``None`` until then if it is to be found. Averaged
-        over is ``layout.symmetry``, all of it or a subgroup.
+        The symmetry that was given; once set up, this or the one that was found, bound; ``None`` until then if it is to
+        be found. The average is over ``layout.symmetry``, all of it or a subgroup.
     max_features
-        What was given; once set up, the number that is used, ``None`` for all.
+        The number that was given; once set up, the one that is used, ``None`` for all.
     layout, model_trace
         How the guide's density is read at relabelled values, and a trace of the model; ``None`` until set up.
 
@@ -337,7 +337,7 @@ class AutoSymmetrized(AutoGuide):
         ValueError
             If a quantile is not from 0 to 1.
         UnsupportedGuideError
-            If it has none in closed form, and no median, as a flow has not, nor a conditional.
+            If the base guide has none in closed form, and no median, as a flow and a conditional have none.
         """
         levels = as_real_array(quantiles, "quantiles", TypeError)
         if not isinstance(levels, Tracer) and not ((np.asarray(levels) >= 0) & (np.asarray(levels) <= 1)).all():

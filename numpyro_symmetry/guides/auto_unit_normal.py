@@ -38,11 +38,11 @@ from numpyro_symmetry.symmetry.arguments import as_count_or_auto, as_flag, as_ke
 from numpyro_symmetry.symmetry.axes import Unsigned, names_in, padded
 from numpyro_symmetry.symmetry.given import as_symmetry
 
-# of a unit with a full covariance, of which d numbers take d²/2 parameters and d³ operations a step; and the rank of
-# what is added to the diagonal above that
+# most numbers of a unit with a full covariance, d of which take d²/2 parameters and d³ operations a step; and the rank
+# that is added to the diagonal for larger units
 _MOST_NUMBERS = 256
 _RANK = 8
-# of the standard deviations: where they are all zero, low-rank parts have no gradient
+# start of low-rank factors, relative to the standard deviations: at zero they would have no gradient
 _INIT_FACTOR = 0.1
 
 
@@ -72,7 +72,7 @@ class AutoUnitNormal(AutoGuide):
     model
         A NumPyro model.
     symmetry
-        Whose groups' units are meant; by default what `find_symmetry` finds in the model.
+        The symmetry whose groups' units are meant; by default what `find_symmetry` finds in the model.
     rank
         ``None`` for a full covariance within each unit. A whole number r for one that is diagonal plus of rank r,
         :math:`S_i(I + W_iW_i^\top)S_i`. ``"auto"``: full for units of up to 256 numbers, and rank 8 above.
@@ -178,7 +178,7 @@ class AutoUnitNormal(AutoGuide):
             with handlers.trace() as trace:
                 value = numpyro.sample(site, fn if is_real else dist.TransformedDistribution(fn, transform))
             drawn[site] = jnp.asarray(value)
-            # as it was drawn, if it was: at the border of a support single precision rounds it
+            # the unconstrained value as it was drawn, if it was: at the border of a support single precision rounds it
             (message,) = trace.values()  # by another name in a scope
             steps = message["intermediates"]
             before[place.group] = fn.after(steps[0][0] if steps else inverse(transform, drawn[site]))
@@ -256,7 +256,7 @@ class AutoUnitNormal(AutoGuide):
         return UnitNormal(loc, scale, LowRank(jnp.asarray(factor), before), **layout)
 
     def _marginal_scales(self, params: dict[str, Any]) -> dict[str, Array]:
-        """Standard deviations of the numbers of units, whatever the others of the unit are."""
+        """Marginal standard deviations of the numbers of units."""
         found = {}
         for group in dict.fromkeys(place.group for place in self.places.values()):
             sites = [site for site, place in self.places.items() if place.group == group]
@@ -341,13 +341,13 @@ class AutoUnitNormal(AutoGuide):
 
 
 def places_of(symmetry: Symmetry, trace: dict[str, Any]) -> dict[str, Place]:
-    """Where the units lie in each latent site of a model's trace that can be part of some."""
+    """Latent site of a model's trace that can be part of units -> where these lie in it."""
     found = {site: _place(site, symmetry, trace) for site in latent_of(trace)}
     return {site: place for site, place in found.items() if place is not None}
 
 
 def _place(site: str, symmetry: Symmetry, trace: dict[str, Any]) -> Place | None:
-    """Where the units of a site lie, if it can be part of units."""
+    """Where the units of a site lie; ``None`` if it can be part of none."""
     message = trace[site]
     shape = jnp.shape(message["value"])
     entries = padded(symmetry.axes.get(site, ()), len(shape))

@@ -28,7 +28,7 @@ class Particles(NamedTuple):
     information
         ``(num_particles, 2)``, lower and upper estimate of the mutual information.
     origin
-        What they are of: the latent sites, and fingerprints of the data.
+        The model and data that they belong to: latent sites, and fingerprints of the data.
     """
 
     elbo: np.ndarray
@@ -184,7 +184,7 @@ class ElboBounds:
         )
 
     def __eq__(self, other: object) -> bool:
-        """Whether the same draws are worth the same; what nothing is known of (NaN) does not differ."""
+        """Whether all draws have the same numbers; unknown ones (NaN) do not differ."""
         if not isinstance(other, ElboBounds):
             return NotImplemented
         alike = (np.array_equal(a, b) for a, b in zip(self.particles[:3], other.particles[:3], strict=True))
@@ -192,7 +192,7 @@ class ElboBounds:
         return self.log_order == other.log_order and weighed and all(alike)
 
     def __hash__(self) -> int:
-        """Of both ends."""
+        """A hash of both ends, and of the number of draws."""
         return hash((self.lower, self.upper, self.num_particles))
 
     def __str__(self) -> str:

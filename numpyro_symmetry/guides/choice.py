@@ -128,7 +128,7 @@ def choose(model: Callable, asked: Asked, args: tuple[Any, ...], kwargs: dict[st
 def _places(
     model: Callable, args: tuple[Any, ...], kwargs: dict[str, Any], trace: Trace, read_at: Reader
 ) -> list[dict[str, Any]]:
-    """Values from the prior: what a model is at the start of its parameters alone, it may not be where they end."""
+    """Draws from the prior, at moved parameters too: a model may be linear where these start and not where they end."""
 
     def at(trace: Trace) -> dict[str, Any]:
         return parameters(trace) | {name: trace[name]["value"] for name in latent_of(trace)}
@@ -142,7 +142,7 @@ def _places(
         )
     for key in map(jax.random.key, range(1, _NUM_PLACES)):
         moved = at(trace_model(model, args, kwargs, key, perturbed(key, trace)))
-        # a model may take no others, as where a scale has no constraint
+        # a model may take no other parameters, as where a scale has no constraint
         if not_a_number(read_at(moved)) is not None:
             moved = at(trace_model(model, args, kwargs, key, settings_of(trace)))
         places.append(moved)

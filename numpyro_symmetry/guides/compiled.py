@@ -20,10 +20,10 @@ from numpyro_symmetry.devices import each_at_its_own, gathered, laid_over, num_p
 from numpyro_symmetry.steps import interval
 from numpyro_symmetry.symmetry.arguments import is_number, refuse_masked
 
-# after so many on each device the bar moves on
+# keys on each device after which the bar moves on
 _KEYS_A_CALL = 64
 _LASTING = (bool, int, float, complex, str, bytes, np.generic)
-# what is said of a program that wants to know the numbers in its data
+# errors of a function that looks at the numbers in its data while it is traced
 _LOOKS_AT_DATA = (TypeError, IndexError)
 
 OfKey = Callable[[Array, Any, tuple, dict[str, Any]], Any]
@@ -35,13 +35,13 @@ class Arguments(NamedTuple):
     Attributes
     ----------
     arrays
-        What may change without anything being compiled again.
+        Arrays, whose numbers may change without anything being compiled again.
     rest
         All leaves, ``None`` in place of arrays.
     structure
-        Of all leaves.
+        Tree structure of all leaves.
     settings
-        What everything but the numbers in arrays is known by, as shapes are; ``None`` if it holds objects that may
+        What the program depends on beside the numbers in arrays, such as shapes; ``None`` if there are objects that may
         change.
     """
 
@@ -70,7 +70,7 @@ class Arguments(NamedTuple):
         return jax.tree.unflatten(self.structure, [next(remaining) if x is None else x for x in self.rest])
 
     def digest(self) -> tuple[Any, ...]:
-        """What the numbers in the arrays are known by."""
+        """Shape, type and a hash of the numbers of every array."""
         arrays = map(np.asarray, gathered(self.arrays))
         return tuple((a.shape, str(a.dtype), hashlib.blake2b(a.tobytes()).digest()) for a in arrays)
 
@@ -88,9 +88,9 @@ class Compiled(NamedTuple):
     Attributes
     ----------
     settings
-        Of the arguments and of what else it depends on; ``None`` if these may have changed since.
+        Those of the arguments, and what else the program depends on; ``None`` if these may have changed since.
     digest
-        Of the data, if the program looks at their numbers and holds them as constants.
+        That of the data, if the program looks at their numbers and holds them as constants.
     function
         What was compiled.
     run

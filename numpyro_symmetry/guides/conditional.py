@@ -57,7 +57,7 @@ from numpyro_symmetry.guides.unfit import refuse_subsampled
 from numpyro_symmetry.models import observed_of
 from numpyro_symmetry.symmetry import SymmetryError
 
-# at the start, of pseudo-observations relative to how they vary: a standard deviation of a seventh of theirs
+# start of pseudo-observations' precision times their variance: a noise of a seventh of how they vary
 _PRECISION, _LEAST_VARIANCE = 50.0, 1e-6
 
 
@@ -149,7 +149,7 @@ class FromObservations(NamedTuple):
 
 
 class FromInducing(NamedTuple):
-    """Sites given pseudo-observations, at learned inputs, of what follows linearly from them.
+    """Sites given pseudo-observations, at learned inputs, of quantities that follow linearly from the sites.
 
     Attributes
     ----------
@@ -160,7 +160,7 @@ class FromInducing(NamedTuple):
     inputs
         Argument of the model -> inducing inputs to start from.
     held
-        Argument of the model -> what it holds there and is not learned.
+        Argument of the model -> its value at the inducing inputs, where it is not learned.
     dropped
         Arguments that hold observations, which are left out.
     outputs
@@ -242,7 +242,7 @@ def linear_quantities(
     sites: tuple[str, ...],
     observed: tuple[str, ...],
 ) -> tuple[Trace, dict[str, Prior], Parts]:
-    """A trace of a model, priors of some sites, and what of observed distributions follows linearly from these."""
+    """A trace of a model, priors of some sites, and quantities in observed distributions that are linear in these."""
     start, priors, distributions = parts_given(
         model, args, kwargs, given, sites, lambda trace: [jax.tree.leaves(trace[site]["fn"]) for site in observed]
     )
@@ -298,7 +298,7 @@ def start_of_inducing(
     def parts(given: dict[str, Any], values: dict[str, Array]) -> dict[str, Array]:
         return linear_quantities(at_inputs, new_args, new_kwargs, given, sites, names)[2](values)
 
-    # run once, which operation by operation would compile each of the model's apart
+    # jitted, though it runs once: eagerly, each of the model's operations would be compiled apart
     if not (found := jax.jit(parts)(given, values)):
         raise SymmetryError(
             f"No observed distribution depends on {list(sites)}, so there is nothing for pseudo-observations to "
@@ -338,7 +338,7 @@ def _with_what_it_needs(
     rows: dict[str, Any],
     dropped: tuple[str, ...],
 ) -> dict[str, Any]:
-    """What is held at inducing inputs, and rows of the data that a model needs there besides, such as a mask."""
+    """Arguments held at inducing inputs, with those rows of the data, as of a mask, that the model needs there too."""
     number = next(iter(inputs.values())).shape[0]
     if not isinstance(error := at(inputs | held, number), Exception):
         return held

@@ -1,7 +1,7 @@
 """Densities of a base guide at moved values, and which of its sites depend on which.
 
 A guide's trace is read once per call; moved values go back into the guide as **constrained** values, because that is
-where the group acts, and beside them unconstrained ones of sites whose are known, which no border rounds. Knows guides
+where the group acts, and for some sites as unconstrained ones too, which no border rounds. Knows guides
 and traces; no symmetry, no estimators, no model.
 """
 
@@ -42,7 +42,7 @@ def trace_at(
 ) -> Trace:
     """Trace of the guide at given constrained values, its parameters and plates as in ``trace``.
 
-    ``free``: the same, unconstrained, of sites whose are known (`drawn_free`).
+    ``free``: unconstrained values of the sites for which these are known (`drawn_free`).
     """
     return trace_model(guide, args, kwargs, jax.random.key(0), settings_of(trace) | entered(guide, values, free or {}))
 
@@ -57,7 +57,7 @@ def log_density_by_site(
 ) -> dict[str, Array]:
     """Log density of the guide at given constrained values, its parameters and plates as in ``trace``.
 
-    ``free``: the same, unconstrained, of sites whose are known (`drawn_free`).
+    ``free``: unconstrained values of the sites for which these are known (`drawn_free`).
     """
     free = free or {}
     return {
@@ -86,7 +86,7 @@ def log_prob_of(site: Any, free: Array | None = None) -> Array:
 
 
 def scaled_log_prob_of(site: Any) -> Array:
-    """The same in all, scaled."""
+    """Log density of a site's value, scaled and summed."""
     return jnp.sum(scale_and_mask(log_prob_of(site), site["scale"]))
 
 
@@ -119,6 +119,6 @@ def dependencies(guide: Any, trace: Trace, args: tuple[Any, ...], kwargs: dict[s
 
 
 def own_sites(guide: Any, trace: Trace) -> dict[str, Array]:
-    """Latents with distributions of their own, and not read off another."""
+    """Latent sites with distributions of their own, which are not read off another."""
     read_off = {site for sites in latents_of(guide).values() for site in sites}
     return {name: value for name, value in latent_values(trace).items() if name not in read_off}

@@ -1,4 +1,4 @@
-"""What one draw of a guide is worth under a model: its ELBO, its weight, and the mutual information.
+"""The numbers of one draw of a guide under a model: its ELBO, its log weight, and the mutual information.
 
 Knows a model, a guide and a function that estimates the mutual information of one draw; not how that is done.
 """
@@ -52,11 +52,11 @@ class Target(NamedTuple):
     summed_out
         Discrete latent sites of the model that the guide does not draw.
     relabelled, weight_of_labels
-        Sites that labels move, and the least that they are weighed by.
+        Sites that a relabelling moves, and the least weight of these.
     analytic
         Whether no latent depends on another under the guide: closed-form KL divergences may then replace log ratios.
     asked
-        Numbers in data on which all of this depends, if it does on any.
+        Numbers in the data on which the rest depends; empty if it depends on none.
     """
 
     model: Callable
@@ -150,7 +150,7 @@ class Target(NamedTuple):
         """Log joint with discrete sites summed out, less the guide's log density."""
         latents = latent_values(guide_trace)
         whole: dict[str, Any] = {n: v for n, v in latents.items() if not jnp.issubdtype(v.dtype, jnp.inexact)}
-        # what the guide draws is not to be summed out
+        # discrete sites that the guide draws are not to be summed out
         model = handlers.condition(self.model, data=whole) if whole else self.model
         # plates as the guide has drawn them: the model sees the same minibatch
         plates = {name: site["value"] for name, site in guide_trace.items() if site["type"] == "plate"}
@@ -181,7 +181,7 @@ def weighed(guide_trace: Trace, model_trace: Trace) -> Trace:
 
 
 def weights_of(*traces: Trace) -> tuple[Any, ...]:
-    """Masks and weights of all sites, if latent ones have any: numbers on which it depends what may be bounded."""
+    """Masks and weights of all sites, if latent ones have any: what may be bounded depends on these numbers."""
     sites = [site for trace in traces for site in trace.values() if site["type"] == "sample"]
     if not any(is_latent(site) and (is_masked(site) or site["scale"] is not None) for site in sites):
         return ()
@@ -190,18 +190,18 @@ def weights_of(*traces: Trace) -> tuple[Any, ...]:
 
 
 def least_weight(trace: Trace, sites: list[str]) -> Any:
-    """The least that sites are weighed by: what an element is worth that is told apart by them."""
+    """The least weight of some sites: the weight of the information of elements that these sites tell apart."""
     scales = [1.0 if trace[name]["scale"] is None else trace[name]["scale"] for name in sites]
     return jnp.stack([jnp.min(jnp.asarray(scale)) for scale in scales]).min() if scales else 1.0
 
 
 def _of_plates(trace: Trace, name: str) -> float:
-    """How many members of its subsampled plates each that is shown of a site stands for."""
+    """How many members of a site's subsampled plates each shown one stands for, the product of size / shown."""
     return math.prod(size / shown for shown, size in subsampled_plates(trace, name).values())
 
 
 def _beside_plates(trace: Trace, name: str) -> Any:
-    """What handlers weigh a site by."""
+    """The weight of a site by handlers, without that of its plates."""
     scale = trace[name]["scale"]
     return 1.0 if scale is None else scale / _of_plates(trace, name)
 
@@ -211,7 +211,7 @@ def _with_closed_forms(model_trace: Trace, guide_trace: Trace) -> Array:
     total = jnp.zeros(())
     done = set()
     for name, site in guide_trace.items():
-        # of a point the log ratio below is the divergence
+        # for a point mass the log ratio below is the divergence
         if site["type"] != "sample" or name not in model_trace or isinstance(without_wrappers(site["fn"]), dist.Delta):
             continue
         try:

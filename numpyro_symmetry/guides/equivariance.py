@@ -27,7 +27,7 @@ from numpyro_symmetry.symmetry.restriction import axes_of_groups
 
 # parameters are moved so many times: what is alike by chance is so once
 _NUM_SETTINGS = 3
-# of the log density, in double precision: what is rounding, and what is certainly none
+# relative change of a log density, in double precision: at most that of rounding, and certainly more
 _ROUNDING, _MOVED = 1e-8, 1e-6
 
 
@@ -35,7 +35,7 @@ Verdicts = dict[str, dict[str, str]]
 
 
 class Follows(NamedTuple):
-    """Which sites need no place in which tables.
+    """Which sites follow the relabellings of which groups, and so need no place in their tables.
 
     Attributes
     ----------
@@ -50,7 +50,7 @@ class Follows(NamedTuple):
 
     @classmethod
     def of(cls, symmetry: Symmetry, verdicts: Verdicts) -> Follows:
-        """What is equivariant follows, but for groups whose units nothing else would tell apart."""
+        """Equivariant sites follow a group, unless no other site would tell the group's units apart."""
         groups = {
             site: frozenset(name for name, verdict in by_group.items() if verdict == "equivariant")
             for site, by_group in verdicts.items()
@@ -63,11 +63,11 @@ class Follows(NamedTuple):
         return cls(groups, tuple(site for site in groups if site in verdicts and groups[site] == set(verdicts[site])))
 
     def entirely(self) -> Follows:
-        """Those alone that follow every group."""
+        """The same for those sites alone that follow every group."""
         return Follows({site: self.groups[site] for site in self.sites}, self.sites)
 
     def told(self, symmetry: Symmetry, site: str, entries: tuple[AxisEntry, ...]) -> tuple[AxisEntry, ...]:
-        """A site's entries, of the groups alone whose units it tells apart."""
+        """A site's entries with those groups alone whose units it tells apart."""
         if not self.groups.get(site):
             return entries
         rest = [name for name in symmetry.groups if name not in self.groups[site]]
@@ -94,8 +94,8 @@ def equivariant_sites(
     -------
     dict
         Site -> group that moves it, or what it depends on -> ``"equivariant"``; ``"different"``; or
-        ``"inconclusive"``, where nothing was tested since a change of the others alone did not show: another labelling
-        of them, or another draw where no label moves them, or the site.
+        ``"inconclusive"``, where the test shows nothing, as the density does not change either where the others alone
+        do: by another labelling, or by another draw where no label moves them, or the site.
     """
     depends = dependencies(guide, trace, args, kwargs)
     of_group = {name: symmetry.restrict([name]) for name in symmetry.groups}
@@ -148,7 +148,7 @@ def _changes(
 ) -> dict[str, dict[str, tuple[Array, Array]]]:
     """How much log densities change if all sites are relabelled together, and if only the others are.
 
-    By group, for the sites that are judged: to each of these, whether the group moves others on which it depends.
+    ``judged``: group -> site -> whether the group moves others on which the site depends. Returned by group and site.
     """
     # one after the other, here and below, so that the guide is compiled once
     drawn = jax.lax.map(lambda key: latent_values(trace_model(guide, args, kwargs, key, settings_of(trace))), keys)

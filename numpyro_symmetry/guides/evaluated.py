@@ -28,7 +28,7 @@ from numpyro_symmetry.symmetry.errors import warn
 
 # draws whose tables are in memory together, at most
 _MOST_TOGETHER = 16
-# nats, and standard errors, below which the information of labels is no more zero but wrong
+# an estimate of the information so many nats, and standard errors, below zero is wrong, and no noise
 _NO_INFORMATION, _MANY_ERRORS = 0.05, 5.0
 
 
@@ -106,7 +106,7 @@ def elbo_bounds(
     keys, arguments = jax.random.split(rng_key, num_particles), Arguments.of(args, kwargs)
     if guide._compiled is not None and (asked := guide._compiled.function.asked):
         if _asked(*_traces(guide, args, kwargs), arguments) != asked:
-            guide._compiled = None  # what was checked of masks was checked of others
+            guide._compiled = None  # masks and weights were checked of other data
     guide._compiled, found = run_compiled(
         guide._compiled,
         lambda: _target(guide, num_permutations, arguments, args, kwargs),
@@ -126,7 +126,7 @@ def elbo_bounds(
 
 
 def _warn_of_lost_digits(bounds: ElboBounds) -> None:
-    """Say so if what is known of labels is negative, as no information is."""
+    """Warn if the upper estimate of the information is clearly negative, as no information is."""
     value, error = bounds.mutual_information[1], bounds.mutual_information_error[1]
     if value < -_NO_INFORMATION - _MANY_ERRORS * error:
         warn(
@@ -159,7 +159,7 @@ def _target(
 
 
 def _asked(trace: Trace, model_trace: Trace, arguments: Arguments) -> tuple[Any, ...]:
-    """Numbers on which it depends what may be bounded; nothing where there are neither masks nor weights."""
+    """Masks, weights and data on which it depends what may be bounded; empty where there are no masks and weights."""
     latents = [site for one in (trace, model_trace) for site in one.values() if is_latent(site)]
     # any number may say whether something reads what is masked
     return *weights_of(trace, model_trace), *(arguments.digest() if any(map(is_masked, latents)) else ())

@@ -17,12 +17,12 @@ from numpyro_symmetry.symmetry import SymmetryError
 from numpyro_symmetry.symmetry.arguments import rounding_of
 
 Numbers = dict[str, np.ndarray]
-# that a covariance may have gone through on its way here
+# roundings that a covariance may have gone through on its way here
 _ROUNDINGS = 16.0
 
 
 def correlated(covariance: Any) -> np.ndarray:
-    """Which numbers are correlated, but for the rounding of the precision they are given in."""
+    """Which numbers are correlated by more than the rounding of the precision that they are given in."""
     given = np.asarray(covariance)
     eps = rounding_of(given.dtype)
     variances = np.clip(np.diagonal(given.astype(float)), 0.0, None)
@@ -51,7 +51,7 @@ def by_unit(gaussian: FullGaussian, places: Mapping[str, Place]) -> UnitGaussian
 
 
 def numbers_of(gaussian: Any, base: Any, loc: Numbers) -> Numbers:
-    """A guide's parameters that make it the Gaussian."""
+    """The parameters that make a guide the Gaussian."""
     prefix = base.prefix
     if isinstance(gaussian, FullGaussian):
         order = flat_sites(base)

@@ -55,7 +55,7 @@ class Given:
     def draws(self, rng_key: Array, params: Mapping[str, Any], sample_shape: tuple[int, ...]) -> dict[str, Array]:
         """Draws of the guide, ``(*sample_shape, *event)``, and what it computes of them."""
         number = math.prod(sample_shape)
-        # of none, the shapes are those of one
+        # for no draws at all one is made, for its shapes
         # a guide may read data that a mask hides, and that are no numbers
         with numpyro.validation_enabled(False):
             flat = Predictive(self, params=dict(params), num_samples=max(1, number))(rng_key)

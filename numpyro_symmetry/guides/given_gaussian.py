@@ -46,9 +46,9 @@ class GivenGaussian(AutoGuide):
     gaussian
         `DiagonalGaussian`, `UnitGaussian` or `FullGaussian`.
     symmetry
-        Whose groups' units a block of a covariance may belong to; by default found where that matters.
+        The symmetry whose groups' units blocks of a covariance may belong to; by default found where that matters.
     unconstrained
-        That the Gaussian is meant as it is read; asked for where a site is not real.
+        That the Gaussian is over unconstrained values, as it is read; it has to be said where a site is not real.
     prefix
         Prefix of the names of auxiliary sites.
 
@@ -58,7 +58,7 @@ class GivenGaussian(AutoGuide):
         At set-up: sites or shapes are not those of the model, a site is not real and nothing says that the Gaussian is
         over unconstrained values, or it has no density.
     TypeError
-        If it is no Gaussian.
+        If ``gaussian`` is no Gaussian.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class GivenGaussian(AutoGuide):
         return self._held().quantiles(self._with(params), quantiles)
 
     def explain(self) -> str:
-        """What the Gaussian is held by."""
+        """Which parts of the Gaussian are independent, in a line."""
         if self.base is None:
             return "Not set up yet."
         held = {AutoNormal: "independent numbers", AutoUnitNormal: "independent units"}
@@ -151,7 +151,7 @@ class GivenGaussian(AutoGuide):
         self.prototype_trace, self.base, self._numbers = base.prototype_trace, base, numbers
 
     def _cut(self, trace: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Symmetry | None]:
-        """The same Gaussian as far apart as it falls, and the symmetry whose units its blocks are."""
+        """The Gaussian cut into as many independent parts as it has, and the symmetry whose units its blocks are."""
         gaussian = self.gaussian
         if isinstance(gaussian, DiagonalGaussian):
             return gaussian, None
@@ -159,7 +159,7 @@ class GivenGaussian(AutoGuide):
             pairs = correlated(gaussian.covariance)
             if not pairs.any():
                 return gaussian.diagonal(), None
-            if pairs.sum() == len(pairs) * (len(pairs) - 1):  # what is one block needs no units
+            if pairs.sum() == len(pairs) * (len(pairs) - 1):  # a single block needs no units
                 return gaussian, None
         latent = {site: message["value"] for site, message in latent_of(trace).items()}
         found = find_symmetry(self.model, args, kwargs) if self._symmetry is None else self._symmetry.bind(latent)
@@ -264,8 +264,8 @@ def of_gaussian(
     symmetry
         As for the class.
     unconstrained
-        That this is what the Gaussian is over. It has to be said if a site is not real: ``DiagonalGaussian.fit`` of
-        draws is over values.
+        That the Gaussian is over unconstrained values. It has to be said if a site is not real:
+        ``DiagonalGaussian.fit`` of draws is over values.
     **options
         As for the class.
 
@@ -280,7 +280,7 @@ def of_gaussian(
         At set-up, as for the class; and if sites or shapes are not the model's, a site is not real and
         ``unconstrained`` is not given, or the Gaussian has no density.
     TypeError
-        If it is none.
+        If ``gaussian`` is no Gaussian.
 
     See Also
     --------

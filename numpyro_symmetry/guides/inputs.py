@@ -104,7 +104,7 @@ def beside(
 
 
 def some_rows(value: Any, number: int, chosen: np.ndarray) -> Any:
-    """Some rows of an array, or of those in a pytree that have as many as ``number``."""
+    """The chosen rows of an array with ``number`` rows, or of all such arrays in a pytree."""
     return jax.tree.map(lambda leaf: jnp.asarray(leaf[chosen]) if _has_rows(leaf, number) else leaf, value)
 
 
@@ -120,16 +120,16 @@ def inducing_inputs(
     Returns
     -------
     inputs
-        What is learned.
+        Arguments that are learned.
     held
-        What is named beside it and holds no real numbers.
+        Arguments named beside them that hold no real numbers, and are kept.
     rows
-        Of a number, the same rows of other arguments that hold as many: what a model may need beside its inputs.
+        If ``inducing`` is a number, the same rows of other arguments with as many: a model may need them there.
 
     Raises
     ------
     SymmetryError
-        If an argument is not known, or inputs have not its shape but for their number.
+        If an argument is not known, or the shape of inputs differs from that of its rows.
     """
     named = named_arguments(model, args, kwargs)
     arrays = [name for name, value in named.items() if name not in dropped and _is_array(value)]

@@ -93,6 +93,6 @@ def _transform(site: Any) -> Any:
 
 
 def _free(transform: Any, leaf: Any) -> Any:
-    """What a transform takes to a parameter; nothing, of whole numbers."""
+    """The unconstrained value that a transform takes to a parameter; ``None`` for whole numbers."""
     is_real = jnp.issubdtype(jnp.result_type(leaf), jnp.floating)
     return inverse(transform, jnp.asarray(leaf)) if is_real else None

@@ -85,7 +85,7 @@ class Columns(NamedTuple):
 
     @property
     def scale(self) -> Array:
-        """One."""
+        """Ones: whitened entries are standard normal about ``loc``."""
         return jnp.ones_like(self.loc)
 
 
@@ -209,7 +209,7 @@ def latents_of(guide: object) -> dict[str, tuple[str, ...]]:
 
 
 def entered(guide: object, values: Mapping[str, Any], free: Mapping[str, Any]) -> dict[str, Any]:
-    """What to substitute for given constrained values of a guide's sites, and unconstrained ones of some."""
+    """What to substitute into a guide so that its sites have given values: constrained, of some sites unconstrained."""
     found = dict(values)
     for part, kind in _kinds_of(guide):
         found = kind.entered(part, found, free)
@@ -217,7 +217,7 @@ def entered(guide: object, values: Mapping[str, Any], free: Mapping[str, Any]) -
 
 
 def drawn_free(guide: object, trace: Trace, supports: Mapping[str, Any]) -> dict[str, Array]:
-    """Site -> its unconstrained coordinates as a guide drew them, of those of the supports whose are known.
+    """Site -> its unconstrained coordinates as a guide drew them, of sites in ``supports`` for which they are known.
 
     Read off the constrained value they would be rounded: single precision has no number between one and 1 - 6e-8, and
     there NumPyro's transforms have no gradient.
@@ -244,7 +244,7 @@ def _before_the_bijection(site: Any, support: Any) -> Array | None:
 
 
 def gaussians_of(guide: object, trace: Trace, supports: Mapping[str, Any]) -> dict[str, SiteGaussian]:
-    """Site -> the Gaussian that it is in a guide's trace, for those of the supports that are one."""
+    """Site -> the Gaussian that it is in a guide's trace, for sites in ``supports`` that are one."""
     shown = {site: site_gaussian(trace[site]["fn"], supports[site]) for site in supports}
     found = {site: gaussian for site, gaussian in shown.items() if gaussian is not None}
     found |= {site: whitened(trace, site) for site in supports if has_columns(trace, site)}
@@ -254,7 +254,7 @@ def gaussians_of(guide: object, trace: Trace, supports: Mapping[str, Any]) -> di
 
 
 def marginals_of(guide: object, trace: Trace) -> dict[str, Entries]:
-    """Site -> the moments of its marginals, for sites of a guide's trace whose are known."""
+    """Site -> the moments of its marginals, for sites of a guide's trace where they are known."""
     return {site: moments for part, kind in _kinds_of(guide) for site, moments in kind.marginals(part, trace).items()}
 
 
@@ -305,7 +305,7 @@ def whitened(trace: Trace, site: str) -> Columns:
 
 
 def units_of(trace: Trace) -> dict[str, str]:
-    """Site -> name of the units of which it is a part, for sites that are, whatever they are pushed through."""
+    """Site -> name of the units that it is a part of, for sites with a `UnitNormal`, whatever transforms it."""
     found = {}
     for name, site in trace.items():
         if site["type"] == "sample":

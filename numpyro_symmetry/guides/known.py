@@ -1,4 +1,4 @@
-"""What of a model's arguments a proof depends on, told apart from those of another call. Knows models."""
+"""The parts of a model's arguments that a proof depends on, compared with those of another call. Knows models."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _PLAIN = (bool, int, float, complex, str, bytes)
 
 
 def known_arguments(model: Model, *, numbers_too: bool) -> Known:
-    """What of a model's arguments a proof depends on: the shapes of arrays, and all else as it is.
+    """The parts of a model's arguments that a proof depends on: the shapes of arrays, and all else as it is.
 
     Parameters
     ----------
     model
         The model with its arguments.
     numbers_too
-        Whether the numbers in arrays are: a symmetry that was found is proved whatever they are.
+        Whether it depends on the numbers in arrays: a symmetry that was found is proved whatever they are.
     """
     args, kwargs = gathered((model.args, model.kwargs))
     try:
@@ -44,7 +44,7 @@ def known_arguments(model: Model, *, numbers_too: bool) -> Known:
 
 
 def _known(leaf: Any, numbers_too: bool) -> Any:
-    """What is told apart later: an array by shape and type, numbers in it and what may change in place by a digest."""
+    """A leaf as it is compared later: arrays by shape and type, their numbers and mutable objects by a digest."""
     if isinstance(leaf, Array) and not is_array(leaf):  # random keys
         return np.shape(leaf), str(leaf.dtype)
     # a whole number without axes may be a size or a flag
@@ -54,7 +54,7 @@ def _known(leaf: Any, numbers_too: bool) -> Any:
         return _name(leaf), leaf
     try:
         return _name(leaf), _digest(pickle.dumps(leaf))
-    except Exception:  # of a stranger's type anything may be raised; such as is a lambda is only itself
+    except Exception:  # a foreign type may raise anything; what cannot be pickled (a lambda) equals only itself
         return leaf
 
 
@@ -67,12 +67,12 @@ def _digest(content: bytes) -> bytes:
 
 
 def portable(proved: tuple[Known, ...]) -> tuple[Known, ...]:
-    """What another process can tell apart as well: not what is known by being itself."""
+    """Those that another process can compare too: without objects that equal only themselves."""
     return tuple(known for known in proved if all(isinstance(one, tuple) for one in known.values()))
 
 
 def others_in(here: Known, there: Known) -> list[str]:
-    """Names of arguments here that differ; ``None`` is no leaf."""
+    """Names of arguments here that differ there, or are absent; ``None`` is no leaf."""
     return [name for name, known in here.items() if name not in there or not _is_same(known, there[name])]
 
 
@@ -81,5 +81,5 @@ def _is_same(known: Any, other: Any) -> bool:
         return True
     if not (isinstance(known, tuple) and isinstance(other, tuple)):
         return False
-    # numbers that were not asked for
+    # ``None`` stands for numbers that were not asked for
     return len(known) == len(other) and all(a is None or a is b or a == b for a, b in zip(known, other, strict=True))

@@ -43,10 +43,10 @@ from numpyro_symmetry.symmetry.axes import AxisEntry, describe, names_in, padded
 from numpyro_symmetry.symmetry.families import refuse_unlike
 from numpyro_symmetry.symmetry.restriction import with_total
 
-# of Gaussians that elements are proposed by, and bounds are valid whatever these are: so many draws know a mean to a
-# fifth of a standard deviation
+# draws for the moments of Gaussians that propose elements: bounds are valid whatever these are, and so many draws know
+# a mean to a fifth of a standard deviation
 _NUM_MOMENT_DRAWS = 32
-# where all draws are alike, so that nothing is divided by zero
+# least standard deviation, of draws that are all alike, so that nothing is divided by zero
 _SMALLEST_SCALE = 1e-6
 
 
@@ -134,7 +134,7 @@ def lay_out(
     depends = dependencies(guide, trace, args, kwargs)
     groups = {site: names_in(entries) & set(symmetry.groups) for site, entries in full.items()}
     mates = _mates(trace, layout)
-    # what a site depends on may be moved by groups that it follows alone
+    # the sites on which a site depends may be moved by no groups but those that it follows
     moving = {
         site: set().union(*(groups.get(s, set()) for s in on - mates.get(site, set()))) for site, on in depends.items()
     }
@@ -143,7 +143,7 @@ def lay_out(
 
 
 def draw_of(guide: Any, trace: Trace, layout: Layout) -> dict[str, Array]:
-    """Coordinates of the draw in a trace: unconstrained values, logarithms for a simplex, which has none, or white."""
+    """Coordinates of the draw in a trace: unconstrained or whitened; logarithms where a group acts within a simplex."""
     return layout.view.open(_by_site(guide, trace, layout.symmetry, layout.supports, layout.whitened))
 
 
@@ -185,7 +185,7 @@ def _of_coordinates(site: str, entries: tuple[AxisEntry, ...], support: Any) -> 
 
 
 def _of_free(site: str, entries: tuple[AxisEntry, ...], support: Any) -> tuple[AxisEntry, ...]:
-    """Those of a site whose events nothing acts within: an event may have another number of axes there."""
+    """Entries of unconstrained coordinates whose events, in which no group acts, may have another number of axes."""
     entries = _of_coordinates(site, entries, support)
     if not support.event_dim:
         return entries
@@ -220,7 +220,7 @@ def density_of(
         moved: Any = layout.apply(element, values)
         moved_free: Any = beside.apply(element, values | free)
         after = log_density_by_site(guide, trace, moved, args, kwargs, {site: moved_free[site] for site in free})
-        # site by site, so that what a relabelling leaves alone cancels exactly; what follows it would but for rounding
+        # site by site, so that sites left alone by a relabelling cancel exactly; those that follow it only nearly would
         telling = (site for site in before if site not in layout.following)
         return sum((after[site] - before[site] for site in telling), jnp.zeros(()))
 
@@ -228,7 +228,7 @@ def density_of(
 
 
 def _drawn_free(guide: Any, trace: Trace, layout: Layout) -> dict[str, Array]:
-    """Coordinates that were drawn, of sites in which a relabelling moves them: not those inside of an event."""
+    """Unconstrained values as they were drawn, of sites whose events no group acts within: there they move along."""
     free = {
         site: value
         for site, value in drawn_free(guide, trace, layout.supports).items()
@@ -266,7 +266,7 @@ def draws_of(
 def _alike(
     rng_key: Any, guide: Any, trace: Trace, layout: Layout, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> GaussianFactors:
-    """Gaussians of the moments of the guide's marginals, where they are known, and elsewhere of a few of its draws."""
+    """Gaussians with the moments of the guide's marginals, where these are known, and elsewhere of a few draws."""
     known = {
         site: moments
         for site, moments in marginals_of(guide, trace).items()
@@ -289,7 +289,7 @@ def _scales(layout: Layout, by_site: dict[str, Array]) -> dict[str, Array]:
 
 
 def _widened(layout: Layout, scale: dict[str, Array]) -> dict[str, Array]:
-    """A part of a whole and its rest are one number, and so in each of them its Gaussian counts for half."""
+    """Scales over roots of weights: x and total - x are one number, and so the Gaussian of each counts for half."""
     return scale | {name: scale[name] / math.sqrt(w) for name, w in layout.view.weights.items() if name in scale}
 
 
@@ -297,7 +297,7 @@ def _widened(layout: Layout, scale: dict[str, Array]) -> dict[str, Array]:
 
 
 def _whitened(trace: Trace, told: Mapping[str, tuple[AxisEntry, ...]]) -> tuple[str, ...]:
-    """Sites with independent columns that are all that is told of them, together with those drawn before."""
+    """Sites that tell units apart by independent columns alone, as all sites do that are one Gaussian with them."""
     along = {
         site: entries[-1]
         for site, entries in told.items()
@@ -307,7 +307,7 @@ def _whitened(trace: Trace, told: Mapping[str, tuple[AxisEntry, ...]]) -> tuple[
 
 
 def _mates(trace: Trace, layout: Layout) -> dict[str, set[str]]:
-    """Site -> the other sites that a unit's Gaussian is of, for sites of units that are relabelled together."""
+    """Site of units -> the other sites that are one Gaussian with it, and are relabelled along with it."""
     units = units_of(trace)
     found = {site: {s for s in layout.sites if units.get(s) == name} for site, name in units.items()}
     return found | {site: set(whitened(trace, site).mates) for site in layout.whitened}
@@ -340,7 +340,7 @@ def _factors(guide: object, trace: Trace, layout: Layout) -> Factors:
 
 
 def _moves_units_whole(gaussians: Mapping[str, Units], units: Mapping[str, str], layout: Layout) -> bool:
-    """Whether each group moves the units of one Gaussian guide, all of their sites, whose other labels are settled."""
+    """Whether each group moves whole units of one Gaussian guide, and other groups on their sites come before it."""
     symmetry = layout.of_coordinates
     order, groups = list(symmetry.groups), dict[str, set[str]]()
     concerned = {name for site, name in units.items() if site in layout.symmetry.axes}

@@ -176,7 +176,7 @@ LIKELIHOODS = (
         lambda fn, value: jnp.log((value + 0.5) / fn.total_count),
         start=lambda predictor, fitted: fitted,
     ),
-    # waiting times: where eta is that of the value itself, the weight is that of the family and no value's own
+    # waiting times: at the eta that fits a value the weight is the family's, and does not depend on the value
     Likelihood(
         "log mean",
         dist.Gamma,
@@ -221,7 +221,7 @@ class Observation(NamedTuple):
     predictor
         Of the value's shape, outputs last.
     entry_weight
-        What masks and scales make of an entry's log density; of a shape that broadcasts to the predictor's.
+        Factor of each entry's log density by masks and scales; of a shape that broadcasts to the predictor's.
     """
 
     kind: Likelihood
@@ -288,7 +288,7 @@ def normal_prior(site: Any) -> tuple[Any, Any] | None:
 
 
 def unwrapped(fn: Distribution) -> Distribution:
-    """A distribution without what declares its shape or masks it."""
+    """A distribution without wrappers that declare its shape or mask it."""
     *_, core = _layers(fn)
     return core
 
@@ -301,7 +301,7 @@ def _layers(fn: Distribution) -> Iterator[Distribution]:
 
 
 def _of_batch(scale: Any, batch: tuple[int, ...]) -> Array:
-    """How often log densities of a batch count; one that `handlers.scale` stretches, by all of its copies together."""
+    """Weights of log densities of a batch; where `handlers.scale` broadcasts these, the sums over all copies."""
     if np.broadcast_shapes(jnp.shape(scale), batch) == batch:
         return jnp.asarray(scale)
     return jax.grad(lambda log_prob: jnp.sum(scale * log_prob))(jnp.zeros(batch))

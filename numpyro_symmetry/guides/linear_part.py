@@ -64,7 +64,7 @@ def linear_outputs(function: Callable[[dict[str, Array]], Any], inputs: dict[str
 
 
 def _run(jaxpr: Jaxpr, consts: Iterable[Any], inputs: Iterable[_Value], found: dict[int, Array]) -> list[_Value]:
-    """Evaluate a program, and keep what is affine where an operation is not."""
+    """Evaluate a program, and keep the affine values that enter an operation which is not affine."""
     # a model that draws what is not given does more than its results need
     needed = read_later(jaxpr)
 

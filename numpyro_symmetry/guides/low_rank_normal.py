@@ -21,7 +21,7 @@ from numpyro_symmetry.linalg import diagonals, solve_side_by_side
 
 
 class Common(NamedTuple):
-    """What the sites before say of what a unit's numbers have in common.
+    """What the sites before say of z, which a unit's numbers have in common: :math:`N(M^{-1}h, M^{-1})`.
 
     Attributes
     ----------
@@ -36,12 +36,12 @@ class Common(NamedTuple):
 
     @staticmethod
     def before_all(rank: int, count: int) -> Common:
-        """Nothing, of so many units."""
+        """M and h of ``count`` units before all sites: the identity, and zero."""
         return Common(one_more(jnp.zeros((rank, rank, count))), jnp.zeros((rank, count)))
 
 
 class LowRank(NamedTuple):
-    """How a unit's numbers follow what they have in common.
+    """How a unit's numbers follow z, which they have in common.
 
     Attributes
     ----------
@@ -75,7 +75,7 @@ class LowRank(NamedTuple):
         return -0.5 * (noise - fitted(factor, common)) ** 2 - 0.5 * math.log(2.0 * math.pi) + shared / len(noise)
 
     def after(self, deviations: Array, scale: Array) -> Common:
-        """What is known of what units have in common once this site's deviations are known too."""
+        """M and h once this site's deviations are known too."""
         precision, information = self.before
         return Common(precision + gram(self.factor), information + projected(self.factor, deviations / scale))
 

@@ -26,9 +26,9 @@ def spared_entries(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> dict[str, np.ndarray]:
-    """Which entries of a site guide and model both leave without a density, and nothing depends on.
+    """Site -> its entries that guide and model both leave without a density, and on which nothing depends.
 
-    The evidence is that of all others. Of sites that a group moves none are spared.
+    The evidence is that of all other entries. Sites that a group moves have no spared entries.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ def spared_entries(
     Raises
     ------
     SymmetryError
-        If nothing is known of other entries in the model, so that its evidence is infinite.
+        If the model leaves other entries without a prior, so that its evidence is infinite.
     UnsupportedGuideError
         If the guide draws what the model does not, a point mass, or other entries that a mask leaves without a
         density: its ELBO may well lie above the evidence.
@@ -63,7 +63,7 @@ def summed_out_sites(model_trace: Trace, drawn: Collection[str]) -> list[str]:
     Raises
     ------
     UnsupportedGuideError
-        If it leaves out a continuous one, for which nobody draws.
+        If the guide leaves out a continuous site, which nothing else draws.
     """
     latent = latent_of(model_trace)
     absent = {name: site["fn"].support.is_discrete for name, site in latent.items() if name not in drawn}
@@ -76,7 +76,7 @@ def summed_out_sites(model_trace: Trace, drawn: Collection[str]) -> list[str]:
 
 
 def _refuse_no_density(guide: Any, trace: Trace, model_trace: Trace, spared: Mapping[str, np.ndarray]) -> None:
-    """Refuse what is no density of the model's latent sites, those entries left out that are spared.
+    """Refuse a guide that is no density of the model's latent sites, their spared entries left out.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What numbers of draws are of: the latent sites of a model, and the data that it was given.
+"""Which model and data the numbers of draws belong to: by its latent sites, and by fingerprints of the data.
 
 Knows traces and arrays; not what the numbers say.
 """
@@ -40,14 +40,14 @@ class Origin:
 
     @classmethod
     def of(cls, model_trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Origin:
-        """What one draw is of; no leading dimension."""
+        """The origin of one draw, without a leading dimension."""
         latents = {site: jnp.shape(value) for site, value in latent_values(model_trace).items()}
         observed = {name: fingerprint(site["value"]) for name, site in observed_of(model_trace).items()}
         given = (fingerprint(leaf) for leaf in jax.tree.leaves((args, kwargs)) if _is_numeric(leaf))
         return cls(tuple(sorted(latents.items())), observed, sum(given, jnp.uint32(0)))
 
     def difference(self, other: Origin) -> str | None:
-        """What differs between this and another one, in words, or ``None``."""
+        """How another origin differs from this one, in words; ``None`` if it does not."""
         here, there = dict(self.latents), dict(other.latents)
         for site in sorted(here.keys() | there.keys()):
             if here.get(site) != there.get(site):

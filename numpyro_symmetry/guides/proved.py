@@ -20,16 +20,15 @@ from numpyro_symmetry.steps import say
 from numpyro_symmetry.symmetry import SymmetryError
 from numpyro_symmetry.symmetry.errors import warn
 
-# a loop of steps that nobody compiles may change a number each time: then bounds alone are proved for
+# a training loop that is not compiled may pass another number each time: after a few, only bounds ask for a proof
 _MOST_IN_TRAINING, _MOST_KEPT = 8, 100
 
 
 def prove_again(guide: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, numbers_too: bool = False) -> None:
-    """Check a guide that is set up once more, if arguments differ from all with which that was done.
+    """Check a guide that is set up once more, if arguments differ from all with which it was checked.
 
-    To a symmetry that was given, and to the layout of a guide by hand, numbers in arrays differ too, where
-    ``numbers_too`` asks for it. Of arguments that are traced nothing is checked, nor is it in training once there have
-    been a few.
+    With ``numbers_too``, other numbers in arrays count as well, for a symmetry that was given and for the layout of a
+    guide by hand. Traced arguments are not checked, nor are those of training once there have been a few.
 
     Raises
     ------
@@ -60,7 +59,7 @@ def prove_again(guide: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, nu
 
 
 def _is_new(guide: Any, here: Known, is_bound: bool) -> bool:
-    # bounds need all that a proof had, where to a step targets that are left out differ in nothing
+    # bounds need the same arguments as a proof; for a training step, targets that are left out make no difference
     alike = [known for known in guide._proved if not is_bound or here.keys() == known.keys()]
     return all(others_in(here, known) for known in alike)
 

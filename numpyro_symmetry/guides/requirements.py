@@ -94,9 +94,9 @@ def refuse_hidden_sites(
     model, model_trace
         The model and a trace of it.
     is_given
-        Whether it was named as the model, rather than read off the guide.
+        Whether the model was given, rather than read off the guide.
     name
-        Of the guide's class.
+        Name of the guide's class.
     args, kwargs
         The model's arguments.
     """
@@ -201,14 +201,14 @@ def refuse_plate_around_everything(model_trace: Trace) -> None:
 
 
 def _disagreeing(own: Mapping[str, float], again: Mapping[str, float]) -> list[str]:
-    """Sites whose log density is another one if it is read at what was drawn."""
+    """Sites whose log density at their own draw differs when it is read again."""
     return [
         site for site, expected in own.items() if not abs(again[site] - expected) <= _TOLERANCE * (1.0 + abs(expected))
     ]
 
 
 def _rounded(guide: Any, trace: Trace, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
-    """A site, or those read off it, if their values lie at a border and do not say what was drawn on the real line."""
+    """The site, or those read off it, whose values are rounded to a border and no longer say what was drawn."""
     steps, fn = trace[name]["intermediates"], without_wrappers(trace[name]["fn"])
     drawn, found = {}, {}
     if sites := latents_of(guide).get(name):
@@ -279,7 +279,7 @@ def verify_densities(guide: Any, trace: Trace, layout: Layout, args: tuple[Any, 
             )
     if fast is None:
         return layout
-    # what follows was seen to cancel in double precision; in single its density may round to anything
+    # sites that follow were seen to cancel in double precision; in single their density may round to anything
     telling = [site for site in after if site not in layout.following]
     slow = sum(after[site] - before[site] for site in telling)
     scale = 1.0 + sum(abs(after[site]) + abs(before[site]) for site in telling)
@@ -313,14 +313,14 @@ def _read(
 
 
 def refuse_another_structure(guide: Any, layout: Layout, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    r"""Refuse arguments with which a layout reads :math:`\log q(g\theta) - \log q(\theta)` as it is not.
+    r"""Refuse arguments with which a layout reads a wrong :math:`\log q(g\theta) - \log q(\theta)` off the guide.
 
     Which sites are independent, and which follow others, was seen with other arguments, on which a guide may branch.
 
     Raises
     ------
     UnsupportedGuideError
-        If the guide is laid out otherwise with these.
+        If the guide has another layout with these arguments.
     """
     start = trace_model(guide, args, kwargs, jax.random.key(0))
     remedy = "Make a guide anew for them, AutoSymmetrized(...).setup(key, ...); the parameters may stay."

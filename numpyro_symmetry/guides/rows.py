@@ -18,7 +18,7 @@ from jax import Array
 
 from numpyro_symmetry.linalg import gram_factor, log_determinant, product, solve_positive, solve_triangular
 
-# in single precision one leaves means of inputs that are all near 10,000 a posterior standard deviation off
+# with one, in single precision, means are a posterior standard deviation off where inputs are all near 10,000
 _CORRECTIONS = 2
 
 
@@ -75,7 +75,7 @@ class ByRows(NamedTuple):
 
     def mean(self, residual: Array) -> Array:
         r""":math:`\Lambda^{-1}A^\top\rho = A^\top B^{-1}\rho`."""
-        # summed apart from the rows that it is made of: they are large where it is not, and rounded
+        # the mean is summed apart from the rows that it is made of: these may be large where it is not, and are rounded
         rows = solve_positive(self.factor, residual)
         mean = product(self.slope.T, rows)
         for _ in range(_CORRECTIONS):
@@ -119,9 +119,9 @@ Blocks = dict[str, Array]
 
 
 def _refined(correction: Callable[[Array], Array], start: Array) -> Array:
-    """A solution and its corrections by what it leaves of the right side: the factor alone loses its digits twice.
+    """A solution, corrected by solving again for its residual: the factor alone loses digits twice.
 
-    Each correction added to a constant is the solution, whatever the constant: its derivatives are those of the last.
+    A correction added to any constant gives the solution, so that derivatives are those of the last correction alone.
 
     References
     ----------

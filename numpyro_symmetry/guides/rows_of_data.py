@@ -1,4 +1,4 @@
-"""What pseudo-observations must not read: rows of the data, of which every batch has others.
+"""Rows of the data, which pseudo-observations must not read: every batch has others.
 
 At inducing inputs they would be values of rows that do not lie there, and the conditional would depend on the batch on
 which it is scored: then nothing is bounded. Shapes that happen to fit do not tell; what is tried here are numbers of
@@ -66,7 +66,7 @@ def shapes_at(
 def arguments_by_row(
     at: ShapesAt, inputs: Mapping[str, Any], candidates: Mapping[str, Any], number: int
 ) -> tuple[str, ...]:
-    """Which of some arguments, of ``number`` rows, have a row for every input: they run at as many rows alone."""
+    """Which arguments, of ``number`` rows, have a row for every input: the model runs only at as many rows of both."""
     if not candidates:
         return ()
     several = {name: _rows(value, len(value), _SOME) for name, value in inputs.items()}
@@ -123,7 +123,7 @@ def refuse_picked_rows(
         sizes.update({name: site["args"][0] for name, site in batches.items()})
         return {name: site["value"] for name, site in batches.items()}
 
-    # of a run that compiles every operation apart only these would be of use
+    # jitted: eagerly, every operation of the model would be compiled apart, for these few values
     indices = jax.jit(picked)()
 
     def distributions(indices: dict[str, Any]) -> dict[str, Any]:
@@ -141,5 +141,5 @@ def refuse_picked_rows(
 
 
 def _rows(value: Any, number: int, count: int) -> Any:
-    """So many rows of what has ``number``, the first ones again where it has fewer."""
+    """``count`` rows of arrays with ``number`` rows: from the first on again where these are fewer."""
     return some_rows(value, number, np.arange(count) % number)

@@ -1,4 +1,4 @@
-"""Which data a guide was trained on, and whether other arguments are those. Knows arguments of a model; no guides."""
+"""Which data a guide was trained on, and whether arguments hold the same. Knows arguments of a model; no guides."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from numpyro_symmetry.symmetry.errors import warn
 
 
 class Seen(NamedTuple):
-    """What an array among a model's arguments is known by: its shape, and a fingerprint unless it is traced."""
+    """How an array among a model's arguments is known again: by its shape, and a fingerprint unless it is traced."""
 
     shape: tuple[int, ...]
     fingerprint: int | None
@@ -47,9 +47,9 @@ def refuse_other_data(what: str, here: dict[str, Seen], trained_on: Sequence[dic
     what
         The method that was called.
     here
-        What it was given.
+        The arrays that it was given.
     trained_on
-        What the guide was given in training, each time.
+        The arrays that the guide was given in training, each time.
     remedy
         Where new inputs go.
 

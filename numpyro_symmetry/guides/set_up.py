@@ -38,12 +38,12 @@ from numpyro_symmetry.symmetry.axes import num_axes, sites_of_groups
 from numpyro_symmetry.symmetry.errors import warn
 from numpyro_symmetry.symmetry.plain import moving_blocks, separated, untangled
 
-# every number of features is judged by the same draws, whose noise is common to all of them
+# draws by which every number of features is judged: their noise is common to all
 _NUM_FEATURE_DRAWS = 8
 
 
 class Options(NamedTuple):
-    """What was asked for: see `AutoSymmetrized`; ``model_is_given`` if it was not read off the guide."""
+    """The options of `AutoSymmetrized`; ``model_is_given`` if the model was passed and not read off the guide."""
 
     symmetry: Symmetry | None
     estimator: str | Estimator
@@ -54,12 +54,12 @@ class Options(NamedTuple):
 
 
 class SetUp(NamedTuple):
-    """What was found out.
+    """What a set-up has found out.
 
     Attributes
     ----------
     symmetry
-        Bound.
+        The symmetry, bound.
     layout
         How the guide's density is read at relabelled values.
     model_trace
@@ -137,9 +137,9 @@ def _undrawn_chains(
 
 
 def warn_of_scanned_chains(chains: Collection[str]) -> None:
-    """Warn where the guide is trained by the ELBO that NumPyro sums discrete sites out for, which is wrong of chains.
+    """Warn if the guide is trained by `TraceEnum_ELBO`, which is wrong for chains of discrete sites in a scan.
 
-    A guide that is never trained by it, as that which the evidence is estimated with, has nothing to fear of it.
+    A guide that is never trained by it, such as one by which the evidence is estimated, is not concerned.
     """
     if chains and is_enumerated():
         warn(
@@ -151,7 +151,7 @@ def warn_of_scanned_chains(chains: Collection[str]) -> None:
 
 
 def _plain(symmetry: Symmetry, trace: Trace) -> Symmetry:
-    """As large a subgroup as bounds know, of blocks and units in them both levels if these meet no other group."""
+    """The largest subgroup that bounds know: blocks and units in them, both levels if these meet no other group."""
     drawn = {site: jnp.shape(value) for site, value in latent_values(trace).items()}
     if units_of(trace) or not set(symmetry.axes) <= set(drawn):  # Gaussians of units as wholes know one level of units
         return untangled(symmetry)
@@ -197,7 +197,7 @@ def _laid_out(
 def _enough_features(
     base: Any, estimator: str | Estimator, trace: Trace, layout: Layout, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> int | None:
-    """As many features as the sequential bound needs where the guide starts; all, undrawn, of narrow sites."""
+    """How many features the sequential bound needs where the guide starts; ``None``, for all, if sites are narrow."""
     parts = sequential_parts(estimator, layout.of_coordinates, layout.density)
     shapes = {site: value.shape for site, value in draw_of(base, trace, layout).items()}
     if widest_site(parts, shapes) <= FEWEST_FEATURES:
@@ -221,7 +221,7 @@ def _refuse(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> None:
-    """What stands in the way of averaging over a group that has elements."""
+    """Refuse whatever stands in the way of averaging over a group that has elements."""
     requirements.refuse_absent_sites(symmetry, trace)
     requirements.refuse_subsampled_latents(symmetry, model_trace)
     requirements.refuse_plate_around_everything(model_trace)
@@ -235,7 +235,7 @@ def _refuse(
 def _refuse_where_parameters_start(
     symmetry: Symmetry, model: Callable, model_trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
-    """Refuse what holds at the first values of the model's own parameters, from which training takes them away."""
+    """Refuse a symmetry that holds only where the model's own parameters start: training moves them away."""
     if not (fitted := [name for name, site in model_trace.items() if site["type"] == "param"]):
         return
     # with its state, as a network has both or makes both
@@ -254,7 +254,7 @@ def _refuse_where_parameters_start(
 
 
 def _found(model: Callable, signs: bool, drawn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Symmetry:
-    """What the model's symmetry is on the sites that the guide draws."""
+    """The model's symmetry on the sites that the guide draws."""
     found = find_symmetry(model, args, kwargs, signs=signs)
     moved = {name: sites for name, sites in sites_of_groups(found.axes).items() if name in found.groups}
     here = [name for name, sites in moved.items() if all(site in drawn for site in sites)]

@@ -1,4 +1,4 @@
-"""What no conditional can be made of: base guides, models and inducing inputs that `AutoConditional` refuses, and why.
+"""Base guides, models and inducing inputs of which `AutoConditional` can make no conditional, and why it refuses them.
 
 Knows traces of models; neither where conditionals come from nor guides.
 """
@@ -26,7 +26,7 @@ from numpyro_symmetry.symmetry.errors import warn
 
 
 def refuse_base_guides(guide: Any) -> None:
-    """Refuse what is no guide, and guides that cannot be restricted to fewer sites."""
+    """Refuse values that are no guide, and guides that cannot be restricted to fewer sites."""
     if isinstance(guide, type):
         raise TypeError(
             f"base_guide must be a guide; got the class {guide.__name__}. Pass an instance of it: "

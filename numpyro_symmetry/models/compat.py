@@ -65,7 +65,7 @@ def interpreted(
     of_number: Callable[[Any], Any],
     results_of: Callable[[Any, list[Any]], Sequence[Any]],
 ) -> list[Any]:
-    """What stands for a program's results, operation by operation.
+    """Interpret a program on whatever stands for its values; returns what stands for its results.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ def acts(equation: Any) -> bool:
 
 
 def only_prints(equation: Any) -> bool:
-    """Whether an operation is there for who looks on: `jax.debug.print` or `jax.debug.callback`."""
+    """Whether an operation does no more than show something: `jax.debug.print` or `jax.debug.callback`."""
     return not equation.outvars and bool(equation.effects) and not acts(equation)
 
 
@@ -185,7 +185,7 @@ def states_of(mcmc: Any) -> tuple[Any, str]:
 
 
 def with_states(mcmc: Any, states: Mapping[str, Any]) -> Any:
-    """A copy of an `MCMC` that keeps something else."""
+    """A copy of an `MCMC` that keeps these states."""
     moved = copy.copy(mcmc)
     moved._states, moved._states_flat = states, None
     return moved
@@ -205,6 +205,6 @@ def checks_values() -> bool:
 
 
 def is_enumerated() -> bool:
-    """Whether what is run now is run where NumPyro sums discrete sites out, as by `TraceEnum_ELBO`."""
+    """Whether a model or guide is being run where NumPyro sums discrete sites out, as by `TraceEnum_ELBO`."""
     funsor = sys.modules.get("numpyro.contrib.funsor")  # imported by whatever enumerates, and not without need
     return funsor is not None and any(isinstance(handler, funsor.enum) for handler in primitives._PYRO_STACK)

@@ -1,8 +1,9 @@
 """Convolutions written as XLA computes them fast, on a CPU and in double precision.
 
-It hands one over two axes of places, in the order batch, places, channels, to a library that is some ten times faster
-than the loops it writes itself, in which all others end: in double precision those with sixteen channels or fewer on
-both sides, and, within a loop, those in another order. What is computed is the same. Knows operations; no programs.
+XLA hands a convolution over two axes of places, in the order batch, places, channels, to a library that is some ten
+times faster than the loops it writes itself, in which all others end: in double precision those with sixteen channels
+or fewer on both sides, and, within a loop, those in another order. What is computed is the same. Knows operations; no
+programs.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ def is_key(value: Any) -> bool:
 
 
 def holds_nan(data: Any) -> bool:
-    """Whether a number among data is none, or something is missing from a table; what is being traced tells nothing."""
+    """Whether data hold NaN, or something is missing from a table; tracers do not tell."""
 
     def one(x: Any) -> bool:
         if is_table(x):

@@ -60,7 +60,7 @@ def scanned_sites(model: Callable, args: tuple[Any, ...], kwargs: dict[str, Any]
 
 
 class _Scanned(Messenger):
-    """A trace holds what `scan` draws as it holds other sites."""
+    """Collects the sites that `scan` draws, which a trace holds like all others."""
 
     def __init__(self, model: Callable) -> None:
         self.sites: list[Any] = []
@@ -74,7 +74,7 @@ class _Scanned(Messenger):
 
 
 class _RightlySummed(Messenger):
-    """Refuse what NumPyro 0.22, enumerating, contracts as if it were another model, without a word.
+    """Refuse models that NumPyro 0.22, enumerating, sums out as if they were others, without a word.
 
     It tells dimensions by their names. Of a scan, those of a site at an earlier step bear ``_PREV_`` in front, once for
     each step, and the one furthest left is time, ``_time_`` in front.
@@ -131,7 +131,7 @@ def enumerated(
     num_plates: int,
     rng_key: Array,
 ) -> Array:
-    """The same of a model with so many dimensions of plates, where funsor is installed.
+    """The same for a model whose plates take ``num_plates`` dimensions, where funsor is installed.
 
     Raises
     ------

@@ -80,7 +80,7 @@ def refuse_wrong_parameters(
     if model_too:
         refuse_absent_state(state, params)
     if unknown and model_trace is not None:
-        # what is there already is not what another name was to be
+        # a parameter that is there already is not the one that an unknown name was to be
         nearest = _nearest(unknown[0], [name for name in own | of_model if name not in params])
         raise SymmetryError(
             f"Parameters {unknown} are of neither the guide nor the model, which have {sorted(own | of_model)}."
@@ -91,7 +91,7 @@ def refuse_wrong_parameters(
         if name in params:
             _refuse_misshapen(name, site["value"], params[name])
     refuse_nonfinite({name: value for name, value in params.items() if name not in state})
-    # under jit what is computed of numbers that are known would be traced all the same
+    # under jit operations on known numbers would be traced all the same
     with jax.ensure_compile_time_eval():
         for name, site in (own | of_model).items():
             if name in params:

@@ -1,7 +1,7 @@
-"""What a function returns, as a function of the arrays in one of its arguments and of data: all else that it is given.
+"""A function's outputs, as a function of the arrays in one of its arguments and of data: all other arguments.
 
-It has the face of a `LogJoint`, in which every output stands for a site that is scored: where a log joint's have to
-keep their sums, these have to keep their entries. Knows pytrees; no symmetry.
+It has the face of a `LogJoint`, in which outputs take the place of scored sites: log probabilities have to keep their
+sum, outputs every entry. Knows pytrees; no symmetry.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Outputs:
     sites: Sites
 
     def data(self, way: Way, precision: Precision) -> Data:
-        """The other arrays."""
+        """The arrays in other arguments that are arguments of the program too."""
         leaves = jax.tree.leaves((self.args, self.kwargs))
         return Data({k: leaves[k] for k in way.positions}, {}, {})
 
@@ -81,9 +81,9 @@ class Outputs:
         return once
 
     def compiled_place(self, noise: Mapping[str, Any], own: Data, precision: Precision) -> tuple[Callable, Any]:
-        """From noise and data to values about the parameters', and values like those.
+        """A function of noise and data that returns values about the parameters' own, and an example of these.
 
-        NumPy has done a line of arithmetic for each array before XLA has compiled the first.
+        In NumPy, which has done a line of arithmetic for each array before XLA has compiled the first.
         """
 
         def place(noise: Mapping[str, np.ndarray], data: Data) -> dict[str, np.ndarray]:
@@ -93,7 +93,7 @@ class Outputs:
         return place, place({name: np.zeros(x.shape, x.dtype) for name, x in noise.items()}, own)
 
     def compiled_inside(self, values: Any, own: Data, precision: Precision, count: int) -> Callable:
-        """Of many values, whether what is positive is so."""
+        """A function of many values: whether each array that is to stay positive is nowhere negative."""
         return lambda values, data: {
             name: (values[name] >= 0).reshape(len(values[name]), -1).all(1) for name in self.sites.constrained
         }
@@ -129,9 +129,9 @@ class _WithoutSites(Messenger):
 def outputs_of_function(
     function: Callable, args: tuple[Any, ...], kwargs: dict[str, Any], argnum: int, *, zeros_may_fall: bool = True
 ) -> Outputs:
-    """A function and its arguments, outlined.
+    """A function's outputs, with the arrays of one argument that may be moved.
 
-    Arrays without a negative entry stay so; whether those that are zero are among them, nobody can see.
+    Arrays without a negative entry are to stay so; arrays of zeros, which do not show it, unless ``zeros_may_fall``.
 
     Raises
     ------

@@ -96,7 +96,7 @@ class Sites(NamedTuple):
 
 
 def sites_of(trace: Trace, summed_out: Collection[str], leaves: Collection[str]) -> Sites:
-    """What an outline says of a log joint in which some discrete sites are summed out and some parameters given.
+    """The sites of a log joint, by an outline: some discrete ones are summed out, some parameters are arguments.
 
     Raises
     ------
@@ -164,7 +164,7 @@ class LogJoint:
     sites: Sites
 
     def data(self, way: Way, precision: Precision) -> Data:
-        """The model's own data; what a run has to tell of them is computed in the precision of tracing."""
+        """The model's own data; those that only a run can tell are computed in the precision of tracing."""
         leaves = jax.tree.leaves((self.args, self.kwargs))
         settings, observed = self.sites.settings, {name: self.sites.observed[name] for name in way.observed}
         if any(value is None for value in (*settings.values(), *observed.values())):
@@ -211,24 +211,24 @@ class LogJoint:
             )
             with substituted[0], substituted[1], handlers.seed(rng_seed=self.key):
                 model(*args, **kwargs)
-        # parameters have no prior: noise, for what they start from may be more symmetric than the model
+        # parameters have no prior: noise is added, as the values they start from may be more symmetric than the model
         leaves = {name: leaf for name, leaf in leaves_of(data.settings).items() if name in self.sites.leaves}
         moved = {name: jnp.asarray(leaf) + noise[name].reshape(leaf.shape) for name, leaf in leaves.items()}
         return {name: jnp.asarray(drawn[name]["value"]) for name in self.sites.shapes if name not in moved} | moved
 
     def compiled_place(self, noise: Mapping[str, Any], own: Data, precision: Precision) -> tuple[Callable, Any]:
-        """From noise and data to latent values, compiled, and the shapes of those."""
+        """`place`, compiled as a function of noise and data, and the shapes of what it returns."""
         program = traced(self.place, noise, own, precision=precision)
         return compiled(program), program.outputs
 
     def compiled_inside(self, values: Any, own: Data, precision: Precision, count: int) -> Callable:
-        """Of many values, whether that at each constrained site lies in its support, compiled."""
+        """`inside`, compiled as a function of many values and of data."""
         if not self.sites.constrained:
             return lambda values, data: {}
         return compiled_for_many(traced(self.inside, values, own, precision=precision), count)
 
     def _run(self, precision: Precision) -> dict[str, Any]:
-        """What a run of the model tells, compiled, so that nothing else is computed."""
+        """Settings and observed values of a run of the model, compiled so that nothing else is computed."""
 
         def run() -> dict[str, Any]:
             return known_of(trace_model(self.model, self.args, self.kwargs, self.key))
@@ -256,7 +256,7 @@ class _LogProbs(Messenger):
 
     def postprocess_message(self, msg: Any) -> None:
         if msg["type"] == "sample":
-            # what is outside of a support has its log probability by NumPyro's checks
+            # the log probability of a value outside of its support depends on whether NumPyro checks it
             with numpyro.validation_enabled(self.checks):
                 self.log_probs[msg["name"]] = scale_and_mask(msg["fn"].log_prob(msg["value"]), msg["scale"])
 

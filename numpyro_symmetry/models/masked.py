@@ -29,7 +29,7 @@ _NUM_DRAWS = 9
 def of_nobody(
     model: Callable, args: tuple[Any, ...], kwargs: Mapping[str, Any], trace: Trace, skipped: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """Which real entries a model leaves without a density, as a guide does, and no other density depends on.
+    """Site -> real entries that model and guide leave without a density, and on which no other density depends.
 
     Steps of sequences that are padded, under one mask in both: the evidence is that of all other entries.
 
@@ -48,7 +48,7 @@ def of_nobody(
         return {}
     is_read = _reader(model, args, kwargs, trace)
     draws = [trace, *(trace_model(model, args, dict(kwargs), jax.random.key(k)) for k in range(1, _NUM_DRAWS))]
-    # what is no number passes through all but a choice, of which one may be made by large values alone
+    # NaN passes through every operation but a choice, and a choice may be made by large values alone
     return {
         name: mask for name, mask in both.items() if not any(is_read(name, mask, (jnp.nan, *_FAR), at) for at in draws)
     }
@@ -85,7 +85,7 @@ def refuse_without_prior(
         each = [np.arange(mask.size).reshape(mask.shape) == k for k in np.flatnonzero(mask)[:_MOST_ONE_BY_ONE]]
         unread = [some for some in (mask, *each) if not is_read(name, some, points, trace)]
         if unread and values_of[name]:
-            # what is read at some draws alone has no volume that is infinite, but a sum that may well be right
+            # a discrete entry has no infinite volume: if it is read at some draws alone, its sum may well be right
             draws = [trace_model(model, args, dict(kwargs), jax.random.key(k)) for k in range(2, 2 + _NUM_DRAWS)]
             unread = [some for some in unread if not any(is_read(name, some, points, at) for at in draws)]
         if unread:
@@ -96,7 +96,7 @@ def refuse_without_prior(
 def _reader(
     model: Callable, args: tuple[Any, ...], kwargs: Mapping[str, Any], trace: Trace
 ) -> Callable[[str, np.ndarray, Iterable[Any], Trace], bool]:
-    """Whether any density changes with some entries of a site, set to values at a draw of all sites."""
+    """A function: whether any density changes if some entries of a site are set to values, at a draw of all sites."""
     settings, latent = settings_of(trace), latent_of(trace)
 
     def densities(values: Mapping[str, Any]) -> list[Any]:
@@ -107,9 +107,9 @@ def _reader(
         return {site: at[site]["value"] for site in latent}
 
     try:
-        # data are no constants of it, which would be computed with while it is compiled
+        # data are arguments of the program: with constants XLA would compute while it compiles
         evaluated = compiled(traced(densities, values(trace), precision=session_precision()))
-    except LOOKED_AT:  # which evaluates step by step as well
+    except LOOKED_AT:  # a model that looks at values is evaluated step by step
         evaluated = densities
 
     def is_read(name: str, some: np.ndarray, points: Iterable[Any], at: Trace) -> bool:
@@ -121,7 +121,7 @@ def _reader(
 
 
 def _of_unread(name: str, mask: np.ndarray, unread: list[int], num_values: int, trace: Trace) -> str:
-    """What is said of a site with entries of which nothing is known."""
+    """The message about a site with entries of which nothing is known."""
     some, whole = "them" if unread[0] == mask.sum() else f"{len(unread)} of them", name.removesuffix("_unobserved")
     is_by_obs_mask = f"{whole}_observed" in trace
     left = f"a mask leaves {int(mask.sum())} of {mask.size} entries of the"
@@ -167,7 +167,7 @@ def left_out(site: Any) -> np.ndarray:
 
 
 def _values(site: Any) -> list[Any]:
-    """What an entry of a discrete site may be."""
+    """The values that an entry of a discrete site may have; empty for any other site."""
     fn = site["fn"]
     while isinstance(fn, MaskedDistribution | Independent | ExpandedDistribution):
         fn = fn.base_dist
@@ -178,5 +178,5 @@ def _values(site: Any) -> list[Any]:
 
 
 def _is_endless(site: Any) -> bool:
-    """Whether a support is of infinite volume: over others a density of one has an integral."""
+    """Whether a support has infinite volume: over others the integral of a density of one is finite."""
     return isinstance(entrywise(site["fn"].support), type(constraints.real) | type(constraints.greater_than(0.0)))

@@ -13,7 +13,7 @@ PARTS = ("joint", "likelihood")
 
 
 class _WithoutPriors(Messenger):
-    """Flattens the priors of what is estimated; of discrete sites, which say how data come about, none."""
+    """Flattens the priors of continuous sites; discrete ones, which say how data come about, keep theirs."""
 
     def process_message(self, msg: Any) -> None:
         """Mask one site."""

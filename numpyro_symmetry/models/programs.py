@@ -25,16 +25,16 @@ from numpyro_symmetry.models import rewritten
 from numpyro_symmetry.models.compat import acts, body_of, called, consts_of, only_prints
 from numpyro_symmetry.models.widened import evaluated, narrow_type, wide_type
 
-# what is kept, the latest last: compiled code holds memory maps, of which a process has some ten thousands
+# compiled programs, the latest last: they hold memory maps, of which a process has some ten thousands
 _KEPT: OrderedDict[tuple, Callable] = OrderedDict()
 _MAX_KEPT = 64
-# how what runs a few times is compiled
+# compiler options for programs that run only a few times
 QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 # multiplications in one operation from which on it is worth optimizing: convolutions are 15 times slower otherwise
 _LARGE_PRODUCT = 1e6
 # rules of derivatives, which are never asked for
 _UNASKED = {"jvp_jaxpr_fun", "jvp_jaxpr_thunk", "fwd_jaxpr_thunk", "bwd", "out_trees", "fun", "policy"}
-# what is the same only if it is the same object
+# types whose values are the same only if they are the same object
 _FUNCTIONS = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, functools.partial)
 
 
@@ -50,11 +50,11 @@ class Precision(NamedTuple):
         return self.evaluated_in_double and not self.traced_in_double
 
     def tracing(self) -> AbstractContextManager[Any]:
-        """Where functions are traced in this precision."""
+        """A context in which functions are traced in this precision."""
         return _context(self.traced_in_double)
 
     def evaluating(self) -> AbstractContextManager[Any]:
-        """Where programs are compiled and run in this precision."""
+        """A context in which programs are compiled and run in this precision."""
         return _context(self.evaluated_in_double)
 
 
@@ -130,21 +130,21 @@ def compiled(program: Program) -> Callable:
 def in_double(function: Callable, *examples: Any) -> Callable:
     """A function compiled for evaluation in double precision, on arguments like some examples.
 
-    It is traced in the session's precision, in which alone a model may run, and which JAX may remember what the
-    function closes over in.
+    It is traced in the session's precision: the model may run in no other, and JAX may have cached arrays that the
+    function closes over in that one.
     """
     return compiled(traced(function, *examples, precision=Precision(session_precision().traced_in_double, True)))
 
 
 def compiled_for_many(program: Program, count: int) -> Callable:
-    """A program of values, and of what is the same for all of them, compiled for values of which there are many.
+    """A program of values, and of arguments that are the same for all of them, compiled for many values.
 
-    They have one more axis in front, as have the results, and are taken ``count`` at a time, one after another.
+    These have one more axis in front, as have the results; a call of the program takes ``count``, one after another.
     """
     (each, *same) = list(program.inputs)
     given, rest, results = jax.tree.leaves(each), jax.tree.leaves(same), jax.tree.leaves(program.outputs)
     structure, consts, precision = jax.tree.structure(program.outputs), _constants(program), program.precision
-    # what nothing reads is not copied, so many times, to where programs run
+    # values that nothing reads are not copied, so many times, to where programs run
     read = [k for k, is_read in enumerate(arguments_read(program.body)[: len(given)]) if is_read]
 
     def loop(consts: list[Any], number: Any, stacked: list[Any], rest: list[Any]) -> list[Any]:
@@ -189,10 +189,9 @@ def read_later(
     wanted: Sequence[bool] | None = None,
     reads: Callable[[Any, list[bool]], Sequence[bool]] | None = None,
 ) -> set[Any]:
-    """Variables that a program's results, those that are wanted, and what it does beside them, are made from.
+    """Variables on which the wanted results of a program depend, or what it does beside them.
 
-    Of an operation it may be said which of its operands it reads for those of its results that are read; else it is
-    all of them.
+    ``reads`` may say which operands an operation reads, given which of its results are read; by default all.
     """
     results = [True] * len(jaxpr.outvars) if wanted is None else wanted
     found = {v for v, want in zip(jaxpr.outvars, results, strict=True) if want and not isinstance(v, core.Literal)}
@@ -206,7 +205,7 @@ def read_later(
 
 
 def arguments_read(jaxpr: Any, wanted: Sequence[bool] | None = None) -> list[bool]:
-    """Whether a program's results, those that are wanted, are made from each of its arguments."""
+    """For each argument of a program, whether a wanted result depends on it."""
 
     def reads(equation: Any, outputs: list[bool]) -> list[bool]:
         inner = called(equation)
@@ -241,9 +240,9 @@ def _shapes_of(arrays: Sequence[Any]) -> list[jax.ShapeDtypeStruct]:
 
 
 def _constants(program: Program) -> list[Any]:
-    """Constants in the types that the program has them in.
+    """Constants, in the types in which the program has them.
 
-    Where one is an array that a living program holds in single precision, JAX has found it by what it is, and rounded.
+    JAX caches arrays by identity: one that a living program holds in single precision may have been found rounded.
     """
     wide = program.precision.widens
     types = [wide_type(var.aval.dtype) if wide else var.aval.dtype for var in program.body.constvars]
@@ -252,14 +251,14 @@ def _constants(program: Program) -> list[Any]:
 
 
 def _as(value: Any, like: Any) -> Any:
-    """An array of a type: one of JAX that is of it already, or else a copy, for JAX knows arrays by what they are."""
+    """An array in the type of ``like``: one of JAX of that type, or a copy, as JAX caches arrays by identity."""
     if not _has_number(like.dtype) or (isinstance(value, jax.Array) and value.dtype == like.dtype):
         return value
     return np.array(value, like.dtype)
 
 
 def _padded(values: Any, like: Any) -> np.ndarray:
-    """Values with as many behind them as are missing, of which nothing is asked."""
+    """Values with zeros behind them, up to the length of ``like``; their results are dropped."""
     if len(values) == like.shape[0]:
         return np.asarray(values, like.dtype)
     padded = np.zeros(like.shape, like.dtype)
@@ -329,7 +328,7 @@ class _UnknownError(Exception):
 
 
 def fingerprint(program: Program) -> str:
-    """A name that programs share if they are the same but for the values of constants; empty if nothing can tell."""
+    """A hash that programs share if they are the same but for the values of constants; empty if that is not known."""
     digest, seen = hashlib.sha256(), {}
     try:
         for word in _words(program.body, seen):
@@ -340,7 +339,7 @@ def fingerprint(program: Program) -> str:
 
 
 def _words(body: Any, seen: dict[int, bytes]) -> Iterator[bytes]:
-    """What a jaxpr says, its variables by number."""
+    """The operations, parameters and types of a jaxpr in bytes, its variables by number."""
     number = {var: k for k, var in enumerate([*body.constvars, *body.invars])}
     for var in number:
         yield _type_of(var)
@@ -369,7 +368,7 @@ def _type_of(var: Any) -> bytes:
 
 
 def _value(value: Any, seen: dict[int, bytes]) -> bytes:
-    """What a parameter of an operation says."""
+    """A parameter of an operation in bytes; a program within it by its hash."""
     body = body_of(value)
     if hasattr(body, "eqns"):
         if id(value) not in seen:

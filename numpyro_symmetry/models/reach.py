@@ -1,4 +1,4 @@
-"""Which results of a program depend on which of its arguments, read off it: rare cases show in no number."""
+"""Which results of a program depend on which of its arguments, read off the program: numbers miss rare cases."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def dependencies(
     function
         Of a dict of pytrees of arrays, to another.
     inputs
-        What it takes: its shapes matter.
+        Its argument, of which only shapes matter.
     """
     program, shapes = jax.make_jaxpr(function, return_shape=True)(dict(inputs))
     names = [Names([name]) for name in sorted(inputs) for _ in jax.tree.leaves(inputs[name])]
@@ -46,7 +46,7 @@ def through(jaxpr: Jaxpr, inputs: Sequence[Names]) -> list[Names]:
 
 
 def through_scan(params: Mapping[str, Any], inputs: list[Names]) -> list[Names]:
-    """The same of a loop's results: around it until what is carried has all that reaches it."""
+    """The same for results of a scan: around the loop, until carried values depend on no further names."""
     num_constants, num_carried = scan_counts(params)
     rest = num_constants + num_carried
     carried = inputs[num_constants:rest]

@@ -1,7 +1,7 @@
-"""Programs evaluated with some operations written another way: convolutions as they are fast, complements as they hold.
+"""Programs evaluated with some operations written another way: convolutions, and complements of probabilities.
 
-``1 - sigmoid(x)`` is ``sigmoid(-x)``, and zero to rounding where x is large, which then passes for a model that tells x
-from -x. What is computed is the same but for that. Knows programs; no models.
+``1 - sigmoid(x)`` is ``sigmoid(-x)``, but rounds to zero where x is large: the model would seem to tell x from -x.
+Convolutions are written as XLA computes them fast. All else is computed as it stands. Knows programs; no models.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from numpyro_symmetry.models.convolutions import NAME, applied
 
 
 class _Odds(NamedTuple):
-    """A probability, or its opposite, the odds of which it is one, and the sign in front of it."""
+    """A probability p, or -p where ``sign`` is -1, and the logits of p."""
 
     value: Any
     logits: Any
@@ -70,7 +70,7 @@ def _of_logits(equation: Any, operands: Sequence[Any], odds: dict[int, _Odds]) -
     else:
         return None
     value = sign * lax.logistic(logits)
-    # values are known by what they are, through calls: they are kept, so that no other is taken for them
+    # values are known by identity, through calls too: they are kept alive, so that no other gets their id
     odds[id(value)] = _Odds(value, logits, sign)
     return value
 

@@ -184,7 +184,7 @@ def known_of(trace: Mapping[str, Any]) -> dict[str, Any]:
     Raises
     ------
     SymmetryError
-        If what is observed is no array.
+        If observed values are no array.
     """
     _refuse_what_is_no_data(trace)
     return settings_of(trace) | observations(trace)

@@ -1,9 +1,8 @@
 r"""Values of constrained sites taken to the real line, in which a guide is Gaussian. Knows transforms; no models.
 
-Of a simplex NumPyro takes what is left of the stick as one less what was broken off, :math:`1 - \sum_{j\le k} y_j`. In
-single precision nothing of it is left where the last entries are smaller than 1e-7, as those of a sparse topic are, and
-the coordinate is wrong by up to 87. It is summed up from the other end here, :math:`\sum_{j>k} y_j`, where nothing
-cancels.
+On a simplex NumPyro takes what is left of the stick as one less what was broken off, :math:`1 - \sum_{j\le k} y_j`. In
+single precision that is nothing where the last entries are smaller than 1e-7, as those of a sparse topic are, and the
+coordinate is wrong by up to 87. Here it is summed up from the other end, :math:`\sum_{j>k} y_j`, where nothing cancels.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ def unconstrained(support: Any, value: Any) -> Array:
 
 
 def inverse(transform: Any, value: Any) -> Array:
-    """What a transform takes to a value."""
+    """The value that a transform takes to ``value``."""
     if not _breaks_a_stick(transform):
         return transform.inv(value)
     value = jnp.asarray(value) * 1.0  # of integers too
@@ -75,7 +74,7 @@ def on_simplex(value: Array) -> Array:
 
 
 def on_the_way(fn: Any, value: Array) -> list[list[Any]]:
-    """What a transformed distribution computed when it drew a value, if NumPyro would read that off it wrongly."""
+    """Steps of a transformed distribution on the way to a value where NumPyro computes them wrongly; else empty."""
     fn = without_wrappers(fn)
     if not isinstance(fn, dist.TransformedDistribution) or not any(map(_breaks_a_stick, fn.transforms)):
         return []

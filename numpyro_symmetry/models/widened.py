@@ -17,7 +17,7 @@ import numpy as np
 from numpyro_symmetry.models.compat import body_of, called, consts_of, interpreted, only_prints
 from numpyro_symmetry.models.convolutions import applied
 
-# what looks at the bits of numbers, or leaves JAX, gets numbers as they were
+# operations that look at bits of numbers, or leave JAX, get numbers in the precision that they were traced for
 _BY_BITS = ("bitcast_convert_type", "pure_callback", "io_callback", "debug_callback", "ffi_call", "nextafter")
 
 

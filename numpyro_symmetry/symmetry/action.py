@@ -13,7 +13,7 @@ from numpyro_symmetry.symmetry.errors import SymmetryError
 from numpyro_symmetry.symmetry.hard import Hard, Part, over
 from numpyro_symmetry.symmetry.pieces import pieces_of
 
-# of more numbers, one gather after the other is faster than one of them all
+# numbers of a value above which one gather after the other is faster than a single one of the whole batch
 _FEW = 64
 
 

@@ -314,7 +314,7 @@ def num_axes(entries: Sequence[AxisEntry]) -> int:
 
 
 def padded(entries: Sequence[AxisEntry], ndim: int) -> tuple[AxisEntry, ...]:
-    """The entries with one for each axis of a site that has so many."""
+    """The entries with ``None`` put before them, so that each of a site's ``ndim`` axes has one."""
     first = len(entries) - num_axes(entries)
     return (*entries[:first], *(None,) * (ndim - num_axes(entries)), *entries[first:])
 

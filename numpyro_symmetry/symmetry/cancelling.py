@@ -19,7 +19,7 @@ def log_cancelling(groups: Mapping[str, Group], sites: Iterable[Sequence[AxisEnt
 
     On an array on which groups stand along axes of their own, signs cancel only if those of each group are all alike,
     in each of its cells (of a group over which others are fibred: those of each index), and an even number of groups
-    has them: linear equations over GF(2). As many elements less act as are counted in :math:`\log|G|`.
+    has them: linear equations over GF(2). The group that acts is smaller than :math:`|G|` by this factor.
     """
     signed = {name: group for name, group in groups.items() if group.signed}
     outer = {label for group in signed.values() for label in group.over}

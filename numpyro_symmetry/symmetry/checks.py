@@ -68,7 +68,7 @@ def check_groups(
 def check_complements(
     axes: Mapping[str, tuple[AxisEntry, ...]], kinds: Mapping[str, Any], orbits: Mapping[str, Any]
 ) -> None:
-    """Two parts of a whole are exchanged as they are, everywhere alike."""
+    """Refuse a `Complement` whose group is signed, of another kind, fibred, or has orbits."""
     for site, entries in axes.items():
         for entry in entries:
             if isinstance(entry, Complement) and (entry.group in {*kinds, *orbits} or over(entry.group)):
@@ -140,7 +140,7 @@ def check_of_groups(known: Mapping[str, Group], g: Any) -> None:
 
 
 def refuse_open_ended(axes: Mapping[str, tuple[AxisEntry, ...]]) -> None:
-    """Refuse axes of which it is not known how many lead."""
+    """Refuse entries that end in ``...``: how many dimensions lead is not known."""
     if open_ended := sorted(site for site, entries in axes.items() if ... in entries):
         raise SymmetryError(
             f"Sites {open_ended} end in '...', so their leading dimensions cannot be told from their own; "
@@ -149,7 +149,7 @@ def refuse_open_ended(axes: Mapping[str, tuple[AxisEntry, ...]]) -> None:
 
 
 def refuse_other_arguments(groups: list[str], g: Any, values: Any) -> None:
-    """Refuse, in place of an element, what holds one, and an element in place of values."""
+    """Refuse a result that holds an element in place of the element, and an element in place of values."""
     if not isinstance(g, Mapping) and (holding := [name for name in ("element", "elements") if hasattr(g, name)]):
         raise SymmetryError(
             f"apply takes an element and values; got a {type(g).__name__}: pass its .{holding[0]}"
@@ -164,7 +164,7 @@ def refuse_other_arguments(groups: list[str], g: Any, values: Any) -> None:
 
 
 def check_fibres(stacks: Mapping[str, Stack]) -> None:
-    """Every piece with a fibred group on it has each axis it is fibred over, once."""
+    """Refuse a piece on which a fibred group stands without each axis that it is fibred over, once."""
     for site, (_, entries, _) in stacks.items():
         if not any("/" in (axis.group or "") for axis in labels(entries)):
             continue

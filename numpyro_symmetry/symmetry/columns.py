@@ -1,4 +1,4 @@
-"""What units compute on data, one column a unit, and how groups move it. Knows symmetries and nothing of functions."""
+"""Values that units compute on data, a column for each, and how groups move these. Knows symmetries; no functions."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from numpyro_symmetry.symmetry.symmetry import Symmetry
 
 
 def columns_of(bound: Symmetry, names: Iterable[str]) -> Symmetry:
-    """Some groups on arrays of their own names, ``(num_data, *cells, n)``."""
+    """The symmetry of some groups, each on an array ``(num_data, *cells, n)`` of its own name."""
     return bound.on_axes({name: (None, *over(name), name) for name in names})

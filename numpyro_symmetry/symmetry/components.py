@@ -1,4 +1,4 @@
-"""What hangs together: things that share a group, directly or through others; what is alike. Knows nothing else."""
+"""Connected components of things that share groups, and classes of indices that are alike. Knows nothing else."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 def connected(things: Iterable[tuple[T, set[str]]]) -> list[tuple[set[str], list[T]]]:
-    """Things with the groups of each, as parts that share none: the groups of each part, and what it consists of."""
+    """Things, each given with its groups, in parts that share no group: the groups, and the things, of each part."""
     parts: list[tuple[set[str], list[T]]] = []
     for thing, groups in things:
         joined = [part for part in parts if part[0] & groups]
@@ -20,7 +20,7 @@ def connected(things: Iterable[tuple[T, set[str]]]) -> list[tuple[set[str], list
 
 
 def classes(count: int, belongs: Callable[[int, list[int]], bool]) -> tuple[int, ...]:
-    """A label for each of so many indices: of the first class to which it belongs, given its members, or a new one."""
+    """A class for each of ``count`` indices: the first whose members it ``belongs`` to, or else a new one."""
     found: list[list[int]] = []
     for index in range(count):
         if (home := next((one for one in found if belongs(index, one)), None)) is None:

@@ -22,7 +22,7 @@ from numpyro_symmetry.symmetry.hard import Element, Hard, Part, over, permutatio
 
 
 def broadcast(*shapes: tuple[int, ...]) -> bool:
-    """Whether leading shapes go together."""
+    """Whether leading shapes broadcast against each other."""
     try:
         np.broadcast_shapes(*shapes)
     except ValueError:
@@ -212,7 +212,7 @@ def _gather(values: Array, index: Array, axis: int = -1) -> Array:
 
 
 def _at_source(values: Array, name: str, g: Element) -> Array:
-    """What a fibred group holds for each cell ``(..., *cells, n)``, read at the cell that ``g`` brings there."""
+    """A fibred group's array ``(..., *cells, n)``, read for each cell at the cell that ``g`` brings there."""
     labels = over(name)
     for k, label in enumerate(labels):
         if label in g:

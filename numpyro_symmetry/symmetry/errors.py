@@ -4,7 +4,7 @@ import inspect
 import warnings
 from importlib.util import find_spec
 
-# who calls this package from inside a program of its user's, and is not who a warning is for
+# packages whose frames may lie between this one and the user's line, at which a warning is given
 _BETWEEN = {"numpyro_symmetry", "numpyro", "jax", "contextlib", "functools"}
 
 
@@ -37,7 +37,7 @@ def warn(message: str) -> None:
 
 
 def need(*packages: str) -> None:
-    """Refuse to go on without packages that draws larger than memory take.
+    """Refuse to go on without packages that draws larger than memory need.
 
     Raises
     ------

@@ -43,11 +43,11 @@ class Stack(NamedTuple):
 
     @property
     def key(self) -> str | tuple[str, ...]:
-        """How `Symmetry` is told of it."""
+        """Its key in the ``axes`` of a `Symmetry`."""
         return self.sites if self.is_family else self.sites[0]
 
     def shape(self, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
-        """Its shape, of those of events."""
+        """Its shape, given the shapes of sites' events."""
         one = shapes[self.sites[0]]
         return (len(self.sites), *one) if self.is_family else one
 
@@ -64,7 +64,7 @@ class Stack(NamedTuple):
         parts = [values[site] for site in self.sites]
         refuse_unlike(self.sites, [part.shape for part in parts], "shape")
         refuse_unlike(self.sites, [part.dtype for part in parts], "type")
-        # NumPy's own, and what lets NumPy call it
+        # NumPy stacks its own arrays, and those of libraries that let it call them
         xp = jnp if any(isinstance(part, jax.Array) for part in parts) else np
         return xp.stack(parts, -num_axes(self.entries))
 
@@ -94,7 +94,7 @@ def stacked(stacks: Mapping[str, Stack], values: Mapping[str, Any]) -> dict[str,
 
 
 def member_of(entries: Sequence[AxisEntry]) -> Member | None:
-    """What a site is in a family, if it is of one."""
+    """The entry that says which member of a family a site is; ``None`` if it is none."""
     return next((entry for entry in entries if isinstance(entry, Member)), None)
 
 

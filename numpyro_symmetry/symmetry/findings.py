@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from numpyro_symmetry.symmetry.symmetry import Symmetry
 
 
-# why an array of a function's parameters has no signs, of which nobody has said what it may hold
+# why an array of a function's parameters has no signs: no support says what it may hold, its values do
 POSITIVE = "no entry is negative, and none becomes so: it has no signs"
 
 
@@ -34,7 +34,7 @@ class Finding(NamedTuple):
 
 
 class OutOfReach(NamedTuple):
-    """What no `Symmetry` can carry of a model's own: the sites, what may be exchanged, and what to write instead."""
+    """A symmetry of a model that no `Symmetry` expresses: its sites, what may be exchanged, what to write instead."""
 
     sites: tuple[str, ...]
     exchange: str

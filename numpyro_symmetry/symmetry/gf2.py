@@ -9,7 +9,7 @@ from operator import xor
 
 
 def reduced_basis(vectors: Sequence[int]) -> list[int]:
-    """A basis of what vectors over GF(2) span, every highest bit in one of them only."""
+    """A basis of the span of vectors over GF(2), in which the highest bit of each vector is set in no other."""
     basis: list[int] = []
     for vector in vectors:
         for one in basis:
@@ -21,6 +21,6 @@ def reduced_basis(vectors: Sequence[int]) -> list[int]:
 
 
 def combinations_of(basis: Sequence[int]) -> list[int]:
-    """Everything that vectors over GF(2) span but zero, what has the fewest ones first."""
+    """Every vector but zero that a basis over GF(2) spans, those with the fewest ones first."""
     chosen = (c for k in range(1, len(basis) + 1) for c in itertools.combinations(basis, k))
     return sorted((reduce(xor, c) for c in chosen), key=lambda vector: (vector.bit_count(), vector))

@@ -1,4 +1,4 @@
-"""One factor of the product and its elements: how many, which, random ones, generators, and what is none.
+"""One factor of the product and its elements: how many, which, random ones, generators, and what is no element.
 
 In NumPy, but for `Group.sample`. Whoever needs elements asks the group, so that nobody else has to know of what kind it
 is. Knows no sites and no axes.
@@ -113,7 +113,7 @@ class Group(NamedTuple):
 
     @partial(jax.jit, static_argnums=(0, 2))
     def sample(self, rng_key: Array, shape: tuple[int, ...]) -> Part:
-        """Uniformly random elements, of JAX."""
+        """Uniformly random elements, as arrays of JAX."""
         key_permutation, key_sign = jax.random.split(rng_key)
         permutation = jnp.broadcast_to(jnp.arange(self.size), (*shape, *self.cells, self.size or 0))
         members = [orbit for orbit in self.members() if len(orbit) > 1]
@@ -126,7 +126,7 @@ class Group(NamedTuple):
 
     @property
     def every_cell(self) -> list[tuple[int, ...]]:
-        """The cells of a fibred group, each with a permutation of its own; one, without axes, of any other."""
+        """The cells of a fibred group, each with a permutation of its own; of any other group a single one, ``()``."""
         return list(np.ndindex(*self.cells))
 
     def generators(self, rng: np.random.Generator, cells: Sequence[tuple[int, ...]]) -> list[Hard]:
@@ -165,7 +165,7 @@ class Group(NamedTuple):
         return cycles, others
 
     def check(self, name: str, part: Part) -> None:
-        """Refuse what is none of the group's elements; traced indices and signs are not looked at.
+        """Refuse a part that is no element of the group; traced indices and signs are not looked at.
 
         Raises
         ------

@@ -40,11 +40,11 @@ class Hard(NamedTuple):
 
     @staticmethod
     def of(part: Part) -> Hard:
-        """What a user wrote, or what is one already."""
+        """A part as a user writes it, or a `Hard` as it is."""
         return Hard(*part) if isinstance(part, Hard | SignedPermutation) else Hard(part)
 
     def part(self) -> Any:
-        """As a user writes it."""
+        """The part as a user writes it: a bare array, or a `SignedPermutation`."""
         return self.permutation if self.sign is None else SignedPermutation(*self)
 
     def each(self, change: Callable[[Any], Any]) -> Hard:
@@ -52,22 +52,22 @@ class Hard(NamedTuple):
         return Hard(change(self.permutation), None if self.sign is None else change(self.sign))
 
     def at(self, items: Any) -> Hard:
-        """Some of the batch."""
+        """The members of the batch at ``items``."""
         return some_of(self, items)
 
     def write(self, items: Any, new: Hard) -> None:
-        """Overwrite some of the batch."""
+        """Overwrite the members of the batch at ``items``."""
         overwrite(self, items, new)
 
     def inverse(self) -> Hard:
-        """What undoes each of the batch, of NumPy."""
+        """The inverse of each of the batch, in NumPy."""
         back = np.empty_like(self.permutation)
         # faster than argsort
         np.put_along_axis(back, self.permutation, np.broadcast_to(np.arange(back.shape[-1]), back.shape), -1)
         return Hard(back, None if self.sign is None else np.take_along_axis(self.sign, back, -1))
 
     def is_same(self, other: Hard) -> np.ndarray:
-        """Which labels of each of the batch are those of another, with the same sign; of NumPy."""
+        """For each index of each of the batch, whether another has the same label there, with the same sign."""
         same = self.permutation == other.permutation
         return same if self.sign is None or other.sign is None else same & (self.sign == other.sign)
 
@@ -76,12 +76,12 @@ Some = TypeVar("Some", bound=tuple)
 
 
 def some_of(part: Some, items: Any) -> Some:
-    """Some of a batch that a few arrays hold, of which some may be ``None``."""
+    """The members at ``items`` of a batch that a tuple of arrays, or of ``None``, holds."""
     return type(part)(*(x if x is None else x[items] for x in part))  # pyright: ignore[reportArgumentType]
 
 
 def overwrite(part: Some, items: Any, new: Some) -> None:
-    """Overwrite some of such a batch."""
+    """Overwrite the members at ``items`` of such a batch."""
     for old, value in zip(part, new, strict=True):
         if old is not None:
             old[items] = value
@@ -97,7 +97,7 @@ def over(name: str) -> tuple[str, ...]:
 
 
 def then(first: Mapping[str, Hard], step: Mapping[str, Hard]) -> dict[str, Hard]:
-    """One batch and after it another, of NumPy, ``(batch, *cells, n)`` each: units go where their blocks go."""
+    """One batch of elements and then another, in NumPy, ``(batch, *cells, n)`` each: units go where their blocks go."""
 
     def one(name: str, values: np.ndarray) -> np.ndarray:
         labels = over(name)
@@ -128,7 +128,7 @@ def concatenate(parts: Sequence[Hard]) -> Hard:
 
 
 def products(every: Mapping[str, Hard]) -> dict[str, Hard]:
-    """Elements of several groups, each with each."""
+    """Every combination of elements of several groups, as one batch."""
     orders = [len(part.permutation) for part in every.values()]
     chosen = np.indices(orders).reshape(len(orders), math.prod(orders))
     return {name: part.at(index) for (name, part), index in zip(every.items(), chosen, strict=True)}

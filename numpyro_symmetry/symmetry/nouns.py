@@ -14,7 +14,7 @@ class Nouns(NamedTuple):
     Attributes
     ----------
     whole
-        What a symmetry is one of.
+        What has a symmetry.
     array
         What its groups stand on.
     result
@@ -22,7 +22,7 @@ class Nouns(NamedTuple):
     latent
         What is moved.
     centre, not_finite
-        What it is tried about, and what is said where that gives no numbers.
+        About what a symmetry is tried, and the reason given where there are no numbers there.
     kind
         What is expected, as a callable.
     arguments
@@ -67,5 +67,5 @@ FUNCTION = Nouns(
 
 
 def nouns(*, is_function: bool) -> Nouns:
-    """Those of a function, or of a model."""
+    """The nouns of a function, or of a model."""
     return FUNCTION if is_function else MODEL

@@ -31,7 +31,7 @@ class Piece(NamedTuple):
     complement: tuple[int, Complement] | None = None
 
     def with_rest(self, own: Any, *, common: bool = False) -> Any:
-        """Its entries ``(*leading, *shape)`` of its own ones, and of what the rest has in common with them."""
+        """Its entries ``(*leading, *shape)``: its own x and beside them total - x; if ``common``, x again."""
         if self.complement is None:
             return own
         axis, total = self.complement[0] - len(self.axes), self.complement[1].total

@@ -35,7 +35,7 @@ Cut = tuple[str | None, np.ndarray]
 
 
 def moving_blocks(symmetry: Symmetry) -> dict[str, list[str]]:
-    """The outermost groups that move blocks in which others move, each with those others."""
+    """Outermost group that moves blocks -> the groups that move units in these blocks."""
     groups = symmetry.groups
     inner = {name: [n for n in groups if name in over(n)] for name in groups}
     roots = [name for name in groups if inner[name] and not any(label in groups for label in over(name))]
@@ -57,7 +57,7 @@ def untangled(symmetry: Symmetry) -> Symmetry:
 def separated(
     symmetry: Symmetry, shapes: Mapping[str, tuple[int, ...]], *, alone: bool = False
 ) -> tuple[Symmetry, dict[str, list[str]]]:
-    """A large subgroup in which blocks can be paired one by one, with all units in them; and those that cannot.
+    """A large subgroup in which blocks can be paired one by one, with all units in them; and blocks that cannot.
 
     Blocks that carry signs, or stand on two axes of one array, cannot: of these one level moves, as in `untangled`.
     ``alone``: nor can those that share a site with groups other than their units, directly or through others.
@@ -92,7 +92,7 @@ def told_of_torn(view: PlainView) -> str:
 
 
 def _with_one_level(symmetry: Symmetry, names: set[str]) -> Symmetry:
-    """Of some groups those in which others move, or those that move in others: whichever leaves more elements."""
+    """The symmetry without the outer, or without the inner, of some groups: whichever leaves more elements."""
     groups = symmetry.groups
     outer = {label for name in names for label in over(name) if label in names}
     inner = {name for name in names if any(label in names for label in over(name))}
@@ -130,7 +130,7 @@ class PlainView:
     shapes
         Site -> shape of an event: the axes that its entries describe.
     with_single
-        Whether a group of one index is one of the view, unless it is cut into orbits or cells.
+        Whether a group of a single index is a group of the view as well, unless it has orbits or cells.
     torn
         Blocks that cannot be paired one by one, though units move in them: of which one level is held still.
     """
@@ -163,13 +163,13 @@ class PlainView:
 
     @cached_property
     def weights(self) -> dict[str, float]:
-        """Piece -> how much an entry of it counts, if not one: a part and the rest of a whole are one number."""
+        """Piece -> weight of its entries, if not one: x and total - x are one number, and count half each."""
         return {name: 0.5 for name, (_, piece) in self._pieces.items() if piece.complement is not None}
 
     def open(self, values: Mapping[str, Any], *, common: bool = False) -> dict[str, Any]:
         """Values ``(*leading, *event)`` by piece; sites on which no group acts as they are.
 
-        ``common``: of standard deviations, which the rest of a whole has in common with it.
+        ``common``: for standard deviations, which x and total - x have in common.
         """
         opened = {site: value for site, value in values.items() if site not in self.shapes}
         there = {name: s.of(values) for name, s in self.whole.stacks.items() if all(site in values for site in s.sites)}
@@ -191,7 +191,7 @@ class PlainView:
             xp = np if all(isinstance(value, np.ndarray) for value, _, _ in flat) else jnp
             back = np.argsort(np.concatenate([piece.indices.ravel() for _, _, piece in flat]))
             joined = [value.reshape(*lead, -1) for value, _, _ in flat]
-            # what was never cut is not copied
+            # a site that was never cut is not copied
             is_whole = len(joined) == 1 and np.array_equal(back, np.arange(len(back)))
             found = joined[0] if is_whole else xp.concatenate(joined, -1)[..., back]
             values |= stack.apart(found.reshape((*lead, *stack.shape(self.shapes))))
@@ -203,7 +203,7 @@ class PlainView:
         ``batch``: its leading shape where the plain symmetry has no groups.
         """
         leaves = jax.tree.leaves(plain)
-        # one by one, as they are where nothing is compiled, JAX takes long to write over some of an array
+        # where nothing is compiled JAX takes long to write over parts of an array, one by one
         xp = np if leaves and all(isinstance(leaf, np.ndarray) for leaf in leaves) else jnp
         given = {name: Hard.of(part).each(xp.asarray) for name, part in plain.items()}
         batch = next((part.permutation.shape[:-1] for part in given.values()), batch)
@@ -243,7 +243,7 @@ class PlainView:
 
     @cached_property
     def _cells(self) -> dict[str, tuple[str, tuple[np.ndarray, ...], np.ndarray]]:
-        """Plain group -> the group it is of, its cells along each label it is fibred over, and what it permutes."""
+        """Plain group -> the group it is of, its cells along each label it is fibred over, the indices it permutes."""
         found = {}
         for name, group in self.whole.groups.items():
             choices: list[dict[str, Cut]] = [{}]
@@ -276,7 +276,7 @@ class PlainView:
         """A piece cut further, until each of its axes has one plain label: cell by cell, and orbit by orbit."""
         groups, names = self.whole.groups, [axis.group or "" for axis in piece.axes]
         needed = {label for name in names if name in groups for label in groups[name].over}
-        # what others are fibred over is cut before them
+        # an axis that others are fibred over is cut before them
         order = sorted(
             range(len(names)), key=lambda k: (names[k] not in needed, (names[k] in needed) * names[k].count("/"))
         )
@@ -301,9 +301,9 @@ class PlainView:
         return found
 
     def _cuts(self, name: str, n: int, above: Mapping[str, Cut], *, apart: bool = False) -> list[Cut]:
-        """The plain groups of an axis, given where it stands of what it is fibred over, and what nothing moves.
+        """The plain groups of an axis, within the cuts above it that it is fibred over, and indices that nothing moves.
 
-        ``apart``: the latter one by one, for others are fibred over it.
+        ``apart``: the latter one by one, for others are fibred over them.
         """
         group = self.whole.groups.get(name)
         orbits = [np.arange(n)] if group is None else group.members()
@@ -332,7 +332,7 @@ def _box(indices: np.ndarray, shape: tuple[int, ...]) -> Box | None:
 
 
 def _take(value: Any, shape: tuple[int, ...], indices: np.ndarray, box: Box | None) -> Any:
-    """Entries of the last axes of a value, which are of a shape: gathered only where no slices hold them."""
+    """Entries of a value whose last axes have a shape: gathered only where no slices hold them."""
     lead = value.shape[: value.ndim - len(shape)]
     if box is not None:
         return value[(..., *box)].reshape((*lead, *indices.shape))
@@ -343,7 +343,7 @@ def _take(value: Any, shape: tuple[int, ...], indices: np.ndarray, box: Box | No
 
 
 def _written(values: Any, at: Any, new: Any) -> Any:
-    """An array with some of it written over, in place where it is NumPy's."""
+    """An array with new entries at some places; changed in place where it is NumPy's."""
     if not isinstance(values, np.ndarray):
         return values.at[at].set(new)
     values[at] = new
@@ -351,7 +351,7 @@ def _written(values: Any, at: Any, new: Any) -> Any:
 
 
 def _plain_name(name: str, group: Group, above: Mapping[str, Cut], label: int) -> str:
-    """Of a part of a group: fibred over the blocks that move, and named after the cells that do not."""
+    """The name of a part of a group: fibred over blocks that move, and numbered by cells that do not."""
     blocks, below, cells = "", name, []
     for outer in group.over:
         plain, members = above[outer]

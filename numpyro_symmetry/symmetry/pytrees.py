@@ -79,7 +79,7 @@ def real_arrays(tree: Any) -> dict[str, Any]:
 
 
 def ties_of(tree: Any) -> dict[str, str]:
-    """Of arrays that stand at more than one path, each further path, and the first one."""
+    """Further path of an array that stands at several -> its first path."""
     first: dict[int, str] = {}
     named = {name: first.setdefault(id(leaf), name) for name, leaf in arrays_by_path(tree).items()}
     return {name: other for name, other in named.items() if name != other}

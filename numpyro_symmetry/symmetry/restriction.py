@@ -33,7 +33,7 @@ def _kept(entry: Any, stays: Container[str]) -> Any:
 
 
 def with_total(axes: Mapping[str, tuple[AxisEntry, ...]], total: float | None) -> dict[str, tuple[AxisEntry, ...]]:
-    """The axes of what moves along with values, but adds up to something else: differences, standard deviations."""
+    """The axes with another total of every `Complement`: of differences 0, of standard deviations ``None``."""
     return {
         site: tuple(Complement(entry.group, total) if isinstance(entry, Complement) else entry for entry in entries)
         for site, entries in axes.items()

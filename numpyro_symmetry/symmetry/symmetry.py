@@ -227,7 +227,7 @@ class Symmetry:
         return replace(self, axes=axes, sizes=sizes)
 
     def restrict(self, names: Collection[str] | None = None, *, sites: Collection[str] | None = None) -> Symmetry:
-        """The subgroup of some of the groups; what others are fibred over stays as a fixed axis.
+        """The subgroup of some of the groups; an axis that they are fibred over stays as a fixed one.
 
         Parameters
         ----------
@@ -266,7 +266,7 @@ class Symmetry:
         return replace(self, axes=with_total(self.axes, None), kinds=kinds)
 
     def of_differences(self) -> Symmetry:
-        """The same elements, as they move differences of values: a part of a whole, against its rest, changes sign."""
+        """The same elements as they move differences of values: where x becomes total - x, these change sign."""
         return replace(self, axes=with_total(self.axes, 0.0))
 
     # ---- elements ----------------------------------------------------------------------------------------------
@@ -378,7 +378,7 @@ class Symmetry:
     def on_axes(
         self, axes: Mapping[str, tuple[AxisEntry, ...]], kinds: Mapping[str, str | Kind] | None = None
     ) -> Symmetry:
-        """The groups that stand on some axes, of these kinds; what is fixed has no orbits of its own."""
+        """The symmetry of the groups that stand on ``axes``, of these kinds; fixed axes have no orbits."""
         known = group_names(axes)
         kinds = {name: kind for name, kind in (self.kinds if kinds is None else kinds).items() if name in known}
         sizes = {name: size for name, size in self.sizes.items() if name in known}

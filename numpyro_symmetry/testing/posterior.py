@@ -1,4 +1,4 @@
-"""What is known of a posterior. Knows symmetries; no models of its own."""
+"""`Posterior`: a model and what is known of its posterior. Knows symmetries; no models of its own."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def act(
     symmetry
         With sizes.
     axes
-        Site -> its axes, as in `Symmetry`, of which the sites need be none; none at all for one that no label moves.
+        Site -> its axes, as in `Symmetry`; sites need not be the symmetry's, and one that no label moves has none.
     state
         Group -> elements, one for each draw.
     lead
@@ -67,7 +67,7 @@ def act(
 
 
 def by_chunk(of: Callable[[np.ndarray, State], np.ndarray], array: Any, state: State, num_core: int) -> Any:
-    """What a function makes of each chunk of Dask's draws ``(*leading, *core)`` and of the elements of its draws.
+    """Apply a function to each chunk of Dask's draws ``(*leading, *core)`` and to the elements of its draws.
 
     Parameters
     ----------
@@ -167,7 +167,7 @@ def whole_numbers(values: Any) -> tuple[int, float, float] | None:
 
 
 def _is_label(values: np.ndarray) -> np.ndarray:
-    """Which values stand for a datum; none is what arrays of whole numbers are padded with, the least of their type."""
+    """Which values are labels: -1, NaN, and the least of an integer type, with which arrays are padded, are none."""
     if is_floating(values.dtype):
         return (values != MISSING) & np.isfinite(values)
     return (

@@ -18,7 +18,7 @@ from numpyro_symmetry.traces.coordinates import Arrays
 from numpyro_symmetry.traces.deterministic import NOTHING, Carried, Labelled, Roles, carry, of_every_element
 from numpyro_symmetry.traces.rebased import Rebased
 
-# of stored draws, so many say how what the model computes depends on labels; of all, so many are tried at random
+# stored draws by which to see how computed sites depend on labels; draws that are tried under random labels
 _MAX_DRAWS_TO_SEE, _MAX_AT_RANDOM = 256, 32
 
 

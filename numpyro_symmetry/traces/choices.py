@@ -1,4 +1,4 @@
-"""What is chosen where nobody says: the cost, by the model's shape and the number of draws, and how many starts.
+"""Defaults: the cost, by the model's shape and the number of draws, and how many draws to start from.
 
 Knows draws and symmetries; computes nothing.
 """
@@ -31,7 +31,7 @@ def chosen_cost(cost: Cost | str, plain: Symmetry, draws: Arrays, frame: Frame |
             return frame.cost
         coupled = any(len(names_in(entries)) > 1 for entries in plain.axes.values())
         num_draws = len(next(iter(draws.values())))
-        # a variance for every number of a slot wants draws, or the first labels are never left
+        # variances of every number of a slot need many draws, or the search never leaves its first labels
         few = num_draws < max(_MIN_DRAWS_FOR_GAUSSIAN, _DRAWS_PER_NUMBER * _numbers_in_a_slot(draws, plain))
         return EuclideanCost() if coupled or few else GaussianCost()
     if frame is not None and type(cost) is not type(frame.cost):

@@ -20,7 +20,7 @@ from numpyro_symmetry.chunks import at_once
 from numpyro_symmetry.containers.trace import Arrays
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
 
-# so many draws, or as many as are a chunk of numbers
+# draws by which a transform is chosen; fewer where they are more than a chunk of numbers
 _LOOKED_AT = 1000
 # above this, and below its inverse, squares are no numbers to compute with
 _FAR, _FAR_SINGLE = 1e140, 1e17
@@ -90,12 +90,12 @@ def refuse_other_coordinates(read: Mapping[str, Coordinate], values: Mapping[str
 
 
 def is_positive(values: Any) -> bool:
-    """Whether all values are, which may be Dask's."""
+    """Whether all values, which may be Dask's, are positive."""
     return all(each(values, lambda x: bool((x > 0).all())))
 
 
 def _transform(values: Any) -> str:
-    # most of those that are not show it at once
+    # most sites that are not positive show it in their first draw
     if not (values[:1] > 0).all() or not is_positive(values):
         return "identity"
     most = min(_LOOKED_AT, at_once(math.prod(values.shape[1:])))

@@ -289,7 +289,7 @@ class AllocationCost:
 
 
 class Seen(NamedTuple):
-    """Draws of a plain symmetry, as a cost sees them."""
+    """Draws, their plain symmetry, and the family that a cost makes of them."""
 
     cost: Cost
     family: Family
@@ -298,7 +298,7 @@ class Seen(NamedTuple):
 
 
 def refuse_no_cost(cost: object, or_else: str = "") -> None:
-    """Refuse what is no cost, and say what costs there are.
+    """Refuse a value that is no cost, and say what costs there are.
 
     Raises
     ------

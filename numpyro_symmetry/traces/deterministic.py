@@ -232,9 +232,9 @@ def _of_labels(draws: Arrays, sites: Collection[str], symmetry: Symmetry) -> lis
 
 
 def _is_as_likely(model: Model, draws: Arrays, relabelled: Arrays, discrete: Collection[str]) -> bool:
-    """Whether relabelling has left data and discrete sites as likely: not where those that hold labels kept theirs.
+    """Whether data and discrete sites are as likely once relabelled: not so where sites that hold labels kept theirs.
 
-    Other priors may tell labels apart.
+    Other priors are left out, as they may tell labels apart.
     """
 
     def log_likelihood(trace: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What `rebase` is given, checked: sites and sizes, labels, draws that are not finite, and what would be left behind.
+"""Checks of what `rebase` is given: sites and sizes, labels, draws that are not finite, sites left behind.
 
 Knows symmetries and traces; nothing of relabelling.
 """
@@ -158,7 +158,7 @@ def warn_of_what_keeps_its_labels(trace: Trace, bound: Symmetry, settled: Collec
 
 
 def _warn_of_what_stands_beside(unmoved: Mapping[str, xr.DataArray], shared: _Shared) -> None:
-    """Warn of coordinates, and of what has no draws, that go by the labels of before."""
+    """Warn of coordinates, and of variables without draws, that go by the old labels."""
     for name, array in unmoved.items():
         what = f"{'Coordinate' if name in array.coords else 'Variable'} {name!r}"
         if {*map(str, array.dims)} in ({"chain"}, {"draw"}) or _says_nothing(array):
@@ -206,14 +206,14 @@ def warn_of_what_is_left_out(left_out: Mapping[str, str], trace: Trace) -> None:
 
 
 class _Shared(NamedTuple):
-    """By what a site may be seen to have labels.
+    """Sizes, and names of dimensions, by which a site may be seen to have labels.
 
     Attributes
     ----------
     sizes
         Size -> group.
     labelled
-        The same of groups whose labels can be values, being without signs.
+        The same for groups without signs, whose labels can be values.
     dims
         Name of a dimension -> the group that stands on it.
     """
@@ -229,12 +229,12 @@ class _Shared(NamedTuple):
         return _Shared(sizes, labelled, groups_on(trace.dims, bound.axes))
 
     def suspicion_of(self, trace: Trace, site: str) -> str:
-        """What is suspicious of a site of the posterior."""
+        """Why a site of the posterior looks as if it had labels, in words; empty if it does not."""
         event = trace.values[site].shape[len(trace.leading) :]
         return self.suspicion(site, trace.values[site], event, trace.dims.get(site, ("",) * len(event)))
 
     def suspicion(self, site: str, values: Any, event: tuple[int, ...], dims: tuple[str, ...]) -> str:
-        """What is suspicious of a site, and what to do about it; empty if nothing is."""
+        """Why a site looks as if it had labels, and what to do about it, in words; empty if it does not."""
         # a dimension that nobody named is told by its size alone
         unnamed = [not d or d.startswith(f"{site}_dim_") for d in dims]
         entries = [

@@ -1,4 +1,4 @@
-"""How much worse the second-best labels of each draw are: what its labels could as well have been.
+"""How much worse the second-best labels of each draw are: where they hardly are, its labels are a guess.
 
 Knows the bilinear problem; no costs and no containers.
 """
@@ -72,7 +72,7 @@ def _of_elements(problem: Problem, state: dict[str, Hard]) -> np.ndarray:
 
 
 def _of_blocks(problem: Problem, state: dict[str, Hard], family: Family) -> np.ndarray:
-    """Of blocks, the best units of each pair with them; and of the units in each block where it stands."""
+    """Margins of blocks, each pair of them with its best units, and of the units in each block where it stands."""
     here, n = moved_by(problem, state), problem.groups[family.root].size or 0
     worth, best = np.empty((problem.batch, n, n)), np.full(problem.batch, np.inf)
     for slot, pair in enumerate(pairs(here, family)):

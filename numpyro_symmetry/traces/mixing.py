@@ -11,11 +11,11 @@ from typing import NamedTuple
 import numpy as np
 from scipy import fft
 
-# blocks are as many times as long as chains remember
+# length of blocks, in autocorrelation times
 _TIMES = 2.0
-# shorter chains say too little of their own memory: what they differ in has to speak for it
+# chains of fewer draws say too little of their own memory: differences between them have to speak for it
 _MIN_DRAWS = 20
-# of each array, memory is read off no more numbers than this; of each block, no more draws are kept
+# most entries of an array off which memory is read, and most draws that a block keeps
 _MAX_ENTRIES, _MAX_KEPT = 200, 4
 
 
@@ -91,7 +91,7 @@ def blocks_of(values: Mapping[str, np.ndarray], shape: tuple[int, int]) -> Block
     # what is the same in all draws has nothing to remember, unless everything is
     moving = [value[..., varies] for value in flat if (varies := value.min((0, 1)) < value.max((0, 1))).any()]
     time = max(map(_memory, moving or flat))
-    # what independent draws have by chance
+    # an autocorrelation time that independent draws may have by chance
     chance = 1.0 + max(0.5, 8.0 / np.sqrt(num_chains * num_draws))
     length = 1 if time < chance else int(np.ceil(_TIMES * min(time, num_draws)))
     if num_draws < 2 * length:

@@ -18,7 +18,7 @@ from numpyro_symmetry.symmetry.axes import AxisEntry
 Dims = Mapping[str, tuple[str, ...]]
 Axes = Mapping[str, tuple[AxisEntry, ...]]
 
-# of their spread: coordinates that differ by less were computed twice, or kept in single precision
+# part of their spread below which coordinates are the same, computed twice, or kept in single precision
 _AS_COMPUTED = 1e-5
 
 
@@ -35,24 +35,24 @@ class Named(Protocol):
 
     @property
     def dims(self) -> Dims:
-        """Of the sites."""
+        """Names of event dimensions, by site."""
         ...
 
     @property
     def coords(self) -> Mapping[str, np.ndarray]:
-        """Of the dimensions."""
+        """Coordinates, by dimension."""
         ...
 
 
 class Names(NamedTuple):
-    """Those of single arrays."""
+    """The names of single arrays."""
 
     dims: Dims
     coords: Mapping[str, np.ndarray]
 
 
 def names_of(values: Mapping[str, Any]) -> Names:
-    """Of arrays by site, as far as they have any."""
+    """The names of arrays by site, as far as they have any."""
     arrays = {site: array for site, array in values.items() if isinstance(array, xr.DataArray)}
     return Names(
         {site: tuple(str(dim) for dim in array.dims if dim not in DRAWS) for site, array in arrays.items()},
@@ -61,7 +61,7 @@ def names_of(values: Mapping[str, Any]) -> Names:
 
 
 class _Stands(NamedTuple):
-    """That a group, or none, stands on a dimension of a site, which is such an axis."""
+    """The group, or none, that stands on a dimension of a site, and the axis that this is, counted from the right."""
 
     site: str
     dim: str
@@ -128,12 +128,12 @@ def refuse_other_names(
     one, other
         Names of their dimensions, and coordinates.
     sites
-        Those that are read from both.
+        Sites that are read from both.
     called
         What the two are called.
     free, along
-        Dimensions along which coordinates say nothing; and those along which groups stand: there their order does, in
-        sites that ``one`` has not as well, and what labels are called does not.
+        Dimensions along which coordinates say nothing; and those along which groups stand: there their order counts, in
+        sites that ``one`` lacks too, and what labels are called does not.
 
     Raises
     ------
@@ -145,7 +145,7 @@ def refuse_other_names(
 
 
 def are_of_others(one: Named, other: Named, site: str, free: Collection[str]) -> bool:
-    """Whether a site of two traces is of other things, by its names."""
+    """Whether a site holds different things in two traces, by its names."""
     return any(_differences(one, other, [site], ("one", "the other"), free, ()))
 
 

@@ -27,7 +27,7 @@ REFERENCES = ("mean", "medoid", "first", "map")
 
 
 def index_of(reference: Any, leading: tuple[int, ...], log_density: np.ndarray | None) -> int | None:
-    """Which draw a reference is, if it is one.
+    """The index of the draw that a reference is; ``None`` if it is no draw.
 
     Raises
     ------
@@ -97,7 +97,7 @@ def refuse_another_frame(frame: Frame, seen: Seen) -> None:
 
 
 def slots_of(reference: Mapping[str, Any], found: Relabelling, seen: Seen, view: PlainView) -> State:
-    """The slots that given values fall into."""
+    """The labels that bring given values to the relabelled slots."""
     if not seen.family.coordinates:
         raise SymmetryError(
             f"{type(seen.cost).__name__} does not compare values as they are: its reference is a draw's, not values."
@@ -118,7 +118,7 @@ def slots_of(reference: Mapping[str, Any], found: Relabelling, seen: Seen, view:
 
 
 def inverses(state: State) -> State:
-    """What undoes each of a batch of labels."""
+    """The inverse of each of a batch of labels."""
     return from_element(inverse(to_element(state, (len(next(iter(state.values())).permutation),))))
 
 
@@ -131,7 +131,7 @@ def renamed(state: State, names: State) -> State:
 
 
 def order_of(seen: Seen, view: PlainView, state: State, site: str) -> State:
-    """What slots are called in ascending order of a site's relabelled means.
+    """The element that puts slots in ascending order of a site's relabelled means.
 
     Raises
     ------

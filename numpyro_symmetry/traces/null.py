@@ -33,10 +33,10 @@ from numpyro_symmetry.traces.relabel import Effort, relabel
 from numpyro_symmetry.traces.shuffle import Shuffle
 from numpyro_symmetry.traces.summary import describe_null
 
-# as many as keep chance out of the second digit, and as fit
+# made-up draws: as many as keep chance out of the second digit, and as fit; at least so many
 MAX_DRAWS, MAX_NUMBERS, _MIN_DRAWS = 1000, 4_000_000, 50
-# of groups that meet in a site a draw without identity takes a hundred times as long to match, and of large ones each
-# has numbers enough to tell by
+# fewer for groups that meet in a site: there a draw without identity takes a hundred times as long to match, and large
+# draws have numbers enough to tell by
 _MAX_COUPLED_NUMBERS = 400_000
 # how much further apart than chance puts them slots must be
 _CLEARLY = 1.5

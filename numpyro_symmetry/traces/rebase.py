@@ -113,7 +113,7 @@ def rebase(
         ``InferenceData`` or ``DataTree``, ``numpyro.infer.MCMC`` after its run. Or members of an ensemble: a list of
         dicts or pytrees, or `containers.Members` of a stacked one. Of a pytree, paths to arrays are sites.
     symmetry
-        Whose elements leave the posterior as it is; by default what `find_symmetry` finds in ``model``.
+        The group whose elements leave the posterior as it is; by default what `find_symmetry` finds in ``model``.
     reference
         Whose labels to use. ``"mean"``: those of the draw from which the best search started. The ``"first"`` draw;
         ``"map"``, that of largest log density; ``"medoid"``, the likeliest of the relabelled draws; the index of a
@@ -147,8 +147,8 @@ def rebase(
     signs
         Whether the symmetry that is found may change signs (odd activations, factors).
     part
-        Of ``model``, whose symmetry it is: ``"joint"``, or ``"likelihood"`` where the prior tells labels apart (it is
-        informative, or ordered in its means). Slots are then the likelihood's, and the report says so.
+        The part of ``model`` whose symmetry it is: ``"joint"``, or ``"likelihood"`` where the prior tells labels apart
+        (it is informative, or ordered in its means). Slots are then the likelihood's, and the report says so.
     model, model_args, model_kwargs
         The NumPyro model, in which the symmetry is found, or against which it is checked if one is given. The model of
         an ``MCMC`` is its own. Its deterministic sites are moved where their entries move as wholes, and computed again
@@ -232,7 +232,7 @@ def rebase(
             settled |= roles.latent - roles.discrete
         warn_of_what_keeps_its_labels(trace, bound, settled | trace.uncompared)
         turned = [site for site, e in bound.axes.items() if any(isinstance(entry, Complement) for entry in e)]
-        # 1 - (1 - p) is p but for rounding: what came is kept, to be given back, where it is in memory
+        # 1 - (1 - p) is p only up to rounding: values in memory are kept as they came, to be given back
         kept = [] if trace.is_stored else turned
         before, after = (trace._replace(values=values).flat(kept) for values in (trace.values, shaped))
         carried = carried._replace(
@@ -279,7 +279,7 @@ def _model_of(data: Any, model: Callable[..., Any] | None, args: Any, kwargs: An
 
 
 def _found(known: Model | None, *, signs: bool, part: str) -> Symmetry:
-    """The symmetry of a model, on sites that the data hold."""
+    """The symmetry of a model, without groups that move parameters, of which draws hold none."""
     if known is None:
         raise ValueError(
             "Without a symmetry, rebase finds one in the model: pass model= and model_args=, or a symmetry such as "
@@ -379,7 +379,7 @@ def _named(found: Relabelling, index: int | None, options: _Options, seen: Seen,
 
 
 def _margin(seen: Seen, state: State, natural: Statistics) -> np.ndarray:
-    """In nats: under the cost if it is a log-likelihood, else under Gaussians fitted to the relabelled slots."""
+    """Margins, nats: under the cost if it is a log-likelihood, else under Gaussians fitted to the relabelled slots."""
     family = seen.family
     if not family.in_nats:
         # in the cost's own coordinates, where it has any

@@ -66,7 +66,7 @@ class Rebased(NamedTuple):
     num_rounds, converged
         How often the draws were relabelled, and whether the last time changed nothing.
     symmetry
-        With sizes.
+        The symmetry, with sizes.
     labels
         Sites whose values are labels -> their group.
     frame
@@ -331,7 +331,7 @@ class _Move:
         return {s: x.reshape(*self.leading, *x.shape[1:]) if self._is_named(s) else x for s, x in moved.items()}
 
     def _settled(self, site: str, flat: Any) -> Any:
-        """Values that no axes move: labels, and what is known of these very values; else none."""
+        """New values of a site that no axes move: labels, and values that are known already; else ``None``."""
         if site in self.labels:
             return self._renamed(site, flat)
         if site in self.known:

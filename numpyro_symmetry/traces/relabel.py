@@ -26,9 +26,9 @@ _MAX_DRAWS_TO_START, _MIN_DRAWS_TO_START, _MAX_NUMBERS = 1000, 50, 2**28
 _TOLERANCE = 1e-9
 # the same between searches, whose sums are of statistics in single precision where the draws are
 _TOLERANCE_SINGLE = 1e-5
-# nats a draw: by spreads that differ five slots of one law gain .14, one wide slot among two narrow ones 1 to 3
+# nats a draw by which starts of unequal spreads must win: five slots of one law gain .14, one wide slot 1 to 3
 _CLEARLY = 0.5
-# of the spread of all slots, what two values that are all but the same differ by
+# part of the spread of all slots by which values may differ that are all but the same
 _ALL_BUT = 1e-3
 
 
@@ -44,7 +44,7 @@ ANY_EFFORT = Effort()
 
 
 class Relabelling(NamedTuple):
-    """Labels of every draw, and what they are labels of.
+    """Labels of every draw, and the parameters against which they were chosen.
 
     Attributes
     ----------
@@ -204,5 +204,5 @@ def _round(
 
 
 def _size(family: Family, objective: float) -> float:
-    """What a gain is measured by: a nat is one in any units, a squared distance is not."""
+    """The size that gains are relative to: a nat is a nat in any units, a squared distance depends on them."""
     return abs(objective) + (1.0 if family.in_nats else 0.0)

@@ -1,4 +1,4 @@
-"""Equations over GF(2) of which signs of sites may be changed together, and the parities that they are about.
+"""Linear equations over GF(2) that say which signs may be changed together, and the parities in them.
 
 Knows parts and forms of values; no operations.
 """
@@ -14,9 +14,9 @@ from numpyro_symmetry.symmetry.gf2 import reduced_basis
 
 
 class Mirrored(NamedTuple):
-    """A value that is neither odd nor even: the vector that says where it is another, and which one it is then.
+    """A value that is neither odd nor even: the vector of the sign changes that make it another, and the other's form.
 
-    All of it may have a sign besides, as ``g + g * tanh(x)`` has that of ``g`` and is another where ``x`` is negated.
+    It may have a sign besides: ``g + g * tanh(x)`` has the sign of ``g``, and is another where ``x`` is negated.
     """
 
     where: int
@@ -38,7 +38,7 @@ class Demands:
         self.forms = Forms()
 
     def unknown(self) -> int:
-        """A fresh unknown, of what a loop carries."""
+        """A fresh unknown: the parity of a site, or of a value that a loop carries."""
         self.num_unknowns += 1
         return 1 << (self.num_unknowns - 1)
 
@@ -49,14 +49,14 @@ class Demands:
                 self.rows[left.bit_length() - 1] = left
 
     def agree(self, parities: Sequence[Parity]) -> int | None:
-        """Demand that values are alike, zeros apart; what they then are."""
+        """Demand that values, zeros apart, have one parity, which is returned."""
         given = [whole for parity in parities if (whole := self.whole(parity)) is not None]
         for other in given[1:]:
             self.vanish(given[0] ^ other)
         return given[0] if given else None
 
     def whole(self, parity: Parity) -> int | None:
-        """Demand that a value's parts are alike, and odd or even; what it then is."""
+        """Demand that a value's parts are odd or even, and alike; their parity is returned."""
         if isinstance(parity, Mirrored):
             self.vanish(parity.where)
             return parity.sign
@@ -69,7 +69,7 @@ class Demands:
         return self.whole(parity)
 
     def reduced(self, vector: int) -> int:
-        """What is left of a vector when all demands are met."""
+        """The remainder of a vector after reduction by all demands: 0 if they imply that it vanishes."""
         while (row := next((r for top, r in self.rows.items() if vector >> top & 1), None)) is not None:
             vector ^= row
         return vector

@@ -34,9 +34,9 @@ SAME = {"copy", "copy_p", "stop_gradient", "convert_element_type", "reduce_preci
 LINEAR = {"broadcast_in_dim", "reshape", "squeeze", "expand_dims", "transpose", "slice", "rev", "reduce_sum", "cumsum"}
 ODD = {"tanh", "sin", "tan", "asin", "atan", "sinh", "asinh", "atanh", "erf", "erf_inv", "cbrt", "sign", "round"}
 EVENS = {"cos", "cosh", "square", "one_minus_square"}
-# those that are odd but for a number
+# functions that are odd about a constant: logistic(x) - 1/2
 _ODD_ABOUT = {"logistic": Fraction(1, 2), "erfc": Fraction(1)} | dict.fromkeys(ODD, Fraction(0))
-# comparisons with zero of a difference, and whether it is of the second operand and the first
+# comparison of two operands -> comparison of their difference with zero, and 1 or -1 for second minus first
 _COMPARED = {"gt": (">", 1), "lt": (">", -1), "ge": (">=", 1), "le": (">=", -1), "eq": ("==", 1), "ne": ("!=", 1)}
 # terms of a sum, and entries of a constant, up to which they are looked into
 _MOST_TERMS, _MOST_ENTRIES = 16, 1024
@@ -48,10 +48,10 @@ class Forms:
     def __init__(self) -> None:
         self._numbers: dict[Any, int] = {}
         self._any_of = dict[tuple[str, Form], frozenset[Form]]()
-        # of products, and of what stands along further axes, what they are made of
+        # the factors of each product; the value, and its axes, of each broadcast one
         self._factors = dict[Form, list[Form]]()
         self._broadcasts = dict[Form, tuple[Form, tuple[int, ...]]]()
-        # the larger, or the smaller, of a form and a number
+        # (max or min, a form bounded from the other side) -> the form without that bound, and the bound
         self._bounded = dict[tuple[str, Form], tuple[Form, Fraction]]()
         self._truth = {value: self._term("truth", value) for value in (False, True)}
         self._infinity = self._term("infinity")
@@ -61,7 +61,7 @@ class Forms:
         return self._term(object())
 
     def constant(self, constant: Known) -> Form:
-        """The form of a constant: of a number, or of an array, the same for its opposite but for the sign."""
+        """The form of a constant, number or array; a constant and its negative differ by the sign of a coefficient."""
         value = constant.value
         if not isinstance(value, np.ndarray) or value.dtype.kind not in "fiub" or not value.size:
             return self.fresh()
@@ -149,7 +149,7 @@ class Forms:
         return found
 
     def _product(self, equation: Any, given: Sequence[Form]) -> Form:
-        """A product or a quotient: all coefficients in front, and none else where the last is a number.
+        """A product or a quotient, with all coefficients in front; a factor that is a number is only a coefficient.
 
         Products of sums are multiplied out, as ``(1 + tanh(x)) * (1 - tanh(x))`` of a derivative, unless that is long.
         """
@@ -168,7 +168,7 @@ class Forms:
         return _times(self._of_factors(*bare) if is_product else self._term("div", *bare), front)
 
     def _of_factors(self, *given: Form) -> Form:
-        """A product of forms that are no sums with a factor in front, in whatever order and however bracketed."""
+        """A product of forms whose leading coefficient is 1: the same in whatever order, and however bracketed."""
         factors = sorted(
             itertools.chain.from_iterable(self._factors.get(form, (form,)) for form in given if form != ONE)
         )
@@ -179,7 +179,7 @@ class Forms:
         return found
 
     def _bound(self, name: str, one: Form, other: Form) -> Form:
-        """The larger, or the smaller, of two; of what is between two numbers, by its distances from both."""
+        """The larger, or the smaller, of two; a value kept between two numbers by its distances from both."""
         sign = Fraction(1 if name == "max" else -1)
         found = _times(_sum(one, other, _times(self._size(_sum(one, negative(other))), sign)), Fraction(1, 2))
         for form, number in ((one, _number(other)), (other, _number(one))):
@@ -197,26 +197,26 @@ class Forms:
         return found
 
     def _size(self, form: Form) -> Form:
-        """Its absolute value."""
+        """The form of a value's absolute value."""
         lead = _lead(form)
         return _times(self._term("abs", _times(form, 1 / lead)), abs(lead)) if form else ZERO
 
     def _compared(self, name: str, given: Sequence[Form]) -> Form:
-        """A comparison, of a difference with zero."""
+        """A comparison, written as that of a difference with zero."""
         how, sign = _COMPARED[name]
         apart = _sum(given[0], negative(given[1]))
         if not apart:
             return self._truth[how in (">=", "==")]
         if endless := dict(apart).get(self._infinity[0][0]):
-            # all else is finite: no density is looked at where it is not
+            # all other terms are finite: no density is looked at where they are not
             return self._truth[how == "!=" or (how != "==" and sign * endless > 0)]
         lead = _lead(apart)
-        # what is told from zero alone has no sign
+        # whether a difference is zero does not depend on its sign
         by = sign / abs(lead) if how in (">", ">=") else 1 / lead
         return self._term(how, _times(apart, Fraction(by)))
 
     def _joined(self, name: str, given: Sequence[Form]) -> Form:
-        """All, or any, of some truths, in whatever order."""
+        """``and``, or ``or``, of truth values: the same in whatever order, and however bracketed."""
         parts = frozenset[Form]()
         for form in given:
             parts |= self._any_of.get((name, form), frozenset([form]))

@@ -39,7 +39,7 @@ _SUMS = {"add", "sub", "add_any", "concatenate", "pad", "complex", "stack"}
 _PRODUCTS = {"mul", "div", "dot_general", "conv_general_dilated", "triangular_solve"}
 
 
-# what parts go through one by one
+# operations that parts go through one by one
 _APART = {
     *ELEMENTWISE,
     *("select_n", "broadcast_in_dim", "dot_general", "conv_general_dilated", "expand_dims", "reduce_sum", "reshape"),
@@ -50,7 +50,7 @@ _APART = {
 _EVENS = {*EVENS, "abs", "is_finite"}
 
 
-# operands behind the first, or the first ones, say where and not what
+# operands that hold values, the first so many, or at these positions; all others are indices
 _TAKES = {"gather": 1, "dynamic_slice": 1}
 
 
@@ -99,7 +99,7 @@ def _run_closed(
     wanted: Sequence[bool] | None = None,
     forms_of_args: Sequence[Form] | None = None,
 ) -> tuple[list[Parity], list[Form]]:
-    """Parities and forms of a program's results; what those that are wanted are not made from demands nothing."""
+    """Parities and forms of a program's results; an operation that no wanted result depends on demands nothing."""
     body = body_of(closed)
     consts = [known(x) for x in consts_of(closed)]
     given = dict(zip([*body.constvars, *body.invars], [*consts, *args], strict=True))
@@ -124,7 +124,7 @@ def _run_closed(
         if all(var in constants or var not in live for var in equation.outvars):
             continue
         operands = list(map(read, equation.invars))
-        # constants go into programs as such: what they choose is chosen inside
+        # constants enter called programs as constants: choices by them are made inside
         inner, given_ = called(equation), [constant_of(atom, constants) for atom in equation.invars]
         known_ = [parity if value is None else value for parity, value in zip(operands, given_, strict=True)]
         before = list(map(form_of, equation.invars))
@@ -182,9 +182,9 @@ def _step_apart(step: _Step, operands: list[Parity]) -> list[Parity]:
         same = other.axis == along if axis is None else new_axis(equation, operand, other.axis) == axis
         return other is parts or (same and other.sizes == parts.sizes)
 
-    # all others are one, unless their parts stand along the same axis
+    # other operands are taken as a whole, unless their parts stand along the same axis
     beside = [p if isinstance(p, Parts) and stands_with_it(k, p) else demands.whole(p) for k, p in enumerate(operands)]
-    # a sum over parts is not that of values each of which is another as a whole
+    # in a sum over parts every part has to be odd or even: it cannot be mirrored apart from the others
     beside = beside if along is None else list(map(demands.settled, beside))
     each = [_step(step, [p.of[m] if isinstance(p, Parts) else p for p in beside])[0] for m in range(len(parts.of))]
     return [demands.agree(each) if axis is None else joined(axis, parts.sizes, each)]
@@ -222,7 +222,7 @@ def _step(step: _Step, operands: list[Parity]) -> list[Parity]:
 
 
 def _mirrored(step: _Step, operands: list[Parity]) -> list[Parity] | None:
-    """The parity of a function of values that are others by a single vector: of what it is for the others."""
+    """The parity of a function of values that a single vector mirrors, by its forms before and after; else ``None``."""
     equation, _, forms, demands = step
     if len(equation.outvars) > 1 or any(isinstance(parity, Parts) for parity in operands):
         return None
@@ -245,7 +245,7 @@ def _mirrored(step: _Step, operands: list[Parity]) -> list[Parity] | None:
 
 
 def _let_through(equation: Any, signs: list[int], are_zero: list[bool]) -> tuple[list[int], int]:
-    """Signs that an operation lets through, of each operand, and what becomes of them: of products any, else one."""
+    """The sign of each operand that an operation lets through, and of its result: products any signs, others one."""
     name, params = equation.primitive.name, equation.params
     if name in _PRODUCTS and not params.get("unit_diagonal"):
         return signs, reduce(xor, signs)
@@ -270,7 +270,7 @@ def _by_rule(step: _Step, operands: list[Parity]) -> list[Parity]:
         # rows are chosen by size; on and above the diagonal, the one part that densities read, it follows the matrix
         return [operands[0], *[EVEN] * (count - 1)]
     if name == "triangular_solve" and params["unit_diagonal"]:
-        # ones follow nothing
+        # a diagonal of ones does not follow the matrix
         demands.vanish(operands[0])
     if name in _PRODUCTS:
         return [None if None in operands else reduce(xor, operands)]
@@ -290,7 +290,7 @@ def _by_rule(step: _Step, operands: list[Parity]) -> list[Parity]:
             return [operands[chosen]]
         demands.vanish(operands[0])
         return [demands.agree(operands[1:])]
-    # what no line says anything about must not change: exponentials, comparisons, maxima, factors of matrices
+    # operands of all other operations must not change: of exponentials, comparisons, maxima, factors of matrices
     demands.vanish(*operands)
     return [EVEN] * count
 

@@ -23,7 +23,7 @@ class Parts(NamedTuple):
     of: tuple[Any, ...]
 
     def over(self, start: int, stop: int) -> tuple[Parts, bool]:
-        """What a slice holds of them, and whether it cuts none in two."""
+        """The parts that lie in a slice, and whether it cuts none of them in two."""
         ends = list(itertools.accumulate(self.sizes, initial=0))
         met = [k for k in range(len(self.sizes)) if ends[k] < stop and ends[k + 1] > start]
         whole = bool(met) and ends[met[0]] == start and ends[met[-1] + 1] == stop
@@ -31,7 +31,7 @@ class Parts(NamedTuple):
 
 
 def joined(axis: int, sizes: Sequence[int], of: Sequence[Any]) -> Any:
-    """Parities of values put end to end; one if they are the same."""
+    """Parities of values put end to end; a single one if all are the same."""
     return of[0] if all(one == of[0] for one in of) else Parts(axis, tuple(sizes), tuple(of))
 
 
@@ -69,7 +69,7 @@ def _of_product(numbers: Any, ndims: list[int], operand: int, axis: int) -> int 
 
 
 def _of_convolution(params: Any, operand: int) -> dict[int, int]:
-    """Axes of data, or channels that come out, and where they stand in the result; places overlap, groups mix."""
+    """Axis of the operand -> axis of the result, of batches or output channels alone: windows overlap, groups mix."""
     numbers = params["dimension_numbers"]
     own = (numbers.lhs_spec, numbers.rhs_spec)[operand][0]
     return {own: numbers.out_spec[operand]} if params["batch_group_count"] == params["feature_group_count"] == 1 else {}

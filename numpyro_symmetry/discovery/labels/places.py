@@ -26,7 +26,7 @@ def gather(params: dict[str, Any], operand: np.ndarray, indices: np.ndarray) -> 
         GatherScatterMode.from_any(params["mode"]),
     )
     found = operand[places]
-    # only where indices out of bounds are filled in are there such, and then the program says with what
+    # indices stay out of bounds only in the mode that fills them in, and then the program says with what
     return found if inside.all() else np.where(inside, found, np.asarray(params["fill_value"], operand.dtype))
 
 

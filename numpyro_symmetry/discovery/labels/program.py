@@ -47,7 +47,7 @@ class Program(NamedTuple):
         Whether all data among the arguments are arguments of the program too: not where the model looks at values, nor
         tables of pandas and xarray.
     priors
-        Latent site -> its distribution, which may hold what was traced; parameters have none.
+        Latent site -> its distribution, which may hold tracers; parameters have none.
     signs
         Whether each site may hold any real number, or lies between two bounds, so that a value of it can be negated.
     supports
@@ -136,7 +136,7 @@ def _opaque(
     ways: list[Way],
     programs_of: Callable[[Data], list[TracedFunction]],
 ) -> Program:
-    """A program of values and as many of the data as can be traced; what is said of sites is still to be filled in.
+    """A program of values and of as many data as can be traced; names, priors and signs of sites are still empty.
 
     ``programs_of``: from data to the program, and those of supports.
     """
@@ -147,7 +147,7 @@ def _opaque(
         rest = jax.tree.leaves((given.settings, given.observed))
         # arguments are flattened in the order of sorted names
         ordered = sorted(values)
-        # statistics that are only brought up to date are arguments of what nobody returns
+        # running statistics that are only updated enter values that nobody returns
         used = {name for name, is_read in zip(ordered, arguments_read(body_of(jaxpr)), strict=False) if is_read}
         return Program(
             jaxpr,

@@ -66,10 +66,10 @@ class Reading:
         return {atom.serial: atom for axes in self.sites.values() for term in axes for atom in atoms_of(term)}
 
     def blocks(self, symmetry: Symmetry) -> dict[int, list[Block]]:
-        """Size -> sets of whole axes that may be free though no rule says so; nothing harder has coloured them.
+        """Size -> blocks: sets of whole axes that only soft reasons have coloured, and numbers may yet prove free.
 
-        The axes of one atom that only the want of a rule has pinned, and each axis of which the program used parts on
-        their own. Sizes with too many to try every union of them are left out.
+        A block is the axes of one atom, or a single axis of which the program used parts on their own. Sizes with too
+        many blocks to try every union of them are left out.
         """
         found: dict[int, dict[object, list[tuple[str, int]]]] = {}
         bound = self._bound()
@@ -104,7 +104,7 @@ class Reading:
     def kinds(self, places: Sequence[tuple[str, int]]) -> tuple[int, ...]:
         """A label for each index of whole axes, the same where parts on their own met the same data.
 
-        Numbers would take two indices for alike of which each has its own datum, where those data coincide.
+        Numbers would take two indices with a datum each for alike where the two data happen to coincide.
         """
         met: dict[tuple[Any, ...], set[object]] = {}
         for (term, start, stop), data in self.walk.meetings.items():
@@ -127,26 +127,26 @@ class Reading:
         return axes
 
     def symmetry(self) -> Symmetry:
-        """The group that the labels leave."""
+        """The symmetry that the labels allow."""
         atoms = self.atoms()
         free = [serial for serial, atom in atoms.items() if not atom.is_pinned]
         values = itertools.chain(self.walk.record, self.sites.values())
         try:
             return self._with_chains(chains(values, self.walk.pointers, atoms, free))
         except SymmetryError:
-            # a site on which an axis stands without what it would be fibred over: its cells move together
+            # on a site an axis stands without the axis that it would be fibred over: its cells move together
             return self._with_chains({})
 
     def without_fibres(self) -> Symmetry:
-        """The subgroup in which the cells of what is fibred move together."""
+        """The subgroup in which all cells of a fibred group move together."""
         return self._with_chains({})
 
     def with_lone_indices(self, symmetry: Symmetry, sites: Collection[str], most: int) -> Symmetry:
-        """The symmetry with a group that moves nothing on each axis no two indices of which are alike: to be signed.
+        """The symmetry with a group, to be signed, that moves nothing on each axis no two of whose indices are alike.
 
-        On some sites, up to so many indices, and not along observed values: every datum would have a sign of its own.
-        An axis that was taken apart shares no label: it goes with one of its size. What stands on these sites may stand
-        on others twice, as on a square matrix that is never negated as a whole.
+        On ``sites``, for axes of at most ``most`` indices, and not along observed values: every datum would have a sign
+        of its own. An axis that was taken apart shares no label: it gets the group of one of its size. Such a group
+        may also stand twice on another site, as on a square matrix that is never negated as a whole.
         """
         mine = replace(self, sites={site: terms for site, terms in self.sites.items() if site in sites})
         observed = {atom.serial for term in self.observed for atom in atoms_of(term)}
@@ -176,7 +176,10 @@ class Reading:
         return Symmetry(axes, symmetry.kinds, {**symmetry.sizes, **sizes}, {**symmetry.orbits, **orbits})
 
     def with_group(self, symmetry: Symmetry, places: Sequence[tuple[str, int]]) -> Symmetry | None:
-        """A symmetry with one more group on whole axes; groups on parts of them, and nowhere else, give way to it."""
+        """The symmetry with one more group on whole axes, in place of the groups that stand there.
+
+        ``None`` if one of these also stands elsewhere.
+        """
 
         def standing(*, at_places: bool) -> set[str]:
             return {
@@ -235,7 +238,7 @@ class Reading:
                     plate = self.names[site][k] if whole else None
                     at = "" if len(terms) == 1 and whole else f"[{k - len(terms)}]"
                     *modules, last = path_of(site)
-                    # what a kernel of a module takes is of another module, what it gives is its own
+                    # the inputs of a module's kernel are units of another module, its outputs are its own
                     rank = (plate is None, len(terms) != 1, not whole, bool(modules) and k < len(terms) - 1)
                     path = (plate.replace("/", "."),) if plate else (*modules, last + at)
                     candidates.setdefault(atom.serial, []).append((rank, len(candidates), path))
@@ -247,7 +250,7 @@ class Reading:
     def findings(self, symmetry: Symmetry, tried: Symmetry, refused: Mapping[str, str]) -> tuple[Finding, ...]:
         """One line for every axis of every site: its group, or the reason why it has none.
 
-        Groups of another symmetry were tried, and some of them refused, for a reason.
+        The groups of ``tried`` were tried; ``refused`` has the reason for each of them that was refused.
         """
 
         def refusal(site: str, k: int) -> str:
@@ -282,7 +285,7 @@ class Reading:
         if group and isinstance(entry, str | Unsigned):
             orbits = symmetry.groups[_name(entry)].orbits
             if not isinstance(resolve(term), Atom) or _is_coarser(orbits, atoms[0].colours):
-                # what the labels alone would not have freed
+                # labels alone would not have freed this axis
                 text = "verified numerically only" + ("; the rest is not" if orbits is not None else "")
                 return Finding(site, position, term.size, group, text, "")
         if group and not coloured:

@@ -30,7 +30,7 @@ class Reason(NamedTuple):
     """Why an axis was pinned or coloured, and the line of the user's file where that was seen.
 
     ``strength`` says what tells its indices apart: data, a constant, their order (or that a label becomes a value);
-    or only that their entries were moved or taken apart as no label can say, or that no rule is known.
+    or, softly, that entries were moved or taken apart in a way no label expresses, or that an operation has no rule.
     """
 
     text: str
@@ -51,7 +51,7 @@ class Uniform:
 
 
 class Atom:
-    """An axis of its own: its colours, and what it was found to be made of (``link``), at which line if of parts.
+    """An axis of its own: its colours, and the term that it turned out to be (``link``; if joined, at line ``cut_at``).
 
     Numbers may overrule the ``soft`` colours, never the ``hard`` ones.
     """
@@ -155,7 +155,7 @@ def atoms_of(term: Term) -> list[Atom]:
 
 
 def indices_of(term: Term) -> list[tuple[Any, ...]]:
-    """What stands at each index of an axis: the same for two labels where they share an atom's entry."""
+    """(atom, index) for each index of an axis, or a tuple of pairs: equal where two labels share an atom's entry."""
     term = resolve(term)
     if isinstance(term, Joined):
         return [index for part in term.parts for index in indices_of(part)]
@@ -280,7 +280,7 @@ def _refine(a: np.ndarray | None, b: np.ndarray | None, size: int) -> np.ndarray
 
 
 def _instantiate(term: Term) -> Term:
-    """The same label for an axis along which something varies: fresh atoms in place of what is uniform."""
+    """The same label with fresh atoms in place of uniform axes, as a value varies along it."""
     term = resolve(term)
     if isinstance(term, Uniform):
         return axis(term.size)
@@ -288,10 +288,10 @@ def _instantiate(term: Term) -> Term:
 
 
 def _bind(atom: Atom, term: Term, reason: Reason) -> Term:
-    # of one size, and no part of a resolved term is trivial: the term is not made of the atom
+    # a resolved term has no trivial part, so that no term of the atom's size but the atom itself contains it
     term = _instantiate(term)
     for one in (atom, *atoms_of(term)):
-        # what touches data is told where
+        # an axis that meets data is reported with the line at which it does
         met = Reason(MEETS_DATA, reason.source, "data")
         one.reasons = [met if past.text == IS_DATA else past for past in one.reasons]
     atom.link = term

@@ -74,7 +74,7 @@ def marks_of_usage(program: Program) -> dict[str, int]:
 def _flatten(
     closed: Any, operands: Sequence[int], count: Iterator[int], steps: list[_Step], known: dict[int, int]
 ) -> list[int]:
-    """The steps of a program and of those that it calls, and marks of their constants; what comes out of it."""
+    """Append a program's steps, those of programs it calls too, and marks of constants; returns numbers of results."""
 
     def constant(x: Any) -> int:
         number = next(count)

@@ -25,9 +25,9 @@ class Origin(IntEnum):
 
 
 class Pointer(NamedTuple):
-    """What a value's entries are indices of, and why that axis is pinned as soon as they are read as numbers.
+    """The axis of which a value's entries are indices, and why it is pinned as soon as they are read as numbers.
 
-    ``wrapped``: they are counted from the end, one axis further on.
+    ``wrapped``: the size of the axis was added to them, as JAX does to indices that count from the end.
     """
 
     axis: Term
@@ -70,7 +70,7 @@ class Typed(NamedTuple):
     axes
         The labels.
     columns
-        What was joined along the last axis, if one column each: indices of which some are constant.
+        The values joined along the last axis, if each is one column: indices, of which some columns are constant.
     tag
         The same for values that are the same function of the same data; ``None`` if latent values enter.
     origin
@@ -78,7 +78,7 @@ class Typed(NamedTuple):
     pieces
         Parts of latent axes, taken on their own, that it is made of.
     choice
-        Of a choice among constants of whole numbers, entry by entry: what chooses, and what each would be everywhere.
+        Of a choice, entry by entry, among constants of whole numbers: what chooses, and the array that each case gives.
     points
         The axis of which its entries are indices, if they are.
     """

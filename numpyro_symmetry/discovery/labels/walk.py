@@ -84,7 +84,7 @@ class Operation(NamedTuple):
     pieces: set[Piece]
 
     def meet(self, a: Term, b: Term) -> Term:
-        """Two axes whose entries stand one for one, made the same."""
+        """Unify the labels of two axes whose entries correspond one to one."""
         return unify(a, b, self.reason("two axes meet", "moved"))
 
     def note(self, term: Term, start: int, stop: int) -> None:
@@ -93,7 +93,7 @@ class Operation(NamedTuple):
             self.pieces.add((term, start, stop))
 
     def mix(self, *terms: Term, operand: int = 0) -> None:
-        """Record that entries along these axes of an operand are mixed: its others then stand without them."""
+        """Record that entries along these axes of an operand are mixed: its other axes then stand without them."""
         self.walk.see(Typed(tuple(t for t in self.axes[operand] if not any(t is term for term in terms))))
 
     def reason(self, text: str, strength: Strength = "order") -> Reason:
@@ -101,7 +101,7 @@ class Operation(NamedTuple):
         return Reason(text, self.source, strength)
 
     def by_index(self, text: str, *indices: Value) -> Reason:
-        """A reason where indices say which entries are meant: of data, of latent values, or only a loop's counter."""
+        """A reason with the strength of the indices that choose entries: data, latent values, or a loop's counter."""
         origin = max((index.origin for index in indices), default=Origin.COUNTED)
         strength: Strength = "moved" if origin == Origin.COUNTED else "order" if origin == Origin.LATENT else "data"
         return Reason(text, self.source, strength)
@@ -155,7 +155,7 @@ class Walk:
         def read(atom: Any) -> Value:
             if isinstance(atom, core.Literal):
                 return Known(np.asarray(atom.val))
-            # what a choice by a constant leaves out was never walked, and is never looked at
+            # a value that a choice by a constant leaves out was never walked, and is never looked at
             return environment.get(atom, _LEFT_OUT)
 
         for equation in jaxpr.eqns:
@@ -194,7 +194,7 @@ class Walk:
 
     def step(self, equation: Any, operands: list[Value], unused: list[bool]) -> list[Value]:
         """Labels of one operation's results."""
-        # what stands in a compiled function of a library bears no line of the user's but its caller's
+        # an operation within a library's compiled function has no line of the user's: it gets that of its caller
         outside, self.line = self.line, _source(equation) or self.line
         try:
             return self._step(equation, operands, unused)
@@ -206,7 +206,7 @@ class Walk:
         shapes, out_shapes = shapes_of(equation.invars), shapes_of(equation.outvars)
         if name not in self.rules and (inner := called(equation)) is not None:
             return self.run_closed(inner, operands)
-        # a loop may have turned out to make constants
+        # operands may be constants that a loop turned out to make
         constants = [operand.value for operand in operands if isinstance(operand, Known)]
         if len(constants) == len(operands) and (folded := fold(equation, constants)) is not None:
             return [Known(value) for value in folded]
@@ -265,7 +265,7 @@ class Walk:
 
 
 def _choice_of(equation: Any, operands: Sequence[Value]) -> tuple[object, tuple[np.ndarray, ...]] | None:
-    """What a function of one choice among constants, and of constants, would be for each of them."""
+    """The choice that a function of one choice among constants is, evaluated for each case; else ``None``."""
     chosen = {x.choice[0]: len(x.choice[1]) for x in operands if isinstance(x, Typed) and x.choice is not None}
     if len(chosen) != 1 or any(isinstance(x, Typed) and x.choice is None for x in operands):
         return None

@@ -1,1 +1,1 @@
-"""What numbers say of a model: whether a symmetry holds, and which others do. Knows no labels."""
+"""Numerical proof: whether a claimed symmetry of a model holds, and which others hold beside it. Knows no labels."""

@@ -1,7 +1,7 @@
-"""Groups that move by themselves in each entry of an axis beside them, where labels let all entries' move alike only.
+"""Groups with a permutation of their own in each entry of another axis, where labels show one for all entries only.
 
-Units of networks that a loop in Python takes one by one, or of experts that a gather chooses: what is made of one entry
-of the axis no longer shows it. Numbers do. Knows evidence and symmetries; no terms.
+Such as units of networks that a loop in Python takes one by one, or of experts that a gather chooses: a value made of
+one entry of the axis no longer has the axis in its labels. Numbers show it. Knows evidence and symmetries; no terms.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from numpyro_symmetry.discovery.proof.trials import batched, gaps_to
 from numpyro_symmetry.symmetry import Concat, Split, Symmetry, Unsigned
 from numpyro_symmetry.symmetry.axes import labels, names_in, new_name, padded
 
-# ways to choose one of several axes of a size on every site, of which numbers are asked
+# ways to choose one axis on every site, of several of one size, that are tried at most
 _MOST_WAYS = 16
 
 
 class Fibre(NamedTuple):
-    """A group, and an axis beside it on each of its sites, in each entry of which it may move by itself.
+    """A group, and an axis beside it on each of its sites over which it may be fibred: move by itself in each entry.
 
     Attributes
     ----------
@@ -57,7 +57,7 @@ class Fibre(NamedTuple):
         return moved
 
     def of(self, symmetry: Symmetry) -> Symmetry:
-        """The symmetry with it."""
+        """The symmetry with the group fibred over that axis."""
         known, sizes, kinds, over = set(symmetry.group_names()), dict(symmetry.sizes), dict(symmetry.kinds), self.over
         axes = {site: list(entries) for site, entries in symmetry.axes.items()}
         if over is None:
@@ -72,7 +72,7 @@ class Fibre(NamedTuple):
                 return replace(entry, group=moved(entry.group))
             if isinstance(entry, Split | Concat):
                 return replace(entry, groups=tuple(map(moved, entry.groups)))
-            # with what is fibred over the group itself
+            # groups that are fibred over this one are renamed with it
             is_moved = isinstance(entry, str) and f"{entry}/".startswith(f"{self.name}/")
             return f"{over}/{entry}" if is_moved else entry
 
@@ -84,7 +84,7 @@ class Fibre(NamedTuple):
 
 
 def with_cells(symmetry: Symmetry, evidence: Callable[[], Iterable[Evidence]], rng: np.random.Generator) -> Symmetry:
-    """The symmetry with every group that may move by itself in each entry of an axis; all evidence agrees."""
+    """The symmetry with every group fibred over an axis beside it, wherever all evidence agrees."""
     if not symmetry.groups:
         return symmetry
     first = next(iter(evidence()))
@@ -96,7 +96,7 @@ def with_cells(symmetry: Symmetry, evidence: Callable[[], Iterable[Evidence]], r
         for fibre in (fibre for fibre, gap in zip(some, gaps, strict=True) if gap.ratio <= 1.0):
             free.setdefault(fibre.name, []).append(fibre.places)
     for name, places in free.items():
-        # read again: an axis without a label may have one by now, of a group before
+        # looked for again: fibring a group before may have given a label to an axis without one
         for fibre in (one for one in _fibres(symmetry, name, shapes) if one.places in places):
             claimed = fibre.of(symmetry)
             if all(prove(one, claimed, rng, num_far=EFFORT.num_elements_far).holds for one in evidence()):
@@ -106,7 +106,7 @@ def with_cells(symmetry: Symmetry, evidence: Callable[[], Iterable[Evidence]], r
 
 
 def _fibres(symmetry: Symmetry, name: str, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[Fibre]:
-    """What a group may move by itself over: an axis of one size, of one label or of none, on each of its sites."""
+    """Fibres to try for a group: on each of its sites an axis of one size, all of one label or all without."""
     group = symmetry.groups.get(name)
     orbits = (group.orbits or (0,) * (group.size or 0)) if group and not group.over else ()
     index = next((k for k, orbit in enumerate(orbits) if orbits.count(orbit) > 1), None)

@@ -27,7 +27,7 @@ from numpyro_symmetry.symmetry.nouns import Nouns, nouns
 
 
 def refusal(proof: Proof) -> SymmetryError:
-    """A verdict that a symmetry does not hold, as an error."""
+    """The error that says why a symmetry does not hold."""
     return (OffSupportError if proof.outcome is Outcome.LEAVES_SUPPORT else SymmetryError)(words(proof))
 
 

@@ -17,32 +17,32 @@ class Effort(NamedTuple):
     num_points
         Points about the prior: one as far out as it spreads, one further.
     num_starts
-        Points drawn for each of these until the log joint is finite; as many as NUTS draws to start.
+        Draws for each of these points until the log joint is finite there; NUTS makes as many to start.
     num_nearer
-        Points at which rounding would decide that are passed over, each of them for one nearer to the prior's centre.
+        Points that are passed over because rounding would decide there, each for a point nearer to the prior's centre.
     num_edges
         Points near the edges of supports, of which a good part lies inside to rounding.
     num_in_tails
-        Points scattered at each distance in the tails; as many times two stay together.
+        Scattered points at each distance in the tails; for each also two at which the values of a site stay together.
     num_limits, num_about
-        Numbers of the program about which it is tried, and points about each of them and its opposite.
+        Constants of the program, such as bounds of a clip, about which points lie; points about each, and its negative.
     num_redrawn
-        Other data: two labels of three that coincide in all of them do so by chance once in hundreds.
+        Redrawn data sets: two data that are labelled by one of three classes agree in all five once in 243 times.
     num_elements_far
-        Random elements of all groups at once far out, where a break may be seen at few indices only.
+        Random elements of all groups at once for each far point, where a break may be seen at few indices only.
     max_cells
-        Cells of a fibred group in which it is tried where no other group carries one to all others.
+        Most cells in which a fibred group is tried, where no other group carries one cell to all others.
     max_orbits
-        Size of axes up to which indices that may be exchanged are looked for pair by pair.
+        Largest axis on which orbits of exchangeable indices are looked for, pair by pair.
     max_blocks_in_part
-        Blocks of axes of one size of which every set is searched for them.
+        Most blocks of axes of one size of which every set is searched for such orbits.
     max_places, max_sets, max_signs
-        Places of a group on parts of axes up to which every set of them is tried, independent sets of sites of which
-        every product is, and sets of places tried for one of them.
+        Most places of a group on parts of axes of which every set may have signs; most independent sets of sites of
+        which every product is tried; sets of places that are tried for one product.
     max_lone
-        Indices of an axis up to which their signs are tried though no two may be exchanged.
+        Largest axis on which signs of indices are tried though no two of them may be exchanged.
     max_family, max_parts, max_exchanges
-        Sites of one family, parts of one exchange of which every set is tried, and tries of a model in all.
+        Most sites of a family, most parts of an exchange of which every set is tried, most exchanges tried on a model.
     """
 
     num_points: int = 2

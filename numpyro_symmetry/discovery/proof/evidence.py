@@ -33,9 +33,9 @@ class Evidence(NamedTuple):
         Points far from the prior at which its log joint is finite, and known to more digits than a gap needs; none
         unless asked for.
     controls
-        Whether wrong actions must be seen to change something: on a model's own data.
+        Whether wrong actions must be seen to change something; asked for only on the model's own data.
     is_near
-        Whether points about the prior were drawn nearer to its centre than it spreads, for rounding decides there.
+        Whether points about the prior were drawn nearer to its centre than it spreads, as rounding decides further out.
     """
 
     frozen: FrozenModel
@@ -55,14 +55,14 @@ def gather_evidence(frozen: FrozenModel, rng: np.random.Generator, num_points: i
 
 
 def with_far_points(evidence: Evidence, rng: np.random.Generator) -> Evidence:
-    """Evidence that reaches into the tails as well."""
+    """The same evidence with points far out."""
     frozen = evidence.frozen
     some = batched(far_points(frozen, rng), frozen.most_points)
     return evidence._replace(far=list(itertools.chain.from_iterable(_exact(frozen, places) for places in some)))
 
 
 def nudged(place: Values, size: float, absolute: float = 0.0) -> Values:
-    """A point as another order of rounding might give it: moved by a part of every value, and by as much of all."""
+    """A point as another order of rounding might give it: every real value x moved by ±(size·x + absolute)."""
 
     def one(x: Any) -> np.ndarray:
         value, sign = np.asarray(x), 1.0 - 2.0 * (np.arange(x.size).reshape(x.shape) % 2)
@@ -72,7 +72,7 @@ def nudged(place: Values, size: float, absolute: float = 0.0) -> Values:
 
 
 def _exact(frozen: FrozenModel, places: list[Values]) -> list[Point]:
-    """Points whose log joint is finite, and hardly depends on how it is rounded."""
+    """Those of some points at which the log joint is finite, and hardly depends on how it is rounded."""
     finite = [at for at in frozen.at_each(places) if all(np.isfinite(x).all() for x in at.log_probs.values())]
     if not finite:
         return []
@@ -85,7 +85,7 @@ def _exact(frozen: FrozenModel, places: list[Values]) -> list[Point]:
 
 
 def measured(evidence: Evidence) -> Evidence:
-    """Evidence of a model that rounds to single precision, with the rounding that is seen in place of what may be."""
+    """The same evidence; in single precision the rounding that nudges show takes the place of what is allowed."""
     frozen = evidence.frozen
     if frozen.rounding.is_double:
         return evidence

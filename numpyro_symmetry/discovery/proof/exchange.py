@@ -1,9 +1,9 @@
-"""Exchanges that no label of an axis shows: between sites, and of a part of a whole with the rest.
+"""Exchanges that no label of an axis shows: of sites with one another, and of p with 1 - p.
 
 One site for each component (``mu_1``, ``mu_2``) is a family, and a weight p of ``(p, 1 - p)`` a `Complement`, as are
-its log odds, of which the other's are the negative. Names and usage say what is worth a try, numbers what holds. What
-no group can carry is told to the user, with the model to write instead, on no less than a group is given out on. Knows
-evidence and priors; no terms.
+its log odds, of which the other's are the negative. Names and usage say what is worth a try, numbers what holds. An
+exchange that no group can express is told to the user, with the model to write instead, on the evidence on which a
+group would be given out. Knows evidence and priors; no terms.
 """
 
 from __future__ import annotations
@@ -36,25 +36,25 @@ _DIGITS = re.compile(r"\d+")
 Family = tuple[str, ...]
 # size -> axes of it that carry no group: site and position
 Axes = Mapping[int, Sequence[tuple[str, int]]]
-# what one set of an exchange is made of: "family", "axis" or "flip", and which
+# one part of an exchange: its kind ("family", "axis" or "flip"), and the family, the axis, or the site and its total
 Part = tuple[str, Any]
 
 
 class Suspects(NamedTuple):
-    """What might be exchanged between sites.
+    """Sites that may be exchanged with one another, or reflected, and what tells whether a try is worth it.
 
     Attributes
     ----------
     families
         Sites of one shape and support, in the order of their names: by name (``mu_1``, ``mu_2``), or by usage.
     marks
-        Site -> how the program uses it.
+        Site -> mark of how the program uses it, the same for sites that it uses alike.
     shapes
         Site -> shape.
     flips
-        Sites in the unit interval -> the Dirichlet distribution that takes the place of their prior.
+        Site in the unit interval -> the Dirichlet distribution to write in place of its prior; empty if there is none.
     odds
-        Sites of any real numbers, or of those between two bounds, which may be log odds.
+        Sites of real numbers, also between two bounds, which may be log odds.
     batches
         Site -> its batch shape.
     """
@@ -74,7 +74,7 @@ class Suspects(NamedTuple):
 
 
 class Exchange(NamedTuple):
-    """Positions ``first`` and ``second`` exchanged in families of sites and on axes, and sites taken from a total."""
+    """Positions ``first`` and ``second`` exchanged in families and on axes; reflected sites x become ``total - x``."""
 
     first: int
     second: int
@@ -124,7 +124,7 @@ def with_exchanges(
     evidence: Callable[[], Iterable[Evidence]],
     rng: np.random.Generator,
 ) -> tuple[Symmetry, tuple[OutOfReach, ...]]:
-    """The symmetry with a group for each exchange that leaves the log joint alone, and those that none can carry."""
+    """The symmetry with a group for each exchange that holds, and those that hold though no group expresses them."""
     missed: list[OutOfReach] = []
     for exchange, cycles in _that_hold(suspects, axes, evidence).items():
         claimed = _claim(symmetry, exchange, cycles, suspects)
@@ -138,7 +138,7 @@ def with_exchanges(
 
 
 def _claim(symmetry: Symmetry, exchange: Exchange, cycles: list[set[int]], suspects: Suspects) -> Symmetry | None:
-    """The symmetry with a group that makes exchanges within some cycles; none where other groups stand in its way."""
+    """The symmetry with a group that permutes positions within cycles; ``None`` if other groups stand in its way."""
     axes, shapes = dict(symmetry.axes), suspects.shapes
     size = len(exchange.families[0]) if exchange.families else 2
     stem = _stem(exchange.families[0]) if exchange.families else exchange.axes[0][0]
@@ -163,14 +163,14 @@ def _claim(symmetry: Symmetry, exchange: Exchange, cycles: list[set[int]], suspe
 def _that_hold(
     suspects: Suspects, axes: Axes, evidence: Callable[[], Iterable[Evidence]]
 ) -> dict[Exchange, list[set[int]]]:
-    """Exchanges that leave the log joint alone at all evidence, and the positions that they make one of."""
+    """Exchange that leaves the log joint alone at all evidence -> sets of positions that it may permute."""
     tries, refused = itertools.count(), set[Exchange]()
     known: dict[Any, list[set[int]]] = {}
     tasks = list(_tasks(suspects, axes))
     for first, second, parts in through(tasks, len(tasks)):
         taken: set[Any] = set()
         for chosen in _sets(parts):
-            # to negate sites and do no more is a matter of signs
+            # an exchange that does no more than negate sites is left to the search for signs
             if taken & set(chosen) or all(kind == "flip" and not what[1] for kind, what in chosen):
                 continue
             exchange = _exchange(first, second, chosen)
@@ -196,7 +196,7 @@ def _that_hold(
 
 
 def _tasks(suspects: Suspects, axes: Axes) -> Iterator[tuple[int, int, list[Part]]]:
-    """Two positions, and what might be exchanged there: families, axes of as many indices, reflections of two."""
+    """Two positions, and parts that may be exchanged there: families, axes of their size, for size 2 reflections."""
     flips: list[Part] = [("flip", (site, 1.0)) for site in suspects.flips]
     sizes = {len(family) for family in suspects.families} | ({2} if flips or suspects.odds else set())
     for size in sorted(sizes):
@@ -237,7 +237,7 @@ def _is_unit(support: Any) -> bool:
 
 
 def _kind(support: Any) -> str:
-    """A support by name; two intervals of other bounds are told apart by the numbers."""
+    """The name of a support's type; numbers tell apart intervals with different bounds."""
     return type(entrywise(support)).__name__
 
 
@@ -249,7 +249,7 @@ def _natural(site: str) -> list[Any]:
 
 
 def _holds(exchange: Exchange, evidence: Iterable[Evidence]) -> bool:
-    """Whether an exchange changes nothing, and copying one of two sites over the other would."""
+    """Whether an exchange changes nothing, while copying one of two exchanged sites over the other does."""
     for k, one in enumerate(evidence):
         frozen = one.frozen
         for n, at in enumerate((*one.places, *one.far)):
@@ -266,7 +266,7 @@ def _holds(exchange: Exchange, evidence: Iterable[Evidence]) -> bool:
 
 
 def _is_read(family: Family, exchange: Exchange, evidence: Evidence, at: Point) -> bool:
-    """Whether anything but their own priors depends on two sites: else they are exchanged to no purpose."""
+    """Whether anything but their own priors depends on two exchanged sites: otherwise the exchange is of no use."""
     pair = family[exchange.first], family[exchange.second]
     copied = at.values | {pair[1]: at.values[pair[0]]}
     return not gap_beyond(evidence.frozen, at, copied, set(pair)).ratio <= CONTROL_FACTOR
@@ -276,7 +276,7 @@ def _is_read(family: Family, exchange: Exchange, evidence: Evidence, at: Point) 
 
 
 def _dirichlet(prior: Any) -> str:
-    """What takes the place of a prior on p for ``(p, 1 - p)``; empty if nothing does."""
+    """The Dirichlet distribution of ``(p, 1 - p)``, as code, that a prior on p amounts to; empty if there is none."""
     prior = without_wrappers(prior)
     if isinstance(prior, dist.Uniform):
         return "dist.Dirichlet(jnp.ones(2))"
@@ -289,7 +289,7 @@ def _dirichlet(prior: Any) -> str:
 
 
 def _told(exchange: Exchange, indices: Sequence[int], suspects: Suspects) -> OutOfReach:
-    """An exchange of any two of some positions, in words."""
+    """An exchange of any two of ``indices`` that no group expresses, in words, with the model to write instead."""
     ways, remedies = [], []
     for family in exchange.families:
         names = [family[k] for k in indices]

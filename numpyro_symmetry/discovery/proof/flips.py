@@ -1,4 +1,4 @@
-"""What changes of sign of a group's indices negate, as vectors over GF(2). Knows symmetries, and no models."""
+"""Entries of sites that negating an index of a group negates, as vectors over GF(2). Knows symmetries; no models."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from numpyro_symmetry.symmetry.families import Axes
 from numpyro_symmetry.symmetry.gf2 import reduced_basis
 from numpyro_symmetry.symmetry.pieces import pieces_of
 
-# a site, and which of the places on it where a group stands
+# a site, and the position of one of the places on it where a group stands
 Place = tuple[str, int]
 Arrays = Mapping[str, np.ndarray]
 
@@ -26,7 +26,7 @@ class GroupSigns(NamedTuple):
     Attributes
     ----------
     name, group
-        The group, which has none yet.
+        The group, which has no signs yet.
     sites
         The sites on which it stands.
     chosen
@@ -44,7 +44,7 @@ class GroupSigns(NamedTuple):
         return sorted({site for site, _ in self.chosen})
 
     def marked(self, site: str, entries: Sequence[AxisEntry]) -> tuple[AxisEntry, ...]:
-        """The entries of one of its sites, of the other places without signs."""
+        """The entries of one of the group's sites, in which its other places are marked as without signs."""
         place = itertools.count()
 
         def one(entry: AxisEntry) -> AxisEntry:
@@ -58,7 +58,7 @@ class GroupSigns(NamedTuple):
 
 
 def flips(signs: GroupSigns, axes: Axes, place: Arrays) -> Iterator[dict[str, np.ndarray]]:
-    """What negating each index of a group, in each cell, multiplies sites by; in NumPy, to compile nothing."""
+    """For each cell and index of a group, the factors ±1 of sites when it is negated; in NumPy, to compile nothing."""
     (name, group, *_), pieces = signs, {}
     for site in signs.negated:
         entries = signs.marked(site, axes[site])
@@ -83,9 +83,9 @@ def flips(signs: GroupSigns, axes: Axes, place: Arrays) -> Iterator[dict[str, np
 
 
 def is_new(signs: GroupSigns, known: Iterable[GroupSigns], axes: Axes, place: Arrays) -> bool:
-    """Whether negating an index of a signed group is more than negating all indices of others within it: of a head.
+    """Whether negating an index of a group (a head) is more than negating indices of groups within it (all its units).
 
-    What a change of sign negates is a vector over GF(2), and the question is whether it lies in the others' span.
+    The entries that a change of sign negates are a vector over GF(2); is it beyond the span of the others'?
     """
     if not (others := [other for other in known if signs.name in other.group.over]):
         return True
@@ -97,7 +97,7 @@ def is_new(signs: GroupSigns, known: Iterable[GroupSigns], axes: Axes, place: Ar
 def independent_wholes(
     wholes: Iterable[frozenset[str]], known: Iterable[GroupSigns], axes: Axes, place: Arrays
 ) -> list[frozenset[str]]:
-    """Of sets of sites, each negated as a whole, those that neither signs of groups nor those before them span."""
+    """The sets of sites, each negated as a whole, that neither signs of groups nor the sets before them span."""
     wholes = list(wholes)
     sites, groups = _reached(frozenset().union(*wholes), known)
     # along an axis on which no group stands all entries are negated or none: one of them speaks for all
@@ -114,7 +114,7 @@ def independent_wholes(
 
 
 def _reached(sites: frozenset[str], known: Iterable[GroupSigns]) -> tuple[list[str], list[GroupSigns]]:
-    """Signs of groups that negate some sites, or share others with those that do, and all of these sites."""
+    """All sites negated by groups that negate any of ``sites`` or share sites with groups that do; and these signs."""
     groups, left = list[GroupSigns](), list(known)
     while more := [one for one in left if not sites.isdisjoint(one.negated)]:
         groups += more
@@ -136,5 +136,5 @@ def _vector(factors: Arrays, shapes: Mapping[str, tuple[int, ...]]) -> int:
 
 
 def beyond(basis: Sequence[int], vector: int) -> int:
-    """What a reduced basis leaves of a vector: nothing of one that it spans."""
+    """The remainder of a vector over GF(2) after reduction by a basis: 0 if the basis spans it."""
     return reduce(lambda left, one: min(left, left ^ one), basis, vector)

@@ -39,12 +39,12 @@ Joint = LogJoint | Outputs
 # latent values by site: of one point, or of many, with one more axis in front
 Values = dict[str, np.ndarray]
 Stack = Values
-# numbers of a program from which on they are bounds of arithmetic, and no place where a model changes its ways
+# constants of a program from this size on are bounds of arithmetic, and no places where a model changes its formula
 _NO_LIMIT = 1e4
 _COMPARISONS = ("lt", "le", "gt", "ge", "max", "min", "clamp")
 # points that one call of a compiled program evaluates, and numbers in them at most
 _MOST_POINTS, _MOST_NUMBERS = 16, 2**21
-# what JAX says where a program is of both precisions, and what an operation says of numbers it was not traced for
+# errors of JAX where a program mixes precisions, and of operations that refuse the type that they are given
 _NOT_IN_DOUBLE = (*LOOKED_AT, NotImplementedError, AssertionError)
 
 
@@ -58,22 +58,22 @@ class FrozenModel(NamedTuple):
     inside_of
         Latent values of many points -> constrained site -> whether each lies in its support, given the others.
     place
-        Site -> noise ``(size,)`` -> latent values, about the centre of the prior, and as far from it as the noise
-        says in units of its spread.
+        Site -> noise ``(size,)``; returns latent values, whose distance from the prior's centre is the noise in units
+        of the prior's spread.
     sites
         What the log joint is made of.
     most_points
         How many points are evaluated at a time.
     limits
-        Numbers that stand in the program, where it may change its ways; the largest of them.
+        The largest constants of the program at which its formula may change, such as bounds of a clip.
     data_sites
         Observed sites that hold data: every one but factors.
     rounding
         How much of a log probability may be rounding.
     unread, alone
-        Latent sites that nothing but their own prior reads, a proper one; and those whose own prior reads no other.
+        Latent sites that nothing reads but their own prior, a proper one; and sites whose prior reads no other site.
     is_function
-        Whether it is a function, whose outputs stand for log probabilities.
+        Whether the model is a function, whose outputs take the place of log probabilities.
     """
 
     log_probs_of: Callable[[Stack], Stack]
@@ -119,7 +119,7 @@ class Point(NamedTuple):
 
 
 def stacked(places: list[Values]) -> Stack:
-    """Points as one; what is the same array in all of them is not copied."""
+    """Points with one more axis in front; a site that is the same array in all points is broadcast, not copied."""
 
     def one(values: list[Any]) -> np.ndarray:
         first = np.asarray(values[0])
@@ -142,8 +142,8 @@ class CompiledModel(NamedTuple):
     joint
         The log joint, with arguments in place.
     way, precision, kept
-        Which data are the program's arguments, in which precision it is traced and evaluated, and kinds of NumPy arrays
-        that stay with NumPy where they are constants.
+        Which data are arguments of the program, in which precision it is traced and evaluated, and the kinds of dtypes
+        of which constants stay NumPy arrays.
     own
         The model's own data.
     log_probs, inside, place
@@ -153,8 +153,8 @@ class CompiledModel(NamedTuple):
     data_shapes
         Shapes and types of the data.
     numbers
-        Numbers that stand in the program of `log_probs`, and whether in a comparison: themselves, or a position among
-        the data.
+        Constants of the program of `log_probs` themselves, and scalar data by their position, each with whether a
+        comparison reads it.
     rounding, unread, alone
         See `FrozenModel`.
     most_points
@@ -181,7 +181,7 @@ class CompiledModel(NamedTuple):
     shapes: dict[str, tuple[int, ...]]
 
     def on(self, data: Data) -> FrozenModel:
-        """The model held fixed on some data; its points are about a prior that may depend on its own."""
+        """The model held fixed on ``data``; its points lie about the prior that it has on its own data."""
         own = on_device(self.own, self.data_shapes, self.precision)
         given = own if data is self.own else on_device(data, self.data_shapes, self.precision)
         leaves = jax.tree.leaves(data)
@@ -204,13 +204,13 @@ class CompiledModel(NamedTuple):
 def freeze(joint: Joint, ways: Iterable[Way]) -> CompiledModel:
     """Compile a log joint in double precision if it can be traced so, else widened, else as the session has it.
 
-    Its data are arguments, in the first of some ways in which the model can be traced.
+    The data are arguments of the program in the first of ``ways`` in which the model can be traced.
     """
     attempts = [
         (precision, way, kept)
         for precision in (DOUBLE, WIDENED)
         for way in ways
-        # a model may read sizes off NumPy data, of labels mostly, which then stay with NumPy; or off any
+        # a model may read sizes off NumPy data, mostly integer labels, which then stay NumPy arrays; or off any data
         for kept in (("", "biu", "biufc") if precision is DOUBLE and not way.positions else ("",))
     ]
     for precision, way, kept in attempts:
@@ -255,22 +255,22 @@ def compile_model(joint: Joint, way: Way, precision: Precision, kept: str) -> Co
 
 
 def on_other_arguments(model: CompiledModel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CompiledModel:
-    """The same with other arguments, for a model that looks at them."""
+    """The model compiled again with other arguments, which it looks at while it is traced."""
     joint = _with(model.joint, args, kwargs, model.precision, model.kept)
     return compile_model(joint, model.way, model.precision, model.kept)
 
 
 def _with(joint: Joint, args: tuple[Any, ...], kwargs: dict[str, Any], precision: Precision, kept: str) -> Joint:
-    """A log joint with some arguments, copied where it is traced in another precision than the session's."""
+    """The log joint with these arguments, copied where it is traced in another precision than the session's."""
     given = _copied((args, kwargs), kept) if precision is DOUBLE else (args, kwargs)
     return replace(joint, args=given[0], kwargs=given[1])
 
 
 def _copied(given: Any, kept: str) -> Any:
-    """Arrays of NumPy as new ones: of JAX, or of NumPy still.
+    """Copies of NumPy arrays: in JAX, or still in NumPy if their dtype's kind is in ``kept``.
 
-    While a program in the session's precision lives, JAX keeps its constants by the arrays they are, and finds them
-    again in single precision when asked for double.
+    While a program in the session's precision lives, JAX caches its constants by the identity of their arrays, and
+    would return them in single precision when asked for double.
     """
 
     def one(x: Any) -> Any:
@@ -283,14 +283,14 @@ def _copied(given: Any, kept: str) -> Any:
 
 
 def _reads(program: Program, given: list[str]) -> dict[str, frozenset[str]]:
-    """On which values each log probability depends: by the program, not by its numbers."""
+    """Log probability -> the latent values on which it depends, by the structure of the program."""
     data = [NOTHING] * (len(program.body.invars) - len(given))
     found = through(program.body, [*(frozenset([name]) for name in given), *data])
     return dict(zip(sorted(program.outputs), found, strict=True))
 
 
 def _unread(reads: Mapping[str, frozenset[str]], given: Iterable[str]) -> set[str]:
-    """Values on which no log probability depends but that of their own name."""
+    """Latent values on which no log probability depends but that of the same name."""
     return {name for name in given if all(name not in sites for other, sites in reads.items() if other != name)}
 
 
@@ -305,7 +305,7 @@ def _rounds(jaxpr: Any) -> bool:
 
 
 def _numbers_in(program: Program, num_values: int) -> list[tuple[Any, bool]]:
-    """Numbers that stand in a program, and whether in a comparison; those of its data by their position."""
+    """Constants of a program, and scalar data by their position, each with whether a comparison reads it."""
     data = {var: k for k, var in enumerate(program.body.invars[num_values:]) if not var.aval.shape}
     return [
         (np.asarray(var.val) if isinstance(var, core.Literal) else data[var], equation.primitive.name in _COMPARISONS)

@@ -13,10 +13,10 @@ from numpyro_symmetry.discovery.proof.effort import EFFORT
 from numpyro_symmetry.discovery.proof.frozen import FrozenModel, Point, Values
 from numpyro_symmetry.symmetry.errors import NotFiniteError
 
-# how far out edges are met, and where tails are compared
+# how far out edges of supports are met, and where tails are compared, in units of the prior's spread
 _FAR, _TAILS = 30.0, (5.0, 30.0)
 _STRETCHES = (1.0, 1.5)
-# how much nearer after a point at which rounding would decide
+# by what factor points come nearer after one at which rounding would decide
 _NEARER = 0.7
 # matrices far out are singular to rounding: whether they lie in their support is then a matter of luck
 _FAR_MATRIX = 3.0
@@ -31,7 +31,8 @@ def draw(
 ) -> Values:
     """Latent values about the centre of the prior, ``stretch`` times as far as it spreads.
 
-    Constrained ones at most ``bound`` times. With sides, all values of a site lie about as far to its side as that.
+    Constrained ones at most ``bound`` times. With ``sides`` (site -> 1 or -1) all values of a site stay together, about
+    so far out on its side.
     """
 
     def noise(site: str, size: int) -> np.ndarray:
@@ -45,11 +46,11 @@ def draw(
 def points(
     model: FrozenModel, rng: np.random.Generator, count: int, rounds: Callable[[Point], bool]
 ) -> tuple[list[Point], bool]:
-    """Points at which the log joint is finite: about as far out as the prior, every other one further.
+    """Points with a finite log joint, about as far out as the prior or half as far again; whether any had to be nearer.
 
-    After each at which rounding would decide, as it does where hundreds of layers amplify it, they are drawn nearer to
-    the prior's centre, and whether they were is told. Where that leads nowhere, or out of where the log joint is
-    finite, the first points that are finite have to do.
+    After each point at which rounding would decide (``rounds``), as where hundreds of layers amplify it, the next are
+    drawn nearer to the prior's centre. Where that leads nowhere, or to where the log joint is not finite, the first
+    points with a finite log joint have to do.
 
     Raises
     ------
@@ -79,12 +80,12 @@ def points(
 
 
 def _not_finite(log_probs: Values) -> Values:
-    """Those of log probabilities, or of outputs, that are not finite."""
+    """The log probabilities, or outputs, that are not finite."""
     return {name: x for name, x in log_probs.items() if not np.isfinite(x).all()}
 
 
 def _told(model: FrozenModel, bad: Values) -> str:
-    """What is said of what was not finite at a point."""
+    """The message about log probabilities, or outputs, that are not finite at a point."""
     if not model.is_function:
         return (
             f"The log joint is not finite at points about the prior (site {_first_of(bad)}): look for NaN in the data, "
@@ -114,7 +115,8 @@ def far_points(model: FrozenModel, rng: np.random.Generator) -> list[Values]:
 
     Constrained values are stretched less: a scale of ``exp(30)`` beside one of ``exp(-30)`` shows nothing but rounding.
     At every other point the values of a site stay together: a mixture does not see one far component among near ones,
-    nor among others as far apart. And a model that changes its ways somewhere, a clip or a branch, has a number for it.
+    nor among others as far apart. Where a model changes its formula, at a clip or a branch, its program holds a
+    constant: more points lie about these.
     """
     found = []
     for stretch in _TAILS:
@@ -128,7 +130,7 @@ def far_points(model: FrozenModel, rng: np.random.Generator) -> list[Values]:
 
 
 def _about(model: FrozenModel, rng: np.random.Generator, limit: float) -> list[Values]:
-    """Latent values about a number and its opposite, those of them that may be any."""
+    """Latent values about a number and about its negative, where a site may take any real value."""
 
     def one(centre: float) -> Values:
         free = {name: x for name, x in draw(model, rng, 1.0).items() if name not in model.sites.constrained}

@@ -1,4 +1,4 @@
-"""What numbers say of groups: which of those claimed hold, and which hold though no rule could tell.
+"""Groups by numbers: which of those that labels claim hold, and which hold though no typing rule could tell.
 
 Axes that went through an operation without a rule, or that the model takes apart index by index (loops in Python,
 slices), may be free all the same. Sets of them are tried; axes that meet data are never among them. Knows evidence and
@@ -28,9 +28,9 @@ Block = tuple[tuple[str, int], ...]
 
 
 class Claim(NamedTuple):
-    """One more group on whole axes: the symmetry with it, its places, and a label for each of its indices.
+    """A symmetry with one more group on whole axes, still to be proved; the group's places, and a kind of each index.
 
-    Indices of which parts of the program met different data have different labels, and are never exchanged.
+    Indices that met different data in the program are of different kinds, and are never exchanged.
     """
 
     symmetry: Symmetry
@@ -39,13 +39,13 @@ class Claim(NamedTuple):
     kinds: tuple[int, ...]
 
     def with_orbits(self, orbits: tuple[int, ...]) -> Symmetry:
-        """The symmetry with the group on orbits, if they differ."""
+        """The symmetry with the group limited to orbits, if there are several."""
         if not any(orbits):
             return self.symmetry
         return replace(self.symmetry, orbits=dict(self.symmetry.orbits) | {self.name: orbits})
 
     def gap(self, one: Evidence, at: Point, index: int, other: int) -> float:
-        """How much more than is allowed exchanging two indices, on every axis, changes at a point."""
+        """Largest change at a point, relative to what is allowed, when two indices of the group are exchanged."""
         return gap_to(one.frozen, at, exchanged(at.values, self.places, index, other)).ratio
 
 
@@ -53,7 +53,7 @@ Claims = Callable[[Symmetry, tuple[Block, ...]], Claim | None]
 
 
 def what_holds(symmetry: Symmetry, evidence: Evidence, rng: np.random.Generator) -> tuple[Symmetry, dict[str, Proof]]:
-    """The groups that numbers prove, and what they show of the others."""
+    """The symmetry of those groups that numbers prove, and the proof in which each of the others was refused."""
 
     def tried(names: Iterable[str]) -> Proof:
         return prove(evidence, symmetry.restrict(list(names)), rng)
@@ -75,10 +75,11 @@ def with_blocks(
     evidence: Callable[[], Iterable[Evidence]],
     rng: np.random.Generator,
 ) -> Symmetry:
-    """The symmetry with groups on sets of blocks of axes of one size; all evidence agrees.
+    """The symmetry with a group on every set of blocks of one size for which all evidence agrees.
 
-    Whole groups on the smallest sets first: each of two layers of one width has a group of its own, and what moves both
-    alike is their diagonal only. Of what is left, the set that has the largest group on some of its indices.
+    Groups of all indices are tried on the smallest sets first: each of two layers of one width has a group of its own,
+    and a group that moves both alike would only be the diagonal of the two. Of the blocks that are left, the set with
+    the largest group on part of its indices is taken, again and again.
     """
 
     def held(claimed: Symmetry) -> bool:
@@ -107,7 +108,7 @@ def _sets_of(blocks: Sequence[Block]) -> Iterator[tuple[Block, ...]]:
 
 
 def _is_likely(claim: Claim, evidence: Callable[[], Iterable[Evidence]]) -> bool:
-    """Whether one exchange at one point changes nothing, to see quickly which claims are worth a proof."""
+    """Whether one exchange at one point changes nothing: a quick test of whether the claim is worth a proof."""
     first = next(iter(evidence()))
     index = next(k for k, kind in enumerate(claim.kinds) if claim.kinds.count(kind) > 1)
     other = claim.kinds.index(claim.kinds[index], index + 1)
@@ -115,7 +116,7 @@ def _is_likely(claim: Claim, evidence: Callable[[], Iterable[Evidence]]) -> bool
 
 
 def _part(claim: Claim | None, evidence: Callable[[], Iterable[Evidence]]) -> Symmetry | None:
-    """The claim with orbits of those indices that may be exchanged; ``None`` where no two may be.
+    """The claimed symmetry, its group limited to orbits of exchangeable indices; ``None`` if no two are.
 
     Indices of different kinds are not tried.
     """
@@ -125,11 +126,11 @@ def _part(claim: Claim | None, evidence: Callable[[], Iterable[Evidence]]) -> Sy
     def are_alike(index: int, other: int) -> bool:
         return claim.kinds[index] == claim.kinds[other] and all(
             claim.gap(one, at, index, other) <= 1.0
-            # what is dear to come by is asked for only where all before it has said yes
+            # evidence on other data is dear to make: it is made only where all evidence before it allows the exchange
             for one in evidence()
             for at in (one.places[0], *one.far)
         )
 
-    # with every member: where a change is seen at few points, one of them may seem to be like two that differ
+    # with every member: a change may be seen at few points only, and one index then seem like two that differ
     label = classes(len(claim.kinds), lambda index, orbit: all(are_alike(index, other) for other in orbit))
     return claim.with_orbits(label) if len(set(label)) < len(label) else None

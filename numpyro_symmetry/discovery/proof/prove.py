@@ -1,4 +1,4 @@
-"""A symmetry tried at points, and the verdict, a value whatever it is. Knows evidence and symmetries; no words."""
+"""Try a symmetry at points; the verdict is a value, also a refusal. Knows evidence and symmetries; no messages."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from numpyro_symmetry.discovery.proof.trials import (
 from numpyro_symmetry.steps import through
 from numpyro_symmetry.symmetry import Element, Symmetry
 
-# part of every value of a group's sites by which a log joint that is not blind to them is seen to move
+# relative step of a group's sites that changes a log joint which depends on them by more than rounding
 _STEP = 1e-5
 
 
@@ -61,17 +61,17 @@ class Proof(NamedTuple):
     Attributes
     ----------
     frozen, action
-        The model, and what was tried on it.
+        The model, and the action of the symmetry that was tried on it.
     outcome
         What was shown.
     gap
-        The largest change of a log probability; of what leaves its support, the site.
+        The largest change of a log probability; infinite, with the site, where a value left its support.
     label
-        Group, or all groups, whose element was refused, or whose wrong actions show nothing.
+        The group (or all groups) whose element was refused, or on which no wrong action shows anything.
     element
-        The element that was refused; none otherwise.
+        The element that was refused; empty if none was.
     places
-        Points at which it was tried; the last one is where it was refused.
+        Points at which the symmetry was tried; the last is where an element changed a log probability, if one did.
     controls
         Group -> the largest change under an action that is wrong on purpose.
     num_elements
@@ -95,7 +95,7 @@ class Proof(NamedTuple):
 
     @property
     def is_inconclusive(self) -> bool:
-        """Whether it may hold or not, for all that was seen."""
+        """Whether the trials decide nothing: the symmetry may hold or not."""
         return self.outcome in (Outcome.SHOWS_NOTHING, Outcome.PRIOR_ALONE, Outcome.ROUNDS)
 
 
@@ -110,23 +110,35 @@ def prove(
     *,
     structure_speaks: bool = True,
 ) -> Proof:
-    """Try a symmetry, with random elements of all groups at once at each point far out.
+    """Try whether a symmetry leaves every log probability alone, and whether wrong actions on its groups are noticed.
 
-    Of groups whose permutations are known to hold, only what has signs is tried, and of wrong actions
-    those of groups that have any: the others were.
+    Far out a likelihood may saturate, and then show an order of rounding as a change: far points are for symmetries
+    that nothing else speaks for, and for signs, which are not to be given out in doubt.
 
-    Far out a likelihood may saturate, and then show an order of rounding as a change: such points are for what has
-    nothing else to speak for it, and for signs, which are not to be given out in doubt. Of wrong actions the
-    first that changes so many times more than is allowed is enough. Where no structure speaks for a symmetry, one has
-    to change more than the priors of the sites that it moves.
+    Parameters
+    ----------
+    evidence, symmetry, rng
+        The model with its points, what is tried on it, and the generator of its elements.
+    trials
+        Which elements to try at points about the prior and near edges of supports.
+    num_far
+        Random elements of all groups at once to try at each point far out.
+    enough
+        A change so many times as large as rounding allows ends the search for wrong actions on a group.
+    known
+        Groups whose permutations are known to hold: only those of their elements that negate something are tried, and
+        wrong actions only on those of them that have signs.
+    structure_speaks
+        Whether the structure of the program speaks for the symmetry too. If not, a wrong action on a group has to
+        change more than the priors of the sites that the group moves.
     """
     frozen, places = evidence.frozen, evidence.places
     action = Action.on(symmetry, places[0].values)
-    # what is known is drawn all the same: whatever is drawn afterwards does not depend on it
+    # elements of known groups are drawn all the same, so that later draws do not depend on which are known
     drawn = trials(action.symmetry, rng)
     elements = [one for one in drawn if one[0] not in known or has_signs(one[1])]
     proof = Proof(frozen, action, Outcome.HOLDS, NO_GAP, "", {}, places, {}, len(elements))
-    # densities may agree where supports differ: those are compared near their edges, where prior draws seldom come
+    # equal densities may have different supports, which show near their edges, where draws of the prior seldom lie
     edges = evidence.edges if frozen.sites.constrained & set(symmetry.axes) else ()
     for place in filter(partial(is_firmly_inside, frozen), edges):
         proof = _tried(proof, elements, place)
@@ -143,11 +155,11 @@ def prove(
     groups = action.symmetry.groups
     watched = [x for x in movable(action.symmetry) if x not in known or groups[x].signed] if evidence.controls else []
     controls = control_gaps(frozen, action, watched, places[0], enough)
-    # a prior that is flat is invariant whatever is done to it: where nothing else reads a site, there is no more to see
+    # a flat prior is invariant under wrong actions too: where nothing else reads a site, none of them can be noticed
     unread = set() if frozen.is_function else frozen.unread
     empty = {name for name in watched if set(action.sites[name]) <= unread}
     blind = [name for name, gap in controls.items() if name not in empty and not gap.ratio > frozen.rounding.telling]
-    # what is constant by parts may be so about one point, and not about all at which elements were tried
+    # a log joint that is constant by parts may be blind to a group about one point, and not about the others
     for at in (*places[1:], *(evidence.far if num_far else ())):
         controls |= control_gaps(frozen, action, blind, at, enough)
         blind = [name for name in blind if not controls[name].ratio > frozen.rounding.telling]
@@ -156,7 +168,7 @@ def prove(
     told = [name for name in watched if name not in empty]
     if not structure_speaks and (alone := [name for name in told if not _is_read(evidence, action, name)]):
         return proof._replace(outcome=Outcome.PRIOR_ALONE, label=alone[0], controls=controls)
-    # points were drawn nearer because rounding decides further out, and there the likelihood may be blind
+    # points lie near the prior's centre, as rounding decides further out: there the likelihood may not see a group
     if evidence.is_near and (unseen := _unseen(evidence, action, told)):
         return proof._replace(outcome=Outcome.ROUNDS, label=unseen[0], controls=controls)
     return proof._replace(controls=controls)
@@ -173,7 +185,7 @@ def _is_read(evidence: Evidence, action: Action, name: str) -> bool:
 
 
 def _unseen(evidence: Evidence, action: Action, names: list[str]) -> list[str]:
-    """Groups of which a small step of the sites changes nothing but their own priors, at any point about the prior."""
+    """Groups whose sites, moved by a small step, change nothing but their own priors at any point about the prior."""
     frozen = evidence.frozen
     for at in evidence.places:
         left, names = names, []
@@ -186,9 +198,9 @@ def _unseen(evidence: Evidence, action: Action, names: list[str]) -> list[str]:
 
 
 def _tried(before: Proof, elements: list[Trial], place: Values, at: Point | None = None) -> Proof:
-    """What is known after elements were tried at one more place: the first one that is refused.
+    """The proof so far, after elements were tried at one more place; the first element that is refused ends it.
 
-    That they leave no support; where the log probabilities are known there, also that these stay.
+    An element must take no value out of its support and, where log probabilities are given (``at``), leave them alone.
     """
     frozen, action, worst = before.frozen, before.action, before.gap
     some_at_once = list(batched(elements, frozen.most_points))
@@ -208,13 +220,13 @@ def _tried(before: Proof, elements: list[Trial], place: Values, at: Point | None
 
 
 def is_firmly_inside(frozen: FrozenModel, place: Values) -> bool:
-    """Whether a point stays in its supports when rounded otherwise: else a relabelling may seem to leave them."""
+    """Whether a point lies in its supports by more than rounding: else a relabelling may only seem to leave them."""
     both = (place, nudged(place, NUDGE))
     return all(bool(inside) for point in both for inside in frozen.inside(point).values())
 
 
 def sites_left(frozen: FrozenModel, sites: Iterable[str], place: Values, stack: Stack) -> list[str]:
-    """For each moved point, one of some sites that left its support, given the others, but for rounding; else none."""
+    """For each moved point, the first of ``sites`` that left its support by more than rounding; empty if none."""
     count = len(next(iter(stack.values())))
     if not frozen.sites.constrained:
         return [""] * count

@@ -1,32 +1,32 @@
-"""How far a log probability may move by rounding, and how it is found out. Knows numbers only."""
+"""How far rounding may move a log probability, and nudges that measure it. Knows numbers only."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-# a part of a value by which another order of rounding may move it in double precision: a few hundred units in the last
-# place, for values that were computed themselves
+# relative change of a value that another order of rounding may make in double precision: a few hundred units in the
+# last place, as values were computed themselves
 NUDGE = 1e-13
-# ten times that, at points far out, which are of use where it moves their log joint by less than this part of what is
+# ten times that, at points far out; they are used where it moves their log joint by less than a tenth of what is
 # allowed: the rest is room for what a relabelling rounds otherwise
 FAR_NUDGE, HARDLY = 1e-12, 0.1
-# spacing of single precision, and how much more another order of rounding may do than a nudge by it was seen to
+# spacing of single precision, and how many times the effect of such a nudge another order of rounding may have
 SINGLE, MARGIN = 1.2e-7, 10.0
-# nats that are a change however large what changes is, but for what double precision cannot tell of it
+# nats that count as a change of however large a log probability, unless double precision cannot resolve them
 _MOST = 1e-3
 
 
 class Rounding(NamedTuple):
     """How far log probabilities of a model may move by rounding.
 
-    A sum of N terms errs by some sqrt(N) units in the last place of its size, and factors of matrices by as much times
-    their condition: a million of either leaves 1e-9 in double precision. In single precision nothing is known of them
-    but what 1e-4 allows, or what was seen.
+    A sum of N terms errs by about sqrt(N) units in the last place of its size, and a factor of a matrix by as much
+    times the condition number: a million of either leaves 1e-9 in double precision. In single precision 1e-4 is
+    allowed, or what nudges were seen to change.
 
     Attributes
     ----------
     relative
-        Part of a log probability, or of one nat where it is smaller.
+        Allowed change, as a part of one nat plus the size of the log probability.
     is_double
         Whether the arithmetic is in double precision throughout.
     """
@@ -36,14 +36,14 @@ class Rounding(NamedTuple):
 
     @property
     def telling(self) -> float:
-        """How many times what is allowed a wrong action must change, for a right one to show anything.
+        """How many times what is allowed a wrong action must change: if none does, invariance shows nothing.
 
-        Where single precision allows a ten-thousandth, one of a hundred units changes a tenth.
+        A thousand times what single precision allows, 1e-4, would be a tenth: all that one of a hundred units changes.
         """
         return 1e3 if self.is_double else 1e2
 
     def allows(self, size: float) -> float:
-        """Nats by which a log probability of some size may move."""
+        """Nats by which rounding may move a log probability of this size."""
         allowed = self.relative * (1.0 + size)
         return min(allowed, max(_MOST, NUDGE * size)) if self.is_double else allowed
 

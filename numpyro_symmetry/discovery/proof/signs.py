@@ -1,4 +1,4 @@
-"""Signs: at which places of a group, and of which sites as a whole, they may change. Knows evidence and symmetries.
+"""Which signs may change: of a group's indices at which of its places, of whole sites. Knows evidence and symmetries.
 
 Parities of the program say which sites may be negated as a whole; no others are tried. To negate every index of a group
 negates those sites on which it stands an odd number of times.
@@ -30,7 +30,7 @@ from numpyro_symmetry.symmetry.axes import is_cut as has_concat
 from numpyro_symmetry.symmetry.families import Axes
 from numpyro_symmetry.symmetry.gf2 import combinations_of, reduced_basis
 
-# a site, and which of the arrays put end to end in it; 0 of a site that is one array
+# a site, and the position of one of the arrays that are put end to end in it; 0 of a site that is one array
 PartOfSite = tuple[str, int]
 Even = Sequence[frozenset[PartOfSite]]
 
@@ -49,7 +49,7 @@ def cut_of(entries: Sequence[AxisEntry]) -> Cut | None:
 
 
 def in_parts(entries: Sequence[AxisEntry]) -> tuple[AxisEntry, ...]:
-    """Entries with flattened axes, such as gates of units, as arrays put end to end, of which each may have signs."""
+    """Entries with a flattened axis, such as (gates, units), as arrays put end to end, each of which may have signs."""
     parted = tuple(map(_parted, entries))
     return parted if not has_concat(entries) and cut_of(parted) is not None else tuple(entries)
 
@@ -62,7 +62,7 @@ def _parted(entry: AxisEntry) -> AxisEntry:
 
 
 def _rejoined(entry: AxisEntry, before: AxisEntry) -> AxisEntry:
-    """Arrays put end to end as the flattened axes that they were, if they still are alike."""
+    """Arrays put end to end as the flattened axis that they were before, if all still carry the same group."""
     if not isinstance(before, Split) or not isinstance(entry, Concat) or len(set(entry.groups)) > 1:
         return entry
     part = entry.groups[0]
@@ -75,20 +75,20 @@ def _rejoined_all(entries: Sequence[AxisEntry], before: Sequence[AxisEntry]) -> 
 
 
 def may_have_signs(symmetry: Symmetry, even: Even) -> bool:
-    """Whether there is anything to try."""
+    """Whether there are any signs to try."""
     return bool(even) or any(map(has_concat, symmetry.axes.values()))
 
 
 class Signs(NamedTuple):
-    """All that is to be signed: groups, and sets of sites, each as a whole."""
+    """Groups that may have signs, and sets of sites that may be negated, each as a whole."""
 
     groups: tuple[GroupSigns, ...] = ()
     wholes: tuple[frozenset[str], ...] = ()
 
     def on(self, symmetry: Symmetry, place: Values) -> Symmetry:
-        """A symmetry with these signs, made once for all of them: what it costs grows with its sites.
+        """The symmetry with all of these signs, without groups that move nothing.
 
-        Groups that move nothing are left out.
+        Made once for all signs: the cost of a symmetry grows with its sites.
         """
         axes, kinds = dict(symmetry.axes), dict(symmetry.kinds)
         for one in self.groups:
@@ -113,33 +113,33 @@ def _moving(symmetry: Symmetry) -> Symmetry:
 
 
 class Span(NamedTuple):
-    """Sets that span others as vectors over GF(2), and what each of them holds that no other does."""
+    """Sets of parts of sites that span others as vectors over GF(2), and the parts that each set alone holds."""
 
     sets: Even
     own: Even
 
     @classmethod
     def of(cls, even: Even) -> Span:
-        """What some sets span."""
+        """The span of some sets."""
         held = Counter(itertools.chain.from_iterable(even))
         return cls(even, [frozenset(part for part in one if held[part] == 1) for one in even])
 
     def within(self, parts: Set[PartOfSite]) -> list[frozenset[PartOfSite]]:
-        """A basis of what is spanned and lies in some parts of sites: no set is in it with an own part elsewhere."""
+        """A basis of the spanned sets that lie within ``parts``: no set with an own part elsewhere enters them."""
         return _within([one for one, own in zip(self.sets, self.own, strict=True) if own <= parts], parts)
 
 
 def with_signs(
     symmetry: Symmetry, even: Even, own: Evidence, others: Callable[[], Iterable[Evidence]], rng: np.random.Generator
 ) -> Symmetry:
-    """Make signed what may be: indices of groups, on the smallest set of places that allows it, and whole sites.
+    """The symmetry with signs: of indices of groups, on the smallest set of places that allows it, and of whole sites.
 
-    Groups that move nothing, and still do with what signs they may have, go.
+    Groups that move nothing, even with the signs that they may have, are left out.
 
     Parameters
     ----------
     symmetry
-        What was found without signs, and proved on the model's own data; groups that move nothing need no proof.
+        The symmetry without signs, proved on the model's own data; groups that move nothing need no proof.
     even
         Sets of sites, or of their parts, that may be negated as a whole, of which all others are products.
     own, others
@@ -153,7 +153,7 @@ def with_signs(
     signs = _accepted(groups, parted, span, place, lambda signs: True)
     if signs == Signs():
         return _moving(symmetry)
-    # what is even may be so for these data alone, which only permutations have been proved on others
+    # a sign may be allowed by these data alone: other data have to agree, all of them where a group has only signs
     many = any(one.group.is_trivial for one in signs.groups)
     further = list(itertools.islice(others(), None if many else 1))
 
@@ -170,7 +170,7 @@ def with_signs(
 def _accepted(
     groups: Sequence[GroupSigns], symmetry: Symmetry, span: Span, place: Values, accepts: Callable[[Signs], bool]
 ) -> Signs:
-    """The signs that are accepted, one after another, each with those before it: of groups, then of other sites."""
+    """The signs that are accepted, of groups and then of whole sites, each along with those accepted before it."""
     kept = Signs()
     for one in through(groups, len(groups)):
         more = kept._replace(groups=(*kept.groups, one))
@@ -187,13 +187,13 @@ def _accepted(
 
 
 def _likely(symmetry: Symmetry, span: Span, evidence: Evidence) -> tuple[GroupSigns, ...]:
-    """For each group the first signs of which negating one index changes nothing at one point: worth a proof.
+    """For each group the first signs that allow negating one index at one point: these are worth a proof.
 
-    A group is tried on its own sites, whatever signs others have, and all of them together. Of one that has been tried
-    so many times as many more are tried at once.
+    A group is tried on its own sites, whatever signs other groups have. All groups are evaluated together, in rounds of
+    twice as many tries of each group as in the round before.
     """
     frozen, (at, *_), sites = evidence.frozen, evidence.places, sites_of_groups(symmetry.axes)
-    # units before the heads that hold them, whose sign is that of all their units
+    # units before the heads that hold them: to negate a head is to negate all of its units
     order = sorted(symmetry.groups, key=lambda name: -len(symmetry.groups[name].cells))
     left = {name: _signs_of(symmetry, name, sites[name], span) for name in order}
     found, count = dict[str, GroupSigns](), 1
@@ -209,12 +209,12 @@ def _likely(symmetry: Symmetry, span: Span, evidence: Evidence) -> tuple[GroupSi
 
 
 def _negated(signs: GroupSigns, axes: Axes, place: Values) -> Values:
-    """What is another where one index of a group is negated."""
+    """The sites that negating the first index of a group changes, at their new values."""
     return {site: place[site] * factor for site, factor in next(flips(signs, axes, place)).items()}
 
 
 def _signs_of(symmetry: Symmetry, name: str, sites: Sequence[str], span: Span) -> Iterator[GroupSigns]:
-    """Signs of a group on sets of its places that negate whole sites, and whole parts of them, as parities allow."""
+    """Signs of a group to try: on sets of its places that negate whole sites, or whole parts, as parities allow."""
     axes = {site: symmetry.axes[site] for site in sites}
     places = {site: _places(site, entries, name) for site, entries in axes.items()}
     for chosen in _sets_of_places(places, axes, span):
@@ -224,7 +224,7 @@ def _signs_of(symmetry: Symmetry, name: str, sites: Sequence[str], span: Span) -
 def _sets_of_places(
     places: Mapping[str, Sequence[frozenset[PartOfSite]]], axes: Axes, span: Span
 ) -> Iterator[Iterable[Place]]:
-    """Sets of places of a group, of which it is known for each site what stands along them."""
+    """Sets of places of a group to try for signs; ``places[site][k]`` are the parts of a site along its k-th place."""
     if any(has_concat(entries) and cut_of(entries) is None for entries in axes.values()):
         every = [(site, k) for site, here in places.items() for k in range(len(here))]
         most = len(every) if len(every) <= EFFORT.max_places else 0
@@ -240,7 +240,7 @@ def _sets_of_places(
         return [tuple((site, k) for k in c) for c in chosen if reduce(xor, (here[k] for k in c), frozenset()) == parts]
 
     every_part = frozenset(part for here in places.values() for parts in here for part in parts)
-    # negating nothing as a whole is of use where a group stands twice
+    # the empty set too: where a group stands twice on a site, negating all indices negates nothing, one index something
     for negated in [frozenset[PartOfSite](), *_products(span.within(every_part))]:
         by_site = itertools.groupby(sorted(negated), key=lambda part: part[0])
         wanted = {site: frozenset(parts) for site, parts in by_site}
@@ -271,13 +271,13 @@ def _parts_of(site: str, entries: Sequence[AxisEntry]) -> frozenset[PartOfSite]:
 
 
 def _beside(kept: Signs, symmetry: Symmetry, place: Values, span: Span) -> list[frozenset[str]]:
-    """Independent sets of sites that may be negated as a whole, each as small as can be, beside what signs are kept.
+    """Independent sets of sites that may be negated as a whole, small ones first, beyond what the kept signs negate.
 
-    Of sites on which no group moves anything first: what groups move may as well be left to them.
+    Sets of sites on which no group moves anything come first: sites that groups move may as well be left to these.
     """
     moved = _moving(symmetry).axes
     still = span.within({part for parts in span.sets for part in parts if part[0] not in moved})
-    # what negating all indices of groups makes up is left out before entries are looked at one by one
+    # sets that negating all indices of groups makes up are left out before single entries are compared
     known = [_negated_by(one, symmetry.axes) for one in kept.groups]
     order = sorted(frozenset().union(*span.sets, *known))
     spanned = reduced_basis([_vector(parts, order) for parts in known])
@@ -297,15 +297,15 @@ def _negated_by(signs: GroupSigns, axes: Axes) -> frozenset[PartOfSite]:
 
 
 def _within(even: Even, sites: Collection[PartOfSite]) -> list[frozenset[PartOfSite]]:
-    """What sets of sites span, as vectors over GF(2), and some sites alone hold."""
-    # those that are not wanted have the highest bits: what has none of them is left of the others
+    """A basis over GF(2) of the sets that ``even`` spans and that hold nothing outside of ``sites``."""
+    # unwanted parts have the highest bits, so that vectors of the reduced basis without these span what is wanted
     order = [*sorted(sites), *sorted({site for one in even for site in one} - set(sites))]
     basis = reduced_basis([_vector(one, order) for one in even])
     return [_sites_of(vector, order) for vector in basis if not vector >> len(set(sites))]
 
 
 def _products(even: Even) -> Iterable[frozenset[PartOfSite]]:
-    """Everything that sets of sites span, the smallest first; the sets themselves where that is too much."""
+    """Every set that sets of sites span, the smallest first; the sets themselves where those are too many."""
     order = sorted({site for one in even for site in one})
     if len(even) > EFFORT.max_sets:
         return even

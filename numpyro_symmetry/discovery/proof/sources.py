@@ -1,4 +1,4 @@
-"""Evidence of a model on its own data, and on others that are made when first asked for. Knows no symmetry."""
+"""Evidence of a model on its own data, and on other data that are drawn when first asked for. Knows no symmetry."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from numpyro_symmetry.symmetry.errors import NotFiniteError
 
 @dataclass(frozen=True, eq=False)
 class Sources:
-    """A model and its data, and where it is tried.
+    """A model, and the points at which it is tried: on its own data and on others of the same shapes.
 
     Attributes
     ----------
     model
         The model, compiled.
     opaque
-        Whether all of its data are arguments of its programs; other data are then others of these.
+        Whether all of its data are arguments of its programs, which then take other data as they are.
     rng
-        Where points come from.
+        Generator of points, and of other data.
     own
         Evidence on its own data.
     """
@@ -45,7 +45,7 @@ class Sources:
 
     @staticmethod
     def of(model: CompiledModel, *, opaque: bool, rng: np.random.Generator, reaches_far: bool) -> Sources:
-        """Try a model on its own data, far out as well or not.
+        """Evidence of a model on its own data, with points far out if it ``reaches_far``.
 
         Raises
         ------
@@ -64,27 +64,27 @@ class Sources:
         return {}
 
     def redrawn(self) -> Iterator[Evidence]:
-        """On data that were drawn afresh."""
+        """Evidence on data sets that were drawn afresh."""
         yield from filter(None, map(self._other, range(1, 1 + EFFORT.num_redrawn)))
 
     def others(self) -> Iterator[Evidence]:
-        """On its own data with real numbers moved a little, and on data that were drawn afresh."""
+        """Evidence on the model's own data with real numbers moved a little, and on data that were drawn afresh."""
         yield from filter(None, map(self._other, range(1 + EFFORT.num_redrawn)))
 
     def own_and_others(self) -> Iterator[Evidence]:
-        """On its own data, and on all others."""
+        """Evidence on the model's own data, and on all others."""
         yield self.own
         yield from self.others()
 
     def everything(self) -> Iterator[Evidence]:
-        """On its own data, far out as well, and on all others."""
+        """Evidence on the model's own data, again with points far out, and on all others."""
         yield self.own
         yield self._further
         yield from self.others()
 
     def _other(self, k: int) -> Evidence | None:
         if k not in self._others:
-            # a number on its own may be a size, and others say which rows are alike: data of other shapes are of no use
+            # redrawn scalars may be sizes, and whole numbers may say which rows are alike: other shapes are of no use
             ways = [redrawn, functools.partial(redrawn, scalars=False), apart] if k else [apart]
             self._others[k] = next(filter(None, map(self._as_drawn, ways)), None)
         return self._others[k]
@@ -103,7 +103,7 @@ class Sources:
         leaves = jax.tree.leaves((args, kwargs))
         frozen = model.on(own._replace(arguments={k: leaves[k] for k in own.arguments}, observed=observed))
         try:
-            # where a prior depends on data, points about another are as good
+            # where a prior depends on data, points about the prior on the own data are as good
             found = gather_evidence(frozen._replace(place=self.own.frozen.place), self.rng, EFFORT.num_points)
         except NotFiniteError:
             return None

@@ -22,10 +22,10 @@ from numpyro_symmetry.symmetry.axes import names_in, sites_of_groups
 from numpyro_symmetry.symmetry.families import Stack
 from numpyro_symmetry.symmetry.hard import Hard, Part
 
-# how much more than rounding allows a wrong action must change, for a right one to show anything
+# how many times what rounding allows a wrong action must change: if none does, invariance shows nothing
 CONTROL_FACTOR = 1e3
 ALL_GROUPS = "all groups"
-# an element, and the group of which it is; all groups, if of several
+# an element, after the name of its group, or `ALL_GROUPS` if it moves several
 Trial = tuple[str, Element]
 Trials = Callable[[Symmetry, np.random.Generator], list[Trial]]
 
@@ -51,7 +51,7 @@ NO_GAP = Gap("", 0.0, 0.0)
 
 
 def largest(*gaps: Gap) -> Gap:
-    """The first of the largest; of those that change nothing, one that says how much was allowed."""
+    """The gap with the largest ratio, the first of equals; among zero gaps one that says how much was allowed."""
     return max(gaps, key=lambda gap: (gap.ratio, gap.allowed > 0.0))
 
 
@@ -61,7 +61,7 @@ def movable(symmetry: Symmetry) -> list[str]:
 
 
 def trial_elements(symmetry: Symmetry, rng: np.random.Generator, count: int) -> list[Trial]:
-    """Generators of each group and ``count`` random elements, none the identity; as many of all groups at once.
+    """Generators and ``count`` random elements of each group, and as many of all groups at once; none the identity.
 
     A cycle through all indices and a transposition of two neighbours on it generate every permutation, so a model
     invariant under a proper subgroup only (cyclic shifts, all but one index) cannot slip through by luck. An element of
@@ -81,7 +81,7 @@ def trial_elements(symmetry: Symmetry, rng: np.random.Generator, count: int) -> 
 
 
 def few_elements(symmetry: Symmetry, rng: np.random.Generator) -> list[Trial]:
-    """As few elements as generate all groups, and a random one of all at once; none the identity.
+    """A few elements that generate all groups, and a random one of all groups at once; none the identity.
 
     A swap of each group, and one element that cycles the indices of all groups at once, generate their product: its
     powers carry each swap to every other pair of neighbours. Which group breaks a model such a trial does not tell.
@@ -106,12 +106,12 @@ def random_elements(symmetry: Symmetry, rng: np.random.Generator, count: int) ->
 
 
 def _label(names: Collection[str]) -> str:
-    """What is said of an element of these groups."""
+    """The label of an element that moves these groups."""
     return next(iter(names)) if len(names) == 1 else ALL_GROUPS
 
 
 def _cells(symmetry: Symmetry, name: str, rng: np.random.Generator) -> list[tuple[int, ...]]:
-    """The cells of a fibred group in which it is tried: one where other groups carry it to all others, else all."""
+    """Cells in which a fibred group is tried: a single one where other groups carry it to all others, else many."""
     group, groups = symmetry.groups[name], symmetry.groups
     outer = [groups[label] for label in group.over if label in groups]
     carried = len(outer) == len(group.over) and all(x.permutations.is_full and len(x.members()) == 1 for x in outer)
@@ -131,7 +131,7 @@ def _is_identity(groups: Mapping[str, Group], element: Element) -> bool:
 
 
 class Action(NamedTuple):
-    """A symmetry bound to a point's shapes: its groups, the sites on which each stands, and which stand on a stack."""
+    """A symmetry bound to a point's shapes: its groups, the sites of each, and the groups of each stack of sites."""
 
     symmetry: Symmetry
     groups: Mapping[str, Group]
@@ -140,27 +140,27 @@ class Action(NamedTuple):
 
     @classmethod
     def on(cls, symmetry: Symmetry, values: Values) -> Action:
-        """The action of a symmetry on points such as one."""
+        """The action of a symmetry on points with the shapes of ``values``."""
         bound = symmetry.bind(values)
         standing = [(stack, names_in(stack.entries)) for stack in bound.stacks.values()]
         return cls(bound, bound.groups, sites_of_groups(bound.axes), standing)
 
     def move(self, element: Element, values: Values) -> Values:
-        """A point moved, unchecked, so that elements can be wrong on purpose; what does not move stays as it is."""
+        """A point moved by an element, unchecked so that it may be wrong on purpose; sites that stay are not copied."""
         moved = dict(values)
         for stack in self.stacks(element):
-            # a number of NumPy is no array of it, and would move in JAX, in single precision
+            # a scalar of NumPy is no array of it: it would be moved by JAX, in single precision
             moved |= stack.apart(act(element, stack.entries, np.asarray(stack.of(values))))
         return moved
 
     def stacks(self, groups: Iterable[str]) -> list[Stack]:
-        """The sites, and families of sites, on which some groups stand."""
+        """The sites, and families of sites, on which any of ``groups`` stands."""
         some = set(groups)
         return [stack for stack, names in self.standing if not names.isdisjoint(some)]
 
 
 def exchanged(values: Values, places: Iterable[tuple[str, int]], first: int, second: int) -> Values:
-    """A point with two indices exchanged on some axes of sites; in NumPy, for each would have to be compiled."""
+    """A point with two indices exchanged on some axes of sites; in NumPy, as JAX would compile every exchange."""
     moved = dict(values)
     for site, axis in places:
         order = np.arange(moved[site].shape[axis])
@@ -175,20 +175,21 @@ def largest_gap(frozen: FrozenModel, before: Values, after: Values) -> Gap:
 
 
 def gap_to(frozen: FrozenModel, at: Point, values: Values) -> Gap:
-    """Largest change from one point to another."""
+    """Largest change of a log probability from one point to another."""
     return gaps_to(frozen, at, stacked([values]))[0]
 
 
 def gaps_to(frozen: FrozenModel, at: Point, stack: points.Stack) -> list[Gap]:
-    """Largest change from one point to each of several."""
+    """Largest change of a log probability from one point to each of several."""
     return largest_gaps(frozen, at.log_probs, frozen.log_probs_of(stack))
 
 
 def largest_gaps(frozen: FrozenModel, before: Values, after: points.Stack) -> list[Gap]:
-    """Largest change, against its own rounding, of any datum's log-likelihood or of all other terms together.
+    """At each moved point, the largest change of any datum's log-likelihood or of all other terms together.
 
-    Latent sites and factors may trade off, so only their sum counts. It is compared with the magnitude of those that
-    change at all, for a likelihood of 1e9 nats, or a large prior elsewhere, would hide any other.
+    Each change is measured against its own rounding. Latent sites and factors may trade off, so only the change of
+    their sum counts, against the size of those terms that change at all: a likelihood of 1e9 nats, or a large prior
+    elsewhere, would hide any other.
     """
     count, allows = len(next(iter(after.values()))), frozen.rounding.allows
     change = {name: (np.asarray(after[name], float) - before[name]).reshape(count, -1) for name in before}
@@ -218,7 +219,7 @@ def gap_beyond(frozen: FrozenModel, at: Point, values: Values, own: Set[str]) ->
 
 
 def gaps_beyond(frozen: FrozenModel, at: Point, stack: points.Stack, own: Sequence[Set[str]]) -> list[Gap]:
-    """Largest changes to several points of all but the priors of each one's own sites."""
+    """Largest change to each of several points, the priors of sites ``own[k]`` left out for the k-th."""
     after = {name: np.array(x) for name, x in frozen.log_probs_of(stack).items()}
     for k, sites in enumerate(own):
         for site in after.keys() & sites:
@@ -229,7 +230,7 @@ def gaps_beyond(frozen: FrozenModel, at: Point, stack: points.Stack, own: Sequen
 def control_gaps(
     frozen: FrozenModel, action: Action, names: Iterable[str], at: Point, enough: float = CONTROL_FACTOR
 ) -> dict[str, Gap]:
-    """Group -> the largest finite change under actions that are wrong on purpose, of which the first may be enough."""
+    """Group -> largest finite change under wrong actions, tried until one is ``enough`` times what is allowed."""
     left = {name: iter(wrong_actions(action, name, at.values)) for name in names}
     found = dict.fromkeys(left, NO_GAP)
     while wrong := [(name, values) for name, rest in left.items() for values in itertools.islice(rest, 1)]:
@@ -242,17 +243,17 @@ def control_gaps(
 
 
 def batched(items: Iterable[Item], count: int) -> Iterator[list[Item]]:
-    """So many of them at a time."""
+    """The items in order, at most ``count`` at a time."""
     rest = iter(items)
     while some := list(itertools.islice(rest, count)):
         yield some
 
 
 def wrong_actions(action: Action, name: str, place: Values) -> Iterator[Values]:
-    """One index copied over others (a signed group: also doubled, or zero), and the action with one site left out.
+    """Points moved wrongly: one index copied over others (if signed, also doubled or zero), or one site left out.
 
-    First at as few indices as a generator moves, which is likelier to leave a log probability finite; then at more, for
-    many units of a trained layer may be dead on a few data, and what moves those alone shows nothing.
+    First at as few indices as a generator moves, which is likelier to leave a log probability finite; then at more, as
+    many units of a trained layer may be dead on a few data, and an action on dead units alone shows nothing.
     """
     group, sites = action.groups[name], action.sites[name]
     orbit, same = max(group.members(), key=len), group.identity().permutation
@@ -273,11 +274,11 @@ def wrong_actions(action: Action, name: str, place: Values) -> Iterator[Values]:
         yield from broken
         stacks = action.stacks({name})
         yield from (after | {site: place[site] for site in stack.sites} for stack in stacks if len(stacks) > 1)
-        # the first half of one site's entries moved, for a site on its own whose copied indices make it singular
+        # only the first half of one site's entries moved: for a matrix on its own, which copied indices make singular
         for site in sites:
             first = np.arange(place[site].size).reshape(place[site].shape) < place[site].size // 2
             yield after | {site: np.where(first, after[site], place[site])}
-        # weights leave their simplex by all of this
+        # all of these take weights off their simplex: the same with weights that sum to one again
         weights = [site for site in sites if _is_on_simplex(place[site])]
         yield from (
             {**one, **{s: one[s] / one[s].sum(-1, keepdims=True) for s in weights}} for one in broken if weights
@@ -285,5 +286,5 @@ def wrong_actions(action: Action, name: str, place: Values) -> Iterator[Values]:
 
 
 def _is_on_simplex(values: np.ndarray) -> bool:
-    """Whether these are weights that add up to one."""
+    """Whether values are weights that add up to one along the last axis."""
     return values.ndim > 0 and bool((values >= 0).all() and np.allclose(values.sum(-1), 1.0, rtol=1e-6))

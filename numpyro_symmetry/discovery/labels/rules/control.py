@@ -100,12 +100,12 @@ def conditional(op: Operation) -> list[Value]:
 
 
 def _fresh(op: Operation, position: int) -> Typed:
-    """What a loop carries: it varies as soon as the loop makes it."""
+    """The labels of a carried value: it varies along all axes, as the loop makes it anew."""
     return Typed(tuple(op.meet(axis(term.size), term) for term in op.axes[position]))
 
 
 def _kept_constants(op: Operation, num_consts: int, num_carry: int) -> dict[int, Known]:
-    """What a loop carries as it came: constants that every step makes anew, such as the values of a label."""
+    """Position -> carried value that stays a constant, as every step makes it anew: such as the values of a label."""
     kept = {k: v for k, v in enumerate(op.operands) if k < num_consts + num_carry and isinstance(v, Known)}
     while True:
         results = constant_results(op.params["jaxpr"], [kept.get(k) for k in range(len(op.operands))])
@@ -120,14 +120,14 @@ def _kept_constants(op: Operation, num_consts: int, num_carry: int) -> dict[int,
 
 
 def _counters(op: Operation, num_consts: int, num_carry: int) -> set[int]:
-    """What a loop carries that constants and the number of the step determine."""
+    """Positions of carried values that constants and the number of the step determine."""
     reached = [NOTHING if operand.origin == Origin.COUNTED else frozenset([k]) for k, operand in enumerate(op.operands)]
     carried = through_scan(op.params, reached)[:num_carry]
     return {k for k, others in enumerate(carried, num_consts) if not others}
 
 
 def _may_turn(closed: Any) -> bool:
-    """Whether a program branches, or loops until something is so, anywhere within."""
+    """Whether a program has a branch, or a loop until a condition fails, anywhere within."""
     return any(equation.primitive.name in ("cond", "while") for equation in equations(body_of(closed)))
 
 
@@ -138,7 +138,7 @@ def _with_pieces(results: Sequence[Value], out: Sequence[Value]) -> list[Value]:
 
 
 def _without_origin(value: Value) -> Value:
-    """What a loop has carried, for the operation as a whole to say what it is made of."""
+    """A carried value whose origin the loop as a whole is to determine."""
     return value._replace(origin=Origin.LATENT) if isinstance(value, Typed) else value
 
 

@@ -42,7 +42,7 @@ MAX_FOLLOWED = 500_000
 
 
 def slice_(op: Operation) -> Axes:
-    """A slice makes an axis several put end to end; one by steps takes an index of every so many."""
+    """A slice makes an axis several put end to end; one with a stride takes every so many-th index."""
     strides = op.params["strides"] or (1,) * len(op.shapes[0])
     bounds = zip(op.params["start_indices"], op.params["limit_indices"], strides, strict=True)
     return [
@@ -71,7 +71,7 @@ def part_of(op: Operation, term: Term, start: int, stop: int) -> Term:
 
 
 def in_steps(op: Operation, term: Term, start: int, stride: int, size: int, why: str) -> Term:
-    """The label of every so many-th index, which makes an axis that of units and of the places in each.
+    """The label of every ``stride``-th index, which makes the axis a product of units and of the places in each.
 
     Of gates that stand in turns, or of real and imaginary parts: as if the axis had been reshaped, and then indexed.
     """
@@ -272,7 +272,7 @@ def _point(op: Operation, index_axes: list[Term], target: Term, indices: Value, 
 
 
 def _follow(op: Operation, indices: np.ndarray) -> list[Term]:
-    """Where each entry of the result comes from, one axis of the operand at a time."""
+    """Labels of a gather at constant indices: where its entries come from, one axis of the operand at a time."""
     operand, shape, reason = op.axes[0], op.shapes[0], op.reason("indexed", "moved")
     out: list[Term] = [Uniform(n) for n in op.out_shapes[0]]
     # entries that are filled in come from nowhere, whatever they are filled with

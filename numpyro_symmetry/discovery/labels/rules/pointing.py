@@ -21,7 +21,7 @@ _CARRIES = "broadcast_in_dim copy expand_dims reshape slice squeeze stop_gradien
 
 
 def indices_into(op: Operation, term: Term, axes: list[Term], text: str) -> Typed:
-    """Indices of an axis, as a value; of whole numbers, of which some tie and the first one is taken, numbers."""
+    """A value whose entries are indices of an axis; mere numbers if whole ones were ranked: the first of ties wins."""
     reason = op.reason(text)
     if np.dtype(op.equation.invars[0].aval.dtype).kind in "iub":
         pin(term, reason)
@@ -31,19 +31,19 @@ def indices_into(op: Operation, term: Term, axes: list[Term], text: str) -> Type
 
 
 def pointer_of(value: Value | None, size: int) -> Term | None:
-    """The axis of which a value is an index, if it is one of so many entries."""
+    """The axis of which a value's entries are indices, if there is one and it has ``size`` entries."""
     points = value.points if isinstance(value, Typed) else None
     return None if points is None or points.wrapped or points.axis.size != size else resolve(points.axis)
 
 
 def pointed_at(op: Operation, columns: dict[int, Value], position: int) -> Term | None:
-    """The axis of which the indices into an axis of the first operand are indices: of columns, or of the second."""
+    """The axis whose indices point into an axis of the first operand: by a column, or by an only second operand."""
     alone = op.operands[1] if op.shapes[1][-1] == 1 else None
     return pointer_of(columns.get(position, alone), op.shapes[0][position])
 
 
 def columns_of(indices: Value, positions: Sequence[int]) -> dict[int, Value]:
-    """What says where along each of these axes to look, by axis; nothing where it is not known column by column."""
+    """Axis -> the column of the indices that points into it; empty where the indices are not known column by column."""
     return dict(zip(positions, getattr(indices, "columns", None) or (), strict=False))
 
 

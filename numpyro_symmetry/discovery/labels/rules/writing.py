@@ -125,7 +125,7 @@ def _written_to(op: Operation, term: Term, reason: Reason) -> Term:
 
 
 def _numbered(op: Operation) -> np.ndarray | None:
-    """Where constant indices write which entry of the updates, as `_counted`; ``None`` where nobody knows."""
+    """For each entry of the operand the number of the update written to it, 0 if none; ``None`` if nobody knows."""
     shape, indices = op.shapes[0], op.operands[1]
     if not isinstance(indices, Known) or math.prod(shape) > MAX_FOLLOWED:
         return None
