@@ -6,7 +6,7 @@ asked about other data, drawn from the entries of the model's own, so that label
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -59,11 +59,21 @@ def holds_nan(data: Any) -> bool:
 
     def one(x: Any) -> bool:
         if is_table(x):
-            return any(map(one, x.data_vars.values())) if hasattr(x, "data_vars") else bool(x.isnull().to_numpy().any())
+            return any(bool(array.isnull().to_numpy().any()) for array in _arrays_of(x))
         is_known = is_array(x) and not isinstance(x, Tracer)
         return is_known and jnp.issubdtype(x.dtype, jnp.inexact) and bool(np.isnan(np.asarray(x)).any())
 
     return any(map(one, jax.tree.leaves(data)))
+
+
+def _arrays_of(table: Any) -> Iterator[Any]:
+    """What holds the values of a table: of xarray its coordinates too, and those of all nodes of a tree."""
+    if not hasattr(type(table), "coords"):  # a column may be called so
+        yield table
+        return
+    for node in getattr(table, "subtree", [table]):
+        yield from getattr(node, "data_vars", {"": node}).values()
+        yield from node.coords.values()
 
 
 def apart(data: Any, rng: np.random.Generator) -> Any:

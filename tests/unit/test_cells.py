@@ -17,6 +17,41 @@ def in_a_loop(x, y):
         numpyro.sample(f"obs_{k}", dist.Normal(relu(x[rows] @ kernel[k]) @ out[k], 0.1).to_event(1), obs=y[rows])
 
 
+def of_two_layers(x, y):
+    """Networks of two hidden layers, which share but the weights between them."""
+    kernel, hidden, out = normal("kernel", 2, 3, 4), normal("hidden", 2, 4, 5), normal("out", 2, 5)
+    h = [relu(x[6 * k : 6 * k + 6] @ kernel[k]) for k in range(2)]
+    observe(jnp.concatenate([relu(one @ hidden[k]) @ out[k] for k, one in enumerate(h)]), y)
+
+
+def of_four_layers(y):
+    """The same of four, of which the first and the last share nothing, and come first."""
+    a_first, b_last, c_between, d_between = (
+        normal("a", 2, 3, 4),
+        normal("b", 2, 4),
+        normal("c", 2, 4, 3),
+        normal("d", 2, 3, 4),
+    )
+    h = [
+        relu(relu(relu(X[6 * k : 6 * k + 6] @ a_first[k]) @ c_between[k]) @ d_between[k]) @ b_last[k] for k in range(2)
+    ]
+    observe(jnp.concatenate(h), y)
+
+
+def both_taken(y):
+    """Two axes of one size over which groups are fibred, and a third group that would need them to be one."""
+    a, b, c, d, e = (
+        normal("a", 2, 3),
+        normal("b", 2, 4),
+        normal("c", 2, 2, 3, 4),
+        normal("d", 2, 3, 5),
+        normal("e", 2, 4, 5),
+    )
+    h = [relu(a[k]) @ c[k, j] @ relu(b[j]) for k in range(2) for j in range(2)]
+    h += [relu(a[k] @ d[k]) @ relu(b[k] @ e[k]) for k in range(2)]
+    observe(jnp.repeat(jnp.stack(h), 2), y)
+
+
 def alike_inputs(y):
     """The same, where the weights of a unit are but added up."""
     kernel, out = normal("kernel", 3, 2, 4), normal("out", 3, 4)
@@ -74,6 +109,9 @@ def test_numbers_say_so():
 @pytest.mark.parametrize(
     ("model", "args", "expected"),
     [
+        (of_two_layers, (X, Y), {"hidden[-3]/hidden[-2]": "(S4)^2", "hidden[-3]/hidden[-1]": "(S5)^2"}),
+        (of_four_layers, (Y,), {"a[-3]/a[-1]": "(S4)^2", "a[-3]/b[-1]": "(S4)^2", "a[-3]/c[-1]": "(S3)^2"}),
+        (both_taken, (Y,), {"a[-2]/a[-1]": "(S3)^2", "b[-2]/b[-1]": "(S4)^2", "d[-1]": "S5"}),
         # of the inputs of every unit of every network, too
         (alike_inputs, (Y,), {"kernel[-3]/kernel[-1]": "(S4)^3", "kernel[-3]/kernel[-1]/kernel[-2]": "(S2)^12"}),
         (one_unit_apart, (X, Y), {"kernel[-3]/out[-1]": "(S3)^3"}),

@@ -83,6 +83,18 @@ def test_numbers_that_are_missing_from_a_table_are_seen(kind):
     assert holds_nan((table, 1.0))
 
 
+def test_numbers_missing_from_coordinates_and_branches_are_seen():
+    """NaN there was taken for a function's own."""
+    beside, within = xr.Dataset(coords={"place": ("row", [1.0, np.nan])}), xr.Dataset({"a": ("row", [1.0, np.nan])})
+    tables = [
+        beside,
+        within["a"].notnull().assign_coords(beside.coords),
+        xr.DataTree(children={"b": xr.DataTree(within)}),
+    ]
+    assert all(map(holds_nan, tables))
+    assert not holds_nan([x.isel(row=[0]) for x in tables[:2]] + [pd.DataFrame({"coords": [1.0], "subtree": [2.0]})])
+
+
 def test_numbers_that_are_missing_from_a_table_are_told():
     """Its parameters were blamed."""
     weights = {"w": np.ones(3, np.float32), "v": np.ones(3, np.float32)}

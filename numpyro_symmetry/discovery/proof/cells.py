@@ -33,7 +33,7 @@ class Fibre(NamedTuple):
     name
         The group.
     over, size
-        Label of the axis beside it, none where it has none yet, and how many entries it has.
+        Label of the axis beside it, none where its entries stay where they are, and how many entries it has.
     places
         Site -> that axis, and those of the group.
     pair
@@ -56,13 +56,15 @@ class Fibre(NamedTuple):
                 first[[index, other]] = first[[other, index]]
         return moved
 
-    def of(self, symmetry: Symmetry) -> Symmetry:
-        """The symmetry with the group fibred over that axis."""
-        known, sizes, kinds, over = set(symmetry.group_names()), dict(symmetry.sizes), dict(symmetry.kinds), self.over
-        axes = {site: list(entries) for site, entries in symmetry.axes.items()}
+    def of(self, symmetry: Symmetry) -> Symmetry | None:
+        """The symmetry with the group fibred over that axis; ``None`` where the axis would stand twice on a site."""
+        sizes, kinds, over = dict(symmetry.sizes), dict(symmetry.kinds), self.over
+        axes: dict[str, list[Any]] = {site: list(entries) for site, entries in symmetry.axes.items()}
+        # labels of axes over which other groups were fibred become one
+        given = [axes[site][beside] for site, (beside, _) in self.places.items() if axes[site][beside] is not None]
         if over is None:
             site, (beside, _) = next(iter(self.places.items()))
-            over = new_name(f"{site}[{beside - len(axes[site])}]", known)
+            over = next(iter(given), new_name(f"{site}[{beside - len(axes[site])}]", set(symmetry.group_names())))
             sizes[over], kinds[over] = self.size, "fixed"
         for site, (beside, _) in self.places.items():
             axes[site][beside] = over
@@ -72,14 +74,18 @@ class Fibre(NamedTuple):
                 return replace(entry, group=moved(entry.group))
             if isinstance(entry, Split | Concat):
                 return replace(entry, groups=tuple(map(moved, entry.groups)))
+            if not isinstance(entry, str):
+                return entry
+            first, *further = entry.split("/")
             # groups that are fibred over this one are renamed with it
-            is_moved = isinstance(entry, str) and f"{entry}/".startswith(f"{self.name}/")
-            return f"{over}/{entry}" if is_moved else entry
+            return "/".join([over, entry] if first == self.name else [over, *further] if first in given else [entry])
 
         def renamed(some: Mapping[str, Any]) -> dict[str, Any]:
             return {moved(label): x for label, x in some.items()}
 
         entries = {site: tuple(map(moved, own)) for site, own in axes.items()}
+        if self.over is None and any(sum(x.group == over for x in labels(own)) > 1 for own in entries.values()):
+            return None
         return Symmetry(entries, renamed(kinds), renamed(sizes), renamed(symmetry.orbits))
 
 
@@ -99,7 +105,7 @@ def with_cells(symmetry: Symmetry, evidence: Callable[[], Iterable[Evidence]], r
         # looked for again: fibring a group before may have given a label to an axis without one
         for fibre in (one for one in _fibres(symmetry, name, shapes) if one.places in places):
             claimed = fibre.of(symmetry)
-            if all(prove(one, claimed, rng, num_far=EFFORT.num_elements_far).holds for one in evidence()):
+            if claimed and all(prove(one, claimed, rng, num_far=EFFORT.num_elements_far).holds for one in evidence()):
                 symmetry = claimed
                 break
     return symmetry
@@ -112,6 +118,8 @@ def _fibres(symmetry: Symmetry, name: str, shapes: Mapping[str, tuple[int, ...]]
     index = next((k for k, orbit in enumerate(orbits) if orbits.count(orbit) > 1), None)
     if index is None:
         return
+    # axes that never move, with the labels that stand on them where other groups are fibred over them
+    still = {None, *(label for label, kind in symmetry.kinds.items() if kind == "fixed" and "/" not in label)}
     own: dict[str, list[int]] = {}
     beside: dict[str, dict[Any, list[int]]] = {}
     for site, entries in symmetry.axes.items():
@@ -129,7 +137,7 @@ def _fibres(symmetry: Symmetry, name: str, shapes: Mapping[str, tuple[int, ...]]
                 isinstance(entry, str) and names.count(entry) == 1 and not f"{entry}/".startswith(f"{name}/")
             )
             if k not in at and size > 1 and is_free:
-                beside[site].setdefault((entry, size), []).append(k)
+                beside[site].setdefault((None if entry in still else entry, size), []).append(k)
     shared = set.intersection(*(set(found) for found in beside.values())) if beside else set()
     for over, size in sorted(shared, key=lambda one: (one[0] is None, one)):
         ways = itertools.product(*(found[over, size] for found in beside.values()))
