@@ -72,14 +72,14 @@ class LossBarrier(NamedTuple):
         draws = float(np.min(self.effective_draws))
         averaged = f", at least {draws:.1f} effective draws" if np.max(self.effective_draws) > 1 else ""
         return (
-            f"LossBarrier({told(self, 4)} nats a datum at t={at:.2f}; loss {self.loss[0]:.4g} "
+            f"LossBarrier({in_words(self, 4)} nats a datum at t={at:.2f}; loss {self.loss[0]:.4g} "
             f"and {self.loss[-1]:.4g} at the ends{averaged})"
         )
 
     _repr_html_ = as_html
 
 
-def told(barrier: LossBarrier, digits: int = 3) -> str:
+def in_words(barrier: LossBarrier, digits: int = 3) -> str:
     """A barrier in words, with its error where draws gave it one: losses of points have none."""
     error = f" ± {barrier.error:.2g}" if barrier.excess_error.any() else ""
     return f"{barrier.barrier:.{digits}g}{error}"

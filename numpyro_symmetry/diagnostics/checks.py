@@ -30,12 +30,12 @@ _MANY_GUESSES, _SHRUNK = 0.05, 0.95
 _STUCK = 10
 
 
-def warnings_of(found: Report) -> list[str]:
+def warnings_of(report: Report) -> list[str]:
     """Sentences that stand in the way of using the draws, the gravest first."""
-    lines = [f"WARNING: {line}" for check in CHECKS for line in check(found)]
-    if found.are_members:
+    lines = [f"WARNING: {line}" for check in CHECKS for line in check(report)]
+    if report.are_members:
         return lines
-    num_chains, num_draws = found.shape
+    num_chains, num_draws = report.shape
     if num_draws < 4:
         lines.append(f"Chains are of length {num_draws}: R-hat and ESS are unknown below four draws.")
     if num_chains > num_draws:
@@ -50,31 +50,39 @@ def warnings_of(found: Report) -> list[str]:
 
 def is_made_up(null: Null, num_slots: dict[str, int]) -> bool:
     """Whether in no site slots agree with themselves more than shuffled draws do."""
-    told = null.can_tell and max(num_slots.values()) > 1
-    return told and null.share < _NEAR_NULL and all(one.share < _NEAR_NULL for one in null.by_site.values())
+    can_tell = null.can_tell and max(num_slots.values()) > 1
+    return (
+        can_tell
+        and null.share < _NEAR_NULL
+        and all(null_of_site.share < _NEAR_NULL for null_of_site in null.by_site.values())
+    )
 
 
-def is_in_doubt(found: Report) -> bool:
+def is_in_doubt(report: Report) -> bool:
     """Whether single slots are not to be interpreted, however far apart they are in the mean."""
-    return found.ambiguous > _MANY_GUESSES or (found.null is not None and is_made_up(found.null, found.num_slots))
+    return report.ambiguous > _MANY_GUESSES or (report.null is not None and is_made_up(report.null, report.num_slots))
 
 
 def without_identity(null: Null, num_slots: dict[str, int]) -> list[str]:
     """Sites in which slots are no more alike than in shuffled draws, where there are others."""
     # where every group has one slot, no variance lies between slots, whatever the draws
-    several = {site: one for site, one in null.by_site.items() if not np.isclose(one.explained_null, 0.0)}
-    unlike = [site for site, one in several.items() if one.share < _NEAR_NULL]
-    told = null.can_tell and max(num_slots.values()) > 1
-    return unlike if told and len(unlike) < len(null.by_site) else []
+    several = {
+        site: null_of_site
+        for site, null_of_site in null.by_site.items()
+        if not np.isclose(null_of_site.explained_null, 0.0)
+    }
+    unlike = [site for site, null_of_site in several.items() if null_of_site.share < _NEAR_NULL]
+    can_tell = null.can_tell and max(num_slots.values()) > 1
+    return unlike if can_tell and len(unlike) < len(null.by_site) else []
 
 
-def _stuck(found: Report) -> Iterator[str]:
-    num_chains, num_draws = found.shape
-    stays = np.array(found.longest_stay)
+def _stuck(report: Report) -> Iterator[str]:
+    num_chains, num_draws = report.shape
+    stays = np.array(report.longest_stay)
     if num_draws < 2:
         return
     never = np.flatnonzero(stays == num_draws)
-    if found.are_members:
+    if report.are_members:
         if len(never):
             yield f"all {num_draws} members are the same, labels apart."
         return
@@ -91,16 +99,16 @@ def _stuck(found: Report) -> Iterator[str]:
             f"{which_chains(rarely)} stood still for {listed([str(stays[k]) for k in rarely])} of {num_draws} draws in "
             "a row."
         )
-    if found.repeated:
-        which = f"{which_chains(np.array(found.repeated))} repeat{'s' * (len(found.repeated) == 1)}"
+    if report.repeated:
+        which = f"{which_chains(np.array(report.repeated))} repeat{'s' * (len(report.repeated) == 1)}"
         yield (
             f"{which} an earlier one draw by draw, labels apart. That these agree means nothing: give each chain its "
             "own seed."
         )
 
 
-def _undefined(found: Report) -> Iterator[str]:
-    for row in found.rows:
+def _undefined(report: Report) -> Iterator[str]:
+    for row in report.rows:
         chains = row.chains
         total = chains.num_judged + chains.num_still + chains.num_undefined
         if chains.num_undefined:
@@ -111,21 +119,21 @@ def _undefined(found: Report) -> Iterator[str]:
             )
         if any(chains.num_infinite):
             yield (f"{row.name} is infinite in {sum(chains.num_infinite)} draws ({by_chain(chains.num_infinite)}).")
-    if still := [row for row in found.rows if row.r_hat == np.inf]:
+    if still := [row for row in report.rows if row.r_hat == np.inf]:
         yield (
             f"chains do not move in {names(still)} and differ there (R-hat inf)"
             + (", which no label changes." if all(row.is_invariant for row in still) else ".")
         )
 
 
-def _disagreeing(found: Report) -> Iterator[str]:
-    if beside := disagreeing(found.rows, beside=True):
+def _disagreeing(report: Report) -> Iterator[str]:
+    if beside := disagreeing(report.rows, beside=True):
         yield (
             f"chains disagree on {names(beside)} (R-hat {beside[0].r_hat:.3f}), which the symmetry does not name: if "
             "no label moves it, this is not a matter of labels."
         )
-    alarms = disagreeing(found.rows)
-    if alarms and found.sign_suspected:
+    alarms = disagreeing(report.rows)
+    if alarms and report.sign_suspected:
         yield (
             f"chains disagree on {names(alarms)} (R-hat {alarms[0].r_hat:.3f}), but not on squares and absolute "
             "values: it may be a sign that chains have changed, which is a matter of labels. Relabel with signs: "
@@ -150,8 +158,8 @@ def _disagreeing(found: Report) -> Iterator[str]:
         )
 
 
-def _slow(found: Report) -> Iterator[str]:
-    slow = sorted((row for row in found.rows if is_slow(row)), key=lambda row: -row.chains.r_hat_undecided)
+def _slow(report: Report) -> Iterator[str]:
+    slow = sorted((row for row in report.rows if is_slow(row)), key=lambda row: -row.chains.r_hat_undecided)
     if slow:
         smallest = min(row.ess for row in slow)
         yield (
@@ -160,12 +168,12 @@ def _slow(found: Report) -> Iterator[str]:
         )
 
 
-def few(found: Report) -> Iterator[str]:
+def few(report: Report) -> Iterator[str]:
     """Say which effective sample size is too small to rely on quantiles."""
-    num_chains, _ = found.shape
+    num_chains, _ = report.shape
 
     # where chains disagree or are slow, another check has said more
-    rows = [row for row in found.rows if not is_alarm(row) and not is_slow(row)]
+    rows = [row for row in report.rows if not is_alarm(row) and not is_slow(row)]
     sizes = [(row.ess, MIN_ESS_PER_CHAIN, row.name, "") for row in rows]
     sizes += [(row.tail_ess, MIN_TAIL_PER_CHAIN, row.name, " in its tails") for row in rows]
     if few := [one for one in sizes if one[0] < one[1] * num_chains]:
@@ -177,19 +185,19 @@ def few(found: Report) -> Iterator[str]:
         )
 
 
-def _ambiguous(found: Report) -> Iterator[str]:
-    noun = "members" if found.are_members else "draws"
-    if not found.converged:
+def _ambiguous(report: Report) -> Iterator[str]:
+    noun = "members" if report.are_members else "draws"
+    if not report.converged:
         yield "relabelling did not settle: many labellings are about as good as each other."
-    if found.ambiguous > _MANY_GUESSES:
+    if report.ambiguous > _MANY_GUESSES:
         yield (
-            f"in {found.ambiguous:.0%} of {noun} other labels are at least a twentieth as likely as the best: do not "
+            f"in {report.ambiguous:.0%} of {noun} other labels are at least a twentieth as likely as the best: do not "
             "interpret individual slots."
         )
-    null = found.null
-    if null is None or not null.can_tell or max(found.num_slots.values()) < 2:
+    null = report.null
+    if null is None or not null.can_tell or max(report.num_slots.values()) < 2:
         return
-    if is_made_up(null, found.num_slots):
+    if is_made_up(null, report.num_slots):
         yield (
             "slots agree with themselves hardly more than shuffled draws do: relabelling made up what structure there "
             "seems to be. Do not interpret single slots."

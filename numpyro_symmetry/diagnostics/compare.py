@@ -20,7 +20,7 @@ from tqdm import tqdm
 from numpyro_symmetry.diagnostics import energies
 from numpyro_symmetry.diagnostics.comparison import Comparison, Comparisons, Drawn
 from numpyro_symmetry.diagnostics.pooled import SORTED, by_distance, contributions, pooled_draws, watched
-from numpyro_symmetry.diagnostics.sides import Asked, Posterior, in_common, posterior_of
+from numpyro_symmetry.diagnostics.sides import Posterior, ReadOptions, in_common, posterior_of
 from numpyro_symmetry.steps import interval, say, saying
 from numpyro_symmetry.symmetry import Symmetry
 from numpyro_symmetry.symmetry.arguments import (
@@ -256,7 +256,7 @@ def _posteriors(named: Mapping[str, Any], symmetry: Symmetry, options: _Options)
             data,
             as_symmetry(symmetry),
             name,
-            Asked(sites, options.num_leading_dims, own, count, args, kwargs),
+            ReadOptions(sites, options.num_leading_dims, own, count, args, kwargs),
             independent=name in independent,
         )
         for own, (name, data) in zip(keys, named.items(), strict=True)

@@ -135,57 +135,57 @@ class Comparison(NamedTuple):
     _repr_html_ = as_html
 
 
-def _lines(found: Comparison) -> Iterator[str]:
-    a, b = found.a.name, found.b.name
-    size = f"effect {found.effect:.4f}, noise floor {found.floor:.4f}, p = {found.p_value:.3g}"
-    if np.isnan(found.p_value):
-        few = min(found.a, found.b, key=lambda side: side.blocks)
+def _lines(comparison: Comparison) -> Iterator[str]:
+    a, b = comparison.a.name, comparison.b.name
+    size = f"effect {comparison.effect:.4f}, noise floor {comparison.floor:.4f}, p = {comparison.p_value:.3g}"
+    if np.isnan(comparison.p_value):
+        few = min(comparison.a, comparison.b, key=lambda side: side.blocks)
         of = "" if few.independent else f" of {few.num_chains} chain{'s' if few.num_chains > 1 else ''}"
         yield (
             f"Not enough draws to tell whether {a} and {b} differ: the {few.num_draws} draws{of} of {few.name} are "
             f"worth about {few.effective:.0f} independent ones, too few for four blocks. Run longer, or more chains."
         )
-    elif found.verdict == DIFFER:
+    elif comparison.verdict == DIFFER:
         yield f"{a} and {b} differ, labels apart: {size}."
-        yield from _what_differs(found)
-        if found.effect <= found.floor:
-            name = min(found.p_by_distance, key=found.p_by_distance.__getitem__)
+        yield from _what_differs(comparison)
+        if comparison.effect <= comparison.floor:
+            name = min(comparison.p_by_distance, key=comparison.p_by_distance.__getitem__)
             yield (
                 f"The effect, of sorted projections, is within their noise: the difference is seen by {name} (p = "
-                f"{found.p_by_distance[name]:.3g})."
+                f"{comparison.p_by_distance[name]:.3g})."
             )
-        if found.smallest_effect is not None and found.effect < found.smallest_effect:
-            yield f"The effect is below {found.smallest_effect:g}, which you said matters."
-    elif found.verdict == CANNOT_TELL:
+        if comparison.smallest_effect is not None and comparison.effect < comparison.smallest_effect:
+            yield f"The effect is below {comparison.smallest_effect:g}, which you said matters."
+    elif comparison.verdict == CANNOT_TELL:
         yield (
-            f"Not enough draws to tell whether {a} and {b} differ by {found.smallest_effect:g}, which you said "
+            f"Not enough draws to tell whether {a} and {b} differ by {comparison.smallest_effect:g}, which you said "
             f"matters: {size}."
         )
     else:
         yield f"No difference found between {a} and {b}, labels apart: {size}."
-        if min(found.a.effective, found.b.effective) < _FEW_FOR_CORRELATIONS:
+        if min(comparison.a.effective, comparison.b.effective) < _FEW_FOR_CORRELATIONS:
             yield "So few effective draws would show a shift or another spread, and hardly another correlation."
-    yield f"{found.a}; {found.b}."
-    if found.left_out:
-        yield f"Not compared: {first_of(found.left_out)}."
+    yield f"{comparison.a}; {comparison.b}."
+    if comparison.left_out:
+        yield f"Not compared: {first_of(comparison.left_out)}."
 
 
-def _what_differs(found: Comparison) -> Iterator[str]:
-    table = found.table
+def _what_differs(comparison: Comparison) -> Iterator[str]:
+    table = comparison.table
     shifted, spread = (
-        table[table[f"p_{by}"] <= found.level].iloc[lambda some, by=by: np.argsort(-some[by].abs(), kind="stable")]
+        table[table[f"p_{by}"] <= comparison.level].iloc[lambda some, by=by: np.argsort(-some[by].abs(), kind="stable")]
         for by in ("shift", "log_ratio")
     )
     if len(shifted):
         words = [f"{entry_name(row)} by {row['shift']:+.2f}" for _, row in shifted.head(_MAX_NAMES).iterrows()]
         yield (
-            f"Means of {len(shifted)} of {len(table)} entries differ ({found.a.name} − {found.b.name}, in sd): "
-            f"{'; '.join(words)}."
+            f"Means of {len(shifted)} of {len(table)} entries differ ({comparison.a.name} − {comparison.b.name}, in "
+            f"sd): {'; '.join(words)}."
         )
     if len(spread):
         words = [f"{entry_name(row)} {np.exp(row['log_ratio']):.2f}" for _, row in spread.head(_MAX_NAMES).iterrows()]
         yield (
-            f"Spreads of {len(spread)} of {len(table)} entries differ ({found.a.name} / {found.b.name}): "
+            f"Spreads of {len(spread)} of {len(table)} entries differ ({comparison.a.name} / {comparison.b.name}): "
             f"{'; '.join(words)}."
         )
     if not len(shifted) and not len(spread):

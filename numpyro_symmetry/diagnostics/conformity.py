@@ -138,24 +138,24 @@ def prior_conformity(
     refuse_tracers("prior_conformity", known.args, known.kwargs, key)
     refuse_other_slots(out)
 
-    def is_apart(one: Told) -> bool:
-        return one.p_value <= level and one.effect > smallest_effect
+    def is_apart(result: SlotResult) -> bool:
+        return result.p_value <= level and result.effect > smallest_effect
 
     trace = read(out.data, out.symmetry, out.objective.ndim)
     sites = sites_to_draw(out, known, trace)
     blocks, other, drawn = _blocks_of(out, trace)
     sides = sides_of(out, known, trace.flat([*out.view.shapes, *sites.given]), sites, blocks.draws, key)
     if blocks.number < _MIN_PAIRS:
-        told, entries = _untold(sides)
+        results, entries = _unknown(sides)
         together = np.array([np.nan])
     else:
         rng = np.random.default_rng(seed_of(rng_key))
         kept = np.concatenate([np.ones((1, blocks.number), bool), rng.random((_NUM_EXCHANGES, blocks.number)) < 0.5])
-        judged = Judged(blocks.starts, other, np.concatenate([kept, ~kept], 1))
-        told, entries = _step_down(sides, judged, is_apart, rng, shown)
-        together = judged.of(sorted_projections(sides.tested, _standardised(sides, sides.own, sides.prior)))
+        exchanged = ExchangedBlocks(blocks.starts, other, np.concatenate([kept, ~kept], 1))
+        results, entries = _step_down(sides, exchanged, is_apart, rng, shown)
+        together = exchanged.of(sorted_projections(sides.tested, _standardised(sides, sides.own, sides.prior)))
     return PriorConformity(
-        table=_table(sides, told, entries, is_apart),
+        table=_table(sides, results, entries, is_apart),
         entries=_shaped(sides, entries, trace.dims),
         contraction=_contraction(sides),
         effect=float(together[0]),
@@ -191,7 +191,7 @@ def _standardised(sides: Sides, own: Arrays, other: Arrays) -> Arrays:
     return standardised(sides.tested, both)
 
 
-class Told(NamedTuple):
+class SlotResult(NamedTuple):
     """Result for one slot: energy coefficient, its 95 % quantile over exchanges, p-value for all slots together."""
 
     slot: Slot
@@ -200,7 +200,7 @@ class Told(NamedTuple):
     p_value: float
 
 
-class Judged(NamedTuple):
+class ExchangedBlocks(NamedTuple):
     """Energies between draws and the same draws with units redrawn, blocks exchanged with their own redrawn block.
 
     Attributes
@@ -227,14 +227,18 @@ class Judged(NamedTuple):
 
 
 def _step_down(
-    sides: Sides, judged: Judged, is_apart: Callable[[Told], bool], rng: np.random.Generator, progress_bar: bool
-) -> tuple[list[Told], Arrays]:
+    sides: Sides,
+    exchanged: ExchangedBlocks,
+    is_apart: Callable[[SlotResult], bool],
+    rng: np.random.Generator,
+    progress_bar: bool,
+) -> tuple[list[SlotResult], Arrays]:
     """Compare slots with the prior, and again without those that do not follow it, until no slot differs.
 
     Returns the result of each slot in the last round that it took part in, and piece -> shifts and contractions then.
     """
-    nothing, entries = _untold(sides)
-    left, told = [one.slot for one in nothing], {one.slot: one for one in nothing}
+    unknown, entries = _unknown(sides)
+    left, results = [result.slot for result in unknown], {result.slot: result for result in unknown}
     # a bar without a total: how many rounds it takes is not known
     with counting("drawing units again", "rounds", progress_bar) as bar:
         while left:
@@ -242,29 +246,31 @@ def _step_down(
             for name, before in entries.items():
                 now = _moments(own[name], other[name])
                 entries[name] = np.where(sides.of_slots(name, left), now, before)
-            found = _energies_of(sides.tested, _standardised(sides, own, other), judged, left)
-            for (slot, effects), p in zip(found.items(), _of_largest(list(found.values())), strict=True):
-                told[slot] = Told(slot, float(effects[0]), float(np.quantile(effects, _FLOOR)), float(p))
-            away = [told[slot] for slot in left if is_apart(told[slot])]
-            furthest = max((one.effect for one in away), default=0.0)
-            gone = {one.slot for one in away if one.effect >= _SHARE_OF_FURTHEST * furthest}
+            by_slot = _energies_of(sides.tested, _standardised(sides, own, other), exchanged, left)
+            for (slot, effects), p in zip(by_slot.items(), _of_largest(list(by_slot.values())), strict=True):
+                results[slot] = SlotResult(slot, float(effects[0]), float(np.quantile(effects, _FLOOR)), float(p))
+            away = [results[slot] for slot in left if is_apart(results[slot])]
+            furthest = max((result.effect for result in away), default=0.0)
+            gone = {result.slot for result in away if result.effect >= _SHARE_OF_FURTHEST * furthest}
             left = [slot for slot in left if slot not in gone] if gone else []
             bar.update()
-    return list(told.values()), entries
+    return list(results.values()), entries
 
 
-def _untold(sides: Sides) -> tuple[list[Told], Arrays]:
+def _unknown(sides: Sides) -> tuple[list[SlotResult], Arrays]:
     """Results of `_step_down` where nothing was compared: NaN."""
     slots = [(name, slot) for name, group in sides.tested.groups.items() for slot in range(group.size or 0)]
     entries = {name: np.full((2, *sides.own[name].shape[1:]), np.nan) for name in sides.tested.axes}
-    return [Told(slot, np.nan, np.nan, np.nan) for slot in slots], entries
+    return [SlotResult(slot, np.nan, np.nan, np.nan) for slot in slots], entries
 
 
-def _energies_of(symmetry: Symmetry, values: Arrays, judged: Judged, slots: list[Slot]) -> dict[Slot, np.ndarray]:
+def _energies_of(
+    symmetry: Symmetry, values: Arrays, exchanged: ExchangedBlocks, slots: list[Slot]
+) -> dict[Slot, np.ndarray]:
     """Slot -> ``(exchange,)`` energy coefficients of its unit's numbers, first without an exchange."""
     units = {name: units_of(symmetry, values, name) for name in symmetry.groups}
     return {
-        (name, k): judged.of(np.concatenate([units[name].odd[:, k], units[name].even[:, k]], 1)) for name, k in slots
+        (name, k): exchanged.of(np.concatenate([units[name].odd[:, k], units[name].even[:, k]], 1)) for name, k in slots
     }
 
 
@@ -302,14 +308,16 @@ def _mean_known(values: np.ndarray) -> float:
     return float(known.mean()) if known.size else float("nan")
 
 
-def _table(sides: Sides, told: list[Told], entries: Arrays, is_apart: Callable[[Told], bool]) -> pd.DataFrame:
+def _table(
+    sides: Sides, results: list[SlotResult], entries: Arrays, is_apart: Callable[[SlotResult], bool]
+) -> pd.DataFrame:
     import pandas as pd
 
     rows = []
-    for one in told:
-        own = np.concatenate([entries[name][1][sides.of_slots(name, [one.slot])] for name in entries])
-        follows = not (is_apart(one) or np.isnan(one.p_value))
-        rows.append((*one.slot, one.effect, one.floor, _mean_known(own), one.p_value, follows))
+    for result in results:
+        own = np.concatenate([entries[name][1][sides.of_slots(name, [result.slot])] for name in entries])
+        follows = not (is_apart(result) or np.isnan(result.p_value))
+        rows.append((*result.slot, result.effect, result.floor, _mean_known(own), result.p_value, follows))
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 

@@ -67,27 +67,27 @@ class PriorConformity(NamedTuple):
     _repr_html_ = as_html
 
 
-def _lines(found: PriorConformity) -> Iterator[str]:
-    if np.isnan(found.p_value):
+def _lines(conformity: PriorConformity) -> Iterator[str]:
+    if np.isnan(conformity.p_value):
         yield (
-            f"Not enough draws to tell which slots follow the prior: {found.drawn.num_draws} draws are worth about "
-            f"{found.drawn.effective:.0f} independent ones. Run longer, or more chains."
+            f"Not enough draws to tell which slots follow the prior: {conformity.drawn.num_draws} draws are worth "
+            f"about {conformity.drawn.effective:.0f} independent ones. Run longer, or more chains."
         )
         return
-    for name, number in list(found.num_following.items())[:_MAX_GROUPS]:
-        size = int((found.table.group == name).sum())
+    for name, number in list(conformity.num_following.items())[:_MAX_GROUPS]:
+        size = int((conformity.table.group == name).sum())
         yield f"{number} of {size} slots of {name!r} follow the prior, as far as these draws tell."
-    others = found.table.sort_values("effect", ascending=False).query("not follows")
+    others = conformity.table.sort_values("effect", ascending=False).query("not follows")
     for row in others.head(_MAX_ROWS).to_dict("records"):
         yield (
             f"  {row['group']} {row['slot']}: effect {row['effect']:.3f}, noise floor {row['floor']:.3f}, contraction "
             f"{row['contraction']:.0%}"
         )
-    contraction = first_of([f"{site} {share:.0%}" for site, share in found.contraction.items()])
+    contraction = first_of([f"{site} {share:.0%}" for site, share in conformity.contraction.items()])
     yield (
-        f"All slots together, whatever their labels: effect {found.effect:.3f}, noise floor {found.floor:.3f}, p = "
-        f"{found.p_value:.3g}; contraction of {contraction}."
+        f"All slots together, whatever their labels: effect {conformity.effect:.3f}, noise floor "
+        f"{conformity.floor:.3f}, p = {conformity.p_value:.3g}; contraction of {contraction}."
     )
-    if found.given:
-        yield f"As they are, for their prior ties units to each other: {first_of(found.given)}."
-    yield f"{found.drawn}."
+    if conformity.given:
+        yield f"As they are, for their prior ties units to each other: {first_of(conformity.given)}."
+    yield f"{conformity.drawn}."

@@ -109,11 +109,11 @@ def unchanged(trace: Trace, out: Rebased) -> tuple[dict[str, Any], dict[str, Any
     known |= {f"log likelihood of {name}": value.data for name, value in trace.log_likelihood.items()}
     still = {*out.carried.still} & trace.values.keys()
     others = moved_by_no_label(trace, out.symmetry) - {*out.labels, *out.carried.told, *still}
-    said, beside = (
+    by_word, beside = (
         {site: trace.values[site] for site in sorted(some) if is_real(trace.values[site].dtype)}
         for some in (still, others)
     )
-    return known | said, beside
+    return known | by_word, beside
 
 
 def invariants_of(given: Any, leading: tuple[int, ...]) -> dict[str, np.ndarray]:

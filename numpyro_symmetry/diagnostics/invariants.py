@@ -118,30 +118,30 @@ def each_invariant(
     readings = {site: _reading(symmetry, site, values[site], absolute) for site in symmetry.axes}
     names = {site: view.stack_of(site).name if view is not None else site for site in readings}
     found: dict[str, list[_Invariant]] = {}
-    for site, one in readings.items():
-        for name, of in _of_site(one, site, names[site]):
+    for site, reading in readings.items():
+        for name, of in _of_site(reading, site, names[site]):
             found.setdefault(name, []).append(_Invariant(name, (site,), of))
     # units in blocks that move are numbered anew in each block: no sum runs over the units of one number
     for group in (name for name in symmetry.groups if not over(name)):
-        members = [site for site, one in readings.items() if group in one.groups]
+        members = [site for site, reading in readings.items() if group in reading.groups]
         for first, second in _pairs(members):
             name = f"Σ {names[first]}·{names[second]}"
             found.setdefault(name, []).append(_Invariant(name, (first, second), partial(_across, first, second, group)))
     num_draws = len(next(iter(values.values())))
-    one = {site: reading(np.ones((1, *values[site].shape[1:]))) for site, reading in readings.items()}
+    blank = {site: reading(np.ones((1, *values[site].shape[1:]))) for site, reading in readings.items()}
     most = at_once(num_draws, _AT_ONCE)
-    some, room = [], most
+    wanted, room = [], most
     for whole in itertools.chain(*found.values()):
-        entries = range(whole.of(one)[0].size)
+        entries = range(whole.of(blank)[0].size)
         while entries:
             here, entries = entries[:room], entries[room:]
-            some.append(whole._replace(entries=slice(here.start, here.stop)))
+            wanted.append(whole._replace(entries=slice(here.start, here.stop)))
             room -= len(here)
             if not room:
-                yield from _tables(values, readings, some)
-                some, room = [], most
-    if some:
-        yield from _tables(values, readings, some)
+                yield from _tables(values, readings, wanted)
+                wanted, room = [], most
+    if wanted:
+        yield from _tables(values, readings, wanted)
 
 
 def _tables(
@@ -149,14 +149,14 @@ def _tables(
 ) -> Iterator[tuple[str, np.ndarray]]:
     """Name and ``(draw, entry)`` of each invariant, for all draws, which are read once for all invariants."""
     here = {site: values[site] for part in parts for site in part.sites}
-    some = {site: readings[site] for site in here}
+    used = {site: readings[site] for site in here}
 
     def of(side: Side, items: slice) -> tuple[list[Table], None]:
-        sites = {site: reading(side.loc[site][items]) for site, reading in some.items()}
+        sites = {site: reading(side.loc[site][items]) for site, reading in used.items()}
         return [part(sites) for part in parts], None
 
     num_draws = len(next(iter(values.values())))
-    blocks = list(slices(num_draws, sum(math.prod(one.shape) for one in some.values())))
+    blocks = list(slices(num_draws, sum(math.prod(reading.shape) for reading in used.values())))
     kept, _ = passed(Side(here, leading=(num_draws,)), blocks, of)
     columns = [list(tables) for tables in zip(*kept, strict=True)]
     del kept
@@ -214,11 +214,11 @@ def _of_site(reading: _Reading, site: str, name: str) -> Iterator[tuple[str, Cal
             yield f"sorted {f'|{name}|' if reading.flips else name}", partial(_order, site, k)
 
 
-def _units(one: _Site) -> np.ndarray:
+def _units(site: _Site) -> np.ndarray:
     """``(draw, number, unit)``, of all groups together."""
-    at = [k + 1 for k, group in enumerate(one.groups) if group is not None]
-    rest = [k + 1 for k, group in enumerate(one.groups) if group is None]
-    units = one.values.transpose(0, *rest, *at)
+    at = [k + 1 for k, group in enumerate(site.groups) if group is not None]
+    rest = [k + 1 for k, group in enumerate(site.groups) if group is None]
+    units = site.values.transpose(0, *rest, *at)
     return units.reshape(len(units), int(np.prod(units.shape[1 : 1 + len(rest)], dtype=int)), -1)
 
 
@@ -248,9 +248,9 @@ def _across(first: str, second: str, group: str, sites: Sites) -> Table:
     return np.einsum("dik,djk->dijk", a, b).sum(3).reshape(len(a), -1), None
 
 
-def _by_unit(one: _Site, group: str) -> tuple[np.ndarray, bool]:
+def _by_unit(site: _Site, group: str) -> tuple[np.ndarray, bool]:
     """A group's units at a site, ``(draw, number, unit)``, blind to all other groups; and whether signs change them."""
-    values, names = one.values, list(one.groups)
+    values, names = site.values, list(site.groups)
     alone = [name for name in names if name is not None] == [group]
     while names.count(group) > 1:
         # where its group stands twice, a unit's entry with itself
@@ -261,6 +261,6 @@ def _by_unit(one: _Site, group: str) -> tuple[np.ndarray, bool]:
     numbers = np.moveaxis(values, names.index(group) + 1, -1)
     numbers = numbers.reshape(len(values), -1, numbers.shape[-1])
     if alone:
-        return numbers, one.flips
+        return numbers, site.flips
     names.remove(group)
-    return (np.square(numbers).sum(1, keepdims=True) if one.flips or any(names) else numbers), False
+    return (np.square(numbers).sum(1, keepdims=True) if site.flips or any(names) else numbers), False

@@ -48,10 +48,10 @@ def is_slow(row: Row) -> bool:
     return not np.isnan(row.chains.r_hat_undecided) and not is_alarm(row)
 
 
-def of_labels(found: Report) -> str:
+def of_labels(report: Report) -> str:
     """How much of R-hat was due to labels, in words: R-hat as sampled, under one set of labels, and what remains."""
-    num_chains, num_draws = found.shape
-    if found.are_members:
+    num_chains, num_draws = report.shape
+    if report.are_members:
         return (
             "Members are independent by construction: they need not agree, and nothing in which they differ is put "
             "down to labels."
@@ -60,7 +60,7 @@ def of_labels(found: Report) -> str:
         return "Of one chain there is no R-hat, and so nothing of it that was labels."
     if num_draws < MIN_DRAWS:
         return f"With fewer than {MIN_DRAWS} draws to a chain there is no R-hat, and so nothing of it that was labels."
-    moved = [row for row in found.rows if row.kind is Kind.MOVED]
+    moved = [row for row in report.rows if row.kind is Kind.MOVED]
     before, after = (np.array([getattr(row, name) for row in moved]) for name in ("r_hat_raw", "r_hat"))
     if np.isnan(before).all() or np.isnan(after).all():
         return "R-hat is undefined in all numbers that labels move: what of it was labels, these draws do not tell."
@@ -79,8 +79,8 @@ def of_labels(found: Report) -> str:
             f"of it has to be put down to labels. Under one set of labels it is {after}."
         )
     way = f"{'falls' if last < first else 'rises'} from {before} to {after}" if before != after else f"stays at {after}"
-    said = _counted(found, moved, were, left, explains=not by_chance and (last < first or before == after))
-    return f"R-hat {way} under one set of labels: {said}."
+    counted = _counted(report, moved, were, left, explains=not by_chance and (last < first or before == after))
+    return f"R-hat {way} under one set of labels: {counted}."
 
 
 def _was_chance(moved: Sequence[Row]) -> bool:
@@ -93,26 +93,26 @@ def _was_chance(moved: Sequence[Row]) -> bool:
     return agree and bool(apart) and quick and by_chance
 
 
-def _counted(found: Report, moved: Sequence[Row], were: int, left: int, *, explains: bool) -> str:
+def _counted(report: Report, moved: Sequence[Row], were: int, left: int, *, explains: bool) -> str:
     numbers = "number" if were == 1 else f"{were} numbers"
     if not left:
         return f"labels explain {'the only' if were == 1 else 'all'} {numbers} above {MAX_R_HAT}"
     if not explains or left > were:
         are = "1 number is" if left == 1 else f"{left} numbers are"
-        hidden = _or_chance(found, moved, "labels had hidden that chains differ")
+        hidden = _or_chance(report, moved, "labels had hidden that chains differ")
         return f"{are} above {MAX_R_HAT} ({_places(moved, left)}), as sampled {were or 'none'}: {hidden}"
     explained = str(were - left) if were > left else "none"
     return (
         f"of the {numbers} above {MAX_R_HAT}, labels explain {explained}; {left} remain{'s' * (left == 1)} "
-        f"({_places(moved, left)}): {_or_chance(found, moved, 'not labels')}"
+        f"({_places(moved, left)}): {_or_chance(report, moved, 'not labels')}"
     )
 
 
-def _or_chance(found: Report, moved: Sequence[Row], real: str) -> str:
+def _or_chance(report: Report, moved: Sequence[Row], real: str) -> str:
     """``real`` if chains differ by more than chance in one of the numbers above, else that these may be chance."""
     apart = [row for row in moved if row.chains.num_apart]
     if any(map(is_alarm, apart)):
-        return "it may be a change of sign" if found.sign_suspected else real
+        return "it may be a change of sign" if report.sign_suspected else real
     if any(map(is_slow, apart)):
         return "whether by more than chance, these draws do not tell"
     return "no more than chance gives"

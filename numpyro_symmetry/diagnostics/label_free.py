@@ -57,23 +57,23 @@ class Units(NamedTuple):
 
 def units_of(symmetry: Symmetry, values: Mapping[str, np.ndarray], group: str) -> Units:
     """The units of one group of a plain symmetry, in draws ``(draw, *event)`` of its sites."""
-    found: dict[bool, list[np.ndarray]] = {True: [], False: []}
+    by_sign: dict[bool, list[np.ndarray]] = {True: [], False: []}
     for site in symmetry.axes:
         shape, axes = axes_of(symmetry, site, values[site].shape[1:])
         x, at = values[site].reshape(-1, *shape), [k for k, axis in enumerate(axes) if axis.group == group]
         for k in at:
-            _add(found, x, axes, k)
+            _add(by_sign, x, axes, k)
         if len(at) == 2:
             # where its group stands twice, a unit's entry with itself: a sign that changes both axes leaves it
             rest = [axis for k, axis in enumerate(axes) if k not in at]
             odd = axes[at[0]].signed != axes[at[1]].signed
-            _add(found, np.diagonal(x, axis1=at[0] + 1, axis2=at[1] + 1), (*rest, Axis(group, odd, None)), len(rest))
+            _add(by_sign, np.diagonal(x, axis1=at[0] + 1, axis2=at[1] + 1), (*rest, Axis(group, odd, None)), len(rest))
     draws, size = len(next(iter(values.values()))), symmetry.groups[group].size or 0
     empty = np.zeros((draws, size, 0))
-    return Units(*(np.concatenate([empty, *found[is_odd]], 2) for is_odd in (True, False)))
+    return Units(*(np.concatenate([empty, *by_sign[is_odd]], 2) for is_odd in (True, False)))
 
 
-def _add(found: dict[bool, list[np.ndarray]], x: np.ndarray, axes: tuple[Axis, ...], own: int) -> None:
+def _add(by_sign: dict[bool, list[np.ndarray]], x: np.ndarray, axes: tuple[Axis, ...], own: int) -> None:
     """Add the numbers of units along axis ``own``; axes of other groups are summarised by moments."""
     others = [axis for k, axis in enumerate(axes) if k != own]
     parts = [(axes[own].signed, np.moveaxis(x, own + 1, 1).astype(float, copy=False))]
@@ -81,7 +81,7 @@ def _add(found: dict[bool, list[np.ndarray]], x: np.ndarray, axes: tuple[Axis, .
         means = [] if others[k].signed else [(odd, part.mean(k + 2)) for odd, part in parts]
         parts = means + [(False, np.sqrt(np.square(part).mean(k + 2))) for _, part in parts]
     for odd, part in parts:
-        found[odd].append(part.reshape(*part.shape[:2], -1))
+        by_sign[odd].append(part.reshape(*part.shape[:2], -1))
 
 
 def canonical(symmetry: Symmetry, values: Arrays) -> Arrays:

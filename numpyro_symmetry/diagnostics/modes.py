@@ -17,7 +17,7 @@ from scipy.spatial import KDTree
 from numpyro_symmetry.diagnostics.density import MIN_POINTS, Hills, hills, least_share
 from numpyro_symmetry.diagnostics.energies import autocorrelation_time
 from numpyro_symmetry.diagnostics.pooled import leading, pooled_draws
-from numpyro_symmetry.diagnostics.sides import Asked, Posterior, in_common, posterior_of
+from numpyro_symmetry.diagnostics.sides import Posterior, ReadOptions, in_common, posterior_of
 from numpyro_symmetry.steps import say, saying, through
 from numpyro_symmetry.symmetry import Symmetry
 from numpyro_symmetry.symmetry.arguments import as_flag, key_or_fixed, refuse_tracers, seed_of
@@ -149,21 +149,21 @@ def modes(
     key = key_or_fixed(rng_key)
     known, shown = as_flag(independent, "independent"), as_flag(progress_bar, "progress_bar")
     rng = np.random.default_rng(seed_of(rng_key))
-    asked = Asked(sites, num_leading_dims, key, _NUM_DRAWS, (), {})
+    options = ReadOptions(sites, num_leading_dims, key, _NUM_DRAWS, (), {})
     symmetry = as_symmetry(symmetry)
     with saying("counting modes", shown):
         say("reading the draws")
-        side = posterior_of(draws, symmetry, "draws", asked, independent=known)
+        side = posterior_of(draws, symmetry, "draws", options, independent=known)
         side = side.only(in_common(side, side)[0])
         say("making what no label changes")
         points = _points(leading(pooled_draws(side.values, side.symmetry)))
         say("looking for peaks among nearly independent draws")
         kept, found = _thinned(points, side.lengths, independent=side.independent)
         labels = _nearest(points, points[kept], found)
-        return _told_apart(side, points, kept, found, labels, rng)
+        return _summarised(side, points, kept, found, labels, rng)
 
 
-def _told_apart(
+def _summarised(
     side: Posterior, points: np.ndarray, kept: np.ndarray, found: Hills, labels: np.ndarray, rng: np.random.Generator
 ) -> Modes:
     """Shares, errors and stability of modes, once every draw is assigned to one."""
@@ -212,41 +212,41 @@ def _thinned(points: np.ndarray, lengths: tuple[int, ...], *, independent: bool)
     return kept, found
 
 
-def _nearest(points: np.ndarray, known: np.ndarray, found: Hills) -> np.ndarray:
-    return found.labels[KDTree(known).query(points)[1]]
+def _nearest(points: np.ndarray, known: np.ndarray, of_known: Hills) -> np.ndarray:
+    return of_known.labels[KDTree(known).query(points)[1]]
 
 
-def _hardly_pass(found: Modes) -> bool:
+def _hardly_pass(result: Modes) -> bool:
     """Whether a share rests on so few effective draws that it only says where chains began."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        effective = found.shares * (1.0 - found.shares) / np.square(found.errors)
-    return not bool((effective >= _PASSING * len(found.by_chain)).all())
+        effective = result.shares * (1.0 - result.shares) / np.square(result.errors)
+    return not bool((effective >= _PASSING * len(result.by_chain)).all())
 
 
 # ---- words -------------------------------------------------------------------------------------------------------
 
 
-def _in_words(found: Modes) -> Iterator[str]:
-    if isinstance(found.number, CannotTell):
-        yield f"How many modes there are up to labels: {found.number}. Run longer."
+def _in_words(result: Modes) -> Iterator[str]:
+    if isinstance(result.number, CannotTell):
+        yield f"How many modes there are up to labels: {result.number}. Run longer."
         return
-    plural = "s" if found.number > 1 else ""
-    alike = found.again.get(found.number, 0.0)
+    plural = "s" if result.number > 1 else ""
+    alike = result.again.get(result.number, 0.0)
     yield (
-        f"{found.number} mode{plural} up to labels, seen in {found.num_effective} nearly independent draws; "
+        f"{result.number} mode{plural} up to labels, seen in {result.num_effective} nearly independent draws; "
         f"{alike:.0%} of random halves of them show as many."
     )
-    several = found.number > 1
-    for mode, (share, error) in enumerate(zip(found.shares, found.errors, strict=True)):
+    several = result.number > 1
+    for mode, (share, error) in enumerate(zip(result.shares, result.errors, strict=True)):
         if several:
             doubt = "" if np.isnan(error) else f" ± {error:.0%}"
-            chains = ", ".join(f"{one:.0%}" for one in found.by_chain[:, mode])
+            chains = ", ".join(f"{share_in_chain:.0%}" for share_in_chain in result.by_chain[:, mode])
             yield f"  mode {mode}: {share:.0%}{doubt} of the draws" + (
-                f"; by chain {chains}" * (len(found.by_chain) > 1)
+                f"; by chain {chains}" * (len(result.by_chain) > 1)
             )
-    if several and len(found.by_chain) > 1:
-        yield f"Chains pass from mode to mode {found.num_passages} times" + (
-            ": too seldom for shares to say more than where chains began." if _hardly_pass(found) else "."
+    if several and len(result.by_chain) > 1:
+        yield f"Chains pass from mode to mode {result.num_passages} times" + (
+            ": too seldom for shares to say more than where chains began." if _hardly_pass(result) else "."
         )
-    least = least_share(found.num_effective)
+    least = least_share(result.num_effective)
     yield f"A mode of less than about {least:.0%} of the draws, and one that no chain has visited, would not be seen."

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from numpyro_symmetry.diagnostics.barrier import LossBarrier, told
+from numpyro_symmetry.diagnostics.barrier import LossBarrier, in_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -88,7 +88,7 @@ def plot_barrier(barriers: LossBarrier | Mapping[str, LossBarrier], *, ax: Axes 
         )
     axes = as_axes(ax)
     for name, barrier in named.items():
-        label = f"{'' if name is None else f'{name}: '}barrier {told(barrier)}"
+        label = f"{'' if name is None else f'{name}: '}barrier {in_words(barrier)}"
         (line,) = axes.plot(barrier.t, barrier.loss, "o-", ms=3, label=label)
         low, high = (barrier.loss + side * 2.0 * barrier.excess_error for side in (-1, 1))
         axes.fill_between(barrier.t, low, high, color=line.get_color(), alpha=0.25, lw=0)

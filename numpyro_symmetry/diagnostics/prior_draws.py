@@ -152,20 +152,20 @@ class Sides(NamedTuple):
         shape, axes = axes_of(self.tested, name, event)
         found = np.zeros(shape, bool)
         for k, axis in enumerate(axes):
-            some = [slot for group, slot in slots if group == axis.group]
-            np.moveaxis(found, k, 0)[some] = True
+            own = [slot for group, slot in slots if group == axis.group]
+            np.moveaxis(found, k, 0)[own] = True
         return found.reshape(event)
 
 
-def sides_of(out: Rebased, model: Model, flat: Arrays, sites: Sites, some: np.ndarray, key: Array) -> Sides:
-    """The relabelled draws of indices ``some``, of ``flat`` by site, as they are and with every unit drawn again."""
+def sides_of(out: Rebased, model: Model, flat: Arrays, sites: Sites, draws: np.ndarray, key: Array) -> Sides:
+    """Relabelled draws of indices ``draws``, out of ``flat`` by site: as they are, and with every unit drawn again."""
     view = out.view
     # NaN, which no arithmetic hides, marks the pieces that hold nothing but sites drawn again
     marks = {s: np.full((1, *shape), np.nan if s in sites.redrawn else 0.0) for s, shape in view.shapes.items()}
     free = [name for name, mark in view.open(marks).items() if np.isnan(mark).all()]
     tested = view.symmetry.restrict(sites=[name for name in view.symmetry.axes if name in free])
-    own = {site: np.asarray(flat[site][some], float) for site in view.shapes}
-    prior = own | _drawn(key, model, {site: flat[site][some] for site in sites.given}, sites.redrawn, len(some))
+    own = {site: np.asarray(flat[site][draws], float) for site in view.shapes}
+    prior = own | _drawn(key, model, {site: flat[site][draws] for site in sites.given}, sites.redrawn, len(draws))
     for site, values in prior.items():
         if values.shape != own[site].shape:
             raise SymmetryError(

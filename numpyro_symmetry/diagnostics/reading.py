@@ -23,112 +23,112 @@ _UNKNOWN = "Whether chains agree, these draws do not tell"
 _FEW_CHAINS = 8
 
 
-def facts(found: Report) -> list[str]:
+def facts(report: Report) -> list[str]:
     """Sentences of facts that do not stand in the way of using the draws; the last one says what to do next."""
-    lines = [_relabelled(found), of_labels(found)]
-    if found.are_members:
-        for name, mean in found.transpositions.items():
-            random = found.transpositions_at_random[name]
+    lines = [_relabelled(report), of_labels(report)]
+    if report.are_members:
+        for name, mean in report.transpositions.items():
+            random = report.transpositions_at_random[name]
             lines.append(
                 f"From one member to the next, labels of {name!r} are {mean:.1f} transpositions apart; labels at "
                 f"random, {random:.1f}."
             )
-    if found.part == "likelihood":
+    if report.part == "likelihood":
         lines.append(
             "The symmetry is the likelihood's alone: the prior tells labels apart, and relabelled draws say what the "
             "slots are, not which of them the prior means by which name."
         )
-    if found.null is not None:
-        lines += _of_null(found)
-    if invariant := [row.r_hat for row in found.rows if row.is_invariant and not np.isnan(row.r_hat)]:
+    if report.null is not None:
+        lines += _of_null(report)
+    if invariant := [row.r_hat for row in report.rows if row.is_invariant and not np.isnan(row.r_hat)]:
         lines.append(f"The largest R-hat of what no label changes is {max(invariant):.3f}.")
-    by_chance = [row for row in found.rows if row.r_hat > MAX_R_HAT and row.chance >= MIN_CHANCE and not is_slow(row)]
+    by_chance = [row for row in report.rows if row.r_hat > MAX_R_HAT and row.chance >= MIN_CHANCE and not is_slow(row)]
     if by_chance:
         most = max(by_chance, key=lambda row: row.r_hat)
         lines.append(
-            f"R-hat {most.r_hat:.3f} of {most.name} is no more than chance gives among {found.num_judged} numbers at "
+            f"R-hat {most.r_hat:.3f} of {most.name} is no more than chance gives among {report.num_judged} numbers at "
             "these effective sample sizes."
         )
     lines += [
         f"{entries(row.chains.num_still)} of {row.name} never change in any chain, and have no R-hat."
-        for row in found.rows
+        for row in report.rows
         if row.chains.num_still and row.chains.num_judged
     ]
-    return [*lines, _next(found)]
+    return [*lines, _next(report)]
 
 
-def _agree(found: Report) -> bool:
+def _agree(report: Report) -> bool:
     """Whether chains could have been told apart if they differed, and were not."""
-    num_chains, num_draws = found.shape
-    told = bool(found.rows) and num_chains > 1 and num_draws >= 4 and max(found.longest_stay) < 0.5 * num_draws
-    apart = found.repeated or any(is_alarm(row) or is_slow(row) or row.chains.num_undefined for row in found.rows)
-    return told and not apart
+    num_chains, num_draws = report.shape
+    could_tell = bool(report.rows) and num_chains > 1 and num_draws >= 4 and max(report.longest_stay) < 0.5 * num_draws
+    apart = report.repeated or any(is_alarm(row) or is_slow(row) or row.chains.num_undefined for row in report.rows)
+    return could_tell and not apart
 
 
-def _disagree(found: Report) -> bool:
-    return bool(disagreeing(found.rows))
+def _disagree(report: Report) -> bool:
+    return bool(disagreeing(report.rows))
 
 
-def _next(found: Report) -> str:
+def _next(report: Report) -> str:
     """A sentence on what to do next."""
-    if _disagree(found):
+    if _disagree(report):
         look = "find out in what chains differ, by diagnostics.modes(out)"
-        first = "relabel with signs" if found.sign_suspected else look
+        first = "relabel with signs" if report.sign_suspected else look
         return f"Next: {first}, or run longer and from other starts; until chains agree, interpret no slot."
-    if beside := disagreeing(found.rows, beside=True):
+    if beside := disagreeing(report.rows, beside=True):
         return f"Next: if labels move {names(beside)}, name it in the symmetry, or compute it again by rebase(model=)."
-    longer = "" if found.are_members or _agree(found) and not [*few(found)] else "run more chains, or longer ones; "
-    numbers = {} if found.null is None else found.null.num_identified
-    apart = all(numbers.get(name) == size for name, size in found.num_slots.items())
-    if is_in_doubt(found) or not apart:
+    longer = "" if report.are_members or _agree(report) and not [*few(report)] else "run more chains, or longer ones; "
+    numbers = {} if report.null is None else report.null.num_identified
+    apart = all(numbers.get(name) == size for name, size in report.num_slots.items())
+    if is_in_doubt(report) or not apart:
         summed = ", or sum labels out by diagnostics.soft_labels(out)"
-        is_small = max(found.num_slots.values(), default=0) <= MAX_WIDTH
+        is_small = max(report.num_slots.values(), default=0) <= MAX_WIDTH
         return f"Next: {longer}rely on what no label changes{summed * is_small}."
     return f"Next: {longer}summarise out.data, slot by slot."
 
 
-def headline(found: Report) -> str:
+def headline(report: Report) -> str:
     """The sentence to read first: whether chains agree, and whether slots may be interpreted."""
-    return f"{_of_chains(found)}{_of_slots(found)}."
+    return f"{_of_chains(report)}{_of_slots(report)}."
 
 
-def _of_chains(found: Report) -> str:
-    if found.are_members:
+def _of_chains(report: Report) -> str:
+    if report.are_members:
         return "Members were brought to one set of labels"
-    if _agree(found):
-        return f"Chains agree, as far as {'so few effective' if [*few(found)] else 'these'} draws show"
-    if not _disagree(found):
-        beside = disagreeing(found.rows, beside=True)
+    if _agree(report):
+        return f"Chains agree, as far as {'so few effective' if [*few(report)] else 'these'} draws show"
+    if not _disagree(report):
+        beside = disagreeing(report.rows, beside=True)
         return f"Chains disagree in {names(beside)}, of which the symmetry does not speak" if beside else _UNKNOWN
-    return "Chains disagree; it may be by a sign" if found.sign_suspected else "Chains disagree, whatever their labels"
+    return "Chains disagree; it may be by a sign" if report.sign_suspected else "Chains disagree, whatever their labels"
 
 
-def _of_slots(found: Report) -> str:
-    if _disagree(found):
+def _of_slots(report: Report) -> str:
+    if _disagree(report):
         return ": interpret no slot"
-    if is_in_doubt(found):
+    if is_in_doubt(report):
         return "; interpret no slot by itself"
-    known = {} if found.null is None else found.null.num_identified
+    known = {} if report.null is None else report.null.num_identified
     known = {name: number for name, number in known.items() if isinstance(number, int)}
-    if found.null is None or not known:
+    if report.null is None or not known:
         return "; whether single slots may be interpreted is not known"
-    if unclear := [name for name, number in known.items() if number < found.num_slots[name]]:
+    if unclear := [name for name, number in known.items() if number < report.num_slots[name]]:
         some = "not all" if any(known.values()) else "no"
         return (
             f"; {some} slots of {listed([repr(name) for name in unclear])} stand apart: of the others rely on what no "
             "label changes"
         )
-    sites = [row.name for row in found.rows if row.kind is Kind.MOVED] or list(found.null.by_site)
-    unlike = without_identity(found.null, found.num_slots)
+    sites = [row.name for row in report.rows if row.kind is Kind.MOVED] or list(report.null.by_site)
+    unlike = without_identity(report.null, report.num_slots)
     return f"; single slots may be interpreted in {some_of([site for site in sites if site not in unlike])}"
 
 
-def _relabelled(found: Report) -> str:
+def _relabelled(report: Report) -> str:
     """Where labels changed: in chains, or between them."""
-    if found.are_members:
-        return f"{found.share_relabelled:.0%} of members came with labels other than the most common."
-    num_chains, num_draws = found.shape
-    moved = sum(count > 0 for count in found.label_changes)
+    if report.are_members:
+        return f"{report.share_relabelled:.0%} of members came with labels other than the most common."
+    num_chains, num_draws = report.shape
+    moved = sum(count > 0 for count in report.label_changes)
     of = f"{'chain' if num_chains == 1 else 'chains'} of {num_draws} draws"
     if moved:
         few = num_chains <= _FEW_CHAINS
@@ -136,17 +136,17 @@ def _relabelled(found: Report) -> str:
         def each(of_chains: Sequence[int]) -> str:
             return listed([str(k) for k in of_chains]) if few else f"{min(of_chains)} to {max(of_chains)}"
 
-        alone = found.sign_changes == found.label_changes
-        signs = f"; of these, signs alone {each(found.sign_changes)}" if any(found.sign_changes) and not alone else ""
+        alone = report.sign_changes == report.label_changes
+        signs = f"; of these, signs alone {each(report.sign_changes)}" if any(report.sign_changes) and not alone else ""
         what = "Signs" if alone else "Labels"
-        return f"{what} changed within {moved} of {num_chains} {of} ({each(found.label_changes)} times{signs})."
-    if found.share_relabelled:
+        return f"{what} changed within {moved} of {num_chains} {of} ({each(report.label_changes)} times{signs})."
+    if report.share_relabelled:
         return f"Labels changed within none of {num_chains} {of}, and differ from chain to chain."
     return f"Labels are the same in all of {num_chains} {of}."
 
 
-def _of_null(found: Report) -> Iterator[str]:
-    null, num_slots = found.null, found.num_slots
+def _of_null(report: Report) -> Iterator[str]:
+    null, num_slots = report.null, report.num_slots
     if null is None:
         return
     yield (
@@ -175,15 +175,15 @@ def _of_null(found: Report) -> Iterator[str]:
         elif number is not None:
             alone = f"The slot of {name!r} is {'no ' * (not number)}further from its negative"
             slots = alone if size == 1 else f"{number} of {size} slots of {name!r} are further apart"
-            yield f"{slots} than those of shuffled draws{_but(found, number)}."
+            yield f"{slots} than those of shuffled draws{_but(report, number)}."
 
 
-def _but(found: Report, number: int) -> str:
+def _but(report: Report, number: int) -> str:
     """The end of a sentence on slots that are apart: why they may not be interpreted all the same, if so."""
     if not number:
         return ""
-    if _disagree(found):
+    if _disagree(report):
         return "; what they are, chains disagree on"
-    if is_in_doubt(found):
+    if is_in_doubt(report):
         return " in the mean, but which draw's labels are right is in doubt"
     return ", and so identified"

@@ -43,7 +43,7 @@ class Posterior(NamedTuple):
         The symmetry with its sizes.
     beside
         Sites to compare beside the symmetry's own: those that the user named, else those that no label moves.
-    is_asked
+    is_named
         Whether the user named them.
     dims
         Site -> names of its dimensions, where they have any.
@@ -57,7 +57,7 @@ class Posterior(NamedTuple):
     independent: bool
     symmetry: Symmetry
     beside: frozenset[str]
-    is_asked: bool
+    is_named: bool
     dims: Mapping[str, tuple[str, ...]]
     coords: Mapping[str, np.ndarray]
 
@@ -88,7 +88,7 @@ class Posterior(NamedTuple):
         return self._replace(values=values, lengths=tuple(map(len, kept)))
 
 
-class Asked(NamedTuple):
+class ReadOptions(NamedTuple):
     """How draws are read: which sites and leading dimensions, and how draws are taken from a guide.
 
     Attributes
@@ -109,7 +109,7 @@ class Asked(NamedTuple):
     kwargs: Mapping[str, Any]
 
 
-def posterior_of(data: Any, symmetry: Symmetry, name: str, asked: Asked, *, independent: bool) -> Posterior:
+def posterior_of(data: Any, symmetry: Symmetry, name: str, options: ReadOptions, *, independent: bool) -> Posterior:
     """Read one side of a comparison.
 
     Raises
@@ -121,9 +121,9 @@ def posterior_of(data: Any, symmetry: Symmetry, name: str, asked: Asked, *, inde
     """
     try:
         if is_guide(data):
-            draws = draws_of_guide(asked.rng_key, data[0], data[1], asked.args, asked.kwargs, asked.num_draws)
+            draws = draws_of_guide(options.rng_key, data[0], data[1], options.args, options.kwargs, options.num_draws)
             known = {site: np.asarray(value) for site, value in draws.items()}
-            return _of_trace(read(known, symmetry, 1), symmetry, name, (asked.num_draws,), asked.sites, True)
+            return _of_trace(read(known, symmetry, 1), symmetry, name, (options.num_draws,), options.sites, True)
         if callable(data):
             raise TypeError(f"Posterior {name!r}: a guide is passed with its parameters, (guide, params).")
         data = data.data if isinstance(data, Rebased) else data
@@ -132,11 +132,11 @@ def posterior_of(data: Any, symmetry: Symmetry, name: str, asked: Asked, *, inde
             values = {site: np.concatenate([part.values[site] for part in parts]) for site in parts[0].values}
             lengths = tuple(part.num_draws for part in parts)
             whole = parts[0]._replace(values=values, leading=(sum(lengths),))
-            return _of_trace(whole, symmetry, name, lengths, asked.sites, independent)
-        trace = read(data, symmetry, asked.num_leading_dims, lazily=True)
+            return _of_trace(whole, symmetry, name, lengths, options.sites, independent)
+        trace = read(data, symmetry, options.num_leading_dims, lazily=True)
         each = (trace.leading[-1],) * int(np.prod(trace.leading[:-1], dtype=int))
         lengths = tuple(map(len, trace.chains)) or each
-        return _of_trace(trace, symmetry, name, lengths, asked.sites, independent or trace.are_members)
+        return _of_trace(trace, symmetry, name, lengths, options.sites, independent or trace.are_members)
     except SymmetryError as error:
         raise SymmetryError(f"Posterior {name!r}: {error}") from error
 
@@ -196,8 +196,8 @@ def _of_trace(
         order = np.concatenate(trace.chains)
         trace = trace._replace(values={site: value[order] for site, value in trace.values.items()})
     values = trace.flat(list(trace.values))
-    asked = frozenset(beside), sites is not None
-    return Posterior(name, values, lengths, independent, bound, *asked, trace.dims, trace.coords)
+    is_named = sites is not None
+    return Posterior(name, values, lengths, independent, bound, frozenset(beside), is_named, trace.dims, trace.coords)
 
 
 def moved_by_no_label(trace: Trace, bound: Symmetry) -> set[str]:
@@ -232,7 +232,7 @@ def in_common(a: Posterior, b: Posterior) -> tuple[tuple[str, ...], tuple[str, .
     labelled = {dim for side in (a, b) for dim in groups_on(side.dims, side.symmetry.axes)}
     # a site that nobody named, and whose coordinates name different things on the two sides, is left out
     kept = {
-        site for site in compared if site in a.symmetry.axes or a.is_asked or not are_of_others(a, b, site, labelled)
+        site for site in compared if site in a.symmetry.axes or a.is_named or not are_of_others(a, b, site, labelled)
     }
     compared = tuple(site for site in compared if site in kept)
     refuse_other_names(a, b, compared, (repr(a.name), repr(b.name)), free=labelled)

@@ -119,11 +119,11 @@ def sample_nested(
     table = blocks.table(None)
     n = table.shape[-1]
 
-    def units(key: Array, one: GaussianFactors, draw: dict[str, Array]) -> tuple[Element, Array]:
-        element, log_probability = sample_chain(key, blocks.inner, one, draw, 1)
+    def units(key: Array, factors: GaussianFactors, draw: dict[str, Array]) -> tuple[Element, Array]:
+        element, log_probability = sample_chain(key, blocks.inner, factors, draw, 1)
         return jax.tree.map(lambda x: x[0], element), log_probability[0]
 
-    def one(key: Array) -> tuple[Element, Array]:
+    def drawn(key: Array) -> tuple[Element, Array]:
         key_blocks, key_units = jax.random.split(key)
         chosen, log_probability = sample_proposal(key_blocks, table, 1)
         brought = {site: x[chosen[0]] for site, x in blocks.draw.items()}
@@ -132,7 +132,7 @@ def sample_nested(
         return {blocks.root: Hard(chosen[0]).part(), **element}, log_probability[0] + log_units.sum()
 
     together = at_once(n**2 + n * size_of_tables(blocks.inner))
-    return mapped(one, jax.random.split(rng_key, num_samples), together)
+    return mapped(drawn, jax.random.split(rng_key, num_samples), together)
 
 
 class _Blocks(NamedTuple):
@@ -213,8 +213,8 @@ class _Blocks(NamedTuple):
         """``[i, j]``: about the log density of block j in slot i, averaged over the labels of its units."""
         components = connected_components(self.inner)
 
-        def pair(one: GaussianFactors, draw: dict[str, Array]) -> Array:
-            return sum((_log_mean(part, one, draw, max_features) for part in components), jnp.zeros(()))
+        def pair(factors: GaussianFactors, draw: dict[str, Array]) -> Array:
+            return sum((_log_mean(part, factors, draw, max_features) for part in components), jnp.zeros(()))
 
         over_draws = jax.vmap(pair, (None, 0))
         return self.apart + jax.vmap(over_draws, (0, None))(self.factors, self.draw)

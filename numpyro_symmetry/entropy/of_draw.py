@@ -81,8 +81,7 @@ def information(
     TypeError
         If a key is no key or a count no whole number.
     """
-    asked = named(estimator, AUTO, TIGHT)
-    parts = _estimated(asked, symmetry, type(density))
+    parts = _estimated(named(estimator, AUTO, TIGHT), symmetry, type(density))
     keys = [None] * len(parts) if rng_key is None else list(jax.random.split(rng_key, len(parts)))
     total = jnp.zeros((2,) if bound == "both" else ())
     for key, (part, chosen) in zip(keys, parts, strict=True):
@@ -111,8 +110,8 @@ def needs_key(estimator: AnyEstimator, symmetry: Symmetry, density: type[Density
 
 def sequential_parts(estimator: AnyEstimator, symmetry: Symmetry, density: type[Density]) -> list[Symmetry]:
     """The parts of a symmetry that ``max_features`` concerns."""
-    asked = named(estimator, AUTO, TIGHT)
-    return [part for part, chosen in _estimated(asked, symmetry, density) if chosen.sees_features]
+    parts = _estimated(named(estimator, AUTO, TIGHT), symmetry, density)
+    return [part for part, chosen in parts if chosen.sees_features]
 
 
 def refusal(estimator: AnyEstimator, symmetry: Symmetry, density: type[Density]) -> str | None:
@@ -123,19 +122,20 @@ def refusal(estimator: AnyEstimator, symmetry: Symmetry, density: type[Density])
 
 
 def _estimated(
-    asked: Estimator | Choice, symmetry: Symmetry, density: type[Density]
+    estimator: Estimator | Choice, symmetry: Symmetry, density: type[Density]
 ) -> list[tuple[Symmetry, Estimator]]:
     """The parts of a symmetry that are estimated apart, each with its estimator."""
     if not symmetry.groups:
         return []
-    is_additive = isinstance(asked, Choice) or asked.is_additive
-    return [(part, _chosen(asked, part, density)) for part in (density.parts(symmetry) if is_additive else [symmetry])]
+    is_additive = isinstance(estimator, Choice) or estimator.is_additive
+    parts = density.parts(symmetry) if is_additive else [symmetry]
+    return [(part, _chosen(estimator, part, density)) for part in parts]
 
 
-def _chosen(asked: Estimator | Choice, part: Symmetry, density: type[Density]) -> Estimator:
+def _chosen(estimator: Estimator | Choice, part: Symmetry, density: type[Density]) -> Estimator:
     """The estimator itself, or the one that a choice takes for a part: exact where that is cheap."""
-    if isinstance(asked, Estimator):
-        return asked
+    if isinstance(estimator, Estimator):
+        return estimator
     is_narrow = density.is_table(part) and max(part.sizes.values()) <= _AUTO_TABLE_WIDTH
     is_small = part.log_order() <= math.log(_AUTO_ENUMERATED_ORDER) + 1e-9
-    return EXACT if is_narrow or is_small else asked.otherwise
+    return EXACT if is_narrow or is_small else estimator.otherwise

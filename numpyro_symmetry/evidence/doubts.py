@@ -61,34 +61,34 @@ def finite(log_weights: np.ndarray) -> np.ndarray:
     return log_weights
 
 
-def warn_if_unreliable(found: Estimate, method: str, num_draws: int, pareto_shape: float = math.nan) -> None:
+def warn_if_unreliable(estimate: Estimate, method: str, num_draws: int, pareto_shape: float = math.nan) -> None:
     """Warn of an estimate that did not settle, has a large error, or rests on few of ``num_draws`` of the proposal."""
     few = min(_FEW_OF_BRIDGE if method == "bridge" else _FEW_OF_IMPORTANCE, num_draws / 2)
     if method == "importance" and pareto_shape > _NO_VARIANCE:
         few = max(few, _SHARE_THAT_COUNTS * num_draws)
     guess, longer = "so that the error is itself a guess", "Sample longer, or draw more (num_draws)"
-    if not found.converged:
-        why, remedy = f"the bridge did not settle in {found.num_rounds} rounds", longer
-    elif found.of_target < _FEW_OF_BRIDGE:
-        why, remedy = f"only {found.of_target:.0f} of the posterior's draws are effective, {guess}", "Sample longer"
-    elif found.of_proposal < few:
+    if not estimate.converged:
+        why, remedy = f"the bridge did not settle in {estimate.num_rounds} rounds", longer
+    elif estimate.of_target < _FEW_OF_BRIDGE:
+        why, remedy = f"only {estimate.of_target:.0f} of the posterior's draws are effective, {guess}", "Sample longer"
+    elif estimate.of_proposal < few:
         which = "lie where the posterior does" if method == "bridge" else "are effective"
-        why = f"only {found.of_proposal:.0f} of the proposal's {num_draws} draws {which}, {guess}"
+        why = f"only {estimate.of_proposal:.0f} of the proposal's {num_draws} draws {which}, {guess}"
         remedy = "Draw more (num_draws), or, of a NumPyro model, fit a guide of another shape"
-    elif not found.error < _LARGE_ERROR:
-        why, remedy = f"its error is {found.error:.1f} nats", longer
+    elif not estimate.error < _LARGE_ERROR:
+        why, remedy = f"its error is {estimate.error:.1f} nats", longer
     else:
         return
     warn(f"The evidence is not reliable: {why}. {remedy}.")
 
 
-def warn_of_contradiction(found: Estimate, lower: Bound, upper: Bound) -> None:
+def warn_of_contradiction(estimate: Estimate, lower: Bound, upper: Bound) -> None:
     """Warn of an estimate that lies beyond a bound, as it does where the draws are not the posterior's."""
     for gap, error, where in (
-        (lower.value - found.value, lower.error, "below its lower bound"),
-        (found.value - upper.value, upper.error, "above its upper bound"),
+        (lower.value - estimate.value, lower.error, "below its lower bound"),
+        (estimate.value - upper.value, upper.error, "above its upper bound"),
     ):
-        if gap > _CONTRADICTION * math.hypot(found.error, error):
+        if gap > _CONTRADICTION * math.hypot(estimate.error, error):
             warn(
                 f"The evidence is not reliable: the estimate lies {gap:.1f} nats {where}. The draws are not those of "
                 "this model's posterior: look whether they are of the same data and parameters, untransformed, and "

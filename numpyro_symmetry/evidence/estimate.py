@@ -183,21 +183,21 @@ def log_evidence(
     refuse_tracers("log_evidence", data, model_args, model_kwargs, rng_key)
     key_fit, key_draw, key_weigh = jax.random.split(rng_key, 3)
     guide, params = data if isinstance(data, tuple) and len(data) == 2 and callable(data[0]) else (None, None)
-    asked = _asked(data, guide, model, model_args, model_kwargs, argnum)
+    joint = _joint_of(data, guide, model, model_args, model_kwargs, argnum)
     if guide is not None and method == "bridge":
         raise ValueError("method='bridge' needs draws of the posterior; a guide has only its own: use 'importance'.")
     if method == "auto":
         method = "bridge" if guide is None else "importance"
     with saying("estimating the evidence", as_flag(progress_bar, "progress_bar")):
         if guide is None:
-            proposal = proposal_of_draws(data, asked, symmetry, signs, key_fit, halve=method != "laplace")
+            proposal = proposal_of_draws(data, joint, symmetry, signs, key_fit, halve=method != "laplace")
         else:
-            proposal = proposal_of_guide(guide, params, asked, symmetry, signs, key_fit)
-        own, of_rest = _weigh(proposal, asked, method, num_draws, num_permutations, key_draw, key_weigh)
+            proposal = proposal_of_guide(guide, params, joint, symmetry, signs, key_fit)
+        own, of_rest = _weigh(proposal, joint, method, num_draws, num_permutations, key_draw, key_weigh)
     return _estimated(own, of_rest, method, averaged_over(proposal.guide)[0].log_order())
 
 
-def _asked(data: Any, guide: Any, function: Any, args: Any, kwargs: Any, argnum: Any) -> Model:
+def _joint_of(data: Any, guide: Any, function: Any, args: Any, kwargs: Any, argnum: Any) -> Model:
     """The model and its arguments, where left out those that the draws or the guide know; a log density as a model."""
     if guide is None and callable(data):
         name = getattr(data, "__name__", type(data).__name__)
@@ -248,11 +248,11 @@ def _weigh(
             # the centre is no draw of the Gaussian, and is weighed without the identity
             yield {site: x[None] for site, x in _centre(guide, params).items() if site in sites}, False
         else:
-            for some in _own_draws(proposal, model, blocks_of_draws(num_own, latents), key_draw):
-                yield some, True
+            for block in _own_draws(proposal, model, blocks_of_draws(num_own, latents), key_draw):
+                yield block, True
         if rest is not None:
-            for some in in_turn(rest.flat(sites), blocks_of_draws(rest.num_draws, latents)):
-                yield some, False
+            for block in in_turn(rest.flat(sites), blocks_of_draws(rest.num_draws, latents)):
+                yield block, False
 
     total = num_own + (0 if rest is None else rest.num_draws)
     say(f"weighing {total} draws, the program for which is compiled first")
@@ -281,16 +281,16 @@ def _estimated(own: LogWeights, of_rest: np.ndarray | None, method: str, log_ord
     """Estimate and bounds from weights of the proposal's draws, and of draws of the posterior if there are any."""
     of_own = np.asarray(own.total, np.float64)
     if method == "laplace":
-        found, (lower, upper) = Estimate(float(of_own[0]), math.nan, math.inf, 1.0), _UNBOUNDED
+        estimate, (lower, upper) = Estimate(float(of_own[0]), math.nan, math.inf, 1.0), _UNBOUNDED
     else:
         of_own = finite(of_own)
-        found = importance(of_own) if method == "importance" or of_rest is None else bridge(of_rest, of_own)
+        estimate = importance(of_own) if method == "importance" or of_rest is None else bridge(of_rest, of_own)
         lower, upper = lower_bound(of_own), _UNBOUNDED[1] if of_rest is None else upper_bound(of_rest, of_own)
-        warn_if_unreliable(found, method, len(of_own), pareto_shape(of_own))
-        warn_of_contradiction(found, lower, upper)
+        warn_if_unreliable(estimate, method, len(of_own), pareto_shape(of_own))
+        warn_of_contradiction(estimate, lower, upper)
     return LogEvidence(
-        value=found.value,
-        error=found.error,
+        value=estimate.value,
+        error=estimate.error,
         lower=lower.value,
         lower_error=lower.error,
         upper=upper.value,

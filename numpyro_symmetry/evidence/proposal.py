@@ -259,7 +259,7 @@ def _refuse_bad_data(traces: list[dict[str, Any]], model: Model) -> None:
             for name in observed
             if all(not np.isfinite(np.asarray(log_prob_of(trace[name]))).all() for trace in traces if name in trace)
         ]
-    if undefined and (where := given + [told for name in undefined for told in bad[name]]):
+    if undefined and (where := given + [place for name in undefined for place in bad[name]]):
         raise SymmetryError(
             f"The model has no density at its observed sites {undefined}: there is NaN in {', '.join(where)}. Leave "
             "those data out, or mask them (numpyro.handlers.mask)."

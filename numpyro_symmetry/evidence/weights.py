@@ -167,9 +167,9 @@ def log_weights(
             lambda one: weigh(one[0], one[1], one[2], params), (keys, draws, is_own), batch_size=DRAWS_AT_ONCE
         )
 
-    found, num_weighed, step = [], 0, 0
-    for some, own in draws:
-        arrays = {site: np.asarray(x) for site, x in some.items()}
+    weighed, num_weighed, step = [], 0, 0
+    for batch, own in draws:
+        arrays = {site: np.asarray(x) for site, x in batch.items()}
         count = len(next(iter(arrays.values())))
         step = step or min(DRAWS_IN_A_CALL, -(-count // DRAWS_AT_ONCE) * DRAWS_AT_ONCE)
         for items in slices(count, 1, step):
@@ -178,9 +178,9 @@ def log_weights(
             keys = jax.vmap(jax.random.fold_in, (None, 0))(rng_key, index)
             weights = weigh_all(keys, in_batch(here, step), np.full(step, own), dict(params))
             size = items.stop - items.start
-            found.append(LogWeights(*(np.asarray(x)[:size] for x in weights)))
+            weighed.append(LogWeights(*(np.asarray(x)[:size] for x in weights)))
             num_weighed += size
-    return LogWeights(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
+    return LogWeights(*(np.concatenate(parts) for parts in zip(*weighed, strict=True)))
 
 
 def _log_joint(
