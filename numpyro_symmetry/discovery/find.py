@@ -153,6 +153,7 @@ def find_symmetry(
     if asked.argnum is not None:
         own = asked.args[asked.argnum]
         found = _with_ties(found, ties_of(own))
+        found = replace(found, nouns=asked.nouns)
         told += [*of_unread(found, asked.argnum, own), *of_positive(found, asked.argnum, own)]
     for text in (*told, *map(str, found.out_of_reach)):
         warn(text)
