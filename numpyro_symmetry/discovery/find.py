@@ -153,6 +153,7 @@ def find_symmetry(
     if question.argnum is not None:
         own = question.args[question.argnum]
         found = _with_ties(found, ties_of(own))
+        found = replace(found, nouns=question.nouns)
         messages += [*unread_messages(found, question.argnum, own), *positive_messages(found, question.argnum, own)]
     for text in (*messages, *map(str, found.out_of_reach)):
         warn(text)

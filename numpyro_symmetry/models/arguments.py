@@ -191,15 +191,19 @@ def refuse_no_sites(model: Callable, args: tuple[Any, ...], kwargs: Mapping[str,
     ]
     values = ", ".join(f'"{site}": {site}' for site in list(sites)[:_MAX_SITES])
     more = ", ..." if len(sites) > _MAX_SITES else ""
+    # by no name of their own, which a site may have
+    rest = ", ".join(["*rest"] * (len(args) > 1) + ["**options"] * bool(args and kwargs))
     raise SymmetryError(
         f"The function {name} samples no latent sites and has no parameters, so that there is nothing a symmetry could "
         "act on. A model needs sites that are not observed; the parameters of a network need a prior "
         "(numpyro.contrib.module.random_flax_module). Is it a function of parameters, a network or a log density? Then "
         "say so by argnum=0, in find_symmetry, check_symmetry and log_evidence; or write the model of a log density\n\n"
-        "    def model():\n"
+        f"    def model({rest}):\n"
         + "\n".join(f"    {line}" for line in lines)
-        + f'\n        numpyro.factor("log_density", {name}({{{values}{more}}}))\n\n'
+        + f'\n        numpyro.factor("log_density", {name}({{{values}{more}}}{rest and ", " + rest}))\n\n'
         "with dist.constraints.positive, say, for what has to be positive."
+        + " Its model_args are those behind the first."
+        * (len(args) > 1)
     )
 
 

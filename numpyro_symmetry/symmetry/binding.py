@@ -10,6 +10,7 @@ from numpyro_symmetry.symmetry.arguments import shape_of
 from numpyro_symmetry.symmetry.axes import VIRTUAL, AxisEntry, Member, describe, labels, num_axes
 from numpyro_symmetry.symmetry.errors import SymmetryError
 from numpyro_symmetry.symmetry.families import refuse_unlike
+from numpyro_symmetry.symmetry.nouns import MODEL, Nouns
 
 
 def bind_axes(
@@ -17,6 +18,7 @@ def bind_axes(
     sizes: Mapping[str, int],
     values: Mapping[str, ArrayLike],
     num_leading_dims: int,
+    of: Nouns = MODEL,
 ) -> tuple[dict[str, tuple[AxisEntry, ...]], dict[str, int]]:
     """Axes with every ``...`` written out, and the size of every group.
 
@@ -30,24 +32,21 @@ def bind_axes(
     for site, entries in axes.items():
         if site not in values:
             raise SymmetryError(
-                f"Site {site!r} is named by the symmetry but is not among the values {sorted(values)}. "
+                f"{of.named(site)} is named by the symmetry but is not among the values {sorted(values)}. "
                 f"{_remedy(axes, values)}"
             )
-        shape = shape_of(values[site], f"Site {site!r}")
+        shape = shape_of(values[site], of.named(site))
         if ... in entries:
             entries = entries[:-1] + (None,) * (len(shape) - num_leading_dims - num_axes(entries) + 1)
-        if len(shape) < num_axes(entries):
-            raise SymmetryError(
-                f"Site {site!r} has shape {shape}, fewer axes than its entries {describe(entries)} in the symmetry."
-            )
+        refuse_too_few_axes(of.named(site), shape, entries)
         bound[site] = entries
         for position, entry in enumerate(entries):
-            where = f"site {site!r} axis {position - len(entries)}"
+            where = f"{of.array} {site!r} axis {position - len(entries)}"
             if isinstance(entry, Member):
                 others = [shape_of(values[other], f"Site {other!r}") for other in entry.family if other in values]
                 refuse_unlike([other for other in entry.family if other in values], others, "shape")
             if isinstance(entry, VIRTUAL):
-                where = f"family {entry.family}" if isinstance(entry, Member) else f"whole site {site!r}"
+                where = f"family {entry.family}" if isinstance(entry, Member) else f"whole {of.array} {site!r}"
                 for axis in labels((entry,)):
                     _agree(str(axis.group), entry.size, where, sizes, seen)
                 continue
@@ -64,6 +63,14 @@ def bind_axes(
                 if axis.group is not None and axis.size is not None:
                     _agree(axis.group, axis.size, where, sizes, seen)
     return bound, sizes
+
+
+def refuse_too_few_axes(where: str, shape: tuple[int, ...], entries: tuple[AxisEntry, ...]) -> None:
+    """Refuse values, as they are named, with fewer axes than entries."""
+    if len(shape) < num_axes(entries):
+        raise SymmetryError(
+            f"{where} has shape {shape}, fewer axes than its entries {describe(entries)} in the symmetry."
+        )
 
 
 def _remedy(expected: Collection[str], given: Collection[str]) -> str:

@@ -16,6 +16,7 @@ from numpyro_symmetry.symmetry.errors import SymmetryError
 from numpyro_symmetry.symmetry.families import Stack, member_of
 from numpyro_symmetry.symmetry.groups import Group
 from numpyro_symmetry.symmetry.hard import Element, over
+from numpyro_symmetry.symmetry.nouns import Nouns
 from numpyro_symmetry.symmetry.permutation_kinds import FIXED, KINDS, Kind
 from numpyro_symmetry.symmetry.pieces import pieces_of
 
@@ -78,14 +79,14 @@ def check_complements(
                 )
 
 
-def entries_of_one_piece(axes: Mapping[str, tuple[AxisEntry, ...]], site: str) -> tuple[AxisEntry, ...]:
+def entries_of_one_piece(axes: Mapping[str, tuple[AxisEntry, ...]], site: str, of: Nouns) -> tuple[AxisEntry, ...]:
     """A site's entries, if they open into one array."""
     if site not in axes:
-        raise SymmetryError(f"Site {site!r} is none of the symmetry's sites {list(axes)}.")
+        raise SymmetryError(f"{of.named(site)} is none of the symmetry's {of.array}s {list(axes)}.")
     if is_cut(axes[site]) or member_of(axes[site]) is not None:
         raise SymmetryError(
-            f"Site {site!r} has axes {describe(axes[site])}: joined axes, the rest of a whole, and sites of a family "
-            "open into other arrays than its own. Use symmetry.apply, which acts on the site as it is."
+            f"{of.named(site)} has axes {describe(axes[site])}: joined axes, the rest of a whole, and {of.array}s of a "
+            f"family open into other arrays than its own. Use symmetry.apply, which acts on the {of.array} as it is."
         )
     return axes[site]
 
@@ -105,26 +106,29 @@ def check_values(values: Any, axes: Mapping[str, Any]) -> None:
         )
 
 
-def check_leading(values: Mapping[str, Any], axes: Mapping[str, tuple[AxisEntry, ...]], num_leading_dims: Any) -> int:
+def check_leading(
+    values: Mapping[str, Any], axes: Mapping[str, tuple[AxisEntry, ...]], num_leading_dims: Any, of: Nouns
+) -> int:
     """Number of leading dimensions, which values have to have beside the axes that entries are for."""
     count = as_count(num_leading_dims, "num_leading_dims", minimum=0)
     for site, entries in axes.items():
-        shape = shape_of(values[site], f"Site {site!r}") if site in values else None
+        shape = shape_of(values[site], of.named(site)) if site in values else None
         own = num_axes([entry for entry in entries if entry is not ...])
         if count and shape is not None and len(shape) - count < own:
             raise SymmetryError(
-                f"Site {site!r} has shape {shape}: {count} leading dimensions leave {max(len(shape) - count, 0)} axes, "
-                f"fewer than its entries {describe(entries)} in the symmetry. Check num_leading_dims."
+                f"{of.named(site)} has shape {shape}: {count} leading dimensions leave {max(len(shape) - count, 0)} "
+                f"axes, fewer than its entries {describe(entries)} in the symmetry. Check num_leading_dims."
             )
     return count
 
 
-def check_batch(site: str, lead: tuple[int, ...], entries: tuple[AxisEntry, ...], g: Element) -> None:
-    """Refuse an element whose batch does not go with the leading dimensions of a site."""
+def check_batch(where: str, shape: tuple[int, ...], entries: tuple[AxisEntry, ...], g: Element) -> None:
+    """Refuse an element whose batch does not go with the leading dimensions of a site, which is named."""
+    lead = shape[: len(shape) - num_axes(entries)]
     for axis in labels(entries):
         if axis.group in g and not broadcast(lead, batch := batch_of(axis.group, g[axis.group])):
             raise SymmetryError(
-                f"Site {site!r} has leading dimensions {lead}, and the element of group {axis.group!r} is a batch of "
+                f"{where} has leading dimensions {lead}, and the element of group {axis.group!r} is a batch of "
                 f"{batch}: the two do not broadcast."
             )
 
@@ -139,12 +143,12 @@ def check_of_groups(known: Mapping[str, Group], g: Any) -> None:
         known[name].check(name, part)
 
 
-def refuse_open_ended(axes: Mapping[str, tuple[AxisEntry, ...]]) -> None:
+def refuse_open_ended(axes: Mapping[str, tuple[AxisEntry, ...]], of: Nouns) -> None:
     """Refuse entries that end in ``...``: how many dimensions lead is not known."""
     if open_ended := sorted(site for site, entries in axes.items() if ... in entries):
         raise SymmetryError(
-            f"Sites {open_ended} end in '...', so their leading dimensions cannot be told from their own; "
-            "call symmetry.bind(values, num_leading_dims=...) first."
+            f"{of.array.capitalize()}s {open_ended} end in '...', so their leading dimensions cannot be told from "
+            "their own; call symmetry.bind(values, num_leading_dims=...) first."
         )
 
 

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 # why an array of a function's parameters has no signs: no support says what it may hold, its values do
 POSITIVE = "no entry is negative, and none becomes so: it has no signs"
+# why an axis has no group whatever is asked, the likelihood alone too
+ORDERED = "its support is ordered, which breaks the permutation"
 
 
 class Finding(NamedTuple):

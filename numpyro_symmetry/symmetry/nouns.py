@@ -41,6 +41,10 @@ class Nouns(NamedTuple):
     arguments: str
     mask: str
 
+    def named(self, name: str) -> str:
+        """One of the arrays, where a sentence begins."""
+        return f"{self.array.capitalize()} {name!r}"
+
 
 MODEL = Nouns(
     whole="model",

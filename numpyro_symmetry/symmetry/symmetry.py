@@ -24,7 +24,6 @@ from numpyro_symmetry.symmetry.axes import (
     Axis,
     AxisEntry,
     check_entries,
-    describe,
     group_names,
     is_cut,
     labels,
@@ -32,12 +31,13 @@ from numpyro_symmetry.symmetry.axes import (
     open_axes,
     open_shape,
 )
-from numpyro_symmetry.symmetry.binding import bind_axes
+from numpyro_symmetry.symmetry.binding import bind_axes, refuse_too_few_axes
 from numpyro_symmetry.symmetry.errors import SymmetryError
 from numpyro_symmetry.symmetry.families import Stack, by_site, check_families, stacks_of
 from numpyro_symmetry.symmetry.findings import Finding, OutOfReach, explain, in_words
 from numpyro_symmetry.symmetry.groups import Group
 from numpyro_symmetry.symmetry.hard import Element, over, products
+from numpyro_symmetry.symmetry.nouns import MODEL, Nouns
 from numpyro_symmetry.symmetry.permutation_kinds import PERMUTATION, Kind
 from numpyro_symmetry.symmetry.pytrees import as_given, as_sites
 from numpyro_symmetry.symmetry.restriction import axes_of_groups, with_total
@@ -106,6 +106,7 @@ class Symmetry:
     orbits: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     findings: tuple[Finding, ...] = field(default=(), compare=False)
     out_of_reach: tuple[OutOfReach, ...] = field(default=(), compare=False)
+    nouns: Nouns = field(default=MODEL, compare=False)
 
     def __post_init__(self) -> None:
         given = {name: checks.as_mapping(name, getattr(self, name)) for name in _MAPPINGS}
@@ -185,16 +186,13 @@ class Symmetry:
 
     def opened(self, site: str) -> tuple[Axis, ...]:
         """Axes of a site with every `Split` opened; signed only where the group along them has signs."""
-        axes, groups = open_axes(checks.entries_of_one_piece(self.axes, site)), self.groups
+        axes, groups = open_axes(checks.entries_of_one_piece(self.axes, site, self.nouns)), self.groups
         return tuple(a._replace(signed=a.signed and a.group in groups and groups[a.group].signed) for a in axes)
 
     def opened_shape(self, site: str, shape: Sequence[int]) -> tuple[int, ...]:
         """Shape of a value of a site with every `Split` opened; leading dimensions stay."""
-        entries, given = checks.entries_of_one_piece(self.axes, site), as_shape(shape)
-        if len(given) < num_axes(entries):
-            raise SymmetryError(
-                f"Site {site!r} has shape {given}, fewer axes than its entries {describe(entries)} in the symmetry."
-            )
+        entries, given = checks.entries_of_one_piece(self.axes, site, self.nouns), as_shape(shape)
+        refuse_too_few_axes(self.nouns.named(site), given, entries)
         return open_shape(entries, given)
 
     def bind(self, values: Any, *, num_leading_dims: int = 0) -> Symmetry:
@@ -222,8 +220,8 @@ class Symmetry:
         """
         given = as_sites(values, self.axes)
         checks.check_values(given, self.axes)
-        lead = checks.check_leading(given, self.axes, num_leading_dims)
-        axes, sizes = bind_axes(self.axes, self.sizes, given, lead)
+        lead = checks.check_leading(given, self.axes, num_leading_dims, self.nouns)
+        axes, sizes = bind_axes(self.axes, self.sizes, given, lead, self.nouns)
         return replace(self, axes=axes, sizes=sizes)
 
     def restrict(self, names: Collection[str] | None = None, *, sites: Collection[str] | None = None) -> Symmetry:
@@ -343,16 +341,16 @@ class Symmetry:
             If a site the symmetry names is missing, masked or does not fit, if an element has the wrong groups, size or
             kind, is no permutation or comes in another batch than the values, or if a site still ends in ``...``.
         """
-        checks.refuse_open_ended(self.axes)
+        checks.refuse_open_ended(self.axes, self.nouns)
         checks.refuse_other_arguments(self.group_names(), g, values)
         given = as_sites(values, self.axes)
         symmetry = self.bind(given)
-        refuse_masked({site: given[site] for site in self.axes})
+        refuse_masked({site: given[site] for site in self.axes}, self.nouns.array.capitalize())
         checks.check_of_groups(symmetry.groups, g)
         traced = any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(g))
-        moved, arrays = dict(given), {site: as_array(given[site], f"Site {site!r}") for site in symmetry.axes}
+        moved, arrays = dict(given), {site: as_array(given[site], self.nouns.named(site)) for site in symmetry.axes}
         for site, entries in symmetry.axes.items():
-            checks.check_batch(site, arrays[site].shape[: arrays[site].ndim - num_axes(entries)], entries, g)
+            checks.check_batch(self.nouns.named(site), arrays[site].shape, entries, g)
         for stack in symmetry.stacks.values():
             value = stack.of(arrays)
             moved |= stack.apart(move(g, stack.entries, jnp.asarray(value) if traced else value))
@@ -367,7 +365,9 @@ class Symmetry:
     def _on(self, sites: Collection[str]) -> Symmetry:
         """The same groups on some of the sites."""
         if unknown := sorted(set(sites) - set(self.axes)):
-            raise SymmetryError(f"restrict names sites {unknown}, but the symmetry acts on {sorted(self.axes)}.")
+            raise SymmetryError(
+                f"restrict names {self.nouns.array}s {unknown}, but the symmetry acts on {sorted(self.axes)}."
+            )
         axes = {site: entries for site, entries in self.axes.items() if site in sites}
         check_families(axes)
         signed = {axis.group for entries in axes.values() for axis in labels(entries) if axis.signed}
@@ -383,7 +383,7 @@ class Symmetry:
         kinds = {name: kind for name, kind in (self.kinds if kinds is None else kinds).items() if name in known}
         sizes = {name: size for name, size in self.sizes.items() if name in known}
         orbits = {name: one for name, one in self.orbits.items() if name in known and kinds.get(name) != "fixed"}
-        return Symmetry(axes, kinds, sizes, orbits, self.findings, self.out_of_reach)
+        return replace(self, axes=axes, kinds=kinds, sizes=sizes, orbits=orbits)
 
     def _bound_groups(self) -> dict[str, Group]:
         if unbound := [name for name in self.group_names() if name not in self.sizes]:

@@ -19,7 +19,7 @@ from numpyro_symmetry.symmetry import Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import is_floating, is_real, to_real
 from numpyro_symmetry.symmetry.axes import AxisEntry, names_in, num_axes
 from numpyro_symmetry.symmetry.errors import warn
-from numpyro_symmetry.symmetry.findings import POSITIVE
+from numpyro_symmetry.symmetry.findings import ORDERED, POSITIVE
 from numpyro_symmetry.traces.acting import on_every_axis, on_sites, refuse_no_labels, whole_numbers
 from numpyro_symmetry.traces.coordinates import Arrays
 from numpyro_symmetry.traces.named import groups_on, refuse_names_at_odds
@@ -82,6 +82,24 @@ def bind(trace: Trace, symmetry: Symmetry, labels: Mapping[str, str], axes: Mapp
     if not bound.findings:
         refuse_names_at_odds(trace.dims, {**bound.axes, **own.axes})
     return bound
+
+
+def refuse_no_group(whole: Symmetry, part: str) -> None:
+    """Refuse a model of which no group was found that draws have, and say what may help.
+
+    Raises
+    ------
+    SymmetryError
+        With what was found of every axis.
+    """
+    but = " but for one that moves parameters" if whole.groups else ""
+    hint = " If the prior alone tells labels apart, pass part='likelihood'." if part == "joint" else ""
+    if ordered := [finding.site for finding in whole.findings if ORDERED in finding.reason]:
+        hint = (
+            f" The support of {ordered} is ordered, so that draws have labels already. To have all sites say which "
+            f"label is which, sample a model without the order, and pass order_by={ordered[0]!r}."
+        )
+    raise SymmetryError(f"The model has no symmetry that could be found{but}.{hint}\n{whole.explain()}")
 
 
 def of_what_is_there(found: Symmetry, trace: Trace) -> Symmetry:

@@ -48,6 +48,7 @@ from numpyro_symmetry.traces.inputs import (
     of_what_is_compared,
     of_what_is_there,
     refuse_bad_draws,
+    refuse_no_group,
     warn_of_turned_signs,
     warn_of_what_is_left_out,
     warn_of_what_keeps_its_labels,
@@ -288,9 +289,7 @@ def _found(known: Model | None, *, signs: bool, part: str) -> Symmetry:
     whole = find_symmetry(*known, signs=signs, part=part)
     found = without_parameters(whole)
     if not found.groups:
-        but = " but for one that moves parameters" if whole.groups else ""
-        hint = " If the prior alone tells labels apart, pass part='likelihood'." if part == "joint" else ""
-        raise SymmetryError(f"The model has no symmetry that could be found{but}.{hint}\n{whole.explain()}")
+        refuse_no_group(whole, part)
     return found
 
 

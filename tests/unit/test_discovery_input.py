@@ -37,6 +37,23 @@ def log_density(position):
     return -0.5 * (position["loc"] ** 2).sum() - position["loc"].prod() ** 2
 
 
+@pytest.mark.parametrize("options", [{}, {"scale": 2.0}])
+def test_the_model_to_write_of_a_log_density_is_one(options):
+    """Taken out of the message and run, with what follows the values."""
+
+    def density(position, y, scale=1.0):
+        return -0.5 * ((position["loc"] - y) ** 2).sum() / scale
+
+    with pytest.raises(SymmetryError, match="samples no latent sites") as caught:
+        find_symmetry(density, ({"loc": np.zeros(3)}, Y), options)
+    written = {"numpyro": numpyro, "dist": dist, "density": density}
+    code = str(caught.value).split("\n\n")[1]
+    exec("\n".join(line.removeprefix("    ") for line in code.splitlines()), written)
+    assert check_symmetry(written["model"], LOC, (np.zeros(3),), options).status == "passed"
+    with pytest.raises(SymmetryError, match="not invariant"):
+        check_symmetry(written["model"], LOC, (Y,), options)
+
+
 def network(params, x):
     return jnp.tanh(x @ params["w1"]) @ params["w2"]
 

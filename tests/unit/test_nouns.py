@@ -1,5 +1,6 @@
 """What is said of functions speaks of functions: nothing of a model, its sites, priors or supports."""
 
+import pickle
 import re
 import warnings
 
@@ -7,7 +8,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from numpyro_symmetry import Symmetry, check_symmetry, find_activations, find_scaling, find_symmetry, log_evidence
+from numpyro_symmetry import (
+    Symmetry,
+    SymmetryError,
+    check_symmetry,
+    find_activations,
+    find_scaling,
+    find_symmetry,
+    log_evidence,
+)
 from numpyro_symmetry.discovery.labels.rules.elementwise import elementwise
 
 RNG = np.random.default_rng(0)
@@ -109,3 +118,49 @@ def test_warnings_of_functions_speak_of_functions(function, said):
     texts = [*(str(one.message) for one in caught), *(str(one.reason) for one in found.findings)]
     assert any(said in text for text in texts)
     assert not OF_MODELS.findall(" ".join(texts))
+
+
+FOUND = find_symmetry(network, (PARAMS, X), argnum=0)
+OF_A_SYMMETRY = {
+    "missing": (lambda s: s.apply(s.identity(), {"w": W}), "Array 'v' is named by the symmetry but is not among"),
+    "another width": (
+        lambda s: s.bind({"w": W, "v": V[:2]}),
+        "Array 'v' axis -2 has size 2, but group",
+    ),
+    "too few axes": (lambda s: s.bind({"w": W[0], "v": V[:, 0]}), r"Array 'v' has shape \(3,\), fewer axes"),
+    "leading": (lambda s: s.bind(PARAMS, num_leading_dims=1), "Array '.' has shape .*: 1 leading dimensions"),
+    "a batch": (
+        lambda s: s.apply(s.identity((4,)), {"w": W[None].repeat(5, 0), "v": V[None].repeat(5, 0)}),
+        r"Array '.' has leading dimensions \(5,\)",
+    ),
+    "masked": (lambda s: s.apply(s.identity(), PARAMS | {"w": np.ma.masked_array(W, W > 0)}), "Array 'w' is a masked"),
+    "no such array": (lambda s: s.opened("u"), "Array 'u' is none of the symmetry's arrays"),
+    "opened": (lambda s: s.opened_shape("w", (3,)), "Array 'w' has shape"),
+    "restricted": (lambda s: s.restrict(sites=["u"]), "restrict names arrays"),
+}
+MADE = {
+    "found": lambda s: s,
+    "bound": lambda s: s.bind(PARAMS),
+    "restricted": lambda s: s.restrict(list(s.groups)),
+    "on some": lambda s: s.restrict(sites=["w", "v"]),
+    "without signs": lambda s: s.without_signs(),
+    "of differences": lambda s: s.of_differences(),
+    "pickled": lambda s: pickle.loads(pickle.dumps(s)),
+}
+
+
+@pytest.mark.parametrize("made", MADE)
+@pytest.mark.parametrize("name", OF_A_SYMMETRY)
+def test_a_symmetry_of_a_function_speaks_of_arrays(name, made):
+    ask, said = OF_A_SYMMETRY[name]
+    with pytest.raises(SymmetryError, match=said) as caught:
+        ask(MADE[made](FOUND))
+    assert not OF_MODELS.findall(str(caught.value).replace("restrict(sites=...)", ""))
+
+
+def test_what_is_spoken_of_is_no_part_of_a_symmetry():
+    by_hand = Symmetry(dict(FOUND.axes), sizes=dict(FOUND.sizes))
+    assert by_hand == FOUND
+    assert hash(by_hand) == hash(FOUND)
+    with pytest.raises(SymmetryError, match="Site 'v' is named"):
+        by_hand.bind({"w": W})

@@ -37,6 +37,14 @@ def unlike(y):
     numpyro.sample("y", mixture.expand([len(y)]).to_event(1), obs=y)
 
 
+def ordered(y):
+    """The support settles labels."""
+    base = dist.Normal(0.0, 3.0).expand([3]).to_event(1)
+    loc = numpyro.sample("loc", dist.TransformedDistribution(base, dist.transforms.OrderedTransform()))
+    mixture = dist.MixtureSameFamily(dist.Categorical(jnp.ones(3) / 3), dist.Normal(loc, 1.0))
+    numpyro.sample("y", mixture.expand([len(y)]).to_event(1), obs=y)
+
+
 @pytest.mark.parametrize("model", [informative, allocated])
 def test_the_likelihood_has_a_symmetry_that_the_prior_breaks(model):
     if model is allocated:
@@ -60,6 +68,12 @@ def test_a_likelihood_that_tells_labels_apart_has_none():
 def test_a_prior_that_breaks_it_names_the_way_out():
     with pytest.raises(SymmetryError, match="part='likelihood'"):
         check_symmetry(informative, Symmetry.mixture("weight", "loc", "scale"), (DATA,))
+
+
+def test_an_ordered_support_is_no_matter_of_the_part():
+    with pytest.raises(SymmetryError, match=r"support of \['loc'\] is ordered.*order_by='loc'") as caught:
+        rebase({"loc": np.sort(np.zeros((5, 3)))}, model=ordered, model_args=(DATA,))
+    assert "likelihood" not in str(caught.value)
 
 
 def test_rebase_by_the_likelihood_and_the_report_says_so():

@@ -29,6 +29,7 @@ from numpyro_symmetry.discovery.labels.terms import (
 from numpyro_symmetry.discovery.labels.walk import Walk
 from numpyro_symmetry.symmetry import Concat, Finding, Split, Symmetry, SymmetryError, Unsigned, Whole
 from numpyro_symmetry.symmetry.axes import VIRTUAL, AxisEntry, group_names, labels, names_in, new_name, padded
+from numpyro_symmetry.symmetry.findings import ORDERED
 
 # blocks of axes of one size of which every set is tried
 _MAX_BLOCKS = 8
@@ -294,7 +295,7 @@ class Reading:
         taken_apart = isinstance(resolve(term), Joined)
         apart = Reason("taken apart index by index" if taken_apart else "nothing may be exchanged", line_of_cut(term))
         if site in self.ordered and position == -1:
-            apart = Reason("its support is ordered, which breaks the permutation")
+            apart = Reason(ORDERED)
         hardest = [Reason(refusal)] if refusal else sorted(reasons, key=lambda r: r.soft)[:1] or [apart]
         text = f"the rest {hardest[0].text}" if group else hardest[0].text
         return Finding(site, position, term.size, group, text, hardest[0].source)
