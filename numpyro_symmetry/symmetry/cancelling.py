@@ -10,7 +10,7 @@ from operator import xor
 import numpy as np
 
 from numpyro_symmetry.symmetry.axes import Axis, AxisEntry, Concat, Split, labels
-from numpyro_symmetry.symmetry.gf2 import reduced_basis
+from numpyro_symmetry.symmetry.gf2 import basis_of
 from numpyro_symmetry.symmetry.groups import Group
 
 
@@ -36,7 +36,7 @@ def log_cancelling(groups: Mapping[str, Group], sites: Iterable[Sequence[AxisEnt
             at = dict(zip(sizes, index, strict=True))
             terms = (unknown[x, tuple(at[a] for a in one)] for x, one in zip(standing, along, strict=True))
             equations.add(reduce(xor, terms, 0))
-    return (len(unknown) - len(reduced_basis(sorted(equations)))) * math.log(2.0)
+    return (len(unknown) - len(basis_of(sorted(equations)))) * math.log(2.0)
 
 
 def _pieces(entries: tuple[AxisEntry, ...]) -> Iterator[tuple[Axis, ...]]:

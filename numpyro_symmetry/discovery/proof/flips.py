@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +11,7 @@ import numpy as np
 from numpyro_symmetry.symmetry import Concat, Group, Split, Unsigned
 from numpyro_symmetry.symmetry.axes import AxisEntry, num_axes, padded
 from numpyro_symmetry.symmetry.families import Axes
-from numpyro_symmetry.symmetry.gf2 import reduced_basis
+from numpyro_symmetry.symmetry.gf2 import basis_of, beyond
 from numpyro_symmetry.symmetry.pieces import pieces_of
 
 # a site, and the position of one of the places on it where a group stands
@@ -90,7 +89,7 @@ def is_new(signs: GroupSigns, known: Iterable[GroupSigns], axes: Axes, place: Ar
     if not (others := [other for other in known if signs.name in other.group.over]):
         return True
     shapes = {site: np.shape(place[site]) for one in (signs, *others) for site in one.negated}
-    basis = reduced_basis([_vector(flip, shapes) for other in others for flip in flips(other, axes, place)])
+    basis = basis_of(_vector(flip, shapes) for other in others for flip in flips(other, axes, place))
     return bool(beyond(basis, _vector(next(flips(signs, axes, place)), shapes)))
 
 
@@ -103,12 +102,12 @@ def independent_wholes(
     # along an axis on which no group stands all entries are negated or none: one of them speaks for all
     small = {site: np.ones(_shape_of_groups(axes.get(site, ()), np.shape(place[site]))) for site in sites}
     shapes = {site: value.shape for site, value in small.items()}
-    basis = reduced_basis([_vector(flip, shapes) for one in groups for flip in flips(one, axes, small)])
+    basis = basis_of(_vector(flip, shapes) for one in groups for flip in flips(one, axes, small))
     found = list[frozenset[str]]()
     for negated in wholes:
         vector = _vector({site: -small[site] for site in negated}, shapes)
-        if beyond(basis, vector):
-            basis = reduced_basis([*basis, vector])
+        if left := beyond(basis, vector):
+            basis.append(left)
             found.append(negated)
     return found
 
@@ -133,8 +132,3 @@ def _vector(factors: Arrays, shapes: Mapping[str, tuple[int, ...]]) -> int:
     kept = {site: np.zeros(np.prod(shape, dtype=int), bool) for site, shape in shapes.items()}
     negated = [np.ravel(factors[site] < 0) if site in factors else here for site, here in kept.items()]
     return int.from_bytes(np.packbits(np.concatenate(negated)).tobytes(), "big")
-
-
-def beyond(basis: Sequence[int], vector: int) -> int:
-    """The remainder of a vector over GF(2) after reduction by a basis: 0 if the basis spans it."""
-    return reduce(lambda left, one: min(left, left ^ one), basis, vector)

@@ -19,7 +19,7 @@ import numpy as np
 
 from numpyro_symmetry.discovery.proof.effort import EFFORT
 from numpyro_symmetry.discovery.proof.evidence import Evidence
-from numpyro_symmetry.discovery.proof.flips import GroupSigns, Place, beyond, flips, independent_wholes, is_new
+from numpyro_symmetry.discovery.proof.flips import GroupSigns, Place, flips, independent_wholes, is_new
 from numpyro_symmetry.discovery.proof.frozen import Values, stacked
 from numpyro_symmetry.discovery.proof.prove import prove
 from numpyro_symmetry.discovery.proof.trials import batched, gaps_to, movable
@@ -28,7 +28,7 @@ from numpyro_symmetry.symmetry import Concat, Split, Symmetry, Whole
 from numpyro_symmetry.symmetry.axes import AxisEntry, labels, new_name, padded, sites_of_groups
 from numpyro_symmetry.symmetry.axes import is_cut as has_concat
 from numpyro_symmetry.symmetry.families import Axes
-from numpyro_symmetry.symmetry.gf2 import combinations_of, reduced_basis
+from numpyro_symmetry.symmetry.gf2 import basis_of, beyond, combinations_of, reduced_basis
 
 # a site, and the position of one of the arrays that are put end to end in it; 0 of a site that is one array
 PartOfSite = tuple[str, int]
@@ -280,7 +280,7 @@ def _further_wholes(kept: Signs, symmetry: Symmetry, place: Values, span: Span) 
     # sets that negating all indices of groups makes up are left out before single entries are compared
     known = [_negated_by(one, symmetry.axes) for one in kept.groups]
     order = sorted(frozenset().union(*span.sets, *known))
-    spanned = reduced_basis([_vector(parts, order) for parts in known])
+    spanned = basis_of(_vector(parts, order) for parts in known)
     wholes = [
         frozenset(site for site, _ in parts)
         for parts in (*_products(still), *_products(span.sets))
@@ -300,7 +300,7 @@ def _within(even: Even, sites: Collection[PartOfSite]) -> list[frozenset[PartOfS
     """A basis over GF(2) of the sets that ``even`` spans and that hold nothing outside of ``sites``."""
     # unwanted parts have the highest bits, so that vectors of the reduced basis without these span what is wanted
     order = [*sorted(sites), *sorted({site for parts in even for site in parts} - set(sites))]
-    basis = reduced_basis([_vector(parts, order) for parts in even])
+    basis = reduced_basis(_vector(parts, order) for parts in even)
     return [_sites_of(vector, order) for vector in basis if not vector >> len(set(sites))]
 
 
