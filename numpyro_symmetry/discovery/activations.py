@@ -20,7 +20,7 @@ from numpyro_symmetry.discovery.inputs import arrays_of_one, asking, read_questi
 from numpyro_symmetry.discovery.labels.program import read_function
 from numpyro_symmetry.discovery.labels.terms import Atom, Joined, Product, Term, atoms_of, resolve
 from numpyro_symmetry.discovery.labels.values import Typed
-from numpyro_symmetry.discovery.telling import of_not_finite
+from numpyro_symmetry.discovery.telling import not_finite_message
 from numpyro_symmetry.models.compat import body_of, bound, called, consts_of, interpreted
 from numpyro_symmetry.models.functions import outputs_of_function
 from numpyro_symmetry.steps import say, saying
@@ -147,7 +147,9 @@ def _computing(
         return [one.of(every[one.position], signed=bound.groups[one.group].signed) for one in chosen]
 
     say("moving units, to see which values move as they do")
-    chosen = _that_move(bound, own, tried, lambda values: computed(values, tried), of_not_finite(args, _NOT_FINITE))
+    chosen = _that_move(
+        bound, own, tried, lambda values: computed(values, tried), not_finite_message(args, _NOT_FINITE)
+    )
 
     def activations(values: Any) -> dict[str, Array]:
         given = arrays_of_one(values, {site: x.shape for site, x in own.items()}, "Other widths have other units.")
@@ -189,11 +191,11 @@ def _that_move(
     """Of each group the first of ``tried`` that moves as it does; ``not_finite`` is the message if none is finite."""
     rng = np.random.default_rng(0)
 
-    def one(x: Array) -> Array:
+    def perturbed(x: Array) -> Array:
         return x * jnp.asarray(np.exp(0.3 * rng.normal(size=x.shape)), x.dtype) if is_floating(x.dtype) else x
 
     # at parameters no two of which are alike: moving equal ones would not be seen
-    values = {name: one(x) for name, x in own.items()}
+    values = {name: perturbed(x) for name, x in own.items()}
     g = bound.sample(jax.random.key(0))
     before, after = jax.jit(compute)(values), jax.jit(compute)({**values, **bound.apply(g, values)})
     chosen: dict[str, _Seen] = {}

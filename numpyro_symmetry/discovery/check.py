@@ -20,7 +20,7 @@ from numpyro_symmetry.discovery.proof.frozen import freeze
 from numpyro_symmetry.discovery.proof.points import draw
 from numpyro_symmetry.discovery.proof.prove import prove
 from numpyro_symmetry.discovery.proof.trials import movable, trial_elements
-from numpyro_symmetry.discovery.telling import of_not_finite
+from numpyro_symmetry.discovery.telling import not_finite_message
 from numpyro_symmetry.models.functions import Outputs, outputs_of_function
 from numpyro_symmetry.models.log_joint import Data, LogJoint, sites_of, ways_to_give
 from numpyro_symmetry.models.sites import discrete_of
@@ -156,31 +156,31 @@ def check_symmetry(
     >>> check_symmetry(log_density, Symmetry.mixture("loc"), ({"loc": jnp.zeros(2)},), argnum=0).status
     'passed'
     """
-    asked = read_question("check_symmetry", model, model_args, model_kwargs, rng_key, argnum, part)
+    question = read_question("check_symmetry", model, model_args, model_kwargs, rng_key, argnum, part)
     symmetry = as_symmetry(symmetry)
     num_points = as_count(num_points, "num_points")
     num_elements = as_count(num_elements, "num_elements", minimum=0)
 
-    with asking(asked.nouns), saying("checking the symmetry", as_flag(progress_bar, "progress_bar")):
-        say(f"reading the {asked.nouns.whole}")
-        joint, symmetry = _log_joint(asked, symmetry) if asked.argnum is None else _outputs(asked, symmetry)
+    with asking(question.nouns), saying("checking the symmetry", as_flag(progress_bar, "progress_bar")):
+        say(f"reading the {question.nouns.whole}")
+        joint, symmetry = _log_joint(question, symmetry) if question.argnum is None else _outputs(question, symmetry)
         compiled = freeze(joint, ways_to_give(joint.args, joint.kwargs))
         frozen = compiled.on(compiled.own)
-        bound = symmetry.bind(draw(frozen, asked.rng, 1.0))
+        bound = symmetry.bind(draw(frozen, question.rng, 1.0))
         if not movable(bound):
             return SymmetryCheck("passed", 0.0, 0.0, {}, 0, 0, "")
-        say(f"evaluating it about {asked.nouns.centre}")
+        say(f"evaluating it about {question.nouns.centre}")
         try:
-            evidence = gather_evidence(frozen, asked.rng, num_points)
+            evidence = gather_evidence(frozen, question.rng, num_points)
         except NotFiniteError as error:
-            if asked.argnum is not None:
-                raise SymmetryError(of_not_finite((asked.args, asked.kwargs), error)) from error
-            refuse_invalid(asked)
+            if question.argnum is not None:
+                raise SymmetryError(not_finite_message((question.args, question.kwargs), error)) from error
+            refuse_invalid(question)
             raise
         # every group by itself, so that the one that is refused is named
         trials = partial(trial_elements, count=num_elements)
         say("applying elements, and wrong actions that must be seen")
-        proof = prove(evidence, bound, asked.rng, trials, enough=math.inf, structure_speaks=False)
+        proof = prove(evidence, bound, question.rng, trials, enough=math.inf, structure_speaks=False)
         if not (proof.holds or proof.is_inconclusive):
             raise refusal(proof)
         return SymmetryCheck(
@@ -194,21 +194,21 @@ def check_symmetry(
         )
 
 
-def _log_joint(asked: Question, symmetry: Symmetry) -> tuple[LogJoint, Symmetry]:
+def _log_joint(question: Question, symmetry: Symmetry) -> tuple[LogJoint, Symmetry]:
     """The log joint of a model: discrete sites that the symmetry does not act on are summed out.
 
     The outline is let go: while it lives, JAX may return parts of it, in single precision, when asked for double.
     """
-    model, args, kwargs, key, *_ = asked
+    model, args, kwargs, key, *_ = question
     trace = outline(model, args, kwargs, key)
     sites = sites_of(trace, [name for name in discrete_of(trace) if name not in symmetry.axes], symmetry.axes)
     return LogJoint(model, args, kwargs, key, sites), symmetry
 
 
-def _outputs(asked: Question, symmetry: Symmetry) -> tuple[Outputs, Symmetry]:
+def _outputs(question: Question, symmetry: Symmetry) -> tuple[Outputs, Symmetry]:
     """The outputs of a function; one array at two paths is one site, which moves at both."""
-    assert asked.argnum is not None
-    outputs = outputs_of_function(asked.model, asked.args, asked.kwargs, asked.argnum)
+    assert question.argnum is not None
+    outputs = outputs_of_function(question.model, question.args, question.kwargs, question.argnum)
     outputs.program(Data({}, {}, {}))  # refused unless it is deterministic
-    ties = ties_of(asked.args[asked.argnum])
+    ties = ties_of(question.args[question.argnum])
     return outputs, replace(symmetry, axes={site: e for site, e in symmetry.axes.items() if site not in ties})

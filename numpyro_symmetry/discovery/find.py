@@ -25,17 +25,17 @@ from numpyro_symmetry.discovery.proof.cells import with_cells
 from numpyro_symmetry.discovery.proof.effort import EFFORT
 from numpyro_symmetry.discovery.proof.exchange import Suspects, is_plausible, suspects_of, with_exchanges
 from numpyro_symmetry.discovery.proof.frozen import freeze
-from numpyro_symmetry.discovery.proof.propose import Block, Claim, what_holds, with_blocks
+from numpyro_symmetry.discovery.proof.propose import Block, Claim, proved_groups, with_blocks
 from numpyro_symmetry.discovery.proof.prove import Proof
 from numpyro_symmetry.discovery.proof.signs import PartOfSite, cut_of, in_parts, may_have_signs, with_signs
 from numpyro_symmetry.discovery.proof.sources import Sources
 from numpyro_symmetry.discovery.telling import (
     ARGUMENTS_NOT_FINITE,
     UNREAD,
-    of_a_refusal,
-    of_positive,
-    of_unread,
+    positive_messages,
     reason_of,
+    refusal_message,
+    unread_messages,
 )
 from numpyro_symmetry.models.data import holds_nan
 from numpyro_symmetry.models.functions import Outputs, outputs_of_function
@@ -144,17 +144,17 @@ def find_symmetry(
       hidden.w: (·, hidden)
       output.w: (hidden, ·)
     """
-    asked = read_question("find_symmetry", model, model_args, model_kwargs, rng_key, argnum, part)
+    question = read_question("find_symmetry", model, model_args, model_kwargs, rng_key, argnum, part)
     signs = as_flag(signs, "signs")
     if not (rules is None or isinstance(rules, Mapping)) or not all(map(callable, (rules or {}).values())):
         raise TypeError(f"rules must be a mapping from names of JAX primitives to functions; got {rules!r}.")
-    with asking(asked.nouns), saying("finding the symmetry", as_flag(progress_bar, "progress_bar")):
-        found, told = _found(asked, signs, {**RULES, **(rules or {})})
-    if asked.argnum is not None:
-        own = asked.args[asked.argnum]
+    with asking(question.nouns), saying("finding the symmetry", as_flag(progress_bar, "progress_bar")):
+        found, messages = _symmetry_of(question, signs, {**RULES, **(rules or {})})
+    if question.argnum is not None:
+        own = question.args[question.argnum]
         found = _with_ties(found, ties_of(own))
-        told += [*of_unread(found, asked.argnum, own), *of_positive(found, asked.argnum, own)]
-    for text in (*told, *map(str, found.out_of_reach)):
+        messages += [*unread_messages(found, question.argnum, own), *positive_messages(found, question.argnum, own)]
+    for text in (*messages, *map(str, found.out_of_reach)):
         warn(text)
     return found
 
@@ -162,8 +162,8 @@ def find_symmetry(
 def _with_ties(found: Symmetry, ties: Mapping[str, str]) -> Symmetry:
     """The symmetry on all paths: an array that stands at further paths too (``ties``) is moved there as well."""
     axes = {name: found.axes[first] for name, first in ties.items() if first in found.axes}
-    said = {first: [one for one in found.findings if one.site == first] for first in ties.values()}
-    findings = [one._replace(site=name) for name, first in ties.items() for one in said[first]]
+    known = {first: [one for one in found.findings if one.site == first] for first in ties.values()}
+    findings = [one._replace(site=name) for name, first in ties.items() for one in known[first]]
     return replace(found, axes={**found.axes, **axes}, findings=(*found.findings, *findings))
 
 
@@ -174,11 +174,11 @@ def without_parameters(found: Symmetry) -> Symmetry:
     return found.restrict([name for name in found.groups if name not in held]) if held else found
 
 
-def _found(
-    asked: Question, signs: bool, rules: Mapping[str, Rule], zeros_may_fall: bool = True
+def _symmetry_of(
+    question: Question, signs: bool, rules: Mapping[str, Rule], zeros_may_fall: bool = True
 ) -> tuple[Symmetry, list[str]]:
     """The symmetry of a model, and the warnings for its user."""
-    read = _typed(asked, signs, rules, zeros_may_fall)
+    read = _typed(question, signs, rules, zeros_may_fall)
     if (
         not read.claims_anything
         and not read.even
@@ -186,20 +186,20 @@ def _found(
     ):
         return read.trivial(), []
     try:
-        sources = _sources(read, asked)
+        sources = _sources(read, question)
     except NotFiniteError as error:
-        if asked.argnum is not None and zeros_may_fall:
+        if question.argnum is not None and zeros_may_fall:
             # zeros may have to stay at least zero: the second moments of an optimiser before its first step
-            return _found(asked, signs, rules, zeros_may_fall=False)
-        if asked.argnum is None:
-            refuse_invalid(asked)
-        elif holds_nan((asked.args, asked.kwargs)):
+            return _symmetry_of(question, signs, rules, zeros_may_fall=False)
+        if question.argnum is None:
+            refuse_invalid(question)
+        elif holds_nan((question.args, question.kwargs)):
             raise SymmetryError(ARGUMENTS_NOT_FINITE) from error
-        if holds_nan((asked.args, asked.kwargs, read.joint.sites.observed)):
+        if holds_nan((question.args, question.kwargs, read.joint.sites.observed)):
             raise
         # no error: NUTS may well run the model, as it starts wherever the log joint is finite
         nothing = read.claimed.restrict([])
-        refused = dict.fromkeys(read.claimed.groups, asked.nouns.not_finite)
+        refused = dict.fromkeys(read.claimed.groups, question.nouns.not_finite)
         said = read.findings(nothing, read.claimed, refused)
         return replace(nothing, findings=said), [f"No symmetry could be verified. {error}"]
     return _proved(read, sources)
@@ -258,29 +258,29 @@ class _Read(NamedTuple):
         return replace(self.claimed, findings=self.findings(self.claimed, self.claimed, {}))
 
 
-def _typed(asked: Question, signs: bool, rules: Mapping[str, Rule], zeros_may_fall: bool) -> _Read:
+def _typed(question: Question, signs: bool, rules: Mapping[str, Rule], zeros_may_fall: bool) -> _Read:
     """The labels, symmetry and signs that typing allows a model or a function.
 
     The program itself is let go: while it lives, JAX may return its parts, in single precision, if asked for double.
     """
-    say(f"reading the {asked.nouns.whole}")
-    if asked.argnum is None:
-        program = read_program(asked.model, asked.args, asked.kwargs, asked.key)
+    say(f"reading the {question.nouns.whole}")
+    if question.argnum is None:
+        program = read_program(question.model, question.args, question.kwargs, question.key)
     else:
         outputs = outputs_of_function(
-            asked.model, asked.args, asked.kwargs, asked.argnum, zeros_may_fall=zeros_may_fall
+            question.model, question.args, question.kwargs, question.argnum, zeros_may_fall=zeros_may_fall
         )
         program = read_function(outputs)
     say("following its axes")
     reading = walked(program, rules)[0]
     claimed = reading.symmetry()
     # no support says which of a function's parameters are positive: their values do
-    positive = program.joint.sites.constrained if asked.argnum is not None and signs else frozenset()
-    if_real = _even(program._replace(signs=[True] * len(program.signs)), claimed) if positive else []
+    positive = program.joint.sites.constrained if question.argnum is not None and signs else frozenset()
+    if_real = _even_sets(program._replace(signs=[True] * len(program.signs)), claimed) if positive else []
     return _Read(
         reading,
         claimed,
-        _even(program, claimed) if signs else [],
+        _even_sets(program, claimed) if signs else [],
         program.joint,
         program.way,
         program.opaque,
@@ -290,7 +290,7 @@ def _typed(asked: Question, signs: bool, rules: Mapping[str, Rule], zeros_may_fa
     )
 
 
-def _even(program: Program, claimed: Symmetry) -> list[frozenset[PartOfSite]]:
+def _even_sets(program: Program, claimed: Symmetry) -> list[frozenset[PartOfSite]]:
     """Sets that may be negated as a whole: of sites, and of the arrays that are put end to end in a site."""
     cuts, parts = {}, list[PartOfSite]()
     for k, (site, shape) in enumerate(program.shapes.items()):
@@ -301,22 +301,22 @@ def _even(program: Program, claimed: Symmetry) -> list[frozenset[PartOfSite]]:
     return [frozenset(parts[k] for k in one) for one in sets]
 
 
-def _sources(read: _Read, asked: Question) -> Sources:
+def _sources(read: _Read, question: Question) -> Sources:
     """The compiled model, with the data and the points at which its symmetry is tried."""
-    say(f"evaluating it about {asked.nouns.centre}")
+    say(f"evaluating it about {question.nouns.centre}")
     # observed values are arguments as well, to be redrawn (numbers of Python too), unless the model looks at them
     ways = dict.fromkeys((read.way._replace(observed=tuple(read.joint.sites.observed)), read.way))
     model = freeze(read.joint, list(ways))
     far = not read.opaque or bool(read.reading.blocks(read.claimed)) or read.may_be_signed(read.claimed)
-    return Sources.of(model, opaque=read.opaque, rng=asked.rng, reaches_far=far)
+    return Sources.of(model, opaque=read.opaque, rng=question.rng, reaches_far=far)
 
 
 def _proved(read: _Read, sources: Sources) -> tuple[Symmetry, list[str]]:
     """The symmetry that numbers prove, of groups that labels claim and of others; and the warnings for the user."""
     reading, rng = read.reading, sources.rng
     say("verifying the symmetry")
-    tried, found, refused = _that_hold(read, sources)
-    told = [of_a_refusal(name, proof, read.joint) for name, proof in refused.items()]
+    tried, found, refused = _groups_that_hold(read, sources)
+    messages = [refusal_message(name, proof, read.joint) for name, proof in refused.items()]
     if blocks := reading.blocks(found):
         say("trying what no rule has followed")
         # an axis that no rule has followed may have met data, of which entries may coincide: other data have to agree
@@ -329,17 +329,17 @@ def _proved(read: _Read, sources: Sources) -> tuple[Symmetry, list[str]]:
     say("trying exchanges of sites")
     found, missed = with_exchanges(found, read.suspects, reading.unlabelled_axes(found), sources.everything, rng)
     why = {name: reason_of(proof, read.joint) for name, proof in refused.items()}
-    said = tuple(_of_a_prior(one, sources.own.frozen.unread) for one in read.findings(found, tried, why))
-    return replace(found, findings=said, out_of_reach=missed), told
+    said = tuple(_noting_unread(one, sources.own.frozen.unread) for one in read.findings(found, tried, why))
+    return replace(found, findings=said, out_of_reach=missed), messages
 
 
-def _that_hold(read: _Read, sources: Sources) -> tuple[Symmetry, Symmetry, dict[str, Proof]]:
+def _groups_that_hold(read: _Read, sources: Sources) -> tuple[Symmetry, Symmetry, dict[str, Proof]]:
     """The symmetry tried (without fibres if a fibred group fails), its groups that hold, proofs of those refused."""
 
     def holding(tried: Symmetry) -> tuple[Symmetry, dict[str, Proof]]:
-        found, refused = what_holds(tried, sources.own, sources.rng)
+        found, refused = proved_groups(tried, sources.own, sources.rng)
         for one in sources.redrawn() if not read.opaque else ():
-            found, more = what_holds(found, one, sources.rng)
+            found, more = proved_groups(found, one, sources.rng)
             refused |= more
         return found, refused
 
@@ -360,7 +360,7 @@ def _claim(reading: Reading, symmetry: Symmetry, blocks: tuple[Block, ...]) -> C
     return Claim(claimed, str(claimed.axes[site][position]), places, kinds)
 
 
-def _of_a_prior(finding: Finding, unread: set[str]) -> Finding:
+def _noting_unread(finding: Finding, unread: set[str]) -> Finding:
     """The finding, with a remark if nothing but its prior reads the site: the group there says nothing of the data."""
     if not finding.group or finding.is_parameter or finding.site not in unread:
         return finding

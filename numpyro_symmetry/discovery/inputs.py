@@ -149,7 +149,7 @@ def asking(of: Nouns) -> Iterator[None]:
             ) from error
 
 
-def refuse_invalid(asked: Question) -> None:
+def refuse_invalid(question: Question) -> None:
     """Have NumPyro name the distribution that got an invalid parameter, if it can tell one.
 
     Raises
@@ -158,7 +158,7 @@ def refuse_invalid(asked: Question) -> None:
         NumPyro's.
     """
     with numpyro.validation_enabled():
-        jax.eval_shape(lambda: run_model(asked.model, asked.args, asked.kwargs, asked.key) and None)
+        jax.eval_shape(lambda: run_model(question.model, question.args, question.kwargs, question.key) and None)
 
 
 def _users_line(error: BaseException) -> str:

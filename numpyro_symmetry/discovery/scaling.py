@@ -18,7 +18,7 @@ from numpyro_symmetry.discovery.inputs import arrays_of_one, asking, read_questi
 from numpyro_symmetry.discovery.labels.program import read_function
 from numpyro_symmetry.discovery.proof.frozen import FrozenModel, freeze
 from numpyro_symmetry.discovery.proof.sources import Sources
-from numpyro_symmetry.discovery.telling import of_not_finite
+from numpyro_symmetry.discovery.telling import not_finite_message
 from numpyro_symmetry.models.functions import outputs_of_function
 from numpyro_symmetry.steps import say, saying, through
 from numpyro_symmetry.symmetry import PlainView, Symmetry, SymmetryError
@@ -201,12 +201,12 @@ def find_scaling(
     w2: [1.25 1.  ] -> [2.5 1. ]
     """
     symmetry = as_symmetry(symmetry)
-    asked = read_question_of_function("find_scaling", function, args, argnum)
+    question = read_question_of_function("find_scaling", function, args, argnum)
     with asking(FUNCTION), saying("finding scales", as_flag(progress_bar, "progress_bar")):
-        return _found(function, asked.args, symmetry, argnum)
+        return _scaling_of(function, question.args, symmetry, argnum)
 
 
-def _found(function: Callable, args: tuple[Any, ...], symmetry: Symmetry, argnum: int) -> Scaling:
+def _scaling_of(function: Callable, args: tuple[Any, ...], symmetry: Symmetry, argnum: int) -> Scaling:
     rng = np.random.default_rng(0)
     say("reading the function")
     outputs = outputs_of_function(function, args, {}, argnum)
@@ -215,7 +215,7 @@ def _found(function: Callable, args: tuple[Any, ...], symmetry: Symmetry, argnum
     try:
         sources = Sources.of(freeze(outputs, [program.way]), opaque=program.opaque, rng=rng, reaches_far=False)
     except NotFiniteError as error:
-        raise SymmetryError(of_not_finite(args, error)) from error
+        raise SymmetryError(not_finite_message(args, error)) from error
     bound = symmetry.bind({site: np.asarray(x) for site, x in arrays_by_path(args[argnum]).items()})
     own = {site: np.asarray(outputs.sites.settings[site]) for site in bound.axes if site in outputs.sites.settings}
     if missing := sorted(set(bound.axes) - set(own)):

@@ -32,7 +32,7 @@ _WHY = {
 }
 
 
-def of_not_finite(arguments: Any, otherwise: object) -> str:
+def not_finite_message(arguments: Any, otherwise: object) -> str:
     """The message where a function computes values that are not finite: about its arguments, or ``otherwise``."""
     return ARGUMENTS_NOT_FINITE if holds_nan(arguments) else str(otherwise)
 
@@ -43,7 +43,7 @@ def reason_of(proof: Proof, joint: LogJoint | Outputs) -> str:
     return reasons.get(proof.outcome, FAILED)
 
 
-def of_a_refusal(name: str, proof: Proof, joint: LogJoint | Outputs) -> str:
+def refusal_message(name: str, proof: Proof, joint: LogJoint | Outputs) -> str:
     """The warning about a group that labels allow and numbers do not."""
     of = nouns(is_function=isinstance(joint, Outputs))
     if isinstance(joint, Outputs) and proof.outcome is Outcome.SHOWS_NOTHING:
@@ -57,7 +57,7 @@ def of_a_refusal(name: str, proof: Proof, joint: LogJoint | Outputs) -> str:
     return f"{possible}, but {verdict}, and is left out. {words(proof)}"
 
 
-def of_unread(found: Symmetry, argnum: int, parameters: Any) -> list[str]:
+def unread_messages(found: Symmetry, argnum: int, parameters: Any) -> list[str]:
     """The warning about real arrays that stay where they are because nothing reads them."""
     real = {name for name, x in arrays_by_path(parameters).items() if jnp.issubdtype(x.dtype, jnp.inexact)}
     names = sorted({one.site for one in found.findings if one.reason == UNREAD and one.site in real})
@@ -70,7 +70,7 @@ def of_unread(found: Symmetry, argnum: int, parameters: Any) -> list[str]:
     ]
 
 
-def of_positive(found: Symmetry, argnum: int, parameters: Any) -> list[str]:
+def positive_messages(found: Symmetry, argnum: int, parameters: Any) -> list[str]:
     """The warning about arrays whose entries differ, but happen to be positive, so that they have no signs."""
     own = arrays_by_path(parameters)
     kept = {one.site for one in found.findings if one.reason == POSITIVE}

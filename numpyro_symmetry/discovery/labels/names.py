@@ -29,9 +29,11 @@ def short_names(paths: Sequence[Path]) -> list[str]:
     names: list[str] = []
     for k, path in enumerate(paths):
         others = [*paths[:k], *paths[k + 1 :]]
-        told = (".".join(name) for name in _candidates(path) if not any(name in _candidates(other) for other in others))
+        unique = (
+            ".".join(name) for name in _candidates(path) if not any(name in _candidates(other) for other in others)
+        )
         # of paths that are all alike, and of names that a dot makes alike, all but the first are numbered
-        names.append(new_name(next(told, ".".join(path)), names))
+        names.append(new_name(next(unique, ".".join(path)), names))
     return names
 
 

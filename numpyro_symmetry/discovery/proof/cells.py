@@ -80,8 +80,8 @@ class Fibre(NamedTuple):
             # groups that are fibred over this one are renamed with it
             return "/".join([over, entry] if first == self.name else [over, *further] if first in given else [entry])
 
-        def renamed(some: Mapping[str, Any]) -> dict[str, Any]:
-            return {moved(label): x for label, x in some.items()}
+        def renamed(by_label: Mapping[str, Any]) -> dict[str, Any]:
+            return {moved(label): x for label, x in by_label.items()}
 
         entries = {site: tuple(map(moved, own)) for site, own in axes.items()}
         if self.over is None and any(sum(x.group == over for x in labels(own)) > 1 for own in entries.values()):
@@ -97,13 +97,13 @@ def with_cells(symmetry: Symmetry, evidence: Callable[[], Iterable[Evidence]], r
     at, free = first.places[0], dict[str, list[Any]]()
     shapes = {site: np.shape(x) for site, x in at.values.items()}
     every = (fibre for name in symmetry.groups for fibre in _fibres(symmetry, name, shapes))
-    for some in batched(every, first.frozen.most_points):
-        gaps = gaps_to(first.frozen, at, stacked([fibre.exchanged(at.values) for fibre in some]))
-        for fibre in (fibre for fibre, gap in zip(some, gaps, strict=True) if gap.ratio <= 1.0):
+    for batch in batched(every, first.frozen.most_points):
+        gaps = gaps_to(first.frozen, at, stacked([fibre.exchanged(at.values) for fibre in batch]))
+        for fibre in (fibre for fibre, gap in zip(batch, gaps, strict=True) if gap.ratio <= 1.0):
             free.setdefault(fibre.name, []).append(fibre.places)
     for name, places in free.items():
         # looked for again: fibring a group before may have given a label to an axis without one
-        for fibre in (one for one in _fibres(symmetry, name, shapes) if one.places in places):
+        for fibre in (fibre for fibre in _fibres(symmetry, name, shapes) if fibre.places in places):
             claimed = fibre.of(symmetry)
             if claimed and all(prove(one, claimed, rng, num_far=EFFORT.num_elements_far).holds for one in evidence()):
                 symmetry = claimed

@@ -57,18 +57,18 @@ def gather_evidence(frozen: FrozenModel, rng: np.random.Generator, num_points: i
 def with_far_points(evidence: Evidence, rng: np.random.Generator) -> Evidence:
     """The same evidence with points far out."""
     frozen = evidence.frozen
-    some = batched(far_points(frozen, rng), frozen.most_points)
-    return evidence._replace(far=list(itertools.chain.from_iterable(_exact(frozen, places) for places in some)))
+    batches = batched(far_points(frozen, rng), frozen.most_points)
+    return evidence._replace(far=list(itertools.chain.from_iterable(_exact(frozen, places) for places in batches)))
 
 
 def nudged(place: Values, size: float, absolute: float = 0.0) -> Values:
     """A point as another order of rounding might give it: every real value x moved by ±(size·x + absolute)."""
 
-    def one(x: Any) -> np.ndarray:
+    def nudged_array(x: Any) -> np.ndarray:
         value, sign = np.asarray(x), 1.0 - 2.0 * (np.arange(x.size).reshape(x.shape) % 2)
         return (value + sign * (size * value + absolute)).astype(value.dtype)
 
-    return {name: one(x) if np.issubdtype(x.dtype, np.floating) else x for name, x in place.items()}
+    return {name: nudged_array(x) if np.issubdtype(x.dtype, np.floating) else x for name, x in place.items()}
 
 
 def _exact(frozen: FrozenModel, places: list[Values]) -> list[Point]:

@@ -126,14 +126,14 @@ def with_exchanges(
 ) -> tuple[Symmetry, tuple[OutOfReach, ...]]:
     """The symmetry with a group for each exchange that holds, and those that hold though no group expresses them."""
     missed: list[OutOfReach] = []
-    for exchange, cycles in _that_hold(suspects, axes, evidence).items():
+    for exchange, cycles in _exchanges_that_hold(suspects, axes, evidence).items():
         claimed = _claim(symmetry, exchange, cycles, suspects)
         if claimed is not None and all(
             prove(one, claimed, rng, num_far=EFFORT.num_elements_far).holds for one in evidence()
         ):
             symmetry = claimed
         else:
-            missed += [_told(exchange, sorted(cycle), suspects) for cycle in cycles]
+            missed += [_out_of_reach(exchange, sorted(cycle), suspects) for cycle in cycles]
     return symmetry, tuple(missed)
 
 
@@ -160,7 +160,7 @@ def _claim(symmetry: Symmetry, exchange: Exchange, cycles: list[set[int]], suspe
         return None
 
 
-def _that_hold(
+def _exchanges_that_hold(
     suspects: Suspects, axes: Axes, evidence: Callable[[], Iterable[Evidence]]
 ) -> dict[Exchange, list[set[int]]]:
     """Exchange that leaves the log joint alone at all evidence -> sets of positions that it may permute."""
@@ -288,7 +288,7 @@ def _dirichlet(prior: Any) -> str:
     return f"dist.Dirichlet(jnp.array([{float(both[0])}, {float(both[1])}]))"  # pyright: ignore[reportArgumentType]
 
 
-def _told(exchange: Exchange, indices: Sequence[int], suspects: Suspects) -> OutOfReach:
+def _out_of_reach(exchange: Exchange, indices: Sequence[int], suspects: Suspects) -> OutOfReach:
     """An exchange of any two of ``indices`` that no group expresses, in words, with the model to write instead."""
     ways, remedies = [], []
     for family in exchange.families:

@@ -47,14 +47,14 @@ class GroupSigns(NamedTuple):
         """The entries of one of the group's sites, in which its other places are marked as without signs."""
         place = itertools.count()
 
-        def one(entry: AxisEntry) -> AxisEntry:
+        def marked_entry(entry: AxisEntry) -> AxisEntry:
             if isinstance(entry, Split | Concat):
-                return type(entry)(entry.sizes, tuple(map(one, entry.groups)))  # pyright: ignore
+                return type(entry)(entry.sizes, tuple(map(marked_entry, entry.groups)))  # pyright: ignore
             if entry != self.name or (site, next(place)) in self.chosen:
                 return entry
             return None if self.group.is_trivial else Unsigned(self.name)
 
-        return tuple(map(one, entries))
+        return tuple(map(marked_entry, entries))
 
 
 def flips(signs: GroupSigns, axes: Axes, place: Arrays) -> Iterator[dict[str, np.ndarray]]:
@@ -116,10 +116,10 @@ def independent_wholes(
 def _reached(sites: frozenset[str], known: Iterable[GroupSigns]) -> tuple[list[str], list[GroupSigns]]:
     """All sites negated by groups that negate any of ``sites`` or share sites with groups that do; and these signs."""
     groups, left = list[GroupSigns](), list(known)
-    while more := [one for one in left if not sites.isdisjoint(one.negated)]:
+    while more := [signs for signs in left if not sites.isdisjoint(signs.negated)]:
         groups += more
-        sites = sites.union(*(one.negated for one in more))
-        left = [one for one in left if one not in more]
+        sites = sites.union(*(signs.negated for signs in more))
+        left = [signs for signs in left if signs not in more]
     return sorted(sites), groups
 
 

@@ -121,13 +121,13 @@ class Point(NamedTuple):
 def stacked(places: list[Values]) -> Stack:
     """Points with one more axis in front; a site that is the same array in all points is broadcast, not copied."""
 
-    def one(values: list[Any]) -> np.ndarray:
+    def stacked_site(values: list[Any]) -> np.ndarray:
         first = np.asarray(values[0])
         if all(value is values[0] for value in values):
             return np.broadcast_to(first, (len(values), *first.shape))
         return np.stack(values)
 
-    return {site: one([place[site] for place in places]) for site in places[0]}
+    return {site: stacked_site([place[site] for place in places]) for site in places[0]}
 
 
 def _first(stack: Stack) -> Values:
@@ -273,13 +273,13 @@ def _copied(given: Any, kept: str) -> Any:
     would return them in single precision when asked for double.
     """
 
-    def one(x: Any) -> Any:
+    def copied(x: Any) -> Any:
         if not isinstance(x, np.ndarray) or not is_number(x.dtype):
             return x
         return x.copy() if x.dtype.kind in kept else jax.device_put(x.copy())
 
     with DOUBLE.tracing():
-        return jax.tree.map(one, given)
+        return jax.tree.map(copied, given)
 
 
 def _reads(program: Program, given: list[str]) -> dict[str, frozenset[str]]:

@@ -76,7 +76,7 @@ def points(
             break
     if len(found) + len(rejected) >= count:
         return (found + rejected)[:count], bool(rejected)
-    raise NotFiniteError(_told(model, bad))
+    raise NotFiniteError(_message(model, bad))
 
 
 def _not_finite(log_probs: Values) -> Values:
@@ -84,7 +84,7 @@ def _not_finite(log_probs: Values) -> Values:
     return {name: x for name, x in log_probs.items() if not np.isfinite(x).all()}
 
 
-def _told(model: FrozenModel, bad: Values) -> str:
+def _message(model: FrozenModel, bad: Values) -> str:
     """The message about log probabilities, or outputs, that are not finite at a point."""
     if not model.is_function:
         return (
@@ -124,7 +124,7 @@ def far_points(model: FrozenModel, rng: np.random.Generator) -> list[Values]:
             found.append(draw(model, rng, stretch, _TAILS[0]))
             side = {site: int(rng.choice([-1, 1])) for site in model.sizes}
             for direction in (1, -1):
-                sides = {site: direction * one for site, one in side.items()}
+                sides = {site: direction * sign for site, sign in side.items()}
                 found.append(draw(model, rng, stretch, _TAILS[0], sides))
     return found + [at for limit in model.limits for at in _about(model, rng, limit)]
 
@@ -132,9 +132,9 @@ def far_points(model: FrozenModel, rng: np.random.Generator) -> list[Values]:
 def _about(model: FrozenModel, rng: np.random.Generator, limit: float) -> list[Values]:
     """Latent values about a number and about its negative, where a site may take any real value."""
 
-    def one(centre: float) -> Values:
+    def point_about(centre: float) -> Values:
         free = {name: x for name, x in draw(model, rng, 1.0).items() if name not in model.sites.constrained}
         moved = {name: (centre + rng.standard_normal(x.shape)).astype(x.dtype) for name, x in free.items()}
         return draw(model, rng, 1.0) | moved
 
-    return [one(centre) for centre in (limit, -limit) for _ in range(EFFORT.num_about)]
+    return [point_about(centre) for centre in (limit, -limit) for _ in range(EFFORT.num_about)]

@@ -44,15 +44,17 @@ class Claim(NamedTuple):
             return self.symmetry
         return replace(self.symmetry, orbits=dict(self.symmetry.orbits) | {self.name: orbits})
 
-    def gap(self, one: Evidence, at: Point, index: int, other: int) -> float:
+    def gap(self, evidence: Evidence, at: Point, index: int, other: int) -> float:
         """Largest change at a point, relative to what is allowed, when two indices of the group are exchanged."""
-        return gap_to(one.frozen, at, exchanged(at.values, self.places, index, other)).ratio
+        return gap_to(evidence.frozen, at, exchanged(at.values, self.places, index, other)).ratio
 
 
 Claims = Callable[[Symmetry, tuple[Block, ...]], Claim | None]
 
 
-def what_holds(symmetry: Symmetry, evidence: Evidence, rng: np.random.Generator) -> tuple[Symmetry, dict[str, Proof]]:
+def proved_groups(
+    symmetry: Symmetry, evidence: Evidence, rng: np.random.Generator
+) -> tuple[Symmetry, dict[str, Proof]]:
     """The symmetry of those groups that numbers prove, and the proof in which each of the others was refused."""
 
     def tried(names: Iterable[str]) -> Proof:
@@ -89,13 +91,17 @@ def with_blocks(
         left = list(known)
         for chosen in _sets_of(known):
             claim = claim_of(symmetry, chosen) if all(block in left for block in chosen) else None
-            if claim is not None and _is_likely(claim, evidence) and held(one := claim.with_orbits(claim.kinds)):
-                symmetry, left = one, [block for block in left if block not in chosen]
+            if claim is not None and _is_likely(claim, evidence) and held(whole := claim.with_orbits(claim.kinds)):
+                symmetry, left = whole, [block for block in left if block not in chosen]
         while 0 < len(left) <= EFFORT.max_blocks_in_part:
-            parts = [(one, chosen) for chosen in _sets_of(left) if (one := _part(claim_of(symmetry, chosen), evidence))]
+            parts = [
+                (part, chosen)
+                for chosen in _sets_of(left)
+                if (part := _on_orbits(claim_of(symmetry, chosen), evidence))
+            ]
             # of equal groups the first, which stands on the fewest axes
             ranked = sorted(parts, key=lambda part: -part[0].log_order())
-            found = next(((one, chosen) for one, chosen in ranked if held(one)), None)
+            found = next(((part, chosen) for part, chosen in ranked if held(part)), None)
             if found is None:
                 break
             symmetry, left = found[0], [block for block in left if block not in found[1]]
@@ -115,7 +121,7 @@ def _is_likely(claim: Claim, evidence: Callable[[], Iterable[Evidence]]) -> bool
     return claim.gap(first, first.places[0], index, other) <= 1.0
 
 
-def _part(claim: Claim | None, evidence: Callable[[], Iterable[Evidence]]) -> Symmetry | None:
+def _on_orbits(claim: Claim | None, evidence: Callable[[], Iterable[Evidence]]) -> Symmetry | None:
     """The claimed symmetry, its group limited to orbits of exchangeable indices; ``None`` if no two are.
 
     Indices of different kinds are not tried.

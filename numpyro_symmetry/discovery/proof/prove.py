@@ -136,7 +136,7 @@ def prove(
     action = Action.on(symmetry, places[0].values)
     # elements of known groups are drawn all the same, so that later draws do not depend on which are known
     drawn = trials(action.symmetry, rng)
-    elements = [one for one in drawn if one[0] not in known or has_signs(one[1])]
+    elements = [(label, element) for label, element in drawn if label not in known or has_signs(element)]
     proof = Proof(frozen, action, Outcome.HOLDS, NO_GAP, "", {}, places, {}, len(elements))
     # equal densities may have different supports, which show near their edges, where draws of the prior seldom lie
     edges = evidence.edges if frozen.sites.constrained & set(symmetry.axes) else ()
@@ -165,11 +165,11 @@ def prove(
         blind = [name for name in blind if not controls[name].ratio > frozen.rounding.telling]
     if blind:
         return proof._replace(outcome=Outcome.SHOWS_NOTHING, label=blind[0], controls=controls)
-    told = [name for name in watched if name not in empty]
-    if not structure_speaks and (alone := [name for name in told if not _is_read(evidence, action, name)]):
+    controlled = [name for name in watched if name not in empty]
+    if not structure_speaks and (alone := [name for name in controlled if not _is_read(evidence, action, name)]):
         return proof._replace(outcome=Outcome.PRIOR_ALONE, label=alone[0], controls=controls)
     # points lie near the prior's centre, as rounding decides further out: there the likelihood may not see a group
-    if evidence.is_near and (unseen := _unseen(evidence, action, told)):
+    if evidence.is_near and (unseen := _unseen(evidence, action, controlled)):
         return proof._replace(outcome=Outcome.ROUNDS, label=unseen[0], controls=controls)
     return proof._replace(controls=controls)
 
@@ -189,34 +189,34 @@ def _unseen(evidence: Evidence, action: Action, names: list[str]) -> list[str]:
     frozen = evidence.frozen
     for at in evidence.places:
         left, names = names, []
-        for some in batched(left, frozen.most_points):
-            own = [frozen.alone.intersection(action.sites[name]) for name in some]
-            steps = [at.values | nudged({s: at.values[s] for s in action.sites[name]}, _STEP) for name in some]
+        for batch in batched(left, frozen.most_points):
+            own = [frozen.alone.intersection(action.sites[name]) for name in batch]
+            steps = [at.values | nudged({s: at.values[s] for s in action.sites[name]}, _STEP) for name in batch]
             gaps = gaps_beyond(frozen, at, stacked(steps), own)
-            names += [name for name, gap in zip(some, gaps, strict=True) if not gap.ratio > 1.0]
+            names += [name for name, gap in zip(batch, gaps, strict=True) if not gap.ratio > 1.0]
     return names
 
 
-def _tried(before: Proof, elements: list[Trial], place: Values, at: Point | None = None) -> Proof:
+def _tried(proof: Proof, elements: list[Trial], place: Values, at: Point | None = None) -> Proof:
     """The proof so far, after elements were tried at one more place; the first element that is refused ends it.
 
     An element must take no value out of its support and, where log probabilities are given (``at``), leave them alone.
     """
-    frozen, action, worst = before.frozen, before.action, before.gap
-    some_at_once = list(batched(elements, frozen.most_points))
-    for some in through(some_at_once, len(some_at_once)):
-        moved = stacked([action.move(element, place) for _, element in some])
+    frozen, action, worst = proof.frozen, proof.action, proof.gap
+    batches = list(batched(elements, frozen.most_points))
+    for batch in through(batches, len(batches)):
+        moved = stacked([action.move(element, place) for _, element in batch])
         left = sites_left(frozen, action.symmetry.axes, place, moved)
-        gaps = gaps_to(frozen, at, moved) if at is not None else [NO_GAP] * len(some)
-        for (label, element), site, gap in zip(some, left, gaps, strict=True):
+        gaps = gaps_to(frozen, at, moved) if at is not None else [NO_GAP] * len(batch)
+        for (label, element), site, gap in zip(batch, left, gaps, strict=True):
             if site:
                 gap = Gap(site, np.inf, 0.0)
             if site or not gap.ratio <= 1.0:
                 outcome = Outcome.LEAVES_SUPPORT if site else Outcome.CHANGES
-                places = before.places if at is None else [*before.places, at]
-                return before._replace(outcome=outcome, gap=gap, label=label, element=element, places=places)
+                places = proof.places if at is None else [*proof.places, at]
+                return proof._replace(outcome=outcome, gap=gap, label=label, element=element, places=places)
             worst = largest(worst, gap)
-    return before._replace(gap=worst)
+    return proof._replace(gap=worst)
 
 
 def is_firmly_inside(frozen: FrozenModel, place: Values) -> bool:

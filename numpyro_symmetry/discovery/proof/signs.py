@@ -91,9 +91,9 @@ class Signs(NamedTuple):
         Made once for all signs: the cost of a symmetry grows with its sites.
         """
         axes, kinds = dict(symmetry.axes), dict(symmetry.kinds)
-        for one in self.groups:
-            axes |= {site: one.marked(site, axes[site]) for site in one.sites}
-            kinds[one.name] = "signed"
+        for signs in self.groups:
+            axes |= {site: signs.marked(site, axes[site]) for site in signs.sites}
+            kinds[signs.name] = "signed"
         used = {site: entries for site, entries in axes.items() if any(entries)}
         found = _moving(replace(symmetry, axes=used, kinds=kinds))
         if not self.wholes:
@@ -122,11 +122,11 @@ class Span(NamedTuple):
     def of(cls, even: Even) -> Span:
         """The span of some sets."""
         held = Counter(itertools.chain.from_iterable(even))
-        return cls(even, [frozenset(part for part in one if held[part] == 1) for one in even])
+        return cls(even, [frozenset(part for part in parts if held[part] == 1) for parts in even])
 
     def within(self, parts: Set[PartOfSite]) -> list[frozenset[PartOfSite]]:
         """A basis of the spanned sets that lie within ``parts``: no set with an own part elsewhere enters them."""
-        return _within([one for one, own in zip(self.sets, self.own, strict=True) if own <= parts], parts)
+        return _within([even for even, own in zip(self.sets, self.own, strict=True) if own <= parts], parts)
 
 
 def with_signs(
@@ -149,7 +149,7 @@ def with_signs(
     parted = replace(symmetry, axes={site: in_parts(entries) for site, entries in symmetry.axes.items()})
     span, place, known = Span.of(even), own.places[0].values, set(symmetry.group_names())
 
-    groups = _likely(parted, span, own)
+    groups = _worth_a_proof(parted, span, own)
     signs = _accepted(groups, parted, span, place, lambda signs: True)
     if signs == Signs():
         return _moving(symmetry)
@@ -172,21 +172,21 @@ def _accepted(
 ) -> Signs:
     """The signs that are accepted, of groups and then of whole sites, each along with those accepted before it."""
     kept = Signs()
-    for one in through(groups, len(groups)):
-        more = kept._replace(groups=(*kept.groups, one))
-        if is_new(one, kept.groups, symmetry.axes, place) and accepts(more):
-            kept = more
-    for sites in _beside(kept, symmetry, place, span):
-        more = kept._replace(wholes=(*kept.wholes, sites))
-        if accepts(more):
-            kept = more
+    for signs in through(groups, len(groups)):
+        extended = kept._replace(groups=(*kept.groups, signs))
+        if is_new(signs, kept.groups, symmetry.axes, place) and accepts(extended):
+            kept = extended
+    for sites in _further_wholes(kept, symmetry, place, span):
+        extended = kept._replace(wholes=(*kept.wholes, sites))
+        if accepts(extended):
+            kept = extended
     return kept
 
 
 # ---- signs of indices ------------------------------------------------------------------------------------------------
 
 
-def _likely(symmetry: Symmetry, span: Span, evidence: Evidence) -> tuple[GroupSigns, ...]:
+def _worth_a_proof(symmetry: Symmetry, span: Span, evidence: Evidence) -> tuple[GroupSigns, ...]:
     """For each group the first signs that allow negating one index at one point: these are worth a proof.
 
     A group is tried on its own sites, whatever signs other groups have. All groups are evaluated together, in rounds of
@@ -195,15 +195,15 @@ def _likely(symmetry: Symmetry, span: Span, evidence: Evidence) -> tuple[GroupSi
     frozen, (at, *_), sites = evidence.frozen, evidence.places, sites_of_groups(symmetry.axes)
     # units before the heads that hold them: to negate a head is to negate all of its units
     order = sorted(symmetry.groups, key=lambda name: -len(symmetry.groups[name].cells))
-    left = {name: _signs_of(symmetry, name, sites[name], span) for name in order}
+    remaining = {name: _signs_of(symmetry, name, sites[name], span) for name in order}
     found, count = dict[str, GroupSigns](), 1
-    while tried := [one for rest in left.values() for one in itertools.islice(rest, count)]:
-        for some in batched(tried, frozen.most_points):
-            moved = [at.values | _negated(one, symmetry.axes, at.values) for one in some]
-            for one, gap in zip(some, gaps_to(frozen, at, stacked(moved)), strict=True):
+    while candidates := [signs for rest in remaining.values() for signs in itertools.islice(rest, count)]:
+        for batch in batched(candidates, frozen.most_points):
+            moved = [at.values | _negated(signs, symmetry.axes, at.values) for signs in batch]
+            for signs, gap in zip(batch, gaps_to(frozen, at, stacked(moved)), strict=True):
                 if gap.ratio <= 1.0:
-                    found.setdefault(one.name, one)
-        left = {name: rest for name, rest in left.items() if name not in found}
+                    found.setdefault(signs.name, signs)
+        remaining = {name: rest for name, rest in remaining.items() if name not in found}
         count = min(2 * count, frozen.most_points)
     return tuple(found[name] for name in order if name in found)
 
@@ -270,7 +270,7 @@ def _parts_of(site: str, entries: Sequence[AxisEntry]) -> frozenset[PartOfSite]:
 # ---- signs of whole sites --------------------------------------------------------------------------------------------
 
 
-def _beside(kept: Signs, symmetry: Symmetry, place: Values, span: Span) -> list[frozenset[str]]:
+def _further_wholes(kept: Signs, symmetry: Symmetry, place: Values, span: Span) -> list[frozenset[str]]:
     """Independent sets of sites that may be negated as a whole, small ones first, beyond what the kept signs negate.
 
     Sets of sites on which no group moves anything come first: sites that groups move may as well be left to these.
@@ -299,17 +299,17 @@ def _negated_by(signs: GroupSigns, axes: Axes) -> frozenset[PartOfSite]:
 def _within(even: Even, sites: Collection[PartOfSite]) -> list[frozenset[PartOfSite]]:
     """A basis over GF(2) of the sets that ``even`` spans and that hold nothing outside of ``sites``."""
     # unwanted parts have the highest bits, so that vectors of the reduced basis without these span what is wanted
-    order = [*sorted(sites), *sorted({site for one in even for site in one} - set(sites))]
-    basis = reduced_basis([_vector(one, order) for one in even])
+    order = [*sorted(sites), *sorted({site for parts in even for site in parts} - set(sites))]
+    basis = reduced_basis([_vector(parts, order) for parts in even])
     return [_sites_of(vector, order) for vector in basis if not vector >> len(set(sites))]
 
 
 def _products(even: Even) -> Iterable[frozenset[PartOfSite]]:
     """Every set that sets of sites span, the smallest first; the sets themselves where those are too many."""
-    order = sorted({site for one in even for site in one})
+    order = sorted({site for parts in even for site in parts})
     if len(even) > EFFORT.max_sets:
         return even
-    return [_sites_of(vector, order) for vector in combinations_of([_vector(one, order) for one in even])]
+    return [_sites_of(vector, order) for vector in combinations_of([_vector(parts, order) for parts in even])]
 
 
 def _vector(sites: Iterable[PartOfSite], order: Sequence[PartOfSite]) -> int:

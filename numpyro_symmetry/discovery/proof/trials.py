@@ -88,21 +88,22 @@ def few_elements(symmetry: Symmetry, rng: np.random.Generator) -> list[Trial]:
     """
     groups = {name: symmetry.groups[name] for name in movable(symmetry)}
     drawn = {name: group.conjugators(rng, _cells(symmetry, name, rng)) for name, group in groups.items()}
-    trials = [(name, {name: one.part()}) for name, (_, others) in drawn.items() for one in others]
+    swaps = [(name, {name: swap.part()}) for name, (_, others) in drawn.items() for swap in others]
     cycled = {name: cycles.part() for name, (cycles, _) in drawn.items()}
-    found = [*trials, (_label(groups), cycled)]
-    return [one for one in found if not _is_identity(groups, one[1])] + random_elements(symmetry, rng, 1)
+    trials = [*swaps, (_label(groups), cycled)]
+    moving = [(label, element) for label, element in trials if not _is_identity(groups, element)]
+    return moving + random_elements(symmetry, rng, 1)
 
 
 def random_elements(symmetry: Symmetry, rng: np.random.Generator, count: int) -> list[Trial]:
     """Random elements of all groups at once, none the identity."""
     groups, names = symmetry.groups, movable(symmetry)
-    found: list[Trial] = []
-    while len(found) < count and names:
+    trials: list[Trial] = []
+    while len(trials) < count and names:
         element: Element = {name: group.random(rng).part() for name, group in groups.items()}
         if not _is_identity(groups, element):
-            found.append((_label(names), element))
-    return found
+            trials.append((_label(names), element))
+    return trials
 
 
 def _label(names: Collection[str]) -> str:
@@ -155,8 +156,8 @@ class Action(NamedTuple):
 
     def stacks(self, groups: Iterable[str]) -> list[Stack]:
         """The sites, and families of sites, on which any of ``groups`` stands."""
-        some = set(groups)
-        return [stack for stack, names in self.standing if not names.isdisjoint(some)]
+        wanted = set(groups)
+        return [stack for stack, names in self.standing if not names.isdisjoint(wanted)]
 
 
 def exchanged(values: Values, places: Iterable[tuple[str, int]], first: int, second: int) -> Values:
@@ -207,8 +208,8 @@ def largest_gaps(frozen: FrozenModel, before: Values, after: points.Stack) -> li
         allowed.append(np.array([allows(float(x)) for x in norms @ moved_at_all]))
         sites.append([rest[k] for k in np.where(np.isfinite(sums), np.abs(sums), np.inf).argmax(0)])
     gaps = [
-        [Gap(site, float(x), float(y)) for site, x, y in zip(*one, strict=True)]
-        for one in zip(sites, nats, allowed, strict=True)
+        [Gap(site, float(x), float(y)) for site, x, y in zip(*term, strict=True)]
+        for term in zip(sites, nats, allowed, strict=True)
     ]
     return [largest(NO_GAP, *at) for at in zip(*gaps, strict=True)]
 
@@ -231,22 +232,23 @@ def control_gaps(
     frozen: FrozenModel, action: Action, names: Iterable[str], at: Point, enough: float = CONTROL_FACTOR
 ) -> dict[str, Gap]:
     """Group -> largest finite change under wrong actions, tried until one is ``enough`` times what is allowed."""
-    left = {name: iter(wrong_actions(action, name, at.values)) for name in names}
-    found = dict.fromkeys(left, NO_GAP)
-    while wrong := [(name, values) for name, rest in left.items() for values in itertools.islice(rest, 1)]:
-        for some in batched(wrong, frozen.most_points):
-            for (name, _), gap in zip(some, gaps_to(frozen, at, stacked([values for _, values in some])), strict=True):
+    remaining = {name: iter(wrong_actions(action, name, at.values)) for name in names}
+    largest_by_group = dict.fromkeys(remaining, NO_GAP)
+    while wrong := [(name, values) for name, rest in remaining.items() for values in itertools.islice(rest, 1)]:
+        for batch in batched(wrong, frozen.most_points):
+            gaps = gaps_to(frozen, at, stacked([values for _, values in batch]))
+            for (name, _), gap in zip(batch, gaps, strict=True):
                 if math.isfinite(gap.nats):
-                    found[name] = largest(found[name], gap)
-        left = {name: rest for name, rest in left.items() if not found[name].ratio > enough}
-    return found
+                    largest_by_group[name] = largest(largest_by_group[name], gap)
+        remaining = {name: rest for name, rest in remaining.items() if not largest_by_group[name].ratio > enough}
+    return largest_by_group
 
 
 def batched(items: Iterable[Item], count: int) -> Iterator[list[Item]]:
     """The items in order, at most ``count`` at a time."""
     rest = iter(items)
-    while some := list(itertools.islice(rest, count)):
-        yield some
+    while batch := list(itertools.islice(rest, count)):
+        yield batch
 
 
 def wrong_actions(action: Action, name: str, place: Values) -> Iterator[Values]:
@@ -281,7 +283,7 @@ def wrong_actions(action: Action, name: str, place: Values) -> Iterator[Values]:
         # all of these take weights off their simplex: the same with weights that sum to one again
         weights = [site for site in sites if _is_on_simplex(place[site])]
         yield from (
-            {**one, **{s: one[s] / one[s].sum(-1, keepdims=True) for s in weights}} for one in broken if weights
+            {**point, **{s: point[s] / point[s].sum(-1, keepdims=True) for s in weights}} for point in broken if weights
         )
 
 
