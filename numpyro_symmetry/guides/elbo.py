@@ -55,7 +55,7 @@ class Target(NamedTuple):
         Sites that a relabelling moves, and the least weight of these.
     analytic
         Whether no latent depends on another under the guide: closed-form KL divergences may then replace log ratios.
-    asked
+    depends_on
         Numbers in the data on which the rest depends; empty if it depends on none.
     """
 
@@ -67,7 +67,7 @@ class Target(NamedTuple):
     relabelled: list[str]
     weight_of_labels: float
     analytic: bool
-    asked: tuple[Any, ...] = ()
+    depends_on: tuple[Any, ...] = ()
 
     def __call__(
         self, rng_key: Array, params: Mapping[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -26,7 +26,7 @@ _MOST_ONE_BY_ONE = 32
 _NUM_DRAWS = 9
 
 
-def of_nobody(
+def unread_entries(
     model: Callable, args: tuple[Any, ...], kwargs: Mapping[str, Any], trace: Trace, skipped: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
     """Site -> real entries that model and guide leave without a density, and on which no other density depends.
