@@ -45,7 +45,7 @@ def carried_of(
 
 def still_of(bound: Symmetry, carried: Carried, settled: Collection[str]) -> tuple[str, ...]:
     """Sites that no label moves, of those of which it is settled whether one does."""
-    moving = {finding.site for finding in bound.findings if finding.group} | bound.axes.keys() | carried.told
+    moving = {finding.site for finding in bound.findings if finding.group} | bound.axes.keys() | carried.label_dependent
     return tuple(sorted(set(settled) - moving))
 
 

@@ -71,7 +71,7 @@ class Carried(NamedTuple):
     still: tuple[str, ...] = ()
 
     @property
-    def told(self) -> frozenset[str]:
+    def label_dependent(self) -> frozenset[str]:
         """Sites that other labels would change, or might."""
         moved = (site for site, entries in self.axes.items() if names_in(entries))
         return frozenset({*moved, *self.before, *self.left_out, *self.unmoved})
