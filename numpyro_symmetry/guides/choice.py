@@ -44,7 +44,7 @@ _OF_ANOTHER_PRIOR = "it has no plain Normal prior (neither masked nor scaled), a
 
 
 class Request(NamedTuple):
-    """What was asked for: sites, or ``None`` for any; steps and inducing inputs as of `AutoConditional`."""
+    """Sites that are to follow, or ``None`` for any that do; steps and inducing inputs as for `AutoConditional`."""
 
     sites: Sequence[str] | None
     num_steps: int
@@ -52,7 +52,7 @@ class Request(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """What was chosen.
+    """The sites that were chosen to follow, and how.
 
     Attributes
     ----------

@@ -135,7 +135,7 @@ class Target(NamedTuple):
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> tuple[Trace, Trace]:
-        """One draw of the guide, weighed, and the model at it."""
+        """Traces of one draw of the guide, with weights, and of the model at that draw."""
         given = dict(params)
         with handlers.block():
             seeded = handlers.substitute(handlers.seed(self.guide, key_guide), data=given)

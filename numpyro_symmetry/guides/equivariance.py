@@ -63,7 +63,7 @@ class Follows(NamedTuple):
         return cls(groups, tuple(site for site in groups if site in verdicts and groups[site] == set(verdicts[site])))
 
     def entirely(self) -> Follows:
-        """The same for those sites alone that follow every group."""
+        """Only the sites that follow every group."""
         return Follows({site: self.groups[site] for site in self.sites}, self.sites)
 
     def telling(self, symmetry: Symmetry, site: str, entries: tuple[AxisEntry, ...]) -> tuple[AxisEntry, ...]:

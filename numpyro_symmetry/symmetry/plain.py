@@ -30,7 +30,7 @@ from numpyro_symmetry.symmetry.symmetry import Symmetry
 _INDEX = np.int32
 
 Box = tuple[slice, ...]
-# of an axis: a plain group, if one acts there, and the indices that it permutes
+# part of an axis: the plain group that acts there, if any, and the indices that it permutes
 Cut = tuple[str | None, np.ndarray]
 
 

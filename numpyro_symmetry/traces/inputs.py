@@ -187,7 +187,7 @@ def _says_nothing(array: xr.DataArray) -> bool:
 
 
 def looks_labelled(trace: Trace, bound: Symmetry, sites: Collection[str]) -> set[str]:
-    """Of sites that the symmetry does not name, those that look as if labels moved them."""
+    """The sites, among some that the symmetry does not name, that look as if labels moved them."""
     shared = _Shared.of(trace, bound)
     return {site for site in sites if shared.suspicion_of(trace, site)}
 
