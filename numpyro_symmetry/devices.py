@@ -84,7 +84,7 @@ def each_at_its_own(function: Callable[..., Any], sharding: NamedSharding | None
 
     def mapped(*args: Any) -> Any:
         specs = tuple(items if k < num_items else PartitionSpec() for k in range(len(args)))
-        # what custom rules make of replicated values is not known to be replicated
+        # JAX does not know that results of custom rules on replicated values are replicated
         spread = jax.shard_map(
             function, mesh=sharding.mesh, in_specs=specs, out_specs=items, axis_names=names, check_vma=False
         )

@@ -108,7 +108,7 @@ def unchanged(trace: Trace, out: Rebased) -> tuple[dict[str, Any], dict[str, Any
     known: dict[str, Any] = {} if trace.log_density is None else {"log density": trace.log_density}
     known |= {f"log likelihood of {name}": value.data for name, value in trace.log_likelihood.items()}
     still = {*out.carried.still} & trace.values.keys()
-    others = moved_by_no_label(trace, out.symmetry) - {*out.labels, *out.carried.told, *still}
+    others = moved_by_no_label(trace, out.symmetry) - {*out.labels, *out.carried.label_dependent, *still}
     by_word, beside = (
         {site: trace.values[site] for site in sorted(some) if is_real(trace.values[site].dtype)}
         for some in (still, others)

@@ -188,7 +188,7 @@ def _most_telling(seen: list[_Seen], shapes: list[tuple[int, ...]]) -> list[_See
 def _that_move(
     bound: Symmetry, own: Values, tried: list[_Seen], compute: Callable[[Values], list[Array]], not_finite: str
 ) -> list[_Seen]:
-    """Of each group the first of ``tried`` that moves as it does; ``not_finite`` is the message if none is finite."""
+    """For each group the first of ``tried`` that moves as it does; ``not_finite``: the message if none is finite."""
     rng = np.random.default_rng(0)
 
     def perturbed(x: Array) -> Array:

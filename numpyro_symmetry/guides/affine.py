@@ -163,7 +163,7 @@ class Frame(NamedTuple):
 
 
 def frames_of(trace: Trace, sites: Sequence[str]) -> dict[str, Frame]:
-    """Where sites stand in a model."""
+    """The frames of sites in a model."""
     return {site: Frame(trace[site]["fn"].event_dim, tuple(trace[site]["cond_indep_stack"])) for site in sites}
 
 
@@ -194,7 +194,7 @@ def eligible(site: Any) -> bool:
 
 
 class Reading(NamedTuple):
-    """What a model says at one place, in numbers.
+    """All numbers of a model at one place by which it may be seen to be linear.
 
     Attributes
     ----------
@@ -368,7 +368,7 @@ def _difference(readings: Sequence[Reading], trace: Trace, sites: Sequence[str])
 
 
 def _way_out(name: str, trace: Trace) -> str:
-    """What to do about a site that NumPyro's ``obs_mask`` makes of values that are missing."""
+    """The remedy for a site that NumPyro's ``obs_mask`` makes of missing values; empty for any other."""
     whole = name.removesuffix("_unobserved")
     if whole == name or f"{whole}_observed" not in trace:
         return ""

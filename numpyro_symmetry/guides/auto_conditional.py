@@ -25,7 +25,7 @@ from numpyro.infer import init_to_uniform
 from numpyro.infer.autoguide import AutoGuide, AutoGuideList
 
 from numpyro_symmetry.devices import gathered
-from numpyro_symmetry.guides.choice import Asked, choose
+from numpyro_symmetry.guides.choice import Request, choose
 from numpyro_symmetry.guides.conditional import FromObservations, Source
 from numpyro_symmetry.guides.density import latent_values
 from numpyro_symmetry.guides.gaussian_given import GaussianGiven
@@ -153,7 +153,7 @@ class AutoConditional(AutoGuide):
         names = None if is_auto else as_names(sites, "sites", example="['w2', 'b2']")
         if names is not None and len(set(names)) != max(1, len(names)):
             raise ValueError(f"sites must name at least one site, and none twice; got {list(names)}.")
-        self._asked = Asked(names, as_count(num_steps, "num_steps"), checked_inducing(inducing))
+        self._request = Request(names, as_count(num_steps, "num_steps"), checked_inducing(inducing))
         self._progress_bar = as_flag(progress_bar, "progress_bar")
         self._reasons: dict[str, str] = {}
         self._trained_on: list[dict[str, Seen]] = []
@@ -296,7 +296,7 @@ class AutoConditional(AutoGuide):
         here = known_arguments(Model(self.model, args, kwargs), numbers_too=False)
         if len(self._proved) <= _MOST_PROVED and all(others_in(here, known) for known in self._proved):
             try:
-                found = choose(self.model, self._asked._replace(sites=self.source.sites), args, kwargs).source
+                found = choose(self.model, self._request._replace(sites=self.source.sites), args, kwargs).source
             except SymmetryError as error:
                 raise SymmetryError(f"{error} Make a guide anew for these arguments of the model.") from error
             self._proved.append(here)
@@ -350,7 +350,7 @@ class AutoConditional(AutoGuide):
         hold_lapack_to_one_thread()
         with setting_up(self._progress_bar):
             say("looking which sites the data are affine in")
-            source, latent, self._reasons = choose(self.model, self._asked, args, kwargs)
+            source, latent, self._reasons = choose(self.model, self._request, args, kwargs)
         self._others = latent - set(source.sites) - self._drawn_around
         is_left = self._others or not isinstance(self.base, AutoGuide)
         self.base = _restricted(self.base, source.sites) if is_left else _draw_nothing

@@ -43,8 +43,8 @@ _NUM_PLACES = 3
 _OF_ANOTHER_PRIOR = "it has no plain Normal prior (neither masked nor scaled), as a site that follows must"
 
 
-class Asked(NamedTuple):
-    """What was asked for: sites, or ``None`` for any; steps and inducing inputs as of `AutoConditional`."""
+class Request(NamedTuple):
+    """Sites that are to follow, or ``None`` for any that do; steps and inducing inputs as for `AutoConditional`."""
 
     sites: Sequence[str] | None
     num_steps: int
@@ -52,7 +52,7 @@ class Asked(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """What was chosen.
+    """The sites that were chosen to follow, and how.
 
     Attributes
     ----------
@@ -69,7 +69,7 @@ class Choice(NamedTuple):
     reasons: dict[str, str]
 
 
-def choose(model: Callable, asked: Asked, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Choice:
+def choose(model: Callable, request: Request, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Choice:
     """The sites of a model that follow the others: those asked for, or all that do jointly.
 
     Raises
@@ -77,7 +77,7 @@ def choose(model: Callable, asked: Asked, args: tuple[Any, ...], kwargs: dict[st
     SymmetryError
         If the model, its data or the sites asked for allow no conditional, or there are two sets of sites.
     """
-    inducing = asked.inducing
+    inducing = request.inducing
     trace = trace_model(model, args, kwargs, jax.random.key(0))
     latent = latent_of(trace)
     refuse_models(trace, latent)
@@ -87,8 +87,8 @@ def choose(model: Callable, asked: Asked, args: tuple[Any, ...], kwargs: dict[st
         warn_of_weighed_rows(trace)
     start = parameters(trace) | {name: trace[name]["value"] for name in latent}
     refuse_chance(model, args, kwargs, trace, start)
-    if asked.sites is not None:
-        refuse_sites(asked.sites, latent)
+    if request.sites is not None:
+        refuse_sites(request.sites, latent)
     read = reader(model, args, kwargs)
     read_at = functools.cache(lambda: in_double(read, start))
     places = _places(model, args, kwargs, trace, read_at())
@@ -96,11 +96,11 @@ def choose(model: Callable, asked: Asked, args: tuple[Any, ...], kwargs: dict[st
     def why_not(sites: tuple[str, ...]) -> str | None:
         return why_not_linear(read_at(), places, trace, sites)
 
-    if asked.sites is None:
+    if request.sites is None:
         unseen = {site for site in latent if not dependent_observations(read, start, (site,))}
         sites, reasons = _affine_sites(latent, why_not, unseen)
     else:
-        sites, reasons = tuple(asked.sites), {}
+        sites, reasons = tuple(request.sites), {}
         if (site := dependent_prior(read, start, sites)) is not None:
             raise SymmetryError(
                 f"The prior of {site!r} depends on others of {list(sites)}, so they have no Gaussian conditional "
@@ -121,7 +121,7 @@ def choose(model: Callable, asked: Asked, args: tuple[Any, ...], kwargs: dict[st
     at = partial(predictors_given, model, args, kwargs, sites=sites, observed=observed)
     num_outputs = shared_outputs(at, places, sites, [seen[s].weight(seen[s].predictor) for s in observed])
     factors = {site: seen[site].kind.factor(seen[site].fn) for site in observed if not seen[site].kind.exact}
-    source = FromObservations(sites, observed, num_outputs, factors, asked.num_steps)
+    source = FromObservations(sites, observed, num_outputs, factors, request.num_steps)
     return Choice(source, frozenset(latent), reasons)
 
 

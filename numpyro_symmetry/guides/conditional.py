@@ -281,7 +281,7 @@ def start_of_inducing(
     held = _with_what_it_needs(at, inputs, held | {name: rows[name] for name in by_row if name in rows}, rows, dropped)
 
     def read_there(others: dict[str, Any]) -> Any:
-        """What the conditional is made of, at other values of arguments and of sites."""
+        """Priors and linear quantities at inducing inputs, at other values of arguments and of sites."""
         arguments = {name: value for name, value in others.items() if name in of_rows}
         there = with_inputs(model, args, kwargs, inputs | held | arguments, dropped)
         _, priors, parts = linear_quantities(at_inputs, *there, given | others, sites, names)

@@ -55,7 +55,7 @@ class Target(NamedTuple):
         Sites that a relabelling moves, and the least weight of these.
     analytic
         Whether no latent depends on another under the guide: closed-form KL divergences may then replace log ratios.
-    asked
+    depends_on
         Numbers in the data on which the rest depends; empty if it depends on none.
     """
 
@@ -67,7 +67,7 @@ class Target(NamedTuple):
     relabelled: list[str]
     weight_of_labels: float
     analytic: bool
-    asked: tuple[Any, ...] = ()
+    depends_on: tuple[Any, ...] = ()
 
     def __call__(
         self, rng_key: Array, params: Mapping[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -135,7 +135,7 @@ class Target(NamedTuple):
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> tuple[Trace, Trace]:
-        """One draw of the guide, weighed, and the model at it."""
+        """Traces of one draw of the guide, with weights, and of the model at that draw."""
         given = dict(params)
         with handlers.block():
             seeded = handlers.substitute(handlers.seed(self.guide, key_guide), data=given)

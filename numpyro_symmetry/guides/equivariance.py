@@ -58,15 +58,15 @@ class Follows(NamedTuple):
         none = frozenset()
         for stack in symmetry.stacks.values():  # a family is one array, and follows as a whole
             groups |= dict.fromkeys(stack.sites, frozenset.intersection(*(groups.get(s, none) for s in stack.sites)))
-        told = set().union(*(names_in(entries) - groups.get(s, none) for s, entries in symmetry.axes.items()))
-        groups = {site: names & told for site, names in groups.items()}
+        telling = set().union(*(names_in(entries) - groups.get(s, none) for s, entries in symmetry.axes.items()))
+        groups = {site: names & telling for site, names in groups.items()}
         return cls(groups, tuple(site for site in groups if site in verdicts and groups[site] == set(verdicts[site])))
 
     def entirely(self) -> Follows:
-        """The same for those sites alone that follow every group."""
+        """Only the sites that follow every group."""
         return Follows({site: self.groups[site] for site in self.sites}, self.sites)
 
-    def told(self, symmetry: Symmetry, site: str, entries: tuple[AxisEntry, ...]) -> tuple[AxisEntry, ...]:
+    def telling(self, symmetry: Symmetry, site: str, entries: tuple[AxisEntry, ...]) -> tuple[AxisEntry, ...]:
         """A site's entries with those groups alone whose units it tells apart."""
         if not self.groups.get(site):
             return entries

@@ -104,8 +104,8 @@ def elbo_bounds(
     if chunk_size == "auto":
         together = min(together, at_once(size_of_tables(guide.layout.of_coordinates)))
     keys, arguments = jax.random.split(rng_key, num_particles), Arguments.of(args, kwargs)
-    if guide._compiled is not None and (asked := guide._compiled.function.asked):
-        if _asked(*_traces(guide, args, kwargs), arguments) != asked:
+    if guide._compiled is not None and (depends_on := guide._compiled.function.depends_on):
+        if _masks_and_weights(*_traces(guide, args, kwargs), arguments) != depends_on:
             guide._compiled = None  # masks and weights were checked of other data
     guide._compiled, found = run_compiled(
         guide._compiled,
@@ -154,11 +154,12 @@ def _target(
     summed_out = summed_out_sites(model_trace, latent_values(trace))
     # a divergence in closed form leaves out what either masks
     analytic = not summed_out and not spared and latents_are_independent(guide.base, trace, args, kwargs)
-    least, asked = float(least_weight(weighed(trace, model_trace), moved)), _asked(trace, model_trace, arguments)
-    return Target(guide.model, guide.base, information, model_trace, summed_out, moved, least, analytic, asked)
+    least = float(least_weight(weighed(trace, model_trace), moved))
+    depends_on = _masks_and_weights(trace, model_trace, arguments)
+    return Target(guide.model, guide.base, information, model_trace, summed_out, moved, least, analytic, depends_on)
 
 
-def _asked(trace: Trace, model_trace: Trace, arguments: Arguments) -> tuple[Any, ...]:
+def _masks_and_weights(trace: Trace, model_trace: Trace, arguments: Arguments) -> tuple[Any, ...]:
     """Masks, weights and data on which it depends what may be bounded; empty where there are no masks and weights."""
     latents = [site for one in (trace, model_trace) for site in one.values() if is_latent(site)]
     # any number may say whether something reads what is masked

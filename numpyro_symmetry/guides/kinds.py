@@ -93,7 +93,7 @@ SiteGaussian = Entries | Units | Columns
 
 
 class GuideKind(NamedTuple):
-    """What is known of a kind of base guides.
+    """How a kind of base guides is recognised, entered and read.
 
     Attributes
     ----------
@@ -233,7 +233,7 @@ def read_off_latents(guide: object, trace: Trace) -> dict[str, Any]:
 
 
 def _before_the_bijection(site: Any, support: Any) -> Array | None:
-    """What a site's distribution drew and took to its support by the support's own bijection, if it did."""
+    """The value before the support's own bijection, if a site's distribution drew one and used that; else ``None``."""
     fn, steps, bijection = without_wrappers(site["fn"]), site["intermediates"] or (), biject_to(support)
     if not isinstance(fn, dist.TransformedDistribution) or len(steps) != 1 or len(fn.transforms) != 1:
         return None

@@ -67,7 +67,7 @@ def _digest(content: bytes) -> bytes:
 
 
 def portable(proved: tuple[Known, ...]) -> tuple[Known, ...]:
-    """Those that another process can compare too: without objects that equal only themselves."""
+    """The proofs that another process can compare too: without objects that equal only themselves."""
     return tuple(known for known in proved if all(isinstance(one, tuple) for one in known.values()))
 
 

@@ -113,11 +113,11 @@ def lay_out(
     full = {site: padded(entries, jnp.ndim(trace[site]["value"])) for site, entries in symmetry.axes.items()}
     for stack in symmetry.stacks.values():
         refuse_unlike(stack.sites, [supports[site] for site in stack.sites], "support")
-    told = {site: follows.told(symmetry, site, entries) for site, entries in full.items()}
-    told = {site: entries for site, entries in told.items() if site not in follows.sites}
-    white = _whitened(trace, told)
+    telling = {site: follows.telling(symmetry, site, entries) for site, entries in full.items()}
+    telling = {site: entries for site, entries in telling.items() if site not in follows.sites}
+    white = _whitened(trace, telling)
     axes, splits_an_event = {}, False
-    for site, entries in told.items():
+    for site, entries in telling.items():
         support = entrywise(supports[site])
         splits_an_event |= _acts_within(full[site], support)
         if site in white:
@@ -296,11 +296,11 @@ def _widened(layout: Layout, scale: dict[str, Array]) -> dict[str, Array]:
 # ---- factors that are the density ------------------------------------------------------------------------------------
 
 
-def _whitened(trace: Trace, told: Mapping[str, tuple[AxisEntry, ...]]) -> tuple[str, ...]:
+def _whitened(trace: Trace, telling: Mapping[str, tuple[AxisEntry, ...]]) -> tuple[str, ...]:
     """Sites that tell units apart by independent columns alone, as all sites do that are one Gaussian with them."""
     along = {
         site: entries[-1]
-        for site, entries in told.items()
+        for site, entries in telling.items()
         if has_columns(trace, site) and all(entry is None for entry in entries[:-1])
     }
     return tuple(site for site in along if all(along.get(mate) == along[site] for mate in whitened(trace, site).mates))

@@ -1,4 +1,4 @@
-"""What in a program follows linearly from some of its inputs, up to where it first does not: read off its operations.
+"""The last values of a program that are affine in some of its inputs, read off its operations.
 
 The pre-activations of a layer follow linearly from its weights, a linear predictor from the output weights. Knows jax
 programs only.

@@ -13,7 +13,7 @@ import numpy as np
 import numpyro.distributions as dist
 
 from numpyro_symmetry.guides.density import latent_values, log_prob_of, own_sites, unrecovered_sites
-from numpyro_symmetry.models import Trace, latent_of, left_out, of_nobody, refuse_without_prior, without_wrappers
+from numpyro_symmetry.models import Trace, latent_of, left_out, refuse_without_prior, unread_entries, without_wrappers
 from numpyro_symmetry.symmetry import UnsupportedGuideError
 from numpyro_symmetry.symmetry.arguments import is_floating
 
@@ -51,7 +51,7 @@ def spared_entries(
     """
     trace, model_trace = traces
     skipped = {site: left_out(trace[site]) for site in own_sites(guide, trace) if site not in moved}
-    spared = of_nobody(model, args, kwargs, model_trace, skipped)
+    spared = unread_entries(model, args, kwargs, model_trace, skipped)
     refuse_without_prior(model, args, kwargs, model_trace, spared)
     _refuse_no_density(guide, trace, model_trace, spared)
     return spared

@@ -52,7 +52,7 @@ class Regression(NamedTuple):
         return dist.Normal(0.0, 1.0).log_prob(noise)
 
     def after(self, deviations: Array, scale: Array) -> Array:
-        """What the next site has before it, once this one's deviations are known."""
+        """Deviations of all sites before the next one: of those before this one, and its own."""
         return jnp.concatenate([self.before, deviations])
 
     def _deviations(self, noise: Array) -> Array:
@@ -117,7 +117,7 @@ class UnitNormal(dist.Distribution):
         return of_entries.sum(tuple(range(-self.event_dim, 0)))
 
     def after(self, value: Array) -> Any:
-        """What the next site of the same units has before it, once a value of this one is known too."""
+        """What the next site of the same units is drawn given: this site's value, and all before it."""
         return self.given.after(self._deviations(value), self._scale())
 
     def _scale(self) -> Array:

@@ -40,7 +40,7 @@ from numpyro_symmetry.symmetry.axes import Axis
 from numpyro_symmetry.symmetry.errors import warn
 from numpyro_symmetry.symmetry.given import as_symmetry
 from numpyro_symmetry.symmetry.hard import concatenate, to_element
-from numpyro_symmetry.symmetry.plain import told_of_torn
+from numpyro_symmetry.symmetry.plain import torn_words
 from numpyro_symmetry.symmetry.shown import as_html
 
 # a family, its groups and natural parameters -> draws placed, a chunk at a time
@@ -267,7 +267,7 @@ def _place(
     view = PlainView.of(bound, left.loc, nested=True)
     if view.torn:
         warn(
-            f"{told_of_torn(view)}: only one of the two levels is matched, whichever has more elements, and the result "
+            f"{torn_words(view)}: only one of the two levels is matched, whichever has more elements, and the result "
             "may be far from the best. Match the other level in a second call, with symmetry.restrict."
         )
     left, right = (

@@ -40,7 +40,7 @@ from numpyro_symmetry.symmetry import (
 from numpyro_symmetry.symmetry.arguments import as_count, as_flag, as_function, as_real_array, refuse_tracers, seed_of
 from numpyro_symmetry.symmetry.errors import warn
 from numpyro_symmetry.symmetry.given import as_symmetry
-from numpyro_symmetry.symmetry.plain import told_of_torn
+from numpyro_symmetry.symmetry.plain import torn_words
 from numpyro_symmetry.symmetry.pytrees import real_arrays, refuse_other_structure, with_arrays
 from numpyro_symmetry.symmetry.shown import as_html
 
@@ -316,7 +316,7 @@ def _view(moving: Symmetry, source: Arrays) -> PlainView:
     view = PlainView.of(moving, source, nested=True)
     if view.torn:
         warn(
-            f"{told_of_torn(view)}: only one of the two levels is refined, whichever has more elements. Refine the "
+            f"{torn_words(view)}: only one of the two levels is refined, whichever has more elements. Refine the "
             "other one in a second call, with symmetry.restrict."
         )
     return view

@@ -9,7 +9,7 @@ from numpyro_symmetry.models.fitted import (
     refuse_wrong_parameters,
 )
 from numpyro_symmetry.models.functions import model_of_log_density
-from numpyro_symmetry.models.masked import is_masked, left_out, of_nobody, refuse_without_prior
+from numpyro_symmetry.models.masked import is_masked, left_out, refuse_without_prior, unread_entries
 from numpyro_symmetry.models.parts import PARTS, part_of
 from numpyro_symmetry.models.plates import plate_dims
 from numpyro_symmetry.models.sites import (
@@ -50,7 +50,6 @@ __all__ = [
     "left_out",
     "model_of_log_density",
     "observed_of",
-    "of_nobody",
     "outline",
     "parameter_sites",
     "part_of",
@@ -64,5 +63,6 @@ __all__ = [
     "refuse_wrong_parameters",
     "settings_of",
     "trace_model",
+    "unread_entries",
     "without_wrappers",
 ]

@@ -1,4 +1,4 @@
-"""What NumPyro and JAX keep to themselves and this package reads all the same, gathered so that one file follows them.
+"""Private parts of NumPyro and JAX that this package reads, gathered so that one file follows them.
 
 Everything here has a test of its own. Knows the hosts' insides; nothing of models and symmetries.
 """
@@ -52,7 +52,7 @@ def called(equation: Any) -> Any:
     if inner is None or equation.primitive.name in ("scan", "while", "cond"):
         return None
     body = body_of(inner)
-    # what runs a program on parts of its operands (a fold on single entries, a kernel on blocks) is no call
+    # an operation that runs a program on parts of its operands (a fold on entries, a kernel on blocks) is no call
     same = shapes_of(body.invars) == shapes_of(equation.invars) and shapes_of(body.outvars) == shapes_of(
         equation.outvars
     )
@@ -118,7 +118,7 @@ def frames_of(equation: Any) -> list[tuple[str, int]]:
     return [(frame.file_name, frame.line_num) for frame in traceback.frames] if traceback is not None else []
 
 
-# where the functions are made that transformations return
+# modules in which the functions that transformations return are made
 _OF_TRANSFORMATIONS = ("jax._src.traceback_util", "jax._src.custom_derivatives")
 
 
@@ -168,7 +168,7 @@ def _private(guide: Any, name: str) -> Any:
 
 
 def states_of(mcmc: Any) -> tuple[Any, str]:
-    """What an `MCMC` keeps of its run, ``None`` before it, and the entry that holds the draws.
+    """States that an `MCMC` keeps of its run, ``None`` before it, and the entry of these that holds the draws.
 
     Raises
     ------

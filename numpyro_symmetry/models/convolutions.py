@@ -20,7 +20,7 @@ from numpyro_symmetry.models.compat import bound
 NAME = "conv_general_dilated"
 # channels, of which one side has to have more
 _FEW = 16
-# what a convolution does along a second axis of places that is one long
+# parameters of a convolution along one more axis of places, of length one
 _ONE_MORE = {"window_strides": 1, "padding": (0, 0), "lhs_dilation": 1, "rhs_dilation": 1}
 
 

@@ -105,7 +105,7 @@ def _about(own: np.ndarray, noise: np.ndarray, is_positive: bool) -> np.ndarray:
         return own
     z = noise.reshape(own.shape)
     own = own.astype(np.result_type(z, own) if np.iscomplexobj(own) else z.dtype)
-    # what overflows is infinite, as it is for JAX, and no point to try anything at
+    # a value that overflows is infinite, as for JAX, and its point is not used
     with np.errstate(all="ignore"):
         if is_positive:
             # about one where it is zero

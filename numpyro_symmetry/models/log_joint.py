@@ -38,12 +38,12 @@ from numpyro_symmetry.models.sites import (
 )
 from numpyro_symmetry.models.trace import data_of, known_of, trace_model
 
-# what a function raises where it looks at values that are only traced
+# errors of a function that looks at values which are only traced
 LOOKED_AT = (jax.errors.JAXTypeError, jax.errors.JAXIndexError, TypeError, ValueError)
 
 
 class Data(NamedTuple):
-    """What a log joint is given beside latent values; any of it may be a constant of the program instead.
+    """Arguments of a log joint beside latent values; any of them may be constants of the program instead.
 
     Attributes
     ----------
@@ -61,7 +61,7 @@ class Data(NamedTuple):
 
 
 class Sites(NamedTuple):
-    """What the log joint of a model is made of; holds nothing that was traced.
+    """The sites and settings of a model's log joint; holds no tracers.
 
     Attributes
     ----------

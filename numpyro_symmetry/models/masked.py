@@ -20,13 +20,13 @@ from numpyro_symmetry.symmetry.arguments import is_floating
 
 # how far away the entries are tried: a branch of another site may well know of large values alone
 _FAR = (1.0, -30.0, 30.0, 1e4)
-# so many entries are also moved one by one: what reads one of them says nothing of the others
+# most entries that are also moved one by one: a density that reads one of them says nothing of the others
 _MOST_ONE_BY_ONE = 32
 # and discrete ones at so many more draws
 _NUM_DRAWS = 9
 
 
-def of_nobody(
+def unread_entries(
     model: Callable, args: tuple[Any, ...], kwargs: Mapping[str, Any], trace: Trace, skipped: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
     """Site -> real entries that model and guide leave without a density, and on which no other density depends.

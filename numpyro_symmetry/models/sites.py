@@ -54,7 +54,7 @@ def is_fitted(site: Any) -> bool:
 
 
 def settings_of(trace: Trace) -> dict[str, Any]:
-    """What a model's run needs beside its latent values: parameters, mutable state, plates."""
+    """Values that a model's run needs beside its latent ones: of parameters, mutable state, plates."""
     return {name: site["value"] for name, site in trace.items() if is_fitted(site) or site["type"] == "plate"}
 
 

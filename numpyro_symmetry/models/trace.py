@@ -103,7 +103,7 @@ def refuse_misshapen_starts(start: Callable, latent: Trace) -> None:
     SymmetryError
         Naming the site.
     """
-    # of each as NumPyro asks, before it has a value
+    # as NumPyro calls the strategy: with a site that has no value yet
     given = {name: start({**site, "value": None}) for name, site in latent.items()}
     _refuse_misshapen({name: np.shape(x) for name, x in given.items() if x is not None}, latent)
 

@@ -170,7 +170,7 @@ def as_shape(value: Any, name: str = "shape") -> tuple[int, ...]:
 
 
 def as_array(value: Any, where: str, error: type[Exception] = SymmetryError) -> Any:
-    """Whatever stands for an array, as one of JAX where it is of JAX, and of NumPy else.
+    """An array, or a list of numbers, as an array: JAX's if it is of JAX, else NumPy's.
 
     Raises
     ------
@@ -298,7 +298,7 @@ def path_of(path: tuple[Any, ...]) -> str:
 
 
 def _short(value: Any) -> str:
-    """What came, in a few words."""
+    """A value that came, in a few words."""
     if isinstance(value, type):
         return f"the class {value.__name__} (an instance is expected)"
     if hasattr(value, "shape") and hasattr(value, "dtype"):

@@ -74,7 +74,7 @@ def refuse_too_few_axes(where: str, shape: tuple[int, ...], entries: tuple[AxisE
 
 
 def _remedy(expected: Collection[str], given: Collection[str]) -> str:
-    """What to do about missing sites: of trees, one of the two may lack an outer key that the other has."""
+    """The remedy for missing sites; of two trees, one may lack an outer key that the other has."""
     for longer, shorter, what in ((expected, given, "with"), (given, expected, "without")):
         for outer in {site.partition(".")[0] for site in longer if "." in site}:
             inner = {site.removeprefix(f"{outer}.") for site in longer if site.startswith(f"{outer}.")}

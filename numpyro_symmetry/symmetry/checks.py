@@ -98,7 +98,7 @@ def check_values(values: Any, axes: Mapping[str, Any]) -> None:
             f"Values must map sites to arrays, such as {{{next(iter(axes), 'w')!r}: ...}}; got {type(values).__name__}."
         )
     nested = sorted(str(site) for site in values if isinstance(values[site], Mapping))
-    # what no group acts on may be anything, and passes through
+    # values on which no group acts may be anything, and pass through
     if nested and (set(axes) - set(values) or set(axes) & set(nested)):
         raise SymmetryError(
             f"Values hold mappings at {nested}, and sites hold arrays: flatten nested parameters to one level, one "

@@ -1,4 +1,4 @@
-"""What was found on every axis of every latent site, and a table of it. Knows no model."""
+"""Findings on every axis of every latent site, and a table of them. Knows no model."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def explain(symmetry: Symmetry) -> str:
 
 
 def _of_parameters(symmetry: Symmetry) -> list[str]:
-    """What groups on parameters are good for."""
+    """Remarks on groups that move parameters, of which draws hold none."""
     parameters = {f.site for f in symmetry.findings if f.is_parameter}
     moved = {name: sites for name, sites in sites_of_groups(symmetry.axes).items() if name in symmetry.groups}
     acted_on = {name: sorted(parameters & set(sites)) for name, sites in moved.items() if parameters & set(sites)}

@@ -1,4 +1,4 @@
-"""What is passed as a symmetry, checked. Knows what else is passed in its place; nothing of who takes it."""
+"""A check of symmetries that are passed as arguments. Knows what is passed in their place by mistake."""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ def from_element(element: Mapping[str, Part]) -> dict[str, Hard]:
 
 
 def to_element(state: Mapping[str, Hard], leading: tuple[int, ...]) -> Element:
-    """One batch as elements ``(*leading, *cells, n)``, of JAX."""
+    """One batch as elements ``(*leading, *cells, n)``, in JAX."""
     return {
         name: part.each(lambda x: jax.device_put(x.reshape(*leading, *x.shape[1:]))).part()
         for name, part in state.items()

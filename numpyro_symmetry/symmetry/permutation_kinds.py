@@ -113,6 +113,6 @@ def _all_of_them(index: np.ndarray) -> np.ndarray:
 _EVERY = (_log_factorial, _every_order, _shuffled, _sampled, cycle_and_swap, _all_of_them)
 PERMUTATION = Kind("permutation", "S", *_EVERY, is_full=True)
 SIGNED = Kind("signed", "±S", *_EVERY, is_full=True, signed=True)
-# of an axis that only serves others to be fibred over, and is no group
+# the kind of an axis that is no group, and only serves others to be fibred over
 FIXED = "fixed"
 KINDS = {kind.name: kind for kind in (PERMUTATION, SIGNED)}

@@ -30,7 +30,7 @@ from numpyro_symmetry.symmetry.symmetry import Symmetry
 _INDEX = np.int32
 
 Box = tuple[slice, ...]
-# of an axis: a plain group, if one acts there, and the indices that it permutes
+# part of an axis: the plain group that acts there, if any, and the indices that it permutes
 Cut = tuple[str | None, np.ndarray]
 
 
@@ -48,7 +48,7 @@ def untangled(symmetry: Symmetry) -> Symmetry:
     Units of heads that move themselves form a wreath product, ``S_d ≀ S_h``, whose factors do not act one apart from
     the other. Either the outer groups are held still or the inner ones, whichever leaves more elements.
     """
-    refuse_what_is_not_full(symmetry)
+    refuse_not_full(symmetry)
     return _with_one_level(
         symmetry, {name for inner in moving_blocks(symmetry).items() for name in (inner[0], *inner[1])}
     )
@@ -62,7 +62,7 @@ def separated(
     Blocks that carry signs, or stand on two axes of one array, cannot: of these one level moves, as in `untangled`.
     ``alone``: nor can those that share a site with groups other than their units, directly or through others.
     """
-    refuse_what_is_not_full(symmetry)
+    refuse_not_full(symmetry)
     found = moving_blocks(symmetry)
     stands = [
         [axis.group for axis in piece.axes]
@@ -83,7 +83,7 @@ def _is_alone(root: str, together: set[str]) -> bool:
     return all([label for label in over(name) if label in together] == [root] for name in together - {root})
 
 
-def told_of_torn(view: PlainView) -> str:
+def torn_words(view: PlainView) -> str:
     """Which blocks cannot be paired one by one, in words."""
     return (
         f"Groups {list(view.torn)} move blocks in which {list(view.torn.values())} move too, and blocks carry signs or "
@@ -102,7 +102,7 @@ def _with_one_level(symmetry: Symmetry, names: set[str]) -> Symmetry:
     return max(choices, key=Symmetry.log_order)
 
 
-def refuse_what_is_not_full(symmetry: Symmetry) -> None:
+def refuse_not_full(symmetry: Symmetry) -> None:
     """Refuse groups of which some permutations of their indices are no elements.
 
     Raises

@@ -18,7 +18,7 @@ from jax.core import Tracer
 
 from numpyro_symmetry.symmetry.errors import SymmetryError, warn
 
-# of Flax (a collection, and a type of nnx), haiku and PyTorch
+# names of running statistics in Flax (a collection, and a type of nnx), haiku and PyTorch
 _STATISTICS = {"batch_stats", "mean_ema", "var_ema", "running_mean", "running_var"}
 _STATISTIC_TYPES = {"BatchStat"}
 

@@ -33,7 +33,7 @@ class Posterior(NamedTuple):
     description: str
 
     def __repr__(self) -> str:
-        """What it is, its evidence and its symmetry."""
+        """The description, the evidence and the symmetry."""
         evidence = "unknown" if self.log_evidence is None else f"{self.log_evidence:.6g} nats"
         return f"Posterior({self.description}; log evidence {evidence})\n{self.symmetry}"
 

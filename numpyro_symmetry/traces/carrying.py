@@ -25,7 +25,7 @@ _MAX_DRAWS_TO_SEE, _MAX_AT_RANDOM = 256, 32
 def carried_of(
     known: Model | None, roles: Roles, trace: Trace, moved: Arrays, out: Rebased, sites: Collection[str]
 ) -> Carried:
-    """What becomes of sites that the model computes, if it is known."""
+    """The fate of sites that the model computes, if the model is known: moved, computed again or left out."""
     if known is None or not sites:
         return NOTHING
     draws = trace.flat([site for site in trace.values if site in roles.latent | moved.keys() | set(sites)])
@@ -45,7 +45,7 @@ def carried_of(
 
 def still_of(bound: Symmetry, carried: Carried, settled: Collection[str]) -> tuple[str, ...]:
     """Sites that no label moves, of those of which it is settled whether one does."""
-    moving = {finding.site for finding in bound.findings if finding.group} | bound.axes.keys() | carried.told
+    moving = {finding.site for finding in bound.findings if finding.group} | bound.axes.keys() | carried.label_dependent
     return tuple(sorted(set(settled) - moving))
 
 

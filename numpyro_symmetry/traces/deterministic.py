@@ -47,7 +47,7 @@ class Roles(NamedTuple):
 
 
 class Carried(NamedTuple):
-    """What became of sites that follow from others.
+    """How sites that follow from others were relabelled, or why they were not.
 
     Attributes
     ----------
@@ -71,7 +71,7 @@ class Carried(NamedTuple):
     still: tuple[str, ...] = ()
 
     @property
-    def told(self) -> frozenset[str]:
+    def label_dependent(self) -> frozenset[str]:
         """Sites that other labels would change, or might."""
         moved = (site for site, entries in self.axes.items() if names_in(entries))
         return frozenset({*moved, *self.before, *self.left_out, *self.unmoved})
@@ -97,7 +97,7 @@ class Labelled(NamedTuple):
 
 
 def roles_of(model: Model) -> Roles:
-    """What the sites of a model are, found without computing anything."""
+    """The roles of a model's sites, found without computing anything."""
     trace = outline(model.function, model.args, dict(model.kwargs), jax.random.key(0))
     latent = latent_of(trace)
     return Roles(
@@ -246,7 +246,7 @@ def _is_as_likely(model: Model, draws: Arrays, relabelled: Arrays, discrete: Col
 
 
 def _read(model: Model, latent: Arrays, read: Callable[[Any], dict[str, Any]]) -> Arrays:
-    """What is read off the trace of a model at each draw."""
+    """Values that ``read`` takes off the trace of a model, at each draw."""
 
     def one(values: dict[str, Any]) -> dict[str, Any]:
         return read(trace_model(model.function, model.args, dict(model.kwargs), jax.random.key(0), values))

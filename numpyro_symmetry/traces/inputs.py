@@ -102,7 +102,7 @@ def refuse_no_group(whole: Symmetry, part: str) -> None:
     raise SymmetryError(f"The model has no symmetry that could be found{but}.{hint}\n{whole.explain()}")
 
 
-def of_what_is_there(found: Symmetry, trace: Trace) -> Symmetry:
+def on_sites_of_trace(found: Symmetry, trace: Trace) -> Symmetry:
     """A symmetry of a model on those of its sites that the trace holds: without the others, the posterior has it still.
 
     Raises
@@ -125,7 +125,7 @@ def of_what_is_there(found: Symmetry, trace: Trace) -> Symmetry:
     return found.restrict(sites=here)
 
 
-def of_what_is_compared(symmetry: Symmetry, trace: Trace) -> tuple[Symmetry, dict[str, Entries]]:
+def on_compared_sites(symmetry: Symmetry, trace: Trace) -> tuple[Symmetry, dict[str, Entries]]:
     """A symmetry on those of its sites that say which unit is which, and the axes of those that move along."""
     compared = [site for site in symmetry.axes if site not in trace.uncompared]
     if len(compared) in (0, len(symmetry.axes)):
@@ -136,7 +136,7 @@ def of_what_is_compared(symmetry: Symmetry, trace: Trace) -> tuple[Symmetry, dic
     return left, {site: entries for site, entries in others.items() if set(names_in(entries)) <= known}
 
 
-def warn_of_what_keeps_its_labels(trace: Trace, bound: Symmetry, settled: Collection[str]) -> None:
+def warn_of_kept_labels(trace: Trace, bound: Symmetry, settled: Collection[str]) -> None:
     """Warn of sites that look as if labels moved them, and that nobody speaks of, and of signs that are kept.
 
     Parameters
@@ -172,10 +172,10 @@ def warn_of_what_keeps_its_labels(trace: Trace, bound: Symmetry, settled: Collec
                     f"{shared.dims[labelled[0]]!r} permutes, and keeps its old labels: only 'posterior' is relabelled. "
                     f"Compute it again, or relabel it: out.apply({{{name!r}: values}}, axes=)."
                 )
-    _warn_of_what_stands_beside(trace.unmoved, shared)
+    _warn_of_unmoved_variables(trace.unmoved, shared)
 
 
-def _warn_of_what_stands_beside(unmoved: Mapping[str, xr.DataArray], shared: _Shared) -> None:
+def _warn_of_unmoved_variables(unmoved: Mapping[str, xr.DataArray], shared: _Shared) -> None:
     """Warn of coordinates, and of variables without draws, that go by the old labels."""
     for name, array in unmoved.items():
         what = f"{'Coordinate' if name in array.coords else 'Variable'} {name!r}"
@@ -205,12 +205,12 @@ def _says_nothing(array: xr.DataArray) -> bool:
 
 
 def looks_labelled(trace: Trace, bound: Symmetry, sites: Collection[str]) -> set[str]:
-    """Of sites that the symmetry does not name, those that look as if labels moved them."""
+    """The sites, among some that the symmetry does not name, that look as if labels moved them."""
     shared = _Shared.of(trace, bound)
     return {site for site in sites if shared.suspicion_of(trace, site)}
 
 
-def warn_of_what_is_left_out(left_out: Mapping[str, str], trace: Trace) -> None:
+def warn_of_left_out_sites(left_out: Mapping[str, str], trace: Trace) -> None:
     """Warn of sites that could not be computed again, and so are not in the relabelled container."""
     for site, why in left_out.items():
         own = trace.values[site].ndim - len(trace.leading)

@@ -47,18 +47,18 @@ def margins(problem: Problem, state: dict[str, Hard]) -> np.ndarray:
     together = any(sum(axis.group is not None for axis in term.axes) > 1 for term in problem.terms)
     log_order = math.fsum(group.log_order() for group in problem.groups.values())
     if not nested and together and log_order <= math.log(MAX_ELEMENTS) + 1e-9:
-        return _of_elements(problem, state)
+        return _by_enumeration(problem, state)
     for family in nested:
-        smallest = np.minimum(smallest, _of_blocks(problem, state, family))
+        smallest = np.minimum(smallest, _of_nested_blocks(problem, state, family))
     for name in problem.groups:
         if any(name in (family.root, *family.inner) for family in nested):
             continue
-        found = _of_exchanges(problem, state, name) if problem.pairs_with_itself(name) else _of(problem, state, name)
-        smallest = np.minimum(smallest, found)
+        margin_of = _by_exchanges if problem.pairs_with_itself(name) else _by_cycles
+        smallest = np.minimum(smallest, margin_of(problem, state, name))
     return smallest
 
 
-def _of_elements(problem: Problem, state: dict[str, Hard]) -> np.ndarray:
+def _by_enumeration(problem: Problem, state: dict[str, Hard]) -> np.ndarray:
     score, best = problem.score(state), np.full(problem.batch, -np.inf)
     every = {name: group.elements() for name, group in problem.groups.items()}
     for index in itertools.product(*(range(len(part.permutation)) for part in every.values())):
@@ -71,7 +71,7 @@ def _of_elements(problem: Problem, state: dict[str, Hard]) -> np.ndarray:
     return score - best
 
 
-def _of_blocks(problem: Problem, state: dict[str, Hard], family: Family) -> np.ndarray:
+def _of_nested_blocks(problem: Problem, state: dict[str, Hard], family: Family) -> np.ndarray:
     """Margins of blocks, each pair of them with its best units, and of the units in each block where it stands."""
     here, n = moved_by(problem, state), problem.groups[family.root].size or 0
     worth, best = np.empty((problem.batch, n, n)), np.full(problem.batch, np.inf)
@@ -84,7 +84,7 @@ def _of_blocks(problem: Problem, state: dict[str, Hard], family: Family) -> np.n
     return np.minimum(best, _shortest_cycle(loss) if n <= MAX_EXACT else _shortest_exchange(loss))
 
 
-def _of(problem: Problem, state: dict[str, Hard], name: str) -> np.ndarray:
+def _by_cycles(problem: Problem, state: dict[str, Hard], name: str) -> np.ndarray:
     benefit = problem.benefit(name, state)
     table = benefit.unsigned().astype(float)
     index = state[name].permutation
@@ -113,7 +113,7 @@ def _shortest_exchange(loss: np.ndarray) -> np.ndarray:
     return both[:, i, j].min(-1, initial=np.inf)
 
 
-def _of_exchanges(problem: Problem, state: dict[str, Hard], name: str) -> np.ndarray:
+def _by_exchanges(problem: Problem, state: dict[str, Hard], name: str) -> np.ndarray:
     here = state[name]
     score = problem.score(state)
     best = np.full(problem.batch, np.inf)

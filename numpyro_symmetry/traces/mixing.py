@@ -88,7 +88,7 @@ def blocks_of(values: Mapping[str, np.ndarray], shape: tuple[int, int]) -> Block
     """
     num_chains, num_draws = shape
     flat = [value.reshape(*shape, -1) for value in values.values()]
-    # what is the same in all draws has nothing to remember, unless everything is
+    # entries that are the same in all draws have nothing to remember, unless all are
     moving = [value[..., varies] for value in flat if (varies := value.min((0, 1)) < value.max((0, 1))).any()]
     time = max(map(_memory, moving or flat))
     # an autocorrelation time that independent draws may have by chance

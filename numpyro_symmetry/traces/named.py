@@ -1,4 +1,4 @@
-"""What names say where axes are counted by position: dimensions of the sites of a trace, or of two, and coordinates.
+"""Dimensions and coordinates by name, of a trace or of two, against axes that are counted by position.
 
 Knows names, axes and coordinates; no values of sites.
 """
@@ -157,7 +157,7 @@ def _differences(
     free: Collection[str],
     along: Collection[str],
 ) -> Iterator[str]:
-    """In what names differ, and what to write."""
+    """Each difference between the names of two traces, with what to write."""
     for site in sites:
         first, second = one.dims.get(site, ()), other.dims.get(site, ())
         if any(first[::-1].index(dim) != second[::-1].index(dim) for dim in set(first) & set(second)):

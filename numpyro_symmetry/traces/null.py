@@ -194,7 +194,7 @@ def matched_null(
         def of(values: dict[Any, np.ndarray], axes: Mapping[Any, tuple[Axis, ...]]) -> dict[Any, np.ndarray]:
             return {name: blocks.joined(shuffle(blocks.cut(value), axes[name])) for name, value in values.items()}
 
-        # what stands beside the statistics is shuffled as they are
+        # coordinates are shuffled along with the statistics of a cost that does not see them
         values = of(aligned, axes)
         if sees_coordinates:
             return cost.family(Side(values, leading=(blocks.num_draws,)), bound, plain), values

@@ -37,7 +37,7 @@ from numpyro_symmetry.symmetry.errors import warn
 from numpyro_symmetry.symmetry.families import by_site
 from numpyro_symmetry.symmetry.given import as_symmetry
 from numpyro_symmetry.symmetry.hard import from_element, to_element
-from numpyro_symmetry.symmetry.plain import told_of_torn
+from numpyro_symmetry.symmetry.plain import torn_words
 from numpyro_symmetry.traces.acting import act
 from numpyro_symmetry.traces.carrying import carried_of, still_of
 from numpyro_symmetry.traces.choices import chosen_cost, chosen_starts
@@ -45,13 +45,13 @@ from numpyro_symmetry.traces.costs import GaussianCost, Seen, refuse_no_cost
 from numpyro_symmetry.traces.deterministic import Roles, roles_of
 from numpyro_symmetry.traces.inputs import (
     bind,
-    of_what_is_compared,
-    of_what_is_there,
+    on_compared_sites,
+    on_sites_of_trace,
     refuse_bad_draws,
     refuse_no_group,
+    warn_of_kept_labels,
+    warn_of_left_out_sites,
     warn_of_turned_signs,
-    warn_of_what_is_left_out,
-    warn_of_what_keeps_its_labels,
 )
 from numpyro_symmetry.traces.margin import margins
 from numpyro_symmetry.traces.named import groups_on, refuse_other_names
@@ -216,8 +216,8 @@ def rebase(
                 check_symmetry(known.function, whole, known.args, known.kwargs, part=part)
         trace = read(data, symmetry, num_leading_dims, lazily=True)
         if was_found:
-            symmetry = of_what_is_there(symmetry, trace)
-        symmetry, beside_them = of_what_is_compared(symmetry, trace)
+            symmetry = on_sites_of_trace(symmetry, trace)
+        symmetry, beside_them = on_compared_sites(symmetry, trace)
         axes = beside_them | axes
         bound = bind(trace, symmetry, labels, axes)
         out = _relabelled(trace, bound, labels, options)
@@ -227,11 +227,11 @@ def rebase(
         beside = set(trace.values) - set(bound.axes) - spoken_for
         roles = roles_of(known) if known is not None and beside else Roles(frozenset(), frozenset(), frozenset())
         carried = carried_of(known, roles, trace, shaped, out, beside & roles.computed)
-        warn_of_what_is_left_out(carried.left_out, trace)
+        warn_of_left_out_sites(carried.left_out, trace)
         settled = spoken_for | {finding.site for finding in bound.findings} | roles.computed
         if not roles.computed & bound.axes.keys():  # else latent sites may be left behind by what is computed from them
             settled |= roles.latent - roles.discrete
-        warn_of_what_keeps_its_labels(trace, bound, settled | trace.uncompared)
+        warn_of_kept_labels(trace, bound, settled | trace.uncompared)
         turned = [site for site, e in bound.axes.items() if any(isinstance(entry, Complement) for entry in e)]
         # 1 - (1 - p) is p only up to rounding: values in memory are kept as they came, to be given back
         kept = [] if trace.is_stored else turned
@@ -303,7 +303,7 @@ def _relabelled(trace: Trace, bound: Symmetry, labels: dict[str, str], options: 
     view = PlainView.of(bound, draws, with_single=True, nested=True)
     if view.torn:
         warn(
-            f"{told_of_torn(view)}: only one of the two levels is relabelled, whichever has more elements. Relabel the "
+            f"{torn_words(view)}: only one of the two levels is relabelled, whichever has more elements. Relabel the "
             "other in a second call, with symmetry.restrict."
         )
     plain, by_piece = view.symmetry, opened(draws, view)

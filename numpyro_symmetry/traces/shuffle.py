@@ -11,7 +11,7 @@ from numpyro_symmetry.symmetry.axes import Axis
 
 
 class Shuffle:
-    """The same exchange of units for every array on which the same groups stand."""
+    """Exchanges units at random, in the same way for all arrays on which the same groups stand."""
 
     def __init__(self, rng: np.random.Generator) -> None:
         self.rng = rng

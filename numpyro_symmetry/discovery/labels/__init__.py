@@ -1,1 +1,1 @@
-"""What a program says of itself: labels of axes, and parities of sites. Knows no numbers about a model."""
+"""Structure read off a program: labels of axes, and parities of sites. Evaluates nothing."""

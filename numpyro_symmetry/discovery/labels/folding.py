@@ -1,4 +1,4 @@
-"""What constants alone determine: operations on them, done in NumPy so that nothing is compiled, and whole programs.
+"""Values that constants alone determine: of operations, in NumPy so that nothing is compiled, and of whole programs.
 
 Knows programs and known values; no labels.
 """

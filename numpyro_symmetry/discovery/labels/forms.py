@@ -125,7 +125,7 @@ class Forms:
         return self._any(equation, given)
 
     def _moved(self, equation: Any, given: Form) -> Form:
-        """What a linear operation makes of a term; where it only moves entries, of each factor of a product."""
+        """The form of a linear operation on a term; one that only moves entries acts on each factor of a product."""
         if equation.primitive.name in ("reduce_sum", "cumsum"):
             return self._any(equation, [given])
         if given == ONE:

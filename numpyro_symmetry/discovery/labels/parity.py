@@ -330,7 +330,7 @@ def _conditional(params: Any, operands: list[Parity], known_: list[Parity | Know
 
 
 def _solve(params: Any, operands: list[Parity], known_: list[Parity | Known], demands: Demands) -> list[Parity]:
-    # what solves a linear equation is such that both of its sides are alike
+    # the solution's parity is such that both sides of the linear equation agree
     start = sum(params["const_lengths"])
     solution = [demands.unknown() for _ in operands[start:]]
     consts = known_[: params["const_lengths"].matvec]

@@ -36,7 +36,7 @@ def joined(axis: int, sizes: Sequence[int], of: Sequence[Any]) -> Any:
 
 
 def new_axis(equation: Any, operand: int, axis: int) -> int | None:
-    """Where an axis of an operand stands in an operation's result; ``None`` where it does not go as it is."""
+    """The axis of an operation's result that an axis of an operand becomes; ``None`` where it is not kept whole."""
     name, params, shape = equation.primitive.name, equation.params, shapes_of(equation.invars)[operand]
     out = shapes_of(equation.outvars)[0]
     if name == "broadcast_in_dim":

@@ -54,7 +54,7 @@ SCATTERS = {"scatter": _scatter(None)} | {
 def _written(
     params: dict[str, Any], operand: np.ndarray, indices: np.ndarray, updates: np.ndarray
 ) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
-    """Where updates go, and which of them: those of windows that leave the operand are dropped."""
+    """Places in the operand of updates that are kept, and a mask of these: windows that leave it are dropped."""
     numbers = params["dimension_numbers"]
     batching = numbers.operand_batching_dims
     whole = (*numbers.inserted_window_dims, *batching)

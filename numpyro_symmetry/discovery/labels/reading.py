@@ -33,7 +33,7 @@ from numpyro_symmetry.symmetry.findings import ORDERED
 
 # blocks of axes of one size of which every set is tried
 _MAX_BLOCKS = 8
-# what is said of a group that numbers refused, where nothing closer is known
+# the reason for a group that numbers refused, where nothing closer is known
 FAILED = "failed the numerical check"
 Block = tuple[tuple[str, int], ...]
 
@@ -317,7 +317,7 @@ def _is_coarser(orbits: Sequence[int] | None, colours: np.ndarray) -> bool:
 
 
 def _by_numbers(entry: AxisEntry, symmetry: Symmetry, tried: Symmetry) -> str:
-    """What numbers alone say of a group on an axis that labels free: that it moves by itself beside another."""
+    """The remark on a group that labels free and that numbers alone fibre over another axis; empty for any other."""
     if not isinstance(entry, str | Unsigned) or _name(entry) in tried.groups:
         return ""
     return f"verified numerically only for each {symmetry.groups[_name(entry)].over[-1]!r} by itself"

@@ -23,7 +23,7 @@ _MOST_BYTES, _MOST_LETTERS = 10_000, 200
 
 
 class _Step(NamedTuple):
-    """One operation: what it does, and the numbers of the values that enter and come out."""
+    """One operation: a hash of what it does, and the numbers of its operands and results."""
 
     mark: int
     operands: list[int]

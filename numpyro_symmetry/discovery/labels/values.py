@@ -13,7 +13,7 @@ from numpyro_symmetry.discovery.labels.terms import Reason, Term
 
 
 class Origin(IntEnum):
-    """What a value is made of, at most: constants and counters of loops, real data, other data, latent values.
+    """On what a value may depend: constants and counters of loops, real data too, other data too, latent values too.
 
     Numbers can tell real data apart by moving them a little; not so whole numbers, of which two may coincide.
     """

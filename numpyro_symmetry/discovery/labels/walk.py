@@ -171,11 +171,11 @@ class Walk:
         return [read(var) for var in jaxpr.outvars]
 
     def run_closed(self, closed: Any, args: Sequence[Value]) -> list[Value]:
-        """The same for a program that brings its constants."""
+        """`run` for a program that brings its constants."""
         return self.run(body_of(closed), [known(x) for x in consts_of(closed)], args)
 
     def run_apart(self, closed: Any, args: Sequence[Value]) -> list[Value]:
-        """The same of a loop's body or a branch: indices of an axis come out of it as numbers."""
+        """`run_closed` for a loop's body or a branch: indices of an axis come out of it as mere numbers."""
         results = self.run_closed(closed, args)
         self.read_as_numbers(*results)
         return [x._replace(points=None) if isinstance(x, Typed) else x for x in results]

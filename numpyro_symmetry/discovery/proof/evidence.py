@@ -72,7 +72,7 @@ def nudged(place: Values, size: float, absolute: float = 0.0) -> Values:
 
 
 def _exact(frozen: FrozenModel, places: list[Values]) -> list[Point]:
-    """Those of some points at which the log joint is finite, and hardly depends on how it is rounded."""
+    """The points among ``places`` at which the log joint is finite, and hardly depends on how it is rounded."""
     finite = [at for at in frozen.at_each(places) if all(np.isfinite(x).all() for x in at.log_probs.values())]
     if not finite:
         return []

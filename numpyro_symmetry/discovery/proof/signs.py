@@ -36,14 +36,14 @@ Even = Sequence[frozenset[PartOfSite]]
 
 
 class Cut(NamedTuple):
-    """Where a site is several arrays put end to end: the axis, from the right, and their sizes."""
+    """The axis, from the right, along which a site is several arrays put end to end, and their sizes."""
 
     axis: int
     sizes: tuple[int, ...]
 
 
 def cut_of(entries: Sequence[AxisEntry]) -> Cut | None:
-    """Where a site is cut; ``None`` if it is not, or more than once."""
+    """The cut of a site; ``None`` if it is not cut, or more than once."""
     cuts = [Cut(k - len(entries), e.sizes) for k, e in enumerate(entries) if isinstance(e, Concat)]
     return cuts[0] if len(cuts) == 1 else None
 

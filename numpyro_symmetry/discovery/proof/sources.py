@@ -103,7 +103,7 @@ class Sources:
         leaves = jax.tree.leaves((args, kwargs))
         frozen = model.on(own._replace(arguments={k: leaves[k] for k in own.arguments}, observed=observed))
         try:
-            # where a prior depends on data, points about the prior on the own data are as good
+            # where the prior depends on data, points about the prior on the model's own data are as good
             found = gather_evidence(frozen._replace(place=self.own.frozen.place), self.rng, EFFORT.num_points)
         except NotFiniteError:
             return None

@@ -236,9 +236,8 @@ def control_gaps(
     largest_by_group = dict.fromkeys(remaining, NO_GAP)
     while wrong := [(name, values) for name, rest in remaining.items() for values in itertools.islice(rest, 1)]:
         for batch in batched(wrong, frozen.most_points):
-            for (name, _), gap in zip(
-                batch, gaps_to(frozen, at, stacked([values for _, values in batch])), strict=True
-            ):
+            gaps = gaps_to(frozen, at, stacked([values for _, values in batch]))
+            for (name, _), gap in zip(batch, gaps, strict=True):
                 if math.isfinite(gap.nats):
                     largest_by_group[name] = largest(largest_by_group[name], gap)
         remaining = {name: rest for name, rest in remaining.items() if not largest_by_group[name].ratio > enough}

@@ -62,7 +62,7 @@ def scan(op: Operation) -> list[Value]:
         for value, shape in zip(out[num_carry:], op.out_shapes[num_carry:], strict=True)
     ]
     results = [*(_without_origin(value) for value in carry), *stacked]
-    # what every step takes apart, every draw shows
+    # an axis that every step takes apart shows at any point that is tried; one that a branch takes apart may not
     return _with_pieces(results, out) if _may_turn(params["jaxpr"]) else results
 
 

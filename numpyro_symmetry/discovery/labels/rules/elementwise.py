@@ -32,7 +32,7 @@ def elementwise(op: Operation) -> Axes:
 
 
 def choice(op: Operation) -> Axes | list[Value]:
-    """One of several entries; of constant whole numbers, labels mostly, it is remembered which.
+    """Chooses among values entry by entry; of constant whole numbers, labels mostly, the choice is remembered.
 
     So a masked density reads the labels of states where it counts, and any one of them where it does not.
     """

@@ -83,7 +83,7 @@ def in_steps(op: Operation, term: Term, start: int, stride: int, size: int, why:
 
 
 def _index(op: Operation, term: Term, index: int, reason: Reason) -> None:
-    """One index of an axis on its own: it is told from the others."""
+    """Take one index of an axis on its own: it gets a colour of its own."""
     op.note(term, index, index + 1)
     impose(term, _alone(term.size, index), reason)
 
@@ -190,7 +190,7 @@ def gather(op: Operation) -> Axes:
     """Indexing: constant indices are followed; others pin the axis they point into."""
     indices = op.operands[1]
     if isinstance(indices, Typed) and indices.choice is not None:
-        # one of several entries: where each of them is, as a choice among constants says
+        # indices chosen among constants: gather at each of the constants, and unify the results
         each = [gather(_at(op, constant))[0] for constant in indices.choice[1]]
         return [[functools.reduce(op.meet, map(resolve, terms)) for terms in zip(*each, strict=True)]]
     if isinstance(indices, Known) and math.prod(op.out_shapes[0]) <= MAX_FOLLOWED:

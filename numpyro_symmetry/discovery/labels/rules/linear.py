@@ -54,7 +54,7 @@ def convolution(op: Operation) -> Axes:
         for term in (image[place], kernel[window]):
             pin(term, op.reason("its order matters to a convolution"))
         out[result] = pinned(out[result].size, op.reason("its order matters to a convolution"))
-    # what is summed stands nowhere in the program, and places are mixed
+    # the products that are summed stand nowhere in the program, and places are mixed
     op.walk.see(Typed((out[numbers.out_spec[0]], out[numbers.out_spec[1]], summed)))
     return [out]
 

@@ -25,7 +25,7 @@ def indices_into(op: Operation, term: Term, axes: list[Term], text: str) -> Type
     reason = op.reason(text)
     if np.dtype(op.equation.invars[0].aval.dtype).kind in "iub":
         pin(term, reason)
-    # where nothing varies the first entry is taken, and stays
+    # along a uniform axis the first index wins, wherever its entries are moved
     points = None if is_uniform(term) else Pointer(term, reason)
     return Typed(tuple(axes), points=points)
 
@@ -57,7 +57,7 @@ def is_pointed_at(op: Operation, columns: dict[int, Value], position: int) -> bo
 
 
 def as_numbers(op: Operation) -> Axes:
-    """One entry at a time, of indices as of any numbers."""
+    """An elementwise operation, which reads indices of an axis as mere numbers."""
     op.walk.read_as_numbers(*op.operands)
     return elementwise(op)
 

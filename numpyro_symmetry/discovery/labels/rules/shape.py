@@ -76,5 +76,5 @@ def reshape(op: Operation) -> Axes:
 
 
 def barrier(op: Operation) -> list[Value]:
-    """What only orders a program."""
+    """An operation that only orders a program: its results are its operands."""
     return op.operands
