@@ -201,7 +201,10 @@ def _asked(data: Any, guide: Any, function: Any, args: Any, kwargs: Any, argnum:
     """The model and its arguments: what is left out is the draws' or the guide's own; a log density as a model."""
     if guide is None and callable(data):
         name = getattr(data, "__name__", type(data).__name__)
-        raise TypeError(f"A guide is passed with its parameters, (guide, params); got {name} alone.")
+        raise TypeError(
+            f"Draws come first, or a guide with its parameters, (guide, params), and the model behind them; got {name} "
+            "alone."
+        )
     known = model_of(data) if guide is None else None
     if known is not None:
         function = known.function if function is None else function

@@ -73,7 +73,10 @@ def model_of(guide: Any, model: Any, call: str) -> Callable:
     """
     model = model if model is not None else getattr(guide, "model", None)
     if model is None:
-        raise ValueError(f"base_guide carries no model: pass {call}.")
+        raise ValueError(
+            f"base_guide carries no model: pass {call}. If it is the model, pass a guide of it, such as "
+            f"AutoNormal({_name_of(guide)})."
+        )
     return as_model(model)
 
 
