@@ -187,7 +187,7 @@ def _refuse_a_table(named: Mapping[str, Any]) -> None:
     if is_table(first):
         raise SymmetryError(
             f"Argument {name!r} is a {type(first).__name__}, and inducing inputs are arrays, which are learned. Pass "
-            f"the model an array, {name}.to_numpy(), and predictions as well; or name the argument that they lie in, "
+            f"an array, {name}.to_numpy(), in training and in predictions; or name the argument that they lie in, "
             "inducing={'x': x[:100]}."
         )
 

@@ -127,6 +127,21 @@ def refuse_misfit(
         ) from error
 
 
+def note_what_is_none(model: Callable, args: tuple[Any, ...], kwargs: Mapping[str, Any], error: Exception) -> None:
+    """Add to a model's own error which of its arguments were left at None, of which it may come."""
+    inner = _within_handlers(model)
+    try:
+        signature = inspect.signature(inner)
+        given = signature.bind(*args, **kwargs).arguments
+    except (TypeError, ValueError):  # it does not say what it takes, or other than that
+        return
+    if left := [name for name, one in signature.parameters.items() if one.default is None and name not in given]:
+        error.add_note(
+            f"The model {_name_of(inner)} was called without {left}, which are None by default. Data are passed as the "
+            f"model takes them, model_args={MODEL.arguments}, or by name in model_kwargs."
+        )
+
+
 def refuse_no_rows(args: tuple[Any, ...], kwargs: Mapping[str, Any], error: AssertionError) -> None:
     """Say which of a model's arguments has no rows, where NumPyro says that a plate has no size; else say nothing.
 
