@@ -52,6 +52,11 @@ def test_an_error_of_a_model_without_its_data_says_what_was_left_out(read):
     assert not any("called without" in note for note in getattr(caught.value, "__notes__", []))
 
 
+def test_draws_of_another_size_than_the_model_are_told():
+    with pytest.raises(SymmetryError, match="has size 3, but group 'loc' has size 2 .* for values of other sizes"):
+        rebase(POSITIONS, model=mixture, model_args=(Y,))
+
+
 @pytest.mark.parametrize("options", [{}, {"scale": 2.0}])
 def test_the_model_to_write_of_a_log_density_is_one(options):
     """Taken out of the message and run, with what follows the values."""
