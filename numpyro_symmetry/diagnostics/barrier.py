@@ -268,7 +268,10 @@ def _along(
 
 def _refuse_no_losses(table: Array, share: float) -> None:
     if table.ndim != 2:
-        raise ValueError(f"loss must return one number for each datum, (num_data,); got shape {table.shape[1:]}.")
+        raise ValueError(
+            f"loss must return one number for each datum, (num_data,); got shape {table.shape[1:]}. "
+            "The mean over data is taken here: leave it out. One over outputs is taken in loss, .mean(-1)."
+        )
     if not table.shape[1]:
         raise ValueError("loss is one over no data: it returned shape (0,).")
     if not bool(jnp.isfinite(table).all()):

@@ -75,7 +75,10 @@ def same_draws(raw: Any, out: Rebased) -> tuple[Trace, Trace]:
     if missing := sorted(set(out.symmetry.axes) - set(before.values)):
         raise SymmetryError(f"raw has no sites {missing}; expected the draws as they were given to rebase.")
     if before.leading != leading:
-        raise SymmetryError(f"raw has leading dimensions {before.leading}; rebase saw {leading}.")
+        raise SymmetryError(
+            f"raw has leading dimensions {before.leading}; rebase saw {leading}. Pass the draws that were given to "
+            "rebase, by chains if they were (mcmc.get_samples(group_by_chain=True)), or out alone."
+        )
     given = {site: before.values[site] for site in out.symmetry.axes}
     for site, value in given.items():
         expected = after.values[site].shape
@@ -137,7 +140,8 @@ def invariants_of(given: Any, leading: tuple[int, ...]) -> dict[str, np.ndarray]
     for name, values in given.items():
         array = np.asarray(as_array(values, f"Invariant {name!r}", TypeError))
         if not is_real(array.dtype):
-            raise TypeError(f"Invariant {name!r} holds values of type {array.dtype}; expected real numbers.")
+            remedy = " Pass its values at the draws." if callable(values) else ""
+            raise TypeError(f"Invariant {name!r} holds values of type {array.dtype}; expected real numbers.{remedy}")
         if array.shape[: len(leading)] != leading:
             raise SymmetryError(
                 f"Invariant {name!r} has shape {array.shape}; expected the draws' leading dimensions {leading} in "

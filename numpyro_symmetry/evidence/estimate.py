@@ -201,7 +201,10 @@ def _joint_of(data: Any, guide: Any, function: Any, args: Any, kwargs: Any, argn
     """The model and its arguments, where left out those that the draws or the guide know; a log density as a model."""
     if guide is None and callable(data):
         name = getattr(data, "__name__", type(data).__name__)
-        raise TypeError(f"A guide is passed with its parameters, (guide, params); got {name} alone.")
+        raise TypeError(
+            f"Draws come first, or a guide with its parameters, (guide, params), and the model behind them; got {name} "
+            "alone."
+        )
     known = model_of(data) if guide is None else None
     if known is not None:
         function = known.function if function is None else function

@@ -13,9 +13,9 @@ from jax import Array
 from numpyro.primitives import Messenger
 
 from numpyro_symmetry.models import Trace, observed_of
-from numpyro_symmetry.models.data import is_key
+from numpyro_symmetry.models.data import is_key, is_table
 from numpyro_symmetry.symmetry import SymmetryError
-from numpyro_symmetry.symmetry.arguments import is_floating
+from numpyro_symmetry.symmetry.arguments import is_floating, is_number
 
 
 def named_arguments(
@@ -66,7 +66,7 @@ def holders_of_observations(
     model: Callable, args: tuple[Any, ...], kwargs: dict[str, Any], trace: Trace
 ) -> tuple[str, ...]:
     """Names of the arguments whose arrays are observed as they are, or of which a plate's rows are."""
-    observed = [(np.asarray(site["value"]), site["cond_indep_stack"]) for site in observed_of(trace).values()]
+    observed = [(_as_read(site["value"]), site["cond_indep_stack"]) for site in observed_of(trace).values()]
 
     def same(leaf: np.ndarray, value: np.ndarray) -> bool:
         return leaf.shape == value.shape and np.array_equal(leaf, value, equal_nan=is_floating(leaf.dtype))
@@ -83,10 +83,16 @@ def holders_of_observations(
     def is_observed(argument: Any) -> bool:
         leaves = [leaf for leaf in jax.tree.leaves(argument) if np.ndim(leaf) > 0]
         return bool(leaves) and all(
-            not is_key(leaf) and any(holds(np.asarray(leaf), *seen) for seen in observed) for leaf in leaves
+            not is_key(leaf) and any(holds(_as_read(leaf), *seen) for seen in observed) for leaf in leaves
         )
 
     return tuple(name for name, argument in named_arguments(model, args, kwargs).items() if is_observed(argument))
+
+
+def _as_read(value: Any) -> np.ndarray:
+    """An array in the type that JAX has for it: columns of a table come in double precision."""
+    array = np.asarray(value)
+    return array.astype(jax.dtypes.canonicalize_dtype(array.dtype)) if is_number(array.dtype) else array
 
 
 def beside(
@@ -135,6 +141,7 @@ def inducing_inputs(
     arrays = [name for name, value in named.items() if name not in dropped and _is_array(value)]
     rows: dict[str, Any] = {}
     if not isinstance(inducing, Mapping):
+        _refuse_a_table({name: value for name, value in named.items() if name not in dropped})
         if not arrays:
             raise SymmetryError(
                 f"The model takes no array in which inducing inputs could lie, but for its observations: it takes "
@@ -172,6 +179,17 @@ def inducing_inputs(
             "name others too, AutoConditional(base_guide, inducing={'x': x[:100]})."
         )
     return inputs, {name: value for name, value in found.items() if name not in inputs}, rows
+
+
+def _refuse_a_table(named: Mapping[str, Any]) -> None:
+    """Refuse a table where the first array is looked for: what is learned there has no names."""
+    name, first = next(((name, x) for name, x in named.items() if _is_array(x) or is_table(x)), ("", None))
+    if is_table(first):
+        raise SymmetryError(
+            f"Argument {name!r} is a {type(first).__name__}, and inducing inputs are arrays, which are learned. Pass "
+            f"an array, {name}.to_numpy(), in training and in predictions; or name the argument that they lie in, "
+            "inducing={'x': x[:100]}."
+        )
 
 
 def _is_array(value: Any) -> bool:

@@ -73,7 +73,10 @@ def model_of(guide: Any, model: Any, call: str) -> Callable:
     """
     model = model if model is not None else getattr(guide, "model", None)
     if model is None:
-        raise ValueError(f"base_guide carries no model: pass {call}.")
+        raise ValueError(
+            f"base_guide carries no model: pass {call}. If it is the model, pass a guide of it, such as "
+            f"AutoNormal({_name_of(guide)})."
+        )
     return as_model(model)
 
 
@@ -122,6 +125,21 @@ def refuse_misfit(
             f"model_args and {sorted(kwargs)} from model_kwargs; pass all that it takes, such as "
             f"model_args={of.arguments}.{of_function * is_bare}"
         ) from error
+
+
+def note_what_is_none(model: Callable, args: tuple[Any, ...], kwargs: Mapping[str, Any], error: Exception) -> None:
+    """Add to a model's own error which of its arguments were left at None, of which it may come."""
+    inner = _within_handlers(model)
+    try:
+        signature = inspect.signature(inner)
+        given = signature.bind(*args, **kwargs).arguments
+    except (TypeError, ValueError):  # it does not say what it takes, or other than that
+        return
+    if left := [name for name, one in signature.parameters.items() if one.default is None and name not in given]:
+        error.add_note(
+            f"The model {_name_of(inner)} was called without {left}, which are None by default. Data are passed as the "
+            f"model takes them, model_args={MODEL.arguments}, or by name in model_kwargs."
+        )
 
 
 def refuse_no_rows(args: tuple[Any, ...], kwargs: Mapping[str, Any], error: AssertionError) -> None:

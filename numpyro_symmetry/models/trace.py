@@ -19,7 +19,13 @@ from numpyro import handlers
 from numpyro.infer import init_to_uniform
 from numpyro.primitives import Messenger
 
-from numpyro_symmetry.models.arguments import refuse_compiled, refuse_misfit, refuse_no_rows, refuse_no_sites
+from numpyro_symmetry.models.arguments import (
+    note_what_is_none,
+    refuse_compiled,
+    refuse_misfit,
+    refuse_no_rows,
+    refuse_no_sites,
+)
 from numpyro_symmetry.models.parameters import leaves_of_parameters
 from numpyro_symmetry.models.reach import dependencies
 from numpyro_symmetry.models.sites import Trace, drawn_shape, is_improper, latent_of, observed_of, settings_of
@@ -49,9 +55,13 @@ def run_model(
                 model(*args, **kwargs)
             except TypeError as error:
                 refuse_misfit(model, args, kwargs, error)
+                note_what_is_none(model, args, kwargs, error)
                 raise
             except AssertionError as error:
                 refuse_no_rows(args, kwargs, error)
+                raise
+            except (AttributeError, ValueError) as error:
+                note_what_is_none(model, args, kwargs, error)
                 raise
     return dict(trace)
 

@@ -74,7 +74,10 @@ def starts_of(
 def refuse_what_has_no_gradient(latent: Mapping[str, Mapping[str, Any]]) -> None:
     """Refuse a model with discrete latent sites, or with no latent sites."""
     if not latent:
-        raise ValueError("The model has no latent sites to sample.")
+        raise ValueError(
+            "The model has no latent sites to sample: numpyro.sample draws none. A log density of positions is sampled "
+            "by BlackJAX itself; what it draws goes into rebase as it is."
+        )
     if discrete := sorted(name for name, site in latent.items() if site["fn"].support.is_discrete):
         raise ValueError(
             f"Sites {discrete} are discrete, and BlackJAX follows gradients: sum them out of the model (for example "

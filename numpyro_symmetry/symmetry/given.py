@@ -18,8 +18,10 @@ def as_symmetry(symmetry: Any) -> Symmetry:
     if not isinstance(symmetry, Symmetry):
         if callable(symmetry) and not isinstance(symmetry, type):
             raise TypeError(
-                f"symmetry must be a Symmetry; got the function {getattr(symmetry, '__qualname__', symmetry)}. Find "
-                "what may be permuted in its parameters first: find_symmetry(function, (params, x), argnum=0)."
+                f"symmetry must be a Symmetry; got {getattr(symmetry, '__qualname__', type(symmetry).__name__)}. A "
+                "NumPyro model goes by its name, model=, where one is taken; else find what may be permuted first: "
+                "find_symmetry(model, model_args), or of a function's parameters find_symmetry(function, (params, x), "
+                "argnum=0)."
             )
         what = f"the class {symmetry.__name__}" if isinstance(symmetry, type) else type(symmetry).__name__
         raise TypeError(

@@ -108,7 +108,10 @@ def slots_of(reference: Mapping[str, Any], found: Relabelling, seen: Seen, view:
         where = f"Site {site!r} of the reference"
         if site not in reference or shape_of(reference[site], where) != expected:
             got = shape_of(reference[site], where) if site in reference else "nothing"
-            raise SymmetryError(f"Site {site!r} of the reference: expected shape {expected}, got {got}.")
+            raise SymmetryError(
+                f"Site {site!r} of the reference: expected shape {expected}, got {got}. A reference holds one value by "
+                "site, or is what rebase returned, reference=out, in whose slots further draws are to be."
+            )
         one[site] = np.asarray(as_real_array(reference[site], where))[None]
     pieces = view.open(one)
     refuse_other_coordinates(seen.family.coordinates, pieces, "the reference")

@@ -8,6 +8,7 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import optax
+import pandas as pd
 import pytest
 from numpyro import handlers
 from numpyro.infer import SVI, Trace_ELBO
@@ -101,3 +102,30 @@ def test_draws_have_the_shape_that_was_asked_for(base, sample_shape):
             "w1": (*sample_shape, 1, 4),
             "w2": (*sample_shape, 4, 1),
         }
+
+
+def flat(x, y=None):
+    w1 = numpyro.sample("w1", dist.Normal(0.0, 1.0).expand([1, 4]).to_event(2))
+    w2 = numpyro.sample("w2", dist.Normal(0.0, 1.0).expand([4]).to_event(1))
+    with numpyro.plate("data", len(x)):
+        y = None if y is None else numpyro.subsample(jnp.asarray(y), event_dim=0)
+        numpyro.sample("y", dist.Normal(jnp.tanh(jnp.asarray(x) @ w1) @ w2, 0.1), obs=y)
+
+
+def test_a_column_that_is_observed_is_left_out_at_inducing_inputs():
+    """In the double precision that columns have, and in which JAX does not read them."""
+
+    def loss(y):
+        svi = SVI(flat, AutoConditional(AutoNormal(flat), inducing=5), optax.sgd(0.0), Trace_ELBO())
+        return float(svi.evaluate(svi.init(KEY, X, y), X, y))
+
+    column = pd.Series(np.sin(np.linspace(-3.0, 3.0, 20)))
+    assert loss(column) == loss(jnp.asarray(column.to_numpy()))
+
+
+def test_inducing_inputs_do_not_lie_in_a_table():
+    table = pd.DataFrame({"a": np.linspace(-1.0, 1.0, 20)})
+    for inducing in (5, table[:5]):
+        guide = AutoConditional(AutoNormal(flat), inducing=inducing)
+        with pytest.raises(SymmetryError, match=r"Argument 'x' is a DataFrame.*x\.to_numpy\(\)"):
+            SVI(flat, guide, optax.sgd(0.0), Trace_ELBO()).init(KEY, table, Y[:, 0])

@@ -37,6 +37,26 @@ def log_density(position):
     return -0.5 * (position["loc"] ** 2).sum() - position["loc"].prod() ** 2
 
 
+@pytest.mark.parametrize("read", [len, lambda y: y.shape[0], lambda y: jnp.sum(y[0])])
+def test_an_error_of_a_model_without_its_data_says_what_was_left_out(read):
+    def model(y=None, scale=1.0):
+        read(y)
+        mixture(y)
+
+    with pytest.raises((TypeError, AttributeError)) as caught:
+        find_symmetry(model)
+    assert any("called without ['y']" in note and "model_args" in note for note in caught.value.__notes__)
+    assert find_symmetry(model, (Y,)).groups
+    with pytest.raises(AttributeError) as caught:
+        find_symmetry(lambda y=None: y.nothing, (Y,))
+    assert not any("called without" in note for note in getattr(caught.value, "__notes__", []))
+
+
+def test_draws_of_another_size_than_the_model_are_told():
+    with pytest.raises(SymmetryError, match="has size 3, but group 'loc' has size 2 .* for values of other sizes"):
+        rebase(POSITIONS, model=mixture, model_args=(Y,))
+
+
 @pytest.mark.parametrize("options", [{}, {"scale": 2.0}])
 def test_the_model_to_write_of_a_log_density_is_one(options):
     """Taken out of the message and run, with what follows the values."""
