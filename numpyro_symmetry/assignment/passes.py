@@ -267,7 +267,7 @@ def passed(subject: Any, blocks: Sequence[slice], work: Work) -> tuple[list[Any]
         Which draws to work on at a time, in order.
     work
         The subject, of which only the block can be relied on to be in memory, and the block -> what is kept, and what
-        is summed: arrays by name, an array or ``None``. It holds no draws itself, for Dask sends it to every task.
+        is summed: arrays by name, an array or ``None``. It holds no draws itself, for Dask sends it to its workers.
 
     Returns
     -------

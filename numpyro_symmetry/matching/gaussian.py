@@ -75,7 +75,7 @@ class DiagonalGaussian:
         self.check()
 
     def check(self, where: str = "") -> None:
-        """Refuse sites, shapes or numbers that are no Gaussian's, as the constructor does: in what JAX made of a tree.
+        """Check sites, shapes and numbers as the constructor does, which JAX passes by when it rebuilds a pytree.
 
         Parameters
         ----------

@@ -187,7 +187,7 @@ def _nearest_of(units: _Units, signed: bool) -> tuple[float, Hard, float]:
 
 
 def _candidates(units: _Units, signed: bool) -> Iterator[tuple[float, tuple[int, int], tuple[int, int]]]:
-    """Exchanges and negations with the squared distance they move the rows: the least alone, or all if sites repeat."""
+    """Squared distances that exchanges and negations move the rows: the least alone, or all if sites are repeated."""
     n = len(units.even)
     pairs = np.transpose(np.triu_indices(n, 1))
     # exchanging i and j moves both of them by their difference, or by their sum where one is negated

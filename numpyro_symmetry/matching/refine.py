@@ -266,7 +266,7 @@ def _compiled(loss: Loss, target: Any, view: PlainView, optimizer: optax.Gradien
         opened |= {name: mixed(opened[name], on, soft) for name, on in axes.items()}
         return half_way(view.close(opened), given, rows)
 
-    # steps are compiled one by one: within a loop XLA convolves many times slower on a CPU
+    # a step is compiled, and no loop over steps: within a loop XLA convolves many times slower on a CPU
     @jax.jit
     def step(logits: Any, state: Any, temperature: Array, rows: Array, given: _Given) -> Any:
         change, state = optimizer.update(jax.grad(relaxed)(logits, temperature, given, rows), state, logits)
