@@ -47,15 +47,15 @@ def descend(problem: Problem, start: dict[str, Hard] | None = None, *, max_sweep
             dirty[name][items] = False
             touched[items] = True
             # None stands for the whole batch, which needs no copies
-            some = None if len(items) == problem.batch else items
-            here = {h: part if some is None else part.at(items) for h, part in state.items()}
+            subset = None if len(items) == problem.batch else items
+            here = {h: part if subset is None else part.at(items) for h, part in state.items()}
             if name not in state:  # the first sweep, from the barycentre
-                benefit = problem.benefit(name, here, some)
+                benefit = problem.benefit(name, here, subset)
                 state[name] = benefit.best(assign(benefit.unsigned()))
                 for neighbour in _to_revisit(problem, name):
                     dirty[neighbour][:] = True
                 continue
-            moved, better, tied = _improve(problem, name, here, items, some, tolerance)
+            moved, better, tied = _improve(problem, name, here, items, subset, tolerance)
             accepted = better | tied
             state[name].write(items[accepted], moved.at(accepted))
             for neighbour in _to_revisit(problem, name):
@@ -68,14 +68,14 @@ def descend(problem: Problem, start: dict[str, Hard] | None = None, *, max_sweep
 
 
 def _improve(
-    problem: Problem, name: str, here: dict[str, Hard], items: np.ndarray, some: np.ndarray | None, tolerance: float
+    problem: Problem, name: str, here: dict[str, Hard], items: np.ndarray, subset: np.ndarray | None, tolerance: float
 ) -> tuple[Hard, np.ndarray, np.ndarray]:
     """The best assignment of one group; for which items it is better; for which as good, with fewer labels moved."""
-    benefit = problem.benefit(name, here, some)
+    benefit = problem.benefit(name, here, subset)
     old, new = here[name], benefit.best(assign(benefit.unsigned()))
     if problem.pairs_with_itself(name):
         # the objective is quadratic in this group, and the benefit only its slope
-        part = problem if some is None else problem.at(items)
+        part = problem if subset is None else problem.at(items)
         gain = part.score({**here, name: new}) - part.score(here)
     else:
         gain = (benefit.of(new) - benefit.of(old)).sum(-1)

@@ -185,10 +185,10 @@ def blocks(family: Family, groups: dict[str, Group], chunk_size: int | None = No
     """Slices of ``chunk_size`` draws, by default of as many as have statistics and tables within memory's bound."""
     if chunk_size is not None:
         return list(slices(family.num_draws, 1, chunk_size))
-    one = family
+    sample = family
     if family.over is not None:
-        one = family.over.make(held(family.over.source.blank(), slice(0, 1), family.num_draws))
-    sizes = (math.prod(x.shape[1:]) for x in one.statistics(slice(0, 1)).values())
+        sample = family.over.make(held(family.over.source.blank(), slice(0, 1), family.num_draws))
+    sizes = (math.prod(x.shape[1:]) for x in sample.statistics(slice(0, 1)).values())
     return list(slices(family.num_draws, sum(sizes) + sum((g.size or 0) ** 2 for g in groups.values())))
 
 

@@ -56,20 +56,20 @@ def solve_nested(problem: Problem, solve: Solve) -> Solution:
     Solution
         Never worse than the identity. Its rounds are counted as sweeps.
     """
-    found = families(problem)
-    taken = {name for family in found for name in (family.root, *family.inner)}
+    nests = families(problem)
+    taken = {name for family in nests for name in (family.root, *family.inner)}
     rest = [name for name in problem.groups if name not in taken]
     before, identity = problem.score(problem.identity()), problem.identity()
-    if len(found) == 1 and not rest:
-        best = _by_pairs(problem, found[0], solve)
+    if len(nests) == 1 and not rest:
+        best = _by_pairs(problem, nests[0], solve)
     else:
         steps: list[Callable[[Problem], Solution]] = [
-            *(lambda p, family=family: _by_pairs(p, family, solve) for family in found),
-            *([lambda p: _of_some(p, rest, solve)] if rest else []),
+            *(lambda p, family=family: _by_pairs(p, family, solve) for family in nests),
+            *([lambda p: _of_groups(p, rest, solve)] if rest else []),
         ]
-        blind = _from_barycentre(problem, found, rest, solve)
+        blind = _from_barycentre(problem, nests, rest, solve)
         # a second start with blocks held still, for other groups may be worth more than blocks
-        still = _with_blocks_still(problem, found, solve).state
+        still = _with_blocks_still(problem, nests, solve).state
         runs = [_in_turns(problem, start, order) for start, order in ((blind, steps[::-1]), (still, steps))]
         scores = [problem.score(run.state) for run in runs]
         best = where(scores[1] > scores[0] + _ROUNDING * problem.scale, runs[1], runs[0])
@@ -98,8 +98,8 @@ def pairs(problem: Problem, family: Family) -> Iterator[Problem]:
     for slot in range(n):
         each = []
         for target, source, axes in terms:
-            one = target[:, slot] if len(target) == 1 else np.repeat(target[:, slot], n, 0)
-            each.append(Term(one, source.reshape(-1, *source.shape[2:]), axes))
+            own_target = target[:, slot] if len(target) == 1 else np.repeat(target[:, slot], n, 0)
+            each.append(Term(own_target, source.reshape(-1, *source.shape[2:]), axes))
         yield Problem(tuple(each), groups)
 
 
@@ -136,17 +136,17 @@ def _by_pairs(problem: Problem, family: Family, solve: Solve) -> Solution:
     return Solution(state, exact, np.ones(batch, int), settled)
 
 
-def _of_some(problem: Problem, names: list[str], solve: Solve) -> Solution:
+def _of_groups(problem: Problem, names: list[str], solve: Solve) -> Solution:
     """Solve for the groups ``names``, with all others as they stand."""
     terms = tuple(term._replace(axes=tuple(_of(axis, names) for axis in term.axes)) for term in problem.terms)
     found = solve(Problem(terms, {name: problem.groups[name] for name in names}))
     return found._replace(state=problem.identity() | found.state)
 
 
-def _with_blocks_still(problem: Problem, found: list[Family], solve: Solve) -> Solution:
+def _with_blocks_still(problem: Problem, nests: list[Family], solve: Solve) -> Solution:
     """Solve for all groups but those that move blocks: the units of every block then are a group of their own."""
     cut, whole = problem, problem.identity()
-    for family in found:
+    for family in nests:
         cut = _cut(cut, family.root)
     solution = solve(cut)
     for name, part in whole.items():
@@ -159,14 +159,14 @@ def _with_blocks_still(problem: Problem, found: list[Family], solve: Solve) -> S
     return solution._replace(state=whole)
 
 
-def _from_barycentre(problem: Problem, found: list[Family], rest: list[str], solve: Solve) -> dict[str, Hard]:
+def _from_barycentre(problem: Problem, nests: list[Family], rest: list[str], solve: Solve) -> dict[str, Hard]:
     """Solve for each family with everything else averaged, and then for all other groups."""
     state = problem.identity()
-    for family in found:
+    for family in nests:
         step = _by_pairs(_averaged(problem, {family.root, *family.inner}), family, solve).state
         state |= {name: step[name] for name in (family.root, *family.inner)}
     if rest:
-        state |= {name: _of_some(moved_by(problem, state), rest, solve).state[name] for name in rest}
+        state |= {name: _of_groups(moved_by(problem, state), rest, solve).state[name] for name in rest}
     return state
 
 
@@ -204,7 +204,7 @@ def _in_turns(problem: Problem, start: dict[str, Hard], steps: list[Callable[[Pr
 def _averaged(problem: Problem, names: set[str]) -> Problem:
     """The problem with sources averaged over all groups but ``names``: an entry is the mean of what may come there."""
 
-    def one(term: Term) -> Term:
+    def averaged(term: Term) -> Term:
         target, source = term.target, term.source
         for k, axis in enumerate(term.axes):
             if axis.group is not None and axis.group not in names:
@@ -213,13 +213,13 @@ def _averaged(problem: Problem, names: set[str]) -> Problem:
                 source = np.zeros_like(mean) if axis.signed else mean
         return Term(target, source, tuple(_of(axis, names) for axis in term.axes))
 
-    return Problem(tuple(map(one, problem.terms)), problem.groups)
+    return Problem(tuple(map(averaged, problem.terms)), problem.groups)
 
 
 def _cut(problem: Problem, root: str) -> Problem:
     """The problem with blocks held still, cut block by block: the units of each are a group of their own."""
 
-    def one(term: Term) -> list[Term]:
+    def cut_term(term: Term) -> list[Term]:
         names = [axis.group for axis in term.axes]
         if root not in names:
             return [term]
@@ -245,7 +245,7 @@ def _cut(problem: Problem, root: str) -> Problem:
         for cell in range(problem.groups[root].size or 0):
             own = _in_cell(root, cell, name.split("/", 1)[1])
             groups[own] = group._replace(over=over(own), cells=group.cells[1:])
-    return Problem(tuple(cut for term in problem.terms for cut in one(term)), groups)
+    return Problem(tuple(cut for term in problem.terms for cut in cut_term(term)), groups)
 
 
 def _in_cell(root: str, cell: int, below: str) -> str:

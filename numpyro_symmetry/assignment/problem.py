@@ -142,10 +142,10 @@ class Problem:
         """The same problem for some of the batch, with the constant benefits carried over."""
         if len(items) == self.batch and (items == np.arange(self.batch)).all():
             return self
-        some = Problem(tuple(term.at(items) for term in self.terms), self.groups)
-        some.__dict__["constant"] = {name: some_of(benefit, items) for name, benefit in self.constant.items()}
-        some.__dict__["scale"] = self.scale[items]
-        return some
+        part = Problem(tuple(term.at(items) for term in self.terms), self.groups)
+        part.__dict__["constant"] = {name: some_of(benefit, items) for name, benefit in self.constant.items()}
+        part.__dict__["scale"] = self.scale[items]
+        return part
 
     def benefit(self, name: str, state: State, items: np.ndarray | None = None) -> Benefit:
         """The objective's gradient in one group, everything else as in ``state``.
@@ -195,9 +195,9 @@ class Problem:
         for term, position in places:
             left, right = _matched(term if items is None else term.at(items), state, position)
             # a few at a time, for tables are large
-            for some in slices(count, n * n, BLOCK):
-                (odd if term.axes[position].signed else even)[some] += _contract(
-                    left if len(left) == 1 else left[some], right[some], position
+            for block in slices(count, n * n, BLOCK):
+                (odd if term.axes[position].signed else even)[block] += _contract(
+                    left if len(left) == 1 else left[block], right[block], position
                 )
         return Benefit(even, odd if signed else None)
 

@@ -192,7 +192,7 @@ def test_a_step_is_taken_again_only_where_another_gained():
 
     def taken(name, part):
         asked[name].append(part.terms[0].source)
-        return nested._of_some(part, [name], lambda p: solve(p, "descent", rng))
+        return nested._of_groups(part, [name], lambda p: solve(p, "descent", rng))
 
     found = nested._in_turns(problem, problem.identity(), [partial(taken, name) for name in asked])
     assert found.converged.all()
