@@ -20,7 +20,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from numpyro_symmetry.chunks import slices
-from numpyro_symmetry.matching.drawn import MOST_IN_CIRCLES, Table, drawn_by_any, either, prices_of
+from numpyro_symmetry.matching.drawn import MOST_IN_CYCLES, Table, drawn_by_any, either, prices_of
 from numpyro_symmetry.matching.gaussian_inputs import order_of
 from numpyro_symmetry.matching.product import Gaussian, Natural, Tables, raised
 from numpyro_symmetry.symmetry import Hard, PlainView, Symmetry
@@ -104,7 +104,9 @@ def _drawn_in_parts(
             "is not in the share of other labellings, which is too low by that."
         )
         apart = apart.restrict([])
-    parts = [_Draws(Tables(some, _rest(some, prior), drawn)) for some in _placed_apart(members, apart, drawn, prior)]
+    parts = [
+        _Draws(Tables(placed, _rest(placed, prior), drawn)) for placed in _placed_apart(members, apart, drawn, prior)
+    ]
     log_unit, home, beside, error = np.transpose([part.estimate(rng, len(parts)) for part in parts])
     # relative to the heaviest part: labels of a level that was not matched may outweigh the kept ones by many nats
     weights = np.exp(log_unit - log_unit.max())
@@ -124,8 +126,8 @@ def _placed_apart(
     # the identity comes first, and has been yielded
     for chosen in list(itertools.product(range(count), repeat=len(members) - 1))[1:]:
         steps = [jax.tree.map(lambda x, k=k: x[k], every) for k in chosen]
-        moved = [members[0], *(one.apply(apart, step) for one, step in zip(members[1:], steps, strict=True))]
-        yield [one.apply(drawn, g) for one, g in zip(moved, raised(moved, drawn, prior), strict=True)]
+        moved = [members[0], *(member.apply(apart, step) for member, step in zip(members[1:], steps, strict=True))]
+        yield [member.apply(drawn, g) for member, g in zip(moved, raised(moved, drawn, prior), strict=True)]
 
 
 def _rest(members: Sequence[Gaussian], prior: Natural | None) -> Natural:
@@ -137,8 +139,8 @@ def _rest(members: Sequence[Gaussian], prior: Natural | None) -> Natural:
 def _enumerated(others: list[Natural], rest: Natural, symmetry: Symmetry, loc: dict[str, Any]) -> CrossTerms:
     """The exact share, by a sum over all labellings."""
     orders, total = order_of(symmetry, symmetry.elements(), loc), Natural(*(x[None] for x in rest))
-    for one in others:
-        every = one.moved(*orders)
+    for other in others:
+        every = other.moved(*orders)
         total = Natural(*((x[:, None] + y).reshape(-1, *y.shape[1:]) for x, y in zip(total, every, strict=True)))
     # the first labelling is the kept one, for the identity is enumerated first
     log_weights = total.log_partition()
@@ -207,7 +209,7 @@ class _Draws:
                 np.fill_diagonal(gains, -np.inf)
                 # every cycle is counted once for each slot that it can start from
                 total += float(np.exp(gains + gains.T).sum()) / 2.0
-                if len(home) <= MOST_IN_CIRCLES:
+                if len(home) <= MOST_IN_CYCLES:
                     total += float(np.exp(gains[:, :, None] + gains + gains.T[:, None]).sum()) / 3.0
                 total += 0.0 if minus is None else float(np.exp(np.diag(minus) - home).sum())
         return total
@@ -306,5 +308,5 @@ def _is_least(part: Hard) -> np.ndarray:
     n = part.permutation.shape[-1]
     moved = part.permutation != np.arange(n)
     turned = np.zeros_like(moved) if part.sign is None else part.sign < 0
-    is_few = (moved.sum(-1) == 2) | ((moved.sum(-1) == 3) & (n <= MOST_IN_CIRCLES))
+    is_few = (moved.sum(-1) == 2) | ((moved.sum(-1) == 3) & (n <= MOST_IN_CYCLES))
     return is_few & ~(turned & ~moved).any(-1) | (~moved.any(-1) & (turned.sum(-1) == 1))

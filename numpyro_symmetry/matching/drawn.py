@@ -18,7 +18,7 @@ from numpyro_symmetry.symmetry import Hard
 # up to this many units, all permutations are weighed in order to draw one
 _MOST_AT_ONCE = 6
 # up to this many units, cycles of any length are searched for, which takes as many operations as there are triples
-MOST_IN_CIRCLES = 128
+MOST_IN_CYCLES = 128
 # a gain below this share of the largest entry under the best labels is rounding
 _ROUNDING = 1e-10
 # the most updates of prices, and how near to zero the log of how often each unit is wanted has to come
@@ -105,7 +105,7 @@ def _drawn_in_turn(
         later, following = np.arange(i, n), np.zeros_like(left)
         own = _entries(table, later, left)
         back = _entries(table, later, left[:, :1]) - own
-        if n <= MOST_IN_CIRCLES:
+        if n <= MOST_IN_CYCLES:
             gains = np.stack([_entries(table, slot, left) for slot in later], 1) - own[..., None]
             back, following = _best_ways(gains, back, least)
         logits = _entries(table, i, left) - own[:, :1] + back

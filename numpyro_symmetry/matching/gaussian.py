@@ -241,14 +241,14 @@ class DiagonalGaussian:
         shape = as_shape(shape)
         keys = dict(zip(self.loc, jax.random.split(as_key(rng_key), len(self.loc)), strict=True))
 
-        def one(site: str) -> Any:
+        def draws_of(site: str) -> Any:
             loc, scale = self.loc[site], self.scale[site]
             in_jax = isinstance(loc, jax.Array) and jnp.issubdtype(loc.dtype, jnp.floating)
             noise = jax.random.normal(keys[site], (*shape, *np.shape(loc)), loc.dtype if in_jax else float)
             xp = module_of((loc, scale))
             return xp.asarray(loc) + xp.asarray(scale) * (noise if isinstance(noise, Tracer) else xp.asarray(noise))
 
-        return {site: one(site) for site in self.loc}
+        return {site: draws_of(site) for site in self.loc}
 
     def wasserstein(self, other: DiagonalGaussian) -> Array:
         r"""2-Wasserstein distance, :math:`W_2^2 = \lVert\mu-\mu'\rVert^2 + \lVert\sigma-\sigma'\rVert^2`."""
@@ -293,8 +293,8 @@ class DiagonalGaussian:
         gaussians = list(gaussians)
         if not gaussians:
             raise ValueError("barycenter needs at least one Gaussian; got none.")
-        for one in gaussians:
-            refuse_other_sites(gaussians[0], one)
+        for gaussian in gaussians:
+            refuse_other_sites(gaussians[0], gaussian)
         share = np.ones(len(gaussians)) if weights is None else np.asarray(as_real_array(weights, "weights")) * 1.0
         if share.shape != (len(gaussians),):
             raise ValueError(f"weights must hold one number for each of {len(gaussians)} Gaussians; got {weights!r}.")

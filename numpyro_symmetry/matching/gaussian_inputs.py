@@ -58,11 +58,11 @@ def refuse_what_is_no_covariance(value: Any, where: str) -> None:
         ) from None
 
 
-def refuse_other_sites(one: Any, other: Any) -> None:
+def refuse_other_sites(first: Any, other: Any) -> None:
     """Refuse two Gaussians of different kinds, sites or shapes."""
-    if type(one) is not type(other):
-        raise TypeError(f"Expected another {type(one).__name__}; got {type(other).__name__}.")
-    a, b = one.loc, other.loc
+    if type(first) is not type(other):
+        raise TypeError(f"Expected another {type(first).__name__}; got {type(other).__name__}.")
+    a, b = first.loc, other.loc
     if set(a) != set(b):
         raise SymmetryError(f"The two have different sites: {sorted(a)} and {sorted(b)}.")
     for site in a:

@@ -90,7 +90,9 @@ class Barycenter:
         if isinstance(members[0], DiagonalGaussian):
             return DiagonalGaussian.barycenter(members)
         loc = {site: np.mean([np.asarray(member.loc[site], float) for member in members], 0) for site in members[0].loc}
-        return FullGaussian(loc, barycentre_of_covariances([np.asarray(one.covariance, float) for one in members]))
+        return FullGaussian(
+            loc, barycentre_of_covariances([np.asarray(member.covariance, float) for member in members])
+        )
 
     def relabelled(self, members: Sequence[Any], symmetry: Symmetry) -> list[Element]:
         """Distances are all that counts."""
@@ -202,7 +204,7 @@ def barycentre_of_covariances(covariances: Sequence[np.ndarray]) -> np.ndarray:
         root = square_root(here)
         # a pseudo-inverse, for directions of no width have no transport
         back = np.linalg.pinv(root, hermitian=True)
-        mean = np.mean([square_root(root @ one @ root) for one in covariances], 0)
+        mean = np.mean([square_root(root @ covariance @ root) for covariance in covariances], 0)
         new = back @ mean @ mean @ back
         if np.abs(new - here).max() <= _SETTLED * np.abs(here).max():
             break

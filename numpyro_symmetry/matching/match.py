@@ -286,9 +286,9 @@ def _in_chunks(
     leading: tuple[int, ...],
     placing: Placing,
 ) -> Match:
-    one, many = (_batch(side, target, source, n) for side, n in ((target, 1), (source, math.prod(leading))))
-    of_target = cost.family(one, bound)
-    point, family = of_target.point(0), cost.family(many, bound, of_target.coordinates)
+    single, batch = (_batch(side, target, source, n) for side, n in ((target, 1), (source, math.prod(leading))))
+    of_target = cost.family(single, bound)
+    point, family = of_target.point(0), cost.family(batch, bound, of_target.coordinates)
     centred = {name: _centred(point[0][name], axes) for name, axes in family.axes.items() if name in point[0]}
     states: dict[str, list[Hard]] = {name: [group.identity((0,))] for name, group in bound.groups.items()}
     # objectives before and after, whether exact, how many sweeps, whether converged
@@ -296,13 +296,13 @@ def _in_chunks(
         (np.zeros(0), np.zeros(0), np.zeros(0, bool), np.zeros(0, int), np.zeros(0, bool))
     ]
     for placed in placing(family, bound.groups, centred):
-        state, *told = placed.solution
-        arrays.append((*log_likelihoods(family, point, placed), *told))
+        state, *outcome = placed.solution
+        arrays.append((*log_likelihoods(family, point, placed), *outcome))
         for name, part in state.items():
             states[name].append(part)
-    before, after, *told = (np.concatenate(parts).reshape(leading) for parts in zip(*arrays, strict=True))
+    before, after, *outcome = (np.concatenate(parts).reshape(leading) for parts in zip(*arrays, strict=True))
     state = {name: concatenate(parts) for name, parts in states.items()}
-    return Match(to_element(state, leading), after, before, *told)
+    return Match(to_element(state, leading), after, before, *outcome)
 
 
 def _batch(side: Side, target: Side, source: Side, num_draws: int) -> Side:

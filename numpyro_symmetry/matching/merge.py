@@ -261,7 +261,9 @@ def _read(solutions: Any, symmetry: Symmetry) -> tuple[list[Any], frozenset[str]
             "Of a stacked one: [jax.tree.map(lambda x: x[k], stacked) for k in range(n)]."
         )
     # of (guide, params) the parameters alone are arrays
-    refuse_tracers("merge", *(side for one in solutions for side in (one[1:] if is_guide(one) else [one])))
+    refuse_tracers(
+        "merge", *(side for solution in solutions for side in (solution[1:] if is_guide(solution) else [solution]))
+    )
     names = [f"solution {k}" for k in range(len(solutions))]
     items: list[Any] = []
     for solution, name in zip(solutions, names, strict=True):
@@ -348,8 +350,8 @@ def _placed_by(
     """The arrays or Gaussians by which members are compared and averaged, and the symmetry as it acts on these."""
     if isinstance(cost, ActivationCost):
         # guides and their parameters are taken as the Gaussians that were read off them
-        given = [item if is_guide(one) else one for one, item in zip(solutions, items, strict=True)]
-        sides = [by_activations(cost, given[0], one, symmetry) for one in given]
+        given = [item if is_guide(solution) else solution for solution, item in zip(solutions, items, strict=True)]
+        sides = [by_activations(cost, given[0], solution, symmetry) for solution in given]
         return [{name: np.asarray(x, float) for name, x in side[1].items()} for side in sides], sides[0][2]
     if not is_option(cost, _COSTS):
         hint = "; of a function, ActivationCost(function)" if callable(cost) else ""
@@ -367,10 +369,10 @@ def _compared(item: Any, beside: Collection[str]) -> Any:
     """The part of a member that has a say in labels: all sites but those of ``beside``, without correlations."""
     item = item.diagonal() if isinstance(item, FullGaussian) else item
     if isinstance(item, DiagonalGaussian):
-        return DiagonalGaussian(_some(item.loc, beside), _some(item.scale, beside))
-    return _some(item, beside)
+        return DiagonalGaussian(_without(item.loc, beside), _without(item.scale, beside))
+    return _without(item, beside)
 
 
-def _some(by_site: Mapping[str, Any], beside: Collection[str]) -> dict[str, np.ndarray]:
+def _without(by_site: Mapping[str, Any], beside: Collection[str]) -> dict[str, np.ndarray]:
     left = [site for site in by_site if site not in beside] or list(by_site)
     return {site: np.asarray(by_site[site], float) for site in left}

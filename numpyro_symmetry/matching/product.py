@@ -167,9 +167,9 @@ def raised(members: Sequence[Gaussian], symmetry: Symmetry, prior: Natural | Non
     rest = Natural(*(np.zeros_like(x) for x in Natural.of(members[0])))
     rest = rest if prior is None else rest.plus(prior, 1.0 - len(members))
 
-    def weight(some: Sequence[Gaussian]) -> float:
+    def weight(gaussians: Sequence[Gaussian]) -> float:
         # finite, so that labels whose product is no Gaussian can be left for others step by step
-        return float(reduce(Natural.plus, map(Natural.of, some), rest).log_partition(_NOTHING))
+        return float(reduce(Natural.plus, map(Natural.of, gaussians), rest).log_partition(_NOTHING))
 
     best, gained = weight(moved), len(members) > 1 and bool(symmetry.groups)
     for _ in range(_MOST_ROUNDS):

@@ -258,7 +258,7 @@ def _compiled(loss: Loss, target: Any, view: PlainView, optimizer: optax.Gradien
     def half_way(moved: Arrays, given: _Given, rows: Array) -> Array:
         half = {site: 0.5 * (given.ends.target[site] + x) for site, x in moved.items()}
         found = loss(with_arrays(target, half), jax.tree.map(lambda x: x[rows], given.data))
-        return jnp.mean(_with_a_slope(found))
+        return jnp.mean(_as_sloped(found))
 
     def relaxed(logits: dict[str, Logits], temperature: Array, given: _Given, rows: Array) -> Array:
         soft = {name: part.soft(temperature) for name, part in logits.items()}
@@ -272,24 +272,26 @@ def _compiled(loss: Loss, target: Any, view: PlainView, optimizer: optax.Gradien
         change, state = optimizer.update(jax.grad(relaxed)(logits, temperature, given, rows), state, logits)
         return jax.tree.map(jnp.add, logits, change), state
 
-    held_loss = jax.jit(half_way)
+    compiled_loss = jax.jit(half_way)
 
-    def told(moved: Arrays, held: np.ndarray) -> float:
+    def held_loss(moved: Arrays, held: np.ndarray) -> float:
         try:
-            return float(np.mean([held_loss(moved, given, rows) for rows in held]))
+            return float(np.mean([compiled_loss(moved, given, rows) for rows in held]))
         except (jax.errors.TracerArrayConversionError, jax.errors.ConcretizationTypeError) as error:
             raise TypeError(
                 "loss is compiled, and left JAX: write it in jax.numpy, without numpy, float() or branches on values."
             ) from error
 
-    return _Way(lambda *args: step(*args, given), told)
+    return _Way(lambda *args: step(*args, given), held_loss)
 
 
-def _with_a_slope(found: Any) -> Array:
+def _as_sloped(returned: Any) -> Array:
     """The array that a loss returned; refused if its numbers have no slope."""
-    if isinstance(found, tuple | list):
-        raise TypeError(f"loss returned a {type(found).__name__}; expected an array: of (loss, auxiliary) the first.")
-    array = jnp.asarray(as_real_array(found, "What loss returned", TypeError))
+    if isinstance(returned, tuple | list):
+        raise TypeError(
+            f"loss returned a {type(returned).__name__}; expected an array: of (loss, auxiliary) the first."
+        )
+    array = jnp.asarray(as_real_array(returned, "What loss returned", TypeError))
     if not jnp.issubdtype(array.dtype, jnp.floating):
         raise TypeError(f"loss returned {array.dtype}, which has no slope; expected floating-point numbers.")
     return array
