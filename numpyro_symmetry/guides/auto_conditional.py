@@ -31,6 +31,7 @@ from numpyro_symmetry.guides.density import latent_values
 from numpyro_symmetry.guides.gaussian_given import GaussianGiven
 from numpyro_symmetry.guides.given import Given
 from numpyro_symmetry.guides.inside import Without
+from numpyro_symmetry.guides.kinds import parts_of
 from numpyro_symmetry.guides.known import Known, known_arguments, others_in, portable
 from numpyro_symmetry.guides.rows import Precision
 from numpyro_symmetry.guides.seen import Seen, refuse_other_data, seen_in
@@ -325,7 +326,7 @@ class AutoConditional(AutoGuide):
 
     def _draw_others(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Array]:
         assert self.source is not None
-        with handlers.trace() as trace, blaming_sites(self.base, self.model, args, kwargs):
+        with handlers.trace() as trace, blaming_sites(list(parts_of(self.base)), self.model, args, kwargs):
             self.base(*args, **kwargs)
         given = latent_values(trace)
         if twice := sorted(set(given) & set(self.source.sites)):

@@ -22,7 +22,7 @@ from numpyro import handlers
 from numpyro.infer.autoguide import AutoGuide
 
 from numpyro_symmetry.entropy import AUTO, Estimator, named, needs_key
-from numpyro_symmetry.guides import evaluated, explained, given_gaussian, known, requirements
+from numpyro_symmetry.guides import evaluated, explained, given_gaussian, kinds, known, requirements
 from numpyro_symmetry.guides.bounds import ElboBounds
 from numpyro_symmetry.guides.compiled import Compiled
 from numpyro_symmetry.guides.given import Given
@@ -203,7 +203,7 @@ class AutoSymmetrized(AutoGuide):
             return self._run(args, kwargs)
 
     def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        with handlers.trace() as trace, blaming_sites(self.base, self.model, args, kwargs):
+        with handlers.trace() as trace, blaming_sites(list(kinds.parts_of(self.base)), self.model, args, kwargs):
             result = self.base(*args, **kwargs)
         if numpyro.get_mask() is False:  # Predictive asks for draws only
             return result
@@ -359,7 +359,7 @@ class AutoSymmetrized(AutoGuide):
 
     def _trace_of_base(self, rng_key: Array, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Trace:
         try:
-            with blaming_sites(self.base, self.model, args, kwargs):
+            with blaming_sites(list(kinds.parts_of(self.base)), self.model, args, kwargs):
                 return trace_model(self.base, args, kwargs, rng_key)
         except TypeError as error:
             refuse_misfit(self.model, args, kwargs, error)

@@ -297,7 +297,7 @@ class AutoUnitNormal(AutoGuide):
             init_scale=self._init_scale,
             create_plates=self.create_plates,
         )
-        with blaming_sites(others, self.model, args, kwargs):
+        with blaming_sites([others], self.model, args, kwargs):
             others._setup_prototype(*args, **kwargs)
         trace = others.prototype_trace
         assert trace is not None

@@ -6,7 +6,7 @@ Sites with an improper prior have no draw; they get a value all the same.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -84,10 +84,12 @@ class _OneProgram(Messenger):
 
 
 @contextlib.contextmanager
-def blaming_sites(guide: Any, model: Callable, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[None]:
-    """Around a guide that runs its model out of our reach: name the site that was sampled where JAX transforms.
+def blaming_sites(
+    guides: Iterable[Any], model: Callable, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Iterator[None]:
+    """Around guides that run their model out of our reach: name the site that was sampled where JAX transforms.
 
-    Or the one to whose support NumPyro knows no way, or that the guide starts at values of another shape than the
+    Or the one to whose support NumPyro knows no way, or that a guide starts at values of another shape than the
     model draws; or the data that have no rows.
     """
     try:
@@ -98,10 +100,10 @@ def blaming_sites(guide: Any, model: Callable, args: tuple[Any, ...], kwargs: di
                 bijection_to(name, site["fn"].support)
         raise
     except (AssertionError, TypeError, ValueError):
-        if start := getattr(guide, "init_loc_fn", None):
+        for start in filter(None, (getattr(guide, "init_loc_fn", None) for guide in guides)):
             refuse_misshapen_starts(start, latent_of(trace_model(model, args, kwargs, jax.random.key(0))))
         raise
-    if prototype := getattr(guide, "prototype_trace", None):
+    for prototype in filter(None, (getattr(guide, "prototype_trace", None) for guide in guides)):
         _refuse_misshapen({name: np.shape(site["value"]) for name, site in latent_of(prototype).items()}, prototype)
 
 

@@ -22,7 +22,7 @@ import pytest
 import xarray as xr
 from numpyro import handlers
 from numpyro.infer import SVI, Trace_ELBO, init_to_value
-from numpyro.infer.autoguide import AutoDelta, AutoLaplaceApproximation, AutoNormal
+from numpyro.infer.autoguide import AutoDelta, AutoGuideList, AutoLaplaceApproximation, AutoNormal
 
 import numpyro_symmetry as ns
 
@@ -81,6 +81,14 @@ ROWLESS = np.ones((0, 3)), np.ones(0)
 
 def starting(site, *shape):
     return {"init_loc_fn": init_to_value(values={site: jnp.ones(shape)})}
+
+
+def of_several(model, **options):
+    """A guide of the locations, with options, and of all else."""
+    guide = AutoGuideList(model)
+    guide.append(AutoNormal(handlers.block(model, expose=["loc"]), **options))
+    guide.append(AutoNormal(handlers.block(model, hide=["loc"])))
+    return guide
 
 
 def log_joint(position):
@@ -2252,6 +2260,18 @@ STARTS = [
         lambda w: ns.AutoSymmetrized(AutoNormal(other, **starting("mu", 1)), ns.Symmetry({})).setup(KEY, w.y),
         ns.SymmetryError,
         ("'mu'", "(1,)", "expected ()"),
+    ),
+    Bad(
+        "a guide of several",
+        lambda w: ns.AutoSymmetrized(of_several(plated, **starting("loc", 4)), ns.Symmetry({})).setup(KEY, *PLATED),
+        ns.SymmetryError,
+        ("'loc'", "(4,)", "expected (3,)"),
+    ),
+    Bad(
+        "a guide of several, a shape that broadcasts",
+        lambda w: ns.AutoSymmetrized(of_several(plated, **starting("loc", 1)), ns.Symmetry({})).setup(KEY, *PLATED),
+        ns.SymmetryError,
+        ("'loc'", "(1,)", "expected (3,)"),
     ),
     Bad(
         "guide of units",
