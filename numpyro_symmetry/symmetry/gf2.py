@@ -12,10 +12,10 @@ def reduced_basis(vectors: Sequence[int]) -> list[int]:
     """A basis of the span of vectors over GF(2), in which the highest bit of each vector is set in no other."""
     basis: list[int] = []
     for vector in vectors:
-        for one in basis:
-            vector = min(vector, vector ^ one)
+        for row in basis:
+            vector = min(vector, vector ^ row)
         if vector:
-            basis = [min(one, one ^ vector) if one >> (vector.bit_length() - 1) & 1 else one for one in basis]
+            basis = [min(row, row ^ vector) if row >> (vector.bit_length() - 1) & 1 else row for row in basis]
             basis.append(vector)
     return sorted(basis)
 

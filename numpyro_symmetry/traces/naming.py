@@ -103,14 +103,14 @@ def slots_of(reference: Mapping[str, Any], found: Relabelling, seen: Seen, view:
             f"{type(seen.cost).__name__} does not compare values as they are: its reference is a draw's, not values."
         )
     refuse_masked(reference, "Reference")
-    one = {}
+    values = {}
     for site, expected in view.shapes.items():
         where = f"Site {site!r} of the reference"
         if site not in reference or shape_of(reference[site], where) != expected:
             got = shape_of(reference[site], where) if site in reference else "nothing"
             raise SymmetryError(f"Site {site!r} of the reference: expected shape {expected}, got {got}.")
-        one[site] = np.asarray(as_real_array(reference[site], where))[None]
-    pieces = view.open(one)
+        values[site] = np.asarray(as_real_array(reference[site], where))[None]
+    pieces = view.open(values)
     refuse_other_coordinates(seen.family.coordinates, pieces, "the reference")
     family = seen.cost.family(Side(pieces, leading=(1,)), seen.plain, seen.family.coordinates)
     natural = seen.family.natural(mean_statistics(seen.family, seen.plain.groups, found.state))
