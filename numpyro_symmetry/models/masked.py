@@ -24,6 +24,12 @@ _FAR = (1.0, -30.0, 30.0, 1e4)
 _MOST_ONE_BY_ONE = 32
 # and discrete ones at so many more draws
 _NUM_DRAWS = 9
+# supports of finite volume, over which a density of one has an integral
+_BOUNDED = (
+    constraints.interval,
+    *map(type, (constraints.simplex, constraints.sphere, constraints.l1_ball)),
+    *map(type, (constraints.corr_matrix, constraints.corr_cholesky)),
+)
 
 
 def unread_entries(
@@ -178,5 +184,6 @@ def _values(site: Any) -> list[Any]:
 
 
 def _is_endless(site: Any) -> bool:
-    """Whether a support has infinite volume: over others the integral of a density of one is finite."""
-    return isinstance(entrywise(site["fn"].support), type(constraints.real) | type(constraints.greater_than(0.0)))
+    """Whether a continuous support has infinite volume: over others the integral of a density of one is finite."""
+    support = entrywise(site["fn"].support)
+    return not support.is_discrete and not isinstance(support, _BOUNDED)
