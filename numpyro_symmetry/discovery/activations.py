@@ -131,20 +131,21 @@ def _computing(
     groups = _groups_of(bound, reading.sites)
     seen: dict[str, list[_Seen]] = {}
     for k, value in enumerate(found[num_kept:], num_kept):
-        if isinstance(value, Typed) and (one := _seen(k, value, groups)) is not None:
-            seen.setdefault(one.group, []).append(one)
+        if isinstance(value, Typed) and (carrier := _seen(k, value, groups)) is not None:
+            seen.setdefault(carrier.group, []).append(carrier)
     if missing := sorted(set(bound.groups) - set(seen)):
         raise SymmetryError(
             f"No value inside the function was seen to carry groups {missing} along an axis of its own, as inside a "
             "loop (jax.lax.scan) none is: match these by their weights, or restrict the symmetry to the others. Its "
             "data have to be arrays among its arguments, in no table."
         )
-    tried = [one for name in bound.groups for one in _most_telling(seen[name], [np.shape(x) for x in inside.out_avals])]
+    shapes = [np.shape(x) for x in inside.out_avals]
+    tried = [carrier for name in bound.groups for carrier in _most_telling(seen[name], shapes)]
     names = list(program.shapes)
 
     def computed(values: Values, chosen: list[_Seen]) -> list[Array]:
         every = core.jaxpr_as_fun(inside)(*(values[name] for name in names), *data)
-        return [one.of(every[one.position], signed=bound.groups[one.group].signed) for one in chosen]
+        return [carrier.of(every[carrier.position], signed=bound.groups[carrier.group].signed) for carrier in chosen]
 
     say("moving units, to see which values move as they do")
     chosen = _that_move(
@@ -154,7 +155,7 @@ def _computing(
     def activations(values: Any) -> dict[str, Array]:
         given = arrays_of_one(values, {site: x.shape for site, x in own.items()}, "Other widths have other units.")
         by_site = {site: jnp.asarray(x) for site, x in given.items()}
-        return {one.group: x for one, x in zip(chosen, computed(by_site, chosen), strict=True)}
+        return {carrier.group: x for carrier, x in zip(chosen, computed(by_site, chosen), strict=True)}
 
     return activations
 
@@ -178,11 +179,11 @@ class _Seen(NamedTuple):
 def _most_telling(seen: list[_Seen], shapes: list[tuple[int, ...]]) -> list[_Seen]:
     """The values to try: those with the most data for every unit first, of equals the last in the program."""
 
-    def rows(one: _Seen) -> int:
-        shape = shapes[one.position]
-        return math.prod(shape) // math.prod(shape[k] for k in one.axes)
+    def rows(carrier: _Seen) -> int:
+        shape = shapes[carrier.position]
+        return math.prod(shape) // math.prod(shape[k] for k in carrier.axes)
 
-    return sorted(seen, key=lambda one: (rows(one), one.position), reverse=True)[:_MAX_TRIED]
+    return sorted(seen, key=lambda carrier: (rows(carrier), carrier.position), reverse=True)[:_MAX_TRIED]
 
 
 def _that_move(

@@ -163,8 +163,8 @@ def find_symmetry(
 def _with_ties(found: Symmetry, ties: Mapping[str, str]) -> Symmetry:
     """The symmetry on all paths: an array that stands at further paths too (``ties``) is moved there as well."""
     axes = {name: found.axes[first] for name, first in ties.items() if first in found.axes}
-    known = {first: [one for one in found.findings if one.site == first] for first in ties.values()}
-    findings = [one._replace(site=name) for name, first in ties.items() for one in known[first]]
+    of_first = {first: [finding for finding in found.findings if finding.site == first] for first in ties.values()}
+    findings = [finding._replace(site=name) for name, first in ties.items() for finding in of_first[first]]
     return replace(found, axes={**found.axes, **axes}, findings=(*found.findings, *findings))
 
 
@@ -201,8 +201,8 @@ def _symmetry_of(
         # no error: NUTS may well run the model, as it starts wherever the log joint is finite
         nothing = read.claimed.restrict([])
         refused = dict.fromkeys(read.claimed.groups, question.nouns.not_finite)
-        said = read.findings(nothing, read.claimed, refused)
-        return replace(nothing, findings=said), [f"No symmetry could be verified. {error}"]
+        findings = read.findings(nothing, read.claimed, refused)
+        return replace(nothing, findings=findings), [f"No symmetry could be verified. {error}"]
     return _proved(read, sources)
 
 
@@ -250,9 +250,9 @@ class _Read(NamedTuple):
 
     def findings(self, found: Symmetry, tried: Symmetry, refused: Mapping[str, str]) -> tuple[Finding, ...]:
         """The finding of every axis, for `Symmetry.explain`."""
-        said = self.reading.findings(found, tried, refused)
-        said = [one._replace(reason=one.reason or POSITIVE) if one.site in self.kept else one for one in said]
-        return tuple(one._replace(is_parameter=one.site in self.joint.sites.leaves) for one in said)
+        findings = self.reading.findings(found, tried, refused)
+        findings = [f._replace(reason=f.reason or POSITIVE) if f.site in self.kept else f for f in findings]
+        return tuple(f._replace(is_parameter=f.site in self.joint.sites.leaves) for f in findings)
 
     def trivial(self) -> Symmetry:
         """The symmetry of a model of which labels claim nothing."""
@@ -287,7 +287,7 @@ def _typed(question: Question, signs: bool, rules: Mapping[str, Rule], zeros_may
         program.opaque,
         suspects_of(program.priors, program.shapes, marks_of_usage(program)),
         signs,
-        positive.intersection(site for one in if_real for site, _ in one),
+        positive.intersection(site for parts in if_real for site, _ in parts),
     )
 
 
@@ -299,7 +299,7 @@ def _even_sets(program: Program, claimed: Symmetry) -> list[frozenset[PartOfSite
             cuts[k] = len(shape) + cut.axis, cut.sizes
         parts += [(site, part) for part in range(len(cut.sizes) if cut else 1)]
     sets = even_sets(program.jaxpr, program.signs, cuts, program.supports)
-    return [frozenset(parts[k] for k in one) for one in sets]
+    return [frozenset(parts[k] for k in positions) for positions in sets]
 
 
 def _sources(read: _Read, question: Question) -> Sources:
@@ -325,13 +325,13 @@ def _proved(read: _Read, sources: Sources) -> tuple[Symmetry, list[str]]:
     found = with_cells(found, sources.own_and_others, rng)
     if read.may_be_signed(found):
         say("trying changes of sign")
-        wide = reading.with_lone_indices(found, {site for one in read.even for site, _ in one}, EFFORT.max_lone)
+        wide = reading.with_lone_indices(found, {site for parts in read.even for site, _ in parts}, EFFORT.max_lone)
         found = with_signs(wide, read.even, sources.own, sources.redrawn, rng)
     say("trying exchanges of sites")
     found, missed = with_exchanges(found, read.suspects, reading.unlabelled_axes(found), sources.everything, rng)
     why = {name: reason_of(proof, read.joint) for name, proof in refused.items()}
-    said = tuple(_noting_unread(one, sources.own.frozen.unread) for one in read.findings(found, tried, why))
-    return replace(found, findings=said, out_of_reach=missed), messages
+    findings = tuple(_noting_unread(f, sources.own.frozen.unread) for f in read.findings(found, tried, why))
+    return replace(found, findings=findings, out_of_reach=missed), messages
 
 
 def _groups_that_hold(read: _Read, sources: Sources) -> tuple[Symmetry, Symmetry, dict[str, Proof]]:
@@ -339,8 +339,8 @@ def _groups_that_hold(read: _Read, sources: Sources) -> tuple[Symmetry, Symmetry
 
     def holding(tried: Symmetry) -> tuple[Symmetry, dict[str, Proof]]:
         found, refused = proved_groups(tried, sources.own, sources.rng)
-        for one in sources.redrawn() if not read.opaque else ():
-            found, more = proved_groups(found, one, sources.rng)
+        for evidence in sources.redrawn() if not read.opaque else ():
+            found, more = proved_groups(found, evidence, sources.rng)
             refused |= more
         return found, refused
 

@@ -60,7 +60,7 @@ def refusal_message(name: str, proof: Proof, joint: LogJoint | Outputs) -> str:
 def unread_messages(found: Symmetry, argnum: int, parameters: Any) -> list[str]:
     """The warning about real arrays that stay where they are because nothing reads them."""
     real = {name for name, x in arrays_by_path(parameters).items() if jnp.issubdtype(x.dtype, jnp.inexact)}
-    names = sorted({one.site for one in found.findings if one.reason == UNREAD and one.site in real})
+    names = sorted({finding.site for finding in found.findings if finding.reason == UNREAD and finding.site in real})
     if not names or not found.groups:
         return []
     return [
@@ -73,7 +73,7 @@ def unread_messages(found: Symmetry, argnum: int, parameters: Any) -> list[str]:
 def positive_messages(found: Symmetry, argnum: int, parameters: Any) -> list[str]:
     """The warning about arrays whose entries differ, but happen to be positive, so that they have no signs."""
     own = arrays_by_path(parameters)
-    kept = {one.site for one in found.findings if one.reason == POSITIVE}
+    kept = {finding.site for finding in found.findings if finding.reason == POSITIVE}
     names = sorted(name for name in kept & own.keys() if 1 < np.unique(np.asarray(own[name], float)).size <= _BY_CHANCE)
     if not names:
         return []

@@ -342,9 +342,9 @@ def _with_what_it_needs(
     number = next(iter(inputs.values())).shape[0]
     if not isinstance(error := at(inputs | held, number), Exception):
         return held
-    for some in [*({name: value} for name, value in rows.items()), *([rows] if len(rows) > 1 else [])]:
-        if not isinstance(at(inputs | held | some, number), Exception):
-            return held | some
+    for extra in [*({name: value} for name, value in rows.items()), *([rows] if len(rows) > 1 else [])]:
+        if not isinstance(at(inputs | held | extra, number), Exception):
+            return held | extra
     raise SymmetryError(
         f"The model could not be run at inducing inputs without its observations {list(dropped)}: {error}. It must "
         "take None for them, and sizes of its plates from its inputs (subsample_size=len(x)). A mask or whole numbers "

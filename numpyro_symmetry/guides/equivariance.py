@@ -123,11 +123,11 @@ def equivariant_sites(
 def moving_everything(symmetry: Symmetry) -> Element:
     """One cycle through the indices of every group, every sign flipped."""
 
-    def one(part: Part) -> Part:
+    def cycled(part: Part) -> Part:
         permutation, sign = Hard.of(part)
         return Hard(jnp.roll(permutation, 1), None if sign is None else -sign).part()
 
-    return {name: one(part) for name, part in symmetry.identity().items()}
+    return {name: cycled(part) for name, part in symmetry.identity().items()}
 
 
 def _verdict(changes: list[tuple[float, float]]) -> str:

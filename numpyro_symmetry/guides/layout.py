@@ -156,7 +156,7 @@ def _by_site(
 ) -> dict[str, Array]:
     free = drawn_free(guide, trace, supports)
 
-    def one(site: str) -> Array:
+    def coordinates_of(site: str) -> Array:
         if site in white:
             return whitened(trace, site).draw
         support, value = entrywise(supports[site]), jnp.asarray(trace[site]["value"])
@@ -168,7 +168,7 @@ def _by_site(
             return value
         return free[site] if site in free else unconstrained(support, value)
 
-    return {site: one(site) for site in supports}
+    return {site: coordinates_of(site) for site in supports}
 
 
 def _of_coordinates(site: str, entries: tuple[AxisEntry, ...], support: Any) -> tuple[AxisEntry, ...]:

@@ -89,14 +89,14 @@ def gaussian_conditional(
 def _root(linear: LinearModel, factors: Mapping[str, Array | float], predictors: Blocks, start: Blocks) -> Array:
     """Root of the weight of every row, ``(N,)``."""
 
-    def one(site: str, seen: Observation) -> Array:
+    def root_of(site: str, seen: Observation) -> Array:
         weight = factors[site] * seen.weight(predictors[site] if seen.kind.renewed else start[site])
         shape = seen.predictor.shape
         weight = jnp.broadcast_to(weight, (*shape[:-1], 1) if linear.num_outputs else shape)
         # a root has no slope at zero, where an entry does not count
         return jnp.where(weight > 0, jnp.sqrt(jnp.where(weight > 0, weight, 1.0)), 0.0)
 
-    return jnp.concatenate([jnp.ravel(one(site, seen)) for site, seen in linear.observations.items()])
+    return jnp.concatenate([jnp.ravel(root_of(site, seen)) for site, seen in linear.observations.items()])
 
 
 def _working_residual(linear: LinearModel, predictors: Blocks, root: Array) -> Array:

@@ -24,6 +24,12 @@ _FAR = (1.0, -30.0, 30.0, 1e4)
 _MOST_ONE_BY_ONE = 32
 # and discrete ones at so many more draws
 _NUM_DRAWS = 9
+# supports of finite volume, over which a density of one has an integral
+_BOUNDED = (
+    constraints.interval,
+    *map(type, (constraints.simplex, constraints.sphere, constraints.l1_ball)),
+    *map(type, (constraints.corr_matrix, constraints.corr_cholesky)),
+)
 
 
 def unread_entries(
@@ -83,13 +89,13 @@ def refuse_without_prior(
         there, is_real = jnp.asarray(other[name]["value"]), is_unconstrained(trace[name]["fn"].support)
         points = values_of[name] or [(far if is_real else abs(far)) * there for far in _FAR]
         each = [np.arange(mask.size).reshape(mask.shape) == k for k in np.flatnonzero(mask)[:_MOST_ONE_BY_ONE]]
-        unread = [some for some in (mask, *each) if not is_read(name, some, points, trace)]
+        unread = [entries for entries in (mask, *each) if not is_read(name, entries, points, trace)]
         if unread and values_of[name]:
             # a discrete entry has no infinite volume: if it is read at some draws alone, its sum may well be right
             draws = [trace_model(model, args, dict(kwargs), jax.random.key(k)) for k in range(2, 2 + _NUM_DRAWS)]
-            unread = [some for some in unread if not any(is_read(name, some, points, at) for at in draws)]
+            unread = [entries for entries in unread if not any(is_read(name, entries, points, at) for at in draws)]
         if unread:
-            numbers = [int(some.sum()) for some in unread]
+            numbers = [int(entries.sum()) for entries in unread]
             raise SymmetryError(_of_unread(name, mask, numbers, len(values_of[name]), trace))
 
 
@@ -112,10 +118,10 @@ def _reader(
     except LOOKED_AT:  # a model that looks at values is evaluated step by step
         evaluated = densities
 
-    def is_read(name: str, some: np.ndarray, points: Iterable[Any], at: Trace) -> bool:
+    def is_read(name: str, entries: np.ndarray, points: Iterable[Any], at: Trace) -> bool:
         given = values(at)
         before, here = evaluated(given), jnp.asarray(given[name])
-        return any(not np.array_equal(before, evaluated({**given, name: jnp.where(some, x, here)})) for x in points)
+        return any(not np.array_equal(before, evaluated({**given, name: jnp.where(entries, x, here)})) for x in points)
 
     return is_read
 
@@ -178,5 +184,6 @@ def _values(site: Any) -> list[Any]:
 
 
 def _is_endless(site: Any) -> bool:
-    """Whether a support has infinite volume: over others the integral of a density of one is finite."""
-    return isinstance(entrywise(site["fn"].support), type(constraints.real) | type(constraints.greater_than(0.0)))
+    """Whether a continuous support has infinite volume: over others the integral of a density of one is finite."""
+    support = entrywise(site["fn"].support)
+    return not support.is_discrete and not isinstance(support, _BOUNDED)

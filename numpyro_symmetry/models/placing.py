@@ -22,7 +22,7 @@ from numpyro_symmetry.models.unconstrained import inverse
 def substitute_points(noise: Mapping[str, Array]) -> Callable[[dict[str, Any]], Any]:
     """Values for sites inside a model's run, so that a support that depends on other sites sees their values."""
 
-    def one(site: dict[str, Any]) -> Any:
+    def value_of(site: dict[str, Any]) -> Any:
         if not is_latent(site) or site["value"] is not None:
             return None
         fn, key = site["fn"], site["kwargs"]["rng_key"]
@@ -35,7 +35,7 @@ def substitute_points(noise: Mapping[str, Array]) -> Callable[[dict[str, Any]], 
             given = jax.random.normal(key, (int(np.prod(shape)),))
         return _place(fn, given, shape)
 
-    return one
+    return value_of
 
 
 def _place(fn: Any, noise: Array, shape: tuple[int, ...]) -> Array:

@@ -336,7 +336,8 @@ def sites_of_groups(axes: Mapping[str, Sequence[AxisEntry]]) -> dict[str, list[s
 def new_name(wanted: str, known: Container[str]) -> str:
     """A name for one more group, numbered where it is known; a slash would say what it is fibred over."""
     name = wanted.replace("/", ".")
-    return next(one for one in itertools.chain([name], (f"{name}.{k}" for k in itertools.count(2))) if one not in known)
+    candidates = itertools.chain([name], (f"{name}.{k}" for k in itertools.count(2)))
+    return next(candidate for candidate in candidates if candidate not in known)
 
 
 def group_names(axes: Mapping[str, Sequence[AxisEntry]]) -> list[str]:

@@ -23,7 +23,7 @@ def classes(count: int, belongs: Callable[[int, list[int]], bool]) -> tuple[int,
     """A class for each of ``count`` indices: the first whose members it ``belongs`` to, or else a new one."""
     found: list[list[int]] = []
     for index in range(count):
-        if (home := next((one for one in found if belongs(index, one)), None)) is None:
+        if (home := next((members for members in found if belongs(index, members)), None)) is None:
             found.append(home := [])
         home.append(index)
-    return tuple(next(k for k, one in enumerate(found) if index in one) for index in range(count))
+    return tuple(next(k for k, members in enumerate(found) if index in members) for index in range(count))

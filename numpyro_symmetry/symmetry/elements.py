@@ -91,7 +91,7 @@ def compose(g: Element, h: Element) -> Element:
     [0, 1, 2]
     """
 
-    def one(name: str) -> Part:
+    def composed(name: str) -> Part:
         a, b = (Hard.of(x[name]).each(jnp.asarray) for x in (g, h))
         both = b.each(lambda x: _gather(_at_source(x, name, g), a.permutation))
         return (both if both.sign is None else both._replace(sign=a.sign * both.sign)).part()
@@ -108,7 +108,7 @@ def compose(g: Element, h: Element) -> Element:
                 f"Cannot compose batches of {batches[0]} and {batches[1]} elements of group {name!r}: the shapes do "
                 "not broadcast."
             )
-    return {name: one(name) for name in g}
+    return {name: composed(name) for name in g}
 
 
 def inverse(g: Element) -> Element:
@@ -189,7 +189,7 @@ def num_transpositions(g: Element) -> dict[str, Any]:
     3
     """
 
-    def one(part: Part) -> Any:
+    def count(part: Part) -> Any:
         permutation: Any = Hard.of(part).permutation
         xp: Any = jnp if isinstance(permutation, Tracer) else np
         permutation = xp.asarray(permutation)
@@ -202,7 +202,7 @@ def num_transpositions(g: Element) -> dict[str, Any]:
         return n - (smallest == xp.arange(n)).sum(-1)
 
     check_element(g)
-    return {name: one(part) for name, part in g.items()}
+    return {name: count(part) for name, part in g.items()}
 
 
 def _gather(values: Array, index: Array, axis: int = -1) -> Array:

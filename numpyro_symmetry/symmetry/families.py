@@ -48,8 +48,8 @@ class Stack(NamedTuple):
 
     def shape(self, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
         """Its shape, given the shapes of sites' events."""
-        one = shapes[self.sites[0]]
-        return (len(self.sites), *one) if self.is_family else one
+        event = shapes[self.sites[0]]
+        return (len(self.sites), *event) if self.is_family else event
 
     def of(self, values: Mapping[str, Any]) -> Any:
         """The array ``(*leading, *shape)`` of values by site.

@@ -81,8 +81,8 @@ class Group(NamedTuple):
     def log_order(self) -> float:
         """Logarithm of the number of elements, nats."""
         assert self.size is not None
-        one = math.fsum(map(self.permutations.log_order, self.orbit_sizes)) + self.signed * self.size * math.log(2.0)
-        return math.prod(self.cells) * one
+        permutations = math.fsum(map(self.permutations.log_order, self.orbit_sizes))
+        return math.prod(self.cells) * (permutations + self.signed * self.size * math.log(2.0))
 
     def identity(self, batch: tuple[int, ...] = ()) -> Hard:
         """The identity, for each of a batch: ``(*batch, *cells, n)``."""
@@ -93,13 +93,15 @@ class Group(NamedTuple):
     def elements(self) -> Hard:
         """Every element as one batch, the identity first."""
         assert self.size is not None
-        one = np.arange(self.size)[None]
+        permutations = np.arange(self.size)[None]
         for orbit in self.members():
             orders = orbit[self.permutations.elements(len(orbit))]
-            earlier, one = len(one), np.repeat(one, len(orders), 0)
-            one[:, orbit] = np.tile(orders, (earlier, 1))
+            earlier, permutations = len(permutations), np.repeat(permutations, len(orders), 0)
+            permutations[:, orbit] = np.tile(orders, (earlier, 1))
         flips = np.array(list(itertools.product((1, -1), repeat=self.size * self.signed)))
-        every = Hard(np.repeat(one, len(flips), 0), np.tile(flips, (len(one), 1)) if self.signed else None)
+        every = Hard(
+            np.repeat(permutations, len(flips), 0), np.tile(flips, (len(permutations), 1)) if self.signed else None
+        )
         chosen = np.indices([len(every.permutation)] * math.prod(self.cells)).reshape(math.prod(self.cells), -1).T
         return every.at(chosen).each(lambda x: x.reshape(-1, *self.cells, x.shape[-1]))
 
@@ -134,9 +136,9 @@ class Group(NamedTuple):
         found: list[Hard] = []
         for cell, orbit in itertools.product(cells, self.members()):
             order = rng.permutation(len(orbit))
-            for one in self.permutations.generators(order):
+            for generator in self.permutations.generators(order):
                 found.append(self.identity())
-                found[-1].permutation[(*cell, orbit)] = orbit[one]
+                found[-1].permutation[(*cell, orbit)] = orbit[generator]
             if self.signed:
                 found.append(self.identity())
                 found[-1].sign[(*cell, orbit[order[0]])] = -1
@@ -155,8 +157,8 @@ class Group(NamedTuple):
         for cell, orbit in itertools.product(cells, self.members()):
             order = rng.permutation(len(orbit))
             *turn, swap = cycle_and_swap(order) if len(orbit) > 1 else [np.arange(1)]
-            for one in turn:
-                cycles.permutation[(*cell, orbit)] = orbit[one]
+            for cycle in turn:
+                cycles.permutation[(*cell, orbit)] = orbit[cycle]
             others.append(self.identity())
             others[-1].permutation[(*cell, orbit)] = orbit[swap]
             if self.signed:
@@ -215,8 +217,8 @@ class Group(NamedTuple):
     def __str__(self) -> str:
         if self.size is None:
             return f"{self.permutations.symbol}?"
-        one = "×".join(f"{self.permutations.symbol}{n}" for n in self.orbit_sizes if n > 1 or self.signed)
-        return f"({one})^{math.prod(self.cells)}" if self.cells else one or "S1"
+        of_a_cell = "×".join(f"{self.permutations.symbol}{n}" for n in self.orbit_sizes if n > 1 or self.signed)
+        return f"({of_a_cell})^{math.prod(self.cells)}" if self.cells else of_a_cell or "S1"
 
 
 def as_permutation(name: str, part: Part) -> Any:

@@ -99,7 +99,7 @@ def over(name: str) -> tuple[str, ...]:
 def then(first: Mapping[str, Hard], step: Mapping[str, Hard]) -> dict[str, Hard]:
     """One batch of elements and then another, in NumPy, ``(batch, *cells, n)`` each: units go where their blocks go."""
 
-    def one(name: str, values: np.ndarray) -> np.ndarray:
+    def followed(name: str, values: np.ndarray) -> np.ndarray:
         labels = over(name)
         for k, label in enumerate(labels):
             if label in step:
@@ -107,7 +107,7 @@ def then(first: Mapping[str, Hard], step: Mapping[str, Hard]) -> dict[str, Hard]
                 values = np.take_along_axis(values, index.reshape(index.shape + (1,) * depth), -1 - depth)
         return np.take_along_axis(values, step[name].permutation, -1)
 
-    both = {name: part.each(lambda x, name=name: one(name, x)) for name, part in first.items()}
+    both = {name: part.each(lambda x, name=name: followed(name, x)) for name, part in first.items()}
     return {n: part if part.sign is None else part._replace(sign=step[n].sign * part.sign) for n, part in both.items()}
 
 

@@ -99,10 +99,10 @@ def _sampled(key: Array, index: Array) -> Array:
 def cycle_and_swap(order: np.ndarray) -> np.ndarray:
     """A cycle through all, and a swap of the first two; of two indices, the cycle is the swap."""
     found = []
-    for some in [order][: len(order) > 1] + [order[:2]][: len(order) > 2]:
-        one = np.arange(len(order))
-        one[some] = np.roll(some, -1)
-        found.append(one)
+    for moved in [order][: len(order) > 1] + [order[:2]][: len(order) > 2]:
+        permutation = np.arange(len(order))
+        permutation[moved] = np.roll(moved, -1)
+        found.append(permutation)
     return np.array(found, int).reshape(-1, len(order))
 
 

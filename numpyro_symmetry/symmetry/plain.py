@@ -219,9 +219,9 @@ class PlainView:
                 continue
             at, here = (..., *np.ix_(*cell, members)), parts[group]
             shape = *batch, *map(len, cell), len(members)
-            one = given[name].each(lambda x, shape=shape: x.reshape(shape))
-            permutation = _written(here.permutation, at, xp.asarray(members)[one.permutation])
-            sign = here.sign if here.sign is None else _written(here.sign, at, one.sign)
+            reshaped = given[name].each(lambda x, shape=shape: x.reshape(shape))
+            permutation = _written(here.permutation, at, xp.asarray(members)[reshaped.permutation])
+            sign = here.sign if here.sign is None else _written(here.sign, at, reshaped.sign)
             parts[group] = Hard(permutation, sign)
         return {name: part.part() for name, part in parts.items()}
 

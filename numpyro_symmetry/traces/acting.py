@@ -57,12 +57,12 @@ def act(
     moved = {}
     for stack in own.stacks.values():
         array = stack.of(values)
-        some = {name: state[name] for name in state if name in names_in(stack.entries)}
+        parts = {name: state[name] for name in state if name in names_in(stack.entries)}
         if is_stored(array):
             of_chunk = partial(_moved, entries=stack.entries)
-            moved |= stack.apart(by_chunk(of_chunk, array, some, num_axes(stack.entries)))
+            moved |= stack.apart(by_chunk(of_chunk, array, parts, num_axes(stack.entries)))
         else:
-            moved |= stack.apart(move(some, stack.entries, array))
+            moved |= stack.apart(move(parts, stack.entries, array))
     return moved
 
 

@@ -31,9 +31,9 @@ def carried_of(
     draws = trace.flat([site for site in trace.values if site in roles.latent | moved.keys() | set(sites)])
     flat, state = trace._replace(values=moved).flat(list(moved)), from_element(out.elements)
     if trace.is_stored:
-        some = of_every_element(state, trace.leading, _MAX_DRAWS_TO_SEE)
-        draws, flat = ({site: np.asarray(x[some]) for site, x in one.items()} for one in (draws, flat))
-        state = {name: part.at(some) for name, part in state.items()}
+        shown = of_every_element(state, trace.leading, _MAX_DRAWS_TO_SEE)
+        draws, flat = ({site: np.asarray(x[shown]) for site, x in one.items()} for one in (draws, flat))
+        state = {name: part.at(shown) for name, part in state.items()}
     elements = to_element(state, (len(next(iter(flat.values()))),))
     first = {site: draws[site][:_MAX_AT_RANDOM] for site in flat}
     seen = carry(known, roles, draws, sorted(sites), out.symmetry, Labelled(elements, flat), _at_random(out, first))

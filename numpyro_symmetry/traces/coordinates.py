@@ -99,13 +99,13 @@ def _transform(values: Any) -> str:
     if not (values[:1] > 0).all() or not is_positive(values):
         return "identity"
     most = min(_LOOKED_AT, at_once(math.prod(values.shape[1:])))
-    some = np.ravel(values[:: max(1, len(values) // most)]).astype(float)
-    if np.ptp(some) == 0:
+    sample = np.ravel(values[:: max(1, len(values) // most)]).astype(float)
+    if np.ptp(sample) == 0:
         return "identity"
     # squares of what is very large or small are not finite, or nothing; which is likelier does not depend on units
-    some = some / some.max()
+    sample = sample / sample.max()
     # the likelihoods of Box and Cox's family at 0 (logarithm) and at 1 (as it is)
-    return "log" if stats.boxcox_llf(0.0, some) > stats.boxcox_llf(1.0, some) else "identity"
+    return "log" if stats.boxcox_llf(0.0, sample) > stats.boxcox_llf(1.0, sample) else "identity"
 
 
 def _standardized(site: str, values: Any, raw: Coordinate, standardize: bool) -> Coordinate:

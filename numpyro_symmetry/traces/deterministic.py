@@ -171,10 +171,10 @@ def carry(
     """
     latent = {site: value for site, value in draws.items() if site in roles.latent}
     few, named = len(next(iter(at_random.moved.values()))), sorted(roles.computed & relabelled.moved.keys())
-    some = {site: value[:few] for site, value in latent.items()}
+    first = {site: value[:few] for site, value in latent.items()}
     anew, mixed = (
         here | {site: value for site, value in labelled.moved.items() if site in latent}
-        for here, labelled in ((latent, relabelled), (some, at_random))
+        for here, labelled in ((latent, relabelled), (first, at_random))
     )
     try:
         old, new, any_labels = (compute(model, values, {*sites, *named}) for values in (latent, anew, mixed))
@@ -248,19 +248,18 @@ def _is_as_likely(model: Model, draws: Arrays, relabelled: Arrays, discrete: Col
 def _read(model: Model, latent: Arrays, read: Callable[[Any], dict[str, Any]]) -> Arrays:
     """Values that ``read`` takes off the trace of a model, at each draw."""
 
-    def one(values: dict[str, Any]) -> dict[str, Any]:
+    def at_draw(values: dict[str, Any]) -> dict[str, Any]:
         return read(trace_model(model.function, model.args, dict(model.kwargs), jax.random.key(0), values))
 
     num_draws = len(next(iter(latent.values())))
-    first = jax.eval_shape(jax.vmap(one), {s: v[:1] for s, v in latent.items()})
+    at_draws = jax.vmap(at_draw)
+    first = jax.eval_shape(at_draws, {s: v[:1] for s, v in latent.items()})
     size = sum(int(np.prod(x.shape)) for x in first.values()) + sum(v[:1].size for v in latent.values())
     step = min(num_draws, max(1, min(_MAX_DRAWS_AT_ONCE, chunks.CHUNK // max(1, size))))
     # the last piece is filled up, so that one program computes all of them
     pieces = [np.minimum(np.arange(start, start + step), num_draws - 1) for start in range(0, num_draws, step)]
     is_double = any(value.dtype == np.float64 for value in latent.values())
-    run = (
-        in_double(jax.vmap(one), {s: v[pieces[0]] for s, v in latent.items()}) if is_double else jax.jit(jax.vmap(one))
-    )
+    run = in_double(at_draws, {s: v[pieces[0]] for s, v in latent.items()}) if is_double else jax.jit(at_draws)
     found = [run({s: v[items] for s, v in latent.items()}) for items in pieces]
     return {s: np.concatenate([np.asarray(part[s]) for part in found])[:num_draws] for s in first}
 

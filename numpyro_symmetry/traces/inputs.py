@@ -294,8 +294,8 @@ def _as_labels(values: Any, sizes: Collection[int]) -> str:
         return "truth values" if 2 in sizes and whole_numbers(here) == (here.size, 0, 1) else ""
     # most sites are seen not to be whole in their first number
     count = low = high = 0
-    for some in (values[(slice(1),) * values.ndim], values):
-        found = whole_numbers(some.data if isinstance(some, xr.DataArray) else some)
+    for part in (values[(slice(1),) * values.ndim], values):
+        found = whole_numbers(part.data if isinstance(part, xr.DataArray) else part)
         if found is None or not found[0] or found[1] < 0 or found[2] > size:
             return ""
         count, low, high = map(int, found)

@@ -103,7 +103,7 @@ def slots_of(reference: Mapping[str, Any], found: Relabelling, seen: Seen, view:
             f"{type(seen.cost).__name__} does not compare values as they are: its reference is a draw's, not values."
         )
     refuse_masked(reference, "Reference")
-    one = {}
+    values = {}
     for site, expected in view.shapes.items():
         where = f"Site {site!r} of the reference"
         if site not in reference or shape_of(reference[site], where) != expected:
@@ -112,8 +112,8 @@ def slots_of(reference: Mapping[str, Any], found: Relabelling, seen: Seen, view:
                 f"Site {site!r} of the reference: expected shape {expected}, got {got}. A reference holds one value by "
                 "site, or is what rebase returned, reference=out, in whose slots further draws are to be."
             )
-        one[site] = np.asarray(as_real_array(reference[site], where))[None]
-    pieces = view.open(one)
+        values[site] = np.asarray(as_real_array(reference[site], where))[None]
+    pieces = view.open(values)
     refuse_other_coordinates(seen.family.coordinates, pieces, "the reference")
     family = seen.cost.family(Side(pieces, leading=(1,)), seen.plain, seen.family.coordinates)
     natural = seen.family.natural(mean_statistics(seen.family, seen.plain.groups, found.state))

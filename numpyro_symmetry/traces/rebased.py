@@ -280,8 +280,8 @@ class _Move:
         if trace.leading != self.leading:
             raise SymmetryError(f"The container has leading dimensions {trace.leading}; expected {self.leading}.")
         self._refuse_other_names(trace)
-        some = {site: value for site, value in trace.values.items() if self._is_named(site)}
-        return trace.write(self._of_sites(some), [site for site in self.gone if site in trace.values])
+        named = {site: value for site, value in trace.values.items() if self._is_named(site)}
+        return trace.write(self._of_sites(named), [site for site in self.gone if site in trace.values])
 
     def _refuse_other_names(self, given: Named) -> None:
         """Refuse values that are read as the draws are by position, and by their names are something else."""

@@ -135,11 +135,11 @@ def search(
     Relabelling
         Of all draws.
     """
-    one = family.statistics(np.array([0])).values()
-    most = max(_MIN_DRAWS_TO_START, _MAX_NUMBERS // max(1, sum(x.size for x in one)))
-    some = np.sort(rng.permutation(family.num_draws)[: min(_MAX_DRAWS_TO_START, most)])
-    thin = _thinned(family, some)
-    tolerance = _TOLERANCE_SINGLE if any(x.dtype == np.float32 for x in one) else _TOLERANCE
+    of_a_draw = family.statistics(np.array([0])).values()
+    most = max(_MIN_DRAWS_TO_START, _MAX_NUMBERS // max(1, sum(x.size for x in of_a_draw)))
+    chosen = np.sort(rng.permutation(family.num_draws)[: min(_MAX_DRAWS_TO_START, most)])
+    thin = _thinned(family, chosen)
+    tolerance = _TOLERANCE_SINGLE if any(x.dtype == np.float32 for x in of_a_draw) else _TOLERANCE
 
     def likelier(best: Relabelling, found: Relabelling) -> Relabelling:
         before, after = best.objective.mean(), found.objective.mean()
@@ -158,7 +158,7 @@ def search(
         clearly = other.objective.mean() > best.objective.mean() + _CLEARLY
         # a likelihood of no spread has no bound: of draws that share a value (zeros) it wants all in one slot
         best = other if clearly and _num_of_one_value(thin, other) <= _num_of_one_value(thin, best) else best
-    if len(some) == family.num_draws:
+    if len(chosen) == family.num_draws:
         return best
     means = mean_statistics(thin, groups, best.state)
     return relabel(family, groups, family.natural(means), effort)
@@ -172,11 +172,11 @@ def _num_of_one_value(family: Family, found: Relabelling) -> int:
     return sum(int(((np.abs(x - np.median(x, 0)) <= _ALL_BUT * x.std()).mean(0) > 0.5).sum()) for x in moved)
 
 
-def _thinned(family: Family, some: np.ndarray) -> Family:
+def _thinned(family: Family, chosen: np.ndarray) -> Family:
     """The family of some draws; those that are stored are read."""
     over = family.over
-    here = family if over is None else over.make(held(over.source.at(some), some, family.num_draws))
-    return here._replace(statistics=lambda items: here.statistics(some[items]), num_draws=len(some))
+    here = family if over is None else over.make(held(over.source.at(chosen), chosen, family.num_draws))
+    return here._replace(statistics=lambda items: here.statistics(chosen[items]), num_draws=len(chosen))
 
 
 def _round(

@@ -58,6 +58,14 @@ def bounded(y):
         numpyro.sample("y", dist.Normal(u + p[..., 0], 1.0), obs=y)
 
 
+def of_support(prior):
+    def model(y):
+        numpyro.sample("z", prior.mask(False))
+        numpyro.sample("y", dist.Normal(jnp.zeros(4), 1.0).to_event(1), obs=y)
+
+    return model
+
+
 def seen_far_away(y):
     b = numpyro.sample("b", dist.LogNormal(0.0, 1.0).mask(False))
     numpyro.sample("y", dist.Normal(jax.nn.relu(b - 20.0), 1.0).expand([4]).to_event(1), obs=y)
@@ -149,6 +157,8 @@ INFINITE = {
     "around a discrete site and data": (around_both, "count all 3 values .* 1 of 4 entries of .* 'z' .*alone, fn.mask"),
     "a padded chain": (padded_chain, "count all 3 values .* 2 of 4 entries of the discrete latent site 'state'"),
     "labels in part": (labels_in_part, "count all 3 values .* 3 of 4 .* 'z_unobserved' .* a site each"),
+    "below a bound": (of_support(dist.RightTruncatedDistribution(dist.Normal(0.0, 1.0), high=0.0)), "1 of 1 .* 'z'"),
+    "a matrix": (of_support(dist.Wishart(3.0, jnp.eye(2))), "4 of 4 entries of the latent site 'z'"),
     "half read": (half_read, "3 of 3 entries of the latent site 'z' .*no other site depends on 1 of them"),
 }
 

@@ -230,12 +230,12 @@ def _mirrored(step: _Step, operands: list[Parity]) -> list[Parity] | None:
         p if isinstance(p, Mirrored) else Mirrored(EVEN, form, p or EVEN)  # pyright: ignore
         for p, form in zip(operands, forms, strict=True)
     ]
-    aside, sign = _let_through(equation, [one.sign for one in given], [p is None for p in operands])
-    where = [demands.reduced(one.where) for one in given]
-    signs = [demands.reduced(one.sign ^ own) for one, own in zip(given, aside, strict=True)]
+    aside, sign = _let_through(equation, [mirrored.sign for mirrored in given], [p is None for p in operands])
+    where = [demands.reduced(mirrored.where) for mirrored in given]
+    signs = [demands.reduced(mirrored.sign ^ own) for mirrored, own in zip(given, aside, strict=True)]
     if len(vectors := {*where, *signs} - {EVEN}) != 1:
         return None
-    others = [one.form if here else form for one, form, here in zip(given, forms, where, strict=True)]
+    others = [mirrored.form if here else form for mirrored, form, here in zip(given, forms, where, strict=True)]
     others = [negative(form) if negated else form for form, negated in zip(others, signs, strict=True)]
     before, after = demands.forms.of(equation, forms), demands.forms.of(equation, others)
     (parity,) = vectors

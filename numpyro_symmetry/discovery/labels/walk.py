@@ -183,9 +183,9 @@ class Walk:
     def read_as_numbers(self, *values: Value) -> None:
         """Tell apart the indices of every axis into which values point."""
         for value in values:
-            for one in (value, *(value.columns or ())) if isinstance(value, Typed) else ():
-                if isinstance(one, Typed) and one.points is not None:
-                    pin(one.points.axis, one.points.reason)
+            for part in (value, *(value.columns or ())) if isinstance(value, Typed) else ():
+                if isinstance(part, Typed) and part.points is not None:
+                    pin(part.points.axis, part.points.reason)
 
     def see(self, value: Value) -> None:
         """Remember which labels stand together."""

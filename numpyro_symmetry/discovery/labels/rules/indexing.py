@@ -57,9 +57,9 @@ def split(op: Operation) -> list[Value]:
     """Several slices at once."""
     position, start, results = op.params["axis"], 0, []
     for n in op.params["sizes"]:
-        axes, one = list(op.axes[0]), op._replace(pieces=set())
-        axes[position] = part_of(one, axes[position], start, start + n)
-        results.append(Typed(tuple(axes), pieces=frozenset(one.pieces)))
+        axes, alone = list(op.axes[0]), op._replace(pieces=set())
+        axes[position] = part_of(alone, axes[position], start, start + n)
+        results.append(Typed(tuple(axes), pieces=frozenset(alone.pieces)))
         start += n
     return results
 
@@ -150,10 +150,10 @@ def unstack(op: Operation) -> list[Value]:
     """Each index of an axis on its own."""
     position, results = op.params["axis"], []
     for index in range(len(op.out_shapes)):
-        one = op._replace(pieces=set())
-        part_of(one, op.axes[0][position], index, index + 1)
+        alone = op._replace(pieces=set())
+        part_of(alone, op.axes[0][position], index, index + 1)
         axes = tuple(term for k, term in enumerate(op.axes[0]) if k != position)
-        results.append(Typed(axes, pieces=frozenset(one.pieces)))
+        results.append(Typed(axes, pieces=frozenset(alone.pieces)))
     return results
 
 
