@@ -89,12 +89,11 @@ def _sentence(words: str) -> str:
 
 def _agree(group: str, size: int, where: str, sizes: dict[str, int], seen: dict[str, str]) -> None:
     if sizes.setdefault(group, size) != size:
-        # of a symmetry that was found, those of the model or function
-        known = seen[group].startswith("sizes[")
+        # a symmetry that was found has the sizes of its model or function
+        is_known = seen[group].startswith("sizes[")
+        hint = " Was it found, or bound, for values of other sizes?" if is_known else ""
         raise SymmetryError(
             f"{_sentence(where)} has size {size}, but group {group!r} has size {sizes[group]} ({seen[group]}). "
-            "Check the order of the axes, or name the groups apart."
-            + " Was it found, or bound, for values of other sizes?"
-            * known
+            f"Check the order of the axes, or name the groups apart.{hint}"
         )
     seen.setdefault(group, where)
