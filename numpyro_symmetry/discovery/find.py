@@ -118,7 +118,8 @@ def find_symmetry(
         If real arrays of a function's parameters are read by nothing, so that they stay. If a group that the structure
         of the model allows fails the numerical check; it is left out. If the log joint is
         finite hardly anywhere, so that nothing can be verified. If components may be exchanged that no group can
-        carry, as sites with signs of their own; the message says what to write instead.
+        carry, as sites with signs of their own; the message says what to write instead. If the model observes nothing
+        because data were left out.
 
     Examples
     --------

@@ -202,7 +202,7 @@ def _joint_of(data: Any, guide: Any, function: Any, args: Any, kwargs: Any, argn
     if guide is None and callable(data):
         name = getattr(data, "__name__", type(data).__name__)
         raise TypeError(
-            f"Draws come first, or a guide with its parameters, (guide, params), and the model behind them; got {name} "
+            f"Draws come first, and the model behind them, or a guide with its parameters, (guide, params); got {name} "
             "alone."
         )
     known = model_of(data) if guide is None else None

@@ -127,18 +127,22 @@ def refuse_misfit(
         ) from error
 
 
-def note_what_is_none(model: Callable, args: tuple[Any, ...], kwargs: Mapping[str, Any], error: Exception) -> None:
-    """Add to a model's own error which of its arguments were left at None, of which it may come."""
-    inner = _within_handlers(model)
+def left_at_none(model: Callable, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[str]:
+    """Arguments that a model is called without, and that are ``None`` by default."""
     try:
-        signature = inspect.signature(inner)
+        signature = inspect.signature(_within_handlers(model))
         given = signature.bind(*args, **kwargs).arguments
-    except (TypeError, ValueError):  # it does not say what it takes, or other than that
-        return
-    if left := [name for name, one in signature.parameters.items() if one.default is None and name not in given]:
+    except (TypeError, ValueError):  # it does not say what it takes, or takes other arguments
+        return []
+    return [name for name, one in signature.parameters.items() if one.default is None and name not in given]
+
+
+def note_what_is_none(model: Callable, args: tuple[Any, ...], kwargs: Mapping[str, Any], error: Exception) -> None:
+    """Add to a model's own error which of its arguments were left at ``None``, for it may come of these."""
+    if left := left_at_none(model, args, kwargs):
         error.add_note(
-            f"The model {_name_of(inner)} was called without {left}, which are None by default. Data are passed as the "
-            f"model takes them, model_args={MODEL.arguments}, or by name in model_kwargs."
+            f"The model {_name_of(_within_handlers(model))} was called without {left}, which are None by default. Data "
+            f"are passed as the model takes them, model_args={MODEL.arguments}, or by name in model_kwargs."
         )
 
 

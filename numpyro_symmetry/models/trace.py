@@ -20,6 +20,7 @@ from numpyro.infer import init_to_uniform
 from numpyro.primitives import Messenger
 
 from numpyro_symmetry.models.arguments import (
+    left_at_none,
     note_what_is_none,
     refuse_compiled,
     refuse_misfit,
@@ -31,7 +32,7 @@ from numpyro_symmetry.models.reach import dependencies
 from numpyro_symmetry.models.sites import Trace, drawn_shape, is_improper, latent_of, observed_of, settings_of
 from numpyro_symmetry.models.unconstrained import bijection_to
 from numpyro_symmetry.symmetry.arguments import as_real_array
-from numpyro_symmetry.symmetry.errors import SymmetryError
+from numpyro_symmetry.symmetry.errors import SymmetryError, warn
 
 _VALUED = ("sample", "param", "mutable", "plate")
 
@@ -64,6 +65,22 @@ def run_model(
                 note_what_is_none(model, args, kwargs, error)
                 raise
     return dict(trace)
+
+
+def warn_without_data(model: Callable, args: tuple[Any, ...], kwargs: dict[str, Any], trace: Trace) -> None:
+    """Warn of a model that observes nothing since its data were left out: whatever it draws is latent then.
+
+    Warns
+    -----
+    SymmetryWarning
+        Naming the arguments, and the latent sites.
+    """
+    if not observed_of(trace) and (left := left_at_none(model, args, kwargs)):
+        warn(
+            f"The model observes nothing: it was called without {left}, which are None by default, and all of "
+            f"{sorted(latent_of(trace))} are latent. For the symmetry of a posterior pass its data too, as the model "
+            "takes them: model_args=(x, y)."
+        )
 
 
 class _OneProgram(Messenger):

@@ -17,8 +17,10 @@ def as_symmetry(symmetry: Any) -> Symmetry:
     """
     if not isinstance(symmetry, Symmetry):
         if callable(symmetry) and not isinstance(symmetry, type):
+            # networks that are pytrees would print all of their weights
+            name = getattr(symmetry, "__qualname__", "")
             raise TypeError(
-                f"symmetry must be a Symmetry; got {getattr(symmetry, '__qualname__', type(symmetry).__name__)}. A "
+                f"symmetry must be a Symmetry; got {f'the function {name}' if name else type(symmetry).__name__}. A "
                 "NumPyro model goes by its name, model=, where one is taken; else find what may be permuted first: "
                 "find_symmetry(model, model_args), or of a function's parameters find_symmetry(function, (params, x), "
                 "argnum=0)."

@@ -52,6 +52,29 @@ def test_an_error_of_a_model_without_its_data_says_what_was_left_out(read):
     assert not any("called without" in note for note in getattr(caught.value, "__notes__", []))
 
 
+def test_a_model_that_observes_nothing_because_data_were_left_out_is_told():
+    """Its data were drawn, and taken for latent."""
+
+    def model(x, y=None):
+        w = numpyro.sample("w", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+        numpyro.sample("y", dist.Normal(jnp.tanh(x[:, None] * w).sum(-1), 1.0).to_event(1), obs=y)
+
+    for ask in (find_symmetry, lambda *given: check_symmetry(model, Symmetry({"w": ("w",)}), *given[1:])):
+        with pytest.warns(SymmetryWarning, match=r"observes nothing: .* without \['y'\], .*\['w', 'y'\] are latent"):
+            ask(model, (Y,))
+        assert ask(model, (Y, Y))
+        assert ask(model, (Y,), {"y": Y})
+
+
+def test_a_model_without_data_on_purpose_is_not_told_of():
+    def model(scale=None):
+        w = numpyro.sample("w", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+        numpyro.factor("penalty", -jnp.square(w).sum())
+
+    assert find_symmetry(model).groups
+    assert find_symmetry(lambda: model() or None).groups
+
+
 def test_draws_of_another_size_than_the_model_are_told():
     with pytest.raises(SymmetryError, match="has size 3, but group 'loc' has size 2 .* for values of other sizes"):
         rebase(POSITIONS, model=mixture, model_args=(Y,))

@@ -58,7 +58,7 @@ def rebased():
 
 
 SAID = {
-    "a model for a symmetry": (lambda: rebase(DRAWS, mixture), "got mixture. .*model=.*find_symmetry"),
+    "a model for a symmetry": (lambda: rebase(DRAWS, mixture), "got the function mixture. .*model=.*find_symmetry"),
     "a network for a symmetry": (lambda: match(SYMMETRY, NETWORK, NETWORK), "got Callable. "),
     "a mean loss": (lambda: loss_barrier(log_density, ONE, ONE), r"shape \(\)\. The mean over data .* leave it out"),
     "losses by output": (lambda: loss_barrier(lambda v: jnp.zeros((4, 2)), ONE, ONE), r"outputs .*\.mean\(-1\)"),

@@ -20,7 +20,7 @@ from numpyro_symmetry.models.plates import axis_names
 from numpyro_symmetry.models.programs import Program as TracedFunction
 from numpyro_symmetry.models.programs import arguments_read, session_precision, traced
 from numpyro_symmetry.models.sites import discrete_of, is_interval, is_unconstrained, latent_of
-from numpyro_symmetry.models.trace import data_of, outline
+from numpyro_symmetry.models.trace import data_of, outline, warn_without_data
 from numpyro_symmetry.symmetry import SymmetryError
 
 
@@ -78,6 +78,7 @@ class Program(NamedTuple):
 def read_program(model: Callable, args: tuple[Any, ...], kwargs: dict[str, Any], rng_key: Array) -> Program:
     """Trace a model's log joint, its discrete latent sites summed out if they can be."""
     trace = outline(model, args, kwargs, rng_key)
+    warn_without_data(model, args, kwargs, trace)
     if discrete := discrete_of(trace):
         try:
             return _read(model, args, kwargs, rng_key, trace, discrete)
