@@ -1,5 +1,7 @@
 """Slots and the prior relabelled alike: units of which it is known whether they follow it, slow twins, bad input."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,6 +13,7 @@ from numpyro.infer import MCMC, NUTS
 from numpyro_symmetry import AllocationCost, EuclideanCost, Symmetry, SymmetryError, rebase
 from numpyro_symmetry.diagnostics import prior_conformity
 from numpyro_symmetry.diagnostics.conformity import _of_largest
+from numpyro_symmetry.diagnostics.prior_draws import Sides
 from tests.support.traces import autoregressive
 
 SIZE, SHAPE = 4, (4, 100)
@@ -294,3 +297,17 @@ def test_a_network_follows_its_prior_without_data_and_not_with_them():
     # units that data leave over are nearly as the prior has them, and one is not
     effect = beside.table.effect.sort_values().to_numpy()
     assert effect[-1] > 0.3 > 0.05 > effect[0]
+
+
+def test_slots_are_shuffled_among_themselves_with_either_sign():
+    """Else a search that ends in a local optimum would find the relabelled draws where they are."""
+    values = {"w": np.random.default_rng(0).standard_normal((2, 100, 3, SIZE))}
+    out = rebase(values, Symmetry({"w": (None, "unit")}, kinds={"unit": "signed"}), null=False, num_starts=1)
+    own = out.view.open({"w": values["w"].reshape(-1, 3, SIZE)})
+    sides = Sides(out, out.view.symmetry, own, own)
+    ((order, sign),) = sides._shuffled([("unit", 1), ("unit", 3)], np.random.default_rng(1)).values()
+    assert (order[:, [0, 2]] == [0, 2]).all()
+    assert (sign[:, [0, 2]] == 1).all()
+    assert set(map(tuple, np.c_[order, sign][:, [1, 3, 5, 7]])) == {
+        (*o, *s) for o in ((1, 3), (3, 1)) for s in itertools.product((-1, 1), repeat=2)
+    }
