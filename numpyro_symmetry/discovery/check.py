@@ -24,7 +24,7 @@ from numpyro_symmetry.discovery.telling import not_finite_message
 from numpyro_symmetry.models.functions import Outputs, outputs_of_function
 from numpyro_symmetry.models.log_joint import Data, LogJoint, sites_of, ways_to_give
 from numpyro_symmetry.models.sites import discrete_of
-from numpyro_symmetry.models.trace import outline, warn_without_data
+from numpyro_symmetry.models.trace import outline
 from numpyro_symmetry.steps import say, saying
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_count, as_flag
@@ -138,11 +138,6 @@ def check_symmetry(
     ValueError
         If ``num_points`` or ``num_elements`` is too small, or there is no such part.
 
-    Warns
-    -----
-    SymmetryWarning
-        If the model observes nothing because data were left out.
-
     Examples
     --------
     >>> import jax.numpy as jnp, numpyro, numpyro.distributions as dist
@@ -206,7 +201,6 @@ def _log_joint(question: Question, symmetry: Symmetry) -> tuple[LogJoint, Symmet
     """
     model, args, kwargs, key, *_ = question
     trace = outline(model, args, kwargs, key)
-    warn_without_data(model, args, kwargs, trace)
     sites = sites_of(trace, [name for name in discrete_of(trace) if name not in symmetry.axes], symmetry.axes)
     return LogJoint(model, args, kwargs, key, sites), symmetry
 
