@@ -128,20 +128,20 @@ def refuse_misfit(
 
 
 def left_at_none(model: Callable, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[str]:
-    """Arguments that a model is called without, and that are ``None`` by default."""
+    """Arguments that are ``None`` where a model is called: by default, or as they are given."""
     try:
         signature = inspect.signature(_within_handlers(model))
         given = signature.bind(*args, **kwargs).arguments
     except (TypeError, ValueError):  # it does not say what it takes, or takes other arguments
         return []
-    return [name for name, one in signature.parameters.items() if one.default is None and name not in given]
+    return [name for name, one in signature.parameters.items() if given.get(name, one.default) is None]
 
 
 def note_what_is_none(model: Callable, args: tuple[Any, ...], kwargs: Mapping[str, Any], error: Exception) -> None:
     """Add to a model's own error which of its arguments were left at ``None``, for it may come of these."""
     if left := left_at_none(model, args, kwargs):
         error.add_note(
-            f"The model {_name_of(_within_handlers(model))} was called without {left}, which are None by default. Data "
+            f"The model {_name_of(_within_handlers(model))} was called without {left}, which are None. Data "
             f"are passed as the model takes them, model_args={MODEL.arguments}, or by name in model_kwargs."
         )
 
@@ -214,7 +214,9 @@ def refuse_no_sites(model: Callable, args: tuple[Any, ...], kwargs: Mapping[str,
     values = ", ".join(f'"{site}": {site}' for site in list(sites)[:_MAX_SITES])
     more = ", ..." if len(sites) > _MAX_SITES else ""
     # by no name of their own, which a site may have
-    rest = ", ".join(["*rest"] * (len(args) > 1) + ["**options"] * bool(args and kwargs))
+    others = {"*rest": len(args) > 1, "**options": bool(args and kwargs)}
+    rest = ", ".join(name for name, is_there in others.items() if is_there)
+    behind = " Its model_args are those behind the first." if len(args) > 1 else ""
     raise SymmetryError(
         f"The function {name} samples no latent sites and has no parameters, so that there is nothing a symmetry could "
         "act on. A model needs sites that are not observed; the parameters of a network need a prior "
@@ -223,9 +225,7 @@ def refuse_no_sites(model: Callable, args: tuple[Any, ...], kwargs: Mapping[str,
         f"    def model({rest}):\n"
         + "\n".join(f"    {line}" for line in lines)
         + f'\n        numpyro.factor("log_density", {name}({{{values}{more}}}{rest and ", " + rest}))\n\n'
-        "with dist.constraints.positive, say, for what has to be positive."
-        + " Its model_args are those behind the first."
-        * (len(args) > 1)
+        f"with dist.constraints.positive, say, for what has to be positive.{behind}"
     )
 
 

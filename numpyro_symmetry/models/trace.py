@@ -77,7 +77,7 @@ def warn_without_data(model: Callable, args: tuple[Any, ...], kwargs: dict[str, 
     """
     if not observed_of(trace) and (left := left_at_none(model, args, kwargs)):
         warn(
-            f"The model observes nothing: it was called without {left}, which are None by default, and all of "
+            f"The model observes nothing: it was called without {left}, which are None, and all of "
             f"{sorted(latent_of(trace))} are latent. For the symmetry of a posterior pass its data too, as the model "
             "takes them: model_args=(x, y)."
         )

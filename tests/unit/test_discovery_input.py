@@ -52,7 +52,8 @@ def test_an_error_of_a_model_without_its_data_says_what_was_left_out(read):
     assert not any("called without" in note for note in getattr(caught.value, "__notes__", []))
 
 
-def test_a_model_that_observes_nothing_because_data_were_left_out_is_told():
+@pytest.mark.parametrize(("given", "kwargs"), [((Y,), None), ((Y, None), None), ((Y,), {"y": None})])
+def test_a_model_that_observes_nothing_because_data_were_left_out_is_told(given, kwargs):
     """Its data were drawn, and taken for latent."""
 
     def model(x, y=None):
@@ -60,7 +61,7 @@ def test_a_model_that_observes_nothing_because_data_were_left_out_is_told():
         numpyro.sample("y", dist.Normal(jnp.tanh(x[:, None] * w).sum(-1), 1.0).to_event(1), obs=y)
 
     with pytest.warns(SymmetryWarning, match=r"observes nothing: .* without \['y'\], .*\['w', 'y'\] are latent"):
-        find_symmetry(model, (Y,))
+        find_symmetry(model, given, kwargs)
     assert find_symmetry(model, (Y, Y)).groups
     assert find_symmetry(model, (Y,), {"y": Y}).groups
 
