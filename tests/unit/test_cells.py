@@ -7,6 +7,7 @@ import pytest
 from jax.nn import relu
 
 from numpyro_symmetry import find_symmetry
+from numpyro_symmetry.discovery.proof import cells
 from tests.gallery.parts import X, Y, normal, observe
 
 
@@ -126,3 +127,16 @@ def test_numbers_say_so():
 def test_what_is_found(model, args, expected):
     found = find_symmetry(model, args, signs=False)
     assert {name: str(group) for name, group in found.groups.items()} == expected
+
+
+def test_nothing_is_proved_that_one_exchange_refutes(monkeypatch):
+    """Proofs are dear, and most axes of one size beside a group have nothing to do with it."""
+
+    def model(y):
+        kernel, out = normal("kernel", 3, 4), normal("out", 4, 3)
+        observe(relu(X @ kernel) @ out @ jnp.array([1.0, 2.0, 3.0]), y)
+
+    tried = []
+    monkeypatch.setattr(cells, "prove", lambda *args, **options: tried.append(args))
+    assert find_symmetry(model, (Y,)).groups
+    assert not tried
