@@ -57,7 +57,7 @@ def varimax(
     Warns
     -----
     SymmetryWarning
-        If some draws are still turning after 1000 sweeps.
+        If some draws are still turning after 1000 sweeps, or there are more factors than rows.
 
     References
     ----------
@@ -114,6 +114,13 @@ def _checked(loadings: ArrayLike) -> np.ndarray:
         raise SymmetryError(
             f"varimax expects finite loadings (*leading, p, k), real and not empty; got {given.dtype} of shape "
             f"{given.shape}."
+        )
+    rows, factors = given.shape[-2:]
+    if factors > rows:
+        warn(
+            f"varimax rotates the last axis of loadings (*leading, p, k), and got k = {factors} factors of p = {rows} "
+            "variables: more factors than variables say nothing. If the factors are the rows, pass "
+            "np.swapaxes(loadings, -1, -2)."
         )
     return given
 

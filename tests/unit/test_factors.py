@@ -84,6 +84,14 @@ def test_rotations_that_have_not_settled_say_so(monkeypatch):
         varimax(np.random.default_rng(0).normal(size=(3, 8, 3)))
 
 
+def test_more_factors_than_variables_are_taken_for_a_transposed_matrix():
+    loadings = np.random.default_rng(0).normal(size=(5, 2, 6))
+    with pytest.warns(SymmetryWarning, match=r"k = 6 factors of p = 2 variables.*swapaxes\(loadings, -1, -2\)"):
+        varimax(loadings)
+    varimax(np.swapaxes(loadings, -1, -2))
+    varimax(loadings[..., :2])
+
+
 GAUSSIAN = DiagonalGaussian({"w": jnp.array([1.0, 2.0])}, {"w": jnp.array([0.1, 3.0])})
 
 
