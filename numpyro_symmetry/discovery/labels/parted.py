@@ -69,17 +69,18 @@ def _of_product(numbers: Any, ndims: list[int], operand: int, axis: int) -> int 
 
 
 def _of_convolution(params: Any, operand: int) -> dict[int, int]:
-    """Axis of the operand -> axis of the result, of batches or output channels alone: windows overlap, groups mix."""
+    """Axis of the operand -> axis of the result, of batches or output channels alone: windows overlap, channels mix."""
     numbers = params["dimension_numbers"]
-    own = (numbers.lhs_spec, numbers.rhs_spec)[operand][0]
-    return {own: numbers.out_spec[operand]} if params["batch_group_count"] == params["feature_group_count"] == 1 else {}
+    if operand == 0 and params["batch_group_count"] > 1:
+        return {}
+    return {(numbers.lhs_spec, numbers.rhs_spec)[operand][0]: numbers.out_spec[operand]}
 
 
 def contracted_with(equation: Any, operand: int, axis: int) -> int | None:
     """The axis of a product's other factor over which it sums together with this one."""
     name, numbers = equation.primitive.name, equation.params.get("dimension_numbers")
     if name == "conv_general_dilated":
-        is_whole = equation.params["batch_group_count"] == equation.params["feature_group_count"] == 1
+        is_whole = equation.params["feature_group_count"] == 1
         contracted = ([numbers.lhs_spec[1]], [numbers.rhs_spec[1]]) if is_whole else ([], [])
     elif name == "dot_general":
         contracted = numbers[0]
