@@ -160,6 +160,8 @@ def main() -> None:
     options = parser.parse_args()
     data = CoverageData(str(options.coverage))
     data.read()
+    if not any(Path(name).is_relative_to(PACKAGE) for name in data.measured_files()):
+        parser.error(f"{options.coverage} has no file of {PACKAGE}: measure coverage in this folder")
     alive = 0
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
