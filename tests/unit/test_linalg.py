@@ -67,9 +67,7 @@ def test_solves_and_determinants():
 
 def test_a_batch_makes_no_batched_call_on_a_cpu():
     program = jax.make_jaxpr(jax.vmap(lambda m: gram_factor(m)))(positive(3))
-    shapes = [
-        e.outvars[0].aval.shape for e in jax.tree.leaves(_equations(program.jaxpr)) if e.primitive.name == "qr"
-    ]
+    shapes = [e.outvars[0].aval.shape for e in jax.tree.leaves(_equations(program.jaxpr)) if e.primitive.name == "qr"]
     assert shapes == [(10, 5)] * 3
 
 
