@@ -62,7 +62,8 @@ class UnitGaussians(NamedTuple):
             for site in sites:
                 axis = unit_axis(symmetry, site)
                 before.append(as_rows(coordinates[site] - self.loc[site], axis))
-                found[site] = noise_of(jnp.concatenate(before), as_rows(self.scale[site], axis), self.lower(site))
+                lower = strictly_lower(self.coefficients[site])
+                found[site] = noise_of(jnp.concatenate(before), as_rows(self.scale[site], axis), lower)
         return found
 
     def tables(
@@ -75,7 +76,7 @@ class UnitGaussians(NamedTuple):
         guesses: Mapping[str, Guess] = NO_GUESSES,
         max_features: int | None = None,
     ) -> tuple[Array, ...]:
-        """Pairwise log densities of a group's units, as `unit_tables`.
+        """Pairwise log densities of a group's units, as `GaussianFactors.tables`.
 
         Units of another group on which this group also acts, as those of the layer above, are left out: they are read
         once this group's labels are settled. So are the group's own units while another group's labels on them are not.
@@ -83,8 +84,7 @@ class UnitGaussians(NamedTuple):
         others, sites = self._independent(), self.sites_of(symmetry, group)
         if any(axis.group not in (group, *placed) for site in sites for _, axis in _axes(symmetry, site)):
             sites = []
-        options = {"placed": placed, "guesses": guesses, "max_features": max_features}
-        found = others.tables(symmetry, coordinates, group, **options)
+        found = others.tables(symmetry, coordinates, group, placed=placed, guesses=guesses, max_features=max_features)
         if not sites:
             return found
         loc, scale, units, coupling = self._rows(symmetry, sites, coordinates)
@@ -111,10 +111,6 @@ class UnitGaussians(NamedTuple):
         sites = [s for s in symmetry.axes if s in couplings and _axes(symmetry, s)[-1][1].group == group]
         return sorted(sites, key=lambda site: couplings[site].shape[1])
 
-    def lower(self, site: str) -> Array:
-        """Coefficients of a site, with zeros for those that are not read."""
-        return strictly_lower(self.coefficients[site])
-
     def _is_low_rank(self, sites: list[str]) -> bool:
         return any(site in self.factors for site in sites)
 
@@ -126,13 +122,17 @@ class UnitGaussians(NamedTuple):
         )
         if self._is_low_rank(sites):
             return loc, scale, units, jnp.concatenate([self.factors[site] for site in sites])
-        lower = [self.lower(site) for site in sites]
+        lower = [strictly_lower(self.coefficients[site]) for site in sites]
         lower = jnp.concatenate([jnp.pad(c, ((0, 0), (0, len(loc) - c.shape[1]), (0, 0))) for c in lower])
         return loc, scale, units, lower
 
     def _independent(self) -> GaussianFactors:
         alone = [site for site in self.loc if site not in self.coefficients and site not in self.factors]
         return GaussianFactors({s: self.loc[s] for s in alone}, {s: self.scale[s] for s in alone})
+
+
+# a density of a draw that factorises over the units of each group, by entry or by unit
+Factors = GaussianFactors | UnitGaussians
 
 
 def as_rows(value: Array, axis: int) -> Array:

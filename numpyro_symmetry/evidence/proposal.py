@@ -174,8 +174,9 @@ def _rebased(first: Trace, rest: Trace | None, symmetry: Symmetry, rng_key: Arra
 
     def relabelled(part: Trace, reference: Any, cost: Any = "auto") -> tuple[Trace, Rebased]:
         acted_on = _with_dimensions({site: part.values[site] for site in symmetry.axes})
-        options = {"rng_key": rng_key, "null": False, "num_leading_dims": 2}
-        out = rebase(acted_on, symmetry, reference=reference, cost=cost, **options)
+        out = rebase(
+            acted_on, symmetry, reference=reference, cost=cost, rng_key=rng_key, null=False, num_leading_dims=2
+        )
         return part._replace(values={**part.values, **read(out.data, symmetry, 2, lazily=True).values}), out
 
     moved, reference = relabelled(first, "mean")

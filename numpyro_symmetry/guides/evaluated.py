@@ -96,8 +96,7 @@ def elbo_bounds(
     together = _MOST_TOGETHER if chunk_size == "auto" else as_count(chunk_size, "chunk_size")
     refuse_tracers("elbo_bounds", rng_key, params, args, kwargs)
     if guide.layout is None:
-        guide.setup(rng_key, *args, **kwargs)
-    assert guide.layout is not None
+        guide = guide.setup(rng_key, *args, **kwargs)
     prove_again(guide, args, kwargs, numbers_too=True)
     guide._refuse_wrong_parameters(params, args, kwargs, model_too=True)
 
@@ -140,13 +139,21 @@ def _target(
     guide: Any, num_permutations: int, arguments: Arguments, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Target:
     layout = guide.layout
-    assert layout is not None
 
     def information(key: Array, trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Array:
         if not layout.symmetry.groups:
             return jnp.zeros(2)
-        options = {"estimator": "tight", "bound": "both", "num_permutations": num_permutations}
-        return information_at(guide.base, layout, trace, args, kwargs, rng_key=key, **options)
+        return information_at(
+            guide.base,
+            layout,
+            trace,
+            args,
+            kwargs,
+            key,
+            estimator="tight",
+            bound="both",
+            num_permutations=num_permutations,
+        )
 
     trace, model_trace = _traces(guide, args, kwargs)
     moved = list(layout.symmetry.axes)
