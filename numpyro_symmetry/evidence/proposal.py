@@ -151,9 +151,8 @@ def _symmetrized(base: Any, model: Model, symmetry: Symmetry | None, signs: bool
 
 def _warn_of_part(guide: AutoSymmetrized) -> None:
     """Warn if the Gaussian is averaged over a part of the symmetry only."""
-    assert guide.model_trace is not None
     assert guide.symmetry is not None
-    whole = guide.symmetry.bind(latent_values(guide.model_trace)).log_order()
+    whole = guide.symmetry.log_order()
     if (beyond := whole - averaged_over(guide)[0].log_order()) > _NO_ORDER:
         warn(
             f"Of log|G| = {whole:.1f} nats the Gaussian is averaged over {whole - beyond:.1f}: units are exchanged "

@@ -17,7 +17,7 @@ from numpyro_symmetry.devices import as_sharding, within_reach
 from numpyro_symmetry.entropy import size_of_tables
 from numpyro_symmetry.guides.bounds import ElboBounds, Particles, summarise
 from numpyro_symmetry.guides.compiled import Arguments, Spread, run_compiled
-from numpyro_symmetry.guides.density import latent_values, latents_are_independent
+from numpyro_symmetry.guides.density import dependencies, latent_values
 from numpyro_symmetry.guides.elbo import Target, least_weight, weighed, weights_of
 from numpyro_symmetry.guides.information import information_at
 from numpyro_symmetry.guides.no_bound import spared_entries, summed_out_sites
@@ -160,7 +160,7 @@ def _target(
     spared = spared_entries(guide.base, guide.model, moved, (trace, model_trace), args, kwargs)
     summed_out = summed_out_sites(model_trace, latent_values(trace))
     # a divergence in closed form leaves out what either masks
-    analytic = not summed_out and not spared and latents_are_independent(guide.base, trace, args, kwargs)
+    analytic = not summed_out and not spared and not any(dependencies(guide.base, trace, args, kwargs).values())
     least = float(least_weight(weighed(trace, model_trace), moved))
     depends_on = _masks_and_weights(trace, model_trace, arguments)
     return Target(guide.model, guide.base, information, model_trace, summed_out, moved, least, analytic, depends_on)
