@@ -27,8 +27,7 @@ from numpyro.infer.autoguide import AutoGuide, AutoNormal
 
 from numpyro_symmetry.discovery import find_symmetry
 from numpyro_symmetry.entropy.units import as_rows, from_rows
-from numpyro_symmetry.guides.low_rank_normal import Common, LowRank
-from numpyro_symmetry.guides.unit_normal import Regression, UnitNormal
+from numpyro_symmetry.guides.unit_normal import Common, LowRank, Regression, UnitNormal
 from numpyro_symmetry.linalg import substitute_forward
 from numpyro_symmetry.models import as_model, entrywise, latent_of, trace_model
 from numpyro_symmetry.models.trace import blaming_sites

@@ -33,8 +33,7 @@ from numpyro_symmetry.guides.kinds import (
     units_of,
     whitened,
 )
-from numpyro_symmetry.guides.low_rank_normal import LowRank
-from numpyro_symmetry.guides.unit_normal import Regression, UnitNormal
+from numpyro_symmetry.guides.unit_normal import LowRank, Regression, UnitNormal
 from numpyro_symmetry.models import Trace, entrywise, settings_of, trace_model
 from numpyro_symmetry.models.unconstrained import unconstrained
 from numpyro_symmetry.symmetry import Complement, Element, PlainView, Symmetry, SymmetryError
