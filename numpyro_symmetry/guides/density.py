@@ -7,7 +7,7 @@ and traces; no symmetry, no estimators, no model.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -65,6 +65,14 @@ def log_density_by_site(
         for name, site in trace_at(guide, trace, values, args, kwargs, free).items()
         if site["type"] == "sample"
     }
+
+
+def log_densities_at(
+    guide: Any, trace: Trace, points: Sequence[Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> dict[str, Array]:
+    """`log_density_by_site` at values of all sites, point after point so that the guide is compiled once, ``(n,)``."""
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *points)
+    return jax.lax.map(lambda values: log_density_by_site(guide, trace, values, args, kwargs), stacked)
 
 
 def log_prob_of(site: Any, free: Array | None = None) -> Array:
