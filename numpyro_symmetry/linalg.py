@@ -109,8 +109,7 @@ def _with_gradient(function: Callable[..., Array]) -> Callable[..., tuple[Array,
 
 
 def _solver(transposed: bool) -> Callable[[Array, Array], Array]:
-    solve = partial(lax.linalg.triangular_solve, left_side=True, lower=True, transpose_a=transposed)
-    single = one_by_one(solve)
+    single = one_by_one(partial(lax.linalg.triangular_solve, left_side=True, lower=True, transpose_a=transposed))
 
     @jax.custom_batching.custom_vmap
     def solver(factor: Array, right: Array) -> Array:

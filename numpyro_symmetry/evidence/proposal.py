@@ -348,5 +348,4 @@ def _refuse_other_sites(
     spared_entries(guide.base, guide.model, guide.layout.symmetry.axes, (drawn, model_trace), args, kwargs)
     # parameters of the model are held where they start unless they are given, and its state is not
     refuse_wrong_parameters(drawn, model_trace, params, model_too=False)
-    state = [name for name, site in model_trace.items() if site["type"] == "mutable"]
-    refuse_absent_state(state, params)
+    refuse_absent_state([name for name, site in model_trace.items() if site["type"] == "mutable"], params)

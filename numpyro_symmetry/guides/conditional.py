@@ -214,8 +214,7 @@ class FromInducing(NamedTuple):
             linear = LinearModel(seen, slopes, priors, num_outputs)
             return linear.priors, *gaussian_conditional(linear, {}, 1)
 
-        fitted = jax.jit(fit)(given | parameters(start), outputs, precisions)
-        return Conditional(frames_of(start, self.sites), *fitted)
+        return Conditional(frames_of(start, self.sites), *jax.jit(fit)(given | parameters(start), outputs, precisions))
 
     def explain(self) -> str:
         """How the sites follow, in a line."""

@@ -146,8 +146,7 @@ class GivenGaussian(AutoGuide):
             base = (AutoNormal if isinstance(gaussian, DiagonalGaussian) else AutoMultivariateNormal)(model, **options)
         with handlers.block(), handlers.seed(rng_seed=key):
             base(*args, **kwargs)
-        numbers = numbers_of(gaussian, base, loc)
-        self.prototype_trace, self.base, self._numbers = base.prototype_trace, base, numbers
+        self.prototype_trace, self.base, self._numbers = base.prototype_trace, base, numbers_of(gaussian, base, loc)
 
     def _cut(self, trace: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Symmetry | None]:
         """The Gaussian cut into as many independent parts as it has, and the symmetry whose units its blocks are."""

@@ -150,8 +150,7 @@ def inducing_inputs(
             )
         first = named[arrays[0]]
         if np.ndim(inducing) == 0:
-            count = min(inducing, len(first))
-            chosen = np.sort(np.random.default_rng(0).choice(len(first), count, replace=False))
+            chosen = np.sort(np.random.default_rng(0).choice(len(first), min(inducing, len(first)), replace=False))
             others = beside({arrays[0]: first}, model, args, kwargs, dropped)
             rows = {name: some_rows(value, len(first), chosen) for name, value in others.items()}
             inducing = np.asarray(first)[chosen]
