@@ -109,8 +109,7 @@ def _with_gradient(function: Callable[..., Array]) -> Callable[..., tuple[Array,
 
 
 def _solver(transposed: bool) -> Callable[[Array, Array], Array]:
-    solve = partial(lax.linalg.triangular_solve, left_side=True, lower=True, transpose_a=transposed)
-    single = one_by_one(solve)
+    single = one_by_one(partial(lax.linalg.triangular_solve, left_side=True, lower=True, transpose_a=transposed))
 
     @jax.custom_batching.custom_vmap
     def solver(factor: Array, right: Array) -> Array:
@@ -128,41 +127,7 @@ def _solver(transposed: bool) -> Callable[[Array, Array], Array]:
     return solver
 
 
-_factor = one_by_one(partial(lax.linalg.cholesky, symmetrize_input=False))
 _forward, _backward = _solver(False), _solver(True)
-
-
-@jax.custom_vjp
-def cholesky(matrix: Array) -> Array:
-    r"""Lower triangular factor :math:`L` of a positive definite :math:`A = LL^\top`.
-
-    Parameters
-    ----------
-    matrix
-        ``(n, n)``; only its lower triangle is read.
-
-    Returns
-    -------
-    Array
-        ``(n, n)``; NaN where the matrix is not positive definite.
-    """
-    return _factor(matrix)
-
-
-def _cholesky_forward(matrix: Array) -> tuple[Array, Array]:
-    factor = _factor(matrix)
-    return factor, factor
-
-
-def _cholesky_backward(factor: Array, cotangent: Array) -> tuple[Array]:
-    # Murray (2016), arXiv:1602.07527, equation 10
-    inner = jnp.tril(product(factor.T, cotangent))
-    inner = inner - 0.5 * jnp.diag(jnp.diagonal(inner))
-    outer = _backward(factor, _backward(factor, inner).T).T
-    return (0.5 * (outer + outer.T),)
-
-
-cholesky.defvjp(_cholesky_forward, _cholesky_backward)
 
 
 @jax.custom_vjp
@@ -204,8 +169,11 @@ def _gram_forward(matrix: Array) -> tuple[Array, tuple[Array, Array]]:
 
 def _gram_backward(residuals: tuple[Array, Array], cotangent: Array) -> tuple[Array]:
     matrix, factor = residuals
-    (to_gram,) = _cholesky_backward(factor, cotangent)
-    return (2.0 * product(matrix, to_gram),)
+    # Murray (2016), arXiv:1602.07527, equation 10
+    inner = jnp.tril(product(factor.T, cotangent))
+    inner = inner - 0.5 * jnp.diag(jnp.diagonal(inner))
+    outer = _backward(factor, _backward(factor, inner).T).T
+    return (product(matrix, outer + outer.T),)
 
 
 gram_factor.defvjp(_gram_forward, _gram_backward)

@@ -8,8 +8,8 @@ from numpyro_symmetry.entropy.of_draw import AUTO, information, needs_key, refus
 from numpyro_symmetry.entropy.of_table import mutual_information
 from numpyro_symmetry.entropy.permanent import log_permanent
 from numpyro_symmetry.entropy.sequential import log_proposal_of_identity, sample_proposal
-from numpyro_symmetry.entropy.tables import Factors, GaussianFactors
-from numpyro_symmetry.entropy.units import UnitGaussians
+from numpyro_symmetry.entropy.tables import GaussianFactors
+from numpyro_symmetry.entropy.units import Factors, UnitGaussians
 
 __all__ = [
     "AUTO",

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from jax import Array
 
 from numpyro_symmetry.entropy.factorised import connected_components, has_exact_table, log_ratio
-from numpyro_symmetry.entropy.tables import Factors
+from numpyro_symmetry.entropy.units import Factors
 from numpyro_symmetry.symmetry import Element, Symmetry
 
 

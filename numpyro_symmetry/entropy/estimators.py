@@ -276,8 +276,7 @@ def _importance_table(key: Array, tables: tuple[Array, ...], K: int, bound: str)
 
 def _importance_part(key: Array, part: Part, K: int, bound: str) -> Array:
     symmetry, factors, draw = part.symmetry, part.density.proposal(), part.draw
-    num_samples = K - (bound == "lower")
-    elements, log_proposals, log_identity = sample(key, symmetry, factors, draw, num_samples)
+    elements, log_proposals, log_identity = sample(key, symmetry, factors, draw, K - (bound == "lower"))
     elements, log_proposals = jax.lax.stop_gradient((elements, log_proposals))
     of_identity = jnp.zeros(()), log_identity
     return sandwich(_map_elements(part, elements), log_proposals, of_identity, symmetry.log_order(), K, bound)

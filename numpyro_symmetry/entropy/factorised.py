@@ -27,7 +27,7 @@ from jax.scipy.special import logsumexp
 from numpyro_symmetry.chunks import at_once, mapped
 from numpyro_symmetry.entropy.guesses import Guess, guess_of, no_idea
 from numpyro_symmetry.entropy.sequential import log_proposal_of_identity, sample_proposal
-from numpyro_symmetry.entropy.tables import Factors
+from numpyro_symmetry.entropy.units import Factors
 from numpyro_symmetry.symmetry import Element, Hard, Symmetry, permutation_of
 from numpyro_symmetry.symmetry.axes import names_in
 from numpyro_symmetry.symmetry.components import connected
@@ -78,13 +78,12 @@ def log_chain_of_identity(
     that is at most twice too high. Where signs are easy to tell, hardly any weight is left to the chain that settles
     them first.
     """
-    options = {"max_features": max_features}
-    signs_last = _log_chain(symmetry, factors, coordinates, **options)
+    signs_last = _log_chain(symmetry, factors, coordinates, max_features=max_features)
     if not _mixes(symmetry):
         return signs_last
-    log_last, log_first = _log_mixture(symmetry, factors, **options)
-    signs_first = _log_kept(_log_signs(symmetry, factors, coordinates, **options))
-    signs_first += _log_chain(symmetry.without_signs(), factors, coordinates, **options)
+    log_last, log_first = _log_mixture(symmetry, factors, max_features=max_features)
+    signs_first = _log_kept(_log_signs(symmetry, factors, coordinates, max_features=max_features))
+    signs_first += _log_chain(symmetry.without_signs(), factors, coordinates, max_features=max_features)
     return jnp.logaddexp(log_last + signs_last, log_first + signs_first)
 
 
@@ -109,8 +108,7 @@ def _log_chain(
     log_probability, placed = jnp.zeros(()), []
     guesses = _guesses(symmetry, factors, coordinates, max_features=max_features)
     for group in symmetry.groups:
-        options = {"placed": placed, "guesses": guesses, "max_features": max_features}
-        table = factors.tables(symmetry, coordinates, group, **options)
+        table = factors.tables(symmetry, coordinates, group, placed=placed, guesses=guesses, max_features=max_features)
         summed = sum_over_signs(table)
         log_probability += log_proposal_of_identity(summed)
         if len(table) == 2:
@@ -132,8 +130,9 @@ def _guesses(
         if stands_twice := any(groups.count(name) > 1 for groups in together):
             guesses[name] = no_idea(symmetry.sizes[name], symmetry.groups[name].signed)
         if stands_twice or any(name in groups and set(groups) & set(names[:turn]) for groups in together):
-            options = {"guesses": guesses, "max_features": max_features}
-            guesses[name] = guess_of(factors.tables(symmetry, coordinates, name, **options))
+            guesses[name] = guess_of(
+                factors.tables(symmetry, coordinates, name, guesses=guesses, max_features=max_features)
+            )
     return guesses
 
 

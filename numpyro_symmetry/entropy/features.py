@@ -14,7 +14,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from numpyro_symmetry.entropy.nested import log_probability_of_identity
-from numpyro_symmetry.entropy.tables import Factors, most_features
+from numpyro_symmetry.entropy.tables import most_features
+from numpyro_symmetry.entropy.units import Factors
 from numpyro_symmetry.symmetry import Symmetry
 
 # sites with no more features than this are read whole, and nothing has to be judged

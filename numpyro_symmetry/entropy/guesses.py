@@ -107,8 +107,7 @@ def table_of_itself(
     along either axis, and each reading counts half of the entries of units with themselves. The second table is of
     flipped units; ``signs`` are those of both axes, -1 where flipping a unit flips the entries along the axis.
     """
-    n = len(along.kept)
-    diagonal = jnp.eye(n, dtype=bool)
+    diagonal = jnp.eye(len(along.kept), dtype=bool)
     # row i: weights (factors, units), without most of the weight of factor i
     left = jnp.maximum(along.even - _MOST_OWN, 0.0) / jnp.maximum(along.even, _MOST_OWN)
     share = jnp.where(diagonal[:, :, None], left, 1.0)

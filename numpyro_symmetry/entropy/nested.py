@@ -29,7 +29,8 @@ from numpyro_symmetry.entropy.factorised import (
 )
 from numpyro_symmetry.entropy.permanent import log_permanent
 from numpyro_symmetry.entropy.sequential import log_proposal_of_identity, sample_proposal
-from numpyro_symmetry.entropy.tables import Factors, GaussianFactors
+from numpyro_symmetry.entropy.tables import GaussianFactors
+from numpyro_symmetry.entropy.units import Factors
 from numpyro_symmetry.symmetry import Element, Hard, Symmetry, Unsigned
 
 # up to so many units of a block, or blocks, are summed over exactly; more units by the tighter of two products of means
@@ -98,8 +99,9 @@ def _of_each(
 ) -> Array:
     """``(3,)`` log probabilities of the identity: with both levels placed, with blocks alone, and with units alone."""
     units, both = blocks.log_units(max_features, exactly=True), _log_identity(blocks.table(max_features))
-    options = {"placed": list(symmetry.groups), "max_features": max_features}
-    (as_they_are,) = factors.tables(symmetry, coordinates, blocks.root, **options)
+    (as_they_are,) = factors.tables(
+        symmetry, coordinates, blocks.root, placed=list(symmetry.groups), max_features=max_features
+    )
     log_order = math.lgamma(symmetry.sizes[blocks.root] + 1)
     alone = _log_identity(as_they_are) - (symmetry.log_order() - log_order)
     return jnp.stack([both + units, alone, units - log_order])

@@ -118,8 +118,7 @@ def mutual_information(
         raise ValueError("log_density is -inf on its diagonal, but the draw's own density cannot be zero.")
     together = at_once(own.shape[-1] ** 2) if chunk_size == "auto" else as_count(chunk_size, "chunk_size")
     options = (chosen, num_permutations, bound, together)
-    batch = log_density.shape[:-2]
-    keys = None if rng_key is None else jax.random.split(rng_key, batch)
+    keys = None if rng_key is None else jax.random.split(rng_key, log_density.shape[:-2])
     return _of_all_draws(keys, tables, options, sharding_of(log_density, beside=2))
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import itertools
 import math
 from functools import partial
-from typing import NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -131,17 +131,7 @@ def _log_probability_of_identity(log_table: Array, num_scaling_steps: int) -> Ar
     return _probability_forward(log_table, num_scaling_steps)[0]
 
 
-class _Residuals(NamedTuple):
-    table: Array
-    scalings: list[tuple[Array, Array]]
-    order: Array
-    later: Array
-    own: Array
-    rivals: Array
-    others: Array
-
-
-def _probability_forward(log_table: Array, num_scaling_steps: int) -> tuple[Array, _Residuals]:
+def _probability_forward(log_table: Array, num_scaling_steps: int) -> tuple[Array, tuple[Any, ...]]:
     table = _linear(log_table)
     scalings = _scalings(table, num_scaling_steps)
     # rows are put in order, columns are not: step k looks at column order[k], and its rivals are the columns still
@@ -152,11 +142,10 @@ def _probability_forward(log_table: Array, num_scaling_steps: int) -> tuple[Arra
     step = jnp.arange(order.shape[0])
     own, rivals = table[step, order], later[step, order]
     others = row_sums(jnp.where(_is_still_free(order), table / later, 0.0))
-    residuals = _Residuals(table, scalings, order, later, own, rivals, others)
-    return -jnp.sum(jnp.log1p(rivals / own * others)), residuals
+    return -jnp.sum(jnp.log1p(rivals / own * others)), (table, scalings, order, later, own, rivals, others)
 
 
-def _probability_backward(num_scaling_steps: int, residuals: _Residuals, cotangent: Array) -> tuple[Array]:
+def _probability_backward(num_scaling_steps: int, residuals: tuple[Any, ...], cotangent: Array) -> tuple[Array]:
     # by hand: the transpose of a gather by a permutation is a gather, and that of a running sum a running sum
     table, scalings, order, later, own, rivals, others = residuals
     is_free, is_own = _is_still_free(order), order[:, None] == jnp.arange(order.shape[0])

@@ -14,7 +14,7 @@ import math
 import operator
 from collections.abc import Collection, Iterator, Mapping
 from functools import partial, reduce
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -61,36 +61,66 @@ class GaussianFactors(NamedTuple):
         guesses: Mapping[str, Guess] = NO_GUESSES,
         max_features: int | None = None,
     ) -> tuple[Array, ...]:
-        """Pairwise log densities of a group's units, as `unit_tables`."""
-        return unit_tables(
-            symmetry, self, coordinates, group, placed=placed, guesses=guesses, max_features=max_features
-        )
+        r"""Pairwise log densities of a group's units under factors, up to constants that no relabelling changes.
 
+        .. math:: L_{ij} = \sum_f \log\mathcal N(u_{jf};\,\mu_{if}, \sigma_{if})
 
-class Factors(Protocol):
-    """A density of a draw that factorises over the units of each group: Gaussian, by entry or by unit."""
+        Parameters
+        ----------
+        symmetry
+            Bound symmetry of the coordinates; sites without factors add nothing.
+        coordinates
+            One draw, by site, without leading dimensions.
+        group
+            Group whose n units are compared.
+        placed
+            Groups whose labels are settled; others that share a site are sketched.
+        guesses
+            Group -> guess of its labels: its units are sketched one by one, and not all alike.
+        max_features
+            If given, use at most this many features of each site, those that tell the factors apart best. Any choice
+            made from the factors alone gives a valid proposal, but no longer the exact table.
 
-    @property
-    def loc(self) -> dict[str, Array]:
-        """Site -> mean, of the site's event shape."""
-        ...
-
-    def standardised(self, symmetry: Symmetry, coordinates: dict[str, Array]) -> dict[str, Array]:
-        """Numbers whose squares add up to minus twice a draw's log density, up to a constant."""
-        ...
-
-    def tables(
-        self,
-        symmetry: Symmetry,
-        coordinates: dict[str, Array],
-        group: str,
-        *,
-        placed: Collection[str] = (),
-        guesses: Mapping[str, Guess] = NO_GUESSES,
-        max_features: int | None = None,
-    ) -> tuple[Array, ...]:
-        """Pairwise log densities of a group's units, as `unit_tables`."""
-        ...
+        Returns
+        -------
+        tuple of Array
+            ``(L,)`` of shape ``(n, n)``, or ``(L, L_flipped)`` for a signed group.
+        """
+        signed, n = symmetry.groups[group].signed, symmetry.sizes[group]
+        parts, flips, constant, own = [], [], jnp.zeros(n), []
+        for site, position, unsettled in _readings(symmetry, group, placed):
+            if site not in self.loc:
+                continue
+            axes = symmetry.opened(site)
+            loc, scale, units = (
+                _arrange(symmetry, site, value, position, unsettled)
+                for value in (self.loc[site], self.scale[site], coordinates[site])
+            )
+            if max_features is not None and len(loc) > max_features:
+                best = telling_features(loc, scale, max_features)
+                loc, scale, units = (take_rows(x, best) for x in (loc, scale, units))
+            others = [axes[p] for p in unsettled]
+            is_guessed = any(axis.group in guesses for axis in others)
+            weights = weights_along(others, symmetry, guesses) if is_guessed else []
+            if is_guessed and [axis.group for axis in others] == [group]:
+                signs = [-1 if axis.signed else 1 for axis in (axes[position], *others)]
+                own.append(table_of_itself(loc, scale, units, weights[0], (signs[0], signs[1])))
+                continue
+            if is_guessed:
+                (mean, variance), repeats = moments(loc, scale, weights), 1
+                mean, variance, average = (x.swapaxes(1, 2).reshape(-1, n) for x in (mean, variance, units))
+            else:
+                mean, variance = _sketch(loc, scale, any(axis.signed for axis in others))
+                repeats, average = units.shape[-1], _mean(units)
+            constant -= 0.5 * repeats * jnp.log(variance).sum(0)
+            spread = jnp.mean((units - average[..., None]) ** 2, -1) if repeats > 1 else jnp.zeros_like(average)
+            parts.append((mean, repeats / variance, average, spread))
+            flips += [axes[position].signed] * len(mean)
+        tables: Any = (jnp.zeros((n, n)),) * (1 + signed)
+        if parts:
+            features = _Features._make([*map(jnp.concatenate, zip(*parts, strict=True)), constant])
+            tables = _log_densities(features, tuple(flips) if signed else None)
+        return tuple(reduce(operator.add, (part[sign] for part in own), table) for sign, table in enumerate(tables))
 
 
 class _Features(NamedTuple):
@@ -113,84 +143,6 @@ class _Features(NamedTuple):
     units: Array
     spread: Array
     constant: Array
-
-
-def unit_tables(
-    symmetry: Symmetry,
-    factors: GaussianFactors,
-    coordinates: dict[str, Array],
-    group: str,
-    *,
-    placed: Collection[str] = (),
-    guesses: Mapping[str, Guess] = NO_GUESSES,
-    max_features: int | None = None,
-) -> tuple[Array, ...]:
-    r"""Pairwise log densities of units under factors, up to constants that no relabelling changes.
-
-    .. math:: L_{ij} = \sum_f \log\mathcal N(u_{jf};\,\mu_{if}, \sigma_{if})
-
-    Parameters
-    ----------
-    symmetry
-        Bound symmetry of the coordinates.
-    factors
-        Means and standard deviations by site; sites without them add nothing.
-    coordinates
-        One draw, by site, without leading dimensions.
-    group
-        Group whose n units are compared.
-    placed
-        Groups whose labels are settled; others that share a site are sketched.
-    guesses
-        Group -> guess of its labels: its units are sketched one by one, and not all alike.
-    max_features
-        If given, use at most this many features of each site, those that tell the factors apart best. Any choice made
-        from the factors alone gives a valid proposal, but no longer the exact table.
-
-    Returns
-    -------
-    tuple of Array
-        ``(L,)`` of shape ``(n, n)``, or ``(L, L_flipped)`` for a signed group.
-    """
-    signed, n = symmetry.groups[group].signed, symmetry.sizes[group]
-    parts, flips, constant, own = [], [], jnp.zeros(n), []
-    for site, position, unsettled in _readings(symmetry, group, placed):
-        if site not in factors.loc:
-            continue
-        axes = symmetry.opened(site)
-        loc, scale, units = (
-            _arrange(symmetry, site, value, position, unsettled)
-            for value in (factors.loc[site], factors.scale[site], coordinates[site])
-        )
-        if max_features is not None and len(loc) > max_features:
-            best = telling_features(loc, scale, max_features)
-            loc, scale, units = (take_rows(x, best) for x in (loc, scale, units))
-        others = [axes[p] for p in unsettled]
-        is_guessed = any(axis.group in guesses for axis in others)
-        weights = weights_along(others, symmetry, guesses) if is_guessed else []
-        if is_guessed and [axis.group for axis in others] == [group]:
-            signs = [-1 if axis.signed else 1 for axis in (axes[position], *others)]
-            own.append(table_of_itself(loc, scale, units, weights[0], (signs[0], signs[1])))
-            continue
-        if is_guessed:
-            (mean, variance), repeats = moments(loc, scale, weights), 1
-            mean, variance, average = (x.swapaxes(1, 2).reshape(-1, n) for x in (mean, variance, units))
-        else:
-            mean, variance = _sketch(loc, scale, any(axis.signed for axis in others))
-            repeats, average = units.shape[-1], _mean(units)
-        constant -= 0.5 * repeats * jnp.log(variance).sum(0)
-        spread = jnp.mean((units - average[..., None]) ** 2, -1) if repeats > 1 else jnp.zeros_like(average)
-        parts.append((mean, repeats / variance, average, spread))
-        flips += [axes[position].signed] * len(mean)
-    tables: Any = (jnp.zeros((n, n)),) * (1 + signed)
-    if parts:
-        tables = _log_densities(_all_features(parts, constant), tuple(flips) if signed else None)
-    return tuple(reduce(operator.add, (part[sign] for part in own), table) for sign, table in enumerate(tables))
-
-
-def _all_features(parts: list[tuple[Array, ...]], constant: Array) -> _Features:
-    mean, precision, units, spread = (jnp.concatenate(part) for part in zip(*parts, strict=True))
-    return _Features(mean, precision, units, spread, constant)
 
 
 def most_features(

@@ -6,7 +6,14 @@ r"""A Gaussian density that factorises over units, each with a covariance of its
 A unit's entries are those of its index along the last axis of every site where its group stands last: what comes in
 and what belongs to it. :math:`A_i` is written as a regression of each entry on those before it,
 :math:`(A_i (u - m_i))_f = (\delta_f - \sum_{l<f} C_{fl}\,\delta_l) / s_f` with :math:`\delta = u - m_i`.
-For units of many numbers the covariance is diagonal plus low rank instead, :math:`S_i(I + W_iW_i^\top)S_i`.
+For units of many numbers the covariance is diagonal plus low rank instead, :math:`S_i(I + W_iW_i^\top)S_i`. With S
+diagonal and :math:`\eta = S^{-1}(u - m)` (Woodbury)
+
+.. math:: \eta^\top(I + WW^\top)^{-1}\eta = \min_\mu \lVert\eta - W\mu\rVert^2 + \lVert\mu\rVert^2,
+          \qquad \det(I + WW^\top) = \det M, \quad M = I + W^\top W, \quad \mu = M^{-1}W^\top\eta .
+
+Written as a sum of squares nothing large cancels, an error of :math:`\mu` counts in its square alone, and gradients may
+take :math:`\mu` for a constant.
 
 Knows arrays by site and which of their axes move; no estimators.
 """
@@ -16,16 +23,25 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
 from numpyro_symmetry.entropy.guesses import NO_GUESSES, Guess
-from numpyro_symmetry.entropy.low_rank import low_rank_table, squares_of
 from numpyro_symmetry.entropy.tables import GaussianFactors
 from numpyro_symmetry.entropy.telling import take_rows, telling_features
-from numpyro_symmetry.linalg import product
+from numpyro_symmetry.linalg import (
+    diagonals,
+    factor_side_by_side,
+    product,
+    row_means,
+    solve_side_by_side,
+)
 from numpyro_symmetry.symmetry import Symmetry
+
+# features that are read in one pass: no table of all of them is ever written down
+_FEW = 16
 
 
 class UnitGaussians(NamedTuple):
@@ -57,12 +73,13 @@ class UnitGaussians(NamedTuple):
             sites = self.sites_of(symmetry, group)
             if self._is_low_rank(sites):
                 loc, scale, units, factor = self._rows(symmetry, sites, coordinates)
-                found[sites[0]] = squares_of(factor, (units - loc) / scale)
+                found[sites[0]] = _squares_of(factor, (units - loc) / scale)
                 continue
             for site in sites:
                 axis = unit_axis(symmetry, site)
                 before.append(as_rows(coordinates[site] - self.loc[site], axis))
-                found[site] = noise_of(jnp.concatenate(before), as_rows(self.scale[site], axis), self.lower(site))
+                lower = strictly_lower(self.coefficients[site])
+                found[site] = noise_of(jnp.concatenate(before), as_rows(self.scale[site], axis), lower)
         return found
 
     def tables(
@@ -75,7 +92,7 @@ class UnitGaussians(NamedTuple):
         guesses: Mapping[str, Guess] = NO_GUESSES,
         max_features: int | None = None,
     ) -> tuple[Array, ...]:
-        """Pairwise log densities of a group's units, as `unit_tables`.
+        """Pairwise log densities of a group's units, as `GaussianFactors.tables`.
 
         Units of another group on which this group also acts, as those of the layer above, are left out: they are read
         once this group's labels are settled. So are the group's own units while another group's labels on them are not.
@@ -83,8 +100,7 @@ class UnitGaussians(NamedTuple):
         others, sites = self._independent(), self.sites_of(symmetry, group)
         if any(axis.group not in (group, *placed) for site in sites for _, axis in _axes(symmetry, site)):
             sites = []
-        options = {"placed": placed, "guesses": guesses, "max_features": max_features}
-        found = others.tables(symmetry, coordinates, group, **options)
+        found = others.tables(symmetry, coordinates, group, placed=placed, guesses=guesses, max_features=max_features)
         if not sites:
             return found
         loc, scale, units, coupling = self._rows(symmetry, sites, coordinates)
@@ -97,7 +113,7 @@ class UnitGaussians(NamedTuple):
             moved.append(jnp.asarray(np.concatenate(signs), units.dtype)[:, None] * units)
         table = _table
         if self._is_low_rank(sites):
-            table = low_rank_table
+            table = _low_rank_table
             if max_features is not None and len(loc) > max_features:
                 # some of a unit's numbers have a density of the same kind as all of them
                 of_each = scale * jnp.sqrt(1.0 + (coupling**2).sum(1))
@@ -111,10 +127,6 @@ class UnitGaussians(NamedTuple):
         sites = [s for s in symmetry.axes if s in couplings and _axes(symmetry, s)[-1][1].group == group]
         return sorted(sites, key=lambda site: couplings[site].shape[1])
 
-    def lower(self, site: str) -> Array:
-        """Coefficients of a site, with zeros for those that are not read."""
-        return strictly_lower(self.coefficients[site])
-
     def _is_low_rank(self, sites: list[str]) -> bool:
         return any(site in self.factors for site in sites)
 
@@ -126,13 +138,17 @@ class UnitGaussians(NamedTuple):
         )
         if self._is_low_rank(sites):
             return loc, scale, units, jnp.concatenate([self.factors[site] for site in sites])
-        lower = [self.lower(site) for site in sites]
+        lower = [strictly_lower(self.coefficients[site]) for site in sites]
         lower = jnp.concatenate([jnp.pad(c, ((0, 0), (0, len(loc) - c.shape[1]), (0, 0))) for c in lower])
         return loc, scale, units, lower
 
     def _independent(self) -> GaussianFactors:
         alone = [site for site in self.loc if site not in self.coefficients and site not in self.factors]
         return GaussianFactors({s: self.loc[s] for s in alone}, {s: self.scale[s] for s in alone})
+
+
+# a density of a draw that factorises over the units of each group, by entry or by unit
+Factors = GaussianFactors | UnitGaussians
 
 
 def as_rows(value: Array, axis: int) -> Array:
@@ -173,3 +189,86 @@ def _table(loc: Array, scale: Array, lower: Array, units: Array) -> Array:
     deviations = units[None] - loc.T[:, :, None]
     noise = product(jnp.moveaxis(factor, -1, 0), deviations)
     return -0.5 * (noise**2).sum(1) - jnp.log(scale).sum(0)[:, None]
+
+
+# ---- covariances that are diagonal plus low rank ---------------------------------------------------------------------
+
+
+def gram(factor: Array) -> Array:
+    r""":math:`W^\top W` of every unit, ``(r, r, n)``, of ``(d, r, n)``."""
+    by_unit = jnp.moveaxis(factor, -1, 0)
+    return jnp.moveaxis(product(by_unit.swapaxes(1, 2), by_unit), 0, -1)
+
+
+def projected(factor: Array, noise: Array) -> Array:
+    r""":math:`W^\top\eta` of every unit, ``(r, n)``."""
+    return (factor * noise[:, None]).sum(0)
+
+
+def fitted(factor: Array, common: Array) -> Array:
+    r""":math:`W\mu` of every unit, ``(*sample, d, n)`` of ``(*sample, r, n)``."""
+    return (factor * common[..., None, :, :]).sum(-2)
+
+
+def mean_of(lower: Array, information: Array) -> Array:
+    """Means ``(*sample, r, n)``, from the Cholesky factor of a precision and the product of precision and mean."""
+    return solve_side_by_side(lower, solve_side_by_side(lower, information), transposed=True)
+
+
+def one_more(precision: Array) -> Array:
+    """A precision ``(r, r, n)`` plus the identity."""
+    return precision + jnp.eye(len(precision), dtype=precision.dtype)[:, :, None]
+
+
+def _squares_of(factor: Array, noise: Array) -> Array:
+    """Numbers ``(d + r, n)`` whose squares add up to the quadratic form of every unit."""
+    common = mean_of(factor_side_by_side(one_more(gram(factor))), projected(factor, noise))
+    return jnp.concatenate([noise - fitted(factor, common), common])
+
+
+def _low_rank_table(loc: Array, scale: Array, factor: Array, units: Array) -> Array:
+    """Log densities ``(n, n)`` of all units under every Gaussian, up to a constant.
+
+    Parameters
+    ----------
+    loc, scale
+        m and S of the Gaussians, ``(d, n)``.
+    factor
+        W of the Gaussians, ``(d, r, n)``.
+    units
+        Units of the draw, ``(d, n)``.
+
+    Returns
+    -------
+    Array
+        ``(n, n)``, Gaussians along rows; :math:`O(n^2 d r)`, and :math:`O(n^2 r)` memory.
+    """
+    lower = factor_side_by_side(one_more(gram(factor)))
+    common = jax.lax.stop_gradient(_means_in_common(loc, scale, factor, units, lower))
+    constants = jnp.log(scale).sum(0) + jnp.log(diagonals(lower)).sum(0)
+
+    @jax.checkpoint
+    def add(total: Array, block: tuple[Array, ...]) -> tuple[Array, None]:
+        loc, scale, factor, units = block
+        noise = (units[None] - loc.T[:, :, None]) / scale.T[:, :, None]
+        left = noise - product(jnp.moveaxis(factor, -1, 0), common)
+        return total - 0.5 * (left**2).sum(1), None
+
+    start = -0.5 * (common**2).sum(1) - constants[:, None]
+    if len(loc) <= _FEW:
+        return add(start, (loc, scale, factor, units))[0]
+    # features that pad a block lie at their mean under each Gaussian, and add nothing
+    filled = [(loc, 0.0), (scale, 1.0), (factor, 0.0), (units, 0.0)]
+    padded = (jnp.pad(x, ((0, -len(x) % _FEW), *[(0, 0)] * (x.ndim - 1)), constant_values=c) for x, c in filled)
+    blocks = tuple(x.reshape(-1, _FEW, *x.shape[1:]) for x in padded)
+    return jax.lax.scan(add, start, blocks)[0]
+
+
+def _means_in_common(loc: Array, scale: Array, factor: Array, units: Array, lower: Array) -> Array:
+    r""":math:`\mu_{ij}` of unit j under Gaussian i, ``(n, r, n)``."""
+    centre = row_means(loc)[:, None]
+    weights = jnp.moveaxis(factor / scale[:, None], -1, 0).swapaxes(1, 2)
+    own = product(weights, (loc - centre).T[:, :, None])
+    information = product(weights, units - centre) - own
+    # the axis of systems comes last: one for each Gaussian, solved for every unit
+    return jnp.moveaxis(mean_of(lower, jnp.moveaxis(information, 0, -1).swapaxes(0, 1)), -1, 0).swapaxes(1, 2)

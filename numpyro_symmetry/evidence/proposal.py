@@ -151,9 +151,8 @@ def _symmetrized(base: Any, model: Model, symmetry: Symmetry | None, signs: bool
 
 def _warn_of_part(guide: AutoSymmetrized) -> None:
     """Warn if the Gaussian is averaged over a part of the symmetry only."""
-    assert guide.model_trace is not None
     assert guide.symmetry is not None
-    whole = guide.symmetry.bind(latent_values(guide.model_trace)).log_order()
+    whole = guide.symmetry.log_order()
     if (beyond := whole - averaged_over(guide)[0].log_order()) > _NO_ORDER:
         warn(
             f"Of log|G| = {whole:.1f} nats the Gaussian is averaged over {whole - beyond:.1f}: units are exchanged "
@@ -174,8 +173,9 @@ def _rebased(first: Trace, rest: Trace | None, symmetry: Symmetry, rng_key: Arra
 
     def relabelled(part: Trace, reference: Any, cost: Any = "auto") -> tuple[Trace, Rebased]:
         acted_on = _with_dimensions({site: part.values[site] for site in symmetry.axes})
-        options = {"rng_key": rng_key, "null": False, "num_leading_dims": 2}
-        out = rebase(acted_on, symmetry, reference=reference, cost=cost, **options)
+        out = rebase(
+            acted_on, symmetry, reference=reference, cost=cost, rng_key=rng_key, null=False, num_leading_dims=2
+        )
         return part._replace(values={**part.values, **read(out.data, symmetry, 2, lazily=True).values}), out
 
     moved, reference = relabelled(first, "mean")
@@ -348,5 +348,4 @@ def _refuse_other_sites(
     spared_entries(guide.base, guide.model, guide.layout.symmetry.axes, (drawn, model_trace), args, kwargs)
     # parameters of the model are held where they start unless they are given, and its state is not
     refuse_wrong_parameters(drawn, model_trace, params, model_too=False)
-    state = [name for name, site in model_trace.items() if site["type"] == "mutable"]
-    refuse_absent_state(state, params)
+    refuse_absent_state([name for name, site in model_trace.items() if site["type"] == "mutable"], params)

@@ -20,7 +20,7 @@ from jax.typing import ArrayLike
 from numpyro_symmetry.chunks import slices
 from numpyro_symmetry.evidence.draws import DRAWS_AT_ONCE, DRAWS_IN_A_CALL, in_batch
 from numpyro_symmetry.guides.auto_symmetrized import AutoSymmetrized
-from numpyro_symmetry.guides.density import latent_values, log_density_of, log_prob_of, trace_at
+from numpyro_symmetry.guides.density import log_density_of, log_prob_of, trace_at
 from numpyro_symmetry.guides.information import information_at
 from numpyro_symmetry.models import discrete_of, enumerated_log_density, trace_model
 from numpyro_symmetry.models.trace import run_model
@@ -57,11 +57,9 @@ def averaged_over(guide: AutoSymmetrized) -> tuple[Symmetry, Symmetry]:
     subgroup too, and every element is an element of C followed by one of H: :math:`q^G(\theta)` is the mean of
     :math:`q^H(c\theta)` over C, which is summed apart where it is small, and else left out.
     """
-    layout, model_trace = guide.layout, guide.model_trace
+    layout, whole = guide.layout, guide.symmetry
     assert layout is not None
-    assert model_trace is not None
-    assert guide.symmetry is not None
-    whole = guide.symmetry.bind(latent_values(model_trace))
+    assert whole is not None
     apart = whole.restrict([name for name in whole.groups if name not in layout.symmetry.groups])
     if apart.log_order() <= _MAX_APART:
         return whole, apart

@@ -225,8 +225,7 @@ def reader(model: Callable, args: tuple[Any, ...], kwargs: Mapping[str, Any]) ->
     def at(values: Mapping[str, Any]) -> Reading:
         trace = trace_given(model, args, kwargs, values)
         seen = observations(trace)
-        latent = latent_of(trace)
-        priors = {name: prior_of(site) for name, site in latent.items() if eligible(site)}
+        priors = {name: prior_of(site) for name, site in latent_of(trace).items() if eligible(site)}
         rest = [name for name, s in trace.items() if s["type"] == "sample" and name not in {*seen, *priors}]
         return Reading(
             priors,

@@ -25,6 +25,7 @@ from numpyro.infer import init_to_uniform
 from numpyro.infer.autoguide import AutoGuide, AutoGuideList
 
 from numpyro_symmetry.devices import gathered
+from numpyro_symmetry.guides import known
 from numpyro_symmetry.guides.choice import Request, choose
 from numpyro_symmetry.guides.conditional import FromObservations, Source
 from numpyro_symmetry.guides.density import latent_values
@@ -32,9 +33,7 @@ from numpyro_symmetry.guides.gaussian_given import GaussianGiven
 from numpyro_symmetry.guides.given import Given
 from numpyro_symmetry.guides.inside import Without
 from numpyro_symmetry.guides.kinds import parts_of
-from numpyro_symmetry.guides.known import Known, known_arguments, others_in, portable
 from numpyro_symmetry.guides.rows import Precision
-from numpyro_symmetry.guides.seen import Seen, refuse_other_data, seen_in
 from numpyro_symmetry.guides.steps import setting_up
 from numpyro_symmetry.guides.unfit import checked_inducing, refuse_base_guides, refuse_bounds
 from numpyro_symmetry.linalg import hold_lapack_to_one_thread
@@ -157,8 +156,8 @@ class AutoConditional(AutoGuide):
         self._request = Request(names, as_count(num_steps, "num_steps"), checked_inducing(inducing))
         self._progress_bar = as_flag(progress_bar, "progress_bar")
         self._reasons: dict[str, str] = {}
-        self._trained_on: list[dict[str, Seen]] = []
-        self._proved: list[Known] = []
+        self._trained_on: list[dict[str, known.Seen]] = []
+        self._proved: list[known.Known] = []
         # latent sites that the base guide has to draw
         self._others: frozenset[str] = frozenset()
         self._drawn_around: frozenset[str] = frozenset()
@@ -277,7 +276,7 @@ class AutoConditional(AutoGuide):
         return "\n".join([self.source.explain(), *(inner or others)])
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_proved": list(portable(tuple(self._proved)))}
+        return self.__dict__ | {"_proved": list(known.portable(tuple(self._proved)))}
 
     elbo_bounds = property(refuse_bounds)
 
@@ -287,15 +286,15 @@ class AutoConditional(AutoGuide):
         """The data of this call, if it starts a training: `SVI.init` runs a guide outside jit, for its density."""
         is_start = not isinstance(jnp.zeros(()), Tracer) and numpyro.get_mask() is not False
         if is_start and isinstance(self.source, FromObservations):
-            data = seen_in(self.model, args, kwargs)
+            data = known.seen_in(self.model, args, kwargs)
             self._trained_on = [*(other for other in self._trained_on if other != data), data]
             self._prove_again(args, kwargs)
 
     def _prove_again(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Look at the sites once more with arguments unlike those of set-up: a model may branch on them."""
         assert isinstance(self.source, FromObservations)
-        here = known_arguments(Model(self.model, args, kwargs), numbers_too=False)
-        if len(self._proved) <= _MOST_PROVED and all(others_in(here, known) for known in self._proved):
+        here = known.known_arguments(Model(self.model, args, kwargs), numbers_too=False)
+        if len(self._proved) <= _MOST_PROVED and all(known.others_in(here, other) for other in self._proved):
             try:
                 found = choose(self.model, self._request._replace(sites=self.source.sites), args, kwargs).source
             except SymmetryError as error:
@@ -306,7 +305,7 @@ class AutoConditional(AutoGuide):
 
     def _refuse_other_data(self, what: str, args: tuple[Any, ...], kwargs: dict[str, Any], remedy: str) -> None:
         if isinstance(self.source, FromObservations):
-            refuse_other_data(what, seen_in(self.model, args, kwargs), self._trained_on, remedy)
+            known.refuse_other_data(what, known.seen_in(self.model, args, kwargs), self._trained_on, remedy)
         elif isinstance(self.base, AutoConditional):
             self.base._refuse_other_data(what, args, kwargs, remedy)
 
@@ -356,7 +355,7 @@ class AutoConditional(AutoGuide):
         is_left = self._others or not isinstance(self.base, AutoGuide)
         self.base = _restricted(self.base, source.sites) if is_left else _draw_nothing
         self.source = source
-        self._proved = [known_arguments(Model(self.model, args, kwargs), numbers_too=False)]
+        self._proved = [known.known_arguments(Model(self.model, args, kwargs), numbers_too=False)]
 
 
 def _draw_nothing(*args: Any, **kwargs: Any) -> None:

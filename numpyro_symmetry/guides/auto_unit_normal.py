@@ -27,8 +27,7 @@ from numpyro.infer.autoguide import AutoGuide, AutoNormal
 
 from numpyro_symmetry.discovery import find_symmetry
 from numpyro_symmetry.entropy.units import as_rows, from_rows
-from numpyro_symmetry.guides.low_rank_normal import Common, LowRank
-from numpyro_symmetry.guides.unit_normal import Regression, UnitNormal
+from numpyro_symmetry.guides.unit_normal import Common, LowRank, Regression, UnitNormal
 from numpyro_symmetry.linalg import substitute_forward
 from numpyro_symmetry.models import as_model, entrywise, latent_of, trace_model
 from numpyro_symmetry.models.trace import blaming_sites
@@ -158,7 +157,8 @@ class AutoUnitNormal(AutoGuide):
         self._whole = model
         self._init_scale = init_scale
         self._progress_bar = as_flag(progress_bar, "progress_bar")
-        self._others: AutoNormal | None = None
+        # an `AutoNormal` of the sites that are no part of a unit, once set up
+        self._others: Any = None
         self.places: dict[str, Place] = {}
         self._ranks: dict[str, int | None] = {}
 
@@ -235,7 +235,6 @@ class AutoUnitNormal(AutoGuide):
 
     def _distribution(self, site: str, before: Any) -> UnitNormal:
         """A site given what the sites before it in the same units say, if there are any."""
-        assert self._others is not None
         place, start = self.places[site], self._init_locs[site]
         count = jnp.shape(start)[place.axis]
         loc = numpyro.param(f"{site}_{self.prefix}_loc", start)
@@ -261,18 +260,16 @@ class AutoUnitNormal(AutoGuide):
         for group in dict.fromkeys(place.group for place in self.places.values()):
             sites = [site for site, place in self.places.items() if place.group == group]
             rows = {site: as_rows(params[f"{site}_{self.prefix}_scale"], self.places[site].axis) for site in sites}
-            if self._ranks[group] is not None:
-                for site in sites:
-                    wider = jnp.sqrt(1.0 + (params[f"{site}_{self.prefix}_factor"] ** 2).sum(1))
-                    wider = from_rows(wider, jnp.shape(self._init_locs[site]), self.places[site].axis)
-                    found[site] = params[f"{site}_{self.prefix}_scale"] * wider
-                continue
-            count = sum(map(len, rows.values()))
-            coefficients = [params[f"{site}_{self.prefix}_coefficients"] for site in sites]
-            lower = jnp.concatenate([jnp.pad(c, ((0, 0), (0, count - c.shape[1]), (0, 0))) for c in coefficients])
-            # the effect of each number's own noise on all that follow it
-            effects = substitute_forward(lower, jnp.eye(count)[:, :, None] * jnp.concatenate([*rows.values()])[:, None])
-            parts = jnp.split(jnp.sqrt((effects**2).sum(0)), np.cumsum([len(r) for r in rows.values()])[:-1])
+            if self._ranks[group] is None:
+                own = jnp.concatenate([*rows.values()])
+                lower = [params[f"{site}_{self.prefix}_coefficients"] for site in sites]
+                lower = jnp.concatenate([jnp.pad(c, ((0, 0), (0, len(own) - c.shape[1]), (0, 0))) for c in lower])
+                # the effect of each number's own noise on all that follow it
+                effects = substitute_forward(lower, jnp.eye(len(own))[:, :, None] * own[:, None])
+                parts = jnp.split(jnp.sqrt((effects**2).sum(0)), np.cumsum([len(r) for r in rows.values()])[:-1])
+            else:
+                factors = [params[f"{site}_{self.prefix}_factor"] for site in sites]
+                parts = [rows[site] * jnp.sqrt(1.0 + (w**2).sum(1)) for site, w in zip(sites, factors, strict=True)]
             for site, part in zip(sites, parts, strict=True):
                 found[site] = from_rows(part, jnp.shape(self._init_locs[site]), self.places[site].axis)
         return found
@@ -285,8 +282,7 @@ class AutoUnitNormal(AutoGuide):
         return biject_to(self.prototype_trace[site]["fn"].support)
 
     def _constrained(self, unconstrained: dict[str, Array]) -> dict[str, Array]:
-        assert self._others is not None
-        return self._others._postprocess_fn(unconstrained)  # pyright: ignore[reportReturnType]
+        return self._others._postprocess_fn(unconstrained)
 
     def _set_up(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         symmetry = self._units(args, kwargs)

@@ -127,7 +127,10 @@ class FromObservations(NamedTuple):
             )
         refuse_subsampled(start)
         factors = {
-            site: Factors(*(self._factor(f"{prefix}_{site}_{what}", value) for what in Factors._fields))
+            site: Factors._make(
+                numpyro.param(f"{prefix}_{site}_{what}", jnp.asarray(value), constraint=constraints.positive)
+                for what in Factors._fields
+            )
             for site, value in self.factors.items()
         }
 
@@ -137,10 +140,6 @@ class FromObservations(NamedTuple):
 
         # SVI.init calls a guide eagerly, which would compile every operation apart
         return Conditional(frames_of(start, self.sites), *jax.jit(fit)(given | parameters(start), factors))
-
-    @staticmethod
-    def _factor(name: str, start: float) -> Any:
-        return numpyro.param(name, jnp.asarray(start), constraint=constraints.positive)
 
     def explain(self) -> str:
         """How the sites follow, in a line."""
@@ -215,8 +214,7 @@ class FromInducing(NamedTuple):
             linear = LinearModel(seen, slopes, priors, num_outputs)
             return linear.priors, *gaussian_conditional(linear, {}, 1)
 
-        fitted = jax.jit(fit)(given | parameters(start), outputs, precisions)
-        return Conditional(frames_of(start, self.sites), *fitted)
+        return Conditional(frames_of(start, self.sites), *jax.jit(fit)(given | parameters(start), outputs, precisions))
 
     def explain(self) -> str:
         """How the sites follow, in a line."""

@@ -7,7 +7,7 @@ and traces; no symmetry, no estimators, no model.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -67,6 +67,14 @@ def log_density_by_site(
     }
 
 
+def log_densities_at(
+    guide: Any, trace: Trace, points: Sequence[Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> dict[str, Array]:
+    """`log_density_by_site` at values of all sites, point after point so that the guide is compiled once, ``(n,)``."""
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *points)
+    return jax.lax.map(lambda values: log_density_by_site(guide, trace, values, args, kwargs), stacked)
+
+
 def log_prob_of(site: Any, free: Array | None = None) -> Array:
     """Log density of a site's value under its distribution, unscaled; a flow reuses what it computed when it drew.
 
@@ -99,11 +107,6 @@ def unrecovered_sites(guide: Any, trace: Trace) -> list[str]:
     """Latent sites of the guide that its values do not determine, so that it has no density in them."""
     known = set(latent_values(trace)) | set(latents_of(guide))
     return [name for name, site in trace.items() if is_latent(site) and name not in known]
-
-
-def latents_are_independent(guide: Any, trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether no latent's distribution depends on another latent."""
-    return not any(dependencies(guide, trace, args, kwargs).values())
 
 
 def dependencies(guide: Any, trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, set[str]]:

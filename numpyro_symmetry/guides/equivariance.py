@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from numpyro_symmetry.guides.density import dependencies, latent_values, log_density_by_site
+from numpyro_symmetry.guides.density import dependencies, latent_values, log_densities_at
 from numpyro_symmetry.guides.inside import perturbed
 from numpyro_symmetry.models import Trace, settings_of, trace_model
 from numpyro_symmetry.models.programs import in_double
@@ -150,7 +150,7 @@ def _changes(
 
     ``judged``: group -> site -> whether the group moves others on which the site depends. Returned by group and site.
     """
-    # one after the other, here and below, so that the guide is compiled once
+    # one after the other, so that the guide is compiled once
     drawn = jax.lax.map(lambda key: latent_values(trace_model(guide, args, kwargs, key, settings_of(trace))), keys)
     values, others = (jax.tree.map(lambda x, k=k: x[k], drawn) for k in range(2))
     points: list[Any] = [values]
@@ -167,18 +167,12 @@ def _changes(
                 where.append((name, site, together, len(points)))
                 changed = moved if site in symmetry.axes and moves_others else others
                 points.append(changed | {mate: values[mate] for mate in mates.get(site, (site,))})
-    sites = sorted({site for _, site, *_ in where})
-
-    def densities(values: dict[str, Array]) -> Array:
-        found = log_density_by_site(guide, trace, values, args, kwargs)
-        return jnp.stack([sum(found[mate] for mate in mates.get(site, (site,))) for site in sites])
-
-    at = jax.lax.map(densities, jax.tree.map(lambda *leaves: jnp.stack(leaves), *points))
-    change = jnp.abs(at - at[0]) / (1.0 + jnp.abs(at[0]))
+    densities = log_densities_at(guide, trace, points, args, kwargs)
+    at = {site: jnp.asarray(sum(densities[mate] for mate in mates.get(site, (site,)))) for site in densities}
+    change = {site: jnp.abs(x - x[0]) / (1.0 + jnp.abs(x[0])) for site, x in at.items()}
     found: dict[str, dict[str, tuple[Array, Array]]] = {name: {} for name in symmetries}
     for name, site, *at_points in where:
-        changes = change[jnp.array(at_points), sites.index(site)]
-        most = jnp.maximum(jnp.stack(found[name].get(site, (0.0, 0.0))), changes)
+        most = jnp.maximum(jnp.stack(found[name].get(site, (0.0, 0.0))), change[site][jnp.array(at_points)])
         found[name][site] = (most[0], most[1])
     return found
 

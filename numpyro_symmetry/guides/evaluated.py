@@ -17,7 +17,7 @@ from numpyro_symmetry.devices import as_sharding, within_reach
 from numpyro_symmetry.entropy import size_of_tables
 from numpyro_symmetry.guides.bounds import ElboBounds, Particles, summarise
 from numpyro_symmetry.guides.compiled import Arguments, Spread, run_compiled
-from numpyro_symmetry.guides.density import latent_values, latents_are_independent
+from numpyro_symmetry.guides.density import dependencies, latent_values
 from numpyro_symmetry.guides.elbo import Target, least_weight, weighed, weights_of
 from numpyro_symmetry.guides.information import information_at
 from numpyro_symmetry.guides.no_bound import spared_entries, summed_out_sites
@@ -96,8 +96,7 @@ def elbo_bounds(
     together = _MOST_TOGETHER if chunk_size == "auto" else as_count(chunk_size, "chunk_size")
     refuse_tracers("elbo_bounds", rng_key, params, args, kwargs)
     if guide.layout is None:
-        guide.setup(rng_key, *args, **kwargs)
-    assert guide.layout is not None
+        guide = guide.setup(rng_key, *args, **kwargs)
     prove_again(guide, args, kwargs, numbers_too=True)
     guide._refuse_wrong_parameters(params, args, kwargs, model_too=True)
 
@@ -140,20 +139,28 @@ def _target(
     guide: Any, num_permutations: int, arguments: Arguments, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Target:
     layout = guide.layout
-    assert layout is not None
 
     def information(key: Array, trace: Trace, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Array:
         if not layout.symmetry.groups:
             return jnp.zeros(2)
-        options = {"estimator": "tight", "bound": "both", "num_permutations": num_permutations}
-        return information_at(guide.base, layout, trace, args, kwargs, rng_key=key, **options)
+        return information_at(
+            guide.base,
+            layout,
+            trace,
+            args,
+            kwargs,
+            key,
+            estimator="tight",
+            bound="both",
+            num_permutations=num_permutations,
+        )
 
     trace, model_trace = _traces(guide, args, kwargs)
     moved = list(layout.symmetry.axes)
     spared = spared_entries(guide.base, guide.model, moved, (trace, model_trace), args, kwargs)
     summed_out = summed_out_sites(model_trace, latent_values(trace))
     # a divergence in closed form leaves out what either masks
-    analytic = not summed_out and not spared and latents_are_independent(guide.base, trace, args, kwargs)
+    analytic = not summed_out and not spared and not any(dependencies(guide.base, trace, args, kwargs).values())
     least = float(least_weight(weighed(trace, model_trace), moved))
     depends_on = _masks_and_weights(trace, model_trace, arguments)
     return Target(guide.model, guide.base, information, model_trace, summed_out, moved, least, analytic, depends_on)

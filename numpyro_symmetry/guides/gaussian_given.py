@@ -12,7 +12,7 @@ from jax import Array
 from numpyro.distributions import constraints
 
 from numpyro_symmetry.guides.affine import Prior
-from numpyro_symmetry.guides.rows import Precision
+from numpyro_symmetry.guides.rows import Precision, log_prob
 from numpyro_symmetry.models import real_event
 
 
@@ -75,7 +75,7 @@ class GaussianGiven(dist.Distribution):
         """Log densities of the batch, nats."""
         deviation = self.coordinates(value) - self.loc
         if not self.batch_shape:
-            return self.precision.log_prob(deviation) - jnp.sum(jnp.log(self.prior.scale))
+            return log_prob(self.precision, deviation) - jnp.sum(jnp.log(self.prior.scale))
         by_entry = self.precision.log_prob_by_entry(deviation).reshape(self.shape()) - jnp.log(self.prior.scale)
         return by_entry.sum(tuple(range(len(self.batch_shape), by_entry.ndim)))
 

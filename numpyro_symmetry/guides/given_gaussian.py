@@ -22,8 +22,7 @@ from numpyro.infer.autoguide import AutoGuide, AutoMultivariateNormal, AutoNorma
 
 from numpyro_symmetry.discovery import find_symmetry
 from numpyro_symmetry.guides.auto_unit_normal import AutoUnitNormal, Place, places_of
-from numpyro_symmetry.guides.gaussian_numbers import Numbers, by_unit, correlated, numbers_of
-from numpyro_symmetry.guides.unit_gaussian import UnitGaussian
+from numpyro_symmetry.guides.unit_gaussian import Numbers, UnitGaussian, by_unit, correlated, numbers_of
 from numpyro_symmetry.matching import DiagonalGaussian, FullGaussian
 from numpyro_symmetry.models import as_model, discrete_of, entrywise, latent_of, trace_model
 from numpyro_symmetry.symmetry import Symmetry, SymmetryError
@@ -147,8 +146,7 @@ class GivenGaussian(AutoGuide):
             base = (AutoNormal if isinstance(gaussian, DiagonalGaussian) else AutoMultivariateNormal)(model, **options)
         with handlers.block(), handlers.seed(rng_seed=key):
             base(*args, **kwargs)
-        numbers = numbers_of(gaussian, base, loc)
-        self.prototype_trace, self.base, self._numbers = base.prototype_trace, base, numbers
+        self.prototype_trace, self.base, self._numbers = base.prototype_trace, base, numbers_of(gaussian, base, loc)
 
     def _cut(self, trace: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Symmetry | None]:
         """The Gaussian cut into as many independent parts as it has, and the symmetry whose units its blocks are."""

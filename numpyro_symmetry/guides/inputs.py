@@ -13,6 +13,7 @@ from jax import Array
 from numpyro.primitives import Messenger
 
 from numpyro_symmetry.models import Trace, observed_of
+from numpyro_symmetry.models.arguments import within_handlers
 from numpyro_symmetry.models.data import is_key, is_table
 from numpyro_symmetry.symmetry import SymmetryError
 from numpyro_symmetry.symmetry.arguments import is_floating, is_number
@@ -149,8 +150,7 @@ def inducing_inputs(
             )
         first = named[arrays[0]]
         if np.ndim(inducing) == 0:
-            count = min(inducing, len(first))
-            chosen = np.sort(np.random.default_rng(0).choice(len(first), count, replace=False))
+            chosen = np.sort(np.random.default_rng(0).choice(len(first), min(inducing, len(first)), replace=False))
             others = beside({arrays[0]: first}, model, args, kwargs, dropped)
             rows = {name: some_rows(value, len(first), chosen) for name, value in others.items()}
             inducing = np.asarray(first)[chosen]
@@ -197,7 +197,7 @@ def _is_array(value: Any) -> bool:
 
 
 def _bound(model: Callable, args: tuple[Any, ...], kwargs: dict[str, Any]) -> inspect.BoundArguments:
-    signature = _signature(model)
+    signature = inspect.signature(within_handlers(model))
     try:
         return signature.bind(*args, **kwargs)
     except TypeError as why:
@@ -206,9 +206,3 @@ def _bound(model: Callable, args: tuple[Any, ...], kwargs: dict[str, Any]) -> in
             f"A guide that reads the model is called as the model is, which takes ({takes}): {why}. Pass its arguments "
             "too, sample_posterior(rng_key, params, x)."
         ) from None
-
-
-def _signature(model: Any) -> inspect.Signature:
-    while isinstance(model, Messenger) and model.fn is not None:
-        model = model.fn
-    return inspect.signature(model)

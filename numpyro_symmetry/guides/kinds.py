@@ -23,8 +23,7 @@ from numpyro.infer.autoguide import (
 )
 
 from numpyro_symmetry.guides.gaussian_given import GaussianGiven
-from numpyro_symmetry.guides.low_rank_normal import LowRank
-from numpyro_symmetry.guides.unit_normal import Regression, UnitNormal
+from numpyro_symmetry.guides.unit_normal import UnitNormal
 from numpyro_symmetry.linalg import product
 from numpyro_symmetry.models import Trace, entrywise, is_same, without_wrappers
 from numpyro_symmetry.models.compat import flat_sites, unpacking
@@ -42,28 +41,6 @@ class Entries(NamedTuple):
 
     loc: Array
     scale: Array
-
-
-class Units(NamedTuple):
-    """A site's entries of units that are Gaussian given those in the sites before, in its unconstrained coordinates.
-
-    Attributes
-    ----------
-    loc, scale
-        As of `UnitGaussians`.
-    given
-        How a unit's entries follow each other.
-    axis
-        Of the site, counted from the right: that along which units lie.
-    name
-        Of the units: that of the group for which they were made.
-    """
-
-    loc: Array
-    scale: Array
-    given: Regression | LowRank
-    axis: int
-    name: str
 
 
 class Columns(NamedTuple):
@@ -89,7 +66,8 @@ class Columns(NamedTuple):
         return jnp.ones_like(self.loc)
 
 
-SiteGaussian = Entries | Units | Columns
+# units' entries given those in the sites before are Gaussian as the distribution that draws them says
+SiteGaussian = Entries | UnitNormal | Columns
 
 
 class GuideKind(NamedTuple):
@@ -272,14 +250,9 @@ def site_gaussian(fn: Any, support: Any) -> SiteGaussian | None:
         if len(transforms) != 1 or not is_same(entrywise(transforms[0]), biject_to(entrywise(support))):
             return None
         fn = fn.base_dist
-    reading = _SITE_GAUSSIANS.get(type(fn))
-    return None if reading is None else reading(fn)
-
-
-_SITE_GAUSSIANS: dict[type, Callable[[Any], SiteGaussian]] = {
-    dist.Normal: lambda fn: Entries(fn.loc, fn.scale),
-    UnitNormal: lambda fn: Units(fn.loc, fn.scale, fn.given, fn.axis, fn.units),
-}
+    if isinstance(fn, UnitNormal):
+        return fn
+    return Entries(fn.loc, fn.scale) if type(fn) is dist.Normal else None  # pyright: ignore[reportArgumentType]
 
 
 def has_columns(trace: Trace, site: str) -> bool:
@@ -306,12 +279,11 @@ def whitened(trace: Trace, site: str) -> Columns:
 
 def units_of(trace: Trace) -> dict[str, str]:
     """Site -> name of the units that it is a part of, for sites with a `UnitNormal`, whatever transforms it."""
-    found = {}
-    for name, site in trace.items():
-        if site["type"] == "sample":
-            fn = site["fn"]
-            while isinstance(fn := without_wrappers(fn), dist.TransformedDistribution):
-                fn = fn.base_dist
-            if isinstance(fn, UnitNormal):
-                found[name] = fn.units
-    return found
+    found = {name: _innermost(site["fn"]) for name, site in trace.items() if site["type"] == "sample"}
+    return {name: fn.units for name, fn in found.items() if isinstance(fn, UnitNormal)}
+
+
+def _innermost(fn: Any) -> Any:
+    while isinstance(fn := without_wrappers(fn), dist.TransformedDistribution):
+        fn = fn.base_dist
+    return fn

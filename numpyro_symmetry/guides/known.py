@@ -1,20 +1,29 @@
-"""The parts of a model's arguments that a proof depends on, compared with those of another call. Knows models."""
+"""A model's arguments compared with those of another call: what a proof depends on, and which data a guide has seen.
+
+Knows models and their arguments; no guides.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import pickle
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.core import Tracer
 
 from numpyro_symmetry.devices import gathered
 from numpyro_symmetry.guides.inputs import named_arguments
-from numpyro_symmetry.models import Model
+from numpyro_symmetry.guides.origin import fingerprint
+from numpyro_symmetry.models import Model, refuse_misfit
 from numpyro_symmetry.models.data import is_array
-from numpyro_symmetry.symmetry.arguments import is_floating
+from numpyro_symmetry.symmetry import SymmetryError
+from numpyro_symmetry.symmetry.arguments import is_floating, is_number
+from numpyro_symmetry.symmetry.errors import warn
 
 # by name, as in ``scales[0]``: what an argument is, in so far as a proof depends on it
 Known = dict[str, Any]
@@ -83,3 +92,81 @@ def _is_same(known: Any, other: Any) -> bool:
         return False
     # ``None`` stands for numbers that were not asked for
     return len(known) == len(other) and all(a is None or a is b or a == b for a, b in zip(known, other, strict=True))
+
+
+# ---- the data of training ------------------------------------------------------------------------------------------
+
+
+class Seen(NamedTuple):
+    """How an array among a model's arguments is known again: by its shape, and a fingerprint unless it is traced."""
+
+    shape: tuple[int, ...]
+    fingerprint: int | None
+
+
+def seen_in(model: Callable, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Seen]:
+    """The arrays among a model's arguments by name, as in ``x`` or ``data['x']``."""
+    refuse_misfit(model, args, kwargs)
+    args, kwargs = gathered((args, kwargs))
+    return {
+        name + jax.tree_util.keystr(path): Seen(jnp.shape(leaf), _fingerprint(leaf))
+        for name, value in named_arguments(model, args, kwargs).items()
+        for path, leaf in jax.tree_util.tree_leaves_with_path(value)
+        if isinstance(leaf, Array | np.ndarray) and leaf.ndim
+    }
+
+
+def refuse_other_data(what: str, here: dict[str, Seen], trained_on: Sequence[dict[str, Seen]], remedy: str) -> None:
+    """Refuse arrays of other shapes than those of training, and warn of other numbers.
+
+    Parameters
+    ----------
+    what
+        The method that was called.
+    here
+        The arrays that it was given.
+    trained_on
+        The arrays that the guide was given in training, each time.
+    remedy
+        Where new inputs go.
+
+    Raises
+    ------
+    SymmetryError
+        Naming the arguments, their shapes here, and those of the last training.
+    """
+    takes = f"{what} takes the data that the guide was trained on; here"
+    meant = "If this is meant, bind it by hand: lambda *args, **kwargs: guide(*these_args)."
+    alike = [data for data in trained_on if _shapes(data) == _shapes(here)]
+    if trained_on and not alike:
+        had, has = _shapes(trained_on[-1]), _shapes(here)
+        other = [name for name in had | has if had.get(name) != has.get(name)]
+        came = "; ".join(f"{name} {_is(has.get(name))} and {_had(had.get(name))}" for name in other)
+        raise SymmetryError(f"{takes} {came}. {remedy} {meant}")
+    if alike and all(_other_numbers(here, data) for data in alike):
+        names = _other_numbers(here, alike[-1])
+        hold = "holds" if len(names) == 1 else "hold"
+        warn(f"{takes} {' and '.join(names)} {hold} other numbers. {remedy} {meant}")
+
+
+def _fingerprint(leaf: Any) -> int | None:
+    is_known = not isinstance(leaf, Tracer) and not isinstance(jnp.zeros(()), Tracer)
+    return int(fingerprint(leaf)) if is_known and (isinstance(leaf, Array) or is_number(leaf.dtype)) else None
+
+
+def _shapes(data: dict[str, Seen]) -> dict[str, tuple[int, ...]]:
+    return {name: seen.shape for name, seen in data.items()}
+
+
+def _other_numbers(here: dict[str, Seen], there: dict[str, Seen]) -> list[str]:
+    """Names of arrays that are known in both, and differ."""
+    both = [(name, seen.fingerprint, there[name].fingerprint) for name, seen in here.items()]
+    return [name for name, one, other in both if one is not None and other is not None and one != other]
+
+
+def _is(shape: tuple[int, ...] | None) -> str:
+    return "is not there" if shape is None else f"has shape {shape}"
+
+
+def _had(shape: tuple[int, ...] | None) -> str:
+    return "was not" if shape is None else f"had {shape}"

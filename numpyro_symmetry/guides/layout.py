@@ -26,7 +26,6 @@ from numpyro_symmetry.guides.density import (
 from numpyro_symmetry.guides.equivariance import Follows
 from numpyro_symmetry.guides.kinds import (
     Columns,
-    Units,
     drawn_free,
     gaussians_of,
     has_columns,
@@ -34,8 +33,7 @@ from numpyro_symmetry.guides.kinds import (
     units_of,
     whitened,
 )
-from numpyro_symmetry.guides.low_rank_normal import LowRank
-from numpyro_symmetry.guides.unit_normal import Regression
+from numpyro_symmetry.guides.unit_normal import LowRank, Regression, UnitNormal
 from numpyro_symmetry.models import Trace, entrywise, settings_of, trace_model
 from numpyro_symmetry.models.unconstrained import unconstrained
 from numpyro_symmetry.symmetry import Complement, Element, PlainView, Symmetry, SymmetryError
@@ -320,7 +318,7 @@ def is_gaussian(guide: object, trace: Trace, layout: Layout) -> bool:
         site not in found or (isinstance(found[site], Columns) and site not in layout.whitened) for site in layout.sites
     ):
         return False
-    units = {site: gaussian for site, gaussian in found.items() if isinstance(gaussian, Units)}
+    units = {site: gaussian for site, gaussian in found.items() if isinstance(gaussian, UnitNormal)}
     return not units or _moves_units_whole(units, units_of(trace), layout)
 
 
@@ -332,17 +330,17 @@ def _factors(guide: object, trace: Trace, layout: Layout) -> Factors:
         values = {site: jnp.asarray(getattr(found[site], name)) for site in layout.sites}
         return {site: jnp.broadcast_to(v, by_site[site].shape) for site, v in values.items()}
 
-    given = {site: gaussian.given for site, gaussian in found.items() if isinstance(gaussian, Units)}
+    given = {site: gaussian.given for site, gaussian in found.items() if isinstance(gaussian, UnitNormal)}
     coefficients = {site: g.coefficients for site, g in given.items() if isinstance(g, Regression)}
     low_rank = {site: g.factor for site, g in given.items() if isinstance(g, LowRank)}
     factors = GaussianFactors(layout.view.open(of("loc")), _scales(layout, of("scale")))
     return UnitGaussians(*factors, coefficients, low_rank) if coefficients or low_rank else factors
 
 
-def _moves_units_whole(gaussians: Mapping[str, Units], units: Mapping[str, str], layout: Layout) -> bool:
+def _moves_units_whole(gaussians: Mapping[str, UnitNormal], units: Mapping[str, str], layout: Layout) -> bool:
     """Whether each group moves whole units of one Gaussian guide, and other groups on their sites come before it."""
     symmetry = layout.of_coordinates
-    order, groups = list(symmetry.groups), dict[str, set[str]]()
+    order, found = list(symmetry.groups), set[tuple[str, str]]()
     concerned = {name for site, name in units.items() if site in layout.symmetry.axes}
     for site, name in units.items():
         if name not in concerned:
@@ -357,6 +355,6 @@ def _moves_units_whole(gaussians: Mapping[str, Units], units: Mapping[str, str],
             return False
         if others and any(group.signed for group in symmetry.groups.values()):
             return False
-        groups.setdefault(name, set()).add(own)
-    moved = [own for owns in groups.values() for own in owns]
-    return len(moved) == len(groups) == len(set(moved))
+        found.add((name, own))
+    # each Gaussian's units are one group's, and each group's one Gaussian's
+    return len(found) == len({name for name, _ in found}) == len({own for _, own in found})

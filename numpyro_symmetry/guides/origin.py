@@ -6,6 +6,7 @@ Knows traces and arrays; not what the numbers say.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -18,7 +19,7 @@ from numpyro_symmetry.models import Trace, observed_of
 from numpyro_symmetry.symmetry.arguments import is_number
 
 
-@jax.tree_util.register_pytree_node_class
+@partial(jax.tree_util.register_dataclass, data_fields=["observed", "arguments"], meta_fields=["latents"])
 @dataclass(frozen=True, eq=False)
 class Origin:
     """Latent sites of a model, and fingerprints of its data, with one leading dimension for draws.
@@ -63,15 +64,6 @@ class Origin:
         if self.arguments[0] != other.arguments[0]:
             return "the model's arguments hold other numbers"
         return None
-
-    def tree_flatten(self) -> tuple[tuple[Any, Any], Any]:
-        """Fingerprints are numbers to JAX, sites are not."""
-        return (self.observed, self.arguments), self.latents
-
-    @classmethod
-    def tree_unflatten(cls, latents: Any, children: tuple[Any, Any]) -> Origin:
-        """Put it together again."""
-        return cls(latents, *children)
 
 
 def fingerprint(values: Any) -> Array:

@@ -21,6 +21,7 @@ from numpyro.primitives import Messenger
 from numpyro_symmetry.entropy import General
 from numpyro_symmetry.guides.density import (
     latent_values,
+    log_densities_at,
     log_density_by_site,
     log_prob_of,
     own_sites,
@@ -298,11 +299,8 @@ def _read(
     def everything(element: Element) -> Any:
         own = {name: jnp.sum(log_prob_of(site)) for name, site in trace.items() if site["type"] == "sample"}
         moved: Any = layout.apply(element, values)
-        read = jax.lax.map(
-            lambda values: log_density_by_site(guide, trace, values, args, kwargs),
-            jax.tree.map(lambda *each: jnp.stack(each), values, moved),
-        )
-        before, after = (jax.tree.map(lambda x, k=k: x[k], read) for k in range(2))
+        read = log_densities_at(guide, trace, (values, moved), args, kwargs)
+        before, after = ({site: x[k] for site, x in read.items()} for k in range(2))
         if not layout.factorises:
             return own, before, after, None
         density, draw = density_of(guide, trace, layout, args, kwargs), draw_of(guide, trace, layout)
@@ -334,9 +332,7 @@ def refuse_another_structure(guide: Any, layout: Layout, args: tuple[Any, ...], 
         density = density_of(guide, trace, layout, args, kwargs, key_moments)
         elements = moving_everything(layout.of_coordinates), layout.of_coordinates.sample(key_element)
         points: Any = [values, *(layout.apply(element, values) for element in elements)]
-        # one after the other, so that the guide is compiled once
-        stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *points)
-        at = jax.lax.map(lambda point: log_density_by_site(guide, trace, point, args, kwargs), stacked)
+        at = log_densities_at(guide, trace, points, args, kwargs)
         ratios = jnp.stack([density.log_ratio(layout.of_coordinates, draw, element) for element in elements])
         scale = 1.0 + sum(abs(found[0]) for found in at.values())
         whole = sum((found[1:] - found[0] for found in at.values()), jnp.zeros(len(elements)))

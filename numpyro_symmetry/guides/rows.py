@@ -37,10 +37,6 @@ class ByParameters(NamedTuple):
         r"""Draw from :math:`N(0, \Lambda^{-1})`: :math:`C^{-\top}e`."""
         return solve_triangular(self.factor, jax.random.normal(rng_key, shape, self.factor.dtype), transposed=True)
 
-    def log_prob(self, deviation: Array) -> Array:
-        """Log density of a deviation from the mean, nats, over all columns."""
-        return _log_prob(jnp.sum(self.whitened(deviation) ** 2), self.factor, deviation)
-
     def log_prob_by_entry(self, deviation: Array) -> Array:
         """The log density in parts: entry by entry, each given those after it."""
         own = _by_entry(jnp.log(jnp.diagonal(self.factor)), self.whitened(deviation) ** 2)
@@ -93,11 +89,6 @@ class ByRows(NamedTuple):
         rows = product(self.slope, prior)
         return prior - self.mean(rows + jax.random.normal(key_noise, rows.shape, rows.dtype))
 
-    def log_prob(self, deviation: Array) -> Array:
-        """Log density of a deviation from the mean, nats, over all columns."""
-        square = jnp.sum(deviation**2) + jnp.sum(product(self.slope, deviation) ** 2)
-        return _log_prob(square, self.factor, deviation)
-
     def log_prob_by_entry(self, deviation: Array) -> Array:
         """The log density in parts: to each entry its own, and a share of the rows that it moves.
 
@@ -118,30 +109,15 @@ Draw = Callable[[str, Array, Precision], Array]
 Blocks = dict[str, Array]
 
 
-def _refined(correction: Callable[[Array], Array], start: Array) -> Array:
-    """A solution, corrected by solving again for its residual: the factor alone loses digits twice.
-
-    A correction added to any constant gives the solution, so that derivatives are those of the last correction alone.
-
-    References
-    ----------
-    Björck (1987), Stability analysis of the method of seminormal equations, *Linear Algebra and its Applications*
-    88–89.
-    """
-    for _ in range(_CORRECTIONS):
-        start = jax.lax.stop_gradient(start)
-        start = start + correction(start)
-    return start
-
-
 def _by_entry(log_scales: Array, squares: Array) -> Array:
     log_scales = log_scales.reshape(-1, *[1] * (squares.ndim - 1))
     return log_scales - 0.5 * squares
 
 
-def _log_prob(square: Array, factor: Array, deviation: Array) -> Array:
-    columns = deviation.size // deviation.shape[0]
-    return 0.5 * (columns * log_determinant(factor) - square - deviation.size * math.log(2.0 * math.pi))
+def log_prob(precision: Precision, deviation: Array) -> Array:
+    """Log density of a deviation from the mean, nats, over all columns."""
+    columns, square = deviation.size // deviation.shape[0], jnp.sum(precision.whitened(deviation) ** 2)
+    return 0.5 * (columns * log_determinant(precision.factor) - square - deviation.size * math.log(2.0 * math.pi))
 
 
 class Together(NamedTuple):
@@ -159,43 +135,40 @@ class Together(NamedTuple):
     factor: Array
 
     def mean(self, residual: Array) -> Blocks:
-        """Means of the blocks."""
+        """Means of the blocks, corrected by solving again for the residual: the factor alone loses digits twice.
+
+        References
+        ----------
+        Björck (1987), Stability analysis of the method of seminormal equations, *Linear Algebra and its Applications*
+        88–89.
+        """
         slope = _side_by_side(self.slopes)
-
-        def correction(z: Array) -> Array:
-            return solve_positive(self.factor, product(slope.T, residual - product(slope, z)) - z)
-
-        return self._split(_refined(correction, solve_positive(self.factor, product(slope.T, residual))))
+        z = solve_positive(self.factor, product(slope.T, residual))
+        for _ in range(_CORRECTIONS):
+            # added to any constant a correction gives the solution: derivatives are those of the last one alone
+            z = jax.lax.stop_gradient(z)
+            z = z + solve_positive(self.factor, product(slope.T, residual - product(slope, z)) - z)
+        return {name: z[own] for name, own in _places(self.slopes).items()}
 
     def draw(self, loc: Blocks, draw: Draw) -> Blocks:
         """Draw the blocks one after the other, each given those before it."""
         drawn: Blocks = {}
-        stop = self.factor.shape[0]
         offset = jnp.zeros((0, *next(iter(loc.values())).shape[1:]), self.factor.dtype)
-        for name in _in_order(self.slopes):
-            start = stop - self.slopes[name].shape[1]
-            own = self.factor[start:stop, start:stop]
-            shift = solve_triangular(own, product(self.factor[stop:, start:stop].T, offset), transposed=True)
-            drawn[name] = draw(name, loc[name] - shift, ByParameters(own))
-            offset, stop = jnp.concatenate([drawn[name] - loc[name], offset]), start
+        for name, own in _places(self.slopes).items():
+            precision = self.factor[own, own]
+            shift = solve_triangular(precision, product(self.factor[own.stop :, own].T, offset), transposed=True)
+            drawn[name] = draw(name, loc[name] - shift, ByParameters(precision))
+            offset = jnp.concatenate([drawn[name] - loc[name], offset])
         return drawn
 
     def coefficients(self) -> dict[str, Blocks]:
         """Block -> block drawn before it -> how a deviation of that lowers the mean of this, ``(P_k, P_l)``."""
-        found, stop, before = {}, self.factor.shape[0], []
-        for name in _in_order(self.slopes):
-            start = stop - self.slopes[name].shape[1]
-            own, others = self.factor[start:stop, start:stop], self.factor[stop:, start:stop].T
-            lowers = solve_triangular(own, others, transposed=True) if before else others
-            found[name] = dict(zip(before, _columns(lowers, [self.slopes[each] for each in before]), strict=True))
-            before, stop = [name, *before], start
-        return found
-
-    def _split(self, stacked: Array) -> Blocks:
-        found, stop = {}, stacked.shape[0]
-        for name in _in_order(self.slopes):
-            start = stop - self.slopes[name].shape[1]
-            found[name], stop = stacked[start:stop], start
+        found: dict[str, Blocks] = {}
+        places = _places(self.slopes)
+        for name, own in places.items():
+            rows, before = self.factor[own.stop :, own].T, {other: places[other] for other in found}
+            lowers = solve_triangular(self.factor[own, own], rows, transposed=True) if before else rows
+            found[name] = {other: lowers[:, at.start - own.stop : at.stop - own.stop] for other, at in before.items()}
         return found
 
 
@@ -271,12 +244,12 @@ def _in_order(slopes: Mapping[str, Array]) -> list[str]:
     return sorted(slopes, key=lambda name: (slopes[name].shape[1], name))
 
 
-def _columns(matrix: Array, slopes: list[Array]) -> list[Array]:
-    """A matrix cut into as many columns as each slope has."""
-    found, start = [], 0
-    for slope in slopes:
-        found.append(matrix[:, start : start + slope.shape[1]])
-        start += slope.shape[1]
+def _places(slopes: Mapping[str, Array]) -> dict[str, slice]:
+    """Where each block stands in the joint space, in the order in which they are drawn: the last one stands first."""
+    found, stop = {}, sum(slope.shape[1] for slope in slopes.values())
+    for name in _in_order(slopes):
+        start = stop - slopes[name].shape[1]
+        found[name], stop = slice(start, stop), start
     return found
 
 

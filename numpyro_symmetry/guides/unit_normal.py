@@ -1,11 +1,12 @@
 r"""`UnitNormal`: one site of units that are Gaussian, given the sites drawn before it. Knows arrays only.
 
-How a unit's numbers follow each other is a value: as `Regression`, or as `LowRank` (`low_rank_normal.py`). A product of
-such sites is one Gaussian for every unit, and each site has a density of its own.
+How a unit's numbers follow each other is a value: as `Regression`, or as `LowRank`. A product of such sites is one
+Gaussian for every unit, and each site has a density of its own.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import jax
@@ -14,9 +15,18 @@ import numpyro.distributions as dist
 from jax import Array
 from numpyro.distributions import constraints
 
-from numpyro_symmetry.entropy.units import as_rows, from_rows, noise_of, strictly_lower
-from numpyro_symmetry.guides.low_rank_normal import LowRank
-from numpyro_symmetry.linalg import substitute_forward
+from numpyro_symmetry.entropy.units import (
+    as_rows,
+    fitted,
+    from_rows,
+    gram,
+    mean_of,
+    noise_of,
+    one_more,
+    projected,
+    strictly_lower,
+)
+from numpyro_symmetry.linalg import diagonals, factor_side_by_side, solve_side_by_side, substitute_forward
 from numpyro_symmetry.models import real_event
 
 
@@ -58,6 +68,77 @@ class Regression(NamedTuple):
     def _deviations(self, noise: Array) -> Array:
         before, own = jnp.split(self.coefficients, [len(self.before)], axis=1)
         return substitute_forward(own, (before * self.before).sum(1) + noise)
+
+
+class Common(NamedTuple):
+    """What the sites before say of z, which a unit's numbers have in common: :math:`N(M^{-1}h, M^{-1})`.
+
+    Attributes
+    ----------
+    precision
+        M, ``(r, r, n)``.
+    information
+        h, ``(r, n)``.
+    """
+
+    precision: Array
+    information: Array
+
+    @staticmethod
+    def before_all(rank: int, count: int) -> Common:
+        """M and h of ``count`` units before all sites: the identity, and zero."""
+        return Common(one_more(jnp.zeros((rank, rank, count))), jnp.zeros((rank, count)))
+
+
+class LowRank(NamedTuple):
+    r"""How a unit's numbers follow z, which they have in common: a covariance that is diagonal plus low rank.
+
+    .. math:: x = m + S(Wz + \varepsilon), \qquad z \sim N(0, I_r),\quad \varepsilon \sim N(0, I)
+
+    with the same z for a unit's numbers in every site. The sites before say of it that
+    :math:`z \sim N(M^{-1}h, M^{-1})`, :math:`M = I + W^\top W` and :math:`h = W^\top S^{-1}(x - m)`, sums over them;
+    so each site has a density of its own, given those.
+
+    Attributes
+    ----------
+    factor
+        W, ``(F, r, n)``.
+    before
+        What the sites before say.
+    """
+
+    factor: Array
+    before: Common
+
+    def mean(self, scale: Array) -> Array:
+        """Mean deviations given the sites before, ``(F, n)``."""
+        return scale * self._given()[0]
+
+    def sample(self, key: Array, sample_shape: tuple[int, ...], scale: Array) -> Array:
+        """Deviations, ``(*sample, F, n)``."""
+        mean, factor = self._given()
+        count, rank, n = self.factor.shape
+        noise = jax.random.normal(key, (*sample_shape, rank + count, n), scale.dtype)
+        return scale * (mean + fitted(factor, noise[..., :rank, :]) + noise[..., rank:, :])
+
+    def log_prob(self, deviations: Array, scale: Array) -> Array:
+        """Log densities of entries in units of their scale, ``(F, n)``."""
+        mean, factor = self._given()
+        noise = deviations / scale - mean
+        lower = factor_side_by_side(one_more(gram(factor)))
+        common = mean_of(lower, projected(factor, noise))
+        shared = -0.5 * (common**2).sum(0) - jnp.log(diagonals(lower)).sum(0)
+        return -0.5 * (noise - fitted(factor, common)) ** 2 - 0.5 * math.log(2.0 * math.pi) + shared / len(noise)
+
+    def after(self, deviations: Array, scale: Array) -> Common:
+        """M and h once this site's deviations are known too."""
+        precision, information = self.before
+        return Common(precision + gram(self.factor), information + projected(self.factor, deviations / scale))
+
+    def _given(self) -> tuple[Array, Array]:
+        """Mean and factor of the standardised entries, given the sites before."""
+        lower = factor_side_by_side(self.before.precision)
+        return fitted(self.factor, mean_of(lower, self.before.information)), solve_side_by_side(lower, self.factor)
 
 
 class UnitNormal(dist.Distribution):

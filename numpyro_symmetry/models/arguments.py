@@ -106,7 +106,7 @@ def refuse_misfit(
     TypeError
         Naming what the model takes and what it got.
     """
-    inner = _within_handlers(model)
+    inner = within_handlers(model)
     try:
         signature = inspect.signature(inner)
     except (TypeError, ValueError):
@@ -130,7 +130,7 @@ def refuse_misfit(
 def left_at_none(model: Callable, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[str]:
     """Arguments that are ``None`` where a model is called: by default, or as they are given."""
     try:
-        signature = inspect.signature(_within_handlers(model))
+        signature = inspect.signature(within_handlers(model))
         given = signature.bind(*args, **kwargs).arguments
     except (TypeError, ValueError):  # it does not say what it takes, or takes other arguments
         return []
@@ -141,7 +141,7 @@ def note_what_is_none(model: Callable, args: tuple[Any, ...], kwargs: Mapping[st
     """Add to a model's own error which of its arguments were left at ``None``, for it may come of these."""
     if left := left_at_none(model, args, kwargs):
         error.add_note(
-            f"The model {_name_of(_within_handlers(model))} was called without {left}, which are None. Data "
+            f"The model {_name_of(within_handlers(model))} was called without {left}, which are None. Data "
             f"are passed as the model takes them, model_args={MODEL.arguments}, or by name in model_kwargs."
         )
 
@@ -172,9 +172,9 @@ def refuse_compiled(model: Callable) -> None:
     TypeError
         Saying what to pass.
     """
-    inner = _within_handlers(model)
+    inner = within_handlers(model)
     while isinstance(inner, functools.partial):
-        inner = _within_handlers(inner.func)
+        inner = within_handlers(inner.func)
     name = _name_of(inner)
     if isinstance(inner, jax.stages.Wrapped):
         raise TypeError(
@@ -188,7 +188,8 @@ def refuse_compiled(model: Callable) -> None:
         )
 
 
-def _within_handlers(model: Callable) -> Any:
+def within_handlers(model: Callable) -> Any:
+    """A model without the handlers around it."""
     inner: Any = model
     while isinstance(inner, Messenger) and callable(inner.fn):
         inner = inner.fn

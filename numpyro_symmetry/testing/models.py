@@ -131,8 +131,7 @@ def hidden_markov(num_states: int = 3, num_steps: int = 20, seed: int = 0) -> Po
     data = 2.0 * (states - (num_states - 1) / 2) + 0.5 * rng.normal(size=num_steps)
 
     def model(data: np.ndarray) -> None:
-        ones = jnp.ones(num_states)
-        initial = numpyro.sample("initial", dist.Dirichlet(ones))
+        initial = numpyro.sample("initial", dist.Dirichlet(jnp.ones(num_states)))
         transition = numpyro.sample("transition", dist.Dirichlet(1.0 + 4.0 * jnp.eye(num_states)).to_event(1))
         loc = numpyro.sample("loc", dist.Normal(0.0, 3.0).expand([num_states]).to_event(1))
         scale = numpyro.sample("scale", dist.LogNormal(-0.5, 0.5).expand([num_states]).to_event(1))

@@ -13,7 +13,6 @@ from numpyro_symmetry import Symmetry, Unsigned
 from numpyro_symmetry.entropy import GaussianFactors
 from numpyro_symmetry.entropy.factorised import log_chain_of_identity, sample_chain
 from numpyro_symmetry.entropy.guesses import guess_of, moments, weights_along
-from numpyro_symmetry.entropy.tables import unit_tables
 from numpyro_symmetry.entropy.units import UnitGaussians
 
 
@@ -85,7 +84,7 @@ def test_a_group_that_meets_itself_is_read_entry_by_entry(second):
     guess = guess_of(tuple(normals(rng, (n, n), (n, n))))
     draw = rng.normal(size=(n, n))
     factors = GaussianFactors(*(jax.tree.map(jnp.asarray, x) for x in (loc, scale)))
-    tables = jax.jit(lambda f, draw, guess: unit_tables(symmetry, f, {"w": draw}, "a", guesses={"a": guess}))(
+    tables = jax.jit(lambda f, draw, guess: f.tables(symmetry, {"w": draw}, "a", guesses={"a": guess}))(
         factors, draw, guess
     )
     kept, flipped = np.asarray(guess)

@@ -10,7 +10,7 @@ import pytest
 
 from numpyro_symmetry import Symmetry, entropy
 from numpyro_symmetry.entropy import Factorised, GaussianFactors
-from numpyro_symmetry.entropy.tables import _matters, unit_tables
+from numpyro_symmetry.entropy.tables import _matters
 from numpyro_symmetry.entropy.telling import take_rows
 from tests.support.tables import every_estimator
 
@@ -125,7 +125,7 @@ def test_tables_are_the_densities(kind, f, ratio):
     """Both forms, for few features and for many, against subtraction entry by entry."""
     symmetry, loc, scale, _, draws = clusters_far_apart(kind, 4, f, ratio)
     draw = {site: value[0] for site, value in draws.items()}
-    tables = unit_tables(symmetry, GaussianFactors(loc, scale), draw, "b" if "chain" in kind else "a", placed=("a",))
+    tables = GaussianFactors(loc, scale).tables(symmetry, draw, "b" if "chain" in kind else "a", placed=("a",))
     for sign, table in zip((1, -1), tables, strict=False):
         expected = np.zeros((4, 4))
         for site, entries in SITES[kind].items():
@@ -147,7 +147,7 @@ def test_factors_in_single_precision_weigh_draws_in_double(kind):
         draw = {site: np.float64(value[0]) for site, value in draws.items()}
         factors = GaussianFactors(*(jax.tree.map(jnp.asarray, x) for x in (loc, scale)))
         of_double = GaussianFactors(*(jax.tree.map(np.float64, x) for x in (loc, scale)))
-        tables, expected = (unit_tables(symmetry, f, draw, "a") for f in (factors, of_double))
+        tables, expected = (f.tables(symmetry, draw, "a") for f in (factors, of_double))
         for table, other in zip(tables, expected, strict=True):
             np.testing.assert_allclose(table, other, rtol=1e-5)
 
@@ -188,7 +188,7 @@ def test_many_draws_share_one_choice():
     symmetry, loc, scale, _, draws = clusters_far_apart("layer", 6, 20, 1e-3)
 
     def table(draw):
-        return unit_tables(symmetry, GaussianFactors(loc, scale), draw, "a")
+        return GaussianFactors(loc, scale).tables(symmetry, draw, "a")
 
     program = str(jax.make_jaxpr(jax.vmap(jax.vmap(table)))({s: x.reshape(2, 4, 20, 6) for s, x in draws.items()}))
     assert "cond[" in program
