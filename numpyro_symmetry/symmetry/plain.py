@@ -206,7 +206,6 @@ class PlainView:
         # where nothing is compiled JAX takes long to write over parts of an array, one by one
         xp = np if leaves and all(isinstance(leaf, np.ndarray) for leaf in leaves) else jnp
         given = {name: Hard.of(part).each(xp.asarray) for name, part in plain.items()}
-        batch = next((part.permutation.shape[:-1] for part in given.values()), batch)
         groups = (symmetry or self.whole).groups
         cells = {name: len(group.cells) for name, group in self.symmetry.groups.items()}
         for name, part in given.items():
