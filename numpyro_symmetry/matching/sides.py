@@ -20,7 +20,6 @@ from numpyro_symmetry.assignment.side import Arrays, Side
 from numpyro_symmetry.matching.costs import ActivationCost
 from numpyro_symmetry.matching.full_gaussian import FullGaussian
 from numpyro_symmetry.matching.gaussian import DiagonalGaussian
-from numpyro_symmetry.matching.guide_parameters import constrained_sites, has_covariance
 from numpyro_symmetry.symmetry import Element, Hard, Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_real_array, refuse_masked
 from numpyro_symmetry.symmetry.axes import AxisEntry, num_axes
@@ -48,6 +47,8 @@ def read(side: Any, sites: Collection[str] = ()) -> Any:
     if any(hasattr(side, name) for name in ("posterior", "get_samples", "undo")):
         raise SymmetryError(f"Expected a point or a Gaussian; got draws, in {type(side).__name__}. {_OF_DRAWS}")
     if is_guide(side):
+        from numpyro_symmetry.matching.guide_parameters import has_covariance
+
         guide, params = side
         return (FullGaussian if has_covariance(guide, params) else DiagonalGaussian).from_guide(guide, params)
     if isinstance(side, DiagonalGaussian | FullGaussian):
@@ -118,6 +119,8 @@ def refuse_mixed_coordinates(target: Any, source: Any, symmetry: Symmetry) -> No
     for guide_side, other, name in ((target, source, "source"), (source, target, "target")):
         if not (is_guide(guide_side) and isinstance(other, Mapping)):
             continue
+        from numpyro_symmetry.matching.guide_parameters import constrained_sites
+
         for site, support in constrained_sites(guide_side[0]).items():
             if site in symmetry.axes:
                 raise SymmetryError(
