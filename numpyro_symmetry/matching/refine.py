@@ -38,9 +38,8 @@ from numpyro_symmetry.symmetry import (
     num_transpositions,
 )
 from numpyro_symmetry.symmetry.arguments import as_count, as_flag, as_function, as_real_array, refuse_tracers, seed_of
-from numpyro_symmetry.symmetry.errors import warn
 from numpyro_symmetry.symmetry.given import as_symmetry
-from numpyro_symmetry.symmetry.plain import torn_words
+from numpyro_symmetry.symmetry.plain import warn_of_torn
 from numpyro_symmetry.symmetry.pytrees import real_arrays, refuse_other_structure, with_arrays
 from numpyro_symmetry.symmetry.shown import as_html
 
@@ -201,7 +200,8 @@ def refine(
     moving = bound.restrict(sites=[site for site in bound.axes if site in ends.source])
     if not moving.groups:
         raise SymmetryError("No group stands on an array of real numbers: there are no labels to refine.")
-    view = _view(moving, ends.source)
+    view = PlainView.of(moving, ends.source, nested=True)
+    warn_of_torn(view, "refined", ". Refine the other one")
     way = _compiled(loss, target, view, optimizer, _Given(ends, jax.tree.map(jnp.asarray, data)))
 
     logits: Any = {name: Logits.of(group) for name, group in view.symmetry.groups.items()}
@@ -309,17 +309,6 @@ def _refuse_lost(logits: Any, count: int) -> None:
             f"Logits are not finite after {count} steps: the loss has no finite slope half-way (a square root of zero, "
             "a logarithm of nothing?), or the optimizer's steps are too large."
         )
-
-
-def _view(moving: Symmetry, source: Arrays) -> PlainView:
-    """The view whose groups are relaxed; warns where of two nested levels only one can be."""
-    view = PlainView.of(moving, source, nested=True)
-    if view.torn:
-        warn(
-            f"{torn_words(view)}: only one of the two levels is refined, whichever has more elements. Refine the "
-            "other one in a second call, with symmetry.restrict."
-        )
-    return view
 
 
 # ---- what is given ---------------------------------------------------------------------------------------------------

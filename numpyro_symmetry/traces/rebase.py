@@ -33,11 +33,10 @@ from numpyro_symmetry.steps import say, saying
 from numpyro_symmetry.symmetry import Complement, PlainView, Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_count, as_flag, as_key, as_model_arguments, is_option, seed_of
 from numpyro_symmetry.symmetry.axes import AxisEntry
-from numpyro_symmetry.symmetry.errors import warn
 from numpyro_symmetry.symmetry.families import by_site
 from numpyro_symmetry.symmetry.given import as_symmetry
 from numpyro_symmetry.symmetry.hard import from_element, to_element
-from numpyro_symmetry.symmetry.plain import torn_words
+from numpyro_symmetry.symmetry.plain import warn_of_torn
 from numpyro_symmetry.traces.acting import act
 from numpyro_symmetry.traces.carrying import carried_of, still_of
 from numpyro_symmetry.traces.choices import chosen_cost, chosen_starts
@@ -301,11 +300,7 @@ def _relabelled(trace: Trace, bound: Symmetry, labels: dict[str, str], options: 
     draws = trace.flat(list(bound.axes))
     refuse_bad_draws(draws, trace.leading)
     view = PlainView.of(bound, draws, with_single=True, nested=True)
-    if view.torn:
-        warn(
-            f"{torn_words(view)}: only one of the two levels is relabelled, whichever has more elements. Relabel the "
-            "other in a second call, with symmetry.restrict."
-        )
+    warn_of_torn(view, "relabelled", ". Relabel the other")
     plain, by_piece = view.symmetry, opened(draws, view)
     if not plain.groups:
         raise SymmetryError("The symmetry is trivial: there is nothing to relabel.")
