@@ -23,7 +23,6 @@ from numpyro_symmetry.matching.gaussian import DiagonalGaussian
 from numpyro_symmetry.symmetry import Element, Hard, Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_real_array, refuse_masked
 from numpyro_symmetry.symmetry.axes import AxisEntry, num_axes
-from numpyro_symmetry.symmetry.columns import columns_of
 from numpyro_symmetry.symmetry.pytrees import (
     arrays_by_path,
     comes_by_site,
@@ -32,6 +31,7 @@ from numpyro_symmetry.symmetry.pytrees import (
     replaced,
     uncompared,
 )
+from numpyro_symmetry.symmetry.restriction import column_axes
 
 _OF_DRAWS = (
     "`rebase` brings draws to common labels: traces joined along their chains, or one by one with reference=. A "
@@ -288,5 +288,5 @@ def by_activations(cost: ActivationCost, target: Any, source: Any, symmetry: Sym
             f"activations returned groups {sorted(of_target)}; the symmetry has {sorted(bound.groups)}. "
             "Return one array (num_data, n) for each."
         )
-    columns = columns_of(bound, bound.groups)
+    columns = bound.on_axes(column_axes(bound.groups))
     return of_target, {k: np.reshape(v, lead + np.shape(of_target[k])) for k, v in of_source.items()}, columns

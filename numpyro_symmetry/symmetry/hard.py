@@ -114,12 +114,12 @@ def at_source(values: Any, name: str, step: Mapping[str, Hard]) -> Any:
 
 
 def then(first: Mapping[str, Hard], step: Mapping[str, Hard]) -> dict[str, Hard]:
-    """Elements ``(..., *cells, n)``, and then others: units go where their blocks go."""
-    both = {
-        name: part.each(lambda x, name=name: gathered(at_source(x, name, step), step[name].permutation))
-        for name, part in first.items()
-    }
-    return {n: part if part.sign is None else part._replace(sign=step[n].sign * part.sign) for n, part in both.items()}
+    """Elements ``(..., *cells, n)``, and then others of some of the groups: units go where their blocks go."""
+    both = {name: part.each(lambda x, name=name: at_source(x, name, step)) for name, part in first.items()}
+    for name, part in step.items():
+        moved = both[name].each(lambda x, part=part: gathered(x, part.permutation))
+        both[name] = moved if moved.sign is None else moved._replace(sign=part.sign * moved.sign)
+    return both
 
 
 def permutation_of(part: Part) -> Array:

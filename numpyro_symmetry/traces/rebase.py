@@ -35,7 +35,7 @@ from numpyro_symmetry.symmetry.arguments import as_count, as_flag, as_key, as_mo
 from numpyro_symmetry.symmetry.axes import AxisEntry
 from numpyro_symmetry.symmetry.families import by_site
 from numpyro_symmetry.symmetry.given import as_symmetry
-from numpyro_symmetry.symmetry.hard import from_element, to_element
+from numpyro_symmetry.symmetry.hard import from_element, then, to_element
 from numpyro_symmetry.symmetry.plain import warn_of_torn
 from numpyro_symmetry.traces.acting import act
 from numpyro_symmetry.traces.carrying import carried_of, still_of
@@ -61,7 +61,6 @@ from numpyro_symmetry.traces.naming import (
     likeliest_or_first,
     order_of,
     refuse_another_frame,
-    renamed,
     slots_of,
 )
 from numpyro_symmetry.traces.null import matched_null
@@ -201,7 +200,7 @@ def rebase(
     axes = by_site(_by_site(axes, "axes", "{'f': (None, 'component')}"))
     if not is_option(part, PARTS):
         raise ValueError(f"part must be one of {PARTS}; got {part!r}.")
-    known = _model_of(data, model, model_args, model_kwargs)
+    known = model_of(data) if model is None else Model(model, *as_model_arguments(model_args, model_kwargs))
     with saying("relabelling", as_flag(progress_bar, "progress_bar")):
         was_found = symmetry is None
         if symmetry is None:
@@ -271,11 +270,6 @@ def _by_site(given: Any, name: str, example: str) -> dict[str, Any]:
     if not isinstance(given, Mapping | None):
         raise TypeError(f"{name} must be a mapping by site, such as {example}; got {given!r}.")
     return dict(given or {})
-
-
-def _model_of(data: Any, model: Callable[..., Any] | None, args: Any, kwargs: Any) -> Model | None:
-    """The model that is given, or that which the container of the draws knows."""
-    return model_of(data) if model is None else Model(model, *as_model_arguments(args, kwargs))
 
 
 def _found(known: Model | None, *, signs: bool, part: str) -> Symmetry:
@@ -369,7 +363,7 @@ def _named(found: Relabelling, index: int | None, options: _Options, seen: Seen,
         names = order_of(seen, view, found.state, options.order_by)
     else:
         return found
-    return found._replace(state=renamed(found.state, names))
+    return found._replace(state=then(found.state, names))
 
 
 def _margin(seen: Seen, state: State, natural: Statistics) -> np.ndarray:
