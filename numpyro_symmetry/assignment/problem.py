@@ -229,11 +229,10 @@ def without_signs(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
 def move(value: np.ndarray, axes: tuple[Axis, ...], state: State, *, skip: int | None = None) -> np.ndarray:
     """Values ``(batch, *shape)`` moved by a state, each item by its own part, along all axes but ``skip``."""
     names = [axis.group or "" for axis in axes]
+    moving = [k for k, name in enumerate(names) if name and k != skip]
     # blocks move before the units in them
-    for position in sorted(range(len(axes)), key=lambda k: names[k].count("/")):
+    for position in sorted(moving, key=lambda k: names[k].count("/")):
         name, signed = names[position], axes[position].signed
-        if not name or position == skip:
-            continue
         part = state.get(name)
         if isinstance(part, Hard):
             cells = [names.index(label) for label in over(name)]

@@ -238,13 +238,10 @@ def _floating(value: Any, where: str) -> np.ndarray:
 
 def leading_shape(bound: Symmetry, target: Side, source: Side) -> tuple[int, ...]:
     """The source's leading dimensions: what its sites have beyond the target's shapes."""
-    if missing := sorted(set(target.loc) ^ set(source.loc)):
-        if missing := [site for site in missing if site in bound.axes]:
-            raise SymmetryError(f"Sites {missing} are named by the symmetry but are in only one of target and source.")
+    if missing := sorted(site for site in target.loc.keys() ^ source.loc.keys() if site in bound.axes):
+        raise SymmetryError(f"Sites {missing} are named by the symmetry but are in only one of target and source.")
     found: dict[tuple[int, ...], str] = {}
-    for site in target.loc:
-        if site not in source.loc:
-            continue
+    for site in [site for site in target.loc if site in source.loc]:
         shape, event = source.loc[site].shape, target.loc[site].shape
         if shape[len(shape) - len(event) :] != event:
             raise SymmetryError(

@@ -55,8 +55,6 @@ def coordinates(
     found = {}
     for site in bound.axes:
         shape, axes = axes_of(bound, site, draws[site].shape[1:])
-        if all(axis.group is None for axis in axes):
-            continue
         # values that are all positive may be those of one sign, and a logarithm does not change its own with them
         signed = any(axis.signed for axis in axes)
         transform = given.get(site) or ("identity" if signed else _transform(draws[site]))
