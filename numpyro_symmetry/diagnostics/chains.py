@@ -12,7 +12,7 @@ Knows arrays ``(chain, draw, entry)``; no sites and no sentences.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
@@ -182,10 +182,9 @@ def _first(furthest: list[tuple[float, int]]) -> tuple[tuple[float, int], ...]:
     return tuple(sorted(furthest, key=lambda one: (-one[0], one[1]))[:_FURTHEST])
 
 
-def _most(values: Iterable[float] | np.ndarray) -> float:
-    array = np.asarray(values if isinstance(values, np.ndarray) else list(values), float)
-    known = array[~np.isnan(array)]
-    return float(known.max()) if known.size else float("nan")
+def _most(values: Sequence[float] | np.ndarray) -> float:
+    """The largest of all values that are not NaN; NaN if all are."""
+    return float(np.fmax.reduce(np.asarray(values, float), axis=None, initial=np.nan))
 
 
 def _chunk(values: np.ndarray, *, briefly: bool = False) -> Chains:
