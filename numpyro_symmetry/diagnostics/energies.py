@@ -107,7 +107,7 @@ def blocks_of(lengths: Sequence[int], time: float | None, effective: float) -> B
     # draws half an autocorrelation time apart, and no more in all than are compared
     step = max(int(own / 2.0), -(-sum(lengths) // _MAX_DRAWS), 1)
     found, ends = [], np.cumsum(lengths)
-    for chain in np.flatnonzero(~too_short(lengths, time, effective)):
+    for chain in np.flatnonzero(~too_short(lengths, time, effective)).tolist():
         length = lengths[chain]
         count = max(1, min(int(length // np.ceil(effective * own)), -(-length // step)))
         edges = np.linspace(0, length, count + 1).astype(int)
