@@ -56,7 +56,7 @@ def descend(problem: Problem, start: dict[str, Hard] | None = None, *, max_sweep
                 state[name].write(items[better | tied], new.at(better | tied))
             else:  # the first sweep, from the barycentre
                 state[name], better = new, np.ones(problem.batch, bool)
-            for neighbour in _to_revisit(problem, name):
+            for neighbour in problem.neighbours(name):
                 dirty[neighbour][items[better]] = True
         num_sweeps += touched
         if not touched.any():
@@ -86,7 +86,3 @@ def _compared(
     labels = np.arange(old.permutation.shape[-1])
     fewer = (new.permutation == labels).sum(-1) > (old.permutation == labels).sum(-1)
     return gain > allowed, (np.abs(gain) <= allowed) & fewer
-
-
-def _to_revisit(problem: Problem, name: str) -> set[str]:
-    return problem.neighbours(name) | ({name} if problem.pairs_with_itself(name) else set())

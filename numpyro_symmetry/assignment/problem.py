@@ -131,8 +131,13 @@ class Problem:
         return np.maximum(np.sqrt(target * source), np.finfo(float).tiny)
 
     def neighbours(self, name: str) -> set[str]:
-        """Other groups that share a term with this one."""
-        return {a.group for term, _ in self.positions[name] for a in term.axes if a.group not in (None, name)}
+        """Groups that share a term with this one, and this one where it stands on two axes of a term."""
+        return {
+            axis.group
+            for term, position in self.positions[name]
+            for k, axis in enumerate(term.axes)
+            if k != position and axis.group is not None
+        }
 
     def pairs_with_itself(self, name: str) -> bool:
         """Whether the group stands on two axes of one term."""
