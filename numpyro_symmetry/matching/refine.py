@@ -318,17 +318,17 @@ def _read(target: Any, source: Any, symmetry: Symmetry) -> tuple[Arrays, Arrays,
                 "pass its means, such as .loc."
             )
     refuse_other_trees(target, source, symmetry.axes)
-    ends = [dict(read(side, symmetry.axes)) for side in sides.values()]
-    if pairs := complex_sites(*ends):
+    fixed, own = (dict(read(side, symmetry.axes)) for side in sides.values())
+    if pairs := complex_sites(fixed, own):
         raise SymmetryError(
             f"Sites {sorted(pairs)} hold complex numbers; expected real ones: pass their real and imaginary parts."
         )
-    for name, side in zip(sides, ends, strict=True):
+    for name, side in zip(sides, (fixed, own), strict=True):
         refuse_draws(side, symmetry, name)
         # checks that they are finite
         side_of(real_arrays(side), name)
-    refuse_other_structure(*ends, ("the target", "the source"))
-    return ends[0], ends[1], symmetry.bind(ends[0])
+    refuse_other_structure(fixed, own, ("the target", "the source"))
+    return fixed, own, symmetry.bind(fixed)
 
 
 def _started(bound: Symmetry, start: Element, source: Arrays) -> Arrays:
