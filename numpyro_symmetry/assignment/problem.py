@@ -16,7 +16,7 @@ import numpy as np
 
 from numpyro_symmetry.chunks import BLOCK, slices
 from numpyro_symmetry.symmetry import Group, Hard, Symmetry
-from numpyro_symmetry.symmetry.action import gather_axis
+from numpyro_symmetry.symmetry.action import each_by_its_own, gather_axis
 from numpyro_symmetry.symmetry.axes import Axis
 from numpyro_symmetry.symmetry.hard import over, some_of
 
@@ -239,11 +239,11 @@ def move(value: np.ndarray, axes: tuple[Axis, ...], state: State, *, skip: int |
     for position in sorted(moving, key=lambda k: names[k].count("/")):
         name, signed = names[position], axes[position].signed
         part = state.get(name)
-        if isinstance(part, Hard):
+        if "/" in name and isinstance(part, Hard):
             cells = [names.index(label) for label in over(name)]
             value = gather_axis(value, part if signed else Hard(part.permutation), position, cells, len(axes))
         else:
-            value = _mixed(value, part, position + 1, signed)
+            value = _move_axis(value, part, position + 1, signed)
     return value
 
 
@@ -264,15 +264,16 @@ def _matched(term: Term, state: State, position: int) -> tuple[np.ndarray, np.nd
     return term.target, move(term.source, term.axes, state, skip=position)
 
 
-def _mixed(value: np.ndarray, part: Soft | None, axis: int, signed: bool) -> np.ndarray:
-    """Values whose units along one axis are averages of all, by matrices or at the barycentre."""
+def _move_axis(value: np.ndarray, part: Part, axis: int, signed: bool) -> np.ndarray:
     if part is None:
         mean = np.zeros_like(value[:1]) if signed else value.mean(axis, keepdims=True)
         return np.broadcast_to(mean, value.shape)
-    matrix = part.odd if signed and part.odd is not None else part.even
-    front = np.moveaxis(value, axis, 1)
-    moved = np.matmul(matrix, front.reshape(*front.shape[:2], -1)).reshape(front.shape)
-    return np.moveaxis(moved, 1, axis)
+    if isinstance(part, Soft):
+        matrix = part.odd if signed and part.odd is not None else part.even
+        front = np.moveaxis(value, axis, 1)
+        moved = np.matmul(matrix, front.reshape(*front.shape[:2], -1)).reshape(front.shape)
+        return np.moveaxis(moved, 1, axis)
+    return each_by_its_own(value, part if signed else Hard(part.permutation), axis)
 
 
 def _contract(target: np.ndarray, source: np.ndarray, position: int) -> np.ndarray:

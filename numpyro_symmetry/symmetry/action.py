@@ -62,7 +62,7 @@ def gather_axis(value: Any, part: Hard, position: int, cells: list[int], event_n
     axis, lead = value.ndim - event_ndim + position, value.shape[: value.ndim - event_ndim]
     if xp is np and batch and not cells and batch == lead:
         flat = value.reshape(-1, *value.shape[len(lead) :])
-        return each_by_its_own(flat, part.each(lambda x: x.reshape(-1, x.shape[-1])), position + 1).reshape(value.shape)
+        return each_by_its_own(flat, part.each(lambda x: x.reshape(len(flat), -1)), position + 1).reshape(value.shape)
 
     def along_axis(index: Any) -> Any:
         own = index.shape[len(batch) :]
