@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from numpyro_symmetry.assignment.linear import assign
-from numpyro_symmetry.assignment.problem import Problem, Solution
+from numpyro_symmetry.assignment.problem import Benefit, Problem, Solution
 from numpyro_symmetry.symmetry import Hard
 
 MAX_SWEEPS = 100
@@ -49,16 +49,14 @@ def descend(problem: Problem, start: dict[str, Hard] | None = None, *, max_sweep
             # None stands for the whole batch, which needs no copies
             subset = None if len(items) == problem.batch else items
             here = {h: part if subset is None else part.at(items) for h, part in state.items()}
-            if name not in state:  # the first sweep, from the barycentre
-                benefit = problem.benefit(name, here, subset)
-                state[name] = benefit.best(assign(benefit.unsigned()))
-                for neighbour in _to_revisit(problem, name):
-                    dirty[neighbour][:] = True
-                continue
-            moved, better, tied = _improve(problem, name, here, items, subset, tolerance)
-            accepted = better | tied
-            state[name].write(items[accepted], moved.at(accepted))
-            for neighbour in _to_revisit(problem, name):
+            benefit = problem.benefit(name, here, subset)
+            new = benefit.best(assign(benefit.unsigned()))
+            if name in state:
+                better, tied = _compared(problem, name, here, new, benefit, items, tolerance)
+                state[name].write(items[better | tied], new.at(better | tied))
+            else:  # the first sweep, from the barycentre
+                state[name], better = new, np.ones(problem.batch, bool)
+            for neighbour in problem.neighbours(name):
                 dirty[neighbour][items[better]] = True
         num_sweeps += touched
         if not touched.any():
@@ -67,23 +65,24 @@ def descend(problem: Problem, start: dict[str, Hard] | None = None, *, max_sweep
     return Solution(state, np.zeros(problem.batch, bool), num_sweeps, settled)
 
 
-def _improve(
-    problem: Problem, name: str, here: dict[str, Hard], items: np.ndarray, subset: np.ndarray | None, tolerance: float
-) -> tuple[Hard, np.ndarray, np.ndarray]:
-    """The best assignment of one group; for which items it is better; for which as good, with fewer labels moved."""
-    benefit = problem.benefit(name, here, subset)
-    old, new = here[name], benefit.best(assign(benefit.unsigned()))
+def _compared(
+    problem: Problem,
+    name: str,
+    here: dict[str, Hard],
+    new: Hard,
+    benefit: Benefit,
+    items: np.ndarray,
+    tolerance: float,
+) -> tuple[np.ndarray, np.ndarray]:
+    """For which items another assignment of one group is better; for which as good, with fewer labels moved."""
+    old = here[name]
     if problem.pairs_with_itself(name):
         # the objective is quadratic in this group, and the benefit only its slope
-        part = problem if subset is None else problem.at(items)
+        part = problem.at(items)
         gain = part.score({**here, name: new}) - part.score(here)
     else:
         gain = (benefit.of(new) - benefit.of(old)).sum(-1)
     allowed = tolerance * problem.scale[items]
     labels = np.arange(old.permutation.shape[-1])
     fewer = (new.permutation == labels).sum(-1) > (old.permutation == labels).sum(-1)
-    return new, gain > allowed, (np.abs(gain) <= allowed) & fewer
-
-
-def _to_revisit(problem: Problem, name: str) -> set[str]:
-    return problem.neighbours(name) | ({name} if problem.pairs_with_itself(name) else set())
+    return gain > allowed, (np.abs(gain) <= allowed) & fewer

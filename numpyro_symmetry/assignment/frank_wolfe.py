@@ -111,7 +111,5 @@ def _round(part: Soft) -> Hard:
 
 
 def _inner(slope: Benefit, part: Soft) -> np.ndarray:
-    total = np.einsum("bij,bij->b", slope.even, part.even, dtype=float)
-    if slope.odd is not None and part.odd is not None:
-        total += np.einsum("bij,bij->b", slope.odd, part.odd, dtype=float)
-    return total
+    pairs = [(x, y) for x, y in zip(slope, part, strict=True) if x is not None and y is not None]
+    return np.sum([np.einsum("bij,bij->b", x, y, dtype=float) for x, y in pairs], 0)

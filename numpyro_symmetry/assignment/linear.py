@@ -73,9 +73,8 @@ def assign(benefit: np.ndarray, *, solver: str = "auto") -> np.ndarray:
         block.reshape(-1, n * n)[:, :: n + 1] += bonus * np.where(largest > 0, largest, 1.0)[:, None]
         if solver == "auto" and n <= _ENUMERATED:
             found[items] = _best_of_all(block)
-            continue
-        for k, table in enumerate(block, items.start):
-            found[k] = solve(table)
+        else:
+            found[items] = [solve(table) for table in block]
     return found.reshape(benefit.shape[:-1])
 
 

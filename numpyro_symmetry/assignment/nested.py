@@ -237,14 +237,12 @@ def _cut(problem: Problem, root: str) -> Problem:
 
     groups: dict[str, Group] = {}
     for name, group in problem.groups.items():
-        if name == root:
-            continue
-        if not name.startswith(f"{root}/"):
+        if name.startswith(f"{root}/"):
+            for cell in range(problem.groups[root].size or 0):
+                own = _in_cell(root, cell, name.split("/", 1)[1])
+                groups[own] = group._replace(over=over(own), cells=group.cells[1:])
+        elif name != root:
             groups[name] = group
-            continue
-        for cell in range(problem.groups[root].size or 0):
-            own = _in_cell(root, cell, name.split("/", 1)[1])
-            groups[own] = group._replace(over=over(own), cells=group.cells[1:])
     return Problem(tuple(cut for term in problem.terms for cut in cut_term(term)), groups)
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import operator
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -274,12 +274,8 @@ def passed(subject: Any, blocks: Sequence[slice], work: Work) -> tuple[list[Any]
     kept, total
         What is kept of every block, in a list, and the sum over all blocks.
     """
-    kept: list[Any] = []
-    total = None
     windows = _windows(blocks)
-    for here, part in through(_worked_on(subject, windows, work), len(windows)):
-        kept, total = kept + here, _added(total, part)
-    return kept, total
+    return _together(through(_worked_on(subject, windows, work), len(windows)))
 
 
 def _worked_on(subject: Any, windows: Sequence[Sequence[slice]], work: Work) -> Iterator[tuple[list[Any], Any]]:
@@ -362,12 +358,16 @@ def _of_stored(
 
 
 def _of_window(work: Work, subject: Any, window: Sequence[slice]) -> tuple[list[Any], Any]:
-    kept, total = [], None
-    for items in window:
-        one, part = work(subject, items)
-        kept.append(one)
+    return _together(([kept], part) for kept, part in (work(subject, items) for items in window))
+
+
+def _together(parts: Iterable[tuple[list[Any], Any]]) -> tuple[list[Any], Any]:
+    """All that is kept of several parts, in a list, and their sum, part by part."""
+    every, total = list[Any](), None
+    for kept, part in parts:
+        every += kept
         total = _added(total, part)
-    return kept, total
+    return every, total
 
 
 def _added(total: Any, part: Any) -> Any:

@@ -131,8 +131,13 @@ class Problem:
         return np.maximum(np.sqrt(target * source), np.finfo(float).tiny)
 
     def neighbours(self, name: str) -> set[str]:
-        """Other groups that share a term with this one."""
-        return {a.group for term, _ in self.positions[name] for a in term.axes if a.group not in (None, name)}
+        """Groups that share a term with this one, and this one where it stands on two axes of a term."""
+        return {
+            axis.group
+            for term, position in self.positions[name]
+            for k, axis in enumerate(term.axes)
+            if k != position and axis.group is not None
+        }
 
     def pairs_with_itself(self, name: str) -> bool:
         """Whether the group stands on two axes of one term."""
@@ -229,11 +234,10 @@ def without_signs(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
 def move(value: np.ndarray, axes: tuple[Axis, ...], state: State, *, skip: int | None = None) -> np.ndarray:
     """Values ``(batch, *shape)`` moved by a state, each item by its own part, along all axes but ``skip``."""
     names = [axis.group or "" for axis in axes]
+    moving = [k for k, name in enumerate(names) if name and k != skip]
     # blocks move before the units in them
-    for position in sorted(range(len(axes)), key=lambda k: names[k].count("/")):
+    for position in sorted(moving, key=lambda k: names[k].count("/")):
         name, signed = names[position], axes[position].signed
-        if not name or position == skip:
-            continue
         part = state.get(name)
         if "/" in name and isinstance(part, Hard):
             cells = [names.index(label) for label in over(name)]

@@ -102,8 +102,6 @@ def _fits(values: Arrays, symmetry: Symmetry, num: int) -> bool:
 
 
 def _binds(values: Arrays, symmetry: Symmetry, num: int) -> bool:
-    if any(v.ndim < num for v in values.values()):
-        return False
     try:
         symmetry.bind({s: np.empty(v.shape[num:], bool) for s, v in values.items()})
     except SymmetryError:

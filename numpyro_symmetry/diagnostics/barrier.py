@@ -220,21 +220,16 @@ def _ends(a: Any, b: Any, path: str | None) -> tuple[DiagonalGaussian, DiagonalG
     return first, last, path != "linear" and all(are_gaussian)
 
 
-class _Along(NamedTuple):
-    """Losses along a path, ``(num_points,)``, each draw's contributions ``(num_points, draw)``, and effective draws."""
-
-    losses: np.ndarray
-    influence: np.ndarray
-    effective: np.ndarray
-
-
 def _along(
     loss: Callable[[Any], Array],
     values: Callable[[Array, Array], Any],
     t: np.ndarray,
     keys: Array,
-) -> _Along:
-    """Losses along a path, of likelihoods averaged over draws that have the same keys at every point."""
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Losses along a path, of likelihoods averaged over draws that have the same keys at every point.
+
+    Losses ``(num_points,)``, each draw's contributions ``(num_points, draw)``, and effective draws.
+    """
 
     @jax.jit
     def log_likelihood(share: Array) -> Array:
@@ -246,7 +241,7 @@ def _along(
         return jax.lax.map(one, keys)
 
     count = len(keys)
-    found = _Along(np.empty(len(t)), np.empty((len(t), count)), np.full(len(t), float(count)))
+    losses, influence, effective = np.empty(len(t)), np.empty((len(t), count)), np.full(len(t), float(count))
     say(f"losses at {len(t)} points of the path, the function for which is compiled first")
     for k, share in enumerate(through(t, len(t))):
         try:
@@ -257,13 +252,13 @@ def _along(
             ) from error
         _refuse_no_losses(table, share)
         log_mean = logsumexp(table, axis=0) - math.log(count)
-        found.losses[k] = 0.0 - float(jnp.mean(log_mean))  # minus zero would print its sign
+        losses[k] = 0.0 - float(jnp.mean(log_mean))  # minus zero would print its sign
         # what each draw contributes to the loss, to first order
         weights = jnp.exp(table - log_mean)
-        found.influence[k] = -np.asarray(jnp.mean(weights, axis=1), float)
+        influence[k] = -np.asarray(jnp.mean(weights, axis=1), float)
         if count > 1:
-            found.effective[k] = float(jnp.quantile(count / jnp.mean(weights**2, axis=0), 0.01))
-    return found
+            effective[k] = float(jnp.quantile(count / jnp.mean(weights**2, axis=0), 0.01))
+    return losses, influence, effective
 
 
 def _refuse_no_losses(table: Array, share: float) -> None:

@@ -50,9 +50,9 @@ def warnings_of(report: Report) -> list[str]:
 
 def is_made_up(null: Null, num_slots: dict[str, int]) -> bool:
     """Whether in no site slots agree with themselves more than shuffled draws do."""
-    can_tell = null.can_tell and max(num_slots.values()) > 1
     return (
-        can_tell
+        null.can_tell
+        and max(num_slots.values()) > 1
         and null.share < _NEAR_NULL
         and all(null_of_site.share < _NEAR_NULL for null_of_site in null.by_site.values())
     )

@@ -266,14 +266,6 @@ def _posteriors(named: Mapping[str, Any], symmetry: Symmetry, options: _Options)
 # ---- what is compared --------------------------------------------------------------------------------------------
 
 
-class _Pair(NamedTuple):
-    """Two posteriors as they came, with the draws that are compared, and the sites that are not compared."""
-
-    whole: tuple[Posterior, Posterior]
-    sides: tuple[Posterior, Posterior]
-    left_out: tuple[str, ...]
-
-
 def _compared_in_turn(pairs: Iterable[Sequence[Posterior]], options: _Options) -> Iterator[Comparison]:
     """Compare every pair; each posterior's draws are chosen, and read if they are stored, only once."""
     read: dict[tuple[str, tuple[str, ...]], Posterior] = {}
@@ -283,14 +275,19 @@ def _compared_in_turn(pairs: Iterable[Sequence[Posterior]], options: _Options) -
             if (side.name, compared) not in read:
                 say(f"reading the draws of {side.name}")
                 read[side.name, compared] = side.only(compared)
-        yield _compared(_Pair((a, b), (read[a.name, compared], read[b.name, compared]), left_out), options)
+        yield _compared((a, b), (read[a.name, compared], read[b.name, compared]), left_out, options)
 
 
-def _compared(pair: _Pair, options: _Options) -> Comparison:
-    (a, b), sides, left_out = pair
+def _compared(
+    whole: tuple[Posterior, Posterior],
+    sides: tuple[Posterior, Posterior],
+    left_out: tuple[str, ...],
+    options: _Options,
+) -> Comparison:
+    """Compare two posteriors, as they came, by the draws of them that were read."""
     pooled = {site: np.concatenate([side.values[site] for side in sides]) for site in sides[0].values}
     say("making what no label changes")
-    draws = pooled_draws(pooled, a.symmetry)
+    draws = pooled_draws(pooled, sides[0].symmetry)
     own = (slice(sides[0].num_draws), slice(sides[0].num_draws, None))
     slow = watched(draws)
     times = [
@@ -310,7 +307,7 @@ def _compared(pair: _Pair, options: _Options) -> Comparison:
             time is None,
             cut.number,
         )
-        for side, read, time, cut in zip((a, b), sides, times, blocks, strict=True)
+        for side, read, time, cut in zip(whole, sides, times, blocks, strict=True)
     ]
     nothing = Comparison(
         drawn[0],
@@ -343,7 +340,7 @@ def _compared(pair: _Pair, options: _Options) -> Comparison:
         p_by_distance={name: float(energies.ranks(one)[0]) for name, one in each.items()},
         effect=float(size[0]),
         floor=float(np.quantile(size, _FLOOR)),
-        contributions=contributions(aligned, both, first, a, len(blocks[0].draws)),
+        contributions=contributions(aligned, both, first, sides[0], len(blocks[0].draws)),
     )
 
 

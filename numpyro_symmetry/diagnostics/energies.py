@@ -106,15 +106,12 @@ def blocks_of(lengths: Sequence[int], time: float | None, effective: float) -> B
     own = 1.0 if time is None else time
     # draws half an autocorrelation time apart, and no more in all than are compared
     step = max(int(own / 2.0), -(-sum(lengths) // _MAX_DRAWS), 1)
-    found, offset = [], 0
-    for length, is_short in zip(lengths, too_short(lengths, time, effective), strict=True):
-        if is_short:
-            offset += length
-            continue
+    found, ends = [], np.cumsum(lengths)
+    for chain in np.flatnonzero(~too_short(lengths, time, effective)).tolist():
+        length = lengths[chain]
         count = max(1, min(int(length // np.ceil(effective * own)), -(-length // step)))
         edges = np.linspace(0, length, count + 1).astype(int)
-        found += [offset + np.arange(low, high, step) for low, high in itertools.pairwise(edges)]
-        offset += length
+        found += [ends[chain] - length + np.arange(low, high, step) for low, high in itertools.pairwise(edges)]
     return Blocks(np.concatenate(found), np.cumsum([0, *map(len, found[:-1])]))
 
 

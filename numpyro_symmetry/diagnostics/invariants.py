@@ -33,18 +33,10 @@ _ROUNDING = 4.0
 _MOST_SINGLE = 1e4
 
 
-class _Site(NamedTuple):
-    """Centred and scaled values ``(draw, *opened shape)`` of a site; each axis's group; the rounding of each number."""
-
-    values: np.ndarray
-    groups: tuple[str | None, ...]
-    flips: bool
-    rounding: np.ndarray
-
-
 class _Reading(NamedTuple):
-    """How the values of a site are centred and scaled."""
+    """How the values of a site are centred and scaled; each axis's group, and the rounding of each number."""
 
+    site: str
     shape: tuple[int, ...]
     groups: tuple[str | None, ...]
     flips: bool
@@ -53,21 +45,20 @@ class _Reading(NamedTuple):
     rounding: np.ndarray
     absolute: bool
 
-    def __call__(self, values: np.ndarray) -> _Site:
-        """The site read off draws ``(draw, *event)``."""
+    def __call__(self, values: np.ndarray) -> np.ndarray:
+        """Values ``(draw, *opened shape)`` of the site, off draws ``(draw, *event)``."""
         opened = values.reshape(len(values), *self.shape).astype(float, order="C")
         # in place, for this is a copy
         scaled = np.divide(
             np.subtract(opened, self.center, out=opened), np.where(self.scale > 0, self.scale, 1.0), out=opened
         )
         # signs leave absolute values alone
-        scaled = np.abs(scaled, out=scaled) if self.absolute and not self.flips else scaled
-        return _Site(scaled, self.groups, self.flips, self.rounding)
+        return np.abs(scaled, out=scaled) if self.absolute and not self.flips else scaled
 
 
 # an invariant of a block of draws, ``(draw, entry)``; and the rounding that cancelling terms leave, if they cancel
 Table = tuple[np.ndarray, np.ndarray | None]
-Sites = Mapping[str, _Site]
+Sites = Mapping[str, np.ndarray]
 
 
 class _Invariant(NamedTuple):
@@ -119,14 +110,15 @@ def each_invariant(
     names = {site: view.stack_of(site).name if view is not None else site for site in readings}
     found: dict[str, list[_Invariant]] = {}
     for site, reading in readings.items():
-        for name, of in _of_site(reading, site, names[site]):
+        for name, of in _of_site(reading, names[site]):
             found.setdefault(name, []).append(_Invariant(name, (site,), of))
     # units in blocks that move are numbered anew in each block: no sum runs over the units of one number
     for group in (name for name in symmetry.groups if not over(name)):
         members = [site for site, reading in readings.items() if group in reading.groups]
         for first, second in _pairs(members):
             name = f"Σ {names[first]}·{names[second]}"
-            found.setdefault(name, []).append(_Invariant(name, (first, second), partial(_across, first, second, group)))
+            of = partial(_across, readings[first], readings[second], group)
+            found.setdefault(name, []).append(_Invariant(name, (first, second), of))
     num_draws = len(next(iter(values.values())))
     blank = {site: reading(np.ones((1, *values[site].shape[1:]))) for site, reading in readings.items()}
     most = at_once(num_draws, _AT_ONCE)
@@ -200,57 +192,57 @@ def _reading(symmetry: Symmetry, site: str, values: Any, absolute: bool) -> _Rea
     # values held in double precision may have been computed in single, unless single would not tell them apart
     only_double = (ratio > _MOST_SINGLE) & (not all(are_single))
     rounding = _ROUNDING * np.where(only_double, np.finfo(np.float64).eps, np.finfo(np.float32).eps) * ratio
-    return _Reading(shape, names, flips, center, scale, rounding, absolute)
+    return _Reading(site, shape, names, flips, center, scale, rounding, absolute)
 
 
-def _of_site(reading: _Reading, site: str, name: str) -> Iterator[tuple[str, Callable[[Sites], Table]]]:
+def _of_site(reading: _Reading, name: str) -> Iterator[tuple[str, Callable[[Sites], Table]]]:
     """Moments and orders of one site over all its labels."""
     for power, mark in ((2, "²"), (4, "⁴")) if reading.flips else ((1, ""), (2, "²"), (3, "³")):
-        yield f"Σ {name}{mark}", partial(_moments, site, power)
+        yield f"Σ {name}{mark}", partial(_moments, reading, power)
     count = math.prod(size for size, group in zip(reading.shape, reading.groups, strict=True) if group is not None)
     if count > 1:
         # of two, the middle is half of their sum
         for k in (0, count // 2, count - 1) if count > 2 else (0, count - 1):
-            yield f"sorted {f'|{name}|' if reading.flips else name}", partial(_order, site, k)
+            yield f"sorted {f'|{name}|' if reading.flips else name}", partial(_order, reading, k)
 
 
-def _units(site: _Site) -> np.ndarray:
-    """``(draw, number, unit)``, of all groups together."""
-    at = [k + 1 for k, group in enumerate(site.groups) if group is not None]
-    rest = [k + 1 for k, group in enumerate(site.groups) if group is None]
-    units = site.values.transpose(0, *rest, *at)
+def _units(reading: _Reading, sites: Sites) -> np.ndarray:
+    """``(draw, number, unit)`` of a site, of all groups together."""
+    at = [k + 1 for k, group in enumerate(reading.groups) if group is not None]
+    rest = [k + 1 for k, group in enumerate(reading.groups) if group is None]
+    units = sites[reading.site].transpose(0, *rest, *at)
     return units.reshape(len(units), int(np.prod(units.shape[1 : 1 + len(rest)], dtype=int)), -1)
 
 
-def _moments(site: str, power: int, sites: Sites) -> Table:
-    units = _units(sites[site])
+def _moments(reading: _Reading, power: int, sites: Sites) -> Table:
+    units = _units(reading, sites)
     # faster than a power
     terms = reduce(np.multiply, [units] * power)
     largest = np.maximum(terms.max((0, 2), initial=1.0), -terms.min((0, 2), initial=-1.0))
-    return terms.sum(2), units.shape[2] * power * sites[site].rounding * largest
+    return terms.sum(2), units.shape[2] * power * reading.rounding * largest
 
 
-def _order(site: str, k: int, sites: Sites) -> Table:
-    units = _units(sites[site])
-    return np.partition(np.abs(units) if sites[site].flips else units, k, axis=2)[..., k], None
+def _order(reading: _Reading, k: int, sites: Sites) -> Table:
+    units = _units(reading, sites)
+    return np.partition(np.abs(units) if reading.flips else units, k, axis=2)[..., k], None
 
 
 def _pairs(members: list[str]) -> Iterator[tuple[str, str]]:
     return itertools.combinations(members, 2) if len(members) <= _MAX_SITES else itertools.pairwise(members)
 
 
-def _across(first: str, second: str, group: str, sites: Sites) -> Table:
+def _across(first: _Reading, second: _Reading, group: str, sites: Sites) -> Table:
     """Sums over a group's units of products of the unit's numbers at two sites."""
-    (a, a_flips), (b, b_flips) = (_by_unit(sites[site], group) for site in (first, second))
+    (a, a_flips), (b, b_flips) = (_by_unit(reading, sites[reading.site], group) for reading in (first, second))
     # a sign cancels in a product only if it changes both
     if a_flips != b_flips or max(a.shape[1], b.shape[1]) > _MAX_NUMBERS:
         a, b = (np.square(x).sum(1, keepdims=True) for x in (a, b))
     return np.einsum("dik,djk->dijk", a, b).sum(3).reshape(len(a), -1), None
 
 
-def _by_unit(site: _Site, group: str) -> tuple[np.ndarray, bool]:
+def _by_unit(reading: _Reading, values: np.ndarray, group: str) -> tuple[np.ndarray, bool]:
     """A group's units at a site, ``(draw, number, unit)``, blind to all other groups; and whether signs change them."""
-    values, names = site.values, list(site.groups)
+    names = list(reading.groups)
     alone = [name for name in names if name is not None] == [group]
     while names.count(group) > 1:
         # where its group stands twice, a unit's entry with itself
@@ -261,6 +253,6 @@ def _by_unit(site: _Site, group: str) -> tuple[np.ndarray, bool]:
     numbers = np.moveaxis(values, names.index(group) + 1, -1)
     numbers = numbers.reshape(len(values), -1, numbers.shape[-1])
     if alone:
-        return numbers, site.flips
+        return numbers, reading.flips
     names.remove(group)
-    return (np.square(numbers).sum(1, keepdims=True) if site.flips or any(names) else numbers), False
+    return (np.square(numbers).sum(1, keepdims=True) if reading.flips or any(names) else numbers), False

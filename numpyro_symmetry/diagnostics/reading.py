@@ -38,8 +38,7 @@ def facts(report: Report) -> list[str]:
             "The symmetry is the likelihood's alone: the prior tells labels apart, and relabelled draws say what the "
             "slots are, not which of them the prior means by which name."
         )
-    if report.null is not None:
-        lines += _of_null(report)
+    lines += _of_null(report)
     if invariant := [row.r_hat for row in report.rows if row.is_invariant and not np.isnan(row.r_hat)]:
         lines.append(f"The largest R-hat of what no label changes is {max(invariant):.3f}.")
     by_chance = [row for row in report.rows if row.r_hat > MAX_R_HAT and row.chance >= MIN_CHANCE and not is_slow(row)]

@@ -27,11 +27,11 @@ from numpyro_symmetry.steps import say, saying
 from numpyro_symmetry.symmetry import Concat, Split, Symmetry, SymmetryError, Unsigned
 from numpyro_symmetry.symmetry.arguments import as_flag, is_floating
 from numpyro_symmetry.symmetry.axes import VIRTUAL, AxisEntry
-from numpyro_symmetry.symmetry.columns import columns_of
 from numpyro_symmetry.symmetry.given import as_symmetry
 from numpyro_symmetry.symmetry.hard import over
 from numpyro_symmetry.symmetry.nouns import FUNCTION
 from numpyro_symmetry.symmetry.pytrees import arrays_by_path
+from numpyro_symmetry.symmetry.restriction import column_axes
 
 Values = Mapping[str, Any]
 # most intermediate values that are tried for each group
@@ -201,7 +201,7 @@ def _that_move(
     before, after = jax.jit(compute)(values), jax.jit(compute)({**values, **bound.apply(g, values)})
     chosen: dict[str, _Seen] = {}
     for seen, old, new in zip(tried, before, after, strict=True):
-        moved = columns_of(bound, [seen.group]).apply(_parts(g, seen.group), {seen.group: old})[seen.group]
+        moved = bound.on_axes(column_axes([seen.group])).apply(_parts(g, seen.group), {seen.group: old})[seen.group]
         is_moved = float(jnp.abs(moved - new).max()) < _ROUNDING
         if seen.group not in chosen and is_moved and bool(jnp.isfinite(new).all()):
             chosen[seen.group] = seen

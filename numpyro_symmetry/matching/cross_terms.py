@@ -22,7 +22,7 @@ from scipy.special import logsumexp
 from numpyro_symmetry.chunks import slices
 from numpyro_symmetry.matching.drawn import MOST_IN_CYCLES, Table, drawn_by_any, either, prices_of
 from numpyro_symmetry.matching.gaussian_inputs import order_of
-from numpyro_symmetry.matching.product import Gaussian, Natural, Tables, raised
+from numpyro_symmetry.matching.product import Gaussian, Natural, Tables, raised, rest_of
 from numpyro_symmetry.symmetry import Hard, PlainView, Symmetry
 from numpyro_symmetry.symmetry.errors import warn
 from numpyro_symmetry.symmetry.hard import concatenate
@@ -81,7 +81,7 @@ def cross_terms(
     SymmetryWarning
         If not all labels can be drawn, so that the share is too low.
     """
-    rest, log_count = _rest(members, prior), (len(members) - 1) * symmetry.log_order()
+    rest, log_count = rest_of(members, prior), (len(members) - 1) * symmetry.log_order()
     size = max(rest.precision.size, 1)
     if log_count <= math.log(min(_MOST_LABELLINGS, max(_MOST_NUMBERS / size, 1.0))) + 1e-9:
         return _enumerated([Natural.of(member) for member in members[1:]], rest, symmetry, members[0].loc)
@@ -105,7 +105,7 @@ def _drawn_in_parts(
         )
         apart = apart.restrict([])
     parts = [
-        _Draws(Tables(placed, _rest(placed, prior), drawn)) for placed in _placed_apart(members, apart, drawn, prior)
+        _Draws(Tables(placed, rest_of(placed, prior), drawn)) for placed in _placed_apart(members, apart, drawn, prior)
     ]
     log_unit, home, beside, error = np.transpose([part.estimate(rng, len(parts)) for part in parts])
     # relative to the heaviest part: labels of a level that was not matched may outweigh the kept ones by many nats
@@ -128,12 +128,6 @@ def _placed_apart(
         steps = [jax.tree.map(lambda x, k=k: x[k], every) for k in chosen]
         moved = [members[0], *(member.apply(apart, step) for member, step in zip(members[1:], steps, strict=True))]
         yield [member.apply(drawn, g) for member, g in zip(moved, raised(moved, drawn, prior), strict=True)]
-
-
-def _rest(members: Sequence[Gaussian], prior: Natural | None) -> Natural:
-    """Natural parameters of the first member, less those of the copies of the prior that are divided out."""
-    first = Natural.of(members[0])
-    return first if prior is None else first.plus(prior, 1.0 - len(members))
 
 
 def _enumerated(others: list[Natural], rest: Natural, symmetry: Symmetry, loc: dict[str, Any]) -> CrossTerms:

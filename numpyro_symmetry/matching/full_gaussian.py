@@ -14,7 +14,6 @@ import numpy as np
 from jax.core import Tracer
 from jax.typing import ArrayLike
 
-from numpyro_symmetry.matching import guide_parameters
 from numpyro_symmetry.matching.gaussian import DiagonalGaussian
 from numpyro_symmetry.matching.gaussian_inputs import (
     module_of,
@@ -93,6 +92,8 @@ class FullGaussian:
 
         In unconstrained coordinates. Laplace's approximation is read at its mode, with its covariance there.
         """
+        from numpyro_symmetry.matching import guide_parameters
+
         return cls(*guide_parameters.joint_of(guide, params))
 
     def diagonal(self) -> DiagonalGaussian:

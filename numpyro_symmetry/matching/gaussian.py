@@ -17,7 +17,6 @@ from jax import Array
 from jax.core import Tracer
 from jax.typing import ArrayLike
 
-from numpyro_symmetry.matching import guide_parameters
 from numpyro_symmetry.matching.gaussian_inputs import (
     module_of,
     refuse_no_symmetry,
@@ -187,6 +186,8 @@ class DiagonalGaussian:
             If the guide is not mean-field, a parameter is missing or misshapen, or a site's support couples its entries
             (simplex, Cholesky factor).
         """
+        from numpyro_symmetry.matching import guide_parameters
+
         return cls(*guide_parameters.diagonal_of(guide, params))
 
     def to_guide_params(self, guide: Any) -> dict[str, Array]:
@@ -207,6 +208,8 @@ class DiagonalGaussian:
         UnsupportedGuideError
             If the guide is not mean-field or has other sites, or is `AutoDelta` and standard deviations are not zero.
         """
+        from numpyro_symmetry.matching import guide_parameters
+
         return guide_parameters.parameters_of(guide, self.loc, self.scale)
 
     # ---- what they are -------------------------------------------------------------------------------------------

@@ -111,7 +111,7 @@ def order_of(symmetry: Symmetry, element: Element, loc: dict[str, Any]) -> tuple
 
 def ravel(by_site: dict[str, Any]) -> np.ndarray:
     """``(D,)``, float64: the entries of all sites, one site after the other."""
-    return np.concatenate([np.ravel(np.asarray(x, float)) for x in by_site.values()])
+    return np.concatenate([np.zeros(0), *(np.ravel(np.asarray(x, float)) for x in by_site.values())])
 
 
 def unravel(flat: Any, like: dict[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """What a Gaussian autoguide's parameters say: means and standard deviations by site, and back.
 
-Reads NumPyro's autoguides, and loads NumPyro only when there is a guide to read, since whoever has a guide has loaded
-it. Knows no Gaussians of ours, no costs and no algorithms.
+Reads NumPyro's autoguides, and loads NumPyro: so it is itself loaded only when there is a guide to read, since whoever
+has a guide has loaded NumPyro. Knows no Gaussians of ours, no costs and no algorithms.
 """
 
 from __future__ import annotations
@@ -12,7 +12,14 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from numpyro.distributions import biject_to
+from numpyro.distributions.transforms import IdentityTransform
+from numpyro.infer import autoguide as auto
 
+from numpyro_symmetry.models import latent_of
+from numpyro_symmetry.models.compat import flat_sites, unpacking
+from numpyro_symmetry.models.sites import entrywise
+from numpyro_symmetry.models.unconstrained import inverse
 from numpyro_symmetry.symmetry import UnsupportedGuideError
 from numpyro_symmetry.symmetry.arguments import as_real_array
 
@@ -21,9 +28,6 @@ Arrays = dict[str, Any]
 
 def diagonal_of(guide: Any, params: Mapping[str, Any]) -> tuple[Arrays, Arrays]:
     """Means and standard deviations by site of a mean-field guide, in its unconstrained coordinates."""
-    from numpyro_symmetry.models.compat import unpacking
-    from numpyro_symmetry.models.unconstrained import inverse
-
     loc: Arrays = {}
     scale: Arrays = {}
     for part in parts_of(guide):
@@ -35,7 +39,7 @@ def diagonal_of(guide: Any, params: Mapping[str, Any]) -> tuple[Arrays, Arrays]:
         for site in sites_of(part):
             shape = _full_shape(part, site)
             loc[site] = _parameter(part, params, f"{site}_{part.prefix}_loc", shape)
-            if _is_point(part):
+            if isinstance(part, auto.AutoDelta):
                 loc[site] = inverse(unconstraining(part, site), loc[site])
                 scale[site] = jnp.zeros_like(loc[site])
             else:
@@ -45,8 +49,6 @@ def diagonal_of(guide: Any, params: Mapping[str, Any]) -> tuple[Arrays, Arrays]:
 
 def parameters_of(guide: Any, loc: Mapping[str, Any], scale: Mapping[str, Any]) -> dict[str, Array]:
     """Parameters that make a mean-field guide the Gaussian of these means and standard deviations."""
-    from numpyro_symmetry.models.compat import flat_sites
-
     params: dict[str, Array] = {}
     for part in parts_of(guide):
         flat = _is_flat(part)
@@ -61,7 +63,7 @@ def parameters_of(guide: Any, loc: Mapping[str, Any], scale: Mapping[str, Any]) 
             continue
         for site in sites:
             value = jnp.asarray(loc[site])
-            if not _is_point(part):
+            if not isinstance(part, auto.AutoDelta):
                 params[f"{site}_{part.prefix}_scale"] = jnp.asarray(scale[site])
             elif np.any(np.asarray(scale[site])):
                 raise UnsupportedGuideError(
@@ -75,8 +77,6 @@ def parameters_of(guide: Any, loc: Mapping[str, Any], scale: Mapping[str, Any]) 
 
 def joint_of(guide: Any, params: Mapping[str, Any]) -> tuple[Arrays, Array]:
     """Means by site, in the order of the flat latent, and the covariance of a guide that has one."""
-    from numpyro_symmetry.models.compat import flat_sites, unpacking
-
     part, *others = parts_of(guide)
     if others or not has_covariance(part, params):
         raise UnsupportedGuideError(
@@ -94,20 +94,13 @@ def has_covariance(guide: Any, params: Mapping[str, Any]) -> bool:
     """Whether a guide has correlations, with these parameters."""
     guide = _unsymmetrized(guide)
     names = (f"{getattr(guide, 'prefix', None)}_{name}" for name in ("scale_tril", "cov_factor"))
-    return _is_laplace(guide) or any(name in params for name in names)
-
-
-def _is_laplace(guide: Any) -> bool:
-    """Whether a guide is a point while it trains, and a Gaussian when it is asked for its posterior."""
-    from numpyro.infer.autoguide import AutoLaplaceApproximation
-
-    return isinstance(guide, AutoLaplaceApproximation)
+    # a point while it trains, and a Gaussian when it is asked for its posterior
+    is_laplace = isinstance(guide, auto.AutoLaplaceApproximation)
+    return is_laplace or any(name in params for name in names)
 
 
 def parts_of(guide: Any) -> Iterator[Any]:
     """The guide itself, or the parts of an `AutoGuideList`, recursively; all of them have to be set up."""
-    from numpyro.infer.autoguide import AutoGuide, AutoGuideList
-
     guide = _unsymmetrized(guide)
     if hasattr(guide, "base") and hasattr(guide, "source"):  # a conditional guide, whose source is known once set up
         follow = f": {list(guide.source.sites)} follow its other sites" if guide.source else ""
@@ -115,12 +108,12 @@ def parts_of(guide: Any) -> Iterator[Any]:
             f"{type(guide).__name__} is no Gaussian{follow}. Fit one to its draws: "
             "DiagonalGaussian.fit(guide.sample_posterior(rng_key, params, *model_args, sample_shape=(1000,)))."
         )
-    if not isinstance(guide, AutoGuide):
+    if not isinstance(guide, auto.AutoGuide):
         what = f"the class {guide.__name__}" if isinstance(guide, type) else type(guide).__name__
         raise UnsupportedGuideError(
             f"{what} is not an autoguide: fit a Gaussian to its draws, DiagonalGaussian.fit(draws)."
         )
-    if isinstance(guide, AutoGuideList):
+    if isinstance(guide, auto.AutoGuideList):
         for part in guide:
             yield from parts_of(part)
     else:
@@ -136,25 +129,16 @@ def _unsymmetrized(guide: Any) -> Any:
 
 def sites_of(part: Any) -> list[str]:
     """Latent sites of one guide."""
-    from numpyro_symmetry.models import latent_of
-
     return list(latent_of(part.prototype_trace))
 
 
 def unconstraining(part: Any, site: str) -> Any:
     """The bijection from unconstrained to constrained values."""
-    from numpyro.distributions import biject_to
-
     return biject_to(part.prototype_trace[site]["fn"].support)
 
 
 def constrained_sites(guide: Any) -> dict[str, Any]:
     """Site -> support, of a guide's sites whose coordinates are not their values: support not all of the real line."""
-    from numpyro.distributions import biject_to
-    from numpyro.distributions.transforms import IdentityTransform
-
-    from numpyro_symmetry.models.sites import entrywise
-
     found = {}
     for part in parts_of(guide):
         for site in sites_of(part):
@@ -172,8 +156,6 @@ def _is_flat(part: Any) -> bool:
     UnsupportedGuideError
         If the guide is not mean-field.
     """
-    from numpyro.infer import autoguide as auto
-
     if isinstance(part, auto.AutoDiagonalNormal):
         return True
     if not isinstance(part, auto.AutoNormal | auto.AutoDelta):
@@ -184,12 +166,6 @@ def _is_flat(part: Any) -> bool:
             f"{read if isinstance(part, correlated) else 'DiagonalGaussian.fit(draws)'}."
         )
     return False
-
-
-def _is_point(part: Any) -> bool:
-    from numpyro.infer.autoguide import AutoDelta
-
-    return isinstance(part, AutoDelta)
 
 
 def _parameter(part: Any, params: Mapping[str, Any], name: str, shape: tuple[int, ...]) -> Array:
@@ -214,7 +190,6 @@ def _full_shape(part: Any, site: str) -> tuple[int, ...]:
 
 
 def _refuse_coupled_supports(part: Any) -> None:
-    from numpyro_symmetry.models.sites import entrywise
 
     for site in sites_of(part):
         support = entrywise(part.prototype_trace[site]["fn"].support)

@@ -37,10 +37,9 @@ from numpyro_symmetry.steps import say, saying, through
 from numpyro_symmetry.symmetry import Element, Group, Hard, PlainView, Symmetry, SymmetryError, num_transpositions
 from numpyro_symmetry.symmetry.arguments import as_count, as_flag, is_option, refuse_tracers, seed_of
 from numpyro_symmetry.symmetry.axes import Axis
-from numpyro_symmetry.symmetry.errors import warn
 from numpyro_symmetry.symmetry.given import as_symmetry
 from numpyro_symmetry.symmetry.hard import concatenate, to_element
-from numpyro_symmetry.symmetry.plain import torn_words
+from numpyro_symmetry.symmetry.plain import warn_of_torn
 from numpyro_symmetry.symmetry.shown import as_html
 
 # a family, its groups and natural parameters -> draws placed, a chunk at a time
@@ -265,11 +264,7 @@ def _place(
 ) -> Match:
     """Match in the view in which every group is plain; units in blocks that move stay with their blocks."""
     view = PlainView.of(bound, left.loc, nested=True)
-    if view.torn:
-        warn(
-            f"{torn_words(view)}: only one of the two levels is matched, whichever has more elements, and the result "
-            "may be far from the best. Match the other level in a second call, with symmetry.restrict."
-        )
+    warn_of_torn(view, "matched", ", and the result may be far from the best. Match the other level")
     left, right = (
         Side(view.open(side.loc), side.scale and view.open(side.scale, common=True), view.weights)
         for side in (left, right)

@@ -161,15 +161,20 @@ class Tables:
         return self.view.open(first), self.view.open(precision, common=True)
 
 
+def rest_of(members: Sequence[Gaussian], prior: Natural | None) -> Natural:
+    """Natural parameters of the first member, less those of the copies of the prior that are divided out."""
+    first = Natural.of(members[0])
+    return first if prior is None else first.plus(prior, 1.0 - len(members))
+
+
 def raised(members: Sequence[Gaussian], symmetry: Symmetry, prior: Natural | None) -> list[Element]:
     """An element for each member that raises the product's weight: group by group the best labels given all others."""
     elements, moved = [symmetry.identity() for _ in members], list(members)
-    rest = Natural(*(np.zeros_like(x) for x in Natural.of(members[0])))
-    rest = rest if prior is None else rest.plus(prior, 1.0 - len(members))
 
     def weight(gaussians: Sequence[Gaussian]) -> float:
         # finite, so that labels whose product is no Gaussian can be left for others step by step
-        return float(reduce(Natural.plus, map(Natural.of, gaussians), rest).log_partition(_NOTHING))
+        rest = rest_of(gaussians, prior)
+        return float(reduce(Natural.plus, map(Natural.of, gaussians[1:]), rest).log_partition(_NOTHING))
 
     best, gained = weight(moved), len(members) > 1 and bool(symmetry.groups)
     for _ in range(_MOST_ROUNDS):
@@ -177,7 +182,7 @@ def raised(members: Sequence[Gaussian], symmetry: Symmetry, prior: Natural | Non
             break
         gained = False
         for k in range(len(members)):
-            tables = Tables(moved, rest.plus(Natural.of(moved[0])), symmetry)
+            tables = Tables(moved, rest_of(moved, prior), symmetry)
             state = tables.still()
             for name in tables.separate():
                 plus, minus = tables.table(k, name, state, tables.own_total)

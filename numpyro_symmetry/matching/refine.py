@@ -38,9 +38,8 @@ from numpyro_symmetry.symmetry import (
     num_transpositions,
 )
 from numpyro_symmetry.symmetry.arguments import as_count, as_flag, as_function, as_real_array, refuse_tracers, seed_of
-from numpyro_symmetry.symmetry.errors import warn
 from numpyro_symmetry.symmetry.given import as_symmetry
-from numpyro_symmetry.symmetry.plain import torn_words
+from numpyro_symmetry.symmetry.plain import warn_of_torn
 from numpyro_symmetry.symmetry.pytrees import real_arrays, refuse_other_structure, with_arrays
 from numpyro_symmetry.symmetry.shown import as_html
 
@@ -192,30 +191,32 @@ def refine(
     shown = as_flag(progress_bar, "progress_bar")
     rng = np.random.default_rng(seed_of(rng_key))
     refuse_tracers("refine", target, source, data, start)
-    ends, bound = _read(target, source, as_symmetry(symmetry))
+    fixed, own, bound = _read(target, source, as_symmetry(symmetry))
     batches, held = _in_batches(_length(data), batch_size, rng)
     start = match(target, source, symmetry, progress_bar=shown).element if start is None else start
     # from here on the source has the labels of the start, which groups that are not relaxed keep
-    ends = ends._replace(source=real_arrays(_started(bound, start, ends.source)))
+    own = real_arrays(_started(bound, start, own))
     # whole numbers move with their units, and have no half-way
-    moving = bound.restrict(sites=[site for site in bound.axes if site in ends.source])
+    moving = bound.restrict(sites=[site for site in bound.axes if site in own])
     if not moving.groups:
         raise SymmetryError("No group stands on an array of real numbers: there are no labels to refine.")
-    view = _view(moving, ends.source)
-    way = _compiled(loss, target, view, optimizer, _Given(ends, jax.tree.map(jnp.asarray, data)))
+    view = PlainView.of(moving, own, nested=True)
+    warn_of_torn(view, "refined", ". Refine the other one")
+    given = _Given(fixed, own, jax.tree.map(jnp.asarray, data))
+    step, held_loss = _compiled(loss, target, view, optimizer, given)
 
     logits: Any = {name: Logits.of(group) for name, group in view.symmetry.groups.items()}
     state = optimizer.init(logits)
-    kept, before = moving.identity(), _finite(way.held_loss(ends.source, held))
+    kept, before = moving.identity(), _finite(held_loss(own, held))
     best, losses = before, []
     with counting("refining", "steps", shown, num_steps) as bar:
         for first in range(0, num_steps, _STEPS_A_LOOK):
             steps = np.arange(first, min(first + _STEPS_A_LOOK, num_steps))
             for temperature, rows in zip(_temperatures(steps, num_steps), batches, strict=False):
-                logits, state = way.step(logits, state, temperature, rows)
+                logits, state = step(logits, state, temperature, rows)
             _refuse_lost(logits, steps[-1] + 1)
             element = view.element({name: part.rounded().part() for name, part in logits.items()}, moving)
-            losses.append(way.held_loss(moving.apply(element, ends.source), held))
+            losses.append(held_loss(moving.apply(element, own), held))
             kept, best = (element, losses[-1]) if losses[-1] < best else (kept, best)
             bar.set_postfix_str(f"loss half-way {before:.4g} -> {best:.4g}", refresh=False)
             bar.update(len(steps))
@@ -230,39 +231,32 @@ def _temperatures(steps: np.ndarray, num_steps: int) -> np.ndarray:
 # ---- the loss half-way -----------------------------------------------------------------------------------------------
 
 
-class _Ends(NamedTuple):
-    """Arrays of both ends by site; once the source is moved by ``start``, its arrays of real numbers alone."""
+class _Given(NamedTuple):
+    """All large arrays: arguments of the compiled functions, so that they are not constants in them.
+
+    Of the target by site, and of the source, moved by ``start``, those of real numbers alone.
+    """
 
     target: Arrays
     source: Arrays
-
-
-class _Given(NamedTuple):
-    """All large arrays: arguments of the compiled functions, so that they are not constants in them."""
-
-    ends: _Ends
     data: Any
 
 
-class _Way(NamedTuple):
+def _compiled(
+    loss: Loss, target: Any, view: PlainView, optimizer: optax.GradientTransformation, given: _Given
+) -> tuple[Callable[..., tuple[dict[str, Logits], Any]], Callable[[Arrays, np.ndarray], float]]:
     """A gradient step of logits and optimiser state; and the mean loss half-way to a moved source, on held rows."""
-
-    step: Callable[..., tuple[dict[str, Logits], Any]]
-    held_loss: Callable[[Arrays, np.ndarray], float]
-
-
-def _compiled(loss: Loss, target: Any, view: PlainView, optimizer: optax.GradientTransformation, given: _Given) -> _Way:
-    shapes = {name: np.shape(x) for name, x in view.open(given.ends.source).items()}
+    shapes = {name: np.shape(x) for name, x in view.open(given.source).items()}
     axes = {name: axes_of(view.symmetry, name, shapes[name])[1] for name in view.symmetry.axes}
 
     def half_way(moved: Arrays, given: _Given, rows: Array) -> Array:
-        half = {site: 0.5 * (given.ends.target[site] + x) for site, x in moved.items()}
+        half = {site: 0.5 * (given.target[site] + x) for site, x in moved.items()}
         found = loss(with_arrays(target, half), jax.tree.map(lambda x: x[rows], given.data))
         return jnp.mean(_as_sloped(found))
 
     def relaxed(logits: dict[str, Logits], temperature: Array, given: _Given, rows: Array) -> Array:
         soft = {name: part.soft(temperature) for name, part in logits.items()}
-        opened = view.open(given.ends.source)
+        opened = view.open(given.source)
         opened |= {name: mixed(opened[name], on, soft) for name, on in axes.items()}
         return half_way(view.close(opened), given, rows)
 
@@ -282,7 +276,7 @@ def _compiled(loss: Loss, target: Any, view: PlainView, optimizer: optax.Gradien
                 "loss is compiled, and left JAX: write it in jax.numpy, without numpy, float() or branches on values."
             ) from error
 
-    return _Way(lambda *args: step(*args, given), held_loss)
+    return lambda *args: step(*args, given), held_loss
 
 
 def _as_sloped(returned: Any) -> Array:
@@ -311,21 +305,10 @@ def _refuse_lost(logits: Any, count: int) -> None:
         )
 
 
-def _view(moving: Symmetry, source: Arrays) -> PlainView:
-    """The view whose groups are relaxed; warns where of two nested levels only one can be."""
-    view = PlainView.of(moving, source, nested=True)
-    if view.torn:
-        warn(
-            f"{torn_words(view)}: only one of the two levels is refined, whichever has more elements. Refine the "
-            "other one in a second call, with symmetry.restrict."
-        )
-    return view
-
-
 # ---- what is given ---------------------------------------------------------------------------------------------------
 
 
-def _read(target: Any, source: Any, symmetry: Symmetry) -> tuple[_Ends, Symmetry]:
+def _read(target: Any, source: Any, symmetry: Symmetry) -> tuple[Arrays, Arrays, Symmetry]:
     """Arrays of both ends by site, and the symmetry with its sizes."""
     sides = {"target": target, "source": source}
     for name, side in sides.items():
@@ -335,17 +318,17 @@ def _read(target: Any, source: Any, symmetry: Symmetry) -> tuple[_Ends, Symmetry
                 "pass its means, such as .loc."
             )
     refuse_other_trees(target, source, symmetry.axes)
-    ends = _Ends(*(dict(read(side, symmetry.axes)) for side in sides.values()))
-    if pairs := complex_sites(*ends):
+    fixed, own = (dict(read(side, symmetry.axes)) for side in sides.values())
+    if pairs := complex_sites(fixed, own):
         raise SymmetryError(
             f"Sites {sorted(pairs)} hold complex numbers; expected real ones: pass their real and imaginary parts."
         )
-    for name, side in zip(sides, ends, strict=True):
+    for name, side in zip(sides, (fixed, own), strict=True):
         refuse_draws(side, symmetry, name)
         # checks that they are finite
         side_of(real_arrays(side), name)
-    refuse_other_structure(*ends, ("the target", "the source"))
-    return ends, symmetry.bind(ends.target)
+    refuse_other_structure(fixed, own, ("the target", "the source"))
+    return fixed, own, symmetry.bind(fixed)
 
 
 def _started(bound: Symmetry, start: Element, source: Arrays) -> Arrays:

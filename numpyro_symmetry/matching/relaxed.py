@@ -69,9 +69,8 @@ class Logits(NamedTuple):
 def mixed(value: Array, axes: tuple[Axis, ...], soft: Mapping[str, Soft]) -> Array:
     """Values ``(*shape)``, along each axis mixed by the matrix of its group, blocks before the units in them."""
     names, letters = [axis.group or "" for axis in axes], string.ascii_lowercase[: len(axes)]
-    for k in sorted(range(len(axes)), key=lambda k: names[k].count("/")):
-        if not names[k]:
-            continue
+    moving = [k for k, name in enumerate(names) if name]
+    for k in sorted(moving, key=lambda k: names[k].count("/")):
         part = soft[names[k]]
         matrix = part.odd if axes[k].signed and part.odd is not None else part.even
         cells = "".join(letters[names.index(label)] for label in over(names[k]))

@@ -20,11 +20,9 @@ from numpyro_symmetry.assignment.side import Arrays, Side
 from numpyro_symmetry.matching.costs import ActivationCost
 from numpyro_symmetry.matching.full_gaussian import FullGaussian
 from numpyro_symmetry.matching.gaussian import DiagonalGaussian
-from numpyro_symmetry.matching.guide_parameters import constrained_sites, has_covariance
 from numpyro_symmetry.symmetry import Element, Hard, Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_real_array, refuse_masked
 from numpyro_symmetry.symmetry.axes import AxisEntry, num_axes
-from numpyro_symmetry.symmetry.columns import columns_of
 from numpyro_symmetry.symmetry.pytrees import (
     arrays_by_path,
     comes_by_site,
@@ -33,6 +31,7 @@ from numpyro_symmetry.symmetry.pytrees import (
     replaced,
     uncompared,
 )
+from numpyro_symmetry.symmetry.restriction import column_axes
 
 _OF_DRAWS = (
     "`rebase` brings draws to common labels: traces joined along their chains, or one by one with reference=. A "
@@ -48,6 +47,8 @@ def read(side: Any, sites: Collection[str] = ()) -> Any:
     if any(hasattr(side, name) for name in ("posterior", "get_samples", "undo")):
         raise SymmetryError(f"Expected a point or a Gaussian; got draws, in {type(side).__name__}. {_OF_DRAWS}")
     if is_guide(side):
+        from numpyro_symmetry.matching.guide_parameters import has_covariance
+
         guide, params = side
         return (FullGaussian if has_covariance(guide, params) else DiagonalGaussian).from_guide(guide, params)
     if isinstance(side, DiagonalGaussian | FullGaussian):
@@ -118,6 +119,8 @@ def refuse_mixed_coordinates(target: Any, source: Any, symmetry: Symmetry) -> No
     for guide_side, other, name in ((target, source, "source"), (source, target, "target")):
         if not (is_guide(guide_side) and isinstance(other, Mapping)):
             continue
+        from numpyro_symmetry.matching.guide_parameters import constrained_sites
+
         for site, support in constrained_sites(guide_side[0]).items():
             if site in symmetry.axes:
                 raise SymmetryError(
@@ -235,13 +238,10 @@ def _floating(value: Any, where: str) -> np.ndarray:
 
 def leading_shape(bound: Symmetry, target: Side, source: Side) -> tuple[int, ...]:
     """The source's leading dimensions: what its sites have beyond the target's shapes."""
-    if missing := sorted(set(target.loc) ^ set(source.loc)):
-        if missing := [site for site in missing if site in bound.axes]:
-            raise SymmetryError(f"Sites {missing} are named by the symmetry but are in only one of target and source.")
+    if missing := sorted(site for site in target.loc.keys() ^ source.loc.keys() if site in bound.axes):
+        raise SymmetryError(f"Sites {missing} are named by the symmetry but are in only one of target and source.")
     found: dict[tuple[int, ...], str] = {}
-    for site in target.loc:
-        if site not in source.loc:
-            continue
+    for site in [site for site in target.loc if site in source.loc]:
         shape, event = source.loc[site].shape, target.loc[site].shape
         if shape[len(shape) - len(event) :] != event:
             raise SymmetryError(
@@ -285,5 +285,5 @@ def by_activations(cost: ActivationCost, target: Any, source: Any, symmetry: Sym
             f"activations returned groups {sorted(of_target)}; the symmetry has {sorted(bound.groups)}. "
             "Return one array (num_data, n) for each."
         )
-    columns = columns_of(bound, bound.groups)
+    columns = bound.on_axes(column_axes(bound.groups))
     return of_target, {k: np.reshape(v, lead + np.shape(of_target[k])) for k, v in of_source.items()}, columns

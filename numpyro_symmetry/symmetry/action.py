@@ -42,14 +42,13 @@ def move(g: Mapping[str, Part], entries: tuple[AxisEntry, ...], value: Any) -> A
 
 def _act(g: Mapping[str, Part], axes: Sequence[Axis], value: Any) -> Any:
     """Move a value ``(*leading, *opened)`` whose last axes carry these labels."""
-    names = [axis.group for axis in axes]
+    names = [axis.group or "" for axis in axes]
+    moving = [k for k, name in enumerate(names) if name in g]
     # a fibred group reads its permutation at the cell of the result, so what it is fibred over moves first
-    for position in sorted(range(len(axes)), key=lambda k: (names[k] or "").count("/")):
-        if (name := names[position]) in g:
-            assert name is not None
-            part, cells = Hard.of(g[name]), [names.index(label) for label in over(name)]
-            part = part if axes[position].signed else Hard(part.permutation)
-            value = gather_axis(value, part, position, cells, len(axes))
+    for position in sorted(moving, key=lambda k: names[k].count("/")):
+        part, cells = Hard.of(g[names[position]]), [names.index(label) for label in over(names[position])]
+        part = part if axes[position].signed else Hard(part.permutation)
+        value = gather_axis(value, part, position, cells, len(axes))
     return value
 
 

@@ -46,22 +46,18 @@ def bind_axes(
                 others = [shape_of(values[other], f"Site {other!r}") for other in entry.family if other in values]
                 refuse_unlike([other for other in entry.family if other in values], others, "shape")
             if isinstance(entry, VIRTUAL):
+                size = entry.size
                 where = f"family {entry.family}" if isinstance(entry, Member) else f"whole {of.array} {site!r}"
-                for axis in labels((entry,)):
-                    _agree(str(axis.group), entry.size, where, sizes, seen)
-                continue
-            size = shape[len(shape) - len(entries) + position]
-            for axis in labels((entry,)):
-                if axis.group is not None and axis.size is None:
-                    _agree(axis.group, size, where, sizes, seen)
+            else:
+                size = shape[len(shape) - len(entries) + position]
             if (expected := getattr(entry, "size", size)) != size:
                 raise SymmetryError(
                     f"{_sentence(where)} has size {size}, but {describe((entry,))} makes {expected}. "
                     f"Check the sizes given to {type(entry).__name__}."
                 )
             for axis in labels((entry,)):
-                if axis.group is not None and axis.size is not None:
-                    _agree(axis.group, axis.size, where, sizes, seen)
+                if axis.group is not None:
+                    _agree(axis.group, size if axis.size is None else axis.size, where, sizes, seen)
     return bound, sizes
 
 

@@ -13,12 +13,11 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
 from jax.core import Tracer
 
 from numpyro_symmetry.symmetry.errors import SymmetryError
 from numpyro_symmetry.symmetry.groups import Group, as_permutation
-from numpyro_symmetry.symmetry.hard import Element, Hard, Part, over, permutation_of
+from numpyro_symmetry.symmetry.hard import Element, Hard, Part, at_source, gathered, over, permutation_of, then
 
 
 def broadcast(*shapes: tuple[int, ...]) -> bool:
@@ -90,12 +89,6 @@ def compose(g: Element, h: Element) -> Element:
     >>> compose(g, inverse(g))["hidden"].tolist()
     [0, 1, 2]
     """
-
-    def composed(name: str) -> Part:
-        a, b = (Hard.of(x[name]).each(jnp.asarray) for x in (g, h))
-        both = b.each(lambda x: _gather(_at_source(x, name, g), a.permutation))
-        return (both if both.sign is None else both._replace(sign=a.sign * both.sign)).part()
-
     check_element(g)
     check_element(h)
     if set(g) != set(h):
@@ -108,7 +101,8 @@ def compose(g: Element, h: Element) -> Element:
                 f"Cannot compose batches of {batches[0]} and {batches[1]} elements of group {name!r}: the shapes do "
                 "not broadcast."
             )
-    return {name: composed(name) for name in g}
+    first, step = ({name: Hard.of(x[name]).each(jnp.asarray) for name in g} for x in (h, g))
+    return {name: part.part() for name, part in then(first, step).items()}
 
 
 def inverse(g: Element) -> Element:
@@ -137,14 +131,14 @@ def inverse(g: Element) -> Element:
     [2, 0, 1]
     """
     check_element(g)
-    result: Element = {}
+    result: dict[str, Hard] = {}
     # a fibred group's permutations go where the labels it is fibred over came from, so those are inverted first
     for name in sorted(g, key=lambda name: name.count("/")):
         part = Hard.of(g[name]).each(jnp.asarray)
         back = jnp.argsort(part.permutation, axis=-1)
-        undone = Hard(back, None if part.sign is None else _gather(part.sign, back))
-        result[name] = undone.each(lambda x, name=name: _at_source(x, name, result)).part()
-    return {name: result[name] for name in g}
+        undone = Hard(back, None if part.sign is None else gathered(part.sign, back))
+        result[name] = undone.each(lambda x, name=name: at_source(x, name, result))
+    return {name: result[name].part() for name in g}
 
 
 def transpositions_at_random(n: int) -> tuple[float, float]:
@@ -203,20 +197,3 @@ def num_transpositions(g: Element) -> dict[str, Any]:
 
     check_element(g)
     return {name: count(part) for name, part in g.items()}
-
-
-def _gather(values: Array, index: Array, axis: int = -1) -> Array:
-    ndim = max(values.ndim, index.ndim)
-    values, index = (x.reshape((1,) * (ndim - x.ndim) + x.shape) for x in (values, index))
-    return jnp.take_along_axis(values, index, axis=axis)
-
-
-def _at_source(values: Array, name: str, g: Element) -> Array:
-    """A fibred group's array ``(..., *cells, n)``, read for each cell at the cell that ``g`` brings there."""
-    labels = over(name)
-    for k, label in enumerate(labels):
-        if label in g:
-            depth = len(labels) - k
-            index = permutation_of(g[label])
-            values = _gather(values, index.reshape(index.shape + (1,) * depth), -1 - depth)
-    return values

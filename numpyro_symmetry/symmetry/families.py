@@ -41,11 +41,6 @@ class Stack(NamedTuple):
         """The site, or the first and the last of a family."""
         return f"{self.sites[0]}…{self.sites[-1]}" if self.is_family else self.sites[0]
 
-    @property
-    def key(self) -> str | tuple[str, ...]:
-        """Its key in the ``axes`` of a `Symmetry`."""
-        return self.sites if self.is_family else self.sites[0]
-
     def shape(self, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
         """Its shape, given the shapes of sites' events."""
         event = shapes[self.sites[0]]
@@ -84,13 +79,6 @@ def stacks_of(axes: Axes) -> dict[str, Stack]:
         stack = Stack((site,), entries) if one is None else Stack(one.family, (one.group, *own), True)
         found.setdefault(stack.name, stack)
     return found
-
-
-def stacked(stacks: Mapping[str, Stack], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Values with each family as one array, by the name of its stack, in place of its sites."""
-    named = {site for stack in stacks.values() for site in stack.sites}
-    others = {site: value for site, value in values.items() if site not in named}
-    return {name: stack.of(values) for name, stack in stacks.items()} | others
 
 
 def member_of(entries: Sequence[AxisEntry]) -> Member | None:

@@ -96,19 +96,30 @@ def over(name: str) -> tuple[str, ...]:
     return tuple(accumulate(name.split("/"), "{}/{}".format))[:-1]
 
 
+def gathered(values: Any, index: Any, axis: int = -1) -> Any:
+    """Entries of an array at indices along one axis; the two broadcast along all others."""
+    ndim = max(values.ndim, index.ndim)
+    values, index = (x.reshape((1,) * (ndim - x.ndim) + x.shape) for x in (values, index))
+    return (np if isinstance(values, np.ndarray) else jnp).take_along_axis(values, index, axis)
+
+
+def at_source(values: Any, name: str, step: Mapping[str, Hard]) -> Any:
+    """A fibred group's array ``(..., *cells, n)``, read for each cell at the cell that ``step`` brings there."""
+    labels = over(name)
+    for depth, label in zip(range(len(labels), 0, -1), labels, strict=True):
+        if label in step:
+            index = step[label].permutation
+            values = gathered(values, index.reshape(index.shape + (1,) * depth), -1 - depth)
+    return values
+
+
 def then(first: Mapping[str, Hard], step: Mapping[str, Hard]) -> dict[str, Hard]:
-    """One batch of elements and then another, in NumPy, ``(batch, *cells, n)`` each: units go where their blocks go."""
-
-    def followed(name: str, values: np.ndarray) -> np.ndarray:
-        labels = over(name)
-        for k, label in enumerate(labels):
-            if label in step:
-                index, depth = step[label].permutation, len(labels) - k
-                values = np.take_along_axis(values, index.reshape(index.shape + (1,) * depth), -1 - depth)
-        return np.take_along_axis(values, step[name].permutation, -1)
-
-    both = {name: part.each(lambda x, name=name: followed(name, x)) for name, part in first.items()}
-    return {n: part if part.sign is None else part._replace(sign=step[n].sign * part.sign) for n, part in both.items()}
+    """Elements ``(..., *cells, n)``, and then others of some of the groups: units go where their blocks go."""
+    both = {name: part.each(lambda x, name=name: at_source(x, name, step)) for name, part in first.items()}
+    for name, part in step.items():
+        moved = both[name].each(lambda x, part=part: gathered(x, part.permutation))
+        both[name] = moved if moved.sign is None else moved._replace(sign=part.sign * moved.sign)
+    return both
 
 
 def permutation_of(part: Part) -> Array:

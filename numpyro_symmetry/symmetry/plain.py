@@ -19,7 +19,7 @@ import numpy as np
 
 from numpyro_symmetry.symmetry.axes import Axis, AxisEntry, Unsigned, names_in, num_axes
 from numpyro_symmetry.symmetry.components import connected
-from numpyro_symmetry.symmetry.errors import SymmetryError
+from numpyro_symmetry.symmetry.errors import SymmetryError, warn
 from numpyro_symmetry.symmetry.families import Stack
 from numpyro_symmetry.symmetry.groups import Group
 from numpyro_symmetry.symmetry.hard import Element, Hard, from_element, over
@@ -83,12 +83,14 @@ def _is_alone(root: str, together: set[str]) -> bool:
     return all([label for label in over(name) if label in together] == [root] for name in together - {root})
 
 
-def torn_words(view: PlainView) -> str:
-    """Which blocks cannot be paired one by one, in words."""
-    return (
-        f"Groups {list(view.torn)} move blocks in which {list(view.torn.values())} move too, and blocks carry signs or "
-        "stand on two axes of one site"
-    )
+def warn_of_torn(view: PlainView, done: str, advice: str) -> None:
+    """Warn of blocks that cannot be paired one by one, of which one level alone is ``done``, in words."""
+    if view.torn:
+        warn(
+            f"Groups {list(view.torn)} move blocks in which {list(view.torn.values())} move too, and blocks carry "
+            f"signs or stand on two axes of one site: only one of the two levels is {done}, whichever has more "
+            f"elements{advice} in a second call, with symmetry.restrict."
+        )
 
 
 def _with_one_level(symmetry: Symmetry, names: set[str]) -> Symmetry:
@@ -206,7 +208,6 @@ class PlainView:
         # where nothing is compiled JAX takes long to write over parts of an array, one by one
         xp = np if leaves and all(isinstance(leaf, np.ndarray) for leaf in leaves) else jnp
         given = {name: Hard.of(part).each(xp.asarray) for name, part in plain.items()}
-        batch = next((part.permutation.shape[:-1] for part in given.values()), batch)
         groups = (symmetry or self.whole).groups
         cells = {name: len(group.cells) for name, group in self.symmetry.groups.items()}
         for name, part in given.items():

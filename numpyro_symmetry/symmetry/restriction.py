@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from typing import Any
 
 from numpyro_symmetry.symmetry.axes import VIRTUAL, AxisEntry, Complement, Concat, Split, Unsigned, labels
@@ -38,3 +38,8 @@ def with_total(axes: Mapping[str, tuple[AxisEntry, ...]], total: float | None) -
         site: tuple(Complement(entry.group, total) if isinstance(entry, Complement) else entry for entry in entries)
         for site, entries in axes.items()
     }
+
+
+def column_axes(names: Iterable[str]) -> dict[str, tuple[AxisEntry, ...]]:
+    """Axes of what units compute on data, a column for each: of each group an array ``(num_data, *cells, n)``."""
+    return {name: (None, *over(name), name) for name in names}

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from numpyro_symmetry.matching import DiagonalGaussian
+from numpyro_symmetry.matching.gaussian_inputs import ravel, unravel
 from numpyro_symmetry.symmetry import SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_names
 
@@ -66,13 +67,9 @@ def prune(gaussian: DiagonalGaussian, keep: float, *, sites: Iterable[str] | Non
         for what, values in (("means", gaussian.loc[site]), ("standard deviations", gaussian.scale[site])):
             if bad := int((~np.isfinite(np.asarray(values))).sum()):
                 raise SymmetryError(f"Site {site!r} of the Gaussian has {bad} {what} that are not finite.")
-    if not chosen:
-        return {site: np.asarray(loc) for site, loc in gaussian.loc.items()}
-    scale = np.concatenate([np.ravel(np.asarray(gaussian.scale[site])) for site in chosen])
+    values = {site: np.asarray(loc) for site, loc in gaussian.loc.items()}
+    scale = ravel({site: gaussian.scale[site] for site in chosen})
     kept = np.zeros(len(scale), bool)
     kept[np.argsort(scale, kind="stable")[: round(keep * len(scale))]] = True
-    values = {site: np.asarray(loc) for site, loc in gaussian.loc.items()}
-    ends = np.cumsum([values[site].size for site in chosen])
-    for site, part in zip(chosen, np.split(kept, ends[:-1]), strict=True):
-        values[site] = np.where(part.reshape(values[site].shape), values[site], 0)
-    return values
+    known = unravel(kept, {site: values[site] for site in chosen})
+    return values | {site: np.where(known[site], values[site], 0) for site in chosen}

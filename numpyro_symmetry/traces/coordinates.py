@@ -55,8 +55,6 @@ def coordinates(
     found = {}
     for site in bound.axes:
         shape, axes = axes_of(bound, site, draws[site].shape[1:])
-        if all(axis.group is None for axis in axes):
-            continue
         # values that are all positive may be those of one sign, and a logarithm does not change its own with them
         signed = any(axis.signed for axis in axes)
         transform = given.get(site) or ("identity" if signed else _transform(draws[site]))
@@ -78,8 +76,6 @@ def refuse_other_coordinates(read: Mapping[str, Coordinate], values: Mapping[str
         Naming the site.
     """
     for site, coordinate in read.items():
-        if site not in values:
-            raise SymmetryError(f"Site {site!r} is missing from {what}, which have {sorted(values)}.")
         value = values[site]
         if int(np.prod(value.shape[1:])) != int(np.prod(coordinate.shape)):
             raise SymmetryError(f"Site {site!r} of {what} has shape {value.shape[1:]}; expected {coordinate.shape}.")

@@ -50,9 +50,7 @@ def margins(problem: Problem, state: dict[str, Hard]) -> np.ndarray:
         return _by_enumeration(problem, state)
     for family in nested:
         smallest = np.minimum(smallest, _of_nested_blocks(problem, state, family))
-    for name in problem.groups:
-        if any(name in (family.root, *family.inner) for family in nested):
-            continue
+    for name in problem.groups.keys() - {name for family in nested for name in (family.root, *family.inner)}:
         margin_of = _by_exchanges if problem.pairs_with_itself(name) else _by_cycles
         smallest = np.minimum(smallest, margin_of(problem, state, name))
     return smallest

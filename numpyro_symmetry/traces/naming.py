@@ -16,7 +16,7 @@ from numpyro_symmetry.assignment.passes import blocks_of, passed, summed
 from numpyro_symmetry.assignment.side import Side
 from numpyro_symmetry.symmetry import Hard, PlainView, SymmetryError, inverse
 from numpyro_symmetry.symmetry.arguments import as_real_array, refuse_masked, shape_of
-from numpyro_symmetry.symmetry.hard import from_element, then, to_element
+from numpyro_symmetry.symmetry.hard import from_element, to_element
 from numpyro_symmetry.traces.acting import act
 from numpyro_symmetry.traces.coordinates import Arrays, refuse_other_coordinates
 from numpyro_symmetry.traces.costs import Seen
@@ -123,14 +123,6 @@ def slots_of(reference: Mapping[str, Any], found: Relabelling, seen: Seen, view:
 def inverses(state: State) -> State:
     """The inverse of each of a batch of labels."""
     return from_element(inverse(to_element(state, (len(next(iter(state.values())).permutation),))))
-
-
-def renamed(state: State, names: State) -> State:
-    """The same labels under other names: what each slot is to be called, one element of some of the groups."""
-    still = {name: part.at([0]).each(np.ones_like) for name, part in state.items()}
-    for part in still.values():
-        part.permutation[:] = np.arange(part.permutation.shape[-1])
-    return then(state, still | names)
 
 
 def order_of(seen: Seen, view: PlainView, state: State, site: str) -> State:

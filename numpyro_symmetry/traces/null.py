@@ -321,23 +321,21 @@ def _share(parts: Iterable[tuple[float, float]]) -> float:
 
 def _separation(values: Arrays, axes: Mapping[str, tuple[Axis, ...]]) -> dict[str, np.ndarray]:
     """Distance of each slot from the nearest other of its block, in standard deviations within the two."""
-    means: dict[str, list[np.ndarray]] = {}
-    variances: dict[str, list[np.ndarray]] = {}
-    signed: dict[str, bool] = {}
+    # of each site a group's means and variances, ``(block, slot, number)``, and whether signs change them
+    by_group: dict[str, list[tuple[np.ndarray, np.ndarray, bool]]] = {}
     for site, value in values.items():
         mean, variance, names = value.mean(0), value.var(0), [axis.group for axis in axes[site]]
         for name in dict.fromkeys(filter(None, names)):
-            # ``(block, slot, number)``; one block where none of them move
+            # one block where none of them move
             at = [names.index(label) for label in (*over(name), name)]
             shape = -1, mean.shape[at[-1]], mean.size // math.prod(mean.shape[k] for k in at)
-            for into, array in ((means, mean), (variances, variance)):
-                into.setdefault(name, []).append(np.moveaxis(array, at, range(len(at))).reshape(shape))
+            first, second = (np.moveaxis(x, at, range(len(at))).reshape(shape) for x in (mean, variance))
             flips = any(axis.signed for axis in axes[site] if axis.group == name)
-            signed[name] = signed.get(name, False) or flips
+            by_group.setdefault(name, []).append((first, second, flips))
     found = {}
-    for name, parts in means.items():
-        mean = np.concatenate(parts, 2)
-        variance = np.concatenate(variances[name], 2)
+    for name, parts in by_group.items():
+        mean = np.concatenate([mean for mean, _, _ in parts], 2)
+        variance = np.concatenate([variance for _, variance, _ in parts], 2)
         variance = np.maximum(variance, max(MIN_VARIANCE * float(variance.mean()), np.finfo(float).tiny))
         nearest = np.full(mean.shape[:2], np.inf)
         for block, k in np.ndindex(*nearest.shape):
@@ -345,7 +343,7 @@ def _separation(values: Arrays, axes: Mapping[str, tuple[Axis, ...]]) -> dict[st
             others = np.arange(len(here)) != k
             distance = (np.square(here - here[k]) / spread).sum(1)
             nearest[block, k] = np.sqrt(distance[others].min(initial=np.inf))
-            if signed[name]:
+            if any(flips for *_, flips in parts):
                 opposite = np.sqrt((np.square(here + here[k]) / spread).sum(1).min())
                 nearest[block, k] = min(nearest[block, k], opposite)
         found[name] = nearest.ravel()

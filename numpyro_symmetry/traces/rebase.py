@@ -33,11 +33,10 @@ from numpyro_symmetry.steps import say, saying
 from numpyro_symmetry.symmetry import Complement, PlainView, Symmetry, SymmetryError
 from numpyro_symmetry.symmetry.arguments import as_count, as_flag, as_key, as_model_arguments, is_option, seed_of
 from numpyro_symmetry.symmetry.axes import AxisEntry
-from numpyro_symmetry.symmetry.errors import warn
 from numpyro_symmetry.symmetry.families import by_site
 from numpyro_symmetry.symmetry.given import as_symmetry
-from numpyro_symmetry.symmetry.hard import from_element, to_element
-from numpyro_symmetry.symmetry.plain import torn_words
+from numpyro_symmetry.symmetry.hard import from_element, then, to_element
+from numpyro_symmetry.symmetry.plain import warn_of_torn
 from numpyro_symmetry.traces.acting import act
 from numpyro_symmetry.traces.carrying import carried_of, still_of
 from numpyro_symmetry.traces.choices import chosen_cost, chosen_starts
@@ -62,7 +61,6 @@ from numpyro_symmetry.traces.naming import (
     likeliest_or_first,
     order_of,
     refuse_another_frame,
-    renamed,
     slots_of,
 )
 from numpyro_symmetry.traces.null import matched_null
@@ -202,7 +200,7 @@ def rebase(
     axes = by_site(_by_site(axes, "axes", "{'f': (None, 'component')}"))
     if not is_option(part, PARTS):
         raise ValueError(f"part must be one of {PARTS}; got {part!r}.")
-    known = _model_of(data, model, model_args, model_kwargs)
+    known = model_of(data) if model is None else Model(model, *as_model_arguments(model_args, model_kwargs))
     with saying("relabelling", as_flag(progress_bar, "progress_bar")):
         was_found = symmetry is None
         if symmetry is None:
@@ -274,11 +272,6 @@ def _by_site(given: Any, name: str, example: str) -> dict[str, Any]:
     return dict(given or {})
 
 
-def _model_of(data: Any, model: Callable[..., Any] | None, args: Any, kwargs: Any) -> Model | None:
-    """The model that is given, or that which the container of the draws knows."""
-    return model_of(data) if model is None else Model(model, *as_model_arguments(args, kwargs))
-
-
 def _found(known: Model | None, *, signs: bool, part: str) -> Symmetry:
     """The symmetry of a model, without groups that move parameters, of which draws hold none."""
     if known is None:
@@ -301,11 +294,7 @@ def _relabelled(trace: Trace, bound: Symmetry, labels: dict[str, str], options: 
     draws = trace.flat(list(bound.axes))
     refuse_bad_draws(draws, trace.leading)
     view = PlainView.of(bound, draws, with_single=True, nested=True)
-    if view.torn:
-        warn(
-            f"{torn_words(view)}: only one of the two levels is relabelled, whichever has more elements. Relabel the "
-            "other in a second call, with symmetry.restrict."
-        )
+    warn_of_torn(view, "relabelled", ". Relabel the other")
     plain, by_piece = view.symmetry, opened(draws, view)
     if not plain.groups:
         raise SymmetryError("The symmetry is trivial: there is nothing to relabel.")
@@ -374,7 +363,7 @@ def _named(found: Relabelling, index: int | None, options: _Options, seen: Seen,
         names = order_of(seen, view, found.state, options.order_by)
     else:
         return found
-    return found._replace(state=renamed(found.state, names))
+    return found._replace(state=then(found.state, names))
 
 
 def _margin(seen: Seen, state: State, natural: Statistics) -> np.ndarray:

@@ -18,11 +18,12 @@ from numpyro_symmetry.diagnostics.chains import (
     chains_of,
     chance,
     effective_size,
-    longest_stay,
+    longest_run,
     normal_scores,
     r_hat,
     tail_size,
 )
+from numpyro_symmetry.diagnostics.report import _stays
 from numpyro_symmetry.traces.mixing import autocorrelation_time, blocks_of, evenly
 from tests.support.traces import autoregressive
 
@@ -295,8 +296,12 @@ def test_the_longest_stay_counts_all_sites():
     still = moving.copy()
     still[1] = still[1, :1]
     still[2, 5:12] = still[2, 5]
-    assert longest_stay([still]).tolist() == [1, 20, 7]
-    assert longest_stay([still, moving]).tolist() == [1, 1, 1]
+
+    def longest(*sites):
+        return longest_run(_stays({str(k): x.reshape(60, 2) for k, x in enumerate(sites)}, (3, 20))).tolist()
+
+    assert longest(still) == [1, 20, 7]
+    assert longest(still, moving) == [1, 1, 1]
 
 
 def test_numbers_that_are_apart_are_counted_and_known_by_their_places():
