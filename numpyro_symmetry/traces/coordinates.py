@@ -76,6 +76,8 @@ def refuse_other_coordinates(read: Mapping[str, Coordinate], values: Mapping[str
         Naming the site.
     """
     for site, coordinate in read.items():
+        if site not in values:  # a cost of one's own may read any
+            raise SymmetryError(f"Site {site!r} is missing from {what}, which have {sorted(values)}.")
         value = values[site]
         if int(np.prod(value.shape[1:])) != int(np.prod(coordinate.shape)):
             raise SymmetryError(f"Site {site!r} of {what} has shape {value.shape[1:]}; expected {coordinate.shape}.")
