@@ -39,11 +39,20 @@ _REMEDY = "pass the model_args it was computed with"
 
 
 class Roles(NamedTuple):
-    """Names of a model's sites by what they are."""
+    """Names of a model's sites by what they are, and shapes of the latent ones."""
 
-    latent: frozenset[str]
+    shapes: Mapping[str, tuple[int, ...]]
     discrete: frozenset[str]
     computed: frozenset[str]
+
+    @property
+    def latent(self) -> frozenset[str]:
+        """Latent sites."""
+        return frozenset(self.shapes)
+
+
+# of draws whose model is not known
+NO_ROLES = Roles({}, frozenset(), frozenset())
 
 
 class Carried(NamedTuple):
@@ -101,7 +110,7 @@ def roles_of(model: Model) -> Roles:
     trace = outline(model.function, model.args, dict(model.kwargs), jax.random.key(0))
     latent = latent_of(trace)
     return Roles(
-        frozenset(latent),
+        {name: jnp.shape(site["value"]) for name, site in latent.items()},
         frozenset(name for name, site in latent.items() if site["fn"].support.is_discrete),
         frozenset(name for name, site in trace.items() if site["type"] == "deterministic"),
     )

@@ -41,8 +41,9 @@ from numpyro_symmetry.traces.acting import act
 from numpyro_symmetry.traces.carrying import carried_of, still_of
 from numpyro_symmetry.traces.choices import chosen_cost, chosen_starts
 from numpyro_symmetry.traces.costs import GaussianCost, Seen, refuse_no_cost
-from numpyro_symmetry.traces.deterministic import Roles, roles_of
+from numpyro_symmetry.traces.deterministic import NO_ROLES, Roles, roles_of
 from numpyro_symmetry.traces.inputs import (
+    Entries,
     bind,
     on_compared_sites,
     on_sites_of_trace,
@@ -200,49 +201,21 @@ def rebase(
     axes = by_site(_by_site(axes, "axes", "{'f': (None, 'component')}"))
     if not is_option(part, PARTS):
         raise ValueError(f"part must be one of {PARTS}; got {part!r}.")
+    signs = as_flag(signs, "signs")
     known = model_of(data) if model is None else Model(model, *as_model_arguments(model_args, model_kwargs))
     with saying("relabelling", as_flag(progress_bar, "progress_bar")):
-        was_found = symmetry is None
-        if symmetry is None:
-            symmetry = _found(known, signs=as_flag(signs, "signs"), part=part)
-        else:
-            symmetry = as_symmetry(symmetry)
-            if known is not None and (model is not None or set(symmetry.axes) <= roles_of(known).latent):
-                # sites that are moved along are of the symmetry
-                along = {site: axes[site] for site in axes.keys() & roles_of(known).latent}
-                whole = replace(symmetry, axes={**symmetry.axes, **along})
-                check_symmetry(known.function, whole, known.args, known.kwargs, part=part)
-        trace = read(data, symmetry, num_leading_dims, lazily=True)
-        if was_found:
-            symmetry = on_sites_of_trace(symmetry, trace)
-        symmetry, beside_them = on_compared_sites(symmetry, trace)
-        axes = beside_them | axes
-        bound = bind(trace, symmetry, labels, axes)
+        whole = _found(known, signs=signs, part=part) if symmetry is None else as_symmetry(symmetry)
+        trace = read(data, whole, num_leading_dims, lazily=True)
+        compared, beside = on_compared_sites(on_sites_of_trace(whole, trace) if symmetry is None else whole, trace)
+        axes = beside | axes
+        bound = bind(trace, compared, labels, axes)
+        roles = NO_ROLES if known is None else roles_of(known)
+        if known is not None and symmetry is not None and (model is not None or set(whole.axes) <= roles.latent):
+            # sites that are moved along are of the symmetry
+            along = {site: axes[site] for site in axes.keys() & roles.latent}
+            _check(known, roles.shapes, replace(whole, axes={**whole.axes, **along}), bound, part)
         out = _relabelled(trace, bound, labels, options)
-        say("moving what the model computes")
-        shaped = out.data | out.apply({site: trace.values[site] for site in labels})
-        spoken_for = {*labels, *axes}
-        beside = set(trace.values) - set(bound.axes) - spoken_for
-        roles = roles_of(known) if known is not None and beside else Roles(frozenset(), frozenset(), frozenset())
-        carried = carried_of(known, roles, trace, shaped, out, beside & roles.computed)
-        warn_of_left_out_sites(carried.left_out, trace)
-        settled = spoken_for | {finding.site for finding in bound.findings} | roles.computed
-        if not roles.computed & bound.axes.keys():  # else latent sites may be left behind by what is computed from them
-            settled |= roles.latent - roles.discrete
-        warn_of_kept_labels(trace, bound, settled | trace.uncompared)
-        turned = [site for site, e in bound.axes.items() if any(isinstance(entry, Complement) for entry in e)]
-        # 1 - (1 - p) is p only up to rounding: values in memory are kept as they came, to be given back
-        kept = [] if trace.is_stored else turned
-        before, after = (trace._replace(values=values).flat(kept) for values in (trace.values, shaped))
-        carried = carried._replace(
-            axes={**carried.axes, **axes}, before=carried.before | before, after=carried.after | after
-        )
-        carried = carried._replace(still=still_of(bound, carried, settled - labels.keys()))
-        out = out._replace(carried=carried, part=part)
-        moved = shaped | out.apply({site: trace.values[site] for site in [*carried.axes, *carried.before]})
-        if known is None and not bound.findings:  # a model knows its signs
-            warn_of_turned_signs(trace, bound, axes, moved)
-        return out._replace(data=trace.write(moved, tuple(carried.left_out)))
+        return _with_other_sites(out._replace(part=part), trace, known, roles, axes)
 
 
 # ---- what is given -----------------------------------------------------------------------------------------------
@@ -284,6 +257,19 @@ def _found(known: Model | None, *, signs: bool, part: str) -> Symmetry:
     if not found.groups:
         refuse_no_group(whole, part)
     return found
+
+
+def _check(known: Model, shapes: Mapping[str, tuple[int, ...]], whole: Symmetry, bound: Symmetry, part: str) -> None:
+    """Check that a model has a symmetry, with groups of the sizes that they have in the draws."""
+    check_symmetry(known.function, whole, known.args, known.kwargs, part=part)
+    values = {site: np.empty(shape, bool) for site, shape in shapes.items()}
+    sizes = whole.restrict(sites=whole.axes.keys() & values.keys()).bind(values).sizes
+    for name, size in bound.sizes.items():
+        if sizes.get(name, size) != size:
+            raise SymmetryError(
+                f"Group {name!r} has size {size} in the draws, and {sizes[name]} in the model: pass the model_args and "
+                "model_kwargs with which these draws were made."
+            )
 
 
 # ---- relabelling -------------------------------------------------------------------------------------------------
@@ -339,6 +325,36 @@ def _relabelled(trace: Trace, bound: Symmetry, labels: dict[str, str], options: 
         frame=Frame(cost, family.coordinates, fixed or own),
         view=view,
     )
+
+
+def _with_other_sites(
+    out: Rebased, trace: Trace, known: Model | None, roles: Roles, axes: Mapping[str, Entries]
+) -> Rebased:
+    """Relabelled draws with all their sites, moved along or computed again, in the container they came in."""
+    say("moving what the model computes")
+    bound, labels = out.symmetry, out.labels
+    shaped = out.data | out.apply({site: trace.values[site] for site in labels})
+    spoken_for = {*labels, *axes}
+    computed = roles.computed & trace.values.keys() - bound.axes.keys() - spoken_for
+    carried = carried_of(known, roles, trace, shaped, out, computed)
+    warn_of_left_out_sites(carried.left_out, trace)
+    settled = spoken_for | {finding.site for finding in bound.findings} | roles.computed
+    if not roles.computed & bound.axes.keys():  # else latent sites may be left behind by what is computed from them
+        settled |= roles.latent - roles.discrete
+    warn_of_kept_labels(trace, bound, settled | trace.uncompared)
+    turned = [site for site, e in bound.axes.items() if any(isinstance(entry, Complement) for entry in e)]
+    # 1 - (1 - p) is p only up to rounding: values in memory are kept as they came, to be given back
+    kept = [] if trace.is_stored else turned
+    before, after = (trace._replace(values=values).flat(kept) for values in (trace.values, shaped))
+    carried = carried._replace(
+        axes={**carried.axes, **axes}, before=carried.before | before, after=carried.after | after
+    )
+    carried = carried._replace(still=still_of(bound, carried, settled - labels.keys()))
+    out = out._replace(carried=carried)
+    moved = shaped | out.apply({site: trace.values[site] for site in [*carried.axes, *carried.before]})
+    if known is None and not bound.findings:  # a model knows its signs
+        warn_of_turned_signs(trace, bound, axes, moved)
+    return out._replace(data=trace.write(moved, tuple(carried.left_out)))
 
 
 def _searched(

@@ -912,6 +912,18 @@ def test_signs_are_looked_for_unless_they_are_not_wanted():
     assert without.data["loadings"].std((0, 1)).max() > 1.0
 
 
+def test_a_model_of_another_size_than_the_draws_is_refused():
+    def mixture(y, count):
+        loc = numpyro.sample("loc", dist.Normal(0, 3).expand([count]).to_event(1))
+        densities = dist.MixtureSameFamily(dist.Categorical(jnp.ones(count) / count), dist.Normal(loc, 1.0))
+        numpyro.sample("y", densities.expand([4]).to_event(1), obs=y)
+
+    values, symmetry = {"loc": np.random.default_rng(0).normal(size=(60, 4))}, Symmetry.mixture("loc")
+    rebase(values, symmetry, model=mixture, model_args=(jnp.arange(4.0), 4), null=False)
+    with pytest.raises(SymmetryError, match="'component' has size 4 in the draws, and 3 in the model: pass the model_"):
+        rebase(values, symmetry, model=mixture, model_args=(jnp.arange(4.0), 3), null=False)
+
+
 def topics(counts, batch=None):
     phi = numpyro.sample("phi", dist.Dirichlet(jnp.ones((3, 5))).to_event(1))
     with numpyro.plate("documents", 6, subsample_size=batch) as index:
