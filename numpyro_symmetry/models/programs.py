@@ -275,7 +275,7 @@ def _out(value: Any) -> Any:
 
 def _evaluated(program: Program, consts: Sequence[Any], flat: Sequence[Any]) -> list[Any]:
     if program.precision.widens:
-        return evaluated(program.closed, flat, consts)
+        return evaluated(program.body, consts, flat)
     live = read_later(program.body)
     # random keys that a model splits and nothing reads take longer to compile than much of the rest
     body = program.body.replace(

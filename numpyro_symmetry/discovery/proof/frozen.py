@@ -285,7 +285,7 @@ def _copied(given: Any, kept: str) -> Any:
 def _reads(program: Program, given: list[str]) -> dict[str, frozenset[str]]:
     """Log probability -> the latent values on which it depends, by the structure of the program."""
     data = [NOTHING] * (len(program.body.invars) - len(given))
-    found = through(program.body, [*(frozenset([name]) for name in given), *data])
+    found = through(program.closed, [*(frozenset([name]) for name in given), *data])
     return dict(zip(sorted(program.outputs), found, strict=True))
 
 
