@@ -115,11 +115,11 @@ class Reading:
         seen: dict[tuple[Any, ...], int] = {}
         return tuple(seen.setdefault(tuple(frozenset(met.get(i, ())) for i in row), len(seen)) for row in rows)
 
-    def unlabelled_axes(self, found: Symmetry | None) -> dict[int, list[tuple[str, int]]]:
+    def unlabelled_axes(self, found: Symmetry) -> dict[int, list[tuple[str, int]]]:
         """Size -> axes that carry no group of a symmetry and meet no data."""
         axes: dict[int, list[tuple[str, int]]] = {}
         for site, terms in self.sites.items():
-            entries = padded(found.axes.get(site, ()) if found is not None else (), len(terms))
+            entries = padded(found.axes.get(site, ()), len(terms))
             own = entries[len(entries) - len(terms) :]
             for k, term in enumerate(terms):
                 meets_data = any(reason.strength == "data" for atom in atoms_of(term) for reason in atom.reasons)
@@ -261,10 +261,8 @@ class Reading:
 
         def as_a_whole(site: str) -> list[Finding]:
             entries = [entry for entry in symmetry.axes.get(site, ()) if isinstance(entry, VIRTUAL)]
-            names = [axis.group for axis in labels(entries) if axis.group is not None]
-            words = " and ".join(f"{symmetry.groups[name]} {name!r}" for name in names)
             seen = "" if all(isinstance(entry, Whole) for entry in entries) else "verified numerically only"
-            return [Finding(site, 0, 1, words, seen, "")] if names else []
+            return [Finding(site, 0, 1, _words(entries, symmetry), seen, "")] if entries else []
 
         def by_axis(site: str, terms: list[Term]) -> list[Finding]:
             return [
@@ -281,7 +279,7 @@ class Reading:
         self, site: str, position: int, term: Term, symmetry: Symmetry, tried: Symmetry, refusal: str
     ) -> Finding:
         entry, atoms = symmetry.axes[site][position] if site in symmetry.axes else None, atoms_of(term)
-        group = _words(entry, symmetry)
+        group = _words([entry], symmetry)
         coloured = [atom for atom in atoms if atom.colours.any()]
         if group and isinstance(entry, str | Unsigned):
             orbits = symmetry.groups[_name(entry)].orbits
@@ -327,12 +325,10 @@ def _name(entry: str | Unsigned) -> str:
     return entry.group if isinstance(entry, Unsigned) else entry
 
 
-def _words(entry: AxisEntry, symmetry: Symmetry) -> str:
-    if isinstance(entry, str | Unsigned):
-        name = _name(entry)
-        return f"{symmetry.groups[name]} {name!r}" if name in symmetry.groups else ""
-    parts = [_words(part, symmetry) for part in getattr(entry, "groups", ())]
-    return " and ".join(dict.fromkeys(filter(None, parts)))
+def _words(entries: Sequence[AxisEntry], symmetry: Symmetry) -> str:
+    """The groups that stand in these entries, axes that do not move apart."""
+    names = dict.fromkeys(axis.group for axis in labels(entries) if axis.group in symmetry.groups)
+    return " and ".join(f"{symmetry.groups[name]} {name!r}" for name in names)
 
 
 def _entry(term: Term, label: Mapping[int, str]) -> AxisEntry:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -43,11 +44,11 @@ class Reason(NamedTuple):
         return self.strength in ("moved", "no rule")
 
 
+@dataclass(eq=False)
 class Uniform:
     """An axis along which the value does not vary."""
 
-    def __init__(self, size: int) -> None:
-        self.size = size
+    size: int
 
 
 class Atom:
@@ -110,7 +111,7 @@ def pinned(size: int, reason: Reason) -> Term:
     return coloured(size, np.arange(size), reason)
 
 
-def coloured(size: int, colours: np.ndarray, reason: Reason) -> Term:
+def coloured(size: int, colours: np.ndarray | None, reason: Reason) -> Term:
     """A fresh axis of which only indices of one colour may be exchanged."""
     term = axis(size)
     impose(term, colours, reason)
@@ -196,10 +197,9 @@ def impose(term: Term, colours: np.ndarray | None, reason: Reason) -> None:
         for k, part in enumerate(term.parts):
             impose(part, slice_colours(grid, k), reason)
     else:
-        start = 0
-        for part in term.parts:
-            impose(part, colours[start : start + part.size], reason)
-            start += part.size
+        ends = np.cumsum([part.size for part in term.parts])
+        for part, own in zip(term.parts, np.split(colours, ends[:-1]), strict=True):
+            impose(part, own, reason)
 
 
 def pin(term: Term, reason: Reason) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 
 import numpy as np
@@ -53,14 +54,13 @@ def slice_(op: Operation) -> Axes:
     ]
 
 
-def split(op: Operation) -> list[Value]:
+def split(op: Operation) -> list[Typed]:
     """Several slices at once."""
-    position, start, results = op.params["axis"], 0, []
-    for n in op.params["sizes"]:
+    position, results = op.params["axis"], []
+    for start, stop in itertools.pairwise([0, *itertools.accumulate(op.params["sizes"])]):
         axes, alone = list(op.axes[0]), op._replace(pieces=set())
-        axes[position] = part_of(alone, axes[position], start, start + n)
+        axes[position] = part_of(alone, axes[position], start, stop)
         results.append(Typed(tuple(axes), pieces=frozenset(alone.pieces)))
-        start += n
     return results
 
 
@@ -111,9 +111,7 @@ def concatenate(op: Operation) -> list[Value]:
 def stack(op: Operation) -> list[list[Term]]:
     """A new axis, each of whose indices comes from another value."""
     position = op.params.get("axis", op.params.get("dimension", 0))
-    out: list[Term] = [Uniform(n) for n in op.shapes[0]]
-    for axes in op.axes:
-        out = [op.meet(a, b) for a, b in zip(out, axes, strict=True)]
+    out = [functools.reduce(op.meet, terms) for terms in zip(*op.axes, strict=True)]
     out.insert(position, pinned(op.out_shapes[0][position], op.reason("stacked from several values", "moved")))
     return [out]
 
@@ -146,15 +144,11 @@ def reverse(op: Operation) -> list[list[Term]]:
     ]
 
 
-def unstack(op: Operation) -> list[Value]:
+def unstack(op: Operation) -> list[Typed]:
     """Each index of an axis on its own."""
-    position, results = op.params["axis"], []
-    for index in range(len(op.out_shapes)):
-        alone = op._replace(pieces=set())
-        part_of(alone, op.axes[0][position], index, index + 1)
-        axes = tuple(term for k, term in enumerate(op.axes[0]) if k != position)
-        results.append(Typed(axes, pieces=frozenset(alone.pieces)))
-    return results
+    position = op.params["axis"]
+    slices = split(op._replace(params={"axis": position, "sizes": (1,) * len(op.out_shapes)}))
+    return [value._replace(axes=value.axes[:position] + value.axes[position + 1 :]) for value in slices]
 
 
 def tile(op: Operation) -> list[list[Term]]:
@@ -233,13 +227,8 @@ def _at(op: Operation, indices: np.ndarray) -> Operation:
 
 def _index_axes(op: Operation, columns: list[Value]) -> list[Term]:
     """Labels of the axes of the indices: where some columns are constant, those of the others."""
-    if not columns:
-        return list(op.axes[1][:-1])
-    out: list[Term] = [Uniform(n) for n in op.shapes[1][:-1]]
-    for column in columns:
-        if isinstance(column, Typed):
-            out = [op.meet(a, b) for a, b in zip(out, column.axes[:-1], strict=True)]
-    return out
+    varying = [column.axes[:-1] for column in columns if isinstance(column, Typed)] or [op.axes[1][:-1]]
+    return [functools.reduce(op.meet, terms) for terms in zip(*varying, strict=True)]
 
 
 def _counted(indices: Value | None, size: int) -> int | None:
