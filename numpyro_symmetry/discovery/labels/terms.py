@@ -127,24 +127,20 @@ def resolve(term: Term) -> Term:
             return term
         term.link = resolve(term.link)
         return term.link
+    kind, trivial = (Product, 1) if isinstance(term, Product) else (Joined, 0)
     parts: list[Term] = []
-    if isinstance(term, Product):
-        for part in map(resolve, term.parts):
-            if part.size != 1:
-                parts += part.parts if isinstance(part, Product) else [part]
-        if all(isinstance(part, Uniform) for part in parts):
-            return Uniform(term.size)
-        if len(parts) == 1:
-            return parts[0]
-        if isinstance(parts[0], Joined):
-            return resolve(Joined(Product([part, *parts[1:]]) for part in parts[0].parts))
-        return Product(parts)
     for part in map(resolve, term.parts):
-        if part.size:
-            parts += part.parts if isinstance(part, Joined) else [part]
-    if not parts:
-        return Uniform(0)
-    return parts[0] if len(parts) == 1 else Joined(parts)
+        if part.size != trivial:
+            parts += part.parts if isinstance(part, kind) else [part]
+    if len(parts) == 1:
+        return parts[0]
+    if isinstance(term, Joined):
+        return Joined(parts) if parts else Uniform(0)
+    if all(isinstance(part, Uniform) for part in parts):
+        return Uniform(term.size)
+    if isinstance(parts[0], Joined):
+        return resolve(Joined(Product([part, *parts[1:]]) for part in parts[0].parts))
+    return Product(parts)
 
 
 def atoms_of(term: Term) -> list[Atom]:

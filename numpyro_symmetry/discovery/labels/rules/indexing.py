@@ -45,11 +45,12 @@ MAX_FOLLOWED = 500_000
 def slice_(op: Operation) -> Axes:
     """A slice makes an axis several put end to end; one with a stride takes every so many-th index."""
     strides = op.params["strides"] or (1,) * len(op.shapes[0])
-    bounds = zip(op.params["start_indices"], op.params["limit_indices"], strides, strict=True)
     return [
         [
-            part_of(op, term, start, stop) if stride == 1 else in_steps(op, term, start, stride, n, "sliced by steps")
-            for term, (start, stop, stride), n in zip(op.axes[0], bounds, op.out_shapes[0], strict=True)
+            in_steps(op, term, start, stride, n, "sliced by steps")
+            for term, start, stride, n in zip(
+                op.axes[0], op.params["start_indices"], strides, op.out_shapes[0], strict=True
+            )
         ]
     ]
 
@@ -74,7 +75,10 @@ def in_steps(op: Operation, term: Term, start: int, stride: int, size: int, why:
     """The label of every ``stride``-th index, which makes the axis a product of units and of the places in each.
 
     Of gates that stand in turns, or of real and imaginary parts: as if the axis had been reshaped, and then indexed.
+    Indices one after another are a slice; others, and those of no one ``stride`` (0), are in an order of their own.
     """
+    if stride == 1:
+        return part_of(op, term, start, start + size)
     if start >= stride or size * stride != term.size or is_uniform(term):
         return in_another_order(op, term, size, why)
     ((units, place),) = reshape(op._replace(axes=[[term]], out_shapes=[(size, stride)]))
@@ -271,31 +275,23 @@ def _follow(op: Operation, indices: np.ndarray) -> list[Term]:
             continue
         numbered = np.arange(n, dtype=np.int32).reshape([-1 if j == k else 1 for j in range(len(shape))])
         source = places.gather(params, np.broadcast_to(numbered, shape), indices)
-        moving = varying(source)
-        if (source < 0).any():
-            op.mix(operand[k])
-            pin(operand[k], reason)
-            for j, size in enumerate(op.out_shapes[0]):
-                out[j] = unify(out[j], pinned(size, reason), reason)
-        elif not moving:
-            if source.size:
-                _index(op, operand[k], int(source.reshape(-1)[0]), reason)
-        elif len(moving) == 1:
-            (j,) = moving
-            line = line_along(source, j)
-            steps = set(np.diff(line).tolist())
-            if steps == {1}:
-                taken = part_of(op, operand[k], int(line[0]), int(line[-1]) + 1)
-            elif len(steps) == 1 and min(steps) > 1:
-                taken = in_steps(op, operand[k], int(line[0]), min(steps), len(line), "indexed in another order")
-            else:
-                taken = in_another_order(op, operand[k], len(line), "indexed in another order")
-            out[j] = unify(out[j], taken, reason)
-        else:
+        is_filled = (source < 0).any()
+        moving = list(range(len(out))) if is_filled else varying(source)
+        if is_filled or len(moving) > 1:
             op.mix(operand[k])
             pin(operand[k], reason)
             for j in moving:
                 out[j] = unify(out[j], pinned(op.out_shapes[0][j], reason), reason)
+        elif not moving:
+            if source.size:
+                _index(op, operand[k], int(source.reshape(-1)[0]), reason)
+        else:
+            (j,) = moving
+            line = line_along(source, j)
+            steps = set(np.diff(line).tolist())
+            stride = steps.pop() if len(steps) == 1 else 0
+            taken = in_steps(op, operand[k], int(line[0]), stride, len(line), "indexed in another order")
+            out[j] = unify(out[j], taken, reason)
     return out
 
 
