@@ -282,13 +282,18 @@ class Reading:
         group = _words([entry], symmetry)
         coloured = [atom for atom in atoms if atom.colours.any()]
         if group and isinstance(entry, str | Unsigned):
-            orbits = symmetry.groups[_name(entry)].orbits
+            (name,) = names_in([entry])
+            orbits, over = symmetry.groups[name].orbits, symmetry.groups[name].over
             if not isinstance(resolve(term), Atom) or _is_coarser(orbits, atoms[0].colours):
                 # labels alone would not have freed this axis
                 text = "verified numerically only" + ("; the rest is not" if orbits is not None else "")
                 return Finding(site, position, term.size, group, text, "")
+            if not coloured and name not in tried.groups:
+                # labels free the group, and numbers alone fibre it over another axis
+                text = f"verified numerically only for each {over[-1]!r} by itself"
+                return Finding(site, position, term.size, group, text, "")
         if group and not coloured:
-            return Finding(site, position, term.size, group, _by_numbers(entry, symmetry, tried), "")
+            return Finding(site, position, term.size, group, "", "")
         reasons = [reason for atom in coloured for reason in atom.reasons]
         taken_apart = isinstance(resolve(term), Joined)
         apart = Reason("taken apart index by index" if taken_apart else "nothing may be exchanged", line_of_cut(term))
@@ -312,17 +317,6 @@ def _times(serial: int, terms: Iterable[Term]) -> int:
 def _is_coarser(orbits: Sequence[int] | None, colours: np.ndarray) -> bool:
     """Whether a group moves more than labels of these colours allow."""
     return (1 if orbits is None else len(set(orbits))) < len(np.unique(colours))
-
-
-def _by_numbers(entry: AxisEntry, symmetry: Symmetry, tried: Symmetry) -> str:
-    """The remark on a group that labels free and that numbers alone fibre over another axis; empty for any other."""
-    if not isinstance(entry, str | Unsigned) or _name(entry) in tried.groups:
-        return ""
-    return f"verified numerically only for each {symmetry.groups[_name(entry)].over[-1]!r} by itself"
-
-
-def _name(entry: str | Unsigned) -> str:
-    return entry.group if isinstance(entry, Unsigned) else entry
 
 
 def _words(entries: Sequence[AxisEntry], symmetry: Symmetry) -> str:
