@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from jax.extend.core import Literal
@@ -40,6 +40,17 @@ def body_of(program: Any) -> Any:
 def consts_of(program: Any) -> Any:
     """The constants that a program brings."""
     return getattr(program, "consts", ())
+
+
+def equations(jaxpr: Any) -> Iterator[Any]:
+    """Equations of a program and of those within it."""
+    for equation in jaxpr.eqns:
+        yield equation
+        for parameter in equation.params.values():
+            for inner in parameter if isinstance(parameter, tuple | list) else (parameter,):
+                inner = body_of(inner)
+                if hasattr(inner, "eqns"):
+                    yield from equations(inner)
 
 
 def called(equation: Any) -> Any:

@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
+from jax import core as jax_core
 from jax import lax
 from jax.extend import core
 
-from numpyro_symmetry.models.compat import inlined, only_prints
-from numpyro_symmetry.models.convolutions import applied
+from numpyro_symmetry.models.compat import equations, inlined, only_prints
+from numpyro_symmetry.models.convolutions import NAME, applied
 
 
 class _Odds(NamedTuple):
@@ -27,6 +28,9 @@ class _Odds(NamedTuple):
 
 def evaluated(body: Any, consts: Sequence[Any], args: Sequence[Any]) -> list[Any]:
     """Results of a program; operations in loops and branches of its own stay as they are."""
+    if not any(equation.primitive.name in (NAME, "logistic") or only_prints(equation) for equation in equations(body)):
+        # a function that is called many times is compiled once
+        return jax_core.eval_jaxpr(body, consts, *args)  # pyright: ignore[reportAttributeAccessIssue]
     odds: dict[int, _Odds] = {}
 
     def results_of(equation: Any, operands: list[Any]) -> Sequence[Any]:

@@ -17,6 +17,7 @@ from jax.extend import core
 
 from numpyro_symmetry.discovery.proof.effort import EFFORT
 from numpyro_symmetry.discovery.proof.rounding import IN_DOUBLE, IN_SINGLE, Rounding
+from numpyro_symmetry.models.compat import equations
 from numpyro_symmetry.models.data import is_array
 from numpyro_symmetry.models.functions import Outputs
 from numpyro_symmetry.models.log_joint import LOOKED_AT, Data, LogJoint, Sites, Way, in_first_way
@@ -26,7 +27,6 @@ from numpyro_symmetry.models.programs import (
     Precision,
     Program,
     compiled_for_many,
-    equations,
     on_device,
     session_precision,
     traced,

@@ -21,8 +21,7 @@ from numpyro_symmetry.discovery.labels.values import (
     Value,
 )
 from numpyro_symmetry.discovery.labels.walk import Operation, Rule
-from numpyro_symmetry.models.compat import body_of, scan_counts
-from numpyro_symmetry.models.programs import equations
+from numpyro_symmetry.models.compat import body_of, equations, scan_counts
 from numpyro_symmetry.models.reach import NOTHING, through_scan
 
 
